@@ -178,7 +178,8 @@ def _transpose(c: NodeCall) -> Tensor:
     axes = perm if perm is not None else list(range(x.ndim))[::-1]
     if sorted(axes) != list(range(x.ndim)):
         raise UnsupportedNodeError(f"{axes} is not a permutation of {x.ndim} axes")
-    return transposed(x, axes)
+    # One that moves nothing stays too: comparing models, it may be the one that should have.
+    return e.permute(x, axes, always=True) if x.ndim else x
 
 
 @lower("Concat")

@@ -235,7 +235,7 @@ def _compared(
     bundle = sized(bundle, feeds)
     refusals: list[str] = []
     graph = expressible(bundle, refusals, warn)
-    whole = not refusals
+    own = not refusals
     seed = options.seed
     if options.check_finite or options.range is not None:
         findings = watch(graph, feeds, limit=options.range, seed=seed)
@@ -247,11 +247,12 @@ def _compared(
             f"the stored values of {against} were hardly computed from random inputs: give theirs with --input"
         )
     if not options.bisect:
-        compare = partial(between, graph, feeds=feeds, tolerance=options.tolerance, seed=seed, whole=whole)
-        differences = compare(other)
+        whole = own, len(refusals) <= (not own)
+        compare = partial(between, feeds=feeds, tolerance=options.tolerance, seed=seed, whole=whole)
+        differences = compare(graph, other)
         if isinstance(other, Graph) and (refusals or not differences.agree):
             # Which operator it is can be told best among operators of one format.
-            differences, other = _in_one_format(graph, other, differences, refusals, feeds, options)
+            differences, other = _in_one_format(graph, other, differences, refusals, feeds, compare)
             differences = _with_reshaped(differences, refusals)
         if refusals:
             # The model's own outputs lie behind what cannot be expressed.
@@ -433,7 +434,7 @@ def _in_one_format(
     plain: Differences,
     refusals: list[str],
     feeds: Mapping[str, Array],
-    options: DiffOptions,
+    compare: Callable[[Graph, Graph], Differences],
 ) -> tuple[Differences, Graph]:
     """Compare once more with the dump of the two as ONNX; returns the better result, and its reference."""
     if is_onnx(graph) == is_onnx(other):
@@ -442,7 +443,6 @@ def _in_one_format(
     dump = written(source, feeds, stops)
     if dump is None:
         return plain, other
-    compare = partial(between, feeds=feeds, tolerance=options.tolerance, seed=options.seed)
     if is_onnx(graph):
         again = _with_reshaped(compare(graph, dump.graph), refusals)
         return (again, dump.graph) if again.roots else (plain, other)

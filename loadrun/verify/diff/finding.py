@@ -100,7 +100,7 @@ def between(
     *,
     tolerance: float | None = None,
     seed: int = 0,
-    whole: bool = True,
+    whole: tuple[bool, bool] = (True, True),
 ) -> Differences:
     """Run a model beside something else on the same inputs and compare all variables that stand for each other.
 
@@ -113,7 +113,7 @@ def between(
         tolerance: how far a value may be off, relative to the largest absolute value of its tensor (see `Tolerances`);
             quantized values may be off by one step.
         seed: seed of random operators on both sides.
-        whole: whether the graph's outputs are the model's; False for what can be expressed of a model.
+        whole: whether the outputs of the two graphs are those of models; False for what can be expressed of one.
 
     Raises:
         UsageError: nothing of the two can be matched.
@@ -140,9 +140,9 @@ def between(
         matching = _itself(graph.vars())
     else:
         other = GraphSide(against, seed)
-        matching = match(graph, against)
+        matching = match(graph, against, ordered=all(whole))
         constants = changed_constants(graph, matching)
-        ends = {v.id for v in graph.outputs} if whole else set[int]()
+        ends = {v.id for v in graph.outputs} if whole[0] else set[int]()
         sketched = Sketched(graph, feeds, seed), Sketched(against, feeds, seed)
         _by_value(*sketched, matching, tolerances.exact, ends)
         extend(matching, graph, against)

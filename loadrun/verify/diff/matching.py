@@ -72,7 +72,7 @@ class Matching:
         return dict(Counter(self.how.values()))
 
 
-def match(a: Graph, b: Graph) -> Matching:
+def match(a: Graph, b: Graph, *, ordered: bool = True) -> Matching:
     """Pair the variables of two graphs: by names, by structure, and by their place between matched ones.
 
     Inputs match by name, constants by content, or else as operands of matched operators. Where both graphs have most
@@ -83,6 +83,8 @@ def match(a: Graph, b: Graph) -> Matching:
     Args:
         a: the graph under suspicion, without checks (`loadrun.passes.constants.bare`).
         b: the graph that it is compared with.
+        ordered: whether outputs of other names stand for each other in order, which the last values of what can be
+            expressed of a model do not.
 
     >>> import loadrun
     >>> from loadrun.passes.constants import bare
@@ -97,10 +99,10 @@ def match(a: Graph, b: Graph) -> Matching:
     m.named = _have_names_in_common(a, b)
     if m.named:
         # The first value by an output's name may be an inner one, before a cast that optimization put there.
-        _outputs(m, a, b)
+        _outputs(m, a, b, ordered)
         _provenance(m, a, b)
     _forward(m, a, b)
-    _outputs(m, a, b)
+    _outputs(m, a, b, ordered)
     _backward(m, a)
     return m
 
@@ -258,15 +260,15 @@ def _unique_names(graph: Graph) -> dict[str, Var]:
     return {v.name: v for o in graph.oprs if o.inputs for v in o.outputs if v.name and counts[v.name] == 1}
 
 
-def _outputs(m: Matching, a: Graph, b: Graph) -> None:
+def _outputs(m: Matching, a: Graph, b: Graph, ordered: bool) -> None:
     names = {v.name: v for v in b.outputs if v.name}
     for var in a.outputs:
         if var.name in names:
             m.add(var, names[var.name], "name")
     inner = _unique_names(b).keys()
-    if len(a.outputs) == len(b.outputs):
+    if ordered and len(a.outputs) == len(b.outputs):
         for x, y in zip(a.outputs, b.outputs, strict=True):
-            # What can be expressed of a broken model ends with inner values of the other.
+            # Where operators stop, the outputs are inner values of the other.
             if x.name not in inner:
                 m.add(x, y, "place")
 

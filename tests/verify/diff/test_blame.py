@@ -637,7 +637,7 @@ def test_a_value_that_the_reference_has_in_this_order_is_not_one_in_another_orde
 
     feeds = {"x": np.arange(24, dtype=np.float32).reshape(4, 2, 3)}
     # The end of a model that goes on, but not with this pattern.
-    found = between(net(pattern, True), net((1, 0, 2), False), feeds, whole=False)
+    found = between(net(pattern, True), net((1, 0, 2), False), feeds, whole=(False, True))
     assert [r.opr.type for r in found.roots] == ["Dimshuffle"]
 
 
@@ -694,3 +694,23 @@ def test_a_value_of_another_size_is_not_taken_over() -> None:
     feeds = {"x": np.arange(10, dtype=np.float32).reshape(2, 5)}
     (root, *_) = between(net(1), net(0), feeds).roots
     assert root.opr.type == "ReduceV2"
+
+
+def test_a_transposition_that_moves_nothing_and_stops_the_model(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx", reason="the model is edited with the package onnx")
+    good, bad = tmp_path / "good.mge", tmp_path / "bad.onnx"
+    b = GraphBuilder()
+    x, y = b.elemwise("SIN", b.input("x", 2, 3, 4), name="sine"), b.input("y", 3, 2, 4)
+    moved = b.add("Dimshuffle", Dimshuffle(pattern=(1, 0, 2), ndim=3), inputs=[x], name="moved")
+    total = b.elemwise("ADD", moved, y, name="total")
+    loadrun.save(loadrun.Bundle(b.done(b.elemwise("TANH", total, name="end"))), good)
+    loadrun.convert_file(good, bad)
+    model = onnx.load(bad)
+    (node,) = (n for n in model.graph.node if n.op_type == "Transpose")
+    node.attribute[0].ints[:] = [0, 1, 2]
+    onnx.save(model, bad)
+    for pair in ((bad, good), (good, bad)):
+        with pytest.warns(UserWarning, match="as far as it could be translated"):
+            found = diff_files(*pair)
+        assert found.blamed is not None
+        assert found.blamed.name == "moved"
