@@ -66,8 +66,8 @@ def main(argv: list[str]) -> int:
     if args.engine is not None:
         engine = Choice(args.engine, args.strict_engine, args.cache)
         ran = describe_engine(files, engine, read, timeout=args.timeout, max_memory=args.max_memory)
-        for path, why in ran.failures:
-            print(f"loadrun: {indented(f'{path}: {why.message}', 9)}", file=sys.stderr)
+        for _, why in ran.failures:
+            print(f"loadrun: {indented(why.message, 9)}", file=sys.stderr)
         if args.json:
             print(json_report.dumps([{"file": path, **about_data(a)} for path, a in ran.descriptions]))
         elif ran.descriptions:

@@ -12,6 +12,7 @@ import loadrun
 from loadrun import Tensor
 from loadrun.base.errors import FormatError, LoadRunError, UnsupportedError
 from loadrun.build.layers.windows import WindowGeometry
+from loadrun.cli import main
 from loadrun.onnx.messages import looks_like
 from loadrun.onnx.wire import packed_varints
 from tests.onnx.wire_models import attribute, field, graph, model, node, number, tensor, value
@@ -269,3 +270,15 @@ def test_a_weight_beyond_the_budget_is_arranged_in_groups_when_the_model_runs() 
     )
     result = loadrun.Runner(loadrun.loads(data)).run({"x": np.ones((1, 4096, 1, 1), np.float32)})
     assert (result["y"] == 1024).all()
+
+
+def test_info_names_the_file_of_a_model_that_cannot_be_expressed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(graph(node("Nope", ["x"], ["y"])))
+    for options in ([], ["--engine", "reference"]):
+        assert main(["info", str(path), *options]) == 2
+        assert capsys.readouterr().err.startswith(
+            f"loadrun: {path}: 1 part of the model cannot be expressed:"
+        )

@@ -123,5 +123,8 @@ def _each(
                 (path if i == 0 else f"{path} (dump {i + 1})", a) for i, a in enumerate(what)
             ]
         except Exception as e:
-            described.failures.append((path, failure(e, named=True)))
+            why = failure(e, named=True)
+            if not why.message.startswith(path):
+                why = replace(why, message=f"{path}: {why.message}")
+            described.failures.append((path, why))
     return described
