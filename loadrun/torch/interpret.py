@@ -219,8 +219,15 @@ class Interpreter:
             self.open_sizes |= getattr(error, "symbols", frozenset())
         except UnsupportedError:
             raise
-        except LoadRunError as error:
+        except (LoadRunError, ValueError) as error:
             why = str(error).partition("\n")[0]
+        except Exception:
+            if not self.problems:
+                raise
+            why = ""
+        if self.problems and not why:
+            # What stands in for a failed operator may have another shape.
+            return _stand_in(node.meta.get("val"))
         self.problems.append(LoweringProblem(name, why, place_of(node)))
         self.failed += [node.name] if top else []
         return _stand_in(node.meta.get("val"))

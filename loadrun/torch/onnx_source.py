@@ -271,31 +271,19 @@ class _Reader:
         """`dynamic_shapes` by the inputs' names: given in the structure of the arguments, by name, or in order."""
         shapes = self.options.shapes
         specs: dict[str, Any] = {}
-
-        def walk(value: Any, spec: Any, label: str) -> None:
-            if isinstance(value, torch.Tensor):
-                specs[label] = spec
-            elif spec is not None and isinstance(value, (dict, list, tuple)):
-                pairs = value.items() if isinstance(value, dict) else enumerate(value)
-                for key, part in pairs:
-                    try:
-                        walk(part, spec[key], f"{label}_{key}")
-                    except (KeyError, IndexError, TypeError):
-                        raise UsageError(f"dynamic_shapes does not have the structure of {label!r}") from None
-
         if isinstance(shapes, Mapping):
             names = dict(zip(self.options.input_names, labels, strict=False))
             for key, spec in shapes.items():
                 name = str(key)
                 if name in bound:
-                    walk(bound[name], spec, name)
+                    specs |= _specs_of(bound[name], spec, name)
                 elif names.get(name, name) in labels:
                     specs[names.get(name, name)] = spec
                 else:
                     raise UsageError(f"dynamic_shapes names {name!r}; the inputs are {', '.join(labels)}")
         elif isinstance(shapes, (list, tuple)) and len(shapes) <= len(bound):
             for (name, value), spec in zip(bound.items(), shapes, strict=False):
-                walk(value, spec, name)
+                specs |= _specs_of(value, spec, name)
         else:
             raise UsageError(
                 f"dynamic_shapes must be a dict by input or a list of at most {len(bound)}, found {shapes!r:.80}"
@@ -444,6 +432,30 @@ class _Reader:
             }
             testcases.append(Testcase(arrays, {n: dtypes[n] for n in arrays}))
         return testcases
+
+
+def _specs_of(value: Any, spec: Any, label: str) -> dict[str, Any]:
+    """Return what `dynamic_shapes` says of the tensors in an argument, by their names.
+
+    Raises:
+        UsageError: it does not have the argument's structure.
+    """
+    if spec is None or not isinstance(value, (torch.Tensor, dict, list, tuple)):
+        return {}
+    if not isinstance(spec, (Mapping, list, tuple)):
+        raise UsageError(
+            f"dynamic_shapes does not have the structure of {label!r}: found {spec!r} for {type(value).__name__}"
+        )
+    if isinstance(value, torch.Tensor):
+        return {label: spec}
+    specs: dict[str, Any] = {}
+    for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+        try:
+            inner = spec[key]
+        except (KeyError, IndexError, TypeError):
+            raise UsageError(f"dynamic_shapes does not have the structure of {label!r}") from None
+        specs |= _specs_of(part, inner, f"{label}_{key}")
+    return specs
 
 
 def _axes(wanted: Mapping[str, Any], label: str, leaf: Any) -> list[int]:

@@ -30,6 +30,7 @@ from .truth import outputs_of
 __all__ = [
     "SizeOneError",
     "at_another_size",
+    "beyond_rounding",
     "differing_outputs",
     "draws_numbers",
     "every_size",
@@ -51,6 +52,8 @@ __all__ = [
 _LIMITS = {torch.float16: 5e-2, torch.bfloat16: 5e-2}
 _LIMIT = 1e-3
 """The error above which a result differs from torch's, for programs that compute in none of the dtypes of `_LIMITS`."""
+_NOISE = 4
+"""How many times as large an error may be as the effect of the arguments' last digits."""
 _TRIES = 3
 """Sets of sizes that are tried for each condition on sizes."""
 _MOST = 1 << 16
@@ -59,6 +62,8 @@ _MOST = 1 << 16
 _Place = tuple[str, int]
 """An axis of an input: the input's name, and the number of the axis."""
 _NO_PLACES: Mapping[_Place, int] = MappingProxyType({})
+_Axes = frozenset[tuple[int, int]]
+"""Axes of arguments: the number of a leaf among all, and that of the axis."""
 _SUBSETS = 4
 """Axes of one size, up to which every choice of some of them is changed; of more, each by itself."""
 _CHANGES = 32
@@ -107,6 +112,7 @@ class Trace(Protocol):
     program: Any
     signature: Signature
     _example: list[Any]
+    _fixed: _Axes
     _interpreter: Any
     _keys: list[str]
 
@@ -158,11 +164,17 @@ def _is_sorted(x: torch.Tensor) -> bool:
     return x.ndim > 0 and not x.is_complex() and x.shape[-1] > 1 and bool((x[..., 1:] >= x[..., :-1]).all())
 
 
-def differing_outputs(traced: Trace, outputs: Sequence[Any], truth: Sequence[Any]) -> dict[str, float]:
-    """List the outputs in which the graph and torch differ, with their errors."""
-    limit = max(_LIMITS.get(dtype, _LIMIT) for dtype in _dtypes(traced.program))
+def differing_outputs(
+    traced: Trace, outputs: Sequence[Any], truth: Sequence[Any], limit: float | None = None
+) -> dict[str, float]:
+    """List the outputs in which the graph and torch differ by more than a limit, with their errors."""
+    limit = _limit(traced) if limit is None else limit
     errors = {n: error_between(b, a) for n, a, b in zip(traced._keys, outputs, truth, strict=True)}
     return {n: e for n, e in errors.items() if not e <= limit}
+
+
+def _limit(traced: Trace) -> float:
+    return max(_LIMITS.get(dtype, _LIMIT) for dtype in _dtypes(traced.program))
 
 
 def _dtypes(program: Any) -> Iterator[torch.dtype]:
@@ -203,11 +215,21 @@ def _at(
     except (InputError, EngineError):
         # The graph refuses these sizes, so nothing is silently wrong.
         return {}
-    if errors:
-        # For values that are made up the last digits may decide, as in a matrix that is nearly singular.
-        unstable = differing_outputs(traced, traced.truth([shaken(x) for x in flat]), truth)
-        errors = {n: e for n, e in errors.items() if n not in unstable}
-    return errors
+    return beyond_rounding(traced, flat, errors, truth)
+
+
+def beyond_rounding(
+    traced: Trace, flat: Sequence[Any], errors: Mapping[str, float], truth: Sequence[Any]
+) -> dict[str, float]:
+    """Leave out errors that torch's own results have where the last digits of its arguments are others.
+
+    They may decide, as in a matrix that is nearly singular, and in small numbers beside large ones.
+    """
+    if not errors:
+        return {}
+    noise = differing_outputs(traced, traced.truth([shaken(x) for x in flat]), truth, 0.0)
+    limit = _limit(traced)
+    return {n: e for n, e in errors.items() if noise.get(n, 0.0) <= min(limit, e / _NOISE)}
 
 
 def shaken(x: Any) -> Any:
@@ -407,9 +429,6 @@ def never_a_one(inputs: Iterable[tuple[str, Any]], symbols: frozenset[Any]) -> l
     return [never_of(1, name, axis) for name, fake in inputs for axis in _axes(fake, symbols)]
 
 
-_Axes = frozenset[tuple[int, int]]
-
-
 def every_size(fixed: _Axes, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Build dynamic shapes that let torch find which sizes may vary, in the structure of `forward`'s arguments.
 
@@ -443,11 +462,17 @@ def every_size(fixed: _Axes, module: Any, args: tuple[Any, ...], kwargs: Mapping
 
 
 def needed_axes(traced: Trace, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Exception) -> _Axes:
-    """List the axes to fix after a trace at open sizes failed: those that operators must know, else all."""
+    """List the axes to fix after a trace at open sizes failed: those that operators must know, else all.
+
+    Of all, the first ones, which are often those of a batch, come last.
+    """
     leaves = pytree.tree_leaves((args, kwargs))
     every = frozenset(
         (i, axis) for i, x in enumerate(leaves) if isinstance(x, torch.Tensor) for axis in range(x.ndim)
     )
+    inner = frozenset((i, axis) for i, axis in every if axis)
+    if not inner <= traced._fixed:
+        every = inner
     symbols = traced._interpreter.open_sizes if traced._interpreter is not None else frozenset()
     if not symbols or not isinstance(error, UnsupportedError):
         return every

@@ -35,6 +35,7 @@ from .notes import notes_of, surprises
 from .other_sizes import (
     SizeOneError,
     at_another_size,
+    beyond_rounding,
     differing_outputs,
     draws_numbers,
     every_size,
@@ -379,7 +380,8 @@ class TorchTrace(ModuleAttributes, Dumps):
         """
         if draws_numbers(self.program):
             return
-        self._report(differing_outputs(self, outputs, truth), "the example")
+        errors = differing_outputs(self, outputs, truth)
+        self._report(beyond_rounding(self, self._example, errors, truth), "the example")
         if not self._symbolic:
             return
         errors, sizes = at_another_size(self)

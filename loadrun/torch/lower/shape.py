@@ -153,22 +153,29 @@ def expand_as(call: FxCall, x: Any, other: Any) -> Any:
 @aten("aten.repeat.default", "aten.tile.default")
 def repeat(call: FxCall, x: Any, repeats: Any) -> Any:
     """Repeat the whole tensor along axes."""
-    result = arr(x)
-    counts = [as_size(n) for n in repeats]
+    result, counts = ten(x), [as_size(n) for n in repeats]
     shape = result.shape
-    if len(counts) < len(shape):
-        counts = [1] * (len(shape) - len(counts)) + counts
-    if all(isinstance(n, int) and type(n) is int and n == 1 for n in counts):
-        return e.reshape(ten(x), ([1] * (len(counts) - len(shape)) + list(shape)))
-    own = [1] * (len(counts) - len(shape)) + list(shape)
-    if not own:
-        return ten(x)
-    mixed = [n for pair in zip([1] * len(own), own, strict=True) for n in pair]
-    wide = [n for pair in zip(counts, own, strict=True) for n in pair]
-    if len(mixed) <= 7:
-        spread = e.broadcast(e.reshape(ten(x), mixed), wide)
-        return e.reshape(spread, [a * b for a, b in zip(counts, own, strict=True)])
-    return np.tile(result, call.static(counts, "the number of repeats"))
+    if not counts and not shape:
+        return result
+    counts = [1] * (len(shape) - len(counts)) + counts
+    own = [1] * (len(counts) - len(shape)) + [*shape]
+    result = e.reshape(result, own)
+    direct = [c if _is_one(n) else n for c, n in zip(counts, own, strict=True)]
+    if direct != own:
+        result = e.broadcast(result, direct)
+    for axis, (count, n) in enumerate(zip(counts, own, strict=True)):
+        if _is_one(count) or _is_one(n):
+            continue
+        before, after = direct[:axis], direct[axis + 1 :]
+        spread = e.broadcast(e.reshape(result, [*before, 1, n, *after]), [*before, count, n, *after])
+        direct[axis] = count * n
+        result = e.reshape(spread, direct)
+    return result
+
+
+def _is_one(n: Any) -> bool:
+    """Whether a size is always 1."""
+    return type(n) is int and n == 1
 
 
 @aten("aten.slice.Tensor", "aten.slice_copy.Tensor")
