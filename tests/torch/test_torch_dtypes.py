@@ -222,3 +222,20 @@ def test_tolerances_follow_the_rounding_of_what_is_moved(tmp_path):
     # Eight bits; plain float32; at least ten times the rounding, where numbers are rounding alone.
     assert limits[:2] == pytest.approx([3e-2, 1e-4])
     assert result.verdict.value == "pass"
+
+
+@pytest.mark.parametrize("clamped", [True, False])
+def test_casts_of_infinity_that_reach_no_output_are_narrowed(clamped, tmp_path):
+    # The buckets of T5's relative positions: the logarithm of 0 is chosen nowhere.
+    def bucketed(x, d):
+        large = 4 + (torch.log(d.float() / 4) * 3).to(torch.int64)
+        return x * (torch.where(d < 4, d, torch.clamp(large, max=7)) if clamped else large).float()
+
+    arguments = (torch.rand(3, 8), torch.arange(8))
+    if not clamped:
+        with pytest.raises(UsageError, match="holds -9"):
+            loadrun.torch.save(bucketed, tmp_path / "m.mge", arguments)
+        return
+    loadrun.torch.save(bucketed, tmp_path / "m.mge", arguments)
+    (result,) = loadrun.run(tmp_path / "m.mge")
+    assert result.verdict.value == "pass"
