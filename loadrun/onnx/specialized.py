@@ -332,11 +332,11 @@ class OnnxModel:
     def _same_at(
         self, graph: Graph, shapes: Mapping[str, tuple[int, ...]], places: Sequence[tuple[str, int]]
     ) -> bool:
-        """Return whether the graph stays the same when some axes have another size: one more, or twice as much."""
+        """Return whether the graph stays the same when some axes have another size: one more, or twice as many."""
         for factor, more in ((1, 1), (2, 0)):
             changed = {n: list(s) for n, s in shapes.items()}
             for name, axis in places:
-                changed[name][axis] = factor * changed[name][axis] + more
+                changed[name][axis] = factor * changed[name][axis] + more or 2
             try:
                 return same(graph, self._recorded(changed))
             except UnsupportedError:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from ...graph import params as P
-from ...tensors import Tensor, TracedInt, apply1, shape_tensor
-from ...tensors.access import recorded_variable, static_shape, variable_of
-from ...tensors.naming import titled
+from ...tensors import Tensor, TracedInt, apply1, const, shape_tensor
+from ...tensors.access import as_scalar, recorded_variable, session_of, static_shape, variable_of
 from .. import emit as e
 
 __all__ = ["is_open", "joined", "of_length", "per_channel", "refused_where"]
@@ -24,31 +25,43 @@ def of_length(x: Tensor, axis: int, what: str = "") -> Tensor:
     What is unrolled over an axis reads as many entries as there were then: of a longer one it would leave out the rest.
     The operator that fails is named after what to do, or as `what` says.
     """
-    if not is_open(x.shape[axis]):
+    size = x.shape[axis]
+    if not is_open(size):
         return x
-    sizes = [int(n) if i == axis else n for i, n in enumerate(x.shape)]
-    checked = apply1("ReshapeV1", P.OptionalAxisV1(axis=7), inputs=[x, shape_tensor(sizes)], scalar=False)
-    if variable_of(checked) is not None:
-        recorded_variable(checked).owner.name = what or (
-            f"axis {axis} has size {sizes[axis]} as the model was loaded, input_shapes gives another"
-        )
-    return checked
+    what = what or f"axis {axis} has size {int(size)} as the model was loaded, input_shapes gives another"
+    return _checked(x, axis, int(size), size - int(size), what)
 
 
 def refused_where(x: Tensor, broken: int, what: str, axis: int = 0) -> Tensor:
-    """Return the tensor itself, and an error where a symbolic number is not 0: the axis is to have as much more then.
+    """Return the tensor itself, and an error where a symbolic number is not 0.
 
     Args:
         x: the tensor.
-        broken: 0 where the graph holds, else at least 1.
+        broken: 0 where the graph holds.
         what: the name of the operator that fails.
-        axis: the axis.
+        axis: an axis of it.
     """
     if not x.ndim:
         return refused_where(e.add_axes(x, [0]), broken, what)[0]
-    sizes = [n + broken if i == axis else n for i, n in enumerate(x.shape)]
-    with titled(what):
-        return x.reshape(tuple(sizes))
+    return _checked(x, axis, x.shape[axis], broken, what)
+
+
+def _checked(x: Tensor, axis: int, size: int, broken: int, what: str) -> Tensor:
+    """Return the tensor with an axis of some size, where a number is 0, and an error where it is not."""
+    session = session_of(x)
+    if is_open(broken) and session is not None:
+        # An empty tensor can be reshaped to any other empty shape: one number is to become more, or less, than one.
+        one = _reshaped(const(np.zeros(1, np.int32)), [broken + 1], what)
+        size = TracedInt(0, (lambda t, _: as_scalar(t), one, 0), session) + size
+    return _reshaped(x, [size if i == axis else n for i, n in enumerate(x.shape)], what)
+
+
+def _reshaped(x: Tensor, sizes: Sequence[int], what: str) -> Tensor:
+    shape = shape_tensor(sizes)
+    checked = apply1("ReshapeV1", P.OptionalAxisV1(axis=7), inputs=[x, shape], scalar=False)
+    if variable_of(checked) is not None:
+        recorded_variable(checked).owner.name = what
+    return checked
 
 
 def per_channel(v: Tensor, rank: int) -> Tensor:

@@ -15,7 +15,7 @@ from ...ops.registry import affordable
 from ...tensors import Tensor, TracedInt, apply1, const
 from ...tensors.access import as_vector, dtype_of, static_shape
 from ...tensors.convert import shape_tensor
-from ...tensors.symbolic import largest, least
+from ...tensors.symbolic import is_natural, largest, least
 from ..call import NodeCall, front, lower
 from ..messages import TensorProto
 from ..tensors import HELD, STRING, dense
@@ -294,8 +294,7 @@ def _forward(x: Tensor, axis: int, bounds: Sequence[int | Tensor], step: int) ->
 def _placed(bound: int, size: int, n: int) -> int:
     """Count a bound from the front and clamp it to the ends, at any size; a large number stands for the end."""
     if isinstance(bound, TracedInt):
-        # Its sign is taken from the known sizes.
-        return largest(bound + size, 0) if int(bound) < 0 else bound
+        return bound if is_natural(bound) else largest(_from_front(bound, size), 0)
     at = int(bound)
     if at >= _FAR:
         return _FAR
@@ -325,8 +324,15 @@ def _placed_back(bound: int, size: int, first: int) -> int:
     """Count a bound of a slice that goes back from the front, and clamp it to the last entry and to `first`."""
     if not isinstance(bound, TracedInt):
         bound = max(min(int(bound), _FAR), -_FAR)
-    at = _larger(bound + size if int(bound) < 0 else bound, first)
+    at = _larger(_from_front(bound, size), first)
     return least(at, size - 1) if is_open(at, size) else min(at, size - 1)
+
+
+def _from_front(bound: int, size: int) -> int:
+    """Count a bound from the front, whatever its sign is at other sizes."""
+    if not is_open(bound):
+        return bound + size if bound < 0 else bound
+    return bound if is_natural(bound) else bound + size * least(largest(0 - bound, 0), 1)
 
 
 def _larger(a: int, b: int) -> int:
