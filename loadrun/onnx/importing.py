@@ -11,11 +11,20 @@ import numpy as np
 from ..base.errors import EngineError, FormatError, LoadRunError, UnsupportedError, UsageError
 from ..graph import Graph, Var
 from ..graph.dtypes import Array, numpy_array
-from ..ops.registry import BudgetError, FoldingBudget, limited
+from ..ops.registry import BudgetError, FoldingBudget, Shape, limited
 from ..passes.constants import subgraph
 from ..passes.loadable import make_loadable
 from ..tensors import Tensor, access
-from ..tensors.access import dtype_of, from_stored, stored_shape, variable_of
+from ..tensors.access import (
+    dtype_of,
+    from_stored,
+    recorded_variable,
+    set_stored,
+    stored,
+    stored_shape,
+    value_of,
+    variable_of,
+)
 from ..tensors.apply import type_cvt
 from ..tensors.naming import scope as named_part
 from ..tensors.switches import exact_arithmetic, suspended, use
@@ -77,7 +86,30 @@ _WHY = {
 """Reasons for standard operators that are refused for a reason of their own."""
 
 
-class _SizesKnown(TraceRecorder):
+class _Recorder(TraceRecorder):
+    """Records a graph, in which nothing is decided by data that leave a tensor without elements in this call.
+
+    Attributes:
+        empty: whether an input has no elements, so that others have none whatever the data are.
+    """
+
+    empty = False
+
+    def shape(self, tensor: Tensor) -> Shape:
+        """Return the shape of a tensor; where data decide it, with at least one entry along every axis."""
+        var = recorded_variable(tensor)
+        known = self.recording.known.shapes
+        decided = known.get(var.id) is None
+        shape = super().shape(tensor)
+        if decided and 0 in shape and not self.empty and value_of(tensor) is not None:
+            filled = np.zeros([n or 1 for n in shape], stored(tensor).dtype)
+            set_stored(tensor, filled)
+            self.evaluator.values[var.id] = filled
+            shape = known[var.id] = filled.shape
+        return shape
+
+
+class _SizesKnown(_Recorder):
     """Records a graph for known input sizes: in it sizes are numbers, but for those that data decide."""
 
     def detached(self, tensor: Tensor) -> bool:
@@ -145,7 +177,7 @@ class Importer:
         self.inputs: dict[str, DeclaredInput] = {}
         self.outputs: dict[str, Value] = {}
         self.sizes_known = sizes_known
-        recorder = _SizesKnown if sizes_known else TraceRecorder
+        recorder = _SizesKnown if sizes_known else _Recorder
         self.session = recorder("lazy", fixed=True, symbolic_shape=True, places=False)
         self.session.recording.graph.exact = True
         self.open_sizes = False
@@ -283,6 +315,7 @@ class Importer:
                 raise UnsupportedNodeError(f"has the shape {list(declared.shape)}") from None
         else:
             example = checked(example, declared.kind)
+        self.session.empty |= not example.size
         outside = from_stored(example.reshape(declared.shape or (1,)), dtype, not declared.shape)
         tensor = self.session.argument(info.name, outside)
         for axis in self.fixed.get(info.name, ()):

@@ -411,6 +411,17 @@ def test_what_sizes_decide_is_refused_in_a_file(tmp_path: Path) -> None:
         loadrun.run(tmp_path / "m.mge", case.feeds(1))
 
 
+def test_data_that_choose_nothing_at_first_decide_nothing(tmp_path: Path) -> None:
+    body = "at = NonZero(x)  i = Transpose(at)  g = GatherND(x, i)  u = Add(g, g)  y = ScatterND(x, i, u)"
+    case = Case("float[n,m] x", body, [], np.asarray)
+    none, some = np.zeros((3, 4), F), np.eye(3, 4, dtype=F)
+    bundle = loadrun.load(case.model)
+    loadrun.save(bundle.for_data({"x": none}), tmp_path / "m.mge")
+    for runner in (loadrun.Runner(bundle), loadrun.Runner(tmp_path / "m.mge")):
+        for x in (none, some):
+            np.testing.assert_array_equal(runner.run({"x": x})["y"], 2 * x)
+
+
 def test_a_file_made_at_an_empty_size_refuses_other_empty_ones(tmp_path: Path) -> None:
     body = "s = Shape <start = 2> (x)  y, i = TopK <axis = -1> (x, s)"
     case = Case("float[2,n,m] x", body, [], np.asarray)
