@@ -1,7 +1,8 @@
 """Exported programs from anywhere: what torch would run as code while it reads them is refused beforehand.
 
 `torch.export.load` gives expressions of sizes to a parser that evaluates Python, unpickles example inputs and objects,
-loads compiled libraries and takes any function of torch for an operator.
+loads compiled libraries, takes any function of torch for an operator, and writes names of the file, and conditions on
+sizes, into Python that it runs.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import ast
 import io
 import json
+import keyword
 import os
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
 from typing import Any
@@ -23,8 +25,8 @@ from ..base.errors import FormatError
 
 __all__ = ["read_program"]
 
-_MOST, _TIMES = 64 << 20, 16
-"""Bytes that a file may unfold to, and how many times its size."""
+_MOST, _MOST_TEXT, _TIMES = 64 << 20, 4 << 20, 16
+"""Bytes that a file may unfold to, those of them that may be JSON, and how many times its size."""
 _LONGEST, _STEEPEST = 4096, 16
 """Characters of an expression, and its greatest power."""
 _CALLS = frozenset(
@@ -55,6 +57,10 @@ _PARTS = (
     ),
     *(ast.Compare, ast.operator, ast.unaryop, ast.cmpop),
 )
+_GUARD_PARTS = (*_PARTS, ast.Subscript, ast.BoolOp, ast.boolop)
+_METHODS = frozenset(("size", "stride", "storage_offset", "item"))
+_FREE = frozenset(("as_string", "as_strings", "expr_str", "guards_code", "in_spec", "out_spec", "target"))
+"""Keys of texts that are checked on their own, or that torch quotes."""
 _OPERATOR = re.compile(
     r"torch\.ops\.\w+\.\w+(\.\w+)?|torch\.sym_\w+|torch\._sym_\w+|math\.trunc|torch\._C\._set_grad_enabled"
     r"|torch\.amp\.autocast_mode\._(enter|exit)_autocast"
@@ -76,8 +82,10 @@ def read_program(file: str | io.BytesIO) -> Any:
     with zipfile.ZipFile(file) as archive:
         size = file.getbuffer().nbytes if isinstance(file, io.BytesIO) else os.path.getsize(file)
         infos = archive.infolist()
-        if sum(i.file_size for i in infos) > max(_MOST, _TIMES * size):
-            raise FormatError(f"the archive of {size} bytes unfolds to more than {max(_MOST, _TIMES * size)}")
+        texts = [i for i in infos if i.filename.endswith(".json")]
+        for parts, most, what in ((infos, _MOST, ""), (texts, _MOST_TEXT, " of JSON")):
+            if sum(i.file_size for i in parts) > (limit := max(most, _TIMES * size)):
+                raise FormatError(f"the archive of {size} bytes unfolds to more than {limit}{what}")
         if len({i.filename.lower() for i in infos}) != len(infos):
             raise FormatError("two files in the archive have the same name")
         # torch gets an archive of what was looked at: its own reader might find other files in the bytes.
@@ -122,24 +130,70 @@ def _check_file(name: str, content: bytes) -> None:
             data = json.loads(content)
         except RecursionError:
             raise FormatError(f"{name} is nested too deeply") from None
-        _check_data(data)
+        _check_data(data, named=not name.endswith("loadrun/testcases.json"))
 
 
-def _check_data(data: object) -> None:
+def _check_data(data: object, named: bool) -> None:
     waiting = [data]
     while waiting:
         part = waiting.pop()
         if isinstance(part, list):
             waiting += part
         elif isinstance(part, dict):
-            waiting += part.values()
+            waiting += (value for key, value in part.items() if key != "metadata" or not _is_plain(value))
+            if named:
+                _check_names(part)
             if isinstance(part.get("expr_str"), str):
                 _check_expression(part["expr_str"])
             if "inputs" in part and isinstance(part.get("target"), str):
                 _check_operator(part["target"])
+            if isinstance(part.get("as_operator"), str):
+                _check_operator(part["as_operator"])
             path = part.get("path_name")
             if isinstance(path, str) and path.startswith(("custom_obj_", "opaque_obj_")):
                 raise FormatError(f"it holds a Python object ({path}), which is not loaded")
+
+
+def _is_plain(metadata: object) -> bool:
+    """Tell whether it is texts about a node, such as the lines it comes from, not a value that is called metadata."""
+    return (
+        isinstance(metadata, dict)
+        and "name" not in metadata
+        and all(isinstance(v, str) for v in metadata.values())
+    )
+
+
+def _check_names(part: dict[str, Any]) -> None:
+    """Refuse names that would be more than names in Python that torch writes."""
+    for key, value in part.items():
+        texts = [v for v in (value if isinstance(value, list) else [value]) if isinstance(v, str)]
+        if key in ("name", "as_name", "forward_arg_names"):
+            # Arguments of an operator that are told by their place need no name.
+            wrong = [t for t in texts if not _is_name(t) and (t or "arg" not in part)]
+        elif key == "guards_code":
+            wrong = [t for t in texts if not _is_expression(t, _guarding)]
+        elif key == "in_spec":
+            wrong = [t for t in texts if not _is_structure(t)]
+        else:
+            wrong = [t for t in texts if key not in _FREE and re.search(r"[\"'\\\x00-\x1f]", t)]
+        if wrong:
+            raise FormatError(f"its {key} {wrong[0][:80]!r} would be run as Python")
+
+
+def _is_name(text: str) -> bool:
+    return text.isidentifier() and not keyword.iskeyword(text)
+
+
+def _is_structure(text: str) -> bool:
+    """Tell whether a structure of arguments has words as keywords; torch reads it with the same JSON parser."""
+    try:
+        _, tree = json.loads(text)
+        keywords = [
+            json.loads(t["context"]) for t in tree["children_spec"][1:2] if t["type"] == "builtins.dict"
+        ]
+        return all(isinstance(w, str) and _is_name(w) for words in keywords for w in words)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return False
 
 
 def _check_operator(target: str) -> None:
@@ -149,12 +203,30 @@ def _check_operator(target: str) -> None:
 
 def _check_expression(text: str) -> None:
     """Refuse an expression of sizes that is more than arithmetic, or that takes long to evaluate."""
-    try:
-        tree = ast.parse(text.strip(), mode="eval") if len(text) <= _LONGEST else None
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        tree = None
-    if tree is None or not all(_allowed(node) for node in ast.walk(tree)):
+    if not _is_expression(text, _allowed):
         raise FormatError(f"the size {text[:80]!r} is no arithmetic of sizes")
+
+
+def _is_expression(text: str, allowed: Callable[[ast.AST], bool]) -> bool:
+    try:
+        return len(text) <= _LONGEST and all(map(allowed, ast.walk(ast.parse(text.strip(), mode="eval"))))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+
+
+def _guarding(node: ast.AST) -> bool:
+    """Tell whether a part of a condition is arithmetic of sizes of arguments, such as ``L['x'].size()[0] <= 8``."""
+    if isinstance(node, ast.Attribute):
+        of_math = isinstance(node.value, ast.Name) and node.value.id == "math"
+        return node.attr in _METHODS or (of_math and not node.attr.startswith("_"))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return True
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        # It goes into a text in double quotes.
+        return re.search(r"[\"'\\\x00-\x1f]", node.value) is None
+    return isinstance(node, _GUARD_PARTS) and (
+        isinstance(node, (ast.Subscript, ast.BoolOp, ast.boolop)) or _allowed(node)
+    )
 
 
 def _allowed(node: ast.AST) -> bool:

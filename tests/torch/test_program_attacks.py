@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 
 import loadrun  # noqa: E402  torch may be missing
 from loadrun.base.errors import FormatError  # noqa: E402
-from loadrun.torch.archive import _check_expression, _check_operator  # noqa: E402
+from loadrun.torch.archive import _check_expression, _check_operator, _guarding, _is_expression  # noqa: E402
 
 Edit = Callable[[str, bytes], "bytes | None"]
 
@@ -129,6 +129,66 @@ def test_functions_that_are_no_operators(program: Path, tmp_path: Path) -> None:
         loadrun.load(rewritten(program, tmp_path / "b.pt2", in_model(change)))
 
 
+def test_names_that_are_code(program: Path, tmp_path: Path) -> None:
+    """What torch would write into the code of a module and run."""
+    mark = tmp_path / "ran"
+    code = f"__import__('pathlib').Path({str(mark)!r}).touch()"
+
+    def input_name(data: Any) -> None:
+        for part in parts(data):
+            for key, value in part.items():
+                if value == "x" or value == ["x"]:
+                    part[key] = f"x={code}" if value == "x" else [f"x={code}"]
+
+    def argument_name(data: Any) -> None:
+        next(p for p in parts(data) if "forward_arg_names" in p)["forward_arg_names"] = [f"x={code}"]
+
+    def keyword(data: Any) -> None:
+        (part,) = (p for p in parts(data) if p.get("in_spec"))
+        part["in_spec"] = part["in_spec"].replace(
+            '"context": "[]"', f'"context": {json.dumps(json.dumps([code]))}'
+        )
+
+    def guard(data: Any) -> None:
+        data["guards_code"] = [f"{code} or True"]
+
+    def module_name(data: Any) -> None:
+        next(p for p in parts(data) if "fqn" in p)["fqn"] = f'a", {code}) #'
+
+    for change in (input_name, argument_name, keyword, guard, module_name):
+        path = rewritten(program, tmp_path / f"{change.__name__}.pt2", in_model(change))
+        with pytest.raises(FormatError, match="would be run as Python"):
+            loadrun.Runner(loadrun.load(path)).run()
+        assert not mark.exists()
+
+
+def test_a_value_that_is_called_metadata_is_looked_at(program: Path, tmp_path: Path) -> None:
+    def change(data: Any) -> None:
+        values = data["graph_module"]["graph"]["tensor_values"]
+        values["metadata"] = {"sizes": [{"as_expr": {"expr_str": "exit()", "hint": None}}]}
+
+    with pytest.raises(FormatError, match="is no arithmetic of sizes"):
+        loadrun.load(rewritten(program, tmp_path / "b.pt2", in_model(change)))
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed"),
+    [
+        ("(L['x'].size()[0] % 2) == 0", True),
+        ("L['k']['a b'].size()[1]*L['args'][0].stride()[0] > 20", True),
+        ("Eq(Mod(L['x'].size()[0], 2), 0) and math.trunc(L['x'].size()[0]/2) >= 1", True),
+        ("__import__('os')", False),
+        ("L['x'].__class__", False),
+        ("math.__loader__", False),
+        ("L['x'].size()[0] == 3 or exit()", False),
+        ("""L['a", exit(), "']""", False),
+        ("9**9**9**9", False),
+    ],
+)
+def test_conditions_on_sizes(text: str, allowed: bool) -> None:
+    assert _is_expression(text, _guarding) == allowed
+
+
 def test_compiled_code_and_double_names(program: Path, tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="compiled code"):
         loadrun.load(
@@ -145,6 +205,15 @@ def test_an_archive_that_unfolds(program: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a/extra/zeros", bytes(70 << 20))
     with pytest.raises(FormatError, match="unfolds to more than"):
+        loadrun.load(path)
+
+
+def test_json_that_unfolds(program: Path, tmp_path: Path) -> None:
+    """A file of 10 kB would take a minute and 2 GB."""
+    path = rewritten(program, tmp_path / "b.pt2", lambda *_: None)
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a/extra/many.json", b"[" + b"{}," * (2 << 20) + b"{}]")
+    with pytest.raises(FormatError, match="of JSON"):
         loadrun.load(path)
 
 
