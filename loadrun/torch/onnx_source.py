@@ -21,6 +21,7 @@ from ..onnx.writing import TRANSLATIONS
 from ..tensors.access import dtype_of, stored, tensor_name
 from ..tensors.dtypes import graph_dtype
 from ..testcase import EXPECT, Testcase
+from ..verify.pack.capture import coarse_limits, largest, tolerances
 from .exporting import is_missing, name_of_target, place_of
 from .left_out import node_values, result_names, results_of
 from .modules import as_torch, owner_of
@@ -95,6 +96,13 @@ class Chosen:
     def refused(self, types: Collection[str]) -> bool:
         """Return whether a node is that was lowered to operators of these types."""
         return self.fallback and any(TRANSLATIONS.get(t) is None for t in types)
+
+
+def _limits(source: ExportSource) -> dict[str, dict[str, object]]:
+    """Return the tolerances of outputs of few bits, which runtimes round after other operators than torch."""
+    coarse = coarse_limits(source.outputs)
+    limits = tolerances(None, list(coarse), coarse=coarse, scales=largest(source.testcases))
+    return {name: {"maxerr": limit} for name, limit in limits.items()}
 
 
 def _gives_tensors(node: Any) -> bool:
@@ -336,6 +344,7 @@ class _Reader:
         source.save_program = lambda file: torch.export.save(traced.program, file)
         if not draws_numbers(traced.program) and not self.chosen.trained:
             source.testcases = self._testcases(cases, source)
+            source.limits = _limits(source)
         return source
 
     def _warn(self) -> None:

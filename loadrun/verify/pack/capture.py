@@ -30,6 +30,7 @@ __all__ = [
     "Recorder",
     "capture",
     "checked",
+    "coarse_limits",
     "default_maxerr",
     "embed",
     "expect_input",
@@ -205,7 +206,7 @@ def checked(
     shapes = _shapes(graph)
     exact = [n for n, v in outputs.items() if _exact(v)]
     scales = largest([first]) if scales is None else scales
-    limits = tolerances(maxerr, list(outputs), exact=exact, coarse=_coarse(outputs), scales=scales)
+    limits = tolerances(maxerr, list(outputs), exact=exact, coarse=coarse_limits(outputs), scales=scales)
     targets: list[Var] = []
     for name, var in outputs.items():
         value = first.arrays.get(name + EXPECT)
@@ -333,7 +334,7 @@ _COARSE = {"Float16": 4e-3, "BFloat16": 3e-2}
 """Tolerances of outputs whose dtype has 11 and 8 bits: four units in the last place."""
 
 
-def _coarse(outputs: Mapping[str, Var]) -> dict[str, float]:
+def coarse_limits(outputs: Mapping[str, Var]) -> dict[str, float]:
     """Return the tolerances of outputs of few bits; bfloat16 may be held as float32 that was rounded to it."""
     limits = {}
     for name, var in outputs.items():
