@@ -152,9 +152,11 @@ def _naming(url: str) -> Iterator[None]:
         yield
     except UsageError:
         raise
-    except FileNotFoundError:
-        raise FileNotFoundError(errno.ENOENT, "there is no such remote file", url) from None
     except Exception as e:  # of packages for servers, which raise what they like
+        # By HTTP, a file that is not found stands for whatever went wrong.
+        cause = e.__cause__ if isinstance(e, FileNotFoundError) else e
+        if cause is None or getattr(cause, "status", None) == 404:
+            raise FileNotFoundError(errno.ENOENT, "there is no such remote file", url) from None
         raise OSError(
-            errno.EIO, f"the remote file cannot be reached: {type(e).__name__}: {str(e)[:300]}", url
+            errno.EIO, f"the remote file cannot be reached: {type(cause).__name__}: {str(cause)[:300]}", url
         ) from None

@@ -97,12 +97,19 @@ def read_program(file: str | io.BytesIO) -> Any:
     checked.seek(0)
     try:
         with _weights_only():
-            return torch.export.load(checked)
+            program = torch.export.load(checked)
+            # Torch writes its code now, and finds what it cannot write.
+            program.module()
     except Exception as e:
         # What `torch.load` raises is known by its name: importing it would import what unpickles.
         if type(e).__name__ != "UnpicklingError":
             raise
         raise FormatError("it holds Python objects that are no tensors, which are not loaded") from e
+    for module in program.graph_module.modules():
+        for node in getattr(getattr(module, "graph", None), "nodes", ()):
+            if isinstance(node.target, torch._ops.OpOverload):
+                _check_arguments(node)
+    return program
 
 
 @contextmanager
@@ -199,6 +206,39 @@ def _is_structure(text: str) -> bool:
 def _check_operator(target: str) -> None:
     if not _OPERATOR.fullmatch(target) or target.startswith("torch.ops.aten.from_file"):
         raise FormatError(f"it calls {target[:80]!r}, which is no operator of a program")
+
+
+def _check_arguments(node: torch.fx.Node) -> None:
+    """Refuse numbers, texts and lists that an operator does not take; torch looks at them when it runs it."""
+    formal = node.target._schema.arguments
+    values = {**{a.name: value for a, value in zip(formal, node.args, strict=False)}, **node.kwargs}
+    for argument in formal:
+        if argument.name not in values and not argument.has_default_value():
+            raise FormatError(f"{node.target} lacks its argument {argument.name}")
+        if argument.name in values and not _fits(values[argument.name], argument.type):
+            shown = repr(values[argument.name])
+            raise FormatError(f"{node.target} gets {shown:.80} for {argument.name}, expected {argument.type}")
+
+
+def _fits(value: object, kind: Any) -> bool:
+    if kind.kind() == "OptionalType":
+        return value is None or _fits(value, kind.getElementType())
+    if kind.kind() == "ListType":
+        parts = value if isinstance(value, (list, tuple)) else [value]
+        return all(_fits(v, kind.getElementType()) for v in parts)
+    types = _TYPES.get(kind.kind())
+    return types is None or isinstance(value, (torch.fx.Node, *types))
+
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "TensorType": (int, float, complex),
+    "IntType": (int, torch.SymInt, torch.dtype, torch.layout, torch.memory_format),
+    "SymIntType": (int, torch.SymInt),
+    "FloatType": (int, float, torch.SymInt, torch.SymFloat),
+    "BoolType": (int, torch.SymBool),
+    "NumberType": (int, float, complex, torch.SymInt, torch.SymFloat, torch.SymBool),
+    "StringType": (str,),
+}
 
 
 def _check_expression(text: str) -> None:

@@ -479,12 +479,14 @@ def _narrowed(case: Mapping[str, Array], dtypes: Mapping[str, DType]) -> Testcas
     """Convert a testcase to the graph's types.
 
     Raises:
-        InputError: an integer does not fit.
+        InputError: an integer does not fit, or the file holds no numbers.
     """
     arrays = {}
     for name, dtype in dtypes.items():
         if name not in case:
             continue
+        if case[name].dtype.kind not in "biufc":
+            raise InputError(f"{name!r} is {case[name].dtype}, expected {dtype.spelling}")
         array = np.atleast_1d(case[name].astype(dtype.np))
         if array.dtype.kind == "i" and not bool((array == np.atleast_1d(case[name])).all()):
             raise InputError(f"{name!r} holds integers that do not fit {dtype.spelling}")

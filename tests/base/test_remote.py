@@ -118,6 +118,8 @@ def test_http(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         finally:
             server.shutdown()
             thread.join()
+    assert main([f"{address}/other.mge"]) == 2
+    assert "cannot be reached: ClientConnectorError" in capsys.readouterr().out
 
 
 def test_what_cannot_be_reached(memory: object, capsys: pytest.CaptureFixture[str]) -> None:

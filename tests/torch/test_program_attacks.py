@@ -189,6 +189,27 @@ def test_conditions_on_sizes(text: str, allowed: bool) -> None:
     assert _is_expression(text, _guarding) == allowed
 
 
+@pytest.mark.parametrize("dim", [None, 1.5, "0", float("nan")])
+def test_arguments_that_an_operator_does_not_take(program: Path, tmp_path: Path, dim: object) -> None:
+    def change(data: Any) -> None:
+        node = next(p for p in parts(data) if p.get("target") == "torch.ops.aten.relu.default")
+        node["target"] = "torch.ops.aten.sum.dim_IntList"
+        node["inputs"].append({"name": "dim", "arg": {"as_ints": [dim]}, "kind": 1})
+
+    with pytest.raises(FormatError, match=r"aten\.sum\.dim_IntList gets \["):
+        loadrun.load(rewritten(program, tmp_path / "b.pt2", in_model(change)))
+
+
+def test_arguments_that_an_operator_lacks(program: Path, tmp_path: Path) -> None:
+    def change(data: Any) -> None:
+        next(p for p in parts(data) if "relu" in str(p.get("target")))["target"] = (
+            "torch.ops.prims.fft_r2c.default"
+        )
+
+    with pytest.raises(FormatError, match=r"fft_r2c\.default lacks its argument dim"):
+        loadrun.load(rewritten(program, tmp_path / "b.pt2", in_model(change)))
+
+
 def test_compiled_code_and_double_names(program: Path, tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="compiled code"):
         loadrun.load(
