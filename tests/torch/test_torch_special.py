@@ -82,3 +82,17 @@ def test_a_file_refuses_a_maximum_of_minus_infinity(tmp_path):
     assert loadrun.run(tmp_path / "m.mge")[0].verdict.value == "pass"
     traced.dump(tmp_path / "m.mge", input_data=[torch.tensor([[-inf, 3], [1, 2]])])
     assert loadrun.run(tmp_path / "m.mge")[0].verdict.value == "pass"
+
+
+@pytest.mark.parametrize(
+    "name", ["hardsigmoid", "hardswish", "relu", "relu6", "hardtanh", "leaky_relu", "softplus", "logsigmoid"]
+)
+def test_dumps_keep_nan(name, tmp_path):
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            return getattr(torch.nn.functional, name)(x)
+
+    loadrun.torch.save(Net(), tmp_path / "net.mge", (torch.ones(2, 7),))
+    x = torch.tensor([[nan] * 7, [1.0, nan, -9.0, 9.0, inf, nan, 0.0]])
+    result = loadrun.Runner(tmp_path / "net.mge").run({"x": x.numpy()})
+    np.testing.assert_allclose(result[result.outputs[0].name], Net()(x).numpy(), rtol=1e-6)
