@@ -122,12 +122,13 @@ def _has_data_sets(path: Path) -> bool:
 
 def _has_testcases(path: Path) -> bool:
     """Tell whether loadrun wrote testcases into an exported program."""
+    import struct  # for start-up
     import zipfile  # for start-up
 
     try:
         with zipfile.ZipFile(path) as archive:
             return any(n.endswith("loadrun/testcases.json") for n in archive.namelist())
-    except (OSError, zipfile.BadZipFile):
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError, struct.error):
         return False
 
 
