@@ -37,12 +37,9 @@ def outputs_of(traced: Any, flat: Sequence[Any], module: Any = None) -> list[Arr
     """
     function = traced.module if module is None else module
     copies = [v.detach().clone() if isinstance(v, torch.Tensor) else copy.deepcopy(v) for v in flat]
-    if module is None and any(
-        s.kind.name == "BUFFER_MUTATION" for s in traced.program.graph_signature.output_specs
-    ):
-        # A call that changes buffers must not show in the next one.
-        with quiet():
-            owner = copy.deepcopy(traced.original)
+    if module is None and isinstance(traced.original, torch.nn.Module):
+        # A call that changes buffers, or attributes by its sizes, must not show in the next one.
+        owner = _copied(traced)
         function = owner if function is traced.original else getattr(owner, function.__name__)
     args, kwargs = pytree.tree_unflatten(copies, traced.program.call_spec.in_spec)
     try:
@@ -72,6 +69,21 @@ def outputs_of(traced: Any, flat: Sequence[Any], module: Any = None) -> list[Arr
         except UnsupportedCallError as error:
             raise EngineError(f"torch's result: {error}") from error
     return arrays
+
+
+def _copied(traced: Any) -> Any:
+    """Return a copy of the traced module; with the same tensors, unless it changes some."""
+    owner = traced.original
+    changes = any(s.kind.name == "BUFFER_MUTATION" for s in traced.program.graph_signature.output_specs)
+    shared = {} if changes else {id(t): t for t in (*owner.parameters(), *owner.buffers())}
+    with quiet():
+        try:
+            return copy.deepcopy(owner, shared)
+        except (RuntimeError, TypeError):
+            # Some hold what cannot be copied, a lock or a result.
+            if changes:
+                raise
+            return owner
 
 
 class TorchRecorder(Recorder):

@@ -440,3 +440,26 @@ def test_attention_of_which_torch_has_two_results_is_said():
 def test_a_strided_view_beyond_an_argument_is_refused():
     with pytest.raises(UnsupportedError, match="part of a larger tensor"):
         loadrun.torch.trace(lambda x: x.as_strided((2, 2), (1, 2), 0), (torch.rand(20)[5:15],))
+
+
+class Windows(torch.nn.Module):
+    """Like the Swin of transformers, keeps the smaller window that a small input made necessary."""
+
+    def __init__(self):
+        super().__init__()
+        self.window = 4
+
+    def forward(self, x):
+        self.window = min(self.window, x.shape[1]) if x.shape[1] <= self.window else self.window
+        whole = x[:, : x.shape[1] // self.window * self.window]
+        return whole.reshape(x.shape[0], -1, self.window, 3).sum(1)
+
+
+def test_attributes_that_a_module_changes_by_sizes_stay_as_they_are(tmp_path):
+    module, x = Windows(), torch.rand(2, 9, 3)
+    traced = loadrun.torch.trace(module, (x,), dynamic_shapes=True)
+    traced.dump(tmp_path / "m.mge", input_data="example")
+    assert module.window == 4
+    (result,) = loadrun.run(tmp_path / "m.mge")
+    assert result.verdict.value == "pass"
+    assert traced(torch.rand(3, 17, 3)).shape == (3, 4, 3)
