@@ -498,9 +498,9 @@ class TorchTrace(ModuleAttributes, Dumps):
     # Results of torch
 
     @stage("running torch")
-    def truth(self, flat: Sequence[Any]) -> list[Array]:
+    def truth(self, flat: Sequence[Any], *, anew: bool = True) -> list[Array]:
         """Return torch's own results for the leaves of a call's arguments, as arrays of the graph's dtypes."""
-        return outputs_of(self, flat)
+        return outputs_of(self, flat, anew=anew)
 
     def compare(self, computed: Sequence[Array], truth: Sequence[Array]) -> None:
         """Keep the largest error of every output."""

@@ -24,22 +24,23 @@ from .values import ndarray, of_numpy
 __all__ = ["TorchRecorder", "outputs_of"]
 
 
-def outputs_of(traced: Any, flat: Sequence[Any], module: Any = None) -> list[Array]:
+def outputs_of(traced: Any, flat: Sequence[Any], module: Any = None, *, anew: bool = True) -> list[Array]:
     """Return torch's results for the leaves of a call's arguments, as arrays of the graph's dtypes.
 
     Args:
         traced: a trace.
         flat: the leaves.
         module: what torch runs, that which was traced by default.
+        anew: whether attributes that the call changes, as by sizes, are as before in the next one; buffers always are.
 
     Raises:
         EngineError: the module failed, or returned another structure than when it was traced.
     """
     function = traced.module if module is None else module
     copies = [v.detach().clone() if isinstance(v, torch.Tensor) else copy.deepcopy(v) for v in flat]
-    if module is None and isinstance(traced.original, torch.nn.Module):
-        # A call that changes buffers, or attributes by its sizes, must not show in the next one.
-        owner = _copied(traced)
+    changes = any(s.kind.name == "BUFFER_MUTATION" for s in traced.program.graph_signature.output_specs)
+    if module is None and isinstance(traced.original, torch.nn.Module) and (anew or changes):
+        owner = _copied(traced.original, changes)
         function = owner if function is traced.original else getattr(owner, function.__name__)
     args, kwargs = pytree.tree_unflatten(copies, traced.program.call_spec.in_spec)
     try:
@@ -71,10 +72,8 @@ def outputs_of(traced: Any, flat: Sequence[Any], module: Any = None) -> list[Arr
     return arrays
 
 
-def _copied(traced: Any) -> Any:
-    """Return a copy of the traced module; with the same tensors, unless it changes some."""
-    owner = traced.original
-    changes = any(s.kind.name == "BUFFER_MUTATION" for s in traced.program.graph_signature.output_specs)
+def _copied(owner: torch.nn.Module, changes: bool) -> torch.nn.Module:
+    """Return a copy of a module; with the same tensors, unless it changes some."""
     shared = {} if changes else {id(t): t for t in (*owner.parameters(), *owner.buffers())}
     with quiet():
         try:
