@@ -121,7 +121,7 @@ def _has_data_sets(path: Path) -> bool:
 
 
 def _has_testcases(path: Path) -> bool:
-    """Tell whether loadrun wrote testcases into an exported program."""
+    """Tell whether loadrun wrote testcases into an exported program, or, of one that is damaged, may have."""
     import struct  # for start-up
     import zipfile  # for start-up
 
@@ -129,7 +129,7 @@ def _has_testcases(path: Path) -> bool:
         with zipfile.ZipFile(path) as archive:
             return any(n.endswith("loadrun/testcases.json") for n in archive.namelist())
     except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError, struct.error):
-        return False
+        return True
 
 
 def _wanted(path: Path, parent: pytest.Collector) -> bool:

@@ -250,3 +250,12 @@ def test_snapshots_are_not_updated_in_continuous_integration(
     assert [first["reason"], second["reason"]] == ["first", "wanted"]
     assert first["before"] is None
     assert second["before"] == first["after"] != second["after"]
+
+
+def test_a_damaged_program_is_not_passed_over(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="reads a file of torch")
+    (tmp_path / "net.pt2").write_bytes(b"PK\x03\x04 and nothing of an archive")
+    code, said = run(tmp_path, "net.pt2")
+    assert code == 2, said
+    assert "net.pt2: torch cannot read the program" in said
+    assert "Traceback" not in said
