@@ -105,9 +105,10 @@ def test_timeout_holds_while_a_model_runs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seconds", ["0.01", "0.5"])
 def test_timeout_of_info(seconds: str, tmp_path: Path) -> None:
-    done = loadrun("info", written("short_nodes", tmp_path), "--timeout", seconds)
+    path = written("short_nodes", tmp_path)
+    done = loadrun("info", path, "--timeout", seconds)
     assert done.returncode == 4
-    assert done.stderr == f"loadrun: it took longer than {seconds} s (--timeout)\n"
+    assert done.stderr == f"loadrun: {path}: it took longer than {seconds} s (--timeout)\n"
 
 
 def test_timeout_of_pack(tmp_path: Path) -> None:
