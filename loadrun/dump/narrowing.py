@@ -55,6 +55,7 @@ class Narrowing:
     _made: Graph
     _known: dict[int, Var]
     _engines: list[Any] = field(default_factory=list)
+    _end_engines: list[Any] = field(default_factory=list)
 
     @classmethod
     def of(cls, graph: Graph, asked: bool = False) -> Narrowing | None:
@@ -169,8 +170,9 @@ class Narrowing:
                 b = np.where(near, a, b)
             self._compare(var, a, b, where)
         if saturated:
+            self._end_engines = self._end_engines or self._both(ends)
             try:
-                for var, a, b in zip(ends, *_run(self._both(ends), case.arrays, small), strict=False):
+                for var, a, b in zip(ends, *_run(self._end_engines, case.arrays, small), strict=False):
                     self._compare(var, a, b, where)
             except UsageError:
                 # Named where it begins.
@@ -233,12 +235,12 @@ def _run(
     engines: Sequence[Any], wide: Mapping[str, Array], narrow: Mapping[str, Array]
 ) -> tuple[list[Array], list[Array]]:
     """Run both forms of a graph; what fails as it is says nothing about narrowing, and gives nothing."""
-    as_it_is, narrowed = engines
+    first, second = engines
     try:
-        before = as_it_is.run({n: a for n, a in wide.items() if n in as_it_is.inputs})
+        before = first.run({n: a for n, a in wide.items() if n in first.inputs})
     except (EngineError, InputError):
         return [], []
-    return before, narrowed.run({n: a for n, a in narrow.items() if n in narrowed.inputs})
+    return before, second.run({n: a for n, a in narrow.items() if n in second.inputs})
 
 
 def _at_an_end(wide: Array, narrow: Array) -> Array:

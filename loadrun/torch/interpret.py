@@ -224,8 +224,6 @@ class Interpreter:
         except Exception:
             if not self.problems:
                 raise
-            why = ""
-        if self.problems and not why:
             # What stands in for a failed operator may have another shape.
             return _stand_in(node.meta.get("val"))
         self.problems.append(LoweringProblem(name, why, place_of(node)))

@@ -39,7 +39,13 @@ def outputs_of(traced: Any, flat: Sequence[Any], module: Any = None, *, anew: bo
     function = traced.module if module is None else module
     copies = [v.detach().clone() if isinstance(v, torch.Tensor) else copy.deepcopy(v) for v in flat]
     changes = any(s.kind.name == "BUFFER_MUTATION" for s in traced.program.graph_signature.output_specs)
-    if module is None and isinstance(traced.original, torch.nn.Module) and (anew or changes):
+    # A compiled one has no attributes that sizes change, and its copy is compiled anew.
+    compiled = isinstance(traced.original, (torch.fx.GraphModule, torch.jit.ScriptModule))
+    if (
+        module is None
+        and isinstance(traced.original, torch.nn.Module)
+        and (changes or (anew and not compiled))
+    ):
         owner = _copied(traced.original, changes)
         function = owner if function is traced.original else getattr(owner, function.__name__)
     args, kwargs = pytree.tree_unflatten(copies, traced.program.call_spec.in_spec)
