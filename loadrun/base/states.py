@@ -14,7 +14,9 @@ _APART = (".mge", ".onnx", ".pt2", ".json", ".jsonl", ".xml", ".html", ".zip")
 """Endings of other models and of reports, which say nothing of a model beside them."""
 
 
-def state_of(path: str | os.PathLike[str], others: Iterable[str] = ()) -> str:
+def state_of(
+    path: str | os.PathLike[str], others: Iterable[str] = (), known: dict[str, bytes] | None = None
+) -> str:
     """Return a digest of names, sizes and times of a model's file and of all that may belong to it; "" for a URL.
 
     These are the files and folders beside it whose names begin like its own, and those that are neither models nor
@@ -23,33 +25,40 @@ def state_of(path: str | os.PathLike[str], others: Iterable[str] = ()) -> str:
     Args:
         path: the file.
         others: files that are read besides.
+        known: digests by folder of what may belong to all its models, which calls right behind each other share.
     """
     name = os.fspath(path)
     if "://" in name:
         return ""
     folder, own = os.path.split(os.path.abspath(name))
-    digest = blake2b(digest_size=16)
-    for place in (os.path.join(folder, own), *_beside(folder, own), *others):
+    try:
+        named, free = _listed(folder, os.stat(folder).st_mtime_ns)
+    except OSError:
+        named, free = [], []
+    known = {} if known is None else known
+    if folder not in known:
+        known[folder] = _digest(os.path.join(folder, n) for n in free)
+    return _digest((os.path.join(folder, own), *_beside(folder, own, named), *others), known[folder]).hex()
+
+
+def _digest(places: Iterable[str], before: bytes = b"") -> bytes:
+    digest = blake2b(before, digest_size=16)
+    for place in places:
         for file in _files(place):
             try:
                 about = os.stat(file)
             except OSError:
                 continue
             digest.update(f"{file}\0{about.st_size}\0{about.st_mtime_ns}\n".encode(errors="surrogateescape"))
-    return digest.hexdigest()
+    return digest.digest()
 
 
-def _beside(folder: str, own: str) -> Iterator[str]:
-    try:
-        named, free = _listed(folder, os.stat(folder).st_mtime_ns)
-    except OSError:
-        return
+def _beside(folder: str, own: str, named: list[str]) -> Iterator[str]:
     stem = own.rpartition(".")[0] + "."
     for name in named[bisect_left(named, stem) :]:
         if not name.startswith(stem):
             break
         yield os.path.join(folder, name)
-    yield from (os.path.join(folder, name) for name in free if not name.startswith(stem))
 
 
 @lru_cache(maxsize=16)

@@ -321,7 +321,12 @@ def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
         entries = [e for e in report["files"] if "verdict" in e]
         written = os.stat(options.json_lines).st_mtime_ns
         states = {re.sub(_DUMP, "", e["file"]): e.get("state") for e in reversed(entries)}
-        done = {path for path in states.keys() & set(files) if _is_same(path, states[path], options, written)}
+        known: dict[str, bytes] = {}
+        done = {
+            path
+            for path in states.keys() & set(files)
+            if _is_same(path, states[path], options, written, known)
+        }
         chosen.recorded = [e for e in entries if re.sub(_DUMP, "", e["file"]) in done]
     for path in files:
         rule = FileRule() if options.configuration is None else options.configuration.of(path)
@@ -333,19 +338,21 @@ def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
     return chosen
 
 
-def state_with_data(path: str, options: DataOptions) -> str:
-    """Return `loadrun.base.states.state_of` a file and the files of the user's data."""
+def state_with_data(path: str, options: DataOptions, known: dict[str, bytes]) -> str:
+    """Return `loadrun.base.states.state_of` a file and the files of the user's data; `known` as there."""
     from ..base.states import state_of  # for start-up
     from ..inputs.lists import files_named  # for start-up
 
-    return state_of(path, files_named(options.input_data or ()))
+    return state_of(path, files_named(options.input_data or ()), known)
 
 
-def _is_same(path: str, state: str | None, options: RunOptions, written: int) -> bool:
+def _is_same(
+    path: str, state: str | None, options: RunOptions, written: int, known: dict[str, bytes]
+) -> bool:
     """Return whether a report's entry is of what there is now: by its state, else by when the report was written."""
     try:
         if state is not None:
-            return state == state_with_data(path, options)
+            return state == state_with_data(path, options, known)
         return os.stat(path).st_mtime_ns <= written
     except OSError:
         return True

@@ -291,6 +291,7 @@ class Replay:
         common["values"] |= options.output is not None or options.save_results is not None
         # Operators are observed only in the first file, on the data it was fed, so that data is loaded once.
         looked = options.input_data is not None and options.observed
+        known: dict[str, bytes] = {}
         for i, path in enumerate(self.paths):
             rule = self._selection.rules[path]
             own: dict[str, Any] = {}
@@ -305,7 +306,7 @@ class Replay:
                 **{**common, **own},
                 timeout=rule.timeout,
                 facts=options.reported,
-                state=state_with_data(path, options) if options.reported else "",
+                state=state_with_data(path, options, known) if options.reported else "",
                 pictures=options.html is not None,
                 feeds=looked and i == 0,
             )
