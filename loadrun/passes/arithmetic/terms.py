@@ -12,7 +12,7 @@ from ...ops.elemwise.table import ModeTrait, modes
 from ...ops.op import Trait
 from ..rewriter import Rewriter
 
-__all__ = ["ends_chain", "leaves", "mode_of", "on_grid", "uniform"]
+__all__ = ["ends_chain", "is_step", "leaves", "mode_of", "on_grid", "uniform"]
 
 _BOOL = DType("Bool")
 _STEPS, _ON_GRID = modes(ModeTrait.STEPS), modes(ModeTrait.ON_GRID)
@@ -54,7 +54,8 @@ def on_grid(r: Rewriter, opr: Opr) -> bool:
     return opr.id in r.on_grid
 
 
-def _is_step(opr: Opr) -> bool:
+def is_step(opr: Opr) -> bool:
+    """Return whether an operator jumps, so that a rounding before it may show as a difference of one."""
     if opr.type == "TypeCvtV2":
         source, target = opr.inputs[0].dtype, opr.outputs[0].dtype
         return bool(source and target and source.is_float and not (target.is_float or target.is_quantized))
@@ -68,7 +69,7 @@ def _grid(oprs: Sequence[Opr]) -> set[int]:
     off: set[int] = set()
     steps: list[Opr] = []
     for opr in oprs:
-        if _is_step(opr):
+        if is_step(opr):
             steps.append(opr)
         elif opr.type not in _GIVEN and (
             not (mode_of(opr) in _ON_GRID or opr.type in _MOVES)
@@ -80,7 +81,7 @@ def _grid(oprs: Sequence[Opr]) -> set[int]:
     stack = [v.owner for s in steps if not any(v.owner.id in off for v in s.inputs) for v in s.inputs]
     while stack:
         opr = stack.pop()
-        if opr.id in seen or opr.type in _GIVEN or _is_step(opr):
+        if opr.id in seen or opr.type in _GIVEN or is_step(opr):
             continue
         seen.add(opr.id)
         if mode_of(opr) in _ON_GRID:

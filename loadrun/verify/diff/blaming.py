@@ -8,6 +8,7 @@ from math import inf
 
 from ...base.records import dataclass
 from ...graph import Graph, Opr, Var
+from ...passes.arithmetic.terms import is_step
 from .changes import ChangedConstant, changed_constants, changes
 from .matching import Matching, is_constant
 from .measuring import Distance
@@ -109,7 +110,8 @@ def unexplained(
     """List values that differ for no reason that an optimization has.
 
     Those are the ones that an operator reads which is the same on both sides and gives values that agree, since it
-    hides the difference, and those computed with a weight that differs by more than a factor for each channel.
+    hides the difference, and those computed with a weight that differs by more than a factor for each channel. What a
+    rounding before a step (FLOOR, LT) changed is no such value, nor what is computed from it.
 
     Args:
         graph: the model under suspicion.
@@ -122,8 +124,9 @@ def unexplained(
     weights = {c.var.id for c in constants if c.is_weight and not c.is_scaled}
     certain = {r.var.id for r in rows if not r.agrees and any(v.id in weights for v in r.opr.inputs)}
     misplaced: set[int] = set()
+    flipped: set[int] = set()
     for opr in graph.oprs:
-        off = [v.id for v in opr.inputs if v.id in state and _is_off(state[v.id])]
+        off = {v.id for v in opr.inputs if v.id in state and _is_off(state[v.id])}
         # Optimized graphs have other operators at a place, and what is computed from these is another value as well.
         misplaced.update(
             v.id
@@ -135,19 +138,33 @@ def unexplained(
                 not misplaced.isdisjoint(off) or _read_other_values(opr, matching.pairs[v.id].owner, matching)
             )
         )
-        # Two of them may make up for each other, like a factor that is at the other operand of a product.
-        alone = set(off) if misplaced.isdisjoint(off) else set()
-        row = state.get(opr.outputs[0].id) if len(alone) == 1 and opr.outputs else None
-        if row is None or not row.agrees:
+        row = state.get(opr.outputs[0].id) if opr.outputs else None
+        if row is None or (row.agrees and len(off) != 1) or not _is_same(opr, matching, changed):
             continue
-        other = matching.pairs[row.var.id].owner
-        same = opr.type == other.type and not any(True for _ in changes(opr, other, matching))
-        if same and all(
+        if not row.agrees and (off <= flipped if off else is_step(opr) and _has_rounded(opr, state)):
+            flipped.add(row.var.id)
+        # Two of them may make up for each other, like a factor that is at the other operand of a product.
+        if row.agrees and misplaced.isdisjoint(off):
+            certain.update(i for i in off - flipped if not _is_masked(state[i]))
+    return certain
+
+
+def _is_same(opr: Opr, matching: Matching, changed: set[int]) -> bool:
+    """Return whether an operator and its partner are alike and read the same, constants included."""
+    other = matching.pairs[opr.outputs[0].id].owner
+    return (
+        opr.type == other.type
+        and not any(True for _ in changes(opr, other, matching))
+        and all(
             matching.pairs.get(x.id) is y and x.id not in changed
             for x, y in zip(opr.inputs, other.inputs, strict=False)
-        ):
-            certain.update(i for i in alone if not _is_masked(state[i]))
-    return certain
+        )
+    )
+
+
+def _has_rounded(opr: Opr, state: Mapping[int, SuspectVar]) -> bool:
+    """Return whether what an operator reads differs within the tolerance."""
+    return any(v.id in state and state[v.id].agrees and not _is_equal(state[v.id]) for v in opr.inputs)
 
 
 def _is_masked(row: SuspectVar) -> bool:

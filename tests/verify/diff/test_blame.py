@@ -714,3 +714,27 @@ def test_a_transposition_that_moves_nothing_and_stops_the_model(tmp_path: Path) 
             found = diff_files(*pair)
         assert found.blamed is not None
         assert found.blamed.name == "moved"
+
+
+def stepped(most: float, factor: float | None = None) -> loadrun.Graph:
+    """Give min(floor(x * factor), most), or min(floor(x / 0.1), most)."""
+    b = GraphBuilder()
+    x = b.input("x", 3)
+    scaled = b.elemwise("MUL", x, b.const(factor)) if factor else b.elemwise("TRUE_DIV", x, b.const(0.1))
+    return b.done(b.elemwise("MIN", b.elemwise("FLOOR", scaled), b.const(most), name="y"))
+
+
+def test_a_rounding_before_a_step_counts_where_it_reaches_an_output() -> None:
+    feeds = {"x": np.array([1.3, 2.05, 3.05], "f4")}
+    # In float32, floor(1.3 / 0.1) is 12, and floor(1.3 * 10) is 13.
+    hidden = between(stepped(5), stepped(5, 10), feeds)
+    assert hidden.agree
+    assert hidden.outputs_agree
+    shown = between(stepped(50), stepped(50, 10), feeds)
+    assert [(r.opr.title, r.distance and r.distance.count) for r in shown.rows if not r.agrees] == [
+        ("FLOOR", 1),
+        ("MIN", 1),
+    ]
+    # Another factor is a fault, though what comes behind hides it.
+    wrong = between(stepped(5, 12), stepped(5, 10), feeds)
+    assert [r.opr.title for r in wrong.roots] == ["MUL"]
