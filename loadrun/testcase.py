@@ -108,8 +108,8 @@ class Testcase:
     def miscounted(self, outputs: Iterable[str]) -> dict[str, str]:
         """Say which values of a file's sequences and optional outputs a graph's outputs lack or have too many."""
         faults: dict[str, str] = {}
-        names = list(outputs)
-        for name, values in (self.own or {}).items():
+        names, own = list(outputs), self.own or {}
+        for name, values in own.items():
             output = name.removesuffix(EXPECT)
             if output == name:
                 continue
@@ -117,13 +117,14 @@ class Testcase:
                 faults[output] = "no value is expected, but the model returns one"
             elif isinstance(values, np.ndarray) and values.dtype.kind not in "OSU" and output not in names:
                 faults[output] = "the model returns no such value"
-            if not isinstance(values, list):
+            items = [] if values is None else values
+            if not isinstance(items, list) or not all(
+                isinstance(v, np.ndarray) and v.dtype != object for v in items
+            ):
                 continue
-            if not all(isinstance(v, np.ndarray) and v.dtype != object for v in values):
-                continue
-            wanted = {f"{output}.{i}" for i in range(len(values))}
+            wanted = {f"{output}.{i}" for i in range(len(items))}
             form = re.compile(re.escape(output) + r"\.\d+")
-            computed = {n for n in names if form.fullmatch(n)}
+            computed = {n for n in names if form.fullmatch(n) and n + EXPECT not in own}
             faults.update(dict.fromkeys(computed - wanted, "there is no expected value"))
             faults.update(dict.fromkeys(wanted - computed, "the model returns no such value"))
         return faults

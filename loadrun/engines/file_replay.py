@@ -17,77 +17,26 @@ from ..graph.dtypes import Array, DType, array_dtype
 from ..testcase import EXPECT, FileValue, SourceFile, Testcase
 from .protocol import FileEngine
 
-__all__ = ["FileReplay", "file_errors", "own_inputs"]
+__all__ = ["FileJudge", "FileReplay", "file_errors", "own_inputs"]
 
 _ABSENT = "the runtime returns no such value"
 
 
-class FileReplay:
-    """A file on a runtime.
+class FileJudge:
+    """A file's own rule of comparison.
 
     Args:
         source: the file.
-        engine: the runtime, with the file loaded.
         policies: what outputs must fulfil besides, by name, all others under the empty name.
         loosened: the tolerances that outputs had before they were loosened, by name.
     """
 
     def __init__(
-        self,
-        source: SourceFile,
-        engine: FileEngine,
-        policies: Mapping[str, Policy],
-        loosened: Mapping[str, float],
+        self, source: SourceFile, policies: Mapping[str, Policy], loosened: Mapping[str, float]
     ) -> None:
-        self.source, self.engine, self.policies, self.loosened = source, engine, policies, loosened
+        self.source, self.policies, self.loosened = source, policies, loosened
 
-    def check(self, testcase: Testcase, index: int | None) -> Result:
-        """Feed a testcase and judge every output of which it has an expected value.
-
-        Raises:
-            InputError: the testcase does not fit the file's inputs.
-            EngineError: the runtime fails.
-        """
-        values = testcase.arrays if testcase.own is None else testcase.own
-        seconds, outputs = self._run({n: v for n, v in values.items() if not n.endswith(EXPECT)})
-        expected = {n.removesuffix(EXPECT): v for n, v in values.items() if n.endswith(EXPECT)}
-        outs: list[OutputResult] = []
-        for name in dict.fromkeys((*outputs, *expected)):
-            value = outputs.get(name)
-            if name not in expected:
-                outs += [self._plain(name, n, v) for n, v in _flat(name, value)]
-            elif testcase.own is None:
-                outs += self._judged(name, _in_form_of(value, expected[name]), value)
-            else:
-                outs += self._judged(name, expected[name], value)
-        return Result(index, tuple(outs), Verdict.of_outputs(outs), seconds, engine=self.engine.about)
-
-    def run(self, inputs: Mapping[str, FileValue]) -> Result:
-        """Run the file on given inputs, without checks.
-
-        Raises:
-            InputError: an input is missing, unknown, or of another type.
-            EngineError: the runtime fails.
-        """
-        seconds, outputs = self._run(inputs)
-        outs = [self._plain(name, n, v) for name, value in outputs.items() for n, v in _flat(name, value)]
-        return Result(None, tuple(outs), Verdict.NOT_COMPARED, seconds, engine=self.engine.about)
-
-    def _run(self, inputs: Mapping[str, FileValue]) -> tuple[float, Mapping[str, FileValue]]:
-        feeds = self.engine.fitted(inputs)
-        start = time.perf_counter()
-        outputs = self.engine.run(feeds)
-        return time.perf_counter() - start, outputs
-
-    def _plain(self, output: str, name: str, value: Array) -> OutputResult:
-        return OutputResult(name, value.shape, self._dtype(output, value), Verdict.NOT_COMPARED, value=value)
-
-    def _dtype(self, output: str, value: Array) -> DType:
-        """Return the data type of a value: the declared one, where the value is of that, else its own."""
-        known = self.source.outputs.get(output)
-        return known if known is not None and known.np == value.dtype else array_dtype(value)
-
-    def _judged(self, output: str, expect: FileValue, get: FileValue) -> Iterator[OutputResult]:
+    def judged(self, output: str, expect: FileValue, get: FileValue) -> Iterator[OutputResult]:
         """Judge an output, or every value of a sequence."""
         expected, computed = dict(_flat(output, expect)), dict(_flat(output, get))
         if not expected and not computed and isinstance(expect, list) == isinstance(get, list):
@@ -105,6 +54,14 @@ class FileReplay:
             yield OutputResult(
                 name, expected[name].shape, dtype, Verdict.FAIL, error=math.nan, notes=(_ABSENT,)
             )
+
+    def _plain(self, output: str, name: str, value: Array) -> OutputResult:
+        return OutputResult(name, value.shape, self._dtype(output, value), Verdict.NOT_COMPARED, value=value)
+
+    def _dtype(self, output: str, value: Array) -> DType:
+        """Return the data type of a value: the declared one, where the value is of that, else its own."""
+        known = self.source.outputs.get(output)
+        return known if known is not None and known.np == value.dtype else array_dtype(value)
 
     def _one(self, output: str, name: str, expect: Array, get: Array) -> OutputResult:
         error = self.source.error(output, expect, get)
@@ -124,6 +81,64 @@ class FileReplay:
             note = f"expected {expect.dtype} values, but the runtime returns {get.dtype}"
             result = replace(result, notes=(*result.notes, note))
         return result
+
+
+class FileReplay(FileJudge):
+    """A file on a runtime.
+
+    Args:
+        source: the file.
+        engine: the runtime, with the file loaded.
+        policies, loosened: see `FileJudge`.
+    """
+
+    def __init__(
+        self,
+        source: SourceFile,
+        engine: FileEngine,
+        policies: Mapping[str, Policy],
+        loosened: Mapping[str, float],
+    ) -> None:
+        super().__init__(source, policies, loosened)
+        self.engine = engine
+
+    def check(self, testcase: Testcase, index: int | None) -> Result:
+        """Feed a testcase and judge every output of which it has an expected value.
+
+        Raises:
+            InputError: the testcase does not fit the file's inputs.
+            EngineError: the runtime fails.
+        """
+        values = testcase.arrays if testcase.own is None else testcase.own
+        seconds, outputs = self._run({n: v for n, v in values.items() if not n.endswith(EXPECT)})
+        expected = {n.removesuffix(EXPECT): v for n, v in values.items() if n.endswith(EXPECT)}
+        outs: list[OutputResult] = []
+        for name in dict.fromkeys((*outputs, *expected)):
+            value = outputs.get(name)
+            if name not in expected:
+                outs += [self._plain(name, n, v) for n, v in _flat(name, value)]
+            elif testcase.own is None:
+                outs += self.judged(name, _in_form_of(value, expected[name]), value)
+            else:
+                outs += self.judged(name, expected[name], value)
+        return Result(index, tuple(outs), Verdict.of_outputs(outs), seconds, engine=self.engine.about)
+
+    def run(self, inputs: Mapping[str, FileValue]) -> Result:
+        """Run the file on given inputs, without checks.
+
+        Raises:
+            InputError: an input is missing, unknown, or of another type.
+            EngineError: the runtime fails.
+        """
+        seconds, outputs = self._run(inputs)
+        outs = [self._plain(name, n, v) for name, value in outputs.items() for n, v in _flat(name, value)]
+        return Result(None, tuple(outs), Verdict.NOT_COMPARED, seconds, engine=self.engine.about)
+
+    def _run(self, inputs: Mapping[str, FileValue]) -> tuple[float, Mapping[str, FileValue]]:
+        feeds = self.engine.fitted(inputs)
+        start = time.perf_counter()
+        outputs = self.engine.run(feeds)
+        return time.perf_counter() - start, outputs
 
 
 def own_inputs(testcase: Testcase) -> dict[str, FileValue]:

@@ -11,9 +11,9 @@ from ..base.errors import UnsupportedError
 from ..base.files import replacing
 from ..engines.reference import ReferenceEngine
 from ..graph.dtypes import Array
-from ..testcase import SourceFile
-from .encode import ElemType, Piece, TensorMessage, encode_tensor
-from .file import FILE, KEY, accepted_file, element_type, read_accepted
+from ..testcase import FileValue
+from .encode import ElemType, Piece, TensorMessage, encode_tensor, encode_value
+from .file import FILE, KEY, OnnxFile, accepted_file, element_type, read_accepted
 from .model import WrittenModel
 from .source import ExportSource
 from .testdata import find_sets, set_name, sets_in
@@ -86,7 +86,7 @@ def write_data_sets(model: Path, source: ExportSource, written: WrittenModel) ->
 
 
 def accept(
-    source: SourceFile, values: Mapping[int, Mapping[str, Array]], event: Mapping[str, object]
+    source: OnnxFile, values: Mapping[int, Mapping[str, FileValue]], event: Mapping[str, object]
 ) -> None:
     """Replace expected values in the data sets beside a model, and record it in ``NAME.accepted.json``.
 
@@ -110,8 +110,9 @@ def accept(
                     f"expected values of {name!r} are {dtype}, which data sets are not written in"
                 )
             try:
-                tensor = TensorMessage.of(name, value, ElemType(element_type(dtype)))
-                files[sets[number].folder / places[name]] = encode_tensor(tensor)
+                elem = ElemType(element_type(dtype))
+                path = sets[number].folder / places[name]
+                files[path] = encode_value(name, value, elem, is_optional=name in source.optional)
             except ValueError as e:
                 raise UnsupportedError(f"the new value of {name!r} cannot be written: {e}") from e
     record = json.dumps([*read_accepted(model), event], indent=1)

@@ -19,6 +19,7 @@ import numpy as np
 
 from ..base.records import dataclass
 from ..graph.dtypes import Array
+from ..testcase import FileValue
 
 __all__ = [
     "Attribute",
@@ -30,6 +31,7 @@ __all__ = [
     "ValueMessage",
     "encode",
     "encode_tensor",
+    "encode_value",
 ]
 
 
@@ -264,6 +266,34 @@ def encode_tensor(tensor: TensorMessage) -> list[Piece]:
     b'\\x08\\x02\\x10\\x03B\\x01xJ\\x02\\x01\\x02'
     """
     return _tensor(tensor).pieces
+
+
+def encode_value(name: str, value: FileValue, elem: ElemType, *, is_optional: bool) -> list[Piece]:
+    """Encode a TensorProto, a SequenceProto of tensors, or an OptionalProto that holds one of these or nothing.
+
+    >>> b"".join(encode_value("s", [np.zeros(1, "i1")], ElemType.INT8, is_optional=False))
+    b'\\n\\x01s\\x10\\x01\\x1a\\x07\\x08\\x01\\x10\\x03J\\x01\\x00'
+    """
+    if isinstance(value, np.ndarray):
+        kind, m = _TENSOR, _tensor(TensorMessage.of(name, value, elem))
+    else:
+        kind, m = _SEQUENCE, _Message()
+        m.text(1, name)
+        m.number(2, _TENSOR)
+        for item in value or ():
+            m.message(3, _tensor(TensorMessage.of("", np.asarray(item), elem)))
+    if not is_optional:
+        return m.pieces
+    whole = _Message()
+    whole.text(1, name)
+    if value is not None:
+        whole.number(2, kind)
+        whole.message(3 if kind == _TENSOR else 5, m)
+    return whole.pieces
+
+
+_TENSOR, _SEQUENCE = 1, 3
+"""Kinds of values in sequences and optional values."""
 
 
 def _entry(key: str, value: str) -> _Message:

@@ -272,6 +272,7 @@ class OnnxFile:
 
     Attributes:
         tolerances: those of outputs compared by MegEngine's formula instead of ONNX's rule, by name.
+        optional: the outputs that may have no value.
     """
 
     location: str | bytes
@@ -284,6 +285,7 @@ class OnnxFile:
     tensors: frozenset[str] = frozenset()
     folder: str | None = None
     tolerances: Mapping[str, float] = field(default_factory=dict)
+    optional: frozenset[str] = frozenset()
     format: str = field(default="onnx", init=False)
 
     @classmethod
@@ -304,9 +306,17 @@ class OnnxFile:
         stored = {t.name for t in model.graph.initializers}
         inputs = [i.name for i in model.graph.inputs if i.name not in stored]
         tensor_names = frozenset(n for node in model.graph.nodes for n in node.outputs if n)
-        nodes = len(model.graph.nodes)
         return cls(
-            location, graph, inputs, outputs, constants, scalars, nodes, tensor_names, tolerances=tolerances
+            location,
+            graph,
+            inputs,
+            outputs,
+            constants,
+            scalars,
+            len(model.graph.nodes),
+            tensor_names,
+            tolerances=tolerances,
+            optional=frozenset(o.name for o in model.graph.outputs if o.type and o.type.optional),
         )
 
     def asking(self, names: Sequence[str]) -> OnnxFile:

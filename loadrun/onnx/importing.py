@@ -381,10 +381,6 @@ class Importer:
                 self.problems.setdefault(f"output {info.name!r} {self._unheld.get(info.name, 'is missing')}")
         if not proto.outputs:
             raise FormatError("the graph has no outputs")
-        if not results and not self.problems:
-            self.problems.setdefault(
-                "no output has a value: a graph cannot hold empty sequences and optional values without an element"
-            )
         return results
 
     def _storable(self, name: str, value: Value) -> Value:

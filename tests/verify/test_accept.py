@@ -309,3 +309,80 @@ def test_data_sets_without_a_value_are_refused(tmp_path: Path) -> None:
     assert one.failure is not None
     assert f"has no {outputs[-1].name}" in one.failure.message
     assert accepted([one]) == 2
+
+
+@pytest.mark.parametrize("engine", ["reference", "onnxruntime"])
+@pytest.mark.parametrize(
+    ("optional", "expected"),
+    [
+        (False, [[1.0, 2], [3.5]]),
+        (False, [[1.0, 2]]),
+        (False, [[1.0, 2], [3], [4]]),
+        (False, []),
+        (True, [[1.0, 2], [5]]),
+        (True, None),
+    ],
+    ids=["wrong", "short", "long", "empty", "optional", "none"],
+)
+def test_sequences_are_accepted_whole(
+    engine: str, optional: bool, expected: list[list[float]] | None, tmp_path: Path
+) -> None:
+    """``x = [1, 2, 3]`` is split into parts of two numbers."""
+    pytest.importorskip(engine if engine != "reference" else "onnx", reason=f"{engine} is not installed")
+    from onnx import OptionalProto, SequenceProto, TensorProto, helper, numpy_helper
+
+    from tests.support.onnx_files import model, write
+
+    kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
+    nodes = [helper.make_node("SplitToSequence", ["x", "two"], ["s"])]
+    if optional:
+        kind = helper.make_optional_type_proto(kind)
+        nodes.append(helper.make_node("Optional", ["s"], ["o"]))
+    name = "o" if optional else "s"
+    root = model(
+        nodes,
+        [("x", TensorProto.FLOAT, [3])],
+        [helper.make_value_info(name, kind)],
+        initializer=[numpy_helper.from_array(np.array(2), "two")],
+    )
+    path = write(tmp_path, root, ([np.array([1, 2, 3], "f4")], []))
+    stored = tmp_path / "test_data_set_0" / "output_0.pb"
+    arrays = None if expected is None else [np.array(v, "f4") for v in expected]
+    if not optional:
+        stored.write_bytes(numpy_helper.from_list(arrays or [], name).SerializeToString())
+    elif arrays:
+        stored.write_bytes(numpy_helper.from_optional(arrays, name).SerializeToString())
+    else:
+        stored.write_bytes(OptionalProto(name=name).SerializeToString())
+    assert loadrun.run(path, engine=engine)[0].verdict.value == "fail"
+    (one,) = accept_files([path], AcceptOptions(reason="r", engine=engine))
+    assert one.failure is None
+    assert [v.output for v in one.values] == [name]
+    assert loadrun.run(path, engine=engine)[0].verdict.value == "pass"
+    proto = OptionalProto if optional else SequenceProto
+    written = proto.FromString(stored.read_bytes())
+    sequence = written.sequence_value if optional else written
+    np.testing.assert_array_equal(numpy_helper.to_array(sequence.tensor_values[0]), [1, 2])
+    np.testing.assert_array_equal(numpy_helper.to_array(sequence.tensor_values[1]), [3])
+    assert len(sequence.tensor_values) == 2
+
+
+def test_a_model_of_nothing_but_an_empty_sequence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is judged: where a value is expected it fails, and accepted it passes; a .mge file cannot hold it."""
+    pytest.importorskip("onnx", reason="onnx is not installed")
+    from onnx import SequenceProto, TensorProto, helper
+
+    from tests.support.onnx_files import model, write
+
+    kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
+    root = model([helper.make_node("SequenceEmpty", [], ["s"])], [], [helper.make_value_info("s", kind)])
+    path = str(write(tmp_path, root, ([], [[np.ones(1, "f4")]])))
+    assert main([path, "-q"]) == 1
+    assert "the model returns no such value" in capsys.readouterr().out
+    assert main(["accept", path, "--reason", "r"]) == 0
+    assert main([path]) == 0
+    assert "no-assert" not in capsys.readouterr().out
+    stored = (tmp_path / "test_data_set_0" / "output_0.pb").read_bytes()
+    assert not SequenceProto.FromString(stored).tensor_values
+    assert main(["convert", path, str(tmp_path / "m.mge")]) == 2
+    assert "no outputs" in capsys.readouterr().err
