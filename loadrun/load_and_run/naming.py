@@ -1,7 +1,8 @@
 """The numbers, names and order of what load_and_run executes.
 
 load_and_run compiles a copy of the loaded graph (`ops.numbering` has its names): operators that depend on an input are
-numbered again, from the outputs' dependencies upward; the others keep their numbers. A graph that MegEngine rewrites
+numbered again, inputs first, then from the outputs' dependencies upward; the others keep their numbers. Of several
+outputs the order is that of a hash table. A graph that MegEngine rewrites
 while it compiles (one that was dumped without optimization) gets other numbers there; names that are in the file are
 the same.
 """
@@ -9,7 +10,7 @@ the same.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ..graph import Graph, Opr, Var
 from ..ops.catalog import CATALOG
@@ -53,24 +54,27 @@ _HOST = {
 _LAST_HOST = {"WarpPerspectiveForward"}
 """Here it is the last input alone."""
 _INPUTS_FIRST = -(2**31)
+_BUCKETS = (13, 29, 59, 127, 257, 541, 1109, 2357, 5087)
+"""How many buckets a hash table of libstdc++ takes, one size after another."""
 
 
 def compiled(graph: Graph, before: Numbering) -> Numbering:
-    """Numbers and names of the copy that load_and_run executes."""
+    """Numbers and names of the copy that load_and_run executes: its inputs first, then what depends on them."""
     numbering = Numbering(dict(before.oprs), dict(before.vars), dict(before.scratch), before.next)
+    for opr in upward((v.owner for v in graph.outputs), before.inputs):
+        if opr.type == "Host2DeviceCopy":
+            name = before.var(opr.outputs[0])[1]
+            add_numbers(numbering, opr, name, before.oprs[opr.id].name, numbering.next)
     fed: set[int] = set()
     for opr in graph.oprs:
         if opr.type == "Host2DeviceCopy" or any(v.owner.id in fed for v in opr.inputs):
             fed.add(opr.id)
-    for opr in upward(v.owner for v in graph.outputs):
-        if opr.id not in fed:
+    ends = {before.oprs[v.owner.id].id: v.owner for v in graph.outputs}
+    for opr in upward((ends[number] for number in _hashed(ends)), before.inputs):
+        if opr.id not in fed or opr.type == "Host2DeviceCopy":
             continue
         number = numbering.next
-        ins = [numbering.var(v)[1] for v in opr.inputs]
-        if opr.type == "Host2DeviceCopy":
-            name = before.var(opr.outputs[0])[1]
-        else:
-            name = opr.name or default_name(opr, number, ins)
+        name = opr.name or default_name(opr, number, [numbering.var(v)[1] for v in before.inputs(opr)])
         add_numbers(numbering, opr, name, before.oprs[opr.id].name, number)
         for var in opr.outputs:
             numbering.vars[var.id] = (
@@ -78,6 +82,28 @@ def compiled(graph: Graph, before: Numbering) -> Numbering:
                 before.var(var)[1] if var.name else numbering.vars[var.id][1],
             )
     return numbering
+
+
+def _hashed(numbers: Iterable[int]) -> list[int]:
+    """Order numbers as libstdc++'s ``unordered_set`` gives them back, in which MegEngine keeps the ends of a graph.
+
+    It is one chain: what falls into an empty bucket goes to its front, anything else to the front of its bucket. When
+    there are more numbers than buckets, more buckets are taken, and the chain is made again from its front.
+    """
+    chain: list[int] = []
+    buckets = _BUCKETS[0]
+    for number in numbers:
+        if len(chain) == buckets:
+            buckets = next((n for n in _BUCKETS if n >= 2 * buckets), 2 * buckets + 1)
+            previous, chain = chain, []
+            for one in previous:
+                _hash_into(chain, one, buckets)
+        _hash_into(chain, number, buckets)
+    return chain
+
+
+def _hash_into(chain: list[int], number: int, buckets: int) -> None:
+    chain.insert(next((i for i, n in enumerate(chain) if n % buckets == number % buckets), 0), number)
 
 
 def host_inputs(opr: Opr) -> frozenset[int]:

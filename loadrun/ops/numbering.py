@@ -7,7 +7,7 @@ one made of its inputs' names and its number.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 
 from ..base.records import dataclass
@@ -172,10 +172,21 @@ class Numbering:
         return self.vars[var.id]
 
     def inputs(self, opr: Opr) -> list[Var]:
-        """Return the inputs of an operator in MegEngine's order."""
-        if opr.type == "Elemwise" and opr.title in _SORTED:
-            return sorted(opr.inputs, key=lambda v: self.vars[v.id][0])
-        return list(opr.inputs)
+        """Return the inputs of an operator in the order in which MegEngine keeps them; names have that of the file."""
+        inputs = list(opr.inputs)
+        if opr.type != "Elemwise":
+            return inputs
+        if opr.title in _SORTED:
+            return self._ascending(inputs)
+        if opr.title == "FUSE_MUL_ADD3":
+            return [*self._ascending(inputs[:2]), inputs[2]]
+        if opr.title == "FUSE_MUL_ADD4":
+            pairs = (self._ascending(inputs[:2]), self._ascending(inputs[2:]))
+            return [v for pair in sorted(pairs, key=lambda pair: self.vars[pair[0].id][0]) for v in pair]
+        return inputs
+
+    def _ascending(self, inputs: Sequence[Var]) -> list[Var]:
+        return sorted(inputs, key=lambda v: self.vars[v.id][0])
 
 
 def short(name: str) -> str:
@@ -238,7 +249,7 @@ def loaded(graph: Graph) -> Numbering:
     )
     for opr in graph.oprs:
         number = numbering.next
-        ins = [_while_loading(numbering, v) if late else numbering.var(v)[1] for v in numbering.inputs(opr)]
+        ins = [_while_loading(numbering, v) if late else numbering.var(v)[1] for v in opr.inputs]
         name = opr.name or default_name(opr, number, ins)
         add_numbers(numbering, opr, name, name, number)
         if Trait.LIMITED in CATALOG[opr.type].traits and not limited:
@@ -279,12 +290,18 @@ def _ending(op: Op, slot: int, count: int) -> str:
     return f":o{slot}"
 
 
-def upward(ends: Iterable[Opr]) -> list[Opr]:
-    """List the operators so that inputs come first, in order."""
+def upward(ends: Iterable[Opr], inputs_of: Callable[[Opr], Sequence[Var]] | None = None) -> list[Opr]:
+    """List the operators so that inputs come first, in order.
+
+    Args:
+        ends: where to begin, one after another.
+        inputs_of: gives the inputs of an operator in the order in which they are gone to, by default its own.
+    """
+    inputs_of = inputs_of or (lambda opr: opr.inputs)
     order: list[Opr] = []
     seen: set[int] = set()
     for end in ends:
-        stack = [(end, iter(end.inputs))]
+        stack = [(end, iter(inputs_of(end)))]
         while stack:
             opr, inputs = stack[-1]
             if opr.id in seen:
@@ -296,5 +313,5 @@ def upward(ends: Iterable[Opr]) -> list[Opr]:
                 order.append(opr)
                 stack.pop()
             else:
-                stack.append((following, iter(following.inputs)))
+                stack.append((following, iter(inputs_of(following))))
     return order

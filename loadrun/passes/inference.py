@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from ..graph import Graph
+from ..graph.params import ConvBias, Format
 from .arithmetic.delay_broadcast import delay_broadcast
 from .arithmetic.distribute import distribute_products
 from .arithmetic.fuse import fuse_arithmetic
@@ -35,7 +36,7 @@ from .loadable import make_loadable
 from .options import InferenceOptions, Layout
 from .rewriter import Pass
 
-__all__ = ["inference_passes", "optimize_for_inference"]
+__all__ = ["inference_passes", "on_gpus_only", "optimize_for_inference"]
 
 _ALWAYS: tuple[Pass, ...] = (
     expand_batchnorm,
@@ -146,3 +147,16 @@ def optimize_for_inference(graph: Graph, **flags: object) -> tuple[Graph, int]:
     if graph.metadata is not None:
         graph.metadata.optimize_options = options.bits
     return graph, options.bits
+
+
+def on_gpus_only(graph: Graph) -> str | None:
+    """Say what keeps MegEngine from running an optimized graph without a GPU; None if it runs."""
+    batch_inside = sum(
+        isinstance(p, ConvBias) and p.format == Format.CHWN4 for o in graph.oprs for p in o.params
+    )
+    if not batch_inside:
+        return None
+    return (
+        f"{batch_inside} of the convolutions are in CHWN4, which MegEngine runs on GPUs only; loadrun runs them. "
+        "Leave out enable_chwn4 for a file that MegEngine runs on CPUs"
+    )

@@ -18,7 +18,8 @@ from ..dump.options import DumpOptions, DumpResult
 from ..graph import Graph
 from ..inputs.lists import TextSource, count_cases, items_of
 from ..inputspec import InputData
-from ..passes.inference import optimize_for_inference
+from ..passes.inference import on_gpus_only, optimize_for_inference
+from ..tensors.naming import here
 from ..testcase import Bundle
 from ..verify.pack.capture import Recorder
 from ..verify.pack.options import PackOptions
@@ -229,6 +230,8 @@ def _optimized(graph: Graph, passes: Mapping[str, object] | None) -> Graph:
     rename_outputs(graph, optimized)
     if optimized.metadata is not None:
         optimized.metadata.optimize_options = bits
+    if (text := on_gpus_only(optimized)) is not None:
+        warnings.warn_explicit(text, UserWarning, *here())
     return optimized
 
 

@@ -13,8 +13,12 @@ import numpy as np
 import pytest
 
 import loadrun
+import loadrun.megengine.functional as F
 from loadrun.cli import main
+from loadrun.load_and_run.naming import _hashed
 from loadrun.load_and_run.plan import STATIC_NAMES, ExecutionPlan
+from loadrun.megengine import Tensor
+from loadrun.tracing import trace
 from loadrun.verify.diff.stored import read_values
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -198,3 +202,30 @@ def test_a_profile_beside_a_text_of_all_values(samples: Path, tmp_path: Path) ->
     wanted, found = (json.loads(p.read_text())["graph_exec"] for p in (alone, both))
     assert found["operator"].keys() == wanted["operator"].keys()
     assert text.read_text().count("\nvar") == 201
+
+
+def test_order_of_several_outputs() -> None:
+    """Numbers of the ends of nets of 2 to 60 outputs, and the order in which MegEngine 1.13.0 copied them."""
+    for numbers, order in json.loads((ROOT / "tests/data/load_and_run/ends.json").read_text()):
+        assert _hashed(numbers) == order
+
+
+def test_numbers_where_there_are_two_outputs_and_inputs(tmp_path: Path) -> None:
+    """MegEngine's `replace_vars` gives these names and, behind the inputs', these numbers."""
+
+    def net(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        return F.relu(F.exp(a) + b), F.sigmoid(F.matmul(a, np.ones((4, 3), "f4")))
+
+    traced = trace(net, symbolic=True, capture_as_const=True)
+    traced(*(Tensor(np.ones((2, 4), "f4")) for _ in "ab"))
+    traced.dump(tmp_path / "two.mge", arg_names=["a", "b"])
+    numbers = ExecutionPlan(loadrun.load(tmp_path / "two.mge").graph).numbers
+    names = sorted((n.id, n.name) for n in numbers.oprs.values() if n.cls != "ImmutableTensor")
+    assert names == [
+        (17, "b"),
+        (19, "a"),
+        (21, "matrix_mul(a,const{4,3}[10])[21]"),
+        (24, "SIGMOID(MatrixMul)[24]"),
+        (26, "EXP(a)[26]"),
+        (28, "FUSE_ADD_RELU(b,EXP)[28]"),
+    ]

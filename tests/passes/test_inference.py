@@ -16,10 +16,12 @@ from loadrun.base.errors import UsageError
 from loadrun.graph import Graph
 from loadrun.graph.dtypes import Array
 from loadrun.passes.constants import bare
-from loadrun.passes.inference import optimize_for_inference
+from loadrun.passes.inference import on_gpus_only, optimize_for_inference
 from loadrun.passes.options import InferenceOptions, Layout
 from loadrun.testing import random_feeds as feeds_of
 from loadrun.tracing import trace
+from loadrun.verify.pack.files import pack_file
+from loadrun.verify.pack.options import PackOptions
 from tests.support.cases import check_all
 from tests.support.optimize_graphs import FIXTURES, error, operators, run
 
@@ -224,3 +226,18 @@ def test_a_bias_with_a_row_for_every_sample_follows_the_batch(option: str, tmp_p
     want = np.einsum("nchw,oc->nohw", x.astype(float), w[:, :, 0, 0]) + (t @ proj)[:, :, None, None]
     (got,) = loadrun.Runner(loadrun.load(path)).run({"x": x, "t": t}).outputs
     np.testing.assert_allclose(got.value, np.maximum(want, 0), rtol=1e-5, atol=1e-6)
+
+
+def test_what_only_gpus_run_is_said() -> None:
+    """MegEngine's own optimizer gave residual8 convolutions of that layout, which its CPU build refuses to run."""
+    quantized = loadrun.load(FIXTURES / "optimized/residual8_chwn4.mge").graph
+    said = on_gpus_only(quantized)
+    assert said is not None
+    assert said.startswith("6 of the convolutions are in CHWN4, which MegEngine runs on GPUs only")
+    assert on_gpus_only(loadrun.load(FIXTURES / "optimized/residual8_nchw4.mge").graph) is None
+
+
+def test_files_that_only_gpus_run_are_written_with_a_warning(tmp_path: Path) -> None:
+    options = PackOptions(input_data=("#rand(0,1)",), passes={"enable_chwn4": True}, maxerr=1.0)
+    with pytest.warns(UserWarning, match="6 of the convolutions are in CHWN4"):
+        pack_file(FIXTURES / "optimized/residual8_plain.mge", tmp_path / "x.mge", options)
