@@ -75,6 +75,8 @@ def narrowed(graph: Graph) -> tuple[Graph, dict[int, Var]]:
     def convert(graph: Graph, opr: Opr, inputs: list[Var]) -> Var | None:
         if opr.type == "Softmax":
             return _safe_softmax(graph, opr, inputs[0])
+        if opr.type == "Elemwise" and opr.get(Elemwise).mode == ElemwiseMode.SIGMOID:
+            return _safe_sigmoid(graph, opr, inputs[0])
         if opr.type in _POOLINGS:
             return _wide_maxima(graph, opr, inputs)
         if opr.type != "TypeCvtV2":
@@ -112,6 +114,17 @@ def _safe_softmax(graph: Graph, opr: Opr, x: Var) -> Var | None:
     (y,) = graph.add("Softmax", *opr.params, inputs=[shifted])
     y.name, y.owner.name = opr.outputs[0].name, opr.name
     return y
+
+
+def _safe_sigmoid(graph: Graph, opr: Opr, x: Var) -> Var | None:
+    """Divide by whether an element equals itself: MegEngine's float32 kernel gives 0 for NaN in most places."""
+    if opr.inputs[0].dtype is None or narrow_dtype(opr.inputs[0].dtype).name != "Float32":
+        return None
+    (y,) = graph.add("Elemwise", *opr.params, inputs=[x])
+    (same,) = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.EQ), inputs=[x, x])
+    (whole,) = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.TRUE_DIV), inputs=[y, same])
+    whole.name, whole.owner.name = opr.outputs[0].name, opr.name
+    return whole
 
 
 def _wide_maxima(graph: Graph, opr: Opr, inputs: list[Var]) -> Var | None:

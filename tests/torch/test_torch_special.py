@@ -61,6 +61,8 @@ def test_gelu_of_infinity():
     """Torch's own kernel gives NaN for more than one element; x times a probability of 1 is infinite."""
     traced = loadrun.torch.trace(torch.nn.functional.gelu, torch.ones(3))
     np.testing.assert_array_equal(traced(np.full(3, inf, "f4")), [inf] * 3)
+    wide = loadrun.torch.trace(torch.nn.functional.gelu, torch.ones(2, dtype=torch.float64))
+    np.testing.assert_array_equal(wide(np.array([inf, -inf])), [inf, nan])
 
 
 def test_truth_values_add_as_or():
@@ -85,14 +87,40 @@ def test_a_file_refuses_a_maximum_of_minus_infinity(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["hardsigmoid", "hardswish", "relu", "relu6", "hardtanh", "leaky_relu", "softplus", "logsigmoid"]
+    "name",
+    [
+        "hardsigmoid",
+        "hardswish",
+        "relu",
+        "relu6",
+        "hardtanh",
+        "leaky_relu",
+        "sigmoid",
+        "softplus",
+        "logsigmoid",
+    ],
 )
 def test_dumps_keep_nan(name, tmp_path):
     class Net(torch.nn.Module):
         def forward(self, x):
             return getattr(torch.nn.functional, name)(x)
 
-    loadrun.torch.save(Net(), tmp_path / "net.mge", (torch.ones(2, 7),))
-    x = torch.tensor([[nan] * 7, [1.0, nan, -9.0, 9.0, inf, nan, 0.0]])
+    loadrun.torch.save(Net(), tmp_path / "net.mge", (torch.ones(2, 77),))
+    x = torch.tensor([[nan] * 77, [1.0, nan, -9.0, 9.0, inf, nan, 0.0] * 11])
     result = loadrun.Runner(tmp_path / "net.mge").run({"x": x.numpy()})
     np.testing.assert_allclose(result[result.outputs[0].name], Net()(x).numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["max_pool1d", "max_pool2d"])
+def test_dumps_of_double_keep_nan_in_windows(name, tmp_path):
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            return getattr(torch.nn.functional, name)(x, 2)
+
+    x = torch.arange(2 * 3 * 4 * 40, dtype=torch.float64).reshape(
+        (6, 4, 40) if name[-2] == "1" else (2, 3, 4, 40)
+    )
+    loadrun.torch.save(Net(), tmp_path / "net.mge", (x,))
+    x.view(-1)[::7] = nan
+    result = loadrun.Runner(tmp_path / "net.mge").run({"x": x.numpy()})
+    np.testing.assert_array_equal(result[result.outputs[0].name], Net()(x).numpy())

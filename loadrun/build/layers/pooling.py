@@ -61,7 +61,12 @@ def max_pooled(x: Tensor, window: WindowGeometry) -> Tensor:
     x = window.padded(x, _lowest(x))
     if native:
         return _pooled(x, _without_pads(window), own.max_pool2d)
-    return _along_axes(x, window, M.MAX)
+    y = _along_axes(x, window, M.MAX)
+    if not e.is_float(x):
+        return y
+    # Where MegEngine's MAX keeps NaN depends on its place: the sum of what is NaN or 0 has it for all.
+    one = e.number(1, x)
+    return e.with_nan_of(y, _along_axes(e.elem(M.COND_LT_MOV, e.elem(M.EQ, x, x), one, x), window, M.ADD))
 
 
 def _along_axes(x: Tensor, window: WindowGeometry, mode: P.ElemwiseMode) -> Tensor:

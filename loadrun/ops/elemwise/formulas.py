@@ -25,7 +25,8 @@ def erf(x: Array) -> Array:
     for n in range(1, 160):
         term *= 2 * a * a / (2 * n + 1)
         total += term
-    return np.asarray(np.copysign(total * np.exp(-a * a) * (2 / sqrt(pi)), x))
+    # Rounded beyond 1, it would turn the sign of what it is added to.
+    return np.asarray(np.copysign(np.minimum(total * np.exp(-a * a) * (2 / sqrt(pi)), 1), x))
 
 
 def erfc(x: Array) -> Array:
