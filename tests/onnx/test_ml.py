@@ -322,6 +322,31 @@ def test_vector_machines(post: str, count: int, probable: bool) -> None:
     compare(data, x)
 
 
+@pytest.mark.parametrize("probable", [False, True])
+def test_vector_machines_of_nan_and_infinity(probable: bool) -> None:
+    """What is infinitely far is near to no vector, and NaN leaves all classes alike."""
+    rng = np.random.default_rng(3)
+    x = np.float32([[np.inf, 0], [-np.inf, np.inf], [1, -np.inf], [0.5, 1], [np.nan, 1]])
+    x = x if probable else x[:-1]
+    given: dict[str, Any] = {"prob_a": [-1.5, -1.6, -1.7], "prob_b": numbers(rng, 3)} if probable else {}
+    kernel = {"kernel_type": "RBF", "kernel_params": [0.3, 0.0, 3.0], "support_vectors": numbers(rng, 6, 2)}
+    data = model(
+        "SVMClassifier",
+        x,
+        (7, 1),
+        vectors_per_class=[2, 1, 3],
+        coefficients=numbers(rng, 2, 6),
+        rho=numbers(rng, 3),
+        classlabels_ints=[11, 5, 7],
+        **kernel,
+        **given,
+    )
+    compare(data, x)
+    compare(
+        model("SVMRegressor", x[:-1], n_supports=6, coefficients=numbers(rng, 6), rho=[0.1], **kernel), x[:-1]
+    )
+
+
 @pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize("positive", [False, True])
 def test_vector_machines_without_vectors(count: int, positive: bool) -> None:
@@ -396,16 +421,17 @@ def test_encoding_labels() -> None:
         data = model("LabelEncoder", x, (1,), 2, keys_floats=floats, values_floats=numbers(rng, count))
         compare(data, x)
         x[0, 0] = np.nan
-        data = model(
-            "LabelEncoder",
-            x,
-            (7,),
-            4,
-            keys_floats=[*floats, float("nan")],
-            values_int64s=[*values, 123],
-            default_int64=3,
-        )
-        compare(data, x)
+        for version in (2, 4):
+            data = model(
+                "LabelEncoder",
+                x,
+                (7,),
+                version,
+                keys_floats=[*floats, float("nan")],
+                values_int64s=[*values, 123],
+                default_int64=3,
+            )
+            compare(data, x)
 
 
 # Text

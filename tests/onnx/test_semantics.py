@@ -493,3 +493,13 @@ def test_loops_whose_length_follows_from_sizes_in_floats() -> None:
     runner = loadrun.Runner(loadrun.load(model.SerializeToString()))
     for n in (2, 3, 0):
         assert runner.run({"x": np.ones(n, F)})["y"].tolist() == [2**n] * n
+
+
+@pytest.mark.parametrize(("opset", "mask"), [(7, F([0, 0])), (10, [False, False]), (12, [True, True])])
+def test_masks_of_dropout_in_inference(opset: int, mask: Any) -> None:
+    """As ONNX Runtime fills them: before version 12 with zeros, before version 10 in the type of the data."""
+    x = F([[1, 2]])
+    y, given = run("Dropout", {"x": x}, outputs=2, opset=opset)
+    np.testing.assert_array_equal(y, x)
+    np.testing.assert_array_equal(given, [mask], strict=False)
+    assert given.dtype == np.asarray(mask).dtype

@@ -84,8 +84,9 @@ def _dropout(c: NodeCall) -> tuple[Value | Tensor, ...]:
             return e.where(stays, scaled, const_like(0, x.tensor)), Value(BOOL, stays)
         param = P.Dropout(drop_prob=ratio, seed=c.number("seed"))
         return (apply("Dropout", param, inputs=[x.tensor], n=2, scalar=False)[0],)
-    return x, Value(
-        BOOL,
-        e.full(cast(const_like(1, x.tensor), "bool"), x.shape) if x.rank else None,
-        array=None if x.rank else np.array(True),
-    )
+    # ONNX Runtime's masks are false before version 12, and have the type of the data before 10.
+    kept, kind = c.opset >= 12, BOOL if c.opset >= 10 else x.kind
+    if not x.rank:
+        return x, Value(kind, array=np.array(kept))
+    fill = const_like(int(kept), x.tensor)
+    return x, Value(kind, e.full(cast(fill, "bool") if kind == BOOL else fill, x.shape))

@@ -70,6 +70,8 @@ class Kernel:
         products = gemm(x, const(vectors), alpha=-2.0, turn_y=True)
         apart = e.elem(M.ADD, e.elem(M.ADD, own, squares), products)
         apart = e.elem(M.MAX, apart, const_like(0, apart))
+        endless = e.compare(P.ElemwiseMultiTypeMode.EQ, own, const_like(np.inf, own))
+        apart = e.where(endless, own, apart)
         return e.elem(M.EXP, e.elem(M.MUL, apart, const_like(-self.gamma, apart)))
 
 
@@ -260,7 +262,9 @@ def _improved(p: Tensor, q: Tensor, rows: list[Tensor]) -> Tensor:
     qp = e.reduce(e.elem(M.MUL, q, e.add_axes(p, [1])), P.ReduceMode.SUM, [2])
     pqp = e.add_axes(e.reduce(e.elem(M.MUL, p, qp), P.ReduceMode.SUM, [1]), [1])
     error = e.reduce(e.elem(M.ABS, e.elem(M.SUB, qp, pqp)), P.ReduceMode.MAX, [1])
-    near = e.add_axes(e.compare(P.ElemwiseMultiTypeMode.LT, error, const_like(0.005 / count, error)), [1])
+    # An error that is NaN is no reason to go on, as in ONNX Runtime.
+    far = e.compare(P.ElemwiseMultiTypeMode.LEQ, const_like(0.005 / count, error), error)
+    near = e.add_axes(e.logical_not(far), [1])
     better, one, two = p, const_like(1, p), const_like(2, p)
     for i, row in enumerate(rows):
         own, now = _column(row, i), _column(qp, i)

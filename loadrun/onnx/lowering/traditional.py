@@ -160,7 +160,7 @@ def _encode(c: NodeCall) -> Value:
     keys, values, default, kind = _tables(c)
     if len(keys) != len(values):
         raise UnsupportedNodeError(f"it has {len(keys)} keys and {len(values)} values")
-    # Of equal keys the first counts, and so it does of those that are NaN.
+    # Of equal keys the first counts.
     table = checked(np.append(values, np.asarray(default, values.dtype)), kind)
     none_key = np.isnan(keys) if keys.dtype.kind == "f" else np.zeros(len(keys), bool)
     with np.errstate(all="ignore"):
@@ -181,7 +181,8 @@ def _encode(c: NodeCall) -> Value:
             place = e.where(here, probe, place)
         same = e.compare(_EQ, e.gather(sorted_keys, [(0, place)]), x)
         indices = e.where(same, e.gather(const(at), [(0, place)]), indices)
-    if none_key.any() and dtype_of(x).is_float:
+    # Before version 4 NaN equals no key in ONNX Runtime.
+    if none_key.any() and dtype_of(x).is_float and c.opset >= 4:
         indices = e.where(e.is_nan(x), const_like(int(none_key.argmax()), indices), indices)
     result = e.gather(const(table, graph_type(kind)), [(0, indices)])
     return Value(kind, result)
