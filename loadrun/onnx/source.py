@@ -205,9 +205,14 @@ def _of_bundle(bundle: Bundle, positional: tuple[Any, ...], named: Mapping[str, 
     from .file import limits_of  # for start-up
 
     graph = bare(bundle)
+    left = {v.name for v in graph.inputs}
+    for var in bundle.inputs:
+        # The signature of what the model was made of stays, also what nothing reads.
+        if var.name in bundle.input_order and var.name not in left:
+            graph.add("Host2DeviceCopy", *var.owner.params, names=[var.name], tensors=var.owner.tensors)
     variables = Bundle(graph).inputs
     names = [v.name or "" for v in variables]
-    # Inputs that only checks read, or nothing, are not part of the model; values for them are not needed.
+    # Inputs that only checks read, or nothing, are no part of a model of MegEngine; values for them are not needed.
     named = {n: v for n, v in named.items() if n in names or n not in {i.name for i in bundle.inputs}}
     examples = _examples_by_name(names, positional, named)
     cases = bundle.testcases

@@ -58,12 +58,14 @@ _PARTS = (
     *(ast.Compare, ast.operator, ast.unaryop, ast.cmpop),
 )
 _GUARD_PARTS = (*_PARTS, ast.Subscript, ast.BoolOp, ast.boolop)
+_BUILTINS = frozenset(("min", "max", "abs", "round", "int", "float"))
 _METHODS = frozenset(("size", "stride", "storage_offset", "item"))
 _FREE = frozenset(("as_string", "as_strings", "expr_str", "guards_code", "in_spec", "out_spec", "target"))
 """Keys of texts that are checked on their own, or that torch quotes."""
 _OPERATOR = re.compile(
     r"torch\.ops\.\w+\.\w+(\.\w+)?|torch\.sym_\w+|torch\._sym_\w+|math\.trunc|torch\._C\._set_grad_enabled"
     r"|torch\.amp\.autocast_mode\._(enter|exit)_autocast"
+    r"|torch\._functorch\.predispatch\.(_(add|remove)_batch_dim|_vmap_(in|de)crement_nesting|lazy_load_decompositions)"
     r"|_operator\.(eq|ne|le|ge|lt|gt|neg|pos|mul|add|sub|floordiv|mod|pow|truediv|and_|or_|lshift|rshift|getitem)"
 )
 _ENVIRONMENT = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
@@ -259,7 +261,9 @@ def _guarding(node: ast.AST) -> bool:
     if isinstance(node, ast.Attribute):
         of_math = isinstance(node.value, ast.Name) and node.value.id == "math"
         return node.attr in _METHODS or (of_math and not node.attr.startswith("_"))
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+    if isinstance(node, ast.Call) and (
+        isinstance(node.func, ast.Attribute) or getattr(node.func, "id", "") in _BUILTINS
+    ):
         return True
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         # It goes into a text in double quotes.

@@ -452,6 +452,9 @@ def _read(
     signature = traced.signature
     graph = traced.graph(signature.input_names())
     graph.magic = f"torch.export {torch.__version__}"
+    examples = signature.inputs(signature.leaves(args, kwargs))
+    fed = {n: part for name, value, _ in examples for n, part in _own_parts(name, value)}
+    _add_inputs(graph, fed)
     bundle = Bundle(graph, warnings=list(traced.notes))
     dtypes = {v.name or "": v.owner.tensors[0].dtype for v in graph.inputs}
     dtypes.update((n + EXPECT, v.dtype or DType("Float32")) for n, v in bundle.outputs.items())
@@ -460,6 +463,9 @@ def _read(
         warnings = bundle.warnings
         bundle = embed(bundle, testcases, dict(limits), warn=warnings.append)
         bundle.warnings, bundle.is_container = warnings, False
+        _add_inputs(bundle.graph, fed)
+        for kept, case in zip(bundle.testcases, testcases, strict=True):
+            kept.arrays.update((n, a) for n, a in case.arrays.items() if n in fed)
     else:
         bundle.testcases = testcases
     bundle.testcases = [c.with_own(own) for c, own in zip(bundle.testcases, cases, strict=True)]
@@ -494,14 +500,21 @@ def _narrowed(case: Mapping[str, Array], dtypes: Mapping[str, DType]) -> Testcas
     return Testcase(arrays, {n: dtypes[n] for n in arrays})
 
 
+def _add_inputs(graph: Graph, examples: Mapping[str, Array]) -> None:
+    """Add the inputs that nothing reads, so that they can be fed all the same."""
+    read = {v.name for v in graph.inputs}
+    for name, value in examples.items():
+        if name in read:
+            continue
+        tensor = StoredTensor(array_dtype(value), value.shape or (1,), name)
+        graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[name], tensors=[tensor])
+
+
 def _unread(signature: Signature, cases: Sequence[dict[str, Array]], why: str) -> Bundle:
     """Build a bundle for a program that cannot be expressed: its inputs and its data."""
     graph = Graph(magic=f"torch.export {torch.__version__}")
-    for name in signature.input_names():
-        if cases and name in cases[0]:
-            value = cases[0][name]
-            tensor = StoredTensor(array_dtype(value), value.shape or (1,), name)
-            graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[name], tensors=[tensor])
+    if cases:
+        _add_inputs(graph, {n: cases[0][n] for n in signature.input_names() if n in cases[0]})
     bundle = Bundle(graph, refusal=why)
     bundle.warnings.append(f"not run by the reference engine: {why}")
     bundle.testcases = [Testcase({}).with_own(case) for case in cases]

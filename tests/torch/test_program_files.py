@@ -247,7 +247,6 @@ def test_damage_is_said(tmp_path: Path) -> None:
 def test_pytest_collects_programs_with_testcases(tmp_path: Path) -> None:
     written(tmp_path)
     torch.export.save(torch.export.export(Net(), INPUTS, K), tmp_path / "plain.pt2")
-    (tmp_path / "broken.pt2").write_bytes(b"PK")
     command = [
         sys.executable,
         "-m",
@@ -293,3 +292,56 @@ def test_small_numbers_beside_large_ones_are_given_their_rounding(name, tmp_path
         loadrun.torch.save(layers, tmp_path / name, (torch.rand(16, 64),))
     (result,) = loadrun.run(tmp_path / name)
     assert result.verdict.value == "pass"
+
+
+def test_conditions_with_builtin_functions(tmp_path: Path) -> None:
+    """Torch writes those of a diagonal with ``min``."""
+
+    class Diagonal(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            y = x.clone()
+            y.diagonal(1).copy_(y.diagonal(1) * 2)
+            return y
+
+    sizes = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
+    program = torch.export.export(Diagonal(), (torch.ones(4, 6),), dynamic_shapes=(sizes,))
+    assert any("min(" in code for code in program._guards_code)
+    torch.export.save(program, tmp_path / "d.pt2")
+    x = np.arange(40, dtype=np.float32).reshape(5, 8)
+    result = loadrun.Runner(tmp_path / "d.pt2").run({"x": x})
+    np.testing.assert_array_equal(result[result.outputs[0].name], x + x * np.eye(5, 8, 1))
+
+
+def test_inputs_that_nothing_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They can be fed, and stay in the signature of a file that is converted."""
+
+    class Half(torch.nn.Module):
+        def forward(self, u: Any, x: Any, w: Any) -> Any:
+            return x * 2
+
+    arguments = (torch.ones(3), X, torch.tensor([1, 2]))
+    save(Half(), tmp_path / "h.pt2", arguments)
+    fed = dict(zip("uxw", (a.numpy() for a in arguments), strict=True))
+    result = loadrun.Runner(tmp_path / "h.pt2").run(fed)
+    np.testing.assert_array_equal(result[result.outputs[0].name], X.numpy() * 2)
+    pytest.importorskip("onnx", reason="models are written with the package onnx")
+    convert_file(tmp_path / "h.pt2", tmp_path / "h.onnx")
+    bundle = loadrun.load(tmp_path / "h.onnx")
+    assert [v.name for v in bundle.inputs] == ["u", "x", "w"]
+    assert list(bundle.testcases[0].inputs) == ["u", "x", "w"]
+    assert main([str(tmp_path / "h.onnx")]) == 0
+    assert main([str(tmp_path / "h.pt2")]) == 0
+    capsys.readouterr()
+
+
+def test_programs_of_mapped_functions(tmp_path: Path) -> None:
+    """The calls that torch.vmap leaves in a program are known, and run nothing of the file."""
+
+    class Mapped(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.vmap(lambda a: a * a.sum())(x)
+
+    program = torch.export.export(Mapped(), (X,), strict=False)
+    torch.export.save(program, tmp_path / "v.pt2")
+    result = loadrun.Runner(tmp_path / "v.pt2").run({"x": X.numpy()})
+    np.testing.assert_array_equal(result[result.outputs[0].name], [[-1, 2], [-3, 4]])
