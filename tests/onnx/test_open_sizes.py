@@ -14,6 +14,8 @@ import loadrun
 import loadrun.onnx
 from loadrun.base.errors import EngineError, InputError, UnsupportedError
 from loadrun.cli import main
+from loadrun.verify.pack.files import pack_file
+from loadrun.verify.pack.options import PackOptions
 
 onnx = pytest.importorskip("onnx", reason="models are built with the package onnx")
 parser = pytest.importorskip("onnx.parser")
@@ -641,3 +643,17 @@ def test_steps_that_data_decide_are_refused(body: str) -> None:
     bundle = loadrun.load(case.model)
     with pytest.raises(EngineError, match="depends on data"):
         loadrun.Runner(bundle).run({"x": positives(20)})
+
+
+def test_an_input_that_only_gives_a_size_is_packed(tmp_path: Path) -> None:
+    body = "s = Shape<start = 0, end = 1>(x)  sh = Concat<axis = 0>(s, two)  y = ConstantOfShape(sh)"
+    case = Case("float[n, 3] x", body, [[(5, 3)]], lambda x: np.zeros((len(x), 2), F), {"two": np.array([2])})
+    (tmp_path / "m.onnx").write_bytes(case.model)
+    with pytest.warns(UserWarning, match="'y' is 0 everywhere"):
+        pack_file(tmp_path / "m.onnx", tmp_path / "m.mge", PackOptions(input_data=("x:#rand(0,1,5,3)",)))
+    result = loadrun.run(tmp_path / "m.mge")[0]
+    assert result.outputs[0].expect is not None
+    np.testing.assert_array_equal(result.outputs[0].expect, np.zeros((5, 2), F))
+    bundle = loadrun.load(tmp_path / "m.mge")
+    (y,) = loadrun.Runner(bundle).run({"x": np.ones((7, 3), F)}).outputs
+    assert y.value is not None and y.value.shape == (7, 2)
