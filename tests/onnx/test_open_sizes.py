@@ -656,4 +656,5 @@ def test_an_input_that_only_gives_a_size_is_packed(tmp_path: Path) -> None:
     np.testing.assert_array_equal(result.outputs[0].expect, np.zeros((5, 2), F))
     bundle = loadrun.load(tmp_path / "m.mge")
     (y,) = loadrun.Runner(bundle).run({"x": np.ones((7, 3), F)}).outputs
-    assert y.value is not None and y.value.shape == (7, 2)
+    assert y.value is not None
+    assert y.value.shape == (7, 2)

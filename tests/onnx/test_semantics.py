@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,14 @@ def test_nan_stays(size: int) -> None:
     (y,) = run("Clip", {"x": F([5]), "lo": F(3), "hi": F(1)})
     assert y.tolist() == [1]
     assert np.isnan(run("Sign", {"x": x})[0][0])
+
+
+def test_nan_stays_among_several() -> None:
+    """Numpy's maximum of all, infinities and other shapes among them, and an input that is nowhere NaN."""
+    feeds = {"a": F([[NAN], [np.inf]]), "b": F([1, -np.inf, NAN]), "c": F(-2), "d": F([[5, 6, 7]])}
+    for op, numpy in (("Max", np.maximum), ("Min", np.minimum)):
+        (y,) = run(op, feeds)
+        np.testing.assert_array_equal(y, functools.reduce(numpy, feeds.values()))
 
 
 def test_ties_keep_their_order() -> None:

@@ -151,20 +151,29 @@ def _chain(combine: Callable[[Tensor, Tensor], Tensor]) -> Callable[[NodeCall], 
 
 @lower("Max")
 def _max(c: NodeCall) -> Tensor:
-    return _chain(_greater)(c)
+    return _extreme_of(M.MAX, c)
 
 
 @lower("Min")
 def _min(c: NodeCall) -> Tensor:
-    return _chain(_lesser)(c)
+    return _extreme_of(M.MIN, c)
 
 
-def _greater(x: Tensor, y: Tensor) -> Tensor:
-    return _extreme(M.MAX, x, y)
-
-
-def _lesser(x: Tensor, y: Tensor) -> Tensor:
-    return _extreme(M.MIN, x, y)
+def _extreme_of(mode: P.ElemwiseMode, c: NodeCall) -> Tensor:
+    """Compute the largest or smallest of several; of three and more, NaN is put back once for all of them."""
+    first = c.t(0)
+    if len(c.inputs) < 3 or not e.is_float(first):
+        return _chain(lambda x, y: _extreme(mode, x, y))(c)
+    xs = [first, *(_same(first, c.t(i)) for i in range(1, len(c.inputs)))]
+    result, sound = xs[0], None
+    for x in xs[1:]:
+        result = e.elem(mode, result, x)
+    for x in xs:
+        value = e.known(x)
+        if value is None or np.isnan(value).any():
+            same = e.elem(M.EQ, x, x)
+            sound = same if sound is None else e.elem(M.MUL, sound, same)
+    return result if sound is None else e.elem(M.ADD, result, e.elem(M.TRUE_DIV, e.number(0, first), sound))
 
 
 def _extreme(mode: P.ElemwiseMode, x: Tensor, y: Tensor) -> Tensor:
