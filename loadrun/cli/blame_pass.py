@@ -56,7 +56,7 @@ def _lines(blame: BlamedPass) -> list[str]:
     names = " and ".join(blame.names) or "its parts cannot be separated"
     level = f" at {blame.level}" if blame.level else ""
     d = blame.distance
-    worst = "another number of elements"
+    worst = "another number of elements, or the optimized model cannot run"
     if d is not None:
         off = f"{d.count} of {d.size} values exceed the tolerance"
         worst = f"{d.found:.9g} against {d.expected:.9g} at {list(d.index)}, {off}"

@@ -95,7 +95,7 @@ class BlamedPass:
         level: the level or flag that it runs at, empty if there is none.
         names: the optimizers that make the difference together, mostly one; none if they could not be distinguished.
         output: the output that is furthest off.
-        distance: how far it is off; None if it has another number of elements.
+        distance: how far it is off; None if it has another number of elements, or the optimized model cannot run.
         runs: how many optimized models ran.
         command: the command line that shows the difference, empty if there is none.
         without: the command line in which it is gone, empty if there is none.
@@ -300,26 +300,40 @@ def _own(bundle: Bundle, path: str, feeds: Mapping[str, Array], tolerance: float
     plain = _values(graph, names, feeds)
     runs = 1
     for flag in ("", *(f for f in FLAGS if "16" not in f and f != "weight_preprocess")):
-        try:
-            passes = list(inference_passes(InferenceOptions.of(**({flag: True} if flag else {}))))
+        passes = list(inference_passes(InferenceOptions.of(**({flag: True} if flag else {}))))
 
-            def worst(count: int, passes: Sequence[Pass] = passes) -> _Worst:
-                nonlocal runs
-                runs += 1
-                changed = graph
+        def worst(count: int, passes: Sequence[Pass] = passes) -> _Worst:
+            nonlocal runs
+            runs += 1
+            changed = graph
+            try:
                 for one in passes[:count]:
                     changed = one(changed)
                 return _furthest(plain, _values(changed, names, feeds), tolerance)
+            except EngineError:
+                # What cannot run has no output at all.
+                return names[0], None
 
+        try:
             off = worst(len(passes))
-        except (EngineError, UsageError):
-            # The model does not support this layout.
+        except UsageError:
+            # The model is refused.
             continue
-        if off is not None:
-            blamed = _name(passes[_first(len(passes), worst)])
-            option = f" --{flag.replace('_', '-')}" if flag else " --optimize-for-inference"
-            return BlamedPass("loadrun", flag, (blamed,), *off, runs, f"loadrun {shlex.quote(path)}{option}")
+        if off is None:
+            continue
+        first = passes[_first(len(passes), worst)]
+        return BlamedPass(
+            "loadrun", flag, (_name(first),), *off, runs, f"loadrun {shlex.quote(path)}{_option(flag)}"
+        )
     return None
+
+
+def _option(flag: str) -> str:
+    """Return load_and_run's flag for a keyword of MegEngine's `trace.dump`."""
+    if not flag:
+        return " --optimize-for-inference"
+    named = {"enable_hwcd4": "enable_nhwcd4", "enable_fuse_grain": "fuse_grain"}.get(flag, flag)
+    return f" --{named.replace('_', '-')}"
 
 
 def _name(one: Pass) -> str:

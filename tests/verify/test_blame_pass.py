@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,6 +13,11 @@ import pytest
 
 import loadrun
 from loadrun.cli import main
+from loadrun.graph import Graph
+from loadrun.graph.dtypes import encode
+from loadrun.passes import inference
+from loadrun.passes.options import InferenceOptions
+from loadrun.verify import blame_pass
 from loadrun.verify.blame_pass import _fewest
 
 NETS = Path("fixtures/nets")
@@ -43,6 +50,38 @@ def test_a_pass_of_its_own(tmp_path: Path) -> None:
     assert len(found.names) == 1
     assert found.command.startswith("loadrun ")
     assert loadrun.blame_pass(NETS / "layout_float_unoptimized.mge") == []
+
+
+@pytest.mark.parametrize("fault", ["wrong", "broken"])
+@pytest.mark.parametrize("flag", ["", "enable_hwcd4"])
+def test_a_wrong_pass_is_named_with_a_command_that_shows_it(
+    fault: str, flag: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that scales a weight, or leaves a product whose sizes do not fit, planted at the eighth place."""
+    real = inference.inference_passes
+
+    def normalize(graph: Graph) -> Graph:
+        changed = copy.deepcopy(graph)
+        for opr in changed.oprs:
+            if opr.type == "MatrixMulV2" and fault == "broken":
+                opr.inputs = [opr.inputs[0], opr.inputs[0]]
+            if opr.type == "ImmutableTensor" and opr.tensors[0].dtype.is_float and fault == "wrong":
+                (tensor,) = opr.tensors
+                opr.tensors = [replace(tensor, data=encode(tensor.value() * 2, tensor.dtype))]
+        return changed
+
+    def passes(options: InferenceOptions) -> list[Any]:
+        chosen = list(real(options))
+        return [*chosen[:7], normalize, *chosen[7:]] if options == InferenceOptions.of(**asked) else chosen
+
+    asked = {flag: True} if flag else {}
+    monkeypatch.setattr(inference, "inference_passes", passes)
+    monkeypatch.setattr(blame_pass, "inference_passes", passes)
+    assert main(["blame-pass", str(NETS / "mlp.mge"), "--testcase", "0"]) == 1
+    out = capsys.readouterr().out
+    assert f"to blame: loadrun{f' at {flag}' if flag else ''}: normalize (" in out
+    shown = next(line for line in out.splitlines() if "reproduce with" in line)
+    assert main(shown.split("loadrun ")[1].split()) == (1 if fault == "wrong" else 2)
 
 
 def test_onnxoptimizer_is_bisected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
