@@ -281,7 +281,8 @@ class Runner:
             return self._native.check(case, None)
         result = self.run(case.inputs)
         # At a scenario's border an output without axes is as the file holds it.
-        outs = [self._compared(o, case.expects.get(o.name)) for o in result.outputs]
+        expects = case.expects
+        outs = [self._compared(o, expects.get(o.name)) for o in result.outputs]
         return replace(result, outputs=tuple(outs), verdict=Verdict.of_outputs(outs))
 
     def _compared(self, out: OutputResult, expect: Array | None) -> OutputResult:

@@ -407,12 +407,11 @@ def require_compared(policies: Iterable[str], outputs: Iterable[str], compared: 
     Raises:
         UsageError: one is for no output, or for one of which nothing is expected.
     """
-    known = list(outputs)
-    shown = ", ".join(map(repr, known)) or "none"
-    for name in sorted(set(policies) - {""}):
-        if any(sequence_of(n) == name for n in compared):
-            continue
+    known, compared = dict.fromkeys(outputs), dict.fromkeys(compared)
+    sequences = {sequence_of(n) for n in compared}
+    for name in sorted(set(policies) - {"", *sequences}):
         if name not in known:
+            shown = ", ".join(map(repr, known)) or "none"
             raise UsageError(f"a policy names the output {name!r}; the outputs are {shown}")
         if name not in compared:
             raise UsageError(

@@ -42,7 +42,8 @@ def write_data_sets(model: Path, source: ExportSource, written: WrittenModel) ->
     count = 0
     left_out: list[str] = []
     for number, case in enumerate(source.testcases):
-        inputs = {n: case.inputs[n] for n in written.inputs if n in case.inputs}
+        fed = case.inputs
+        inputs = {n: fed[n] for n in written.inputs if n in fed}
         if why := _misfit(source, written, inputs):
             left_out.append(f"testcase {number}, {why}")
             continue
