@@ -233,3 +233,18 @@ F4, I4 = "f4", "i4"
 def test_refusals(name: str, param: P.Record, arrays: list[tuple[tuple[int, ...], str]], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         run(name, param, *(np.zeros(shape, dtype) for shape, dtype in arrays))
+
+
+@pytest.mark.parametrize("mode", P.ROIPoolingMode)
+def test_regions_that_end_before_they_begin_get_no_gradient(mode: P.ROIPoolingMode) -> None:
+    """MegEngine's kernels: the operator takes the pixel (2, 3) for the second region, its gradient ignores it."""
+    param = P.ROIPooling(mode=mode)
+    rois = np.float32([[0, 1, 1, 1, 1], [0, 3, 2, 1, 4]])
+    x, diff = np.zeros((1, 1, 5, 5), "f4"), np.float32([2, 5]).reshape(2, 1, 1, 1)
+    index = np.int32([1 * 5 + 1, 2 * 5 + 3]).reshape(2, 1, 1, 1)
+    want = np.zeros((1, 1, 5, 5))
+    want[0, 0, 1, 1] = 2
+    np.testing.assert_array_equal(run("ROIPoolingBackward", param, diff, x, rois, index), want)
+    call = Call(Opr("ROIPoolingBackward", (param,)), tuple(map(dtype_of, (diff, x, rois, index))), ())
+    found = FORMULAS["ROIPoolingBackward"](call, diff, x, rois, index)
+    np.testing.assert_array_equal(found, want)

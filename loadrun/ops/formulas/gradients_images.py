@@ -42,6 +42,11 @@ def roi_pooling(c: Call, diff: Array, x: Array, rois: Array, index: Array) -> Ar
     image = out.reshape(x.shape)
     for roi, grad, places in zip(rois, diff, index, strict=True):
         n = int(roi[0])
+        ends = [
+            float(np.copysign(np.floor(abs(v) + 0.5), v)) for v in np.float32(roi[1:]) * np.float32(p.scale)
+        ]
+        if ends[2] < ends[0] or ends[3] < ends[1]:
+            continue  # the operator itself takes one pixel there
         if p.mode == P.ROIPoolingMode.MAX:
             channels = np.arange(len(grad))[:, None, None]
             np.add.at(out[n], (channels, np.maximum(places, 0)), np.where(places < 0, 0, grad))

@@ -12,7 +12,14 @@ import numpy as np
 from ...graph import params as P
 from ...graph.dtypes import Array
 from ..conv.correlation import correlation_plan
-from ..image.roi import align_centres, images_of, pooled_lengths, pooled_samples, pooling_bins
+from ..image.roi import (
+    align_centres,
+    images_of,
+    pooled_lengths,
+    pooled_samples,
+    pooling_bins,
+    pooling_corners,
+)
 from ..pooling import Window, pool_windows
 from ..registry import Call, Shape
 from .common import add_at, gradient
@@ -81,12 +88,19 @@ def _outer(out: Array, diff: Array, rows: Array, cols: Array) -> None:
 
 @gradient("ROIPoolingBackward", (1,))
 def roi_pooling_backward(c: Call, diff: Array, x: Array, rois: Array, index: Array) -> Array:
-    """Give the gradient of every bin to its maximum, at `index` in the channel, or in equal parts to its pixels."""
+    """Give the gradient of every bin to its maximum, at `index` in the channel, or in equal parts to its pixels.
+
+    A region whose end is before its start has a pixel in the operator itself, and none here.
+    """
     _check_regions(diff.shape, x.shape, rois.shape, index.shape)
     p = c.get(P.ROIPooling)
     ph, pw = diff.shape[2:]
+    left, top, right, bottom = pooling_corners(p, rois).T[..., None, None, None]
     if p.mode == P.ROIPoolingMode.MAX:
-        return _to_places(diff, x.shape, rois, index, np.float32(1))
+        row, col = np.divmod(index, x.shape[3])
+        inside = (row >= top) & (row <= bottom) & (col >= left) & (col <= right)
+        return _to_places(np.where(inside, diff, np.float32(0)), x.shape, rois, index, np.float32(1))
+    diff = np.where((left <= right) & (top <= bottom), diff, np.float32(0))
     (tops, bottoms), (lefts, rights) = pooling_bins(p, rois, (ph, pw), x.shape[2:])
     out = np.zeros(x.shape, np.float32)
     for n, at in _by_image(x.shape, rois, x.shape[1] * (ph + pw) * x.shape[3]):

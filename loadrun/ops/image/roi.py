@@ -208,11 +208,16 @@ def _bins(start: Array, end: Array, pooled: int, size: int) -> tuple[Array, Arra
     return np.clip(lo, 0, size), np.clip(hi, 0, size)
 
 
+def pooling_corners(p: ROIPooling, rois: Array) -> Array:
+    """Return the left, top, right and bottom pixel of every region, [M, 4]; the last two belong to it."""
+    return _round_away(rois[:, 1:] * np.float32(p.scale))
+
+
 def pooling_bins(
     p: ROIPooling, rois: Array, pooled: Shape, size: Shape
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     """Return the first and past-the-last row, and column, of every bin, each [M, pooled]."""
-    corners = _round_away(rois[:, 1:] * np.float32(p.scale))
+    corners = pooling_corners(p, rois)
     rows, cols = (_bins(corners[:, i], corners[:, i + 2], pooled[1 - i], size[1 - i]) for i in (1, 0))
     return rows, cols
 
