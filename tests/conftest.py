@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.support.cases import fewer
+
 # The same tree gives the same answer everywhere, unless new examples are asked for.
-settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("same", derandomize=True, deadline=None, max_examples=fewer(100, 2))
 settings.register_profile("explore", deadline=None, print_blob=True)
 settings.load_profile("explore" if os.environ.get("LOADRUN_EXPLORE") else "same")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.cases import check_all, in_groups
+from tests.support import cases
+from tests.support.cases import check_all, fewer, in_groups, kind_of_file, some_of
 
 
 def one_over(n: int) -> None:
@@ -27,3 +28,27 @@ def test_every_case_is_looked_at_and_those_that_fail_are_named() -> None:
 def test_groups_hold_every_case_once() -> None:
     found = in_groups(["a1", "b1", "a2", "a3"], lambda s: s[0], 2)
     assert [(p.id, p.values[0]) for p in found] == [("a-0", ["a1", "a2"]), ("a-1", ["a3"]), ("b", ["b1"])]
+
+
+def test_a_part_has_every_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cases, "WHOLE", False)
+    assert some_of(["a1", "a2", "b1", "a3", "a4", "c1", "b2"], 2, lambda s: s[0]) == [
+        "a1",
+        "b1",
+        "a3",
+        "c1",
+        "b2",
+    ]
+    assert (fewer(10), fewer(10, 2), fewer(1)) == (3, 5, 1)
+    monkeypatch.setattr(cases, "WHOLE", True)
+    assert some_of("abcab", 2) == [*"abcab"]
+    assert fewer(10) == 10
+
+
+def test_kinds_of_files() -> None:
+    names = ("ops/conv/conv2d_same.v1.mge", "ops/conv/conv2d.mge", "nets/mlp.mge")
+    assert [kind_of_file(n) for n in names] == [
+        ("ops/conv", "conv2d", True),
+        ("ops/conv", "conv2d", False),
+        ("nets", "mlp", False),
+    ]

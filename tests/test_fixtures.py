@@ -12,12 +12,16 @@ import pytest
 
 import loadrun
 from loadrun import Verdict
-from tests.support.cases import check_all, in_groups
+from tests.support.cases import check_all, in_groups, kind_of_file, some_of
 
 ROOT = Path(__file__).resolve().parent.parent / "fixtures"
 FILES = sorted(p.relative_to(ROOT).as_posix() for p in ROOT.rglob("*.mge"))
 GOOD = [f for f in FILES if not Path(f).name.startswith("xfail_")]
 BAD = [f for f in FILES if Path(f).name.startswith("xfail_")]
+OLD = [f for f in GOOD if ".v1." in f]
+"""Graphs of other files in the older format: what reads them differs, what computes them does not."""
+REPLAYED = [*(f for f in GOOD if ".v1." not in f), *some_of(OLD, 8, kind_of_file)]
+TWICE = {*some_of(GOOD, 8, kind_of_file)}
 
 
 @cache
@@ -53,7 +57,7 @@ def folder(name: str) -> str:
     return Path(name).parent.as_posix()
 
 
-@pytest.mark.parametrize("names", in_groups(GOOD, folder))
+@pytest.mark.parametrize("names", in_groups(REPLAYED, folder))
 def test_replay(names: list[str]) -> None:
     check_all(names, replay)
 
@@ -68,12 +72,13 @@ def replay(name: str) -> None:
         assert {r.verdict for r in results} == {Verdict.PASS}, explain(results)
         for result in results:
             compare_values(result)
-        # The second run of the same shapes is compiled for them: it gives the same bits.
-        again = runner.replay_one(0)
-        for first, second in zip(results[0].outputs, again.outputs, strict=True):
-            assert first.value is not None
-            assert second.value is not None
-            assert first.value.tobytes() == second.value.tobytes(), first.name
+        if name in TWICE:
+            # The second run of the same shapes is compiled for them: it gives the same bits.
+            again = runner.replay_one(0)
+            for first, second in zip(results[0].outputs, again.outputs, strict=True):
+                assert first.value is not None
+                assert second.value is not None
+                assert first.value.tobytes() == second.value.tobytes(), first.name
     else:
         assert {r.verdict for r in results} <= {Verdict.NOT_COMPARED}, explain(results)
     record = record_of(path)

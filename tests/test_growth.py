@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 GROWTH = runpy.run_path(str(Path(__file__).resolve().parents[1] / "benchmarks" / "growth.py"))
-SMALL, LARGE = 16, 48
+SMALL, LARGE = 8, 24
 STEPS = ("trace", "optimized dump", "info", "optimize", "run", "diff", "to onnx", "from onnx")
 LOOPS = {"FOR_ITER", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "POP_JUMP_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE"}
 """What bytecode of a loop has, in one version of Python or another."""
@@ -73,7 +73,7 @@ def work(net: str, operators: int, folder: Path) -> dict[str, Counter[CodeType]]
 @pytest.mark.filterwarnings("ignore")
 def test_no_function_runs_more_often_than_the_graph_is_larger(net: str, tmp_path: Path) -> None:
     # What happens once is done with the first.
-    _, small, large = (work(net, n, tmp_path) for n in (8, SMALL, LARGE))
+    _, small, large = (work(net, n, tmp_path) for n in (4, SMALL, LARGE))
     assert set(large) == set(STEPS)
     faster = [
         f"{step}: {code.co_name} of {code.co_filename}, {small[step][code]} and {count} lines"

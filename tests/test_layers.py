@@ -51,6 +51,13 @@ class Import(NamedTuple):
 parsed = cache(ast.parse)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _released() -> Iterator[None]:
+    """Let no later search for garbage walk through the trees."""
+    yield
+    parsed.cache_clear()
+
+
 def package(module: str) -> str:
     """The package of a module: ``loadrun.ops.conv.plain`` lies in ``ops``, the root itself in ``loadrun``."""
     parts = module.split(".")

@@ -6,6 +6,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -105,9 +106,22 @@ def dotted(node: ast.AST) -> str:
     return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
 
 
-def faults(source: str, path: str) -> Iterator[str]:
+@cache
+def trees() -> dict[str, ast.Module]:
+    """The package's modules, parsed once for all tests."""
+    return {p.relative_to(ROOT).as_posix(): ast.parse(p.read_text(encoding="utf-8")) for p in SOURCES}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _released() -> Iterator[None]:
+    """Let no later search for garbage walk through the trees."""
+    yield
+    trees.cache_clear()
+
+
+def faults(tree: ast.Module, path: str) -> Iterator[str]:
     """What a module does that none may."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names = [a.name for a in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -148,10 +162,9 @@ def faults(source: str, path: str) -> Iterator[str]:
                 yield f"{at} gives {given.arg}"
 
 
-@pytest.mark.parametrize("path", [str(p.relative_to(ROOT)) for p in SOURCES])
-def test_promises(path: str) -> None:
-    found = list(faults((ROOT / path).read_text(encoding="utf-8"), path))
-    assert [f for f in found if f.split()[-1] not in WORKERS.get(path, ())] == []
+def test_promises() -> None:
+    found = [(path, fault) for path, tree in trees().items() for fault in faults(tree, path)]
+    assert [fault for path, fault in found if fault.split()[-1] not in WORKERS.get(path, ())] == []
 
 
 @pytest.mark.parametrize(
@@ -175,7 +188,7 @@ def test_promises(path: str) -> None:
     ],
 )
 def test_the_lint_finds(source: str, found: str) -> None:
-    assert list(faults(source, "x.py")) == [found]
+    assert list(faults(ast.parse(source), "x.py")) == [found]
 
 
 def test_reading_a_dump_knows_no_way_to_a_file() -> None:
@@ -210,9 +223,9 @@ def test_no_exception_is_left_that_nothing_needs() -> None:
 def test_public_classes_have_names_of_their_own() -> None:
     """A name that two packages give to different things says too little in either."""
     homes: dict[str, list[str]] = defaultdict(list)
-    for path in SOURCES:
-        package = path.relative_to(ROOT / "loadrun").parts[0]
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for path, tree in trees().items():
+        package = path.split("/")[1]
+        for node in tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes[node.name].append(package)
     shared = {name: packages for name, packages in homes.items() if len(packages) > 1}
@@ -227,11 +240,10 @@ def test_public_classes_have_names_of_their_own() -> None:
 
 def test_no_test_module_imports_another() -> None:
     """What several share stands in tests/support/."""
+    imported = re.compile(r"^ *(?:from|import) (tests\b.*?)(?:\)|(?<![(,])$)", re.M | re.S)
     for path in sorted((ROOT / "tests").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tests."):
-                names = [node.module or "", *(f"{node.module}.{n.name}" for n in node.names)]
-                assert not [n for n in names if ".test_" in n], f"{path}:{node.lineno}"
+        for names in imported.findall(path.read_text(encoding="utf-8")):
+            assert not re.search(r"\btest_", names), f"{path}: {names}"
 
 
 VAGUE = {"found", "given", "made", "held"}
@@ -241,15 +253,15 @@ VAGUE = {"found", "given", "made", "held"}
 def test_local_names_say_what_they_hold() -> None:
     """Fields may be called `found` beside `expected`."""
     named: set[tuple[str, str]] = set()
-    for path in sorted((ROOT / "loadrun").rglob("*.py")):
-        text = path.read_text(encoding="utf-8")
+    for path, tree in trees().items():
+        text = (ROOT / path).read_text(encoding="utf-8")
         if not re.search(rf"\b({'|'.join(VAGUE)})\b( =|, |\.|\)|: )", text):
             continue
         fields: set[ast.AST] = set()
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 fields.update(s.target for s in node.body if isinstance(s, ast.AnnAssign))
             name = node.id if isinstance(node, ast.Name) else node.arg if isinstance(node, ast.arg) else None
             if name in VAGUE and node not in fields:
-                named.add((str(path.relative_to(ROOT)), str(name)))
+                named.add((path, str(name)))
     assert named == set()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from loadrun.arrays.array import TracedArray
 from loadrun.base.errors import EngineError, TraceError
 from loadrun.tracing import trace
+from tests.support.cases import fewer
 from tests.support.numpy_cases import (
     Case,
     agree,
@@ -244,7 +245,7 @@ def _part(data: st.DataObject, n: int) -> Any:
     return slice(None)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=fewer(150, 2), deadline=None)
 @given(st.data())
 def test_any_program_of_views_and_writes(data: st.DataObject) -> None:
     """Views of views, written to in any order: every array that is alive holds what numpy's holds."""

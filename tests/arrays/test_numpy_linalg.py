@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from loadrun.arrays.array import TracedArray
 from loadrun.base.errors import EngineError, TraceError
 from loadrun.tracing import trace
+from tests.support.cases import fewer
 from tests.support.numpy_cases import (
     Case,
     agree,
@@ -206,7 +207,7 @@ def test_names_of_numpy_2(text: str) -> None:
     check(cases(text)[0], 5e-4, 5e-4)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=fewer(60, 2), deadline=None)
 @given(st.data())
 def test_any_einsum(data: st.DataObject) -> None:
     size = dict(zip("abcd", data.draw(st.lists(st.integers(1, 3), min_size=4, max_size=4)), strict=True))
@@ -220,7 +221,7 @@ def test_any_einsum(data: st.DataObject) -> None:
     agree(np.einsum(text, *map(TracedArray, xs)), np.einsum(text, *xs), 1e-4, 1e-4)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=fewer(40, 2), deadline=None)
 @given(st.data())
 def test_any_stacks(data: st.DataObject) -> None:
     lead = [data.draw(st.lists(st.integers(1, 3), max_size=2)) for _ in range(2)]

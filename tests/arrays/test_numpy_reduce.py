@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from loadrun.arrays.array import TracedArray
 from loadrun.tracing import trace
+from tests.support.cases import fewer
 from tests.support.numpy_cases import (
     Case,
     agree,
@@ -209,7 +210,7 @@ def reductions(draw: st.DrawFn) -> tuple[np.ndarray[Any, Any], Any, bool]:
     return (np.random.default_rng(seed).normal(size=shape) * 3).astype(kind), axis, draw(st.booleans())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=fewer(60, 2), deadline=None)
 @given(reductions(), st.sampled_from(["sum", "prod", "mean", "max", "min", "any", "all", "var"]))
 def test_any_axes(drawn: tuple[np.ndarray[Any, Any], Any, bool], name: str) -> None:
     x, axis, keepdims = drawn

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from loadrun.arrays.array import TracedArray
 from loadrun.tracing import trace
+from tests.support.cases import fewer
 from tests.support.numpy_cases import (
     Case,
     agree,
@@ -212,14 +213,14 @@ def test_traced(case: Case, symbolic: bool) -> None:
     check_traced(case, symbolic)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=fewer(40, 2), deadline=None)
 @given(st.lists(st.floats(-5, 5, width=32), min_size=1, max_size=12), st.floats(0, 1, width=16))
 def test_any_quantile(values: list[float], share: float) -> None:
     x = np.array(values, "f4")
     agree(np.quantile(TracedArray(x), share), np.quantile(x.astype("f8"), share).astype("f4"), 1e-4, 1e-4)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=fewer(40, 2), deadline=None)
 @given(
     st.lists(st.integers(-3, 3), min_size=1, max_size=9),
     st.lists(st.integers(-3, 3), min_size=1, max_size=9),

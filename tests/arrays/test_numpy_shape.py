@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from loadrun.arrays.array import TracedArray
 from loadrun.base.errors import TraceError
 from loadrun.tracing import trace
+from tests.support.cases import fewer
 from tests.support.numpy_cases import (
     Case,
     agree,
@@ -253,7 +254,7 @@ def test_traced(case: Case, symbolic: bool) -> None:
     check_traced(case, symbolic)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=fewer(50, 2), deadline=None)
 @given(st.data())
 def test_any_pad(data: st.DataObject) -> None:
     shape = data.draw(st.lists(st.integers(2, 5), min_size=1, max_size=4))

@@ -110,8 +110,11 @@ def replayed(
     )
 
 
-@pytest.mark.parametrize("jobs", [[], ["-j", "2"]])
-@pytest.mark.parametrize("what", ERRORS)
+@pytest.mark.parametrize(
+    ("what", "jobs"),
+    # A worker tells what its engine raised or gave in the same way, whatever it was.
+    [*((what, []) for what in ERRORS), *((what, ["-j", "2"]) for what in ("exit", "recursion", "few"))],
+)
 def test_errors(what: str, jobs: list[str], package: Path) -> None:
     done = replayed(package, MLP, "--engine", f"bad:{what}", *jobs)
     assert done.returncode == 2, done

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.attacks.fuzz import KEPT, KINDS, fuzz, judge
+from tests.support.cases import fewer
 
 COUNT = {"dump": 150, "run": 60, "list": 60, "file": 200, "command": 60}
 
@@ -22,10 +23,10 @@ def test_mutants(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> N
         ends, faults = fuzz(kind, random.Random(seed), lambda _: time.monotonic() < end, tmp_path)
     else:
         seed = 0
-        ends, faults = fuzz(kind, random.Random(kind), lambda n: n < COUNT.get(kind, 400), tmp_path)
+        ends, faults = fuzz(kind, random.Random(kind), lambda n: n < fewer(COUNT.get(kind, 400), 3), tmp_path)
     print(f"{kind}, seed {seed}: {dict(ends)}")
     assert not faults, f"see {tmp_path}"
-    assert ends["refused"] > 10
+    assert ends["refused"] > 3
     assert ends["taken"] > 0
 
 

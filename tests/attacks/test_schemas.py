@@ -6,7 +6,7 @@ import json
 import struct
 import zipfile
 from collections.abc import Callable, Iterator
-from itertools import cycle, islice
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 
 import loadrun
 from loadrun.cli import main
+from tests.support.cases import WHOLE
 
 MLP = Path("fixtures/nets/mlp.mge")
 ESCAPE = "\x1b[31m\x9b2J"
@@ -49,10 +50,14 @@ def changed(data: Any, path: tuple[Any, ...], value: Any) -> Any:
     return made
 
 
-def mutants(data: Any) -> Iterator[tuple[str, Any]]:
-    """Every part of some data replaced by each wrong value, and left out; with a name for failures."""
-    for path in places(data):
-        for value in (*WRONG, *((...,) if path else ())):
+def mutants(data: Any, every: int = 1) -> Iterator[tuple[str, Any]]:
+    """Every part of some data replaced by wrong values, and left out; with a name for failures.
+
+    Each part meets one of `every` so many values; so many parts after each other meet all.
+    """
+    for number, path in enumerate(places(data)):
+        values = (*WRONG, *((...,) if path else ()))
+        for value in values if WHOLE else values[number % every :: every]:
             yield f"{path} = {str(value)[:30] if value is not ... else 'gone'!r}", changed(data, path, value)
 
 
@@ -89,7 +94,7 @@ def test_results(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     for entry in ("0/0.json", "0/file.json"):
         with zipfile.ZipFile(results) as archive:
             data = json.loads(archive.read(entry))
-        for what, mutant in mutants(data):
+        for what, mutant in mutants(data, 3):
             rezipped(results, target, entry, json.dumps(mutant).encode())
             tried += 1
             refused += ends_well(["judge", str(target)], capsys, f"{entry} {what}", (0, 1, 2, 3)) == 2
@@ -146,8 +151,7 @@ def test_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(MLP), "--json", str(old), "-q"]) == 0
     capsys.readouterr()
     refused = tried = 0
-    # Every second, of an uneven number of values for every member.
-    for what, mutant in islice(mutants(json.loads(old.read_bytes())), 0, None, 2):
+    for what, mutant in mutants(json.loads(old.read_bytes()), 5):
         new.write_text(json.dumps(mutant))
         pair = (old, new) if tried % 2 else (new, old)
         tried += 1
@@ -204,7 +208,7 @@ def test_records(line: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     path = tmp_path / "m.mge"
     # Each command in turn, which meets every member with some of the values.
     commands = cycle((["verify"], ["info", "--no-operators"], ["run", "-q"]))
-    for (what, mutant), args in zip(mutants((HEADER, CASE)[line]), commands):  # noqa: B905
+    for (what, mutant), args in zip(mutants((HEADER, CASE)[line], 4), commands):  # noqa: B905
         path.write_bytes(with_record(lambda _, mutant=mutant: mutant, line))
         ends_well([*args, str(path)], capsys, f"{args[0]} {what}", (0, 1, 2, 3))
 
@@ -230,8 +234,7 @@ def test_unpacked_indexes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     capsys.readouterr()
     index = folder / "testcases.json"
     whole = json.loads(index.read_bytes())
-    # Every third, of an uneven number of values for every member.
-    for what, mutant in islice(mutants(whole), 0, None, 3):
+    for what, mutant in mutants(whole, 7):
         index.write_text(json.dumps(mutant))
         out = str(tmp_path / "out.mge")
         ends_well(["pack", str(folder), "-o", out, "-q"], capsys, what, (0, 1, 2, 3))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import loadrun
 from loadrun import FormatError
+from tests.support.cases import WHOLE, fewer
 
 SMALL = [
     "fixtures/nets/mlp.mge",
@@ -34,9 +35,9 @@ def try_load(data: bytes) -> loadrun.Bundle | FormatError:
 
 
 @pytest.mark.parametrize("path", SMALL)
-def test_truncation_at_every_byte(path: str) -> None:
+def test_truncation(path: str) -> None:
     data = Path(path).read_bytes()
-    for n in range(0, len(data), 1 if len(data) < 6000 else 7):
+    for n in range(0, len(data), 1 if WHOLE else 7):
         found = try_load(data[:n])
         assert isinstance(found, FormatError), f"{n} of {len(data)} bytes were accepted"
         assert str(found)
@@ -52,7 +53,7 @@ def written(bundle: loadrun.Bundle) -> bytes:
 def test_flipped_bits(path: str) -> None:
     data = bytearray(Path(path).read_bytes())
     rng, refused = random.Random(1), 0
-    for _ in range(200):
+    for _ in range(fewer(200)):
         at, bit = rng.randrange(len(data)), 1 << rng.randrange(8)
         data[at] ^= bit
         found = try_load(bytes(data))
@@ -63,7 +64,7 @@ def test_flipped_bits(path: str) -> None:
             # What is accepted is a model: it can be written, and read back as the same.
             assert str(loadrun.loads(written(found)).graph) == str(found.graph)
         data[at] ^= bit
-    assert 0 < refused < 200
+    assert 0 < refused < fewer(200)
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))

@@ -11,7 +11,7 @@ from loadrun.dump import load_all, loads
 from loadrun.dump.writer import dump_bytes
 from loadrun.graph import Graph
 from loadrun.testing.strategies import graphs
-from tests.support.cases import check_all, in_groups
+from tests.support.cases import check_all, fewer, in_groups, kind_of_file, some_of
 from tests.support.dump_graphs import plain
 
 ROOT = Path(__file__).resolve().parents[2] / "fixtures"
@@ -38,7 +38,7 @@ def kept(graph: Graph, fmt: str) -> list[object]:
 
 
 @pytest.mark.parametrize(("fmt", "magic"), [("FBS_V2", ""), ("FBS", "MGBC"), ("FBS", "MGBS")])
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=fewer(40, 2), deadline=None, suppress_health_check=list(HealthCheck))
 @given(graph=graphs())
 def test_any_graph(fmt: str, magic: str, graph: Graph) -> None:
     graph.magic = magic
@@ -55,7 +55,9 @@ def test_any_graph(fmt: str, magic: str, graph: Graph) -> None:
     assert dump_bytes(loads(again).graph) == again
 
 
-@pytest.mark.parametrize("names", in_groups(FILES, lambda name: Path(name).parent.as_posix()))
+@pytest.mark.parametrize(
+    "names", in_groups(some_of(FILES, 8, kind_of_file), lambda name: Path(name).parent.as_posix())
+)
 def test_fixtures(names: list[str]) -> None:
     """Nothing that a file of real MegEngine says is lost, and writing is stable."""
     check_all(names, round_trip)

@@ -17,6 +17,7 @@ from loadrun.engines.recompute_config import DTRConfig, SublinearMemoryConfig
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph, Opr, Var
 from loadrun.graph.params import ElemwiseMode
+from tests.support.cases import fewer
 from tests.support.memory_graphs import Array, Builder, random_graph
 
 X = {"x": np.linspace(-1, 1, 24, dtype="f4").reshape(4, 6)}
@@ -156,7 +157,7 @@ def test_random_operators_are_executed_once() -> None:
     assert len(seen) > len({o.id for o in b.graph.oprs if o.type == "Elemwise"}) + 3
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=fewer(40), deadline=None)
 @given(st.integers(0, 10**6), st.integers(3, 30), st.floats(0, 1))
 def test_random_graphs(seed: int, n: int, share: float) -> None:
     """Equal bits, and never more memory than in ordinary execution."""
@@ -168,7 +169,7 @@ def test_random_graphs(seed: int, n: int, share: float) -> None:
     assert peak <= meter.peak
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=fewer(30), deadline=None)
 @given(st.integers(0, 10**6), st.integers(3, 25), st.floats(0, 1), st.integers(0, 200))
 def test_random_graphs_with_random_operators(seed: int, n: int, share: float, least: int) -> None:
     graph = random_graph(random.Random(seed), n, draws=True)

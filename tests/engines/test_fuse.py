@@ -14,6 +14,7 @@ from loadrun.graph import Graph, StoredTensor, Var
 from loadrun.graph.dtypes import DType
 from loadrun.graph.params import Convolution, Elemwise, ElemwiseMode, Host2DeviceCopy, Sparse
 from loadrun.ops.numeric.parallel import set_threads, threads
+from tests.support.cases import fewer
 
 F32 = DType("Float32")
 
@@ -196,7 +197,7 @@ def chains(draw: st.DrawFn) -> tuple[Graph, dict[str, np.ndarray]]:
     return g, feeds
 
 
-@settings(max_examples=int(os.environ.get("LOADRUN_EXPLORE", 1)) * 60, deadline=None)
+@settings(max_examples=fewer(int(os.environ.get("LOADRUN_EXPLORE", 1)) * 60, 2), deadline=None)
 @given(chains(), st.integers(1, 3))
 def test_chains_give_the_bits_of_their_operators(
     drawn: tuple[Graph, dict[str, np.ndarray]], count: int

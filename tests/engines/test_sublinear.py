@@ -17,6 +17,7 @@ from loadrun.engines.sublinear import SublinearPlan, plan_sublinear
 from loadrun.graph import Graph, Opr
 from loadrun.graph.params import ElemwiseMode
 from loadrun.ops.infer import infer_shapes
+from tests.support.cases import fewer
 from tests.support.memory_graphs import Builder, random_graph
 
 E = ElemwiseMode
@@ -112,7 +113,7 @@ def test_nothing_is_recomputed_below_the_bound() -> None:
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_plans_do_not_depend_on_workers(workers: int) -> None:
-    graph = random_graph(random.Random(11), 40)
+    graph = random_graph(random.Random(11), 25)
     first = plan_of(graph, SublinearMemoryConfig(genetic_nr_iter=4, num_worker=1))
     other = plan_of(graph, SublinearMemoryConfig(genetic_nr_iter=4, num_worker=workers))
     assert [(s.call.opr.id, s.reads, s.writes) for s in first.steps] == [
@@ -124,7 +125,7 @@ def test_the_genetic_search_finds_better_plans() -> None:
     totals = []
     for rounds in (0, 5):
         config = SublinearMemoryConfig(genetic_nr_iter=rounds, num_worker=1)
-        plans = [plan_of(random_graph(random.Random(s), 40, flips=False), config) for s in range(4)]
+        plans = [plan_of(random_graph(random.Random(s), 40, flips=False), config) for s in range(2)]
         assert all(p.peak <= p.plain_peak for p in plans)
         totals.append(sum(p.peak for p in plans))
     assert totals[1] < totals[0]
@@ -147,7 +148,7 @@ def test_the_environment_turns_it_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ReferenceEngine(Builder().graph).sublinear is None
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=fewer(12, 2), deadline=None)
 @given(st.integers(0, 10**6), st.integers(3, 30), st.booleans())
 def test_random_graphs(seed: int, n: int, draws: bool) -> None:
     """Equal bits, the foretold peak, and never more memory than in ordinary execution."""
@@ -159,7 +160,7 @@ def test_random_graphs(seed: int, n: int, draws: bool) -> None:
     assert saving <= plain
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=fewer(10, 2), deadline=None)
 @given(st.integers(0, 10**6), st.integers(3, 30))
 def test_random_graphs_with_transpositions(seed: int, n: int) -> None:
     execute(random_graph(random.Random(seed), n), SublinearMemoryConfig(num_worker=1))

@@ -13,6 +13,7 @@ from loadrun.engines.wide import WideEngine
 from loadrun.graph import Graph, StoredTensor
 from loadrun.graph.dtypes import DType
 from loadrun.graph.params import CondTake, Elemwise, ElemwiseMode, Host2DeviceCopy, MatrixMul
+from tests.support.cases import kind_of_file, some_of
 
 ROOT = Path(__file__).resolve().parents[2] / "fixtures"
 F32 = DType("Float32")
@@ -45,9 +46,12 @@ SUBTRACTS_SQUARES = {"general_norm_0_1_affine.mge": 1e-4}
 def test_recorded_numbers(family: str) -> None:
     """All checks hold, each within MegEngine's own measure, and most of the work is in float64."""
     wide = narrow = 0
-    for path in sorted((ROOT / family).glob("*.mge")):
-        if path.name.startswith("xfail_") or path.name.endswith(".v1.mge"):
-            continue
+    files = [
+        path
+        for path in sorted((ROOT / family).glob("*.mge"))
+        if not path.name.startswith("xfail_") and not path.name.endswith(".v1.mge")
+    ]
+    for path in some_of(files, 4, lambda p: (kind_of_file(p.as_posix()), p.name in SUBTRACTS_SQUARES)):
         bundle = loadrun.load(path)
         if not bundle.checks:
             continue

@@ -34,6 +34,7 @@ from loadrun.ops.conv.steps import rounding
 from loadrun.ops.numeric.parallel import blas_serial
 from loadrun.ops.numeric.special import round_half
 from loadrun.ops.registry import Call, ShapeCall, implementation
+from tests.support.cases import fewer
 from tests.support.conv_plain import conv_plain, deconv_plain
 
 F32, S8 = DType("Float32"), DType("QuantizedS8", 0.5)
@@ -217,7 +218,7 @@ def convolutions(draw: st.DrawFn, axes: int = 2) -> Any:
     return geometry((n, g * i, *size), g, i, o, kernel, pad, stride, dilate), n
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=fewer(150, 2), deadline=None)
 @given(convolutions(), st.sampled_from([1 << 6, 1 << 10, 1 << 20]), st.booleans())
 def test_fast_against_plain(drawn: Any, block: int, serial: bool) -> None:
     geo, n = drawn
@@ -244,7 +245,7 @@ def test_fast_against_plain(drawn: Any, block: int, serial: bool) -> None:
     np.testing.assert_array_equal(whole, 1)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=fewer(100, 2), deadline=None)
 @given(convolutions(), st.sampled_from([1 << 4, 1 << 18]))
 def test_transposed_against_plain(drawn: Any, block: int) -> None:
     geo, n = drawn
@@ -259,7 +260,7 @@ def test_transposed_against_plain(drawn: Any, block: int) -> None:
     close(found, deconv_plain(x.astype("f8"), w.astype("f8"), geo), 1e-5)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=fewer(50, 2), deadline=None)
 @given(convolutions(axes=3), st.sampled_from([1, 1 << 22]))
 def test_volumes_against_plain(drawn: Any, block: int) -> None:
     geo, n = drawn

@@ -22,6 +22,7 @@ from loadrun.ops.numeric.special import broadcast, in_chunks
 from loadrun.ops.registry import Call
 from loadrun.testing import operator_graph as graph_of
 from loadrun.testing import run_operator as run
+from tests.support.cases import fewer
 
 F32, F16, I8, U8, I16, I32, B = (
     DType(n) for n in ("Float32", "Float16", "Int8", "Uint8", "Int16", "Int32", "Bool")
@@ -381,7 +382,7 @@ def test_empty_axes_win() -> None:
     assert got.shape == (2, 0, 3)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=fewer(60, 2), deadline=None)
 @given(st.data())
 def test_pieces_equal_the_whole(data: st.DataObject) -> None:
     """Splitting into pieces for cache and threads never changes a result, whatever the broadcast."""

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from loadrun.ops.numeric import parallel as pool
 from loadrun.ops.numeric.special import short_buffers
+from tests.support.cases import fewer
 
 
 @pytest.fixture(params=[1, 2, 3])
@@ -93,7 +94,7 @@ def test_blas_threads_are_restored(count: int) -> None:
     assert pool.blas_threads() == before
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=fewer(200, 2), deadline=None)
 @given(st.integers(1, 5000), st.integers(1, 16), st.integers(1, 10**12))
 def test_shares_cover_everything_once(size: int, parts: int, work: int) -> None:
     """In order, as many as there are parts, and none but the last ends between two multiples of 16."""

@@ -17,6 +17,7 @@ from loadrun.graph.params import AdaptivePooling, Format, Pooling, PoolingMode, 
 from loadrun.ops.numeric.special import round_half
 from loadrun.ops.pooling import Window, pool
 from loadrun.ops.registry import Call, ShapeCall, implementation
+from tests.support.cases import fewer
 
 MAX, AVG, EXC = PoolingMode.MAX, PoolingMode.AVERAGE, PoolingMode.AVERAGE_COUNT_EXCLUDE_PADDING
 F32 = DType("Float32")
@@ -83,7 +84,7 @@ def away(v: float) -> int:
 axis = st.tuples(st.integers(1, 6), st.integers(1, 4), st.integers(0, 5), st.integers(1, 20))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=fewer(150, 2), deadline=None)
 @given(axis, axis, st.sampled_from([MAX, AVG, EXC]), st.integers(0, 99))
 def test_float(a: Any, b: Any, mode: PoolingMode, seed: int) -> None:
     (fh, sh, ph, h), (fw, sw, pw, w) = a, b

@@ -18,6 +18,7 @@ from loadrun.graph.params import ReduceMode as Mode
 from loadrun.ops.reduce import target_axes
 from loadrun.testing import run_operator as run
 from tests.support.arrays import ints
+from tests.support.cases import fewer
 
 DOUBLE = {
     Mode.SUM: np.sum,
@@ -56,7 +57,7 @@ def test_the_maximum_of_minus_infinity_is_finite(dtype: str, largest: float) -> 
             assert got[:, 0].astype("f8").tolist() == pytest.approx((sign * want).tolist(), nan_ok=True)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=fewer(80, 2), deadline=None)
 @given(st.data())
 def test_target_shape(data: st.DataObject) -> None:
     ndim = data.draw(st.integers(1, 5))

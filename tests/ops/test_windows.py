@@ -23,6 +23,7 @@ from loadrun.ops.image.nms import keep
 from loadrun.ops.infer import infer_shapes
 from loadrun.ops.numeric.taps import Taps
 from loadrun.ops.registry import Call, ShapeCall, implementation
+from tests.support.cases import fewer
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures/ops/windows"
 TWO = {"ROIAlignV1", "ROIPooling", "DeformablePSROIPoolingForward", "NMSKeepMGB"}
@@ -72,7 +73,7 @@ def test_shape_rules_agree_with_results(path: Path) -> None:
 small = st.integers(0, 3)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=fewer(200, 2), deadline=None)
 @given(st.integers(1, 9), st.integers(1, 5), st.integers(1, 4), small, st.integers(1, 3))
 def test_taps(size: int, window: int, stride: int, pad: int, dilate: int) -> None:
     span = (window - 1) * dilate + 1
@@ -298,7 +299,7 @@ def slow_keep(boxes: Array, bound: float, limit: int) -> list[int]:
     return kept
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=fewer(60, 2), deadline=None)
 @given(st.integers(0, 200), st.sampled_from([0.0, 0.25, 0.5, 1.0]), st.integers(1, 99), st.integers(0, 9))
 def test_nms(count: int, bound: float, limit: int, seed: int) -> None:
     """Whole coordinates keep float32 exact, so that ties are ties."""

@@ -29,6 +29,7 @@ from loadrun.passes.inference import optimize_for_inference
 from loadrun.passes.simplify import simplify
 from loadrun.testing import GraphBuilder as Builder
 from loadrun.testing import random_feeds as feeds_of
+from tests.support.cases import fewer
 from tests.support.optimize_graphs import F32, FIXTURES, error, run, titles
 
 INT = DType("Int32")
@@ -351,7 +352,9 @@ def close(a: np.ndarray, b: np.ndarray, scale: float) -> bool:
 
 @given(graph=graphs(), level=st.integers(1, 3), fuse=st.booleans(), seed=st.integers(0, 99))
 @settings(
-    max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None
+    max_examples=fewer(60, 2),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    deadline=None,
 )
 def test_random_graphs_keep_their_results(graph: Graph, level: int, fuse: bool, seed: int) -> None:
     simple = simplify(graph, level, jit_fuse_dimshuffle=fuse, jit_fuse_reduce=fuse)
@@ -360,7 +363,9 @@ def test_random_graphs_keep_their_results(graph: Graph, level: int, fuse: bool, 
 
 @given(graph=graphs(), seed=st.integers(0, 99))
 @settings(
-    max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None
+    max_examples=fewer(40, 2),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    deadline=None,
 )
 def test_random_graphs_keep_their_results_in_inference(graph: Graph, seed: int) -> None:
     check(graph, optimize_for_inference(graph)[0], seed, exact=False)

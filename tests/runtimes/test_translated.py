@@ -121,8 +121,7 @@ def test_targets_that_nothing_computes() -> None:
     assert not runtime.loaded
 
 
-@pytest.mark.parametrize("without", [[], ["If"]])
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(("without", "seed"), [([], 0), (["If"], 1)])
 def test_branches_are_not_divided(without: list[str], seed: int, fixtures: Path) -> None:
     files = sorted((fixtures / "ops" / "control").glob("*.mge"))
     run = 0

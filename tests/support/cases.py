@@ -1,23 +1,26 @@
 """Thousands of cases of one kind, dozens to a test: a test costs more to collect and report than such a case.
 
 Every case is looked at, whatever came of those before it; the failure names each that failed, with what it raised.
-``LOADRUN_CASE=TEXT`` in the environment leaves only the cases with that text in their names.
+``LOADRUN_CASE=TEXT`` in the environment leaves only the cases with that text in their names. Of the largest sweeps
+a run takes a part, in which every kind of case occurs, the same in every run; ``LOADRUN_WHOLE=1`` takes all.
 """
 
 from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from itertools import groupby
+from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
 import pytest
 
-__all__ = ["check_all", "in_groups"]
+__all__ = ["WHOLE", "check_all", "fewer", "in_groups", "kind_of_file", "some_of"]
 
 T = TypeVar("T")
 ONLY = os.environ.get("LOADRUN_CASE", "")
+WHOLE = bool(ONLY or os.environ.get("LOADRUN_WHOLE"))
 SHOWN = 5
 """Of how many failures the tracebacks are shown."""
 
@@ -54,3 +57,28 @@ def check_all(cases: Iterable[T], check: Callable[[T], object], name: Callable[[
         *shown,
     ]
     pytest.fail("\n".join(lines), pytrace=False)
+
+
+def some_of(cases: Iterable[T], every: int, kind: Callable[[T], Hashable] = lambda _: None) -> list[T]:
+    """The first case of each kind, and one of `every` others."""
+    seen: set[Hashable] = set()
+    taken: list[T] = []
+    others = 0
+    for case in cases:
+        new = kind(case) not in seen
+        seen.add(kind(case))
+        others += not new
+        if WHOLE or new or others % every == 0:
+            taken.append(case)
+    return taken
+
+
+def fewer(count: int, by: int = 4) -> int:
+    """How many of so many random examples a run takes."""
+    return count if WHOLE else -(-count // by)
+
+
+def kind_of_file(name: str) -> tuple[str, str, bool]:
+    """Folder, first word and format version of a fixture: which operator or net it holds, and who reads it."""
+    path = PurePosixPath(name)
+    return path.parent.as_posix(), path.name.partition(".")[0].partition("_")[0], ".v1." in path.name

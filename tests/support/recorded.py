@@ -42,6 +42,11 @@ def family_of(one: Recorded) -> str:
     return one[0]
 
 
+def function_of(case: Case) -> str:
+    """The first part of a call's name, which cases of one function share."""
+    return case.id.partition("-")[0]
+
+
 def name_of(one: Recorded) -> str:
     return f"{one[0]}-{one[1].id}"
 

@@ -195,12 +195,27 @@ def test_the_configuration_of_the_project(tmp_path: Path) -> None:
     assert code == 0 or "exact is violated" in out
 
 
+CI = ("CI", "GITHUB_ACTIONS", "GITLAB_CI", "JENKINS_URL", "TF_BUILD")
 SNAPSHOT = """
 import numpy as np
 
 def test_a(loadrun_snapshot):
     loadrun_snapshot(np.array({value}, "{dtype}"), check="{check}")
 """
+
+
+@pytest.fixture(scope="module")
+def snapshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A test and its snapshot, which a run with the option wrote, and one without did not."""
+    made = tmp_path_factory.mktemp("snapshots")
+    (made / "test_it.py").write_text(SNAPSHOT.format(value="[1, 2]", dtype="f4", check=""))
+    with pytest.MonkeyPatch.context() as patch:
+        for name in CI:
+            patch.delenv(name, raising=False)
+        assert run(made, "test_it.py")[0] == 1
+        assert run(made, "test_it.py", "--loadrun-update")[0] == 0
+    assert np.load(made / "snapshots" / "test_it" / "test_a.npy").tolist() == [1, 2]
+    return made
 
 
 @pytest.mark.parametrize(
@@ -216,18 +231,9 @@ def test_a(loadrun_snapshot):
         ("maxerr=nan", "[1, 2]", "f4", 1),
     ],
 )
-def test_snapshots(
-    check: str, changed: str, dtype: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("CI", "GITHUB_ACTIONS", "GITLAB_CI", "JENKINS_URL", "TF_BUILD"):
-        monkeypatch.delenv(name, raising=False)
-    module = tmp_path / "test_it.py"
-    module.write_text(SNAPSHOT.format(value="[1, 2]", dtype="f4", check=""))
-    assert run(tmp_path, "test_it.py")[0] == 1
-    assert run(tmp_path, "test_it.py", "--loadrun-update")[0] == 0
-    stored = tmp_path / "snapshots" / "test_it" / "test_a.npy"
-    assert np.load(stored).tolist() == [1, 2]
-    module.write_text(SNAPSHOT.format(value=changed, dtype=dtype, check=check))
+def test_snapshots(check: str, changed: str, dtype: str, code: int, snapshots: Path, tmp_path: Path) -> None:
+    shutil.copytree(snapshots / "snapshots", tmp_path / "snapshots")
+    (tmp_path / "test_it.py").write_text(SNAPSHOT.format(value=changed, dtype=dtype, check=check))
     assert run(tmp_path, "test_it.py")[0] == code
 
 
@@ -240,7 +246,7 @@ def test_snapshots_are_not_updated_in_continuous_integration(
     assert (code, (tmp_path / "snapshots").exists()) == (4, False)
     assert "refused in continuous integration" in out
     monkeypatch.setenv("CI", "")
-    for name in ("GITHUB_ACTIONS", "GITLAB_CI", "JENKINS_URL", "TF_BUILD"):
+    for name in CI[1:]:
         monkeypatch.delenv(name, raising=False)
     assert run(tmp_path, "test_it.py", "--loadrun-update", "--loadrun-reason", "first")[0] == 0
     (tmp_path / "test_it.py").write_text(SNAPSHOT.format(value="[1, 3]", dtype="f4", check=""))

@@ -23,11 +23,14 @@ from loadrun.engines.reference import ReferenceEngine
 from loadrun.tensors import tensor
 from loadrun.tracing import DTRConfig, SublinearMemoryConfig, trace
 from tests.support import programs_megengine, programs_numpy
+from tests.support.cases import fewer
 from tests.support.programs import Program, far, leaves, structure
 
 NEAR = 2e-3
 EXPLORE = int(os.environ.get("LOADRUN_EXPLORE") or 1)
-FEW = settings(max_examples=60 * EXPLORE, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(
+    max_examples=fewer(60 * EXPLORE, 3), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 MEMORY = (
     {},
     {},

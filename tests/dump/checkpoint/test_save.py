@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from loadrun.base.errors import UsageError
 from loadrun.dump.checkpoint import load_checkpoint, save_checkpoint
+from tests.support.cases import fewer
 
 
 def saved(value: Any) -> bytes:
@@ -66,6 +67,7 @@ PLAIN = st.recursive(
 )
 
 
+@settings(max_examples=fewer(100))
 @given(PLAIN)
 def test_containers_and_values(value: Any) -> None:
     data = saved(value)

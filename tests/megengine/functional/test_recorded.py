@@ -11,7 +11,7 @@ import pytest
 
 import loadrun
 from fixtures.functional._case import Case, arrays
-from tests.support.cases import check_all, in_groups
+from tests.support.cases import WHOLE, check_all, in_groups, some_of
 from tests.support.recorded import (
     ERRORS,
     FAMILIES,
@@ -21,6 +21,7 @@ from tests.support.recorded import (
     cases,
     check_values,
     family_of,
+    function_of,
     name_of,
     recorded,
 )
@@ -52,10 +53,12 @@ def eager(one: Recorded) -> None:
 @pytest.mark.parametrize("some", in_groups(TRACED, family_of))
 def test_traced(some: list[Recorded], symbolic: bool) -> None:
     """The first call records, the second runs the compiled graph."""
-    # Symbolic tracing is the way of dumps; the other does the same but for the first call. Hundreds of pairs of dtypes
-    # differ in nothing else.
-    every = (1 if symbolic else 4) * (3 if family_of(some[0]) == "promotion" else 1)
-    check_all(some[::every], partial(traced, symbolic), name_of)
+    # Symbolic tracing is the way of dumps; the other does the same but for the first call.
+    if symbolic:
+        chosen = some_of(some, 4, lambda one: function_of(one[1]))
+    else:
+        chosen = some if WHOLE else some[::8]
+    check_all(chosen, partial(traced, symbolic), name_of)
 
 
 def traced(symbolic: bool, one: Recorded) -> None:
