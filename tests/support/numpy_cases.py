@@ -161,7 +161,7 @@ def shaped(found: Iterable[Any], wanted: Iterable[Any]) -> list[Any]:
 def check_dumps(cases: list[Case], folder: Path) -> None:
     """The dumps of cases run on loadrun's engine, and give what numpy gives."""
     arrays, wrong, count = feeds(), {}, 0
-    for found in some_of(cases, 4, lambda c: (*re.findall(r"\w+(?=\()", c[0]),)):
+    for found in some_of(cases, 8, lambda c: (re.findall(r"\w+(?=\()", c[0]) or [""])[0]):
         path = folder / "case.mge"
         if not (wanted := dump(found, path)):
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fixtures.functional._case import Case
+from tests.support.cases import some_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,9 +44,12 @@ def family_of(one: Recorded) -> str:
     return one[0]
 
 
-def function_of(case: Case) -> str:
-    """The first part of a call's name, which cases of one function share."""
-    return case.id.partition("-")[0]
+def some_calls(calls: Iterable[Recorded]) -> list[Recorded]:
+    """A part of a family's calls, with every function; the calls of promotion differ in dtypes alone."""
+    found = [*calls]
+    if found and family_of(found[0]) == "promotion":
+        return some_of(found, 12)
+    return some_of(found, 4, lambda one: one[1].id.partition("-")[0])
 
 
 def name_of(one: Recorded) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 import loadrun
 from fixtures.functional._case import Case, arrays
-from tests.support.cases import WHOLE, check_all, in_groups, some_of
+from tests.support.cases import WHOLE, check_all, in_groups
 from tests.support.recorded import (
     ERRORS,
     FAMILIES,
@@ -21,9 +21,9 @@ from tests.support.recorded import (
     cases,
     check_values,
     family_of,
-    function_of,
     name_of,
     recorded,
+    some_calls,
 )
 
 
@@ -54,11 +54,8 @@ def eager(one: Recorded) -> None:
 def test_traced(some: list[Recorded], symbolic: bool) -> None:
     """The first call records, the second runs the compiled graph."""
     # Symbolic tracing is the way of dumps; the other does the same but for the first call.
-    if symbolic:
-        chosen = some_of(some, 4, lambda one: function_of(one[1]))
-    else:
-        chosen = some if WHOLE else some[::8]
-    check_all(chosen, partial(traced, symbolic), name_of)
+    chosen = some_calls(some)
+    check_all(chosen if symbolic or WHOLE else chosen[::4], partial(traced, symbolic), name_of)
 
 
 def traced(symbolic: bool, one: Recorded) -> None:
