@@ -49,7 +49,9 @@ def _digest(places: Iterable[str], before: bytes = b"") -> bytes:
                 about = os.stat(file)
             except OSError:
                 continue
-            digest.update(f"{file}\0{about.st_size}\0{about.st_mtime_ns}\n".encode(errors="surrogateescape"))
+            # Only the second time changes where a file is replaced by one of the same age.
+            said = f"{file}\0{about.st_size}\0{about.st_mtime_ns}\0{about.st_ctime_ns}\n"
+            digest.update(said.encode(errors="surrogateescape"))
     return digest.digest()
 
 

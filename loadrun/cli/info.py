@@ -122,7 +122,9 @@ def text(d: Description, *, operators: bool = True) -> str:
     lines += [clean(w, 300) for w in d.witnesses]
     lines += [clean(said, 500) for said in d.accepted]
     rows = [("input", clean(v.name), shape_text(v.shape), v.dtype, "") for v in d.inputs]
-    tolerances = {c.output: f"maxerr {c.maxerr:.4g}" for c in d.checks}
+    tolerances = {
+        c.output: "; ".join(filter(None, (f"maxerr {c.maxerr:.4g}", clean(c.policy, 200)))) for c in d.checks
+    }
     rows += [
         ("output", clean(v.name), shape_text(v.shape), v.dtype, tolerances.get(v.name, "no check"))
         for v in d.outputs

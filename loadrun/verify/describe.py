@@ -9,7 +9,8 @@ from math import prod
 
 from ..base.errors import LoadRunError
 from ..base.records import dataclass
-from ..compare.policy import header
+from ..compare.judging import policy_for
+from ..compare.policy import header, packed_policies
 from ..graph import Opr, Var
 from ..graph.dtypes import dtype_of, nbytes
 from ..graph.params import IndexDescMaskDump, Record
@@ -61,11 +62,12 @@ class OprInfo:
 
 @dataclass(frozen=True)
 class CheckInfo:
-    """An embedded check: the output's name, its tolerance, whether MegEngine prints its error."""
+    """An embedded check: the output's name, its tolerance, whether MegEngine prints its error, the file's policy."""
 
     output: str
     maxerr: float
     verbose: bool
+    policy: str = ""
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,7 @@ def describe(bundle: Bundle) -> Description:
     cases, damaged = _cases(bundle)
     constants = [t for o in oprs if o.type != "Host2DeviceCopy" for t in o.tensors]
     meta = graph.metadata
+    policies, _ = packed_policies(bundle.record)
     return Description(
         path=bundle.path,
         format="ONNX" if graph.magic.startswith("ONNX") else graph.format,
@@ -143,7 +146,9 @@ def describe(bundle: Bundle) -> Description:
         unknown=sum(i.flops is None for i in infos),
         testcases=len(bundle.testcases),
         steps={number: more + 1 for number, more in bundle.scenarios.items()},
-        checks=tuple(CheckInfo(c.name, c.maxerr, c.verbose) for c in bundle.checks),
+        checks=tuple(
+            CheckInfo(c.name, c.maxerr, c.verbose, policy_for(policies, c.name).text) for c in bundle.checks
+        ),
         metadata=None
         if meta is None
         else {

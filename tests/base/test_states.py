@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -27,3 +28,15 @@ def test_what_may_belong_to_all_models_is_looked_at_once(
     assert states == [state_of(m) for m in models]
     free[7].write_bytes(b"1")
     assert not {*states} & {state_of(m) for m in models}
+
+
+def test_a_file_of_the_same_size_and_age_is_another_one(tmp_path: Path) -> None:
+    model = tmp_path / "m.mge"
+    model.write_bytes(b"old")
+    before, age = state_of(model), model.stat().st_mtime_ns
+    # Clocks of file systems tick every few milliseconds.
+    time.sleep(0.05)
+    model.write_bytes(b"new")
+    os.utime(model, ns=(age, age))
+    assert model.stat().st_mtime_ns == age
+    assert state_of(model) != before

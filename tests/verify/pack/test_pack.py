@@ -536,3 +536,13 @@ def test_later_testcases_of_another_scale_are_told(tmp_path: Path, monkeypatch: 
     packer = Packer(Bundle(unary()), PackOptions(), warn=warned.append)
     packer.pack([{"x": np.full((2, 3), x, "f4")} for x in (1e-3, 5.0)], tmp_path / "m.mge")
     assert [w for w in warned if "the tolerance of 'y' follows its scale in the first testcases, 0.001" in w]
+
+
+def test_info_shows_the_policy_of_an_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = str(tmp_path / "m.mge")
+    argv = ["pack", "fixtures/nets/mlp.mge", "--replace", "-d", "#rand(0,1)", "--check", "out: ulp<=2", "-q"]
+    assert main([*argv, "-o", target]) == 0
+    capsys.readouterr()
+    assert main(["info", target, "--no-operators"]) == 0
+    shown = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("output"))
+    assert shown.endswith("; ulp<=2")
