@@ -77,6 +77,7 @@ class _Checked:
     Attributes:
         own: the error that the file computes, where that is looked at.
         cone: the error graph by itself, where it has to be asked whether it compares.
+        rule: computes the error instead, by the rule of the file that the graph was made of.
         answer: what it said, None before it was asked; a tuple so that no answer is one, too.
     """
 
@@ -86,6 +87,7 @@ class _Checked:
     get: Var
     own: Var | None
     cone: Cone | None
+    rule: Callable[[Array, Array], float] | None = None
     answer: tuple[str | None] | None = None
 
     @property
@@ -325,10 +327,13 @@ class Runner:
     def _asked(self, check: Check, kind: Formula, origins: Origins) -> _Checked:
         """Set the criteria of a check, and return whether its error graph has to be run."""
         expect, get = compared(check)
-        fault = origins.fault(check)
-        own = None if kind is Formula.REAL else check.err
+        rule = self._rule(check.name)
+        # Values whose shapes do not fit fail by the file's rule; the graph's operators would stop.
+        kind = Formula.OTHER if rule is not None else kind
+        fault = None if rule is not None else origins.fault(check)
+        own = None if kind is Formula.REAL or rule is not None else check.err
         around: Cone | None = None
-        if kind is Formula.OTHER and fault is None:
+        if kind is Formula.OTHER and fault is None and rule is None:
             taken = cone(check, origins)
             if isinstance(taken, str):
                 fault, own = taken, None
@@ -340,19 +345,37 @@ class Runner:
             check.name,
             expect.dtype or DType("Float32"),
             check.maxerr,
-            kind if own is not None else Formula.REAL,
+            kind if own is not None or rule is not None else Formula.REAL,
             fault,
             policy_for(self.policies, check.name),
             loosened=self.loosened.get(check.name),
             rounding=_rounding(kind, around),
             by_shape=self.bundle.source is not None,
         )
-        return _Checked(check, criteria, expect, get, own, around)
+        return _Checked(check, criteria, expect, get, own, around, rule)
+
+    def _rule(self, name: str) -> Callable[[Array, Array], float] | None:
+        """Return what computes an output's error by the rule of the file that the graph was made of, if it has one."""
+        source = self.bundle.file
+        if source is None:
+            return None
+        output = name if name in source.outputs else sequence_of(name)
+        probe = np.zeros(1, np.float32)
+        if output not in source.outputs or source.error(output, probe, probe) is None:
+            return None
+
+        def error(expect: Array, get: Array) -> float:
+            ratio = source.error(output, expect, get)
+            return math.nan if ratio is None else ratio
+
+        return error
 
     def _judged(self, c: _Checked, values: Iterator[Array]) -> OutputResult:
         """Judge the next values; the file's own error graph is tested once whether it compares."""
         expect, get = next(values), next(values)
         own = next(values) if c.own is not None else None
+        if c.rule is not None:
+            own = np.array([c.rule(expect, get)])
         operands = [next(values) for _ in range(1 + len(c.cone.frontier))] if c.cone is not None else []
 
         def seen() -> str | None:
@@ -549,7 +572,8 @@ def _rounding(kind: Formula, around: Cone | None) -> float:
 
 def _own_formula(c: _Checked) -> str | None:
     """Explain why a check cannot be judged without its own operators."""
-    return None if c.cone is None else "its check has a formula of its own, which is not supported for steps"
+    is_own = c.cone is not None or c.rule is not None
+    return "its check has a formula of its own, which is not supported for steps" if is_own else None
 
 
 _UNREAD = "the testcases have an expected value for it, but no check uses it"

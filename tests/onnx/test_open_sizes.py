@@ -658,3 +658,26 @@ def test_an_input_that_only_gives_a_size_is_packed(tmp_path: Path) -> None:
     (y,) = loadrun.Runner(bundle).run({"x": np.ones((7, 3), F)}).outputs
     assert y.value is not None
     assert y.value.shape == (7, 2)
+
+
+@pytest.mark.parametrize(
+    ("x", "expected", "verdict"),
+    [([0, 0, 0], 2, "fail"), ([1, 0, 1], 3, "fail"), ([1, 1, 1], 3, "pass")],
+    ids=["none", "fewer", "right"],
+)
+def test_a_count_that_depends_on_values_fails_where_it_is_wrong(
+    x: list[float], expected: int, verdict: str, tmp_path: Path
+) -> None:
+    """The shapes of both values do not broadcast; the data set before it, which is right, does not matter."""
+    made = parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 20]>\ng (float[3] x) => (int64[1,n] y) { y = NonZero(x) }'
+    )
+    (tmp_path / "model.onnx").write_bytes(made.SerializeToString())
+    for k, (data, count) in enumerate((([1, 1, 1], 3), (x, expected))):
+        folder = tmp_path / f"test_data_set_{k}"
+        folder.mkdir()
+        for name, value in (("input_0", np.array(data, F)), ("output_0", np.arange(count)[None])):
+            stored = onnx.numpy_helper.from_array(value)
+            (folder / f"{name}.pb").write_bytes(stored.SerializeToString())
+    results = loadrun.run(tmp_path / "model.onnx")
+    assert [r.verdict.value for r in results] == ["pass", verdict]
