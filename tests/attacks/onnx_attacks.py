@@ -253,6 +253,14 @@ def million_parts() -> bytes:
 
 
 @attack
+def neighbouring_channels() -> bytes:
+    """A sum over two thousand million channels around each one."""
+    image = node("Unsqueeze", ["x", "a"], ["i"])
+    lrn = node("LRN", ["i"], ["l"], attribute("size", 1 << 31))
+    return graph(image, lrn, node("Squeeze", ["l", "a"], ["y"]), ints("a", 0, 2, 3))
+
+
+@attack
 def sequence_of_a_million() -> bytes:
     """Every element of a constant by itself."""
     nodes = [

@@ -28,6 +28,7 @@ REFUSED = {
     "window_of_ten_billion": "more operators than the size of its file allows",
     "wide_kernel": "more than the size of the file allows",
     "sequence_of_a_million": "more operators than the size of its file allows",
+    "neighbouring_channels": "more operators than the size of its file allows",
     "million_parts": "1048576 parts were asked for, but the node has 2 outputs",
     "region_of_a_billion_points": "more than the size of the file allows",
     "billion_points": "more than the size of the file allows",

@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from ...graph.dtypes import plain
+from ...ops.registry import check_recorded
 from ...tensors import Tensor, const
 from ...tensors.access import dtype_of, static_shape
 from .. import emit as e
@@ -248,6 +249,7 @@ def local_response_norm(x: Tensor, size: int, alpha: float, beta: float, k: floa
         return e.cast(
             _as_images(wide, lambda image: own.local_response_norm(image, size, k, alpha, beta)), dtype_of(x)
         )
+    check_recorded(2 * size)
     n, before = x.shape[1], (size - 1) // 2
     square = e.elem(M.SQUARE, wide)
     ends = [
