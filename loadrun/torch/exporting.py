@@ -435,7 +435,7 @@ def is_control(node: Any) -> bool:
         return False
     if target.name() == "with_effects":
         return name_of_target(node.args[1]) in _CHECKS
-    return target.name() == "cond" or target.name() in WRAPPERS
+    return target.name() in ("cond", "while_loop", "scan") or target.name() in WRAPPERS
 
 
 def is_missing(node: Any) -> bool:

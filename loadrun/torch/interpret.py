@@ -234,6 +234,12 @@ class Interpreter:
         short = name.removeprefix("higher_order.")
         if short == "cond":
             return self._cond(*args, **kwargs)
+        if short == "while_loop":
+            return self._while_loop(*args)
+        if short == "scan" and len(args) == 4:
+            length = _fakes(node.args[2])[0].shape[0]
+            (count,) = FxCall(node, (), {}).static([length], "the number of steps of scan")
+            return self._scan(count, *args)
         if short == "with_effects":
             return None, None
         if short in WRAPPERS:
@@ -257,6 +263,64 @@ class Interpreter:
             return ten(np.where(arr(condition, "bool"), arr(x), arr(y)))
 
         return type(a)(chosen(x, y) for x, y in zip(a, b, strict=True))
+
+    def _while_loop(self, condition: Any, body: Any, state: Sequence[Any], read: Sequence[Any] = ()) -> Any:
+        """Repeat the body as long as a condition holds that no data decide."""
+        for _ in range(_MOST_TURNS):
+            going = self._graph(condition, [*state, *read])
+            going = going[0] if isinstance(going, (list, tuple)) else going
+            known = _constant(going) if isinstance(going, Tensor) else going
+            if known is None:
+                raise UnsupportedCallError(
+                    "data or dynamic sizes decide when this loop ends, and graphs have no loops; an .onnx file has"
+                )
+            if not bool(np.asarray(known).reshape(-1)[0]):
+                return tuple(state)
+            state = self._graph(body, [*state, *read])
+        raise UnsupportedCallError(f"this loop takes more than {_MOST_TURNS} turns")
+
+    def _scan(
+        self, count: int, body: Any, state: Sequence[Any], rows: Sequence[Any], read: Sequence[Any]
+    ) -> Any:
+        """Apply the body to one entry of the first axis after the other."""
+        if count > _MOST_TURNS:
+            raise UnsupportedCallError(f"this scan takes more than {_MOST_TURNS} steps")
+        given: list[Sequence[Any]] = []
+        for i in range(count):
+            results = list(self._graph(body, [*state, *(_entry(x, i) for x in rows), *read]))
+            state = results[: len(state)]
+            given.append(results[len(state) :])
+        return (*state, *map(_stacked, zip(*given, strict=True)))
+
+
+_MOST_TURNS = 4096
+_COUNTING = frozenset(("Elemwise", "ElemwiseMultiType", "TypeCvtV2", "AxisAddRemove", "ReshapeV1"))
+"""What loops count with and compare."""
+
+
+def _constant(x: Tensor) -> Array | None:
+    """Return the value of a tensor that no input has a part in, else None."""
+    var = variable_of(x)
+    todo, seen = [] if var is None else [var], set()
+    while todo:
+        at = todo.pop()
+        if at.id in seen:
+            continue
+        seen.add(at.id)
+        if at.owner.type not in _COUNTING and (at.owner.type == "Host2DeviceCopy" or not at.owner.tensors):
+            return None
+        todo += at.owner.inputs
+    return stored(x)
+
+
+def _entry(x: Any, i: int) -> Any:
+    return Complex(_entry(x.real, i), _entry(x.imag, i)) if isinstance(x, Complex) else ten(arr(x)[i])
+
+
+def _stacked(values: Sequence[Any]) -> Any:
+    if isinstance(values[0], Complex):
+        return Complex(_stacked([v.real for v in values]), _stacked([v.imag for v in values]))
+    return ten(np.stack([arr(v) for v in values]))
 
 
 def _constants(program: Any) -> dict[str, Any]:

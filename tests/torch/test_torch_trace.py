@@ -512,3 +512,23 @@ def test_arguments_in_another_form():
         traced(x, [a, b, b], {"a": a, "b": b})
     with pytest.raises(InputError, match="differ in structure"):
         traced(x, a, {"a": a, "b": b})
+
+
+def test_loops_that_no_data_end_are_unrolled():
+    from torch._higher_order_ops.scan import scan
+
+    def steps(x):
+        total, before = scan(lambda c, row: (c * 0.5 + row, c * 1), torch.zeros_like(x[0]), x)
+        return torch.while_loop(
+            lambda i, a: i < 3, lambda i, a: (i + 1, a * 2 + i), (torch.tensor(0), total)
+        )[1], before
+
+    x = torch.arange(12.0).reshape(4, 3)
+    for got, want in zip(loadrun.torch.trace(steps, (x,))(x), steps(x), strict=True):
+        torch.testing.assert_close(got, want)
+
+    def until(x):
+        return torch.while_loop(lambda a: a.sum() < 50, lambda a: (a * 2,), (x,))[0]
+
+    with pytest.raises(UnsupportedError, match="data or dynamic sizes decide when this loop ends"):
+        loadrun.torch.trace(until, (x,))
