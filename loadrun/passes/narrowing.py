@@ -9,9 +9,20 @@ import numpy as np
 
 from ..graph import Graph, Opr, StoredTensor, Var
 from ..graph.dtypes import Array, DType, encode, plain
-from ..graph.params import Elemwise, ElemwiseMode, MatrixMul, PoolingMode, Reduce, ReduceMode, Softmax
-from ..ops.catalog import TypeParam, select
+from ..graph.params import (
+    Elemwise,
+    ElemwiseMode,
+    ElemwiseMultiType,
+    ElemwiseMultiTypeMode,
+    MatrixMul,
+    PoolingMode,
+    Reduce,
+    ReduceMode,
+    Softmax,
+)
+from ..ops.catalog import TypeParam, select, types
 from ..ops.infer import infer_dtypes
+from ..ops.op import Trait
 from .constants import subgraph
 
 __all__ = ["narrow_array", "narrow_dtype", "narrowed", "wide_dtypes"]
@@ -20,7 +31,9 @@ _NARROW = {
     "Float64": plain("Float32"),
     **dict.fromkeys(("Int64", "Uint32", "Uint64"), plain("Int32")),
 }
-_INT, _BYTE, _HALF, _FLOAT = (plain(n) for n in ("Int32", "Int8", "Float16", "Float32"))
+_INT, _SHORT, _BYTE, _HALF, _FLOAT = (plain(n) for n in ("Int32", "Int16", "Int8", "Float16", "Float32"))
+_CONSTANTS = types(Trait.CONSTANT)
+_SIZES = ("GetVarShapeV1",)
 _POOLINGS = select(lambda op: op.family == "pooling")
 _PRODUCTS = select(lambda op: MatrixMul in op.params)
 
@@ -71,12 +84,15 @@ def narrowed(graph: Graph) -> tuple[Graph, dict[int, Var]]:
     """
     infer_dtypes(graph.oprs)
     ends = {id(v) for v in graph.outputs}
+    factors = _factors(graph)
 
     def convert(graph: Graph, opr: Opr, inputs: list[Var]) -> Var | None:
         if opr.type == "Softmax":
             return _safe_softmax(graph, opr, inputs[0])
         if opr.type == "Elemwise" and opr.get(Elemwise).mode == ElemwiseMode.SIGMOID:
             return _safe_sigmoid(graph, opr, inputs[0])
+        if opr.id in factors:
+            return _whole_product(graph, opr, inputs, factors[opr.id])
         if opr.type in _POOLINGS:
             return _wide_maxima(graph, opr, inputs)
         if opr.type != "TypeCvtV2":
@@ -123,6 +139,62 @@ def _safe_sigmoid(graph: Graph, opr: Opr, x: Var) -> Var | None:
     (y,) = graph.add("Elemwise", *opr.params, inputs=[x])
     (same,) = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.EQ), inputs=[x, x])
     (whole,) = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.TRUE_DIV), inputs=[y, same])
+    whole.name, whole.owner.name = opr.outputs[0].name, opr.name
+    return whole
+
+
+def _factors(graph: Graph) -> dict[int, int | None]:
+    """Find products of integers that data decide, by operator; one factor's place where it is a number of 16 bits.
+
+    Products of sizes are few at a time, which MegEngine multiplies exactly.
+    """
+    found: dict[int, int | None] = {}
+    data: set[int] = set()
+    for opr in graph.oprs:
+        if opr.type == "Host2DeviceCopy" or (
+            opr.type not in _SIZES and any(v.id in data for v in opr.inputs)
+        ):
+            data.update(v.id for v in opr.outputs)
+        if opr.type != "Elemwise" or opr.get(Elemwise).mode not in (ElemwiseMode.MUL, ElemwiseMode.SQUARE):
+            continue
+        dtype = opr.outputs[0].dtype
+        if dtype is None or narrow_dtype(dtype) != _INT or opr.outputs[0].id not in data:
+            continue
+        stored = [v.owner.tensors[0] if v.owner.type in _CONSTANTS else None for v in opr.inputs]
+        values = [None if t is None or t.data is None else t.value() for t in stored]
+        small = [
+            i for i, v in enumerate(values) if v is not None and (np.abs(v.astype(np.float64)) < 2**15).all()
+        ]
+        found[opr.id] = small[0] if small else None
+    return found
+
+
+def _whole_product(graph: Graph, opr: Opr, inputs: list[Var], small: int | None) -> Var:
+    """Multiply by halves of 16 bits: MegEngine rounds products of int32 to those of float32 where it has vectors."""
+
+    def elem(mode: ElemwiseMode, *xs: Var) -> Var:
+        return graph.add("Elemwise", Elemwise(mode=mode), inputs=xs)[0]
+
+    def cast(x: Var, dtype: DType) -> Var:
+        return graph.add("TypeCvtV2", TypeParam(dtype=dtype), inputs=[x])[0]
+
+    def number(value: int) -> Var:
+        stored = StoredTensor(_INT, (1,), None, encode(np.array([value], np.int32), _INT))
+        return graph.add("ImmutableTensor", tensors=[stored])[0]
+
+    def added(half: Var, other: Var, more: Var) -> Var:
+        param = ElemwiseMultiType(mode=ElemwiseMultiTypeMode.FUSE_MUL_ADD3_INT16x32x32x32)
+        return graph.add("ElemwiseMultiType", param, inputs=[half, other, more], output_dtype=_INT)[0]
+
+    x, y = inputs[0], inputs[-1]
+    x, y = (y, x) if small == 1 else (x, y)
+    low = cast(x, _SHORT)
+    if small is None:
+        high = cast(elem(ElemwiseMode.SHR, elem(ElemwiseMode.SUB, x, cast(low, _INT)), number(16)), _SHORT)
+        rest = elem(ElemwiseMode.SHL, added(high, y, number(0)), number(16))
+    else:
+        rest = number(0)
+    whole = added(low, y, rest)
     whole.name, whole.owner.name = opr.outputs[0].name, opr.name
     return whole
 
