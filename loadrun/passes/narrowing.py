@@ -148,7 +148,7 @@ def _factors(graph: Graph) -> dict[int, int | None]:
 
     Products of sizes are few at a time, which MegEngine multiplies exactly.
     """
-    found: dict[int, int | None] = {}
+    products: dict[int, int | None] = {}
     data: set[int] = set()
     for opr in graph.oprs:
         if opr.type == "Host2DeviceCopy" or (
@@ -165,8 +165,8 @@ def _factors(graph: Graph) -> dict[int, int | None]:
         small = [
             i for i, v in enumerate(values) if v is not None and (np.abs(v.astype(np.float64)) < 2**15).all()
         ]
-        found[opr.id] = small[0] if small else None
-    return found
+        products[opr.id] = small[0] if small else None
+    return products
 
 
 def _whole_product(graph: Graph, opr: Opr, inputs: list[Var], small: int | None) -> Var:

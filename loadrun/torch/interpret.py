@@ -285,12 +285,12 @@ class Interpreter:
         """Apply the body to one entry of the first axis after the other."""
         if count > _MOST_TURNS:
             raise UnsupportedCallError(f"this scan takes more than {_MOST_TURNS} steps")
-        given: list[Sequence[Any]] = []
+        steps: list[Sequence[Any]] = []
         for i in range(count):
             results = list(self._graph(body, [*state, *(_entry(x, i) for x in rows), *read]))
             state = results[: len(state)]
-            given.append(results[len(state) :])
-        return (*state, *map(_stacked, zip(*given, strict=True)))
+            steps.append(results[len(state) :])
+        return (*state, *map(_stacked, zip(*steps, strict=True)))
 
 
 _MOST_TURNS = 4096
