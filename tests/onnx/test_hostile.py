@@ -282,3 +282,15 @@ def test_info_names_the_file_of_a_model_that_cannot_be_expressed(
         assert capsys.readouterr().err.startswith(
             f"loadrun: {path}: 1 part of the model cannot be expressed:"
         )
+
+
+@pytest.mark.parametrize("rows", [0, -1])
+def test_regions_of_no_bins(rows: int) -> None:
+    """Warnings are errors in tests: a division by the number of bins would be one."""
+    stored = [
+        field(5, tensor(np.zeros((1, 4), np.float32), "r")),
+        field(5, tensor(np.zeros(1, np.int64), "i")),
+    ]
+    pooled = node("RoiAlign", ["x", "r", "i"], ["y"], attribute("output_height", rows))
+    with pytest.raises(UnsupportedError, match=f"bins {rows}x1 with 0 points each; expected 1 and more"):
+        loadrun.loads(graph(pooled, *stored))

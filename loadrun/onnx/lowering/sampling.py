@@ -66,6 +66,10 @@ def _roi_align(c: NodeCall) -> Tensor:
     out = c.number("output_height", 1), c.number("output_width", 1)
     scale = c.real("spatial_scale", 1.0)
     ratio = c.number("sampling_ratio")
+    if min(out) < 1 or ratio < 0:
+        raise UnsupportedNodeError(
+            f"bins {out[0]}x{out[1]} with {ratio} points each; expected 1 and more, and 0 or more"
+        )
     if ratio == 0:
         return cast(_adaptive(c, x, half, out, scale), dtype_of(c.t(0)))
     places = [_bins(rois, i, out[1 - i], scale, half, ratio) for i in (1, 0)]
