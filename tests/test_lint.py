@@ -68,6 +68,7 @@ STARTS = {
 OPENS = {
     "loadrun/runtimes/megengine_worker.py": "the dump that loadrun wrote for it",
     "loadrun/base/files.py": "the functions that all others use",
+    "loadrun/base/writing.py": "the functions that all others use",
     "loadrun/base/remote.py": "a temporary, in a folder of its own, that is sent to a URL",
     "loadrun/cli/__init__.py": "the null device",
     "loadrun/dump/beside.py": "weights beside the file or in a folder that a call names, to take their digest",
@@ -77,7 +78,7 @@ OPENS = {
     "loadrun/ops/numeric/parallel.py": "what the system says of itself",
     "loadrun/megengine/hub/fetcher.py": "the archive of a repository that a call names, while it is unpacked",
 }
-"""Where files are opened otherwise than by `loadrun.base.files`."""
+"""Where files are opened otherwise than by `loadrun.base.files` and `writing`."""
 WORKERS = {
     "loadrun/base/pipes.py": {"subprocess", "pickle.loads", "os.fdopen"},
 }
@@ -87,6 +88,7 @@ OPENING |= {"tempfile.mkstemp", "tempfile.mkdtemp", "tempfile.NamedTemporaryFile
 METHODS = {"read_bytes", "read_text", "write_bytes", "write_text", "open"}
 PATHS = {
     "loadrun/base/files.py": "the functions that all others use",
+    "loadrun/base/writing.py": "the functions that all others use",
     "loadrun/verify/bench/environment.py": "what the system says of itself",
     "loadrun/verify/pack/unpacking.py": "a folder that is only just made",
     "loadrun/inputs/files.py": "a member of an open archive",

@@ -7,7 +7,7 @@ import json
 import sys
 
 from ..base.errors import clean
-from ..base.files import check_targets, replacing
+from ..base.writing import check_targets, replacing
 from ..replay.options import ProfileOptions
 from ..replay.profiling import profile_file
 from ..report.benchmark import benchmark_json, benchmark_table, comparisons

@@ -7,7 +7,7 @@ import sys
 from typing import TextIO
 
 from ..base.errors import LoadRunError, clean, failure
-from ..base.files import check_targets, replacing
+from ..base.writing import check_targets, replacing
 from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from ..report import differences as report
 from ..verify.diff.files import DiffOptions, FileDifferences, diff_files

@@ -9,8 +9,8 @@ from dataclasses import field
 from typing import TYPE_CHECKING, TextIO
 
 from ..base import __version__
-from ..base.files import check_targets, text_file
 from ..base.records import dataclass
+from ..base.writing import check_targets, text_file
 from ..report.json import dumps
 from .groups import Parser, add_jobs_option, add_json_option, add_junit_option
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ..base.about import about_data
 from ..base.errors import UsageError, clean, indented
-from ..base.files import check_targets, text_file
+from ..base.writing import check_targets, text_file
 from ..dump import load
 from ..engines import Choice
 from ..inputs.feeds import ModelOptions

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from ..base.files import check_targets
+from ..base.writing import check_targets
 from ..compare.policy import parse_all
 from ..compare.results import FileResult, Result, exit_code
 from ..report import text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from ..base.errors import clean
-from ..base.files import check_targets
+from ..base.writing import check_targets
 from ..compare.results import EXIT_PASS
 from ..verify.reduce import ReduceOptions, reduce_file
 from .groups import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..base.files import check_targets, text_file
+from ..base.writing import check_targets, text_file
 from ..compare.results import EXIT_PASS
 from ..report.history import history_html, history_table, report_history
 from .groups import Parser, add_html_option

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..base.errors import clean
-from ..base.files import check_targets
+from ..base.writing import check_targets
 from ..compare.results import EXIT_PASS
 from ..verify.share import ShareOptions, share_file
 from .groups import Parser, limited, warn

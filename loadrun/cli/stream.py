@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from ..base import __version__
 from ..base.errors import clean, failure
-from ..base.files import text_file
+from ..base.writing import text_file
 from ..report import text
 from ..report.text import PLAIN, Style
 from ..runner import FileResult, Result, Verdict

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import FormatError, InputError
-from ..base.files import mapped_at, mapped_file, replacing
+from ..base.files import mapped_at, mapped_file
 from ..base.schema import integer, items, record, text
+from ..base.writing import replacing
 from ..compare.policy import WEIGHTS_MAGIC
 from ..graph import Graph, Opr, StoredTensor
 from ..graph.dtypes import encode, nbytes

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from ..base.errors import LoadRunError, UsageError
-from ..base.files import contents, replacing
+from ..base.files import contents
 from ..base.records import dataclass
+from ..base.writing import replacing
 from ..graph import Graph, Metadata, Opr, Var
 from ..graph.params import Elemwise
 from ..ops.catalog import CATALOG, types

@@ -14,8 +14,8 @@ from struct import pack
 import numpy as np
 
 from ..base.errors import FormatError
-from ..base.files import scratch
 from ..base.schema import either, items, number
+from ..base.writing import scratch
 from ..compare.policy import HEAD, MAGIC, header, lines
 from ..graph import Graph
 from ..graph.dtypes import Array, DType, dtype_of, encode

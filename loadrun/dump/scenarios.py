@@ -13,8 +13,8 @@ from struct import pack, unpack_from
 from typing import Any, overload
 
 from ..base.errors import FormatError, UsageError
-from ..base.files import scratch
 from ..base.schema import anything, integer, items, mapping, record, text
+from ..base.writing import scratch
 from ..compare.policy import STEPS_MAGIC
 from ..graph import StoredTensor
 from ..graph.dtypes import Array

@@ -12,8 +12,8 @@ from struct import pack
 from typing import IO, BinaryIO
 
 from ..base.errors import FormatError, InputError, UsageError
-from ..base.files import replacing, temporary
 from ..base.records import dataclass
+from ..base.writing import replacing, temporary
 from ..graph import Graph, StoredTensor
 from ..testcase import Bundle, Testcase
 from .appending import ExistingFile

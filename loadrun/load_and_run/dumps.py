@@ -17,7 +17,7 @@ from typing import TextIO
 import numpy as np
 
 from ..base.errors import UsageError
-from ..base.files import growing
+from ..base.writing import growing
 from ..graph import Opr, Var
 from ..graph.dtypes import Array, DType, encode
 from ..verify.diff.stored import TYPE_NUMBERS

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import UsageError
-from ..base.files import replacing
+from ..base.writing import replacing
 from ..graph import Opr, Var
 from ..graph.dtypes import nbytes
 from ..ops.catalog import CATALOG

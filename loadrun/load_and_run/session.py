@@ -18,8 +18,8 @@ from typing import TextIO
 import numpy as np
 
 from ..base.errors import UsageError, clean
-from ..base.files import replacing
 from ..base.records import dataclass
+from ..base.writing import replacing
 from ..dump import load, save
 from ..graph.dtypes import Array
 from ..inputs.loading import load_cases

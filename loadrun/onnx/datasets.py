@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ..base.errors import UnsupportedError
-from ..base.files import replacing
+from ..base.writing import replacing
 from ..engines.reference import ReferenceEngine
 from ..graph.dtypes import Array
 from ..testcase import FileValue

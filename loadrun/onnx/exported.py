@@ -11,8 +11,8 @@ from typing import BinaryIO
 from tabulate import tabulate
 
 from ..base.errors import UsageError
-from ..base.files import replacing
 from ..base.records import dataclass
+from ..base.writing import replacing
 from .check import Verification
 from .encode import TensorMessage, encode, raw_bytes
 from .model import WrittenModel

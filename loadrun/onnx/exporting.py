@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import UsageError
-from ..base.files import replacing
+from ..base.writing import replacing
 from .check import check_model, verify
 from .datasets import write_data_sets
 from .exported import Exported

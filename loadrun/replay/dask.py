@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 from ..base import __version__
 from ..base.errors import UsageError
 from ..base.extras import install
-from ..base.files import is_remote, opened, replacing
+from ..base.files import is_remote, opened
 from ..base.records import dataclass
+from ..base.writing import replacing
 from ..compare.results import Verdict
 from ..ops.numeric.parallel import threads
 from .merge import FileState, Run

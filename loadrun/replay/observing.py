@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import TextIO
 
 from ..base.errors import clean
-from ..base.files import replacing
+from ..base.writing import replacing
 from ..dump import load
 from ..engines import runs_file
 from ..graph.dtypes import Array

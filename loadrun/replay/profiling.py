@@ -11,7 +11,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from ..base.errors import clean
-from ..base.files import replacing
+from ..base.writing import replacing
 from ..dump import load
 from ..engines import Choice, check_engine, runs_file
 from ..engines.executed import profile_data

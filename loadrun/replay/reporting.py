@@ -16,8 +16,8 @@ import numpy as np
 
 from ..base import __version__
 from ..base.errors import UsageError
-from ..base.files import FileNames, check_targets, growing, replacing, text_file
 from ..base.records import dataclass
+from ..base.writing import FileNames, check_targets, growing, replacing, text_file
 from ..compare.judging import ImpostorWatch
 from ..compare.results import Result, Verdict
 from ..graph.dtypes import Array

@@ -11,7 +11,8 @@ from hashlib import blake2b
 from pathlib import Path
 
 from ..base.errors import UsageError
-from ..base.files import opened, replacing
+from ..base.files import opened
+from ..base.writing import replacing
 
 __all__ = ["Cache"]
 

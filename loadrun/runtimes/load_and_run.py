@@ -14,7 +14,7 @@ import numpy as np
 
 from ..base.about import About
 from ..base.errors import EngineError, FormatError, UsageError
-from ..base.files import replacing
+from ..base.writing import replacing
 from ..engines import Engine, Setup
 from ..graph import Graph, Var
 from ..graph.dtypes import Array

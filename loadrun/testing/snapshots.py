@@ -14,7 +14,8 @@ import numpy as np
 
 from ..base.about import author
 from ..base.errors import FormatError, UsageError
-from ..base.files import contents, replacing
+from ..base.files import contents
+from ..base.writing import replacing
 from ..compare.comparison import compare
 from ..compare.judging import Criteria, judge
 from ..compare.policy import parse

@@ -17,8 +17,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..base.errors import EngineError, FormatError, InputError, LoadRunError, TraceError, UsageError
-from ..base.files import replacing, temporary
 from ..base.records import dataclass
+from ..base.writing import replacing, temporary
 from ..graph import Graph, StoredTensor
 from ..graph.dtypes import Array, DType, array_dtype
 from ..graph.params import Host2DeviceCopy

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import FormatError, InputError, TraceError, UsageError, UsageTypeError
-from ..base.files import contents, replacing
+from ..base.files import contents
+from ..base.writing import replacing
 from ..dump import load
 from ..dump.options import DumpResult
 from ..engines.reference import ReferenceEngine

@@ -14,9 +14,10 @@ import numpy as np
 
 from ..base.about import author
 from ..base.errors import EngineError, Failure, FormatError, UsageError, failure
-from ..base.files import files_of, opened, replacing
+from ..base.files import files_of, opened
 from ..base.records import dataclass
 from ..base.registry import resolve
+from ..base.writing import replacing
 from ..compare.policy import header, lines, sequence_of
 from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, OutputResult, Verdict
 from ..dump import load_all, save

@@ -16,7 +16,7 @@ import pytest
 
 import loadrun
 from loadrun.base.errors import FormatError
-from loadrun.base.files import replacing
+from loadrun.base.writing import replacing
 from loadrun.cli import main
 from loadrun.graph import Graph, StoredTensor
 from loadrun.graph.dtypes import DType

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from loadrun.base import files
+from loadrun.base import writing
 from loadrun.cli import main
 
 MLP = "fixtures/nets/mlp.mge"
@@ -20,12 +20,12 @@ ROOM = 600
 def full(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every file that is written takes that many bytes."""
 
-    def write(self: files._Raw, data: bytes) -> int:
+    def write(self: writing._Raw, data: bytes) -> int:
         if self.tell() + len(data) > ROOM:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._target)
         return os.write(self.fileno(), data)
 
-    monkeypatch.setattr(files._Raw, "write", write)
+    monkeypatch.setattr(writing._Raw, "write", write)
 
 
 @pytest.mark.usefixtures("full")
@@ -53,7 +53,7 @@ def test_the_folder_of_temporaries_is_named(tmp_path: Path, monkeypatch: pytest.
     import tempfile
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    f = files.scratch()
+    f = writing.scratch()
     f.write(b"a" * ROOM)
     f.seek(0)
     assert f.read() == b"a" * ROOM

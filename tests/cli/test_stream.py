@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.base.files import replacing
+from loadrun.base.writing import replacing
 from loadrun.cli import groups, main, stream
 from loadrun.report import json as json_report
 from loadrun.runner import FileResult, Result, Verdict

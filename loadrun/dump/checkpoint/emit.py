@@ -16,8 +16,8 @@ from typing import IO, Any, BinaryIO, Protocol, runtime_checkable
 import numpy as np
 
 from ...base.errors import UsageError
-from ...base.files import replacing
 from ...base.logger import get_logger
+from ...base.writing import replacing
 from ...graph.dtypes import Array, round_bfloat16
 from ...tensors import Tensor
 from ...tensors.access import qparams_of

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from ...base.errors import InputError, LoadRunError, UsageError
-from ...base.files import FileNames, new_folder, one_file
+from ...base.files import one_file
 from ...base.plain import plain
 from ...base.records import dataclass
 from ...base.schema import anything, mapping, number
+from ...base.writing import FileNames, new_folder
 from ...compare.policy import header, lines
 from ...dump import load_all, save
 from ...dump.choosing import load_dump
