@@ -40,10 +40,10 @@ def parser() -> Parser:
         "70 a bug in loadrun.",
     )
     p.add_argument("model", metavar="MODEL", help="the model under suspicion")
+    p.add_argument("other", metavar="OTHER", nargs="?", help="the reference, as --against names it")
     p.add_argument(
         "--against",
         metavar="OTHER",
-        default="float64",
         help="the reference: another model, a folder from load_and_run's --bin_io_dump or of .npy files, an .npz file "
         "of values by variable name, results of --save-results, an engine, or float64 (default), the same model in "
         "double precision",
@@ -78,6 +78,9 @@ def main(argv: list[str]) -> int:
     """Compare; the exit code tells whether everything agrees."""
     p = parser()
     args = p.parse_args(argv)
+    if args.other is not None and args.against is not None:
+        p.error(f"two references: {clean(args.other)} and --against {clean(args.against)}; give one")
+    args.against = args.against or args.other or "float64"
     try:
         options = p.record(DiffOptions, vars(args), **model_options(args.input_shape, args.constant))
         check_targets({"--json": args.json, "--extract": args.extract}, [args.model, args.against])

@@ -256,7 +256,8 @@ def test_a_broken_onnx_model_is_compared_as_far_as_it_goes(
         model.ir_version = 8
         onnx.save(model, tmp_path / f"{name}.onnx")
     bad, good = str(tmp_path / "bad.onnx"), str(tmp_path / "good.onnx")
-    assert main(["diff", good, "--against", bad]) == 1
+    assert main(["diff", good, bad]) == 1
+    assert main(["diff", good, bad, "--against", "float64"]) == 2
     said = capsys.readouterr()
     assert "is compared as far as it could be translated" in said.err
     assert "/block/conv" in next(line for line in said.out.splitlines() if line.startswith("to blame"))
