@@ -54,7 +54,7 @@ SPELLED = {
     "no_config": "configuration",
 }
 """Options that stand in a record under another name; an engine of its own is a `Choice` there."""
-CALLED = {"files", "model", "file", "old", "new", "source", "target", "against", "output", "engine"}
+CALLED = {"files", "model", "file", "old", "new", "source", "target", "against", "other", "output", "engine"}
 """What a call takes beside its record."""
 SHOWN = {"help", "help_all", "quiet", "verbose", "color", "no_operators", "all"}
 """What is about the screen alone."""

@@ -155,7 +155,7 @@ def _factors(graph: Graph) -> dict[int, int | None]:
             opr.type not in _SIZES and any(v.id in data for v in opr.inputs)
         ):
             data.update(v.id for v in opr.outputs)
-        if opr.type != "Elemwise" or opr.get(Elemwise).mode not in (ElemwiseMode.MUL, ElemwiseMode.SQUARE):
+        if opr.type != "Elemwise" or opr.get(Elemwise).mode != ElemwiseMode.MUL:
             continue
         dtype = opr.outputs[0].dtype
         if dtype is None or narrow_dtype(dtype) != _INT or opr.outputs[0].id not in data:

@@ -294,23 +294,12 @@ class Interpreter:
 
 
 _MOST_TURNS = 4096
-_COUNTING = frozenset(("Elemwise", "ElemwiseMultiType", "TypeCvtV2", "AxisAddRemove", "ReshapeV1"))
-"""What loops count with and compare."""
 
 
 def _constant(x: Tensor) -> Array | None:
     """Return the value of a tensor that no input has a part in, else None."""
-    var = variable_of(x)
-    todo, seen = [] if var is None else [var], set()
-    while todo:
-        at = todo.pop()
-        if at.id in seen:
-            continue
-        seen.add(at.id)
-        if at.owner.type not in _COUNTING and (at.owner.type == "Host2DeviceCopy" or not at.owner.tensors):
-            return None
-        todo += at.owner.inputs
-    return stored(x)
+    session = active()
+    return stored(x) if session is None or session.detached(x) else None
 
 
 def _entry(x: Any, i: int) -> Any:
