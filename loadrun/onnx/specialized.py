@@ -139,10 +139,15 @@ class OnnxModel:
         self._model, self._path, self._size, self._native = model, path, len(data), native
         self._input_shapes, self._constants = input_shapes, constants
         self._external = ExternalData(file.parent if file else None, copy=copy)
+        outputs = {o.name: o for o in model.graph.outputs}
+        names = [i.name for i in model.graph.inputs]
+        sets = find_sets(file, test_data, names, list(outputs))
+        if sets and sets[0].feeds_all(len(names)):
+            # Stored values of inputs are their defaults, which these data replace.
+            model.graph.initializers = [t for t in model.graph.initializers if t.name not in names]
         stored = {t.name for t in model.graph.initializers}
         self._infos = [i for i in model.graph.inputs if i.name not in stored and i.name not in constants]
         names = [i.name for i in model.graph.inputs if i.name not in stored]
-        outputs = {o.name: o for o in model.graph.outputs}
         sets = find_sets(file, test_data, names, list(outputs))
         self._types = {**declared(model.graph.inputs), **declared(model.graph.outputs)}
         # Stored values of outputs that are no tensors, such as maps, cannot be compared with their stand-ins.

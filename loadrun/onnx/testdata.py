@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -89,10 +90,23 @@ class DataSet:
             if not path.is_file()
         }
 
-    def surplus(self) -> list[str]:
-        """List the files of outputs that the model does not have."""
-        matches = [re.fullmatch(r"output_(\d+)\.pb", p.name) for p in self.folder.glob("output_*.pb")]
-        return sorted(m.group() for m in matches if m is not None and int(m.group(1)) >= self._count)
+    def surplus(self) -> dict[str, str]:
+        """List the files of inputs and outputs that the model does not have."""
+        sides = {"input": len(self._inputs), "output": self._count}
+        return {
+            name: f"the model has no such {side}"
+            for side, count in sides.items()
+            for name, number in self._numbered(side)
+            if number >= count
+        }
+
+    def feeds_all(self, count: int) -> bool:
+        """Return whether there are so many values of inputs, and no more."""
+        return [n for _, n in self._numbered("input")] == list(range(count))
+
+    def _numbered(self, side: str) -> list[tuple[str, int]]:
+        matches = (re.fullmatch(rf"{side}_(\d+)\.pb", p.name) for p in self.folder.glob(f"{side}_*.pb"))
+        return sorted(((m.group(), int(m.group(1))) for m in matches if m is not None), key=itemgetter(1))
 
 
 def spread(values: Mapping[str, FileValue]) -> dict[str, FileValue]:
@@ -216,7 +230,7 @@ def testcases(
         others = {n: k for n, k in kinds.items() if item_kind(n.removesuffix(EXPECT), types) is None}
         arrays: dict[str, Array] = {}
         dtypes: dict[str, DType] = {}
-        faults = dict.fromkeys(one.surplus(), "the model has no such output") | one.gaps()
+        faults = one.surplus() | one.gaps()
         for name, kind in (others | items).items():
             value = values.get(name)
             if not isinstance(value, np.ndarray) or value.dtype == object:

@@ -11,7 +11,16 @@ import pytest
 import loadrun
 from loadrun.base.errors import UsageError
 from loadrun.cli import main
-from loadrun.onnx.encode import TensorMessage, encode_tensor
+from loadrun.onnx.encode import (
+    ElemType,
+    GraphMessage,
+    ModelMessage,
+    NodeMessage,
+    TensorMessage,
+    ValueMessage,
+    encode,
+    encode_tensor,
+)
 from loadrun.onnx.messages import TensorProto, parse
 from loadrun.onnx.tensors import array
 
@@ -278,3 +287,37 @@ def test_a_data_set_that_fails_does_not_pass_in_another_format(
     assert main(["accept", str(folder / "model.onnx"), "--reason", "the type"]) == 0
     assert main([command, str(folder / "model.onnx"), *places]) == 0
     assert main([str(target), "-q"]) == 0
+
+
+def test_data_replace_the_stored_value_of_an_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An initializer with an input's name is only its default (ONNX's IR, since version 4)."""
+
+    def stored(name: str, *values: float) -> TensorMessage:
+        return TensorMessage.of(name, np.array(values, "f4"))
+
+    ends = {n: ValueMessage(n, ElemType.FLOAT, (2,)) for n in "xwy"}
+    graph = GraphMessage(
+        "g", [NodeMessage("Mul", ["x", "w"], ["y"])], [stored("w", 2, 3)], [ends["x"], ends["w"]], [ends["y"]]
+    )
+    model, folder = tmp_path / "m.onnx", tmp_path / "test_data_set_0"
+    model.write_bytes(b"".join(encode(ModelMessage(graph, {"": 17}, 8))))
+    folder.mkdir()
+
+    def write(file: str, tensor: TensorMessage) -> None:
+        (folder / file).write_bytes(b"".join(encode_tensor(tensor)))
+
+    write("input_0.pb", stored("x", 1, 1))
+    write("output_0.pb", stored("y", 2, 3))
+    assert main([str(model)]) == 0
+    write("input_1.pb", stored("w", 5, 7))
+    assert main([str(model)]) == 1
+    write("output_0.pb", stored("y", 5, 7))
+    assert main([str(model)]) == 0
+    # What no input takes is not passed over.
+    write("input_2.pb", stored("z", 1, 1))
+    write("output_0.pb", stored("y", 2, 3))
+    capsys.readouterr()
+    assert main([str(model)]) == 1
+    assert "the model has no such input" in capsys.readouterr().out
