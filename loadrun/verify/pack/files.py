@@ -93,8 +93,9 @@ class FilePacker:
         self._bundle = load_dump(model, options.dump, test_data=options.test_data, **options.read)
         alone = options.input_data is None and (options.replace or not len(self._bundle.testcases))
         if alone and bare(self._bundle).inputs:
+            left = "; --replace leaves out the testcases of the file" if len(self._bundle.testcases) else ""
             raise UsageError(
-                'no data to pack; pass some with -d, such as -d "data:cat.jpg" or -d "#rand(0,255)"'
+                f'no data to pack{left}; pass some with -d, such as -d "data:cat.jpg" or -d "#rand(0,255)"'
             )
         options.check_data()
         InferenceOptions.of(**options.passes or {})

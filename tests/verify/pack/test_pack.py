@@ -546,3 +546,8 @@ def test_info_shows_the_policy_of_an_output(tmp_path: Path, capsys: pytest.Captu
     assert main(["info", target, "--no-operators"]) == 0
     shown = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("output"))
     assert shown.endswith("; ulp<=2")
+
+
+def test_replacing_testcases_by_none_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pack", "fixtures/nets/mlp.mge", "--replace", "-o", str(tmp_path / "a.mge")]) == 2
+    assert "--replace leaves out the testcases of the file" in capsys.readouterr().err
