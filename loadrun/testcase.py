@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import chain
 from typing import Protocol, overload
@@ -261,6 +261,7 @@ class SourceFile(Protocol):
         nodes: how many operators it has.
         tensors: the names of the values that its operators make, outside of branches and loops.
         folder: where data outside the file is, None if the location says that.
+        replaced: the inputs that the file has a value for, and which are fed all the same.
     """
 
     format: str
@@ -273,6 +274,7 @@ class SourceFile(Protocol):
     nodes: int
     tensors: frozenset[str]
     folder: str | None
+    replaced: Collection[str]
 
     def maxerr(self, name: str) -> float:
         """Return the tolerance of an output."""

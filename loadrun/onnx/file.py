@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
@@ -286,6 +286,7 @@ class OnnxFile:
     folder: str | None = None
     tolerances: Mapping[str, float] = field(default_factory=dict)
     optional: frozenset[str] = frozenset()
+    replaced: Collection[str] = ()
     format: str = field(default="onnx", init=False)
 
     @classmethod

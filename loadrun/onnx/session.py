@@ -25,6 +25,10 @@ class OnnxSession(Protocol):
         """Describe the model's inputs, in the file's order."""
         ...
 
+    def get_overridable_initializers(self) -> Sequence[_Named]:
+        """Describe the inputs that the file has a value for."""
+        ...
+
     def get_outputs(self) -> Sequence[_Named]:
         """Describe the model's outputs, in the file's order."""
         ...

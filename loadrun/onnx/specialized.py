@@ -142,9 +142,10 @@ class OnnxModel:
         outputs = {o.name: o for o in model.graph.outputs}
         names = [i.name for i in model.graph.inputs]
         sets = find_sets(file, test_data, names, list(outputs))
-        if sets and sets[0].feeds_all(len(names)):
-            # Stored values of inputs are their defaults, which these data replace.
-            model.graph.initializers = [t for t in model.graph.initializers if t.name not in names]
+        # Stored values of inputs are their defaults, which data and constants replace.
+        replaced = names if sets and sets[0].feeds_all(len(names)) else [n for n in names if n in constants]
+        replaced = [t.name for t in model.graph.initializers if t.name in replaced]
+        model.graph.initializers = [t for t in model.graph.initializers if t.name not in replaced]
         stored = {t.name for t in model.graph.initializers}
         self._infos = [i for i in model.graph.inputs if i.name not in stored and i.name not in constants]
         names = [i.name for i in model.graph.inputs if i.name not in stored]
@@ -165,7 +166,8 @@ class OnnxModel:
         self._record = record_of(limits, [] if file is None else read_accepted(file))
         self._maxerr = {n: float(said["maxerr"]) for n, said in limits.items() if "maxerr" in said}
         location = bytes(data) if file is None else str(file)
-        self._source = OnnxFile.of(model, location, Graph(), constants, self._maxerr)
+        source = OnnxFile.of(model, location, Graph(), constants, self._maxerr)
+        self._source = replace(source, replaced=replaced)
         self._examples, self._expected = examples, expected
         self._bundles: OrderedDict[_Key, Bundle] = OrderedDict()
         self._first: Bundle | None = None

@@ -148,10 +148,13 @@ def runtime(
                     f"{one.name!r} is a {one.type}, which arrays cannot pass to it or bring back"
                 )
         inputs = {}
-        for one in opened.get_inputs():
+        stored = {one.name for one in opened.get_overridable_initializers()}
+        for one in (*opened.get_inputs(), *opened.get_overridable_initializers()):
             value = (constants or {}).get(one.name, feeds.get(one.name))
+            if value is None and one.name in stored:
+                continue
             if value is None:
-                # No output depends on it, or it has a default.
+                # No output depends on it.
                 if all(isinstance(n, int) for n in one.shape) and one.type in _TYPES:
                     value = np.zeros(one.shape, _TYPES[one.type])
                 else:

@@ -49,6 +49,8 @@ def fitted(source: SourceFile, ports: Ports, feeds: Mapping[str, FileValue]) -> 
             inputs[name] = _as_type(name, feeds[name], ports, source)
         else:
             inputs[name] = _zeros(name, source, ports, feeds)
+    for name in source.constants.keys() & set(ports.optional):
+        inputs[name] = _as_type(name, source.constants[name], ports, source)
     if len(inputs) < len(feeds) or any(n not in inputs for n in feeds):
         for name in feeds:
             if name in inputs:
@@ -57,7 +59,7 @@ def fitted(source: SourceFile, ports: Ports, feeds: Mapping[str, FileValue]) -> 
                 raise InputError(
                     f"the model has no input {name!r}; its inputs are {', '.join(ports.names) or 'none'}"
                 )
-            inputs[name] = feeds[name]
+            inputs[name] = _as_type(name, feeds[name], ports, source)
     return inputs
 
 

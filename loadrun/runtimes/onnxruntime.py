@@ -277,12 +277,12 @@ class OnnxRuntimeFile(_Profiled):
         except NotTaken as e:
             raise UnsupportedError(refused("onnxruntime", source, e)) from e
         inputs = self._session.get_inputs()
-        others = [i.name for i in self._session.get_overridable_initializers()]
-        kinds = {i.name: _KINDS.get(i.type) for i in inputs}
+        others = self._session.get_overridable_initializers()
+        kinds = {i.name: _KINDS.get(i.type) for i in (*inputs, *others)}
         self._coded = {n: k for n, k in kinds.items() if k in CODED}
         dtypes = {n: np.dtype(HELD[k]) for n, k in kinds.items() if k in HELD}
         shapes = {i.name: i.shape for i in inputs}
-        self._ports = Ports([i.name for i in inputs], others, dtypes, shapes)
+        self._ports = Ports([i.name for i in inputs], [i.name for i in others], dtypes, shapes)
         outputs = {o.name: _KINDS.get(o.type) for o in self._session.get_outputs()}
         self._names = list(outputs)
         self._coded_outputs = {n: k for n, k in outputs.items() if k in CODED}

@@ -188,6 +188,8 @@ class OpenVINOFile(_Requested):
     def __init__(self, runtime: OpenVINO, source: SourceFile) -> None:
         self._source = source
         try:
+            if source.replaced:
+                raise NotTaken(f"it keeps the stored value of the input {next(iter(source.replaced))!r}")
             compiled = runtime.compiled(source.location)
         except NotTaken as e:
             raise UnsupportedError(refused("openvino", source, e)) from e

@@ -8,7 +8,7 @@ import os
 import shutil
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple
 
@@ -67,6 +67,7 @@ class ProgramFile:
     nodes: int = 0
     tensors: frozenset[str] = frozenset()
     folder: str | None = None
+    replaced: Collection[str] = ()
     format: str = field(default="pt2", init=False)
 
     def maxerr(self, name: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 from pathlib import Path
 
@@ -315,6 +316,12 @@ def test_data_replace_the_stored_value_of_an_input(
     assert main([str(model)]) == 1
     write("output_0.pb", stored("y", 5, 7))
     assert main([str(model)]) == 0
+    changed = loadrun.load(model, constants={"w": [-1, 4]})
+    np.testing.assert_array_equal(loadrun.Runner(changed).run({"x": np.ones(2, "f4")})["y"], [-1, 4])
+    if importlib.util.find_spec("onnxruntime"):
+        changed = loadrun.load(model, constants={"w": [-1, 4]}, native=True)
+        result = loadrun.Runner(changed, engine="onnxruntime").run({"x": np.ones(2, "f4")})
+        np.testing.assert_array_equal(result["y"], [-1, 4])
     # What no input takes is not passed over.
     write("input_2.pb", stored("z", 1, 1))
     write("output_0.pb", stored("y", 2, 3))
