@@ -140,13 +140,16 @@ class OnnxModel:
         self._input_shapes, self._constants = input_shapes, constants
         self._external = ExternalData(file.parent if file else None, copy=copy)
         outputs = {o.name: o for o in model.graph.outputs}
-        names = [i.name for i in model.graph.inputs]
-        sets = find_sets(file, test_data, names, list(outputs))
-        # Stored values of inputs are their defaults, which data and constants replace.
-        replaced = names if sets and sets[0].feeds_all(len(names)) else [n for n in names if n in constants]
-        replaced = [t.name for t in model.graph.initializers if t.name in replaced]
-        model.graph.initializers = [t for t in model.graph.initializers if t.name not in replaced]
         stored = {t.name for t in model.graph.initializers}
+        names = [i.name for i in model.graph.inputs]
+        replaced = stored.intersection(names)
+        if replaced:
+            # Their stored values are defaults, which data and constants replace.
+            sets = find_sets(file, test_data, names, list(outputs))
+            if not sets or not sets[0].feeds_all(len(names)):
+                replaced &= constants.keys()
+            stored -= replaced
+            model.graph.initializers = [t for t in model.graph.initializers if t.name in stored]
         self._infos = [i for i in model.graph.inputs if i.name not in stored and i.name not in constants]
         names = [i.name for i in model.graph.inputs if i.name not in stored]
         sets = find_sets(file, test_data, names, list(outputs))

@@ -148,10 +148,10 @@ def runtime(
                     f"{one.name!r} is a {one.type}, which arrays cannot pass to it or bring back"
                 )
         inputs = {}
-        stored = {one.name for one in opened.get_overridable_initializers()}
-        for one in (*opened.get_inputs(), *opened.get_overridable_initializers()):
+        stored = opened.get_overridable_initializers()
+        for one in (*opened.get_inputs(), *stored):
             value = (constants or {}).get(one.name, feeds.get(one.name))
-            if value is None and one.name in stored:
+            if value is None and one in stored:
                 continue
             if value is None:
                 # No output depends on it.

@@ -33,7 +33,6 @@ _NARROW = {
 }
 _INT, _SHORT, _BYTE, _HALF, _FLOAT = (plain(n) for n in ("Int32", "Int16", "Int8", "Float16", "Float32"))
 _CONSTANTS = types(Trait.CONSTANT)
-_SIZES = ("GetVarShapeV1",)
 _POOLINGS = select(lambda op: op.family == "pooling")
 _PRODUCTS = select(lambda op: MatrixMul in op.params)
 
@@ -152,7 +151,7 @@ def _factors(graph: Graph) -> dict[int, int | None]:
     data: set[int] = set()
     for opr in graph.oprs:
         if opr.type == "Host2DeviceCopy" or (
-            opr.type not in _SIZES and any(v.id in data for v in opr.inputs)
+            opr.type != "GetVarShapeV1" and any(v.id in data for v in opr.inputs)
         ):
             data.update(v.id for v in opr.outputs)
         if opr.type != "Elemwise" or opr.get(Elemwise).mode != ElemwiseMode.MUL:
@@ -162,10 +161,14 @@ def _factors(graph: Graph) -> dict[int, int | None]:
             continue
         stored = [v.owner.tensors[0] if v.owner.type in _CONSTANTS else None for v in opr.inputs]
         values = [None if t is None or t.data is None else t.value() for t in stored]
-        small = [
-            i for i, v in enumerate(values) if v is not None and (np.abs(v.astype(np.float64)) < 2**15).all()
-        ]
-        products[opr.id] = small[0] if small else None
+        products[opr.id] = next(
+            (
+                i
+                for i, v in enumerate(values)
+                if v is not None and (np.abs(v.astype(np.float64)) < 2**15).all()
+            ),
+            None,
+        )
     return products
 
 
@@ -186,8 +189,7 @@ def _whole_product(graph: Graph, opr: Opr, inputs: list[Var], small: int | None)
         param = ElemwiseMultiType(mode=ElemwiseMultiTypeMode.FUSE_MUL_ADD3_INT16x32x32x32)
         return graph.add("ElemwiseMultiType", param, inputs=[half, other, more], output_dtype=_INT)[0]
 
-    x, y = inputs[0], inputs[-1]
-    x, y = (y, x) if small == 1 else (x, y)
+    x, y = reversed(inputs) if small == 1 else inputs
     low = cast(x, _SHORT)
     if small is None:
         high = cast(elem(ElemwiseMode.SHR, elem(ElemwiseMode.SUB, x, cast(low, _INT)), number(16)), _SHORT)

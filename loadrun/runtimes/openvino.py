@@ -189,7 +189,7 @@ class OpenVINOFile(_Requested):
         self._source = source
         try:
             if source.replaced:
-                raise NotTaken(f"it keeps the stored value of the input {next(iter(source.replaced))!r}")
+                raise NotTaken(f"it keeps the stored value of the input {min(source.replaced)!r}")
             compiled = runtime.compiled(source.location)
         except NotTaken as e:
             raise UnsupportedError(refused("openvino", source, e)) from e
