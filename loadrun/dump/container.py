@@ -168,8 +168,8 @@ def _is_onnx(data: memoryview, path: str) -> bool:
 
 
 def _load_onnx(*args: object, **options: Any) -> Bundle:
-    """Read an ONNX model; see `loadrun.onnx.specialized.load_model`."""
-    load_model = resolve("loadrun.onnx.specialized:load_model")
+    """Read an ONNX model; see `loadrun.onnx.loading.load_model`."""
+    load_model = resolve("loadrun.onnx.loading:load_model")
     try:
         bundle: Bundle = load_model(*args, **options)
     except FormatError as e:

@@ -12,11 +12,13 @@ from dataclasses import field
 from operator import attrgetter
 from typing import TypeVar
 
+import numpy as np
+
 from ..base.records import dataclass
 from .dtypes import Array, DType, decode
 from .params import Record
 
-__all__ = ["Graph", "Metadata", "Opr", "StoredTensor", "TensorFormat", "Var", "readers_of"]
+__all__ = ["Graph", "Metadata", "Opr", "StoredTensor", "TensorFormat", "Var", "readers_of", "same_graph"]
 
 R = TypeVar("R", bound=Record)
 
@@ -302,3 +304,29 @@ def readers_of(oprs: Iterable[Opr]) -> dict[int, list[Opr]]:
         for var in opr.inputs:
             readers.setdefault(var.id, []).append(opr)
     return readers
+
+
+def same_graph(a: Graph, b: Graph) -> bool:
+    """Return whether two graphs compute the same: operators, parameters and constants, whatever the input sizes."""
+    if len(a.oprs) != len(b.oprs):
+        return False
+    numbers = {id(v): i for i, v in enumerate(a.vars())}
+    numbers.update((id(v), i) for i, v in enumerate(b.vars()))
+    if [numbers[id(v)] for v in a.outputs] != [numbers[id(v)] for v in b.outputs]:
+        return False
+    for x, y in zip(a.oprs, b.oprs, strict=True):
+        if x.type != y.type or x.params != y.params or x.output_dtype != y.output_dtype:
+            return False
+        if [numbers[id(v)] for v in x.inputs] != [numbers[id(v)] for v in y.inputs]:
+            return False
+        if x.type != "Host2DeviceCopy" and not all(map(_same_value, x.tensors, y.tensors)):
+            return False
+    return True
+
+
+def _same_value(a: StoredTensor, b: StoredTensor) -> bool:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if a.data is None or b.data is None or a.data.ctypes.data == b.data.ctypes.data:
+        return a.data is b.data or (a.data is not None and b.data is not None)
+    return bool(np.array_equal(a.data, b.data))

@@ -8,9 +8,9 @@ if TYPE_CHECKING:
     from ..dump import load
     from .exported import Exported
     from .exporting import export
+    from .loading import load_model
     from .options import OperatorExportTypes, TrainingMode
     from .sizes import Dim
-    from .specialized import load_model
 
 __all__ = ["Dim", "Exported", "OperatorExportTypes", "TrainingMode", "export", "load", "load_model"]
 
@@ -20,7 +20,7 @@ __getattr__ = lazy(
     {
         "Dim": ".sizes",
         "load": "..dump",
-        "load_model": ".specialized",
+        "load_model": ".loading",
         "Exported": ".exported",
         "export": ".exporting",
         **dict.fromkeys(("OperatorExportTypes", "TrainingMode"), ".options"),

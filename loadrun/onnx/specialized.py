@@ -10,7 +10,6 @@ lowering decides from a size holds for that size. So a graph is only ever run at
 from __future__ import annotations
 
 import itertools
-import operator
 import os
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,19 +20,19 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from ..base.errors import EngineError, FormatError, InputError, UnsupportedError, UsageError
-from ..graph import Graph, StoredTensor, Var
+from ..base.errors import EngineError, InputError, UnsupportedError
+from ..graph import Graph, StoredTensor, Var, same_graph
 from ..graph.dtypes import Array, DType
 from ..graph.params import Host2DeviceCopy
 from ..testcase import EXPECT, Bundle, FileValue, NamedRuntime, SourceFile
 from .file import OnnxFile, declared, file_dtype, read_accepted, read_limits, record_of
 from .importing import Importer
-from .messages import ModelProto, ValueInfoProto, read_model
+from .messages import ModelProto, ValueInfoProto
 from .tensors import ExternalData
 from .testdata import DataSet, find_sets, item_kind, lost_sets, spread, testcases
 from .values import StandIn, axis_of, declared_shape, graph_type
 
-__all__ = ["OnnxModel", "UnsizedBundle", "load_model"]
+__all__ = ["OnnxModel", "UnsizedBundle"]
 
 _KEPT = 16
 """The number of graphs that are kept, the most recently used ones."""
@@ -348,7 +347,7 @@ class OnnxModel:
             for name, axis in places:
                 changed[name][axis] = factor * changed[name][axis] + more or 2
             try:
-                return same(graph, self._recorded(changed))
+                return same_graph(graph, self._recorded(changed))
             except UnsupportedError:
                 continue
         return False
@@ -475,36 +474,10 @@ class OnnxModel:
         return bundle
 
 
-def same(a: Graph, b: Graph) -> bool:
-    """Return whether two graphs compute the same: operators, parameters and constants, whatever the input sizes."""
-    if len(a.oprs) != len(b.oprs):
-        return False
-    numbers = {id(v): i for i, v in enumerate(a.vars())}
-    numbers.update((id(v), i) for i, v in enumerate(b.vars()))
-    if [numbers[id(v)] for v in a.outputs] != [numbers[id(v)] for v in b.outputs]:
-        return False
-    for x, y in zip(a.oprs, b.oprs, strict=True):
-        if x.type != y.type or x.params != y.params or x.output_dtype != y.output_dtype:
-            return False
-        if [numbers[id(v)] for v in x.inputs] != [numbers[id(v)] for v in y.inputs]:
-            return False
-        if x.type != "Host2DeviceCopy" and not all(map(_same_value, x.tensors, y.tensors)):
-            return False
-    return True
-
-
 def _listed(value: Array) -> str:
     """Return the first values of an input, as an error tells them."""
     first = ", ".join(map(str, value.reshape(-1)[:_LISTED].tolist()))
     return f"[{first}]" if value.size <= _LISTED else f"[{first}, ...] ({value.size} numbers)"
-
-
-def _same_value(a: StoredTensor, b: StoredTensor) -> bool:
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    if a.data is None or b.data is None or a.data.ctypes.data == b.data.ctypes.data:
-        return a.data is b.data or (a.data is not None and b.data is not None)
-    return bool(np.array_equal(a.data, b.data))
 
 
 def _fitting(info: ValueInfoProto, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -518,81 +491,3 @@ def _fitting(info: ValueInfoProto, shape: tuple[int, ...]) -> tuple[int, ...]:
     raise InputError(
         f"input {info.name!r} has shape {shown}, the given array has {list(shape)}; the number of axes must agree"
     )
-
-
-def _plain_shapes(shapes: object) -> Mapping[str, Sequence[int]]:
-    """Return shapes by input name with plain sizes, from a caller who may have passed anything."""
-    if not isinstance(shapes, Mapping):
-        kind = type(shapes).__name__
-        raise UsageError(f"input_shapes are shapes by input name, such as {{'x': (1, 3)}}; found {kind}")
-    result = {}
-    for name, shape in shapes.items():
-        try:
-            result[name] = tuple(map(operator.index, shape))
-        except TypeError:
-            raise UsageError(
-                f"the shape of the input {name!r} must be a list of whole numbers, found {shape!r}"
-            ) from None
-        if min(result[name], default=0) < 0:
-            raise UsageError(f"the shape of the input {name!r} has a negative size: {list(shape)}")
-    return result
-
-
-def load_model(
-    data: memoryview,
-    path: str = "<bytes>",
-    *,
-    input_shapes: Mapping[str, Sequence[int]] | None = None,
-    constants: Mapping[str, Any] | None = None,
-    test_data: str | os.PathLike[str] | None = None,
-    copy: bool = False,
-    native: bool = False,
-) -> Bundle:
-    """Read an ONNX model.
-
-    Args:
-        data: the bytes of the file.
-        path: where they come from; external data and folders ``NAME.test_data_set_N``, or ``test_data_set_N``, are
-            looked for beside it.
-        input_shapes: shapes by input name, for `Bundle.graph` and for data that are made up: where the file leaves
-            sizes open, or others are wanted. Data bring their own: a graph is made for each set of sizes that is fed.
-        constants: values of inputs that are to be constants of the graph.
-        test_data: a folder of test data sets, or one of them, instead of those beside the model; or a .mge file that
-            was packed from it, whose testcases, tolerances and policies hold for the file as it is on a runtime.
-        copy: read files of weights into memory, instead of mapping them.
-        native: whether a runtime is to run the file as it is: of a model that cannot be expressed the bundle has
-            inputs, testcases and the reason.
-
-    Raises:
-        FormatError: the bytes are no ONNX model, or one that contradicts itself.
-        UnsupportedError: nodes cannot be expressed; the text lists all of them. Not where `native` is true.
-        UsageError: `input_shapes` or `constants` name no input, `test_data` holds no data.
-    """
-    file = Path(path) if path != "<bytes>" and Path(path).is_file() else None
-    packed = test_data if test_data is not None and os.fspath(test_data).lower().endswith(".mge") else None
-    try:
-        model = OnnxModel(
-            read_model(data),
-            path,
-            file,
-            data,
-            _plain_shapes(input_shapes or {}),
-            constants or {},
-            test_data if packed is None else None,
-            copy=copy,
-            native=native,
-        )
-        bundle = model.first()
-    except FormatError as e:
-        e.path = e.path or path
-        raise
-    if packed is not None:
-        from ..dump import load  # for start-up
-
-        other = load(packed)
-        bundle.testcases, bundle.scenarios, bundle.record = other.testcases, other.scenarios, other.record
-        limits = {c.name: c.maxerr for c in other.checks}
-        bundle.source = (
-            replace(model.file, graph=bundle.source.graph, tolerances=limits) if bundle.source else None
-        )
-    return bundle

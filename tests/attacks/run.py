@@ -117,7 +117,7 @@ def attacked(name: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     import loadrun.dump.v1
-    import loadrun.onnx.specialized  # noqa: F401  nor what the first ONNX model does
+    import loadrun.onnx.loading  # noqa: F401  nor what the first ONNX model does
     import tests.attacks.attacks  # noqa: F401  the children inherit it
     from loadrun.dump import loads
     from tests.attacks.attack_files import good

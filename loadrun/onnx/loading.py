@@ -1,0 +1,95 @@
+"""Reading an ONNX file as a bundle."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..base.errors import FormatError, UsageError
+from ..testcase import Bundle
+from .messages import read_model
+from .specialized import OnnxModel
+
+__all__ = ["load_model"]
+
+
+def load_model(
+    data: memoryview,
+    path: str = "<bytes>",
+    *,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, Any] | None = None,
+    test_data: str | os.PathLike[str] | None = None,
+    copy: bool = False,
+    native: bool = False,
+) -> Bundle:
+    """Read an ONNX model.
+
+    Args:
+        data: the bytes of the file.
+        path: where they come from; external data and folders ``NAME.test_data_set_N``, or ``test_data_set_N``, are
+            looked for beside it.
+        input_shapes: shapes by input name, for `Bundle.graph` and for data that are made up: where the file leaves
+            sizes open, or others are wanted. Data bring their own: a graph is made for each set of sizes that is fed.
+        constants: values of inputs that are to be constants of the graph.
+        test_data: a folder of test data sets, or one of them, instead of those beside the model; or a .mge file that
+            was packed from it, whose testcases, tolerances and policies hold for the file as it is on a runtime.
+        copy: read files of weights into memory, instead of mapping them.
+        native: whether a runtime is to run the file as it is: of a model that cannot be expressed the bundle has
+            inputs, testcases and the reason.
+
+    Raises:
+        FormatError: the bytes are no ONNX model, or one that contradicts itself.
+        UnsupportedError: nodes cannot be expressed; the text lists all of them. Not where `native` is true.
+        UsageError: `input_shapes` or `constants` name no input, `test_data` holds no data.
+    """
+    file = Path(path) if path != "<bytes>" and Path(path).is_file() else None
+    packed = test_data if test_data is not None and os.fspath(test_data).lower().endswith(".mge") else None
+    try:
+        model = OnnxModel(
+            read_model(data),
+            path,
+            file,
+            data,
+            _plain_shapes(input_shapes or {}),
+            constants or {},
+            test_data if packed is None else None,
+            copy=copy,
+            native=native,
+        )
+        bundle = model.first()
+    except FormatError as e:
+        e.path = e.path or path
+        raise
+    if packed is not None:
+        from ..dump import load  # for start-up
+
+        other = load(packed)
+        bundle.testcases, bundle.scenarios, bundle.record = other.testcases, other.scenarios, other.record
+        limits = {c.name: c.maxerr for c in other.checks}
+        bundle.source = (
+            replace(model.file, graph=bundle.source.graph, tolerances=limits) if bundle.source else None
+        )
+    return bundle
+
+
+def _plain_shapes(shapes: object) -> Mapping[str, Sequence[int]]:
+    """Return shapes by input name with plain sizes, from a caller who may have passed anything."""
+    if not isinstance(shapes, Mapping):
+        kind = type(shapes).__name__
+        raise UsageError(f"input_shapes are shapes by input name, such as {{'x': (1, 3)}}; found {kind}")
+    result = {}
+    for name, shape in shapes.items():
+        try:
+            result[name] = tuple(map(operator.index, shape))
+        except TypeError:
+            raise UsageError(
+                f"the shape of the input {name!r} must be a list of whole numbers, found {shape!r}"
+            ) from None
+        if min(result[name], default=0) < 0:
+            raise UsageError(f"the shape of the input {name!r} has a negative size: {list(shape)}")
+    return result
