@@ -489,4 +489,37 @@ CASES = {
         [RNG.integers(-999, 999, (2, 3)).astype(np.int16), RNG.integers(-999, 999, (3, 4)).astype(np.int16)],
     ),
     "unfold": Case("UnfoldTensor", [f(2, 7)], {"dim": 1, "size": 3, "step": 2}),
+    "add_one": Case("QLinearAdd", [u8(1), s(0.02), z(120), u8(1), s(0.03), z(9), s(0.04), z(128)]),
+    "mul_one": Case("QLinearMul", [u8(1), s(0.02), z(120), u8(1), s(0.03), z(9), s(0.04), z(128)]),
+    # The last step is beyond every sequence, and no sequence ends where another one does.
+    "dynamic_lstm_lengths": Case(
+        "DynamicQuantizeLSTM",
+        [
+            np.concatenate([f(4, 3, 6), 9 * f(1, 3, 6)]),
+            *(narrow(2, 6, 20), narrow(2, 5, 20), f(2, 40), np.array([4, 1, 2], np.int32)),
+            *(4 * f(2, 3, 5), f(2, 3, 5), None),
+            *(np.abs(f(2, 20)) / 90, np.zeros((2, 20), np.int8)),
+            *(np.abs(f(2, 20)) / 90, np.zeros((2, 20), np.int8)),
+        ],
+        {"hidden_size": 5, "direction": "bidirectional"},
+        stored=(1, 2, 3, 8, 9, 10, 11),
+        outputs=(0, 1, 2),
+    ),
+    # Queries that see no key.
+    **{
+        f"unseen_{op}": Case(
+            op,
+            [f(1, 3, 4), f(*(4, 12) if op == "Attention" else (1, 3, 4)), f(*shape), *gap, mask],
+            {"num_heads": 1, "mask_filter_value": -np.inf},
+        )
+        for op, shape, gap, mask in (
+            ("Attention", (12,), [], np.array([[0, 0, 0]], np.int32)),
+            (
+                "MultiHeadAttention",
+                (1, 3, 4),
+                [None],
+                np.array([[[0, 1, 1], [0, 0, 0], [1, 0, 0]]], np.int32),
+            ),
+        )
+    },
 }

@@ -113,6 +113,35 @@ def test_zeros_are_quantized_with_a_scale_of_1() -> None:
     assert (y.tolist(), scale.item(), zero.item()) == ([0, 0], 1, 0)
 
 
+@pytest.mark.parametrize(
+    ("x", "want", "zero"),
+    [
+        # An infinite range, and one whose 255th part is 0; what ONNX Runtime 1.32 gives.
+        ([-INF, 1, 2], [0, 255, 255], 255),
+        ([INF, -INF, 3], [0, 0, 255], 255),
+        ([INF, 1, -2], [0, 0, 0], 0),
+        ([1e-45, 0, 0], [255, 0, 0], 255),
+    ],
+)
+def test_ranges_without_a_scale(x: list[float], want: list[int], zero: int) -> None:
+    y, _, start = run("DynamicQuantizeLinear", {"x": F(x)}, 3, opset=11)
+    assert (y.tolist(), start.item()) == (want, zero)
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int16, np.uint16])
+def test_nan_is_quantized_to_the_least_number(kind: Any, tmp_path: Path) -> None:
+    """As in ONNX Runtime; in a .mge file, too, where MAX and MIN may drop NaN."""
+    feeds = {"x": F([NAN, INF, -INF, 2.5, -1, NAN]), "s": F(1), "z": np.array(3, kind)}
+    data = built("QuantizeLinear", feeds, opset=21)
+    limits = np.iinfo(kind)
+    want = [limits.min, limits.max, limits.min, 5, 2, limits.min]
+    file = tmp_path / "q.mge"
+    loadrun.save(loadrun.load(data).for_data(feeds), file)
+    for model in (data, file):
+        (result,) = loadrun.run(loadrun.load(model), feeds)
+        assert result["y0"].tolist() == want
+
+
 def test_halves_round_to_even() -> None:
     assert run("Round", {"x": F([0.5, 1.5, 2.5, -0.5, -1.5])})[0].tolist() == [0, 2, 2, 0, -2]
     feeds = {"x": F([0.5, 1.5, 2.5, 999, -999]), "s": F(1), "z": np.uint8(128)}

@@ -124,8 +124,8 @@ def _ratio(c: NodeCall, *over: int, under: int) -> Tensor:
     return folded(ratio, single(c.t(under)), *(single(c.t(i)) for i in over))
 
 
-def _float_input(c: NodeCall, i: int) -> Tensor:
-    """Return 8-bit numbers or a zero point, 0 if left out, as float32."""
+def _float_zero(c: NodeCall, i: int) -> Tensor:
+    """Return a zero point as float32, 0 if left out."""
     return cast(single(c.t(i)), "float32") if c.has(i) else const(np.float32(0))
 
 
@@ -137,17 +137,17 @@ def _qlinear_add(c: NodeCall) -> Value:
     def fixed(p: Tensor, q: Tensor, a: Tensor, b: Tensor, z: Tensor) -> Tensor:
         return e.elem(M.SUB, z, e.elem(M.ADD, e.elem(M.MUL, p, a), e.elem(M.MUL, q, b)))
 
-    start = folded(fixed, one, other, _float_input(c, 2), _float_input(c, 5), _float_input(c, 7))
-    total = e.elem(M.ADD, start, e.elem(M.MUL, one, _float_input(c, 0)))
-    total = e.elem(M.ADD, total, e.elem(M.MUL, other, _float_input(c, 3)))
+    start = folded(fixed, one, other, _float_zero(c, 2), _float_zero(c, 5), _float_zero(c, 7))
+    total = e.elem(M.ADD, start, e.elem(M.MUL, one, cast(c.t(0), "float32")))
+    total = e.elem(M.ADD, total, e.elem(M.MUL, other, cast(c.t(3), "float32")))
     return Value(c.kind(0), saturated(e.rint(total), None, c.kind(0)))
 
 
 @lower("QLinearMul", domain=CONTRIB)
 def _qlinear_mul(c: NodeCall) -> Value:
-    a, b = (e.elem(M.SUB, _float_input(c, i), _float_input(c, z)) for i, z in ((0, 2), (3, 5)))
+    a, b = (e.elem(M.SUB, cast(c.t(i), "float32"), _float_zero(c, z)) for i, z in ((0, 2), (3, 5)))
     result = e.elem(M.MUL, e.elem(M.MUL, a, b), _ratio(c, 1, 4, under=6))
-    return Value(c.kind(0), saturated(e.rint(e.elem(M.ADD, result, _float_input(c, 7))), None, c.kind(0)))
+    return Value(c.kind(0), saturated(e.rint(e.elem(M.ADD, result, _float_zero(c, 7))), None, c.kind(0)))
 
 
 @lower("QLinearConcat", domain=CONTRIB)

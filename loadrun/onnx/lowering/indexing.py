@@ -241,8 +241,11 @@ def _one_hot(c: NodeCall) -> Tensor:
 
 @lower("ReverseSequence")
 def _reverse_sequence(c: NodeCall) -> Tensor:
-    x, lengths = c.t(0), e.whole(c.t(1))
-    batch, time = c.number("batch_axis", 1), c.number("time_axis", 0)
+    return reversed_sequences(c.t(0), e.whole(c.t(1)), c.number("batch_axis", 1), c.number("time_axis", 0))
+
+
+def reversed_sequences(x: Tensor, lengths: Tensor, batch: int, time: int) -> Tensor:
+    """Reverse the beginning of every sequence of a batch, as long as its int32 length; the rest stays."""
     shape = [1] * x.ndim
     shape[batch] = -1
     length = e.reshape(lengths, shape)

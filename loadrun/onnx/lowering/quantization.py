@@ -52,12 +52,19 @@ def quantized(x: Tensor, scale: Tensor, zero: Tensor | None, to: int) -> Tensor:
 
 
 def saturated(whole: Tensor, zero: Tensor | None, to: int) -> Tensor:
-    """Add a zero point to whole float32 numbers, within the range of an integer type."""
-    if zero is not None:
-        whole = e.elem(M.ADD, whole, cast(zero, "float32"))
+    """Add a zero point to whole float32 numbers, within the range of an integer type; NaN becomes its least."""
     low, high = limits(to)
-    bounded = e.elem(M.MIN, const_like(high, whole), e.elem(M.MAX, const_like(low, whole), whole))
-    return cast(cast(bounded, "int32"), graph_type(to))
+    if zero is not None:
+        start = folded(lambda z: e.elem(M.SUB, z, const_like(float(low), z)), cast(zero, "float32"))
+        whole = e.elem(M.ADD, whole, start)
+    elif low:
+        whole = e.elem(M.SUB, whole, const_like(float(low), whole))
+    # MAX would keep or drop NaN by its place.
+    above = e.elem(M.COND_LT_MOV, const_like(0.0, whole), whole, whole)
+    result = cast(e.elem(M.MIN, const_like(float(high - low), whole), above), "int32")
+    if low:
+        result = e.elem(M.ADD, result, const_like(low, result))
+    return cast(result, graph_type(to))
 
 
 def dequantized(x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
@@ -110,10 +117,11 @@ def dynamic(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     high = e.elem(M.MAX, nothing, extreme(x, True, axes))
     low = e.elem(M.MIN, nothing, extreme(x, False, axes))
     scale = e.elem(M.TRUE_DIV, e.elem(M.SUB, high, low), const_like(255.0, x))
-    flat = e.compare(_EQ, scale, nothing)
     # Of nothing but zeros it is 1.
-    scale = e.where(flat, const_like(1.0, scale), scale)
+    scale = e.where(e.compare(_EQ, high, low), const_like(1.0, scale), scale)
     start = e.elem(M.NEGATE, e.elem(M.TRUE_DIV, low, scale))
+    # As in ONNX Runtime, no number, which infinity and denormal numbers lead to, becomes the greatest.
+    start = e.where(e.is_nan(start), const_like(255.0, start), start)
     zero = saturated(e.rint(start), None, UINT8)
     return quantized(x, scale, zero, UINT8), scale, zero
 

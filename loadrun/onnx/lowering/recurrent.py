@@ -14,6 +14,7 @@ from ..call import CONTRIB, NodeCall, lower
 from ..values import UnsupportedNodeError
 from . import M, cast, const_like, folded, of_length, transposed
 from .functions import activation
+from .indexing import reversed_sequences
 from .linalg import exact_product, matmul
 from .quantization import dynamic
 from .recurrent_whole import whole_layer
@@ -61,7 +62,7 @@ class _Cell:
         """Multiply inputs or states by their weight."""
         return matmul(x, w)
 
-    def input_gates(self, x: Tensor) -> Tensor:
+    def input_gates(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         """Compute the contribution of all steps' inputs to the gates: (T, N, G * H)."""
         y = self.product(x, self.w)
         return y if self.wb is None else e.elem(M.ADD, y, self.wb)
@@ -90,6 +91,14 @@ class _DynamicCell(_Cell):
             id(w): tuple(None if not c.has(i) else _of_direction(c.t(i), direction) for i in places)
             for w, places in ((self.w, (8, 9)), (self.r, (10, 11)))
         }
+
+    def input_gates(self, x: Tensor, lengths: Tensor | None) -> Tensor:
+        """Compute the contribution of the inputs; steps beyond the longest sequence do not widen the range."""
+        if lengths is not None:
+            longest = e.reduce(lengths, P.ReduceMode.MAX, [0, 1])
+            steps = e.reshape(e.arange(x.shape[0]), (-1, 1, 1))
+            x = e.where(e.compare(_LT, steps, longest), x, const_like(0.0, x))
+        return super().input_gates(x, lengths)
 
     def product(self, x: Tensor, w: Tensor) -> Tensor:
         """Multiply as 8-bit numbers and return float32."""
@@ -174,12 +183,19 @@ def _unrolled(c: NodeCall, kind_of_cell: type[_Cell]) -> tuple[Tensor, ...]:
             f"{c.op} was unrolled for sequences of {steps} steps; input_shapes gives other lengths"
         )
     outputs, states = [], []
+    lengths = cast(c.t(4), "int32") if c.has(4) else None
     for d, functions in enumerate(_functions(c, defaults, count)):
         cell = kind_of_cell(c, d, gates, functions)
         step = {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}[c.op](c, cell, d)
         backward = direction == "reverse" or d == 1
-        rows, last = _run(c, x, cell, step, d, backward, batch_first)
-        outputs.append(e.add_axes(e.concat([e.add_axes(r, [0]) for r in rows], 0), [1]))
+        # States are quantized together step by step, and the last elements of all sequences are the first step.
+        aligned = lengths if backward and kind_of_cell is _DynamicCell else None
+        fed = x if aligned is None else reversed_sequences(x, aligned, 1, 0)
+        rows, last = _run(c, fed, cell, step, d, backward and aligned is None, batch_first)
+        whole = e.concat([e.add_axes(r, [0]) for r in rows], 0)
+        outputs.append(
+            e.add_axes(whole if aligned is None else reversed_sequences(whole, aligned, 1, 0), [1])
+        )
         states.append([e.add_axes(s, [0]) for s in last])
     y = e.concat(outputs, 1)
     lasts = [e.concat(list(s), 0) for s in zip(*states, strict=True)]
@@ -205,10 +221,12 @@ def _run(
     if c.op == "LSTM":
         state.append(_initial(c, 6, d, x, cell, batch_first))
     lengths = e.add_axes(cast(c.t(4), "int32"), [1]) if c.has(4) else None
-    whole = cell.input_gates(x)
+    whole = cell.input_gates(x, lengths)
     rows: list[Tensor] = []
     for t in range(count - 1, -1, -1) if backward else range(count):
-        new = step(e.subtensor(whole, [(0, None, None, None, t)]), state)
+        # Where the states of a batch are quantized together, an ended sequence counts as zeros, as in ONNX Runtime.
+        carried = state if backward or not rows else [rows[-1], *state[1:]]
+        new = step(e.subtensor(whole, [(0, None, None, None, t)]), carried)
         row = new[0]
         if lengths is not None:
             # Beyond its length a sequence has no output, and its state stays.

@@ -104,7 +104,7 @@ def self_attended(
     if c.number("unidirectional"):
         added = _added(added, causal_bias(q, k, before))
     scale = c.real("scale") or 1.0 / sqrt(static_shape(q)[3])
-    y = cast(merged(attended(q, k, v, scale, added, guard=c.has(mask) or c.has(bias))), kind)
+    y = cast(merged(attended(q, k, v, scale, added)), kind)
     if len(c.wanted) < 2 or not c.wanted[1]:
         return (y,)
     return y, cast(e.concat([e.add_axes(t, [0]) for t in (k, v)], 0), kind)
@@ -157,7 +157,7 @@ def _multi_head(c: NodeCall) -> tuple[Tensor, ...]:
     if c.number("unidirectional"):
         bias = _added(bias, causal_bias(q, k, past))
     scale = c.real("scale") or 1.0 / sqrt(static_shape(q)[3])
-    return (cast(merged(attended(q, k, v, scale, bias, guard=c.has(4) or c.has(5))), kind), *present)
+    return (cast(merged(attended(q, k, v, scale, bias)), kind), *present)
 
 
 def _grouped_parts(c: NodeCall, count: int, shared: int) -> list[Tensor]:
