@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
+from typing import Any
 
 from ..base.records import dataclass
 from ..graph import Graph, Opr, Var
@@ -16,7 +17,7 @@ from ..graph.params import CondExecPredLogical, PowC, Reduce
 from .catalog import CATALOG
 from .op import Op, Trait
 
-__all__ = ["Numbering", "OprNames", "add_numbers", "default_name", "loaded", "upward"]
+__all__ = ["Numbering", "OprNames", "add_numbers", "ascending", "default_name", "loaded", "upward"]
 
 _LONGEST = 62
 """A name that is longer takes no further input."""
@@ -173,20 +174,27 @@ class Numbering:
 
     def inputs(self, opr: Opr) -> list[Var]:
         """Return the inputs of an operator in the order in which MegEngine keeps them; names have that of the file."""
-        inputs = list(opr.inputs)
-        if opr.type != "Elemwise":
-            return inputs
-        if opr.title in _SORTED:
-            return self._ascending(inputs)
-        if opr.title == "FUSE_MUL_ADD3":
-            return [*self._ascending(inputs[:2]), inputs[2]]
-        if opr.title == "FUSE_MUL_ADD4":
-            pairs = (self._ascending(inputs[:2]), self._ascending(inputs[2:]))
-            return [v for pair in sorted(pairs, key=lambda pair: self.vars[pair[0].id][0]) for v in pair]
-        return inputs
+        return ascending(opr, lambda v: self.vars[v.id][0])
 
-    def _ascending(self, inputs: Sequence[Var]) -> list[Var]:
-        return sorted(inputs, key=lambda v: self.vars[v.id][0])
+
+def ascending(opr: Opr, number: Callable[[Var], Any]) -> list[Var]:
+    """Return the inputs of an operator, those that may change places in the order of their numbers.
+
+    Args:
+        opr: the operator.
+        number: gives the number of a variable, or anything that can be compared.
+    """
+    inputs = list(opr.inputs)
+    if opr.type != "Elemwise":
+        return inputs
+    if opr.title in _SORTED:
+        return sorted(inputs, key=number)
+    if opr.title == "FUSE_MUL_ADD3":
+        return [*sorted(inputs[:2], key=number), inputs[2]]
+    if opr.title == "FUSE_MUL_ADD4":
+        pairs = (sorted(inputs[:2], key=number), sorted(inputs[2:], key=number))
+        return [v for pair in sorted(pairs, key=lambda pair: number(pair[0])) for v in pair]
+    return inputs
 
 
 def short(name: str) -> str:

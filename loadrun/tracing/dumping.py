@@ -28,7 +28,14 @@ from ..tensors.value import Tensor
 from ..testcase import Bundle
 from ..verify.pack.capture import Recorder
 from .compiled import Outputs
-from .naming import DumpValueError, input_names, make_names_unique, name_outputs, output_names_of
+from .naming import (
+    DumpValueError,
+    input_names,
+    make_names_unique,
+    name_outputs,
+    order_operands,
+    output_names_of,
+)
 from .recording import Recording, TraceOptions, constant, name_of, plain_title
 from .writing import DumpArguments, check_older, dump_graph, signature_of
 
@@ -127,6 +134,7 @@ class Dumps(ABC):
                 var.name = var.owner.tensors[0].name = new
         graph = make_loadable(as_made(graph, 0 if graph.exact else self.options.opt_level))
         name_outputs(graph, names)
+        order_operands(graph)
         make_names_unique(graph)
         graph.has_middle_tensors = True
         for capture in recording.captures:

@@ -12,7 +12,7 @@ from ..graph.dtypes import decode
 from ..graph.params import Elemwise
 from ..ops.catalog import CATALOG, types
 from ..ops.elemwise.table import ROWS
-from ..ops.numbering import loaded, upward
+from ..ops.numbering import ascending, loaded, upward
 from ..ops.op import Trait
 from .recording import Recording, plain_title
 
@@ -21,6 +21,7 @@ __all__ = [
     "input_names",
     "make_names_unique",
     "name_outputs",
+    "order_operands",
     "output_names_of",
     "rename_outputs",
 ]
@@ -110,6 +111,20 @@ def _keeps_name(opr: Opr) -> bool:
         return False
     shapes = [t.shape for v in opr.inputs for t in v.owner.tensors if v.owner.type == "ImmutableTensor"]
     return ROWS[opr.get(Elemwise).mode].neutral is None or any(shape != (1,) for shape in shapes)
+
+
+def order_operands(graph: Graph) -> None:
+    """Bring operands that may change places into the order in which MegEngine makes them while it dumps.
+
+    It makes the inputs of the graph first, then the constants, then what is computed.
+    """
+
+    def place(var: Var) -> tuple[bool, bool, int]:
+        return var.owner.type != "Host2DeviceCopy", not var.owner.tensors, places[var.id]
+
+    places = {var.id: i for i, var in enumerate(graph.vars())}
+    for opr in graph.oprs:
+        opr.inputs[:] = ascending(opr, place)
 
 
 def make_names_unique(graph: Graph) -> None:
