@@ -1,7 +1,7 @@
-"""Random tensors: MegEngine's distributions, drawn with numpy's generator.
+"""Random tensors: the numbers that MegEngine gives on a CPU for the same seed, but for gamma, beta and Poisson.
 
-Numbers repeat for a seed, here and in every run of a traced function; they are not MegEngine's numbers. Inside a
-traced function the random operators themselves are recorded, so that each call, and each run of a dump, draws again.
+Numbers repeat for a seed. Inside a traced function the random operators themselves are recorded, so that each call,
+and each run of a dump, draws again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from weakref import WeakKeyDictionary, ref
 
 from ..graph import params as P
 from ..graph.params import DTypeEnum
-from ..ops.rng import Stream, drawing_from
+from ..ops.numeric.stream import Stream
+from ..ops.rng import drawing_from
 from ..tensors import ShapeLike, Tensor, TensorLike, active, apply, as_tensor, shape_tensor
 from ..tensors.access import as_vector, dtype_of, named_device
 from ..tensors.apply import seed as _start

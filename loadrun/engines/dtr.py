@@ -17,6 +17,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,6 +28,9 @@ from ..ops.registry import implementation
 from .liveness import predict_shares
 from .program import Observer, Program, Step, donatable, root, run_step
 from .recompute_config import DTRConfig
+
+if TYPE_CHECKING:
+    from ..ops.numeric.stream import Stream
 
 __all__ = ["DTRCounts", "DTRProgram"]
 
@@ -86,7 +90,7 @@ class DTRProgram(Program):
     def execute(
         self,
         values: dict[int, Array],
-        rng: np.random.Generator | None,
+        rng: Stream | None,
         observe: Observer | None = None,
         every: Observer | None = None,
     ) -> None:
@@ -120,7 +124,7 @@ class _Execution:
         self,
         program: DTRProgram,
         values: dict[int, Array],
-        rng: np.random.Generator | None,
+        rng: Stream | None,
         every: Observer | None,
     ) -> None:
         self.p = program

@@ -11,7 +11,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from ..ops.control import Branches
 from ..ops.infer import Inference, describe, kernel_of, misfit
 from ..ops.op import Trait
 from ..ops.registry import Binder, Bound, Call, Kernel, ShapeCall, implementation
+
+if TYPE_CHECKING:
+    from ..ops.numeric.stream import Stream
 
 __all__ = [
     "MemoryMeter",
@@ -110,7 +113,7 @@ class Program:
     def execute(
         self,
         values: dict[int, Array],
-        rng: np.random.Generator | None,
+        rng: Stream | None,
         observe: Observer | None = None,
         every: Observer | None = None,
     ) -> None:
@@ -119,7 +122,7 @@ class Program:
         Args:
             observe: called after each operator, once.
             every: called after each execution, also where an operator is executed again.
-            rng: what random operators draw from; without one they begin with seed 0.
+            rng: what random operators draw from; without it they begin with seed 0.
         """
         execute(self.steps, values, rng, observe, every)
 
@@ -217,7 +220,7 @@ def bind(steps: Iterable[Step], known: Inference) -> None:
 def execute(
     steps: Iterable[Step],
     values: dict[int, Array],
-    rng: np.random.Generator | None,
+    rng: Stream | None,
     observe: Observer | None = None,
     every: Observer | None = None,
 ) -> None:
@@ -232,7 +235,7 @@ def execute(
             every(step.call.opr, [values[v] for v in step.writes])
 
 
-def walk(steps: Iterable[Step], values: dict[int, Array], rng: np.random.Generator | None) -> Iterator[Step]:
+def walk(steps: Iterable[Step], values: dict[int, Array], rng: Stream | None) -> Iterator[Step]:
     """Run steps one by one: each comes when it has run, while its outputs are among `values`."""
     # Live variables per piece of memory; without fed and constant arrays, which are never overwritten.
     owners: dict[int, int] = {}
@@ -279,9 +282,7 @@ def _execute_bound(step: Step, bound: Bound, values: dict[int, Array], owners: d
     _own(out, args, owners)
 
 
-def _execute(
-    step: Step, values: dict[int, Array], owners: dict[int, int], rng: np.random.Generator | None
-) -> None:
+def _execute(step: Step, values: dict[int, Array], owners: dict[int, int], rng: Stream | None) -> None:
     args = [values.get(v, ABSENT) if step.merges else values[v] for v in step.reads]
     donated = []
     if step.writes_into:
@@ -298,9 +299,7 @@ def _execute(
         _own(out, args, owners)
 
 
-def run_step(
-    step: Step, args: list[Array], donated: list[Array], rng: np.random.Generator | None
-) -> Sequence[Array]:
+def run_step(step: Step, args: list[Array], donated: list[Array], rng: Stream | None) -> Sequence[Array]:
     """Run one step and return its outputs.
 
     Args:

@@ -38,6 +38,7 @@ from .program import (
 from .protocol import checked_feeds, constant_ids, graph_inputs
 
 if TYPE_CHECKING:
+    from ..ops.numeric.stream import Stream
     from .profile import Profile
     from .recompute_config import DTRConfig, SublinearMemoryConfig
 
@@ -133,7 +134,7 @@ class ReferenceEngine:
         self,
         feeds: Mapping[str, Array],
         observe: Observer | None = None,
-        rng: np.random.Generator | None = None,
+        rng: Stream | None = None,
         *,
         memory: MemoryMeter | None = None,
     ) -> list[Array]:
@@ -143,7 +144,7 @@ class ReferenceEngine:
             feeds: arrays by input name, in the inputs' storage dtype; shapes may differ from the file's.
             observe: called after every operator with the operator and its output arrays; operators are then
                 executed one by one, none fused with its neighbours.
-            rng: what random operators draw from, default a new generator with the engine's seed.
+            rng: what random operators draw from, default a new stream of the engine's seed.
             memory: counts the bytes of intermediate values; operators stay fused.
 
         Returns:
@@ -212,9 +213,13 @@ class ReferenceEngine:
             raise UsageError("there is no profile: create the engine with profile=True")
         return self._profile.to_json()
 
-    def _rng(self) -> np.random.Generator | None:
-        """Return the generator of a run's random operators; None if there are none, since making one takes time."""
-        return np.random.default_rng(self.seed) if self._random else None
+    def _rng(self) -> Stream | None:
+        """Return what a run's random operators draw from; None if there are none."""
+        if not self._random:
+            return None
+        from ..ops.numeric.stream import Stream  # for start-up
+
+        return Stream(self.seed)
 
     def _fold(self) -> dict[int, Array]:
         """Compute the constant variables; what remains to be executed becomes `self._steps`."""

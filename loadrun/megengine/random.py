@@ -1,3 +1,3 @@
-"""MegEngine's ``random``: distributions, drawn with numpy's generator."""
+"""MegEngine's ``random``: for a seed the numbers that MegEngine gives, but for gamma, beta and Poisson."""
 
 from ..build.random import *  # noqa: F403

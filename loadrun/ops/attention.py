@@ -210,7 +210,7 @@ def _longer(x: Array, row: Array | None, zero: bool) -> Array:
 
 def _dropped(c: Call, x: Array, prob: float, dtype: DType) -> tuple[Array, Array]:
     """Apply dropout; also return one byte per element, 1 for those kept."""
-    kept = np.float32(1) - c.generator().random(x.shape, np.float32) >= np.float32(prob)
+    kept = c.stream().uniform("MultiHeadAttn", x.shape) >= np.float32(prob)
     y = np.where(kept, x * (np.float32(1) / (np.float32(1) - np.float32(prob))), np.float32(0))
     return rounded(y, dtype), kept
 

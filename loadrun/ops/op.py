@@ -92,7 +92,7 @@ class Trait(Flag):
         INTO_FIRST: the result is written into the first input, where that is dying.
         CONSTANT: holds values of the file that nothing changes.
         EFFECTS: does or reads something besides its inputs, so that it is neither left out nor made one with another.
-        RANDOM: equal inputs may give other results next time; its kernel draws from `Call.generator`.
+        RANDOM: equal inputs may give other results next time; its kernel draws from `Call.stream`.
         INFERRED: static inference computes it from inputs known before data is fed: the arithmetic of shapes.
         SHAPE_ONLY: looks at the shapes of its inputs, never at their values.
         TAKES_SIZES: some of its inputs are sizes or places, or it joins them.

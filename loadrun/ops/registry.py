@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import field
 from functools import cached_property
 from math import prod
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from ..graph.dtypes import Array, DType
 from ..graph.params import Record
 from .catalog import CATALOG
 from .op import Trait
+
+if TYPE_CHECKING:
+    from .numeric.stream import Stream
 
 __all__ = [
     "WITHOUT_KERNEL",
@@ -86,7 +89,7 @@ class Call:
         const: for every input whether it is the same array in every run, so that what is derived from it
             (a transformed weight) may be kept in `memo`.
         memo: the operator's own store between runs, of all threads: what is put there is never changed again.
-        rng: the run's random generator, see `generator`.
+        rng: the run's random numbers, see `stream`.
         donated: buffers of dying inputs, see `reuse`.
         finish: what the engine fused to a convolution, see `take_finish`.
     """
@@ -96,18 +99,20 @@ class Call:
     outputs: tuple[DType, ...]
     const: tuple[bool, ...] = ()
     memo: dict[Any, Any] = field(default_factory=dict)
-    rng: np.random.Generator | None = None
+    rng: Stream | None = None
     donated: list[Array] = field(default_factory=list)
     finish: Finish | None = None
 
-    def in_run(self, rng: np.random.Generator | None, donated: list[Array]) -> Call:
+    def in_run(self, rng: Stream | None, donated: list[Array]) -> Call:
         """Return the call for one execution."""
         return Call(self.opr, self.inputs, self.outputs, self.const, self.memo, rng, donated)
 
-    def generator(self) -> np.random.Generator:
-        """Return the generator of random operators; a kernel called by itself gets one of seed 0."""
+    def stream(self) -> Stream:
+        """Return what random operators draw from; a kernel called by itself gets a stream of seed 0."""
         if self.rng is None:
-            self.rng = np.random.default_rng(0)
+            from .numeric.stream import Stream  # for start-up
+
+            self.rng = Stream(0)
         return self.rng
 
     def get(self, kind: type[R]) -> R:

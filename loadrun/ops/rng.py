@@ -1,7 +1,7 @@
-"""Random operators: the distributions of MegEngine's naive rng and dropout kernels, not their bit streams.
+"""Random operators: the numbers of MegEngine's naive rng and dropout kernels for a seed, which is the engine's.
 
-The numbers come from the engine's generator, so that a run repeats for a seed; the seeds in a file are not used.
-Uniform numbers are in (0, 1], as MegEngine's do.
+So a run repeats for a seed; the seeds in a file are not used. Gamma, beta and Poisson numbers have MegEngine's
+distribution, but are not the same.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import TypeVar
 
 import numpy as np
 
-from ..base.records import dataclass
 from ..graph import Opr
 from ..graph import params as P
 from ..graph.dtypes import Array, DType, plain
+from .numeric.stream import Draw, Stream
 from .registry import Call, Shape, ShapeCall, kernel, same_shape
 from .shape import known_value, target_shape
 
-__all__ = ["Draw", "Stream", "drawing_from"]
+__all__ = ["drawing_from"]
 
 R = TypeVar("R", bound=P.Record)
 
@@ -27,38 +27,8 @@ _MOST = float(2**62)
 """Larger means than numpy's Poisson generator takes."""
 
 
-class Stream:
-    """Generators for one draw after another, all given by a seed."""
-
-    def __init__(self, seed: int) -> None:
-        self._seed = seed % (1 << 64)
-        self._drawn = 0
-
-    def generator(self) -> np.random.Generator:
-        """Return the generator of the next draw."""
-        self._drawn += 1
-        return np.random.default_rng((self._drawn, self._seed))
-
-    def next(self) -> Draw:
-        """Return the next draw alone, to be repeated."""
-        self._drawn += 1
-        return Draw(self._seed, self._drawn)
-
-
-@dataclass(frozen=True)
-class Draw:
-    """One draw of a stream, the same each time."""
-
-    seed: int
-    place: int
-
-    def generator(self) -> np.random.Generator:
-        """Return the generator of this draw."""
-        return np.random.default_rng((self.place, self.seed))
-
-
 def drawing_from(source: Stream | Draw, param: R) -> R:
-    """Return the record, marked so that its operator draws from `source` and not from the engine's generator.
+    """Return the record, marked so that its operator draws from `source` and not from the engine's stream.
 
     The mark is not part of a file.
 
@@ -69,10 +39,15 @@ def drawing_from(source: Stream | Draw, param: R) -> R:
     return param
 
 
-def _generator(c: Call) -> np.random.Generator:
-    """Return the generator that an operator draws from."""
+def _stream(c: Call) -> Stream:
+    """Return what an operator draws from."""
     own: Stream | Draw | None = c.opr.params[0].__dict__.get("source")
-    return c.generator() if own is None else own.generator()
+    return c.stream() if own is None else own.stream()
+
+
+def _digits(dtype: DType) -> int:
+    """Return how many binary digits a uniform number of a dtype has."""
+    return {"Float16": 10, "BFloat16": 7}.get(dtype.name, 23)
 
 
 def _float_of(name: str) -> DType:
@@ -106,14 +81,14 @@ def _sample(c: Call, value: Array | float, shape: Shape) -> Array:
 
 def _uniform(c: Call, shape: Shape) -> Array:
     """Draw float32 numbers in (0, 1]."""
-    return np.float32(1) - _generator(c).random(shape, np.float32)
+    return _stream(c).uniform(c.opr.type, shape)
 
 
 @kernel("UniformRNGV1", dtype=_uniform_dtype, shape=_given_shape)
 def uniform(c: Call, shape: Array) -> Array:
     """Draw numbers uniformly from (0, 1]."""
     want = target_shape(shape)
-    return _sample(c, _uniform(c, want), want)
+    return _sample(c, _stream(c).uniform(c.opr.type, want, _digits(c.outputs[0])), want)
 
 
 @kernel("GaussianRNGV1", dtype=_gaussian_dtype, shape=_given_shape)
@@ -121,9 +96,7 @@ def gaussian(c: Call, shape: Array) -> Array:
     """Draw normally distributed numbers with the parameters `mean` and `std`."""
     p = c.get(P.GaussianRNG)
     want = target_shape(shape)
-    return _sample(
-        c, _generator(c).standard_normal(want, np.float32) * np.float32(p.std) + np.float32(p.mean), want
-    )
+    return _sample(c, _stream(c).normal(c.opr.type, want, p.mean, p.std, _digits(c.outputs[0])), want)
 
 
 def _paired(a: Shape, b: Shape) -> Shape:
@@ -146,7 +119,9 @@ def gamma(c: Call, shape: Array, scale: Array) -> Array:
     want = _paired(shape.shape, scale.shape)
     a = shape.astype(np.float64)
     return _sample(
-        c, _generator(c).standard_gamma(np.where(a > 0, a, 0)) * scale.reshape(want).astype(np.float64), want
+        c,
+        _stream(c).rejecting().standard_gamma(np.where(a > 0, a, 0)) * scale.reshape(want).astype(np.float64),
+        want,
     )
 
 
@@ -159,7 +134,7 @@ def beta(c: Call, alpha: Array, beta: Array) -> Array:
     """
     want = _paired(alpha.shape, beta.shape)
     a, b = alpha.astype(np.float64), beta.reshape(want).astype(np.float64)
-    drawn = _generator(c).beta(np.where(a > 0, a, 1), np.where(b > 0, b, 1))
+    drawn = _stream(c).rejecting().beta(np.where(a > 0, a, 1), np.where(b > 0, b, 1))
     edge = np.where(a > 0, 1.0, np.where(b > 0, 0.0, np.nan))
     return _sample(c, np.where((a > 0) & (b > 0), drawn, edge), want)
 
@@ -168,13 +143,13 @@ def beta(c: Call, alpha: Array, beta: Array) -> Array:
 def poisson(c: Call, mean: Array) -> Array:
     """Draw one Poisson distributed number per element, 0 if the mean is not positive."""
     m = mean.astype(np.float64)
-    return _sample(c, _generator(c).poisson(np.where(m > 0, np.minimum(m, _MOST), 0)), mean.shape)
+    return _sample(c, _stream(c).rejecting().poisson(np.where(m > 0, np.minimum(m, _MOST), 0)), mean.shape)
 
 
 @kernel("ExponentialRNG", dtype=_all_float, shape=same_shape)
 def exponential(c: Call, rate: Array) -> Array:
     """Draw one exponentially distributed number of that rate per element."""
-    return _sample(c, _generator(c).standard_exponential(rate.shape) / rate.astype(np.float64), rate.shape)
+    return _sample(c, -np.log(_uniform(c, rate.shape)) / rate.astype(np.float32), rate.shape)
 
 
 def _permutation_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
@@ -195,7 +170,7 @@ def permutation(c: Call, shape: Array) -> Array:
     dtype = c.outputs[0].np
     if dtype.kind == "i" and prod(want) >= np.iinfo(dtype).max - 1:
         raise ValueError(f"{prod(want)} numbers do not fit into {c.outputs[0]}")
-    return _sample(c, _generator(c).permutation(prod(want)), want)
+    return _sample(c, _stream(c).permutation(c.opr.type, prod(want)), want)
 
 
 def _shuffle_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
@@ -212,7 +187,7 @@ def shuffle(c: Call, x: Array) -> tuple[Array, Array]:
 
     MegEngine's CPU kernel moves too few elements when there are three dimensions or more; here whole entries move.
     """
-    at = _generator(c).permutation(x.shape[0]).astype(np.int32)
+    at = _stream(c).permutation(c.opr.type, x.shape[0]).astype(np.int32)
     return x[at], at
 
 
@@ -249,9 +224,9 @@ def multinomial(c: Call, probs: Array) -> Array:
     rows, n = _multinomial(p, probs.shape)
     weights = probs.astype(np.float64)
     if not p.replacement:
-        keys = _generator(c).standard_exponential(probs.shape) / weights
+        keys = -np.log(_uniform(c, probs.shape)) / weights
         return keys.argsort(axis=1)[:, :n].astype(np.int32)
-    drawn = 1 - _generator(c).random((rows, n))
+    drawn = _uniform(c, (rows, n))
     positions = [np.searchsorted(w, u) for w, u in zip(weights.cumsum(1), drawn, strict=True)]
     return np.minimum(np.array(positions).reshape(rows, n), probs.shape[1] - 1).astype(np.int32)
 

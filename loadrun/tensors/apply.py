@@ -16,6 +16,7 @@ from ..graph.params import Elemwise, ElemwiseMode, Record
 from ..ops.catalog import TypeParam, types
 from ..ops.infer import kernel_of
 from ..ops.numeric.parallel import blas_serial
+from ..ops.numeric.stream import Stream
 from ..ops.op import Trait
 from ..ops.registry import Call, Kernel, implementation, pay_operator
 from . import formats
@@ -24,7 +25,7 @@ from .device import in_use as devices_in_use
 from .switches import SWITCHES, active, is_exact
 from .value import Session, Tensor
 
-__all__ = ["apply", "apply1", "elemwise_param", "execute", "generator", "seed", "type_cvt"]
+__all__ = ["apply", "apply1", "elemwise_param", "execute", "seed", "stream", "type_cvt"]
 
 _MOVES_PAIRS, _RANDOM = types(Trait.COMPLEX), types(Trait.RANDOM)
 _COMPLEX = plain("Complex64")
@@ -32,22 +33,22 @@ _KEEPS_SCALARS = types(Trait.ELEMENTWISE | Trait.FORWARDS)
 
 
 class _Local(threading.local):
-    rng: np.random.Generator | None = None
+    stream: Stream | None = None
 
 
 _local = _Local()
 
 
-def generator() -> np.random.Generator:
-    """Return the random generator of this thread's eager operators."""
-    if _local.rng is None:
-        _local.rng = np.random.default_rng()
-    return _local.rng
+def stream() -> Stream:
+    """Return what this thread's eager random operators draw from."""
+    if _local.stream is None:
+        _local.stream = Stream()
+    return _local.stream
 
 
 def seed(value: int | None) -> None:
-    """Start the random generator of this thread again."""
-    _local.rng = np.random.default_rng(value)
+    """Start the random numbers of this thread again."""
+    _local.stream = Stream(value)
 
 
 def apply(
@@ -193,7 +194,7 @@ def execute(
     try:
         opr, kernel, outs, memo = _prepared(type, params, dtypes, n, output_dtype, is_exact())
         pay_operator(opr, dtypes, outs, arrays)
-        call = Call(opr, dtypes, outs, memo=memo, rng=generator() if type in _RANDOM else None)
+        call = Call(opr, dtypes, outs, memo=memo, rng=stream() if type in _RANDOM else None)
         with np.errstate(all="ignore"), blas_serial():
             result: Any = kernel(call, *arrays)
     except LoadRunError as e:

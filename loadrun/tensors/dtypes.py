@@ -63,7 +63,8 @@ def graph_dtype(dtype: Any) -> DType:
     if not meta:
         wide = keeps_wide() and _WIDE.get(f"{result.kind}{result.itemsize}")
         return wide or _graph_dtype(result)
-    return DType(str(meta["name"]), float(meta.get("scale", 0.0)), int(meta.get("zero_point", 0)))
+    # Tensors and files hold the scale as float32.
+    return DType(str(meta["name"]), float(np.float32(meta.get("scale", 0.0))), int(meta.get("zero_point", 0)))
 
 
 @cache

@@ -16,7 +16,7 @@ from ..ops.infer import Inference
 from ..ops.registry import Shape
 from ..passes.constants import subgraph
 from ..passes.simplify import simplify
-from ..tensors.apply import generator
+from ..tensors.apply import stream
 from ..tensors.device import Device
 from ..tensors.naming import Place, shown
 from ..tensors.value import Tensor
@@ -175,7 +175,7 @@ def run(
 ) -> dict[int, Array]:
     """Return the values of variables by the compiled graph; an error names the line of the user's code."""
     try:
-        return dict(zip((v.id for v in variables), engine.run(feeds, rng=generator()), strict=True))
+        return dict(zip((v.id for v in variables), engine.run(feeds, rng=stream()), strict=True))
     except EngineError as e:
         entry = _failing(recording, feeds)
         raise EngineError(f"{e}; in {shown(entry.place)}" if entry else str(e)) from e

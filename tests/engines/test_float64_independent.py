@@ -44,6 +44,7 @@ RULES = {
     "elemwise.formulas": "the float64 formulas of the modes",
     "elemwise.table": "which of them a mode has, beside its kernels",
     "image.planes": "layouts of images",
+    "numeric.stream": "what random operators draw from",
     "op": "what operators are",
     "registry": "what a call is",
 }

@@ -7,7 +7,8 @@ from typing import Any
 
 from ...base.errors import UsageError
 from ...graph.params import Record
-from ...ops.rng import Stream, drawing_from
+from ...ops.numeric.stream import Stream
+from ...ops.rng import drawing_from
 
 __all__ = ["delete_rng_handle", "drawing", "new_rng_handle"]
 

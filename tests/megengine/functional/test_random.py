@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import loadrun
+import loadrun.megengine.functional as F
+import loadrun.megengine.module as M
 from loadrun import Tensor
 from loadrun.build import random as rand
 
@@ -118,3 +120,29 @@ def test_sources_of_a_traced_function(symbolic: bool) -> None:
     want = [x.numpy() for x in function()]
     for _ in range(3):
         assert np.array_equal([x.numpy() for x in inside()], want)
+
+
+def test_numbers_of_megengine() -> None:
+    """MegEngine 1.13.0 gave these on a CPU; each kind of operator has a sequence of its own."""
+    r = rand.RNG(seed=2024)
+    drawn = [
+        (r.uniform(size=(3,)), [0.280003, 0.638583, 0.286752]),
+        (r.uniform(2, 4, size=(4,)), [3.555478, 2.280667, 2.446869, 3.845366]),
+        (r.normal(1, 2, size=(5,)), [-1.055947, -1.440642, 1.548177, -2.113296, 1.658517]),
+        (r.normal(size=(2,)), [0.100405, 0.388405]),
+        (r.permutation(7), [0, 5, 3, 4, 6, 1, 2]),
+        (r.permutation(loadrun.tensor([0.0, 1, 2, 3, 4])), [1, 4, 2, 3, 0]),
+        (r.uniform(size=(1000,))[997:], [0.251979, 0.307279, 0.371104]),
+        (r.normal(size=(1001,))[998:], [0.188639, -1.395337, -0.893031]),
+        (r.permutation(4), [2, 1, 0, 3]),
+    ]
+    for got, want in drawn:
+        np.testing.assert_allclose(got.numpy(), want, atol=5e-6)
+
+
+def test_a_seed_gives_the_weights_of_megengine() -> None:
+    rand.seed(2024)
+    np.testing.assert_allclose(rand.uniform(size=(2,)).numpy(), [0.280003, 0.638583], atol=1e-6)
+    assert F.dropout(loadrun.tensor(np.ones(8, np.float32)), 0.5).tolist() == [0, 2, 0, 2, 0, 0, 2, 0]
+    weight = M.Linear(2, 2).weight.numpy()
+    np.testing.assert_allclose(weight, [[-0.726887, -0.862897], [0.19381, -1.100716]], atol=1e-6)
