@@ -12,7 +12,7 @@ from ..graph.dtypes import decode
 from ..graph.params import Elemwise
 from ..ops.catalog import CATALOG, types
 from ..ops.elemwise.table import ROWS
-from ..ops.numbering import ascending, loaded, upward
+from ..ops.numbering import ascending, upward
 from ..ops.op import Trait
 from .recording import Recording, plain_title
 
@@ -114,9 +114,10 @@ def _keeps_name(opr: Opr) -> bool:
 
 
 def order_operands(graph: Graph) -> None:
-    """Bring operands that may change places into the order in which MegEngine makes them while it dumps.
+    """Bring operands that may change places, and operators, into the order that they have in MegEngine's file.
 
-    It makes the inputs of the graph first, then the constants, then what is computed.
+    It makes the inputs of the graph first, then the constants, then what is computed, and writes what each output
+    needs, one after the other.
     """
 
     def place(var: Var) -> tuple[bool, bool, int]:
@@ -125,6 +126,7 @@ def order_operands(graph: Graph) -> None:
     places = {var.id: i for i, var in enumerate(graph.vars())}
     for opr in graph.oprs:
         opr.inputs[:] = ascending(opr, place)
+    graph.oprs[:] = upward(v.owner for v in graph.outputs)
 
 
 def make_names_unique(graph: Graph) -> None:
@@ -146,10 +148,11 @@ def make_names_unique(graph: Graph) -> None:
                 if not var.name:
                     label = _label(opr, var)
                     var.name = label if label not in taken else f"{label}[{var.id}]"
-    numbers = loaded(graph)
-    for opr in graph.oprs:
-        if opr.type == "ImmutableTensor" and not opr.outputs[0].name:
-            opr.name = opr.outputs[0].name = _constant_name(opr, numbers.oprs[opr.id].id)
+    constants = sorted((o for o in oprs if o.type == "ImmutableTensor"), key=lambda o: o.id)
+    # An operator takes two numbers, one for itself and one for its variable.
+    for i, opr in enumerate(constants, len(graph.input_order)):
+        if not opr.outputs[0].name:
+            opr.name = opr.outputs[0].name = _constant_name(opr, 2 * i)
     for opr in oprs:
         if not opr.name and not opr.tensors:
             operands = ",".join(v.name or f"var{v.id}" for v in opr.inputs)

@@ -224,7 +224,7 @@ def test_numbers_where_there_are_two_outputs_and_inputs(tmp_path: Path) -> None:
     assert names == [
         (17, "b"),
         (19, "a"),
-        (21, "matrix_mul(a,const{4,3}[10])[21]"),
+        (21, "matrix_mul(a,const{4,3}[4])[21]"),
         (24, "SIGMOID(MatrixMul)[24]"),
         (26, "EXP(a)[26]"),
         (28, "FUSE_ADD_RELU(b,EXP)[28]"),

@@ -50,6 +50,22 @@ def test_operators_are_named_as_when_megengine_loads_them(function, name, operan
     assert [v.name for v in last.inputs] == operands
 
 
+def test_operators_of_several_inputs_are_numbered_as_when_megengine_loads_them():
+    traced = trace(lambda x, y: F.relu(y + x) + WEIGHT * (2 + y), symbolic=True, capture_as_const=True)
+    traced(Tensor(np.ones((2, 3), np.float32)), Tensor(np.ones((2, 3), np.float32)))
+    file = io.BytesIO()
+    traced.dump(file, optimize_for_inference=False, keep_opr_name=False, keep_var_name=0)
+    file.seek(0)
+    names = [o.name for o in get_oprs_seq(load_graph(file).output_vars_list)]
+    assert names[2:] == [
+        "ADD(h2d[0],h2d[2])[4]",
+        "RELU(ADD[4])[6]",
+        "ADD(h2d[2],const{1}[10])[12]",
+        "MUL(const{3}[8],ADD[12])[14]",
+        "ADD(RELU[6],MUL[14])[16]",
+    ]
+
+
 def test_a_network_has_the_same_names():
     net = Network.load(dumped(lambda x: 2 * x, keep=False))
     assert {o.name for o in net.all_oprs} == {"x", "const<2>[2]", "MUL(x,const<2>[2])[4]"}
