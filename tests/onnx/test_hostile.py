@@ -294,3 +294,15 @@ def test_regions_of_no_bins(rows: int) -> None:
     pooled = node("RoiAlign", ["x", "r", "i"], ["y"], attribute("output_height", rows))
     with pytest.raises(UnsupportedError, match=f"bins {rows}x1 with 0 points each; expected 1 and more"):
         loadrun.loads(graph(pooled, *stored))
+
+
+@pytest.mark.parametrize(
+    ("rate", "low", "high"),
+    [(8000, -800.0, 4000.0), (8000, 0.0, np.inf), (0, 0.0, 4000.0), (8000, np.nan, 1.0)],
+)
+def test_frequencies_that_no_sound_has(rate: int, low: float, high: float) -> None:
+    sizes = [field(5, tensor(np.array(v), n)) for n, v in (("b", 10), ("n", 16), ("rate", rate))]
+    edges = [field(5, tensor(np.array(v, np.float32), n)) for n, v in (("low", low), ("high", high))]
+    made = node("MelWeightMatrix", ["b", "n", "rate", "low", "high"], ["y"])
+    with pytest.raises(LoadRunError, match=f"Hz at {rate} samples"):
+        loadrun.loads(graph(made, *sizes, *edges))

@@ -121,17 +121,19 @@ def _mel(c: NodeCall) -> Value:
     kind = c.number("output_datatype", FLOAT)
     if not 0 < bands <= 1 << 16 or not 0 < length <= 1 << 20:
         raise UnsupportedNodeError(f"{bands} bands of a transform of {length}")
+    if rate <= 0 or not (0 <= low < np.inf and 0 <= high < np.inf):
+        raise UnsupportedNodeError(f"frequencies from {low:g} to {high:g} Hz at {rate} samples a second")
     bins = length // 2 + 1
     pay(8 * bins * bands, 8 * bins * bands)
     lowest, highest = (2595 * np.log10(1 + f / 700) for f in (low, high))
     mels = np.arange(bands + 2) * ((highest - lowest) / (bands + 2)) + lowest
-    edges = np.floor((length + 1) * (700 * (10 ** (mels / 2595) - 1)) / rate).astype(int)
+    edges = np.floor((length + 1) * (700 * (10 ** (mels / 2595) - 1)) / rate)
     result = np.zeros((bins, bands))
     for i in range(bands):
         left, middle, right = edges[i : i + 3]
         at = np.arange(bins)
         if middle == left:
-            result[middle : middle + 1, i] = 1
+            result[at == middle, i] = 1
         else:
             rise = (at >= left) & (at <= middle)
             result[rise, i] = (at[rise] - left) / (middle - left)
