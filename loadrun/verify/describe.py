@@ -209,6 +209,8 @@ def _shown(opr: Opr, param: Record) -> str:
 def _subscript(opr: Opr, param: IndexDescMaskDump) -> str:
     """``x[:, 1:5]``, with the names of index inputs that are not constant numbers."""
     flags = [(item.axis, flag) for item in param.items for flag in _FLAGS if getattr(item, flag)]
+    if len(flags) > len(opr.inputs):  # a file that no engine takes; `info` shows what it says
+        return repr(param)
     operands = dict(zip(flags, opr.inputs[len(opr.inputs) - len(flags) :], strict=True))
     axes: dict[int, str] = {}
     for item in param.items:

@@ -13,7 +13,7 @@ from loadrun.cli import main
 from loadrun.dump.writer import dump_bytes
 from loadrun.graph import Graph, StoredTensor
 from loadrun.graph.dtypes import DType, encode
-from loadrun.graph.params import AxisAddRemove, AxisDesc, Empty, OptionalAxisV1
+from loadrun.graph.params import AxisAddRemove, AxisDesc, Empty, IndexDescMaskDump, IndexItem, OptionalAxisV1
 from loadrun.verify.describe import describe
 from tests.attacks.attack_files import constant
 from tests.onnx.wire_models import field, graph, node
@@ -73,3 +73,14 @@ def test_pictures(head: bytes, rest: bytes, tmp_path: Path, capsys: pytest.Captu
     assert main(["fixtures/nets/mlp.mge", "--input", f"data:{path}"]) == 2
     out, err = capsys.readouterr()
     assert "p.tif is a TIFF image that is damaged or cut off" in out + err
+
+
+def test_an_index_of_more_numbers_than_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = Graph(has_middle_tensors=False)
+    (one,) = made.add("SharedDeviceTensor", tensors=[constant(1.0)])
+    items = IndexDescMaskDump(items=(IndexItem(0, begin=True, end=True),))
+    made.outputs = made.add("Subtensor", items, inputs=[one])
+    path = tmp_path / "m.mge"
+    path.write_bytes(dump_bytes(made))
+    assert main(["info", str(path)]) == 0
+    assert "Subtensor" in capsys.readouterr().out
