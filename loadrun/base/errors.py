@@ -158,7 +158,11 @@ def reason(e: Exception, *, named: bool = False) -> str:
     return str(e)
 
 
-def out_of_memory(e: MemoryError) -> str:
+_NO_MEMORY = ("failed to map segment", "can't start new thread")
+"""What the dynamic linker and threads say where Python has no MemoryError."""
+
+
+def out_of_memory(e: Exception) -> str:
     """Report that memory ran out.
 
     >>> out_of_memory(MemoryError())
@@ -196,13 +200,15 @@ def failure(e: Exception, *, named: bool = False) -> Failure:
     """
     if isinstance(e, (LoadRunError, OSError)):
         return Failure(reason(e, named=named), late=isinstance(e, TimeLimitError))
-    if isinstance(e, MemoryError):
+    if isinstance(e, MemoryError) or any(text in str(e) for text in _NO_MEMORY):
         return Failure(out_of_memory(e))
     if isinstance(e, UnicodeEncodeError) and e.reason == "surrogates not allowed":
         shown = e.object.encode("ascii", "backslashreplace").decode()[:300]
         return Failure(
             f"{shown} holds half a character, which no file can be called and no text be written with"
         )
+    if isinstance(e, ValueError) and str(e).startswith("embedded null"):
+        return Failure("no file and no command can hold a null character")
     import traceback  # for start-up
 
     if os.environ.get("LOADRUN_TRACEBACK"):

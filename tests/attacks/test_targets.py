@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import loadrun
+from loadrun.base.errors import failure
 from loadrun.cli import main
 
 MLP = "fixtures/nets/mlp.mge"
@@ -108,3 +109,34 @@ def test_half_characters_in_python(here: Path) -> None:
     ):
         with pytest.raises(OSError, match="half a character"):
             call()
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["a\0.mge"],
+        ["info", "\0"],
+        ["report", "\0"],
+        ["diff", "v.mge", "\0"],
+        ["v.mge", "--output", "\0"],
+        ["reduce", "v.mge", "-o", "r.mge", "--fails", "\0"],
+    ],
+)
+def test_null_characters(args: list[str], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Callers in Python and lists of files can pass them."""
+    assert main(args) == 2
+    out, err = capsys.readouterr()
+    assert "can hold a null character" in out + err
+    assert "\0" not in out + err
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ImportError("_random.so: failed to map segment from shared object"),
+        RuntimeError("can't start new thread"),
+    ],
+)
+def test_what_python_says_without_memory(error: Exception) -> None:
+    assert failure(error).message.startswith("out of memory: ")
+    assert failure(error).code == 2
