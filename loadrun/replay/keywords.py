@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from ..base.errors import UsageError
+from ..base.errors import UsageError, clean
 
 __all__ = ["keyword"]
 
 Test = Callable[[str], bool]
 _WORD = re.compile(r"\(|\)|[^\s()]+")
+_DEEPEST = 100
 
 
 def keyword(text: str) -> Test:
@@ -25,12 +26,14 @@ def keyword(text: str) -> Test:
     """
     try:
         words = _Words(text)
+        if sum(word in ("(", "not") for word in words.left) > _DEEPEST:
+            raise _Wrong
         test = words.either()
         if words.left:
             raise _Wrong
     except _Wrong:
         raise UsageError(
-            f"-k takes words combined with and, or, not and parentheses, found {text!r}"
+            f"-k takes words combined with and, or, at most {_DEEPEST} nots and parentheses, found {clean(text)!r}"
         ) from None
     return test
 

@@ -269,7 +269,7 @@ class _Command:
         try:
             self._command = shlex.split(command)
             self._message = None if message is None else re.compile(message)
-        except (ValueError, re.error) as e:
+        except (ValueError, OverflowError, RecursionError, re.error) as e:
             raise UsageError(f"--fails and --message: {e}") from None
         if not self._command:
             raise UsageError("--fails needs a command, found an empty one")

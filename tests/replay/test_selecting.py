@@ -67,7 +67,9 @@ def test_words_and_shards(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
         assert main(["a.mge", *bad]) == 2
 
 
-@pytest.mark.parametrize("text", ["", "and", "a b", "(a", "a)", "not", "a or or b"])
+@pytest.mark.parametrize(
+    "text", ["", "and", "a b", "(a", "a)", "not", "a or or b", "(" * 5000, "not " * 101 + "a"]
+)
 def test_words_that_make_no_sense(text: str) -> None:
     with pytest.raises(UsageError, match="-k takes words"):
         keyword(text)

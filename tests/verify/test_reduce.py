@@ -120,6 +120,8 @@ def test_what_does_not_fail_is_refused(tmp_path: Path, capsys: pytest.CaptureFix
     assert not Path(small).exists()
     with pytest.raises(UsageError, match="define the failure"):
         loadrun.reduce_file(model, small, loadrun.ReduceOptions())
+    for message in ("[", "(" * 5000, f"a{{{2**40}}}"):
+        assert main(["reduce", model, "--fails", "false", "--message", message, "-o", small]) == 2
 
 
 def test_an_onnx_model_of_what_is_left(tmp_path: Path) -> None:

@@ -127,10 +127,12 @@ class FilePacker:
         return options.step_cases(self._bundle, self._warn, options.steps, {*fed.states, *fed.chosen})
 
     def _suggest(self) -> None:
-        """Measure on the first testcase."""
+        """Measure on the first testcase of the data, or of the file where no data are added."""
         options = self.options
-        first = next(self._cases)
-        self._cases = chain([first], self._cases)
+        if (first := next(self._cases, None)) is None:
+            first = self._bundle.testcases[0].inputs
+        else:
+            self._cases = chain([first], self._cases)
         self.suggestions = suggest(self._bundle, first, options.engine, seed=options.seed)
         new = not options.no_assert and (options.replace or not self._bundle.checks)
         if options.maxerr is None and new:

@@ -551,3 +551,10 @@ def test_info_shows_the_policy_of_an_output(tmp_path: Path, capsys: pytest.Captu
 def test_replacing_testcases_by_none_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pack", "fixtures/nets/mlp.mge", "--replace", "-o", str(tmp_path / "a.mge")]) == 2
     assert "--replace leaves out the testcases of the file" in capsys.readouterr().err
+
+
+def test_tolerances_are_measured_on_the_testcases_of_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert pack(MLP, "--suggest-maxerr", "-o", tmp_path / "m.mge") == 0
+    assert "suggested: --maxerr out=" in capsys.readouterr().out
