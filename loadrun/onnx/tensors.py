@@ -6,7 +6,6 @@ integers in 8-bit ones. Strings are of no use to a graph of MegEngine's operator
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Sequence
 from functools import cache
@@ -234,7 +233,7 @@ class ExternalData:
                 f"tensor {tensor!r} is in the file {name!r}; load the model by its path, so that its folder is known"
             )
         parts = name.replace("\\", "/").split("/")
-        inside = name and "\0" not in name and ".." not in parts and not os.path.isabs(name)
+        inside = name and "\0" not in name and ".." not in parts
         if not inside or ":" in parts[0] or parts[0] == "":
             raise FormatError(
                 f"tensor {tensor!r} names the file {name!r}; expected a plain name inside the model's folder"

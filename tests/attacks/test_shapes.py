@@ -84,3 +84,5 @@ def test_an_index_of_more_numbers_than_inputs(tmp_path: Path, capsys: pytest.Cap
     path.write_bytes(dump_bytes(made))
     assert main(["info", str(path)]) == 0
     assert "Subtensor" in capsys.readouterr().out
+    assert main(["convert", str(path), str(tmp_path / "m.onnx")]) == 2
+    assert "the index describes 2 inputs, found 0" in capsys.readouterr().err

@@ -221,6 +221,20 @@ def test_compiled_code_and_double_names(program: Path, tmp_path: Path) -> None:
         loadrun.load(rewritten(program, tmp_path / "c.pt2", lambda *_: None, ("Models/Model.json", b"{}")))
 
 
+def test_torch_gets_only_what_was_looked_at(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes that belong to no file of the archive, in which another reader might find one."""
+    path, given = tmp_path / "b.pt2", []
+    path.write_bytes(b"PK\x03\x04 hidden" + program.read_bytes())
+    read = torch.export.load
+    monkeypatch.setattr(torch.export, "load", lambda f: given.append(f) or read(f))
+    loadrun.load(path)
+    (checked,) = given
+    assert b"hidden" in path.read_bytes()
+    assert b"hidden" not in checked.getvalue()
+
+
 def test_an_archive_that_unfolds(program: Path, tmp_path: Path) -> None:
     path = rewritten(program, tmp_path / "b.pt2", lambda *_: None)
     with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:

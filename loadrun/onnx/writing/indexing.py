@@ -35,7 +35,11 @@ def _items(w: OnnxWriter, opr: Opr, first: int) -> list[_IndexedAxis]:
     rank = w.rank(opr.inputs[0])
     rest = iter(opr.inputs[first:])
     axes = []
-    for item in opr.get(P.IndexDescMaskDump).items:
+    items = opr.get(P.IndexDescMaskDump).items
+    want, found = sum(sum(item[1:]) for item in items), len(opr.inputs) - first
+    if want != found:
+        raise ValueError(f"the index describes {want} inputs, found {found}")
+    for item in items:
         taken = [next(rest) if flag else None for flag in (item.begin, item.end, item.step, item.idx)]
         axes.append(_IndexedAxis(axis_of(item.axis, rank), *taken))
     return sorted(axes, key=lambda i: i.axis)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +24,7 @@ from ...testcase import Bundle, Testcase
 __all__ = ["Opinions", "Witness", "testimony"]
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
+    from concurrent.futures import Future
 
 _KEY = "witness"
 _Opinion = tuple[dict[str, object], list[str]]
@@ -33,35 +36,54 @@ RTOL, ATOL = 1e-3, 1e-7
 class Opinions:
     """What a witness says of testcases, one after another; it computes while others are at work.
 
+    Its thread is a daemon: at its end Python waits for that of an executor, which another runtime may keep for hours.
+
     Args:
         witness: the witness; None for one that says nothing.
     """
 
     def __init__(self, witness: Witness | None) -> None:
         self._witness = witness
-        self._pool: ThreadPoolExecutor | None = None
+        self._cases: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._asked: deque[Future[_Opinion]] = deque()
+        self._thread: Thread | None = None
 
     def __enter__(self) -> Opinions:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+        for future in self._asked:
+            future.cancel()
+        self._cases.put(None)
 
     def ask(self, place: str, case: Testcase, limit: Callable[[str, Array], float] | None) -> None:
         """Let it look at a testcase; see `Witness.look`."""
         if self._witness is None:
             return
-        if self._pool is None:
-            from concurrent.futures import ThreadPoolExecutor  # for start-up
+        from concurrent.futures import Future  # for start-up
 
-            self._pool = ThreadPoolExecutor(1)
-        self._asked.append(self._pool.submit(self._witness.look, place, case, limit))
+        if self._thread is None:
+            self._thread = Thread(target=self._work, daemon=True)
+            self._thread.start()
+        future: Future[_Opinion] = Future()
+        self._asked.append(future)
+        self._cases.put(partial(_answer, future, self._witness, place, case, limit))
+
+    def _work(self) -> None:
+        while (answer := self._cases.get()) is not None:
+            answer()
 
     def next(self) -> _Opinion:
         """Wait for what it says of the first testcase that it was asked about and was not waited for."""
         return self._asked.popleft().result() if self._witness is not None else ({}, [])
+
+
+def _answer(future: Future[_Opinion], witness: Witness, *asked: Any) -> None:
+    if future.set_running_or_notify_cancel():
+        try:
+            future.set_result(witness.look(*asked))
+        except BaseException as e:
+            future.set_exception(e)
 
 
 class _Found(NamedTuple):
