@@ -62,7 +62,7 @@ def fill_values(fill: Generated, shape: Sequence[int], bits: np.random.PCG64 | N
     Random ones are drawn from `bits`, or without them from numpy's global generator, which ``np.random.seed`` starts.
 
     Raises:
-        SpecError: they would take more than `MAX_BYTES`.
+        SpecError: they would take more than `MAX_BYTES`, or no array has that shape.
 
     >>> fill_values(Generated("rand", (0.0, 1.0)), (2,), stream(0))
     array([0.63696169, 0.26978671])
@@ -70,6 +70,10 @@ def fill_values(fill: Generated, shape: Sequence[int], bits: np.random.PCG64 | N
     count = prod(shape)
     if count * 8 > MAX_BYTES:
         raise SpecError(f"{fill} would take {count} elements of the shape {list(shape)}; that is too many")
+    try:
+        np.broadcast_to(0.0, tuple(shape))
+    except ValueError as e:
+        raise SpecError(f"{fill} cannot have the shape {list(shape)}: {e}") from None
     if fill.kind in ("zeros", "ones", "full"):
         return np.full(shape, fill.args[0] if fill.kind == "full" else float(fill.kind == "ones"))
     with np.errstate(over="ignore", invalid="ignore"):

@@ -114,6 +114,21 @@ def test_verify_finds_what_was_cut_or_added(
     assert said in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("part", ["weight", "input"])
+def test_verify_finds_a_changed_bit(part: str, packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The least bit of a number, which no replay notices."""
+    bundle, data = loadrun.load(packed, copy=True), bytearray(packed.read_bytes())
+    weights = (
+        t.data for o in bundle.graph.oprs for t in o.tensors if t.data is not None and t.data.size > 99
+    )
+    values = next(weights) if part == "weight" else bundle.testcases[0].inputs["data"]
+    data[data.index(values.tobytes())] ^= 1
+    packed.write_bytes(data)
+    assert main(["verify", str(packed), "-q"]) == 1
+    assert "has changed" in capsys.readouterr().out
+    assert main([str(packed), "-q"]) == 0
+
+
 def test_verify_at_every_cut_behind_the_testcases(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Only where nothing of the record is left can nobody tell that there was one."""
     data = packed.read_bytes()

@@ -160,6 +160,20 @@ def test_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert refused > 0.1 * tried
 
 
+@pytest.mark.parametrize(("name", "value"), [("testcase", -1), ("testcase", 2**33), ("seconds", -1.0)])
+def test_numbers_out_of_range(
+    name: str, value: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new = tmp_path / "old.json", tmp_path / "new.json"
+    assert main([str(MLP), "--json", str(old), "-q"]) == 0
+    capsys.readouterr()
+    new.write_text(
+        json.dumps(changed(json.loads(old.read_bytes()), ("files", 0, "testcases", 0, name), value))
+    )
+    assert main(["compare", str(old), str(new)]) == 2
+    assert f"{name}: expected " in capsys.readouterr().err
+
+
 def test_baselines(tmp_path: Path) -> None:
     from loadrun.base.errors import InputError
     from loadrun.verify.bench.baseline import VERSION, regressions, require_baseline

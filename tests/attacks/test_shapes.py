@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.base.errors import EngineError, FormatError
+from loadrun.base.errors import EngineError, FormatError, SpecError
 from loadrun.cli import main
 from loadrun.dump.writer import dump_bytes
 from loadrun.graph import Graph, StoredTensor
 from loadrun.graph.dtypes import DType, encode
 from loadrun.graph.params import AxisAddRemove, AxisDesc, Empty, IndexDescMaskDump, IndexItem, OptionalAxisV1
+from loadrun.inputs.generation import fill_values, stream
+from loadrun.inputspec import Generated
 from loadrun.verify.describe import describe
 from tests.attacks.attack_files import constant
 from tests.onnx.wire_models import field, graph, node
@@ -86,3 +88,9 @@ def test_an_index_of_more_numbers_than_inputs(tmp_path: Path, capsys: pytest.Cap
     assert "Subtensor" in capsys.readouterr().out
     assert main(["convert", str(path), str(tmp_path / "m.onnx")]) == 2
     assert "the index describes 2 inputs, found 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shape", [(0, 1 << 62), (1 << 62, 0, 1 << 62), (1,) * 70])
+def test_numbers_for_a_shape_that_no_array_has(shape: tuple[int, ...]) -> None:
+    with pytest.raises(SpecError, match="cannot have the shape"):
+        fill_values(Generated("rand", (0.0, 1.0)), shape, stream(0))

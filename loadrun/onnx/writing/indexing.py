@@ -36,9 +36,9 @@ def _items(w: OnnxWriter, opr: Opr, first: int) -> list[_IndexedAxis]:
     rest = iter(opr.inputs[first:])
     axes = []
     items = opr.get(P.IndexDescMaskDump).items
-    want, found = sum(sum(item[1:]) for item in items), len(opr.inputs) - first
-    if want != found:
-        raise ValueError(f"the index describes {want} inputs, found {found}")
+    want, given = sum(sum(item[1:]) for item in items), len(opr.inputs) - first
+    if want != given:
+        raise ValueError(f"the index describes {want} inputs, found {given}")
     for item in items:
         taken = [next(rest) if flag else None for flag in (item.begin, item.end, item.step, item.idx)]
         axes.append(_IndexedAxis(axis_of(item.axis, rank), *taken))
