@@ -33,12 +33,12 @@ class _IndexedAxis:
 
 def _items(w: OnnxWriter, opr: Opr, first: int) -> list[_IndexedAxis]:
     rank = w.rank(opr.inputs[0])
-    rest = iter(opr.inputs[first:])
+    items, inputs = opr.get(P.IndexDescMaskDump).items, opr.inputs[first:]
+    want = sum(sum(item[1:]) for item in items)
+    if want != len(inputs):
+        raise ValueError(f"the index describes {want} inputs, found {len(inputs)}")
+    rest = iter(inputs)
     axes = []
-    items = opr.get(P.IndexDescMaskDump).items
-    want, given = sum(sum(item[1:]) for item in items), len(opr.inputs) - first
-    if want != given:
-        raise ValueError(f"the index describes {want} inputs, found {given}")
     for item in items:
         taken = [next(rest) if flag else None for flag in (item.begin, item.end, item.step, item.idx)]
         axes.append(_IndexedAxis(axis_of(item.axis, rank), *taken))
