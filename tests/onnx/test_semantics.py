@@ -128,6 +128,19 @@ def test_ranges_without_a_scale(x: list[float], want: list[int], zero: int) -> N
     assert (y.tolist(), start.item()) == (want, zero)
 
 
+def test_what_a_query_may_not_see_is_not_added() -> None:
+    """As in ONNX Runtime: a causal query does not see the NaN that its mask has for later keys."""
+    q = F([[[[0], [0]]]])
+    v = F([[[[1], [3]]]])
+    (y,) = run(
+        "Attention",
+        {"q": q, "k": q, "v": v, "m": F([[0, NAN], [0, 0]])},
+        opset=23,
+        is_causal=1,
+    )
+    assert y.tolist() == [[[[1], [2]]]]
+
+
 @pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int16, np.uint16])
 def test_nan_is_quantized_to_the_least_number(kind: Any, tmp_path: Path) -> None:
     """As in ONNX Runtime; in a .mge file, too, where MAX and MIN may drop NaN."""

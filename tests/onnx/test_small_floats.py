@@ -33,7 +33,8 @@ Array = np.ndarray[Any, Any]
 def cast_to(kind: int, x: Array, **attributes: Any) -> Array:
     node = helper.make_node("Cast", ["x"], ["y"], to=kind, **attributes)
     info = helper.make_tensor_value_info
-    graph = helper.make_graph([node], "g", [info("x", 1, x.shape)], [info("y", kind, x.shape)])
+    given = helper.np_dtype_to_tensor_dtype(x.dtype)
+    graph = helper.make_graph([node], "g", [info("x", given, x.shape)], [info("y", kind, x.shape)])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)])
     return loadrun.run(loadrun.load(model.SerializeToString()), {"x": x})[0]["y"]
 
@@ -60,6 +61,24 @@ def test_rounding_to_8_bits(kind: int, saturate: int) -> None:
     with np.errstate(all="ignore"):
         want = saturate_cast(x, TYPES[kind]) if saturate else x.astype(TYPES[kind])
     same(cast_to(kind, x, saturate=saturate), want.astype(np.float32))
+
+
+def test_doubles_are_rounded_too() -> None:
+    x = np.array([465.75, -0.3, 1e-9, 100])
+    assert cast_to(17, x).tolist() == [448, -0.3125, 0, 96]
+    assert cast_to(19, x).tolist() == [448, -0.3125, 0, 96]
+    assert cast_to(23, x).tolist() == [6, -0.5, 0, 6]
+
+
+@pytest.mark.parametrize(
+    ("kind", "want"),
+    [(22, [-1, 1, 2, 3, -8, 0, -3, -8, 7]), (21, [15, 1, 2, 3, 8, 0, 13, 8, 7])],
+)
+@pytest.mark.parametrize("given", [np.float16, np.float32, np.float64])
+def test_floats_are_rounded_to_4_bit_integers(kind: int, want: list[int], given: Any) -> None:
+    """Halves away from zero, then wrapped: what ONNX Runtime 1.32 gives."""
+    x = np.array([-0.5, 0.5, 1.5, 2.5, 7.5, 15.5, -2.5, -7.7, -8.5], given)
+    assert cast_to(kind, x).astype(int).tolist() == want
 
 
 def test_rounding_to_4_bits() -> None:

@@ -38,17 +38,17 @@ def merged(x: Tensor) -> Tensor:
 
 
 class _Mask:
-    """A bias for scores, with -inf for keys that a query may not see."""
+    """A bias for scores, with -inf for keys that a query may not see, whatever the bias says there."""
 
     def __init__(self, like: Tensor) -> None:
         self.like = like
         self.bias: Tensor | None = None
 
-    def add(self, bias: Tensor) -> None:
-        self.bias = bias if self.bias is None else e.elem(M.ADD, self.bias, bias)
-
     def allow(self, allowed: Tensor) -> None:
-        self.add(mask_bias(allowed, self.like))
+        if self.bias is None:
+            self.bias = mask_bias(allowed, self.like)
+        else:
+            self.bias = e.where(allowed, self.bias, const_like(-np.inf, self.bias))
 
 
 def _given_mask(mask: _Mask, attn_mask: Tensor, length: int) -> None:
@@ -68,7 +68,7 @@ def _given_mask(mask: _Mask, attn_mask: Tensor, length: int) -> None:
     if e.is_bool(attn_mask):
         mask.allow(attn_mask)
     else:
-        mask.add(e.real(attn_mask))
+        mask.bias = e.real(attn_mask)
 
 
 def _positions(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:

@@ -360,10 +360,10 @@ def converted(value: Value, to: int) -> Value:
 
 
 def _wrapped(x: Tensor, to: int) -> Tensor:
-    """Wrap integers to 4 or 2 bits: upper bits are lost."""
+    """Wrap integers to 4 or 2 bits: upper bits are lost; floats are rounded before, halves away from zero."""
     low, high = limits(to)
     want = graph_type(to)
-    wide = e.whole(x)
+    wide = e.whole(e.elem(M.ROUND, x) if dtype_of(x).is_float else x)
     span = const_like(high - low + 1, wide)
     shifted = e.elem(M.SUB, wide, const_like(low, wide)) if low else wide
     rest = a.remainder(shifted, span)

@@ -10,7 +10,7 @@ from ...tensors import Tensor
 from ..call import NodeCall
 from ..tensors import E8M0, FLOAT4, SMALL_FLOATS
 from ..values import UnsupportedNodeError
-from . import M, const_like, in_float
+from . import M, cast, const_like
 
 __all__ = ["is_small_float", "power_above", "rounded_for", "to_small_float"]
 
@@ -52,7 +52,8 @@ def to_small_float(x: Tensor, kind: int, saturate: bool, mode: str) -> Tensor:
         saturate: whether too large values become the largest number.
         mode: how float8e8m0 rounds.
     """
-    x = in_float(x)
+    # Numbers of 64 bits are rounded to 32 first, as in ONNX Runtime.
+    x = cast(x, "float32")
     if kind == E8M0:
         return _power(x, saturate, mode)
     layout = SMALL_FLOATS[kind]
