@@ -86,6 +86,22 @@ def test_a_file_refuses_a_maximum_of_minus_infinity(tmp_path):
     assert loadrun.run(tmp_path / "m.mge")[0].verdict.value == "pass"
 
 
+@pytest.mark.filterwarnings("ignore:.*infinity")
+def test_roundings_of_half_precision_are_no_infinities(tmp_path):
+    """A masked float16 net: MegEngine rounds otherwise than torch, but its maxima are the same."""
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.LayerNorm(64), torch.nn.Linear(64, 64)).half()
+
+    def run(x, mask):
+        h = net(x)
+        a = h @ x.transpose(-1, -2) / 8 + mask
+        return x + a.softmax(-1) @ h, a.amax(-1)
+
+    x, mask = torch.randn(9, 64).half(), torch.full((9, 9), -inf).triu(1).half()
+    loadrun.torch.trace(run, (x, mask)).dump(tmp_path / "m.mge", input_data=[(x, mask)])
+    assert loadrun.run(tmp_path / "m.mge")[0].verdict.value == "pass"
+
+
 @pytest.mark.parametrize(
     "name",
     [
