@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from ..graph.params import Elemwise, ElemwiseMode, Record
 from ..ops.catalog import TypeParam, types
 from ..ops.infer import kernel_of
 from ..ops.numeric.parallel import blas_serial
-from ..ops.numeric.stream import Stream
 from ..ops.op import Trait
 from ..ops.registry import Call, Kernel, implementation, pay_operator
 from . import formats
@@ -24,6 +23,9 @@ from .device import Device, device_of
 from .device import in_use as devices_in_use
 from .switches import SWITCHES, active, is_exact
 from .value import Session, Tensor
+
+if TYPE_CHECKING:
+    from ..ops.numeric.stream import Stream
 
 __all__ = ["apply", "apply1", "elemwise_param", "execute", "seed", "stream", "type_cvt"]
 
@@ -42,12 +44,15 @@ _local = _Local()
 def stream() -> Stream:
     """Return what this thread's eager random operators draw from."""
     if _local.stream is None:
-        _local.stream = Stream()
+        seed(None)
+    assert _local.stream is not None
     return _local.stream
 
 
 def seed(value: int | None) -> None:
     """Start the random numbers of this thread again."""
+    from ..ops.numeric.stream import Stream  # for start-up
+
     _local.stream = Stream(value)
 
 

@@ -18,6 +18,7 @@ from ..graph.dtypes import Array
 from ..graph.params import BN, BNFwdMode
 from ..inputs.lists import items_of
 from ..inputspec import InputData
+from ..ops.numbering import upward
 from ..ops.registry import implementation
 from ..passes.cleanup.stable import as_made
 from ..passes.constants import subgraph
@@ -186,6 +187,9 @@ class Dumps(ABC):
             items = [self._data(x, arguments.arg_names, graph_inputs) for x in items_of(arguments.input_data)]
             arguments = replace(arguments, input_data=items)
         self._check_elements(graph)
+        if not arguments.keep_opr_priority:
+            # As MegEngine writes them: what each output needs, one after the other. Priorities follow the calls.
+            graph.oprs[:] = upward(v.owner for v in graph.outputs)
         graph.metadata = None
         if arguments.enable_metadata:
             graph.metadata = Metadata(is_valid=True, user_info=_information(arguments.user_info))

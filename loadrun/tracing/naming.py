@@ -114,10 +114,9 @@ def _keeps_name(opr: Opr) -> bool:
 
 
 def order_operands(graph: Graph) -> None:
-    """Bring operands that may change places, and operators, into the order that they have in MegEngine's file.
+    """Bring operands that may change places into the order in which MegEngine makes them while it dumps.
 
-    It makes the inputs of the graph first, then the constants, then what is computed, and writes what each output
-    needs, one after the other.
+    It makes the inputs of the graph first, then the constants, then what is computed.
     """
 
     def place(var: Var) -> tuple[bool, bool, int]:
@@ -126,7 +125,6 @@ def order_operands(graph: Graph) -> None:
     places = {var.id: i for i, var in enumerate(graph.vars())}
     for opr in graph.oprs:
         opr.inputs[:] = ascending(opr, place)
-    graph.oprs[:] = upward(v.owner for v in graph.outputs)
 
 
 def make_names_unique(graph: Graph) -> None:
