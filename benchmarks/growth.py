@@ -160,6 +160,7 @@ class Timer:
         # With a fixed batch no arithmetic with sizes would be left, and torch folds it in any case.
         batch = ["--dynamic", "arg_0:0=batch"] if self.net is sizes else []
         yield "to onnx", lambda: ran("convert", self.packed, self.onnx, *batch)
+        yield "diff onnx", lambda: ran("diff", self.packed, self.onnx)
         yield "from onnx", lambda: ran("convert", self.onnx, self.other)
         if importlib.util.find_spec("torch") and self.net is not sizes:
             yield "torch.trace", self._torch

@@ -19,7 +19,7 @@ import pytest
 
 GROWTH = runpy.run_path(str(Path(__file__).resolve().parents[1] / "benchmarks" / "growth.py"))
 SMALL, LARGE = 8, 24
-STEPS = ("trace", "optimized dump", "info", "optimize", "run", "diff", "to onnx", "from onnx")
+STEPS = ("trace", "optimized dump", "info", "optimize", "run", "diff", "to onnx", "diff onnx", "from onnx")
 LOOPS = {"FOR_ITER", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "POP_JUMP_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE"}
 """What bytecode of a loop has, in one version of Python or another."""
 NEEDED = ("dump", "pack")

@@ -334,6 +334,7 @@ class Importer(NodeWalker):
         whole = self.session.recording.graph
         ends: list[Var] = []
         checked_ends: set[int] = set()
+        taken: set[Var] = set()
         with use(self.session):
             for name, value in results:
                 is_listed_again = name in self.outputs
@@ -343,25 +344,28 @@ class Importer(NodeWalker):
                     ends.append(self._checked(name, value))
                     checked_ends.add(len(ends) - 1)
                     continue
-                taken = any(v is var for v in ends) or var.owner.type == "Host2DeviceCopy"
-                (end,) = whole.add("Identity", inputs=[var]) if taken else (var,)
+                is_taken = var in taken or var.owner.type == "Host2DeviceCopy"
+                (end,) = whole.add("Identity", inputs=[var]) if is_taken else (var,)
+                taken.add(end)
                 end.name = None
                 ends.append(end)
         self.recorded = subgraph(whole, ends)[0]
         graph = make_loadable(self.recorded)
+        taken = set()
         for i, (name, _) in enumerate(results):
             var = graph.outputs[i]
-            if i in checked_ends:
-                continue
-            if var.owner.type == "Host2DeviceCopy" or any(var is o for o in graph.outputs[:i]):
-                (var,) = graph.add("Identity", inputs=[var])
-                graph.outputs[i] = var
-            var.name = name
+            if i not in checked_ends:
+                if var.owner.type == "Host2DeviceCopy" or var in taken:
+                    (var,) = graph.add("Identity", inputs=[var])
+                    graph.outputs[i] = var
+                var.name = name
+            taken.add(var)
         left = {v.name for v in graph.inputs}
+        recorded = {v.name: v.owner for v in reversed(whole.inputs)}
         for name in self.inputs:
             if name not in left:
-                unread = next(v for v in whole.inputs if v.name == name)
-                graph.add("Host2DeviceCopy", *unread.owner.params, names=[name], tensors=unread.owner.tensors)
+                unread = recorded[name]
+                graph.add("Host2DeviceCopy", *unread.params, names=[name], tensors=unread.tensors)
         return graph
 
     def _checked(self, name: str, value: Value) -> Var:

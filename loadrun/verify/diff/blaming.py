@@ -228,9 +228,10 @@ def blame(
     if matching is None:
         return roots
     # What fusing leaves of a value may have its name; conversions keep names for what they are.
-    known = (
-        state if matching.alike else {r.var.id: r for r in every or rows if not _is_step(r, _sizes(graph))}
-    )
+    known = state
+    if not matching.alike:
+        sizes = _sizes(graph)
+        known = {r.var.id: r for r in every or rows if not _is_step(r, sizes)}
     seen: dict[int, SuspectVar] = {}
     for i, root in enumerate(roots):
         told = _told(root, matching, differing)

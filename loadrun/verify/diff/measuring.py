@@ -293,8 +293,9 @@ class SketchIndex:
     """
 
     def __init__(self, sketches: Iterable[tuple[Var, Sketch]]) -> None:
-        # By size and mean magnitude, so that few are compared.
-        self._ordered = sorted(sketches, key=lambda item: (item[1][0], item[1][4], item[0].id))
+        # By size and mean magnitude, so that few are compared; those that agree with nothing are left out.
+        telling = (item for item in sketches if not is_even(item[1]))
+        self._ordered = sorted(telling, key=lambda item: (item[1][0], item[1][4], item[0].id))
         self._keys = [(values[0], values[4]) for _, values in self._ordered]
 
     def like(self, values: Sketch, tolerance: float) -> list[Var]:
