@@ -60,6 +60,7 @@ _PARTS = (
 _GUARD_PARTS = (*_PARTS, ast.Subscript, ast.BoolOp, ast.boolop)
 _BUILTINS = frozenset(("min", "max", "abs", "round", "int", "float"))
 _METHODS = frozenset(("size", "stride", "storage_offset", "item"))
+_OF_SIZES = frozenset(("sym_float", "sym_int", "sym_max", "sym_min", "sym_not", "sym_ite", "_sym_sqrt"))
 _FREE = frozenset(("as_string", "as_strings", "expr_str", "guards_code", "in_spec", "out_spec", "target"))
 """Keys of texts that are checked on their own, or that torch quotes."""
 _OPERATOR = re.compile(
@@ -259,8 +260,12 @@ def _is_expression(text: str, allowed: Callable[[ast.AST], bool]) -> bool:
 def _guarding(node: ast.AST) -> bool:
     """Tell whether a part of a condition is arithmetic of sizes of arguments, such as ``L['x'].size()[0] <= 8``."""
     if isinstance(node, ast.Attribute):
-        of_math = isinstance(node.value, ast.Name) and node.value.id == "math"
-        return node.attr in _METHODS or (of_math and not node.attr.startswith("_"))
+        of = node.value.id if isinstance(node.value, ast.Name) else ""
+        return (
+            node.attr in _METHODS
+            or (of == "math" and not node.attr.startswith("_"))
+            or (of == "torch" and node.attr in _OF_SIZES)
+        )
     if isinstance(node, ast.Call) and (
         isinstance(node.func, ast.Attribute) or getattr(node.func, "id", "") in _BUILTINS
     ):
