@@ -486,6 +486,15 @@ def needed_axes(traced: Trace, args: tuple[Any, ...], kwargs: Mapping[str, Any],
     return frozenset(axes) or every
 
 
+_PUTS = ("aten.index_put.default", "aten._unsafe_index_put.default")
+
+
+def _has_mask_among(indices: Sequence[Any]) -> bool:
+    """Whether there are masks beside other indices, which are paired with the places where they are true."""
+    dtypes = [i.meta["val"].dtype for i in indices if isinstance(i, torch.fx.Node)]
+    return len(indices) > 1 and torch.bool in dtypes
+
+
 def is_dynamic(node: Any) -> bool:
     """Return whether a result has a size that is no number for torch, or its lowering takes sizes from data."""
 
@@ -494,5 +503,6 @@ def is_dynamic(node: Any) -> bool:
             return any(not isinstance(n, int) for n in leaf.shape)
         return isinstance(leaf, torch.SymInt)
 
-    known = node.op != "call_function" or name_of_target(node.target) not in DATA_SIZED
+    name = name_of_target(node.target) if node.op == "call_function" else ""
+    known = name not in DATA_SIZED and not (name in _PUTS and _has_mask_among(node.args[1]))
     return not known or any(symbolic(leaf) for leaf in pytree.tree_leaves(node.meta.get("val")))

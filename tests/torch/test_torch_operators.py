@@ -559,3 +559,26 @@ def test_small_triangles_are_written_as_onnx():
     session = onnxruntime.InferenceSession(made.data, providers=["CPUExecutionProvider"])
     (got,) = session.run(None, {k: v.numpy() for k, v in args.items()})
     np.testing.assert_allclose(got, gain(**args).numpy(), 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize(
+    ("indices", "values"),
+    [
+        (lambda x: (x > 0,), torch.tensor(2.0)),
+        (lambda x: (x[:, 0] > 0,), torch.arange(4.0)),
+        (lambda x: (x[:, 0] > 0, torch.tensor([1])), torch.tensor(1.0)),
+        (lambda x: (None, x[0] > 0), torch.tensor([[1.0], [2.0], [3.0]])),
+    ],
+)
+def test_numbers_are_added_where_a_mask_is_true(indices, values, dynamic):
+    def function(x):
+        return torch.ops.aten.index_put(x, [*indices(x)], values, True)
+
+    x = random(3, 4)
+    traced = same(function, x, tolerance=0, dynamic=dynamic)
+    assert torch.equal(traced(-x), function(-x))
+
+
+def test_constants_too_large_for_a_dtype_are_infinite():
+    same(lambda x: x + torch.tensor(1e6), random(3).half())
