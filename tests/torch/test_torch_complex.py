@@ -361,3 +361,16 @@ def test_unfolding_follows_the_length():
     traced = loadrun.torch.trace(lambda x: x.unfold(1, 3, 2), torch.rand(2, 9), dynamic_shapes=True)
     x = torch.rand(3, 14)
     agree(x.unfold(1, 3, 2), traced(x), 0)
+
+
+@pytest.mark.parametrize("dtype", [None, torch.float64])
+@pytest.mark.parametrize("n", [1, 2, 7, 8])
+def test_frequencies(n, dtype):
+    def function(x):
+        return x, torch.fft.fftfreq(n, d=0.3, dtype=dtype), torch.fft.rfftfreq(n, d=2.0, dtype=dtype)
+
+    _, full, half = loadrun.torch.trace(function, torch.zeros(2))(torch.zeros(2))
+    assert full.dtype == half.dtype == (dtype or torch.float32)
+    limit = 1e-15 if dtype else 1e-6
+    np.testing.assert_allclose(full.numpy(), np.fft.fftfreq(n, 0.3), limit)
+    np.testing.assert_allclose(half.numpy(), np.fft.rfftfreq(n, 2.0), limit)

@@ -130,6 +130,18 @@ def arange(call: FxCall, start: Any, end: Any = None, step: Any = 1, **_: Any) -
     return ten(result, call.dtype)
 
 
+@aten("aten.fft_fftfreq.default", "aten.fft_rfftfreq.default")
+def fftfreq(call: FxCall, n: Any, d: float = 1.0, **_: Any) -> Any:
+    """Return the frequencies of a Fourier transform: of rfft those from 0 on, of fft negative ones behind them."""
+    (count,) = call.static([n], "the number of frequencies")
+    places = np.arange(count)
+    if "rfft" in str(call.node.target):
+        places = np.arange(count // 2 + 1)
+    else:
+        places[(count + 1) // 2 :] -= count
+    return ten(places.astype(call.dtype) * np.asarray(1.0 / (count * d), call.dtype), call.dtype)
+
+
 @aten("aten.linspace.default")
 def linspace(call: FxCall, start: Any, end: Any, steps: int, **_: Any) -> Any:
     """Return evenly spaced numbers between two ends."""
