@@ -22,6 +22,7 @@ from ..tensors.access import dtype_of, stored, tensor_name
 from ..tensors.dtypes import graph_dtype
 from ..testcase import EXPECT, Testcase
 from ..verify.pack.capture import coarse_limits, largest, tolerances
+from .complex import parts
 from .exporting import is_missing, name_of_target, place_of
 from .left_out import node_values, result_names, results_of
 from .modules import as_torch, owner_of
@@ -136,11 +137,11 @@ def read(
     trained = options.training is TrainingMode.TRAINING or (
         options.training is TrainingMode.PRESERVE and bool(getattr(owner, "training", False))
     )
-    with _in_mode(owner, options.training), warnings.catch_warnings():
+    reader = _Reader(model, Chosen(options, trained), args, kwargs)
+    with _in_mode(owner, reader.mode), warnings.catch_warnings():
         if trained:
             # That statistics change is what training is.
             warnings.simplefilter("ignore", TraceWarning)
-        reader = _Reader(model, Chosen(options, trained), args, kwargs)
         reader.trace()
         return reader.source(cases)
 
@@ -172,8 +173,10 @@ class _Reader:
         self.wanted_shapes: dict[str, Any] | None = None
         level = 2 if self.options.optimize and self.options.folding else 0
         own = chosen.fallback or chosen.trained or chosen.weights or self.options.table
+        self.mode = self.options.training
         if isinstance(model, TorchTrace) and not own:
-            self.traced = model
+            # It is compared with the module in the mode in which that was traced.
+            self.traced, self.mode = model, TrainingMode.PRESERVE
             return
         if isinstance(model, TorchTrace):
             model = model.module
@@ -259,7 +262,8 @@ class _Reader:
                     f"{type(self.options.axes).__name__}"
                 )
             for label in tensors:
-                named_axes = self.options.axes.get(renamed.get(label, label), self.options.axes.get(label))
+                names = (renamed.get(label, label), label, f"{label}.real")
+                named_axes = next((self.options.axes[n] for n in names if n in self.options.axes), None)
                 if named_axes is not None:
                     self.wanted[label] = dict.fromkeys(named_axes, "")
         else:
@@ -309,6 +313,13 @@ class _Reader:
                     return f"axis {axis} of {label!r}"
         return ""
 
+    def _shapes_by_part(self) -> dict[str, Any] | None:
+        """Return `wanted_shapes` by the names of the graph's inputs, two for a complex one."""
+        fakes, shapes = self.traced.signature.fakes(), self.wanted_shapes
+        if shapes is None:
+            return None
+        return {key: spec for name, spec in shapes.items() for key, _ in parts(name, fakes.get(name))}
+
     # What is exported
 
     def source(self, cases: Sequence[Mapping[str, Array]] | None) -> ExportSource:
@@ -338,7 +349,7 @@ class _Reader:
         source.sizes, source.tied = self._sizes(free)
         source.resized = shapes_that_follow(traced, self.flat, free)
         source.invalid = partial(why_invalid, traced, self.flat)
-        source.shapes = self.wanted_shapes
+        source.shapes = self._shapes_by_part()
         source.weights = self._weights()
         source.places = traced._interpreter.places
         source.save_program = lambda file: torch.export.save(traced.program, file)
@@ -376,7 +387,7 @@ class _Reader:
 
     def _called(self) -> list[Array]:
         owner = owner_of(self.traced.module)
-        with _in_mode(owner, self.options.training), quiet():
+        with _in_mode(owner, self.mode), quiet():
             return self.traced.truth(self.flat)
 
     def _ports(self) -> list[tuple[str, tuple[int, ...] | None]]:
@@ -395,9 +406,10 @@ class _Reader:
             for axis, n in enumerate(getattr(fake, "shape", ())):
                 if _differs(n):
                     symbol = str(free.get(n.node.expr, n.node.expr))
-                    tied[name, axis] = symbol
-                    if self.wanted is not None or all(s in free for s in n.node.expr.free_symbols):
-                        dynamic.setdefault(name, {})[axis] = names.setdefault(symbol, f"{name}_dim_{axis}")
+                    for key, _ in parts(name, fake):
+                        tied[key, axis] = symbol
+                        if self.wanted is not None or all(s in free for s in n.node.expr.free_symbols):
+                            dynamic.setdefault(key, {})[axis] = names.setdefault(symbol, f"{name}_dim_{axis}")
         return dynamic, tied
 
     def _free(self) -> dict[Any, Any]:
@@ -416,9 +428,11 @@ class _Reader:
 
         free = {s: s for s in symbols if runs(s)}
         for size in {n for s, n in symbols.items() if s not in free}:
-            together = [s for s, n in symbols.items() if n == size and s not in free]
-            if len(together) > 1 and runs(*together):
-                free.update(dict.fromkeys(together, together[0]))
+            every = [s for s, n in symbols.items() if n == size]
+            for together in ([s for s in every if s not in free], every):
+                if len(together) > 1 and runs(*together):
+                    free.update(dict.fromkeys(together, together[0]))
+                    break
         return free
 
     def _weights(self) -> list[str]:
@@ -509,9 +523,9 @@ def _ordered(
     Raises:
         UsageError: the function does not take them.
     """
-    from .modules import as_module  # for start-up
+    from .modules import as_module, named_alone  # for start-up
 
-    called = as_module(function).forward
+    called = named_alone(as_module(function), kwargs).forward
     try:
         bound = inspect.signature(called).bind(*args, **kwargs)
     except TypeError as e:

@@ -672,3 +672,36 @@ def test_tolerances_of_few_bits_hold_in_onnx_runtime(dtype, tmp_path):
     (result,) = loadrun.run(tmp_path / "m.onnx", engine="onnxruntime")
     assert result.verdict.value == "pass"
     assert all(o.maxerr < 0.05 for o in result.outputs)
+
+
+def test_a_trace_is_exported_in_the_mode_in_which_it_was_traced(tmp_path):
+    norm = torch.nn.BatchNorm1d(4)
+    with pytest.warns(TraceWarning, match="changes its buffers"):
+        traced = loadrun.torch.trace(norm, torch.rand(3, 4), dynamic_shapes=True)
+    export(traced, f=tmp_path / "m.onnx")
+    assert [r.verdict.value for r in loadrun.run(tmp_path / "m.onnx")] == ["pass"]
+    other = torch.rand(5, 4)
+    (got,) = ort.InferenceSession(tmp_path / "m.onnx").run(None, {"input": other.numpy()})
+    want = (other - other.mean(0)) / (other.var(0, unbiased=False) + norm.eps).sqrt()
+    np.testing.assert_allclose(got, want.numpy(), rtol=1e-5, atol=1e-5)
+
+
+AXES = {0: "n"}
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [{}, {"dynamic_shapes": {"x": AXES}}, {"dynamic_axes": {"x.real": AXES, "x.imag": AXES}}],
+)
+def test_sizes_of_complex_inputs(sizes, tmp_path):
+    def function(x):
+        return torch.fft.irfft(x, n=7)
+
+    x, other = torch.randn(3, 5, dtype=torch.cfloat), torch.randn(6, 5, dtype=torch.cfloat)
+    if sizes:
+        export(function, (x,), tmp_path / "m.onnx", **sizes)
+    else:
+        export(loadrun.torch.trace(function, x, dynamic_shapes=True), f=tmp_path / "m.onnx")
+    feeds = {"x.real": other.real.numpy().copy(), "x.imag": other.imag.numpy().copy()}
+    (got,) = ort.InferenceSession(tmp_path / "m.onnx").run(None, feeds)
+    np.testing.assert_allclose(got, function(other).numpy(), rtol=1e-5, atol=1e-5)
