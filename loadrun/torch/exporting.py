@@ -35,6 +35,7 @@ __all__ = [
     "functional",
     "is_missing",
     "name_of_target",
+    "not_exported",
     "place_of",
     "refusal",
     "submodules",
@@ -98,12 +99,17 @@ def export(
         except UsageError:
             raise
         except Exception as error:
-            where = getattr(module, "place", "")
-            raise TraceError(
-                f"torch cannot export {_module_title(module)}: {_first_lines(error)}\n"
-                + (f"  in {where}\n" if where else "")
-                + f"  {_way_out(error)}"
-            ) from error
+            raise not_exported(module, error) from error
+
+
+def not_exported(module: Any, error: Exception) -> TraceError:
+    """Say that torch cannot export a module, in torch's first words."""
+    where = getattr(module, "place", "")
+    return TraceError(
+        f"torch cannot export {_module_title(module)}: {_first_lines(error)}\n"
+        + (f"  in {where}\n" if where else "")
+        + f"  {_way_out(error)}"
+    )
 
 
 def _way_out(error: Exception) -> str:
@@ -256,7 +262,7 @@ def _holds(program: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bo
             return False
     try:
         getattr(program.module(), "_guards_fn", lambda *_: None)(*leaves)
-    except AssertionError:
+    except (AssertionError, ZeroDivisionError):
         return False
     return True
 

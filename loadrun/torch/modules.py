@@ -21,6 +21,7 @@ __all__ = [
     "call_of",
     "distinct",
     "is_torch_program",
+    "named_alone",
     "owner_of",
     "parameters_of",
 ]
@@ -137,6 +138,21 @@ def as_module(function: Any) -> Any:
     if getattr(function, "__name__", "") == "forward" and isinstance(owner_of(function), torch.nn.Module):
         return owner_of(function)
     return _Function(function)
+
+
+def named_alone(module: Any, kwargs: Mapping[str, Any]) -> Any:
+    """Return a module whose parameters have a name each: torch has no dynamic sizes behind ``**``."""
+    known = parameters_of(module)
+    kinds = {} if known is None else {p.kind: n for n, p in known.parameters.items()}
+    others = [k for k in kwargs if known is not None and k not in known.parameters and k.isidentifier()]
+    behind = kinds.get(inspect.Parameter.VAR_KEYWORD)
+    if known is None or behind is None or not others:
+        return module
+    function = _Function(module)
+    parameters = [p for n, p in known.parameters.items() if n != behind]
+    parameters += [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY) for n in others]
+    function.forward.__signature__ = known.replace(parameters=parameters)
+    return function
 
 
 def as_torch(value: Any) -> Any:

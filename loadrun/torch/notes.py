@@ -46,6 +46,11 @@ def notes_of(
     changed = _changed(program)
     if changed:
         notes.append(f"the module changes its buffers {', '.join(changed)}; the graph has their first values")
+    written = _changed(program, "USER_INPUT_MUTATION")
+    if written:
+        notes.append(
+            f"the module writes to its arguments {', '.join(written)}; the graph leaves them as they are"
+        )
     return notes
 
 
@@ -58,10 +63,15 @@ def surprises(program: Any, coarse: Iterable[str]) -> list[str]:
             f"the module changes its buffers {', '.join(changed)} in every call, which the graph does not; was "
             ".eval() forgotten?"
         )
+    written = _changed(program, "USER_INPUT_MUTATION")
+    if written:
+        notes.append(
+            f"the module writes to its arguments {', '.join(written)}, which calls of the graph leave as they are; "
+            "return them as well where a caller reads them"
+        )
     return notes
 
 
-def _changed(program: Any) -> list[str]:
-    kinds = torch.export.graph_signature.OutputKind
+def _changed(program: Any, kind: str = "BUFFER_MUTATION") -> list[str]:
     specs = program.graph_signature.output_specs
-    return [s.target for s in specs if s.kind == kinds.BUFFER_MUTATION]
+    return [s.target for s in specs if s.kind.name == kind]

@@ -30,10 +30,10 @@ from ..verify.pack.capture import MAXERR, default_maxerr, embed, magnitude, tole
 from ..verify.pack.noise import WIDEST, round_up
 from .archive import read_program
 from .complex import parts
-from .exporting import callable_of
-from .modules import as_module, as_torch, call_of
+from .exporting import callable_of, not_exported
+from .modules import as_module, as_torch, call_of, named_alone
 from .other_sizes import every_size, shaken
-from .quiet import quiet
+from .quiet import quiet, without_graphs
 from .signature import Signature
 from .traced import TorchTrace
 from .values import of_numpy
@@ -138,17 +138,17 @@ def save(
         return
     program = module
     if not isinstance(module, torch.export.ExportedProgram):
-        module = as_module(module)
+        module = named_alone(as_module(module), kwargs)
         shapes = (
             every_size(frozenset(), module, args, kwargs)
             if dynamic_shapes is True
             else dynamic_shapes or None
         )
-        with quiet():
+        with quiet(), without_graphs():
             try:
                 program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
             except Exception as e:
-                raise TraceError(f"torch cannot export it: {type(e).__name__}: {str(e)[:600]}") from e
+                raise not_exported(module, e) from e
     elif args or kwargs or dynamic_shapes is not None:
         raise UsageError(
             "an exported program has its own example; args, kwargs and dynamic_shapes apply to modules"

@@ -135,7 +135,7 @@ class Signature:
                     raise InputError(f"argument {name!r}: {error}") from error
             elif isinstance(fake, torch.SymInt):
                 tensors.append(Tensor(np.asarray(int(value), np.int32), name=name))
-            elif hasattr(spec.arg, "value") and value != spec.arg.value:
+            elif hasattr(spec.arg, "value") and not _same_constant(value, spec.arg.value):
                 raise InputError(
                     f"argument {name!r} is {value!r}, but it was {spec.arg.value!r} when the module was traced, and "
                     "what is not a tensor is a constant of the graph; trace again"
@@ -264,6 +264,13 @@ def _outline(spec: Any) -> str:
 
 def _is_constant(spec: Any) -> bool:
     return isinstance(spec.arg, torch.export.graph_signature.ConstantArgument)
+
+
+def _same_constant(value: Any, other: Any) -> bool:
+    """Return whether code computes the same with both; it does not with 2 and 2.0, nor with 0.0 and -0.0."""
+    return type(value) is type(other) and (
+        repr(value) == repr(other) if isinstance(value, float) else value == other
+    )
 
 
 def _label(path: Sequence[Any]) -> str:

@@ -30,7 +30,16 @@ from .exporting import callable_of, export, functional, refusal, submodules, uns
 from .guards import Condition, guarded, read_inputs, refusing
 from .interpret import Interpreter
 from .left_out import Selection, given_results, named_tensors, node_values, results_of, weights_of
-from .modules import ModuleAttributes, as_module, as_torch, call_of, distinct, owner_of, parameters_of
+from .modules import (
+    ModuleAttributes,
+    as_module,
+    as_torch,
+    call_of,
+    distinct,
+    named_alone,
+    owner_of,
+    parameters_of,
+)
 from .notes import notes_of, surprises
 from .other_sizes import (
     SizeOneError,
@@ -311,7 +320,7 @@ class TorchTrace(ModuleAttributes, Dumps):
         return self._dynamic is True and self._exported is None and self.selection is None
 
     def _record(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        module = as_module(self.module)
+        module = named_alone(as_module(self.module), kwargs)
         with torch.no_grad(), stage("torch exports the module"):
             if self._exported is not None:
                 with quiet():
@@ -418,7 +427,7 @@ class TorchTrace(ModuleAttributes, Dumps):
                 self._guards = getattr(self.program.module(), "_guards_fn", lambda *_: None)
         try:
             self._guards(*flat)
-        except AssertionError as error:
+        except (AssertionError, ZeroDivisionError) as error:
             raise InputError(
                 f"the traced module is not valid for these sizes: {str(error).strip()[:300]}\n  when torch exported "
                 "it, the code assumed fixed sizes (a size as a number in Python, or a dynamic axis of size 1)"

@@ -463,3 +463,12 @@ def test_attributes_that_a_module_changes_by_sizes_stay_as_they_are(tmp_path):
     (result,) = loadrun.run(tmp_path / "m.mge")
     assert result.verdict.value == "pass"
     assert traced(torch.rand(3, 17, 3)).shape == (3, 4, 3)
+
+
+def test_conditions_that_divide_by_a_size_of_zero_are_violated_ones():
+    net = torch.nn.Sequential(torch.nn.MaxPool2d(2), torch.nn.Flatten(1), torch.nn.Linear(12, 5)).eval()
+    x = torch.rand(2, 3, 4, 4)
+    traced = loadrun.torch.trace(net, x, dynamic_shapes=True)
+    torch.testing.assert_close(traced(x[:1]), net(x[:1]), rtol=1e-5, atol=1e-5)
+    with pytest.raises(InputError):
+        traced(torch.rand(2, 3, 0, 4))

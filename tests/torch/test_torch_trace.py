@@ -532,3 +532,49 @@ def test_loops_that_no_data_end_are_unrolled():
 
     with pytest.raises(UnsupportedError, match="data or dynamic sizes decide when this loop ends"):
         loadrun.torch.trace(until, (x,))
+
+
+def test_numbers_are_constants_of_their_type():
+    whole = torch.tensor([1, 2, 3])
+    doubled = loadrun.torch.trace(lambda x, n: x * n, (whole, 2))
+    for other in (2.0, True, 3):
+        with pytest.raises(InputError, match="it was 2 when the module was traced"):
+            doubled(whole, other)
+    divided = loadrun.torch.trace(lambda x, n: x / n, (torch.ones(2), 0.0))
+    with pytest.raises(InputError, match=r"is -0\.0"):
+        divided(torch.ones(2), -0.0)
+    unknown = loadrun.torch.trace(lambda x, n: x if n != n else -x, (torch.ones(2), float("nan")))
+    assert unknown(torch.ones(2), float("nan")).tolist() == [1, 1]
+
+
+def test_sizes_of_arguments_behind_two_stars_may_differ(tmp_path):
+    class Net(nn.Module):
+        def forward(self, x, **more):
+            return x - 2 * more["z"] - more["a"]
+
+    def example(n):
+        return (torch.rand(n, 4),), {"z": torch.rand(n, 4), "a": torch.rand(n, 4)}
+
+    args, named = example(3)
+    traced = loadrun.torch.trace(Net(), args, named, dynamic_shapes=True)
+    args, named = example(5)
+    torch.testing.assert_close(traced(*args, a=named["a"], z=named["z"]), Net()(*args, **named))
+    assert traced.others == []
+    loadrun.torch.save(Net(), tmp_path / "net.pt2", *example(3), dynamic_shapes=True)
+    assert [r.verdict.value for r in loadrun.run(tmp_path / "net.pt2")] == ["pass"]
+
+
+def test_arguments_that_the_module_writes_to_are_said():
+    with pytest.warns(TraceWarning, match="writes to its arguments x"):
+        traced = loadrun.torch.trace(lambda x: x.add_(1) * 2, torch.zeros(3))
+    x = torch.ones(3)
+    assert traced(x).tolist() == [4, 4, 4]
+    assert x.tolist() == [1, 1, 1]
+    assert "the graph leaves them as they are" in traced.notes[0]
+
+
+def test_what_torch_logs_is_not_shown(capfd, tmp_path):
+    with pytest.raises(TraceError) as caught:
+        loadrun.torch.save(lambda x: x[: int(x[0, 0])].reshape(2, -1), tmp_path / "m.pt2", torch.ones(3, 4))
+    assert len(str(caught.value)) < 800
+    assert capfd.readouterr().err == ""
