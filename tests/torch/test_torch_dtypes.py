@@ -239,3 +239,24 @@ def test_casts_of_infinity_that_reach_no_output_are_narrowed(clamped, tmp_path):
     loadrun.torch.save(bucketed, tmp_path / "m.mge", arguments)
     (result,) = loadrun.run(tmp_path / "m.mge")
     assert result.verdict.value == "pass"
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64])
+def test_shifts_by_more_places_than_there_are(dtype):
+    width = 8 * torch.tensor([], dtype=dtype).element_size()
+    below = 3 if dtype is torch.uint8 else -1
+    x = torch.tensor([5, 100, 127, 77, 1, 3], dtype=dtype)
+    x = x if dtype is torch.uint8 else torch.cat([x, -x])
+    few, many = (
+        torch.tensor(n, dtype=dtype) for n in ([1, 2, 0, 3, 1, 2], [0, 1, width - 1, width, width + 1, below])
+    )
+    few, many = (n.repeat(len(x) // 6) for n in (few, many))
+
+    def function(x, by):
+        return x << by, x >> by, x << width, x >> width, x << (width - 1), x >> (width - 1)
+
+    traced = loadrun.torch.trace(function, (x, few))
+    for by in (few, many):
+        for got, want in zip(traced(x, by), function(x, by), strict=True):
+            assert got.dtype == want.dtype
+            assert got.tolist() == want.tolist()

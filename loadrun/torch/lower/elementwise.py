@@ -108,14 +108,6 @@ _BINARY: dict[str, Callable[..., Any]] = {
     "aten.bitwise_or.Scalar": np.bitwise_or,
     "aten.bitwise_xor.Tensor": np.bitwise_xor,
     "aten.bitwise_xor.Scalar": np.bitwise_xor,
-    "aten.bitwise_left_shift.Tensor": np.left_shift,
-    "aten.bitwise_left_shift.Tensor_Scalar": np.left_shift,
-    "aten.bitwise_right_shift.Tensor": np.right_shift,
-    "aten.bitwise_right_shift.Tensor_Scalar": np.right_shift,
-    "aten.__lshift__.Tensor": np.left_shift,
-    "aten.__lshift__.Scalar": np.left_shift,
-    "aten.__rshift__.Tensor": np.right_shift,
-    "aten.__rshift__.Scalar": np.right_shift,
 }
 
 
@@ -139,6 +131,34 @@ for _name, _function in (*_FLOAT.items(), *_SAME.items()):
     aten(f"aten.{_name}.default")(_unary(_function))
 for _name, _function in _BINARY.items():
     aten(_name)(_binary(_function))
+
+
+def _shift(function: Callable[..., Any], left: bool) -> Callable[..., Any]:
+    """Shift by any number of places: those below 0 or beyond the width move every bit out, as in torch."""
+
+    def lowered(call: FxCall, x: Any, by: Any) -> Any:
+        # MegEngine shifts small integers in 32 bits.
+        wide = call.dtype if call.dtype.itemsize >= 4 else np.dtype("int32")
+        bits = 8 * call.dtype.itemsize
+        most = bits - 1 if left or call.dtype.kind == "i" or wide != call.dtype else bits
+        x = arr(ten(x, call.dtype), wide)
+        if isinstance(by, int):
+            fits = 0 <= by <= most
+            shifted = function(x, arr(by if fits else 0 if left else most, wide))
+            return ten(shifted if fits or not left else x * arr(0, wide), call.dtype)
+        by = arr(ten(by, call.dtype), wide)
+        fits = (by >= 0) & (by <= most)
+        shifted = function(x, np.where(fits, by, arr(0 if left else most, wide)))
+        return ten(np.where(fits, shifted, arr(0, wide)) if left else shifted, call.dtype)
+
+    return lowered
+
+
+for _side, _apply in (("left", np.left_shift), ("right", np.right_shift)):
+    for _name in (f"bitwise_{_side}_shift.Tensor", f"bitwise_{_side}_shift.Tensor_Scalar"):
+        aten(f"aten.{_name}")(_shift(_apply, _side == "left"))
+    for _name in (f"__{_side[0]}shift__.Tensor", f"__{_side[0]}shift__.Scalar"):
+        aten(f"aten.{_name}")(_shift(_apply, _side == "left"))
 
 
 @aten("aten.add.Tensor", "aten.add.Scalar")

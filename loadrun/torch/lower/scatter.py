@@ -29,14 +29,13 @@ def index_put(call: FxCall, x: Any, indices: Any, values: Any, accumulate: bool 
     """Replace elements, or add to them, at indices and masks."""
     result = _copied(x, call.dtype)
     where = subscript(indices, call.fakes[1], call.shape_of(0))
+    if accumulate and any(i.dtype == np.bool_ for i in where if not isinstance(i, slice)):
+        # A mask selects an element once.
+        added = _copied(e.full(ten(0, call.dtype), ten(x).shape), call.dtype)
+        added[where] = arr(values, call.dtype)
+        return result + added
     if accumulate:
-        if any(i.dtype == np.bool_ for i in where if not isinstance(i, slice)):
-            # A mask selects an element once.
-            added = _copied(e.full(ten(0, call.dtype), ten(x).shape), call.dtype)
-            added[where] = arr(values, call.dtype)
-            return result + added
-        else:
-            np.add.at(result, where, arr(values, call.dtype))
+        np.add.at(result, where, arr(values, call.dtype))
     else:
         result[where] = arr(values, call.dtype)
     return result
