@@ -119,6 +119,12 @@ def _way_out(error: Exception) -> str:
             "torch supports tensors, lists, tuples and dicts in results; return those, register the class with "
             "torch.utils._pytree.register_pytree_node or, if it is a cache of transformers, pass use_cache=False"
         )
+    if re.search(r"PackedParamsBase|quantized nyi in meta|quantization/observer", str(error)):
+        return (
+            "torch exports no quantized weights and no observers: trace the module before "
+            "torch.ao.quantization.convert, prepared by prepare_qat and after "
+            "module.apply(torch.ao.quantization.disable_observer); its rounding is recorded"
+        )
     return "a branch on a value needs torch.cond; a call that cannot be traced must move out of the module"
 
 

@@ -151,7 +151,7 @@ def named_alone(module: Any, kwargs: Mapping[str, Any]) -> Any:
     function = _Function(module)
     parameters = [p for n, p in known.parameters.items() if n != behind]
     parameters += [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY) for n in others]
-    function.forward.__signature__ = known.replace(parameters=parameters)
+    function.forward.__signature__ = known.replace(parameters=parameters)  # type: ignore[attr-defined]
     return function
 
 

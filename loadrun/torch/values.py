@@ -68,7 +68,13 @@ def ndarray(x: torch.Tensor) -> Array:
         raise UnsupportedCallError(f"a tensor of layout {x.layout}; make it dense with .to_dense()")
     if x.dtype is torch.bfloat16:
         x = x.float()
-    values: Array = x.contiguous().numpy()
+    try:
+        values: Array = x.contiguous().numpy()
+    except RuntimeError as e:
+        # Of a transformation such as torch.func.grad, or of another kind of tensor.
+        raise UnsupportedCallError(
+            f"a constant of the program has no values ({type(x).__name__}: {e})"
+        ) from e
     with np.errstate(all="ignore"):
         return np.array(values, want, order="C")
 

@@ -4,6 +4,7 @@ import io
 import re
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -578,3 +579,12 @@ def test_what_torch_logs_is_not_shown(capfd, tmp_path):
         loadrun.torch.save(lambda x: x[: int(x[0, 0])].reshape(2, -1), tmp_path / "m.pt2", torch.ones(3, 4))
     assert len(str(caught.value)) < 800
     assert capfd.readouterr().err == ""
+
+
+def test_quantized_weights_are_said_to_need_the_prepared_module():
+    quantization = torch.ao.quantization
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        converted = quantization.quantize_dynamic(nn.Sequential(nn.Linear(4, 3)), {nn.Linear})
+    with pytest.raises(TraceError, match="prepared by prepare_qat"):
+        loadrun.torch.trace(converted, torch.rand(2, 4))
