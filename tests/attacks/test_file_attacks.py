@@ -21,6 +21,7 @@ from loadrun.cli import main
 from loadrun.graph import Graph, StoredTensor
 from loadrun.graph.dtypes import DType
 from loadrun.graph.params import AssertEqual, Elemwise, ElemwiseMode, Host2DeviceCopy
+from loadrun.report import text
 from loadrun.verify.bench import Timing
 from tests.onnx.wire_models import graph, node
 from tests.support.small_models import unary
@@ -413,3 +414,7 @@ def test_a_warning_about_a_file_cannot_control_the_terminal(
     said = capsys.readouterr().err
     assert "a\\x1b[31mb\\u202egpj" in said
     assert not {*"\x1b\u202e\x07\r"} & {*said}
+
+
+def test_a_warning_in_a_report_cannot_control_the_terminal() -> None:
+    assert text.warning("a\x1b[31mb\u202egpj") == "  warning: a\\x1b[31mb\\u202egpj"

@@ -46,6 +46,17 @@ def test_the_file_is_named(
 
 
 @pytest.mark.usefixtures("full")
+@pytest.mark.parametrize(
+    "args", [["convert", MLP, "{}"], [MLP, "--json", "{}", "-q"], [MLP, "--save-results", "{}", "-q"]]
+)
+def test_an_older_file_stays(args: list[str], tmp_path: Path) -> None:
+    target = tmp_path / "old.mge"
+    target.write_bytes(b"old")
+    assert main([a.format(target) for a in args]) == 2
+    assert [p.read_bytes() for p in tmp_path.iterdir()] == [b"old"]
+
+
+@pytest.mark.usefixtures("full")
 def test_the_folder_of_temporaries_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import tempfile
 
