@@ -15,11 +15,11 @@ from torch.utils import _pytree as pytree
 from ..base.errors import EngineError, InputError, TraceError, TraceWarning, UsageError
 from ..base.records import dataclass
 from ..graph.dtypes import Array
+from ..graph.dtypes import dtype_of as array_dtype_of
 from ..onnx.options import ExportOptions, OperatorExportTypes, TrainingMode
 from ..onnx.source import ExportSource, Input
 from ..onnx.writing import TRANSLATIONS
 from ..tensors.access import dtype_of, stored, tensor_name
-from ..tensors.dtypes import graph_dtype
 from ..testcase import EXPECT, Testcase
 from ..verify.pack.capture import coarse_limits, largest, tolerances
 from .complex import parts
@@ -445,7 +445,7 @@ class _Reader:
         traced = self.traced
         dtypes = {i.name: i.dtype for i in source.inputs}
         truth = dict(zip(traced._keys, traced.truth(self.flat), strict=True))
-        dtypes |= {n + EXPECT: graph_dtype(v.dtype) for n, v in truth.items()}
+        dtypes |= {n + EXPECT: array_dtype_of(v) for n, v in truth.items()}
         if cases is None:
             cases = [{**source.examples, **{n + EXPECT: v for n, v in truth.items()}}]
         testcases = []

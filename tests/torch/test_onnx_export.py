@@ -175,6 +175,38 @@ def test_whole_numbers_keep_64_bits():
     assert any("Conv: float64 is computed in float32" in text for text in made.approximated)
 
 
+def test_data_sets_keep_64_bits(tmp_path):
+    """What a data set expects is torch's result, not the closest that MegEngine's types hold."""
+    args = torch.tensor([2**40 + 1, 3]), torch.tensor([1 + 1e-12, 700.0]).double()
+    export(lambda a, b: (a * 3, b.exp()), args, str(tmp_path / "m.onnx"))
+    values = []
+    for i in (0, 1):
+        file = tmp_path / "m.test_data_set_0" / f"output_{i}.pb"
+        values.append(onnx.numpy_helper.to_array(onnx.load_tensor(file)))
+    assert values[0].tolist() == [3 * 2**40 + 3, 9]
+    assert values[1].tolist() == args[1].exp().tolist()
+    (result,) = loadrun.run(tmp_path / "m.onnx")
+    assert result.verdict.value == "pass"
+
+
+def test_float64_stays_where_runtimes_lack_one_operator():
+    """Exponentials and logarithms near 0 and 1, and HardSwish, are composed of operators of float64."""
+    inf = float("inf")
+    x = torch.tensor([-inf, -800, -2, -0.3, -1e-10, -1e-300, 0, 1e-17, 1e-10, 0.4, 2, 30, 700, inf]).double()
+    for f in (
+        *(torch.expm1, lambda a: torch.log1p(a.abs()), nn.functional.softplus, nn.functional.logsigmoid),
+        *(nn.functional.elu, lambda a: nn.functional.celu(a, 0.7), nn.functional.mish),
+        lambda a: nn.functional.hardswish(a.clamp(-900, 900)),
+    ):
+        made, path = exported(f, (x,))
+        assert not made.approximated
+        session = ort.InferenceSession(path)
+        (y,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+        np.testing.assert_allclose(y, f(x).numpy(), rtol=4e-15)
+    made, path = exported(torch.atan2, (x[1:-1], x[1:-1].flip(0)))
+    assert any("Atan: float64 is computed in float32" in text for text in made.approximated)
+
+
 # Weights and names
 
 

@@ -24,18 +24,34 @@ composed = COMPOSED.register
 
 @composed(M.EXPM1)
 def _expm1(e: NodeEmitter, x: str) -> str:
-    """Compute ``2 exp(x/2) sinh(x/2)``, which loses nothing near 0; a plain difference where that would overflow."""
-    half = e.op("Mul", x, e.f32(0.5))
-    near = e.op("Mul", e.op("Mul", e.f32(2), e.op("Exp", half)), e.op("Sinh", half))
+    """Compute ``2 exp(x/2) sinh(x/2)``, which loses nothing near 0; a plain difference where that would overflow.
+
+    Runtimes have no Sinh of float64; there it is ``(u - 1) x / log(u)`` of ``u = exp(x)`` (W. Kahan).
+    """
+    if e.floating is ElemType.DOUBLE:
+        power = e.op("Exp", x)
+        near = e.op("Div", e.op("Mul", e.op("Sub", power, e.f32(1)), x), e.op("Log", power))
+        near = e.where(e.equal(power, e.f32(1)), x, near)
+    else:
+        half = e.op("Mul", x, e.f32(0.5))
+        near = e.op("Mul", e.op("Mul", e.f32(2), e.op("Exp", half)), e.op("Sinh", half))
     far = e.op("Sub", e.op("Exp", x), e.f32(1))
     return e.where(e.op("Less", e.op("Abs", x), e.f32(1)), near, far)
 
 
 @composed(M.LOG1P)
 def _log1p(e: NodeEmitter, x: str) -> str:
-    """Compute ``2 atanh(x / (x + 2))`` near 0, where ``log(1 + x)`` loses digits."""
-    near = e.op("Mul", e.f32(2), e.op("Atanh", e.op("Div", x, e.op("Add", x, e.f32(2)))))
-    far = e.op("Log", e.op("Add", x, e.f32(1)))
+    """Compute ``2 atanh(x / (x + 2))`` near 0, where ``log(1 + x)`` loses digits.
+
+    Runtimes have no Atanh of float64; there it is ``x log(u) / (u - 1)`` of ``u = 1 + x`` (W. Kahan).
+    """
+    above = e.op("Add", x, e.f32(1))
+    far = e.op("Log", above)
+    if e.floating is ElemType.DOUBLE:
+        near = e.op("Div", e.op("Mul", x, far), e.op("Sub", above, e.f32(1)))
+        near = e.where(e.equal(above, e.f32(1)), x, near)
+    else:
+        near = e.op("Mul", e.f32(2), e.op("Atanh", e.op("Div", x, e.op("Add", x, e.f32(2)))))
     return e.where(e.op("Less", e.op("Abs", x), e.f32(0.5)), near, far)
 
 
@@ -57,7 +73,9 @@ def erf_gelu(e: NodeEmitter, x: str) -> str:
 
 @composed(M.H_SWISH)
 def _h_swish(e: NodeEmitter, x: str) -> str:
-    return e.op("HardSwish", x) if e.opset >= 14 else stepwise_h_swish(e, x)
+    # Runtimes have no HardSwish of float64.
+    whole = e.opset >= 14 and e.floating is not ElemType.DOUBLE
+    return e.op("HardSwish", x) if whole else stepwise_h_swish(e, x)
 
 
 def stepwise_h_swish(e: NodeEmitter, x: str) -> str:

@@ -73,6 +73,7 @@ _SINGLE_PRECISION = frozenset(
         *(
             "Acos",
             "Asin",
+            "Atan",
             "Tan",
             "Sinh",
             "Cosh",
