@@ -155,6 +155,13 @@ def test_nan_is_quantized_to_the_least_number(kind: Any, tmp_path: Path) -> None
         assert result["y0"].tolist() == want
 
 
+def test_blocks_of_a_vector_are_quantized() -> None:
+    feeds = {"x": F([1, 2, 3, 4]), "s": F([1, 0.5]), "z": np.uint8([0, 9])}
+    assert run("QuantizeLinear", feeds, opset=21, axis=0, block_size=2)[0].tolist() == [1, 2, 15, 17]
+    feeds = {"x": np.uint8([1, 2, 15, 17]), "s": F([1, 0.5]), "z": np.uint8([0, 9])}
+    assert run("DequantizeLinear", feeds, opset=21, axis=0, block_size=2)[0].tolist() == [1, 2, 3, 4]
+
+
 def test_halves_round_to_even() -> None:
     assert run("Round", {"x": F([0.5, 1.5, 2.5, -0.5, -1.5])})[0].tolist() == [0, 2, 2, 0, -2]
     feeds = {"x": F([0.5, 1.5, 2.5, 999, -999]), "s": F(1), "z": np.uint8(128)}

@@ -24,7 +24,7 @@ def _spread(v: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
     """Reshape a scale or zero point to broadcast with `x`."""
     if v.ndim == 0 or (v.ndim == 1 and static_shape(v) == (1,)):
         return e.reshape(v, ())
-    if v.ndim == 1:
+    if v.ndim == 1 and not (block and x.ndim == 1):
         shape = [-1 if i == axis else 1 for i in range(x.ndim)]
         return folded(lambda t: e.reshape(t, shape), v)
     size = static_shape(x)[axis]
