@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import resource
@@ -24,6 +25,7 @@ def status(key: str) -> int:
 
 def serve(run: Callable[[str], dict[str, Any]]) -> None:
     """Answer each name on standard input by what `run` gives in a child, which has what this process imported."""
+    gc.freeze()
     for line in sys.stdin:
         sys.stdout.flush()
         child = os.fork()

@@ -6,6 +6,7 @@ A test that needs a real process of its own (signals, what is imported, limits) 
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import pkgutil
 import runpy
@@ -64,6 +65,8 @@ def serve(path: str) -> None:
     for module in pkgutil.walk_packages(loadrun.__path__, "loadrun."):
         if not module.name.startswith(APART):
             import_module(module.name)
+    # Else every fork's garbage collections walk, and so copy, all that is imported here.
+    gc.freeze()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen()
