@@ -50,7 +50,7 @@ def newer(graph: Graph, format: str = "FBS_V2") -> list[Opr]:
     ]
 
 
-def for_older(graph: Graph, format: str = "FBS_V2") -> Graph:
+def for_older(graph: Graph, format: str = "FBS_V2", *, keep_nan: bool = False) -> Graph:
     """Copy a graph, rewriting newer operators as MegEngine does when it dumps.
 
     Elemwise SQRT, SQUARE, TAN, SINH, COSH, ASINH, ACOSH, ATANH, CLIP, SIGN, HSIGMOID, RELU6, PRELU, SOFTPLUS and
@@ -61,6 +61,7 @@ def for_older(graph: Graph, format: str = "FBS_V2") -> Graph:
     Args:
         graph: the source, which stays as it is.
         format: the format of the file that it is for.
+        keep_nan: whether HSIGMOID, PRELU, SOFTPLUS and LOGSIGMOID keep NaN, which MegEngine's rewriting loses.
 
     Raises:
         UsageError: the dtypes of the variables cannot be inferred.
@@ -88,6 +89,8 @@ def for_older(graph: Graph, format: str = "FBS_V2") -> Graph:
             # The operator's constructor converts its inputs likewise, so that every step computes in one dtype.
             inputs = [maker.cast(v, maker.dtype) for v in inputs]
         out = formula(maker, *inputs)
+        if keep_nan and formula in _LOSE_NAN:
+            out = maker.with_nan_of(inputs[0], out)
         out.name, out.owner.name = opr.outputs[0].name, opr.name
         for added in target.oprs[first:]:
             added.priority = opr.priority
@@ -157,6 +160,9 @@ class _Maker:
         """Convert inputs to float32, in which statistics are computed."""
         return [self.cast(x, _F32) for x in inputs]
 
+    def with_nan_of(self, x: Var, y: Var) -> Var:
+        return self(M.ADD, y, self(M.COND_LT_MOV, self(M.EQ, x, x), self.number(1), x))
+
     def narrowed(self, x: Var) -> Var:
         return self.cast(x, self.dtype)
 
@@ -169,7 +175,9 @@ def _sinh(e: _Maker, x: Var) -> Var:
 
 @_elemwise(M.COSH)
 def _cosh(e: _Maker, x: Var) -> Var:
-    return e(M.MUL, e(M.ADD, e(M.EXP, x), e(M.EXP, e(M.NEGATE, x))), e.number(0.5))
+    """Compute ``1 + (expm1(x) + expm1(-x)) / 2``; MegEngine's ``exp`` is never infinite."""
+    total = e(M.ADD, e(M.EXPM1, x), e(M.EXPM1, e(M.NEGATE, x)))
+    return e(M.ADD, e(M.MUL, total, e.number(0.5)), e.number(1))
 
 
 @_elemwise(M.SIGN)
@@ -195,19 +203,22 @@ def _in_order(low: Var, high: Var) -> bool:
 
 @_elemwise(M.ASINH)
 def _asinh(e: _Maker, x: Var) -> Var:
-    """Compute ``sign(x) log1p(a + a^2 / (1 + sqrt(a^2 + 1)))`` with ``a = |x|``: no digits cancel."""
+    """Compute ``sign(x) log1p(a + a b / (1 + sqrt(b^2 + 1)))`` with ``a = |x|``: no digits cancel.
+
+    Up to where the quotient is 1, ``b`` is ``a``; its square would overflow.
+    """
     one, a = e.number(1), e(M.ABS, x)
-    square = e(M.MUL, a, a)
-    root = e(M.POW, e(M.ADD, square, one), e.number(0.5))
-    inner = e(M.ADD, a, e(M.TRUE_DIV, square, e(M.ADD, root, one)))
+    b = e(M.MIN, a, e.number(250 if e.dtype.name == "Float16" else 1e18))
+    root = e(M.POW, e(M.ADD, e(M.MUL, b, b), one), e.number(0.5))
+    inner = e(M.ADD, a, e(M.MUL, a, e(M.TRUE_DIV, b, e(M.ADD, root, one))))
     return e(M.MUL, _sign(e, x), e(M.LOG1P, inner))
 
 
 @_elemwise(M.ACOSH)
 def _acosh(e: _Maker, x: Var) -> Var:
-    """Compute ``log1p(t + sqrt(t (t + 2)))`` with ``t = x - 1``."""
-    t = e(M.SUB, x, e.number(1))
-    root = e(M.POW, e(M.MUL, t, e(M.ADD, t, e.number(2))), e.number(0.5))
+    """Compute ``log1p(t + sqrt(t) sqrt(t + 2))`` with ``t = x - 1``."""
+    t, half = e(M.SUB, x, e.number(1)), e.number(0.5)
+    root = e(M.MUL, e(M.POW, t, half), e(M.POW, e(M.ADD, t, e.number(2)), half))
     return e(M.LOG1P, e(M.ADD, t, root))
 
 
@@ -240,7 +251,14 @@ _elemwise(M.SQRT)(lambda e, x: e(M.POW, x, e.number(0.5)))
 _elemwise(M.SQUARE)(lambda e, x: e(M.MUL, x, x))
 _elemwise(M.TAN)(lambda e, x: e(M.TRUE_DIV, e(M.SIN, x), e(M.COS, x)))
 _elemwise(M.RELU6)(lambda e, x: e(M.MIN, e(M.MAX, x, e.number(0)), e.number(6)))
-_elemwise(M.LOGSIGMOID)(lambda e, x: e(M.NEGATE, _softplus(e, e(M.NEGATE, x))))
+
+
+@_elemwise(M.LOGSIGMOID)
+def _log_sigmoid(e: _Maker, x: Var) -> Var:
+    return e(M.NEGATE, _softplus(e, e(M.NEGATE, x)))
+
+
+_LOSE_NAN = {_hsigmoid, _prelu, _softplus, _log_sigmoid}
 
 
 @_multi(Multi.EQ)

@@ -102,8 +102,11 @@ def test_operators_that_megengine_writes(name: str, modes: str) -> None:
         # Where MegEngine 1.13.0 writes something else: the opposite sign, and infinity from the cancelled sum.
         (ElemwiseMode.SIGN, [-2.5, 0, 3], [-1, 0, 1]),
         (ElemwiseMode.ASINH, [-1e4, -1, 1e-6], [-9.903487555036127, -0.881373587019543, 1e-6]),
+        (ElemwiseMode.ASINH, [-1e30, np.inf, 1e10], [-69.77069997038098, np.inf, 23.71899811050042]),
         (ElemwiseMode.ACOSH, [1, 1.0001, 100], [0, 0.014142017775615126, 5.298292365610484]),
+        (ElemwiseMode.ACOSH, [1e30, np.inf, 2], [69.77069997038098, np.inf, 1.3169578969248166]),
         (ElemwiseMode.ATANH, [-0.5, 1e-6, 0.5], [-0.5493061443340548, 1e-6, 0.5493061443340548]),
+        (ElemwiseMode.COSH, [1e-3, -2, 100], [1.0000005000000417, 3.7621956910836314, np.inf]),
         (ElemwiseMode.SINH, [1e-6, 1, -3], [1e-6, 1.1752011936438014, -10.017874927409903]),
         (ElemwiseMode.SOFTPLUS, [-50, 0, 50], [1.9287498479639178e-22, 0.6931471805599453, 50]),
     ],
@@ -112,6 +115,14 @@ def test_values(mode: ElemwiseMode, x: list[float], want: list[float]) -> None:
     made = for_older(unary(mode))
     got = loadrun.run(Bundle(made), {"x": np.array([x], "f4")})[0]["y"]
     np.testing.assert_allclose(got[0], want, rtol=2e-4 if mode is ElemwiseMode.ACOSH else 1e-6, atol=1e-30)
+
+
+@pytest.mark.parametrize("mode", ["HSIGMOID", "SOFTPLUS", "LOGSIGMOID"])
+def test_files_of_other_frameworks_keep_nan(mode: str) -> None:
+    made = for_older(unary(ElemwiseMode[mode]), keep_nan=True)
+    got = loadrun.run(Bundle(made), {"x": np.array([[np.nan, 1, np.inf]], "f4")})[0]["y"]
+    want = {"HSIGMOID": 2 / 3, "SOFTPLUS": np.log1p(np.e), "LOGSIGMOID": -np.log1p(1 / np.e)}[mode]
+    np.testing.assert_allclose(got[0, :2], [np.nan, want], rtol=1e-6)
 
 
 def test_names_stay() -> None:

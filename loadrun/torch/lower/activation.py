@@ -23,26 +23,14 @@ def _relu6(x: Tensor) -> Tensor:
     return e.with_nan_of(F.relu6(x), x)
 
 
-def _hardsigmoid(x: Tensor) -> Tensor:
-    return e.with_nan_of(F.hsigmoid(x), x)
-
-
-def _softplus(x: Tensor) -> Tensor:
-    return e.with_nan_of(F.softplus(x), x)
-
-
-def _log_sigmoid(x: Tensor) -> Tensor:
-    return e.with_nan_of(F.logsigmoid(x), x)
-
-
 _OWN: dict[str, Callable[..., Any]] = {
     "relu": e.relu,
     "relu6": _relu6,
     "sigmoid": F.sigmoid,
     "silu": F.silu,
     "hardswish": F.hswish,
-    "hardsigmoid": _hardsigmoid,
-    "log_sigmoid": _log_sigmoid,
+    "hardsigmoid": F.hsigmoid,
+    "log_sigmoid": F.logsigmoid,
 }
 
 
@@ -63,7 +51,7 @@ for _name, _function in _OWN.items():
 @aten("aten.log_sigmoid_forward.default")
 def log_sigmoid(call: FxCall, x: Any) -> Any:
     """Apply MegEngine's LOGSIGMOID; the extra buffer is not used."""
-    return _log_sigmoid(ten(x, call.dtype)), ten(x, call.dtype)
+    return F.logsigmoid(ten(x, call.dtype)), ten(x, call.dtype)
 
 
 @aten("aten.gelu.default")
@@ -75,8 +63,7 @@ def gelu(call: FxCall, x: Any, approximate: str = "none") -> Any:
 @aten("aten.leaky_relu.default")
 def leaky_relu(call: FxCall, x: Any, slope: Any = 0.01) -> Any:
     """Keep ``x`` above zero, else a fraction of it."""
-    value = ten(x, call.dtype)
-    return e.with_nan_of(build.prelu(value, float(slope)), value)
+    return build.prelu(ten(x, call.dtype), float(slope))
 
 
 @aten("aten.prelu.default", "aten._prelu_kernel.default")
@@ -113,10 +100,10 @@ def softplus(call: FxCall, x: Any, beta: Any = 1, threshold: Any = 20) -> Any:
     """Compute ``log(1 + exp(beta * x)) / beta``, linear above a threshold."""
     if beta == 1 and threshold >= 20:
         # Linear in float32 from there on.
-        return _softplus(ten(x, call.dtype))
+        return F.softplus(ten(x, call.dtype))
     x = arr(x, call.dtype)
     scaled = x if beta == 1 else x * beta
-    soft = arr(_softplus(ten(scaled)))
+    soft = arr(F.softplus(ten(scaled)))
     return np.where(scaled > threshold, x, soft if beta == 1 else soft / beta)
 
 
