@@ -90,7 +90,8 @@ def runtime_apart(path: str, constants: Mapping[str, Any] | None = None) -> Run:
 def _end(process: subprocess.Popen[bytes]) -> None:
     """End a process and give back its pipes."""
     process.kill()
-    with process:
+    # What it did not read is flushed into a pipe that nobody reads.
+    with suppress(BrokenPipeError), process:
         process.wait()
 
 
