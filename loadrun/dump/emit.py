@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from struct import Struct, pack
+from struct import Struct, error, pack
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,13 @@ class FlatBufferEmitter:
         """Write a vector of 4-byte integers, unsigned (I) or signed (i)."""
         if values is None:
             return None
-        return self.builder.vector(pack(f"<{len(values)}{kind}", *values), len(values), 4)
+        try:
+            packed = pack(f"<{len(values)}{kind}", *values)
+        except error:
+            low, high = (0, 2**32) if kind == "I" else (-(2**31), 2**31)
+            beyond = next((v for v in values if not low <= v < high), values)
+            raise ValueError(f"{beyond} is not an integer from {low} to {high - 1}") from None
+        return self.builder.vector(packed, len(values), 4)
 
     def offsets(self, items: Sequence[int]) -> int | None:
         """Write a vector of tables or strings, None when empty."""
@@ -100,7 +106,19 @@ class FlatBufferEmitter:
                 fields.append((slot, f.wire, value, f.default))
         if len(layout) < len(record.fields()):
             self._check_dropped(record, layout)
-        return self.table(len(layout), fields)
+        try:
+            return self.table(len(layout), fields)
+        except error:
+            raise ValueError(self._beyond(record, fields, layout)) from None
+
+    def _beyond(self, record: Record, fields: Fields, layout: Sequence[RecordField]) -> str:
+        """Say which field holds a number that its type cannot."""
+        for (_, wire, value, _), f in zip(fields, layout, strict=True):
+            try:
+                self.table(1, [(0, wire, value, None)])
+            except error:
+                return f"{type(record).__name__}.{f.name} is {value}, which is no {wire} of the file"
+        raise AssertionError("some field was refused")
 
     def _check_dropped(self, record: Record, layout: Sequence[RecordField]) -> None:
         kept = {f.name for f in layout}

@@ -193,10 +193,14 @@ class _Common:
         records += [kind() for kind in op.params[len(records) :]]
         if not records:
             return 0, None, None, None
-        first = e.param(records[0])
+        try:
+            first, *tables = [e.param(r) for r in records]
+        except ValueError as refused:
+            from ..ops.infer import describe  # for start-up
+
+            raise ValueError(f"{describe(opr)}: {refused}") from None
         tags = members = None
-        if len(records) > 1:
-            tables = [e.param(r) for r in records[1:]]
+        if tables:
             members = e.offsets(tables)
             tags = e.bytes_vector(bytes(r.code for r in records[1:]))
         return records[0].code, first, tags, members

@@ -15,7 +15,7 @@ from loadrun.dump import Bundle, load, loads, save, writer
 from loadrun.dump.writer import dump_bytes, testcase_graph
 from loadrun.graph import Graph, StoredTensor, Var
 from loadrun.graph.dtypes import DType, encode
-from loadrun.graph.params import Convolution, Elemwise, Host2DeviceCopy, Images2Neibs, Pooling
+from loadrun.graph.params import Convolution, Dimshuffle, Elemwise, Host2DeviceCopy, Images2Neibs, Pooling
 from loadrun.testcase import Testcase
 from tests.support.dump_graphs import F32, model
 
@@ -82,6 +82,13 @@ def too_large_parameter() -> Graph:
     return graph
 
 
+def too_large_axis() -> Graph:
+    graph = model()
+    order = Dimshuffle(pattern=(1, 2**31), ndim=2)
+    graph.outputs = graph.add("Dimshuffle", order, inputs=[graph.inputs[0]])
+    return graph
+
+
 def lone_surrogate() -> Graph:
     graph = model()
     graph.oprs[3].name = "\ud800"
@@ -107,7 +114,14 @@ def old_release_without_the_field() -> Graph:
         (wrong_output_count, r"operator 3 \(Elemwise\) has 2 outputs, but a file needs 1"),
         (too_large_number, "the graph holds a value that FBS(_V2)? cannot store"),
         (negative_axis, "the graph holds a value that FBS(_V2)? cannot store"),
-        (too_large_parameter, "the graph holds a value that FBS(_V2)? cannot store"),
+        (
+            too_large_parameter,
+            r"FBS(_V2)? cannot store: PoolingV1 \(operator 1\): Pooling\.pad_h is 4294967296, which is no uint",
+        ),
+        (
+            too_large_axis,
+            r"FBS(_V2)? cannot store: Dimshuffle \(operator 4\): 2147483648 is not an integer from -2147483648 to",
+        ),
         (lone_surrogate, "the graph holds a value that FBS(_V2)? cannot store"),
         (old_release_without_the_field, r"release 1\.2\.0 had no field Images2Neibs\.dilate_h"),
         (lambda: stored(np.zeros(7, np.uint8)), r"Float32 \[2\] takes 8 bytes, found uint8 \[7\]"),
