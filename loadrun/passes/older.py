@@ -203,14 +203,16 @@ def _in_order(low: Var, high: Var) -> bool:
 
 @_elemwise(M.ASINH)
 def _asinh(e: _Maker, x: Var) -> Var:
-    """Compute ``sign(x) log1p(a + a b / (1 + sqrt(b^2 + 1)))`` with ``a = |x|``: no digits cancel.
+    """Compute ``sign(x) log1p(a + a^2 / (1 + sqrt(a^2 + 1)))`` with ``a = |x|``: no digits cancel.
 
-    Up to where the quotient is 1, ``b`` is ``a``; its square would overflow.
+    The quotient grows like ``a`` from where its square would overflow.
     """
     one, a = e.number(1), e(M.ABS, x)
-    b = e(M.MIN, a, e.number(250 if e.dtype.name == "Float16" else 1e18))
-    root = e(M.POW, e(M.ADD, e(M.MUL, b, b), one), e.number(0.5))
-    inner = e(M.ADD, a, e(M.MUL, a, e(M.TRUE_DIV, b, e(M.ADD, root, one))))
+    low = e(M.MIN, a, e.number(250 if e.dtype.name == "Float16" else 1e18))
+    square = e(M.MUL, low, low)
+    root = e(M.POW, e(M.ADD, square, one), e.number(0.5))
+    quotient = e(M.ADD, e(M.TRUE_DIV, square, e(M.ADD, root, one)), e(M.SUB, a, low))
+    inner = e(M.ADD, a, quotient)
     return e(M.MUL, _sign(e, x), e(M.LOG1P, inner))
 
 
