@@ -181,37 +181,74 @@ def _low_bits(x: Tensor, y: Tensor) -> Tensor | None:
     value = known(y)
     if value is None or value.size != 1:
         return None
-    n = int(value.reshape(())) + 1
-    if n <= 1 or n & (n - 1) or n > np.iinfo(dtype_of(x).np).max:
+    n, width = int(value.reshape(())) + 1, 8 * dtype_of(x).np.itemsize
+    if n <= 1 or n & (n - 1):
         return None
-    return elem(M.MOD, x, number(n, x))
+    if n <= min(np.iinfo(dtype_of(x).np).max, 2**31 - 1):
+        return elem(M.MOD, x, number(n, x))
+    return _lowest(x, n.bit_length() - 1) if width >= 32 and n < 2**width else None
 
 
-def _and(x: Tensor, y: Tensor) -> Tensor:
-    """Combine bits: each on an axis of its own, multiplied, and put together again."""
+def _lowest(x: Tensor, count: int) -> Tensor:
+    """Return the lowest bits of numbers, without a number that has more of them."""
+    places = number(count, x)
+    return elem(M.SUB, x, elem(M.SHL, elem(M.SHR, x, places), places))
+
+
+def _with_low_bits(x: Tensor, y: Tensor) -> Tensor | None:
     result = _low_bits(x, y)
     if result is None:
         result = _low_bits(y, x)
+    return None if result is None else e.broadcast(result, e.broadcast_shape([x, y]))
+
+
+def _and(x: Tensor, y: Tensor) -> Tensor:
+    """Combine bits; of numbers of 64 bits that fit 32, as .mge files have them, every step fits too."""
+    result = _with_low_bits(x, y)
     if result is not None:
-        return e.broadcast(result, e.broadcast_shape([x, y]))
-    width = 8 * dtype_of(x).np.itemsize
-    common = dtype_of(e.whole(x))
-    two = const(np.asarray(2), common)
+        return result
+    if dtype_of(x).np != np.int64:
+        return _combined(x, y, M.MUL)
+    # The signs tell what follows from the bits of numbers that are not negative.
+    a, b = _unsigned(x), _unsigned(y)
+    both = _combined(a, b, M.MUL)
+    only = elem(M.SUB, a, both)
+    first, second = (compare(_C.LT, v, number(0, v)) for v in (x, y))
+    # The maximum keeps passes over the graph from adding both before they subtract.
+    either = elem(M.ADD, elem(M.MAX, only, number(0, only)), b)
+    negative = e.where(second, _inverted(either), elem(M.SUB, b, both))
+    return e.where(first, negative, e.where(second, only, both))
 
-    def planes(v: Tensor, first: int, count: int) -> Tensor:
-        places = const(np.arange(first, first + count), common)
-        return elem(M.MOD, elem(M.SHR, e.add_axes(e.whole(v), [len(e.sizes(v))]), places), two)
 
-    def part(first: int, count: int) -> Tensor:
-        bits = elem(M.MUL, planes(x, first, count), planes(y, first, count))
-        bits = elem(M.SHL, bits, const(np.arange(count), common))
-        total = e.reduce(bits, P.ReduceMode.SUM, [len(e.sizes(bits)) - 1])
-        return elem(M.SHL, total, number(first, total)) if first else total
+def _inverted(x: Tensor) -> Tensor:
+    return elem(M.SUB, number(-1, x), x)
 
-    # Runtimes of ONNX add integers as doubles, which hold half of 64 bits.
-    half = min(width, 32)
-    parts = [part(first, half) for first in range(0, width, half)]
-    return e.cast(parts[0] if len(parts) == 1 else elem(M.ADD, *parts), dtype_of(x))
+
+def _unsigned(x: Tensor) -> Tensor:
+    """Invert the bits of negative numbers."""
+    return elem(M.MAX, x, _inverted(x))
+
+
+def _combined(x: Tensor, y: Tensor, mode: P.ElemwiseMode) -> Tensor:
+    """Combine bits by a product or a difference; those of int64 are of numbers that are not negative."""
+    kind = dtype_of(x).np
+    if kind.itemsize < 8:
+        return e.cast(_planes(e.whole(x), e.whole(y), mode, 8 * kind.itemsize), dtype_of(x))
+    # 31 bits, which never are a sign, and the rest; runtimes of ONNX add integers as doubles, too short for all.
+    low = _planes(_lowest(x, 31), _lowest(y, 31), mode, 31)
+    places = number(31, x)
+    rest = 33 if kind.kind == "u" else 32
+    high = _planes(elem(M.SHR, x, places), elem(M.SHR, y, places), mode, rest)
+    return elem(M.ADD, low, elem(M.SHL, high, number(31, high)))
+
+
+def _planes(x: Tensor, y: Tensor, mode: P.ElemwiseMode, count: int) -> Tensor:
+    """Combine the lowest bits: each on an axis of its own, and put together again."""
+    places, two = const(np.arange(count), dtype_of(x)), const(np.asarray(2), dtype_of(x))
+    first, second = (elem(M.MOD, elem(M.SHR, e.add_axes(v, [len(e.sizes(v))]), places), two) for v in (x, y))
+    bits = elem(mode, first, second)
+    bits = elem(M.SHL, elem(M.ABS, bits) if mode == M.SUB else bits, places)
+    return e.reduce(bits, P.ReduceMode.SUM, [len(e.sizes(bits)) - 1])
 
 
 @ufunc("bitwise_and")
@@ -223,7 +260,11 @@ def bitwise_and(x: Tensor, y: Tensor) -> Tensor:
 @ufunc("bitwise_or")
 def bitwise_or(x: Tensor, y: Tensor) -> Tensor:
     """Return bits that one of both has."""
-    return elem(M.OR, x, y) if is_bool(x) else elem(M.SUB, elem(M.ADD, x, y), _and(x, y))
+    if is_bool(x):
+        return elem(M.OR, x, y)
+    if dtype_of(x).np == np.int64 and _with_low_bits(x, y) is None:
+        return _inverted(_and(_inverted(x), _inverted(y)))
+    return elem(M.SUB, elem(M.ADD, x, y), _and(x, y))
 
 
 @ufunc("bitwise_xor")
@@ -231,8 +272,14 @@ def bitwise_xor(x: Tensor, y: Tensor) -> Tensor:
     """Return bits that exactly one of both has."""
     if is_bool(x):
         return elem(M.XOR, x, y)
-    both = _and(x, y)
-    return elem(M.SUB, elem(M.ADD, x, y), elem(M.ADD, both, both))
+    both = _with_low_bits(x, y)
+    if both is not None:
+        return elem(M.SUB, elem(M.ADD, x, y), elem(M.ADD, both, both))
+    if dtype_of(x).np != np.int64:
+        return _combined(x, y, M.SUB)
+    bits = _combined(_unsigned(x), _unsigned(y), M.SUB)
+    first, second = (compare(_C.LT, v, number(0, v)) for v in (x, y))
+    return e.where(elem(M.XOR, first, second), _inverted(bits), bits)
 
 
 @ufunc("left_shift")

@@ -260,3 +260,22 @@ def test_shifts_by_more_places_than_there_are(dtype):
         for got, want in zip(traced(x, by), function(x, by), strict=True):
             assert got.dtype == want.dtype
             assert got.tolist() == want.tolist()
+
+
+def _bits(x, y):
+    return x & y, x | y, x ^ y, x & 0x7F, x & 0x7FFFFFFF, x | 5, (x >> 7) ^ -9
+
+
+def test_bits_of_wide_integers():
+    limits = torch.tensor([-(2**63), 2**63 - 1, 2**31, -(2**31), -1, 0, 0x123456789ABCDEF])
+    x, y = torch.meshgrid(limits, limits, indexing="ij")
+    for got, want in zip(loadrun.torch.trace(_bits, (x, y))(x, y), _bits(x, y), strict=True):
+        assert got.tolist() == want.tolist()
+
+
+def test_bits_of_wide_integers_that_fit_a_file(tmp_path):
+    limits = torch.tensor([-(2**31), 2**31 - 1, -1, 0, 5, 0x55AA55AA, -0x55AA55AB])
+    x, y = torch.meshgrid(limits, limits, indexing="ij")
+    loadrun.torch.save(_bits, tmp_path / "m.mge", (x, y))
+    (result,) = loadrun.run(tmp_path / "m.mge")
+    assert result.verdict.value == "pass"
