@@ -31,6 +31,7 @@ from .onnx_nodes import inserted_nodes
 from .other_sizes import (
     differing_outputs,
     draws_numbers,
+    holds_at,
     open_sizes,
     runs_at,
     shapes_that_follow,
@@ -422,8 +423,11 @@ class _Reader:
 
         def runs(*changed: Any) -> bool:
             old = symbols[changed[0]]
-            return any(
-                runs_at(self.traced, {**symbols, **dict.fromkeys(changed, n)}) for n in (old + 1, 2 * old)
+            larger = [{**symbols, **dict.fromkeys(changed, n)} for n in (old + 1, 2 * old, 3 * old, old + 32)]
+            # A pooling gives as much for one more in front of a layer that takes no other size.
+            return (
+                any(runs_at(self.traced, sizes) for sizes in larger[:2])
+                and sum(holds_at(self.traced, sizes) for sizes in larger) > 1
             )
 
         free = {s: s for s in symbols if runs(s)}

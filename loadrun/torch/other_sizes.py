@@ -34,6 +34,7 @@ __all__ = [
     "differing_outputs",
     "draws_numbers",
     "every_size",
+    "holds_at",
     "is_dynamic",
     "needed_axes",
     "needed_conditions",
@@ -265,6 +266,15 @@ def runs_at(traced: Trace, sizes: Mapping[Any, int]) -> bool:
     try:
         traced._run(_resized(traced, sizes))
     except (InputError, EngineError):
+        return False
+    return True
+
+
+def holds_at(traced: Trace, sizes: Mapping[Any, int]) -> bool:
+    """Whether what torch assumed of the sizes holds for others."""
+    try:
+        traced.check(_resized(traced, sizes))
+    except InputError:
         return False
     return True
 

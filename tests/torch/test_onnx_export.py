@@ -696,6 +696,17 @@ def test_sizes_that_are_only_open_together():
     check(file.getvalue(), attended, large)
 
 
+@pytest.mark.parametrize("window", [2, 4])
+def test_the_batch_stays_open_where_other_sizes_may_change_by_few_steps_only(window):
+    features = 2 * (8 // window) ** 2
+    module = nn.Sequential(
+        nn.Conv2d(1, 2, 3, padding=1), nn.MaxPool2d(window), nn.Flatten(), nn.Linear(features, 3)
+    ).eval()
+    _, data = exported(loadrun.torch.trace(module, torch.rand(2, 1, 8, 8), dynamic_shapes=True), ())
+    assert sizes_of(graph_of(data).input[0]) == ["input_dim_0", 1, 8, 8]
+    check(data, module, (torch.rand(5, 1, 8, 8),))
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_tolerances_of_few_bits_hold_in_onnx_runtime(dtype, tmp_path):
     torch.manual_seed(0)
