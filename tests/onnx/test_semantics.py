@@ -86,6 +86,16 @@ def test_the_largest_of_all_is_no_number() -> None:
     assert run("TopK", {"x": x, "k": k}, 2, constants={"k": k}, largest=0)[1].tolist() == [[0, 4, 2]]
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "uint64"])
+def test_top_k_of_the_least_and_the_greatest_integer(dtype: str) -> None:
+    bits = np.iinfo(dtype)
+    x, k = np.array([bits.min, bits.max, 3, bits.max - 1, bits.min + 1], dtype), np.array([5])
+    for largest, want in ((1, [1, 3, 2, 4, 0]), (0, [0, 4, 2, 3, 1])):
+        values, at = run("TopK", {"x": x, "k": k}, 2, constants={"k": k}, largest=largest)
+        assert at.tolist() == want
+        np.testing.assert_array_equal(values, x[want])
+
+
 def test_missing_bounds_are_the_last_finite_numbers() -> None:
     x, most = F([-INF, -1, INF, NAN]), float(np.finfo(F).max)
     np.testing.assert_array_equal(run("Clip", {"x": x, "lo": F(0)})[0], F([0, 0, most, NAN]))

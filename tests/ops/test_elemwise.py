@@ -210,6 +210,9 @@ def test_error_functions_at_the_ends() -> None:
         np.testing.assert_allclose(
             run("Elemwise", Elemwise(mode=mode), x)[0], want, atol=1e-7, err_msg=mode.name
         )
+    # Exactly 1: infinity times what is left of the difference to 1 would be infinity.
+    (got,) = run("Elemwise", Elemwise(mode=M.ERF), np.repeat(x[[0, 1, 4, 5]], 9))
+    assert got.tolist() == np.repeat([1.0, -1.0, 1.0, -1.0], 9).tolist()
 
 
 def test_softplus_gradient_is_its_slope() -> None:

@@ -271,10 +271,12 @@ def ordered(x: Tensor, axis: int, largest: bool) -> Tensor:
     back = [order.index(i) for i in range(x.ndim)]
     rows = transposed(x, order)
     keys = e.real(rows) if dtype_of(x).is_float else e.whole(rows)
-    if largest and dtype_of(keys).np.kind == "u":
-        keys = e.elem(M.SUB, const_like(np.iinfo(dtype_of(keys).np).max, keys), keys)
-    elif largest:
+    if largest and dtype_of(keys).is_float:
         keys = e.elem(M.NEGATE, keys)
+    elif largest:
+        # Their bits turned, as the least integer has no negative.
+        bits = np.iinfo(dtype_of(keys).np)
+        keys = e.elem(M.SUB, const_like(bits.max + bits.min, keys), keys)
     flat = e.reshape(keys, (product(keys.shape[:-1]), keys.shape[-1]))
     param = P.Argsort(order=P.ArgsortOrder.ASCENDING)
     _, places = apply("Argsort", param, inputs=[flat], n=2, scalar=False)
