@@ -154,8 +154,9 @@ def _shown(place: tuple[str, int]) -> str:
 @cache
 def _frame(place: tuple[str, int]) -> Callable[[Callable[[], Any]], Any]:
     """Make a function that calls another one from a line of a script, which torch notes for what it records."""
-    code = (lambda call: call()).__code__.replace(co_filename=place[0], co_firstlineno=place[1])
-    return FunctionType(code, {})
+    # Of all functions, torch notes those of this name.
+    code = (lambda call: call()).__code__
+    return FunctionType(code.replace(co_filename=place[0], co_firstlineno=place[1], co_name="forward"), {})
 
 
 class _Run:
