@@ -303,6 +303,13 @@ def test_an_opset_without_the_operators_names_them() -> None:
     assert "ONNX's Erf needs opset 9" in text
 
 
+def test_gelu_of_the_largest_number_is_finite() -> None:
+    x = np.array([np.finfo("f4").max, np.inf, -40, 1], "f4")
+    made = export(F.gelu, x, input_names=["x"], opset_version=18)
+    (y,) = run(made, x=x)
+    np.testing.assert_allclose(y, [x[0], np.inf, 0, 0.8413447], rtol=1e-6)
+
+
 def test_no_opset_takes_the_first_that_has_all_operators() -> None:
     x, w = np.ones((1, 2, 5, 5), "f4"), np.ones((3, 2, 3, 3), "f4")
     offset, mask = np.zeros((1, 18, 3, 3), "f4"), np.ones((1, 9, 3, 3), "f4")
