@@ -246,8 +246,9 @@ def where(mask: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _is_zero(x: Tensor) -> bool:
+    """Return whether it is the constant that a conditional move gives elsewhere, which -0.0 is not."""
     value = known(x)
-    return value is not None and value.size == 1 and not value.any()
+    return value is not None and value.size == 1 and not value.any() and not np.signbit(value).any()
 
 
 def is_nan(x: Tensor) -> Tensor:

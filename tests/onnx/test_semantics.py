@@ -96,6 +96,14 @@ def test_top_k_of_the_least_and_the_greatest_integer(dtype: str) -> None:
         np.testing.assert_array_equal(values, x[want])
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_where_keeps_the_sign_of_a_chosen_zero(dtype: str) -> None:
+    c, minus, zero = np.array([True, False]), np.array(-0.0, dtype), np.array(0, dtype)
+    for a, b, want in ((minus, zero, [True, False]), (zero, minus, [False, True])):
+        (y,) = run("Where", {"c": c, "a": a, "b": b}, constants={"a": a, "b": b})
+        assert np.signbit(y).tolist() == want
+
+
 def test_missing_bounds_are_the_last_finite_numbers() -> None:
     x, most = F([-INF, -1, INF, NAN]), float(np.finfo(F).max)
     np.testing.assert_array_equal(run("Clip", {"x": x, "lo": F(0)})[0], F([0, 0, most, NAN]))
