@@ -279,3 +279,16 @@ def test_bits_of_wide_integers_that_fit_a_file(tmp_path):
     loadrun.torch.save(_bits, tmp_path / "m.mge", (x, y))
     (result,) = loadrun.run(tmp_path / "m.mge")
     assert result.verdict.value == "pass"
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_grids_of_nan(mode, padding):
+    def sampled(x, grid):
+        return torch.nn.functional.grid_sample(x, grid, mode, padding, align_corners=False)
+
+    nan = float("nan")
+    x = torch.arange(1.0, 10).reshape(1, 1, 3, 3)
+    grid = torch.tensor([[nan, 0.3], [0.6, nan], [nan, nan], [0.3, -0.2]]).reshape(1, 4, 1, 2)
+    got = loadrun.torch.trace(sampled, (x, grid))(x, grid)
+    torch.testing.assert_close(got, sampled(x, grid), equal_nan=True)

@@ -91,9 +91,9 @@ def _placed(p: Tensor, size: int, padding: str, align: bool) -> Tensor:
     last = e.like(size - 1, p)
     if padding == "zeros":
         return clipped(p, -2.0, e.elem(M.ADD, last, e.number(2.0, p)))
-    if padding == "border":
-        return clipped(p, 0.0, last)
-    return clipped(_reflected(p, size, align), 0.0, last)
+    p = p if padding == "border" else _reflected(p, size, align)
+    # As torch does, the first cell is taken for NaN.
+    return clipped(e.where(e.is_nan(p), e.number(0.0, p), p), 0.0, last)
 
 
 def _reflected(p: Tensor, size: int, align: bool) -> Tensor:
@@ -152,7 +152,9 @@ def _cell(x: Tensor, at: list[Tensor], weight: Tensor | None, padding: str) -> T
         if padding == "zeros":
             ok = e.cast(e.compare(_EQ, bounded, p), dtype_of(x))
             inside = ok if inside is None else e.elem(M.MUL, inside, ok)
-        ids.append((2 + i, e.cast(bounded, "int32")))
+        index = e.cast(bounded, "int32")
+        # NaN is no index; weights keep it.
+        ids.append((2 + i, e.elem(M.MAX, index, e.number(0, index))))
     # (N, ..., C), for the indexed axes do not lie together.
     result = e.gather(x, ids)
     for factor in (weight, inside):
