@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from .errors import EXIT_TIMEOUT, TimeLimitError
 
@@ -46,21 +47,31 @@ def time_limited(seconds: float | None) -> Iterator[None]:
         yield
         return
 
-    def up(number: int, frame: object) -> None:
+    over = False
+
+    def up(number: int, frame: FrameType | None) -> None:
+        if over:
+            return
+        if frame is not None and frame.f_globals.get("__name__") in ("contextlib", __name__):
+            # On the way to what is limited, or back from it, nothing would catch the exception.
+            signal.setitimer(signal.ITIMER_REAL, 1e-3, 1.0)
+            return
         raise _TimeIsUp
 
     said = f"it took longer than {seconds:g} s (--timeout)"
+    seconds = min(seconds, threading.TIMEOUT_MAX - _GRACE)
     last = threading.Timer(seconds + _GRACE, _end_process, [f"loadrun: {said}\n"])
     last.daemon = True
     before = signal.signal(signal.SIGALRM, up)
     last.start()
-    # Repeated every second: Python drops an exception raised in a finalizer.
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
     try:
+        # Repeated every second: Python drops an exception raised in a finalizer.
+        signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
         yield
     except _TimeIsUp:
         raise TimeLimitError(said) from None
     finally:
+        over = True
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         last.cancel()
         signal.signal(signal.SIGALRM, before)

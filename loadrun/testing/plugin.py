@@ -47,6 +47,21 @@ class CheckFailed(AssertionError):
     """An output fails its check."""
 
 
+def _seconds(value: str) -> float:
+    """Read a duration.
+
+    Raises:
+        UsageError: it is no number above 0.
+    """
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if not number > 0:
+        raise pytest.UsageError(f"--loadrun-timeout: expected a number of seconds above 0, found {value!r}")
+    return number
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options."""
     group = parser.getgroup("loadrun", "models with testcases")
@@ -54,7 +69,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--loadrun-timeout",
         metavar="SECONDS",
-        type=float,
+        type=_seconds,
         help="time limit for a testcase of a model, in seconds",
     )
     group.addoption(
@@ -215,6 +230,19 @@ def _engine(config: pytest.Config, path: Path) -> str:
     return str(config.getoption("--loadrun-engine") or (own[0] if own else config.getini("loadrun_engine")))
 
 
+def _seed(value: str) -> int:
+    """Read the ini value ``loadrun_seed``.
+
+    Raises:
+        UsageError: it is no number that a seed can be.
+    """
+    from ..base.errors import UsageError  # for start-up
+
+    if not (value.isascii() and value.isdigit() and len(value) <= 20 and int(value) < 2**64):
+        raise UsageError(f"loadrun_seed: expected a whole number from 0 to 2**64 - 1, found {value[:40]!r}")
+    return int(value)
+
+
 def _rule(config: pytest.Config, path: Path) -> FileRule:
     """Return what the project's configuration says of a file, with the time limit of the command line."""
     from ..base.configuration import FileRule, find_configuration  # for start-up
@@ -307,7 +335,7 @@ class ModelCase(pytest.Collector):
 
     def result(self) -> Result:
         """Run it and return the result."""
-        seed = int(self.config.getini("loadrun_seed"))
+        seed = _seed(self.config.getini("loadrun_seed").strip())
         engine, rule = _engine(self.config, self.path), _rule(self.config, self.path)
         return _open.run(self.path, self.dump, self.index, engine, seed, rule)
 

@@ -195,6 +195,24 @@ def test_the_configuration_of_the_project(tmp_path: Path) -> None:
     assert code == 0 or "exact is violated" in out
 
 
+@pytest.mark.parametrize("value", ["0", "nan"])
+def test_a_time_limit_that_is_none_is_refused(tmp_path: Path, value: str) -> None:
+    shutil.copy(NETS / "mlp.mge", tmp_path)
+    code, out = run(tmp_path, "mlp.mge", f"--loadrun-timeout={value}")
+    assert code == pytest.ExitCode.USAGE_ERROR
+    assert f"expected a number of seconds above 0, found '{value}'" in out
+
+
+@pytest.mark.parametrize("value", ["-1", "9" * 5000])
+def test_a_seed_that_is_none_is_refused(tmp_path: Path, value: str) -> None:
+    shutil.copy(NETS / "mlp.mge", tmp_path)
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\nloadrun_seed = {value}\n")
+    code, out = run(tmp_path, "mlp.mge")
+    assert code == 1
+    assert "UsageError: loadrun_seed: expected a whole number from 0 to 2**64 - 1" in out
+    assert "Traceback" not in out
+
+
 CI = ("CI", "GITHUB_ACTIONS", "GITLAB_CI", "JENKINS_URL", "TF_BUILD")
 SNAPSHOT = """
 import numpy as np
