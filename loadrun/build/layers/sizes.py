@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from ...graph import params as P
-from ...tensors import Tensor, TracedInt, apply1, const, shape_tensor
+from ...tensors import Tensor, TracedInt, apply1, shape_tensor
 from ...tensors.access import as_scalar, recorded_variable, session_of, static_shape, variable_of
 from .. import emit as e
 
@@ -29,7 +27,7 @@ def of_length(x: Tensor, axis: int, what: str = "") -> Tensor:
     if not is_open(size):
         return x
     what = what or f"axis {axis} has size {int(size)} as the model was loaded, input_shapes gives another"
-    return _checked(x, axis, int(size), size - int(size), what)
+    return _checked(x, axis, size, size - (int(size) - 1), what)
 
 
 def refused_where(x: Tensor, broken: int, what: str, axis: int = 0) -> Tensor:
@@ -43,16 +41,17 @@ def refused_where(x: Tensor, broken: int, what: str, axis: int = 0) -> Tensor:
     """
     if not x.ndim:
         return refused_where(e.add_axes(x, [0]), broken, what)[0]
-    return _checked(x, axis, x.shape[axis], broken, what)
+    return _checked(x, axis, x.shape[axis], broken + 1, what)
 
 
-def _checked(x: Tensor, axis: int, size: int, broken: int, what: str) -> Tensor:
-    """Return the tensor with an axis of some size, where a number is 0, and an error where it is not."""
+def _checked(x: Tensor, axis: int, size: int, length: int, what: str) -> Tensor:
+    """Return the tensor with an axis of some size, where a number is 1, and an error where it is not."""
     session = session_of(x)
-    if is_open(broken) and session is not None:
+    if is_open(length) and session is not None:
         # An empty tensor can be reshaped to any other empty shape: one number is to become more, or less, than one.
-        one = _reshaped(const(np.zeros(1, np.int32)), [broken + 1], what)
-        size = TracedInt(0, (lambda t, _: as_scalar(t), one, 0), session) + size
+        # It is the size, as MegEngine looks through reshapes of constants.
+        one = _reshaped(shape_tensor([size]), [length], what)
+        size = TracedInt(int(size), (lambda t, _: as_scalar(t), one, 0), session)
     return _reshaped(x, [size if i == axis else n for i, n in enumerate(x.shape)], what)
 
 
