@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import loadrun
 from loadrun.base.errors import UnsupportedError, UsageError
+from loadrun.cli import main
 
 onnx = pytest.importorskip("onnx", reason="models are built with the package onnx")
 helper, T = onnx.helper, onnx.TensorProto
@@ -46,6 +48,23 @@ def test_the_values_of_a_sequence_are_outputs() -> None:
     (result,) = loadrun.run(bundle, {"x": x})
     np.testing.assert_array_equal(result["seq.0"], x[:2])
     np.testing.assert_array_equal(result["seq.1"], x[2:])
+
+
+def test_testcases_of_sequences_of_other_lengths_need_files_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = [helper.make_node("SplitToSequence", ["x"], ["seq"], axis=0)]
+    (tmp_path / "m.onnx").write_bytes(model(nodes, [tensor("x", T.FLOAT, ["n", 2])], [sequence("seq")]))
+    for i, n in enumerate((2, 1)):
+        folder = tmp_path / f"test_data_set_{i}"
+        folder.mkdir()
+        x = np.arange(2 * n, dtype=F).reshape(n, 2)
+        (folder / "input_0.pb").write_bytes(onnx.numpy_helper.from_array(x).SerializeToString())
+        rows = onnx.numpy_helper.from_list([x[k : k + 1] for k in range(n)])
+        (folder / "output_0.pb").write_bytes(rows.SerializeToString())
+    assert main([str(tmp_path / "m.onnx")]) == 0
+    assert main(["pack", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "m.mge")]) == 2
+    assert "testcase 1 has no value for the output 'seq.1'" in capsys.readouterr().err
 
 
 def test_a_sequence_is_given_as_a_list() -> None:

@@ -446,7 +446,12 @@ class Packer:
         checked_names = {v.name or "" for v in graph.inputs if (v.name or "").endswith(EXPECT)}
         for i, case in enumerate(cases):
             for name in checked_names:
-                if name in case.arrays and not case.arrays[name].size:
+                if name not in case.arrays:
+                    raise InputError(
+                        f"testcase {i} has no value for the output {name[: -len(EXPECT)]!r}, which the first one has; "
+                        "pack it into a separate file"
+                    )
+                if not case.arrays[name].size:
                     raise InputError(
                         f"testcase {i}: output {name[: -len(EXPECT)]!r} has no elements, which a MegEngine testcase "
                         "cannot represent; pack it into a separate file, where the output gets no check"
