@@ -38,12 +38,17 @@ def operator_graph(
         dtypes: dtypes of inputs whose array does not tell (quantized ones), by number.
         output_dtype: the dtype that the operator is configured to give.
 
+    Raises:
+        ValueError: no operator has this name.
+
     >>> import numpy as np
     >>> from loadrun.graph.params import Elemwise, ElemwiseMode
     >>> graph = operator_graph("Elemwise", Elemwise(mode=ElemwiseMode.EXP), [np.zeros(3, "f4")])
     >>> [o.type for o in graph.oprs]
     ['Host2DeviceCopy', 'Elemwise']
     """
+    if name not in CATALOG:
+        raise ValueError(f"no operator is called {name!r}; docs/operators.md lists their names")
     g = Graph()
     variables = []
     for i, x in enumerate(inputs):
