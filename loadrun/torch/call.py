@@ -32,12 +32,22 @@ class FxCall:
         self.fakes = fakes
         self.named = named
         self.fake = node.meta.get("val")
+        self._wide = False
+
+    def in_float32(self) -> FxCall:
+        """Return the call with float32 in place of float16."""
+        call = FxCall(self.node, self.fakes, self.named)
+        call._wide = True
+        return call
+
+    def _narrow(self, dtype: torch.dtype) -> np.dtype[Any]:
+        return narrow(torch.float32 if self._wide and dtype is torch.float16 else dtype)
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the (first) result in the graph, of both parts where it is complex."""
         first = self.fake[0] if isinstance(self.fake, (tuple, list)) else self.fake
-        return narrow(first.dtype)
+        return self._narrow(first.dtype)
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -50,11 +60,11 @@ class FxCall:
         fakes = [self.fakes[i] for i in places] if places else list(self.fakes)
         first: Any = fakes[0]
         if len(fakes) == 1:
-            return narrow(first.dtype)
+            return self._narrow(first.dtype)
         kind = torch.result_type(_promotable(fakes[0]), _promotable(fakes[1]))
         for other in fakes[2:]:
             kind = torch.promote_types(kind, torch.result_type(_promotable(other), _promotable(other)))
-        return narrow(kind)
+        return self._narrow(kind)
 
     def static(self, sizes: Sequence[Any], what: str) -> list[int]:
         """Require sizes that are numbers, because an operator of MegEngine has them as parameters.

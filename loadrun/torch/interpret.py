@@ -32,6 +32,7 @@ from ..tracing.recorder import loses_float64
 from .call import FxCall
 from .complex import Complex, constants, touches_complex
 from .exporting import NO_COMPLEX, WRAPPERS, LoweringProblem, name_of_target, place_of, refusal
+from .half import is_half, needs_float32, rounds_often, widened
 from .registry import UnsupportedCallError, lowering_of
 from .sizes import computed, is_size_operator
 from .values import arr, narrow, ten
@@ -206,7 +207,7 @@ class Interpreter:
             call = FxCall(node, _fakes(node.args), _fakes(dict(node.kwargs)))
             with _scope_of(node):
                 rounds = name.split(".")[1] not in _MOVES
-                result = lowering.function(call, *args, **kwargs)
+                result = self._lowered(name, call, args, kwargs)
                 if loses_float64(r.opr for r in entries[before:]) and _is_wide(call.fake):
                     self.coarse.setdefault(name)
                 result = _settled(result, call.fake, rounds)
@@ -229,6 +230,19 @@ class Interpreter:
         self.problems.append(LoweringProblem(name, why, place_of(node)))
         self.failed += [node.name] if top else []
         return _stand_in(node.meta.get("val"))
+
+    def _lowered(self, name: str, call: FxCall, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        lowering = lowering_of(name, touches_complex(call.node))
+        assert lowering is not None
+        rounded = name.split(".")[1] not in _MOVES and lowering.family not in _WHOLE and is_half(call)
+        if not rounded or not needs_float32(name, call):
+            entries = getattr(getattr(active(), "recording", None), "entries", [])
+            before = len(entries)
+            result = lowering.function(call, *args, **kwargs)
+            if not rounded or not rounds_often(name, (r.opr for r in entries[before:])):
+                return result
+        named = dict(zip(kwargs, widened([*kwargs.values()]), strict=True))
+        return lowering.function(call.in_float32(), *widened(args), **named)
 
     def _higher(self, node: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         short = name.removeprefix("higher_order.")
@@ -368,6 +382,10 @@ def _is_wide(fake: Any) -> bool:
     return getattr(first, "dtype", None) in (torch.float64, torch.complex128)
 
 
+_WHOLE = frozenset(
+    ("conv", "norm", "pool", "attention", "recurrent", "quantized", "random", "complex", "fourier")
+)
+"""Families that MegEngine has whole operators for, or that take no float16."""
 _MOVES = frozenset(
     (
         *("view", "reshape", "_unsafe_view", "permute", "transpose", "t", "expand", "squeeze", "unsqueeze"),

@@ -152,6 +152,30 @@ def test_half_floats_are_rounded_after_each_operator(kind, function):
     same(function, REAL.to(kind))
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (1 - x.clamp(0, 1)) * -1e9,
+        lambda x: x / 1e7,
+        lambda x: x * torch.tensor(1e-8) * 1e6,
+        lambda x: torch.addcdiv(x, x, x + 1, value=1e5),
+        lambda x: torch.nn.functional.elu(x, 1e5) / 100,
+        lambda x: x.norm(),
+        lambda x: x.std(),
+        lambda x: torch.sinc(x),
+        lambda x: torch.nn.functional.normalize(x, dim=0),
+        lambda x: torch.dist(x, x / 2),
+        lambda x: x.abs() ** 1e-8,
+    ],
+)
+def test_half_floats_are_computed_in_float32(function):
+    """Steps and numbers inside an operator may be larger, or smaller, than a float16."""
+    x = torch.tensor([1, 0, 300, -3e4, 1e-3]).half()
+    torch.testing.assert_close(
+        loadrun.torch.trace(function, torch.ones(5).half())(x), function(x), rtol=1e-3, atol=1e-7
+    )
+
+
 def test_constants_are_rounded_to_bfloat16():
     same(lambda x: x * torch.full((4,), 0.31).bfloat16(), REAL)
     same(lambda x: x @ (torch.ones(4, 5) * 0.31).bfloat16().float(), torch.eye(4))

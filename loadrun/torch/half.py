@@ -1,0 +1,72 @@
+"""Operators of torch on float16, which it computes in float32 and rounds once.
+
+Where a lowering takes one step for such an operator, a step in float16 gives the same. Where it takes several, or reads
+a number that float16 cannot hold, it gets float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from ..build import emit as e
+from ..graph import Opr
+from ..graph.dtypes import plain
+from ..tensors import Tensor
+from ..tensors.access import dtype_of
+from .call import FxCall
+
+__all__ = ["is_half", "needs_float32", "rounds_often", "widened"]
+
+_HALF, _LEAST, _MOST = plain("Float16"), 2.0**-14, 65504.0
+_STEPS = ("Elemwise", "ReduceV2", "MatrixMulV2", "BatchedMatrixMulV2")
+_IN_STEPS = frozenset(
+    (
+        *("clamp", "clamp_min", "clamp_max", "maximum", "minimum", "relu", "relu6", "hardtanh", "where"),
+        *("linear", "addmm", "baddbmm", "addmv"),
+    )
+)
+"""Operators that choose among numbers, so that no step rounds, and products, whose weights stay float16."""
+_ROUNDED = ("aten.pow.Tensor_Scalar", "aten.pow.Scalar")
+"""Operators of which torch rounds the numbers to float16, too."""
+
+
+def is_half(call: FxCall) -> bool:
+    """Tell whether a call takes or gives float16."""
+    return any(_is(fake, torch.float16) for fake in pytree.tree_leaves((call.fake, call.fakes, call.named)))
+
+
+def _is(fake: Any, dtype: torch.dtype) -> bool:
+    return isinstance(fake, torch.Tensor) and fake.dtype is dtype
+
+
+def needs_float32(name: str, call: FxCall) -> bool:
+    """Tell whether a number among the arguments is none of float16, or another tensor without axes stands for one."""
+    if name in _ROUNDED:
+        return False
+    for leaf in pytree.tree_leaves((call.fakes, call.named)):
+        if isinstance(leaf, float) and math.isfinite(leaf) and leaf and not _LEAST <= abs(leaf) <= _MOST:
+            return True
+        if isinstance(leaf, torch.Tensor) and not leaf.shape and leaf.dtype in (torch.float32, torch.float64):
+            return True
+    return False
+
+
+def rounds_often(name: str, oprs: Iterable[Opr]) -> bool:
+    """Tell whether the operators that were recorded for one of torch's round to float16 several times."""
+    steps = sum(o.type in _STEPS and o.outputs[0].dtype == _HALF for o in oprs)
+    return steps > 1 and name.split(".")[1] not in _IN_STEPS
+
+
+def widened(args: Sequence[Any]) -> list[Any]:
+    """Return arguments with float32 in place of float16."""
+
+    def wide(leaf: Any) -> Any:
+        return e.cast(leaf, "float32") if isinstance(leaf, Tensor) and dtype_of(leaf) == _HALF else leaf
+
+    changed: list[Any] = torch.fx.node.map_aggregate(list(args), wide)
+    return changed
