@@ -28,9 +28,11 @@ _IN_STEPS = frozenset(
     (
         *("clamp", "clamp_min", "clamp_max", "maximum", "minimum", "relu", "relu6", "hardtanh", "where"),
         *("linear", "addmm", "baddbmm", "addmv"),
+        *("linalg_cross", "grid_sampler_2d", "grid_sampler_3d"),
     )
 )
-"""Operators that choose among numbers, so that no step rounds, and products, whose weights stay float16."""
+"""Operators that choose among numbers, so that no step rounds; products, whose weights stay float16; and those of which
+torch itself rounds the steps."""
 _ROUNDED = ("aten.pow.Tensor_Scalar", "aten.pow.Scalar")
 """Operators of which torch rounds the numbers to float16, too."""
 
