@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from ..build import emit as e
 from ..graph import Opr
+from ..graph import params as P
 from ..graph.dtypes import plain
 from ..tensors import Tensor
 from ..tensors.access import dtype_of
@@ -23,7 +24,7 @@ from .call import FxCall
 __all__ = ["is_half", "needs_float32", "rounds_often", "widened"]
 
 _HALF, _LEAST, _MOST = plain("Float16"), 2.0**-14, 65504.0
-_STEPS = ("Elemwise", "ReduceV2", "MatrixMulV2", "BatchedMatrixMulV2")
+_STEPS = (P.Elemwise, P.Reduce, P.MatrixMul)
 _IN_STEPS = frozenset(
     (
         *("clamp", "clamp_min", "clamp_max", "maximum", "minimum", "relu", "relu6", "hardtanh", "where"),
@@ -60,8 +61,8 @@ def needs_float32(name: str, call: FxCall) -> bool:
 
 def rounds_often(name: str, oprs: Iterable[Opr]) -> bool:
     """Tell whether the operators that were recorded for one of torch's round to float16 several times."""
-    steps = sum(o.type in _STEPS and o.outputs[0].dtype == _HALF for o in oprs)
-    return steps > 1 and name.split(".")[1] not in _IN_STEPS
+    steps = [o for o in oprs if o.params and isinstance(o.params[0], _STEPS)]
+    return sum(o.outputs[0].dtype == _HALF for o in steps) > 1 and name.split(".")[1] not in _IN_STEPS
 
 
 def widened(args: Sequence[Any]) -> list[Any]:
