@@ -247,7 +247,8 @@ def _planes(x: Tensor, y: Tensor, mode: P.ElemwiseMode, count: int) -> Tensor:
     places, two = const(np.arange(count), dtype_of(x)), const(np.asarray(2), dtype_of(x))
     first, second = (elem(M.MOD, elem(M.SHR, e.add_axes(v, [len(e.sizes(v))]), places), two) for v in (x, y))
     bits = elem(mode, first, second)
-    bits = elem(M.SHL, elem(M.ABS, bits) if mode == M.SUB else bits, places)
+    # The square of a difference of unsigned numbers is 1 as well.
+    bits = elem(M.SHL, elem(M.MUL, bits, bits) if mode == M.SUB else bits, places)
     return e.reduce(bits, P.ReduceMode.SUM, [len(e.sizes(bits)) - 1])
 
 

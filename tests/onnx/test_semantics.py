@@ -338,6 +338,22 @@ def test_what_keeps_its_shape_is_copied_whatever_the_scale(mode: str) -> None:
         assert (resized(x, [1.1, 2], mode=mode, antialias=1) == want).all()
 
 
+@pytest.mark.parametrize("kind", ["u1", "i1", "u4", "i4", "u8", "i8"])
+@pytest.mark.parametrize("name", ["and", "or", "xor"])
+def test_bits_of_every_integer(kind: str, name: str) -> None:
+    ends = np.iinfo(kind)
+    x = np.array([0, 1, 0b1010, ends.max, ends.min, ends.max // 3], kind)
+    feeds = {"x": x[:, None], "y": x}
+    want = getattr(np, f"bitwise_{name}")(*feeds.values())
+    assert (run(f"Bitwise{name.capitalize()}", feeds, opset=18)[0] == want).all()
+
+
+def test_elu_of_float16_takes_an_alpha_of_float32() -> None:
+    # From ONNX Runtime 1.32.
+    x = np.array([300, -3e4, 5], np.float16)
+    assert run("Elu", {"x": x}, alpha=1e5)[0].tolist() == [300, -np.inf, 5]
+
+
 def test_integers_are_resized_without_their_fractions() -> None:
     x = np.array([[0, 3], [-4, 5]], np.int32)
     assert resized(x, [1, 2], mode="linear").tolist() == [[0, 0, 2, 3], [-4, -1, 2, 5]]

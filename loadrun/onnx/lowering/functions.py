@@ -54,13 +54,18 @@ def _relu(c: NodeCall) -> Tensor:
 
 @lower("Elu")
 def _elu(c: NodeCall) -> Tensor:
-    return build.elu(c.t(0), c.real("alpha", 1.0))
+    return _scaled_elu(c, c.real("alpha", 1.0))
+
+
+def _scaled_elu(c: NodeCall, alpha: float, scale: float = 1, input_scale: float = 1) -> Tensor:
+    """Compute ELU; of float16 in float32, which holds its parameters and steps."""
+    return cast(build.elu(e.real(c.t(0)), alpha, scale, input_scale), dtype_of(c.t(0)))
 
 
 @lower("Celu")
 def _celu(c: NodeCall) -> Tensor:
     alpha = c.real("alpha", 1.0)
-    return build.elu(c.t(0), alpha, input_scale=1 / alpha)
+    return _scaled_elu(c, alpha, input_scale=1 / alpha)
 
 
 @lower("Selu")
@@ -68,7 +73,7 @@ def _selu(c: NodeCall) -> Tensor:
     old = c.opset < 6
     alpha = c.real("alpha", 1.6732 if old else 1.67326319217681884765625)
     gamma = c.real("gamma", 1.0507 if old else 1.05070102214813232421875)
-    return build.elu(c.t(0), alpha, gamma)
+    return _scaled_elu(c, alpha, gamma)
 
 
 @lower("LeakyRelu")
