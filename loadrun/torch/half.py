@@ -27,7 +27,18 @@ _HALF, _LEAST, _MOST = plain("Float16"), 2.0**-14, 65504.0
 _STEPS = (P.Elemwise, P.Reduce, P.MatrixMul)
 _IN_STEPS = frozenset(
     (
-        *("clamp", "clamp_min", "clamp_max", "maximum", "minimum", "relu", "relu6", "hardtanh", "where"),
+        *(
+            "clamp",
+            "clamp_min",
+            "clamp_max",
+            "maximum",
+            "minimum",
+            "relu",
+            "relu6",
+            "hardtanh",
+            "where",
+            "nan_to_num",
+        ),
         *("linear", "addmm", "baddbmm", "addmv"),
         *("linalg_cross", "grid_sampler_2d", "grid_sampler_3d"),
     )
