@@ -27,19 +27,8 @@ _HALF, _LEAST, _MOST = plain("Float16"), 2.0**-14, 65504.0
 _STEPS = (P.Elemwise, P.Reduce, P.MatrixMul)
 _IN_STEPS = frozenset(
     (
-        *(
-            "clamp",
-            "clamp_min",
-            "clamp_max",
-            "maximum",
-            "minimum",
-            "relu",
-            "relu6",
-            "hardtanh",
-            "where",
-            "nan_to_num",
-        ),
-        *("linear", "addmm", "baddbmm", "addmv"),
+        *("clamp", "clamp_min", "clamp_max", "maximum", "minimum", "relu", "relu6", "hardtanh", "where"),
+        *("nan_to_num", "linear", "addmm", "baddbmm", "addmv"),
         *("linalg_cross", "grid_sampler_2d", "grid_sampler_3d"),
     )
 )
@@ -51,11 +40,8 @@ _ROUNDED = ("aten.pow.Tensor_Scalar", "aten.pow.Scalar")
 
 def is_half(call: FxCall) -> bool:
     """Tell whether a call takes or gives float16."""
-    return any(_is(fake, torch.float16) for fake in pytree.tree_leaves((call.fake, call.fakes, call.named)))
-
-
-def _is(fake: Any, dtype: torch.dtype) -> bool:
-    return isinstance(fake, torch.Tensor) and fake.dtype is dtype
+    fakes = pytree.tree_leaves((call.fake, call.fakes, call.named))
+    return any(isinstance(fake, torch.Tensor) and fake.dtype is torch.float16 for fake in fakes)
 
 
 def needs_float32(name: str, call: FxCall) -> bool:

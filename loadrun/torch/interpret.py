@@ -33,7 +33,7 @@ from .call import FxCall
 from .complex import Complex, constants, touches_complex
 from .exporting import NO_COMPLEX, WRAPPERS, LoweringProblem, name_of_target, place_of, refusal
 from .half import is_half, needs_float32, rounds_often, widened
-from .registry import UnsupportedCallError, lowering_of
+from .registry import OperatorLowering, UnsupportedCallError, lowering_of
 from .sizes import computed, is_size_operator
 from .values import arr, narrow, ten
 
@@ -207,7 +207,10 @@ class Interpreter:
             call = FxCall(node, _fakes(node.args), _fakes(dict(node.kwargs)))
             with _scope_of(node):
                 rounds = name.split(".")[1] not in _MOVES
-                result = self._lowered(name, call, args, kwargs)
+                if rounds and lowering.family not in _WHOLE and is_half(call):
+                    result = _lowered_half(lowering, name, call, args, kwargs, entries)
+                else:
+                    result = lowering.function(call, *args, **kwargs)
                 if loses_float64(r.opr for r in entries[before:]) and _is_wide(call.fake):
                     self.coarse.setdefault(name)
                 result = _settled(result, call.fake, rounds)
@@ -230,19 +233,6 @@ class Interpreter:
         self.problems.append(LoweringProblem(name, why, place_of(node)))
         self.failed += [node.name] if top else []
         return _stand_in(node.meta.get("val"))
-
-    def _lowered(self, name: str, call: FxCall, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        lowering = lowering_of(name, touches_complex(call.node))
-        assert lowering is not None
-        rounded = name.split(".")[1] not in _MOVES and lowering.family not in _WHOLE and is_half(call)
-        if not rounded or not needs_float32(name, call):
-            entries = getattr(getattr(active(), "recording", None), "entries", [])
-            before = len(entries)
-            result = lowering.function(call, *args, **kwargs)
-            if not rounded or not rounds_often(name, (r.opr for r in entries[before:])):
-                return result
-        named = dict(zip(kwargs, widened([*kwargs.values()]), strict=True))
-        return lowering.function(call.in_float32(), *widened(args), **named)
 
     def _higher(self, node: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         short = name.removeprefix("higher_order.")
@@ -415,6 +405,24 @@ _MOVES = frozenset(
     )
 )
 """Operators whose results need no rounding, since they only move numbers."""
+
+
+def _lowered_half(
+    lowering: OperatorLowering,
+    name: str,
+    call: FxCall,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    entries: Sequence[Any],
+) -> Any:
+    """Lower a call with float16; in float32 where that takes several steps or numbers that float16 cannot hold."""
+    if not needs_float32(name, call):
+        before = len(entries)
+        result = lowering.function(call, *args, **kwargs)
+        if not rounds_often(name, (r.opr for r in entries[before:])):
+            return result
+    named = dict(zip(kwargs, widened([*kwargs.values()]), strict=True))
+    return lowering.function(call.in_float32(), *widened(args), **named)
 
 
 def _settled(value: Any, fake: Any, rounds: bool) -> Any:

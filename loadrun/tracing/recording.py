@@ -288,7 +288,7 @@ class Evaluator:
         if value is not None:
             return value
         steps = [make_step(o, (), _NO_BRANCHES) for o in self._missing(var)]
-        # numpy.random is a package of its own, which takes time to import.
+        # Random numbers are a module of their own, which takes time to import.
         rng = stream() if any(s.call.opr.type in _RANDOM for s in steps) else None
         with np.errstate(all="ignore"), blas_serial():
             if unlimited():
