@@ -226,6 +226,59 @@ CASES = {
         {"num_heads": 4, "kv_num_heads": 2, "local_window_size": 3, "softcap": 2.0},
         outputs=(0, 1, 2),
     ),
+    "group_padded_prompt": Case(
+        "GroupQueryAttention",
+        [
+            *(f(3, 4, 256), None, None, None, None),
+            *(np.array([3, 1, 0], np.int32), np.array(4, np.int32), positions(9, 8), positions(9, 8)),
+        ],
+        {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1, "local_window_size": 2},
+        outputs=(0, 1, 2),
+    ),
+    "group_short": Case(
+        "GroupQueryAttention",
+        [
+            *(f(3, 1, 32), f(3, 1, 16), f(3, 1, 16), f(3, 1, 5, 16), f(3, 1, 5, 16)),
+            *(np.array([5, 2, 0], np.int32), np.array(6, np.int32), positions(9, 8), positions(9, 8)),
+        ],
+        {"num_heads": 2, "kv_num_heads": 1, "do_rotary": 1, "rotary_interleaved": 1},
+        outputs=(0, 1, 2),
+    ),
+    "group_capacity": Case(
+        "GroupQueryAttention",
+        [
+            *(f(1, 3, 32), f(1, 3, 16), f(1, 3, 16), f(1, 1, 8, 16), f(1, 1, 8, 16)),
+            *(np.array([5], np.int32), np.array(6, np.int32), positions(9, 8), positions(9, 8)),
+            *(np.array([[7, 0, 2]]), f(1, 2, 3, 6), f(2)),
+        ],
+        {"num_heads": 2, "kv_num_heads": 1, "do_rotary": 1, "scale": 0.3},
+        outputs=(0, 1, 2),
+    ),
+    "group_first_place": Case(
+        "GroupQueryAttention",
+        [
+            *(f(2, 3, 32), f(2, 3, 16), f(2, 3, 16), f(2, 1, 5, 16), f(2, 1, 5, 16)),
+            *(np.array([2, 2], np.int32), np.array(3, np.int32), positions(9, 8), positions(9, 8)),
+            np.array([[4, 0, 2], [1, 1, 1]]),
+        ],
+        {"num_heads": 2, "kv_num_heads": 1, "do_rotary": 1, "smooth_softmax": 1, "softcap": 3.0},
+        outputs=(0, 1, 2),
+    ),
+    "group_both_ways": Case(
+        "GroupQueryAttention",
+        [
+            *(f(2, 3, 32), f(2, 3, 16), f(2, 3, 16), None, None),
+            *(np.array([2, 1], np.int32), np.array(3, np.int32)),
+        ],
+        {"num_heads": 2, "kv_num_heads": 1, "causal": 0},
+        outputs=(0, 1, 2),
+    ),
+    "rotary_half": Case(
+        "RotaryEmbedding",
+        [half(2, 3, 16), long(1), positions(9, 4).astype(np.float16), positions(9, 4).astype(np.float16)],
+        {"num_heads": 2},
+        atol=1e-8,
+    ),
     "rotary": Case(
         "RotaryEmbedding", [f(2, 3, 16), long(1), positions(9, 4), positions(9, 4)], {"num_heads": 2}
     ),

@@ -84,9 +84,9 @@ _FAMILIES = {
     ("signal", ""): "DFT STFT HannWindow HammingWindow BlackmanWindow MelWeightMatrix",
     ("detection", ""): "NonMaxSuppression",
     ("transformers", "com.microsoft"): """
-    Attention MultiHeadAttention GroupQueryAttention RotaryEmbedding EmbedLayerNormalization
-    NhwcMaxPool
+    Attention MultiHeadAttention RotaryEmbedding EmbedLayerNormalization NhwcMaxPool
     """,
+    ("grouped", "com.microsoft"): "GroupQueryAttention",
     ("contrib", "com.microsoft"): """
     GridSample Pad GatherND Trilu Range ExpandDims Unique UnfoldTensor CDist NGramRepeatBlock
     CropAndResize GroupNorm SkipGroupNorm BiasAdd BiasSplitGelu BiasSoftmax GemmFastGelu BiasDropout

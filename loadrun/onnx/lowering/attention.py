@@ -18,7 +18,7 @@ from ..call import NodeCall, lower
 from ..values import UnsupportedNodeError, Value
 from . import M, cast, const_like, of_length, transposed
 
-__all__ = ["heads", "merged", "rotated"]
+__all__ = ["heads", "merged", "rotated_part"]
 
 _LT, _LEQ, _EQ = P.ElemwiseMultiTypeMode.LT, P.ElemwiseMultiTypeMode.LEQ, P.ElemwiseMultiTypeMode.EQ
 
@@ -168,7 +168,7 @@ def _modified(c: NodeCall, name: str, x: Tensor, precision: int) -> Tensor:
 # Positions
 
 
-def rotated(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool) -> Tensor:
+def _rotated(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool) -> Tensor:
     """Rotate pairs of features by angles: x is (..., D), cos and sin broadcast with (..., D/2)."""
     axis = x.ndim - 1
     half = static_shape(x)[axis] // 2
@@ -186,6 +186,15 @@ def rotated(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool) -> Tensor
     return e.reshape(pairs, x.shape)
 
 
+def rotated_part(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool) -> Tensor:
+    """Rotate as many features (..., D) as there are angles for, in float32 at least; leave the rest."""
+    axis, size, kind = x.ndim - 1, 2 * static_shape(cos)[-1], dtype_of(x)
+    whole = size >= static_shape(x)[axis]
+    head = e.real(x if whole else e.subtensor(x, [(axis, None, size, None, None)]))
+    y = cast(_rotated(head, e.real(cos), e.real(sin), interleaved=interleaved), kind)
+    return y if whole else e.concat([y, e.subtensor(x, [(axis, size, None, None, None)])], axis)
+
+
 @lower("RotaryEmbedding")
 def _rotary(c: NodeCall) -> Tensor:
     x, cos, sin = c.t(0), c.t(1), c.t(2)
@@ -197,14 +206,11 @@ def _rotary(c: NodeCall) -> Tensor:
     else:
         x = transposed(x, (0, 2, 1, 3))
     size = c.number("rotary_embedding_dim") or static_shape(x)[3]
-    head = e.subtensor(x, [(3, None, size, None, None)]) if size < static_shape(x)[3] else x
     if c.has(3):
         at = e.whole(c.t(3))
         cos, sin = (e.gather(t, [(0, at)]) for t in (cos, sin))
     cos, sin = (e.add_axes(e.subtensor(t, [(2, None, size // 2, None, None)]), [2]) for t in (cos, sin))
-    y = rotated(head, cos, sin, interleaved=bool(c.number("interleaved")))
-    if size < static_shape(x)[3]:
-        y = e.concat([y, e.subtensor(x, [(3, size, None, None, None)])], 3)
+    y = rotated_part(x, cos, sin, interleaved=bool(c.number("interleaved")))
     return e.reshape(y, c.t(0).shape) if flat else transposed(y, (0, 2, 1, 3))
 
 

@@ -434,6 +434,13 @@ def _eye_like(c: NodeCall) -> Value:
     return Value(kind, array=np.eye(rows, columns, k, HELD[kind]))
 
 
+def counted_off(number: Tensor) -> Tensor:
+    """Return as many float32 numbers from 0 as an int32 tensor of one element says."""
+    last = e.elem(M.SUB, cast(number, "float32"), const(np.float32(1)))
+    param = P.Linspace(endpoint=True)
+    return apply1("Linspace", param, inputs=[const(np.float32(0)), last, number], scalar=False)
+
+
 @lower("Range", foldable=False)
 def _range(c: NodeCall) -> Value:
     kind = c.kind(0)
@@ -453,11 +460,7 @@ def _range(c: NodeCall) -> Value:
     floats = [e.real(e.reshape(v, (1,))) for v in (begin, end, step)]
     turns = e.elem(M.CEIL, e.elem(M.TRUE_DIV, e.elem(M.SUB, floats[1], floats[0]), floats[2]))
     number = cast(e.elem(M.MAX, turns, const_like(0, turns)), "int32")
-    last = e.elem(M.SUB, cast(number, "float32"), const_like(1, turns))
-    param = P.Linspace(endpoint=True)
-    zero = const(np.float32(0))
-    steps = apply1("Linspace", param, inputs=[zero, last, number], scalar=False)
-    steps = cast(steps, dtype_of(begin))
+    steps = cast(counted_off(number), dtype_of(begin))
     return Value(kind, e.elem(M.ADD, e.elem(M.MUL, steps, step), begin))
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from math import sqrt
 
-import numpy as np
-
 from ...build import emit as e
-from ...build.layers.attention import attended, causal_bias, mask_bias, shared_heads
+from ...build.layers.attention import attended, causal_bias, mask_bias
 from ...build.layers.norm import layer_norm
 from ...build.layers.pooling import max_pooled
 from ...graph import params as P
@@ -17,7 +15,7 @@ from ...tensors.access import dtype_of, static_shape
 from ..call import CONTRIB, NodeCall, lower
 from ..values import INT32, UnsupportedNodeError, Value
 from . import M, cast, const_like
-from .attention import heads, merged, rotated
+from .attention import heads, merged, rotated_part
 from .convolution import from_last, to_last
 from .linalg import matmul
 from .pooling import pooling_window
@@ -160,70 +158,16 @@ def _multi_head(c: NodeCall) -> tuple[Tensor, ...]:
     return (cast(merged(attended(q, k, v, scale, bias)), kind), *present)
 
 
-def _grouped_parts(c: NodeCall, count: int, shared: int) -> list[Tensor]:
-    """Split queries, keys and values of GroupQueryAttention, which may share one tensor, into heads."""
-    if c.has(1):
-        if not c.has(2):
-            raise UnsupportedNodeError("keys without values")
-        return [heads(c.t(0), count), heads(c.t(1), shared), heads(c.t(2), shared)]
-    whole = c.t(0)
-    size = static_shape(whole)[2] // (count + 2 * shared)
-    ends = [0, count * size, (count + shared) * size, (count + 2 * shared) * size]
-    return [
-        heads(e.subtensor(whole, [(2, ends[i], ends[i + 1], None, None)]), n)
-        for i, n in enumerate((count, shared, shared))
-    ]
-
-
-def _filled(last: Tensor, q: Tensor, k: Tensor) -> Tensor:
-    """Return the queries, with NaN for every sequence that does not end with the last key, whose place is `last`."""
-    last = e.reshape(e.whole(last), (-1, 1, 1, 1))
-    other = e.compare(P.ElemwiseMultiTypeMode.NEQ, last, e.like(k.shape[2] - 1, last))
-    return e.where(other, const_like(np.nan, q), q)
-
-
-@lower("GroupQueryAttention", domain=CONTRIB)
-def _group_query(c: NodeCall) -> tuple[Tensor, ...]:
-    """Attend causally with a cache, which all sequences of a batch must fill."""
-    kind = dtype_of(c.t(0))
-    count, shared = c.number("num_heads"), c.number("kv_num_heads")
-    if any(c.has(i) for i in range(9, len(c.inputs))) or c.number("smooth_softmax"):
-        raise UnsupportedNodeError(
-            "positions, a bias, sinks or a smooth softmax beside its first nine inputs"
-        )
-    q, k, v = _grouped_parts(c, count, shared)
-    past = c.t(3).shape[2] if c.has(3) else 0
-    if c.number("do_rotary"):
-        at = e.elem(M.ADD, e.arange(q.shape[2]), e.like(past, e.arange(q.shape[2])))
-        cos, sin = (e.gather(c.t(i), [(0, at)]) for i in (7, 8))
-        turned = bool(c.number("rotary_interleaved"))
-        q, k = (rotated(x, cos, sin, interleaved=turned) for x in (q, k))
-    k, v = _appended_to_past(c.maybe(3), k), _appended_to_past(c.maybe(4), v)
-    present = k, v
-    q = _filled(c.t(5), cast(q, "float32"), k)
-    c.importer.note("GroupQueryAttention gives NaN for sequences that do not fill their cache")
-    k, v = (cast(shared_heads(x, count // shared), "float32") for x in (k, v))
-    scale = c.real("scale") or 1.0 / sqrt(static_shape(q)[3])
-    seen = causal_bias(q, k, past, c.number("local_window_size", -1))
-    y = attended(q, k, v, scale, seen, cap=c.real("softcap"))
-    return (cast(merged(y), kind), *present)
-
-
 @lower("RotaryEmbedding", domain=CONTRIB)
 def _rotary(c: NodeCall) -> Tensor:
     x, at, cos, sin = c.t(0), e.whole(c.t(1)), c.t(2), c.t(3)
     flat = x.ndim == 3
     size = 2 * static_shape(cos)[1]
     y = heads(x, c.number("num_heads") or static_shape(x)[2] // size) if flat else x
-    rest = None
-    if static_shape(y)[3] > size:
-        y, rest = (e.subtensor(y, [(3, *ends, None, None)]) for ends in ((None, size), (size, None)))
     if at.ndim == 1:
         at = e.add_axes(e.elem(M.ADD, at, e.arange(y.shape[2])), [0])
     cos, sin = (e.add_axes(e.gather(t, [(0, at)]), [1]) for t in (cos, sin))
-    y = rotated(y, cos, sin, interleaved=bool(c.number("interleaved")))
-    if rest is not None:
-        y = e.concat([y, rest], 3)
+    y = rotated_part(y, cos, sin, interleaved=bool(c.number("interleaved")))
     return merged(y) if flat else y
 
 
