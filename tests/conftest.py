@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support.cases import fewer
+from tests.support.forks import forks
 
 # The same tree gives the same answer everywhere, unless new examples are asked for.
 settings.register_profile("same", derandomize=True, deadline=None, max_examples=fewer(100, 2))
@@ -44,6 +45,12 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     # Tests that parse the package take twice as long with few.
     gc.set_threshold(50_000, 50, 50)
+
+
+def pytest_unconfigure() -> None:
+    """End the process that forks, if there is one."""
+    if forks.cache_info().currsize:
+        forks().close()
 
 
 @pytest.fixture(scope="session")

@@ -26,37 +26,45 @@ NEEDED = ("dump", "pack")
 """Commands whose files the others read."""
 
 
-CODES: dict[int, tuple[CodeType, bool, bool]] = {}
-"""Functions by identity, since hashes of them are slow: whether they are loadrun's, and have loops."""
+class Count:
+    """How often a function's lines run, or it is called if it has no loops.
+
+    Attributes:
+        local: what Python calls for every line of such a function: one that has loops.
+    """
+
+    def __init__(self, code: CodeType) -> None:
+        self.code, self.number, self.local = code, 0, None
+        self.ours = "loadrun" in code.co_filename
+        if self.ours and any(i.opname in LOOPS for i in dis.get_instructions(code)):
+            self.local = self.line
+
+    def line(self, frame: FrameType, event: str, arg: object) -> None:
+        self.number += 1
 
 
-def kind_of(code: CodeType) -> tuple[CodeType, bool, bool]:
-    if id(code) not in CODES:
-        ours = "loadrun" in code.co_filename
-        CODES[id(code)] = code, ours, ours and any(i.opname in LOOPS for i in dis.get_instructions(code))
-    return CODES[id(code)]
+COUNTS: dict[int, Count] = {}
+"""Functions by identity, since hashes of them are slow."""
 
 
 def lines(call: Callable[[], object]) -> Counter[CodeType]:
     """How many lines run in each function of loadrun's that has loops, and how often each other is called."""
-    found: Counter[int] = Counter()
-
-    def local(frame: FrameType, event: str, arg: object) -> Any:
-        found[id(frame.f_code)] += 1
-        return local
 
     def called(frame: FrameType, event: str, arg: object) -> Any:
-        code, ours, loops = kind_of(frame.f_code)
-        found[id(code)] += ours
-        return local if loops else None
+        code = frame.f_code
+        count = COUNTS.get(id(code)) or COUNTS.setdefault(id(code), Count(code))
+        count.number += 1
+        return count.local
 
+    for count in COUNTS.values():
+        count.number = 0
     before = sys.gettrace()
     sys.settrace(called)
     try:
         call()
     finally:
         sys.settrace(before)
-    return Counter({CODES[k][0]: n for k, n in found.items()})
+    return Counter({c.code: c.number for c in COUNTS.values() if c.ours and c.number})
 
 
 def work(

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.forks import Forks
+from tests.support.forks import forks, python
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
@@ -21,15 +20,8 @@ NEEDS = {"howto-huggingface.md": "transformers", "howto-timm.md": "timm"}
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the pages are written for a POSIX shell")
 
 
-@pytest.fixture(scope="module")
-def forks() -> Iterator[Forks]:
-    started = Forks()
-    yield started
-    started.close()
-
-
 @pytest.mark.parametrize("page", PAGES)
-def test_page(page: str, forks: Forks, tmp_path: Path) -> None:
+def test_page(page: str, tmp_path: Path) -> None:
     if page == "howto-engines.md":
         pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     if page in ("howto-torch.md", "howto-onnx-export.md"):
@@ -39,7 +31,7 @@ def test_page(page: str, forks: Forks, tmp_path: Path) -> None:
         pytest.importorskip(NEEDS[page], reason=f"{NEEDS[page]} is not installed")
     bin_ = tmp_path / "bin"
     bin_.mkdir()
-    forks.programs(bin_)
+    forks().programs(bin_)
     work = tmp_path / "work"
     work.mkdir()
     (work / "fixtures").symlink_to(DOCS.parent / "fixtures")
@@ -48,7 +40,7 @@ def test_page(page: str, forks: Forks, tmp_path: Path) -> None:
     printed = ""
     for kind, body in FENCE.findall((DOCS / page).read_text(encoding="utf-8")):
         if kind in ("sh", "python"):
-            command = ["sh", "-e", "-c", body] if kind == "sh" else [*forks.python, "-c", body]
+            command = ["sh", "-e", "-c", body] if kind == "sh" else [*python(), "-c", body]
             ran = subprocess.run(
                 command, cwd=work, env=environment, capture_output=True, text=True, timeout=120
             )
@@ -69,14 +61,14 @@ test "$1" = clone && ln -s %s "$last"
 
 
 @pytest.mark.parametrize("page", ["howto-ci.md", "tutorial.md"])
-def test_pipelines(page: str, forks: Forks, tmp_path: Path) -> None:
+def test_pipelines(page: str, tmp_path: Path) -> None:
     """Every step of GitHub's and GitLab's files runs in a project; ``pip`` and ``git`` are played."""
     text = (DOCS / page).read_text(encoding="utf-8")
     snippets = [body for kind, body in FENCE.findall(text) if kind == "yaml"]
     assert len(snippets) == {"howto-ci.md": 2, "tutorial.md": 1}[page]
     bin_ = tmp_path / "bin"
     bin_.mkdir()
-    forks.programs(bin_)
+    forks().programs(bin_)
     for name, script in (("pip", PIP), ("git", GIT % DOCS.parent)):
         (bin_ / name).write_text(script)
         (bin_ / name).chmod(0o755)

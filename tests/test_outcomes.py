@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +25,7 @@ from loadrun.verify.pack.options import PackOptions
 from loadrun.verify.pack.packing import Packer
 from loadrun.verify.saved import ResultWriter, judge_saved, read_saved
 from tests.support.error_graphs import F16, RIGHT, bundle_of, elem, feed, ratio, reduced, standard
+from tests.support.forks import python
 from tests.support.small_models import unary
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -98,7 +98,7 @@ def pytest_run(folder: Path, name: str) -> tuple[int, str]:
     """What the plugin makes of a file."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": ""}
     plugins = ["-p", "no:loadrun", "-p", "loadrun.testing.plugin", "-p", "no:cacheprovider"]
-    argv = [sys.executable, "-m", "pytest", *plugins, name, "-q"]
+    argv = [*python(), "-m", "pytest", *plugins, name, "-q"]
     done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
 

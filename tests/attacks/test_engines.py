@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.forks import python
 
 MLP = "fixtures/nets/mlp.mge"
 MODULE = """
@@ -105,9 +106,7 @@ def replayed(
     """A replay by the engine in a process of its own."""
     path = os.pathsep.join([str(package), os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])])
     env = {**os.environ, "PYTHONPATH": path, "AT_IMPORT": at_import}
-    return subprocess.run(
-        [sys.executable, *program, *args], capture_output=True, text=True, env=env, timeout=120
-    )
+    return subprocess.run([*python(), *program, *args], capture_output=True, text=True, env=env, timeout=120)
 
 
 @pytest.mark.parametrize(

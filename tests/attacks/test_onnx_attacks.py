@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from loadrun.cli import main
 from tests.attacks.onnx_attacks import ATTACKS
 from tests.attacks.run import Server
 from tests.onnx.wire_models import tensor
+from tests.support.forks import python
 
 REFUSED = {
     "range_of_numbers": "67108864 numbers",
@@ -56,13 +58,14 @@ def test_attack(name: str, server: Server) -> None:
     assert row["peak"] <= (160 << 20) + 64 * row["size"]
 
 
-def loadrun(*args: str, limit: bool = True, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+def loadrun(*args: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     """The command in a process whose address space is limited."""
-    code = "from loadrun.cli import main; import sys; sys.exit(main(sys.argv[1:]))"
-    if limit:
-        code = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({6_000_000 * 1024},) * 2); " + code
+    code = (
+        f"import resource, sys; resource.setrlimit(resource.RLIMIT_AS, ({6_000_000 * 1024},) * 2); "
+        "from loadrun.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
     return subprocess.run(
-        [sys.executable, "-c", code, *args], capture_output=True, text=True, timeout=120, cwd=folder
+        [*python(), "-c", code, *args], capture_output=True, text=True, timeout=120, cwd=folder
     )
 
 
@@ -166,7 +169,6 @@ def test_timeout_of_commands_that_run_a_model(command: tuple[str, ...], tmp_path
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "4X", "1.5G", "9" * 20, ""])
-def test_sizes_that_are_none(text: str) -> None:
-    done = loadrun("info", "x.onnx", f"--max-memory={text}", limit=False)
-    assert done.returncode == 2
-    assert "expected a number of bytes, such as 500M or 4G" in done.stderr
+def test_sizes_that_are_none(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "x.onnx", f"--max-memory={text}"]) == 2
+    assert "expected a number of bytes, such as 500M or 4G" in capsys.readouterr().err

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import traceback
 import types
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -58,6 +59,17 @@ class Forks:
         self._folder.cleanup()
 
 
+@cache
+def forks() -> Forks:
+    """The one of this process, which `conftest` closes."""
+    return Forks()
+
+
+def python() -> list[str]:
+    """The command of a Python that has imported loadrun already, where the system can fork."""
+    return [sys.executable] if os.name == "nt" else forks().python
+
+
 def serve(path: str) -> None:
     """Answer at a socket until standard input ends."""
     import loadrun
@@ -65,6 +77,8 @@ def serve(path: str) -> None:
     for module in pkgutil.walk_packages(loadrun.__path__, "loadrun."):
         if not module.name.startswith(APART):
             import_module(module.name)
+    # What every run of pytest imports, which this one has no part in.
+    import_module("pytest")
     # Else every fork's garbage collections walk, and so copy, all that is imported here.
     gc.freeze()
     with socket.socket(socket.AF_UNIX) as listener:
@@ -121,6 +135,7 @@ def _answer(connection: socket.socket) -> None:
 def _python(arguments: list[str]) -> None:
     """Run ``-m MODULE ...`` or ``-c PROGRAM ...``."""
     option, what, *more = arguments
+    sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     if option == "-m":
         sys.argv = [what, *more]
         runpy.run_module(what, run_name="__main__", alter_sys=True)

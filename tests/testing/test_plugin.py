@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from loadrun.base.configuration import matches
 from loadrun.testcase import Bundle
 from loadrun.verify.pack.options import PackOptions
 from loadrun.verify.pack.packing import Packer
+from tests.support.forks import python as forked
 from tests.support.small_models import unary
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -25,7 +27,7 @@ NETS = ROOT / "fixtures" / "nets"
 tomllib = pytest.importorskip("tomllib", reason="Python before 3.11 has no tomllib")
 
 
-def run(folder: Path, *args: str) -> tuple[int, str]:
+def run(folder: Path, *args: str, python: Sequence[str] | None = None) -> tuple[int, str]:
     """A run of pytest by itself, with the plugin and nothing of this project's configuration."""
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     env.pop("PYTEST_ADDOPTS", None)
@@ -40,7 +42,7 @@ def run(folder: Path, *args: str) -> tuple[int, str]:
         "no:hypothesispytest",
     ]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *plugins, *args],
+        [*(python or forked()), "-m", "pytest", *plugins, *args],
         cwd=folder,
         env=env,
         capture_output=True,
@@ -151,7 +153,7 @@ def test_it_costs_nothing_without_models(tmp_path: Path) -> None:
         "    base, testing = 'loadrun.base', 'loadrun.testing'\n"
         "    assert sorted(found) == [base, base + '.registry', testing, testing + '.plugin']\n"
     )
-    code, out = run(tmp_path)
+    code, out = run(tmp_path, python=[sys.executable])
     assert code == 0, out
 
 
