@@ -34,6 +34,7 @@ __all__ = [
     "export",
     "functional",
     "is_missing",
+    "made_functional",
     "name_of_target",
     "not_exported",
     "place_of",
@@ -102,30 +103,51 @@ def export(
             raise not_exported(module, error) from error
 
 
+def made_functional(program: Any, module: Any, selection: Selecting | None) -> Any:
+    """Do what `functional` does with a program that was exported before.
+
+    Raises:
+        TraceError: torch cannot; the text is torch's own.
+    """
+    try:
+        with quiet():
+            return functional(program, selection)
+    except Exception as error:
+        raise not_exported(module, error) from error
+
+
 def not_exported(module: Any, error: Exception) -> TraceError:
     """Say that torch cannot export a module, in torch's first words."""
     where = getattr(module, "place", "")
     return TraceError(
         f"torch cannot export {_module_title(module)}: {_first_lines(error)}\n"
         + (f"  in {where}\n" if where else "")
-        + f"  {_way_out(error)}"
+        + f"  {_way_out(module, error)}"
     )
 
 
-def _way_out(error: Exception) -> str:
+def _way_out(module: Any, error: Exception) -> str:
     """Say what may help."""
     if "which is not a known type" in str(error):
         return (
             "torch supports tensors, lists, tuples and dicts in results; return those, register the class with "
             "torch.utils._pytree.register_pytree_node or, if it is a cache of transformers, pass use_cache=False"
         )
-    if re.search(r"PackedParamsBase|quantized nyi in meta|quantization/observer", str(error)):
+    if re.search(
+        r"torch\.classes|quantized nyi in meta|QuantizedMeta|quantization/", str(error)
+    ) or _observes(module):
         return (
-            "torch exports no quantized weights and no observers: trace the module before "
-            "torch.ao.quantization.convert, prepared by prepare_qat and after "
-            "module.apply(torch.ao.quantization.disable_observer); its rounding is recorded"
+            "torch exports no quantized weights and no observers: trace the float module; one prepared by prepare_qat, "
+            "after module.apply(torch.ao.quantization.disable_observer), whose rounding is recorded; or what "
+            "convert_pt2e of torchao gives"
         )
     return "a branch on a value needs torch.cond; a call that cannot be traced must move out of the module"
+
+
+def _observes(module: Any) -> bool:
+    """Tell whether parts of a module find scales for quantization."""
+    parts = module.modules() if isinstance(module, torch.nn.Module) else ()
+    return any(hasattr(part, "calculate_qparams") for part in parts)
 
 
 def _register_caches() -> None:

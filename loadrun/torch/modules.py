@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from ..base.errors import UsageError
+from ..base.errors import InputError, UsageError
 from ..tensors import Tensor
 from .script import Scripted, is_script
+from .values import no_numbers
 
 __all__ = [
     "ModuleAttributes",
@@ -24,6 +25,7 @@ __all__ = [
     "named_alone",
     "owner_of",
     "parameters_of",
+    "refuse_no_numbers",
 ]
 
 _READ = frozenset(
@@ -168,6 +170,17 @@ def call_of(data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(args, Mapping):
         return (), dict(args)
     return (tuple(args) if isinstance(args, (tuple, list)) else (args,)), {}
+
+
+def refuse_no_numbers(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Refuse tensors among the arguments that are not arrays of numbers, such as sparse ones.
+
+    Raises:
+        InputError: there is one; the text names it by its place or keyword.
+    """
+    for path, leaf in pytree.tree_flatten_with_path((args, dict(kwargs)))[0]:
+        if isinstance(leaf, torch.Tensor) and (why := no_numbers(leaf)):
+            raise InputError(f"argument {pytree.keystr(path[1:])[1:-1]} is {why}")
 
 
 def distinct(values: Any, views: bool) -> Any:

@@ -31,12 +31,12 @@ from ..verify.pack.noise import WIDEST, round_up
 from .archive import read_program
 from .complex import parts
 from .exporting import callable_of, not_exported
-from .modules import as_module, as_torch, call_of, named_alone
+from .modules import as_module, as_torch, call_of, named_alone, refuse_no_numbers
 from .other_sizes import every_size, shaken
 from .quiet import quiet, without_graphs
 from .signature import Signature
 from .traced import TorchTrace
-from .values import of_numpy
+from .values import no_numbers, of_numpy
 
 __all__ = [
     "ProgramFile",
@@ -127,6 +127,7 @@ def save(
     items = [EXAMPLE, *cases] if input_data is None else items_of(input_data)
     args, _ = call_of(args if isinstance(args, (tuple, list)) else (args,))
     kwargs = pytree.tree_map(as_torch, dict(kwargs or {}))
+    refuse_no_numbers(args, kwargs)
     if isinstance(path, (str, os.PathLike)) and not str(path).lower().endswith((".mge", ".pt2")):
         raise UsageError(f"the file must be called NAME.pt2 or NAME.mge, found {os.fspath(path)}")
     if str(path).lower().endswith(".mge"):
@@ -169,12 +170,18 @@ def save(
                 torch.export.save(program, file)
         except Exception as e:
             raise TraceError(
-                f"torch cannot write the program: {str(e).strip()[:600]}; a .mge file may hold it"
+                f"torch cannot write the program: {_ends(str(e))}; a .mge file may hold it"
             ) from e
         _append(file, values, {"maxerr": limits})
         file.seek(0)
         with replacing(path) as target:
             shutil.copyfileobj(file, target)
+
+
+def _ends(text: str) -> str:
+    """Leave the traceback out of torch's text."""
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    return lines[0][:300] if len(lines) < 3 else f"{lines[0][:300]}: {lines[-1][:300]}"
 
 
 def _widened(signature: Signature, call: Any, values: Mapping[str, Array]) -> dict[str, float]:
@@ -217,6 +224,9 @@ def run_program(
         raise EngineError(f"torch fails: {type(e).__name__}: {str(e).strip()[:300]}") from e
     specs = signature.user_outputs()
     kept = [v for v, s in zip(leaves, specs, strict=True) if not hasattr(s.arg, "value")]
+    for why in (no_numbers(v) for v in kept if isinstance(v, torch.Tensor)):
+        if why:
+            raise EngineError(f"torch's result is {why}")
     values = [part for value in kept for _, part in _own_parts("", value)]
     return dict(zip(signature.output_names(), values, strict=True))
 

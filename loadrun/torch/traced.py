@@ -26,7 +26,7 @@ from ..tracing.recording import Evaluator, TraceOptions
 from ..tracing.traced import Traced
 from ..verify.pack.capture import Recorder
 from .complex import of_parts
-from .exporting import callable_of, export, functional, refusal, submodules, unsupported
+from .exporting import callable_of, export, made_functional, refusal, submodules, unsupported
 from .guards import Condition, guarded, read_inputs, refusing
 from .interpret import Interpreter
 from .left_out import Selection, given_results, named_tensors, node_values, results_of, weights_of
@@ -39,6 +39,7 @@ from .modules import (
     named_alone,
     owner_of,
     parameters_of,
+    refuse_no_numbers,
 )
 from .notes import notes_of, surprises
 from .other_sizes import (
@@ -295,6 +296,7 @@ class TorchTrace(ModuleAttributes, Dumps):
         Returns:
             the graph's results for the example.
         """
+        refuse_no_numbers(args, kwargs)
         args, kwargs = distinct((args, dict(kwargs)), self._dynamic is not None)
         self._fixed = frozenset()
         while True:
@@ -323,8 +325,7 @@ class TorchTrace(ModuleAttributes, Dumps):
         module = named_alone(as_module(self.module), kwargs)
         with torch.no_grad(), stage("torch exports the module"):
             if self._exported is not None:
-                with quiet():
-                    program = functional(self._exported, self.selection)
+                program = made_functional(self._exported, module, self.selection)
             else:
                 program = export(
                     module,

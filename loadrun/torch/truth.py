@@ -19,7 +19,7 @@ from ..verify.pack.capture import Recorder
 from .complex import parts
 from .quiet import quiet
 from .registry import UnsupportedCallError
-from .values import ndarray, of_numpy
+from .values import ndarray, no_numbers, of_numpy
 
 __all__ = ["TorchRecorder", "outputs_of"]
 
@@ -64,6 +64,8 @@ def outputs_of(traced: Any, flat: Sequence[Any], module: Any = None, *, anew: bo
     for leaf, output, fake in zip(leaves, traced.signature.user_outputs(), fakes, strict=True):
         if hasattr(output.arg, "value"):
             continue
+        if isinstance(leaf, torch.Tensor) and (why := no_numbers(leaf)):
+            raise EngineError(f"torch's result is {why}")
         if isinstance(leaf, torch.Tensor) and isinstance(fake, torch.Tensor) and leaf.dtype != fake.dtype:
             raise EngineError(
                 f"torch: the module gives {str(leaf.dtype)[6:]} where torch's exported program gives "

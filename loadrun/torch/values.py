@@ -15,7 +15,17 @@ from ..tensors.access import dtype_of, from_stored, recorded, set_name, snapshot
 from ..tensors.dtypes import graph_dtype
 from .registry import UnsupportedCallError
 
-__all__ = ["INT_MAX", "arr", "constant", "narrow", "ndarray", "of_numpy", "plain_number", "ten"]
+__all__ = [
+    "INT_MAX",
+    "arr",
+    "constant",
+    "narrow",
+    "ndarray",
+    "no_numbers",
+    "of_numpy",
+    "plain_number",
+    "ten",
+]
 
 INT_MAX = 2**31 - 1
 _HELD = {
@@ -60,12 +70,27 @@ def narrow(dtype: torch.dtype) -> np.dtype[Any]:
     return np.dtype(kind)
 
 
+def no_numbers(x: torch.Tensor) -> str:
+    """Say why a tensor is not an array of numbers, and what to give instead; "" if it is one."""
+    if x.is_nested:
+        return "a nested tensor, whose rows differ in size; make it dense with .to_padded_tensor(0.0)"
+    if x.layout is not torch.strided:
+        return f"a tensor of layout {x.layout}; make it dense with .to_dense()"
+    if x.is_quantized:
+        return f"a quantized tensor ({x.dtype}); take its .dequantize(), or its .int_repr()"
+    if x.is_meta:
+        return "a tensor on the device meta, which has no values; make one on the CPU"
+    if type(x).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return f"a tensor of the class {type(x).__name__}, which computes in its own way; take a torch.Tensor"
+    return ""
+
+
 def ndarray(x: torch.Tensor) -> Array:
     """Copy the values of a torch tensor to an ndarray of the graph's dtype."""
     want = narrow(x.dtype)
+    if why := no_numbers(x):
+        raise UnsupportedCallError(why)
     x = x.detach().cpu().resolve_conj().resolve_neg()
-    if x.layout is not torch.strided:
-        raise UnsupportedCallError(f"a tensor of layout {x.layout}; make it dense with .to_dense()")
     if x.dtype is torch.bfloat16:
         x = x.float()
     try:

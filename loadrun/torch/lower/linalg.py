@@ -28,7 +28,10 @@ def _product(call: FxCall, a: Any, b: Any) -> Any:
     return arr(np.sum(a[..., :, :, None] * b[..., None, :, :], axis=-2), call.dtype)
 
 
-@aten("aten.mm.default", "aten.bmm.default", "aten.matmul.default", "aten.mv.default", "aten.dot.default")
+@aten(
+    *("aten.mm.default", "aten.bmm.default", "aten.matmul.default", "aten.mv.default", "aten.dot.default"),
+    "aten._int_mm.default",
+)
 def matmul(call: FxCall, a: Any, b: Any) -> Any:
     """Multiply matrices or stacks of them."""
     return _product(call, a, b)

@@ -65,7 +65,8 @@ def dequantize_channels(
 )
 def fake_quantize(call: FxCall, x: Any, scale: Any, zero: Any, low: int, high: int) -> Any:
     """Round floats to values that scaled integers can represent."""
-    result = _rounded(x, scale, zero, low, high)
+    # What is no number becomes the least one.
+    result = np.fmax(_rounded(x, scale, zero, low, high), np.float32(low))
     return (result - arr(zero, "float32")) * arr(scale, "float32")
 
 
@@ -75,7 +76,10 @@ def fake_quantize_channels(
 ) -> Any:
     """Fake-quantize with a scale for each channel."""
     scale, zero = _along(scales, call, axis), _along(zeros, call, axis)
-    return (_rounded(x, scale, zero, low, high) - zero) * scale
+    # Torch's integers of 64 bits end below; so what exceeds them, as what is no number, becomes the least one.
+    exceeds = ~(np.abs(arr(x, "float32") * (1 / scale)) < np.float32(2**63))
+    result = np.where(exceeds, np.float32(low), _rounded(x, scale, zero, low, high))
+    return (result - zero) * scale
 
 
 @aten("quantized_decomposed.choose_qparams.tensor", "quantized_decomposed.choose_qparams_symmetric.tensor")
@@ -103,7 +107,11 @@ _LIMITS = {"torch.qint8": (-128, 127), "torch.quint8": (0, 255), "torch.qint32":
 )
 def quantize_tensor(call: FxCall, x: Any, scale: Any, zero: Any, dtype: Any) -> Any:
     """Quantize a tensor and return the values that it stands for."""
-    return fake_quantize(call, x, scale, zero, *_LIMITS[str(dtype)])
+    low, high = map(np.float32, _LIMITS[str(dtype)])
+    scale, zero = arr(scale, "float32"), arr(zero, "float32")
+    # The zero point is added before the rounding here; what is no number becomes the largest one.
+    result = np.rint(np.clip(np.fmin(arr(x, "float32") * (1 / scale) + zero, high), low, high))
+    return (result - zero) * scale
 
 
 @aten("aten.quantize_per_channel.default")

@@ -1,0 +1,108 @@
+"""Quantized modules, and tensors that are no arrays of numbers: recorded as torch computes them, or refused."""
+
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+import loadrun  # noqa: E402
+import loadrun.torch  # noqa: E402
+from loadrun.base.errors import EngineError, InputError, TraceError  # noqa: E402
+
+nan, inf = float("nan"), float("inf")
+HALVES = torch.arange(-400, 400) * 0.05
+VALUES = torch.cat([torch.tensor([nan, inf, -inf, 1e30, -1e30, -0.0]), HALVES])
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+
+
+@pytest.mark.parametrize(("low", "high"), [(-128, 127), (0, 255)])
+@pytest.mark.parametrize(("scale", "zero"), [(0.1, 3), (0.5, 1)])
+def test_fake_quantization_of_every_number_is_torchs(scale, zero, low, high, tmp_path):
+    scales, zeros = torch.tensor([scale, 2 * scale]), torch.tensor([zero, 0], dtype=torch.int32)
+
+    def run(x):
+        both = torch.stack([x, x], 1)
+        return (
+            torch.fake_quantize_per_tensor_affine(x, scale, zero, low, high),
+            torch.fake_quantize_per_channel_affine(both, scales, zeros, 1, low, high),
+        )
+
+    traced = loadrun.torch.trace(run, VALUES)
+    for got, want in zip(traced(VALUES), run(VALUES), strict=True):
+        torch.testing.assert_close(got, want, rtol=0, atol=0)
+    traced.dump(tmp_path / "m.mge", input_data=["example"])
+    assert loadrun.run(tmp_path / "m.mge")[0].verdict.value == "pass"
+
+
+def test_quantization_adds_the_zero_point_before_it_rounds():
+    def run(x):
+        return torch.quantize_per_tensor(x, 0.25, 127, torch.quint8).dequantize()
+
+    x = torch.cat([torch.tensor([nan, inf, -inf]), torch.arange(-40, 40) * 0.125])
+    torch.testing.assert_close(loadrun.torch.trace(run, x)(x), run(x), rtol=0, atol=0)
+
+
+def test_products_of_bytes_are_exact():
+    a, b = (torch.randint(-128, 128, s, dtype=torch.int8) for s in ((32, 16), (16, 8)))
+    torch.testing.assert_close(loadrun.torch.trace(torch._int_mm, (a, b))(a, b), torch._int_mm(a, b))
+
+
+def not_arrays():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return {
+            "nested": torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(1, 3)], layout=torch.jagged),
+            "layout": torch.eye(3).to_sparse(),
+            "dequantize": torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.quint8),
+            "meta": torch.ones(3, device="meta"),
+            "MaskedTensor": torch.masked.masked_tensor(torch.ones(3), torch.tensor([True, False, True])),
+        }
+
+
+@pytest.mark.parametrize("what", ["nested", "layout", "dequantize", "meta", "MaskedTensor"])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_arguments_that_are_no_arrays_are_refused(what, dynamic, tmp_path):
+    x = not_arrays()[what]
+    with pytest.raises(InputError, match=f"argument 0 is .*{what}"):
+        loadrun.torch.trace(lambda x: x * 2, x, dynamic_shapes=dynamic)
+    with pytest.raises(InputError, match=f"argument 'y' is .*{what}"):
+        loadrun.torch.save(lambda y: y * 2, tmp_path / "m.pt2", (), {"y": x}, dynamic_shapes=dynamic)
+
+
+def test_quantized_results_are_refused(tmp_path):
+    def run(x):
+        return torch.quantize_per_tensor(x, 0.1, 0, torch.quint8)
+
+    with pytest.raises(EngineError, match=r"result is a quantized tensor .*dequantize"):
+        loadrun.torch.trace(run, torch.ones(3))
+    with pytest.raises(EngineError, match=r"result is a quantized tensor .*dequantize"):
+        loadrun.torch.save(run, tmp_path / "m.pt2", torch.ones(3))
+
+
+def test_a_program_that_torch_cannot_write_is_refused_without_its_traceback(tmp_path):
+    def run(x):
+        return torch.quantize_per_tensor(x, 0.1, 0, torch.quint8).dequantize()
+
+    with pytest.raises(TraceError, match=r"KeyError: torch.quint8; a .mge file may hold it") as caught:
+        loadrun.torch.save(run, tmp_path / "m.pt2", torch.ones(3))
+    assert "Traceback" not in str(caught.value)
+
+
+def test_modules_that_find_scales_say_how_they_are_traced():
+    with pytest.raises(TraceError, match="disable_observer"):
+        loadrun.torch.trace(torch.ao.quantization.FakeQuantize().eval(), torch.ones(3))
+    with pytest.raises(TraceError, match="trace the float module"):
+        loadrun.torch.trace(
+            torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(torch.nn.LSTM(3, 2))),
+            torch.ones(1, 1, 3),
+        )
+
+
+def test_a_program_of_operators_that_torch_itself_cannot_rewrite_is_refused(tmp_path):
+    def run(x):
+        return torch.sparse.mm(torch.eye(3).to_sparse(), x)
+
+    loadrun.torch.save(run, tmp_path / "m.pt2", torch.ones(3, 3))
+    with pytest.raises(TraceError, match="_to_sparse"):
+        loadrun.run(tmp_path / "m.pt2")
