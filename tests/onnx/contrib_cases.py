@@ -190,6 +190,21 @@ CASES = {
         {"activation": "HardSigmoid", "activation_alpha": 0.3, "activation_beta": 0.4},
     ),
     "heads_crossed": Case("MultiHeadAttention", [f(2, 3, 8), f(2, 2, 5, 4), f(2, 2, 5, 4)], {"num_heads": 2}),
+    "heads_sums": Case(
+        "MultiHeadAttention",
+        [f(2, 3, 8), f(2, 5, 8), f(2, 5, 8), None, np.array([4, 2, 0, 3, 6, 0, 5, 10], np.int32)],
+        {"num_heads": 2},
+    ),
+    "heads_all_masked": Case(
+        "MultiHeadAttention",
+        [*(f(2, 3, 8) for _ in range(3)), None, np.zeros((2, 3), np.int32), f(2, 2, 3, 3)],
+        {"num_heads": 2},
+    ),
+    "attention_all_masked": Case(
+        "Attention",
+        [f(2, 4, 8), f(8, 24), f(24), np.array([0, 4], np.int32), None, f(2, 2, 4, 4)],
+        {"num_heads": 2, "unidirectional": 1},
+    ),
     "group_prompt": Case(
         "GroupQueryAttention",
         [
@@ -327,6 +342,13 @@ CASES = {
         stored=(1, 2, 3, 5),
         atol=1e-4,
     ),
+    "bits_2": Case(
+        "MatMulNBits",
+        [f(3, 40), u8(5, 3, 4), np.abs(f(15)) / 2, u8(5)],
+        {"K": 40, "N": 5, "bits": 2, "block_size": 16},
+        stored=(1, 2, 3),
+        atol=1e-4,
+    ),
     "bits_8": Case(
         "MatMulNBits",
         [f(3, 64), u8(5, 2, 32), np.abs(f(10)) / 100],
@@ -339,6 +361,12 @@ CASES = {
         [u8(6, 16), np.array([[0, 5], [2, -1]], np.int64), np.abs(f(6, 2))],
         {"bits": 4, "block_size": 16, "gather_axis": 0, "quantize_axis": 1},
         stored=(0, 2),
+    ),
+    "gather_block_quarters": Case(
+        "GatherBlockQuantized",
+        [u8(6, 8), np.array([[0, 5], [2, -1]], np.int64), np.abs(f(6, 2)), u8(6, 1)],
+        {"bits": 2, "block_size": 16, "gather_axis": 0, "quantize_axis": 1},
+        stored=(0, 2, 3),
     ),
     "q_add": Case(
         "QLinearAdd", [u8(2, 5), s(0.1), z(120), u8(2, 5), s(0.07), z(9), s(0.15), z(100)], quanta=1
@@ -379,14 +407,21 @@ CASES = {
         [u8(2, 10), s(0.05), z(128), s(1 / 256), z(0)],
         {"axis": -1, "opset": 13},
         stored=(1, 2, 3, 4),
-        quanta=1,
     ),
     "q_softmax_flat": Case(
         "QLinearSoftmax",
         [u8(2, 3, 4), s(0.03), z(128), s(1 / 256), z(0)],
         {"axis": 1, "opset": 12},
         stored=(1, 2, 3, 4),
-        quanta=1,
+    ),
+    "q_softmax_coarse": Case(
+        "QLinearSoftmax",
+        [i8(3, 4, 6), s(0.5), i8(), s(0.175), i8()],
+        {"axis": 1, "opset": 13},
+        stored=(1, 2, 3, 4),
+    ),
+    "q_softmax_old": Case(
+        "QLinearSoftmax", [u8(3, 4, 6), s(0.02), z(3), s(1 / 250), z(0)], {"opset": 11}, stored=(1, 2, 3, 4)
     ),
     "q_global": Case("QLinearGlobalAveragePool", [u8(2, 3, 4, 5), s(0.05), z(128), s(0.02), z(90)]),
     "q_global_last": Case(

@@ -71,10 +71,11 @@ def attended(
     scale: float,
     bias: Tensor | None = None,
     *,
+    mask: Tensor | None = None,
     guard: bool = False,
     cap: float = 0.0,
 ) -> Tensor:
-    """Compute ``softmax(q @ k^T * scale + bias) @ v`` of float32 tensors.
+    """Compute ``softmax(q @ k^T * scale + bias + mask) @ v`` of float32 tensors.
 
     Args:
         q: queries (..., S, D).
@@ -82,6 +83,7 @@ def attended(
         v: values (..., K, E).
         scale: factor of the scores.
         bias: broadcasts with the scores (..., S, K).
+        mask: is added last; large numbers round what they are added to.
         guard: give zeros to queries that see no key, instead of NaN.
         cap: bend the scores before the bias to be between minus it and it.
 
@@ -92,4 +94,6 @@ def attended(
     scores = capped(scaled_scores(q, k, scale), cap)
     if bias is not None:
         scores = e.elem(M.ADD, scores, bias)
+    if mask is not None:
+        scores = e.elem(M.ADD, scores, mask)
     return product(softmax(scores, scores.ndim - 1, guard=guard), v)

@@ -74,13 +74,15 @@ def _qlinear_leaky(c: NodeCall) -> Value:
 
 @lower("QLinearSoftmax", domain=CONTRIB)
 def _qlinear_softmax(c: NodeCall) -> Value:
-    def compute(x: Tensor) -> Tensor:
-        axis = c.axis("axis", -1, x.ndim)
-        if c.number("opset", 13) >= 13:
-            return softmax(x, axis)
-        return e.reshape(softmax(flat_to_2d(x, axis), 1), x.shape)
-
-    return _through_float(c, 3, compute)
+    """Compute softmax in float; ONNX Runtime multiplies by the whole part of the inverse scale."""
+    x, kind = dequantized(c.t(0), single(c.t(1)), _zero(c, 2)), c.kind(0)
+    axis = c.axis("axis", -1, x.ndim)
+    if c.number("opset", 13) >= 13:
+        y = softmax(x, axis)
+    else:
+        y = e.reshape(softmax(flat_to_2d(x, axis), 1), x.shape)
+    steps = folded(lambda v: e.elem(M.FLOOR, e.elem(M.TRUE_DIV, const_like(1.0, v), v)), single(c.t(3)))
+    return Value(kind, saturated(e.rint(e.elem(M.MUL, y, steps)), _zero(c, 4), kind))
 
 
 @lower("QLinearGlobalAveragePool", domain=CONTRIB)

@@ -20,28 +20,28 @@ def weight_of(c: NodeCall) -> Tensor:
     """
     bits, block = c.number("bits", 4), c.number("block_size")
     k, n = c.number("K"), c.number("N")
-    if bits not in (4, 8) or block < 1 or c.has(4):
+    if bits not in (2, 4, 8) or block < 1 or c.has(4):
         raise UnsupportedNodeError(f"weights of {bits} bits, or with a group index, cannot be expressed")
     blocks = -(-k // block)
     pay(16 * n * k)
-    packed = c.constant(1, "weight").reshape(n, blocks, -1)
-    scales = c.constant(2, "scales").astype(np.float32).reshape(n, blocks, 1)
-    values = _unpacked(packed, bits)[:, :, :block].astype(np.float32)
-    zero: Array = np.full((n, blocks, 1), float(1 << (bits - 1)), np.float32)
+    values = _unpacked(c.constant(1, "weight").reshape(n, blocks, -1), bits)[:, :, :block]
+    values = values.reshape(n, -1)[:, :k].astype(np.float32)
+    scales = c.constant(2, "scales").astype(np.float32).reshape(n, blocks)
+    zero: Array = np.full((n, blocks), float(1 << (bits - 1)), np.float32)
     if c.has(3):
         zero_points = c.constant(3, "zero points")
         if zero_points.dtype == np.uint8:
-            zero = _unpacked(zero_points.reshape(n, -1), bits)[:, :blocks].astype(np.float32)[:, :, None]
-        else:
-            zero = zero_points.astype(np.float32).reshape(n, blocks, 1)
-    whole = ((values - zero) * scales).reshape(n, -1)[:, :k]
-    return const(np.ascontiguousarray(whole.T))
+            zero_points = _unpacked(zero_points.reshape(n, -1), bits)[:, :blocks]
+        zero = zero_points.astype(np.float32).reshape(n, blocks)
+    of = np.arange(k) // block
+    return const(np.ascontiguousarray(((values - zero[:, of]) * scales[:, of]).T))
 
 
 def _unpacked(raw: Array, bits: int) -> Array:
     if bits == 8:
         return raw
-    return np.stack([raw & 15, raw >> 4], -1).reshape(*raw.shape[:-1], -1)
+    parts = [raw >> shift & (1 << bits) - 1 for shift in range(0, 8, bits)]
+    return np.stack(parts, -1).reshape(*raw.shape[:-1], -1)
 
 
 def gathered_table(c: NodeCall) -> tuple[Tensor, int]:
@@ -53,9 +53,9 @@ def gathered_table(c: NodeCall) -> tuple[Tensor, int]:
     bits, block = c.number("bits", 4), c.number("block_size", 128)
     data = c.constant(0, "table")
     raw = data.dtype == np.uint8 and c.kind(0) == UINT8
-    if bits not in (4, 8) or block < 16:
+    if bits not in (2, 4, 8) or block < 16:
         raise UnsupportedNodeError(f"tables of {bits} bits in blocks of {block} cannot be expressed")
-    packed = raw and bits == 4
+    packed = raw and bits < 8
     values = _unpacked(data, bits) if packed else data
     axis = front(c.number("quantize_axis", 1), values.ndim)
     scales = c.constant(2, "scales").astype(np.float32)

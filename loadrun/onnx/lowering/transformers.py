@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import sqrt
 
 from ...build import emit as e
@@ -34,14 +35,15 @@ def _key_mask(mask: Tensor, like: Tensor, k: Tensor, least: float) -> Tensor:
     mask = e.whole(mask)
     if mask.ndim == 1:
         batch, columns = k.shape[0], e.arange(k.shape[2])
-        parts = static_shape(mask)[0] / max(static_shape(k)[0], 1)
-        if parts not in (1, 2):
-            raise UnsupportedNodeError(
-                f"{static_shape(mask)[0]} ends and starts for {static_shape(k)[0]} sequences"
-            )
-        bounds = e.reshape(mask, (int(parts), batch, 1, 1, 1))
+        count, sequences = static_shape(mask)[0], static_shape(k)[0]
+        if count == 3 * sequences + 2:
+            # Ends of the keys, then sums of lengths, which say the same.
+            mask = e.subtensor(mask, [(0, None, batch, None, None)])
+        elif count not in (sequences, 2 * sequences):
+            raise UnsupportedNodeError(f"{count} ends and starts for {sequences} sequences")
+        bounds = e.reshape(mask, (-1, batch, 1, 1, 1))
         valid = e.compare(_LT, columns, e.subtensor(bounds, [(0, None, None, None, 0)]))
-        if parts == 2:
+        if count == 2 * sequences:
             starts = e.subtensor(bounds, [(0, None, None, None, 1)])
             valid = e.elem(M.AND, valid, e.compare(_LEQ, starts, columns))
     elif mask.ndim == 2:
@@ -51,6 +53,18 @@ def _key_mask(mask: Tensor, like: Tensor, k: Tensor, least: float) -> Tensor:
     else:
         raise UnsupportedNodeError(f"a mask of {mask.ndim} axes")
     return mask_bias(valid, like, least)
+
+
+def _attended(
+    c: NodeCall, qkv: Sequence[Tensor], mask: Tensor | None, bias: Tensor | None, past: int
+) -> Tensor:
+    """Attend over float32 (B, H, S, D) as the attributes say; a mask is added after the bias, as ONNX Runtime does."""
+    q, k, v = qkv
+    keys = None if mask is None else _key_mask(mask, q, k, c.real("mask_filter_value", -10000.0))
+    if c.number("unidirectional"):
+        keys = _added(keys, causal_bias(q, k, past))
+    scale = c.real("scale") or 1.0 / sqrt(static_shape(q)[3])
+    return attended(q, k, v, scale, None if bias is None else cast(bias, "float32"), mask=keys)
 
 
 def _appended_to_past(past: Tensor | None, new: Tensor) -> Tensor:
@@ -94,15 +108,7 @@ def self_attended(
         before = c.t(past).shape[3]
         old = [cast(e.subtensor(c.t(past), [(0, None, None, None, i)]), "float32") for i in (0, 1)]
         k, v = (e.concat([o, new], 2) for o, new in zip(old, (k, v), strict=True))
-    added: Tensor | None = None
-    if c.has(mask):
-        added = _key_mask(c.t(mask), q, k, c.real("mask_filter_value", -10000.0))
-    if c.has(bias):
-        added = _added(added, cast(c.t(bias), "float32"))
-    if c.number("unidirectional"):
-        added = _added(added, causal_bias(q, k, before))
-    scale = c.real("scale") or 1.0 / sqrt(static_shape(q)[3])
-    y = cast(merged(attended(q, k, v, scale, added)), kind)
+    y = cast(merged(_attended(c, (q, k, v), c.maybe(mask), c.maybe(bias), before)), kind)
     if len(c.wanted) < 2 or not c.wanted[1]:
         return (y,)
     return y, cast(e.concat([e.add_axes(t, [0]) for t in (k, v)], 0), kind)
@@ -140,6 +146,10 @@ def _multi_head(c: NodeCall) -> tuple[Tensor, ...]:
             at += n
     split = [heads(x, count) if x.ndim == 3 else x for x in qkv]
     past = c.t(6).shape[2] if c.has(6) else 0
+    if c.has(6) and not (len(c.wanted) > 2 and all(c.wanted[1:3])):
+        raise UnsupportedNodeError(
+            "a past, which ONNX Runtime ignores unless present keys and values are outputs"
+        )
     if c.number("unidirectional") and not c.has(6) and static_shape(qkv[0])[1] < static_shape(qkv[1])[-2]:
         raise UnsupportedNodeError(
             "fewer queries than keys, of which ONNX Runtime shows all to the last query only"
@@ -147,15 +157,7 @@ def _multi_head(c: NodeCall) -> tuple[Tensor, ...]:
     split[1], split[2] = _appended_to_past(c.maybe(6), split[1]), _appended_to_past(c.maybe(7), split[2])
     present = split[1], split[2]
     q, k, v = (cast(x, "float32") for x in split)
-    bias: Tensor | None = None
-    if c.has(4):
-        bias = _key_mask(c.t(4), q, k, c.real("mask_filter_value", -10000.0))
-    if c.has(5):
-        bias = _added(bias, cast(c.t(5), "float32"))
-    if c.number("unidirectional"):
-        bias = _added(bias, causal_bias(q, k, past))
-    scale = c.real("scale") or 1.0 / sqrt(static_shape(q)[3])
-    return (cast(merged(attended(q, k, v, scale, bias)), kind), *present)
+    return (cast(merged(_attended(c, (q, k, v), c.maybe(4), c.maybe(5), past)), kind), *present)
 
 
 @lower("RotaryEmbedding", domain=CONTRIB)
