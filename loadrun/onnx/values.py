@@ -41,6 +41,7 @@ __all__ = [
     "FLOAT",
     "HALF",
     "INT8",
+    "INT16",
     "INT32",
     "INT64",
     "UINT8",

@@ -180,6 +180,18 @@ def test_blocks_of_a_vector_are_quantized() -> None:
     assert run("DequantizeLinear", feeds, opset=21, axis=0, block_size=2)[0].tolist() == [1, 2, 3, 4]
 
 
+def test_the_quotient_has_the_type_of_the_scale() -> None:
+    """1000 / 0.30005 is 3332.8, to float16 3332; before opset 23 ONNX Runtime divides float16 in float32."""
+    half = {"x": np.float16([1000]), "s": np.float16(0.3), "z": np.uint16(0)}
+    assert run("QuantizeLinear", half, opset=21)[0].tolist() == [3333]
+    assert run("QuantizeLinear", half, opset=23)[0].tolist() == [3332]
+    assert run("QuantizeLinear", half, opset=23, precision=T.FLOAT)[0].tolist() == [3333]
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    # 200 / 0.30078 is 664.9, to bfloat16 664.
+    brain = {"x": np.array([200], bfloat16), "s": np.array(0.3, bfloat16), "z": np.uint16(0)}
+    assert run("QuantizeLinear", brain, opset=21)[0].tolist() == [664]
+
+
 def test_halves_round_to_even() -> None:
     assert run("Round", {"x": F([0.5, 1.5, 2.5, -0.5, -1.5])})[0].tolist() == [0, 2, 2, 0, -2]
     feeds = {"x": F([0.5, 1.5, 2.5, 999, -999]), "s": F(1), "z": np.uint8(128)}

@@ -11,6 +11,7 @@ from ...ops.elemwise.table import ROWS
 from ...tensors import Tensor
 from ...tensors.access import dtype_of, static_shape
 from ..call import NodeCall, lower
+from ..values import UnsupportedNodeError
 from . import M, cast, const_like, floats
 
 __all__ = ["activation", "relu"]
@@ -167,7 +168,7 @@ def activation(name: str, x: Tensor, alpha: float | None = None, beta: float | N
     """Apply an activation by the name that recurrent and fused operators give it.
 
     Raises:
-        KeyError: there is none of that name.
+        UnsupportedNodeError: there is none of that name.
     """
 
     def first(default: float) -> float:
@@ -197,4 +198,6 @@ def activation(name: str, x: Tensor, alpha: float | None = None, beta: float | N
             M.MIN, const_like(second(3.4e38), x), e.elem(M.MAX, const_like(first(-3.4e38), x), x)
         ),
     }
+    if name.lower() not in known:
+        raise UnsupportedNodeError(f"the activation {name!r} cannot be expressed")
     return known[name.lower()]()

@@ -7,7 +7,7 @@ from ...graph import params as P
 from ...tensors import Tensor
 from ...tensors.access import dtype_of, static_shape
 from ..call import CONTRIB, NodeCall, front, lower
-from ..values import BF16, DOUBLE, FLOAT, HALF, UINT8, Value, graph_type
+from ..values import BF16, DOUBLE, FLOAT, HALF, INT8, INT16, UINT8, UINT16, Value, graph_type
 from . import M, cast, const_like, folded, limits
 from .convolution import exact_convolution
 from .linalg import exact_product
@@ -16,6 +16,7 @@ from .small_floats import is_small_float, rounded_for
 
 __all__ = ["dequantized", "dynamic", "factor_of", "quantized", "requantized", "saturated", "single"]
 
+_FLOAT8 = 17
 _FLOATS = (FLOAT, HALF, DOUBLE, BF16)
 _EQ = P.ElemwiseMultiTypeMode.EQ
 
@@ -86,10 +87,26 @@ def _quantize(c: NodeCall) -> Value:
     axis, block = _axis(c, x), c.number("block_size")
     scale = _spread(cast(c.t(1), "float32"), x, axis, block)
     zero = None if not c.has(2) else _spread(c.t(2), x, axis, block)
-    wide = cast(x, "float32")
+    precision = _precision(c, kind)
+    quotient = _rounded(e.elem(M.TRUE_DIV, _rounded(x, precision), _rounded(scale, precision)), precision)
     if is_small_float(kind):
-        return Value(kind, rounded_for(c, e.elem(M.TRUE_DIV, wide, scale), kind))
-    return Value(kind, quantized(wide, scale, zero, kind))
+        return Value(kind, rounded_for(c, quotient, kind))
+    return Value(kind, saturated(e.rint(quotient), zero, kind))
+
+
+def _precision(c: NodeCall, to: int) -> int:
+    """Return the type in which an input is divided by its scale.
+
+    That is the scale's; before opset 23, ONNX Runtime's kernels for float16 divide in float32.
+    """
+    if c.opset < 23 and c.kind(1) == HALF and to in (UINT8, INT8, UINT16, INT16, _FLOAT8):
+        return FLOAT
+    return c.number("precision") or c.kind(1)
+
+
+def _rounded(x: Tensor, kind: int) -> Tensor:
+    """Return the numbers of a float type as float32."""
+    return cast(x if kind == FLOAT else cast(x, graph_type(kind)), "float32")
 
 
 @lower("DequantizeLinear")
