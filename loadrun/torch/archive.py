@@ -16,6 +16,7 @@ import re
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from threading import Lock
 from typing import Any
 
@@ -157,6 +158,8 @@ def _check_data(data: object, named: bool) -> None:
                 _check_expression(part["expr_str"])
             if "inputs" in part and isinstance(part.get("target"), str):
                 _check_operator(part["target"])
+                if not _is_plain(part.get("metadata", {})):
+                    raise FormatError(f"the metadata of {part['target']} are not texts")
             if isinstance(part.get("as_operator"), str):
                 _check_operator(part["as_operator"])
             path = part.get("path_name")
@@ -214,13 +217,23 @@ def _check_operator(target: str) -> None:
 def _check_arguments(node: torch.fx.Node) -> None:
     """Refuse numbers, texts and lists that an operator does not take; torch looks at them when it runs it."""
     formal = node.target._schema.arguments
-    values = {**{a.name: value for a, value in zip(formal, node.args, strict=False)}, **node.kwargs}
+    placed = {a.name: value for a, value in zip(formal, node.args, strict=False) if not a.kwarg_only}
+    if len(placed) < len(node.args):
+        raise FormatError(f"{node.target} gets {len(node.args)} arguments by place, but takes {len(placed)}")
+    for name in node.kwargs:
+        if name in placed:
+            raise FormatError(f"{node.target} gets {name} twice, by place and by name")
+    values = {**placed, **node.kwargs}
     for argument in formal:
         if argument.name not in values and not argument.has_default_value():
             raise FormatError(f"{node.target} lacks its argument {argument.name}")
         if argument.name in values and not _fits(values[argument.name], argument.type):
             shown = repr(values[argument.name])
             raise FormatError(f"{node.target} gets {shown:.80} for {argument.name}, expected {argument.type}")
+    # Arguments that stand in a file by name go to their places, as torch itself writes them.
+    places = takewhile(lambda a: a.name in values and not a.kwarg_only, formal)
+    node.args = tuple(values.pop(a.name) for a in places)
+    node.kwargs = values
 
 
 def _fits(value: object, kind: Any) -> bool:

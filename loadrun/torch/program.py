@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from ..base.errors import EngineError, FormatError, InputError, LoadRunError, TraceError, UsageError
 from ..base.records import dataclass
+from ..base.schema import anything, integer, items, mapping, number, record, text
 from ..base.writing import replacing, temporary
 from ..graph import Graph, StoredTensor
 from ..graph.dtypes import Array, DType, array_dtype
@@ -124,7 +125,7 @@ def save(
     ...     [result.verdict.value for result in loadrun.Runner(file).replay()]
     ['pass']
     """
-    items = [EXAMPLE, *cases] if input_data is None else items_of(input_data)
+    data = [EXAMPLE, *cases] if input_data is None else items_of(input_data)
     args, _ = call_of(args if isinstance(args, (tuple, list)) else (args,))
     kwargs = pytree.tree_map(as_torch, dict(kwargs or {}))
     refuse_no_numbers(args, kwargs)
@@ -135,7 +136,7 @@ def save(
         if isinstance(module, torch.export.ExportedProgram):
             args, kwargs = module.example_inputs or ((), {})
         traced.record(args, kwargs)
-        traced.dump(path, input_data=items, maxerr=maxerr)
+        traced.dump(path, input_data=data, maxerr=maxerr)
         return
     program = module
     if not isinstance(module, torch.export.ExportedProgram):
@@ -155,9 +156,9 @@ def save(
             "an exported program has its own example; args, kwargs and dynamic_shapes apply to modules"
         )
     signature = Signature(program)
-    if texts := [x for x in items if isinstance(x, str) and x != EXAMPLE]:
+    if texts := [x for x in data if isinstance(x, str) and x != EXAMPLE]:
         raise UsageError(f"the data of a .pt2 file must be tensors or {EXAMPLE!r}, found {texts[0]!r:.80}")
-    calls = [program.example_inputs if isinstance(x, str) else call_of(x) for x in items]
+    calls = [program.example_inputs if isinstance(x, str) else call_of(x) for x in data]
     values = [own_values(signature, a, k) for a, k in calls]
     names = signature.output_names()
     tolerances(maxerr, names)
@@ -317,6 +318,12 @@ def _append(file: Any, values: Sequence[Mapping[str, Array]], about: Mapping[str
         )
 
 
+_TESTCASES = record(
+    {"format": integer(_FORMAT, _FORMAT), "testcases": items(mapping(text)), "maxerr": mapping(number(0.0))},
+    {"accepted": items(mapping(anything))},
+)
+
+
 class _Recorded(NamedTuple):
     """What was saved with a program: testcases, tolerances, and who accepted new expected values."""
 
@@ -337,17 +344,18 @@ def _recorded(file: Any) -> _Recorded | None:
             return None
         place = names[0][: -len("testcases.json")]
         try:
-            about = json.loads(archive.read(names[0]))
-            if about["format"] != _FORMAT:
-                raise FormatError(f"its testcases have the format {about['format']}, expected {_FORMAT}")
+            about = _TESTCASES(json.loads(archive.read(names[0])), "testcases.json")
+            files = [f for listed in about["testcases"] for f in listed.values()]
+            if len({*files}) != len(files):
+                raise FormatError("testcases.json: a file is the value of two names")
             cases = []
             for listed in about["testcases"]:
                 data = {n: io.BytesIO(archive.read(place + f)) for n, f in listed.items()}
                 cases.append({n: np.lib.format.read_array(f, allow_pickle=False) for n, f in data.items()})
-            limits = {str(n): float(x) for n, x in about["maxerr"].items()}
-            return _Recorded(cases, limits, [*about.get("accepted", ())])
-        except (KeyError, TypeError, ValueError, AttributeError) as e:
-            raise FormatError(f"the testcases in it are damaged: {type(e).__name__}: {e}") from e
+            return _Recorded(cases, about["maxerr"], about.get("accepted", []))
+        except (KeyError, TypeError, ValueError, RecursionError) as e:
+            why = str(e) if isinstance(e, FormatError) else f"{type(e).__name__}: {e}"
+            raise FormatError(f"the testcases in it are damaged: {why}") from e
 
 
 def recorded_cases(path: Any) -> tuple[Any, list[Mapping[str, Array]] | None]:
@@ -476,7 +484,9 @@ def _read(
         bundle.warnings, bundle.is_container = warnings, False
         _add_inputs(bundle.graph, fed)
         for kept, case in zip(bundle.testcases, testcases, strict=True):
-            kept.arrays.update((n, a) for n, a in case.arrays.items() if n in fed)
+            unread = {n: a for n, a in case.arrays.items() if n in fed and n not in kept.arrays}
+            kept.arrays.update(unread)
+            kept.dtypes.update((n, case.dtypes[n]) for n in unread)
     else:
         bundle.testcases = testcases
     bundle.testcases = [c.with_own(own) for c, own in zip(bundle.testcases, cases, strict=True)]

@@ -312,3 +312,31 @@ def test_operators() -> None:
     ):
         with pytest.raises(FormatError, match="no operator"):
             _check_operator(target)
+
+
+def test_an_argument_twice(program: Path, tmp_path: Path) -> None:
+    def change(data: Any) -> None:
+        first, second = next(p for p in parts(data) if "mul" in str(p.get("target", "")))["inputs"]
+        first["kind"], second["kind"] = 2, 1
+
+    with pytest.raises(FormatError, match=r"mul\.Tensor gets self twice, by place and by name"):
+        loadrun.load(rewritten(program, tmp_path / "b.pt2", in_model(change)))
+
+
+def test_arguments_by_name(program: Path, tmp_path: Path) -> None:
+    """Torch writes them by place, but takes them by name, too."""
+
+    def change(data: Any) -> None:
+        for part in parts(data):
+            part.update({"kind": 2} if part.get("kind") == 1 and "arg" in part else {})
+
+    bundle = loadrun.load(rewritten(program, tmp_path / "b.pt2", in_model(change)))
+    assert [r.verdict.value for r in loadrun.Runner(bundle).replay()] == ["not compared"]
+
+
+def test_metadata_that_are_no_texts(program: Path, tmp_path: Path) -> None:
+    def change(data: Any) -> None:
+        next(p for p in parts(data) if "mul" in str(p.get("target", "")))["metadata"]["stack_trace"] = 1
+
+    with pytest.raises(FormatError, match=r"the metadata of torch.ops.aten.mul.Tensor are not texts"):
+        loadrun.load(rewritten(program, tmp_path / "b.pt2", in_model(change)))

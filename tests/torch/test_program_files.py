@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import zipfile
@@ -345,3 +346,39 @@ def test_programs_of_mapped_functions(tmp_path: Path) -> None:
     torch.export.save(program, tmp_path / "v.pt2")
     result = loadrun.Runner(tmp_path / "v.pt2").run({"x": X.numpy()})
     np.testing.assert_array_equal(result[result.outputs[0].name], [[-1, 2], [-3, 4]])
+
+
+class Unread(torch.nn.Module):
+    def forward(self, x: Any, n: int) -> Any:
+        return x * n
+
+
+def test_a_program_with_an_input_that_nothing_reads_is_packed(tmp_path: Path) -> None:
+    """A number is part of the program; the model does without the input."""
+    save(Unread(), tmp_path / "a.pt2", (X, 4))
+    assert main(["pack", str(tmp_path / "a.pt2"), "-o", str(tmp_path / "a.mge"), "-q"]) == 0
+    (case,) = loadrun.load(tmp_path / "a.mge").testcases
+    (expect,) = case.expects.values()
+    np.testing.assert_array_equal(expect, X.numpy() * 4)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"format": 2}, "format: expected a whole number from 1 to 1, found the number 2"),
+        ({"maxerr": {"a": True}}, "maxerr.a: expected a finite number of at least 0, found the truth value"),
+        ({"maxerr": {"": float("nan")}}, "expected a finite number of at least 0, found the number nan"),
+        ({"accepted": "abc"}, "accepted: expected a list"),
+        ({"testcases": [{"x": 5}]}, r"testcases\[0\].x: expected a text, found the number 5"),
+        ({"testcases": [{"x": "0.0.npy"}, {"x": "0.0.npy"}]}, "a file is the value of two names"),
+    ],
+)
+def test_damaged_testcases(change: dict[str, Any], why: str, tmp_path: Path) -> None:
+    with saved(written(tmp_path)) as old, zipfile.ZipFile(tmp_path / "b.pt2", "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            if name.endswith("testcases.json"):
+                data = json.dumps({**json.loads(data), **change}).encode()
+            new.writestr(name, data)
+    with pytest.raises(FormatError, match=f"the testcases in it are damaged: .*{why}"):
+        loadrun.load(tmp_path / "b.pt2")
