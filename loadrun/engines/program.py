@@ -446,9 +446,13 @@ class MemoryMeter:
                 self._held[id(base)] = weakref.ref(base, freed)
         self.peak = max(self.peak, self.live)
 
+    def release(self, key: int, size: int) -> None:
+        """Stop counting a value whose memory was freed."""
+        self.live -= size
+        self._held.pop(key, None)
+
 
 def _freed(meter: weakref.ref[MemoryMeter], key: int, size: int, gone: object) -> None:
     target = meter()
     if target is not None:
-        target.live -= size
-        target._held.pop(key, None)
+        target.release(key, size)

@@ -16,6 +16,7 @@ import loadrun
 from loadrun.base.errors import InputError, UsageError
 from loadrun.cli import main
 from loadrun.engines import Setup, registry
+from loadrun.engines.alive import PeakMeter
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph, Var
 from loadrun.graph.params import MatrixMul
@@ -77,6 +78,24 @@ def test_peak_memory_and_who_is_alive() -> None:
     text = memory_table(meter)
     assert "peak: 4.0 KiB of intermediate values" in text
     assert "block." in text
+
+
+def test_who_is_alive_is_what_was_at_the_peak() -> None:
+    graph = Graph()
+    oprs = [graph.add("Host2DeviceCopy", names=[n])[0].owner for n in "abcdef"]
+    meter, held = PeakMeter(), {}
+    for opr, size in zip(oprs[:3], (1, 4, 2), strict=True):
+        held[opr] = np.zeros(size, "u1")
+        meter(opr, [held[opr]])
+    # After the peak of 7 bytes: one is freed, one comes, one is seen under another name.
+    del held[oprs[0]]
+    meter(oprs[3], [kept := np.zeros(1, "u1")])
+    meter(oprs[4], [held[oprs[1]].reshape(2, 2)])
+    del kept
+    assert (meter.peak, meter.at) == (7, oprs[2])
+    assert [a.name[0] for a in meter.alive] == ["b", "c", "a"]
+    meter(oprs[5], [np.zeros(9, "u1")])
+    assert [a.name[0] for a in meter.alive] == ["f", "e", "c"]
 
 
 def test_testcase_and_errors() -> None:
