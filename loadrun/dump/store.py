@@ -11,7 +11,7 @@ from itertools import chain
 from struct import pack
 from typing import IO, BinaryIO
 
-from ..base.errors import FormatError, InputError, UsageError
+from ..base.errors import FormatError, InputError, UsageError, UsageTypeError
 from ..base.records import dataclass
 from ..base.writing import replacing, temporary
 from ..graph import Graph, StoredTensor
@@ -257,6 +257,8 @@ def _write_testcases(
     count = 0
     writer = RepeatedWriter(partial(_built, kind), stored_tensors)
     for case in cases:
+        if not isinstance(case, Testcase):
+            raise UsageTypeError(f"testcase {count} must be a Testcase, found {type(case).__name__}")
         for name, why in case.faults.items():
             raise InputError(
                 f"testcase {count} fails whatever {name!r} is, and would no longer do so in this file: {why}; "

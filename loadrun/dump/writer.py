@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.errors import FormatError
+from ..base.errors import FormatError, InputError
 from ..graph import Graph, Metadata, Opr, StoredTensor, TensorFormat, Var
 from ..graph.dtypes import Array, dtype_of, encode, nbytes
 from ..graph.params import Record
@@ -73,7 +73,7 @@ def dump_pieces(
         yield from _V1(graph, digest or partial(graph_digest, graph)).pieces() if old else _V2(graph).pieces()
     except FormatError:
         raise
-    except (ValueError, TypeError, OverflowError, error) as e:
+    except (ValueError, TypeError, AttributeError, LookupError, OverflowError, error) as e:
         raise FormatError(f"the graph holds a value that {kind} cannot store: {e}") from e
 
 
@@ -82,12 +82,15 @@ def testcase_tensors(testcase: Testcase, names: Iterable[str]) -> list[StoredTen
 
     Raises:
         FormatError: the testcase lacks one of the inputs.
+        InputError: a value is no array, or of a type that no graph has.
     """
     tensors = []
     for name in names:
         if name not in testcase.arrays:
             raise FormatError(f"the testcase has no value for the input {name!r}")
         value = testcase.arrays[name]
+        if not isinstance(value, (np.ndarray, np.generic)):
+            raise InputError(f"the value of {name!r} must be a numpy array, found {type(value).__name__}")
         dtype = testcase.dtypes.get(name) or dtype_of(value)
         tensors.append(StoredTensor(dtype, value.shape or (1,), None, encode(value, dtype), "cpux:0"))
     return tensors

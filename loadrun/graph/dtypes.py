@@ -222,7 +222,7 @@ def dtype_of(array: Array) -> DType:
     """Return the plain dtype that stores a numpy array without change.
 
     Raises:
-        ValueError: graphs have no such type (complex128 and text for instance).
+        InputError: graphs have no such type (complex128 and text for instance).
 
     >>> dtype_of(np.zeros(3, "f2"))
     DType(name='Float16', scale=0.0, zero_point=0)
@@ -230,7 +230,7 @@ def dtype_of(array: Array) -> DType:
     try:
         return _PLAIN[array.dtype.newbyteorder("=")]
     except KeyError:
-        raise ValueError(
+        raise InputError(
             f"graphs have no dtype for numpy {array.dtype}; convert to one of {', '.join(map(str, _PLAIN))}"
         ) from None
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from loadrun.base.errors import FormatError
+from loadrun.base.errors import FormatError, LoadRunError
 from loadrun.dump import Bundle, load, loads, save, writer
 from loadrun.dump.writer import dump_bytes, testcase_graph
-from loadrun.graph import Graph, StoredTensor, Var
+from loadrun.graph import Graph, StoredTensor, TensorFormat, Var
 from loadrun.graph.dtypes import DType, encode
 from loadrun.graph.params import Convolution, Dimshuffle, Elemwise, Host2DeviceCopy, Images2Neibs, Pooling
 from loadrun.testcase import Testcase
@@ -237,6 +239,34 @@ def test_scalars_get_an_axis() -> None:
     graph = testcase_graph(Testcase({"x": np.float32(3).reshape(())}), ["x"])
     assert graph.oprs[0].tensors[0].shape == (1,)
     assert loads(dump_bytes(graph)).graph.oprs[0].tensors[0].value().tolist() == [3.0]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda g: setattr(g.oprs[0].tensors[0], "dtype", ["f4"]), "cannot store: 'list' object"),
+        (lambda g: setattr(g.oprs[0].tensors[0], "format", TensorFormat(9)), "cannot store: 9"),
+        (lambda g: setattr(g.oprs[0], "tensors", [None]), "cannot store: 'NoneType' object"),
+    ],
+)
+def test_graphs_edited_into_nonsense(change: Callable[[Graph], None], why: str) -> None:
+    graph = model()
+    change(graph)
+    with pytest.raises(FormatError, match=why):
+        save(graph, io.BytesIO())
+
+
+@pytest.mark.parametrize(
+    ("case", "why"),
+    [
+        (Testcase({"x": [1.0, 2.0]}), "the value of 'x' must be a numpy array, found list"),  # type: ignore[dict-item]
+        (Testcase({"x": np.array(["a", "b"])}), "graphs have no dtype for numpy <U1"),
+        ({"x": np.zeros(2, "f4")}, "testcase 0 must be a Testcase, found dict"),
+    ],
+)
+def test_testcases_of_nonsense(case: Any, why: str) -> None:
+    with pytest.raises(LoadRunError, match=why):
+        save(model(), io.BytesIO(), testcases=[case])
 
 
 def test_big_endian_values_are_stored_little_endian() -> None:

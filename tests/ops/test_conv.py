@@ -523,6 +523,7 @@ BAD: list[tuple[str, P.Record, tuple[int, ...], tuple[int, ...], str]] = [
     (CONV, Conv(), (1, 2, 2, 2), (1, 2, 3, 3), "spans 3 elements, more than the input's 2"),
     (CONV, Conv(dilate_h=BIG), (1, 2, 4, 4), (1, 2, 3, 3), "more than the input's 4"),
     (CONV, Conv(pad_h=2**32 - 1), (1, 2, 4, 4), (1, 2, 3, 3), "beyond 2\\^31"),
+    (CONV, Conv(stride_w=2**31), (1, 2, 4, 4), (1, 2, 3, 3), "below 2\\^31, got stride 2147483648"),
     (CONV, Conv(), (1, 2, 4), (1, 2, 3, 3), "NCHW data must have 4 axes"),
     (CONV, Conv(), (1, 2, 4, 4), (1, 2, 3), "a NCHW dense filter must have 4 axes"),
     (CONV, Conv(sparse=Sparse.GROUP), (1, 2, 4, 4), (0, 1, 1, 3, 3), "computes nothing"),

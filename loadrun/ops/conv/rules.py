@@ -95,7 +95,9 @@ def output_size(size: int, kernel: int, pad: int, stride: int, dilate: int) -> i
         raise ValueError(f"stride and dilation must be at least 1, got stride {stride}, dilation {dilate}")
     if kernel < 1:
         raise ValueError(f"a filter axis of size {kernel} has no taps")
-    if max(pad, stride, dilate) >= _LIMIT or size + 2 * pad >= _LIMIT:
+    if max(stride, dilate) >= _LIMIT:
+        raise ValueError(f"stride and dilation must be below 2^31, got stride {stride}, dilation {dilate}")
+    if size + 2 * pad >= _LIMIT:
         raise ValueError(f"an axis of {size} with padding {pad} is beyond 2^31 elements")
     window = (kernel - 1) * dilate + 1
     if size + 2 * pad < window:
