@@ -159,6 +159,18 @@ def test_what_a_query_may_not_see_is_not_added() -> None:
     assert y.tolist() == [[[[1], [2]]]]
 
 
+def test_attention_of_float16_rounds_every_step() -> None:
+    """As in ONNX Runtime: weights of 0.46 and 0.54 in float16; scores of 180000 are infinite."""
+    q, k = np.float16([[[[0.01, 1, 0.3, 2.1]]]]), np.float16([[[[1, 2.2, 3.1, 0.7], [1.1, 2.4, 2.8, 0.2]]]])
+    v = np.float16(np.arange(8).reshape(1, 1, 2, 4))
+    assert run("Attention", {"q": q, "k": k, "v": v}, opset=23)[0].tolist() == [
+        [[[1.5400390625, 2.541015625, 3.541015625, 4.5390625]]]
+    ]
+    large = np.full_like(q, 300)
+    (y,) = run("Attention", {"q": large, "k": np.concatenate([large, -large], 2), "v": v}, opset=23)
+    assert np.isnan(y).all()
+
+
 @pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int16, np.uint16])
 def test_nan_is_quantized_to_the_least_number(kind: Any, tmp_path: Path) -> None:
     """As in ONNX Runtime; in a .mge file, too, where MAX and MIN may drop NaN."""

@@ -12,6 +12,7 @@ from ...build.exact_products import product
 from ...build.layers.activation import softmax
 from ...build.layers.attention import capped, mask_bias, scaled_scores, shared_heads
 from ...graph import params as P
+from ...graph.dtypes import DType
 from ...tensors import Tensor
 from ...tensors.access import dtype_of, static_shape
 from ..call import NodeCall, lower
@@ -104,6 +105,11 @@ def _scale(c: NodeCall, q: Tensor) -> float:
     return c.real("scale") if "scale" in c.attributes else 1.0 / sqrt(static_shape(q)[3])
 
 
+def _stored(x: Tensor, kind: DType) -> Tensor:
+    """Return what is left of float32 numbers after a step of Attention, which a type of 16 bits rounds."""
+    return e.real(cast(x, kind))
+
+
 @lower("Attention")
 def _attention(c: NodeCall) -> tuple[Tensor | None, ...]:
     q, k, v = c.t(0), c.t(1), c.t(2)
@@ -120,18 +126,18 @@ def _attention(c: NodeCall) -> tuple[Tensor | None, ...]:
     group = static_shape(q)[1] // max(static_shape(k)[1], 1)
     k, v = (shared_heads(e.real(x), group) for x in (k, v))
     q = e.real(q)
-    scores = scaled_scores(q, k, _scale(c, q))
+    scores = _stored(scaled_scores(q, k, _scale(c, q)), kind)
     shown = [scores]
-    scores = capped(scores, c.real("softcap"))
+    scores = _stored(capped(scores, c.real("softcap")), kind)
     shown.append(scores)
     valid = c.maybe(6)
     bias = _mask_of(c, q, k, past, valid)
     if bias is not None:
-        scores = e.elem(M.ADD, scores, bias)
+        scores = _stored(e.elem(M.ADD, scores, bias), kind)
     shown.append(scores)
     # Without a window on the left every query sees the first key.
     guard = c.has(3) or valid is not None or c.number("left_window_size", -1) >= 0
-    weights = softmax(scores, 3, guard=guard)
+    weights = _stored(softmax(scores, 3, guard=guard), kind)
     shown.append(weights)
     y = product(weights, v)
     y = cast(merged(y) if flat else y, kind)
