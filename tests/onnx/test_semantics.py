@@ -159,6 +159,14 @@ def test_what_a_query_may_not_see_is_not_added() -> None:
     assert y.tolist() == [[[[1], [2]]]]
 
 
+def test_a_cell_alone_between_aligned_corners_is_refused() -> None:
+    """PyTorch places it at 0, ONNX Runtime at 1, ONNX divides by 0."""
+    feeds = {"t": np.zeros((1, 2, 3), F), "s": np.int64([1, 1, 1, 2])}
+    assert run("AffineGrid", feeds, constants={"s": feeds["s"]}, opset=20)[0].shape == (1, 1, 2, 2)
+    with pytest.raises(UnsupportedError, match="1 to ONNX Runtime"):
+        run("AffineGrid", feeds, constants={"s": feeds["s"]}, opset=20, align_corners=1)
+
+
 def test_attention_of_float16_rounds_every_step() -> None:
     """As in ONNX Runtime: weights of 0.46 and 0.54 in float16; scores of 180000 are infinite."""
     q, k = np.float16([[[[0.01, 1, 0.3, 2.1]]]]), np.float16([[[[1, 2.2, 3.1, 0.7], [1.1, 2.4, 2.8, 0.2]]]])

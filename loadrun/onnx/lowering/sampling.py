@@ -30,7 +30,13 @@ def _affine_grid(c: NodeCall) -> Tensor:
     """Compute positions of an image's cells, from -1 to 1, mapped by a matrix (N, 2, 3) or (N, 3, 4)."""
     theta = c.t(0)
     n, _, *space = c.integers(1, "size")
-    y = build.affine_grid(e.real(theta), n, space, align=bool(c.number("align_corners")))
+    align = bool(c.number("align_corners"))
+    if align and min(space, default=2) < 2:
+        raise UnsupportedNodeError(
+            f"align_corners with {' x '.join(map(str, space))} cells: the position of one cell alone is 0 to PyTorch, "
+            "1 to ONNX Runtime"
+        )
+    y = build.affine_grid(e.real(theta), n, space, align=align)
     return cast(y, dtype_of(theta))
 
 
