@@ -34,7 +34,8 @@ class Comparison:
         size: number of elements compared, 0 when the shapes differ.
         mismatches: how many elements are not equal (NaN is equal to nothing).
         max_error: MegEngine's error (`assert_equal_error`) computed in float64; NaN when the shapes differ.
-        worst_index: position of `max_error` (the first NaN, if there is one), None when no element differs.
+        worst_index: position of the largest error of elements that differ (the first NaN, if there is one), None
+            when no element differs.
         expected: expected value there.
         got: computed value there.
         max_abs: largest ``|expected - got|``.
@@ -143,7 +144,11 @@ class Comparison:
         if self.exceeding is not None:
             verb = "exceeds" if self.exceeding == 1 else "exceed"
             text = f"{self.exceeding} of {self.size} values {verb} the tolerance"
-        text += f"; error {self.max_error:.6g}"
+        error = self.max_error
+        if isinstance(self.expected, int | float) and isinstance(self.got, int | float):
+            # That of the element, which equal infinities elsewhere hide.
+            error = float(errors(np.array(self.expected), np.array(self.got)))
+        text += f"; error {error:.6g}"
         if self.worst_index is not None:
             text += f" at {list(self.worst_index)}: expected {self.expected}, got {self.got}"
         return text
@@ -195,7 +200,7 @@ def compare(expect: Array, get: Array) -> Comparison:
         g_name,
         size=whole[0].size,
         mismatches=t.mismatches,
-        max_error=t.error,
+        max_error=t.error(),
         worst_index=at,
         expected=None if at is None else whole[0][at].item(),
         got=None if at is None else whole[1][at].item(),

@@ -134,8 +134,9 @@ class Totals:
         self.seen = 0
         self.finite = 0
         self.mismatches = 0
-        self.error = 0.0
+        self.worst = 0.0
         self.at: int | None = None
+        self.same_infinities = False
         self.max_abs = self.max_rel = self.sum_abs = 0.0
         self.ee = self.gg = self.eg = self.noise = 0.0
         kinds = {x.dtype.newbyteorder("=") for x in (expect, get)}
@@ -182,8 +183,10 @@ class Totals:
         e_odd, g_odd = e64[odd], g64[odd]
         self.agree &= bool(np.array_equal(e_odd, g_odd, equal_nan=True))
         self.finite -= odd.size
-        if odd.size:
-            self._error(errors(e_odd, g_odd), odd)
+        apart = e_odd != g_odd
+        self.same_infinities |= not apart.all()
+        if apart.any():
+            self._error(errors(e_odd, g_odd)[apart], odd[apart])
         e, g, e64, g64 = e[both], g[both], e64[both], g64[both]
         self.ee += float(np.dot(e64, e64))
         self.gg += float(np.dot(g64, g64))
@@ -213,11 +216,15 @@ class Totals:
             self.off_by = max(self.off_by, _off_by(e, g))
 
     def _error(self, errors: Array, places: Array | None) -> None:
-        """Keep the worst error: NaN first, then the largest; of equal ones the first."""
+        """Keep the worst error of values that differ: NaN first, then the largest; of equal ones the first."""
         first = int(np.argmax(errors))
         error = float(errors[first])
-        if error > self.error or (math.isnan(error) and not math.isnan(self.error)):
-            self.error, self.at = error, self.seen + (first if places is None else int(places[first]))
+        if error > self.worst or (math.isnan(error) and not math.isnan(self.worst)):
+            self.worst, self.at = error, self.seen + (first if places is None else int(places[first]))
+
+    def error(self) -> float:
+        """Return MegEngine's error: the worst one, NaN also where both values are the same infinity."""
+        return math.nan if self.same_infinities else self.worst
 
     def cosine(self) -> float:
         """Compute the cosine of the angle between the arrays."""
