@@ -173,15 +173,16 @@ def _constant(var: Var) -> np.ndarray | None:
 def compared(check: Check) -> tuple[Var, Var]:
     """Return the variables whose values are shown and judged: expected and computed.
 
-    Where a check converts integers or booleans on both sides, they are those before: float32 has no 16777217.
+    Where a check converts both sides from integers, booleans or floats of 16 bits, they are those before: float32
+    has no 16777217, and other last places than float16.
     """
     expect, get = check.expect.owner, check.get.owner
     alike = expect.type == get.type == "TypeCvtV2" and expect.params == get.params
     if not alike or expect.inputs[0].owner.type != "Host2DeviceCopy":
         return check.expect, check.get
     dtype = expect.inputs[0].owner.tensors[0].dtype
-    exact = not dtype.is_quantized and dtype.np.kind in "iub"
-    return (expect.inputs[0], get.inputs[0]) if exact else (check.expect, check.get)
+    narrow = dtype.name in ("Float16", "BFloat16") or (not dtype.is_quantized and dtype.np.kind in "iub")
+    return (expect.inputs[0], get.inputs[0]) if narrow else (check.expect, check.get)
 
 
 def error_operators(oprs: Sequence[Opr]) -> frozenset[int]:

@@ -238,6 +238,18 @@ def test_integers_are_shown_and_judged_before_their_conversion() -> None:
     assert other.outputs[0].comparison.off_by == 1
 
 
+def test_halves_are_shown_and_judged_before_their_conversion() -> None:
+    """From 4 to 4.00390625 is one last place of float16."""
+    bundle = converted_check(dtype=DType("Float16"))
+    expect = np.array([4.00390625, 3], "f2")
+    bundle.testcases = [Testcase({"x": np.array([4, 3], "f2"), "ids:expect": expect})]
+    (output,) = loadrun.run(bundle)[0].outputs
+    assert output.dtype == DType("Float16")
+    assert output.verdict is Verdict.FAIL
+    assert output.comparison is not None
+    assert output.comparison.ulp == 1
+
+
 def test_drift_of_integers_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """50004 against 50000 has an error of 8e-05, which a relative tolerance of 1e-4 lets pass."""
     case = Testcase({"x": np.array([50004, 3], "i4"), "ids:expect": np.array([50000, 3], "i4")})
