@@ -21,7 +21,7 @@ from ..base.records import dataclass
 from ..base.registry import resolve
 from .complex import is_complex, touches_complex
 from .packed import PaddedSequences
-from .quiet import quiet, without_graphs
+from .quiet import quiet
 from .registry import lowering_of
 from .steps import any_number_of_steps
 
@@ -141,6 +141,11 @@ def _way_out(module: Any, error: Exception) -> str:
             "after module.apply(torch.ao.quantization.disable_observer), whose rounding is recorded; or what "
             "convert_pt2e of torchao gives"
         )
+    if "data-dependent expression" in str(error):
+        return (
+            "what Python makes of a tensor's value (int(t), float(t), if t:) is not known while torch exports: compute "
+            "with the tensor itself, take t.item() as an index, decide by torch.where or torch.cond"
+        )
     return "a branch on a value needs torch.cond; a call that cannot be traced must move out of the module"
 
 
@@ -159,7 +164,7 @@ def _register_caches() -> None:
 
 
 def _exported(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any) -> Any:
-    with any_number_of_steps(), PaddedSequences(), without_graphs():
+    with any_number_of_steps(), PaddedSequences():
         return torch.export.export(module, args, dict(kwargs), dynamic_shapes=shapes, strict=False)
 
 

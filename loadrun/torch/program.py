@@ -34,7 +34,7 @@ from .complex import parts
 from .exporting import callable_of, not_exported
 from .modules import as_module, as_torch, call_of, named_alone, refuse_no_numbers
 from .other_sizes import every_size, shaken
-from .quiet import quiet, without_graphs
+from .quiet import quiet
 from .signature import Signature
 from .traced import TorchTrace
 from .values import no_numbers, of_numpy
@@ -146,7 +146,7 @@ def save(
             if dynamic_shapes is True
             else dynamic_shapes or None
         )
-        with quiet(), without_graphs():
+        with quiet():
             try:
                 program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
             except Exception as e:

@@ -19,7 +19,7 @@ def quiet() -> Iterator[None]:
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), without_graphs():
             warnings.simplefilter("ignore")
             yield
     finally:
@@ -27,14 +27,16 @@ def quiet() -> Iterator[None]:
 
 
 class _Filtered(io.TextIOBase):
-    """Passes on what is written, except the graph that torch prints when an export fails."""
+    """Passes on what is written, except the graph that torch prints when an export or a run of one fails."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
         self._ends = False
 
     def write(self, text: str) -> int:
-        graph = "def forward(self" in text and "torch.ops." in text
+        graph = "Call using an FX-traced Module" in text or (
+            "def forward(self" in text and "torch.ops." in text
+        )
         if not graph and not (self._ends and text == "\n"):
             self._stream.write(text)
         self._ends = graph
@@ -46,6 +48,6 @@ class _Filtered(io.TextIOBase):
 
 @contextmanager
 def without_graphs() -> Iterator[None]:
-    """Suppress the graph that torch prints when an export fails."""
+    """Suppress the graph that torch prints when an export or a run of one fails."""
     with redirect_stderr(_Filtered(sys.stderr)):
         yield

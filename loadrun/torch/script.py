@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import linecache
-import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
@@ -19,27 +18,21 @@ import torch
 from torch._higher_order_ops.while_loop import while_loop_op
 
 from ..base.errors import TraceError
+from .script_nodes import (
+    CHANGES,
+    COLLECTIONS,
+    DTYPES,
+    PLAIN,
+    PRIMITIVES,
+    SEVERAL,
+    OuterDict,
+    OuterList,
+    full,
+    outside,
+)
 
 __all__ = ["Scripted", "is_script"]
 
-_DTYPES = {
-    0: torch.uint8,
-    1: torch.int8,
-    2: torch.int16,
-    3: torch.int32,
-    4: torch.int64,
-    5: torch.float16,
-    6: torch.float32,
-    7: torch.float64,
-    8: torch.complex32,
-    9: torch.complex64,
-    10: torch.complex128,
-    11: torch.bool,
-    12: torch.qint8,
-    13: torch.quint8,
-    14: torch.qint32,
-    15: torch.bfloat16,
-}
 _LAYOUTS = {0: torch.strided}
 _FORMATS = {
     0: torch.contiguous_format,
@@ -49,7 +42,9 @@ _FORMATS = {
 }
 _ENDLESS = 2**63 - 1
 """The number of steps of a loop that has only a condition."""
-_NUMBERED: dict[str, Mapping[int, Any]] = {"dtype": _DTYPES, "layout": _LAYOUTS, "memory_format": _FORMATS}
+_FEW = 32
+"""The most steps of a loop that are written one after the other although a tensor may end it."""
+_NUMBERED: dict[str, Mapping[int, Any]] = {"dtype": DTYPES, "layout": _LAYOUTS, "memory_format": _FORMATS}
 """Arguments that scripts give as numbers, and what torch takes in Python."""
 
 
@@ -172,6 +167,7 @@ class _Run:
         self.module = module
         self.owner = owner
         self.env: dict[str, Any] = dict(outer or {})
+        self.roots: dict[str, str] = {}
 
     def block(self, block: Any, inputs: Sequence[Any]) -> Any:
         """Go through a graph; what it returns, one value alone as itself."""
@@ -198,9 +194,12 @@ class _Run:
             return
         call = partial(self._computed, node, kind, args)
         result = call() if place is None else _frame(place)(call)
-        if len(outputs) == 1 and kind not in _SEVERAL:
+        if len(outputs) == 1 and kind not in SEVERAL:
             result = [result]
         self.env.update(zip(outputs, result or (), strict=False))
+        if outputs and _is_view(node):
+            source = next(node.inputs()).debugName()
+            self.roots[outputs[0]] = self.roots.get(source, source)
 
     def _computed(self, node: Any, kind: str, args: list[Any]) -> Any:
         if kind == "prim::If":
@@ -213,10 +212,14 @@ class _Run:
             return dict(zip(args[::2], args[1::2], strict=True))
         if kind == "prim::RaiseException":
             raise TraceError(f"the script raises {args[0]}")
-        primitive = _PRIM.get(kind)
+        if args and isinstance(args[0], (list, dict)) and (kind in COLLECTIONS or kind in CHANGES):
+            if kind in CHANGES and isinstance(args[0], (OuterList, OuterDict)):
+                raise TraceError("how a list or dict changes depends on a tensor's value")
+            return (COLLECTIONS.get(kind) or CHANGES[kind])(*args)
+        primitive = PRIMITIVES.get(kind)
         if primitive is not None:
             return primitive(*args)
-        plain = _PLAIN.get(kind)
+        plain = PLAIN.get(kind)
         if plain is not None:
             numbers = self._numbers(node, args)
             if not any(isinstance(leaf, torch.Tensor) for leaf in torch.utils._pytree.tree_leaves(numbers)):
@@ -255,22 +258,67 @@ class _Run:
         if not isinstance(condition, torch.Tensor):
             return self.values(yes if condition else no, ())
         names, values = self._tensors(node)
-        branches = [lambda *captured, b=block: tuple(self._inner(b, names, captured)) for block in (yes, no)]
+        written = self._written(node, names)
+        branches = [
+            lambda *captured, b=block, o=other: tuple(
+                self._inner(b, names, captured, written=written, other=o)
+            )
+            for block, other in ((yes, no), (no, yes))
+        ]
         results = torch.ops.higher_order.cond(condition.reshape(()).bool(), *branches, tuple(values))
-        return list(results)
+        return self._wrote(written, list(results))
+
+    def _wrote(self, written: Sequence[str], results: list[Any]) -> list[Any]:
+        """Write what a branch or loop made of tensors from outside, its last results, into these; the others."""
+        count = len(results) - len(written)
+        for name, value in zip(written, results[count:], strict=True):
+            self.env[name].copy_(value)
+        return results[:count]
+
+    def _written(self, node: Any, names: Sequence[str]) -> list[str]:
+        """Return the tensors from outside that a node's blocks write to.
+
+        Raises:
+            TraceError: they also read another view of the same memory.
+        """
+        inner = dict(zip(names, names, strict=True))
+        written = _written_in(node, inner)
+        roots = {n: self.roots.get(n, n) for n in names}
+        for name in written:
+            shared = [n for n in names if n != name and roots[n] == roots[name]]
+            if shared:
+                raise TraceError(
+                    f"what a tensor decides writes to {name} and uses {shared[0]}, which share memory; clone one"
+                )
+        return written
 
     def _loop(self, node: Any, args: list[Any]) -> list[Any]:
         most, go, *carried = args
         (body,) = node.blocks()
-        if not isinstance(most, torch.Tensor) and self._unrolled(body, most, go, carried):
-            return carried
+        done = 0
+        if not isinstance(most, torch.Tensor):
+            done, go = self._unrolled(body, most, go, carried)
+            if done >= most or not isinstance(go, torch.Tensor):
+                return carried
         names, values = self._tensors(node)
         state = [torch.as_tensor(v) if isinstance(v, (bool, int, float)) else v for v in carried]
         if not all(isinstance(v, torch.Tensor) for v in state):
             raise TraceError(
                 "the loop ends depending on a tensor's value, and not all that it changes are tensors"
             )
-        first = (torch.zeros((), dtype=torch.int64), torch.as_tensor(go).reshape(()).bool(), *state)
+        written = self._written(node, names)
+        state += [self.env[n].clone() for n in written]
+        counted = _counted(body)
+        at, end = counted if counted is not None else (-1, "")
+        if counted is not None and isinstance(carried[at], int) and isinstance(self.env.get(end), int):
+            # A range that a break ends has its own count among what the loop carries.
+            most = min(most, done + self.env[end] - carried[at])
+        if type(most) is int and most - done <= _FEW:
+            counts = {at: carried[at] - done} if counted is not None and isinstance(carried[at], int) else {}
+            return self._wrote(
+                written, self._stopped(body, range(done, most), go, state, names, written, counts)
+            )
+        first = (torch.tensor(done), torch.as_tensor(go).reshape(()).bool(), *state)
         count = len(first)
 
         def goes_on(i: Any, flag: Any, *rest: Any) -> Any:
@@ -280,24 +328,56 @@ class _Run:
 
         def step(i: Any, flag: Any, *rest: Any) -> Any:
             captured = rest[len(state) + isinstance(most, torch.Tensor) :]
-            flag, *after = self._inner(body, names, captured, (i, *rest[: len(state)]))
+            own, changed = rest[: len(carried)], rest[len(carried) : len(state)]
+            current = {**dict(zip(names, captured, strict=True)), **dict(zip(written, changed, strict=True))}
+            flag, *after = self._inner(body, names, [current[n] for n in names], (i, *own), written)
             after = [_like(v, s) for v, s in zip(after, state, strict=True)]
             return (i + 1, torch.as_tensor(flag).reshape(()).bool().clone(), *after)
 
         more = (most.reshape(()), *values) if isinstance(most, torch.Tensor) else tuple(values)
-        return list(while_loop_op(goes_on, step, first, more))[2:count]
+        return self._wrote(written, list(while_loop_op(goes_on, step, first, more))[2:count])
 
-    def _unrolled(self, body: Any, most: int, go: Any, carried: list[Any]) -> bool:
-        """Run a loop whose steps are known; whether it has ended, or a tensor decides how it goes on."""
-        if isinstance(go, torch.Tensor) or _decided_by_tensor(body):
-            return False
+    def _stopped(
+        self,
+        body: Any,
+        steps: range,
+        go: Any,
+        state: list[Any],
+        names: Sequence[str],
+        written: Sequence[str],
+        counts: Mapping[int, int],
+    ) -> list[Any]:
+        """Run each step of a loop in a branch that is taken unless the loop has ended; what the last one leaves.
+
+        Args:
+            body, steps, go, state, names, written: the loop.
+            counts: the places in the state of numbers that each step raises by 1, and what they are at step 0.
+        """
+        own = len(state) - len(written)
+        for i in steps:
+
+            def step(*rest: Any, i: int = i) -> Any:
+                current = dict(
+                    zip((*names, *written), (*rest[len(state) :], *rest[own : len(state)]), strict=True)
+                )
+                values = [counts[k] + i if k in counts else v for k, v in enumerate(rest[:own])]
+                flag, *after = self._inner(body, names, [current[n] for n in names], (i, *values), written)
+                return (flag.reshape(()).bool(), *(_like(v, s) for v, s in zip(after, state, strict=True)))
+
+            def same(*rest: Any) -> Any:
+                return (full(False), *(v.clone() for v in rest[: len(state)]))
+
+            values = (*state, *(self.env[n] for n in names))
+            go, *state[:] = torch.ops.higher_order.cond(go.reshape(()).bool(), step, same, values)
+        return state
+
+    def _unrolled(self, body: Any, most: int, go: Any, carried: list[Any]) -> tuple[int, Any]:
+        """Run the steps of a loop that are known to be run; their number, and whether it goes on."""
         step = 0
-        while step < most and go:
+        while step < most and not isinstance(go, torch.Tensor) and go:
             go, *carried[:] = self.values(body, (step, *carried))
             step += 1
-            if isinstance(go, torch.Tensor):
-                raise TraceError("the loop goes on depending on a tensor's value after a step that did not")
-        return True
+        return step, go
 
     def _tensors(self, node: Any) -> tuple[list[str], list[torch.Tensor]]:
         """Return the tensors from outside that a node's blocks read."""
@@ -305,13 +385,35 @@ class _Run:
         return names, [self.env[n] for n in names]
 
     def _inner(
-        self, block: Any, names: Sequence[str], captured: Sequence[Any], own: Sequence[Any] = ()
+        self,
+        block: Any,
+        names: Sequence[str],
+        captured: Sequence[Any],
+        own: Sequence[Any] = (),
+        written: Sequence[str] = (),
+        other: Any = None,
     ) -> list[Any]:
-        outer = {n: _Outer(v) if isinstance(v, list) else v for n, v in self.env.items()}
-        run = _Run(self.module, self.owner, {**outer, **dict(zip(names, captured, strict=True))})
+        outer = {n: outside(v) for n, v in self.env.items()}
+
+        def known() -> dict[str, Any]:
+            own = ((n, v.clone() if n in written else v) for n, v in zip(names, captured, strict=True))
+            return {**outer, **dict(own)}
+
+        # What a branch leaves open, as after a break, nobody reads; it has the form that the other one gives it.
+        left = [k for k, v in enumerate(block.outputs()) if v.node().kind() == "prim::Uninitialized"]
+        filled = (
+            _Run(self.module, self.owner, known()).values(other, ()) if other is not None and left else []
+        )
+        run = _Run(self.module, self.owner, known())
         results = run.values(block, own)
+        results = [filled[k] if filled and k in left else v for k, v in enumerate(results)]
+        results += [run.env[n] for n in written]
+        if not all(isinstance(v, (torch.Tensor, bool, int, float)) for v in results):
+            raise TraceError(
+                "what a tensor's value decides gives tensors and numbers alone, none of them None"
+            )
         read = {id(g) for g in (*captured, *own)}
-        tensors = [v if isinstance(v, torch.Tensor) else torch.as_tensor(v) for v in results]
+        tensors = [v if isinstance(v, torch.Tensor) else full(v) for v in results]
         # What a branch gives must not be what it was given.
         return [v.clone() if id(v) in read else v for v in tensors]
 
@@ -325,10 +427,60 @@ def _like(value: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
     return value
 
 
-def _decided_by_tensor(body: Any) -> bool:
-    """Whether the condition of a loop's next step follows from a tensor."""
-    flag = next(iter(body.outputs()))
-    return bool(flag.node().kind() in ("aten::Bool", "aten::__and__", "aten::__or__", "aten::__not__"))
+def _counted(body: Any) -> tuple[int, str] | None:
+    """Find the count of a loop over a range that may break: its place in what the loop carries, and the range's end."""
+    flag = next(iter(body.outputs())).node()
+    least = next(flag.inputs()).node() if flag.kind() == "aten::__and__" else flag
+    if least.kind() != "aten::lt":
+        return None
+    raised, end = least.inputs()
+    carried = [v.debugName() for v in body.inputs()][1:]
+    if raised.node().kind() != "aten::add":
+        return None
+    count, by = raised.node().inputs()
+    one = by.node().kind() == "prim::Constant" and by.toIValue() == 1
+    return (
+        (carried.index(count.debugName()), end.debugName()) if one and count.debugName() in carried else None
+    )
+
+
+@cache
+def _schema(text: str) -> Any:
+    return torch._C.parse_schema(text)
+
+
+def _is_view(node: Any) -> bool:
+    """Whether what a node gives may share memory with what it takes first."""
+    if not node.kind().startswith("aten::") or not node.schema():
+        return False
+    returns = _schema(node.schema()).returns
+    return bool(returns and returns[0].alias_info is not None)
+
+
+def _written_in(node: Any, roots: dict[str, str]) -> list[str]:
+    """Return the values from outside that the blocks of a node write to.
+
+    Args:
+        node: the node.
+        roots: the value from outside of which a value is a view.
+    """
+    written: dict[str, None] = {}
+    for block in node.blocks():
+        for inner in block.nodes():
+            inputs = [v.debugName() for v in inner.inputs()]
+            outputs = [v.debugName() for v in inner.outputs()]
+            if inner.kind() == "prim::Loop":
+                (body,) = inner.blocks()
+                pairs = zip([v.debugName() for v in body.inputs()][1:], inputs[2:], strict=True)
+                roots.update((own, roots[v]) for own, v in pairs if v in roots)
+            written.update((n, None) for n in _written_in(inner, roots))
+            if not inputs or inputs[0] not in roots or not _is_view(inner):
+                continue
+            roots.update((v, roots[inputs[0]]) for v in outputs)
+            first = _schema(inner.schema()).arguments[0].alias_info
+            if first is not None and first.is_write:
+                written[roots[inputs[0]]] = None
+    return list(written)
 
 
 def _read(node: Any) -> list[str]:
@@ -348,118 +500,22 @@ def _operator(node: Any, kind: str, args: list[Any]) -> Any:
     """Call torch's own operator."""
     if kind == "aten::_convolution":
         return torch.ops.aten.convolution(*args[:9])
-    schema = torch._C.parse_schema(node.schema())
+    schema = _schema(node.schema())
     space, _, name = schema.name.partition("::")
     packet = getattr(getattr(torch.ops, space), name)
     positional, named = [], {}
+    of_tensors = any("Tensor" in str(arg.type) for arg in schema.arguments)
     for arg, value in zip(schema.arguments, args, strict=True):
         table = _NUMBERED.get(arg.name)
         if table is not None and isinstance(value, int):
             value = table[value]
+        if of_tensors and re.fullmatch(r"(Optional\[)?(List\[)?int\]*", str(arg.type)):
+            # Torch follows an index or a size that is known when the graph runs as a number, not as a tensor.
+            value = torch.fx.node.map_aggregate(
+                value, lambda v: v.item() if isinstance(v, torch.Tensor) else v
+            )
         if not arg.has_default_value() and not arg.kwarg_only:
             positional.append(value)
         elif isinstance(value, torch.Tensor) or value != arg.default_value:
             named[arg.name] = value
     return packet(*positional, **named)
-
-
-def _number(kind: type) -> Callable[[Any], Any]:
-    """Make a conversion to a Python number, which leaves a tensor one."""
-    dtype = {int: torch.int64, float: torch.float32, bool: torch.bool}[kind]
-    return lambda x: x.reshape(()).to(dtype) if isinstance(x, torch.Tensor) else kind(x)
-
-
-def _unless_tensor(plain: Callable[..., Any], of_tensors: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *args: (of_tensors if any(isinstance(a, torch.Tensor) for a in args) else plain)(*args)
-
-
-class _Outer(list[Any]):
-    """A list from outside, as the body of a loop or branch sees it that a tensor decides."""
-
-
-def _appended(items: list[Any], value: Any) -> list[Any]:
-    if isinstance(items, _Outer):
-        raise TraceError("a list grows a number of times that depends on a tensor's value")
-    items.append(value)
-    return items
-
-
-_SEVERAL = {"prim::If", "prim::Loop", "prim::ListUnpack", "prim::TupleUnpack"}
-_PRIM: dict[str, Callable[..., Any]] = {
-    "prim::ListConstruct": lambda *items: [*items],
-    "prim::TupleConstruct": lambda *items: items,
-    "prim::ListUnpack": list,
-    "prim::TupleUnpack": list,
-    "prim::TupleIndex": operator.getitem,
-    "prim::NumToTensor": lambda x: x,
-    "prim::is_nested": lambda x: False,
-    # As in training: without gradients torch's layers take one fused call that nothing else has.
-    "aten::is_grad_enabled": lambda: True,
-    "prim::requires_grad": lambda x: True,
-    "prim::unchecked_cast": lambda x: x,
-    "prim::unchecked_unwrap_optional": lambda x: x,
-    "prim::Uninitialized": lambda: None,
-    "prim::Print": lambda *_: None,
-    "prim::dtype": lambda x: next(n for n, d in _DTYPES.items() if d == x.dtype),
-    "prim::device": lambda x: x.device,
-    "prim::type": lambda x: x.type,
-    "prim::layout": lambda x: 0,
-    "prim::is_cuda": lambda x: False,
-    "prim::data": lambda x: x.detach(),
-    "prim::min": min,
-    "prim::max": max,
-    "aten::_unwrap_optional": lambda x: x,
-    "aten::warn": lambda *_: None,
-    "aten::Int": _number(int),
-    "aten::IntImplicit": _number(int),
-    "aten::ScalarImplicit": lambda x: x,
-    "aten::item": lambda x: x.reshape(()),
-    "aten::Float": _number(float),
-    "aten::FloatImplicit": _number(float),
-    "aten::Bool": _number(bool),
-    "aten::size": lambda x, *axis: x.shape[axis[0]] if axis else [*x.shape],
-    "aten::dim": lambda x: x.dim(),
-    "aten::numel": lambda x: x.numel(),
-    "aten::len": len,
-    "aten::append": _appended,
-    "aten::is_floating_point": lambda x: x.is_floating_point(),
-    "aten::__is__": lambda a, b: a is b,
-    "aten::__isnot__": lambda a, b: a is not b,
-    "aten::__not__": _unless_tensor(operator.not_, torch.logical_not),
-    "aten::__and__": _unless_tensor(lambda a, b: a and b, torch.logical_and),
-    "aten::__or__": _unless_tensor(lambda a, b: a or b, torch.logical_or),
-    "aten::__getitem__": lambda x, at: x[at],
-    "aten::__contains__": lambda x, key: key in x,
-    "aten::list": list,
-    "aten::keys": lambda x: [*x],
-    "aten::values": lambda x: [*x.values()],
-    "aten::items": lambda x: [*x.items()],
-    "aten::copy": lambda x: x.copy(),
-    "aten::format": lambda text, *values: text.format(*values),
-    "aten::tensor": lambda data, dtype=None, *_: torch.tensor(data, dtype=_DTYPES.get(dtype)),
-}
-"""Nodes of scripts that are no operators of torch, or take what is a tensor here for a number."""
-_ARITHMETIC: dict[str, Callable[..., Any]] = {
-    "add": lambda a, b, *_: a + b,
-    "sub": lambda a, b, *_: a - b,
-    "mul": operator.mul,
-    "div": lambda a, b, mode=None: a / b if mode is None else a // b if mode == "floor" else int(a / b),
-    "floordiv": operator.floordiv,
-    "floor_divide": operator.floordiv,
-    "remainder": operator.mod,
-    "neg": operator.neg,
-    "pow": operator.pow,
-    "eq": operator.eq,
-    "ne": operator.ne,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-    "abs": abs,
-    "sqrt": lambda x: x**0.5,
-    "__range_length": lambda lo, hi, step: len(range(lo, hi, step)),
-    "__derive_index": lambda i, start, step: start + i * step,
-    "slice": lambda x, start=None, end=None, step=1: x[start:end:step],
-}
-_PLAIN = {f"aten::{name}": function for name, function in _ARITHMETIC.items()}
-"""Operators on Python's own numbers and lists."""

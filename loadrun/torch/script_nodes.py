@@ -1,0 +1,193 @@
+"""Nodes of TorchScript that are no operators of torch: on Python's numbers, lists and dicts."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+__all__ = [
+    "CHANGES",
+    "COLLECTIONS",
+    "DTYPES",
+    "PLAIN",
+    "PRIMITIVES",
+    "SEVERAL",
+    "OuterDict",
+    "OuterList",
+    "full",
+    "outside",
+]
+
+DTYPES = {
+    0: torch.uint8,
+    1: torch.int8,
+    2: torch.int16,
+    3: torch.int32,
+    4: torch.int64,
+    5: torch.float16,
+    6: torch.float32,
+    7: torch.float64,
+    8: torch.complex32,
+    9: torch.complex64,
+    10: torch.complex128,
+    11: torch.bool,
+    12: torch.qint8,
+    13: torch.quint8,
+    14: torch.qint32,
+    15: torch.bfloat16,
+}
+
+
+def full(value: Any, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Make a tensor of a number by an operator: torch has no constants of its own in branches."""
+    kinds = {bool: torch.bool, int: torch.int64, float: torch.float32}
+    return torch.full((), value, dtype=dtype or kinds[type(value)])
+
+
+def _number(kind: type) -> Callable[[Any], Any]:
+    """Make a conversion to a Python number, which leaves a tensor one."""
+    dtype = {int: torch.int64, float: torch.float32, bool: torch.bool}[kind]
+    return lambda x: x.reshape(()).to(dtype) if isinstance(x, torch.Tensor) else kind(x)
+
+
+class OuterList(list[Any]):
+    """A list from outside, as the body of a loop or branch sees it that a tensor decides."""
+
+
+class OuterDict(dict[Any, Any]):
+    """A dict alike."""
+
+
+def outside(value: Any) -> Any:
+    """Mark lists and dicts as coming from outside."""
+    if isinstance(value, list):
+        return OuterList(map(outside, value))
+    if isinstance(value, dict):
+        return OuterDict((k, outside(v)) for k, v in value.items())
+    return tuple(map(outside, value)) if isinstance(value, tuple) else value
+
+
+def _set_item(items: Any, at: Any, value: Any) -> Any:
+    items[at] = value
+    return items
+
+
+def _extended(items: list[Any], others: list[Any]) -> list[Any]:
+    items.extend(others)
+    return items
+
+
+COLLECTIONS: dict[str, Callable[..., Any]] = {
+    "aten::add": operator.add,
+    "aten::mul": operator.mul,
+    "aten::slice": lambda x, start=None, end=None, step=1: x[start:end:step],
+    "aten::get": lambda x, *key: x.get(*key),
+    "aten::sorted": sorted,
+}
+"""Nodes that read a list or dict, and are also operators on tensors or numbers."""
+CHANGES: dict[str, Callable[..., Any]] = {
+    "aten::append": lambda x, item: _extended(x, [item]),
+    "aten::extend": _extended,
+    "aten::add_": _extended,
+    "aten::insert": lambda x, at, item: x.insert(at, item),
+    "aten::pop": lambda x, *at: x.pop(*at),
+    "aten::popitem": lambda x: x.popitem(),
+    "aten::clear": lambda x: x.clear(),
+    "aten::reverse": lambda x: x.reverse(),
+    "aten::sort": lambda x, reverse=False: x.sort(reverse=reverse),
+    "aten::remove": lambda x, item: x.remove(item),
+    "aten::update": lambda x, other: x.update(other),
+    "aten::setdefault": lambda x, key, value: x.setdefault(key, value),
+    "aten::Delete": operator.delitem,
+    "aten::_set_item": _set_item,
+}
+"""Nodes that change a list or dict."""
+
+
+SEVERAL = {"prim::If", "prim::Loop", "prim::ListUnpack", "prim::TupleUnpack"}
+PRIMITIVES: dict[str, Callable[..., Any]] = {
+    "prim::ListConstruct": lambda *items: [*items],
+    "prim::TupleConstruct": lambda *items: items,
+    "prim::ListUnpack": list,
+    "prim::TupleUnpack": list,
+    "prim::TupleIndex": operator.getitem,
+    "prim::NumToTensor": lambda x: x,
+    "prim::is_nested": lambda x: False,
+    # As in training: without gradients torch's layers take one fused call that nothing else has.
+    "aten::is_grad_enabled": lambda: True,
+    "prim::requires_grad": lambda x: True,
+    "prim::unchecked_cast": lambda x: x,
+    "prim::unchecked_unwrap_optional": lambda x: x,
+    "prim::Uninitialized": lambda: None,
+    "prim::Print": lambda *_: None,
+    "prim::dtype": lambda x: next(n for n, d in DTYPES.items() if d == x.dtype),
+    "prim::device": lambda x: x.device,
+    "prim::type": lambda x: x.type,
+    "prim::layout": lambda x: 0,
+    "prim::is_cuda": lambda x: False,
+    "prim::data": lambda x: x.detach(),
+    "prim::abs": abs,
+    "prim::min": min,
+    "prim::max": max,
+    "aten::_unwrap_optional": lambda x: x,
+    "aten::warn": lambda *_: None,
+    "aten::Int": _number(int),
+    "aten::IntImplicit": _number(int),
+    "aten::ScalarImplicit": lambda x: x,
+    "aten::item": lambda x: x.reshape(()),
+    "aten::Float": _number(float),
+    "aten::FloatImplicit": _number(float),
+    "aten::Bool": _number(bool),
+    "aten::size": lambda x, *axis: x.shape[axis[0]] if axis else [*x.shape],
+    "aten::dim": lambda x: x.dim(),
+    "aten::numel": lambda x: x.numel(),
+    "aten::len": len,
+    "aten::is_floating_point": lambda x: x.is_floating_point(),
+    "aten::__is__": lambda a, b: a is b,
+    "aten::__isnot__": lambda a, b: a is not b,
+    "aten::__not__": lambda x: x.logical_not() if isinstance(x, torch.Tensor) else not x,
+    "aten::__and__": operator.and_,
+    "aten::__or__": operator.or_,
+    "aten::__xor__": operator.xor,
+    "aten::__getitem__": lambda x, at: x[at],
+    "aten::__contains__": lambda x, key: key in x,
+    "aten::list": list,
+    "aten::keys": lambda x: [*x],
+    "aten::values": lambda x: [*x.values()],
+    "aten::items": lambda x: [*x.items()],
+    "aten::copy": lambda x: x.copy(),
+    "aten::format": lambda text, *values: text.format(*values),
+    "aten::tensor": lambda data, dtype=None, *_: (
+        torch.tensor(data, dtype=DTYPES.get(dtype))
+        if isinstance(data, (list, torch.Tensor))
+        else full(data, DTYPES.get(dtype))
+    ),
+}
+"""Nodes of scripts that are no operators of torch, or take what is a tensor here for a number."""
+_ARITHMETIC: dict[str, Callable[..., Any]] = {
+    "add": lambda a, b, *_: a + b,
+    "sub": lambda a, b, *_: a - b,
+    "mul": operator.mul,
+    "div": lambda a, b, mode=None: a / b if mode is None else a // b if mode == "floor" else int(a / b),
+    "floordiv": operator.floordiv,
+    "floor_divide": operator.floordiv,
+    "remainder": operator.mod,
+    "neg": operator.neg,
+    "pow": operator.pow,
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "abs": abs,
+    "sqrt": lambda x: x**0.5,
+    "__range_length": lambda lo, hi, step: len(range(lo, hi, step)),
+    "__derive_index": lambda i, start, step: start + i * step,
+    "slice": lambda x, start=None, end=None, step=1: x[start:end:step],
+}
+PLAIN = {f"aten::{name}": function for name, function in _ARITHMETIC.items()}
+"""Operators on Python's own numbers and lists."""
