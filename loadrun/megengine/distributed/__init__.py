@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..absent import listed, refusing
-from . import functional
+from . import functional, helper
 
 __all__ = [
     "WORLD",
@@ -19,6 +19,7 @@ __all__ = [
     "get_rank",
     "get_world_size",
     "group_barrier",
+    "helper",
     "is_distributed",
     "synchronized",
     *listed(__name__),

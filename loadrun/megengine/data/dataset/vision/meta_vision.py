@@ -1,0 +1,5 @@
+"""Where MegEngine defines the base of data sets of images."""
+
+from . import VisionDataset
+
+__all__ = ["VisionDataset"]
