@@ -341,3 +341,10 @@ def test_formats_converted_by_themselves() -> None:
     set_auto_format_convert(False)
     assert get_auto_format_convert() is False
     set_auto_format_convert(True)
+
+
+def test_the_compute_mode_as_published_models_set_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from loadrun.megengine.core import _config
+
+    monkeypatch.setattr(_config, "__compute_mode", "float32")
+    assert loadrun.megengine.config._compute_mode == "float32"

@@ -51,6 +51,7 @@ def test_one_process() -> None:
     assert (dist.get_rank(), dist.get_world_size(), dist.is_distributed()) == (0, 1, False)
     dist.group_barrier()
     assert dist.synchronized(lambda: 3)() == 3
+    assert dist.helper.get_device_count_by_fork("gpu") == 0
     with pytest.raises(UnsupportedError, match="launcher: loadrun runs in one process"):
         dist.launcher(lambda: 3)
 

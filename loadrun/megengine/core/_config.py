@@ -7,7 +7,9 @@ __all__ = ["get_auto_format_convert", "set_auto_format_convert"]
 
 _convert = True
 
-forward(__name__, {n: n for n in settings} | dict.fromkeys(("_compute_mode", "__compute_mode"), "compute_mode"))
+forward(
+    __name__, {n: n for n in settings} | dict.fromkeys(("_compute_mode", "__compute_mode"), "compute_mode")
+)
 
 
 def get_auto_format_convert() -> bool:

@@ -21,6 +21,7 @@ from .matching import CAST, Matching, extend, first_of, is_constant, match
 from .measuring import (
     TOLERANCE,
     SketchIndex,
+    Sums,
     Tolerances,
     agree,
     are_reordered,
@@ -153,7 +154,9 @@ def between(
     rows: list[SuspectVar] = []
     equal: set[int] = {v.id for v in graph.vars() if v.owner.tensors}
     unlike: dict[int, Var] = {}
+    sums = Sums(graph)
     for var, actual, there, expected in pairs(side.values(feeds), other.values(feeds), matching.pairs):
+        sums.see(var, expected)
         if var.owner.tensors:
             continue
         packed = is_packed_otherwise(var, there)
@@ -164,6 +167,7 @@ def between(
         apart = distance(*values, near, packed=packed)
         shapes = actual.shape, expected.shape
         fine = agree(apart, _granularity(var, there, equal, matching), near, exactly=exactly)
+        fine = fine or sums.cancel(var, *values)
         strictly = exactly or (alike and matching.alike and plain and how in ("name", "structure"))
         fine &= _shapes_fit(shapes, strictly, plain and var.id in outputs)
         if how == "value" and not fine and not are_reordered(*values, near):

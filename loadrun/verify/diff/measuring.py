@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -13,6 +13,7 @@ from ...base.records import dataclass
 from ...compare import assert_equal_error
 from ...graph import Graph, Opr, Var
 from ...graph.dtypes import Array, DType
+from ...graph.params import Reduce, ReduceMode
 from ...ops.infer import infer_dtypes
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Distance",
     "Sketch",
     "SketchIndex",
+    "Sums",
     "Tolerances",
     "agree",
     "are_in_order",
@@ -35,7 +37,9 @@ __all__ = [
 
 TOLERANCE = 1e-4
 """How far a value may be off, relative to the largest value of its tensor."""
-_LAST_PLACES = {"Float16": 4 * 2.0**-10, "BFloat16": 4 * 2.0**-7}
+_REDUCE = "ReduceV2"
+_LAST_PLACE = {"Float16": 2.0**-10, "BFloat16": 2.0**-7, "Float32": 2.0**-23, "Float64": 2.0**-52}
+_LAST_PLACES = {name: 4 * _LAST_PLACE[name] for name in ("Float16", "BFloat16")}
 """Four units in the last place of the largest value: sums in another order and casts elsewhere differ by some."""
 
 
@@ -122,6 +126,46 @@ def _inexact(graph: Graph) -> dict[int, float]:
             if most := max(behind, own):
                 off[var.id] = most
     return off
+
+
+class Sums:
+    """Which sums of a graph cancel, so that their values are nothing but what rounding left of the terms.
+
+    Args:
+        graph: the graph. Its dtypes are inferred.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._terms = {v.id for o in graph.oprs for v in _terms(o)}
+        self._seen: dict[int, tuple[float, int]] = {}
+
+    def see(self, var: Var, value: Array) -> None:
+        """Take note of a variable's value, in execution order."""
+        if var.id in self._terms:
+            self._seen[var.id] = (
+                float(np.abs(value).mean(dtype=np.float64)) if value.size else 0.0,
+                value.size,
+            )
+
+    def cancel(self, var: Var, *values: Array) -> bool:
+        """Tell whether these, of several runs, are what rounding left of the terms that a variable is the sum of."""
+        terms = [self._seen[v.id] for v in _terms(var.owner) if v.id in self._seen]
+        unit = _LAST_PLACE.get(var.dtype.name) if var.dtype is not None else None
+        if unit is None or not terms:
+            return False
+        mean, size = max(terms)
+        added = max(1.0, size / max(1, values[0].size))
+        rounding = 4 * unit * mean * added**0.5
+        if var.owner.type == _REDUCE and var.owner.get(Reduce).mode == ReduceMode.SUM:
+            rounding *= added
+        return rounding < np.inf and all(float(np.abs(v).max(initial=0.0)) <= rounding for v in values)
+
+
+def _terms(opr: Opr) -> Sequence[Var]:
+    """Give what an operator adds up, nothing where it is no sum."""
+    if opr.type == _REDUCE:
+        return opr.inputs[: opr.get(Reduce).mode in (ReduceMode.SUM, ReduceMode.MEAN)]
+    return opr.inputs if opr.title in ("ADD", "SUB") else ()
 
 
 def real(value: Array, dtype: DType | None) -> Array:

@@ -16,7 +16,7 @@ from loadrun.dump.options import DumpOptions
 from loadrun.engines import Setup, register_engine
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph
-from loadrun.graph.params import Elemwise, ElemwiseMode, MatrixMul
+from loadrun.graph.params import Elemwise, ElemwiseMode, MatrixMul, Reduce, ReduceMode
 from loadrun.passes.constants import bare, subgraph
 from loadrun.passes.inference import optimize_for_inference
 from loadrun.testing import GraphBuilder
@@ -156,6 +156,28 @@ def test_a_graph_agrees_with_itself_in_double_precision() -> None:
     assert found.agree
     worst = max(r.distance.relative for r in found.rows if r.distance is not None)
     assert 0 < worst < 1e-5
+
+
+def test_a_sum_that_cancels_leaves_rounding() -> None:
+    """The mean of what had its mean taken away is rounding of the terms, 1e-8 here, and other in every engine."""
+    x = np.random.default_rng(0).random((4, 1000), np.float32) + 3
+
+    def centred(shift: float) -> Graph:
+        b = GraphBuilder()
+        start = b.input("x", *x.shape)
+        mean = Reduce(mode=ReduceMode.MEAN, axis=1)
+        rest = b.elemwise("SUB", start, b.add("ReduceV2", mean, inputs=[start]))
+        return b.done(b.add("ReduceV2", mean, inputs=[b.elemwise("ADD", rest, b.const([shift]))], name="y"))
+
+    found = between(centred(0), "float64", {"x": x})
+    (y,) = (r.distance for r in found.rows if r.var.name == "y")
+    assert y is not None
+    assert 1e-9 < y.absolute < 1e-6
+    assert y.relative > 0.1
+    assert found.agree
+    # A mean of 2e-5 is no rounding of terms up to 0.5.
+    moved = between(centred(0), centred(2e-5), {"x": x})
+    assert [r.var.name for r in moved.rows if not r.agrees] == ["y"]
 
 
 def test_unrelated_models_are_refused() -> None:
