@@ -13,5 +13,5 @@ def _inplace_add_(dest: Tensor, delta: Tensor, alpha: Tensor, beta: Tensor) -> T
     >>> _inplace_add_(Tensor([2.0]), Tensor([3.0]), alpha=Tensor(0.5), beta=Tensor(2.0)).tolist()
     [7.0]
     """
-    dest._reset(dest * alpha + delta * beta)
+    dest.set_value(dest * alpha + delta * beta)
     return dest
