@@ -317,3 +317,16 @@ def test_grids_of_nan(mode, padding):
     grid = torch.tensor([[nan, 0.3], [0.6, nan], [nan, nan], [0.3, -0.2]]).reshape(1, 4, 1, 2)
     got = loadrun.torch.trace(sampled, (x, grid))(x, grid)
     torch.testing.assert_close(got, sampled(x, grid), equal_nan=True)
+
+
+def test_cosines_of_float16_do_not_overflow_in_dumps(tmp_path):
+    x, y = (torch.linspace(a, 300, 24).reshape(3, 8).half() for a in (10, 150))
+    traced = loadrun.torch.trace(torch.nn.functional.cosine_similarity, (x, y))
+    want = torch.nn.functional.cosine_similarity(x, y)
+    torch.testing.assert_close(traced(x, y), want, rtol=2e-3, atol=0)
+    traced.dump(tmp_path / "m.mge", input_data=["example"])
+    assert loadrun.run(tmp_path / "m.mge")[0].verdict.value == "pass"
+    zero = torch.zeros_like(x)
+    torch.testing.assert_close(
+        traced(x, zero), torch.nn.functional.cosine_similarity(x, zero), equal_nan=True
+    )

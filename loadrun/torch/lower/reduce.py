@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 
 from ...build import emit as e
 from ..call import FxCall, axes_of, axis_of
@@ -215,6 +216,18 @@ def logsumexp(call: FxCall, x: Any, dim: Any, keepdim: bool = False) -> Any:
     total = np.log(np.sum(np.exp(x - top), axis=axes, keepdims=True)) + top
     total = np.where(most == np.inf, most, total)
     return total if keepdim else np.squeeze(total, axis=axes)
+
+
+@aten("aten.cosine_similarity.default")
+def cosine_similarity(call: FxCall, x: Any, y: Any, dim: int = 1, eps: float = 1e-8) -> Any:
+    """Compute the cosine of the angle between vectors, each of a length of at least `eps`."""
+    half = call.fake.dtype is torch.float16
+    units = []
+    for v in np.broadcast_arrays(arr(x, call.dtype), arr(y, call.dtype)):
+        length = np.maximum(np.sqrt(np.sum(v * v, axis=dim, keepdims=True)), arr(eps, v.dtype))
+        # As in torch, where `eps` may be 0 in float16.
+        units.append(v / (arr(arr(length, "float16"), v.dtype) if half else length))
+    return np.sum(units[0] * units[1], axis=dim)
 
 
 @aten(
