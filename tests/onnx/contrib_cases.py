@@ -342,6 +342,13 @@ CASES = {
         stored=(1, 2, 3, 5),
         atol=1e-4,
     ),
+    "bits_8_half": Case(
+        "MatMulNBits",
+        [half(3, 64), u8(5, 2, 32), np.abs(half(10)), None, None, half(5)],
+        {"K": 64, "N": 5, "bits": 8, "block_size": 32},
+        stored=(1, 2, 5),
+        atol=1e-8,
+    ),
     "bits_2": Case(
         "MatMulNBits",
         [f(3, 40), u8(5, 3, 4), np.abs(f(15)) / 2, u8(5)],

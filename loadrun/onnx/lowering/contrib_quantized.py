@@ -164,11 +164,14 @@ def _qlinear_concat(c: NodeCall) -> Value:
 
 @lower("MatMulNBits", domain=CONTRIB)
 def _matmul_nbits(c: NodeCall) -> Tensor:
-    """Multiply by a weight of 4 or 8-bit numbers, each block of a row with its own scale."""
-    w = weight_of(c)
-    x = c.t(0)
-    result = matmul(x, cast(w, dtype_of(x)))
-    return e.elem(M.ADD, result, c.t(5)) if c.has(5) else result
+    """Multiply by a weight of 2, 4 or 8-bit numbers, each block of a row with its own scale, in float32."""
+    if c.number("accuracy_level") == 4:
+        c.importer.note("MatMulNBits is exact; with accuracy_level 4 ONNX Runtime rounds its input to 8 bits")
+    x, w = c.t(0), weight_of(c)
+    result = matmul(cast(x, "float32"), w)
+    if c.has(5):
+        result = e.elem(M.ADD, result, cast(c.t(5), "float32"))
+    return cast(result, dtype_of(x))
 
 
 @lower("GatherBlockQuantized", domain=CONTRIB)
