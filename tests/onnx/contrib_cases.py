@@ -114,6 +114,18 @@ CASES = {
     "quick_gelu": Case("QuickGelu", [f(2, 7)], {"alpha": 1.5}),
     "quick_gelu_default": Case("QuickGelu", [f(2, 7)]),
     "skip_norm": Case("SkipLayerNormalization", [f(2, 3, 8), f(2, 3, 8), f(8), f(8)]),
+    "skip_norm_half": Case(
+        "SkipLayerNormalization",
+        [half(2, 3, 8), half(2, 3, 8), half(8), half(8), half(8)],
+        outputs=(0, 3),
+        atol=1e-8,
+    ),
+    "skip_rms_half": Case(
+        "SkipSimplifiedLayerNormalization",
+        [half(2, 3, 8), half(2, 3, 8), half(8), half(8)],
+        outputs=(0, 3),
+        atol=1e-8,
+    ),
     "skip_norm_bias": Case(
         "SkipLayerNormalization", [f(2, 3, 8), f(2, 3, 8), f(8), f(8), f(8)], {"epsilon": 1e-3}
     ),

@@ -80,22 +80,26 @@ def _layer_normalized(
     return y, Value(FLOAT, middle), Value(FLOAT, inverse)
 
 
+def _total(c: NodeCall, bias: int) -> Tensor:
+    """Add the first two inputs and maybe a bias; numbers of 16 bits in float32, which are normalized unrounded."""
+    total = e.elem(M.ADD, e.real(c.t(0)), e.real(c.t(1)))
+    return e.elem(M.ADD, total, e.real(c.t(bias))) if c.has(bias) else total
+
+
 @lower("SkipLayerNormalization", domain=CONTRIB)
 def _skip_layer_norm(c: NodeCall) -> tuple[Tensor | Value | None, ...]:
-    total = e.elem(M.ADD, c.t(0), c.t(1))
-    if c.has(4):
-        total = e.elem(M.ADD, total, c.t(4))
-    result = _layer_normalized(total, c.t(2), c.maybe(3), total.ndim - 1, c.real("epsilon", 1e-12))
-    return (*result, total)
+    total, kind = _total(c, 4), dtype_of(c.t(0))
+    scale, bias = e.real(c.t(2)), e.real(c.t(3)) if c.has(3) else None
+    y, *rest = _layer_normalized(total, scale, bias, total.ndim - 1, c.real("epsilon", 1e-12))
+    assert isinstance(y, Tensor)
+    return cast(y, kind), *rest, cast(total, kind)
 
 
 @lower("SkipSimplifiedLayerNormalization", domain=CONTRIB)
 def _skip_simplified(c: NodeCall) -> tuple[Tensor | None, ...]:
-    total = e.elem(M.ADD, c.t(0), c.t(1))
-    if c.has(3):
-        total = e.elem(M.ADD, total, c.t(3))
-    y = build.rms_norm(total, [total.ndim - 1], c.t(2), c.real("epsilon", 1e-12))
-    return y, None, None, total
+    total, kind = _total(c, 3), dtype_of(c.t(0))
+    y = build.rms_norm(total, [total.ndim - 1], e.real(c.t(2)), c.real("epsilon", 1e-12))
+    return cast(y, kind), None, None, cast(total, kind)
 
 
 @lower("RMSNormalization")
