@@ -159,6 +159,11 @@ def test_what_a_query_may_not_see_is_not_added() -> None:
     assert y.tolist() == [[[[1], [2]]]]
 
 
+def test_gemm_of_float16_is_scaled_before_it_is_rounded() -> None:
+    feeds = {"x": np.float16([[300, 300]]), "w": np.float16([[300], [300]]), "b": np.float16([-100])}
+    assert run("Gemm", feeds, alpha=0.25, beta=10.0)[0].tolist() == [[44000]]
+
+
 def test_a_cell_alone_between_aligned_corners_is_refused() -> None:
     """PyTorch places it at 0, ONNX Runtime at 1, ONNX divides by 0."""
     feeds = {"t": np.zeros((1, 2, 3), F), "s": np.int64([1, 1, 1, 2])}

@@ -77,7 +77,11 @@ def gemm(
     turn_x: bool = False,
     turn_y: bool = False,
 ) -> Tensor:
-    """Compute alpha * x @ y + beta * bias."""
+    """Compute alpha * x @ y + beta * bias; numbers of 16 bits are scaled before they are rounded."""
+    if dtype_of(x).name == "Float16" and (alpha, beta) != (1.0, 1.0):
+        added = None if bias is None else e.real(bias)
+        wide = gemm(e.real(x), e.real(y), added, alpha=alpha, beta=beta, turn_x=turn_x, turn_y=turn_y)
+        return cast(wide, dtype_of(x))
     if dtype_of(x).is_float and 0 not in (*static_shape(x), *static_shape(y)):
         mode = P.MatrixMulComputeMode
         param = P.MatrixMul(
