@@ -34,6 +34,7 @@ from .complex import parts
 from .exporting import callable_of, not_exported
 from .modules import as_module, as_torch, call_of, named_alone, refuse_no_numbers
 from .other_sizes import every_size, shaken
+from .packed import PaddedSequences
 from .quiet import quiet
 from .signature import Signature
 from .traced import TorchTrace
@@ -146,7 +147,7 @@ def save(
             if dynamic_shapes is True
             else dynamic_shapes or None
         )
-        with quiet():
+        with quiet(), PaddedSequences():
             try:
                 program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
             except Exception as e:
@@ -192,10 +193,13 @@ def _widened(signature: Signature, call: Any, values: Mapping[str, Array]) -> di
     limits = {}
     for name in signature.output_names():
         old, new = values[name + EXPECT], moved[name + EXPECT]
-        if old.dtype == np.float32 and MAXERR / 4 < (error := error_between(old, new)) <= WIDEST:
+        if old.dtype != np.float32:
+            continue
+        usual = default_maxerr(magnitude(old))
+        if usual / 4 < (error := error_between(old, new)) <= WIDEST:
             limits[name] = round_up(error)
             warnings.warn(
-                f"the tolerance of {name!r} is {limits[name]:g} instead of {MAXERR:g}: 10 times the noise of "
+                f"the tolerance of {name!r} is {limits[name]:g} instead of {usual:g}: 10 times the noise of "
                 f"{error:.2g} from the last digits of the inputs, rounded up",
                 stacklevel=3,
             )

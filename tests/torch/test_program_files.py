@@ -382,3 +382,31 @@ def test_damaged_testcases(change: dict[str, Any], why: str, tmp_path: Path) -> 
             new.writestr(name, data)
     with pytest.raises(FormatError, match=f"the testcases in it are damaged: .*{why}"):
         loadrun.load(tmp_path / "b.pt2")
+
+
+def test_packed_sequences(tmp_path: Path) -> None:
+    rnn = torch.nn.utils.rnn
+
+    class Packed(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gru = torch.nn.GRU(4, 3, batch_first=True)
+
+        def forward(self, x: Any, lengths: Any) -> Any:
+            packed = rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+            return rnn.pad_packed_sequence(self.gru(packed)[0], batch_first=True)
+
+    net, file = Packed().eval(), tmp_path / "net.pt2"
+    save(net, file, (torch.rand(3, 5, 4), torch.tensor([5, 2, 4])))
+    assert [r.verdict.value for r in loadrun.run(file)] == ["pass"]
+    args = torch.rand(3, 5, 4), torch.tensor([1, 5, 3])
+    for got, want in zip(torch.export.load(file).module()(*args), net(*args), strict=True):
+        torch.testing.assert_close(got, want)
+
+
+def test_results_that_are_rounding_alone_pass(tmp_path: Path) -> None:
+    """What is 0 but for rounding has no tolerance from its own size."""
+    x, file = torch.linspace(-3, 3, 12).reshape(3, 4), tmp_path / "net.pt2"
+    with pytest.warns(UserWarning, match="10 times the noise"):
+        save(lambda x: (x.log_softmax(1).exp() - x.softmax(1)).sum(), file, x)
+    assert [r.verdict.value for r in loadrun.run(file)] == ["pass"]

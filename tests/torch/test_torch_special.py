@@ -140,3 +140,11 @@ def test_dumps_of_double_keep_nan_in_windows(name, tmp_path):
     x.view(-1)[::7] = nan
     result = loadrun.Runner(tmp_path / "net.mge").run({"x": x.numpy()})
     np.testing.assert_array_equal(result[result.outputs[0].name], Net()(x).numpy())
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_classes_listed_before_the_first_minus_one(reduction):
+    x = torch.linspace(-1, 1, 12).reshape(3, 4).sin()
+    target = torch.tensor([[3, 0, -1, 1], [0, -1, 1, 2], [-1, 2, 3, 0]])
+    same(lambda x, t: torch.nn.functional.multilabel_margin_loss(x, t, reduction=reduction), x, target)
+    same(torch.nn.functional.multilabel_margin_loss, x[0], target[0])

@@ -218,6 +218,26 @@ def logsumexp(call: FxCall, x: Any, dim: Any, keepdim: bool = False) -> Any:
     return total if keepdim else np.squeeze(total, axis=axes)
 
 
+@aten("aten.multilabel_margin_loss.default")
+def multilabel_margin_loss(call: FxCall, x: Any, target: Any, reduction: int = 1) -> Any:
+    """Compute by how much other classes come near those that `target` lists before its first -1."""
+    x, target = arr(x, call.dtype), arr(target, "int32")
+    listed = np.cumprod(arr(target >= 0, "int32"), axis=-1)
+    classes = arr(e.arange(ten(x).shape[-1]), "int32")
+    among = np.sum(listed[..., :, None] * arr(target[..., :, None] == classes, "int32"), axis=-2) > 0
+    own = np.take_along_axis(x, np.maximum(target, np.zeros_like(target)), axis=-1)
+    near = np.maximum(1 - own[..., :, None] + x[..., None, :], np.zeros_like(own)[..., :, None])
+    counted = arr(listed, x.dtype)[..., :, None] * arr(~among, x.dtype)[..., None, :]
+    losses = np.mean(np.sum(near * counted, axis=-2), axis=-1)
+    return (
+        losses
+        if reduction == 0 or losses.ndim == 0
+        else np.mean(losses)
+        if reduction == 1
+        else np.sum(losses)
+    )
+
+
 @aten("aten.cosine_similarity.default")
 def cosine_similarity(call: FxCall, x: Any, y: Any, dim: int = 1, eps: float = 1e-8) -> Any:
     """Compute the cosine of the angle between vectors, each of a length of at least `eps`."""
