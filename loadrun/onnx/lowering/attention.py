@@ -106,7 +106,10 @@ def _scale(c: NodeCall, q: Tensor) -> float:
 
 
 def _stored(x: Tensor, kind: DType) -> Tensor:
-    """Return what is left of float32 numbers after a step of Attention, which a type of 16 bits rounds."""
+    """Return what is left of float32 scores in a type of 16 bits, where the largest are infinite.
+
+    ONNX Runtime rounds the weights, too; the data of ONNX's tests are nearer to those of float32.
+    """
     return e.real(cast(x, kind))
 
 
@@ -137,7 +140,7 @@ def _attention(c: NodeCall) -> tuple[Tensor | None, ...]:
     shown.append(scores)
     # Without a window on the left every query sees the first key.
     guard = c.has(3) or valid is not None or c.number("left_window_size", -1) >= 0
-    weights = _stored(softmax(scores, 3, guard=guard), kind)
+    weights = softmax(scores, 3, guard=guard)
     shown.append(weights)
     y = product(weights, v)
     y = cast(merged(y) if flat else y, kind)
