@@ -138,7 +138,7 @@ def _group_query(c: NodeCall) -> tuple[Tensor, ...]:
     """Attend causally with a cache; what queries behind the end of their sequence give is as in ONNX Runtime."""
     kind = dtype_of(c.t(0))
     count, shared = c.number("num_heads"), c.number("kv_num_heads")
-    if any(c.has(i) for i in range(12, 16)) or any(len(c.wanted) > i and c.wanted[i] for i in (3,)):
+    if any(c.has(i) for i in range(12, 16)) or any(c.wanted[3:]):
         raise UnsupportedNodeError("a quantized cache, normalized queries or scores as output")
     if c.number("sliding_window_cache"):
         raise UnsupportedNodeError("a cache that holds a window alone")
