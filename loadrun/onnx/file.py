@@ -304,7 +304,7 @@ class OnnxFile:
         tensors = {i.name: i.type.tensor for i in model.graph.inputs if i.type is not None}
         shapes = {n: t.shape for n, t in tensors.items() if t is not None}
         scalars = frozenset(n for n, s in shapes.items() if s is not None and not s.dims)
-        stored = {t.name for t in model.graph.initializers}
+        stored = model.graph.stored
         inputs = [i.name for i in model.graph.inputs if i.name not in stored]
         tensor_names = frozenset(n for node in model.graph.nodes for n in node.outputs if n)
         return cls(

@@ -245,6 +245,12 @@ class GraphProto(Message):
         15: MessageField("sparse", SparseTensorProto, True),
     }
 
+    @property
+    def stored(self) -> set[str]:
+        """The names of the tensors that are stored, dense or sparse."""
+        values = [s.values for s in self.sparse]
+        return {t.name for t in (*self.initializers, *values) if t is not None}
+
 
 AttributeProto.FIELDS = {
     1: MessageField("name", str),

@@ -139,9 +139,9 @@ class OnnxModel:
         self._input_shapes, self._constants = input_shapes, constants
         self._external = ExternalData(file.parent if file else None, copy=copy)
         outputs = {o.name: o for o in model.graph.outputs}
-        stored = {t.name for t in model.graph.initializers}
+        stored = model.graph.stored
         names = [i.name for i in model.graph.inputs]
-        replaced = stored.intersection(names)
+        replaced = {t.name for t in model.graph.initializers}.intersection(names)
         if replaced:
             # Their stored values are defaults, which data and constants replace.
             sets = find_sets(file, test_data, names, list(outputs))

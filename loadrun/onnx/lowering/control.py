@@ -9,6 +9,7 @@ import numpy as np
 
 from ...build import emit as e
 from ...graph import params as P
+from ...graph.dtypes import Array
 from ...tensors import Tensor, apply, const
 from ...tensors.access import (
     dtype_of,
@@ -132,10 +133,6 @@ def _stacked(values: Sequence[Value], axis: int) -> Value:
     return Value(values[0].kind, e.concat(parts, axis))
 
 
-def _scalar(number: int) -> Value:
-    return Value(INT64, array=np.array(number, np.int64))
-
-
 @lower("Loop", foldable=False)
 def _loop(c: NodeCall) -> tuple[Any, ...]:
     body = c.graph("body")
@@ -155,7 +152,9 @@ def _loop(c: NodeCall) -> tuple[Any, ...]:
     while going and (most is None or turn < most):
         if turn >= _MOST_TURNS:
             raise UnsupportedNodeError(f"it takes more than {_MOST_TURNS} iterations")
-        outs = c.run_graph(body, [_scalar(turn), Value(BOOL, array=np.array(True)), *state])
+        # ONNX Runtime gives the count and the condition the rank that the body declares, 0 or 1.
+        begin = Value(INT64, array=_ranked(turn, body, 0)), Value(BOOL, array=_ranked(True, body, 1))
+        outs = c.run_graph(body, [*begin, *state])
         if isinstance(outs[0], list):
             raise UnsupportedNodeError("its condition is a sequence")
         going = _decided(c, outs[0])
@@ -168,6 +167,13 @@ def _loop(c: NodeCall) -> tuple[Any, ...]:
             rows.append(value)
         turn += 1
     return (*state, *(_empty_or(rows, body, 1 + count + i) for i, rows in enumerate(collected)))
+
+
+def _ranked(value: bool | int, body: GraphProto, i: int) -> Array:
+    """Make a number of an array with the rank that the body of a loop declares for its input `i`."""
+    info = body.inputs[i].type if i < len(body.inputs) else None
+    shape = info.tensor.shape if info is not None and info.tensor is not None else None
+    return np.full((1,) if shape is not None and len(shape.dims) == 1 else (), value)
 
 
 def _empty_or(rows: list[Value], body: GraphProto, i: int) -> Value:

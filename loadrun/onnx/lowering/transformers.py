@@ -139,9 +139,10 @@ def _multi_head(c: NodeCall) -> tuple[Tensor, ...]:
     if c.has(3):
         at = 0
         for i, x in enumerate(qkv):
-            n = static_shape(x)[-1] if x.ndim == 3 else static_shape(x)[1] * static_shape(x)[3]
             if x.ndim != 3:
-                raise UnsupportedNodeError("a bias with keys that have heads")
+                # Keys and values that have heads come from a cache, to which the bias was added before.
+                continue
+            n = static_shape(x)[-1]
             qkv[i] = e.elem(M.ADD, x, e.subtensor(c.t(3), [(0, at, at + n, None, None)]))
             at += n
     split = [heads(x, count) if x.ndim == 3 else x for x in qkv]
