@@ -202,6 +202,9 @@ CASES = {
         {"activation": "HardSigmoid", "activation_alpha": 0.3, "activation_beta": 0.4},
     ),
     "heads_crossed": Case("MultiHeadAttention", [f(2, 3, 8), f(2, 2, 5, 4), f(2, 2, 5, 4)], {"num_heads": 2}),
+    "heads_crossed_bias": Case(
+        "MultiHeadAttention", [f(2, 3, 8), f(2, 2, 5, 4), f(2, 2, 5, 4), f(24)], {"num_heads": 2}
+    ),
     "heads_sums": Case(
         "MultiHeadAttention",
         [f(2, 3, 8), f(2, 5, 8), f(2, 5, 8), None, np.array([4, 2, 0, 3, 6, 0, 5, 10], np.int32)],

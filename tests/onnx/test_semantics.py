@@ -629,3 +629,55 @@ def test_masks_of_dropout_in_inference(opset: int, mask: Any) -> None:
     np.testing.assert_array_equal(y, x)
     np.testing.assert_array_equal(given, [mask], strict=False)
     assert given.dtype == np.asarray(mask).dtype
+
+
+def test_a_loop_counts_in_the_rank_that_its_body_declares() -> None:
+    body = helper.make_graph(
+        [
+            helper.make_node("Squeeze", ["turn"], ["number"]),
+            helper.make_node("Concat", ["v", "turn"], ["longer"], axis=0),
+            helper.make_node("Identity", ["going"], ["more"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("turn", T.INT64, [1]),
+            helper.make_tensor_value_info("going", T.BOOL, [1]),
+            helper.make_tensor_value_info("v", T.INT64, None),
+        ],
+        [helper.make_tensor_value_info(n, k, None) for n, k in (("more", 9), ("longer", 7), ("number", 7))],
+    )
+    graph = helper.make_graph(
+        [helper.make_node("Loop", ["most", "", "x"], ["y", "numbers"], body=body)],
+        "g",
+        [helper.make_tensor_value_info("x", T.INT64, [2])],
+        [helper.make_tensor_value_info(n, T.INT64, None) for n in ("y", "numbers")],
+        [onnx.numpy_helper.from_array(np.array(3), "most")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)])
+    result = loadrun.Runner(loadrun.load(model.SerializeToString())).run({"x": np.array([7, 8])})
+    assert result["y"].tolist() == [7, 8, 0, 1, 2]
+    assert result["numbers"].tolist() == [0, 1, 2]
+
+
+def test_a_sparse_tensor_that_is_listed_as_an_input_is_a_constant() -> None:
+    where = onnx.numpy_helper.from_array(np.array([1, 5]), "")
+    stored = helper.make_sparse_tensor(onnx.numpy_helper.from_array(F([3, 4]), "w"), where, [2, 3])
+    infos = [helper.make_tensor_value_info(n, T.FLOAT, [2, 3]) for n in "wxy"]
+    add = helper.make_node("Add", ["w", "x"], ["y"])
+    graph = helper.make_graph([add], "g", infos[:2], infos[2:], sparse_initializer=[stored])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    bundle = loadrun.load(model.SerializeToString())
+    assert [v.name for v in bundle.inputs] == ["x"]
+    y = loadrun.Runner(bundle).run({"x": np.ones((2, 3), F)})["y"]
+    assert y.tolist() == [[1, 4, 1], [1, 1, 5]]
+
+
+@pytest.mark.parametrize(("op", "found"), [("LayerNormalization", 1), ("SimplifiedLayerNormalization", 0)])
+def test_a_normalization_has_the_type_of_its_scale(op: str, found: int) -> None:
+    """As in ONNX Runtime, whose operators these were before ONNX had them."""
+    x = np.array([[1, 2, 4, 8]], np.float16)
+    (y,) = run(op, {"x": x, "scale": np.ones(4, F)}, opset=12, epsilon=0.0)
+    wide = x.astype(np.float64)
+    wide = wide - found * wide.mean()
+    assert y.dtype == np.float32
+    np.testing.assert_allclose(y, wide / np.sqrt((wide**2).mean()), rtol=1e-6)

@@ -68,14 +68,21 @@ def _group_norm(c: NodeCall) -> Tensor:
 
 @lower("LayerNormalization")
 def _layer_norm(c: NodeCall) -> tuple[Tensor | Value, ...]:
-    x = c.t(0)
+    x, scale = _normalized(c)
     axis = c.axis("axis", -1, x.ndim)
-    return _layer_normalized(x, c.t(1), c.maybe(2), axis, c.real("epsilon", 1e-5))
+    y, *rest = _layer_normalized(x, scale, c.maybe(2), axis, c.real("epsilon", 1e-5))
+    return cast(y, dtype_of(c.t(1))), *rest
+
+
+def _normalized(c: NodeCall) -> tuple[Tensor, Tensor]:
+    """Return the input and the scale, both in float32 where their types differ: the result has that of the scale."""
+    x, scale = c.t(0), c.t(1)
+    return (x, scale) if dtype_of(x) == dtype_of(scale) else (e.real(x), e.real(scale))
 
 
 def _layer_normalized(
     x: Tensor, scale: Tensor, bias: Tensor | None, axis: int, eps: float
-) -> tuple[Tensor | Value, ...]:
+) -> tuple[Tensor, Value, Value]:
     y, middle, inverse = build.layer_norm(x, axis, scale, bias, eps)
     return y, Value(FLOAT, middle), Value(FLOAT, inverse)
 
@@ -91,7 +98,6 @@ def _skip_layer_norm(c: NodeCall) -> tuple[Tensor | Value | None, ...]:
     total, kind = _total(c, 4), dtype_of(c.t(0))
     scale, bias = e.real(c.t(2)), e.real(c.t(3)) if c.has(3) else None
     y, *rest = _layer_normalized(total, scale, bias, total.ndim - 1, c.real("epsilon", 1e-12))
-    assert isinstance(y, Tensor)
     return cast(y, kind), *rest, cast(total, kind)
 
 
@@ -104,9 +110,10 @@ def _skip_simplified(c: NodeCall) -> tuple[Tensor | None, ...]:
 
 @lower("RMSNormalization")
 def _rms_norm(c: NodeCall) -> Tensor:
-    x = c.t(0)
+    x, scale = _normalized(c)
     axis = c.axis("axis", -1, x.ndim)
-    return build.rms_norm(x, list(range(axis, x.ndim)), c.t(1), c.real("epsilon", 1e-5))
+    y = build.rms_norm(x, list(range(axis, x.ndim)), scale, c.real("epsilon", 1e-5))
+    return cast(y, dtype_of(c.t(1)))
 
 
 @lower("SimplifiedLayerNormalization")
