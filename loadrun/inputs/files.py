@@ -15,6 +15,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable
+from copy import copy
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -194,24 +195,28 @@ def members(path: str) -> dict[str, Callable[[], Array]]:
         )
 
     def reader(entry: zipfile.ZipInfo) -> Callable[[], Array]:
-        return lambda: _member(path, entry)
+        return lambda: _member(path, z, entry)
 
     return {name.removesuffix(".npy"): reader(entry) for name, entry in entries.items()}
 
 
-def _member(path: str, entry: zipfile.ZipInfo) -> Array:
+def _member(path: str, directory: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Array:
+    """Read a member of an archive whose directory was read before; it may name as many as there are testcases."""
     shown = f"{path}!{entry.filename.removesuffix('.npy')}"
     if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise InputError(
             f"{shown} is packed by method {entry.compress_type}; numpy writes stored and deflated ones"
         )
+    archive = copy(directory)
     try:
-        with _opened(path) as f, zipfile.ZipFile(f) as z, z.open(entry) as packed:
+        with _opened(path) as archive.fp, archive.open(entry) as packed:
             return read_npy(io.BufferedReader(packed), entry.file_size, shown)  # type: ignore[type-var]
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError, ValueError, struct.error) as e:
         if isinstance(e, InputError):
             raise
         raise InputError(f"{shown} cannot be unpacked: {e}") from None
+    finally:
+        archive.fp = None
 
 
 def read_json(path: str) -> dict[str, Array]:

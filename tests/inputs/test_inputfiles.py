@@ -133,6 +133,27 @@ def test_zip_bombs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert peak < 1_000_000
 
 
+def test_the_directory_of_an_npz_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results of many testcases are members of one archive; each is read alone."""
+    path = tmp_path / "a.npz"
+    np.savez(path, **{f"a{i}": np.full(2, i) for i in range(9)})
+    read = 0
+    directory = zipfile.ZipFile._RealGetContents  # type: ignore[attr-defined]
+
+    def counted(archive: zipfile.ZipFile) -> None:
+        nonlocal read
+        read += 1
+        directory(archive)
+
+    monkeypatch.setattr(zipfile.ZipFile, "_RealGetContents", counted)
+    arrays = members(str(path))
+    assert [arrays[f"a{i}"]().tolist() for i in range(9)] == [[i, i] for i in range(9)]
+    assert read == 1
+    np.savez(path, b=np.zeros(1))
+    with pytest.raises(InputError, match="a8 cannot be unpacked"):
+        arrays["a8"]()
+
+
 def test_npz_that_lie(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     with zipfile.ZipFile(path, "w") as z:
