@@ -12,6 +12,9 @@ from .text import shape_text, table
 
 __all__ = ["as_json", "bisected", "changes", "differences", "findings"]
 
+_MOST_TOLERATED = 3
+"""Optimized models have many other operators whose values agree."""
+
 
 def differences(comparison: Differences, *, everything: bool = False, rows: int = 12) -> Iterator[str]:
     """Describe what a comparison gave: what was matched, a table, the first difference, and what is to blame."""
@@ -71,15 +74,23 @@ def _blamed(comparison: Differences, rows: int) -> Iterator[str]:
 
 
 def _without_effect(comparison: Differences, rows: int) -> Iterator[str]:
-    """Say which constants differ although the outputs agree: those of folded operators, and others."""
+    """Say which constants and operators differ although the outputs agree: those of folded operators, and others."""
     folded = sum(c.is_scaled for c in comparison.constants)
     if folded:
         # A bias beside them takes in what batch norm adds.
         yield f"{folded} weight{'s' * (folded > 1)} multiplied by a factor per channel: batch norm is folded"
     others = [c for c in comparison.constants if not c.is_scaled and (c.is_weight or not folded)]
-    if others:
-        yield "these differences have no effect on the inputs used:"
+    operators = [*comparison.tolerated()]
+    if others or operators:
+        if comparison.nearly:
+            yield f"these differences have an effect within the tolerance, {comparison.nearly:.3g} at most:"
+        else:
+            yield "these differences have no effect on the inputs used:"
     yield from (_constant(c) for c in others[:rows])
+    for row, said in operators[:_MOST_TOLERATED]:
+        yield f"{clean(describe(row.opr), 200)}: {clean(said, 500)}"
+    if len(operators) > _MOST_TOLERATED:
+        yield f"... and {len(operators) - _MOST_TOLERATED} more operators that are other ones in the reference"
 
 
 def _agreement(comparison: Differences) -> str:
@@ -98,7 +109,8 @@ def _why(root: SuspectVar, reads: bool) -> str:
     if reads:
         return "its inputs differ"
     if root.is_stop:
-        return "its inputs agree, but only one side can run it"
+        alone = "it cannot run, and has no counterpart"
+        return "its inputs agree, but only one side can run it" if root.label else alone
     if root.distance is None or (len(set(root.shapes)) > 1 and (root.agrees or not root.distance.absolute)):
         return f"its inputs agree, but its shape is {list(root.shapes[0])} against {list(root.shapes[1])}"
     return "its inputs agree, but its output does not"

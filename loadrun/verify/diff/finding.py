@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from math import inf, isclose
 
@@ -15,7 +15,7 @@ from ...graph.dtypes import Array, DType
 from ...graph.params import Dimshuffle
 from ..pack.intermediates import computed
 from .blaming import SuspectVar, blame, unexplained, with_counterpart, with_located
-from .changes import ChangedConstant, changed_constants
+from .changes import ChangedConstant, changed_constants, changes
 from .isolating import Isolation
 from .matching import CAST, Matching, extend, first_of, is_constant, match
 from .measuring import (
@@ -87,6 +87,20 @@ class Differences:
     def outputs_agree(self) -> bool:
         """Return whether all outputs were compared and agree."""
         return self.outputs <= {r.var.id for r in self.rows if r.agrees}
+
+    @property
+    def nearly(self) -> float:
+        """The largest difference of a value, relative to the largest of its tensor; 0 where all are equal."""
+        return max((r.distance.relative for r in self.rows if r.distance is not None), default=0.0)
+
+    def tolerated(self) -> Iterator[tuple[SuspectVar, str]]:
+        """Yield operators that are other ones in the reference, and whose values are so near that they agree."""
+        for row in self.rows if self.matching.alike else ():
+            partner = self.matching.pairs.get(row.var.id)
+            if partner is None or row.distance is None or not row.distance.absolute or row.how == "value":
+                continue
+            if said := "; ".join(changes(row.opr, partner.owner, self.matching)):
+                yield row, said
 
     def causes(self, row: SuspectVar) -> list[ChangedConstant]:
         """List the differing constants that an operator reads."""
@@ -178,7 +192,7 @@ def between(
         rows.append(row)
         if row.distance is not None and row.distance.absolute == 0 and actual.shape == expected.shape:
             equal.add(var.id)
-    if not rows:
+    if not rows and not (isinstance(other, GraphSide) and (side.stops or other.stops)):
         raise _unmatched(against, feeds)
     matching.part_all(unlike)
     rows = sorted([*rows, *_stopped(side, other, matching)], key=lambda r: r.var.id)

@@ -112,7 +112,12 @@ class GraphSide:
 def ends(graph: Graph, stops: Sequence[Stop]) -> list[Var]:
     """List a graph's outputs, or where operators stopped, the last values that do not depend on these."""
     lost = {v.id for s in stops for v in s.opr.outputs}
-    return _ends(graph, _runnable(graph, lost), lost)
+    left = _runnable(graph, lost)
+    last = _ends(graph, left, lost)
+    # What only asks for the size of a value does not keep it.
+    wanted = {v.id for o in graph.needed() if lost.intersection(v.id for v in o.outputs) for v in o.inputs}
+    wanted -= {v.id for v in last}
+    return [*last, *(v for o in left if o.inputs for v in o.outputs if v.id in wanted)]
 
 
 def _runnable(graph: Graph, lost: set[int]) -> list[Opr]:

@@ -26,6 +26,7 @@ from loadrun.graph.params import (
     Reduce,
     Softmax,
 )
+from loadrun.ops.catalog import TypeParam
 from loadrun.passes.constants import bare
 from loadrun.testing import GraphBuilder
 from loadrun.verify.diff import between, match
@@ -739,3 +740,71 @@ def test_a_rounding_before_a_step_counts_where_it_reaches_an_output() -> None:
     # Another factor is a fault, though what comes behind hides it.
     wrong = between(stepped(5, 12), stepped(5, 10), feeds)
     assert [r.opr.title for r in wrong.roots] == ["MUL"]
+
+
+def other_index(opr: Opr) -> bool:
+    """Ask for a size of an axis that there is none of."""
+    if not opr.outputs or opr.outputs[0].name != "const<1>[64]":
+        return False
+    value = np.array([1 << 20], np.int32)
+    opr.tensors[0] = replace(opr.tensors[0], data=encode(value, opr.tensors[0].dtype))
+    return True
+
+
+@pytest.mark.parametrize("onnx_first", [True, False])
+def test_a_dump_that_stops_beside_onnx(
+    onnx_first: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it computed before is compared, though only sizes are left of it in the end."""
+    bad, _ = planted("shufflenet_v2.mge", other_index, tmp_path)
+    good = tmp_path / "good.onnx"
+    assert main(["convert", str(NETS / "shufflenet_v2.mge"), str(good), "-q"]) == 0
+    capsys.readouterr()
+    assert main(["diff", *map(str, (good, bad) if onnx_first else (bad, good))]) == 1
+    said = capsys.readouterr().out
+    assert "stops: Subtensor 'body.2.Subtensor[1]' (operator 32) failed: index 1048576 is out" in said
+    assert "body.1.Pooling" in said
+    if not onnx_first:
+        assert "to blame: Subtensor 'body.2.Subtensor[1]' (operator 32): it cannot run" in said
+
+
+def slightly_other_weight(opr: Opr) -> bool:
+    if "first.bias" not in [v.name for v in opr.outputs]:
+        return False
+    value = opr.tensors[0].value().copy()
+    value.reshape(-1)[0] += 1e-5
+    opr.tensors[0] = replace(opr.tensors[0], data=encode(value, opr.tensors[0].dtype))
+    return True
+
+
+def half_output(opr: Opr) -> bool:
+    if opr.type != "TypeCvtV2" or opr.outputs[0].name != "out":
+        return False
+    opr.params = (TypeParam(dtype=DType("Float16")),)
+    return True
+
+
+@pytest.mark.parametrize(
+    ("net", "change", "said"),
+    [
+        (
+            "layout_float_default.mge",
+            slightly_other_weight,
+            "constant 'first.bias' differs in 1 of 8 elements",
+        ),
+        (
+            "quant_resnet_quint8_features.mge",
+            half_output,
+            "'out' (operator 34): dtype Float16 against Float32",
+        ),
+    ],
+)
+def test_what_differs_within_the_tolerance_is_told(
+    net: str, change: Callable[[Opr], bool], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file's own checks may be stricter than the comparison."""
+    bad, _ = planted(net, change, tmp_path)
+    assert main(["diff", str(bad), str(NETS / net)]) == 0
+    told = capsys.readouterr().out
+    assert "all of them agree\nthese differences have an effect within the tolerance, " in told
+    assert said in told
