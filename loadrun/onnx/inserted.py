@@ -85,7 +85,7 @@ def _renamed(graph: GraphMessage, new: Callable[[str], str], prefix: str = "") -
             inputs=[new(n) for n in one.inputs],
             outputs=[new(n) for n in one.outputs],
             attributes={k: attribute(v) for k, v in one.attributes.items()},
-            name=f"{prefix}/{one.name}" if prefix else one.name,
+            name=f"{prefix}/{one.name}" if prefix and one.name else one.name,
         )
 
     return replace(

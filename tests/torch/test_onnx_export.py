@@ -389,6 +389,16 @@ class Nested(nn.Module):
         return k, x
 
 
+class Stopped(nn.Module):
+    def forward(self, x):
+        total = torch.zeros(1)
+        for i in range(x.size(0)):
+            if bool(x[i].sum() > 3):
+                break
+            total = total + x[i].sum()
+        return total
+
+
 class Counted(nn.Module):
     def forward(self, x, n: int):
         for i in range(n):
@@ -413,6 +423,13 @@ def test_loops_and_branches_of_scripts(module, kind, factors):
     for factor in factors:
         check(data, script, (x * factor,))
     check(data, script, (torch.ones(4, 3),))
+
+
+def test_branches_in_branches():
+    script, x = torch.jit.script(Stopped()), torch.arange(12.0).reshape(3, 4) / 7
+    _, data = exported(script, (x,))
+    for factor in (1.0, 3.0, -1.0):
+        check(data, script, (x * factor,))
 
 
 def test_scripts():

@@ -330,3 +330,18 @@ def test_cosines_of_float16_do_not_overflow_in_dumps(tmp_path):
     torch.testing.assert_close(
         traced(x, zero), torch.nn.functional.cosine_similarity(x, zero), equal_nan=True
     )
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("smooth", [False, True])
+@pytest.mark.parametrize("size", [(5, 7), (20, 31), (3, 40)])
+def test_images_of_bytes_are_resized_with_torchs_rounding(mode, smooth, size, tmp_path):
+    def resized(x):
+        return torch.nn.functional.interpolate(x, size, mode=mode, antialias=smooth)
+
+    x, y = (torch.arange(n * 3 * 192).mul(37).remainder(256).byte().reshape(n, 3, 12, 16) for n in (1, 2))
+    traced = loadrun.torch.trace(resized, x, dynamic_shapes=True)
+    for image in (x, y, x[..., :9]):
+        torch.testing.assert_close(traced(image), resized(image), rtol=0, atol=0)
+    traced.dump(tmp_path / "m.mge", input_data=["example"])
+    assert loadrun.run(tmp_path / "m.mge")[0].verdict.value == "pass"

@@ -56,8 +56,10 @@ def _resized(call: FxCall, x: Any, kind: str, corners: bool, scales: Sequence[fl
         return vision.interpolate(ten(x), [int(n) for n in out], mode="bilinear", align_corners=False)
     sizes = call.static(call.shape_of(0)[2:], "resizing of this kind")
     wanted = call.static(out, "resizing of this kind")
-    result = arr(x, call.dtype)
-    for axis, size, want, scale in zip(range(2, 2 + n), sizes, wanted, scales, strict=True):
+    bytes_ = call.dtype == np.uint8 and not kind.startswith("nearest")
+    result = arr(x, "float32" if bytes_ else call.dtype)
+    axes = [*zip(range(2, 2 + n), sizes, wanted, scales, strict=True)]
+    for axis, size, want, scale in reversed(axes) if bytes_ else axes:
         if kind.startswith("nearest"):
             result = np.take(result, _nearest(size, want, "exact" in kind, scale), axis=axis)
             continue
@@ -71,8 +73,23 @@ def _resized(call: FxCall, x: Any, kind: str, corners: bool, scales: Sequence[fl
         else:
             at = _positions(size, want, corners, scale)
             weights = axis_weights(at, size, -0.75 if cubic else None)
-        result = arr(weighted(ten(result), axis, weights))
-    return result
+        result = (
+            _weighted_bytes(result, axis, weights) if bytes_ else arr(weighted(ten(result), axis, weights))
+        )
+    return arr(result, call.dtype)
+
+
+def _weighted_bytes(x: Any, axis: int, weights: np.ndarray[Any, Any]) -> Any:
+    """Weigh bytes as torch does: by integers of 16 bits, rounded after each axis."""
+    bits = 0
+    while bits < 22 and 0.5 + weights.max() * 2 ** (bits + 1) < 2**15:
+        bits += 1
+    whole = np.trunc(weights * 2**bits + np.where(weights < 0, -0.5, 0.5))
+    # Sums below 2**24 are exact in float32.
+    kind = "float32" if np.abs(whole).sum(1).max() * 255 < 2**23 else "float64"
+    total = arr(weighted(ten(arr(x, kind)), axis, whole))
+    rounded = np.floor((total + arr(2.0 ** (bits - 1), kind)) * arr(2.0**-bits, kind))
+    return arr(np.clip(rounded, arr(0, kind), arr(255, kind)), "float32")
 
 
 def _off(call: FxCall, scales: Sequence[float | None]) -> list[bool]:
@@ -91,7 +108,8 @@ def _resize(kind: str, corners_given: bool) -> Any:
         corners = bool(rest[0]) if corners_given and rest else False
         n = len(call.shape_of(0)) - 2
         scales = _factors(call, rest[1:] if corners_given else rest, n)
-        if any(not isinstance(v, int) for v in (*call.shape_of(0)[2:], *call.shape[2:])):
+        bytes_ = call.dtype == np.uint8 and not kind.startswith("nearest")
+        if not bytes_ and any(not isinstance(v, int) for v in (*call.shape_of(0)[2:], *call.shape[2:])):
             return _following(call, x, size, kind, corners, scales)
         return _resized(call, x, kind, corners, scales)
 
