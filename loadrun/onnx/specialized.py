@@ -326,7 +326,7 @@ class OnnxModel:
             if len(axes) == 1 or not self._same_at(alone, shapes, places):
                 for name, axis in places:
                     fixed.setdefault(name, []).append(axis)
-        return self._importer(shapes, {}, expected, fixed=fixed).graph()
+        return self._importer(shapes, importer.examples, expected, fixed=fixed).graph()
 
     def _open_axes(self, shapes: Mapping[str, tuple[int, ...]]) -> list[list[tuple[str, int]]]:
         """Group the inputs' axes whose sizes the file leaves open by name and size."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import loadrun
+from loadrun.cli import main
 from tests.onnx.contrib_cases import CASES
 
 pytest.importorskip("onnx", reason="onnx is not installed")
@@ -41,3 +44,28 @@ def test_operator(name: str) -> None:
         else:
             assert got.dtype == want.dtype
             np.testing.assert_allclose(got, want, rtol=1e-5, atol=case.atol)
+
+
+def test_a_cache_whose_length_data_decide_is_packed(tmp_path: Path) -> None:
+    """The file's graph is made for sizes that the example has, and the new length is that of the example."""
+    import onnx  # optional
+
+    from tests.onnx.contrib_models import proto  # needs onnx
+
+    case = CASES["group_short"]
+    model = onnx.load_model_from_string(proto(case))
+    for info in model.graph.input:
+        for i, size in enumerate(info.type.tensor_type.shape.dim):
+            size.dim_param = f"{info.name}_{i}"
+    feeds = {f"i{i}": v for i, v in enumerate(case.inputs) if v is not None}
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    folder = tmp_path / "test_data_set_0"
+    folder.mkdir()
+    onnx.save(model, tmp_path / "m.onnx")
+    values = {"input": feeds.values(), "output": session.run(None, feeds)}
+    for kind, arrays in values.items():
+        for i, v in enumerate(arrays):
+            onnx.save_tensor(onnx.numpy_helper.from_array(v), folder / f"{kind}_{i}.pb")
+    assert main(["pack", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "m.mge"), "-q"]) == 0
+    (result,) = loadrun.run(tmp_path / "m.mge")
+    assert [o.verdict.value for o in result.outputs] == ["pass"] * 3
