@@ -7,6 +7,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from ..base.errors import UsageTypeError
 from ..graph.dtypes import Array
 
 __all__ = ["assert_close"]
@@ -40,6 +41,7 @@ def assert_close(
         AssertionError: shapes, dtypes or values differ; the message counts the mismatched elements and gives the
             largest absolute and relative difference with their indices and what was allowed.
         ValueError: only one of the two tolerances was given, or one is negative.
+        UsageTypeError: what is compared are no numbers.
 
     >>> assert_close([1.0, 2.0], [1.0, 2.0000001])
     >>> assert_close([1.0, 2.5, 3.0], [1.0, 2.0, 3.0])
@@ -94,6 +96,9 @@ def _difference(
     x: Array, y: Array, rtol: float | None, atol: float | None, equal_nan: bool, check_dtype: bool
 ) -> str:
     """Describe how two arrays differ, nothing when they are close."""
+    for array in (x, y):
+        if array.dtype.kind in "OUSMm":
+            raise UsageTypeError(f"closeness is of numbers and truth values, found {array.dtype}")
     if x.shape != y.shape:
         return f"Shapes differ: {x.shape}, expected {y.shape}"
     if check_dtype and x.dtype != y.dtype:
@@ -124,8 +129,9 @@ def _mismatch(x: Array, y: Array, rtol: float, atol: float, equal_nan: bool) -> 
     wide = _wide(x, y)
     a, b = x.astype(wide), y.astype(wide)
     with np.errstate(all="ignore"):
-        difference = np.abs(a - b).astype("f8")
-        size = np.abs(b).astype("f8")
+        # Of objects without axes, numpy gives plain numbers.
+        difference = np.asarray(np.abs(a - b), "f8")
+        size = np.asarray(np.abs(b), "f8")
         same = np.asarray(a == b, bool)
         close = same | ((difference <= atol + rtol * size) & np.isfinite(size))
         relative = np.where(same, 0.0, difference / size)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ..base.about import author
-from ..base.errors import FormatError, UsageError
+from ..base.errors import FormatError, UsageError, UsageTypeError
 from ..base.files import contents
 from ..base.writing import replacing
 from ..compare.comparison import compare
@@ -67,7 +67,13 @@ class Snapshots:
             AssertionError: dtype, shape or values differ, or there is no stored array.
             UsageError: two arrays of a test have one name, the values are no numbers, or the terms make no sense.
         """
-        array = np.asarray(value)
+        for what, text in (("name", name), ("check", check)):
+            if not isinstance(text, str):
+                raise UsageTypeError(f"the {what} of a snapshot must be a text, found {type(text).__name__}")
+        try:
+            array = np.asarray(value)
+        except ValueError as e:
+            raise UsageError(f"the value of a snapshot is no array: {e}") from None
         if array.dtype.kind not in "biuf":
             raise UsageError(f"snapshots are of numbers or truth values, found {array.dtype}")
         if name in self._names:
@@ -112,7 +118,7 @@ def _read(path: Path) -> Array | None:
     data = io.BytesIO(contents(path, "a snapshot"))
     try:
         stored: Array = np.lib.format.read_array(data, allow_pickle=False)
-    except (ValueError, EOFError) as e:
+    except (ValueError, EOFError, MemoryError) as e:
         raise FormatError(f"not a .npy file: {e}", path=os.fspath(path)) from None
     return stored
 
@@ -137,4 +143,7 @@ def _difference(expect: Array, got: Array, name: str, check: str) -> str:
 def _file_name(name: str) -> str:
     """Return a name that every file system takes, another one for each other name."""
     plain = re.sub(r"[^\w.\[\]-]", "_", name)[:120]
-    return plain if plain == name else f"{plain}-{tensor_digest(np.frombuffer(name.encode(), np.uint8))[:8]}"
+    if plain == name:
+        return plain
+    raw = np.frombuffer(name.encode("utf-8", "surrogatepass"), np.uint8)
+    return f"{plain}-{tensor_digest(raw)[:8]}"

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from loadrun.base.errors import UsageTypeError
 from loadrun.testing import assert_close
 
 
@@ -82,3 +83,10 @@ def test_shapes_dtypes_tolerances() -> None:
     assert "1 / 1" in said(np.array([2**53 + 1]), np.array([2**53]))
     with pytest.raises(ValueError, match="pass both"):
         assert_close(1.0, 1.0, rtol=0.1)
+
+
+def test_numbers_without_axes_and_what_is_no_number() -> None:
+    assert_close({"n": 2}, {"n": 2})
+    assert "1 / 1" in said(np.int64(2**53 + 1), np.int64(2**53))
+    with pytest.raises(UsageTypeError, match="numbers and truth values, found object"):
+        assert_close(None, None)

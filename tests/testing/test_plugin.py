@@ -10,13 +10,16 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import loadrun
 from loadrun.base.configuration import matches
+from loadrun.base.errors import LoadRunError
 from loadrun.testcase import Bundle
+from loadrun.testing.snapshots import Snapshots
 from loadrun.verify.pack.options import PackOptions
 from loadrun.verify.pack.packing import Packer
 from tests.support.forks import python as forked
@@ -285,3 +288,21 @@ def test_a_damaged_program_is_not_passed_over(tmp_path: Path) -> None:
     assert code == 2, said
     assert "net.pt2: torch cannot read the program" in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("args", "why"),
+    [
+        (([[1], [1, 2]],), "the value of a snapshot is no array"),
+        ((1.0, 5), "the name of a snapshot must be a text, found int"),
+        ((1.0, "", 5), "the check of a snapshot must be a text, found int"),
+        ((1.0, "stored"), "not a .npy file: Unable to allocate"),
+    ],
+)
+def test_snapshots_of_nonsense(args: tuple[Any, ...], why: str, tmp_path: Path) -> None:
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000000,), }\n"
+    (tmp_path / "snapshots" / "test_it").mkdir(parents=True)
+    stored = tmp_path / "snapshots" / "test_it" / "test_a.stored.npy"
+    stored.write_bytes(b"\x93NUMPY\x01\x00" + bytes([len(header), 0]) + header)
+    with pytest.raises(LoadRunError, match=why):
+        Snapshots(tmp_path / "test_it.py", "test_a", None).check(*args)
