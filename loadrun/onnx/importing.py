@@ -109,6 +109,7 @@ class Importer(NodeWalker):
     Attributes:
         deciding: names of small inputs whose values were asked for where data cannot decide.
         assumed: whether such a size was needed.
+        unranked: the inputs of which even the number of axes is assumed.
         recorded: the graph as lowerings recorded it, before the passes that make it loadable by MegEngine.
     """
 
@@ -137,6 +138,7 @@ class Importer(NodeWalker):
         self.fixed = fixed or {}
         self.stand_in = stand_in or StandIn()
         self.assumed = False
+        self.unranked: list[str] = []
         self.recorded = Graph()
         self.model = model
         self.input_shapes = input_shapes
@@ -257,6 +259,8 @@ class Importer(NodeWalker):
         known_shape = example.shape if example is not None and shape is None else shape
         declared = DeclaredInput(info, known_shape, self.stand_in)
         self.assumed |= declared.assumed
+        if declared.unranked:
+            self.unranked.append(info.name)
         self.open_sizes |= declared.open_sizes and not self.sizes_known
         dtype = graph_type(declared.kind)
         if example is None or example.shape != declared.shape:

@@ -206,9 +206,13 @@ class OnnxModel:
                 refused.append((importer, e))
                 if len(importer.inputs) < len(self._infos) or not (importer.assumed or importer.deciding):
                     raise
+                if importer.unranked:
+                    return self._unsized(importer, None)
                 if not importer.assumed:
                     break
                 continue
+            if importer.unranked:
+                return self._unsized(importer, None)
             bundle = self._bundle(importer, graph, self._expected)
             if importer.assumed:
                 bundle.taken = importer.about_sizes()
@@ -423,7 +427,7 @@ class OnnxModel:
             bundle.testcases = testcases(self._own_sets, {}, self._types, native=True)
         return bundle
 
-    def _unsized(self, importer: Importer, why: UnsupportedError) -> Bundle:
+    def _unsized(self, importer: Importer, why: UnsupportedError | None) -> Bundle:
         """Build a bundle without a graph, for a model that takes none of the sizes that were tried."""
         graph = Graph(input_order=tuple(i.name for i in self._infos))
         for info in self._infos:
@@ -434,10 +438,12 @@ class OnnxModel:
             )
             graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[info.name], tensors=[tensor])
         sizes = "the sizes that the file leaves open, or " if importer.assumed else ""
+        reason = f"{'at sizes of 1, ' if sizes else ''}{why}"
+        if why is None:
+            reason = f"the file has no shape for the input {importer.unranked[0]!r}"
         text = (
             f"no graph can be built before {sizes}values on which it depends are known: feed the model, or give "
-            f"{'input_shapes (--input-shape), ' if sizes else ''}constants (--constant); "
-            f"{'at sizes of 1, ' if sizes else ''}{why}"
+            f"{'input_shapes (--input-shape), ' if sizes else ''}constants (--constant); {reason}"
         )
         self._shapes = {n: d.shape for n, d in importer.inputs.items() if not d.assumed}
         bundle = self._first = UnsizedBundle(graph, text, self._path, self._size)

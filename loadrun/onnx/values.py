@@ -414,6 +414,7 @@ class DeclaredInput:
         declared: the shape as the file has it, None for a size that it leaves open, and where it has none.
         open_sizes: whether the file leaves another size open than that of the first axis.
         assumed: whether such a size was taken from `StandIn`.
+        unranked: whether even the number of axes is assumed to be 1.
     """
 
     def __init__(self, info: ValueInfoProto, shape: Sequence[int] | None, stand_in: StandIn) -> None:
@@ -431,12 +432,13 @@ class DeclaredInput:
         # Convolutions slide over the other axes: in most files the batch alone is open.
         self.open_sizes = self.declared is None or any(not n for n in self.declared[1:])
         self.assumed = shape is None and (self.declared is None or None in self.declared)
+        self.unranked = shape is None and self.declared is None
         if shape is not None:
             if dims is not None and len(dims) != len(shape):
                 raise UnsupportedNodeError(f"has {len(dims)} axes, but input_shapes has {list(shape)}")
             self.shape = tuple(int(n) for n in shape)
         elif dims is None:
-            raise UnsupportedNodeError("has no declared shape; give it as input_shapes")
+            self.shape = (stand_in.first,)
         else:
             axes = [axis_of(info, i) for i in range(len(dims))]
             self.shape = tuple(stand_in.of(name, i) if n is None else n for i, (n, name) in enumerate(axes))

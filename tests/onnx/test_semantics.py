@@ -681,3 +681,21 @@ def test_a_normalization_has_the_type_of_its_scale(op: str, found: int) -> None:
     wide = wide - found * wide.mean()
     assert y.dtype == np.float32
     np.testing.assert_allclose(y, wide / np.sqrt((wide**2).mean()), rtol=1e-6)
+
+
+def test_inputs_without_a_shape_take_any() -> None:
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", T.FLOAT, None)],
+        [helper.make_tensor_value_info("y", T.FLOAT, None)],
+        [onnx.numpy_helper.from_array(F([[1, 2], [3, 4]]), "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    bundle = loadrun.load(model.SerializeToString())
+    assert [v.name for v in bundle.fed] == ["x"]
+    runner = loadrun.Runner(bundle)
+    for x, y in (([1, 1], [4, 6]), ([[2, 0]], [[2, 4]]), ([[[0, 1]]], [[[3, 4]]])):
+        assert runner.run({"x": F(x)})["y"].tolist() == y
+    with pytest.raises(UnsupportedError, match="the file has no shape for the input 'x'"):
+        _ = bundle.graph
