@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import shutil
 import warnings
-import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,13 +16,12 @@ from torch.utils import _pytree as pytree
 
 from ..base.errors import EngineError, FormatError, InputError, LoadRunError, TraceError, UsageError
 from ..base.records import dataclass
-from ..base.schema import anything, integer, items, mapping, number, record, text
 from ..base.writing import replacing, temporary
 from ..graph import Graph, StoredTensor
 from ..graph.dtypes import Array, DType, array_dtype
 from ..graph.params import Host2DeviceCopy
 from ..inputs.lists import items_of
-from ..testcase import EXPECT, Bundle, FileValue, SourceFile, Testcase
+from ..testcase import EXPECT, Bundle, FileValue, Testcase
 from ..tracing.checking import error_between
 from ..tracing.dumping import EXAMPLE
 from ..verify.pack.capture import MAXERR, default_maxerr, embed, magnitude, tolerances
@@ -35,6 +32,7 @@ from .exporting import callable_of, not_exported
 from .modules import as_module, as_torch, call_of, named_alone, refuse_no_numbers
 from .other_sizes import every_size, shaken
 from .packed import PaddedSequences
+from .program_cases import append_cases, read_cases
 from .quiet import quiet
 from .signature import Signature
 from .traced import TorchTrace
@@ -42,16 +40,12 @@ from .values import no_numbers, of_numpy
 
 __all__ = [
     "ProgramFile",
-    "accept",
     "arguments",
     "load_program",
     "recorded_cases",
     "run_program",
     "save",
 ]
-
-_PLACE, _FORMAT = "loadrun/", 1
-"""Not below ``extra/``: torch reads files there as text."""
 
 
 @dataclass(eq=False)
@@ -174,7 +168,7 @@ def save(
             raise TraceError(
                 f"torch cannot write the program: {_ends(str(e))}; a .mge file may hold it"
             ) from e
-        _append(file, values, {"maxerr": limits})
+        append_cases(file, values, {"maxerr": limits})
         file.seek(0)
         with replacing(path) as target:
             shutil.copyfileobj(file, target)
@@ -277,91 +271,6 @@ def arguments(signature: Signature, arrays: Mapping[str, Array]) -> tuple[Any, A
     return args, kwargs
 
 
-def accept(
-    source: SourceFile, values: Mapping[int, Mapping[str, Array]], event: Mapping[str, object]
-) -> None:
-    """Replace expected values in an archive, and record it there.
-
-    Args:
-        source: the program.
-        values: the new values in torch's types, by testcase and output name.
-        event: who accepted them, when and why.
-    """
-    path = str(source.location)
-    kept = _recorded(path)
-    assert kept is not None
-    cases = [
-        {**case, **{n + EXPECT: v for n, v in values.get(i, {}).items()}} for i, case in enumerate(kept.cases)
-    ]
-    with temporary() as file:
-        with zipfile.ZipFile(path) as old, zipfile.ZipFile(file, "w") as new:
-            for info in old.infolist():
-                if f"/{_PLACE}" not in info.filename:
-                    new.writestr(info, old.read(info))
-        _append(file, cases, {"maxerr": kept.limits, "accepted": [*kept.accepted, event]})
-        file.seek(0)
-        with replacing(path) as target:
-            shutil.copyfileobj(file, target)
-
-
-def _append(file: Any, values: Sequence[Mapping[str, Array]], about: Mapping[str, object]) -> None:
-    """Append testcases to the records of a program's archive, and what is said about them."""
-    with zipfile.ZipFile(file, "a") as archive:
-        root = next(n for n in archive.namelist() if n.endswith("archive_format"))
-        place = root[: -len("archive_format")] + _PLACE
-        listed: list[dict[str, str]] = []
-        for i, case in enumerate(values):
-            listed.append({})
-            for k, (name, value) in enumerate(case.items()):
-                listed[-1][name] = f"{i}.{k}.npy"
-                buffer = io.BytesIO()
-                np.lib.format.write_array(buffer, value, allow_pickle=False)
-                archive.writestr(f"{place}{i}.{k}.npy", buffer.getbuffer())
-        archive.writestr(
-            f"{place}testcases.json", json.dumps({"format": _FORMAT, **about, "testcases": listed})
-        )
-
-
-_TESTCASES = record(
-    {"format": integer(_FORMAT, _FORMAT), "testcases": items(mapping(text)), "maxerr": mapping(number(0.0))},
-    {"accepted": items(mapping(anything))},
-)
-
-
-class _Recorded(NamedTuple):
-    """What was saved with a program: testcases, tolerances, and who accepted new expected values."""
-
-    cases: list[dict[str, Array]]
-    limits: dict[str, float]
-    accepted: list[object]
-
-
-def _recorded(file: Any) -> _Recorded | None:
-    """Read the testcases and tolerances of an archive, or None if there are none.
-
-    Raises:
-        FormatError: they are damaged.
-    """
-    with zipfile.ZipFile(file) as archive:
-        names = [n for n in archive.namelist() if n.endswith(f"{_PLACE}testcases.json")]
-        if not names:
-            return None
-        place = names[0][: -len("testcases.json")]
-        try:
-            about = _TESTCASES(json.loads(archive.read(names[0])), "testcases.json")
-            files = [f for listed in about["testcases"] for f in listed.values()]
-            if len({*files}) != len(files):
-                raise FormatError("testcases.json: a file is the value of two names")
-            cases = []
-            for listed in about["testcases"]:
-                data = {n: io.BytesIO(archive.read(place + f)) for n, f in listed.items()}
-                cases.append({n: np.lib.format.read_array(f, allow_pickle=False) for n, f in data.items()})
-            return _Recorded(cases, about["maxerr"], about.get("accepted", []))
-        except (KeyError, TypeError, ValueError, RecursionError) as e:
-            why = str(e) if isinstance(e, FormatError) else f"{type(e).__name__}: {e}"
-            raise FormatError(f"the testcases in it are damaged: {why}") from e
-
-
 def recorded_cases(path: Any) -> tuple[Any, list[Mapping[str, Array]] | None]:
     """Read the program of a .pt2 file, and the inputs and expected values that were saved with it, if there are any.
 
@@ -372,7 +281,7 @@ def recorded_cases(path: Any) -> tuple[Any, list[Mapping[str, Array]] | None]:
     try:
         with quiet():
             program = read_program(name)
-        kept = _recorded(name)
+        kept = read_cases(name)
     except LoadRunError:
         raise
     except Exception as e:
@@ -397,7 +306,7 @@ def load_program(data: memoryview, path: str, *, native: bool = False) -> Bundle
     try:
         with quiet():
             program = read_program(file)
-        kept = _recorded(file)
+        kept = read_cases(file)
     except LoadRunError as e:
         if isinstance(e, FormatError):
             e.path = path

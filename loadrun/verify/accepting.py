@@ -36,7 +36,7 @@ from .pack.scenario import Feedback, capture_steps
 __all__ = ["AcceptOptions", "Acceptance", "NewValue", "accept_files", "accepted", "author"]
 
 
-_WRITERS = {"onnx": "loadrun.onnx.datasets:accept", "pt2": "loadrun.torch.program:accept"}
+_WRITERS = {"onnx": "loadrun.onnx.datasets:accept", "pt2": "loadrun.torch.program_cases:accept"}
 """What writes expected values into files of other formats, or beside them."""
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.base.errors import UnsupportedError
+from loadrun.base.errors import LoadRunError, UnsupportedError
 from loadrun.cli import main
 
 onnx = pytest.importorskip("onnx", reason="models are built with the package onnx")
@@ -699,3 +699,23 @@ def test_inputs_without_a_shape_take_any() -> None:
         assert runner.run({"x": F(x)})["y"].tolist() == y
     with pytest.raises(UnsupportedError, match="the file has no shape for the input 'x'"):
         _ = bundle.graph
+
+
+def test_data_may_expand_to_nothing() -> None:
+    data = built("Expand", {"x": np.ones((1, 3), F), "to": np.array([2, 1, 1])})
+    runner = loadrun.Runner(loadrun.load(data))
+    for size, to, found in (
+        ((1, 3), [2, 0, 1], (2, 0, 3)),
+        ((1, 3), [2, 4, 3], (2, 4, 3)),
+        ((1, 3), [1, 1, 1], (1, 1, 3)),
+    ):
+        assert runner.run({"x": np.ones(size, F), "to": np.array(to)})["y0"].shape == found
+    with pytest.raises(LoadRunError, match=r"cannot broadcast \[1, 3\] to \[1, 1, 2\]"):
+        runner.run({"x": np.ones((1, 3), F), "to": np.array([1, 1, 2])})
+
+
+def test_normalization_of_a_batch_without_channels() -> None:
+    """One channel, as in ONNX's shape inference: statistics of one number each."""
+    feeds = {"x": F([1, 3, 7]), **{k: F([v]) for k, v in (("s", 2), ("b", 1), ("m", 3), ("v", 4))}}
+    (y,) = run("BatchNormalization", feeds, epsilon=0.0)
+    assert y.tolist() == [-1, 1, 5]

@@ -23,7 +23,7 @@ def _batch_norm(c: NodeCall) -> Tensor | tuple[Tensor, ...]:
     scale, bias, middle, variance = (c.t(i) for i in range(1, 5))
     # Before version 14, a file asks for the statistics to say that it is training.
     training = bool(c.number("training_mode")) if c.opset >= 14 else any(c.wanted[1:])
-    whole = c.opset < 9 and not c.number("spatial", 1)
+    whole = x.ndim == 1 or (c.opset < 9 and not c.number("spatial", 1))
     if not training and not whole:
         return build.batch_norm(x, middle, variance, scale, bias, eps)
     scale, bias, middle, variance = (

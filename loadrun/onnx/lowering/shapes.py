@@ -374,7 +374,8 @@ def _expanded_by(x: Tensor, target: Tensor) -> Tensor:
     missing = rank - static_shape(target)[0]
     if missing:
         target = e.concat([const(np.ones(missing, np.int32)), target], 0)
-    return apply1("Broadcast", P.Empty(), inputs=[as_vector(x), e.elem(M.MAX, own, target)], scalar=False)
+    one = e.compare(P.ElemwiseMultiTypeMode.EQ, target, const_like(1, target))
+    return apply1("Broadcast", P.Empty(), inputs=[as_vector(x), e.where(one, own, target)], scalar=False)
 
 
 @lower("Tile")

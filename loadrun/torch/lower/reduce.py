@@ -229,13 +229,9 @@ def multilabel_margin_loss(call: FxCall, x: Any, target: Any, reduction: int = 1
     near = np.maximum(1 - own[..., :, None] + x[..., None, :], np.zeros_like(own)[..., :, None])
     counted = arr(listed, x.dtype)[..., :, None] * arr(~among, x.dtype)[..., None, :]
     losses = np.mean(np.sum(near * counted, axis=-2), axis=-1)
-    return (
-        losses
-        if reduction == 0 or losses.ndim == 0
-        else np.mean(losses)
-        if reduction == 1
-        else np.sum(losses)
-    )
+    if not reduction or not losses.ndim:
+        return losses
+    return np.mean(losses) if reduction == 1 else np.sum(losses)
 
 
 @aten("aten.cosine_similarity.default")
