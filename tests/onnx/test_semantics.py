@@ -719,3 +719,18 @@ def test_normalization_of_a_batch_without_channels() -> None:
     feeds = {"x": F([1, 3, 7]), **{k: F([v]) for k, v in (("s", 2), ("b", 1), ("m", 3), ("v", 4))}}
     (y,) = run("BatchNormalization", feeds, epsilon=0.0)
     assert y.tolist() == [-1, 1, 5]
+
+
+def test_shrink_keeps_the_type_and_asks_for_low_values_first() -> None:
+    (y,) = run("Shrink", {"x": np.array([-4, -1, 0, 2, 5], np.int8)}, lambd=1.5, bias=1.5)
+    assert (y.dtype, y.tolist()) == (np.int8, [-2, 0, 0, 0, 3])
+    (y,) = run("Shrink", {"x": F([-6, 0, 4, 5, 6])}, lambd=-5.0, bias=1.0)
+    assert y.tolist() == [-5, 1, 5, 4, 5]
+
+
+def test_no_axes_squeeze_all() -> None:
+    """As in ONNX Runtime, an empty list is as none."""
+    (y,) = run(
+        "Squeeze", {"x": np.ones((3, 1, 2, 1), F), "axes": np.zeros(0, np.int64)}, constants={"axes": []}
+    )
+    assert y.shape == (3, 2)

@@ -120,8 +120,8 @@ def _shrink(c: NodeCall) -> Tensor:
     x = floats(c.t(0))
     bound, bias = const_like(c.real("lambd", 0.5), x), const_like(c.real("bias"), x)
     up = e.elem(M.COND_LT_MOV, bound, x, e.elem(M.SUB, x, bias))
-    below = e.elem(M.COND_LT_MOV, x, e.elem(M.NEGATE, bound), e.elem(M.ADD, x, bias))
-    return e.elem(M.ADD, up, below)
+    low = e.compare(P.ElemwiseMultiTypeMode.LT, x, e.elem(M.NEGATE, bound))
+    return cast(e.where(low, e.elem(M.ADD, x, bias), up), dtype_of(c.t(0)))
 
 
 @lower("Mish")

@@ -154,7 +154,7 @@ def _axes(c: NodeCall, what: str = "axes") -> list[int] | None:
 def _squeeze(c: NodeCall) -> Tensor:
     x = c.t(0)
     axes = _axes(c)
-    if axes is None:
+    if not axes:
         gone = [i for i, n in enumerate(static_shape(x)) if n == 1]
     else:
         gone = sorted({front(a, x.ndim) for a in axes})
