@@ -148,3 +148,4 @@ def test_classes_listed_before_the_first_minus_one(reduction):
     target = torch.tensor([[3, 0, -1, 1], [0, -1, 1, 2], [-1, 2, 3, 0]])
     same(lambda x, t: torch.nn.functional.multilabel_margin_loss(x, t, reduction=reduction), x, target)
     same(torch.nn.functional.multilabel_margin_loss, x[0], target[0])
+    same(torch.nn.functional.multilabel_margin_loss, x[0, 0], target.new_zeros(()))

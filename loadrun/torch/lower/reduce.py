@@ -221,7 +221,8 @@ def logsumexp(call: FxCall, x: Any, dim: Any, keepdim: bool = False) -> Any:
 @aten("aten.multilabel_margin_loss.default")
 def multilabel_margin_loss(call: FxCall, x: Any, target: Any, reduction: int = 1) -> Any:
     """Compute by how much other classes come near those that `target` lists before its first -1."""
-    x, target = arr(x, call.dtype), arr(target, "int32")
+    # One number is a class alone.
+    x, target = (np.atleast_1d(v) for v in (arr(x, call.dtype), arr(target, "int32")))
     listed = np.cumprod(arr(target >= 0, "int32"), axis=-1)
     classes = arr(e.arange(ten(x).shape[-1]), "int32")
     among = np.sum(listed[..., :, None] * arr(target[..., :, None] == classes, "int32"), axis=-2) > 0
