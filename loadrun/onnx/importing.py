@@ -109,7 +109,6 @@ class Importer(NodeWalker):
     Attributes:
         deciding: names of small inputs whose values were asked for where data cannot decide.
         assumed: whether such a size was needed.
-        unranked: the inputs of which even the number of axes is assumed.
         recorded: the graph as lowerings recorded it, before the passes that make it loadable by MegEngine.
     """
 
@@ -138,7 +137,6 @@ class Importer(NodeWalker):
         self.fixed = fixed or {}
         self.stand_in = stand_in or StandIn()
         self.assumed = False
-        self.unranked: list[str] = []
         self.recorded = Graph()
         self.model = model
         self.input_shapes = input_shapes
@@ -224,6 +222,11 @@ class Importer(NodeWalker):
         with limited(self.budget):
             return make_loadable(subgraph(whole, ends)[0])
 
+    @property
+    def unranked(self) -> list[str]:
+        """The inputs of which even the number of axes is assumed."""
+        return [n for n, d in self.inputs.items() if d.assumed and d.declared is None]
+
     def about_sizes(self) -> str:
         """Say which shapes were assumed where the file leaves sizes open."""
         taken = [f"{n} {list(d.shape)}" for n, d in self.inputs.items() if d.assumed]
@@ -259,8 +262,6 @@ class Importer(NodeWalker):
         known_shape = example.shape if example is not None and shape is None else shape
         declared = DeclaredInput(info, known_shape, self.stand_in)
         self.assumed |= declared.assumed
-        if declared.unranked:
-            self.unranked.append(info.name)
         self.open_sizes |= declared.open_sizes and not self.sizes_known
         dtype = graph_type(declared.kind)
         if example is None or example.shape != declared.shape:

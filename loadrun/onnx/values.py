@@ -414,7 +414,6 @@ class DeclaredInput:
         declared: the shape as the file has it, None for a size that it leaves open, and where it has none.
         open_sizes: whether the file leaves another size open than that of the first axis.
         assumed: whether such a size was taken from `StandIn`.
-        unranked: whether even the number of axes is assumed to be 1.
     """
 
     def __init__(self, info: ValueInfoProto, shape: Sequence[int] | None, stand_in: StandIn) -> None:
@@ -432,7 +431,6 @@ class DeclaredInput:
         # Convolutions slide over the other axes: in most files the batch alone is open.
         self.open_sizes = self.declared is None or any(not n for n in self.declared[1:])
         self.assumed = shape is None and (self.declared is None or None in self.declared)
-        self.unranked = shape is None and self.declared is None
         if shape is not None:
             if dims is not None and len(dims) != len(shape):
                 raise UnsupportedNodeError(f"has {len(dims)} axes, but input_shapes has {list(shape)}")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
 from typing import Any
 
-__all__ = ["quiet", "without_graphs"]
+__all__ = ["quiet"]
 
 
 @contextmanager
@@ -19,7 +19,7 @@ def quiet() -> Iterator[None]:
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with warnings.catch_warnings(), without_graphs():
+        with warnings.catch_warnings(), _without_graphs():
             warnings.simplefilter("ignore")
             yield
     finally:
@@ -47,7 +47,7 @@ class _Filtered(io.TextIOBase):
 
 
 @contextmanager
-def without_graphs() -> Iterator[None]:
+def _without_graphs() -> Iterator[None]:
     """Suppress the graph that torch prints when an export or a run of one fails."""
     with redirect_stderr(_Filtered(sys.stderr)):
         yield

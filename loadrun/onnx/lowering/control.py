@@ -9,7 +9,6 @@ import numpy as np
 
 from ...build import emit as e
 from ...graph import params as P
-from ...graph.dtypes import Array
 from ...tensors import Tensor, apply, const
 from ...tensors.access import (
     dtype_of,
@@ -23,7 +22,7 @@ from ...tensors.access import (
 from ...tracing.recorder import TraceRecorder
 from ..call import NodeCall, front, lower
 from ..messages import GraphProto
-from ..values import BOOL, INT64, Items, UnsupportedNodeError, Value
+from ..values import BOOL, INT64, Items, UnsupportedNodeError, Value, declared_shape
 from . import cast, of_length
 
 __all__ = ["index_value"]
@@ -149,12 +148,15 @@ def _loop(c: NodeCall) -> tuple[Any, ...]:
     count = len(state)
     collected: list[list[Value]] = [[] for _ in body.outputs[1 + count :]]
     turn = 0
+    shapes = [_shape_of_one(body, i) for i in (0, 1)]
     while going and (most is None or turn < most):
         if turn >= _MOST_TURNS:
             raise UnsupportedNodeError(f"it takes more than {_MOST_TURNS} iterations")
-        # ONNX Runtime gives the count and the condition the rank that the body declares, 0 or 1.
-        begin = Value(INT64, array=_ranked(turn, body, 0)), Value(BOOL, array=_ranked(True, body, 1))
-        outs = c.run_graph(body, [*begin, *state])
+        count_and_go = (
+            Value(INT64, array=np.full(shapes[0], turn)),
+            Value(BOOL, array=np.full(shapes[1], True)),
+        )
+        outs = c.run_graph(body, [*count_and_go, *state])
         if isinstance(outs[0], list):
             raise UnsupportedNodeError("its condition is a sequence")
         going = _decided(c, outs[0])
@@ -169,11 +171,10 @@ def _loop(c: NodeCall) -> tuple[Any, ...]:
     return (*state, *(_empty_or(rows, body, 1 + count + i) for i, rows in enumerate(collected)))
 
 
-def _ranked(value: bool | int, body: GraphProto, i: int) -> Array:
-    """Make a number of an array with the rank that the body of a loop declares for its input `i`."""
-    info = body.inputs[i].type if i < len(body.inputs) else None
-    shape = info.tensor.shape if info is not None and info.tensor is not None else None
-    return np.full((1,) if shape is not None and len(shape.dims) == 1 else (), value)
+def _shape_of_one(body: GraphProto, i: int) -> tuple[int, ...]:
+    """Return the shape that ONNX Runtime gives the count and the condition: with an axis if the body declares one."""
+    declared = declared_shape(body.inputs[i]) if i < len(body.inputs) else None
+    return (1,) if declared is not None and len(declared) == 1 else ()
 
 
 def _empty_or(rows: list[Value], body: GraphProto, i: int) -> Value:

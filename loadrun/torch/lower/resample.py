@@ -56,7 +56,7 @@ def _resized(call: FxCall, x: Any, kind: str, corners: bool, scales: Sequence[fl
         return vision.interpolate(ten(x), [int(n) for n in out], mode="bilinear", align_corners=False)
     sizes = call.static(call.shape_of(0)[2:], "resizing of this kind")
     wanted = call.static(out, "resizing of this kind")
-    bytes_ = call.dtype == np.uint8 and not kind.startswith("nearest")
+    bytes_ = _weighs_bytes(call, kind)
     result = arr(x, "float32" if bytes_ else call.dtype)
     axes = [*zip(range(2, 2 + n), sizes, wanted, scales, strict=True)]
     for axis, size, want, scale in reversed(axes) if bytes_ else axes:
@@ -77,6 +77,11 @@ def _resized(call: FxCall, x: Any, kind: str, corners: bool, scales: Sequence[fl
             _weighted_bytes(result, axis, weights) if bytes_ else arr(weighted(ten(result), axis, weights))
         )
     return arr(result, call.dtype)
+
+
+def _weighs_bytes(call: FxCall, kind: str) -> bool:
+    """Tell whether bytes are weighed, not only copied."""
+    return bool(call.dtype == np.uint8 and not kind.startswith("nearest"))
 
 
 def _weighted_bytes(x: Any, axis: int, weights: np.ndarray[Any, Any]) -> Any:
@@ -108,8 +113,9 @@ def _resize(kind: str, corners_given: bool) -> Any:
         corners = bool(rest[0]) if corners_given and rest else False
         n = len(call.shape_of(0)) - 2
         scales = _factors(call, rest[1:] if corners_given else rest, n)
-        bytes_ = call.dtype == np.uint8 and not kind.startswith("nearest")
-        if not bytes_ and any(not isinstance(v, int) for v in (*call.shape_of(0)[2:], *call.shape[2:])):
+        if not _weighs_bytes(call, kind) and any(
+            not isinstance(v, int) for v in (*call.shape_of(0)[2:], *call.shape[2:])
+        ):
             return _following(call, x, size, kind, corners, scales)
         return _resized(call, x, kind, corners, scales)
 
