@@ -30,6 +30,7 @@ class Case:
     atol: float = 5e-6
     quanta: int = 0
     domain: str = "com.microsoft"
+    opset: int = 18
 
 
 def f(*shape: int) -> np.ndarray:
@@ -135,6 +136,18 @@ CASES = {
     "skip_rms": Case(
         "SkipSimplifiedLayerNormalization", [f(2, 3, 8), f(2, 3, 8), f(8), f(8)], outputs=(0, 3)
     ),
+    **{
+        f"dropped_{op}_{len(attributes)}": Case(op, [x], attributes, domain="", opset=7)
+        for op, x, attributes in (
+            ("ImageScaler", f(2, 3, 2, 2), {"scale": 0.5, "bias": [1.0, 2.0, -1.0]}),
+            ("Crop", f(1, 2, 5, 6), {"border": [1, 0, 2, 1]}),
+            ("Crop", f(1, 2, 5, 6), {"border": [1, 0, 2, 1], "scale": [3, 2]}),
+            ("Affine", f(2, 3), {"alpha": 2.0, "beta": 3.0}),
+            ("Scale", f(2, 3), {"scale": 3.0}),
+            ("ScaledTanh", f(2, 3), {"alpha": 2.0, "beta": 3.0}),
+            ("ParametricSoftplus", f(2, 3), {"alpha": 2.0, "beta": 3.0}),
+        )
+    },
     "rms": Case("SimplifiedLayerNormalization", [f(2, 3, 8), f(8)], {"epsilon": 1e-3}, domain=""),
     "rms_axis": Case("SimplifiedLayerNormalization", [f(2, 3, 8), f(3, 8)], {"axis": 1}, domain=""),
     "embed": Case(

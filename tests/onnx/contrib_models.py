@@ -26,5 +26,5 @@ def proto(case: Case) -> bytes:
     node = onnx.helper.make_node(case.op, names, outputs, domain=case.domain, **case.attributes)
     ends = [onnx.ValueInfoProto(name=n) for n in outputs if n]
     graph = onnx.helper.make_graph([node], "g", inputs, ends, stored)
-    opsets = [onnx.helper.make_opsetid("", 18), onnx.helper.make_opsetid("com.microsoft", 1)]
+    opsets = [onnx.helper.make_opsetid("", case.opset), onnx.helper.make_opsetid("com.microsoft", 1)]
     return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()

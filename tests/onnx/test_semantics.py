@@ -734,3 +734,29 @@ def test_no_axes_squeeze_all() -> None:
         "Squeeze", {"x": np.ones((3, 1, 2, 1), F), "axes": np.zeros(0, np.int64)}, constants={"axes": []}
     )
     assert y.shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "bounds", "count"),
+    [
+        (np.int32, (2**30 + 1, 2**30 + 4, 2), 2),
+        (np.int64, (2**60, 2**60 + 3, 1), 3),
+        (np.int16, (-30000, 30000, 20000), 3),
+        # (8 - 1) / 0.7 is 10 and a little in float64, 10 in float32; 1 / (1 / 3) likewise on the other side.
+        (F, (1, 8, 0.7), 11),
+        (F, (-1, 4 / 3, 1 / 3), 7),
+    ],
+)
+def test_ranges_are_counted_exactly(kind: type, bounds: tuple[float, ...], count: int) -> None:
+    """ONNX Runtime's counts."""
+    feeds = {n: np.array(v, kind) for n, v in zip("abc", bounds, strict=True)}
+    (y,) = run("Range", feeds)
+    assert (y.dtype, y.shape) == (kind, (count,))
+    np.testing.assert_allclose(y, feeds["a"] + np.arange(count) * feeds["c"], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("op", "axis", "opset"), [("Softmax", -4, 7), ("Softmax", 3, 7), ("Flatten", 4, 11)])
+def test_axes_that_are_none(op: str, axis: int, opset: int) -> None:
+    with pytest.raises(UnsupportedError, match=f"axis {axis} does not exist in 3 axes"):
+        run(op, {"x": np.ones((2, 3, 2), F)}, opset=opset, axis=axis)
+    assert run("Flatten", {"x": np.ones((2, 3, 2), F)}, axis=3)[0].shape == (12, 1)

@@ -37,13 +37,15 @@ _FAMILIES = {
     """,
     ("shapes", ""): """
     Constant Shape Size Reshape Flatten Squeeze Unsqueeze Transpose Concat Split Slice Expand Tile
-    ConstantOfShape EyeLike Range Trilu DepthToSpace SpaceToDepth
+    DepthToSpace SpaceToDepth
     """,
+    ("creation", ""): "ConstantOfShape EyeLike Range Trilu",
     ("functions", ""): """
     Acos Asin Ceil Cos Exp Floor Log Sigmoid Sin Tanh Erf Sinh Cosh Asinh Acosh Atanh Tan Sqrt Softplus
     HardSwish Atan Reciprocal Relu Elu Celu Selu LeakyRelu PRelu ThresholdedRelu HardSigmoid Softsign
     Shrink Mish Swish SwiGLU Gelu
     """,
+    ("early", ""): "Affine Scale ScaledTanh ParametricSoftplus ImageScaler Crop",
     ("functions", "com.microsoft"): "QuickGelu Gelu BiasGelu FastGelu",
     ("linalg", ""): "MatMul Gemm Einsum MatMulInteger Det",
     ("linalg", "com.microsoft"): "FusedMatMul TransposeMatMul FusedMatMulActivation FusedGemm Inverse",

@@ -16,7 +16,7 @@ from ..call import CONTRIB, NodeCall, lower
 from ..values import UnsupportedNodeError
 from . import M, cast, const_like
 from .attention import heads, merged, rotated_part
-from .shapes import counted_off
+from .creation import counted_off
 
 __all__: list[str] = []
 

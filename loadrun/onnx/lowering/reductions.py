@@ -194,8 +194,7 @@ def _softmax(c: NodeCall) -> Tensor:
     if c.opset >= 13:
         axis = c.axis("axis", -1, x.ndim)
         return of_length(x, axis) if x.ndim and static_shape(x)[axis] == 0 else run(x, axis)
-    axis = c.number("axis", 1)
-    rows = flat_to_2d(x, axis + x.ndim if axis < 0 else axis)
+    rows = flat_to_2d(x, c.axis("axis", 1, x.ndim))
     return e.reshape(run(rows, 1), x.shape)
 
 

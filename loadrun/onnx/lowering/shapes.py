@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,16 +10,14 @@ import numpy as np
 from ...build import emit as e
 from ...build.layers.sizes import joined
 from ...graph import params as P
-from ...ops.registry import affordable
 from ...tensors import Tensor, TracedInt, apply1, const
-from ...tensors.access import as_vector, dtype_of, static_shape
+from ...tensors.access import as_vector, static_shape
 from ...tensors.convert import shape_tensor
 from ...tensors.symbolic import is_natural, largest, least
 from ..call import NodeCall, front, lower
-from ..messages import TensorProto
-from ..tensors import HELD, STRING, dense
+from ..tensors import STRING, dense
 from ..values import FLOAT, INT64, UnsupportedNodeError, Value, objects
-from . import M, cast, const_like, is_open, transposed
+from . import M, const_like, is_open, transposed
 
 __all__ = ["cut", "flat_to_2d", "product", "sliced"]
 
@@ -140,8 +137,8 @@ def flat_to_2d(x: Tensor, axis: int) -> Tensor:
 @lower("Flatten")
 def _flatten(c: NodeCall) -> Tensor:
     x = c.t(0)
-    axis = c.number("axis", 1)
-    return flat_to_2d(x, axis + x.ndim if axis < 0 else axis)
+    # All axes may be merged into the first one.
+    return flat_to_2d(x, x.ndim if c.number("axis", 1) == x.ndim else c.axis("axis", 1, x.ndim))
 
 
 def _axes(c: NodeCall, what: str = "axes") -> list[int] | None:
@@ -399,89 +396,6 @@ def tiled(x: Tensor, repeats: Sequence[int]) -> Tensor:
         wide = e.broadcast(wide, (*shape[:axis], count, *shape[axis:]))
         x = e.reshape(wide, (*shape[:axis], count * shape[axis], *shape[axis + 1 :]))
     return x
-
-
-@lower("ConstantOfShape", foldable=False)
-def _constant_of_shape(c: NodeCall) -> Value:
-    stored: TensorProto | None = c.tensor("value")
-    one = c.importer.stored(stored) if stored is not None else Value(FLOAT, array=np.zeros(1, np.float32))
-    assert one.array is not None
-    target = c.sizes(0, "shape") if c.value(0).numbers != (0,) else []
-    if not any(isinstance(n, TracedInt) for n in target):
-        if any(int(n) < 0 for n in target):
-            raise UnsupportedNodeError(f"the shape {target} is none")
-        plain = [int(n) for n in target]
-        if affordable(prod(plain) * one.array.itemsize):
-            return Value(one.kind, array=np.broadcast_to(one.array.reshape(()), plain))
-    return Value(one.kind, e.broadcast(one.tensor, tuple(target)))
-
-
-@lower("EyeLike", foldable=False)
-def _eye_like(c: NodeCall) -> Value:
-    kind = c.number("dtype", c.kind(0))
-    rows, columns = c.value(0).shape
-    # No diagonal is further away, and graphs count in 32 bits.
-    k = min(max(c.number("k"), -(2**31)), 2**31 - 1)
-    if (
-        isinstance(rows, TracedInt)
-        or isinstance(columns, TracedInt)
-        or not affordable(rows * columns * np.dtype(HELD[kind]).itemsize)
-    ):
-        below = e.elem(M.SUB, e.arange(columns), e.reshape(e.arange(rows), (-1, 1)))
-        at = e.compare(P.ElemwiseMultiTypeMode.EQ, below, const_like(k, below))
-        from ..values import graph_type  # for start-up
-
-        return Value(kind, cast(at, graph_type(kind)))
-    return Value(kind, array=np.eye(rows, columns, k, HELD[kind]))
-
-
-def counted_off(number: Tensor) -> Tensor:
-    """Return as many float32 numbers from 0 as an int32 tensor of one element says."""
-    last = e.elem(M.SUB, cast(number, "float32"), const(np.float32(1)))
-    param = P.Linspace(endpoint=True)
-    return apply1("Linspace", param, inputs=[const(np.float32(0)), last, number], scalar=False)
-
-
-@lower("Range", foldable=False)
-def _range(c: NodeCall) -> Value:
-    kind = c.kind(0)
-    constants = [c.value(i).constant() for i in range(3)]
-    if all(v is not None for v in constants):
-        start, limit, delta = (v.item() for v in constants if v is not None)
-        if not delta:
-            raise UnsupportedNodeError("its step is 0")
-        count = max(int(np.ceil((limit - start) / delta)), 0)
-        if count > 1 << 26:
-            raise UnsupportedNodeError(f"it would give {count} numbers")
-        if affordable(24 * count):
-            return Value(kind, array=(start + np.arange(count) * delta).astype(HELD[kind]))
-        if max(count, abs(start), abs(limit)) > 1 << 24:
-            raise UnsupportedNodeError(f"it would give {count} numbers, which float32 cannot distinguish")
-    begin, end, step = (c.t(i) for i in range(3))
-    floats = [e.real(e.reshape(v, (1,))) for v in (begin, end, step)]
-    turns = e.elem(M.CEIL, e.elem(M.TRUE_DIV, e.elem(M.SUB, floats[1], floats[0]), floats[2]))
-    number = cast(e.elem(M.MAX, turns, const_like(0, turns)), "int32")
-    steps = cast(counted_off(number), dtype_of(begin))
-    return Value(kind, e.elem(M.ADD, e.elem(M.MUL, steps, step), begin))
-
-
-@lower("Trilu")
-def _trilu(c: NodeCall) -> Tensor:
-    x = c.t(0)
-    k = 0
-    if c.has(1):
-        (k,) = c.sizes(1, "k") or [0]
-    return triangle(x, k, bool(c.number("upper", 1)))
-
-
-def triangle(x: Tensor, k: int, upper: bool) -> Tensor:
-    """Keep the upper or lower triangle of matrices, zero the rest."""
-    k = k if is_open(k) else max(min(k, 2**30), -(2**30))
-    from ...arrays.selection import _below  # for start-up
-
-    mask = _below(x, k - 1 if upper else k)
-    zero = const_like(0, x)
-    return e.where(mask, zero, x) if upper else e.where(mask, x, zero)
 
 
 @lower("DepthToSpace")
