@@ -6,7 +6,17 @@ from ..base.registry import lazy
 from .apply import apply, apply1, type_cvt
 from .convert import Shape, ShapeLike, TensorLike, as_tensor, const, shape_tensor
 from .switches import active, suspended
-from .symbolic import TracedBool, TracedFloat, TracedInt, TracedNumber, largest, least, place_of, plain_number
+from .symbolic import (
+    TracedBool,
+    TracedFloat,
+    TracedInt,
+    TracedLong,
+    TracedNumber,
+    largest,
+    least,
+    place_of,
+    plain_number,
+)
 from .value import Parameter, Tensor, tensor
 
 if TYPE_CHECKING:
@@ -21,6 +31,7 @@ __all__ = [
     "TracedBool",
     "TracedFloat",
     "TracedInt",
+    "TracedLong",
     "TracedNumber",
     "active",
     "apply",

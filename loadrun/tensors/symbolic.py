@@ -40,6 +40,7 @@ __all__ = [
     "TracedBool",
     "TracedFloat",
     "TracedInt",
+    "TracedLong",
     "TracedNumber",
     "at_other_sizes",
     "is_natural",
@@ -57,7 +58,7 @@ _M = P.ElemwiseMode
 _NATURAL = modes(ModeTrait.NATURAL)
 _MODES = {ufunc: m for ufunc, m in MODES.items() if m in modes(ModeTrait.GIVES_FLOAT | ModeTrait.INTEGRAL)}
 """The functions of one number that MegEngine has as an operator."""
-_INT, _FLOAT, _BOOL = plain("Int32"), plain("Float32"), plain("Bool")
+_INT, _LONG, _FLOAT, _BOOL = plain("Int32"), plain("Int64"), plain("Float32"), plain("Bool")
 _NUMBERS = (int, float, np.integer, np.floating)
 _DEEP = 4
 """Numbers of this depth are computed before those that are deeper."""
@@ -262,16 +263,22 @@ def is_natural(value: Any) -> bool:
     return value._natural if isinstance(value, TracedNumber) else bool(value >= 0)
 
 
+def _whole(*numbers: Any) -> DType:
+    """Return the dtype in which the graph computes with integers."""
+    return _LONG if any(type(n) is TracedLong for n in numbers) else _INT
+
+
 def _int_power(a: Any, b: Any) -> Tensor:
+    dtype = _whole(a, b)
     if type(b) is int and b <= _FEW:
-        return reduce(lambda x, y: _elem(_M.MUL, _INT, x, y), [a] * b) if b else scalar_of(1)
+        return reduce(lambda x, y: _elem(_M.MUL, dtype, x, y), [a] * b) if b else scalar_of(1)
     if type(a) is int and a == 2:
-        return _elem(_M.SHL, _INT, 1, b)
+        return _elem(_M.SHL, dtype, 1, b)
     return type_cvt(_elem(_M.ROUND, _FLOAT, _elem(_M.POW, _FLOAT, a, b)), _INT)
 
 
 def _compared(mode: P.ElemwiseMode, a: Any, b: Any) -> Tensor:
-    dtype = _FLOAT if any(isinstance(v, (float, np.floating)) for v in (a, b)) else _INT
+    dtype = _FLOAT if any(isinstance(v, (float, np.floating)) for v in (a, b)) else _whole(a, b)
     return type_cvt(_elem(mode, dtype, a, b), _BOOL)
 
 
@@ -321,7 +328,8 @@ def _binary(
         how = real if type(value) is float else whole
         if type(value) not in _KINDS or how is None:
             return value
-        return _KINDS[type(value)](value, (how, _item(a), _item(b)), self._session)
+        kind = TracedLong if type(value) is int and _whole(a, b) == _LONG else _KINDS[type(value)]
+        return kind(value, (how, _item(a), _item(b)), self._session)
 
     return method
 
@@ -356,7 +364,7 @@ class _Number(TracedNumber):
     __truediv__, __rtruediv__ = _pair(operator.truediv, None, _in(_FLOAT, _M.TRUE_DIV))
     __floordiv__, __rfloordiv__ = _pair(operator.floordiv, _M.FLOOR_DIV, _in(_FLOAT, _M.FLOOR_DIV))
     __mod__, __rmod__ = _pair(
-        operator.mod, lambda a, b: _remainder(_INT, a, b), lambda a, b: _remainder(_FLOAT, a, b)
+        operator.mod, lambda a, b: _remainder(_whole(a, b), a, b), lambda a, b: _remainder(_FLOAT, a, b)
     )
     __pow__, __rpow__ = _pair(operator.pow, _int_power, _in(_FLOAT, _M.POW))
     __lshift__, __rlshift__ = _pair(operator.lshift, _M.SHL)
@@ -406,6 +414,12 @@ class TracedInt(_Number, _Int):
 
     def __invert__(self) -> Any:
         return -self - 1
+
+
+class TracedLong(TracedInt):
+    """An integer of 64 bits that data give, or one computed from it."""
+
+    _stored = _LONG
 
 
 class TracedBool(TracedInt):

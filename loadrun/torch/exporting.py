@@ -23,6 +23,7 @@ from .complex import is_complex, touches_complex
 from .packed import PaddedSequences
 from .quiet import quiet
 from .registry import lowering_of
+from .sizes import is_size_operator, without_checks
 from .steps import any_number_of_steps
 
 __all__ = [
@@ -358,6 +359,7 @@ def _decomposed(program: Any, kept: frozenset[str]) -> Any:
     decomposed = _complex_decomposed(decomposed)
     for module in submodules(decomposed):
         _name_parts(module)
+        without_checks(module.graph)
     return decomposed
 
 
@@ -479,8 +481,6 @@ def is_control(node: Any) -> bool:
 
 def is_missing(node: Any) -> bool:
     """Whether nothing lowers what a node calls."""
-    from .sizes import is_size_operator  # for start-up
-
     if is_control(node):
         return False
     if is_size_operator(node.target):

@@ -10,22 +10,25 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..tensors import Tensor, TracedInt, TracedNumber, active, largest, least
-from ..tensors.access import stored
+from ..tensors import Tensor, TracedInt, TracedLong, TracedNumber, active, largest, least
+from ..tensors.access import dtype_of, stored
 from .registry import UnsupportedCallError
 from .values import arr, ten
 
-__all__ = ["as_size", "computed", "is_size_operator"]
+__all__ = ["as_number", "as_size", "computed", "is_size_operator", "without_checks"]
 
 
 def as_size(value: Any) -> Any:
     """Convert a 0-d integer tensor to a symbolic size; numbers stay."""
-    if not isinstance(value, Tensor):
-        return value
+    return as_number(ten(value, "int32")) if isinstance(value, Tensor) else value
+
+
+def as_number(tensor: Tensor) -> Any:
+    """Convert a 0-d integer tensor to a symbolic number of as many bits."""
     session = active()
-    tensor = ten(value, "int32")
     number = int(stored(tensor).reshape(-1)[0])
-    return number if session is None else TracedInt(number, (_itself, tensor), session)
+    kind = TracedInt if dtype_of(tensor).np.itemsize <= 4 else TracedLong
+    return number if session is None else kind(number, (_itself, tensor), session)
 
 
 def _itself(x: Tensor) -> Tensor:
@@ -113,9 +116,10 @@ def _comparison(plain: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Wrap a comparison of sizes: the traced answer if both are numbers, else a value of the graph."""
 
     def apply(a: Any, b: Any) -> Any:
-        if _followed(a, b):
-            return plain(*_floats(a, b))
-        return plain(a, b)
+        if not _followed(a, b):
+            return plain(a, b)
+        whole = not any(dtype_of(ten(v)).is_float for v in (a, b))
+        return plain(arr(a), arr(b)) if whole else plain(*_floats(a, b))
 
     return apply
 
@@ -198,6 +202,15 @@ def is_size_operator(target: Any) -> bool:
         return target in _OPERATORS
     except TypeError:
         return False
+
+
+def without_checks(graph: Any) -> None:
+    """Remove assertions from a graph, and the sizes and offsets in memory that only they read."""
+    for node in reversed([*graph.nodes]):
+        name = _short_name(node.target)
+        checks = _BY_NAME.get(name) is _nothing or name.startswith("sym_") or node.target in _OPERATORS
+        if node.op == "call_function" and checks and not node.users:
+            graph.erase_node(node)
 
 
 def computed(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -164,6 +164,22 @@ def test_unpooling_of_any_size():
     compare(pooled, (torch.rand(1, 3, 6, 7),), (torch.rand(2, 3, 9, 10),))
 
 
+@pytest.mark.parametrize(
+    ("function", "other"),
+    [
+        (lambda n, y: y + n.item() * 2, 2**40 + 1),
+        (lambda n, y: torch.where(y > n.item() - 2**33, n.item() // 3, n.item() % 7), 2**33 + 1),
+        (lambda n, y: torch.full((2,), n.item() ** 2), -(2**31) - 1),
+        (lambda n, y: y[:, n.item() : n.item() + 2], 3),
+        (lambda n, y: y[:, n.item() :], -2),
+        (lambda n, y: torch.tensor_split(y, n.flatten(), 1)[1], 3),
+    ],
+)
+def test_numbers_that_data_hold(function, other):
+    y = torch.arange(12).reshape(2, 6)
+    compare(function, (torch.tensor([[1]]), y), (torch.tensor([[other]]), y), dynamic=None)
+
+
 def test_attention_with_heads_of_any_size():
     compare(
         lambda x: F.scaled_dot_product_attention(x, x, x, is_causal=True),

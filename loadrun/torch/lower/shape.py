@@ -12,7 +12,7 @@ from ...tensors import TracedInt, largest, least
 from ...tensors.access import dtype_of, snapshot
 from ..call import FxCall, axes_of, axis_of
 from ..registry import UnsupportedCallError, aten
-from ..sizes import as_size
+from ..sizes import as_number, as_size
 from ..values import INT_MAX, arr, ten
 
 __all__: list[str] = []
@@ -446,6 +446,8 @@ def sym_numel(call: FxCall, x: Any) -> Any:
 
 @aten("aten._local_scalar_dense.default", "aten.item.default")
 def item(call: FxCall, x: Any) -> Any:
-    """Return a value that Python reads, an integer as a symbolic size."""
-    result = ten(x)
-    return as_size(result) if dtype_of(result).np.kind in "iu" else e.reshape(result, ())
+    """Return a value that Python reads, an integer as a symbolic number."""
+    result = e.reshape(ten(x), ())
+    if dtype_of(result).np.kind not in "iu":
+        return result
+    return as_number(ten(result, "int32" if np.can_cast(dtype_of(result).np, np.int32) else "int64"))
