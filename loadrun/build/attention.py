@@ -109,11 +109,17 @@ def multi_head_attention(
     masks = [None if m is None else as_tensor(m) for m in (attn_mask, key_padding_mask)]
     _check_inputs(query, key, value, masks[0], masks[1], num_heads)
     mask, kind = _merged(masks[0], masks[1], query, key, num_heads, is_causal, maybe_cudnn_style_mask)
+    seed = 0
+    if training and (attn_drop or out_drop):
+        from .random import seed_of_operator  # for start-up
+
+        seed = seed_of_operator()
     param = P.MultiHeadAttn(
         num_heads=num_heads,
         sm_scaler=(embed_dim // num_heads if projections["qproj_size"] else embed_dim) ** -0.5,
         attn_prob=attn_drop,
         out_prob=out_drop,
+        seed=seed,
         training=training,
         attn_mask_type=kind,
         embeding_size=embed_dim,

@@ -1,7 +1,7 @@
 """Random tensors: the numbers that MegEngine gives on a CPU for the same seed, but for gamma, beta and Poisson.
 
-Numbers repeat for a seed. Inside a traced function the random operators themselves are recorded, so that each call,
-and each run of a dump, draws again.
+Numbers repeat for a seed. Inside a traced function the random operators themselves are recorded, so that each call
+draws again; every run of a dump draws what the seeds in it lead to.
 """
 
 from __future__ import annotations
@@ -41,9 +41,14 @@ _drawn: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 """How many random operators each running trace holds."""
 
 
-def _place_in_trace() -> int:
-    """Return the place of a random operator in its trace: seeds of a dump differ, and are the same in every call."""
+def seed_of_operator() -> int:
+    """Return the seed of the next random operator in a graph: the global one, as in MegEngine, if `seed` set it.
+
+    Else it is the operator's place in its trace: such seeds differ, and are the same in every call.
+    """
     session = active()
+    if _latest.seed is not None:
+        return _latest.seed % (1 << 64)
     if session is None:
         return 0
     _drawn[session] = place = _drawn.get(session, 0) + 1
@@ -103,7 +108,7 @@ class RNG:
     """
 
     def __init__(self, seed: int | None = None, device: str | None = None) -> None:
-        self._seed = seed or 0
+        self._seed = seed
         self._device = device or get_default_device()
         place = placed(self._device)
         # Without a seed MegEngine ignores the device, too.
@@ -114,7 +119,8 @@ class RNG:
     def _draw(
         self, type: str, kind: Callable[..., P.Record], inputs: list[Tensor], n: int = 1, **values: float
     ) -> Tensor:
-        param = kind(seed=(self._seed + _place_in_trace()) % (1 << 64), **values)
+        own = seed_of_operator() if self._seed is None else self._seed % (1 << 64)
+        param = kind(seed=own, **values)
         if self._stream is not None:
             # A source created inside a traced function gives the same numbers in every call.
             inside = self._trace is not None and self._trace() is active()

@@ -67,10 +67,11 @@ def dropout(inp: TensorLike, drop_prob: float, training: bool = True) -> Tensor:
     require(0 <= drop_prob < 1, f"drop_prob must be at least 0 and less than 1, found {drop_prob}")
     if not training or drop_prob == 0:
         return as_tensor(inp)
+    from .random import seed_of_operator  # for start-up
+
     inp = as_tensor(inp)
-    return apply("Dropout", P.Dropout(drop_prob=float(drop_prob)), inputs=[inp], n=2, scalar=is_scalar(inp))[
-        0
-    ]
+    param = P.Dropout(drop_prob=float(drop_prob), seed=seed_of_operator())
+    return apply("Dropout", param, inputs=[inp], n=2, scalar=is_scalar(inp))[0]
 
 
 def one_hot(inp: TensorLike, num_classes: int) -> Tensor:

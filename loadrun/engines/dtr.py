@@ -30,7 +30,7 @@ from .program import Observer, Program, Step, donatable, root, run_step
 from .recompute_config import DTRConfig
 
 if TYPE_CHECKING:
-    from ..ops.numeric.stream import Stream
+    from ..ops.numeric.stream import RandomNumbers
 
 __all__ = ["DTRCounts", "DTRProgram"]
 
@@ -90,7 +90,7 @@ class DTRProgram(Program):
     def execute(
         self,
         values: dict[int, Array],
-        rng: Stream | None,
+        rng: RandomNumbers | None,
         observe: Observer | None = None,
         every: Observer | None = None,
     ) -> None:
@@ -124,7 +124,7 @@ class _Execution:
         self,
         program: DTRProgram,
         values: dict[int, Array],
-        rng: Stream | None,
+        rng: RandomNumbers | None,
         every: Observer | None,
     ) -> None:
         self.p = program

@@ -26,7 +26,7 @@ from ..ops.op import Trait
 from ..ops.registry import Binder, Bound, Call, Kernel, ShapeCall, implementation
 
 if TYPE_CHECKING:
-    from ..ops.numeric.stream import Stream
+    from ..ops.numeric.stream import RandomNumbers
 
 __all__ = [
     "MemoryMeter",
@@ -113,7 +113,7 @@ class Program:
     def execute(
         self,
         values: dict[int, Array],
-        rng: Stream | None,
+        rng: RandomNumbers | None,
         observe: Observer | None = None,
         every: Observer | None = None,
     ) -> None:
@@ -220,7 +220,7 @@ def bind(steps: Iterable[Step], known: Inference) -> None:
 def execute(
     steps: Iterable[Step],
     values: dict[int, Array],
-    rng: Stream | None,
+    rng: RandomNumbers | None,
     observe: Observer | None = None,
     every: Observer | None = None,
 ) -> None:
@@ -235,7 +235,7 @@ def execute(
             every(step.call.opr, [values[v] for v in step.writes])
 
 
-def walk(steps: Iterable[Step], values: dict[int, Array], rng: Stream | None) -> Iterator[Step]:
+def walk(steps: Iterable[Step], values: dict[int, Array], rng: RandomNumbers | None) -> Iterator[Step]:
     """Run steps one by one: each comes when it has run, while its outputs are among `values`."""
     # Live variables per piece of memory; without fed and constant arrays, which are never overwritten.
     owners: dict[int, int] = {}
@@ -282,7 +282,7 @@ def _execute_bound(step: Step, bound: Bound, values: dict[int, Array], owners: d
     _own(out, args, owners)
 
 
-def _execute(step: Step, values: dict[int, Array], owners: dict[int, int], rng: Stream | None) -> None:
+def _execute(step: Step, values: dict[int, Array], owners: dict[int, int], rng: RandomNumbers | None) -> None:
     args = [values.get(v, ABSENT) if step.merges else values[v] for v in step.reads]
     donated = []
     if step.writes_into:
@@ -299,7 +299,9 @@ def _execute(step: Step, values: dict[int, Array], owners: dict[int, int], rng: 
         _own(out, args, owners)
 
 
-def run_step(step: Step, args: list[Array], donated: list[Array], rng: Stream | None) -> Sequence[Array]:
+def run_step(
+    step: Step, args: list[Array], donated: list[Array], rng: RandomNumbers | None
+) -> Sequence[Array]:
     """Run one step and return its outputs.
 
     Args:

@@ -38,7 +38,7 @@ from .program import (
 from .protocol import checked_feeds, constant_ids, graph_inputs
 
 if TYPE_CHECKING:
-    from ..ops.numeric.stream import Stream
+    from ..ops.numeric.stream import RandomNumbers
     from .profile import Profile
     from .recompute_config import DTRConfig, SublinearMemoryConfig
 
@@ -134,7 +134,7 @@ class ReferenceEngine:
         self,
         feeds: Mapping[str, Array],
         observe: Observer | None = None,
-        rng: Stream | None = None,
+        rng: RandomNumbers | None = None,
         *,
         memory: MemoryMeter | None = None,
     ) -> list[Array]:
@@ -213,13 +213,13 @@ class ReferenceEngine:
             raise UsageError("there is no profile: create the engine with profile=True")
         return self._profile.to_json()
 
-    def _rng(self) -> Stream | None:
+    def _rng(self) -> RandomNumbers | None:
         """Return what a run's random operators draw from; None if there are none."""
         if not self._random:
             return None
-        from ..ops.numeric.stream import Stream  # for start-up
+        from ..ops.numeric.stream import OperatorStreams  # for start-up
 
-        return Stream(self.seed)
+        return OperatorStreams(self.seed)
 
     def _fold(self) -> dict[int, Array]:
         """Compute the constant variables; what remains to be executed becomes `self._steps`."""

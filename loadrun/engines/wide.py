@@ -24,7 +24,7 @@ from ..ops.control import find_branches
 from ..ops.formulas import FORMULAS, MOVING
 from ..ops.infer import describe, infer_dtypes
 from ..ops.numeric.parallel import blas_serial
-from ..ops.numeric.stream import Stream
+from ..ops.numeric.stream import OperatorStreams, RandomNumbers
 from ..ops.registry import Call, Shape, ShapeCall, implementation
 from .program import ABSENT, Step, make_step, mark_dying, run_step
 
@@ -120,7 +120,7 @@ class WideEngine:
                 raise InputError(f"input {name!r} is missing")
             value = feeds[name] if name in feeds else tensor.value()
             values[var.id] = value.reshape(1) if value.ndim == 0 else value
-        rng = Stream(self.seed)
+        rng = OperatorStreams(self.seed)
         for step in self._steps:
             if step.guard is None or (step.guard in values and values[step.guard].any()):
                 with np.errstate(all="ignore"), blas_serial():
@@ -129,7 +129,7 @@ class WideEngine:
             for v in step.dying:
                 values.pop(v, None)
 
-    def _execute(self, step: Step, values: dict[int, Array], rng: Stream | None) -> None:
+    def _execute(self, step: Step, values: dict[int, Array], rng: RandomNumbers | None) -> None:
         call = step.call
         args = [values.get(v) if step.merges else values[v] for v in step.reads]
         counted = _F32 in call.inputs and _F32 in call.outputs

@@ -31,7 +31,7 @@ from .catalog import CATALOG
 from .op import Trait
 
 if TYPE_CHECKING:
-    from .numeric.stream import Stream
+    from .numeric.stream import RandomNumbers, Stream
 
 __all__ = [
     "WITHOUT_KERNEL",
@@ -99,21 +99,21 @@ class Call:
     outputs: tuple[DType, ...]
     const: tuple[bool, ...] = ()
     memo: dict[Any, Any] = field(default_factory=dict)
-    rng: Stream | None = None
+    rng: RandomNumbers | None = None
     donated: list[Array] = field(default_factory=list)
     finish: Finish | None = None
 
-    def in_run(self, rng: Stream | None, donated: list[Array]) -> Call:
+    def in_run(self, rng: RandomNumbers | None, donated: list[Array]) -> Call:
         """Return the call for one execution."""
         return Call(self.opr, self.inputs, self.outputs, self.const, self.memo, rng, donated)
 
     def stream(self) -> Stream:
-        """Return what random operators draw from; a kernel called by itself gets a stream of seed 0."""
+        """Return what the operator draws from; a kernel called by itself gets a stream of its seed."""
         if self.rng is None:
-            from .numeric.stream import Stream  # for start-up
+            from .numeric.stream import OperatorStreams  # for start-up
 
-            self.rng = Stream(0)
-        return self.rng
+            self.rng = OperatorStreams()
+        return self.rng.of(self.opr)
 
     def get(self, kind: type[R]) -> R:
         """Return the operator's parameter record of that class."""

@@ -1,12 +1,12 @@
-"""Random operators: the numbers of MegEngine's naive rng and dropout kernels for a seed, which is the engine's.
+"""Random operators: the numbers of MegEngine's naive rng and dropout kernels for a seed.
 
-So a run repeats for a seed; the seeds in a file are not used. Gamma, beta and Poisson numbers have MegEngine's
-distribution, but are not the same.
+In a graph each operator draws from a stream of its own that its seed in the file starts, anew in every run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ import numpy as np
 from ..graph import Opr
 from ..graph import params as P
 from ..graph.dtypes import Array, DType, plain
+from .numeric import rejection
 from .numeric.stream import Draw, Stream
 from .registry import Call, Shape, ShapeCall, kernel, same_shape
 from .shape import known_value, target_shape
@@ -23,26 +24,17 @@ __all__ = ["drawing_from"]
 
 R = TypeVar("R", bound=P.Record)
 
-_MOST = float(2**62)
-"""Larger means than numpy's Poisson generator takes."""
-
 
 def drawing_from(source: Stream | Draw, param: R) -> R:
-    """Return the record, marked so that its operator draws from `source` and not from the engine's stream.
+    """Return the record, marked so that its operator draws from `source` and not from the stream of eager operators.
 
-    The mark is not part of a file.
+    The mark is not part of a file, and a run of a graph that draws from the seeds of its operators ignores it.
 
     >>> drawing_from(Stream(1), P.UniformRNG(seed=1)) == P.UniformRNG(seed=1)
     False
     """
     param.__dict__["source"] = source
     return param
-
-
-def _stream(c: Call) -> Stream:
-    """Return what an operator draws from."""
-    own: Stream | Draw | None = c.opr.params[0].__dict__.get("source")
-    return c.stream() if own is None else own.stream()
 
 
 def _digits(dtype: DType) -> int:
@@ -79,16 +71,24 @@ def _sample(c: Call, value: Array | float, shape: Shape) -> Array:
     return np.asarray(value).reshape(shape).astype(c.outputs[0].np)
 
 
+def _one_by_one(c: Call, draw: Callable[..., np.float32], *parameters: Array) -> Array:
+    """Draw one number for every element of the parameters, from as many uniform numbers as it takes."""
+    uniform = partial(c.stream().single, c.opr.type)
+    values = zip(*(x.reshape(-1).astype(np.float32) for x in parameters), strict=True)
+    drawn = [draw(uniform, *row) for row in values]
+    return _sample(c, np.array(drawn, np.float32), parameters[0].shape)
+
+
 def _uniform(c: Call, shape: Shape) -> Array:
     """Draw float32 numbers in (0, 1]."""
-    return _stream(c).uniform(c.opr.type, shape)
+    return c.stream().uniform(c.opr.type, shape)
 
 
 @kernel("UniformRNGV1", dtype=_uniform_dtype, shape=_given_shape)
 def uniform(c: Call, shape: Array) -> Array:
     """Draw numbers uniformly from (0, 1]."""
     want = target_shape(shape)
-    return _sample(c, _stream(c).uniform(c.opr.type, want, _digits(c.outputs[0])), want)
+    return _sample(c, c.stream().uniform(c.opr.type, want, _digits(c.outputs[0])), want)
 
 
 @kernel("GaussianRNGV1", dtype=_gaussian_dtype, shape=_given_shape)
@@ -96,7 +96,7 @@ def gaussian(c: Call, shape: Array) -> Array:
     """Draw normally distributed numbers with the parameters `mean` and `std`."""
     p = c.get(P.GaussianRNG)
     want = target_shape(shape)
-    return _sample(c, _stream(c).normal(c.opr.type, want, p.mean, p.std, _digits(c.outputs[0])), want)
+    return _sample(c, c.stream().normal(c.opr.type, want, p.mean, p.std, _digits(c.outputs[0])), want)
 
 
 def _paired(a: Shape, b: Shape) -> Shape:
@@ -116,13 +116,8 @@ def gamma(c: Call, shape: Array, scale: Array) -> Array:
     Raises:
         ValueError: the inputs have different numbers of elements.
     """
-    want = _paired(shape.shape, scale.shape)
-    a = shape.astype(np.float64)
-    return _sample(
-        c,
-        _stream(c).rejecting().standard_gamma(np.where(a > 0, a, 0)) * scale.reshape(want).astype(np.float64),
-        want,
-    )
+    _paired(shape.shape, scale.shape)
+    return _one_by_one(c, rejection.gamma, shape, scale)
 
 
 @kernel("BetaRNG", dtype=_all_float, shape=_paired_shape)
@@ -132,18 +127,14 @@ def beta(c: Call, alpha: Array, beta: Array) -> Array:
     Raises:
         ValueError: the inputs have different numbers of elements.
     """
-    want = _paired(alpha.shape, beta.shape)
-    a, b = alpha.astype(np.float64), beta.reshape(want).astype(np.float64)
-    drawn = _stream(c).rejecting().beta(np.where(a > 0, a, 1), np.where(b > 0, b, 1))
-    edge = np.where(a > 0, 1.0, np.where(b > 0, 0.0, np.nan))
-    return _sample(c, np.where((a > 0) & (b > 0), drawn, edge), want)
+    _paired(alpha.shape, beta.shape)
+    return _one_by_one(c, rejection.beta, alpha, beta)
 
 
 @kernel("PoissonRNG", dtype=_all_float, shape=same_shape)
 def poisson(c: Call, mean: Array) -> Array:
     """Draw one Poisson distributed number per element, 0 if the mean is not positive."""
-    m = mean.astype(np.float64)
-    return _sample(c, _stream(c).rejecting().poisson(np.where(m > 0, np.minimum(m, _MOST), 0)), mean.shape)
+    return _one_by_one(c, rejection.poisson, mean)
 
 
 @kernel("ExponentialRNG", dtype=_all_float, shape=same_shape)
@@ -170,7 +161,7 @@ def permutation(c: Call, shape: Array) -> Array:
     dtype = c.outputs[0].np
     if dtype.kind == "i" and prod(want) >= np.iinfo(dtype).max - 1:
         raise ValueError(f"{prod(want)} numbers do not fit into {c.outputs[0]}")
-    return _sample(c, _stream(c).permutation(c.opr.type, prod(want)), want)
+    return _sample(c, c.stream().permutation(c.opr.type, prod(want)), want)
 
 
 def _shuffle_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
@@ -187,7 +178,7 @@ def shuffle(c: Call, x: Array) -> tuple[Array, Array]:
 
     MegEngine's CPU kernel moves too few elements when there are three dimensions or more; here whole entries move.
     """
-    at = _stream(c).permutation(c.opr.type, x.shape[0]).astype(np.int32)
+    at = c.stream().permutation(c.opr.type, x.shape[0]).astype(np.int32)
     return x[at], at
 
 

@@ -33,7 +33,7 @@ from ..onnx.model import Request, refusals, write
 from ..ops.catalog import CATALOG
 from ..ops.control import CONDITIONAL, find_branches
 from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
-from ..ops.numeric.stream import Stream
+from ..ops.numeric.stream import OperatorStreams, RandomNumbers
 from ..ops.registry import Shape, implementation
 from .cache import Cache
 from .open_sizes import OpenSizes
@@ -331,7 +331,7 @@ class Translated:
 
     def _execute(self, program: _Program, feeds: dict[int, Array]) -> list[Array]:
         values = dict(feeds)
-        rng = Stream(self.setup.seed)
+        rng = OperatorStreams(self.setup.seed)
         self._islands = program.islands
         self._run, began = [], time.perf_counter()
         for part in program.parts:
@@ -364,7 +364,7 @@ class Translated:
         return part
 
     def _island(
-        self, part: _LoadedPiece, program: _Program, arrays: Sequence[Array], rng: Stream
+        self, part: _LoadedPiece, program: _Program, arrays: Sequence[Array], rng: RandomNumbers
     ) -> list[Array]:
         if part.engine is None:
             graph = self._part_graph(part.piece, program)

@@ -285,8 +285,8 @@ def _check_inference(graph: Graph) -> None:
     drawn = [o.name or o.type for o in graph.oprs if implementation(o.type).random and not _never_drops(o)]
     if drawn:
         warnings.warn(
-            f"the graph draws random numbers ({', '.join(drawn)}), so checks of what depends on them fail; "
-            "was .eval() forgotten?",
+            f"the graph draws random numbers ({', '.join(drawn)}): every testcase draws those that the seeds in the "
+            "file lead to (in MegEngine the first one does, later ones draw on); was .eval() forgotten?",
             stacklevel=4,
         )
 

@@ -760,3 +760,21 @@ def test_axes_that_are_none(op: str, axis: int, opset: int) -> None:
     with pytest.raises(UnsupportedError, match=f"axis {axis} does not exist in 3 axes"):
         run(op, {"x": np.ones((2, 3, 2), F)}, opset=opset, axis=axis)
     assert run("Flatten", {"x": np.ones((2, 3, 2), F)}, axis=3)[0].shape == (12, 1)
+
+
+def test_random_operators_without_a_seed_draw_different_numbers() -> None:
+    nodes = [
+        helper.make_node("RandomUniform", [], ["a"], shape=[4]),
+        helper.make_node("RandomUniform", [], ["b"], shape=[4]),
+        helper.make_node("RandomUniform", [], ["c"], shape=[4], seed=0.5),
+        helper.make_node("RandomUniform", [], ["d"], shape=[4], seed=0.5),
+    ]
+    outputs = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4]) for name in "abcd"]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", [], outputs), opset_imports=[helper.make_opsetid("", 17)]
+    )
+    runner = loadrun.Runner(loadrun.load(model))
+    (a, b, c, d), again = ([o.value.tolist() for o in runner.run({}).outputs] for _ in range(2))
+    assert a != b
+    assert c == d != a
+    assert again == [a, b, c, d]

@@ -16,7 +16,7 @@ from ...base.errors import UsageAssertionError
 from ...dump import load
 from ...engines.reference import ReferenceEngine
 from ...graph.dtypes import Array
-from ...ops.numeric.stream import Stream
+from ...ops.numeric.stream import OperatorStreams
 from ...passes.inference import optimize_for_inference as optimized
 from ...tensors.access import dtype_of, stored
 from ...tensors.dtypes import narrowed, numpy_dtype
@@ -168,7 +168,7 @@ class GraphInference:
         self._names, self._inputs = names, inputs
         self._dtypes = [v.dtype for v in graph.outputs]
         self._engine = ReferenceEngine(graph, graph.outputs)
-        self._rng = Stream(0)
+        self._rng = OperatorStreams()
 
     def run(self, *inp_args: Any, inp_dict: Mapping[str, Any] | None = None) -> OrderedDict[str, Array]:
         """Return the outputs by name.
@@ -189,7 +189,7 @@ class GraphInference:
             raise UsageAssertionError(
                 f"this model expects inputs {self._inputs}, but gets inputs {list(feeds)}"
             )
-        # One stream for all runs: each draws again, as in MegEngine.
+        # The same streams for all runs: each draws again, as in MegEngine.
         values = self._engine.run({n: _storage_form(v) for n, v in feeds.items()}, rng=self._rng)
         outputs: OrderedDict[str, Array] = OrderedDict()
         for name, value, dtype in zip(self._names, values, self._dtypes, strict=True):

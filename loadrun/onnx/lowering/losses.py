@@ -7,6 +7,7 @@ import numpy as np
 from ...arrays.selection import along
 from ...build import emit as e
 from ...build.layers.activation import log_softmax
+from ...build.random import seed_of_operator
 from ...graph import params as P
 from ...tensors import Tensor, apply
 from ...tensors.access import dtype_of
@@ -77,12 +78,13 @@ def _dropout(c: NodeCall) -> tuple[Value | Tensor, ...]:
         ratio = float(c.constant(1, "ratio").item()) if c.has(1) else 0.5
         training = bool(c.constant(2, "training mode").item()) if c.has(2) else False
     if training and ratio:
+        seed = c.number("seed") or seed_of_operator()
         if len(c.wanted) > 1 and c.wanted[1]:
-            drawn = uniform(tuple(x.shape), c.number("seed"))
+            drawn = uniform(tuple(x.shape), seed)
             stays = e.logical_not(e.compare(P.ElemwiseMultiTypeMode.LT, drawn, const_like(ratio, drawn)))
             scaled = e.elem(M.MUL, x.tensor, const_like(1 / (1 - ratio), x.tensor))
             return e.where(stays, scaled, const_like(0, x.tensor)), Value(BOOL, stays)
-        param = P.Dropout(drop_prob=ratio, seed=c.number("seed"))
+        param = P.Dropout(drop_prob=ratio, seed=seed)
         return (apply("Dropout", param, inputs=[x.tensor], n=2, scalar=False)[0],)
     # ONNX Runtime's masks are false before version 12, and have the type of the data before 10.
     kept, kind = c.opset >= 12, BOOL if c.opset >= 10 else x.kind

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...build import emit as e
+from ...build.random import seed_of_operator
 from ...graph import params as P
 from ...tensors import Tensor, apply1
 from ...tensors.convert import shape_tensor
@@ -21,7 +22,7 @@ def uniform(shape: tuple[int, ...], seed: int) -> Tensor:
 
 
 def _seed(c: NodeCall) -> int:
-    return int(abs(c.real("seed")) * 1000) % (1 << 31)
+    return int(abs(c.real("seed")) * 1000) % (1 << 31) or seed_of_operator()
 
 
 @lower("RandomUniform", "RandomUniformLike", "RandomNormal", "RandomNormalLike", foldable=False)

@@ -12,11 +12,14 @@ from math import prod
 
 import numpy as np
 
+from ...graph import Opr
 from ...graph.dtypes import Array
 
-__all__ = ["Draw", "Stream"]
+__all__ = ["Draw", "OperatorStreams", "RandomNumbers", "Stream"]
 
 _WORD = (1 << 64) - 1
+_AT_ONCE = 256
+"""How many numbers are drawn together where they are read one by one."""
 
 
 class Stream:
@@ -33,10 +36,15 @@ class Stream:
         self._seed = int.from_bytes(os.urandom(8), "little") if seed is None else seed & _WORD
         self._sequences: dict[str, _Xoroshiro] = {}
         self._placed = 0
-        self._rejecting: np.random.Generator | None = None
+        self._ready: dict[str, list[np.float32]] = {}
+
+    def of(self, opr: Opr) -> Stream:
+        """Return what an operator draws from: this stream, unless it was made by a source of its own."""
+        own: Stream | Draw | None = opr.params[0].__dict__.get("source") if opr.params else None
+        return self if own is None else own.stream()
 
     def stream(self) -> Stream:
-        """Return what an operator draws from: the stream itself."""
+        """Return the stream itself, as `Draw.stream` gives one."""
         return self
 
     def next(self) -> Draw:
@@ -73,11 +81,35 @@ class Stream:
             order[i], order[j] = order[j], order[i]
         return np.array(order, np.int64)
 
-    def rejecting(self) -> np.random.Generator:
-        """Return numpy's generator, for distributions drawn by rejection: those numbers are not MegEngine's."""
-        if self._rejecting is None:
-            self._rejecting = np.random.default_rng(self._seed)
-        return self._rejecting
+    def single(self, kind: str) -> np.float32:
+        """Return the next uniform number of a kind of operator, in (0, 1]."""
+        ready = self._ready.setdefault(kind, [])
+        if not ready:
+            ready.extend(self.uniform(kind, (_AT_ONCE,))[::-1])
+        return ready.pop()
+
+
+class OperatorStreams:
+    """The random numbers of a graph's runs: each operator has a stream, which its own seed starts, as in MegEngine.
+
+    Args:
+        seed: is added to the seeds of the operators; those of the file hold for 0.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self._seed = seed
+        self._streams: dict[int, tuple[Opr, Stream]] = {}
+
+    def of(self, opr: Opr) -> Stream:
+        """Return what an operator draws from."""
+        if id(opr) not in self._streams:
+            own = getattr(opr.params[0], "seed", 0) if opr.params else 0
+            self._streams[id(opr)] = opr, Stream(self._seed + own)
+        return self._streams[id(opr)][1]
+
+
+RandomNumbers = Stream | OperatorStreams
+"""What the random operators of a run draw from."""
 
 
 class Draw:

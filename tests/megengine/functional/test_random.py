@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -125,6 +126,7 @@ def test_sources_of_a_traced_function(symbolic: bool) -> None:
 def test_numbers_of_megengine() -> None:
     """MegEngine 1.13.0 gave these on a CPU; each kind of operator has a sequence of its own."""
     r = rand.RNG(seed=2024)
+    a, b, mean = map(Tensor, ([0.3, 2.5, 40, 0.3], [0.5, 0.7, 3, 2], [0.5, 9.5, 12, 700]))
     drawn = [
         (r.uniform(size=(3,)), [0.280003, 0.638583, 0.286752]),
         (r.uniform(2, 4, size=(4,)), [3.555478, 2.280667, 2.446869, 3.845366]),
@@ -135,9 +137,35 @@ def test_numbers_of_megengine() -> None:
         (r.uniform(size=(1000,))[997:], [0.251979, 0.307279, 0.371104]),
         (r.normal(size=(1001,))[998:], [0.188639, -1.395337, -0.893031]),
         (r.permutation(4), [2, 1, 0, 3]),
+        (r.gamma(a, b), [0.057819, 1.88185, 155.270905, 1.015729]),
+        (r.gamma(a, b), [0.00013, 1.403692, 105.45035, 0.008979]),
+        (r.beta(a, b), [0.03402, 0.397716, 0.94849, 0.125965]),
+        (r.beta(b, a), [0.145657, 0.145319, 0.065312, 0.951402]),
+        (r.poisson(mean), [0, 9, 15, 715]),
+        (r.poisson(mean), [2, 10, 16, 690]),
     ]
     for got, want in drawn:
         np.testing.assert_allclose(got.numpy(), want, atol=5e-6)
+
+
+def test_a_dump_has_the_seed_and_draws_from_it(tmp_path: Path) -> None:
+    """What MegEngine 1.13.0 gives for the seed 7, in the traced call and in a dump."""
+    uniform, normal = [0.593382, 0.701636], [-0.305710, -0.974872]
+    function = loadrun.tracing.trace(symbolic=True, capture_as_const=True)(
+        lambda: (rand.uniform(size=(2,)), rand.normal(size=(2,)), rand.uniform(size=(2,)))
+    )
+    rand.seed(7)
+    first = function()
+    np.testing.assert_allclose(first[0].numpy(), uniform, atol=1e-6)
+    with pytest.warns(UserWarning, match="seeds in the file"):
+        function.dump(tmp_path / "f.mge", optimize_for_inference=False)
+    bundle = loadrun.load(tmp_path / "f.mge")
+    for _ in range(2):
+        drawn = loadrun.Runner(bundle).run({}).outputs
+        for output, want in zip(drawn, (uniform, normal, uniform), strict=True):
+            np.testing.assert_allclose(output.value, want, atol=1e-6)
+    others = loadrun.Runner(bundle, seed=1).run({}).outputs
+    assert not np.array_equal(others[0].value, drawn[0].value)
 
 
 def test_a_seed_gives_the_weights_of_megengine() -> None:

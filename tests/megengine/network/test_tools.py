@@ -242,7 +242,7 @@ def test_a_network_is_run_by_the_graph_of_its_variables() -> None:
 
 
 def test_each_run_draws_anew() -> None:
-    """MegEngine's numbers are others, but as here the first run of every inference draws the same."""
+    """As in MegEngine the first run of every inference draws the same, and the next one draws on."""
 
     @trace(symbolic=True, capture_as_const=True)
     def function() -> Tensor:
