@@ -257,6 +257,17 @@ class NodeCall:
         attribute = self._get(name)
         return default if attribute is None else bytes(attribute.s).decode("utf-8", "replace")
 
+    def choice(self, name: str, *known: str) -> str:
+        """Return a string attribute that is one of some; the first of them if it is left out.
+
+        Raises:
+            UnsupportedNodeError: it is none of them.
+        """
+        chosen = self.text(name, known[0])
+        if chosen not in known:
+            raise UnsupportedNodeError(f"its {name} is {chosen!r}, expected {', '.join(filter(None, known))}")
+        return chosen
+
     def ints(self, name: str) -> list[int] | None:
         """Return a list of integers, or None if it is left out."""
         attribute = self._get(name)

@@ -433,7 +433,9 @@ class DeclaredInput:
         self.assumed = shape is None and (self.declared is None or None in self.declared)
         if shape is not None:
             if dims is not None and len(dims) != len(shape):
-                raise UnsupportedNodeError(f"has {len(dims)} axes, but input_shapes has {list(shape)}")
+                raise UnsupportedNodeError(
+                    f"has {len(dims)} axes, but its data or input_shapes have {list(shape)}"
+                )
             self.shape = tuple(int(n) for n in shape)
         elif dims is None:
             self.shape = (stand_in.first,)

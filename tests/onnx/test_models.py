@@ -197,7 +197,7 @@ def test_sizes_and_constants_on_the_command_line(tmp_path: Path, capsys: pytest.
         (["--input-shape", "x:1,-2"], "--input-shape takes NAME:N,N"),
         (["--input-shape", "x"], "--input-shape takes NAME:N,N"),
         (["--input-shape", "x:1", "--input-shape", "x:2"], "--input-shape is given twice for 'x'"),
-        (["--input-shape", "x:1,2,3"], "has 1 axes, but input_shapes has [1, 2, 3]"),
+        (["--input-shape", "x:1,2,3"], "has 1 axes, but its data or input_shapes have [1, 2, 3]"),
     ],
 )
 def test_options_that_do_not_fit(given: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -778,3 +778,58 @@ def test_random_operators_without_a_seed_draw_different_numbers() -> None:
     assert a != b
     assert c == d != a
     assert again == [a, b, c, d]
+
+
+def test_a_loop_that_an_input_ends_is_unrolled_for_what_is_fed() -> None:
+    data = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 16]>
+        g (float[2] x, int64 n) => (float[2] y) <int64 most = {9223372036854775807}, bool go = {1}> {
+            y, left = Loop (most, go, x, n) <body = b (int64 i, bool c, float[2] v, int64 k)
+                => (bool more, float[2] w, int64 rest) <int64 one = {1}, int64 zero = {0}> {
+                w = Add (v, v)
+                rest = Sub (k, one)
+                more = Greater (rest, zero)
+            }>
+        }""").SerializeToString()
+    runner = loadrun.Runner(loadrun.load(data))
+    for n in (1, 3, 2):
+        assert runner.run({"x": F([1, -3]), "n": np.array(n)})["y"].tolist() == [2**n, -3 * 2**n]
+    with pytest.raises(UnsupportedError, match=r"when it ends depends on data.*give 'n' as constants"):
+        loadrun.load(data).graph  # noqa: B018
+
+
+def test_a_bias_has_a_number_for_each_channel() -> None:
+    x, w = np.ones((1, 1, 3, 3), F), np.ones((2, 1, 3, 3), F)
+    for op, b, other in (("Conv", w, 1), ("ConvTranspose", w.reshape(1, 2, 3, 3), 3)):
+        with pytest.raises(UnsupportedError, match=rf"its bias is \[{other}\] for 2 channels"):
+            run(op, {"x": x, "w": b, "b": np.ones(other, F)})
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "attributes"),
+    [
+        ("DepthToSpace", [(1, 4, 1, 1)], {"mode": "x", "blocksize": 2}),
+        ("Conv", [(1, 1, 3, 3), (1, 1, 3, 3)], {"auto_pad": "x"}),
+        ("Conv", [(1, 1, 3, 3), (1, 1, 3, 3)], {"kernel_shape": [3, 2]}),
+        ("ConvTranspose", [(1, 1, 3, 3), (1, 1, 3, 3)], {"auto_pad": "x"}),
+        ("AveragePool", [(1, 1, 3, 3)], {"auto_pad": "x", "kernel_shape": [1, 1]}),
+        ("Gelu", [(2,)], {"approximate": "x"}),
+        ("LSTM", [(1, 1, 2), (1, 8, 2), (1, 8, 2)], {"direction": "x", "hidden_size": 2}),
+        ("GRU", [(1, 1, 2), (1, 6, 2), (1, 6, 2)], {"direction": "x", "hidden_size": 2}),
+        ("LpNormalization", [(2,)], {"p": 3}),
+        ("NegativeLogLikelihoodLoss", [(2, 2), (2,)], {"reduction": "x"}),
+    ],
+)
+def test_attributes_that_are_none_of_the_known(
+    op: str, shapes: list[Any], attributes: dict[str, Any]
+) -> None:
+    feeds = {f"i{i}": np.zeros(s, F) for i, s in enumerate(shapes)}
+    if "Loss" in op:
+        feeds["i1"] = feeds["i1"].astype(np.int64)
+    name = min(attributes, key=lambda n: n in ("blocksize", "hidden_size"))
+    name = "auto_pad" if "auto_pad" in attributes else name
+    with pytest.raises(UnsupportedError, match=f"its {name} is .*, expected "):
+        run(op, feeds, opset=20, **attributes)
+    lengths = np.array([2, 2], np.int64)
+    with pytest.raises(UnsupportedError, match="its batch_axis is 0 and its time_axis -1, expected 0 and 1"):
+        run("ReverseSequence", {"x": np.eye(2, dtype=F), "n": lengths}, batch_axis=0, time_axis=-1)

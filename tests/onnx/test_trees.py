@@ -297,3 +297,29 @@ def test_what_the_model_says_about_mutated_trees() -> None:
         assert "do not fit (" not in said
         refused += bool(said)
     assert refused == 279
+
+
+@pytest.mark.parametrize(
+    ("mode", "below", "same", "above"),
+    [("LEQ", 1, 1, 0), ("LT", 1, 0, 0), ("GTE", 0, 1, 1), ("GT", 0, 0, 1), ("EQ", 0, 1, 0), ("NEQ", 1, 0, 1)],
+)
+def test_features_of_64_bits_are_compared_in_64_bits(mode: str, below: int, same: int, above: int) -> None:
+    """Three features that float32 cannot tell apart, and weights that it rounds, as in ONNX Runtime."""
+    onnx = pytest.importorskip("onnx", reason="tensors are made with the package onnx")
+    x, third = np.array([[0.1 - 1e-12], [0.1], [0.1 + 1e-12]]), 1 / 3
+    tensors = {
+        "nodes_splits": np.array([0.1]),
+        "leaf_weights": np.array([third, 1e-9]),
+        "nodes_modes": np.array([("LEQ", "LT", "GTE", "GT", "EQ", "NEQ").index(mode)], np.uint8),
+    }
+    held = {n: onnx.numpy_helper.from_array(v) for n, v in tensors.items()}
+    held |= {"nodes_featureids": [0], "nodes_truenodeids": [0], "nodes_falsenodeids": [1], "n_targets": 1}
+    held |= {"nodes_trueleafs": [1], "nodes_falseleafs": [1], "tree_roots": [0], "leaf_targetids": [0, 0]}
+    made = onnx.helper.make_node("TreeEnsemble", ["x"], ["y"], domain="ai.onnx.ml", **held)
+    ends = [onnx.helper.make_tensor_value_info(n, 11, ["N", 1]) for n in "xy"]
+    opsets = [onnx.helper.make_opsetid("ai.onnx.ml", 5), onnx.helper.make_opsetid("", 20)]
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph([made], "g", ends[:1], ends[1:]), opset_imports=opsets
+    )
+    (result,) = loadrun.run(loadrun.load(model.SerializeToString()), {"x": x})
+    assert result["y"].ravel().tolist() == [third if yes else 1e-9 for yes in (below, same, above)]

@@ -240,7 +240,7 @@ def _linear(c: NodeCall) -> tuple[Tensor, Tensor]:
     b = q.shape[0]
     scale = c.real("scale") or 1.0 / sqrt(dk)
     state = e.real(c.t(3)) if c.has(3) else e.full(const_like(0.0, q), (b, n_kv, dk, dv))
-    rule = c.text("update_rule", "gated_delta")
+    rule = c.choice("update_rule", "gated_delta", "gated", "delta", "linear")
     outs = []
     for t in range(steps):
         kt, vt = (_at(x, t, (b, n_kv, -1)) for x in (k, v))

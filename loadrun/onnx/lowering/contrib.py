@@ -90,9 +90,7 @@ def _unfold(c: NodeCall) -> Tensor:
 @lower("CDist", domain=CONTRIB)
 def _distances(c: NodeCall) -> Tensor:
     """Compute the distances of all rows of one matrix from all of another."""
-    metric = c.text("metric", "sqeuclidean")
-    if metric not in ("euclidean", "sqeuclidean"):
-        raise UnsupportedNodeError(f"the metric {metric!r} is unknown")
+    metric = c.choice("metric", "sqeuclidean", "euclidean")
     apart = e.elem(M.SUB, e.add_axes(c.t(0), [1]), e.add_axes(c.t(1), [0]))
     total = e.reduce(e.elem(M.SQUARE, apart), P.ReduceMode.SUM, [2])
     return e.elem(M.SQRT, total) if metric == "euclidean" else total
@@ -132,9 +130,7 @@ def _crop(c: NodeCall) -> Tensor:
     x, boxes = cast(c.t(0), "float32"), cast(c.t(1), "float32")
     which = e.whole(c.t(2))
     height, width = c.integers(3, "size of the crops")
-    mode = c.text("mode", "bilinear")
-    if mode not in ("bilinear", "nearest"):
-        raise UnsupportedNodeError(f"the mode {mode!r} is unknown")
+    mode = c.choice("mode", "bilinear", "nearest")
     places = [_places(boxes, i, n, x.shape[2 + i]) for i, n in enumerate((height, width))]
     insides: list[Tensor] = []
     cells: list[list[tuple[Tensor, Tensor | None]]] = []

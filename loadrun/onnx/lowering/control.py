@@ -161,7 +161,12 @@ def _loop(c: NodeCall) -> tuple[Any, ...]:
             raise UnsupportedNodeError("its condition is a sequence")
         going = _decided(c, outs[0])
         if going is None:
-            raise UnsupportedNodeError("when it ends depends on data; MegEngine's Loop cannot be stored")
+            c.importer.ask_value(outs[0].stored)
+            behind = " and ".join(map(repr, c.importer.inputs_behind(outs[0].stored)))
+            raise UnsupportedNodeError(
+                "when it ends depends on data, and MegEngine's Loop cannot be stored; give "
+                f"{behind or 'its condition'} as constants={{...}}"
+            )
         state = list(outs[1 : 1 + count])
         for rows, value in zip(collected, outs[1 + count :], strict=True):
             if isinstance(value, list):

@@ -20,12 +20,17 @@ from . import M, cast, const_like, flags, folded, is_open, of_length, transposed
 from .functions import activation
 from .linalg import minus_zero
 
-__all__ = ["padding_of", "window_of"]
+__all__ = ["automatic", "padding_of", "window_of"]
 
 
 def window_of(c: NodeCall, kernel: Sequence[int]) -> WindowGeometry:
     """Read the window of a convolution or pooling, without its pads."""
     n = len(kernel)
+    said = c.ints("kernel_shape")
+    if said is not None and said != list(kernel):
+        raise UnsupportedNodeError(
+            f"its kernel_shape is {said}, expected {list(kernel)} as the weight has it"
+        )
     result = WindowGeometry(kernel, flags(c.ints("strides"), n, 1), flags(c.ints("dilations"), n, 1))
     if len(result.strides) != n or len(result.dilations) != n:
         raise UnsupportedNodeError(f"strides and dilations must name {n} axes")
@@ -34,10 +39,15 @@ def window_of(c: NodeCall, kernel: Sequence[int]) -> WindowGeometry:
     return result
 
 
+def automatic(c: NodeCall) -> str:
+    """Return how pads are computed, if they are: the attribute ``auto_pad``, which may be empty."""
+    return c.choice("auto_pad", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER", "")
+
+
 def padding_of(c: NodeCall, window: WindowGeometry, x: Tensor) -> list[tuple[int, int]]:
     """Compute pads before and after the axes of space from the attributes ``auto_pad`` and ``pads``."""
     n = len(window.kernel)
-    auto = c.text("auto_pad", "NOTSET")
+    auto = automatic(c)
     if auto == "VALID":
         return [(0, 0)] * n
     if auto.startswith("SAME"):
@@ -75,6 +85,14 @@ def _convolved(
     return build.convolved(x, w, window, groups, bias)
 
 
+def _bias(c: NodeCall, i: int, channels: int) -> Tensor | None:
+    """Return an input of one number for each channel, which may be left out."""
+    bias = c.maybe(i)
+    if bias is not None and static_shape(bias) != (channels,):
+        raise UnsupportedNodeError(f"its bias is {list(static_shape(bias))} for {channels} channels")
+    return bias
+
+
 def _check_groups(w: Tensor, groups: int) -> None:
     if groups < 1 or static_shape(w)[0] % groups:
         raise UnsupportedNodeError(f"{static_shape(w)[0]} channels are not a multiple of {groups} groups")
@@ -85,7 +103,7 @@ def _conv(c: NodeCall) -> Tensor:
     x, w = c.t(0), c.t(1)
     window = window_of(c, static_shape(w)[2:])
     window.pads = padding_of(c, window, x)
-    return _convolved(c, x, w, window, c.number("group", 1), c.maybe(2))
+    return _convolved(c, x, w, window, c.number("group", 1), _bias(c, 2, static_shape(w)[0]))
 
 
 @lower("FusedConv", domain=CONTRIB)
@@ -122,7 +140,7 @@ def _conv_last(c: NodeCall) -> Tensor:
     window = window_of(c, static_shape(w)[2:])
     window.pads = padding_of(c, window, x)
     added = c.maybe(3)
-    y = _convolved(c, x, w, window, groups, c.maybe(2))
+    y = _convolved(c, x, w, window, groups, _bias(c, 2, static_shape(w)[0]))
     return to_last(_ended(c, y, None if added is None else from_last(added)))
 
 
@@ -147,7 +165,7 @@ def _conv_transpose(c: NodeCall) -> Tensor:
         raise UnsupportedNodeError(f"{n} spatial axes; MegEngine convolves over 1 to 3")
     _check_groups(w, groups)
     window.pads = _transposed_pads(c, x, window, full, extra)
-    return build.transposed(x, w, window, extra, groups, c.maybe(2))
+    return build.transposed(x, w, window, extra, groups, _bias(c, 2, static_shape(w)[1] * groups))
 
 
 def _transposed_pads(
@@ -155,7 +173,7 @@ def _transposed_pads(
 ) -> list[tuple[int, int]]:
     wanted = c.ints("output_shape")
     n = len(full)
-    auto = c.text("auto_pad", "NOTSET")
+    auto = automatic(c)
     if wanted is None and not auto.startswith("SAME"):
         return padding_of(c, window, x) if auto != "VALID" else [(0, 0)] * n
     result = []
@@ -214,7 +232,7 @@ def _deform_conv(c: NodeCall) -> Tensor:
     )
     if missing:
         y = e.subtensor(y, [(1, None, count, None, None)])
-    return build.with_bias(cast(y, dtype_of(c.t(0))), c.maybe(3))
+    return build.with_bias(cast(y, dtype_of(c.t(0))), _bias(c, 3, static_shape(w)[0]))
 
 
 # Integers
@@ -302,7 +320,7 @@ def _causal(c: NodeCall) -> tuple[Tensor, Tensor]:
         state = e.full(const_like(0, x), (*x.shape[:-1], k - 1))
     whole = e.concat([state, x], x.ndim - 1) if k > 1 else x
     window = WindowGeometry([k], [1], [1])
-    y = _convolved(c, whole, w, window, static_shape(x)[1], c.maybe(2))
+    y = _convolved(c, whole, w, window, static_shape(x)[1], _bias(c, 2, static_shape(w)[0]))
     name = c.text("activation", "none")
     if name in ("silu", "swish"):
         y = e.elem(M.SILU, y)

@@ -435,7 +435,7 @@ lower("BitwiseXor")(_bitwise(logic.bitwise_xor))
 @lower("BitShift")
 def _bit_shift(c: NodeCall) -> Tensor:
     x, y = (e.whole(v) for v in pair(c))
-    up = c.text("direction") == "LEFT"
+    up = c.choice("direction", "RIGHT", "LEFT") == "LEFT"
     x, y = _broadcasted(x, y)
     width = const_like(16 if c.kind(0) == 4 else 8 * dtype_of(c.t(0)).np.itemsize, y)
     # A negative shift counts as one beyond the width.

@@ -146,7 +146,7 @@ def _swiglu(c: NodeCall) -> Tensor:
 
 @lower("Gelu")
 def _gelu(c: NodeCall) -> Tensor:
-    return build.gelu(c.t(0), tanh=c.text("approximate") == "tanh")
+    return build.gelu(c.t(0), tanh=c.choice("approximate", "none", "tanh") == "tanh")
 
 
 @lower("Gelu", domain="com.microsoft")

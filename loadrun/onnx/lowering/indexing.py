@@ -218,7 +218,7 @@ def _tensor_scatter(c: NodeCall) -> Tensor:
     steps = e.add_axes(e.arange(count), [0])
     start = e.whole(c.t(2)) if c.has(2) else const(np.zeros(1, np.int32))
     at = e.elem(M.ADD, e.add_axes(start, [1]), steps)
-    if c.text("mode", "linear") == "circular":
+    if c.choice("mode", "linear", "circular") == "circular":
         at = e.elem(M.MOD, at, e.like(size, at))
     at = e.broadcast(at, (x.shape[0], count))
     return transposed(e.scatter(cache, new, [(0, batch), (1, at)]), back)
@@ -241,7 +241,10 @@ def _one_hot(c: NodeCall) -> Tensor:
 
 @lower("ReverseSequence")
 def _reverse_sequence(c: NodeCall) -> Tensor:
-    return reversed_sequences(c.t(0), e.whole(c.t(1)), c.number("batch_axis", 1), c.number("time_axis", 0))
+    batch, time = c.number("batch_axis", 1), c.number("time_axis", 0)
+    if {batch, time} != {0, 1}:
+        raise UnsupportedNodeError(f"its batch_axis is {batch} and its time_axis {time}, expected 0 and 1")
+    return reversed_sequences(c.t(0), e.whole(c.t(1)), batch, time)
 
 
 def reversed_sequences(x: Tensor, lengths: Tensor, batch: int, time: int) -> Tensor:

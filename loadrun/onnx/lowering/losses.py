@@ -23,7 +23,7 @@ _EQ = P.ElemwiseMultiTypeMode.EQ
 
 def _negative_log_likelihood(c: NodeCall, x: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
     """Compute -weight[t] * x[t] over classes in axis 1, summed, averaged by weight, or unreduced."""
-    reduction = c.text("reduction", "mean")
+    reduction = c.choice("reduction", "mean", "sum", "none")
     at = e.whole(target)
     counted: Tensor | None = None
     if "ignore_index" in c.attributes:

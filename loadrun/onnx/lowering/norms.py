@@ -126,8 +126,10 @@ def _simplified(c: NodeCall) -> Tensor:
 def _lp_norm(c: NodeCall) -> Tensor:
     x = c.t(0)
     axis = c.axis("axis", -1, x.ndim)
-    wide = e.real(x)
-    if c.number("p", 2) == 1:
+    wide, p = e.real(x), c.number("p", 2)
+    if p not in (1, 2):
+        raise UnsupportedNodeError(f"its p is {p}, expected 1 or 2")
+    if p == 1:
         size = summed(e.elem(M.ABS, wide), [axis], True)
     else:
         size = e.elem(M.SQRT, summed(e.elem(M.SQUARE, wide), [axis], True))

@@ -14,7 +14,7 @@ from ...tensors.symbolic import largest
 from ..call import NodeCall, lower
 from ..values import INT64, UnsupportedNodeError, Value
 from . import M, cast, const_like, is_open
-from .convolution import padding_of, window_of
+from .convolution import automatic, padding_of, window_of
 from .shapes import product
 
 __all__ = ["pooling_window"]
@@ -27,8 +27,8 @@ def pooling_window(c: NodeCall, x: Tensor) -> WindowGeometry:
         raise UnsupportedNodeError(f"kernel_shape must name {x.ndim - 2} axes, found {kernel}")
     window = window_of(c, kernel)
     window.pads = padding_of(c, window, x)
-    if c.text("auto_pad").startswith("SAME"):
-        window.cuts = _cuts(window, x.shape[2:], upper=c.text("auto_pad") == "SAME_UPPER")
+    if automatic(c).startswith("SAME"):
+        window.cuts = _cuts(window, x.shape[2:], upper=automatic(c) == "SAME_UPPER")
     for size, (a, b), reach in zip(static_shape(x)[2:], window.pads, window.reach, strict=True):
         extent = size + int(a) + int(b)
         if extent < reach:

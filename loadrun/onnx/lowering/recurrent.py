@@ -17,7 +17,7 @@ from .functions import activation
 from .indexing import reversed_sequences
 from .linalg import exact_product, matmul
 from .quantization import dynamic
-from .recurrent_whole import whole_layer
+from .recurrent_whole import direction_of, whole_layer
 
 __all__: list[str] = []
 
@@ -172,7 +172,7 @@ def _unrolled(c: NodeCall, kind_of_cell: type[_Cell]) -> tuple[Tensor, ...]:
     batch_first = bool(c.number("layout"))
     if batch_first:
         x = transposed(x, (1, 0, 2))
-    direction = c.text("direction", "forward")
+    direction = direction_of(c)
     count = 2 if direction == "bidirectional" else 1
     steps = static_shape(x)[0]
     if steps > 1024 or not steps:

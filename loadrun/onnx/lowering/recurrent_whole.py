@@ -13,7 +13,7 @@ from ...tensors.access import dtype_of, static_shape
 from ..call import NodeCall
 from . import cast, const_like, transposed
 
-__all__ = ["whole_layer"]
+__all__ = ["direction_of", "whole_layer"]
 
 _DEFAULTS = {"LSTM": ["sigmoid", "tanh", "tanh"], "RNN": ["tanh"]}
 _ORDER = {"LSTM": [0, 2, 3, 1], "RNN": [0]}
@@ -23,6 +23,11 @@ _MODES = {
     "relu": P.RNNCellNonlineMode.RELU,
     "affine": P.RNNCellNonlineMode.IDENTITY,
 }
+
+
+def direction_of(c: NodeCall) -> str:
+    """Return the direction of a recurrent layer."""
+    return c.choice("direction", "forward", "reverse", "bidirectional")
 
 
 def whole_layer(c: NodeCall) -> tuple[Tensor, ...] | None:
@@ -40,7 +45,7 @@ def whole_layer(c: NodeCall) -> tuple[Tensor, ...] | None:
         x = transposed(x, (1, 0, 2))
     if 0 in static_shape(x):
         return None
-    backward = c.text("direction", "forward") == "reverse"
+    backward = direction_of(c) == "reverse"
     if backward:
         x = _reversed_in_time(x)
     count, hidden = weights[0].shape[0], weights[1].shape[2]

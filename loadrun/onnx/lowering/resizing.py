@@ -156,11 +156,15 @@ def _open_axes(
     return result if any(is_open(x.shape[f.axis], f.out) for f in result) else None
 
 
+def _policy(c: NodeCall) -> str:
+    return c.choice("keep_aspect_ratio_policy", "stretch", "not_larger", "not_smaller")
+
+
 def _open_sizes(c: NodeCall, x: Tensor, axes: list[int]) -> list[tuple[int, float | None]] | None:
     """Return the new size of every axis, and its scale if the file gives one; None if they cannot stay open."""
     if c.has(3) and c.value(3).numbers != (0,):
         outs = c.sizes(3, "sizes")
-        stretched = c.text("keep_aspect_ratio_policy", "stretch") == "stretch"
+        stretched = _policy(c) == "stretch"
         return [(out, None) for out in outs] if stretched and len(outs) == len(axes) else None
     result: list[tuple[int, float | None]] = []
     for a, scale in zip(axes, _given_scales(c), strict=False):
@@ -210,7 +214,7 @@ def _output_sizes(c: NodeCall, shape: Sequence[int], axes: list[int]) -> tuple[l
     n = [int(shape[a]) for a in axes]
     if c.has(3) and c.value(3).numbers != (0,):
         sizes = [int(v) for v in c.sizes(3, "sizes")]
-        policy = c.text("keep_aspect_ratio_policy", "stretch")
+        policy = _policy(c)
         scales = [float(np.float32(w) / np.float32(k)) if k else 1.0 for w, k in zip(sizes, n, strict=True)]
         if policy != "stretch":
             same = min(scales) if policy == "not_larger" else max(scales)
@@ -219,7 +223,7 @@ def _output_sizes(c: NodeCall, shape: Sequence[int], axes: list[int]) -> tuple[l
         return sizes, scales
     scales = _given_scales(c)
     if len(scales) != len(n) or any(s <= 0 for s in scales):
-        raise UnsupportedNodeError(f"{len(scales)} scales for {len(n)} axes")
+        raise UnsupportedNodeError(f"the scales {scales} for {len(n)} axes")
     return [_product(k, s) for k, s in zip(n, scales, strict=True)], scales
 
 

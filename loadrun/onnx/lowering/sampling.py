@@ -63,12 +63,16 @@ def _max_roi_pool(c: NodeCall) -> Tensor:
     return roi_pooling(c.t(0), c.t(1), shape, "max", c.real("spatial_scale", 1.0))
 
 
+def _half_pixel(c: NodeCall) -> bool:
+    return c.choice("coordinate_transformation_mode", "half_pixel", "output_half_pixel") == "half_pixel"
+
+
 @lower("RoiAlign")
 def _roi_align(c: NodeCall) -> Tensor:
     """Points in every bin, each from the four cells around, averaged or the largest taken."""
     x, rois = e.real(c.t(0)), e.real(c.t(1))
     batch = e.whole(c.t(2))
-    half = c.opset >= 16 and c.text("coordinate_transformation_mode", "half_pixel") == "half_pixel"
+    half = c.opset >= 16 and _half_pixel(c)
     out = c.number("output_height", 1), c.number("output_width", 1)
     scale = c.real("spatial_scale", 1.0)
     ratio = c.number("sampling_ratio")
@@ -156,7 +160,7 @@ def _pooled_points(
         cell = e.gather(x, [(0, which), (2, e.whole(y)), (3, e.whole(z))])
         weight = e.add_axes(e.elem(M.MUL, wy, wz), [5])
         parts.append(e.elem(M.MUL, cell, weight))
-    largest = c.text("mode", "avg") == "max"
+    largest = c.choice("mode", "avg", "max") == "max"
     total = parts[0]
     for p in parts[1:]:
         total = e.elem(M.MAX if largest else M.ADD, total, p)

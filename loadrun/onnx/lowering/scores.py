@@ -11,7 +11,7 @@ from ...build import emit as e
 from ...graph import params as P
 from ...tensors import Tensor, apply1
 from ..call import NodeCall
-from ..values import INT64, Unheld, UnsupportedNodeError, Value
+from ..values import DOUBLE, INT64, Unheld, UnsupportedNodeError, Value
 from . import M, const_like
 
 __all__ = [
@@ -31,9 +31,9 @@ TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 _LT = P.ElemwiseMultiTypeMode.LT
 
 
-def as_rows(c: NodeCall) -> Tensor:
-    """Return the first input as float32 (N, F); a vector becomes one row."""
-    x = e.cast(c.t(0), "float32")
+def as_rows(c: NodeCall, *, wide: bool = False) -> Tensor:
+    """Return the first input as float32 (N, F), or as the float64 that it is; a vector becomes one row."""
+    x = c.t(0) if wide and c.kind(0) == DOUBLE else e.cast(c.t(0), "float32")
     if x.ndim == 1:
         return e.add_axes(x, [0])
     if x.ndim != 2:

@@ -403,7 +403,7 @@ def _depth_to_space(c: NodeCall) -> Tensor:
     x = c.t(0)
     b = c.number("blocksize")
     n, d, h, w = x.shape
-    if c.text("mode", "DCR") == "DCR":
+    if c.choice("mode", "DCR", "CRD") == "DCR":
         y = transposed(e.reshape(x, (n, b, b, d // (b * b), h, w)), (0, 3, 4, 1, 5, 2))
     else:
         y = transposed(e.reshape(x, (n, d // (b * b), b, b, h, w)), (0, 1, 4, 2, 5, 3))
@@ -415,6 +415,6 @@ def _space_to_depth(c: NodeCall) -> Tensor:
     x = c.t(0)
     b = c.number("blocksize")
     n, d, h, w = x.shape
-    order = (0, 3, 5, 1, 2, 4) if c.text("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+    order = (0, 3, 5, 1, 2, 4) if c.choice("mode", "DCR", "CRD") == "DCR" else (0, 1, 3, 5, 2, 4)
     y = transposed(e.reshape(x, (n, d, h // b, b, w // b, b)), order)
     return e.reshape(y, (n, d * (b * b), h // b, w // b))

@@ -76,9 +76,7 @@ class Kernel:
 
 
 def _kernel(c: NodeCall) -> Kernel:
-    kind = c.text("kernel_type", "LINEAR")
-    if kind not in ("LINEAR", "POLY", "RBF", "SIGMOID"):
-        raise UnsupportedNodeError(f"its kernel_type is {kind!r}, expected LINEAR, POLY, RBF or SIGMOID")
+    kind = c.choice("kernel_type", "LINEAR", "POLY", "RBF", "SIGMOID")
     parameters = c.floats("kernel_params") or []
     if kind != "LINEAR" and len(parameters) < 3:
         raise UnsupportedNodeError(

@@ -75,9 +75,7 @@ def _scale(c: NodeCall) -> Value:
 def _normalize(c: NodeCall) -> Value:
     x = cast(c.t(0), "float32")
     last = [x.ndim - 1]
-    norm = c.text("norm", "MAX")
-    if norm not in ("MAX", "L1", "L2"):
-        raise UnsupportedNodeError(f"its norm is {norm!r}, expected MAX, L1 or L2")
+    norm = c.choice("norm", "MAX", "L1", "L2")
     size = {"MAX": x, "L1": e.elem(M.ABS, x), "L2": e.elem(M.SQUARE, x)}[norm]
     mode = P.ReduceMode.MAX if norm == "MAX" else P.ReduceMode.SUM
     total = e.add_axes(e.reduce(size, mode, last), last)

@@ -110,9 +110,7 @@ def _adam(c: NodeCall) -> tuple[Value, ...]:
 @lower("Momentum", domain=_TRAINING)
 def _momentum(c: NodeCall) -> tuple[Value, ...]:
     step = _Step(c, 3)
-    mode = c.text("mode", "standard")
-    if mode not in ("standard", "nesterov"):
-        raise UnsupportedNodeError(f"its mode is {mode!r}, expected standard or nesterov")
+    mode = c.choice("mode", "standard", "nesterov")
     alpha = c.real("alpha")
 
     def run(x: Tensor, g: Tensor, v: Tensor) -> tuple[Tensor, ...]:

@@ -25,7 +25,7 @@ class Ensemble:
         trees: the tables to walk by.
         rows: (W,) for each weight, the leaf by its place in the tables.
         targets: (W,) the target or class that it counts for.
-        weights: (W,) float32.
+        weights: (W,) of the type in which they are added: float32, or float64 for features of float64.
         count: how many targets there are.
     """
 
@@ -172,7 +172,7 @@ def _ensemble(trees: Forest, rows: Array, targets: Array, weights: Array, count:
         # Of several weights of one leaf the first counts.
         _, first = np.unique(rows, return_index=True)
         rows, targets, weights = rows[first], targets[first], weights[first]
-    return Ensemble(trees, rows, targets, weights.astype(np.float32), count)
+    return Ensemble(trees, rows, targets, weights.astype(trees.thresholds.dtype), count)
 
 
 def tabled_ensemble(c: NodeCall) -> Ensemble:

@@ -9,7 +9,7 @@ from ....graph.dtypes import Array
 from ....tensors import Tensor, const
 from ...call import NodeCall, lower
 from ...values import FLOAT, Unheld, UnsupportedNodeError, Value
-from .. import M, const_like
+from .. import M, cast, const_like
 from ..scores import Labels, as_rows, first_largest, labels_of, larger, post_transform, probit, transformed
 from .attributes import Ensemble, listed_ensemble, number_list
 from .evaluation import aggregated, leaves_reached, targets_scored, zero_elsewhere
@@ -23,13 +23,13 @@ def _classifier(c: NodeCall) -> tuple[Value | Unheld, Value]:
     if not labels.count:
         raise UnsupportedNodeError("it names no classes")
     ensemble = listed_ensemble(c, "class", labels.count)
-    at = leaves_reached(ensemble.trees, as_rows(c))
+    at = leaves_reached(ensemble.trees, as_rows(c, wide=True))
     base = number_list(c, "base_values").astype(np.float32)
     allowed = (0, 1, 2) if labels.count == 2 else (0, labels.count)
     if len(base) not in allowed:
         raise UnsupportedNodeError(f"base_values has {len(base)} entries for {labels.count} classes")
     post = post_transform(c)
-    scores = aggregated(ensemble, at, "SUM")
+    scores = cast(aggregated(ensemble, at, "SUM"), "float32")
     if labels.count > 2:
         return _of_many(ensemble, at, scores, base, labels, post)
     return _of_two(ensemble, at, scores, base, labels, post)

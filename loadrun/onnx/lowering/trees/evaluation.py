@@ -8,7 +8,7 @@ import numpy as np
 
 from ....build import emit as e
 from ....graph import params as P
-from ....graph.dtypes import Array
+from ....graph.dtypes import Array, plain
 from ....ops.registry import pay
 from ....tensors import Tensor, const
 from ....tensors.access import static_shape
@@ -35,10 +35,10 @@ def leaves_reached(trees: Forest, x: Tensor) -> Tensor:
     ask, table = _comparison(trees.following)
     entries = table.shape[1]
     features, thresholds, following = (
-        const(v) for v in (trees.features, trees.thresholds, table.reshape(-1))
+        _held(v) for v in (trees.features, trees.thresholds, table.reshape(-1))
     )
     # All samples begin at the same nodes.
-    feature, threshold = (const(v[trees.roots]) for v in (trees.features, trees.thresholds))
+    feature, threshold = (_held(v[trees.roots]) for v in (trees.features, trees.thresholds))
     at = const(trees.roots)
     for step in range(trees.depth):
         if step:
@@ -76,8 +76,13 @@ def _comparison(following: Array) -> tuple[Callable[[Tensor, Tensor], Tensor], A
     return both, following
 
 
+def _held(values: Array) -> Tensor:
+    """Return a constant that keeps float64."""
+    return const(values, plain("Float64") if values.dtype == np.float64 else None)
+
+
 def _gathered(table: Array, at: Tensor) -> Tensor:
-    return e.gather(const(table), [(0, at)])
+    return e.gather(_held(table), [(0, at)])
 
 
 def aggregated(ensemble: Ensemble, at: Tensor, how: str) -> Tensor:
@@ -88,11 +93,11 @@ def aggregated(ensemble: Ensemble, at: Tensor, how: str) -> Tensor:
     )
     only = _only_targets(ensemble)
     if only is not None and mode == P.ReduceMode.SUM:
-        worth = np.zeros(leaves, np.float32)
+        worth = np.zeros(leaves, ensemble.weights.dtype)
         np.add.at(worth, ensemble.rows, ensemble.weights)
         return _by_target(_gathered(worth, at), only, count)
     pay(4 * leaves * count)
-    table = np.full((leaves, count), rest, np.float32)
+    table = np.full((leaves, count), rest, ensemble.weights.dtype)
     {"MIN": np.minimum, "MAX": np.maximum}.get(how, np.add).at(
         table, (ensemble.rows, ensemble.targets), ensemble.weights
     )
@@ -157,7 +162,7 @@ def _by_target(worth: Tensor, targets: Array, count: int) -> Tensor:
             part = e.gather(worth, [(1, const(at))])
             sums.append(e.add_axes(e.reduce(part, P.ReduceMode.SUM, [1]), [1]))
         else:
-            sums.append(e.full(const(np.zeros(1, np.float32)), (worth.shape[0], 1)))
+            sums.append(e.full(const_like(np.zeros(1), worth), (worth.shape[0], 1)))
     return e.concat(sums, 1)
 
 

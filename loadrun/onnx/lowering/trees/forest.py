@@ -47,7 +47,7 @@ class Nodes:
         missing: (S,) whether NaN counts as holding.
         roots: (T,) places of the roots.
         names: the name of each in messages, by its place.
-        wide: whether the features were float64 before they were narrowed, as thresholds are then.
+        wide: whether the features are float64, as thresholds are then.
         members: for each node of the mode BRANCH_MEMBER, in their order, the values of its set.
     """
 
@@ -69,7 +69,7 @@ class Forest:
 
     Attributes:
         features: (S,) int32.
-        thresholds: (S,) float32.
+        thresholds: (S,) float32, or float64 where the features are.
         following: (S, 4) int32: where to go on for NaN, less, greater and equal.
         roots: (T,) int32.
         depth: how many steps the deepest tree takes.
@@ -135,19 +135,13 @@ class _Names:
 
 
 def _tables(nodes: Nodes) -> tuple[Array, Array]:
-    """Return thresholds in float32, and the target of each of the four results."""
+    """Return thresholds in the type of the features, and the target of each of the four results."""
     count = len(nodes.modes)
     plain = (nodes.modes >= 0) & (nodes.modes < MEMBER)
     kinds = np.where(plain, nodes.modes, 0)
     exact = nodes.splits.astype(np.float64)
-    if nodes.wide:
-        # What was equal stays equal, and what was less is not greater.
-        with np.errstate(over="ignore"):
-            narrow = nodes.splits.astype(np.float32)
-        exact = narrow.astype(np.float64)
-    else:
-        # float32 numbers compare with the rounded threshold as they do with the threshold itself.
-        narrow = _narrowed(exact, up=(kinds == _LT) | (kinds == _GTE))
+    # float32 numbers compare with the rounded threshold as they do with the threshold itself.
+    narrow = exact.copy() if nodes.wide else _narrowed(exact, up=(kinds == _LT) | (kinds == _GTE))
     holds = _HOLDS[kinds]
     never = np.isnan(exact) | (((kinds == _EQ) | (kinds == _NEQ)) & (narrow != exact))
     holds[never] = (kinds == _NEQ)[never, None]
@@ -180,8 +174,8 @@ def _with_sets(
         lost = yes if nodes.missing[at] else no
         exact = np.asarray(members, np.float64)
         with np.errstate(over="ignore"):
-            near = exact.astype(np.float32)
-        keys = np.unique(near[(near == exact) | nodes.wide])
+            near = exact.astype(thresholds.dtype)
+        keys = np.unique(near[near == exact])
         if not len(keys):
             thresholds[at], following[at] = 0, (lost, no, no, no)
             continue
