@@ -143,7 +143,9 @@ class Narrowing:
             for var, tensor in zip(opr.outputs, opr.tensors, strict=False):
                 if tensor.dtype.is_wide and tensor.data is not None:
                     value = tensor.value()
-                    self._compare(var, value, narrow_array(value, tensor.dtype), "")
+                    small = narrow_array(value, tensor.dtype)
+                    # What a maximum or minimum starts with is at the end of either dtype.
+                    self._compare(var, value, np.where(_at_an_end(value, small), value, small), "")
 
     def _check(self, number: int, case: Testcase) -> None:
         """Compute a testcase both ways."""

@@ -25,6 +25,7 @@ from .quiet import quiet
 from .registry import lowering_of
 from .sizes import is_size_operator, without_checks
 from .steps import any_number_of_steps
+from .written import WritesToPlaces
 
 __all__ = [
     "NO_COMPLEX",
@@ -165,7 +166,7 @@ def _register_caches() -> None:
 
 
 def _exported(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any) -> Any:
-    with any_number_of_steps(), PaddedSequences():
+    with any_number_of_steps(), PaddedSequences(), WritesToPlaces():
         return torch.export.export(module, args, dict(kwargs), dynamic_shapes=shapes, strict=False)
 
 

@@ -37,6 +37,7 @@ from .quiet import quiet
 from .signature import Signature
 from .traced import TorchTrace
 from .values import no_numbers, of_numpy
+from .written import WritesToPlaces
 
 __all__ = [
     "ProgramFile",
@@ -141,7 +142,7 @@ def save(
             if dynamic_shapes is True
             else dynamic_shapes or None
         )
-        with quiet(), PaddedSequences():
+        with quiet(), PaddedSequences(), WritesToPlaces():
             try:
                 program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
             except Exception as e:

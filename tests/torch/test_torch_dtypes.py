@@ -196,6 +196,13 @@ def test_a_dump_holds_what_32_bits_do():
     assert [r.verdict.value for r in loadrun.run(bundle)] == ["pass"]
 
 
+def test_extremes_of_int64_start_where_int32_does():
+    traced = loadrun.torch.trace(lambda x, i: x.scatter_reduce(0, i, x * 2, "amax"), (WHOLE, WHOLE % 3))
+    file = io.BytesIO()
+    traced.dump(file, input_data="example")
+    assert [r.verdict.value for r in loadrun.run(loadrun.loads(file.getvalue()))] == ["pass"]
+
+
 def test_and_refuses_what_they_do_not():
     traced = loadrun.torch.trace(lambda x: (x.double() + 1e9 - 1e9).float(), (REAL,))
     with pytest.raises(UsageError, match=r"in float64 and -?[\d.]+ in float32.*--narrow"):
@@ -278,7 +285,7 @@ def test_shifts_by_more_places_than_there_are(dtype):
     few, many = (n.repeat(len(x) // 6) for n in (few, many))
 
     def function(x, by):
-        return x << by, x >> by, x << width, x >> width, x << (width - 1), x >> (width - 1)
+        return x << by, x >> by, 1 << by, 90 >> by, x << width, x >> width, x << (width - 1), x >> (width - 1)
 
     traced = loadrun.torch.trace(function, (x, few))
     for by in (few, many):

@@ -180,6 +180,29 @@ def test_numbers_that_data_hold(function, other):
     compare(function, (torch.tensor([[1]]), y), (torch.tensor([[other]]), y), dynamic=None)
 
 
+def assigned(x, i):
+    y, z = x.clone(), torch.zeros(3, *x.shape)
+    y[i, ::2] = x[i, ::2] * 3
+    y[:, i] = 7
+    y[i:] += 1
+    y[i.item()] = torch.ones(1, 1, x.shape[1])
+    z[..., None, -1, i + 1] = x[0, 0]
+    return y, z
+
+
+def middle(x):
+    y = x.clone()
+    y[:, x.shape[1] // 2] = 0
+    y[x.shape[0] - 1] = x[0]
+    return y
+
+
+def test_places_that_data_name_are_written():
+    x = torch.rand(3, 4)
+    compare(assigned, *((x, torch.tensor(i)) for i in (1, 2, 0)), dynamic=None)
+    in_one_graph(middle, (x,), (torch.rand(5, 7),))
+
+
 def test_attention_with_heads_of_any_size():
     compare(
         lambda x: F.scaled_dot_product_attention(x, x, x, is_causal=True),

@@ -155,10 +155,10 @@ def _shift(function: Callable[..., Any], left: bool) -> Callable[..., Any]:
 
 
 for _side, _apply in (("left", np.left_shift), ("right", np.right_shift)):
-    for _name in (f"bitwise_{_side}_shift.Tensor", f"bitwise_{_side}_shift.Tensor_Scalar"):
-        aten(f"aten.{_name}")(_shift(_apply, _side == "left"))
-    for _name in (f"__{_side[0]}shift__.Tensor", f"__{_side[0]}shift__.Scalar"):
-        aten(f"aten.{_name}")(_shift(_apply, _side == "left"))
+    for _name in ("Tensor", "Tensor_Scalar", "Scalar_Tensor"):
+        aten(f"aten.bitwise_{_side}_shift.{_name}")(_shift(_apply, _side == "left"))
+    for _name in ("Tensor", "Scalar"):
+        aten(f"aten.__{_side[0]}shift__.{_name}")(_shift(_apply, _side == "left"))
 
 
 @aten("aten.add.Tensor", "aten.add.Scalar")
