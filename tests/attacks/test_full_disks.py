@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -15,17 +15,21 @@ MLP = "fixtures/nets/mlp.mge"
 ROOM = 600
 
 
-@pytest.fixture
+@contextmanager
 def full() -> Iterator[None]:
-    """Every file that is written takes that many bytes: a limit of the system, which says so in other words."""
+    """Every file that is written takes that many bytes: a limit of the system, which says so in other words.
+
+    It ends before the test does, since pytest's own output may go to a file.
+    """
     resource = pytest.importorskip("resource", reason="this system has no limit for files")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.usefixtures("full")
 @pytest.mark.parametrize(
     ("args", "named"),
     [
@@ -39,24 +43,24 @@ def full() -> Iterator[None]:
 def test_the_file_is_named(
     args: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([a.format(tmp_path) for a in args]) == 2
+    with full():
+        assert main([a.format(tmp_path) for a in args]) == 2
     said = capsys.readouterr().err
     assert f"loadrun: {named.format(tmp_path)}: File too large" in said
     assert {p.name for p in tmp_path.iterdir()} <= {"r.jsonl"}
 
 
-@pytest.mark.usefixtures("full")
 @pytest.mark.parametrize(
     "args", [["convert", MLP, "{}"], [MLP, "--json", "{}", "-q"], [MLP, "--save-results", "{}", "-q"]]
 )
 def test_an_older_file_stays(args: list[str], tmp_path: Path) -> None:
     target = tmp_path / "old.mge"
     target.write_bytes(b"old")
-    assert main([a.format(target) for a in args]) == 2
+    with full():
+        assert main([a.format(target) for a in args]) == 2
     assert [p.read_bytes() for p in tmp_path.iterdir()] == [b"old"]
 
 
-@pytest.mark.usefixtures("full")
 def test_the_folder_of_temporaries_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import tempfile
 
@@ -66,7 +70,7 @@ def test_the_folder_of_temporaries_is_named(tmp_path: Path, monkeypatch: pytest.
     f.seek(0)
     assert f.read() == b"a" * ROOM
     f.write(b"b" * ROOM)
-    with pytest.raises(OSError, match="File too large") as caught:
+    with full(), pytest.raises(OSError, match="File too large") as caught:
         f.flush()
     assert caught.value.filename == str(tmp_path)
     with suppress(OSError):
