@@ -7,7 +7,7 @@ from ``x.shape``, so that they stay symbolic, and lists of axes from numbers kno
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 from typing import Any, SupportsInt
 
@@ -226,23 +226,35 @@ def logical_not(x: Tensor) -> Tensor:
 
 
 def where(mask: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Choose `x` where the mask is true, else `y`: two conditional moves and their sum; shapes broadcast."""
+    """Choose `x` where the mask is true, else `y`: two conditional moves, put together; shapes broadcast."""
     if is_bool(x):
         return elem(M.OR, elem(M.AND, mask, x), elem(M.AND, logical_not(mask), y))
     if dtype_of(x).name == "Uint16":
         return cast(where(mask, cast(x, _INT), cast(y, _INT)), dtype_of(x))
     chosen, zero = cast(mask, dtype_of(x)), number(0, x)
-    first = None if _is_zero(x) else elem(M.COND_LT_MOV, zero, chosen, x)
-    second = None if _is_zero(y) else elem(M.COND_LEQ_MOV, chosen, zero, y)
-    if first is None and second is None:
-        return elem(M.MUL, chosen, x)
-    if first is None or second is None:
-        result = first if second is None else second
-        other = x if first is None else y
-        assert result is not None
-        rest = max(len(sizes(mask)), len(sizes(y if first is None else x)))
-        return result if len(sizes(other)) <= rest else elem(M.ADD, result, other)
-    return elem(M.ADD, first, second)
+
+    def moved(x: Tensor) -> Tensor:
+        return elem(M.COND_LT_MOV, zero, chosen, x)
+
+    def stayed(y: Tensor) -> Tensor:
+        return elem(M.COND_LEQ_MOV, chosen, zero, y)
+
+    if _is_zero(x) or _is_zero(y):
+        if _is_zero(x) and _is_zero(y):
+            return elem(M.MUL, chosen, x)
+        result, zeros, other = (moved(x), y, x) if _is_zero(y) else (stayed(y), x, y)
+        rank = max(len(sizes(mask)), len(sizes(other)))
+        return result if len(sizes(zeros)) <= rank else elem(M.SUB, result, zeros)
+    if not is_float(x):
+        return elem(M.ADD, moved(x), stayed(y))
+    # In a sum, the 0 that stands elsewhere would take the sign from -0.0; v - 0 and -0.0 - -v keep it. MegEngine
+    # simplifies the difference of a NEGATE, but not that of an ABS_GRAD.
+    negated = partial(folded, partial(elem, M.NEGATE))
+    for a, b, part, rest in ((x, y, moved, stayed), (y, x, stayed, moved)):
+        value = known(b)
+        if value is not None and value.size == 1 and value.all():
+            return elem(M.SUB, part(a), rest(negated(b)))
+    return elem(M.SUB, elem(M.ABS_GRAD, chosen, moved(x)), stayed(negated(y)))
 
 
 def _is_zero(x: Tensor) -> bool:

@@ -11,6 +11,8 @@ hold for all floats, and its kernels of two inputs have a bug. Where values woul
 - division by a number becomes a product with its reciprocal, and consecutive factors become one, which a step (``//``,
   ``floor``, a comparison) shows: there the number goes into a SharedDeviceTensor, which MegEngine does not look into,
   and ``max(v, v)`` between factors;
+- zeros that are added, or ones by which is multiplied, as many as one axis of ``v`` is long, get the shape of all of
+  ``v``: ``max(z, z)`` goes in between;
 - an operand that is broadcast along the first axes or has gaps in memory is read as if it were contiguous where the
   other is a row: two Reshapes make it contiguous.
 
@@ -102,6 +104,7 @@ class _GuardPlan:
                 _watch_factors(opr, change)
             if opr.type == "Elemwise":
                 self._watch_rows(opr, change)
+                _watch_neutral(opr, change)
             if change.between or change.power is not None:
                 self.changes[id(opr)] = change
 
@@ -217,6 +220,21 @@ def _loose(oprs: Sequence[Opr]) -> set[int]:
         ):
             loose.add(id(o))
     return loose
+
+
+def _watch_neutral(opr: Opr, change: _Change) -> None:
+    """Hide zeros and ones along one axis of another variable, which MegEngine takes for ones along all of its axes."""
+    if _mode(opr) not in _SUMS | _PRODUCTS | {M.POW}:
+        return
+    for i, v in enumerate(opr.inputs):
+        if v.owner.type != "Broadcast":
+            continue
+        value, shape = v.owner.inputs
+        one_axis = shape.owner.type == "GetVarShapeV1" and (
+            len(shape.owner.inputs) == 1 and shape.owner.get(P.OptionalAxisV1) != P.OptionalAxisV1()
+        )
+        if one_axis and _scalar_value(value) in (0, 1):
+            change.between[i] = _self_equality
 
 
 def _source(opr: Opr) -> int | None:

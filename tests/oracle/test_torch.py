@@ -28,3 +28,19 @@ def test_modules_hold_in_megengine(tmp_path: Path) -> None:
     found = run(files)
     wrong = {f.stem: found.get(str(f)) for f in files if found.get(str(f), {}).get("result") != "pass"}
     assert not wrong
+
+
+def test_zeros_and_ones_of_an_open_size_hold_in_megengine(tmp_path: Path) -> None:
+    filled = (
+        lambda x, y: (torch.zeros(x.size(1)) + y).sum(),
+        lambda x, y: (torch.zeros(x.size(1)) - 2 * y).exp().sum(),
+        lambda x, y: (torch.ones(x.size(1)) * y).cumsum(0),
+        lambda x, y: (y ** torch.ones(x.size(1))).cumsum(0),
+    )
+    example, files = (torch.ones(3, 4), torch.tensor([2.0])), []
+    for i, function in enumerate(filled):
+        files.append(tmp_path / f"{i}.mge")
+        traced = loadrun.torch.trace(function, example, dynamic_shapes=({1: torch.export.Dim.DYNAMIC}, {}))
+        traced.dump(files[-1], input_data=[example])
+    found = run(files)
+    assert [found.get(str(f), {}).get("result") for f in files] == ["pass"] * len(files)

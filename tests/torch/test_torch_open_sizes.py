@@ -513,3 +513,18 @@ def test_conditions_that_divide_by_a_size_of_zero_are_violated_ones():
     torch.testing.assert_close(traced(x[:1]), net(x[:1]), rtol=1e-5, atol=1e-5)
     with pytest.raises(InputError):
         traced(torch.rand(2, 3, 0, 4))
+
+
+def test_zeros_as_many_as_one_axis_are_kept_from_megengines_compiler(tmp_path):
+    """It takes the sum for the other term in the shape of all axes (tests/oracle has the run)."""
+    example = torch.ones(3, 4), torch.tensor([2.0])
+    traced = loadrun.torch.trace(
+        lambda x, y: torch.zeros(x.size(1)) + y, example, dynamic_shapes=({1: torch.export.Dim.DYNAMIC}, {})
+    )
+    traced.dump(tmp_path / "m.mge", input_data=[example])
+    readers = [
+        o
+        for o in loadrun.load(tmp_path / "m.mge").graph.oprs
+        if "Broadcast" in {v.owner.type for v in o.inputs}
+    ]
+    assert [o.title for o in readers] == ["MAX"]

@@ -43,6 +43,31 @@ def test_quantization_adds_the_zero_point_before_it_rounds():
     torch.testing.assert_close(loadrun.torch.trace(run, x)(x), run(x), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize(("scale", "zero"), [(0.1, 3), (0.0078431, 7), (0.017, 100), (0.3, -5)])
+def test_ties_are_rounded_by_the_arithmetic_of_each_function(scale, zero):
+    """Once per sum in instructions for bytes; by an inverse in the scale's precision elsewhere."""
+    import torch.ao.quantization.fx._decomposed
+
+    own = torch.ops.quantized_decomposed
+    scales, zeros = torch.full((4,), scale, dtype=torch.float64), torch.full((4,), zero)
+
+    def run(x):
+        return (
+            *(torch.quantize_per_tensor(x, scale, zero, t).dequantize() for t in (torch.qint8, torch.qint32)),
+            own.quantize_per_tensor(x, scale, zero, -128, 127, torch.int8),
+            own.quantize_per_tensor.tensor(x, scales[0], zeros[0], -128, 127, torch.int8),
+            *(
+                own.quantize_per_channel(x.reshape(4, -1), s, zeros, 0, -128, 127, torch.int8)
+                for s in (scales, scales.float())
+            ),
+        )
+
+    ties = ((torch.arange(-128, 128) + 0.5 - zero).double() * scale).float()
+    x = torch.cat([ties, ties.nextafter(torch.tensor(inf)), ties.nextafter(torch.tensor(-inf))])
+    for got, want in zip(loadrun.torch.trace(run, x, check=False)(x), run(x), strict=True):
+        torch.testing.assert_close(got, want, rtol=0, atol=0)
+
+
 def test_products_of_bytes_are_exact():
     a, b = (torch.randint(-128, 128, s, dtype=torch.int8) for s in ((32, 16), (16, 8)))
     torch.testing.assert_close(loadrun.torch.trace(torch._int_mm, (a, b))(a, b), torch._int_mm(a, b))

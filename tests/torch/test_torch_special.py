@@ -57,6 +57,32 @@ def test_reductions(name):
     same(lambda x: getattr(torch, name)(x, dim=1), ROWS)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_choice_keeps_the_sign_of_zero(dtype, tmp_path):
+    x = torch.tensor([0.0, -0.0, 1, -1], dtype=dtype).repeat(2)
+    c = torch.tensor([True, False]).repeat_interleave(4)
+
+    def run(c, x):
+        chosen = [torch.where(c, a, b) for a, b in ((x, -x), (x, -0.0), (-0.0, x), (x, 0.0), (2.0, x))]
+        return [1 / v for v in (*chosen, x.masked_fill(c, 3.0))]
+
+    def bounded(c, x):
+        return [v.clamp(-5, 5) for v in run(c, x)]
+
+    for got, want in zip(loadrun.torch.trace(run, (c, x), check=False)(c, x), run(c, x), strict=True):
+        torch.testing.assert_close(got, want, rtol=0, atol=0)
+    if dtype != torch.float32:
+        return
+    loadrun.torch.trace(bounded, (c, x)).dump(tmp_path / "m.mge", input_data=[(c, x)])
+    assert loadrun.run(tmp_path / "m.mge")[0].verdict.value == "pass"
+
+
+def test_trigamma_at_its_poles_and_between():
+    x = torch.cat([torch.arange(-8, 8.25, 0.25), torch.tensor([nan, inf, -inf, -1e-6, -100.5, -1e6, 3e38])])
+    for dtype in (torch.float32, torch.float64):
+        same(lambda x: torch.polygamma(1, x), x.to(dtype))
+
+
 def test_gelu_of_infinity():
     """Torch's own kernel gives NaN for more than one element; x times a probability of 1 is infinite."""
     traced = loadrun.torch.trace(torch.nn.functional.gelu, torch.ones(3))

@@ -133,6 +133,10 @@ def switch_gt0(x: Array, y: Array) -> Array:
     return np.where(x > 0, y, 0)
 
 
+def abs_grad(x: Array, y: Array) -> Array:
+    return np.where(x > 0, y, -y)
+
+
 def fuse_add_relu(x: Array, y: Array) -> Array:
     return np.maximum(x + y, 0)
 

@@ -143,7 +143,7 @@ _ROWS = (
     Row(M.SIGMOID, 1, f.sigmoid, exact=f.logistic, wide=w.sigmoid, nonline=NonlineMode.SIGMOID, onnx="Sigmoid", traits=T.FINITE | T.VECTOR),
     Row(M.SIN, 1, f.Of(np.sin), wide=np.sin, onnx="Sin", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY),
     Row(M.TANH, 1, f.Of(np.tanh), wide=np.tanh, onnx="Tanh", traits=T.GIVES_FLOAT | T.FINITE | T.ONE_PASS | T.FALLBACK | T.LIBRARY),
-    Row(M.ABS_GRAD, 2, f.abs_grad, f.abs_grad),
+    Row(M.ABS_GRAD, 2, f.abs_grad, f.abs_grad, wide=w.abs_grad, traits=T.ON_GRID),
     Row(M.ADD, 2, f.Of(np.add), f.Of(np.add), wide=np.add, neutral=0, inverse=M.SUB, onnx="Add", traits=T.ASSOCIATIVE | T.FINITE | T.QUANTIZED | T.ONE_PASS | T.VECTOR | T.FROM_S32 | T.COMPLEX | T.ON_GRID | T.SUM | T.NATURAL | T.LEFT_OUT),
     Row(M.FLOOR_DIV, 2, f.floor_div, i.floor_div, wide=w.floor_div, neutral=1, of_same=1, traits=T.STEPS | T.NATURAL),
     Row(M.MAX, 2, f.maximum, f.Of(np.maximum), exact=f.Of(np.maximum), narrow=f.maximum_narrow, wide=np.maximum, traits=T.SORTED | T.BY_PLACE | T.ASSOCIATIVE | T.SELECTS | T.FINITE | T.QUANTIZED | T.VECTOR | T.ON_GRID | T.NATURAL),

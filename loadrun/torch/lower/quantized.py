@@ -14,23 +14,29 @@ from ..values import INT_MAX, arr, ten
 __all__: list[str] = []
 
 
-def _rounded(x: Any, scale: Any, zero: Any, low: Any, high: Any) -> Any:
-    """Quantize a value, as a float: halves go to the even integer."""
-    inverse = 1 / arr(scale, "float32")
-    result = np.rint(arr(x, "float32") * inverse) + arr(zero, "float32")
-    return np.clip(result, np.float32(low), np.float32(high))
+def _rounded(x: Any, inverse: Any, zero: Any, low: Any, high: Any) -> Any:
+    """Quantize a value by the inverse of the scale, as a float of its dtype: halves go to the even integer."""
+    kind = inverse.dtype
+    result = np.rint(arr(x, kind) * inverse) + arr(zero, kind)
+    return np.clip(result, arr(low, kind), arr(high, kind))
 
 
-def _along(value: Any, call: FxCall, axis: int) -> Any:
+def _along(value: Any, call: FxCall, axis: int, dtype: str = "float32") -> Any:
     shape = [1] * len(call.shape_of(0))
     shape[axis_of(axis, len(shape))] = -1
-    return arr(value, "float32").reshape(tuple(shape))
+    return arr(value, dtype).reshape(tuple(shape))
+
+
+def _precise(scale: Any) -> str:
+    """Return the float dtype that scales have, which is float64 for a number."""
+    return "float64" if isinstance(scale, float) or ten(scale).dtype == np.float64 else "float32"
 
 
 @aten("quantized_decomposed.quantize_per_tensor.default", "quantized_decomposed.quantize_per_tensor.tensor")
 def quantize(call: FxCall, x: Any, scale: Any, zero: Any, low: int, high: int, dtype: Any) -> Any:
     """Quantize values to integers."""
-    return ten(arr(_rounded(x, scale, zero, low, high), "int32"), call.dtype)
+    inverse = 1 / scale if isinstance(scale, float) else 1 / arr(scale, _precise(scale))
+    return ten(arr(_rounded(x, arr(inverse, "float32"), zero, low, high), "int32"), call.dtype)
 
 
 @aten(
@@ -46,7 +52,9 @@ def quantize_channels(
     call: FxCall, x: Any, scales: Any, zeros: Any, axis: int, low: int, high: int, dtype: Any
 ) -> Any:
     """Quantize values to integers, with a scale for each channel."""
-    result = _rounded(x, _along(scales, call, axis), _along(zeros, call, axis), low, high)
+    kind = _precise(scales)
+    inverse = 1 / _along(scales, call, axis, kind)
+    result = _rounded(x, inverse, _along(zeros, call, axis, kind), low, high)
     return ten(arr(result, "int32"), call.dtype)
 
 
@@ -66,7 +74,7 @@ def dequantize_channels(
 def fake_quantize(call: FxCall, x: Any, scale: Any, zero: Any, low: int, high: int) -> Any:
     """Round floats to values that scaled integers can represent."""
     # What is no number becomes the least one.
-    result = np.fmax(_rounded(x, scale, zero, low, high), np.float32(low))
+    result = np.fmax(_rounded(x, 1 / arr(scale, "float32"), zero, low, high), np.float32(low))
     return (result - arr(zero, "float32")) * arr(scale, "float32")
 
 
@@ -78,7 +86,7 @@ def fake_quantize_channels(
     scale, zero = _along(scales, call, axis), _along(zeros, call, axis)
     # Torch's integers of 64 bits end below; so what exceeds them, as what is no number, becomes the least one.
     exceeds = ~(np.abs(arr(x, "float32") * (1 / scale)) < np.float32(2**63))
-    result = np.where(exceeds, np.float32(low), _rounded(x, scale, zero, low, high))
+    result = np.where(exceeds, np.float32(low), _rounded(x, 1 / scale, zero, low, high))
     return (result - zero) * scale
 
 
@@ -109,9 +117,15 @@ def quantize_tensor(call: FxCall, x: Any, scale: Any, zero: Any, dtype: Any) -> 
     """Quantize a tensor and return the values that it stands for."""
     low, high = map(np.float32, _LIMITS[str(dtype)])
     scale, zero = arr(scale, "float32"), arr(zero, "float32")
-    # The zero point is added before the rounding here; what is no number becomes the largest one.
-    result = np.rint(np.clip(np.fmin(arr(x, "float32") * (1 / scale) + zero, high), low, high))
-    return (result - zero) * scale
+    inverse, x = 1 / scale, arr(x, "float32")
+    # The zero point is added before the rounding here. Torch's bytes are summed by instructions that round once, and
+    # what is no number becomes the largest; the least where integers have 32 bits.
+    if str(dtype) == "torch.qint32":
+        total = np.fmax(x * inverse + zero, low)
+    else:
+        exact = arr(x, "float64") * arr(inverse, "float64") + arr(zero, "float64")
+        total = np.fmin(arr(exact, "float32"), high)
+    return (np.rint(np.clip(total, low, high)) - zero) * scale
 
 
 @aten("aten.quantize_per_channel.default")

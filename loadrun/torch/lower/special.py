@@ -113,17 +113,18 @@ def digamma(call: FxCall, x: Any) -> Any:
 
 
 def _trigamma(x: Any) -> Any:
+    """Evaluate the series by torch's own steps: near its poles they decide all digits, for pi has no exact value."""
     low = x < 0.5
+    pi = arr(math.pi, x.dtype)
+    sine = np.sin(pi * x)
     y = np.where(low, 1 - x, x)
-    sums: Any = 1 / (y * y)
-    for i in range(1, _shift(x)):
-        sums = sums + 1 / np.square(y + np.float32(i))
-    z = y + np.float32(_shift(x))
-    over = 1 / z
-    tail = _tail(over * over, 1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
-    series = over + over * over * 0.5 + over * over * over * tail + sums
-    sine = _sine_of_turns(x)
-    return np.where(low, arr(math.pi**2, x.dtype) / (sine * sine) - series, series)
+    start = np.where(low, -(pi * pi) / (sine * sine), np.zeros_like(x))
+    for _ in range(6):
+        start = start + 1 / (y * y)
+        y = y + 1
+    over = 1 / (y * y)
+    total = start + (1 + 1 / (2 * y) + over * _polynomial(over, (1 / 6, -1 / 30, 1 / 42))) / y
+    return np.where(low, -total, total)
 
 
 @aten("aten.polygamma.default", "aten.special_polygamma.default")
