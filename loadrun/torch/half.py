@@ -29,7 +29,7 @@ _IN_STEPS = frozenset(
     (
         *("clamp", "clamp_min", "clamp_max", "maximum", "minimum", "relu", "relu6", "hardtanh", "where"),
         *("nan_to_num", "linear", "addmm", "baddbmm", "addmv"),
-        *("linalg_cross", "grid_sampler_2d", "grid_sampler_3d"),
+        *("linalg_cross", "grid_sampler", "grid_sampler_2d", "grid_sampler_3d"),
     )
 )
 """Operators that choose among numbers, so that no step rounds; products, whose weights stay float16; and those of which

@@ -118,17 +118,15 @@ def cubic_shares(t: Tensor, a: float) -> list[tuple[int, Tensor]]:
         return e.elem(M.ADD, e.elem(M.MUL, e.elem(M.MUL, inner, d), d), one)
 
     def far(d: Tensor) -> Tensor:
-        inner = e.elem(M.SUB, d, e.number(5.0, d))
-        inner = e.elem(M.ADD, e.elem(M.MUL, inner, d), e.number(8.0, d))
-        inner = e.elem(M.SUB, e.elem(M.MUL, inner, d), e.number(4.0, d))
-        return e.elem(M.MUL, e.number(a, inner), inner)
+        inner = e.elem(M.SUB, e.elem(M.MUL, e.number(a, d), d), e.number(5 * a, d))
+        inner = e.elem(M.ADD, e.elem(M.MUL, inner, d), e.number(8 * a, d))
+        return e.elem(M.SUB, e.elem(M.MUL, inner, d), e.number(4 * a, d))
 
-    rest = e.elem(M.SUB, one, t)
     return [
         (-1, far(e.elem(M.ADD, t, one))),
         (0, near(t)),
-        (1, near(rest)),
-        (2, far(e.elem(M.ADD, rest, one))),
+        (1, near(e.elem(M.SUB, one, t))),
+        (2, far(e.elem(M.SUB, e.number(2.0, t), t))),
     ]
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from itertools import product as combinations
 from math import prod
 
@@ -19,7 +20,8 @@ from .resize import cubic_shares
 
 __all__ = ["affine_grid", "clipped", "grid_sampled"]
 
-_EQ = P.ElemwiseMultiTypeMode.EQ
+_FARTHEST = {"Float16": np.inf, "BFloat16": 2.0**31}
+_EQ, _LT = P.ElemwiseMultiTypeMode.EQ, P.ElemwiseMultiTypeMode.LT
 
 
 def affine_grid(theta: Tensor, count: int, space: Sequence[int], *, align: bool) -> Tensor:
@@ -48,28 +50,38 @@ def affine_grid(theta: Tensor, count: int, space: Sequence[int], *, align: bool)
     return e.reshape(turned, (count, *space, len(space)))
 
 
-def grid_sampled(x: Tensor, grid: Tensor, mode: str, padding: str, *, align: bool) -> Tensor:
+def grid_sampled(
+    x: Tensor, grid: Tensor, mode: str, padding: str, *, align: bool, looped: bool = False
+) -> Tensor:
     """Return elements at the positions of a grid.
 
     Args:
-        x: (N, C, ...) with n axes of space, float32 or float64, as the grid.
+        x: (N, C, ...) with n axes of space, floats, as the grid; every step rounds to their dtype.
         grid: (N, ..., n), from -1 to 1, the last axis of space first.
         mode: "linear", "nearest" or "cubic".
         padding: what stands outside: "zeros", "border" or "reflection".
         align: -1 and 1 are the middles of the outermost elements, instead of their edges.
+        looped: positions that are no numbers lie outside, or at the last cell, as in torch's loops over volumes;
+            else they give NaN, or the first cell, as in its vectors.
 
     >>> x, grid = Tensor([[[[1.0, 2.0]]]]), Tensor([[[[0.0, 0.0], [0.5, 0.0]]]])
     >>> grid_sampled(x, grid, "linear", "border", align=False).tolist()
     [[[[1.5, 2.0]]]]
     """
     n = x.ndim - 2
-    places = []
+    points = []
     for i in range(n):
         g = e.subtensor(grid, [(grid.ndim - 1, None, None, None, n - 1 - i)])
-        places.append(_denormalized(g, x.shape[2 + i], align))
-    if mode != "cubic":
-        places = [_placed(p, x.shape[2 + i], padding, align) for i, p in enumerate(places)]
-    return _sampled(x, places, mode, padding, align)
+        points.append(_denormalized(g, x.shape[2 + i], align))
+    rule = partial(_placed, padding=padding, align=align, looped=looped)
+    if mode == "cubic":
+        return _cubic(x, points, padding, rule)
+    places = [rule(p, x.shape[2 + i]) for i, p in enumerate(points)]
+    if mode == "nearest":
+        return _cell(x, [e.rint(p) for p in places], None, padding)
+    # Outside, only the distance from the next whole number is that of the position itself: NaN where it is infinite.
+    exact = places if padding != "zeros" or looped else points
+    return _linear(x, places, [e.elem(M.SUB, p, e.elem(M.FLOOR, p)) for p in exact], padding)
 
 
 def _denormalized(g: Tensor, size: int, align: bool) -> Tensor:
@@ -86,57 +98,73 @@ def clipped(x: Tensor, low: float, high: Tensor) -> Tensor:
     return e.elem(M.MIN, high, e.elem(M.MAX, e.number(low, x), x))
 
 
-def _placed(p: Tensor, size: int, padding: str, align: bool) -> Tensor:
+def _placed(p: Tensor, size: int, padding: str, align: bool, looped: bool) -> Tensor:
     """Return positions as the padding has them: outside stays outside for zeros, but not so far that integers end."""
     last = e.like(size - 1, p)
     if padding == "zeros":
-        return clipped(p, -2.0, e.elem(M.ADD, last, e.number(2.0, p)))
-    p = p if padding == "border" else _reflected(p, size, align)
-    # As torch does, the first cell is taken for NaN.
-    return clipped(e.where(e.is_nan(p), e.number(0.0, p), p), 0.0, last)
+        kept = clipped(p, -2.0, e.elem(M.ADD, last, e.number(2.0, p)))
+        if looped:
+            return e.where(e.is_nan(p), e.number(-2.0, p), kept)
+        if dtype_of(p).name in ("Float16", "BFloat16"):
+            # Torch's integers of 16 bits are the lowest digits of those of 32, which are 0 beyond their ends.
+            near = e.compare(_LT, e.elem(M.ABS, p), e.number(_FARTHEST[dtype_of(p).name], p))
+            return e.where(near, kept, e.number(0.0, p))
+        return kept
+    if padding == "reflection":
+        p = _reflected(p, size, align, looped)
+    return clipped(e.where(e.is_nan(p), last if looped else e.number(0.0, p), p), 0.0, last)
 
 
-def _reflected(p: Tensor, size: int, align: bool) -> Tensor:
+def _reflected(p: Tensor, size: int, align: bool, looped: bool) -> Tensor:
     """Return positions mirrored at the edges, which lie half a cell out unless corners are aligned."""
     low = 0.0 if align else -0.5
     span = e.like(size - 1 if align else size, p)
     safe = e.elem(M.MAX, e.number(1e-6, span), span)
     away = e.elem(M.ABS, e.elem(M.SUB, p, e.number(low, p)))
     double = e.elem(M.ADD, safe, safe)
-    rest = e.elem(M.SUB, away, e.elem(M.MUL, e.elem(M.FLOOR, e.elem(M.TRUE_DIV, away, double)), double))
-    back = e.elem(M.SUB, safe, e.elem(M.ABS, e.elem(M.SUB, rest, safe)))
+    if looped:
+        # The loops count turns by integers of 32 bits, beyond which none is odd.
+        many = e.compare(_LT, away, e.elem(M.MUL, safe, e.number(2.0**31, away)))
+        rest = e.where(many, e.elem(M.MOD, away, double), e.elem(M.MOD, away, safe))
+    else:
+        turns = e.elem(M.FLOOR, e.elem(M.TRUE_DIV, away, double))
+        rest = e.elem(M.SUB, away, e.elem(M.MUL, turns, double))
+    back = e.elem(M.MIN, rest, e.elem(M.SUB, double, rest))
     return e.elem(M.ADD, back, e.number(low, back))
 
 
-def _sampled(x: Tensor, places: list[Tensor], mode: str, padding: str, align: bool) -> Tensor:
-    """Return the weighted sum of the cells around positions of shape (N, ...)."""
-    taps: list[list[tuple[Tensor, Tensor | None]]] = []
-    for i, p in enumerate(places):
-        size = x.shape[2 + i]
-        if mode == "nearest":
-            taps.append([(e.rint(p), None)])
-            continue
-        base = e.elem(M.FLOOR, p)
-        t = e.elem(M.SUB, p, base)
-        if mode == "linear":
-            one = e.elem(M.SUB, e.number(1.0, t), t)
-            taps.append([(base, one), (e.elem(M.ADD, base, e.number(1.0, t)), t)])
-            continue
-        row: list[tuple[Tensor, Tensor | None]] = []
-        for k, w in cubic_shares(t, -0.75):
-            at = e.elem(M.ADD, base, e.number(float(k), base))
-            row.append((_placed(at, size, padding, align), w))
-        taps.append(row)
-    total: Tensor | None = None
+def _linear(x: Tensor, places: list[Tensor], shares: list[Tensor], padding: str) -> Tensor:
+    """Return the weighted sum of the 2**n cells around positions of shape (N, ...)."""
+    taps = []
+    for p, t in zip(places, shares, strict=True):
+        base, one = e.elem(M.FLOOR, p), e.number(1.0, t)
+        taps.append([(base, e.elem(M.SUB, one, t)), (e.elem(M.ADD, base, one), t)])
+    parts = []
     for chosen in combinations(*taps):
-        weight: Tensor | None = None
-        for _, factor in chosen:
-            if factor is not None:
-                weight = factor if weight is None else e.elem(M.MUL, weight, factor)
-        part = _cell(x, [at for at, _ in chosen], weight, padding)
-        total = part if total is None else e.elem(M.ADD, total, part)
-    assert total is not None
-    return total
+        # The last axis first, as torch multiplies.
+        weight = reduce(partial(e.elem, M.MUL), [share for _, share in reversed(chosen)])
+        parts.append(_cell(x, [at for at, _ in chosen], weight, padding))
+    return reduce(partial(e.elem, M.ADD), parts)
+
+
+def _cubic(x: Tensor, points: list[Tensor], padding: str, rule: Callable[[Tensor, int], Tensor]) -> Tensor:
+    """Return the weighted sums of four cells along the last axis, weighted along the first."""
+    taps = []
+    for i, p in enumerate(points):
+        base = e.elem(M.FLOOR, p)
+        shares = cubic_shares(e.elem(M.SUB, p, base), -0.75)
+        at = [rule(e.elem(M.ADD, base, e.number(float(k), base)), x.shape[2 + i]) for k, _ in shares]
+        taps.append([*zip(at, (share for _, share in shares), strict=True)])
+    add, rows = partial(e.elem, M.ADD), []
+    for row, share in taps[0]:
+        rows.append(
+            e.elem(
+                M.MUL,
+                reduce(add, [_cell(x, [row, column], weight, padding) for column, weight in taps[1]]),
+                e.add_axes(share, [1]),
+            )
+        )
+    return reduce(add, rows)
 
 
 def _cell(x: Tensor, at: list[Tensor], weight: Tensor | None, padding: str) -> Tensor:

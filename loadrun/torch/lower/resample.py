@@ -7,11 +7,13 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import torch
 
 from ...build import emit as e
 from ...build import vision
 from ...build.layers import sampling
 from ...build.layers.resize import axis_weights, resized, weighted
+from ...graph.dtypes import plain
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size
@@ -246,7 +248,9 @@ def grid_sampler(call: FxCall, x: Any, grid: Any, mode: int, padding: int, corne
     n = len(call.shape_of(0)) - 2
     if n == 3 and mode == 2:
         raise UnsupportedCallError("cubic sampling of volumes")
-    way, border = _MODES[mode], _PADDINGS[padding]
-    dtype = _real(call)
-    y = sampling.grid_sampled(ten(x, dtype), ten(grid, dtype), way, border, align=corners)
+    x, grid = ten(x), ten(grid)
+    if call.fake.dtype is torch.bfloat16:
+        # Torch rounds every step.
+        x, grid = (e.cast(v, plain("BFloat16")) for v in (x, grid))
+    y = sampling.grid_sampled(x, grid, _MODES[mode], _PADDINGS[padding], align=corners, looped=n == 3)
     return e.cast(y, call.dtype)
