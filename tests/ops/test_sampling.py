@@ -356,6 +356,20 @@ def test_bad_perspective(
         compute("WarpPerspectiveV2", param, image("bad", F32, shape), *inputs)
 
 
+def test_remap_of_positions_beyond_int32() -> None:
+    """Their distance from the pixel is that of the number which x86 makes of them; MegEngine's own values."""
+    x = np.arange(1, 13, dtype="f4").reshape(1, 1, 3, 4)
+    far = np.array([(3e9, 1), (1.25, 5e9), (1.25, 1e19), (-(2**31), 1), (1e19, 1e19), (1.25, 3e9)], "f4")
+    recorded = {
+        BorderMode.CONSTANT: [0, 1024, -2199023255552, 7.5, np.nan, 0],
+        BorderMode.REPLICATE: [0, 512, 0, 5, 0, 512],
+    }
+    for mode, values in recorded.items():
+        record = Remap(border_type=mode, scalar=7.5, format=Format.NCHW)
+        got = compute("RemapV1", record, (F32, x), (F32, far.reshape(1, 1, -1, 2)))
+        np.testing.assert_array_equal(got.reshape(-1), np.array(values, "f4"))
+
+
 def test_no_channels_and_an_absurd_size() -> None:
     size = 2**31 - 1
     x = F32, np.zeros((1, 0, 3, 3), np.float32)

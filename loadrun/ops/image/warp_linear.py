@@ -11,12 +11,18 @@ from .sampling import blend, border_index, to_integer
 __all__ = ["bilinear_grid", "bilinear_points"]
 
 
-def _neighbours(position: Array, size: int, mode: BorderMode) -> tuple[Array, Array, Array]:
-    """Return both pixels around every position, and how far it is from the first."""
+def _neighbours(
+    position: Array, size: int, mode: BorderMode, *, whole: bool = False
+) -> tuple[Array, Array, Array]:
+    """Return both pixels around every position, and how far it is from the first, or from its number if `whole`.
+
+    The two differ where the position is beyond int32.
+    """
     low = np.floor(position)
-    first = border_index(to_integer(low), size, mode)
+    number = to_integer(low)
+    first = border_index(number, size, mode)
     second = border_index(to_integer(low + np.float32(1)), size, mode)
-    return first, second, position - low
+    return first, second, position - (number.astype(np.float32) if whole else low)
 
 
 def bilinear_grid(x: Array, rows: Array, cols: Array, mode: BorderMode, border: float) -> Array:
@@ -59,15 +65,16 @@ def bilinear_points(
         cols: float32 (oh, ow), position on the W axis.
         mode: what is outside the image.
         border: the value there in CONSTANT mode.
-        finite: whether the border value replaces results that are not finite in CONSTANT mode.
+        finite: whether the border value replaces results that are not finite in CONSTANT mode, and positions beyond
+            int32 are as far from their pixels as others, as in warps; in Remap, neither is so.
 
     Returns:
         float32 (groups, oh, ow, packed channels).
     """
     g, h, w, k = x.shape
     one = np.float32(1)
-    r0, r1, v = _neighbours(rows.reshape(-1), h, mode)
-    c0, c1, u = _neighbours(cols.reshape(-1), w, mode)
+    r0, r1, v = _neighbours(rows.reshape(-1), h, mode, whole=not finite)
+    c0, c1, u = _neighbours(cols.reshape(-1), w, mode, whole=not finite)
     fill = np.float32(border) if mode == BorderMode.CONSTANT else None
     flat = x.reshape(g, h * w, k)
     out: Array | None = None
