@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from abc import ABCMeta
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -150,7 +151,16 @@ def stand_in(module: str, name: str) -> Any:
         "__doc__": f"Refuses to be made: {why}.",
         "__module__": module,
     }
-    return type(name, bases, body)
+    return _AbsentClass(name, bases, body)
+
+
+class _AbsentClass(ABCMeta):
+    """The class of classes that refuse to be made, whose attributes are refused as well."""
+
+    def __getattr__(cls, name: str) -> Any:
+        raise AttributeError(
+            f"{cls.__name__}.{name}: {vars(cls).get('__absent__', 'there is no such attribute')}"
+        )
 
 
 def _own(module: str) -> str:

@@ -348,3 +348,18 @@ def test_the_compute_mode_as_published_models_set_it(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(_config, "__compute_mode", "float32")
     assert loadrun.megengine.config._compute_mode == "float32"
+
+
+def test_names_of_the_compiled_part_and_of_classes_that_are_absent() -> None:
+    from loadrun.megengine.core._imperative_rt import ComputingGraph, core2, make_h2d
+
+    before = core2.get_option("async_level")
+    core2.set_option("async_level", 1)
+    assert core2.get_option("async_level") == 1
+    core2.set_option("async_level", before)
+    var = make_h2d(ComputingGraph(), "cpu0", "float32", (2, 3), "x")
+    assert (var.name, tuple(var.shape)) == ("x", (2, 3))
+    with pytest.raises(
+        AttributeError, match=r"PascalVOC\.class_names: loadrun downloads and unpacks no datasets"
+    ):
+        _ = loadrun.megengine.data.dataset.PascalVOC.class_names

@@ -6,9 +6,21 @@ from ....build.creation import real as get_real
 from ....tensors import Tensor
 from ....tensors.switches import SWITCHES
 from ...opdefs import apply
+from ..options import get_option, set_option
 from ..tensor.amp import _get_amp_high_prec_dtype, _get_amp_low_prec_dtype  # noqa: F401
 
-__all__ = ["AsyncError", "Tensor", "apply", "create_complex", "full_sync", "get_imag", "get_real", "sync"]
+__all__ = [
+    "AsyncError",
+    "Tensor",
+    "apply",
+    "create_complex",
+    "full_sync",
+    "get_imag",
+    "get_option",
+    "get_real",
+    "set_option",
+    "sync",
+]
 
 
 def sync() -> None:
