@@ -279,8 +279,10 @@ def with_located(
     if first is not None and (
         (_is_reshaped(first) and (first.changes or not _is_off(first)))
         or (first.how in ("name", "structure") and _has_other_scale(first, matching))
+        or (first.changes and matching.alike and matching.named)
     ):
-        # The reference cannot take over another shape or scale, and the same numbers have no effect.
+        # The reference cannot take over another shape or scale, and the same numbers have no effect; nor does one value
+        # where the same fault is in several operators, as in every turn of a loop.
         there = graph.needed([located.var])
     elif first is not None and not (first.changes or any(v.id in weights for v in first.opr.inputs)):
         there = []

@@ -24,6 +24,7 @@ from loadrun.graph.params import (
     MatrixMul,
     OptionalAxisV1,
     Reduce,
+    ReduceMode,
     Softmax,
 )
 from loadrun.ops.catalog import TypeParam
@@ -808,3 +809,21 @@ def test_what_differs_within_the_tolerance_is_told(
     told = capsys.readouterr().out
     assert "all of them agree\nthese differences have an effect within the tolerance, " in told
     assert said in told
+
+
+def test_the_same_fault_in_every_turn_of_a_loop() -> None:
+    """No single value makes the reference's outputs the model's, unless it is one behind them all."""
+
+    def turns(mode: ReduceMode) -> loadrun.Graph:
+        b = GraphBuilder()
+        x = b.input("x", 16, 1)
+        parts = []
+        for i in range(3):
+            x = b.elemwise("TANH", b.elemwise("ADD", x, b.const(0.1 * (i + 1))), name="turn")
+            parts.append(b.add("ReduceV2", Reduce(mode=mode, axis=0), inputs=[x], name="part"))
+        joined = b.add("Concat", Axis(axis=0), inputs=parts, name="joined")
+        return b.done(b.elemwise("EXP", joined, name="y"), b.elemwise("SIGMOID", x, name="z"))
+
+    feeds = {"x": np.random.default_rng(0).standard_normal((16, 1)).astype("f4")}
+    found = between(turns(ReduceMode.MEAN), turns(ReduceMode.MAX), feeds)
+    assert [r.changes for r in found.roots[:3]] == [("mode MEAN against MAX",)] * 3
