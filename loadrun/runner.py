@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ParamSpec, cast
 import numpy as np
 
 from .base.about import About
+from .base.arguments import require_seed, typed
 from .base.errors import (
     EngineError,
     InputError,
@@ -141,7 +142,7 @@ class Runner:
 
     Raises:
         UnsupportedError: the graph holds an operator that cannot be executed.
-        UsageError: the seed is negative, or there is no such engine.
+        UsageError: the seed is negative or 2**64 and more, or there is no such engine.
 
     >>> import loadrun
     >>> runner = loadrun.Runner("fixtures/nets/mlp.mge")
@@ -149,6 +150,7 @@ class Runner:
     ['pass', 'pass', 'pass']
     """
 
+    @typed
     def __init__(
         self,
         bundle: Bundle | str | os.PathLike[str],
@@ -157,8 +159,7 @@ class Runner:
         seed: int = 0,
         policies: Mapping[str, Policy] | None = None,
     ) -> None:
-        if seed < 0:
-            raise UsageError(f"a seed must be a whole number of at least 0, found {seed}")
+        require_seed(seed)
         self.engine = check_engine(engine)
         load = resolve("loadrun.dump:load")
         self.bundle: Bundle = (
@@ -532,6 +533,7 @@ def _measure(graph: Graph, engine: str) -> Callable[[Array, Array], float]:
     return error
 
 
+@typed
 def run(
     bundle: Bundle | str | os.PathLike[str],
     inputs: Mapping[str, Array] | None = None,

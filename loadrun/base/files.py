@@ -159,12 +159,16 @@ def one_file(name: str, endings: tuple[str, ...] = MODELS) -> str:
 
 
 def nameable(path: str | os.PathLike[str]) -> str:
-    """Return the name of a file as text; not every Python string is one: a lone surrogate has no bytes.
+    """Return the name of a file as text; not every Python string is one: a lone surrogate has no bytes, and 0 ends it.
 
     Raises:
         OSError: no file can have it.
     """
     name = os.fspath(path)
+    if "\0" in name:
+        raise OSError(
+            errno.EINVAL, "no file can have this name: it holds a null character", name.replace("\0", "\\0")
+        )
     try:
         os.fsencode(name)
     except UnicodeEncodeError:

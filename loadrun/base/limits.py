@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from .errors import EXIT_TIMEOUT, TimeLimitError
+from .errors import EXIT_TIMEOUT, TimeLimitError, UsageError
 
 __all__ = ["EndedBySignal", "memory_limited", "memory_of_machine", "time_limited"]
 
@@ -37,11 +37,14 @@ def time_limited(seconds: float | None) -> Iterator[None]:
 
     Raises:
         TimeLimitError: it took longer.
+        UsageError: it may take no time.
 
     >>> with time_limited(60):
     ...     sum(range(10))
     45
     """
+    if seconds is not None and not seconds > 0:
+        raise UsageError(f"a time limit must be a number of seconds above 0, found {seconds}")
     timers = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
     if seconds is None or not timers:
         yield
@@ -118,7 +121,12 @@ def memory_limited(nbytes: int | None) -> Iterator[None]:
 
     Args:
         nbytes: how much more, None for what the machine can give.
+
+    Raises:
+        UsageError: that is nothing.
     """
+    if nbytes is not None and nbytes <= 0:
+        raise UsageError(f"a memory limit must be a number of bytes above 0, found {nbytes}")
     allowed = memory_of_machine() if nbytes is None else nbytes
     if allowed is None or not sys.platform.startswith("linux"):
         yield

@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, BinaryIO
 
+from ..base.arguments import misfits
+from ..base.errors import LoadRunError, UsageTypeError
 from ..graph import Graph
 from ..testcase import Bundle, Testcase
 from .container import load, load_all, loads
@@ -35,14 +37,33 @@ def save(
     from .store import save as write  # for start-up
 
     if not isinstance(source, (Graph, Bundle)):
-        raise TypeError(
+        raise UsageTypeError(
             f"save writes a Graph or a Bundle, found {type(source).__name__}; save_checkpoint writes state dicts"
         )
     if not isinstance(target, (str, os.PathLike)) and not callable(getattr(target, "write", None)):
-        raise TypeError(
+        raise UsageTypeError(
             f"save writes to a path or to a file opened in binary mode, found {type(target).__name__}"
         )
-    return write(source, target, options, format=format, testcases=testcases, inspect=inspect)
+    graph = source.graph if isinstance(source, Bundle) else source
+    _require_fitting([(source, "the bundle"), (graph, "the graph")])
+    try:
+        return write(source, target, options, format=format, testcases=testcases, inspect=inspect)
+    except (AssertionError, AttributeError, TypeError, ValueError) as e:
+        if not isinstance(e, LoadRunError):
+            _require_fitting(
+                (part, f"operator {o.id!r}") for o in graph.oprs for part in (o, *o.outputs, *o.tensors)
+            )
+        raise
+
+
+def _require_fitting(parts: Iterable[tuple[object, str]]) -> None:
+    """Refuse what has attributes of wrong types.
+
+    Raises:
+        UsageTypeError: the first one.
+    """
+    for said in (said for part, what in parts for said in misfits(part, what)):
+        raise UsageTypeError(said)
 
 
 __all__ = ["Bundle", "load", "load_all", "loads", "save"]

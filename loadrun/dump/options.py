@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
+from ..base.arguments import typed
 from ..base.errors import LoadRunError, UsageError
 from ..base.files import contents
 from ..base.records import dataclass
@@ -30,6 +31,7 @@ _FIRST = -(2**31)
 _NO_WORKSPACE = types(Trait.NO_WORKSPACE)
 
 
+@typed
 @dataclass(frozen=True)
 class DumpOptions:
     """How a graph is written. None keeps what the graph says.

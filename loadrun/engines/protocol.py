@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from ..base.about import About
+from ..base.arguments import typed
 from ..base.errors import EngineError, InputError, LoadRunError
 from ..base.limits import EndedBySignal
 from ..base.records import dataclass
@@ -107,6 +108,7 @@ class FileEngine(Protocol):
         ...
 
 
+@typed
 @dataclass(frozen=True)
 class Choice:
     """An engine's name and how it is to be made; functions that take an engine's name take this as well.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from ..base.arguments import require_seed, typed
 from ..base.errors import InputError, UsageError
 from ..base.records import dataclass
 from ..graph import StoredTensor
@@ -25,6 +26,7 @@ MOST_RANDOM = 2**27
 """Maximum elements of all random inputs: a few bytes of a file can request any number."""
 
 
+@typed
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
     """Fill in what an ONNX model leaves open, and say where weights are that a dump has outside.
@@ -50,6 +52,7 @@ class ModelOptions:
         return {k: v for k, v in options.items() if v}
 
 
+@typed
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
     """Choose the data that a model runs on.
@@ -130,6 +133,7 @@ class DataOptions:
         return load_steps(self.input_data or (), loader, steps, fed)
 
 
+@typed
 def random_inputs(bundle: Bundle, seed: int = 0) -> dict[str, Array]:
     """Draw seeded random inputs for a model: the same bytes on every platform and numpy version.
 
@@ -138,11 +142,13 @@ def random_inputs(bundle: Bundle, seed: int = 0) -> dict[str, Array]:
 
     Raises:
         InputError: the file does not say what shape an input has, or asks for more than 2**27 elements.
+        UsageError: the seed is negative, or 2**64 and more.
 
     >>> import loadrun
     >>> {k: v.shape for k, v in random_inputs(loadrun.load("fixtures/nets/mlp.mge")).items()}
     {'data': (1, 20)}
     """
+    require_seed(seed)
     bits = np.random.PCG64(seed)
     feeds: dict[str, Array] = {}
     left = MOST_RANDOM

@@ -13,13 +13,13 @@ import os
 import re
 import struct
 import zipfile
-import zlib
 from collections.abc import Callable
 from copy import copy
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from ..base.archives import DAMAGE
 from ..base.errors import InputError
 from ..base.files import opened
 from ..graph.dtypes import Array
@@ -186,7 +186,7 @@ def members(path: str) -> dict[str, Callable[[], Array]]:
         try:
             with zipfile.ZipFile(f) as z:
                 entries = {i.filename: i for i in z.infolist()}
-        except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error, OverflowError) as e:
+        except DAMAGE as e:
             raise InputError(f"{path} is not an .npz archive: {e}") from None
     claimed, limit = sum(i.file_size for i in entries.values()), max(_SMALL_NPZ, _UNPACKED * whole)
     if claimed > limit:
@@ -211,7 +211,7 @@ def _member(path: str, directory: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Ar
     try:
         with _opened(path) as archive.fp, archive.open(entry) as packed:
             return read_npy(io.BufferedReader(packed), entry.file_size, shown)  # type: ignore[type-var]
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError, ValueError, struct.error) as e:
+    except DAMAGE as e:
         if isinstance(e, InputError):
             raise
         raise InputError(f"{shown} cannot be unpacked: {e}") from None

@@ -20,12 +20,12 @@ from typing import NoReturn
 
 import numpy as np
 
+from ..base.arguments import require_seed
 from ..base.errors import InputError, SpecError, UsageError
 from ..base.records import dataclass
 from ..graph import StoredTensor, Var
 from ..graph.dtypes import Array, DType, odd, round_bfloat16
 from ..inputspec import (
-    MAX_SEED,
     ArraySource,
     Generated,
     InputData,
@@ -147,8 +147,8 @@ class Loader:
         self.exact = exact
         if not isinstance(repeat, (int, float)) or repeat != int(repeat) or repeat < 1:
             raise UsageError(f"repeat must be a whole number of at least 1, found {repeat!r}")
-        if seed is not None and (not isinstance(seed, int) or not 0 <= seed <= MAX_SEED):
-            raise UsageError(f"a seed must be a whole number from 0 to 2**64 - 1, found {seed!r}")
+        if seed is not None:
+            require_seed(seed)
         self.known = {v.name or "": v.owner.tensors[0] for v in sorted(inputs, key=lambda v: v.name or "")}
         self.repeat = int(repeat)
         self.resize = resize

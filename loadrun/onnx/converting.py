@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from ..base.arguments import typed
 from ..base.errors import UsageError, clean
 from ..base.files import MODELS, one_file
 from ..base.records import dataclass
@@ -24,6 +25,7 @@ __all__ = ["ConvertOptions", "Converted", "convert_file"]
 _WRITTEN = (".mge", ".onnx")
 
 
+@typed
 @dataclass(frozen=True, kw_only=True)
 class ConvertOptions(ModelOptions):
     """Describe how a model is converted; the options of `ModelOptions` are among these.
@@ -64,6 +66,7 @@ class Converted:
     missed: tuple[str, ...] = ()
 
 
+@typed
 def convert_file(
     source: str | os.PathLike[str], target: str | os.PathLike[str], options: ConvertOptions | None = None
 ) -> Converted:

@@ -9,6 +9,7 @@ from dataclasses import field, fields
 from typing import Any
 
 from ..base import schema
+from ..base.arguments import typed
 from ..base.configuration import Configuration, FileRule
 from ..base.errors import FormatError, InputError, UsageError
 from ..base.records import dataclass
@@ -62,6 +63,7 @@ class ReplayOptions(ModelOptions, DataOptions):
         return {**super().read, **({} if self.test_data is None else {"test_data": self.test_data})}
 
 
+@typed
 @dataclass(frozen=True, kw_only=True)
 class ProfileOptions:
     """Profile single operators.
@@ -86,6 +88,7 @@ class ProfileOptions:
         return bool(self.profile or self.perfetto or self.top or self.memory)
 
 
+@typed
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(ReplayOptions, ProfileOptions):
     """Describe how `loadrun.replay_files` replays files, and where its results go.

@@ -11,6 +11,7 @@ from itertools import chain, groupby
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
+from ..base.arguments import typed
 from ..base.configuration import FileRule
 from ..base.errors import EXIT_ERROR, Warnings, clean
 from ..base.files import files_of
@@ -168,6 +169,7 @@ class Replay:
 
     reports: Sinks
 
+    @typed
     def __init__(self, files: Iterable[str | os.PathLike[str]], options: RunOptions | None = None) -> None:
         self.options = (options or RunOptions()).without_pipes()
         self._selection = selected(files_of([os.fspath(f) for f in files]), self.options)
@@ -312,6 +314,7 @@ class Replay:
             )
 
 
+@typed
 def replay_files(
     files: Iterable[str | os.PathLike[str]], options: RunOptions | None = None, out: TextIO | None = None
 ) -> Replay:

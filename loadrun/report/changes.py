@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from ..base import schema
+from ..base.arguments import typed
 from ..base.errors import FormatError, UsageError
 from ..base.records import dataclass
 from ..compare.policy import Policy, parse
@@ -139,6 +140,7 @@ def _changes(before: _Report, now: _Report, growth: float, slower: float) -> lis
     return sorted(deltas, key=lambda c: _ORDER.index(c.kind))
 
 
+@typed
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions:
     """Describe what of two reports is told.
@@ -180,6 +182,7 @@ class ReportChanges:
         return EXIT_PASS if self.common else EXIT_NOT_COMPARED
 
 
+@typed
 def compare_reports(
     old: str | os.PathLike[str], new: str | os.PathLike[str], options: CompareOptions | None = None
 ) -> ReportChanges:

@@ -9,6 +9,7 @@ from html import escape
 from typing import Any
 
 from ..base import schema
+from ..base.arguments import typed
 from ..base.errors import FormatError, clean
 from ..base.records import dataclass
 from .page import FOOT, HEAD
@@ -105,6 +106,7 @@ class History:
         return [run.files.get(name) for run in self.runs]
 
 
+@typed
 def report_history(reports: Sequence[str | os.PathLike[str]]) -> History:
     """Read the reports of several runs, JSON or JSON lines.
 

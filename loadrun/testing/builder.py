@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..base.arguments import require_seed, typed
+from ..base.errors import UsageError
 from ..graph import Graph, StoredTensor, Var
 from ..graph.dtypes import Array, DType, encode
 from ..graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy, Record
@@ -33,31 +35,58 @@ class GraphBuilder:
     def __init__(self) -> None:
         self.graph = Graph()
 
+    @typed
     def input(self, name: str, *shape: int, dtype: DType = _F32) -> Var:
-        """Add an input of the model."""
+        """Add an input of the model.
+
+        Raises:
+            UsageError: a size is negative.
+        """
+        if any(n < 0 for n in shape):
+            raise UsageError(f"sizes must be at least 0, found the shape {shape} of the input {name!r}")
         tensor = StoredTensor(dtype, shape, name)
         return self.graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[name], tensors=[tensor])[0]
 
+    @typed
     def const(self, value: npt.ArrayLike, dtype: DType = _F32, type: str = "ImmutableTensor") -> Var:
-        """Add a constant; a number becomes an array of one element."""
-        array = np.atleast_1d(np.asarray(value, dtype.np))
+        """Add a constant; a number becomes an array of one element.
+
+        Raises:
+            UsageError: the value is no array of numbers.
+        """
+        numbers = np.asarray(value)
+        if numbers.dtype.kind in "cOSUMm" or numbers.dtype.names:
+            raise UsageError(f"a constant is an array of real numbers, found {numbers.dtype} values")
+        array = np.atleast_1d(numbers.astype(dtype.np))
         return self.graph.add(type, tensors=[StoredTensor(dtype, array.shape, None, encode(array, dtype))])[0]
 
+    @typed
     def ints(self, *values: int) -> Var:
         """Add a constant row of int32 numbers, such as a shape."""
         return self.const(values, DType("Int32"))
 
+    @typed
     def elemwise(self, mode: str | ElemwiseMode, *inputs: Var, name: str | None = None) -> Var:
-        """Add an Elemwise operator, its mode by name."""
+        """Add an Elemwise operator, its mode by name.
+
+        Raises:
+            UsageError: there is no such mode.
+        """
+        if isinstance(mode, str) and mode not in ElemwiseMode.__members__:
+            raise UsageError(
+                f"Elemwise has no mode {mode!r}; its modes are {', '.join(ElemwiseMode.__members__)}"
+            )
         which = ElemwiseMode[mode] if isinstance(mode, str) else mode
         return self.add("Elemwise", Elemwise(mode=which), inputs=inputs, name=name)
 
+    @typed
     def add(
         self, type: str, *params: Record, inputs: Sequence[Var], name: str | None = None, **how: Any
     ) -> Var:
         """Add any operator and return its first output."""
         return self.graph.add(type, *params, inputs=inputs, names=[name], **how)[0]
 
+    @typed
     def done(self, *outputs: Var) -> Graph:
         """Return the graph with these outputs; those without a name are called ``out0``, ``out1``, ..."""
         for i, var in enumerate(outputs):
@@ -66,18 +95,20 @@ class GraphBuilder:
         return self.graph
 
 
+@typed
 def random_feeds(graph: Graph, seed: int = 0) -> dict[str, Array]:
     """Draw values for a graph's inputs: floats from -1 to 1, integers from 0 to 254.
 
     Raises:
-        ValueError: an input has no shape.
+        UsageError: an input has no shape, or the seed is negative.
     """
+    require_seed(seed)
     rng = np.random.default_rng(seed)
     feeds: dict[str, Array] = {}
     for var in graph.inputs:
         tensor = var.owner.tensors[0]
         if tensor.shape is None:
-            raise ValueError(f"input {var.name!r} has no shape, so no values can be drawn for it")
+            raise UsageError(f"input {var.name!r} has no shape, so no values can be drawn for it")
         if tensor.dtype.is_float:
             feeds[var.name or ""] = rng.uniform(-1, 1, tensor.shape).astype(tensor.dtype.np)
         else:

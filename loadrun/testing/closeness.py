@@ -7,7 +7,8 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from ..base.errors import UsageTypeError
+from ..base.arguments import typed
+from ..base.errors import UsageError, UsageTypeError
 from ..graph.dtypes import Array
 
 __all__ = ["assert_close"]
@@ -16,6 +17,7 @@ _DEFAULTS = {"float16": (1e-3, 1e-5), "float32": (1.3e-6, 1e-5), "float64": (1e-
 """Relative and absolute tolerance by dtype, those of ``torch.testing.assert_close``."""
 
 
+@typed
 def assert_close(
     actual: object,
     expected: object,
@@ -40,8 +42,8 @@ def assert_close(
     Raises:
         AssertionError: shapes, dtypes or values differ; the message counts the mismatched elements and gives the
             largest absolute and relative difference with their indices and what was allowed.
-        ValueError: only one of the two tolerances was given, or one is negative.
-        UsageTypeError: what is compared are no numbers.
+        UsageError: only one of the two tolerances was given, or one is negative or NaN.
+        UsageTypeError: what is compared are no numbers, or an option is of a wrong type.
 
     >>> assert_close([1.0, 2.0], [1.0, 2.0000001])
     >>> assert_close([1.0, 2.5, 3.0], [1.0, 2.0, 3.0])
@@ -55,9 +57,9 @@ def assert_close(
     """
     __tracebackhide__ = True
     if (rtol is None) != (atol is None):
-        raise ValueError("pass both rtol and atol: one alone would be combined with a hidden default")
-    if min(rtol or 0.0, atol or 0.0) < 0:
-        raise ValueError(f"tolerances must not be negative, found rtol={rtol}, atol={atol}")
+        raise UsageError("pass both rtol and atol: one alone would be combined with a hidden default")
+    if not ((rtol or 0.0) >= 0 and (atol or 0.0) >= 0):
+        raise UsageError(f"tolerances must be numbers of at least 0, found rtol={rtol}, atol={atol}")
     head = msg if isinstance(msg, str) and msg else "arrays are not close"
     for place, x, y in _pairs(actual, expected, ""):
         said = x if isinstance(x, str) else _difference(x, y, rtol, atol, equal_nan, check_dtype)

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from loadrun.base.arguments import typed
+from loadrun.base.errors import UsageError
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph, StoredTensor
 from loadrun.graph.dtypes import DType, dtype_of, encode
@@ -19,6 +21,7 @@ __all__ = ["operator_graph", "run_operator"]
 Array = np.ndarray[Any, Any]
 
 
+@typed
 def operator_graph(
     name: str,
     params: Sequence[Record] | Record,
@@ -33,13 +36,14 @@ def operator_graph(
     Args:
         name: its name in the catalog.
         params: its parameter records.
-        inputs: an example of every input, for dtypes and shapes; the graph's inputs are named ``i0``, ``i1``, ...
+        inputs: an example of every input, for dtypes and shapes, a number being one element; the graph's inputs are
+            named ``i0``, ``i1``, ...
         known: numbers of the inputs that are constants of the graph.
         dtypes: dtypes of inputs whose array does not tell (quantized ones), by number.
         output_dtype: the dtype that the operator is configured to give.
 
     Raises:
-        ValueError: no operator has this name.
+        UsageError: no operator has this name, or no input such a number.
 
     >>> import numpy as np
     >>> from loadrun.graph.params import Elemwise, ElemwiseMode
@@ -48,10 +52,15 @@ def operator_graph(
     ['Host2DeviceCopy', 'Elemwise']
     """
     if name not in CATALOG:
-        raise ValueError(f"no operator is called {name!r}; docs/operators.md lists their names")
+        raise UsageError(f"no operator is called {name!r}; docs/operators.md lists their names")
+    if not {*known, *(dtypes or {})} <= {*range(len(inputs))}:
+        numbers = [*known, *(dtypes or {})]
+        raise UsageError(
+            f"the inputs are numbered from 0 to {len(inputs) - 1}, found {numbers} in known and dtypes"
+        )
     g = Graph()
     variables = []
-    for i, x in enumerate(inputs):
+    for i, x in enumerate(map(np.atleast_1d, inputs)):
         dtype = (dtypes or {}).get(i) or dtype_of(x)
         tensor = StoredTensor(dtype, x.shape, f"i{i}", encode(x, dtype) if i in known else None)
         if i in known:
@@ -67,6 +76,7 @@ def operator_graph(
     return g
 
 
+@typed
 def run_operator(
     name: str,
     params: Sequence[Record] | Record,
@@ -100,7 +110,7 @@ def run_operator(
     graph = operator_graph(name, params, inputs, known=known, dtypes=dtypes, output_dtype=output_dtype)
     infer_dtypes(graph.oprs)
     shapes = infer_shapes(graph).shapes
-    feeds = {f"i{i}": x for i, x in enumerate(inputs) if i not in known}
+    feeds = {f"i{i}": x for i, x in enumerate(map(np.atleast_1d, inputs)) if i not in known}
     before = {k: x.copy() for k, x in feeds.items()}
     outputs = ReferenceEngine(graph, seed=seed).run(feeds)
     for k, x in feeds.items():

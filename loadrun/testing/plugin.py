@@ -137,13 +137,14 @@ def _has_data_sets(path: Path) -> bool:
 
 def _has_testcases(path: Path) -> bool:
     """Tell whether loadrun wrote testcases into an exported program, or, of one that is damaged, may have."""
-    import struct  # for start-up
     import zipfile  # for start-up
+
+    from ..base.archives import DAMAGE  # for start-up
 
     try:
         with zipfile.ZipFile(path) as archive:
             return any(n.endswith("loadrun/testcases.json") for n in archive.namelist())
-    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError, struct.error):
+    except DAMAGE:
         return True
 
 

@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from ..base.archives import DAMAGE
 from ..base.errors import FormatError
 
 __all__ = ["read_program"]
@@ -79,10 +80,38 @@ def read_program(file: str | io.BytesIO) -> Any:
 
     Raises:
         FormatError: it holds what could run: objects, compiled code, expressions that are more than arithmetic,
-            functions that are no operators; or it unfolds to more than its size allows.
-        Exception: whatever torch raises for what it cannot read.
+            functions that are no operators; it unfolds to more than its size allows; or it is damaged.
     """
     checked = io.BytesIO()
+    try:
+        _copy_checked(file, checked)
+    except FormatError:
+        raise
+    except DAMAGE as e:
+        raise FormatError("the archive is damaged or not complete") from e
+    checked.seek(0)
+    try:
+        with _weights_only():
+            program = torch.export.load(checked)
+            # Torch writes its code now, and finds what it cannot write.
+            program.module()
+    except Exception as e:
+        # What `torch.load` raises is known by its name: importing it would import what unpickles.
+        if type(e).__name__ == "UnpicklingError":
+            raise FormatError("it holds Python objects that are no tensors, which are not loaded") from e
+        raise FormatError(
+            "torch cannot read the program: it is damaged, or was written by another version than "
+            f"{torch.__version__}"
+        ) from e
+    for module in program.graph_module.modules():
+        for node in getattr(getattr(module, "graph", None), "nodes", ()):
+            if isinstance(node.target, torch._ops.OpOverload):
+                _check_arguments(node)
+    return program
+
+
+def _copy_checked(file: str | io.BytesIO, target: io.BytesIO) -> None:
+    """Write an archive of what was looked at: torch's own reader might find other files in the bytes."""
     with zipfile.ZipFile(file) as archive:
         size = file.getbuffer().nbytes if isinstance(file, io.BytesIO) else os.path.getsize(file)
         infos = archive.infolist()
@@ -92,28 +121,11 @@ def read_program(file: str | io.BytesIO) -> Any:
                 raise FormatError(f"the archive of {size} bytes unfolds to more than {limit}{what}")
         if len({i.filename.lower() for i in infos}) != len(infos):
             raise FormatError("two files in the archive have the same name")
-        # torch gets an archive of what was looked at: its own reader might find other files in the bytes.
-        with zipfile.ZipFile(checked, "w") as copy:
+        with zipfile.ZipFile(target, "w") as copy:
             for info in infos:
                 content = archive.read(info)
                 _check_file(info.filename, content)
                 copy.writestr(info.filename, content)
-    checked.seek(0)
-    try:
-        with _weights_only():
-            program = torch.export.load(checked)
-            # Torch writes its code now, and finds what it cannot write.
-            program.module()
-    except Exception as e:
-        # What `torch.load` raises is known by its name: importing it would import what unpickles.
-        if type(e).__name__ != "UnpicklingError":
-            raise
-        raise FormatError("it holds Python objects that are no tensors, which are not loaded") from e
-    for module in program.graph_module.modules():
-        for node in getattr(getattr(module, "graph", None), "nodes", ()):
-            if isinstance(node.target, torch._ops.OpOverload):
-                _check_arguments(node)
-    return program
 
 
 @contextmanager
@@ -141,6 +153,8 @@ def _check_file(name: str, content: bytes) -> None:
             data = json.loads(content)
         except RecursionError:
             raise FormatError(f"{name} is nested too deeply") from None
+        except ValueError as e:
+            raise FormatError(f"{name} in it is damaged: it is no JSON") from e
         _check_data(data, named=not name.endswith("loadrun/testcases.json"))
 
 

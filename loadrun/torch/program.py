@@ -32,7 +32,7 @@ from .exporting import callable_of, not_exported
 from .modules import as_module, as_torch, call_of, named_alone, refuse_no_numbers
 from .other_sizes import every_size, shaken
 from .packed import PaddedSequences
-from .program_cases import append_cases, read_cases
+from .program_cases import RecordedCases, append_cases, read_cases
 from .quiet import quiet
 from .signature import Signature
 from .traced import TorchTrace
@@ -278,16 +278,18 @@ def recorded_cases(path: Any) -> tuple[Any, list[Mapping[str, Array]] | None]:
     Raises:
         FormatError: it is no such file.
     """
-    name = os.fspath(path)
+    program, kept = _opened(os.fspath(path), os.fspath(path))
+    return program, None if kept is None else [*kept.cases]
+
+
+def _opened(file: str | io.BytesIO, path: str) -> tuple[Any, RecordedCases | None]:
     try:
         with quiet():
-            program = read_program(name)
-        kept = read_cases(name)
-    except LoadRunError:
+            program = read_program(file)
+        return program, read_cases(file)
+    except FormatError as e:
+        e.path = path
         raise
-    except Exception as e:
-        raise FormatError(f"torch cannot read the program: {str(e)[:300]}", path=name) from e
-    return program, None if kept is None else [*kept.cases]
 
 
 def load_program(data: memoryview, path: str, *, native: bool = False) -> Bundle:
@@ -304,16 +306,7 @@ def load_program(data: memoryview, path: str, *, native: bool = False) -> Bundle
         UnsupportedError: operators cannot be expressed. Not where `native` is true.
     """
     file = path if os.path.isfile(path) else io.BytesIO(data)
-    try:
-        with quiet():
-            program = read_program(file)
-        kept = read_cases(file)
-    except LoadRunError as e:
-        if isinstance(e, FormatError):
-            e.path = path
-        raise
-    except Exception as e:
-        raise FormatError(f"torch cannot read the program: {str(e)[:300]}", path=path) from e
+    program, kept = _opened(file, path)
     args, kwargs = program.example_inputs or ((), {})
     signature = Signature(program)
     cases = kept.cases if kept is not None else _examples(signature, args, kwargs)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.arguments import typed
 from ..base.errors import FormatError, InputError, TraceError, UsageError, UsageTypeError
 from ..base.files import contents
 from ..base.writing import replacing
@@ -176,6 +177,7 @@ class TracedModule:
         return results
 
 
+@typed
 def trace_module(
     mod: Any,
     inputs: Mapping[str, Any],

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ..base.about import author
+from ..base.arguments import typed
 from ..base.errors import EngineError, Failure, FormatError, UsageError, failure
 from ..base.files import files_of, opened
 from ..base.records import dataclass
@@ -40,6 +41,7 @@ _WRITERS = {"onnx": "loadrun.onnx.datasets:accept", "pt2": "loadrun.torch.progra
 """What writes expected values into files of other formats, or beside them."""
 
 
+@typed
 @dataclass(frozen=True, kw_only=True)
 class AcceptOptions:
     """Say who accepts new values, and why.
@@ -103,6 +105,7 @@ class Acceptance:
     failure: Failure | None = None
 
 
+@typed
 def accept_files(
     files: Iterable[str | os.PathLike[str]],
     options: AcceptOptions | None = None,

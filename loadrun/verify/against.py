@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..base.errors import InputError
+from ..base.arguments import typed
+from ..base.errors import InputError, UsageTypeError
 from ..compare import Comparison
 from ..compare.judging import Criteria, judge, policy_for
 from ..compare.policy import Policy, packed_policies, require_compared
@@ -22,14 +23,16 @@ from ..graph.dtypes import Array, DType, dtype_of
 from ..passes.checks import compared
 from ..runner import faulty
 from ..testcase import Bundle, Check, Testcase
+from .pack.capture import limits_of
 
 __all__ = ["check"]
 
 _Call = Callable[[Mapping[str, Array]], dict[str, Array]]
 
 
+@typed
 def check(
-    function: Callable[..., Any],
+    function: object,
     bundle: Bundle | str | os.PathLike[str],
     *,
     maxerr: Mapping[str, float] | float | None = None,
@@ -51,7 +54,8 @@ def check(
 
     Raises:
         InputError: the file holds no testcases.
-        UsageError: a tolerance or a policy is for an output that has no check.
+        UsageError: a tolerance or a policy is for an output that has no check, or a tolerance is negative or
+            not finite.
 
     >>> import loadrun
     >>> network = loadrun.Runner("fixtures/nets/mlp.mge")
@@ -64,7 +68,7 @@ def check(
     if not len(bundle.testcases):
         raise InputError("the file has no testcases to run the function on")
     packed, loosened = packed_policies(bundle.record)
-    limits = maxerr if isinstance(maxerr, Mapping) else {} if maxerr is None else {"": maxerr}
+    limits = limits_of(maxerr, bundle.outputs)
     every = {**packed, **(policies or {})}
     require_compared([*(policies or {}), *limits], bundle.outputs, [c.name for c in bundle.checks])
     asked = []
@@ -153,6 +157,9 @@ def _caller(
             return _by_output_name(dict(zip(known, values, strict=False)), outputs)
 
         return session
+    if not callable(function):
+        kind = type(function).__name__
+        raise UsageTypeError(f"function of check() must be a function, a module or a session, found a {kind}")
     torch = sys.modules.get("torch")
     module = torch is not None and isinstance(function, torch.nn.Module)
     keywords = _keywords(function.forward if module else function, inputs)

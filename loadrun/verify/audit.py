@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from ..base.arguments import typed
 from ..base.errors import Failure, LoadRunError, failure
 from ..base.files import files_of
 from ..base.pipes import mapped
@@ -344,6 +345,7 @@ def _same(old: Array | None, new: Array | None) -> bool:
     return old.shape == new.shape and (np.array_equal(old, new) or old.tobytes() == new.tobytes())
 
 
+@typed
 @dataclass(frozen=True, kw_only=True)
 class AuditOptions(ModelOptions):
     """Describe how files are audited; the options of `ModelOptions` are among these.
@@ -393,6 +395,7 @@ class Audit:
         return EXIT_PASS if scored and not silent else EXIT_NOT_COMPARED
 
 
+@typed
 def audit_files(files: Iterable[str | os.PathLike[str]], options: AuditOptions | None = None) -> Audit:
     """Try mutants of files on their own checks; see `audit`.
 

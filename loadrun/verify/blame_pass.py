@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.arguments import typed
 from ..base.errors import EngineError, UsageError
 from ..base.extras import install
 from ..base.files import contents
@@ -73,6 +74,7 @@ ort.InferenceSession(sys.argv[1], o, providers=["CPUExecutionProvider"])
 """
 
 
+@typed
 @dataclass(frozen=True, kw_only=True)
 class BlamePassOptions(ModelOptions, DataOptions):
     """Say on what optimized models are compared; the options of `ModelOptions` and `DataOptions` are among these.
@@ -115,6 +117,7 @@ _Outputs = Mapping[str, Array]
 _Worst = tuple[str, Distance | None] | None
 
 
+@typed
 def blame_pass(
     model: str | os.PathLike[str],
     options: BlamePassOptions | None = None,

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
+from ..base.arguments import typed
 from ..base.errors import EngineError, UsageError
 from ..base.records import dataclass
 from ..compare.judging import policy_for
@@ -115,6 +116,7 @@ class FailureOptions(ModelOptions, DataOptions):
                 yield asked(_Command(self.fails, self.message, self.timeout, path))
 
 
+@typed
 @dataclass(frozen=True, kw_only=True)
 class ReduceOptions(FailureOptions):
     """Describe what failing means and how long to search; the options of `FailureOptions` are among these.
@@ -126,6 +128,7 @@ class ReduceOptions(FailureOptions):
     runs: int = 60
 
 
+@typed
 def reduce_file(
     model: str | os.PathLike[str],
     target: str | os.PathLike[str],

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import struct
 import zipfile
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
@@ -16,6 +14,8 @@ import numpy as np
 
 from ..base import schema
 from ..base.about import About, Island, about_data
+from ..base.archives import DAMAGE
+from ..base.arguments import typed
 from ..base.errors import FormatError, InputError, UsageError, clean
 from ..base.records import dataclass
 from ..compare.judging import ABSURD, NARROW, Criteria, judge, policy_for
@@ -24,11 +24,11 @@ from ..compare.policy import Policy, parse, require_compared
 from ..compare.results import CountedResults, FileResult, OutputResult, Result, Verdict
 from ..graph.dtypes import Array, DType, is_dtype_name
 from ..inputs.files import members
+from .pack.capture import limits_of
 
 __all__ = ["JudgeOptions", "ResultWriter", "SavedFile", "judge_results", "judge_saved", "read_saved"]
 
 _FORMAT = "loadrun results 1"
-_DAMAGE = (zipfile.BadZipFile, RuntimeError, EOFError, struct.error, zlib.error)
 """Exceptions of an archive that is damaged, encrypted, or packed in a way that nobody knows."""
 
 
@@ -193,7 +193,7 @@ def read_saved(path: str | os.PathLike[str]) -> list[SavedFile]:
                 entry = f"{number}/file.json"
                 path_run = schema.text(text(entry), f"{name}: {entry}")
                 files.append(SavedFile(path_run, entries, values, number, said))
-    except (KeyError, ValueError, OSError, *_DAMAGE) as e:
+    except DAMAGE as e:
         if isinstance(e, (FormatError, InputError)):
             raise
         raise FormatError(f"{name} is not a file of `loadrun --save-results`") from None
@@ -309,6 +309,7 @@ def judge_saved(
         yield Result(*said, engine=about.get("engine"))
 
 
+@typed
 @dataclass(frozen=True, kw_only=True)
 class JudgeOptions:
     """Say by what saved results are judged.
@@ -323,6 +324,7 @@ class JudgeOptions:
     policies: Mapping[str, Policy] = field(default_factory=dict)
 
 
+@typed
 def judge_results(
     path: str | os.PathLike[str], options: JudgeOptions | None = None
 ) -> Iterator[CountedResults]:
@@ -337,7 +339,7 @@ def judge_results(
 
     Raises:
         FormatError: the file is damaged.
-        UsageError: a name is that of no output.
+        UsageError: a name is that of no output, or a tolerance is negative or not finite.
 
     >>> import os, tempfile, loadrun
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -348,8 +350,7 @@ def judge_results(
     fixtures/nets/mlp.mge ['fail', 'fail', 'fail']
     """
     options = options or JudgeOptions()
-    maxerr = options.maxerr
-    limits = maxerr if isinstance(maxerr, Mapping) or maxerr is None else {"": maxerr}
+    limits = limits_of(options.maxerr, ())
     for saved in read_saved(path):
         file = FileResult(saved.path, warnings=list(saved.missed), missed=saved.missed)
         yield CountedResults(file, judge_saved(saved, limits, options.policies))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
+from ..base.arguments import typed
 from ..base.errors import EngineError, UsageError
 from ..base.records import dataclass
 from ..dump.choosing import load_dump, save_as
@@ -27,6 +28,7 @@ _KEPT = ("nothing", "zeros and what is not finite", "zeros, signs and what is no
 """What of a tensor is kept, tried in this order."""
 
 
+@typed
 @dataclass(frozen=True, kw_only=True)
 class ShareOptions(FailureOptions):
     """Describe what failing means and what is replaced; the options of `FailureOptions` are among these.
@@ -54,6 +56,7 @@ class Shared:
     kept: str
 
 
+@typed
 def share_file(
     model: str | os.PathLike[str],
     target: str | os.PathLike[str],

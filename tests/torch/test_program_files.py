@@ -238,11 +238,23 @@ def test_buffers_begin_anew_in_every_run(tmp_path: Path) -> None:
 
 
 def test_damage_is_said(tmp_path: Path) -> None:
+    """In plain words; what torch and Python's archives say of it is the cause."""
     path = tmp_path / "x.pt2"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("x", b"")
-    with pytest.raises(FormatError, match="torch cannot read the program"):
+    for content, said in (
+        ({"x": b""}, "it is damaged, or was written by another version"),
+        ({"a/archive_format": b"pt2", "a/models/model.json": b"{"}, "a/models/model.json in it is damaged"),
+    ):
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, data in content.items():
+                archive.writestr(name, data)
+        with pytest.raises(FormatError, match=said) as told:
+            loadrun.load(path)
+        assert told.value.__cause__ is not None
+        assert str(told.value.__cause__) not in str(told.value)
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(FormatError, match="the archive is damaged or not complete") as told:
         loadrun.load(path)
+    assert str(told.value.__cause__) == "File is not a zip file"
 
 
 def test_pytest_collects_programs_with_testcases(tmp_path: Path) -> None:

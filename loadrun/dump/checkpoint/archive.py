@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import io
-import lzma
-import struct
 import zipfile
-import zlib
 
+from ...base.archives import DAMAGE
 from ...base.errors import FormatError, InputError
 from ...graph.dtypes import Array
 from ...inputs.files import read_npy
@@ -19,17 +17,6 @@ _FLOOR = 64 << 20
 _MOST_MEMBERS = 100_000
 _PICKLES = (".pkl", ".pickle", ".mge", ".pth", ".pt")
 _CHUNK = 1 << 20
-# zipfile lets through whatever its parts raise at damaged offsets, sizes and methods.
-_DAMAGE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    struct.error,
-    EOFError,
-    LookupError,
-    RuntimeError,
-    OverflowError,
-)
 
 
 def read_archive(data: bytes | memoryview) -> bytes | dict[str, Array]:
@@ -45,7 +32,7 @@ def read_archive(data: bytes | memoryview) -> bytes | dict[str, Array]:
         raise
     except InputError as e:
         raise FormatError(str(e)) from None
-    except (*_DAMAGE, OSError, ValueError) as e:
+    except DAMAGE as e:
         raise FormatError(f"the zip file is damaged: {e}") from None
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
+from ...base.arguments import typed
 from ...base.errors import Failure, InputError, LoadRunError, failure
 from ...base.files import contents, files_of
 from ...base.records import dataclass
@@ -22,6 +23,7 @@ from .running import run_subjects
 __all__ = ["BenchOptions", "Benchmark", "bench_files"]
 
 
+@typed
 @dataclass(frozen=True, kw_only=True)
 class BenchOptions(ModelOptions):
     """Describe how models are timed; the options of `ModelOptions` are among these.
@@ -89,6 +91,7 @@ class Benchmark:
         return EXIT_PASS if all(r.compared for r in self.regressions) else EXIT_NOT_COMPARED
 
 
+@typed
 def bench_files(
     files: Iterable[str | os.PathLike[str]],
     options: BenchOptions | None = None,

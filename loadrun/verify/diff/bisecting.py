@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ...base.arguments import typed
 from ...base.errors import UsageError
 from ...base.records import dataclass
 from ...engines import Choice
@@ -31,6 +32,7 @@ class Bisected:
     runs: int
 
 
+@typed
 def bisect(
     graph: Graph,
     engine: str | Choice | FileSide,

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from ...base.arguments import typed
 from ...base.errors import EngineError, InputError, LoadRunError, UnsupportedError, UsageError
 from ...base.files import one_file
 from ...base.records import dataclass
@@ -51,6 +52,7 @@ _NOT_REACHED = -1
 """Represents outputs without a variable."""
 
 
+@typed
 @dataclass(frozen=True, kw_only=True)
 class DiffOptions(ModelOptions, DataOptions):
     """Say on what two runs are compared; the options of `ModelOptions` and `DataOptions` are among these.
@@ -161,6 +163,7 @@ class FileDifferences:
         )
 
 
+@typed
 def diff_files(
     model: str | os.PathLike[str],
     against: str | os.PathLike[str] = "float64",

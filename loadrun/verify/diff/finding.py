@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from math import inf, isclose
 
+from ...base.arguments import typed
 from ...base.errors import UsageError
 from ...base.records import dataclass
 from ...engines.wide import computed_alike
@@ -108,6 +109,7 @@ class Differences:
         return [c for c in self.constants if c.var.id in reads]
 
 
+@typed
 def between(
     graph: Graph,
     against: Graph | StoredValues | FileSide | str,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ...base.arguments import typed
 from ...base.records import dataclass
 from ...engines.reference import ReferenceEngine
 from ...graph import Graph, Var
@@ -41,6 +42,7 @@ class Finding:
     hidden: bool = False
 
 
+@typed
 def watch(
     graph: Graph, feeds: Mapping[str, Array], *, limit: float | None = None, seed: int = 0
 ) -> list[Finding]:

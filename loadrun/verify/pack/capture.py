@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 
 from ...base import __version__
+from ...base.arguments import typed
 from ...base.errors import EngineError, InputError, UsageError
 from ...engines import Choice
 from ...graph import Graph, Var
@@ -35,6 +36,7 @@ __all__ = [
     "embed",
     "expect_input",
     "largest",
+    "limits_of",
     "magnitude",
     "provenance",
     "tolerances",
@@ -61,6 +63,7 @@ def expect_input(check: Check) -> Var:
     return var
 
 
+@typed
 def capture(
     model: Graph | Bundle, inputs: Mapping[str, Array], engine: str | Choice = "reference", *, seed: int = 0
 ) -> Testcase:
@@ -87,6 +90,7 @@ def capture(
     return Recorder(model, engine, seed=seed).capture(inputs)
 
 
+@typed
 def embed(
     model: Graph | Bundle,
     cases: Sequence[Testcase],
@@ -287,6 +291,24 @@ def default_maxerr(scale: float, plain: float = MAXERR) -> float:
     return max(tolerance, _LEAST_HALF) if plain == _COARSE["Float16"] else tolerance
 
 
+def limits_of(maxerr: float | Mapping[str, float] | None, names: Iterable[str]) -> dict[str, float]:
+    """Return tolerances by name, that of all other outputs under the empty name.
+
+    Args:
+        maxerr: one, or by name; None for none.
+        names: the outputs, for the message.
+
+    Raises:
+        UsageError: one is negative or not finite.
+    """
+    limits = dict(maxerr) if isinstance(maxerr, Mapping) else {} if maxerr is None else {"": maxerr}
+    for name, value in limits.items():
+        if not isinstance(value, (int, float, np.number)) or not 0 <= value <= 3.4e38:
+            where = name or next(iter(names), "")
+            raise UsageError(f"maxerr must be a finite number >= 0, found {value!r} for the output {where!r}")
+    return limits
+
+
 def tolerances(
     maxerr: float | Mapping[str, float] | None,
     names: Sequence[str],
@@ -312,14 +334,11 @@ def tolerances(
     >>> tolerances({"": 0.01, "b": 1}, ["a", "b", "ids"], exact=["b", "ids"])
     {'a': 0.01, 'b': 1.0, 'ids': 0.0}
     """
-    requested = dict(maxerr) if isinstance(maxerr, Mapping) else {} if maxerr is None else {"": maxerr}
-    for name, value in requested.items():
+    requested = limits_of(maxerr, names)
+    for name in requested:
         if name and name not in names:
             shown = ", ".join(map(repr, names)) or "none"
             raise UsageError(f"maxerr names the output {name!r}; the outputs are {shown}")
-        if not isinstance(value, (int, float, np.number)) or not 0 <= value <= 3.4e38:
-            where = name or next(iter(names), "")
-            raise UsageError(f"maxerr must be a finite number >= 0, found {value!r} for the output {where!r}")
     rest = requested.get("", MAXERR)
     defaults = {n: (coarse or {}).get(n, rest) if rest == MAXERR else rest for n in names}
     if "" not in requested:

@@ -8,6 +8,7 @@ from dataclasses import field, replace
 from typing import Generic, TypeVar
 
 from ...base.about import About
+from ...base.arguments import typed
 from ...base.errors import Failure, failure
 from ...base.files import files_of
 from ...base.limits import memory_limited, time_limited
@@ -43,6 +44,7 @@ class Described(Generic[T]):
         return max((f.code for _, f in self.failures), default=0)
 
 
+@typed
 def describe_files(
     files: Iterable[str | os.PathLike[str]],
     read: ModelOptions | None = None,
@@ -72,6 +74,7 @@ def describe_files(
     return _each(files, read, said, timeout, max_memory)
 
 
+@typed
 def describe_engine(
     files: Iterable[str | os.PathLike[str]],
     engine: str | Choice,

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 
+from ...base.arguments import typed
 from ...base.errors import UsageError
 from ...base.records import dataclass
 from ...compare.policy import parse_all
@@ -73,6 +74,7 @@ class FilePacker:
         LoadRunError: the model or the data cannot be read, or they do not fit.
     """
 
+    @typed
     def __init__(
         self,
         model: str | os.PathLike[str],
@@ -201,6 +203,7 @@ class FilePacker:
         return None if witness is None else Witness(*witness)
 
 
+@typed
 def pack_file(
     model: str | os.PathLike[str], target: str | os.PathLike[str], options: PackOptions | None = None
 ) -> Packed:

@@ -9,6 +9,7 @@ from itertools import chain
 
 import numpy as np
 
+from ...base.arguments import typed
 from ...base.errors import LoadRunError
 from ...base.records import dataclass
 from ...compare import errors
@@ -64,6 +65,7 @@ class Suggestion:
         return f"{_FACTOR} times the noise of {self.noise[worst]:.2g} from {what}, rounded up"
 
 
+@typed
 def suggest(
     bundle: Bundle, inputs: Mapping[str, Array], engine: str | Choice = "reference", *, seed: int = 0
 ) -> dict[str, Suggestion]:

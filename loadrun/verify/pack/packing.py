@@ -10,6 +10,7 @@ from functools import lru_cache, partial
 from itertools import chain, islice
 from typing import BinaryIO
 
+from ...base.arguments import typed
 from ...base.errors import EngineError, InputError, UsageError
 from ...compare import compare, passes
 from ...compare.judging import ImpostorWatch, policy_for
@@ -66,6 +67,7 @@ class Packer:
         UsageError: what is requested does not fit the model or the testcases that it has.
     """
 
+    @typed
     def __init__(
         self,
         bundle: Bundle,

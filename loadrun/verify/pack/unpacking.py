@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...base.arguments import typed
 from ...base.errors import InputError, LoadRunError, UsageError
 from ...base.files import one_file
 from ...base.plain import plain
@@ -202,6 +203,7 @@ def unpack_all(bundles: Sequence[Bundle], folder: str | os.PathLike[str]) -> Non
             _unpack(bundle, target / str(i))
 
 
+@typed
 @dataclass(frozen=True, kw_only=True)
 class UnpackOptions(ModelOptions):
     """Describe what is unpacked; the options of `ModelOptions` are among these.
@@ -213,6 +215,7 @@ class UnpackOptions(ModelOptions):
     dump: int | None = None
 
 
+@typed
 def unpack_file(
     path: str | os.PathLike[str], folder: str | os.PathLike[str], options: UnpackOptions | None = None
 ) -> list[int]:

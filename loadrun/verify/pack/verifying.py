@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
+from ...base.arguments import typed
 from ...base.errors import failure
 from ...base.files import files_of
 from ...base.pipes import mapped
@@ -33,6 +34,7 @@ from .witness import testimony
 __all__ = ["VerifiedDump", "VerifiedSummary", "VerifyOptions", "verified", "verify_files", "verify_summaries"]
 
 
+@typed
 @dataclass(frozen=True, kw_only=True)
 class VerifyOptions(ModelOptions):
     """Describe how files are verified; the options of `ModelOptions` are among these.
@@ -109,6 +111,7 @@ class VerifiedDump(CountedResults):
                 self.said.append(failure(e).message)
 
 
+@typed
 def verify_files(
     files: Iterable[str | os.PathLike[str]], options: VerifyOptions | None = None
 ) -> Iterator[VerifiedDump]:
