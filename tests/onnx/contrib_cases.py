@@ -148,6 +148,14 @@ CASES = {
             ("ParametricSoftplus", f(2, 3), {"alpha": 2.0, "beta": 3.0}),
         )
     },
+    "saved_statistics": Case(
+        "BatchNormalization",
+        [f(2, 3, 4), *(f(3) for _ in "sbm"), u8(3).astype(np.float32)],
+        {"momentum": 0.7},
+        outputs=(0, 1, 2, 3, 4),
+        domain="",
+        opset=9,
+    ),
     "rms": Case("SimplifiedLayerNormalization", [f(2, 3, 8), f(8)], {"epsilon": 1e-3}, domain=""),
     "rms_axis": Case("SimplifiedLayerNormalization", [f(2, 3, 8), f(3, 8)], {"axis": 1}, domain=""),
     "embed": Case(

@@ -34,7 +34,7 @@ def _batch_norm(c: NodeCall) -> Tensor | tuple[Tensor, ...]:
     if not training:
         return cast(build.rescaled(wide, middle, variance, scale, bias, eps), dtype_of(x))
     axes = [i for i in range(x.ndim) if i != 1]
-    y, now, _ = build.standardized(wide, axes, eps)
+    y, now, inverse = build.standardized(wide, axes, eps)
     spread = e.mean(e.elem(M.SQUARE, e.elem(M.SUB, wide, now)), axes)
     keep = c.real("momentum", 0.9)
     running = []
@@ -43,6 +43,9 @@ def _batch_norm(c: NodeCall) -> Tensor | tuple[Tensor, ...]:
             M.ADD, e.elem(M.MUL, old, const_like(keep, old)), e.elem(M.MUL, new, const_like(1 - keep, new))
         )
         running.append(cast(e.flat(mixed), dtype_of(c.t(3 + i))))
+    if len(c.wanted) > 3:
+        # What versions before 14 save for gradients, as ONNX Runtime does.
+        running += [cast(e.flat(v), dtype_of(c.t(3))) for v in (now, inverse)]
     return (cast(e.elem(M.ADD, e.elem(M.MUL, y, scale), bias), dtype_of(x)), *running)
 
 
