@@ -120,9 +120,11 @@ class NodeWalker(NodeReader):
         opsets: Mapping[str, int],
         call_attributes: Mapping[str, AttributeProto],
     ) -> None:
-        computed: set[str] = set()
+        begun, computed = {*scope.names, *scope.missing}, set[str]()
         for i, node in enumerate(nodes):
             for name in node.outputs:
+                if name and name in begun:
+                    raise FormatError(f"a node computes {name!r}, which is an input or a stored tensor")
                 if name and name in computed:
                     raise FormatError(f"two nodes compute {name!r}")
                 computed.add(name)

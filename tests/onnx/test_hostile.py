@@ -33,6 +33,10 @@ def test_the_builder_makes_a_model() -> None:
         (graph(node("Neg", ["z"], ["y"])), "reads 'z', which no earlier node computes"),
         (graph(node("Neg", ["b"], ["a"]), node("Neg", ["a"], ["b"]), node("Neg", ["b"], ["y"])), "reads 'b'"),
         (graph(node("Neg", ["x"], ["y"]), node("Abs", ["x"], ["y"])), "two nodes compute 'y'"),
+        (
+            graph(node("Neg", ["x"], ["x"]), node("Abs", ["x"], ["y"])),
+            "a node computes 'x', which is an input",
+        ),
         (graph(node("Neg", ["x"], ["w"])), "no node computes the graph's output 'y'"),
         (model(node("Neg", ["x"], ["y"]), field(11, value("x"))), "has no outputs"),
         (field(1, 8) + field(7, b"\x0a\xff\x01"), "does not fit"),
