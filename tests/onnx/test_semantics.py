@@ -833,3 +833,27 @@ def test_attributes_that_are_none_of_the_known(
     lengths = np.array([2, 2], np.int64)
     with pytest.raises(UnsupportedError, match="its batch_axis is 0 and its time_axis -1, expected 0 and 1"):
         run("ReverseSequence", {"x": np.eye(2, dtype=F), "n": lengths}, batch_axis=0, time_axis=-1)
+
+
+def test_a_loop_of_scalars_that_never_begins_gives_none() -> None:
+    """A Range as ONNX's function has it; the body says nothing about the shape of what it collects."""
+    data = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 16]>
+        g (int64 n, int32 start) => (int32 last, int32[m] y) <bool go = {1}> {
+            last, y = Loop (n, go, start) <body = b (int64 i, bool c, int32 v) => (bool more, int32[] w, int32[] z)
+                <int32 step = {2}> {
+                more = Identity (c)
+                w = Add (v, step)
+                z = Identity (v)
+            }>
+        }""")
+    for info in data.graph.node[0].attribute[0].g.output[1:]:
+        info.type.tensor_type.ClearField("shape")
+    runner = loadrun.Runner(loadrun.load(data.SerializeToString()))
+    for n, values in ((0, []), (2, [5, 7])):
+        result = runner.run({"n": np.array(n), "start": np.array(5, np.int32)})
+        assert (result["y"].dtype, result["y"].tolist(), result["last"].tolist()) == (
+            np.int32,
+            values,
+            5 + 2 * n,
+        )

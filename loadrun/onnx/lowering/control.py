@@ -173,7 +173,10 @@ def _loop(c: NodeCall) -> tuple[Any, ...]:
                 raise UnsupportedNodeError("it collects sequences")
             rows.append(value)
         turn += 1
-    return (*state, *(_empty_or(rows, body, 1 + count + i) for i, rows in enumerate(collected)))
+    if turn:
+        return (*state, *(_stacked(rows, 0) for rows in collected))
+    first = [Value(INT64, array=np.full(shapes[0], 0)), Value(BOOL, array=np.full(shapes[1], True)), *state]
+    return (*state, *(_empty(c, body, 1 + count + i, first) for i in range(len(collected))))
 
 
 def _shape_of_one(body: GraphProto, i: int) -> tuple[int, ...]:
@@ -182,18 +185,23 @@ def _shape_of_one(body: GraphProto, i: int) -> tuple[int, ...]:
     return (1,) if declared is not None and len(declared) == 1 else ()
 
 
-def _empty_or(rows: list[Value], body: GraphProto, i: int) -> Value:
-    """Stack the values a loop has collected; without iterations, build an empty tensor of the declared shape."""
-    if rows:
-        return _stacked(rows, 0)
-    info = body.outputs[i].type
-    tensor = info.tensor if info is not None else None
-    if tensor is None or tensor.shape is None or any(d.value is None for d in tensor.shape.dims):
-        raise UnsupportedNodeError("it has an output from no iterations, whose shape is unknown")
-    shape = [0, *(int(d.value or 0) for d in tensor.shape.dims)]
+def _empty(c: NodeCall, body: GraphProto, i: int, first: Sequence[Value | Items | None]) -> Value:
+    """Build what a loop collects in no iterations: of the declared shape, or of scalars as the first one would be."""
     from ..tensors import HELD  # for start-up
 
-    return Value(tensor.elem, array=np.zeros(shape, HELD.get(tensor.elem, np.float32)))
+    info = body.outputs[i].type
+    tensor = info.tensor if info is not None else None
+    if (
+        tensor is not None
+        and tensor.shape is not None
+        and all(d.value is not None for d in tensor.shape.dims)
+    ):
+        shape = [0, *(int(d.value or 0) for d in tensor.shape.dims)]
+        return Value(tensor.elem, array=np.zeros(shape, HELD.get(tensor.elem, np.float32)))
+    one = c.run_graph(body, first)[i]
+    if not isinstance(one, Value) or one.rank:
+        raise UnsupportedNodeError("it has an output from no iterations, whose shape is unknown")
+    return Value(one.kind, array=np.zeros(0, HELD.get(one.kind, np.float32)))
 
 
 @lower("Scan", foldable=False)
