@@ -27,6 +27,7 @@ _NAMES: dict[object, tuple[str, str]] = {
     float: ("a number", "numbers"),
     str: ("a text", "texts"),
     bytes: ("bytes", "bytes"),
+    type: ("a class", "classes"),
     type(None): ("None", "None"),
     os.PathLike: ("a path", "paths"),
     Callable: ("a function", "functions"),
@@ -164,7 +165,9 @@ def _fits(value: object, hint: object) -> bool:
     if plain in (typing.BinaryIO, typing.TextIO):
         return hasattr(value, "read") or hasattr(value, "write")
     if plain is bool:
-        return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")
+        return type(value).__name__ in ("bool", "bool_") or (isinstance(value, int) and value in (0, 1))
+    if plain is type and inner:
+        return isinstance(value, type) and (not isinstance(inner[0], type) or issubclass(value, inner[0]))
     if plain in (Any, object) or not isinstance(plain, type) or plain.__module__ == "numpy":
         return True
     if getattr(plain, "_is_protocol", False):
@@ -219,6 +222,8 @@ def _called(hint: object, several: int) -> str:
     if origin in (typing.Union, types.UnionType):
         return " or ".join(dict.fromkeys(_called(h, several) for h in inner))
     plain: Any = type(None) if hint is None else origin or hint
+    if plain is type and inner:
+        return f"{_NAMES[type][several]} of {_called(inner[0], 1)}"
     if plain in _NAMES:
         return _NAMES[plain][several]
     if isinstance(plain, type) and inner and issubclass(plain, Mapping):

@@ -130,6 +130,13 @@ def test_values_that_make_no_sense() -> None:
             loadrun.compare_reports(name, name)
 
 
+def test_classes_stand_for_themselves() -> None:
+    strategies = pytest.importorskip("loadrun.testing.strategies")
+    for kind in (3, int):
+        with pytest.raises(UsageTypeError, match=r"kind of records\(\) must be a class"):
+            strategies.records(kind)
+
+
 def test_what_stands_for_a_type() -> None:
     """Numbers of numpy, any collection for a tuple, a text that is a subclass of one."""
 
