@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..base.errors import UsageError
 from ..base.writing import replacing
 from .check import check_model, verify
@@ -34,6 +36,10 @@ from .sizes import DynamicAxes, DynamicShapes, dynamic_sizes, sizes_of_testcases
 from .source import Exportable, ExportSource, read_source
 
 __all__ = ["export"]
+
+_OTHERWISE_OF_NAN = frozenset(
+    ("ArgMax", "ArgMin", "GlobalMaxPool", "MaxPool", "ReduceMax", "ReduceMin", "Sign")
+)
 
 
 def export(
@@ -286,6 +292,7 @@ def _finish(exported: Exported, f: Target, external: bool, judged: bool, whole: 
         exported.verification = verify(
             exported.source, exported.written, str(path) if beside else exported.data
         )
+    _warn_of_nan(exported)
     if path is not None and len(exported.source.testcases) and whole:
         sets, left_out = write_data_sets(path, exported.source, exported.written)
         exported.test_data_sets, exported.left_out = sets, left_out
@@ -296,6 +303,20 @@ def _finish(exported: Exported, f: Target, external: bool, judged: bool, whole: 
                 f"them: {left_out[0]}{more}; name the sizes that change with dynamic_axes (--dynamic)",
                 stacklevel=3,
             )
+
+
+def _warn_of_nan(exported: Exported) -> None:
+    """Say where testcases hold NaN that a node of the model loses, or finds, in ONNX Runtime."""
+    nodes = sorted(_OTHERWISE_OF_NAN & {n.op_type for n in exported.written.model.graph.nodes})
+    if not nodes:
+        return
+    floats = (v for case in exported.source.testcases for v in case.arrays.values() if v.dtype.kind == "f")
+    if any(np.isnan(v).any() for v in floats):
+        warnings.warn(
+            f"testcases hold NaN, of which ONNX Runtime's {', '.join(nodes)} may make another value than the model "
+            "(docs/howto-onnx-export.md)",
+            stacklevel=4,
+        )
 
 
 def _write_artifacts(

@@ -392,6 +392,19 @@ CASES = {
         stored=(1, 2, 3),
         atol=1e-4,
     ),
+    "bits_4_group_index": Case(
+        "MatMulNBits",
+        [
+            np.eye(64, dtype=np.float32),
+            u8(5, 2, 16),
+            np.abs(f(10)) / 10,
+            None,
+            np.arange(64, dtype=np.int32) % 2,
+        ],
+        {"K": 64, "N": 5, "bits": 4, "block_size": 32},
+        stored=(1, 2, 4),
+        atol=1e-4,
+    ),
     "bits_8": Case(
         "MatMulNBits",
         [f(3, 64), u8(5, 2, 32), np.abs(f(10)) / 100],

@@ -511,3 +511,17 @@ def test_one_bit_is_written() -> None:
     graph.outputs = graph.add("TypeCvtV2", TypeParam(dtype=real), inputs=[q], names=["y"], output_dtype=real)
     (got,) = run(export(Bundle(graph)), x=np.float32([-1, 0, 0.2, 0.25, 0.3, 0.5, 0.76, 9]))
     assert got.tolist() == [0, 0, 0, 0.5, 0.5, 0.5, 0.5, 0.5]
+
+
+@pytest.mark.filterwarnings("ignore:testcase 0")
+def test_nan_that_onnx_runtime_loses_is_warned_of(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    """Its ReduceMax passes over a NaN that does not come first."""
+    x = np.array([[1, np.nan, 3]], np.float32)
+    for f, lost in ((lambda x: np.max(x, -1), True), (lambda x: x + 1, False)):
+        recwarn.clear()
+        t = loadrun.trace(f, capture_as_const=True)
+        t(x)
+        t.dump(tmp_path / "m.mge", arg_names=["x"], input_data=[{"x": x}])
+        exported = export(loadrun.load(tmp_path / "m.mge"), f=tmp_path / "m.onnx")
+        assert np.isnan(run(exported, x=x)[0]).any() != lost
+        assert any("hold NaN, of which ONNX Runtime's ReduceMax" in str(w.message) for w in recwarn) == lost

@@ -155,3 +155,24 @@ def test_ties_of_quantized_averages(kind: type, scales: tuple[float, float]) -> 
     whole = (x.astype(np.int32) - zeros[0]).sum((2, 3), keepdims=True).astype(F)
     want = np.clip(np.rint(whole * (a / (b * F(30)))) + zeros[1], low, high)
     np.testing.assert_array_equal(averages("QLinearGlobalAveragePool", x, *scales, zeros), want)
+
+
+def test_forms_of_operators_that_only_onnx_runtime_or_nobody_has() -> None:
+    """Mean and variance as before opset 9, by their definition; CELU without a slope, by ONNX's formula."""
+    x = np.random.default_rng(0).normal(size=(2, 3, 4, 5)).astype(F)
+
+    def run(op: str, x: Array, opset: int, **attributes: Any) -> Array:
+        y, value = onnx.helper.make_tensor_value_info, onnx.helper.make_node(op, ["x"], ["y"], **attributes)
+        graph = onnx.helper.make_graph([value], "g", [y("x", 1, x.shape)], [y("y", 1, None)])
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
+        (result,) = loadrun.run(loadrun.load(model.SerializeToString()), {"x": x})
+        return np.asarray(result["y"])
+
+    for across, divides in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        axes = (0, 1, 2, 3) if across else (0, 2, 3)
+        want = x - x.mean(axes, keepdims=True)
+        want = want / x.std(axes, keepdims=True) if divides else want
+        got = run("MeanVarianceNormalization", x, 1, across_channels=across, normalize_variance=divides)
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
+    celu = run("Celu", F([-2, -0.5, 0, 3]), 12, alpha=0.0)
+    np.testing.assert_array_equal(celu, [0, 0, np.nan, np.nan])

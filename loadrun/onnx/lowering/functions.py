@@ -66,7 +66,7 @@ def _scaled_elu(c: NodeCall, alpha: float, scale: float = 1, input_scale: float 
 @lower("Celu")
 def _celu(c: NodeCall) -> Tensor:
     alpha = c.real("alpha", 1.0)
-    return _scaled_elu(c, alpha, input_scale=1 / alpha)
+    return _scaled_elu(c, alpha, input_scale=1 / alpha if alpha else float("inf"))
 
 
 @lower("Selu")

@@ -16,12 +16,17 @@ __all__ = ["gathered_table", "weight_of"]
 def weight_of(c: NodeCall) -> Tensor:
     """Unpack the weight to float32 (K, N).
 
-    B is (N, blocks, bytes of a block), scales (N, blocks), zero points packed like B or none (the middle then).
+    B is (N, blocks, bytes of a block), scales (N, blocks), zero points packed like B or none (the middle then). A group
+    index says for each of K whose scale and zero point it has, instead of its block's.
     """
     bits, block = c.number("bits", 4), c.number("block_size")
     k, n = c.number("K"), c.number("N")
-    if bits not in (2, 4, 8) or block < 1 or c.has(4):
-        raise UnsupportedNodeError(f"weights of {bits} bits, or with a group index, cannot be expressed")
+    if bits not in (2, 4, 8) or block < 1:
+        raise UnsupportedNodeError(f"weights of {bits} bits in blocks of {block} cannot be expressed")
+    if c.has(4) and c.has(3):
+        raise UnsupportedNodeError(
+            "zero points beside a group index, with which ONNX Runtime leaves them out"
+        )
     blocks = -(-k // block)
     pay(16 * n * k)
     values = _unpacked(c.constant(1, "weight").reshape(n, blocks, -1), bits)[:, :, :block]
@@ -33,7 +38,9 @@ def weight_of(c: NodeCall) -> Tensor:
         if zero_points.dtype == np.uint8:
             zero_points = _unpacked(zero_points.reshape(n, -1), bits)[:, :blocks]
         zero = zero_points.astype(np.float32).reshape(n, blocks)
-    of = np.arange(k) // block
+    of = c.constant(4, "group index")[:k] if c.has(4) else np.arange(k) // block
+    if of.size and not 0 <= of.min() <= of.max() < blocks:
+        raise UnsupportedNodeError(f"its group index goes from {of.min()} to {of.max()}, of {blocks} blocks")
     return const(np.ascontiguousarray(((values - zero[:, of]) * scales[:, of]).T))
 
 

@@ -145,8 +145,13 @@ def _lp_norm(c: NodeCall) -> Tensor:
 def _mean_variance(c: NodeCall) -> Tensor:
     x = c.t(0)
     axes = c.ints("axes") or [0, 2, 3]
+    if c.opset < 9:
+        # ONNX Runtime's operator from before ONNX had one.
+        axes = [i for i in range(min(x.ndim, 4)) if i != 1 or c.number("across_channels")]
     wide = e.real(x)
     centred = e.elem(M.SUB, wide, e.mean(wide, axes))
+    if c.opset < 9 and not c.number("normalize_variance", 1):
+        return cast(centred, dtype_of(x))
     spread = e.elem(M.SQRT, e.mean(e.elem(M.SQUARE, centred), axes))
     return cast(e.elem(M.TRUE_DIV, centred, e.elem(M.ADD, spread, const_like(1e-9, spread))), dtype_of(x))
 
