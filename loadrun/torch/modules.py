@@ -92,7 +92,9 @@ class _Function(torch.nn.Module):  # type: ignore[misc]
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         owner = owner_of(function)
-        self._loadrun_name = f"the function {getattr(function, '__qualname__', function)}"
+        name = getattr(function, "__qualname__", function)
+        module = isinstance(function, torch.nn.Module)
+        self._loadrun_name = f"the module {type(function).__name__}" if module else f"the function {name}"
         if isinstance(owner, torch.nn.Module):
             # Its parameters are found under their own names.
             self.__dict__.update({k: owner.__dict__[k] for k in ("_parameters", "_buffers", "_modules")})

@@ -765,3 +765,16 @@ def test_sizes_of_complex_inputs(sizes, tmp_path):
     feeds = {"x.real": other.real.numpy().copy(), "x.imag": other.imag.numpy().copy()}
     (got,) = ort.InferenceSession(tmp_path / "m.onnx").run(None, feeds)
     np.testing.assert_allclose(got, function(other).numpy(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("last", [7.0, -1.0])
+def test_what_data_choose_may_be_nothing(last):
+    def function(x):
+        rows = x[x[:, 0] > 0]
+        wider = torch.nn.functional.conv_transpose1d(
+            torch.cat([x, rows]).T[None], torch.ones(3, 2, 3), stride=2
+        )
+        return rows.mean(0), rows.mean(), x[:0].mean(1), wider
+
+    _, data = exported(function, (X,))
+    check(data, function, (X - 6 + torch.tensor([last, 0, 0]),))

@@ -180,6 +180,13 @@ def test_numbers_that_data_hold(function, other):
     compare(function, (torch.tensor([[1]]), y), (torch.tensor([[other]]), y), dynamic=None)
 
 
+def test_parts_that_data_choose_are_joined():
+    x = torch.tensor([[1.0, -2.0, 3.0], [-4.0, 5.0, 6.0]])
+    compare(lambda x: torch.cat([x[x > 0], x[x < 0]]), (x,), (-x,), dynamic=None)
+    n = torch.tensor(2)
+    compare(lambda n, x: torch.cat([x, x.new_zeros(n.item(), 3)]), (n, x), (n + 3, x), dynamic=None)
+
+
 def assigned(x, i):
     y, z = x.clone(), torch.zeros(3, *x.shape)
     y[i, ::2] = x[i, ::2] * 3

@@ -286,11 +286,13 @@ def _output_padding(w: OnnxWriter, opr: Opr, p: _Convolution, plan: Plan) -> lis
     """
     excess = set()
     f, diff, *like = opr.inputs
+    if not like:
+        return []
     for known in w.known:
         small, large = known.shapes.get(diff.id), known.shapes.get(opr.outputs[0].id)
         if small is None or large is None:
             raise UnsupportedOprError("a transposed convolution of unknown size")
-        at = backward_plan(p, [w.dtype(f), w.dtype(diff)], w.example(f), small, large if like else None)
+        at = backward_plan(p, [w.dtype(f), w.dtype(diff)], w.example(f), small, large)
         geo = at.geo
         least = [
             (o - 1) * s + (k - 1) * d + 1 - 2 * q

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ...graph import Opr
@@ -61,8 +63,6 @@ def reduce(w: OnnxWriter, opr: Opr) -> str:
     source, target = w.dtype(x), w.dtype(opr.outputs[0])
     value = w.name(x)
     if axes:
-        if 0 in w.shape(x) and p.mode == Mode.MEAN:
-            w.note(opr, "the mean of nothing is NaN in MegEngine")
         value = _reduced(w, opr, value, source, target, axes)
     else:
         value = _unreduced(w, p.mode, value, source, target)
@@ -83,10 +83,21 @@ def _reduced(w: OnnxWriter, opr: Opr, x: str, source: DType, target: DType, axes
     if source.is_float:
         if source.np != np.float32:
             x = w.cast(x, ElemType.FLOAT)
+        if p.mode == Mode.MEAN and not all(
+            math.prod(k.shapes.get(opr.inputs[0].id) or (0,)) for k in w.known
+        ):
+            return w.stored(_quotient(w, x, axes), target)
         return w.stored(w.reduce(_KINDS[p.mode], x, axes), target)
     if p.data_type != Kind.DEFAULT:
         return w.stored(w.reduce(_KINDS[p.mode], w.cast(x, ElemType.FLOAT), axes), target)
     return _integer(w, p, x, source, axes, w.fixed(opr.inputs[0], axes) if p.mode == Mode.MEAN else ())
+
+
+def _quotient(w: OnnxWriter, x: str, axes: list[int]) -> str:
+    """Divide the sum by the number of what may be nothing: its mean is NaN, which ONNX does not define."""
+    sizes = w.op("Gather", w.op("Shape", x), w.const(np.array(axes, np.int64)))
+    count = w.cast(w.reduce("ReduceProd", sizes, [0], keepdims=0), ElemType.FLOAT)
+    return w.op("Div", w.reduce("ReduceSum", x, axes), count)
 
 
 def _integer(w: OnnxWriter, p: Reduce, x: str, dtype: DType, axes: list[int], sizes: tuple[int, ...]) -> str:

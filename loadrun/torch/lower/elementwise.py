@@ -102,12 +102,6 @@ _BINARY: dict[str, Callable[..., Any]] = {
     "aten.copysign.Tensor": np.copysign,
     "aten.copysign.Scalar": np.copysign,
     "aten.heaviside.default": _heaviside,
-    "aten.bitwise_and.Tensor": np.bitwise_and,
-    "aten.bitwise_and.Scalar": np.bitwise_and,
-    "aten.bitwise_or.Tensor": np.bitwise_or,
-    "aten.bitwise_or.Scalar": np.bitwise_or,
-    "aten.bitwise_xor.Tensor": np.bitwise_xor,
-    "aten.bitwise_xor.Scalar": np.bitwise_xor,
 }
 
 
@@ -131,6 +125,11 @@ for _name, _function in (*_FLOAT.items(), *_SAME.items()):
     aten(f"aten.{_name}.default")(_unary(_function))
 for _name, _function in _BINARY.items():
     aten(_name)(_binary(_function))
+for _name in ("and", "or", "xor"):
+    for _kind in ("Tensor", "Scalar"):
+        aten(f"aten.bitwise_{_name}.{_kind}", f"aten.__{_name}__.{_kind}")(
+            _binary(getattr(np, f"bitwise_{_name}"))
+        )
 
 
 def _shift(function: Callable[..., Any], left: bool) -> Callable[..., Any]:

@@ -21,7 +21,9 @@ __all__: list[str] = []
 def cat(call: FxCall, xs: Any, dim: int = 0) -> Any:
     """Join tensors along an axis; empty vectors among them do not count."""
     fakes = call.fakes[0] if call.fakes else call.named["tensors"]
-    kept = [x for x, f in zip(xs, fakes, strict=True) if tuple(f.shape) != (0,)]
+    kept = [
+        x for x, f in zip(xs, fakes, strict=True) if f.ndim != 1 or type(f.shape[0]) is not int or f.shape[0]
+    ]
     if not kept:
         return ten(xs[0], call.dtype)
     return e.concat([ten(x, call.dtype) for x in kept], axis_of(dim, len(call.shape)))
