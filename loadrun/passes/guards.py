@@ -11,6 +11,8 @@ hold for all floats, and its kernels of two inputs have a bug. Where values woul
 - division by a number becomes a product with its reciprocal, and consecutive factors become one, which a step (``//``,
   ``floor``, a comparison) shows: there the number goes into a SharedDeviceTensor, which MegEngine does not look into,
   and ``max(v, v)`` between factors;
+- the terms of sums are reordered, so that ``score + (mask * 1e6 - 1e6)`` has the digits of a number about -1e6:
+  ``max(v, v)`` goes in between where a sum with so large a number is added;
 - zeros that are added, or ones by which is multiplied, as many as one axis of ``v`` is long, get the shape of all of
   ``v``: ``max(z, z)`` goes in between;
 - an operand that is broadcast along the first axes or has gaps in memory is read as if it were contiguous where the
@@ -40,6 +42,7 @@ from ..ops.elemwise.table import ROWS, modes
 from ..ops.elemwise.table import ModeTrait as ModeT
 from ..ops.infer import infer_dtypes, infer_shapes
 from ..ops.op import Trait as T
+from .arithmetic.terms import large_sums, scalar_value
 from .constants import subgraph
 
 __all__ = ["guarded"]
@@ -95,6 +98,7 @@ class _GuardPlan:
         self.loose = _loose(oprs)
         stepped = _before_steps(oprs)
         joined = _joined_roots(oprs)
+        large = large_sums(oprs)
         for opr in arithmetic:
             change = _Change()
             _watch_power(opr, change)
@@ -105,6 +109,9 @@ class _GuardPlan:
             if opr.type == "Elemwise":
                 self._watch_rows(opr, change)
                 _watch_neutral(opr, change)
+                if _mode(opr) in _SUMS:
+                    places = [i for i, v in enumerate(opr.inputs) if v.id in large]
+                    change.between.update(dict.fromkeys(places, _self_equality))
             if change.between or change.power is not None:
                 self.changes[id(opr)] = change
 
@@ -233,13 +240,13 @@ def _watch_neutral(opr: Opr, change: _Change) -> None:
         one_axis = shape.owner.type == "GetVarShapeV1" and (
             len(shape.owner.inputs) == 1 and shape.owner.get(P.OptionalAxisV1) != P.OptionalAxisV1()
         )
-        if one_axis and _scalar_value(value) in (0, 1):
+        if one_axis and scalar_value(value) in (0, 1):
             change.between[i] = _self_equality
 
 
 def _source(opr: Opr) -> int | None:
     """Return the operator of the one operand that is not a stored scalar, None if there are several."""
-    operands = [v for v in opr.inputs if _scalar_value(v) is None]
+    operands = [v for v in opr.inputs if scalar_value(v) is None]
     if len(operands) > 1 and opr.type == "Elemwise":
         return None
     return id((operands or opr.inputs)[0].owner)
@@ -262,18 +269,11 @@ def _terms(var: Var, reader: Opr) -> Iterator[Var]:
 # Powers
 
 
-def _scalar_value(var: Var) -> float | None:
-    """Return the value of a stored scalar."""
-    if var.owner.type != "ImmutableTensor" or prod(var.owner.tensors[0].shape or ()) != 1:
-        return None
-    return float(var.owner.tensors[0].value().reshape(-1)[0])
-
-
 def _exponent(opr: Opr) -> float | None:
     """Return the constant exponent of a power, None for other operators."""
     if opr.type == "PowC":
         return float(opr.get(P.PowC).exp)
-    return _scalar_value(opr.inputs[1]) if _mode(opr) == M.POW else None
+    return scalar_value(opr.inputs[1]) if _mode(opr) == M.POW else None
 
 
 def _is_whole(number: float) -> bool:
@@ -377,7 +377,7 @@ def _watch_simplified(opr: Opr, change: _Change) -> None:
     mode = _mode(opr)
     if mode == M.LOG:
         place = 0 if _has_better_log(opr.inputs[0].owner) else None
-    elif mode == M.SUB and _mode(opr.inputs[0].owner) == M.EXP and _scalar_value(opr.inputs[1]) == 1:
+    elif mode == M.SUB and _mode(opr.inputs[0].owner) == M.EXP and scalar_value(opr.inputs[1]) == 1:
         place = 0
     else:
         same = mode is not None and ROWS[mode].of_same is not None and opr.inputs[0] is opr.inputs[1]
@@ -393,7 +393,7 @@ def _has_better_log(inner: Opr) -> bool:
     if _mode(inner) in _PRODUCTS:
         return M.EXP in modes
     return _mode(inner) == M.ADD and (
-        modes.count(M.EXP) == 2 or any(_scalar_value(v) == 1 for v in inner.inputs)
+        modes.count(M.EXP) == 2 or any(scalar_value(v) == 1 for v in inner.inputs)
     )
 
 
@@ -429,7 +429,7 @@ def _watch_factors(opr: Opr, change: _Change) -> None:
     dtype = opr.outputs[0].dtype
     if _mode(opr) not in _PRODUCTS or dtype is None or not dtype.is_float:
         return
-    number = _scalar_value(opr.inputs[1]) if _mode(opr) == M.TRUE_DIV else None
+    number = scalar_value(opr.inputs[1]) if _mode(opr) == M.TRUE_DIV else None
     if number is not None and abs(np.frexp(number)[0]) != 0.5:
         change.between.setdefault(1, _shared)
     if any(v.owner.type in _MADE for v in opr.inputs):

@@ -68,6 +68,7 @@ class Rewriter:
         new: the new graph.
         known: shapes and small values of the new graph's variables.
         on_grid: old operators whose every rounding shows, once asked for (`arithmetic.terms.on_grid`).
+        large: old variables that are sums with a large number, likewise (`arithmetic.terms.is_large`).
 
     >>> from loadrun.graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy
     >>> g = Graph()
@@ -104,6 +105,7 @@ class Rewriter:
         self._constants = Constants()
         self._next = 0
         self.on_grid: set[int] | None = None
+        self.large: set[int] | None = None
         self._value_readers: dict[int, list[Opr]] = {}
         self._ends = {id(v) for v in graph.outputs}
 

@@ -37,6 +37,21 @@ STEPS: dict[str, Callable[..., Any]] = {
     ),
     "quotients in a row": lambda x, y: np.floor(np.round(x * 50) / 10 / 0.3),
 }
+
+
+def _seen(y: Any) -> Any:
+    """A mask: 1 or 0."""
+    return (y > 0).astype(np.float32)
+
+
+SUMS: dict[str, Callable[..., Any]] = {
+    "mask of attention": lambda x, y: x + (1 - _seen(y)) * -1e4,
+    "mask taken off": lambda x, y: x - 1e6 * (1 - _seen(y)),
+    "least number": lambda x, y: x * 0.5 + (1 - _seen(y)) * np.finfo(np.float32).min,
+    "two masks and a mean": lambda x, y: x + (_seen(y) - 1) * 3e4 + (_seen(x) * 1e5 - 1e5) + x.mean(),
+    "rounded by a large number": lambda x, y: (x + 12582912.0) - 12582912.0,
+    "there and back": lambda x, y: (x + 1e5 * _seen(y)) - 1e5 * _seen(y),
+}
 ROWS: dict[str, Callable[..., Any]] = {
     "broadcast and row": lambda x, y: np.broadcast_to(x[:1], (3, 4)) + x[1],
     "meshgrid": lambda x, y: np.meshgrid(x[0], y[:, 0])[0] * y[0],

@@ -14,7 +14,7 @@ from loadrun.graph import Graph, Opr, Var
 from loadrun.graph.params import Elemwise, ElemwiseMode, PowC
 from loadrun.tensors import elemwise
 from loadrun.tracing import trace
-from tests.support.guard_cases import MODES, POWERS, ROWS, STEPS, TENSORS, X, Y
+from tests.support.guard_cases import MODES, POWERS, ROWS, STEPS, SUMS, TENSORS, X, Y
 
 M = ElemwiseMode
 
@@ -73,6 +73,20 @@ def test_the_rule_sees_what_it_is_to_see() -> None:
     (square,) = plain.add("PowC", PowC(exp=2.0), inputs=[x])
     plain.outputs = plain.add("PowC", PowC(exp=0.5), inputs=[square])
     assert joined(plain) == ["PowC ** 0.5"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", SUMS)
+def test_large_numbers_take_no_digits_from_others(name: str, mode: str) -> None:
+    bundle = dumped(SUMS[name], False, **MODES[mode])
+    np.testing.assert_allclose(value(bundle), SUMS[name](X, Y), rtol=1e-6)
+    # MegEngine reorders sums; it does not look through max(v, v).
+    apart = [
+        o.inputs
+        for o in bundle.graph.oprs
+        if o.type == "Elemwise" and o.get(Elemwise).mode == M.MAX and o.inputs[0] is o.inputs[1]
+    ]
+    assert apart
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -15,7 +15,7 @@ from ...ops.elemwise.table import ROWS
 from ...ops.registry import Shape
 from ..rewriter import Rewriter
 from .identities import elemwise
-from .terms import ends_chain, leaves, mode_of, uniform
+from .terms import ends_chain, is_large, leaves, mode_of, uniform
 
 __all__ = ["fuse_arithmetic"]
 
@@ -52,7 +52,8 @@ def _sum(r: Rewriter, end: Opr) -> Var | None:
         shape = r.old_shape(old)
         if shape is None:
             return None
-        if mode_of(factor) == M.MUL and r.single(old) and uniform(r, factor) and not r.frozen(factor):
+        joined = mode_of(factor) == M.MUL and r.single(old) and not is_large(r, old)
+        if joined and uniform(r, factor) and not r.frozen(factor):
             pair = [(r.old_shape(v), r.var(v)) for v in factor.inputs]
             (a, first), (b, second) = sorted(pair, key=lambda p: prod(p[0] or ()))
             assert a is not None

@@ -20,7 +20,7 @@ from ...ops.catalog import select
 from ...ops.elemwise.table import ROWS, ModeTrait, modes
 from ..rewriter import Rewriter, each
 from .identities import elemwise
-from .terms import mode_of, uniform
+from .terms import is_large, mode_of, uniform
 
 __all__ = ["expand_fused", "finish_arithmetic", "normalize_chains"]
 
@@ -58,6 +58,8 @@ def normalize_chains(graph: Graph) -> Graph:
 
 def _rewritten(r: Rewriter, opr: Opr) -> Var | None:
     family = _family(r, opr)
+    if family is M.ADD and is_large(r, opr.outputs[0]):
+        return None
     return _normalized(r, opr, family) if family is not None and _ends(r, opr, family) else None
 
 
@@ -126,7 +128,7 @@ def _normalized(r: Rewriter, end: Opr, family: ElemwiseMode) -> Var | None:
     while queue:
         var, factor = queue.popleft()
         opr = var.owner
-        parts = _terms_of(r, opr, family) if opr is end or r.single(var) else None
+        parts = _terms_of(r, opr, family) if opr is end or (r.single(var) and not is_large(r, var)) else None
         if parts is None and opr is end:
             return None
         if parts is None:

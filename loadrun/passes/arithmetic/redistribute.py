@@ -20,7 +20,7 @@ from ...ops.numeric.special import broadcast
 from ...ops.registry import Shape
 from ..rewriter import Rewriter, repeat
 from .identities import elemwise
-from .terms import on_grid
+from .terms import is_large, on_grid
 
 __all__ = ["redistribute"]
 
@@ -90,7 +90,7 @@ def _finite(value: Array | None) -> bool:
 def _absorbed(r: Rewriter, mode: ElemwiseMode, x: Var, k: Var) -> Var | None:
     """Move what a constant does to a variable of the old graph into an operator before it."""
     inner = x.owner
-    if not r.single(x) or r.frozen(inner):
+    if not r.single(x) or r.frozen(inner) or is_large(r, x):
         return None
     if inner.type == "Elemwise" and len(inner.inputs) == 2 and mode in _JOINED:
         if inner.get(Elemwise).mode != mode:

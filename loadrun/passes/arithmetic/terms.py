@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf, prod
 
 from ...graph import Opr, Var
 from ...graph.dtypes import DType
@@ -12,9 +13,23 @@ from ...ops.elemwise.table import ModeTrait, modes
 from ...ops.op import Trait
 from ..rewriter import Rewriter
 
-__all__ = ["ends_chain", "is_step", "leaves", "mode_of", "on_grid", "uniform"]
+__all__ = [
+    "ends_chain",
+    "is_large",
+    "is_step",
+    "large_sums",
+    "leaves",
+    "mode_of",
+    "on_grid",
+    "scalar_value",
+    "uniform",
+]
 
 _BOOL = DType("Bool")
+_LARGE = 1000.0
+"""From where on a stored number in a sum takes more digits from the other terms than a tolerance has."""
+_PRODUCTS, _MUL_ADDS = modes(ModeTrait.PRODUCT), modes(ModeTrait.MUL_ADD)
+_SUMS = modes(ModeTrait.SUM) | _MUL_ADDS
 _STEPS, _ON_GRID = modes(ModeTrait.STEPS), modes(ModeTrait.ON_GRID)
 _VIEWS = types(Trait.VIEW) & types(Trait.INFERRED)
 _MOVES = _VIEWS | {"Concat"} | select(lambda op: op.family == "typecvt")
@@ -24,6 +39,45 @@ _GIVEN = select(lambda op: op.category == "io")
 def mode_of(opr: Opr) -> ElemwiseMode | None:
     """Return the mode of an Elemwise, None for other operators."""
     return opr.get(Elemwise).mode if opr.type == "Elemwise" else None
+
+
+def scalar_value(var: Var) -> float | None:
+    """Return the value of a stored scalar."""
+    if var.owner.type != "ImmutableTensor" or prod(var.owner.tensors[0].shape or ()) != 1:
+        return None
+    return float(var.owner.tensors[0].value().reshape(-1)[0])
+
+
+def is_large(r: Rewriter, old: Var) -> bool:
+    """Return whether a variable is a sum with a large number, such as a mask of -1e4.
+
+    Its terms stay together: each alone would take the digits of what is added to it.
+    """
+    if r.large is None:
+        r.large = large_sums(r.oprs)
+    return old.id in r.large
+
+
+def large_sums(oprs: Sequence[Opr]) -> set[int]:
+    """Return the float variables that are sums with a large number, or multiples of such, if all else is about 1."""
+    sizes: dict[int, float] = {}
+    sums: set[int] = set()
+    for o in oprs:
+        mode = mode_of(o)
+        if mode not in _SUMS | _PRODUCTS:
+            sizes.update((v.id, abs(n)) for v in o.outputs if (n := scalar_value(v)) is not None)
+            continue
+        (out,), size = o.outputs, [sizes.get(v.id, 1.0) for v in o.inputs]
+        if out.dtype is None or not out.dtype.is_float:
+            continue
+        if mode == ElemwiseMode.TRUE_DIV:
+            sizes[out.id] = size[0] / size[1] if size[1] else inf
+        else:
+            factors = 2 if mode in _PRODUCTS or mode in _MUL_ADDS else 1
+            sizes[out.id] = max(prod(size[i : i + factors]) for i in range(0, len(size), factors))
+        if (mode in _SUMS and len(size) > 1) or any(v.id in sums for v in o.inputs):
+            sums.add(out.id)
+    return {v for v in sums if not sizes[v] < _LARGE}
 
 
 def uniform(r: Rewriter, opr: Opr) -> DType | None:
@@ -111,7 +165,8 @@ def leaves(r: Rewriter, end: Var, mode: ElemwiseMode) -> list[Var]:
     while stack:
         var = stack.pop()
         opr = var.owner
-        inside = mode_of(opr) == mode and not r.frozen(opr) and (var is end or r.single(var))
+        joined = var is end or (r.single(var) and not is_large(r, var))
+        inside = mode_of(opr) == mode and not r.frozen(opr) and joined
         if inside and uniform(r, opr) is not None:
             stack.extend(reversed(opr.inputs))
         else:
