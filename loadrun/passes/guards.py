@@ -16,7 +16,8 @@ hold for all floats, and its kernels of two inputs have a bug. Where values woul
 - zeros that are added, or ones by which is multiplied, as many as one axis of ``v`` is long, get the shape of all of
   ``v``: ``max(z, z)`` goes in between;
 - an operand that is broadcast along the first axes or has gaps in memory is read as if it were contiguous where the
-  other is a row: two Reshapes make it contiguous.
+  other is a row: two Reshapes make it contiguous;
+- a product of many matrices stops at a matrix of one row whose elements have gaps between them: likewise.
 
 Nothing removes these operators while MegEngine loads and runs a graph; loadrun's optimization may, and puts them back.
 """
@@ -51,7 +52,7 @@ _INT = DType("Int32")
 _CLOSE = 1e-6
 _PRODUCTS, _SUMS, _STEPS = modes(ModeT.PRODUCT), modes(ModeT.SUM | ModeT.MUL_ADD), modes(ModeT.STEPS)
 _FAMILIES = (_SUMS, _PRODUCTS, frozenset({M.MAX}), frozenset({M.MIN}))
-_ARITHMETIC = select(lambda op: op.family == "elemwise.modes")
+_ARITHMETIC, _PRODUCT = select(lambda op: op.family == "elemwise.modes"), "BatchedMatrixMulV2"
 _MADE = types(T.CONSTANT | T.SHAPE_ONLY)
 _VIEWS = types(T.REARRANGES)
 _MOVES = (types(T.VIEW) & types(T.INFERRED)) | {"Concat"}
@@ -90,7 +91,7 @@ class _GuardPlan:
     def __init__(self, graph: Graph) -> None:
         self.changes: dict[int, _Change] = {}
         self.guarded: dict[tuple[int, _Guard], Var] = {}
-        arithmetic = [o for o in graph.needed() if o.type in _ARITHMETIC]
+        arithmetic = [o for o in graph.needed() if o.type in _ARITHMETIC | {_PRODUCT}]
         if not arithmetic:
             return
         oprs = graph.needed()
@@ -112,6 +113,8 @@ class _GuardPlan:
                 if _mode(opr) in _SUMS:
                     places = [i for i, v in enumerate(opr.inputs) if v.id in large]
                     change.between.update(dict.fromkeys(places, _self_equality))
+            if opr.type == _PRODUCT:
+                self._watch_matrices(opr, change)
             if change.between or change.power is not None:
                 self.changes[id(opr)] = change
 
@@ -160,6 +163,13 @@ class _GuardPlan:
                 continue
             others = chain.from_iterable(_terms(w, opr) for w in opr.inputs)
             if any(w is not v and self._may_be_row(w, v) for w in others):
+                change.between[i] = _dense
+
+    def _watch_matrices(self, opr: Opr, change: _Change) -> None:
+        """Copy matrices of one row with gaps between its elements, a column that was turned."""
+        for i, v in enumerate(opr.inputs[:2]):
+            shape = self.shapes.get(v.id)
+            if id(v.owner) in self.loose and (shape is None or shape[-2] == 1):
                 change.between[i] = _dense
 
     def _may_be_row(self, var: Var, other: Var) -> bool:

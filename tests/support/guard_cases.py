@@ -62,6 +62,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     "chain": lambda x, y: x[:, 1:] + y[:, 1:] * y[0, 1:] + x[0, :3],
     "behind arithmetic": lambda x, y: (np.broadcast_to(x[0], (3, 4)) * 2 + 1) / y[1],
     "tiled": lambda x, y: np.tile(x[0], (3, 1)) * y[0],
+    "column by column": lambda x, y: np.stack([x, y])[..., :1] @ np.stack([y, x])[..., :1].swapaxes(1, 2),
 }
 TENSORS: dict[str, Callable[..., Any]] = {
     "powers": lambda x, y: F.pow(F.pow(x, 2), 0.5) * F.pow(F.pow(y, 2.0), 1.5),
