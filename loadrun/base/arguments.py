@@ -27,6 +27,7 @@ _NAMES: dict[object, tuple[str, str]] = {
     float: ("a number", "numbers"),
     str: ("a text", "texts"),
     bytes: ("bytes", "bytes"),
+    Any: ("anything", "values"),
     type: ("a class", "classes"),
     type(None): ("None", "None"),
     os.PathLike: ("a path", "paths"),
@@ -64,7 +65,8 @@ def typed(function: F) -> F:
 
 
 def _guarded(function: Callable[..., Any], owner: type | None = None) -> Callable[..., Any]:
-    called = owner.__name__ if owner is not None else function.__qualname__.removesuffix(".__init__")
+    # Records of options are made by calls that take these as keywords: their names alone say where they are.
+    of = "" if owner is not None else f" of {function.__qualname__.removesuffix('.__init__')}()"
 
     @cache
     def known() -> tuple[inspect.Signature, dict[str, object]]:
@@ -88,7 +90,7 @@ def _guarded(function: Callable[..., Any], owner: type | None = None) -> Callabl
             for one in (value.values() if isinstance(value, dict) else value) if many else (value,):
                 hint = hints.get(key, Any)
                 if not _fits(one, hint):
-                    raise UsageTypeError(_misfit(one, hint, key, f"{called}()"))
+                    raise UsageTypeError(_misfit(one, hint, key, of))
                 for text in (
                     (one if isinstance(one, (list, tuple)) else (one,)) if "PathLike" in str(hint) else ()
                 ):
@@ -119,7 +121,7 @@ def misfits(record: object, what: str) -> Iterable[str]:
     for name, hint in _hints(type(record)).items():  # type: ignore[arg-type]
         value = getattr(record, name)
         if not _fits(value, hint):
-            yield _misfit(value, hint, name, what)
+            yield _misfit(value, hint, name, f" of {what}")
 
 
 @cache
@@ -207,7 +209,7 @@ def _misfit(value: object, hint: object, place: str, of: str) -> str:
         for key, part in parts if _fits({} if named else (), h) else ():
             if not _fits(part, inner[named]):
                 return _misfit(part, inner[named], f"{place}[{key!r}]", of)
-    return f"{place} of {of} must be {_called(hint, 0)}, found {_shown(value)}"
+    return f"{place}{of} must be {_called(hint, 0)}, found {_shown(value)}"
 
 
 def _shown(value: object) -> str:

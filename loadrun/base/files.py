@@ -167,7 +167,7 @@ def nameable(path: str | os.PathLike[str]) -> str:
     name = os.fspath(path)
     if "\0" in name:
         raise OSError(
-            errno.EINVAL, "no file can have this name: it holds a null character", name.replace("\0", "\\0")
+            errno.EINVAL, "no file can hold a null character in its name", name.replace("\0", "\\0")
         )
     try:
         os.fsencode(name)

@@ -78,9 +78,9 @@ WRONG: list[tuple[Callable[..., object], str]] = [
     (lambda: loadrun.replay_files("a.mge"), "files of replay_files.. must be a collection of texts or paths"),
     (
         lambda: loadrun.RunOptions(jobs="3"),
-        "jobs of RunOptions.. must be an integer or None, found the text '3'",
+        "jobs must be an integer or None, found the text '3'",
     ),
-    (lambda: loadrun.DiffOptions(weights="dir"), "weights of DiffOptions.. must be a collection of texts"),
+    (lambda: loadrun.DiffOptions(weights="dir"), "weights must be a collection of texts"),
     (
         lambda: loadrun.register_engine("none", None),
         "factory of register_engine.. must be a Factory, found None",
