@@ -73,6 +73,8 @@ def to_small_float(x: Tensor, kind: int, saturate: bool, mode: str) -> Tensor:
     y = e.where(e.is_nan(x), zero, y) if kind == FLOAT4 else e.with_nan_of(y, x)
     negative = e.compare(_LT, x, zero)
     if not layout.signed_zero:
+        # What rounds to zero loses its sign.
+        negative = e.elem(M.AND, negative, e.compare(_LT, zero, y))
         return e.where(negative, e.elem(M.NEGATE, y), y)
     # A product, so that a negative number that rounds to zero keeps its sign.
     return e.elem(M.MUL, y, e.where(negative, const_like(-1, x), const_like(1, x)))
