@@ -69,16 +69,17 @@ def _guarded(function: Callable[..., Any], owner: type | None = None) -> Callabl
     of = "" if owner is not None else f" of {function.__qualname__.removesuffix('.__init__')}()"
 
     @cache
-    def known() -> tuple[inspect.Signature, dict[str, object]]:
+    def known() -> tuple[inspect.Signature, dict[str, object], set[str]]:
         signature = inspect.signature(function)
         where = vars(sys.modules[function.__module__]) if owner is None else {}
         hints = {p.name: _hint(p.annotation, where) for p in signature.parameters.values()}
-        return signature, hints if owner is None else hints | _hints(owner)
+        hints |= {} if owner is None else _hints(owner)
+        return signature, hints, {name for name, hint in hints.items() if "PathLike" in str(hint)}
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - a function of any parameters
         __tracebackhide__ = True
-        signature, hints = known()
+        signature, hints, paths = known()
         try:
             arguments = signature.bind(*args, **kwargs).arguments
         except TypeError:
@@ -91,9 +92,9 @@ def _guarded(function: Callable[..., Any], owner: type | None = None) -> Callabl
                 hint = hints.get(key, Any)
                 if not _fits(one, hint):
                     raise UsageTypeError(_misfit(one, hint, key, of))
-                for text in (
-                    (one if isinstance(one, (list, tuple)) else (one,)) if "PathLike" in str(hint) else ()
-                ):
+                if key not in paths:
+                    continue
+                for text in one if isinstance(one, (list, tuple)) else (one,):
                     if isinstance(text, str):
                         nameable(text)
         return function(*args, **kwargs)

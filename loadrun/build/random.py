@@ -1,4 +1,4 @@
-"""Random tensors: the numbers that MegEngine gives on a CPU for the same seed, but for gamma, beta and Poisson.
+"""Random tensors: the numbers that MegEngine gives on a CPU for the same seed.
 
 Numbers repeat for a seed. Inside a traced function the random operators themselves are recorded, so that each call
 draws again; every run of a dump draws what the seeds in it lead to.

@@ -1,3 +1,3 @@
-"""MegEngine's ``random``: for a seed the numbers that MegEngine gives, but for gamma, beta and Poisson."""
+"""MegEngine's ``random``: for a seed the numbers that MegEngine gives on a CPU."""
 
 from ..build.random import *  # noqa: F403

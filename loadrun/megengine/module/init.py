@@ -1,6 +1,6 @@
 """Initial values of parameters, with the functions of MegEngine's ``module.init``.
 
-Numbers are drawn by `loadrun.build.random`, whose ``seed`` makes them repeatable; they differ from MegEngine's.
+Numbers are drawn by `loadrun.build.random`, whose ``seed`` makes them repeatable; they are MegEngine's for it.
 """
 
 from __future__ import annotations
