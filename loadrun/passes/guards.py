@@ -43,7 +43,7 @@ from ..ops.elemwise.table import ROWS, modes
 from ..ops.elemwise.table import ModeTrait as ModeT
 from ..ops.infer import infer_dtypes, infer_shapes
 from ..ops.op import Trait as T
-from .arithmetic.terms import large_sums, scalar_value
+from .arithmetic.terms import large_sums, mode_of, scalar_value
 from .constants import subgraph
 
 __all__ = ["guarded"]
@@ -110,7 +110,7 @@ class _GuardPlan:
             if opr.type == "Elemwise":
                 self._watch_rows(opr, change)
                 _watch_neutral(opr, change)
-                if _mode(opr) in _SUMS:
+                if mode_of(opr) in _SUMS:
                     places = [i for i, v in enumerate(opr.inputs) if v.id in large]
                     change.between.update(dict.fromkeys(places, _self_equality))
             if opr.type == _PRODUCT:
@@ -212,10 +212,6 @@ def _shapes(graph: Graph) -> dict[int, tuple[int, ...]]:
         return {}
 
 
-def _mode(opr: Opr) -> M | None:
-    return opr.get(P.Elemwise).mode if opr.type == "Elemwise" else None
-
-
 def _loose(oprs: Sequence[Opr]) -> set[int]:
     """Return the operators whose values may be in memory with gaps between their rows, or have one row for all."""
     loose: set[int] = set()
@@ -241,7 +237,7 @@ def _loose(oprs: Sequence[Opr]) -> set[int]:
 
 def _watch_neutral(opr: Opr, change: _Change) -> None:
     """Hide zeros and ones along one axis of another variable, which MegEngine takes for ones along all of its axes."""
-    if _mode(opr) not in _SUMS | _PRODUCTS | {M.POW}:
+    if mode_of(opr) not in _SUMS | _PRODUCTS | {M.POW}:
         return
     for i, v in enumerate(opr.inputs):
         if v.owner.type != "Broadcast":
@@ -264,7 +260,7 @@ def _source(opr: Opr) -> int | None:
 
 def _terms(var: Var, reader: Opr) -> Iterator[Var]:
     """Return the terms that MegEngine may bring together with others when it reorders a chain."""
-    family = next((f for f in _FAMILIES if _mode(reader) in f), frozenset())
+    family = next((f for f in _FAMILIES if mode_of(reader) in f), frozenset())
     stack, met = [var], set()
     while stack:
         at = stack.pop()
@@ -272,7 +268,7 @@ def _terms(var: Var, reader: Opr) -> Iterator[Var]:
             continue
         met.add(at.id)
         yield at
-        if _mode(at.owner) in family:
+        if mode_of(at.owner) in family:
             stack.extend(at.owner.inputs)
 
 
@@ -283,7 +279,7 @@ def _exponent(opr: Opr) -> float | None:
     """Return the constant exponent of a power, None for other operators."""
     if opr.type == "PowC":
         return float(opr.get(P.PowC).exp)
-    return scalar_value(opr.inputs[1]) if _mode(opr) == M.POW else None
+    return scalar_value(opr.inputs[1]) if mode_of(opr) == M.POW else None
 
 
 def _is_whole(number: float) -> bool:
@@ -305,7 +301,7 @@ def _is_merged(exponent: float, inner: Opr) -> bool:
     """Return whether a power of an operator's result changes when their exponents are joined."""
     inner_exponent = _exponent(inner)
     if inner_exponent is None:
-        return _mode(inner) == M.POW or (_mode(inner) in _PRODUCTS and not _is_whole(exponent))
+        return mode_of(inner) == M.POW or (mode_of(inner) in _PRODUCTS and not _is_whole(exponent))
     return not (_is_whole(exponent) and _is_whole(inner_exponent))
 
 
@@ -321,7 +317,7 @@ class _Powers:
 def _joined_roots(oprs: Sequence[Opr]) -> dict[int, list[int]]:
     """Return operands of products, by operator, with a root that would join another power of its base."""
     roots = {o.inputs[0].id for o in oprs if (e := _exponent(o)) is not None and not _is_whole(e)}
-    products = [o for o in oprs if _mode(o) in _PRODUCTS] if roots else []
+    products = [o for o in oprs if mode_of(o) in _PRODUCTS] if roots else []
     readers = Counter(v.id for o in products for v in o.inputs)
     powers: dict[int, _Powers] = {}
 
@@ -384,10 +380,10 @@ def _trivial_power(graph: Graph, opr: Opr, x: Var, exponent: int) -> Var:
 
 
 def _watch_simplified(opr: Opr, change: _Change) -> None:
-    mode = _mode(opr)
+    mode = mode_of(opr)
     if mode == M.LOG:
         place = 0 if _has_better_log(opr.inputs[0].owner) else None
-    elif mode == M.SUB and _mode(opr.inputs[0].owner) == M.EXP and scalar_value(opr.inputs[1]) == 1:
+    elif mode == M.SUB and mode_of(opr.inputs[0].owner) == M.EXP and scalar_value(opr.inputs[1]) == 1:
         place = 0
     else:
         same = mode is not None and ROWS[mode].of_same is not None and opr.inputs[0] is opr.inputs[1]
@@ -397,12 +393,12 @@ def _watch_simplified(opr: Opr, change: _Change) -> None:
 
 
 def _has_better_log(inner: Opr) -> bool:
-    modes: Sequence[M | None] = [_mode(v.owner) for v in inner.inputs]
-    if _mode(inner) == M.EXP:
+    modes: Sequence[M | None] = [mode_of(v.owner) for v in inner.inputs]
+    if mode_of(inner) == M.EXP:
         return True
-    if _mode(inner) in _PRODUCTS:
+    if mode_of(inner) in _PRODUCTS:
         return M.EXP in modes
-    return _mode(inner) == M.ADD and (
+    return mode_of(inner) == M.ADD and (
         modes.count(M.EXP) == 2 or any(scalar_value(v) == 1 for v in inner.inputs)
     )
 
@@ -422,7 +418,7 @@ def _before_steps(oprs: Sequence[Opr]) -> set[int]:
     while stack:
         var = stack.pop()
         opr = var.owner
-        through = _mode(opr) in _SUMS or _mode(opr) in _PRODUCTS or opr.type in _MOVES
+        through = mode_of(opr) in _SUMS or mode_of(opr) in _PRODUCTS or opr.type in _MOVES
         if through and id(opr) not in seen and var.id not in sizes:
             seen.add(id(opr))
             stack.extend(opr.inputs)
@@ -432,17 +428,17 @@ def _before_steps(oprs: Sequence[Opr]) -> set[int]:
 def _is_step(opr: Opr) -> bool:
     dtype = opr.outputs[0].dtype
     whole = opr.type == "TypeCvtV2" and dtype is not None and not (dtype.is_float or dtype.is_quantized)
-    return whole or _mode(opr) in _STEPS
+    return whole or mode_of(opr) in _STEPS
 
 
 def _watch_factors(opr: Opr, change: _Change) -> None:
     dtype = opr.outputs[0].dtype
-    if _mode(opr) not in _PRODUCTS or dtype is None or not dtype.is_float:
+    if mode_of(opr) not in _PRODUCTS or dtype is None or not dtype.is_float:
         return
-    number = scalar_value(opr.inputs[1]) if _mode(opr) == M.TRUE_DIV else None
+    number = scalar_value(opr.inputs[1]) if mode_of(opr) == M.TRUE_DIV else None
     if number is not None and abs(np.frexp(number)[0]) != 0.5:
         change.between.setdefault(1, _shared)
     if any(v.owner.type in _MADE for v in opr.inputs):
         for i, v in enumerate(opr.inputs):
-            if _mode(v.owner) in _PRODUCTS:
+            if mode_of(v.owner) in _PRODUCTS:
                 change.between.setdefault(i, _self_equality)
