@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import settings
 
@@ -45,6 +46,12 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     # Tests that parse the package take twice as long with few.
     gc.set_threshold(50_000, 50, 50)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Give each test the same random numbers: `trace.dump` draws from numpy's global generator, as MegEngine's does."""
+    np.random.seed(0)
 
 
 def pytest_unconfigure() -> None:
