@@ -117,6 +117,9 @@ class NodeReader(Protocol):
     def note(self, text: str) -> None:
         """Remember something that the caller should know."""
 
+    def expect(self, nodes: int) -> None:
+        """Refuse the model if it cannot have so many more nodes."""
+
     def name_of(self, value: Value) -> str:
         """Return the name of the graph input that a value is, empty for any other value."""
 

@@ -36,6 +36,7 @@ from .messages import (
     ValueInfoProto,
 )
 from .tensors import HELD, STRING, ExternalData
+from .unrolling import least_unrolled
 from .values import (
     ABSENT,
     INT64,
@@ -192,6 +193,7 @@ class Importer(NodeWalker):
         proto = self.model.graph
         assert proto is not None
         proto.nodes = in_order(proto.nodes)
+        self.expect(least_unrolled(proto))
         self._top = scope = Scope()
         with use(self.session):
             self._begin(proto, scope)

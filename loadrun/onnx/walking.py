@@ -88,6 +88,11 @@ class NodeWalker(NodeReader):
         """Remember something that the caller should know."""
         self.notes.setdefault(text)
 
+    def expect(self, nodes: int) -> None:
+        """Refuse the model if it cannot have so many more nodes."""
+        if self._count + nodes > _MOST_NODES:
+            raise FormatError(f"the model unrolls to more than {_MOST_NODES} nodes")
+
     def _initialize(self, proto: GraphProto, scope: Scope) -> None:
         for tensor in proto.initializers:
             try:
@@ -139,8 +144,7 @@ class NodeWalker(NodeReader):
         call_attributes: Mapping[str, AttributeProto],
     ) -> None:
         self._count += 1
-        if self._count > _MOST_NODES:
-            raise FormatError(f"the model unrolls to more than {_MOST_NODES} nodes")
+        self.expect(0)
         inputs = self._inputs(node, scope)
         results = None if inputs is None else self._lowered(node, inputs, scope, opsets, call_attributes)
         if results is None:
@@ -285,8 +289,7 @@ class NodeWalker(NodeReader):
         for i, name in enumerate(function.inputs):
             value = inputs[i] if i < len(inputs) else None
             inner.names[name] = ABSENT if value is None else value
-        if self._count + self._unrolled(function) > _MOST_NODES:
-            raise FormatError(f"the model unrolls to more than {_MOST_NODES} nodes")
+        self.expect(self._unrolled(function))
         call_attributes = {a.name: a for a in function.defaults}
         call_attributes.update(attributes)
         self._enter(function.name)

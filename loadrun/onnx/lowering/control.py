@@ -22,6 +22,7 @@ from ...tensors.access import (
 from ...tracing.recorder import TraceRecorder
 from ..call import NodeCall, front, lower
 from ..messages import GraphProto
+from ..unrolling import least_unrolled, takes_all_turns
 from ..values import BOOL, INT64, Items, UnsupportedNodeError, Value, declared_shape
 from . import cast, of_length
 
@@ -149,9 +150,10 @@ def _loop(c: NodeCall) -> tuple[Any, ...]:
     collected: list[list[Value]] = [[] for _ in body.outputs[1 + count :]]
     turn = 0
     shapes = [_shape_of_one(body, i) for i in (0, 1)]
+    if going and takes_all_turns(body):
+        _expect(c, body, _MOST_TURNS + 1 if most is None else most)
     while going and (most is None or turn < most):
-        if turn >= _MOST_TURNS:
-            raise UnsupportedNodeError(f"it takes more than {_MOST_TURNS} iterations")
+        _within(turn + 1)
         count_and_go = (
             Value(INT64, array=np.full(shapes[0], turn)),
             Value(BOOL, array=np.full(shapes[1], True)),
@@ -177,6 +179,17 @@ def _loop(c: NodeCall) -> tuple[Any, ...]:
         return (*state, *(_stacked(rows, 0) for rows in collected))
     first = [Value(INT64, array=np.full(shapes[0], 0)), Value(BOOL, array=np.full(shapes[1], True)), *state]
     return (*state, *(_empty(c, body, 1 + count + i, first) for i in range(len(collected))))
+
+
+def _within(turns: int) -> None:
+    if turns > _MOST_TURNS:
+        raise UnsupportedNodeError(f"it takes more than {_MOST_TURNS} iterations")
+
+
+def _expect(c: NodeCall, body: GraphProto, turns: int) -> None:
+    """Refuse more turns than can be unrolled, before the first."""
+    _within(turns)
+    c.importer.expect(max(turns, 0) * least_unrolled(body))
 
 
 def _shape_of_one(body: GraphProto, i: int) -> tuple[int, ...]:
@@ -255,8 +268,7 @@ def _scanned(
     if len(turns) != 1:
         raise UnsupportedNodeError(f"the axes that it scans have the sizes {sorted(turns)}")
     count = turns.pop()
-    if count > _MOST_TURNS:
-        raise UnsupportedNodeError(f"it takes more than {_MOST_TURNS} iterations")
+    _expect(c, body, count)
     collected: list[list[Value]] = [[] for _ in body.outputs[n:]]
     for turn in range(count):
         parts = [
