@@ -9,6 +9,7 @@ import numpy as np
 from ..build import emit as e
 from ..build.emit import M, elem, is_bool, is_float, known, number, where
 from ..graph import params as P
+from ..ops.elemwise.table import is_plain_power
 from ..tensors import Tensor, access, apply1, const
 from ..tensors.naming import refused
 from .promotion import common, dtype_of, narrow, operand
@@ -112,6 +113,10 @@ def power(x: Tensor, y: Tensor) -> Tensor:
             return (
                 elem(M.TRUE_DIV, number(1, x), x) if n < 0 else elem(M.MUL, square, x if n == 3 else square)
             )
+        if not is_plain_power(n):
+            # MegEngine does not look into constants with names.
+            y = const(exponent, dtype_of(y))
+            access.set_name(y, "exponent")
     return elem(M.POW, x, y)
 
 

@@ -114,9 +114,7 @@ def _bind(c: Call, s: ShapeCall) -> Bound | None:
         return None
     mode, (axis,) = p.mode, order
     if _starts_finite(c, src):
-        return lambda out, x, *target: _finite(
-            reduce_axis(x.reshape(sizes), axis, mode, src), mode, src
-        ).reshape(shape)
+        return lambda out, x, *target: _extreme(x.reshape(sizes), order, mode, src).reshape(shape)
     return lambda out, x, *target: reduce_axis(x.reshape(sizes), axis, mode, src).reshape(shape)
 
 
@@ -141,11 +139,11 @@ def reduce(c: Call, x: Array, target: Array | None = None) -> Array:
     if not steps[1] and mode == Mode.SUM_SQR:
         x = stored(x.astype(np.float32) ** 2, work) if work.is_float else x * x
     x = x.reshape(steps[0])
+    if axes and _starts_finite(c, work):
+        return convert(_extreme(x, steps[1], mode, work), work, dst).reshape(shape)
     for i in steps[1]:
         x = reduce_axis(x, i, mode, work)
         mode = Mode.SUM if mode == Mode.SUM_SQR else mode
-    if axes and _starts_finite(c, work):
-        x = _finite(x, mode, work)
     return convert(x, work, dst).reshape(shape)
 
 
@@ -154,10 +152,17 @@ def _starts_finite(c: Call, work: DType) -> bool:
     return c.get(Reduce).mode in (Mode.MAX, Mode.MIN) and work.is_float and not c.opr.exact
 
 
-def _finite(x: Array, mode: Mode, dtype: DType) -> Array:
-    """Make the maximum of minus infinity the lowest finite number, the minimum of infinity the largest."""
-    limit = x.dtype.type(lowest(dtype))
-    return np.maximum(x, limit) if mode == Mode.MAX else np.minimum(x, -limit)
+def _extreme(x: Array, axes: Sequence[int], mode: Mode, dtype: DType) -> Array:
+    """Return the maximum or minimum over axes, of infinite numbers the last finite one.
+
+    MegEngine's kernels for float16 and bfloat16 pass NaN over.
+    """
+    limit = x.dtype.type(lowest(dtype) if mode == Mode.MAX else -lowest(dtype))
+    if dtype.name in ("Float16", "BFloat16"):
+        x = (np.fmax if mode == Mode.MAX else np.fmin)(x, limit)
+    for i in axes:
+        x = reduce_axis(x, i, mode, dtype)
+    return np.maximum(x, limit) if mode == Mode.MAX else np.minimum(x, limit)
 
 
 def _work_dtype(mode: Mode, kind: Kind, src: DType) -> DType:

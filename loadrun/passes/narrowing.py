@@ -21,8 +21,10 @@ from ..graph.params import (
     Softmax,
 )
 from ..ops.catalog import TypeParam, select, types
+from ..ops.elemwise.table import is_plain_power
 from ..ops.infer import infer_dtypes
 from ..ops.op import Trait
+from .arithmetic.terms import scalar_value
 from .constants import subgraph
 
 __all__ = ["narrow_array", "narrow_dtype", "narrowed", "wide_dtypes"]
@@ -90,6 +92,8 @@ def narrowed(graph: Graph) -> tuple[Graph, dict[int, Var]]:
             return _safe_softmax(graph, opr, inputs[0])
         if opr.type == "Elemwise" and opr.get(Elemwise).mode == ElemwiseMode.SIGMOID:
             return _safe_sigmoid(graph, opr, inputs[0])
+        if opr.type == "Elemwise" and opr.get(Elemwise).mode == ElemwiseMode.POW:
+            return _plain_power(graph, opr, inputs)
         if opr.id in factors:
             return _whole_product(graph, opr, inputs, factors[opr.id])
         if opr.type in _POOLINGS:
@@ -140,6 +144,17 @@ def _safe_sigmoid(graph: Graph, opr: Opr, x: Var) -> Var | None:
     (whole,) = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.TRUE_DIV), inputs=[y, same])
     whole.name, whole.owner.name = opr.outputs[0].name, opr.name
     return whole
+
+
+def _plain_power(graph: Graph, opr: Opr, inputs: list[Var]) -> Var | None:
+    """Hide exponents with which MegEngine would give numbers where a power is NaN."""
+    exponent = scalar_value(opr.inputs[1])
+    if exponent is None or is_plain_power(exponent):
+        return None
+    (hidden,) = graph.add("SharedDeviceTensor", tensors=inputs[1].owner.tensors)
+    (y,) = graph.add("Elemwise", *opr.params, inputs=[inputs[0], hidden])
+    y.name, y.owner.name = opr.outputs[0].name, opr.name
+    return y
 
 
 def _factors(graph: Graph) -> dict[int, int | None]:

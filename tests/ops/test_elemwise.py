@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadrun.base.errors import EngineError
+from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph, StoredTensor
-from loadrun.graph.dtypes import Array, DType
-from loadrun.graph.params import Elemwise, PowC
+from loadrun.graph.dtypes import Array, DType, encode
+from loadrun.graph.params import Elemwise, Host2DeviceCopy, PowC
 from loadrun.graph.params import ElemwiseMode as M
 from loadrun.ops.elemwise.modes import promote
 from loadrun.ops.elemwise.table import ARITY, BOOL, FLOAT, INTEGER
@@ -481,6 +482,23 @@ def test_constant_powers(exponent: float) -> None:
     np.testing.assert_allclose(run("PowC", PowC(exp=exponent), x)[0], POWERS[exponent], rtol=1e-6)
 
 
+@pytest.mark.parametrize("exact", [False, True])
+def test_powers_by_a_stored_number_are_constant_powers(exact: bool) -> None:
+    """MegEngine makes them PowC when it compiles a graph; other frameworks have NaN."""
+    x = np.array([-2.5, 2.5, 0.0, np.inf], "f4")
+    for exponent in (0.5, 1.5, 1 / 3, 3.0):
+        g = Graph(exact=exact)
+        (base,) = g.add(
+            "Host2DeviceCopy", Host2DeviceCopy(), names=["x"], tensors=[StoredTensor(F32, (4,), "x")]
+        )
+        stored = StoredTensor(F32, (1,), None, encode(np.array([exponent], "f4"), F32))
+        (power,) = g.add("ImmutableTensor", tensors=[stored])
+        g.outputs = g.add("Elemwise", Elemwise(mode=M.POW), inputs=[base, power])
+        want = np.array(POWERS[exponent])
+        want[0] = math.nan if exact and exponent != 3 else want[0]
+        np.testing.assert_allclose(ReferenceEngine(g).run({"x": x})[0], want, rtol=1e-6)
+
+
 def test_powc_takes_floats() -> None:
     with pytest.raises(EngineError, match="PowC takes float inputs, found Int32"):
         run("PowC", PowC(exp=2.0), np.zeros(3, "i4"))
@@ -541,13 +559,26 @@ def test_float16_gives_the_second(mode: M, n: int) -> None:
     assert nan_pattern(mode, (1,), (n,), 1, "f2") == f"N{n}"
 
 
+@pytest.mark.parametrize("mode", [M.RELU, M.RELU6, M.EXP, M.SIGMOID, M.FUSE_ADD_RELU])
+def test_float16_keeps_nan(mode: M) -> None:
+    """In real MegEngine 1.13, too; its vectors of float32 give numbers in its place."""
+    x = np.full(33, np.nan, "f2")
+    assert np.isnan(run("Elemwise", Elemwise(mode=mode), *[x] * ARITY[mode])[0]).all()
+
+
+def test_floor_of_a_quotient_keeps_the_sign_of_zero() -> None:
+    """As real MegEngine 1.13: quotients below the least normal number are zeros of their sign."""
+    x, y = np.array([0.0, 1e-38, -1e-38, -0.0], "f4"), np.array([-np.inf, 1e30, 1e30, -2.0], "f4")
+    got = run("Elemwise", Elemwise(mode=M.FLOOR_DIV), x, y)[0]
+    assert (got == 0).all()
+    assert np.signbit(got).tolist() == [True, False, True, False]
+
+
 def test_max_takes_its_inputs_in_the_order_of_the_file() -> None:
     nan = np.array([np.nan, 1.0], "f4")
     one = np.array([2.0, np.nan], "f4")
     g = graph_of("Elemwise", Elemwise(mode=M.MAX), [nan, one])
     g.oprs[-1].inputs.reverse()
-    from loadrun.engines.reference import ReferenceEngine
-
     got = ReferenceEngine(g).run({"i0": nan, "i1": one})[0]
     np.testing.assert_array_equal(got, np.array([np.nan, 1], "f4"))
 

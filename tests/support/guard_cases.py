@@ -28,6 +28,7 @@ POWERS: dict[str, Callable[..., Any]] = {
     "negative powers": lambda x, y: (x**-2) ** 0.5,
     "two roots of one": lambda x, y: np.power(x, 0.5) * np.power(x, 0.5),
     "nothing and one": lambda x, y: x**0 + y**1,
+    "powers of negative numbers": lambda x, y: np.where(np.isnan(x**1.5), 7, y) + np.isnan(y**0.3) * x,
 }
 STEPS: dict[str, Callable[..., Any]] = {
     "tenths by tenths": lambda x, y: np.round(x, 1)[:, ::-1] // 0.3,

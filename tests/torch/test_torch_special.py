@@ -123,6 +123,20 @@ def test_truth_values_add_as_or():
         same(lambda x, i, y: x.index_add(0, i, y), x[None], torch.tensor([0]), y[None])
 
 
+def test_files_keep_powers_that_have_no_value(tmp_path):
+    """MegEngine raises ``abs(x)`` where the exponent is stored in a way that it knows."""
+    x = torch.tensor([-8.0, -1.0, 0.0, 2.0])
+    for passes in ({}, {"optimize_for_inference": False}):
+        traced = loadrun.torch.trace(
+            lambda x: (x**1.5).nan_to_num(7.0) + (x ** (1 / 3)).nan_to_num(5.0), (x,)
+        )
+        traced.dump(tmp_path / "m.mge", input_data=[x], **passes)
+        (output,) = loadrun.run(tmp_path / "m.mge")[0].outputs
+        want = [12, 12, 0, 2**1.5 + 2 ** (1 / 3)]
+        assert output.value.tolist() == pytest.approx(want)
+        assert output.verdict.value == "pass"
+
+
 @pytest.mark.filterwarnings("ignore:.*infinity")
 def test_a_file_refuses_a_maximum_of_minus_infinity(tmp_path):
     """MegEngine's maximum starts with the lowest finite number."""

@@ -221,7 +221,7 @@ def true_div(out: Array, x: Array, y: Array) -> None:
 def floor_div(out: Array, x: Array, y: Array) -> None:
     q = np.divide(x, y)
     # MegEngine's threads flush subnormal quotients to zero, so a tiny negative one has floor -0.
-    q[np.abs(q) < _TINY] = 0
+    q[np.abs(q) < _TINY] *= 0
     np.floor(q, out=out)
 
 

@@ -145,10 +145,22 @@ class _Plan:
         self.by_place = mode in _BY_PLACE and exact is None
         if exact is not None:
             return
-        if dtype.name in ("Float16", "BFloat16") and mode in _MUL_ADD:
+        exponent = _constant_exponent(c.opr) if mode == M.POW and not (c.opr.exact or dtype.is_wide) else None
+        if exponent is not None:
+            power = _power(exponent, self.half)
+            self.func = lambda out, x, _: power(out, x)
+        elif dtype.name in ("Float16", "BFloat16") and mode in _MUL_ADD:
             self.func = _fused_narrow(dtype)
         elif dtype.name in ("Float16", "BFloat16"):
             self.func = ROWS[mode].narrow or self.func
+
+
+def _constant_exponent(opr: Opr) -> float | None:
+    """Return the exponent of a power that MegEngine turns into a PowC when it compiles a graph."""
+    owner = opr.inputs[1].owner
+    if owner.type != "ImmutableTensor" or owner.tensors[0].shape != (1,):
+        return None
+    return float(owner.tensors[0].value()[0])
 
 
 def _fused_narrow(dtype: DType) -> Function:

@@ -19,7 +19,18 @@ from . import floats as f
 from . import formulas as w
 from . import integers as i
 
-__all__ = ["ARITY", "BOOL", "FLOAT", "INTEGER", "MODES", "ROWS", "ModeTrait", "Row", "modes"]
+__all__ = [
+    "ARITY",
+    "BOOL",
+    "FLOAT",
+    "INTEGER",
+    "MODES",
+    "ROWS",
+    "ModeTrait",
+    "Row",
+    "is_plain_power",
+    "modes",
+]
 
 Function = Callable[..., object]
 
@@ -128,19 +139,19 @@ class Row(NamedTuple):
 
 # fmt: off
 _ROWS = (
-    Row(M.RELU, 1, f.relu, i.relu, exact=f.exact_relu, wide=w.relu, nonline=NonlineMode.RELU, onnx="Relu", traits=T.REPEATS | T.FINITE | T.QUANTIZED | T.VECTOR | T.FROM_S32 | T.ON_GRID),
+    Row(M.RELU, 1, f.relu, i.relu, exact=f.exact_relu, narrow=f.exact_relu, wide=w.relu, nonline=NonlineMode.RELU, onnx="Relu", traits=T.REPEATS | T.FINITE | T.QUANTIZED | T.VECTOR | T.FROM_S32 | T.ON_GRID),
     Row(M.ABS, 1, f.Of(np.abs), f.Of(np.abs), wide=np.abs, onnx="Abs", traits=T.REPEATS | T.FINITE | T.ONE_PASS | T.VECTOR | T.ON_GRID),
     Row(M.ACOS, 1, f.Of(np.arccos), wide=np.arccos, onnx="Acos", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY),
     Row(M.ASIN, 1, f.Of(np.arcsin), wide=np.arcsin, onnx="Asin", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY),
     Row(M.CEIL, 1, f.Of(np.ceil), wide=np.ceil, onnx="Ceil", traits=T.REPEATS | T.INTEGRAL | T.FINITE | T.ONE_PASS | T.STEPS),
     Row(M.COS, 1, f.Of(np.cos), wide=np.cos, onnx="Cos", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY),
-    Row(M.EXP, 1, f.exp, exact=f.Of(np.exp), wide=np.exp, onnx="Exp", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.VECTOR | T.LIBRARY),
+    Row(M.EXP, 1, f.exp, exact=f.Of(np.exp), narrow=f.Of(np.exp), wide=np.exp, onnx="Exp", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.VECTOR | T.LIBRARY),
     Row(M.EXPM1, 1, f.Of(np.expm1), wide=np.expm1, traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY),
     Row(M.FLOOR, 1, f.Of(np.floor), wide=np.floor, onnx="Floor", traits=T.REPEATS | T.INTEGRAL | T.FINITE | T.ONE_PASS | T.STEPS),
     Row(M.LOG, 1, f.Of(np.log), wide=np.log, onnx="Log", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY),
     Row(M.LOG1P, 1, f.Of(np.log1p), wide=np.log1p, traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY),
     Row(M.NEGATE, 1, f.Of(np.negative), f.Of(np.negative), wide=np.negative, onnx="Neg", traits=T.UNDOES | T.FINITE | T.QUANTIZED | T.ONE_PASS | T.COMPLEX | T.ON_GRID | T.SUM),
-    Row(M.SIGMOID, 1, f.sigmoid, exact=f.logistic, wide=w.sigmoid, nonline=NonlineMode.SIGMOID, onnx="Sigmoid", traits=T.FINITE | T.VECTOR),
+    Row(M.SIGMOID, 1, f.sigmoid, exact=f.logistic, narrow=f.logistic, wide=w.sigmoid, nonline=NonlineMode.SIGMOID, onnx="Sigmoid", traits=T.FINITE | T.VECTOR),
     Row(M.SIN, 1, f.Of(np.sin), wide=np.sin, onnx="Sin", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY),
     Row(M.TANH, 1, f.Of(np.tanh), wide=np.tanh, onnx="Tanh", traits=T.GIVES_FLOAT | T.FINITE | T.ONE_PASS | T.FALLBACK | T.LIBRARY),
     Row(M.ABS_GRAD, 2, f.abs_grad, f.abs_grad, wide=w.abs_grad, traits=T.ON_GRID),
@@ -165,7 +176,7 @@ _ROWS = (
     Row(M.COND_LEQ_MOV, 3, f.cond_leq_mov, f.cond_leq_mov, wide=w.cond_leq_mov, traits=T.ON_GRID),
     Row(M.FUSE_MUL_ADD3, 3, f.fuse_mul_add3, i.fuse_mul_add3, exact=f.fuse_mul_add3, wide=w.fuse_mul_add3, flops=2, traits=T.FINITE | T.VECTOR | T.ON_GRID | T.MUL_ADD),
     Row(M.FUSE_MUL_ADD4, 4, f.fuse_mul_add4, f.fuse_mul_add4, wide=w.fuse_mul_add4, flops=3, traits=T.FINITE | T.ON_GRID | T.MUL_ADD),
-    Row(M.FUSE_ADD_RELU, 2, f.fuse_add_relu, i.fuse_add_relu, exact=f.exact_add_relu, wide=w.fuse_add_relu, flops=2, after_add=M.RELU, traits=T.SORTED | T.FINITE | T.VECTOR | T.FROM_S32),
+    Row(M.FUSE_ADD_RELU, 2, f.fuse_add_relu, i.fuse_add_relu, exact=f.exact_add_relu, narrow=f.exact_add_relu, wide=w.fuse_add_relu, flops=2, after_add=M.RELU, traits=T.SORTED | T.FINITE | T.VECTOR | T.FROM_S32),
     Row(M.FUSE_ADD_SIGMOID, 2, f.fuse_add_sigmoid, wide=w.fuse_add_sigmoid, flops=2, after_add=M.SIGMOID, traits=T.FINITE | T.VECTOR),
     Row(M.FUSE_ADD_TANH, 2, f.fuse_add_tanh, wide=w.fuse_add_tanh, flops=2, after_add=M.TANH, traits=T.FINITE | T.FALLBACK | T.LIBRARY),
     Row(M.FAST_TANH, 1, f.fast_tanh, wide=w.fast_tanh, traits=T.FINITE | T.VECTOR),
@@ -206,7 +217,7 @@ _ROWS = (
     Row(M.PRELU_GRAD, 3, f.prelu_grad),
     Row(M.SOFTPLUS, 1, f.softplus, wide=w.softplus, traits=T.GIVES_FLOAT | T.HIGH),
     Row(M.SOFTPLUS_GRAD, 2, f.softplus_grad),
-    Row(M.RELU6, 1, f.relu6, i.relu6, exact=f.exact_relu6, wide=w.relu6, traits=T.REPEATS | T.FINITE),
+    Row(M.RELU6, 1, f.relu6, i.relu6, exact=f.exact_relu6, narrow=f.exact_relu6, wide=w.relu6, traits=T.REPEATS | T.FINITE),
     Row(M.RELU6_GRAD, 2, f.relu6_grad),
     Row(M.HSIGMOID, 1, f.hsigmoid, wide=w.hsigmoid, traits=T.GIVES_FLOAT | T.HIGH | T.FINITE),
     Row(M.HSIGMOID_GRAD, 2, f.hsigmoid_grad),
@@ -238,3 +249,11 @@ def modes(traits: T) -> frozenset[M]:
     ['NEGATE', 'NOT']
     """
     return frozenset(row.mode for row in _ROWS if row.traits & traits)
+
+
+def is_plain_power(exponent: float) -> bool:
+    """Return whether MegEngine's PowC, which a POW of a stored number becomes, gives NaN where a power has no value.
+
+    With other exponents it raises ``abs(x)``, or takes a cube root.
+    """
+    return exponent.is_integer() or abs(exponent) == 0.5

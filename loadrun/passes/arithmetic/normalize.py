@@ -17,7 +17,7 @@ import numpy as np
 from ...graph import Graph, Opr, Var
 from ...graph.params import Elemwise, ElemwiseMode, PowC
 from ...ops.catalog import select
-from ...ops.elemwise.table import ROWS, ModeTrait, modes
+from ...ops.elemwise.table import ROWS, ModeTrait, is_plain_power, modes
 from ..rewriter import Rewriter, each
 from .identities import elemwise
 from .terms import is_large, mode_of, uniform
@@ -79,7 +79,8 @@ def _exponent(opr: Opr) -> float | None:
     """Return the constant exponent of a power."""
     if opr.type == "PowC":
         return opr.get(PowC).exp
-    return _stored_scalar(opr.inputs[1]) if mode_of(opr) == M.POW else None
+    exponent = _stored_scalar(opr.inputs[1]) if mode_of(opr) == M.POW else None
+    return None if exponent is None or (opr.exact and not is_plain_power(exponent)) else exponent
 
 
 def _stored_scalar(old: Var) -> float | None:
