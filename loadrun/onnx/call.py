@@ -40,6 +40,17 @@ Result = Outcome | tuple[Outcome, ...]
 Lower = Callable[["NodeCall"], Result]
 LowerT = TypeVar("LowerT", bound=Lower)
 CONTRIB = "com.microsoft"
+_KINDS = {
+    1: "a float",
+    2: "an integer",
+    3: "text",
+    4: "a tensor",
+    5: "a graph",
+    6: "floats",
+    7: "integers",
+    8: "texts",
+}
+"""Attributes by their type in the file."""
 
 
 class NodeLowering:
@@ -242,22 +253,37 @@ class NodeCall:
 
     # Attributes
 
-    def _get(self, name: str) -> AttributeProto | None:
-        return self.attributes.get(name)
+    def _get(self, name: str, kind: int) -> AttributeProto | None:
+        attribute = self.attributes.get(name)
+        if attribute is not None and attribute.type not in (0, kind) and not _is_empty(attribute):
+            was = _KINDS.get(attribute.type, f"of type {attribute.type}")
+            raise UnsupportedNodeError(f"its attribute {name} is {was}, expected {_KINDS[kind]}")
+        return attribute
 
     def number(self, name: str, default: int = 0) -> int:
         """Return an integer attribute."""
-        attribute = self._get(name)
+        attribute = self._get(name, 2)
         return default if attribute is None else attribute.i
+
+    def flag(self, name: str, default: int = 0) -> bool:
+        """Return an integer attribute that is a truth value.
+
+        Raises:
+            UnsupportedNodeError: it is neither 0 nor 1, which runtimes take one way or the other.
+        """
+        number = self.number(name, default)
+        if number not in (0, 1):
+            raise UnsupportedNodeError(f"its {name} is {number}, expected 0 or 1")
+        return bool(number)
 
     def real(self, name: str, default: float = 0.0) -> float:
         """Return a float attribute."""
-        attribute = self._get(name)
+        attribute = self._get(name, 1)
         return default if attribute is None else attribute.f
 
     def text(self, name: str, default: str = "") -> str:
         """Return a string attribute."""
-        attribute = self._get(name)
+        attribute = self._get(name, 3)
         return default if attribute is None else bytes(attribute.s).decode("utf-8", "replace")
 
     def choice(self, name: str, *known: str) -> str:
@@ -273,26 +299,26 @@ class NodeCall:
 
     def ints(self, name: str) -> list[int] | None:
         """Return a list of integers, or None if it is left out."""
-        attribute = self._get(name)
+        attribute = self._get(name, 7)
         if attribute is None:
             return None
         return [int(v) for row in attribute.ints for v in row]
 
     def floats(self, name: str) -> list[float] | None:
         """Return a list of floats, or None if it is left out."""
-        attribute = self._get(name)
+        attribute = self._get(name, 6)
         if attribute is None:
             return None
         return [float(v) for row in attribute.floats for v in row]
 
     def texts(self, name: str) -> list[str] | None:
         """Return a list of strings, or None if it is left out."""
-        attribute = self._get(name)
+        attribute = self._get(name, 8)
         return None if attribute is None else [bytes(s).decode("utf-8", "replace") for s in attribute.strings]
 
     def tensor(self, name: str) -> TensorProto | None:
         """Return a tensor attribute, or None if it is left out."""
-        attribute = self._get(name)
+        attribute = self._get(name, 4)
         return None if attribute is None else attribute.t
 
     def graph(self, name: str) -> GraphProto:
@@ -301,7 +327,7 @@ class NodeCall:
         Raises:
             UnsupportedNodeError: there is none.
         """
-        attribute = self._get(name)
+        attribute = self._get(name, 5)
         if attribute is None or attribute.g is None:
             raise UnsupportedNodeError(f"its subgraph {name!r} is missing")
         return attribute.g
@@ -331,6 +357,12 @@ def _followed(value: Value) -> list[int]:
         return subtensor(x, [(0, None, None, None, k)])
 
     return [TracedInt(int(n), (entry, tensor, k), session) for k, n in enumerate(known)]
+
+
+def _is_empty(attribute: AttributeProto) -> bool:
+    """Return whether an attribute is a list without entries, whose type says nothing."""
+    rows = (*attribute.ints, *attribute.floats)
+    return attribute.type in (6, 7, 8) and not attribute.strings and not any(map(len, rows))
 
 
 def front(axis: int, rank: int) -> int:

@@ -80,7 +80,7 @@ def _divided(a: int, b: int) -> int | None:
 
 
 def _modulo(call: NodeCall, operands: list[Array]) -> Array | None:
-    if call.number("fmod"):
+    if call.flag("fmod"):
         return None
     a, b = np.broadcast_arrays(*operands)
     return _mapped(lambda x, y: x % y if int(y) else None, a, b)
@@ -218,14 +218,14 @@ def _reduced(combine: Callable[[int, int], int]) -> Rule:
     def rule(call: NodeCall, operands: list[Array]) -> Array | None:
         data = operands[0]
         axes = call.ints("axes") if len(operands) == 1 else [int(v) for v in operands[1].flat]
-        if data.ndim != 1 or not data.size or (not axes and call.number("noop_with_empty_axes")):
+        if data.ndim != 1 or not data.size or (not axes and call.flag("noop_with_empty_axes")):
             return None
         if axes and [front(a, 1) for a in axes] != [0]:
             return None
         total = data[0]
         for v in data[1:]:
             total = combine(total, v)
-        return objects([total]).reshape((1,) if call.number("keepdims", 1) else ())
+        return objects([total]).reshape((1,) if call.flag("keepdims", 1) else ())
 
     return rule
 

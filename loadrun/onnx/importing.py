@@ -206,7 +206,9 @@ class Importer(NodeWalker):
             lines = "\n".join(f"  {p}" for p in self.problems)
             count = f"{len(self.problems)} part{'s' * (len(self.problems) > 1)}"
             sizes = f"\n{self.about_sizes()}" if self.assumed else ""
-            raise UnsupportedError(f"{count} of the model cannot be expressed:\n{lines}{sizes}")
+            raise UnsupportedError(
+                f"{count} of the model cannot be expressed:\n{lines}{sizes}"
+            ) from self.fault
         return self._finish(results)
 
     def _expressible(self) -> Graph:

@@ -64,6 +64,7 @@ class NodeWalker(NodeReader):
         problems: why nodes are refused, in their order.
         notes: what the caller should know.
         follows: the problems that follow from others, inside of subgraphs.
+        fault: the first exception of a node that its lowering did not foresee.
     """
 
     def __init__(self, model: ModelProto, external: ExternalData, session: TraceRecorder) -> None:
@@ -73,6 +74,7 @@ class NodeWalker(NodeReader):
         self.problems: dict[str, None] = {}
         self.notes: dict[str, None] = {}
         self.follows: set[str] = set()
+        self.fault: Exception | None = None
         self.functions = {(f.domain, f.name, f.overload): f for f in model.functions}
         self._sizes: dict[int, int] = {}
         self._unheld: dict[str, str] = {}
@@ -200,7 +202,8 @@ class NodeWalker(NodeReader):
         except MemoryError as e:
             self._refuse(node, f"its inputs {_shown(inputs)} need more memory than is available ({e})")
         except Exception as e:
-            self._refuse(node, f"its inputs {_shown(inputs)} do not fit ({type(e).__name__}: {e})")
+            self.fault = self.fault or e
+            self._refuse(node, f"its inputs {_shown(inputs)}{_shown_attributes(node)} do not fit it")
         return None
 
     def _name(self, name: str, value: Bound) -> None:
@@ -369,6 +372,16 @@ def _shown(inputs: Sequence[Given]) -> str:
         return f"a sequence of {len(value)}" if isinstance(value, list) else "none"
 
     return ", ".join(map(one, inputs)) or "(none)"
+
+
+def _shown_attributes(node: NodeProto) -> str:
+    """Describe the attributes of a node that are numbers or words, for an error."""
+    shown = []
+    for a in node.attributes:
+        numbers = [v for row in (*a.ints, *a.floats) for v in row[:8].tolist()][:8]
+        value = {1: a.f, 2: a.i, 3: bytes(a.s[:40]).decode("utf-8", "replace")}.get(a.type, numbers)
+        shown += [f"{a.name} {value!r}"] if value != [] else []
+    return f" and attributes {', '.join(shown)}" if shown else ""
 
 
 def _elem_type_of(tensor: Tensor, like: Bound) -> int:

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...build import emit as e
-from ...build.layers.sizes import is_open, of_length
+from ...build.layers.sizes import is_open, of_length, refused_where
 from ...graph import params as P
 from ...graph.dtypes import Array
 from ...tensors import Tensor, const
-from ...tensors.access import dtype_of
+from ...tensors.access import dtype_of, session_of, value_of
+from ...tensors.convert import TracedInt
+from ..values import UnsupportedNodeError
 
 __all__ = [
     "HOMES",
@@ -25,6 +27,7 @@ __all__ = [
     "is_open",
     "limits",
     "of_length",
+    "refused_if",
     "transposed",
 ]
 
@@ -89,6 +92,7 @@ _FAMILIES = {
     Attention MultiHeadAttention RotaryEmbedding EmbedLayerNormalization NhwcMaxPool
     """,
     ("grouped", "com.microsoft"): "GroupQueryAttention",
+    ("experts", "com.microsoft"): "MoE QMoE",
     ("contrib", "com.microsoft"): """
     GridSample Pad GatherND Trilu Range ExpandDims Unique UnfoldTensor CDist NGramRepeatBlock
     CropAndResize GroupNorm SkipGroupNorm BiasAdd BiasSplitGelu BiasSoftmax GemmFastGelu BiasDropout
@@ -127,6 +131,18 @@ def const_like(value: float | np.generic | Array, x: Tensor) -> Tensor:
 def floats(x: Tensor) -> Tensor:
     """Return the tensor itself where it is of floats, else as float32."""
     return x if dtype_of(x).is_float else e.real(x)
+
+
+def refused_if(x: Tensor, wrong: Tensor, what: str) -> Tensor:
+    """Return the tensor itself, and an error where one of some booleans is true, at once if they are known."""
+    session = session_of(wrong)
+    known = value_of(wrong) if session is None else e.known(wrong)
+    if known is not None and known.any():
+        raise UnsupportedNodeError(what)
+    if known is not None or session is None:
+        return x
+    count = e.summed(cast(e.flat(wrong), "int32"), [0], True)
+    return refused_where(x, TracedInt(0, (lambda t, _: t, count, 0), session), what)
 
 
 def in_float(x: Tensor) -> Tensor:

@@ -85,7 +85,7 @@ def _mask_of(c: NodeCall, q: Tensor, k: Tensor, past: int, valid: Tensor | None)
         valid = e.reshape(e.whole(valid), (-1, 1, 1, 1))
         mask.allow(e.compare(_LT, columns, valid))
     left, right = c.number("left_window_size", -1), c.number("right_window_size", -1)
-    if c.number("is_causal"):
+    if c.flag("is_causal"):
         right = 0 if right < 0 else min(right, 0)
     if left < 0 and right < 0:
         return mask.bias
@@ -219,7 +219,7 @@ def _rotary(c: NodeCall) -> Tensor:
         at = e.whole(c.t(3))
         cos, sin = (e.gather(t, [(0, at)]) for t in (cos, sin))
     cos, sin = (e.add_axes(e.subtensor(t, [(2, None, size // 2, None, None)]), [2]) for t in (cos, sin))
-    y = rotated_part(x, cos, sin, interleaved=bool(c.number("interleaved")))
+    y = rotated_part(x, cos, sin, interleaved=c.flag("interleaved"))
     return e.reshape(y, c.t(0).shape) if flat else transposed(y, (0, 2, 1, 3))
 
 

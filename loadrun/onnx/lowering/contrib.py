@@ -180,7 +180,7 @@ def _places(boxes: Tensor, i: int, n: int, size: int) -> Tensor:
 @lower("GroupNorm", "SkipGroupNorm", domain=CONTRIB)
 def _group_norm(c: NodeCall) -> tuple[Tensor, ...]:
     """Normalize groups of channels, scale and shift each channel; maybe add tensors before, SiLU after."""
-    last = bool(c.number("channels_last", 1))
+    last = c.flag("channels_last", 1)
     whole = c.t(0)
     if c.op == "SkipGroupNorm":
         added = c.t(3)
@@ -194,7 +194,7 @@ def _group_norm(c: NodeCall) -> tuple[Tensor, ...]:
     if groups < 1 or static_shape(x)[1] % groups:
         raise UnsupportedNodeError(f"{static_shape(x)[1]} channels in {groups} groups")
     y = group_norm(x, groups, c.t(1), c.t(2), c.real("epsilon", 1e-5))
-    if c.number("activation"):
+    if c.flag("activation"):
         y = e.elem(M.SILU, y)
     y = cast(to_last(y) if last else y, dtype_of(c.t(0)))
     return (y, whole) if c.op == "SkipGroupNorm" else (y,)
@@ -262,7 +262,7 @@ def _all_finite(c: NodeCall) -> Tensor:
         x = e.flat(cast(c.t(i), "float32"))
         nan = cast(e.is_nan(x), "float32")
         inf = cast(e.compare(_LT, const_like(3.4028235e38, x), e.elem(M.ABS, x)), "float32")
-        flags = nan if c.number("isnan_only") else inf if c.number("isinf_only") else e.elem(M.ADD, nan, inf)
+        flags = nan if c.flag("isnan_only") else inf if c.flag("isinf_only") else e.elem(M.ADD, nan, inf)
         most = e.reduce(flags, P.ReduceMode.MAX, [0])
         worst = most if worst is None else e.elem(M.MAX, worst, most)
     if worst is None:

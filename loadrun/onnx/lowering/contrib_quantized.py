@@ -88,7 +88,7 @@ def _qlinear_softmax(c: NodeCall) -> Value:
 @lower("QLinearGlobalAveragePool", domain=CONTRIB)
 def _qlinear_global(c: NodeCall) -> Value:
     x, kind = c.t(0), c.kind(0)
-    axes = list(range(1, x.ndim - 1) if c.number("channels_last") else range(2, x.ndim))
+    axes = list(range(1, x.ndim - 1) if c.flag("channels_last") else range(2, x.ndim))
     total = kept(summed(cast(minus_zero(x, _zero(c, 2)), "int32"), axes), axes, True)
     # In this order ONNX Runtime computes the factor.
     below = e.elem(M.MUL, single(c.t(3)), e.like(element_count(x, axes), single(c.t(3))))
@@ -98,10 +98,10 @@ def _qlinear_global(c: NodeCall) -> Value:
 
 @lower("QLinearAveragePool", domain=CONTRIB)
 def _qlinear_average(c: NodeCall) -> Value:
-    last, kind = bool(c.number("channels_last")), c.kind(0)
+    last, kind = c.flag("channels_last"), c.kind(0)
     x = dequantized(c.t(0), single(c.t(1)), _zero(c, 2))
     x = from_last(x) if last else x
-    window, include = pooling_window(c, x), bool(c.number("count_include_pad"))
+    window, include = pooling_window(c, x), c.flag("count_include_pad")
     if math.prod(window.kernel) <= _MOST_IN_ORDER:
         # Ties come out as in ONNX Runtime only if the float32 numbers are summed in its order.
         y = e.elem(M.TRUE_DIV, summed_in_order(x, window), counted(x, window, include=include))
@@ -190,7 +190,7 @@ def _qlinear_conv(c: NodeCall) -> Result:
     """Convolve as ONNX's own operator does, also with channels last."""
     run = find("", "QLinearConv")
     assert run is not None
-    if not c.number("channels_last"):
+    if not c.flag("channels_last"):
         return run.run(c)
     x = c.value(0)
     c.inputs[0] = Value(x.kind, from_last(x.tensor))
@@ -211,8 +211,8 @@ def _qlinear_where(c: NodeCall) -> Value:
 def _qgemm(c: NodeCall) -> Value:
     """Compute (A - a0) @ (B - b0) + C in integers, times alpha and both scales; quantize to the result's, if any."""
     x, w = c.t(0), c.t(3)
-    x = transposed(x, (1, 0)) if c.number("transA") else x
-    w = folded(lambda v: transposed(v, (1, 0)), w) if c.number("transB") else w
+    x = transposed(x, (1, 0)) if c.flag("transA") else x
+    w = folded(lambda v: transposed(v, (1, 0)), w) if c.flag("transB") else w
     total = exact_product(x, w, _zero(c, 2), _zero(c, 5))
     if c.has(6):
         total = e.elem(M.ADD, total, cast(c.t(6), "int32"))

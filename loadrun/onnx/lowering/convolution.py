@@ -61,8 +61,8 @@ def padding_of(c: NodeCall, window: WindowGeometry, x: Tensor) -> list[tuple[int
             result.append((less, total - less) if auto == "SAME_UPPER" else (total - less, less))
         return result
     pads = flags(c.ints("pads"), 2 * n, 0)
-    if len(pads) != 2 * n:
-        raise UnsupportedNodeError(f"pads must be {2 * n} numbers, found {len(pads)}")
+    if len(pads) != 2 * n or min(pads, default=0) < 0:
+        raise UnsupportedNodeError(f"its pads are {pads[:8]}, expected {2 * n} numbers from 0 on")
     return list(zip(pads[:n], pads[n:], strict=True))
 
 

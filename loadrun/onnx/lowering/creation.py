@@ -94,7 +94,7 @@ def _trilu(c: NodeCall) -> Tensor:
     k = 0
     if c.has(1):
         (k,) = c.sizes(1, "k") or [0]
-    return triangle(x, k, bool(c.number("upper", 1)))
+    return triangle(x, k, c.flag("upper", 1))
 
 
 def triangle(x: Tensor, k: int, upper: bool) -> Tensor:

@@ -25,6 +25,8 @@ def _non_max_suppression(c: NodeCall) -> Value:
     boxes, scores = cast(c.t(0), "float32"), cast(c.t(1), "float32")
     most = int(c.constant(2, "number of boxes").reshape(-1)[0]) if c.has(2) else 0
     overlap = float(c.constant(3, "IoU threshold").reshape(-1)[0]) if c.has(3) else 0.0
+    if not 0 <= overlap <= 1:
+        raise UnsupportedNodeError(f"its IoU threshold is {overlap:g}, expected 0 to 1")
     boxes, scores = of_length(boxes, 0), of_length(of_length(scores, 0), 1)
     batch, classes, count = static_shape(scores)
     if batch * classes > _MOST:
@@ -34,7 +36,7 @@ def _non_max_suppression(c: NodeCall) -> Value:
     if most > count:
         # Of more boxes more may be kept, as long as the table of those that are stays small.
         most = min(most, max(count, _KEPT))
-    boxes = _corners(boxes, bool(c.number("center_point_box")))
+    boxes = _corners(boxes, c.flag("center_point_box"))
     bound = e.reshape(cast(c.t(4), "float32"), (1,)) if c.has(4) else None
     rows = []
     for b in range(batch):

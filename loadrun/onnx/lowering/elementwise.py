@@ -30,7 +30,7 @@ from ..values import (
     Value,
     graph_type,
 )
-from . import M, cast, const_like, in_float, limits
+from . import M, cast, const_like, in_float, limits, refused_if
 from .small_floats import is_small_float, rounded_for
 
 __all__ = ["pair", "truncated", "widened"]
@@ -42,7 +42,7 @@ _NARROW = ("Int8", "Uint8", "Int16")
 def pair(c: NodeCall) -> tuple[Tensor, Tensor]:
     """Return two operands of one type, broadcast by hand for versions before 7."""
     x, y = c.t(0), c.t(1)
-    if c.opset < 7 and c.number("broadcast"):
+    if c.opset < 7 and c.flag("broadcast"):
         at = c.number("axis", x.ndim - y.ndim)
         at = front(at, max(x.ndim, 1)) if at < 0 else at
         rest = x.ndim - at - y.ndim
@@ -61,6 +61,16 @@ def _same(x: Tensor, y: Tensor) -> Tensor:
 def widened(x: Tensor) -> Tensor:
     """Small integers as int32."""
     return e.whole(x) if dtype_of(x).name in _NARROW else x
+
+
+def _divisor(c: NodeCall, y: Tensor) -> Tensor:
+    """Return whole numbers to divide by, and an error where one is 0."""
+    known = c.value(1).constant()
+    if known is None and c.value(1).sizes is None:
+        return refused_if(y, e.compare(_EQ, y, const_like(0, y)), "whole numbers are divided by 0")
+    if known is not None and not known.all():
+        raise UnsupportedNodeError("whole numbers are divided by 0")
+    return y
 
 
 def truncated(x: Tensor, y: Tensor) -> Tensor:
@@ -93,6 +103,7 @@ def _div(c: NodeCall) -> Tensor:
     x, y = pair(c)
     if dtype_of(x).is_float:
         return e.elem(M.TRUE_DIV, x, y)
+    y = _divisor(c, y)
     if dtype_of(x).np.kind == "u":
         return e.elem(M.FLOOR_DIV, e.whole(x), e.whole(y))
     return truncated(widened(x), widened(y))
@@ -102,9 +113,9 @@ def _div(c: NodeCall) -> Tensor:
 def _mod(c: NodeCall) -> Tensor:
     x, y = pair(c)
     if dtype_of(x).is_float:
-        return a.fmod(x, y) if c.number("fmod") else a.remainder(x, y)
-    x, y = widened(x), widened(y)
-    if not c.number("fmod") or dtype_of(x).np.kind == "u":
+        return a.fmod(x, y) if c.flag("fmod") else a.remainder(x, y)
+    x, y = widened(x), widened(_divisor(c, y))
+    if not c.flag("fmod") or dtype_of(x).np.kind == "u":
         return a.remainder(x, y)
     return e.elem(M.SUB, x, e.elem(M.MUL, truncated(x, y), y))
 
@@ -285,7 +296,7 @@ def _isinf(c: NodeCall) -> Tensor:
     x = c.t(0)
     wide = in_float(x)
     up, down = (e.compare(_EQ, wide, const_like(v, wide)) for v in (np.inf, -np.inf))
-    plus, minus = c.number("detect_positive", 1), c.number("detect_negative", 1)
+    plus, minus = c.flag("detect_positive", 1), c.flag("detect_negative", 1)
     if plus and minus:
         return e.elem(M.OR, up, down)
     if plus:

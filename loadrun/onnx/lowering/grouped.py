@@ -70,7 +70,7 @@ def _turned(c: NodeCall, x: Tensor, lengths: _Lengths) -> Tensor:
         prompt = e.compare(_EQ, e.reshape(e.whole(c.t(6)), (1, 1)), e.like(x.shape[2], first))
         at = e.where(prompt, e.elem(M.ADD, first, steps), places)
     cos, sin = (e.add_axes(e.gather(c.t(i), [(0, at)]), [1]) for i in (7, 8))
-    return rotated_part(x, cos, sin, interleaved=bool(c.number("rotary_interleaved")))
+    return rotated_part(x, cos, sin, interleaved=c.flag("rotary_interleaved"))
 
 
 def _cached(past: Tensor, new: Tensor, rows: Tensor, lengths: _Lengths) -> Tensor:
@@ -104,7 +104,7 @@ def _seen(c: NodeCall, q: Tensor, k: Tensor, lengths: _Lengths) -> Tensor:
     window = c.number("local_window_size", -1)
     keys = e.arange(k.shape[2])
     allowed = e.compare(_LT, keys, e.add_axes(lengths.total, [1, 3]))
-    if c.number("causal", 1):
+    if c.flag("causal", 1):
         places = e.add_axes(lengths.places, [1, 3])
         allowed = e.elem(M.AND, allowed, e.compare(_LEQ, keys, places))
         if window > 0:
@@ -124,7 +124,7 @@ def _weights(c: NodeCall, scores: Tensor) -> Tensor:
     if c.has(11):
         b, h, s, _ = scores.shape
         sink = e.broadcast(e.reshape(cast(c.t(11), "float32"), (1, h, 1, 1)), (b, h, s, 1))
-    elif c.number("smooth_softmax"):
+    elif c.number("smooth_softmax") == 1:
         sink = e.full(const_like(0.0, scores), (*scores.shape[:3], 1))
     else:
         # Queries behind their sequence may see no key of their window.
@@ -140,11 +140,11 @@ def _group_query(c: NodeCall) -> tuple[Tensor, ...]:
     count, shared = c.number("num_heads"), c.number("kv_num_heads")
     if any(c.has(i) for i in range(12, 16)) or any(c.wanted[3:]):
         raise UnsupportedNodeError("a quantized cache, normalized queries or scores as output")
-    if c.number("sliding_window_cache"):
+    if c.flag("sliding_window_cache"):
         raise UnsupportedNodeError("a cache that holds a window alone")
     q, k, v = _parts(c, count, shared)
     lengths = _Lengths(c, q.shape[2])
-    if c.number("do_rotary"):
+    if c.flag("do_rotary"):
         q, k = (_turned(c, x, lengths) for x in (q, k))
     if c.has(3):
         rows = _rows(c)

@@ -86,6 +86,8 @@ def _gather_nd(c: NodeCall) -> Tensor:
     at = of_length(at, at.ndim - 1)
     depth = static_shape(at)[-1]
     rank = at.ndim - 1
+    if static_shape(x)[:batch] != static_shape(at)[:batch] or not 0 <= batch < x.ndim:
+        raise UnsupportedNodeError(f"its batch_dims is {batch}, but its first axes are not the same")
     ids, positions = _batch_ids(x.shape, batch, rank), c.value(1).constant()
     for i in range(depth):
         _checked(None if positions is None else positions[..., i], x.shape[batch + i])
@@ -296,9 +298,9 @@ def _top_k(c: NodeCall) -> tuple[Tensor, Value]:
     else:
         known = c.value(1).constant()
         k = int(known.reshape(-1)[0]) if known is not None else c.sizes(1, "k")[0]
-    if int(k) > static_shape(x)[axis]:
+    if not 0 <= int(k) <= static_shape(x)[axis]:
         raise UnsupportedNodeError(f"k is {int(k)}, the axis has {static_shape(x)[axis]}")
-    largest, keys = bool(c.number("largest", 1)), x
+    largest, keys = c.flag("largest", 1), x
     if largest and dtype_of(x).is_float:
         # NaN counts as the largest number.
         keys = e.where(e.is_nan(x), const_like(np.inf, x), x)
@@ -339,7 +341,8 @@ def _compress(c: NodeCall) -> Tensor:
         axis = c.axis("axis", 0, x.ndim)
     else:
         x, axis = e.flat(x), 0
-    return e.gather(x, [(axis, _places(mask))])
+    # A mask that is longer than the axis counts as far as that goes.
+    return e.gather(x, [(axis, _places(e.subtensor(mask, [(0, None, x.shape[axis], None, None)])))])
 
 
 @lower("Unique")
@@ -356,7 +359,7 @@ def _unique(c: NodeCall) -> tuple[Tensor | Value, ...]:
         rows, order = e.flat(x), [0]
         keys = e.reshape(rows, (-1, 1))
     back = [order.index(i) for i in range(len(order))]
-    return uniques(rows, keys, back, by_value=bool(c.number("sorted", 1)))
+    return uniques(rows, keys, back, by_value=c.flag("sorted", 1))
 
 
 def uniques(rows: Tensor, keys: Tensor, back: list[int], *, by_value: bool) -> tuple[Tensor | Value, ...]:

@@ -46,10 +46,10 @@ def _fused_matmul(c: NodeCall) -> Tensor:
     x, y = c.t(0), c.t(1)
     sides = []
     for t, name in ((x, "A"), (y, "B")):
-        if c.number(f"transBatch{name}") and t.ndim > 2:
+        if c.flag(f"transBatch{name}") and t.ndim > 2:
             # The first axis moves after the other batch axes.
             t = transposed(t, [*range(1, t.ndim - 1), 0, t.ndim - 1])
-        sides.append(_matrices_transposed(t) if c.number(f"trans{name}") and t.ndim > 1 else t)
+        sides.append(_matrices_transposed(t) if c.flag(f"trans{name}") and t.ndim > 1 else t)
     result = matmul(*sides)
     alpha = c.real("alpha", 1.0)
     result = result if alpha == 1.0 else e.elem(M.MUL, const_like(alpha, result), result)
@@ -110,7 +110,7 @@ def _scaled(x: Tensor, factor: float) -> Tensor:
 @lower("Gemm")
 def _gemm(c: NodeCall) -> Tensor:
     bias = c.maybe(2)
-    if bias is not None and c.opset < 7 and not c.number("broadcast"):
+    if bias is not None and c.opset < 7 and not c.flag("broadcast"):
         e.broadcast_shape([bias])
     return gemm(
         c.t(0),
@@ -118,8 +118,8 @@ def _gemm(c: NodeCall) -> Tensor:
         bias,
         alpha=c.real("alpha", 1.0),
         beta=c.real("beta", 1.0),
-        turn_x=bool(c.number("transA")),
-        turn_y=bool(c.number("transB")),
+        turn_x=c.flag("transA"),
+        turn_y=c.flag("transB"),
     )
 
 

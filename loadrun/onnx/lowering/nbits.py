@@ -10,7 +10,7 @@ from ...tensors import Tensor, const
 from ..call import NodeCall, front
 from ..values import UINT8, UnsupportedNodeError
 
-__all__ = ["gathered_table", "weight_of"]
+__all__ = ["gathered_table", "unpacked", "weight_of"]
 
 
 def weight_of(c: NodeCall) -> Tensor:
@@ -29,14 +29,14 @@ def weight_of(c: NodeCall) -> Tensor:
         )
     blocks = -(-k // block)
     pay(16 * n * k)
-    values = _unpacked(c.constant(1, "weight").reshape(n, blocks, -1), bits)[:, :, :block]
+    values = unpacked(c.constant(1, "weight").reshape(n, blocks, -1), bits)[:, :, :block]
     values = values.reshape(n, -1)[:, :k].astype(np.float32)
     scales = c.constant(2, "scales").astype(np.float32).reshape(n, blocks)
     zero: Array = np.full((n, blocks), float(1 << (bits - 1)), np.float32)
     if c.has(3):
         zero_points = c.constant(3, "zero points")
         if zero_points.dtype == np.uint8:
-            zero_points = _unpacked(zero_points.reshape(n, -1), bits)[:, :blocks]
+            zero_points = unpacked(zero_points.reshape(n, -1), bits)[:, :blocks]
         zero = zero_points.astype(np.float32).reshape(n, blocks)
     of = c.constant(4, "group index")[:k] if c.has(4) else np.arange(k) // block
     if of.size and not 0 <= of.min() <= of.max() < blocks:
@@ -44,7 +44,8 @@ def weight_of(c: NodeCall) -> Tensor:
     return const(np.ascontiguousarray(((values - zero[:, of]) * scales[:, of]).T))
 
 
-def _unpacked(raw: Array, bits: int) -> Array:
+def unpacked(raw: Array, bits: int) -> Array:
+    """Return the numbers in bytes, the first in the lowest bits, along the last axis."""
     if bits == 8:
         return raw
     parts = [raw >> shift & (1 << bits) - 1 for shift in range(0, 8, bits)]
@@ -63,13 +64,13 @@ def gathered_table(c: NodeCall) -> tuple[Tensor, int]:
     if bits not in (2, 4, 8) or block < 16:
         raise UnsupportedNodeError(f"tables of {bits} bits in blocks of {block} cannot be expressed")
     packed = raw and bits < 8
-    values = _unpacked(data, bits) if packed else data
+    values = unpacked(data, bits) if packed else data
     axis = front(c.number("quantize_axis", 1), values.ndim)
     scales = c.constant(2, "scales").astype(np.float32)
     zero: Array = np.zeros_like(scales)
     if c.has(3):
         zero_points = c.constant(3, "zero points")
-        zero = (_unpacked(zero_points, bits) if packed else zero_points)[..., : scales.shape[-1]].astype(
+        zero = (unpacked(zero_points, bits) if packed else zero_points)[..., : scales.shape[-1]].astype(
             np.float32
         )
     elif raw:

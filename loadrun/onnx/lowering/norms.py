@@ -22,8 +22,8 @@ def _batch_norm(c: NodeCall) -> Tensor | tuple[Tensor, ...]:
     eps = c.real("epsilon", 1e-5)
     scale, bias, middle, variance = (c.t(i) for i in range(1, 5))
     # Before version 14, a file asks for the statistics to say that it is training.
-    training = bool(c.number("training_mode")) if c.opset >= 14 else any(c.wanted[1:])
-    whole = x.ndim == 1 or (c.opset < 9 and not c.number("spatial", 1))
+    training = c.flag("training_mode") if c.opset >= 14 else any(c.wanted[1:])
+    whole = x.ndim == 1 or (c.opset < 9 and not c.flag("spatial", 1))
     if not training and not whole:
         return build.batch_norm(x, middle, variance, scale, bias, eps)
     scale, bias, middle, variance = (
@@ -93,6 +93,9 @@ def _layer_normalized(
 def _total(c: NodeCall, bias: int) -> Tensor:
     """Add the first two inputs and maybe a bias; numbers of 16 bits in float32, which are normalized unrounded."""
     total = e.elem(M.ADD, e.real(c.t(0)), e.real(c.t(1)))
+    if static_shape(total) != static_shape(c.t(0)):
+        shapes = [list(static_shape(c.t(i))) for i in (0, 1)]
+        raise UnsupportedNodeError(f"its skip is {shapes[1]}, which does not fit {shapes[0]}")
     return e.elem(M.ADD, total, e.real(c.t(bias))) if c.has(bias) else total
 
 
@@ -147,10 +150,10 @@ def _mean_variance(c: NodeCall) -> Tensor:
     axes = c.ints("axes") or [0, 2, 3]
     if c.opset < 9:
         # ONNX Runtime's operator from before ONNX had one.
-        axes = [i for i in range(min(x.ndim, 4)) if i != 1 or c.number("across_channels")]
+        axes = [i for i in range(min(x.ndim, 4)) if i != 1 or c.flag("across_channels")]
     wide = e.real(x)
     centred = e.elem(M.SUB, wide, e.mean(wide, axes))
-    if c.opset < 9 and not c.number("normalize_variance", 1):
+    if c.opset < 9 and not c.flag("normalize_variance", 1):
         return cast(centred, dtype_of(x))
     spread = e.elem(M.SQRT, e.mean(e.elem(M.SQUARE, centred), axes))
     return cast(e.elem(M.TRUE_DIV, centred, e.elem(M.ADD, spread, const_like(1e-9, spread))), dtype_of(x))

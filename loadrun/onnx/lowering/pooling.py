@@ -35,7 +35,7 @@ def pooling_window(c: NodeCall, x: Tensor) -> WindowGeometry:
             raise UnsupportedNodeError(f"a window of {reach} is larger than its input ({extent})")
     if not c.open_space(x):
         window.sizes = static_shape(x)[2:]
-    if c.number("ceil_mode"):
+    if c.flag("ceil_mode"):
         window.complete(window.sizes or x.shape[2:])
     return window
 
@@ -55,7 +55,7 @@ def _max_pool(c: NodeCall) -> Tensor | tuple[Tensor, Value]:
     window = pooling_window(c, x)
     if len(c.wanted) < 2 or not c.wanted[1]:
         return build.max_pooled(x, window)
-    largest, inside = build.max_with_places(x, window, columns=bool(c.number("storage_order")))
+    largest, inside = build.max_with_places(x, window, columns=c.flag("storage_order"))
     # ONNX's indices count in the whole tensor.
     ones = [1] * (x.ndim - 2)
     channels = e.reshape(e.arange(x.shape[1]), (1, -1, *ones))
@@ -68,7 +68,7 @@ def _max_pool(c: NodeCall) -> Tensor | tuple[Tensor, Value]:
 @lower("AveragePool")
 def _average_pool(c: NodeCall) -> Tensor:
     x = c.t(0)
-    return build.averaged(x, pooling_window(c, x), include=bool(c.number("count_include_pad")))
+    return build.averaged(x, pooling_window(c, x), include=c.flag("count_include_pad"))
 
 
 @lower("LpPool")

@@ -12,7 +12,7 @@ from ...tensors.access import dtype_of, static_shape
 from ...tensors.convert import TracedInt
 from ..call import CONTRIB, NodeCall, lower
 from ..values import UnsupportedNodeError
-from . import M, cast, const_like, folded, of_length, transposed
+from . import M, cast, const_like, folded, of_length, refused_if, transposed
 from .functions import activation
 from .indexing import reversed_sequences
 from .linalg import exact_product, matmul
@@ -49,7 +49,9 @@ class _Cell:
             self.rb = folded(lambda b: e.subtensor(b, [(0, n, None, None, None)]), whole)
         self.functions = functions
         bound = c.real("clip") if "clip" in c.attributes else None
-        if bound:
+        if bound is not None:
+            if not bound > 0:
+                raise UnsupportedNodeError(f"its clip is {bound:g}, expected more than 0")
             # ONNX Runtime bounds what enters the gates, not the cell of an LSTM.
             self.functions = [_bounded(f, bound) for f in functions[:2]] + functions[2:]
 
@@ -169,7 +171,7 @@ def _unrolled(c: NodeCall, kind_of_cell: type[_Cell]) -> tuple[Tensor, ...]:
     }[c.op]
     kind = dtype_of(c.t(0))
     x = e.real(c.t(0))
-    batch_first = bool(c.number("layout"))
+    batch_first = c.flag("layout")
     if batch_first:
         x = transposed(x, (1, 0, 2))
     direction = direction_of(c)
@@ -183,7 +185,7 @@ def _unrolled(c: NodeCall, kind_of_cell: type[_Cell]) -> tuple[Tensor, ...]:
             f"{c.op} was unrolled for sequences of {steps} steps; input_shapes gives other lengths"
         )
     outputs, states = [], []
-    lengths = cast(c.t(4), "int32") if c.has(4) else None
+    lengths = _lengths(c, steps) if c.has(4) else None
     for d, functions in enumerate(_functions(c, defaults, count)):
         cell = kind_of_cell(c, d, gates, functions)
         step = {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}[c.op](c, cell, d)
@@ -191,7 +193,7 @@ def _unrolled(c: NodeCall, kind_of_cell: type[_Cell]) -> tuple[Tensor, ...]:
         # States are quantized together step by step, and the last elements of all sequences are the first step.
         aligned = lengths if backward and kind_of_cell is _DynamicCell else None
         fed = x if aligned is None else reversed_sequences(x, aligned, 1, 0)
-        rows, last = _run(c, fed, cell, step, d, backward and aligned is None, batch_first)
+        rows, last = _run(c, fed, cell, step, d, lengths, backward and aligned is None, batch_first)
         whole = e.concat([e.add_axes(r, [0]) for r in rows], 0)
         outputs.append(
             e.add_axes(whole if aligned is None else reversed_sequences(whole, aligned, 1, 0), [1])
@@ -205,6 +207,17 @@ def _unrolled(c: NodeCall, kind_of_cell: type[_Cell]) -> tuple[Tensor, ...]:
     return tuple(cast(v, kind) for v in (y, *lasts))
 
 
+def _lengths(c: NodeCall, steps: int) -> Tensor:
+    """Return how long the sequences are, none longer than all steps."""
+
+    def wrong(n: Tensor) -> Tensor:
+        least, most = const_like(0, n), const_like(steps, n)
+        return e.elem(M.OR, e.compare(_LT, n, least), e.compare(_LT, most, n))
+
+    lengths = folded(lambda n: cast(n, "int32"), c.t(4))
+    return refused_if(lengths, folded(wrong, lengths), f"its sequence_lens are not all 0 to {steps}")
+
+
 def _initial(c: NodeCall, i: int, d: int, x: Tensor, cell: _Cell, batch_first: bool) -> Tensor:
     if not c.has(i):
         return e.full(const_like(0.0, x), (x.shape[1], cell.hidden))
@@ -213,14 +226,21 @@ def _initial(c: NodeCall, i: int, d: int, x: Tensor, cell: _Cell, batch_first: b
 
 
 def _run(
-    c: NodeCall, x: Tensor, cell: _Cell, step: Step, d: int, backward: bool, batch_first: bool
+    c: NodeCall,
+    x: Tensor,
+    cell: _Cell,
+    step: Step,
+    d: int,
+    lengths: Tensor | None,
+    backward: bool,
+    batch_first: bool,
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Run all steps; return their outputs in order of time, and the last state."""
     count = static_shape(x)[0]
     state = [_initial(c, 5, d, x, cell, batch_first)]
     if c.op == "LSTM":
         state.append(_initial(c, 6, d, x, cell, batch_first))
-    lengths = e.add_axes(cast(c.t(4), "int32"), [1]) if c.has(4) else None
+    lengths = e.add_axes(lengths, [1]) if lengths is not None else None
     whole = cell.input_gates(x, lengths)
     rows: list[Tensor] = []
     for t in range(count - 1, -1, -1) if backward else range(count):
@@ -249,7 +269,7 @@ def _rnn(c: NodeCall, cell: _Cell, d: int) -> Step:
 
 def _gru(c: NodeCall, cell: _Cell, d: int) -> Step:
     f, g = cell.functions
-    after = bool(c.number("linear_before_reset"))
+    after = c.flag("linear_before_reset")
 
     def step(gates: Tensor, state: list[Tensor]) -> list[Tensor]:
         h = state[0]
@@ -275,7 +295,7 @@ def _lstm(c: NodeCall, cell: _Cell, d: int) -> Step:
     if c.has(7):
         whole = folded(lambda p: e.subtensor(p, [(0, None, None, None, d)]), folded(e.real, c.t(7)))
         peeps = [folded(lambda p, k=k: cell.part(p, k), whole) for k in range(3)]
-    coupled = bool(c.number("input_forget"))
+    coupled = c.flag("input_forget")
 
     def step(gates: Tensor, state: list[Tensor]) -> list[Tensor]:
         h, old = state

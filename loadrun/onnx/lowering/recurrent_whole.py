@@ -41,7 +41,7 @@ def whole_layer(c: NodeCall) -> tuple[Tensor, ...] | None:
     if mode is None or weights[0] is None or weights[1] is None or (c.has(3) and weights[2] is None):
         return None
     x = cast(c.t(0), "float32")
-    if c.number("layout"):
+    if c.flag("layout"):
         x = transposed(x, (1, 0, 2))
     if 0 in static_shape(x):
         return None
@@ -56,7 +56,7 @@ def whole_layer(c: NodeCall) -> tuple[Tensor, ...] | None:
         y = _reversed_in_time(y)
     length, batch, _ = y.shape
     y = e.permute(e.reshape(y, (length, batch, count, hidden)), (0, 2, 1, 3))
-    if c.number("layout"):
+    if c.flag("layout"):
         y = transposed(y, (2, 0, 1, 3))
         lasts = [transposed(s, (1, 0, 2)) for s in lasts]
     return tuple(cast(v, dtype_of(c.t(0))) for v in (y, *lasts))
@@ -66,7 +66,7 @@ def _mode(c: NodeCall) -> P.RNNCellNonlineMode | None:
     """Return the activation of a plain RNN, TANH for a plain LSTM; None for anything else."""
     if c.op not in _DEFAULTS or dtype_of(c.t(0)).is_wide:
         return None
-    if c.has(4) or c.has(7) or c.number("input_forget") or c.real("clip"):
+    if c.has(4) or c.has(7) or c.flag("input_forget") or "clip" in c.attributes:
         return None
     default = _DEFAULTS[c.op]
     names = [n.lower() for n in c.texts("activations") or default]
@@ -105,7 +105,7 @@ def _state(c: NodeCall, i: int, x: Tensor, count: int, hidden: int) -> Tensor:
     if not c.has(i):
         return e.full(const_like(0.0, x), (count, x.shape[1], hidden))
     states = cast(c.t(i), "float32")
-    return transposed(states, (1, 0, 2)) if c.number("layout") else states
+    return transposed(states, (1, 0, 2)) if c.flag("layout") else states
 
 
 def _reversed_in_time(x: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ def axes_of(c: NodeCall, rank: int, since: int = 18) -> list[int] | None:
     if c.opset >= since and c.has(1):
         axes = c.integers(1, "axes")
     if not axes:
-        if c.number("noop_with_empty_axes"):
+        if c.flag("noop_with_empty_axes"):
             return None
         return list(range(rank))
     return sorted({front(a, rank) for a in axes})
@@ -53,7 +53,7 @@ def _reducer(c: NodeCall) -> tuple[Tensor, list[int] | None]:
 
 
 def _dims_kept(c: NodeCall, y: Tensor, axes: list[int]) -> Tensor:
-    return kept(y, axes, c.number("keepdims", 1))
+    return kept(y, axes, c.flag("keepdims", 1))
 
 
 def _sum(x: Tensor, axes: list[int]) -> Tensor:
@@ -180,7 +180,7 @@ def _reduce_log_sum_exp(c: NodeCall) -> Tensor:
     total = e.elem(M.LOG, summed(e.elem(M.EXP, e.elem(M.SUB, wide, finite)), axes, True))
     # MegEngine's EXP turns NaN into a number.
     result = e.with_nan_of(e.elem(M.ADD, total, finite), top)
-    y = result if c.number("keepdims", 1) else e.drop_axes(result, axes)
+    y = result if c.flag("keepdims", 1) else e.drop_axes(result, axes)
     return _from_float(y, x)
 
 
@@ -230,8 +230,8 @@ def _argmax(c: NodeCall) -> Value:
     axis = c.axis("axis", 0, x.ndim)
     if not x.ndim:
         return Value(INT64, const_like(0, e.whole(x)))
-    at = _position(x, axis, c.op == "ArgMax", bool(c.number("select_last_index")))
-    return Value(INT64, at if c.number("keepdims", 1) else e.drop_axes(at, [axis]))
+    at = _position(x, axis, c.op == "ArgMax", c.flag("select_last_index"))
+    return Value(INT64, at if c.flag("keepdims", 1) else e.drop_axes(at, [axis]))
 
 
 # Running sums
@@ -241,7 +241,7 @@ def _argmax(c: NodeCall) -> Value:
 def _cumulated(c: NodeCall) -> Tensor:
     x = c.t(0)
     axis = front(int(c.constant(1, "axis").reshape(-1)[0]), x.ndim)
-    exclusive, reverse = bool(c.number("exclusive")), bool(c.number("reverse"))
+    exclusive, reverse = c.flag("exclusive"), c.flag("reverse")
     if c.op == "CumSum":
         param = P.Cumsum(axis=axis, exclusive=exclusive, reverse=reverse)
         return apply1("CumsumV1", param, inputs=[x], scalar=False)
@@ -250,7 +250,7 @@ def _cumulated(c: NodeCall) -> Tensor:
         x = e.subtensor(x, flip)
     if exclusive:
         one = e.full(const_like(1, x), [1 if i == axis else n for i, n in enumerate(x.shape)])
-        x = e.concat([one, e.subtensor(x, [(axis, None, -1, None, None)])], axis)
+        x = e.subtensor(e.concat([one, x], axis), [(axis, None, -1, None, None)])
     x = of_length(x, axis)
     y = scanned(x, axis, lambda p, q: e.elem(M.MUL, p, q))
     return e.subtensor(y, flip) if reverse else y

@@ -136,7 +136,7 @@ def _open_axes(
     c: NodeCall, x: Tensor, axes: list[int], coordinates: str, mode: str
 ) -> list[_OpenAxis] | None:
     """Resolve the resize of axes with open sizes; None if all are known or the mode needs known sizes."""
-    if coordinates not in OPEN_MODES or c.number("antialias") or c.number("exclude_outside"):
+    if coordinates not in OPEN_MODES or c.flag("antialias") or c.flag("exclude_outside"):
         return None
     if mode != "nearest" and not dtype_of(x).is_float:
         return None
@@ -255,7 +255,7 @@ def _resize(c: NodeCall) -> Tensor:
     for i, (a, out, s) in enumerate(zip(axes, outs, scales, strict=True)):
         _check_size(a, out)
         # An axis that keeps its size is taken as it is, whatever the region of interest.
-        if s != 1.0 and not (c.number("antialias") and out == int(x.shape[a])):
+        if s != 1.0 and not (c.flag("antialias") and out == int(x.shape[a])):
             if coordinates == "align_corners" and not c.has(3):
                 _require_whole(a, int(x.shape[a]), s)
             plan.append((a, _Axis(int(x.shape[a]), out, s, (roi[i], roi[len(axes) + i]))))
@@ -278,7 +278,7 @@ def _by_nearest(c: NodeCall, x: Tensor, plan: list[tuple[int, _Axis]], coordinat
 
 
 def _by_weights(c: NodeCall, x: Tensor, plan: list[tuple[int, _Axis]], coordinates: str, mode: str) -> Tensor:
-    antialias, exclude = bool(c.number("antialias")), bool(c.number("exclude_outside"))
+    antialias, exclude = c.flag("antialias"), c.flag("exclude_outside")
     a_cubic = c.real("cubic_coeff_a", -0.75)
     if _is_native(x, plan, coordinates, mode) and not antialias and not exclude:
         from ...build.vision import interpolate  # for start-up

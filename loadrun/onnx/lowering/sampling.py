@@ -30,7 +30,7 @@ def _affine_grid(c: NodeCall) -> Tensor:
     """Compute positions of an image's cells, from -1 to 1, mapped by a matrix (N, 2, 3) or (N, 3, 4)."""
     theta = c.t(0)
     n, _, *space = c.integers(1, "size")
-    align = bool(c.number("align_corners"))
+    align = c.flag("align_corners")
     if align and min(space, default=2) < 2:
         raise UnsupportedNodeError(
             f"align_corners with {' x '.join(map(str, space))} cells: the position of one cell alone is 0 to PyTorch, "
@@ -45,7 +45,7 @@ def _grid_sample(c: NodeCall) -> Tensor:
     x, grid = e.real(c.t(0)), e.real(c.t(1))
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(c.text("mode", "linear"), c.text("mode", "linear"))
     padding = c.text("padding_mode", "zeros")
-    align = bool(c.number("align_corners"))
+    align = c.flag("align_corners")
     if mode not in ("linear", "nearest", "cubic") or padding not in ("zeros", "border", "reflection"):
         raise UnsupportedNodeError(f"its mode {mode!r} or padding_mode {padding!r} is unknown")
     # What is no position in an image counts as its edge, as in ONNX Runtime.

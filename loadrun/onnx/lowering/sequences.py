@@ -73,7 +73,7 @@ def _split(c: NodeCall) -> Items:
     if not c.has(1):
         check_recorded(n)
         parts = [index_value(value, axis, i) for i in range(n)]
-        if not c.number("keepdims", 1):
+        if not c.flag("keepdims", 1):
             return parts
         if value.constant() is not None:
             return [Value(p.kind, array=np.expand_dims(p.array, axis)) for p in parts if p.array is not None]
@@ -99,7 +99,7 @@ def _concat(c: NodeCall) -> Value:
     items = c.items(0)
     if not items:
         raise UnsupportedNodeError("the sequence is empty")
-    if c.number("new_axis"):
+    if c.flag("new_axis"):
         return _stacked(items, c.number("axis"))
     return Value(items[0].kind, joined([v.tensor for v in items], front(c.number("axis"), items[0].rank)))
 

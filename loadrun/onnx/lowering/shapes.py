@@ -81,7 +81,7 @@ def _reshape(c: NodeCall) -> Tensor:
     target = c.value(1)
     if target.sizes is None and target.constant() is None:
         return _reshaped_by(c, x)
-    return _reshaped(x, c.sizes(1, "shape"), bool(c.number("allowzero")))
+    return _reshaped(x, c.sizes(1, "shape"), c.flag("allowzero"))
 
 
 def _reshaped(x: Tensor, target: Sequence[int], allowzero: bool) -> Tensor:
@@ -398,10 +398,17 @@ def tiled(x: Tensor, repeats: Sequence[int]) -> Tensor:
     return x
 
 
+def _block_size(c: NodeCall, x: Tensor) -> int:
+    b = c.number("blocksize")
+    if b < 1 or x.ndim != 4:
+        raise UnsupportedNodeError(f"blocks of size {b} in {x.ndim} axes; expected at least 1, and 4 axes")
+    return b
+
+
 @lower("DepthToSpace")
 def _depth_to_space(c: NodeCall) -> Tensor:
     x = c.t(0)
-    b = c.number("blocksize")
+    b = _block_size(c, x)
     n, d, h, w = x.shape
     if c.choice("mode", "DCR", "CRD") == "DCR":
         y = transposed(e.reshape(x, (n, b, b, d // (b * b), h, w)), (0, 3, 4, 1, 5, 2))
@@ -413,7 +420,7 @@ def _depth_to_space(c: NodeCall) -> Tensor:
 @lower("SpaceToDepth")
 def _space_to_depth(c: NodeCall) -> Tensor:
     x = c.t(0)
-    b = c.number("blocksize")
+    b = _block_size(c, x)
     n, d, h, w = x.shape
     order = (0, 3, 5, 1, 2, 4) if c.choice("mode", "DCR", "CRD") == "DCR" else (0, 1, 3, 5, 2, 4)
     y = transposed(e.reshape(x, (n, d, h // b, b, w // b, b)), order)

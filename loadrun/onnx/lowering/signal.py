@@ -56,7 +56,7 @@ def _dft(c: NodeCall) -> Tensor:
         axis = front(int(c.constant(2, "axis").item()) if c.has(2) else -2, x.ndim)
     else:
         axis = c.axis("axis", 1, x.ndim)
-    inverse, half = bool(c.number("inverse")), bool(c.number("onesided"))
+    inverse, half = c.flag("inverse"), c.flag("onesided")
     if axis == x.ndim - 1:
         raise UnsupportedNodeError("it transforms the axis of real and imaginary parts")
     order = [i for i in range(x.ndim - 1) if i != axis] + [axis, x.ndim - 1]
@@ -91,7 +91,7 @@ def _stft(c: NodeCall) -> Tensor:
     cut = e.gather(x, [(1, at)])
     if window is not None:
         cut = e.elem(M.MUL, cut, e.reshape(window, (-1, 1)))
-    bins = length // 2 + 1 if c.number("onesided", 1) else length
+    bins = length // 2 + 1 if c.flag("onesided", 1) else length
     return cast(spectrum(cut, bins, inverse=False), dtype_of(c.t(0)))
 
 
@@ -109,7 +109,7 @@ def _window(c: NodeCall) -> Value:
         raise UnsupportedNodeError(f"a window of {n}")
     kind = c.number("output_datatype", FLOAT)
     pay(8 * n)
-    turns = np.arange(n) * 2 * np.pi / max(n if c.number("periodic", 1) else n - 1, 1)
+    turns = np.arange(n) * 2 * np.pi / max(n if c.flag("periodic", 1) else n - 1, 1)
     a, b, d = _TERMS[c.op]
     return Value(kind, array=(a - b * np.cos(turns) + d * np.cos(2 * turns)).astype(HELD[kind]))
 

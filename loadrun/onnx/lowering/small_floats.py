@@ -24,7 +24,7 @@ def is_small_float(kind: int) -> bool:
 
 def rounded_for(c: NodeCall, x: Tensor, kind: int) -> Tensor:
     """Round floats as Cast, CastLike and QuantizeLinear do."""
-    return to_small_float(x, kind, bool(c.number("saturate", 1)), c.text("round_mode", "up"))
+    return to_small_float(x, kind, c.flag("saturate", 1), c.text("round_mode", "up"))
 
 
 def _rounded_off(x: Tensor, large: Tensor) -> Tensor:

@@ -121,7 +121,7 @@ def _regressor(c: NodeCall) -> Value:
         y = gemm(_kernel(c)(x, vectors), const(weights), const(rho), turn_y=True)
     else:
         y = gemm(x, const(_checked(x, _matrix(c, "coefficients", 1))), const(rho), turn_y=True)
-    if c.number("one_class"):
+    if c.flag("one_class"):
         y = e.where(larger(y, 0), const_like(1, y), const_like(-1, y))
     return Value(FLOAT, y)
 

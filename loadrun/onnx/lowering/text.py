@@ -71,7 +71,7 @@ def _normalizer(c: NodeCall) -> Value:
         raise UnsupportedNodeError(
             f"its case_change_action {case!r} is unknown, expected LOWER, UPPER or NONE"
         )
-    sensitive = bool(c.number("is_case_sensitive"))
+    sensitive = c.flag("is_case_sensitive")
     stop = c.texts("stopwords") or []
     words = set(stop) if sensitive else {w.lower() for w in stop}
     rows = x.reshape(-1, x.shape[-1]) if x.ndim else x.reshape(1, 1)

@@ -135,7 +135,7 @@ def _vectorize(c: NodeCall) -> Value:
 def _one_hot(c: NodeCall) -> Value:
     if c.texts("cats_strings"):
         raise UnsupportedNodeError("its categories are text, which MegEngine does not support")
-    if not c.number("zeros", 1):
+    if not c.flag("zeros", 1):
         c.importer.note("OneHotEncoder returns zeros for unknown categories, where ONNX Runtime fails")
     known = np.array(c.ints("cats_int64s") or [], np.int64)
     if not len(known):

@@ -61,7 +61,7 @@ def _attended(
     """Attend over float32 (B, H, S, D) as the attributes say; a mask is added after the bias, as ONNX Runtime does."""
     q, k, v = qkv
     keys = None if mask is None else _key_mask(mask, q, k, c.real("mask_filter_value", -10000.0))
-    if c.number("unidirectional"):
+    if c.flag("unidirectional"):
         keys = _added(keys, causal_bias(q, k, past))
     scale = c.real("scale") or 1.0 / sqrt(static_shape(q)[3])
     return attended(q, k, v, scale, None if bias is None else cast(bias, "float32"), mask=keys)
@@ -93,7 +93,7 @@ def self_attended(
     Returns:
         the result, and the keys and values seen so far, (2, B, H, S, D).
     """
-    if c.number("do_rotary"):
+    if c.flag("do_rotary"):
         raise UnsupportedNodeError("rotary positions inside it")
     count = c.number("num_heads")
     total = static_shape(projected)[2]
@@ -151,7 +151,7 @@ def _multi_head(c: NodeCall) -> tuple[Tensor, ...]:
         raise UnsupportedNodeError(
             "a past, which ONNX Runtime ignores unless present keys and values are outputs"
         )
-    if c.number("unidirectional") and not c.has(6) and static_shape(qkv[0])[1] < static_shape(qkv[1])[-2]:
+    if c.flag("unidirectional") and not c.has(6) and static_shape(qkv[0])[1] < static_shape(qkv[1])[-2]:
         raise UnsupportedNodeError(
             "fewer queries than keys, of which ONNX Runtime shows all to the last query only"
         )
@@ -170,7 +170,7 @@ def _rotary(c: NodeCall) -> Tensor:
     if at.ndim == 1:
         at = e.add_axes(e.elem(M.ADD, at, e.arange(y.shape[2])), [0])
     cos, sin = (e.add_axes(e.gather(t, [(0, at)]), [1]) for t in (cos, sin))
-    y = rotated_part(y, cos, sin, interleaved=bool(c.number("interleaved")))
+    y = rotated_part(y, cos, sin, interleaved=c.flag("interleaved"))
     return merged(y) if flat else y
 
 
@@ -207,7 +207,9 @@ def embedded(
     y, _, _ = layer_norm(total, 2, gamma, beta, c.real("epsilon", 1e-12))
     lengths: Value | None = None
     if c.has(7):
-        lengths = Value(INT32, e.reduce(e.whole(c.t(7)), P.ReduceMode.SUM, [1]))
+        mask = e.whole(c.t(7))
+        ones = e.whole(e.compare(P.ElemwiseMultiTypeMode.EQ, mask, const_like(1, mask)))
+        lengths = Value(INT32, e.reduce(ones, P.ReduceMode.SUM, [1]))
     elif len(c.wanted) > 1 and c.wanted[1]:
         zero = e.reduce(e.elem(M.MUL, ids, const_like(0, ids)), P.ReduceMode.SUM, [1])
         lengths = Value(INT32, zero)

@@ -38,7 +38,8 @@ class Ensemble:
 
 def number_list(c: NodeCall, name: str) -> Array:
     """Read a list of numbers, which newer versions give as a tensor."""
-    stored = c.tensor(name) or c.tensor(f"{name}_as_tensor")
+    plain = c.attributes.get(name)
+    stored = plain.t if plain is not None and plain.t is not None else c.tensor(f"{name}_as_tensor")
     if stored is not None:
         values = c.importer.stored(stored).array
         assert values is not None
