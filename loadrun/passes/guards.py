@@ -11,8 +11,9 @@ hold for all floats, and its kernels of two inputs have a bug. Where values woul
 - division by a number becomes a product with its reciprocal, and consecutive factors become one, which a step (``//``,
   ``floor``, a comparison) shows: there the number goes into a SharedDeviceTensor, which MegEngine does not look into,
   and ``max(v, v)`` between factors;
-- the terms of sums are reordered, so that ``score + (mask * 1e6 - 1e6)`` has the digits of a number about -1e6:
-  ``max(v, v)`` goes in between where a sum with so large a number is added;
+- the terms of sums are reordered, so that ``score + (mask * 1e6 - 1e6)`` has the digits of a number about -1e6, and
+  numbers move into the weights of what follows: ``max(v, v)`` goes in between where a sum with so large a number, or a
+  difference of variables, is added, and before convolutions and products of matrices;
 - zeros that are added, or ones by which is multiplied, as many as one axis of ``v`` is long, get the shape of all of
   ``v``: ``max(z, z)`` goes in between;
 - an operand that is broadcast along the first axes or has gaps in memory is read as if it were contiguous where the
@@ -53,6 +54,7 @@ _CLOSE = 1e-6
 _PRODUCTS, _SUMS, _STEPS = modes(ModeT.PRODUCT), modes(ModeT.SUM | ModeT.MUL_ADD), modes(ModeT.STEPS)
 _FAMILIES = (_SUMS, _PRODUCTS, frozenset({M.MAX}), frozenset({M.MIN}))
 _ARITHMETIC, _PRODUCT = select(lambda op: op.family == "elemwise.modes"), "BatchedMatrixMulV2"
+_LINEAR = types(T.LOW)
 _MADE = types(T.CONSTANT | T.SHAPE_ONLY)
 _VIEWS = types(T.REARRANGES)
 _MOVES = (types(T.VIEW) & types(T.INFERRED)) | {"Concat"}
@@ -91,7 +93,7 @@ class _GuardPlan:
     def __init__(self, graph: Graph) -> None:
         self.changes: dict[int, _Change] = {}
         self.guarded: dict[tuple[int, _Guard], Var] = {}
-        arithmetic = [o for o in graph.needed() if o.type in _ARITHMETIC | {_PRODUCT}]
+        arithmetic = [o for o in graph.needed() if o.type in _ARITHMETIC | _LINEAR | {_PRODUCT}]
         if not arithmetic:
             return
         oprs = graph.needed()
@@ -110,9 +112,9 @@ class _GuardPlan:
             if opr.type == "Elemwise":
                 self._watch_rows(opr, change)
                 _watch_neutral(opr, change)
-                if mode_of(opr) in _SUMS:
-                    places = [i for i, v in enumerate(opr.inputs) if v.id in large]
-                    change.between.update(dict.fromkeys(places, _self_equality))
+            if mode_of(opr) in _SUMS or opr.type in _LINEAR:
+                places = [i for i, v in enumerate(opr.inputs) if v.id in large]
+                change.between.update(dict.fromkeys(places, _self_equality))
             if opr.type == _PRODUCT:
                 self._watch_matrices(opr, change)
             if change.between or change.power is not None:

@@ -68,7 +68,7 @@ class Rewriter:
         new: the new graph.
         known: shapes and small values of the new graph's variables.
         on_grid: old operators whose every rounding shows, once asked for (`arithmetic.terms.on_grid`).
-        large: old variables that are sums with a large number, likewise (`arithmetic.terms.is_large`).
+        large: old variables that are sums of large terms, likewise (`arithmetic.terms.is_large`).
 
     >>> from loadrun.graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy
     >>> g = Graph()

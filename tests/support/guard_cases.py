@@ -45,6 +45,7 @@ def _seen(y: Any) -> Any:
     return (y > 0).astype(np.float32)
 
 
+_LARGE, _MEAN = np.full(4, 1e6, np.float32), np.round(X * 4096)
 SUMS: dict[str, Callable[..., Any]] = {
     "mask of attention": lambda x, y: x + (1 - _seen(y)) * -1e4,
     "mask taken off": lambda x, y: x - 1e6 * (1 - _seen(y)),
@@ -52,6 +53,11 @@ SUMS: dict[str, Callable[..., Any]] = {
     "two masks and a mean": lambda x, y: x + (_seen(y) - 1) * 3e4 + (_seen(x) * 1e5 - 1e5) + x.mean(),
     "rounded by a large number": lambda x, y: (x + 12582912.0) - 12582912.0,
     "there and back": lambda x, y: (x + 1e5 * _seen(y)) - 1e5 * _seen(y),
+    "mask of stored numbers": lambda x, y: x + (_seen(y) * _LARGE - _LARGE),
+    "stored mean": lambda x, y: (x * 512 - _LARGE) + _LARGE,
+    "stored mean and a product": lambda x, y: (x[:1] * 4096 - _MEAN[:1]) @ Y.T,
+    "difference of variables": lambda x, y: y + (x * 512 - np.abs(x * 512)),
+    "negated difference": lambda x, y: y[:1] - (x * 512 - np.abs(x * 512)) * 0.5,
 }
 ROWS: dict[str, Callable[..., Any]] = {
     "broadcast and row": lambda x, y: np.broadcast_to(x[:1], (3, 4)) + x[1],

@@ -69,6 +69,8 @@ def _linear(r: Rewriter, opr: Opr) -> Var | None:
     inner = source.owner
     if not _constant(r, opr.inputs[1]) or not r.single(source) or inner.type != "Elemwise" or r.frozen(inner):
         return None
+    if is_large(r, source):
+        return None
     pair = _with_constant(r, inner)
     if pair is None or r.old_shape(source) is None or r.old_shape(pair[0]) != r.old_shape(source):
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from math import inf, prod
 
@@ -33,6 +34,9 @@ _SUMS = modes(ModeTrait.SUM) | _MUL_ADDS
 _STEPS, _ON_GRID = modes(ModeTrait.STEPS), modes(ModeTrait.ON_GRID)
 _VIEWS = types(Trait.VIEW) & types(Trait.INFERRED)
 _MOVES = _VIEWS | {"Concat"} | select(lambda op: op.family == "typecvt")
+_STORED, _SIZES = types(Trait.CONSTANT), types(Trait.SHAPE_ONLY)
+_CARRIES = _VIEWS | {"Broadcast"}
+"""What gives values of its first input alone."""
 _GIVEN = select(lambda op: op.category == "io")
 
 
@@ -49,7 +53,7 @@ def scalar_value(var: Var) -> float | None:
 
 
 def is_large(r: Rewriter, old: Var) -> bool:
-    """Return whether a variable is a sum with a large number, such as a mask of -1e4.
+    """Return whether a variable is a sum with a large number, such as a mask of -1e4, or a difference.
 
     Its terms stay together: each alone would take the digits of what is added to it.
     """
@@ -59,25 +63,75 @@ def is_large(r: Rewriter, old: Var) -> bool:
 
 
 def large_sums(oprs: Sequence[Opr]) -> set[int]:
-    """Return the float variables that are sums with a large number, or multiples of such, if all else is about 1."""
+    """Return the float variables whose terms may be large while they are not.
+
+    These are sums with a large stored number, and multiples of such, if all else is about 1; and differences of two
+    variables, such as positions, which may be alike.
+    """
     sizes: dict[int, float] = {}
+    sources: dict[int, Var] = {}
     sums: set[int] = set()
+
+    def size(var: Var) -> float:
+        var = sources.get(var.id, var)
+        if var.id not in sizes:
+            sizes[var.id] = _largest(var) if var.owner.type in _STORED else 1.0
+        return sizes[var.id]
+
     for o in oprs:
         mode = mode_of(o)
         if mode not in _SUMS | _PRODUCTS:
-            sizes.update((v.id, abs(n)) for v in o.outputs if (n := scalar_value(v)) is not None)
+            if o.type in _CARRIES:
+                sources[o.outputs[0].id] = sources.get(o.inputs[0].id, o.inputs[0])
             continue
-        (out,), size = o.outputs, [sizes.get(v.id, 1.0) for v in o.inputs]
+        (out,) = o.outputs
         if out.dtype is None or not out.dtype.is_float:
             continue
+        sized = [size(v) for v in o.inputs]
         if mode == ElemwiseMode.TRUE_DIV:
-            sizes[out.id] = size[0] / size[1] if size[1] else inf
+            sizes[out.id] = sized[0] / sized[1] if sized[1] else inf
         else:
             factors = 2 if mode in _PRODUCTS or mode in _MUL_ADDS else 1
-            sizes[out.id] = max(prod(size[i : i + factors]) for i in range(0, len(size), factors))
-        if (mode in _SUMS and len(size) > 1) or any(v.id in sums for v in o.inputs):
+            sizes[out.id] = max(prod(sized[i : i + factors]) for i in range(0, len(sized), factors))
+        if (mode in _SUMS and len(sized) > 1) or any(v.id in sums for v in o.inputs):
             sums.add(out.id)
-    return {v for v in sums if not sizes[v] < _LARGE}
+    return {v for v in sums if not sizes[v] < _LARGE} | _differences(oprs)
+
+
+def _differences(oprs: Sequence[Opr]) -> set[int]:
+    """Return the differences of two float variables, and multiples of such, whose values nothing but sums reads."""
+    differences: set[int] = set()
+    read: set[int] = set()
+    readers = Counter(v.id for o in oprs if o.type not in _SIZES for v in o.inputs)
+    for o in oprs:
+        mode, dtype = mode_of(o), o.outputs[0].dtype if o.outputs else None
+        if mode in _MUL_ADDS:
+            # Its third input is a term.
+            read.update(v.id for i, v in enumerate(o.inputs) if i != 2 or len(o.inputs) == 4)
+        elif mode not in _SUMS and o.type not in _SIZES:
+            read.update(v.id for v in o.inputs)
+        if mode not in _SUMS | _PRODUCTS or dtype is None or not dtype.is_float:
+            continue
+        variables = [v for v in o.inputs if v.owner.type not in _STORED]
+        if mode in _PRODUCTS or len(o.inputs) == 1:
+            is_one = len(variables) == 1 and variables[0].id in differences and readers[variables[0].id] == 1
+        else:
+            negated = mode == ElemwiseMode.SUB or any(
+                mode_of(v.owner) == ElemwiseMode.NEGATE for v in variables
+            )
+            is_one = negated and len(variables) == len(o.inputs)
+        if is_one:
+            differences.add(o.outputs[0].id)
+    return differences - read
+
+
+def _largest(var: Var) -> float:
+    """Return the largest absolute value of a stored tensor of floats, 1 for other types."""
+    tensor = var.owner.tensors[var.index]
+    if not tensor.dtype.is_float or not prod(tensor.shape or ()):
+        return 1.0
+    value = tensor.value()
+    return float(max(abs(value.min()), abs(value.max())))
 
 
 def uniform(r: Rewriter, opr: Opr) -> DType | None:
