@@ -187,8 +187,10 @@ def _holds(value: object, kind: type, inner: tuple[object, ...]) -> bool:
             not isinstance(value, dict)
             or all(_fits(k, inner[0]) and _fits(v, inner[1]) for k, v in value.items())
         )
-    if isinstance(value, (str, bytes, Mapping)) or not (
-        hasattr(value, "__iter__") or hasattr(value, "__getitem__")
+    if (
+        isinstance(value, (str, bytes, Mapping))
+        or getattr(value, "ndim", 1) == 0
+        or not (hasattr(value, "__iter__") or hasattr(value, "__getitem__"))
     ):
         return False
     if kind is tuple and inner[-1] is not ...:
@@ -203,7 +205,7 @@ def _misfit(value: object, hint: object, place: str, of: str) -> str:
     """Say what was expected and found where: at the first part that does not fit, if the whole is of a fitting kind."""
     for h in typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,):
         inner = typing.get_args(h)
-        if not inner or isinstance(value, str) or not isinstance(value, Collection):
+        if not inner or not isinstance(value, (list, tuple, set, frozenset, Mapping)):
             continue
         named = isinstance(value, Mapping)
         parts = value.items() if isinstance(value, Mapping) else enumerate(value)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.arguments import typed
 from ..base.errors import UsageError
 from ..base.writing import replacing
 from .check import check_model, verify
@@ -42,6 +43,7 @@ _OTHERWISE_OF_NAN = frozenset(
 )
 
 
+@typed
 def export(
     model: Exportable,
     args: object = (),
@@ -49,8 +51,8 @@ def export(
     export_params: bool = True,
     verbose: bool | None = None,
     training: object = TrainingMode.EVAL,
-    input_names: Sequence[str] | None = None,
-    output_names: Sequence[str] | None = None,
+    input_names: Sequence[str | None] | None = None,
+    output_names: Sequence[str | None] | None = None,
     operator_export_type: object = None,
     opset_version: int | None = None,
     _retain_param_name: bool | None = None,

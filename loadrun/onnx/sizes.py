@@ -13,8 +13,8 @@ Dynamic = dict[str, dict[int, str]]
 """Names of sizes by input (or output) name and axis."""
 DynamicAxes = Mapping[str, Mapping[int, str] | Sequence[int]]
 """`dynamic_axes`: names of sizes by axis, or the axes alone, by input or output name."""
-AxisNames = Mapping[int, object] | Sequence[object] | None
-"""One input's entry in `dynamic_shapes`; a size is a name, a Dim (torch's too), or None for a fixed one."""
+AxisNames = object
+"""One input's entry in `dynamic_shapes`, by axis; a size is a name, a Dim (torch's too), or None for a fixed one."""
 DynamicShapes = Mapping[str, AxisNames] | Sequence[AxisNames]
 """`dynamic_shapes`: entries by input name, or one per input."""
 
@@ -56,12 +56,11 @@ def dynamic_sizes(
     """
     if axes is not None and shapes is not None:
         raise UsageError("pass dynamic_axes or dynamic_shapes, not both")
-    if axes is None and shapes is None:
-        return {}, {}
+    inputs: Dynamic = {}
+    ends: Dynamic = {}
     if shapes is not None:
         inputs = _of_shapes(source, shapes, renamed)
-        ends: Dynamic = {}
-    else:
+    elif axes is not None:
         inputs, ends = _of_axes(source, axes, renamed, outputs)
     _check_equal(source, inputs)
     for name, named in inputs.items():
@@ -76,12 +75,8 @@ def dynamic_sizes(
 
 
 def _of_axes(
-    source: ExportSource, axes: object, renamed: Mapping[str, str], outputs: Mapping[str, str]
+    source: ExportSource, axes: DynamicAxes, renamed: Mapping[str, str], outputs: Mapping[str, str]
 ) -> tuple[Dynamic, Dynamic]:
-    if not isinstance(axes, Mapping):
-        raise UsageError(
-            f"dynamic_axes must be a dict from names of inputs and outputs to axes, found {type(axes).__name__}"
-        )
     ranks = {i.name: len(i.shape) for i in source.inputs}
     known = {new: old for old, new in renamed.items()} | {i.name: i.name for i in source.inputs}
     ends = {new: old for old, new in outputs.items()} | {n: n for n in source.outputs}
@@ -101,15 +96,11 @@ def _of_axes(
     return inputs, output_axes
 
 
-def _named_axes(name: str, spec: object, rank: int | None) -> dict[int, str]:
+def _named_axes(name: str, spec: Mapping[int, str] | Sequence[int], rank: int | None) -> dict[int, str]:
     if isinstance(spec, Mapping):
         pairs = list(spec.items())
-    elif isinstance(spec, Sequence) and not isinstance(spec, str):
-        pairs = [(axis, f"{name}_dynamic_axes_{i + 1}") for i, axis in enumerate(spec)]
     else:
-        raise UsageError(
-            f"the dynamic axes of {name!r} must be a list of numbers or a dict to names, found {spec!r}"
-        )
+        pairs = [(axis, f"{name}_dynamic_axes_{i + 1}") for i, axis in enumerate(spec)]
     symbols: dict[int, str] = {}
     for axis, symbol in pairs:
         if not isinstance(axis, int) or isinstance(axis, bool):
@@ -146,6 +137,8 @@ def _spec(name: str, spec: AxisNames, rank: int) -> dict[int, str]:
         return {}
     if isinstance(spec, Mapping):
         pairs = list(spec.items())
+    elif not isinstance(spec, Sequence) or isinstance(spec, str):
+        raise UsageError(f"dynamic_shapes of {name!r} must be a mapping, a list or None, found {spec!r:.80}")
     else:
         pairs = list(enumerate(spec))
         if len(pairs) != rank:

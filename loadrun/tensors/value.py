@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
+from ..base.errors import UsageTypeError
 from ..base.registry import resolve
 from ..graph import Var
 from ..graph import params as P
@@ -183,6 +184,12 @@ class Tensor:
         name: str | None = None,
         format: str | None = None,
     ) -> None:
+        # Every operator makes tensors: no reading of annotations.
+        for what, text in (("name", name), ("device", device)):
+            if text is not None and not isinstance(text, (str, Device)):
+                raise UsageTypeError(
+                    f"{what} of a tensor must be a text or None, found a {type(text).__name__}"
+                )
         self._const = is_const
         self._qparams = None
         self._name = name or ""

@@ -15,6 +15,7 @@ from ..arrays.array import TracedArray
 from ..base.errors import LoadRunError, UnsupportedError
 from ..base.records import dataclass
 from ..build import emit as e
+from ..build.layers.axes import ManyAxes
 from ..graph import Var
 from ..graph.dtypes import Array, array_dtype, plain
 from ..tensors import Tensor, TracedNumber, active
@@ -139,6 +140,10 @@ class Interpreter:
             elif node.op == "get_attr":
                 env[node] = _attribute(module, node.target)
             elif node.op == "output":
+                many = [n for n in node.all_input_nodes if top and isinstance(env[n], ManyAxes)]
+                self.problems += [
+                    LoweringProblem(name_of_target(n.target), env[n].refusal, place_of(n)) for n in many
+                ]
                 return _mapped(node.args[0], env)
             elif top and node.name in self.left_out:
                 env[node] = self._leave_out(node, env)
@@ -164,6 +169,8 @@ class Interpreter:
                 raise UnsupportedError(
                     f"{name_of_target(node.target)} of complex numbers, in {place_of(node)}"
                 )
+            if isinstance(leaf, ManyAxes):
+                raise UnsupportedError(f"{leaf.refusal}, in {place_of(node)}")
             if isinstance(leaf, TracedNumber):
                 leaf = ten(leaf)
             if not isinstance(leaf, Tensor):

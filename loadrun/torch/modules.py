@@ -162,7 +162,10 @@ def named_alone(module: Any, kwargs: Mapping[str, Any]) -> Any:
 def as_torch(value: Any) -> Any:
     """Convert an array or a tensor of loadrun to torch; leave anything else as it is."""
     if isinstance(value, (np.ndarray, np.generic)):
-        return torch.from_numpy(np.array(value))
+        try:
+            return torch.from_numpy(np.array(value))
+        except TypeError as e:
+            raise InputError(f"torch has no tensors of {value.dtype}: give numbers or truth values") from e
     return torch.from_numpy(np.array(value.numpy())) if isinstance(value, Tensor) else value
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from ..base.arguments import typed
 from ..base.errors import EngineError, FormatError, InputError, LoadRunError, TraceError, UsageError
 from ..base.records import dataclass
 from ..base.writing import replacing, temporary
@@ -80,9 +81,10 @@ class ProgramFile:
         return self
 
 
+@typed
 def save(
     module: Any,
-    path: Any,
+    path: str | os.PathLike[str],
     args: Any = (),
     kwargs: Mapping[str, Any] | None = None,
     *,

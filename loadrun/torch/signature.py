@@ -59,7 +59,7 @@ class Signature:
             raise InputError(
                 "the arguments differ in structure from those of the traced call: expected "
                 f"{_outline(spec)}, found {_outline(pytree.tree_structure((args, ordered)))}"
-                + (f" and {', '.join(extra)}" if extra else "")
+                + (f" and {', '.join(map(str, extra))}" if extra else "")
             )
         return leaves
 

@@ -9,6 +9,7 @@ import torch
 
 from ..arrays.array import TracedArray
 from ..build import emit as e
+from ..build.layers.axes import ManyAxes
 from ..graph.dtypes import Array, array_dtype, plain
 from ..tensors import Tensor, TracedNumber, const
 from ..tensors.access import dtype_of, from_stored, recorded, set_name, snapshot
@@ -19,6 +20,7 @@ __all__ = [
     "INT_MAX",
     "arr",
     "constant",
+    "held",
     "narrow",
     "ndarray",
     "no_numbers",
@@ -131,6 +133,11 @@ def plain_number(value: Any) -> Any:
     return value
 
 
+def held(value: Any) -> Tensor | ManyAxes:
+    """Convert an operator's argument as `ten` does, unless it has more axes than a tensor can have."""
+    return value if isinstance(value, ManyAxes) else ten(value)
+
+
 def ten(value: Any, dtype: Any = None) -> Tensor:
     """Convert an operator's argument to a plain tensor, of a dtype if one is named."""
     if isinstance(value, TracedArray):
@@ -141,6 +148,8 @@ def ten(value: Any, dtype: Any = None) -> Tensor:
         tensor = recorded(value)
         if tensor is not None:
             return tensor if dtype is None else _cast(tensor, dtype)
+    if isinstance(value, ManyAxes):
+        raise UnsupportedCallError(value.refusal)
     value = plain_number(value)
     if dtype is None:
         whole = "int32" if isinstance(value, int) and -INT_MAX - 1 <= value <= INT_MAX else "int64"

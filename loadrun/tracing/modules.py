@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -250,7 +251,9 @@ def trace_module(
     for name, example in inputs.items():
         function = getattr(mod, name, None)
         if not callable(function):
-            known = [n for n in dir(mod) if not n.startswith("_") and callable(getattr(mod, n, None))]
+            known = [
+                n for n in dir(mod) if not n.startswith("_") and callable(inspect.getattr_static(mod, n))
+            ]
             raise UsageError(
                 f"{type(mod).__name__} has no method {name!r}; it has {', '.join(known) or 'none'}"
             )
@@ -289,7 +292,7 @@ def checked_inputs(cases: Any, inputs: Mapping[str, Any], tolerance: float) -> I
         cases = [cases]
     if cases is not None and not isinstance(cases, Iterable):
         raise UsageError(f"check_inputs must be a list of dicts like inputs, found {type(cases).__name__}")
-    return _cases(cases or (), inputs)
+    return _cases(() if cases is None else cases, inputs)
 
 
 def _cases(cases: Iterable[Any], inputs: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..base.errors import TraceWarning
+from ..base.errors import TraceWarning, UsageError
 from ..base.records import dataclass
 from ..engines.program import execute, make_step
 from ..graph import Graph, Opr, StoredTensor, Var
@@ -345,7 +345,7 @@ class TraceOptions:
 
     def __post_init__(self) -> None:
         if self.opt_level not in (0, 1, 2, 3):
-            raise ValueError(f"opt_level must be 0, 1, 2 or 3, found {self.opt_level!r}")
+            raise UsageError(f"opt_level must be 0, 1, 2 or 3, found {self.opt_level!r}")
 
     @property
     def fixed(self) -> bool:

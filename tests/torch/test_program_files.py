@@ -165,7 +165,10 @@ def test_further_cases_sizes_and_tolerances(tmp_path: Path) -> None:
         loadrun.Runner(path, "torch").run({})
     for maxerr, text in (
         ({"y": 1}, "maxerr names the output 'y'; the outputs are 'output'"),
-        ("1e-3", "maxerr must be a finite number >= 0, found '1e-3' for the output 'output'"),
+        (
+            "1e-3",
+            "maxerr of save.. must be a number or a mapping of texts to numbers or None, found the text '1e-3'",
+        ),
     ):
         with pytest.raises(UsageError, match=text):
             save(torch.nn.ReLU(), path, (X,), maxerr=maxerr)

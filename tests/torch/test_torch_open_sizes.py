@@ -535,3 +535,22 @@ def test_zeros_as_many_as_one_axis_are_kept_from_megengines_compiler(tmp_path):
         if "Broadcast" in {v.owner.type for v in o.inputs}
     ]
     assert [o.title for o in readers] == ["MAX"]
+
+
+def test_more_than_seven_axes_between_reshapes():
+    def turned(x):
+        y = x.unflatten(1, (2, 3, 2)).unflatten(0, (-1, 2, 2)).unsqueeze(0).unsqueeze(3)
+        y = y.transpose(1, -1).movedim(2, -2).squeeze(0)
+        return y.flatten(1, 4).flatten(1) * y.shape[0]
+
+    in_one_graph(turned, (torch.rand(8, 12, 5),), (torch.rand(12, 12, 6),))
+    # Ten axes of which no two stay together.
+    order = (9, 7, 5, 3, 1, 8, 6, 4, 2, 0)
+    mixed = lambda x: x.view(*[2] * 9, -1).permute(order).contiguous().flatten()  # noqa: E731
+    in_one_graph(mixed, (torch.rand(512, 3),), (torch.rand(512, 5),))
+    # Windows of a film, as Swin Transformers cut them.
+    windows = lambda x: x.view(2, 2, 2, 2, 2, 3, 2, 3).permute(0, 1, 3, 5, 2, 4, 6, 7).reshape(-1, 8, 3)  # noqa: E731
+    compare(windows, (torch.rand(2, 4, 4, 6, 3),), dynamic=False)
+    for function in (lambda x: x.view([2] * 9) * 2, lambda x: x.view([2] * 9).transpose(0, 1)):
+        with pytest.raises(UnsupportedError, match="a tensor of 9 axes can be permuted and reshaped"):
+            loadrun.torch.trace(function, (torch.rand(512),))
