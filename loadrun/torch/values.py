@@ -20,13 +20,13 @@ __all__ = [
     "INT_MAX",
     "arr",
     "constant",
-    "held",
     "narrow",
     "ndarray",
     "no_numbers",
     "of_numpy",
     "plain_number",
     "ten",
+    "tensor_or_axes",
 ]
 
 INT_MAX = 2**31 - 1
@@ -133,7 +133,7 @@ def plain_number(value: Any) -> Any:
     return value
 
 
-def held(value: Any) -> Tensor | ManyAxes:
+def tensor_or_axes(value: Any) -> Tensor | ManyAxes:
     """Convert an operator's argument as `ten` does, unless it has more axes than a tensor can have."""
     return value if isinstance(value, ManyAxes) else ten(value)
 

@@ -14,7 +14,7 @@ from ...tensors.access import dtype_of, snapshot
 from ..call import FxCall, axes_of, axis_of
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_number, as_size
-from ..values import INT_MAX, arr, held, ten
+from ..values import INT_MAX, arr, ten, tensor_or_axes
 
 __all__: list[str] = []
 
@@ -22,13 +22,13 @@ __all__: list[str] = []
 @aten("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default", "aten._reshape_copy.default")
 def view(call: FxCall, x: Any, shape: Any) -> Any:
     """Reshape the values."""
-    return reshaped(held(x), [as_size(n) for n in shape])
+    return reshaped(tensor_or_axes(x), [as_size(n) for n in shape])
 
 
 @aten("aten.view_as.default", "aten.reshape_as.default")
 def view_as(call: FxCall, x: Any, other: Any) -> Any:
     """Reshape the values to another tensor's shape."""
-    return reshaped(held(x), held(other).shape)
+    return reshaped(tensor_or_axes(x), tensor_or_axes(other).shape)
 
 
 @aten(
@@ -57,7 +57,7 @@ def same(call: FxCall, x: Any, *args: Any, **kwargs: Any) -> Any:
         if training and rate:
             raise UnsupportedCallError("it drops at random in training; call .eval() first")
         return (ten(x), np.ones_like(arr(x, "bool"))) if "native" in name else ten(x)
-    x = held(x)
+    x = tensor_or_axes(x)
     if dtype_of(x.x if isinstance(x, ManyAxes) else x).np != call.dtype:
         raise UnsupportedCallError("the bits of one dtype are read as another; convert with .to(dtype)")
     return x
@@ -67,7 +67,7 @@ def same(call: FxCall, x: Any, *args: Any, **kwargs: Any) -> Any:
 def permute(call: FxCall, x: Any, dims: Any) -> Any:
     """Permute the axes."""
     ndim = len(call.shape_of(0))
-    return permuted(held(x), [axis_of(d, ndim) for d in dims])
+    return permuted(tensor_or_axes(x), [axis_of(d, ndim) for d in dims])
 
 
 @aten("aten.transpose.int", "aten.swapaxes.default", "aten.swapdims.default")
@@ -78,7 +78,7 @@ def transpose(call: FxCall, x: Any, a: int, b: int) -> Any:
     if ndim:
         a, b = axis_of(a, ndim), axis_of(b, ndim)
         order[a], order[b] = b, a
-    return permuted(held(x), order)
+    return permuted(tensor_or_axes(x), order)
 
 
 @aten(
@@ -104,13 +104,13 @@ def movedim(call: FxCall, x: Any, source: Any, target: Any) -> Any:
     order = [axis for axis in range(ndim) if axis not in moved]
     for place, axis in sorted(zip(places, moved, strict=True)):
         order.insert(place, axis)
-    return permuted(held(x), order)
+    return permuted(tensor_or_axes(x), order)
 
 
 @aten("aten.unsqueeze.default")
 def unsqueeze(call: FxCall, x: Any, dim: int) -> Any:
     """Insert an axis of size 1."""
-    x, axis = held(x), axis_of(dim, len(call.shape_of(0)) + 1)
+    x, axis = tensor_or_axes(x), axis_of(dim, len(call.shape_of(0)) + 1)
     if len(x.shape) >= MOST_AXES:
         return reshaped(x, (*x.shape[:axis], 1, *x.shape[axis:]))
     return e.add_axes(x, [axis])
@@ -124,7 +124,7 @@ def squeeze(call: FxCall, x: Any, dim: Any = None) -> Any:
     if dim == []:
         wanted = ()
     axes = [a for a in wanted if isinstance(shape[a], int) and shape[a] == 1]
-    x = held(x)
+    x = tensor_or_axes(x)
     if isinstance(x, ManyAxes):
         return reshaped(x, [n for a, n in enumerate(x.shape) if a not in axes])
     return e.drop_axes(x, axes)
@@ -133,22 +133,22 @@ def squeeze(call: FxCall, x: Any, dim: Any = None) -> Any:
 @aten("aten.flatten.using_ints")
 def flatten(call: FxCall, x: Any, start: int = 0, end: int = -1) -> Any:
     """Flatten several axes to one."""
-    shape = held(x).shape
+    shape = tensor_or_axes(x).shape
     if not shape:
         return e.reshape(ten(x), (1,))
     first, last = axis_of(start, len(shape)), axis_of(end, len(shape))
     size: Any = 1
     for n in shape[first : last + 1]:
         size = size * n
-    return reshaped(held(x), (*shape[:first], size, *shape[last + 1 :]))
+    return reshaped(tensor_or_axes(x), (*shape[:first], size, *shape[last + 1 :]))
 
 
 @aten("aten.unflatten.int")
 def unflatten(call: FxCall, x: Any, dim: int, sizes: Any) -> Any:
     """Split one axis into several."""
-    shape = held(x).shape
+    shape = tensor_or_axes(x).shape
     axis = axis_of(dim, len(shape))
-    return reshaped(held(x), (*shape[:axis], *map(as_size, sizes), *shape[axis + 1 :]))
+    return reshaped(tensor_or_axes(x), (*shape[:axis], *map(as_size, sizes), *shape[axis + 1 :]))
 
 
 @aten("aten.expand.default", "aten.broadcast_to.default", "aten.expand_copy.default")
@@ -450,14 +450,14 @@ def as_strided_scatter(call: FxCall, x: Any, source: Any, size: Any, stride: Any
 @aten("aten.sym_size.int", "aten.size.int")
 def sym_size(call: FxCall, x: Any, dim: int) -> Any:
     """Return a size, symbolic in the graph."""
-    return held(x).shape[dim]
+    return tensor_or_axes(x).shape[dim]
 
 
 @aten("aten.sym_numel.default", "aten.numel.default")
 def sym_numel(call: FxCall, x: Any) -> Any:
     """Count the elements."""
     total: Any = 1
-    for n in held(x).shape:
+    for n in tensor_or_axes(x).shape:
         total = total * n
     return total
 
