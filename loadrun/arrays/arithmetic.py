@@ -47,10 +47,22 @@ def _signs_differ(x: Tensor, y: Tensor) -> Tensor:
     return elem(M.MUL, elem(M.SIGN, x), elem(M.SIGN, y))
 
 
+def _is_zero(x: Tensor) -> Tensor:
+    return e.compare(P.ElemwiseMultiTypeMode.EQ, x, number(0, x))
+
+
+def _without_zeros(divisor: Tensor) -> Tensor:
+    """Put ones for zeros in a divisor of integers: MegEngine's process ends at them, numpy gives 0."""
+    value = known(divisor)
+    if value is not None and value.all():
+        return divisor
+    return elem(M.ADD, divisor, e.cast(_is_zero(divisor), dtype_of(divisor)))
+
+
 @ufunc("remainder")
 def remainder(x: Tensor, y: Tensor) -> Tensor:
     """Return the remainder with the divisor's sign."""
-    rest = elem(M.MOD, x, y)
+    rest = elem(M.MOD, x, y if is_float(x) else _without_zeros(y))
     if not is_float(x):
         return rest
     return elem(M.ADD, rest, elem(M.COND_LT_MOV, _signs_differ(rest, y), number(0, y), y))
@@ -61,6 +73,7 @@ def fmod(x: Tensor, y: Tensor) -> Tensor:
     """Return the remainder with the dividend's sign."""
     if is_float(x):
         return elem(M.MOD, x, y)
+    y = _without_zeros(y)
     if access.dtype_of(x).np.kind == "u":
         return elem(M.MOD, x, y)
     return elem(M.MUL, elem(M.MOD, elem(M.ABS, x), elem(M.ABS, y)), elem(M.SIGN, x))
@@ -70,7 +83,9 @@ def fmod(x: Tensor, y: Tensor) -> Tensor:
 def floor_divide(x: Tensor, y: Tensor) -> Tensor:
     """Divide and round down; floats as Python does it, by taking the remainder off first."""
     if not is_float(x):
-        return elem(M.FLOOR_DIV, x, y)
+        safe = _without_zeros(y)
+        result = elem(M.FLOOR_DIV, x, safe)
+        return result if safe is y else where(_is_zero(y), number(0, y), result)
     rest = elem(M.MOD, x, y)
     whole = elem(M.TRUE_DIV, elem(M.SUB, x, rest), y)
     down = elem(M.COND_LT_MOV, _signs_differ(rest, y), number(0, y), number(1, y))
@@ -78,7 +93,7 @@ def floor_divide(x: Tensor, y: Tensor) -> Tensor:
     divisor = known(y)
     if divisor is not None and divisor.all():
         return result
-    return where(e.compare(P.ElemwiseMultiTypeMode.EQ, y, number(0, y)), elem(M.TRUE_DIV, x, y), result)
+    return where(_is_zero(y), elem(M.TRUE_DIV, x, y), result)
 
 
 @ufunc("divmod")

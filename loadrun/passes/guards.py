@@ -7,6 +7,7 @@ hold for all floats, and its kernels of two inputs have a bug. Where values woul
   becomes ``x``: ``max(v, v)``, which is v, goes in between where a root is taken (Identity would be removed);
 - ``log(exp(x))``, ``log(1 + x)``, ``exp(x) - 1``, ``x - x``, ``x / x`` are simplified: the same goes in between where
   the graph still has them (`loadrun.passes.cleanup.stable` does the same to traces, at every level but 0);
+- the square of ``x / y`` becomes ``x * x * y ** -2``, where the power may be infinite: likewise;
 - ``PowC`` with the exponents 0 and 1 cannot be loaded: they are written as ones, and as the base;
 - division by a number becomes a product with its reciprocal, and consecutive factors become one, which a step (``//``,
   ``floor``, a comparison) shows: there the number goes into a SharedDeviceTensor, which MegEngine does not look into,
@@ -297,14 +298,22 @@ def _watch_power(opr: Opr, change: _Change) -> None:
             return
     if exponent is not None and _is_merged(exponent, _behind_broadcast(opr.inputs[0]).owner):
         change.between[0] = _self_equality
+    if mode_of(opr) == M.MUL and opr.inputs[0] is opr.inputs[1] and _is_ratio(opr.inputs[0].owner):
+        change.between.update(dict.fromkeys((0, 1), _self_equality))
 
 
 def _is_merged(exponent: float, inner: Opr) -> bool:
     """Return whether a power of an operator's result changes when their exponents are joined."""
     inner_exponent = _exponent(inner)
     if inner_exponent is None:
-        return mode_of(inner) == M.POW or (mode_of(inner) in _PRODUCTS and not _is_whole(exponent))
+        product = mode_of(inner) in _PRODUCTS and not _is_whole(exponent)
+        return mode_of(inner) == M.POW or product or _is_ratio(inner)
     return not (_is_whole(exponent) and _is_whole(inner_exponent))
+
+
+def _is_ratio(opr: Opr) -> bool:
+    """Return whether an operator divides by a variable, whose powers may be 0 or infinite where the ratio's are not."""
+    return mode_of(opr) == M.TRUE_DIV and scalar_value(opr.inputs[1]) is None
 
 
 @dataclass

@@ -11,7 +11,7 @@ import pytest
 
 import loadrun
 from loadrun.tracing import trace
-from tests.support.guard_cases import MODES, POWERS, ROWS, STEPS, SUMS, TENSORS, X, Y
+from tests.support.guard_cases import INTEGERS, MODES, POWERS, ROWS, STEPS, SUMS, TENSORS, X, Y
 from tests.support.oracle import run
 
 pytestmark = pytest.mark.oracle
@@ -30,7 +30,7 @@ def _written(f: Callable[..., Any], tensors: bool, path: Path, **options: Any) -
 @pytest.mark.parametrize("mode", MODES)
 def test_guarded_programs_hold_in_megengine(mode: str, tmp_path: Path) -> None:
     cases = [
-        *((n, f, False) for n, f in (POWERS | ROWS | STEPS | SUMS).items()),
+        *((n, f, False) for n, f in (POWERS | ROWS | STEPS | SUMS | INTEGERS).items()),
         *((n, f, True) for n, f in TENSORS.items()),
     ]
     wanted = {}

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import loadrun
+from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph, Opr, Var
 from loadrun.graph.params import Elemwise, ElemwiseMode, PowC
 from loadrun.tensors import elemwise
 from loadrun.tracing import trace
-from tests.support.guard_cases import MODES, POWERS, ROWS, STEPS, SUMS, TENSORS, X, Y
+from tests.support.guard_cases import INTEGERS, MODES, POWERS, ROWS, STEPS, SUMS, TENSORS, X, Y
 
 M = ElemwiseMode
 
@@ -127,3 +128,20 @@ def test_what_a_step_shows_is_divided_by_what_megengine_does_not_look_into(name:
     quotients = [o for o in bundle.graph.oprs if o.title == "TRUE_DIV"]
     assert {o.inputs[1].owner.type for o in quotients} <= {"SharedDeviceTensor", "MultipleDeviceTensorHolder"}
     assert quotients
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_nothing_is_divided_by_an_integer_zero(name: str) -> None:
+    """MegEngine's process ends there."""
+    bundle = dumped(INTEGERS[name], False)
+    graph = bundle.graph
+    divisors = [
+        o.inputs[1]
+        for o in graph.oprs
+        if o.type == "Elemwise" and o.get(Elemwise).mode in (M.FLOOR_DIV, M.MOD)
+    ]
+    graph.outputs = [*divisors, *graph.outputs]
+    *found, got = ReferenceEngine(graph).run({"x": X, "y": Y})
+    assert len(found) == 4
+    assert all(v.all() for v in found)
+    np.testing.assert_array_equal(got, INTEGERS[name](X, Y))
