@@ -145,6 +145,8 @@ def read_source(
     if isinstance(model, (str, os.PathLike)):
         from ..dump import load  # for start-up
 
+        if not os.fspath(model):
+            raise UsageError("model must be the path of a file, found ''")
         model = load(model)
     if isinstance(model, Graph):
         model = Bundle(model)

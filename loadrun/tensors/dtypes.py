@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ..base.errors import UsageTypeError
 from ..graph.dtypes import Array, DType, plain
 from .naming import here, shown
 from .switches import keeps_wide
@@ -49,7 +50,7 @@ def graph_dtype(dtype: Any) -> DType:
     Types that MegEngine lacks are narrowed, except while a model of PyTorch is read.
 
     Raises:
-        TypeError: there is none; the text lists what there is.
+        UsageTypeError: there is none; the text lists what there is.
 
     >>> str(graph_dtype("float64")), str(graph_dtype(int)), str(graph_dtype(np.uint8))
     ('Float32', 'Int32', 'Uint8')
@@ -58,7 +59,12 @@ def graph_dtype(dtype: Any) -> DType:
         return dtype
     if isinstance(dtype, str) and dtype == "bfloat16":
         return plain("BFloat16")
-    result = np.dtype(dtype)
+    try:
+        result = np.dtype(dtype)
+    except (TypeError, ValueError) as e:
+        raise UsageTypeError(
+            f"{dtype!r:.80} is no dtype; pass one of numpy, its name, or a Python type"
+        ) from e
     meta = result.metadata and result.metadata.get("mgb_dtype")
     if not meta:
         wide = keeps_wide() and _WIDE.get(f"{result.kind}{result.itemsize}")
@@ -73,7 +79,7 @@ def _graph_dtype(dtype: np.dtype[Any]) -> DType:
         return plain("BFloat16")
     name = _NAMES.get(f"{dtype.kind}{dtype.itemsize}")
     if name is None:
-        raise TypeError(
+        raise UsageTypeError(
             f"no tensor can hold numpy dtype {dtype}; convert to one of float32, float16, int32, int16, int8, "
             "uint8, uint16, bool"
         )

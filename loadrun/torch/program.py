@@ -206,6 +206,9 @@ def _widened(signature: Signature, call: Any, values: Mapping[str, Array]) -> di
 def own_values(signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Array]:
     """Return the inputs and torch's results by name, in torch's types."""
     flat = signature.leaves(args, kwargs)
+    for name, value, fake in signature.inputs(flat):
+        if isinstance(fake, torch.Tensor) and not isinstance(value, torch.Tensor):
+            raise InputError(f"the input {name!r} must be a tensor, found {value!r:.80}")
     inputs = {key: part for name, value, _ in signature.inputs(flat) for key, part in _own_parts(name, value)}
     got = run_program(callable_of(signature.program), signature, args, kwargs)
     return {**inputs, **{n + EXPECT: v for n, v in got.items()}}

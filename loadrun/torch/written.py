@@ -22,6 +22,11 @@ class WritesToPlaces(TorchFunctionMode):  # type: ignore[misc]
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Run a function, or what stands for an assignment."""
+        if func in (torch.Tensor.__getitem__, torch.Tensor.__setitem__) and _is_mixed(args[1]):
+            # Numbers pick a part before lists do.
+            parts = [slice(None) if _is_list(i) else i for i in args[1]]
+            rest = [i if _is_list(i) or i is ... else slice(None) for i in args[1] if not _is_place(i)]
+            return func(_view(args[0], tuple(parts)), tuple(rest), *args[2:])
         if func is not torch.Tensor.__setitem__ or not _is_view_by_data(args[1]):
             return func(*args, **(kwargs or {}))
         target, index, value = args
@@ -61,6 +66,23 @@ def _is_view_by_data(index: Any) -> bool:
     return any(by_data) and all(
         data or n is None or n is ... or type(n) is int for n, data in zip(numbers, by_data, strict=True)
     )
+
+
+def _is_mixed(index: Any) -> bool:
+    """Whether an index has both a number that a tensor holds and lists of numbers."""
+    return isinstance(index, tuple) and any(map(_is_number, index)) and any(map(_is_list, index))
+
+
+def _is_list(i: Any) -> bool:
+    """Whether a part of an index is a list of numbers, not of truth values."""
+    if isinstance(i, list):
+        return all(type(n) is int for n in i)
+    return isinstance(i, torch.Tensor) and i.ndim > 0 and i.dtype not in (torch.bool, torch.uint8)
+
+
+def _is_place(i: Any) -> bool:
+    """Whether a part of an index is one number."""
+    return type(i) is int or isinstance(i, torch.SymInt) or _is_number(i)
 
 
 def _is_number(x: Any) -> bool:

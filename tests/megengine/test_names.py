@@ -18,7 +18,7 @@ import loadrun.megengine.distributed as dist
 import loadrun.megengine.functional.distributed as exchange
 import loadrun.megengine.module as M
 from loadrun import LoadRunError, Tensor
-from loadrun.base.errors import UsageError
+from loadrun.base.errors import UsageError, UsageTypeError
 from loadrun.dump.checkpoint import load_checkpoint, save_checkpoint
 from loadrun.megengine import amp, config, core, device, dtr, functional, optimizer
 from loadrun.megengine.autodiff import Function, GradManager
@@ -108,8 +108,8 @@ def test_devices_of_tensors(name: str, full: str) -> None:
     assert x.to("xpux").device == "xpux"
 
 
-@pytest.mark.parametrize("name", ["cuda0", "cpu", "CPU0", "tpu0", "cpu-1", "multithread", "cambricon", "", 3])
-def test_names_of_no_device(name: Any) -> None:
+@pytest.mark.parametrize("name", ["cuda0", "cpu", "CPU0", "tpu0", "cpu-1", "multithread", "cambricon", ""])
+def test_names_of_no_device(name: str) -> None:
     with pytest.raises(RuntimeError, match="invalid device name"):
         Tensor(1.0, device=name)
     with pytest.raises(AssertionError, match="invalid device name"):
@@ -363,3 +363,9 @@ def test_names_of_the_compiled_part_and_of_classes_that_are_absent() -> None:
         AttributeError, match=r"PascalVOC\.class_names: loadrun downloads and unpacks no datasets"
     ):
         _ = loadrun.megengine.data.dataset.PascalVOC.class_names
+
+
+def test_a_dtype_that_is_none():
+    for wrong in ("nope", 3.5, object):
+        with pytest.raises(UsageTypeError, match="no dtype|can hold"):
+            loadrun.tensor([1.0], dtype=wrong)

@@ -118,6 +118,11 @@ def test_an_empty_dict_protects_a_real_one_and_numbers_are_constants():
     check(data, Takes(), (X, {"a": Y}, 5.0))
 
 
+def test_a_model_without_a_name():
+    with pytest.raises(UsageError, match="must be the path of a file, found ''"):
+        export("", f="a.onnx")
+
+
 def test_parameters_by_position_in_torchs_order(tmp_path):
     net, x = Perceptron().eval(), torch.rand(2, 4)
     path = str(tmp_path / "net.onnx")

@@ -92,6 +92,8 @@ def test_input_data_of_a_program_file(tmp_path: Path) -> None:
     assert expected == [torch.relu(X * k).tolist() for k in (1, 2, 3)]
     with pytest.raises(UsageError, match="tensors or 'example', found '#ones'"):
         save(torch.nn.ReLU(), path, (X,), input_data="#ones")
+    with pytest.raises(InputError, match="must be a tensor, found 1180591620717411303424"):
+        save(torch.nn.ReLU(), path, (X,), input_data=2**70)
 
 
 def test_the_program_and_the_graph_give_what_torch_gave(tmp_path: Path) -> None:

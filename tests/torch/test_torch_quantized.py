@@ -16,6 +16,20 @@ VALUES = torch.cat([torch.tensor([nan, inf, -inf, 1e30, -1e30, -0.0]), HALVES])
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 
 
+def test_differences_of_32_bits_wrap_around(tmp_path):
+    zeros = (5, 2**24 + 1, 2**31 - 1, -(2**31))
+
+    def run(x):
+        return [torch.quantize_per_tensor(x, 1.0, zero, torch.qint32).dequantize() for zero in zeros]
+
+    x = torch.tensor([0, 1, -1, 1e9, -1e9, 3e9, -3e9, nan, inf, -inf, 0.5, 1.5])
+    traced = loadrun.torch.trace(run, x)
+    for got, want in zip(traced(x), run(x), strict=True):
+        torch.testing.assert_close(got, want, rtol=0, atol=0)
+    traced.dump(tmp_path / "m.mge", input_data=["example"])
+    assert loadrun.run(tmp_path / "m.mge")[0].verdict.value == "pass"
+
+
 @pytest.mark.parametrize(("low", "high"), [(-128, 127), (0, 255)])
 @pytest.mark.parametrize(("scale", "zero"), [(0.1, 3), (0.5, 1)])
 def test_fake_quantization_of_every_number_is_torchs(scale, zero, low, high, tmp_path):

@@ -82,11 +82,11 @@ def test_a_choice_keeps_the_sign_of_zero(dtype, tmp_path):
 @pytest.mark.parametrize("n", [2, 3])
 def test_positions_that_are_no_places_in_an_image(n, dtype):
     """Torch samples images by vectors of numbers and volumes by a loop, which take them for others."""
-    if n == 3 and dtype == torch.bfloat16:
-        pytest.skip("torch's loop of bfloat16 gives NaN at some of them")
     at = torch.tensor([nan, inf, -inf, 0.1, -0.3, 1e10, -3e38, -1.5])
     grid = torch.stack(torch.meshgrid(*[at] * n, indexing="ij"), -1)[None].to(dtype)
     x = torch.arange(1.0, 1 + 4**n).reshape(1, 1, *[4] * n)[..., :3].to(dtype)
+    # Outside, and beyond the last cell, torch reads no cell at all, not one times 0.
+    x[(0, 0, *[-1] * n)] = inf
     borders, modes = ("zeros", "border", "reflection"), ("bilinear", "nearest", "bicubic")
     # Cubic sampling is slow to trace, and one padding in it as good as another.
     ways = [*product(modes[:2], borders), *[("bicubic", "zeros")] * (n == 2 and dtype == torch.bfloat16)]
@@ -213,3 +213,45 @@ def test_classes_listed_before_the_first_minus_one(reduction):
     same(lambda x, t: torch.nn.functional.multilabel_margin_loss(x, t, reduction=reduction), x, target)
     same(torch.nn.functional.multilabel_margin_loss, x[0], target[0])
     same(torch.nn.functional.multilabel_margin_loss, x[0, 0], target.new_zeros(()))
+
+
+def test_next_numbers():
+    for dtype in (torch.float32, torch.float64):
+        limits = torch.finfo(dtype)
+        powers = limits.tiny * 2.0 ** torch.arange(-3, 60, 2, dtype=dtype)
+        x = torch.cat([powers, powers * 1.75, torch.tensor([0, 1, 1.5, limits.max, inf, nan], dtype=dtype)])
+        x, y = torch.meshgrid(
+            torch.cat([x, -x]), torch.tensor([0, 1, -inf, limits.max, nan]).to(dtype), indexing="ij"
+        )
+        got = loadrun.torch.trace(torch.nextafter, (x, y), check=False)(x, y)
+        assert torch.equal(got.nan_to_num(nan=7.0), torch.nextafter(x, y).nan_to_num(nan=7.0))
+
+
+def test_bessel_functions_in_double():
+    x = torch.cat([torch.linspace(-60, 60, 121), torch.tensor([0, 1e-30, 700, 713, inf, nan])])
+    for name in ("i0", "i0e", "i1", "i1e"):
+        function = getattr(torch.special, name)
+        for dtype, digits in ((torch.float32, 2e-6), (torch.float64, 1e-14)):
+            got = loadrun.torch.trace(function, x.to(dtype), check=False)(x.to(dtype))
+            torch.testing.assert_close(got, function(x.to(dtype)), rtol=digits, atol=0, equal_nan=True)
+
+
+def test_bins_between_the_least_and_the_largest_value():
+    for x in (torch.randn(200, generator=torch.Generator().manual_seed(0)), torch.ones(3)):
+        got = loadrun.torch.trace(lambda x: (torch.histc(x, 5), torch.histc(x, 4, 1, 1)), x)(x)
+        assert [g.tolist() for g in got] == [torch.histc(x, n).tolist() for n in (5, 4)]
+
+
+def test_lists_of_places_beside_a_tensor_without_axes():
+    def run(x, i, j, v):
+        y = x.clone()
+        y[i, :, j] = v
+        y[..., i, [1, 0]] += 2
+        y[j, None, i, 1:] = 5
+        return y, x[i, ..., j], x[j, :, i], x[None, i, [0, 1], 1:3]
+
+    same(run, torch.rand(3, 4, 5), torch.tensor(2), torch.tensor([1, 2]), torch.rand(4, 2))
+
+
+def test_the_largest_number_of_bfloat16():
+    same(torch.nan_to_num, torch.tensor([inf, -inf, nan, 1]).bfloat16())

@@ -51,7 +51,14 @@ def affine_grid(theta: Tensor, count: int, space: Sequence[int], *, align: bool)
 
 
 def grid_sampled(
-    x: Tensor, grid: Tensor, mode: str, padding: str, *, align: bool, looped: bool = False
+    x: Tensor,
+    grid: Tensor,
+    mode: str,
+    padding: str,
+    *,
+    align: bool,
+    looped: bool = False,
+    bounded: bool = False,
 ) -> Tensor:
     """Return elements at the positions of a grid.
 
@@ -61,8 +68,10 @@ def grid_sampled(
         mode: "linear", "nearest" or "cubic".
         padding: what stands outside: "zeros", "border" or "reflection".
         align: -1 and 1 are the middles of the outermost elements, instead of their edges.
-        looped: positions that are no numbers lie outside, or at the last cell, as in torch's loops over volumes;
-            else they give NaN, or the first cell, as in its vectors.
+        looped: positions that are no numbers lie outside (in bfloat16 at the first cell), or at the last cell, as in
+            torch's loops over volumes; else they give NaN, or the first cell, as in its vectors.
+        bounded: cells beyond the last are 0 with any padding, as in torch; else they are the last, whose infinity
+            times 0 is NaN.
 
     >>> x, grid = Tensor([[[[1.0, 2.0]]]]), Tensor([[[[0.0, 0.0], [0.5, 0.0]]]])
     >>> grid_sampled(x, grid, "linear", "border", align=False).tolist()
@@ -78,10 +87,18 @@ def grid_sampled(
         return _cubic(x, points, padding, rule)
     places = [rule(p, x.shape[2 + i]) for i, p in enumerate(points)]
     if mode == "nearest":
-        return _cell(x, [e.rint(p) for p in places], None, padding)
+        return _cell(x, [e.rint(p) for p in places], None, padding == "zeros", looped)
     # Outside, only the distance from the next whole number is that of the position itself: NaN where it is infinite.
     exact = places if padding != "zeros" or looped else points
-    return _linear(x, places, [e.elem(M.SUB, p, e.elem(M.FLOOR, p)) for p in exact], padding)
+    if padding == "zeros" and looped and dtype_of(x).name == "BFloat16":
+        exact = [e.where(e.is_nan(p), p, place) for p, place in zip(points, places, strict=True)]
+    return _linear(
+        x,
+        places,
+        [e.elem(M.SUB, p, e.elem(M.FLOOR, p)) for p in exact],
+        padding == "zeros" or bounded,
+        looped,
+    )
 
 
 def _denormalized(g: Tensor, size: int, align: bool) -> Tensor:
@@ -104,7 +121,7 @@ def _placed(p: Tensor, size: int, padding: str, align: bool, looped: bool) -> Te
     if padding == "zeros":
         kept = clipped(p, -2.0, e.elem(M.ADD, last, e.number(2.0, p)))
         if looped:
-            return e.where(e.is_nan(p), e.number(-2.0, p), kept)
+            return e.where(e.is_nan(p), e.number(0.0 if dtype_of(p).name == "BFloat16" else -2.0, p), kept)
         if dtype_of(p).name in ("Float16", "BFloat16"):
             # Torch's integers of 16 bits are the lowest digits of those of 32, which are 0 beyond their ends.
             near = e.compare(_LT, e.elem(M.ABS, p), e.number(_FARTHEST[dtype_of(p).name], p))
@@ -133,7 +150,7 @@ def _reflected(p: Tensor, size: int, align: bool, looped: bool) -> Tensor:
     return e.elem(M.ADD, back, e.number(low, back))
 
 
-def _linear(x: Tensor, places: list[Tensor], shares: list[Tensor], padding: str) -> Tensor:
+def _linear(x: Tensor, places: list[Tensor], shares: list[Tensor], bounded: bool, looped: bool) -> Tensor:
     """Return the weighted sum of the 2**n cells around positions of shape (N, ...)."""
     taps = []
     for p, t in zip(places, shares, strict=True):
@@ -143,7 +160,7 @@ def _linear(x: Tensor, places: list[Tensor], shares: list[Tensor], padding: str)
     for chosen in combinations(*taps):
         # The last axis first, as torch multiplies.
         weight = reduce(partial(e.elem, M.MUL), [share for _, share in reversed(chosen)])
-        parts.append(_cell(x, [at for at, _ in chosen], weight, padding))
+        parts.append(_cell(x, [at for at, _ in chosen], weight, bounded, looped))
     return reduce(partial(e.elem, M.ADD), parts)
 
 
@@ -160,32 +177,45 @@ def _cubic(x: Tensor, points: list[Tensor], padding: str, rule: Callable[[Tensor
         rows.append(
             e.elem(
                 M.MUL,
-                reduce(add, [_cell(x, [row, column], weight, padding) for column, weight in taps[1]]),
+                reduce(
+                    add,
+                    [
+                        _cell(x, [row, column], weight, padding == "zeros", False)
+                        for column, weight in taps[1]
+                    ],
+                ),
                 e.add_axes(share, [1]),
             )
         )
     return reduce(add, rows)
 
 
-def _cell(x: Tensor, at: list[Tensor], weight: Tensor | None, padding: str) -> Tensor:
-    """Return the cells at whole positions (N, ...), as (N, C, ...)."""
+def _cell(x: Tensor, at: list[Tensor], weight: Tensor | None, bounded: bool, looped: bool) -> Tensor:
+    """Return the cells at whole positions (N, ...), as (N, C, ...); bounded, those outside are 0."""
     rank = at[0].ndim
     batch = e.reshape(e.arange(x.shape[0]), (-1, *[1] * (rank - 1)))
     ids = [(0, batch)]
-    inside: Tensor | None = None
+    inside: list[Tensor] = []
     for i, p in enumerate(at):
         size = x.shape[2 + i]
         last = e.like(size - 1, p)
-        bounded = clipped(p, 0.0, last)
-        if padding == "zeros":
-            ok = e.cast(e.compare(_EQ, bounded, p), dtype_of(x))
-            inside = ok if inside is None else e.elem(M.MUL, inside, ok)
-        index = e.cast(bounded, "int32")
+        nearest = clipped(p, 0.0, last)
+        inside.append(e.compare(_EQ, nearest, p))
+        index = e.cast(nearest, "int32")
         # NaN is no index; weights keep it.
         ids.append((2 + i, e.elem(M.MAX, index, e.number(0, index))))
     # (N, ..., C), for the indexed axes do not lie together.
     result = e.gather(x, ids)
-    for factor in (weight, inside):
-        if factor is not None:
-            result = e.elem(M.MUL, result, e.add_axes(factor, [rank]))
+
+    def bound(y: Tensor) -> Tensor:
+        mask = e.add_axes(reduce(partial(e.elem, M.AND), inside), [rank])
+        return e.where(mask, y, e.number(0, y))
+
+    # Loops leave a cell out, vectors read 0 for it: a weight that is no number stays.
+    if bounded and not looped:
+        result = bound(result)
+    if weight is not None:
+        result = e.elem(M.MUL, result, e.add_axes(weight, [rank]))
+    if bounded and looped:
+        result = bound(result)
     return e.permute(result, (0, rank, *range(1, rank)))

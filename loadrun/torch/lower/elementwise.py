@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 
 from ...build import emit as e
 from ...graph import params as P
@@ -346,12 +347,36 @@ def xlogy(call: FxCall, x: Any, y: Any) -> Any:
     return np.where((x == 0) & ~np.isnan(y), np.zeros_like(x), x * np.log(y))
 
 
+@aten("aten.nextafter.default")
+def nextafter(call: FxCall, x: Any, y: Any) -> Any:
+    """Return the next number from the first towards the second: add half a unit and a little, which rounds to one."""
+    if call.fake.dtype not in (torch.float32, torch.float64):
+        raise UnsupportedCallError(f"the next number of {call.fake.dtype}; use float32")
+    limits = np.finfo(call.dtype)
+    x, y, least = (arr(v, call.dtype) for v in (x, y, limits.smallest_subnormal))
+    size, half = np.absolute(x), float(limits.eps) / 2
+    sign = np.where(y > x, arr(1, call.dtype), arr(-1, call.dtype))
+    # Near the least numbers half a unit has no value: there it is added to a multiple, or the unit itself.
+    scale, small = arr(1 / (half * half), call.dtype), size < arr(float(limits.tiny) * 2 / half, call.dtype)
+    larger = np.where(small, x * scale, x)
+    moved = larger + sign * (np.absolute(larger) * arr(half * (1 + 2 * half), call.dtype))
+    moved = np.where(small, moved / scale, moved)
+    moved = np.where(size < arr(2 * float(limits.tiny), call.dtype), x + sign * least, moved)
+    ends = np.where(
+        size == np.inf, np.clip(x, arr(limits.min, call.dtype), arr(limits.max, call.dtype)), moved
+    )
+    return np.where(np.isnan(x) | np.isnan(y), x + y, np.where(x == y, y, ends))
+
+
 @aten("aten.nan_to_num.default")
 def nan_to_num(call: FxCall, x: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Any:
     """Replace NaN and infinities."""
     x = arr(x, call.dtype)
     if call.dtype.kind != "f":
         return x
+    # Those of bfloat16, which is held in float32, are smaller.
+    limits = torch.finfo(call.fake.dtype)
+    posinf, neginf = limits.max if posinf is None else posinf, limits.min if neginf is None else neginf
     return np.nan_to_num(x, nan=0.0 if nan is None else nan, posinf=posinf, neginf=neginf)
 
 

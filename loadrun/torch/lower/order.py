@@ -241,11 +241,16 @@ def histc(call: FxCall, x: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> 
     flat = arr(x).reshape((-1,))
     if np.dtype(flat.dtype).kind != "f":
         flat = flat.astype("float32")
-    if min == max == 0:
-        raise UnsupportedCallError("the bounds of the bins depend on the data; pass min and max")
     low, high = arr(min, flat.dtype), arr(max, flat.dtype)
+    if min == max:
+        if not call.fakes[0].numel():
+            raise UnsupportedCallError("bins of no values; pass min and max")
+        low, high = np.min(flat), np.max(flat)
     place = np.floor((flat - low) * arr(bins, flat.dtype) / (high - low))
-    place = np.where(flat == high, np.full_like(place, bins - 1), place)
+    if min == max:
+        # Bounds around a single value lie 1 below and above it.
+        place = np.where(low == high, np.full_like(place, bins // 2), place)
+    place = np.where((flat == high) & (low < high), np.full_like(place, bins - 1), place)
     inside = (flat >= low) & (flat <= high)
     hit = (place[:, None] == np.arange(bins, dtype=np.float32)) & inside[:, None]
     return arr(np.sum(arr(hit, "int32"), axis=0), call.dtype)

@@ -116,16 +116,18 @@ _LIMITS = {"torch.qint8": (-128, 127), "torch.quint8": (0, 255), "torch.qint32":
 def quantize_tensor(call: FxCall, x: Any, scale: Any, zero: Any, dtype: Any) -> Any:
     """Quantize a tensor and return the values that it stands for."""
     low, high = map(np.float32, _LIMITS[str(dtype)])
-    scale, zero = arr(scale, "float32"), arr(zero, "float32")
+    scale, shift = arr(scale, "float32"), arr(zero, "float32")
     inverse, x = 1 / scale, arr(x, "float32")
     # The zero point is added before the rounding here. Torch's bytes are summed by instructions that round once, and
-    # what is no number becomes the largest; the least where integers have 32 bits.
+    # what is no number becomes the largest; the least where integers have 32 bits, whose differences wrap around.
     if str(dtype) == "torch.qint32":
-        total = np.fmax(x * inverse + zero, low)
-    else:
-        exact = arr(x, "float64") * arr(inverse, "float64") + arr(zero, "float64")
-        total = np.fmin(arr(exact, "float32"), high)
-    return (np.rint(np.clip(total, low, high)) - zero) * scale
+        total = np.rint(np.fmax(x * inverse + shift, low))
+        fits = total < high
+        whole = np.where(fits, arr(np.where(fits, total, np.float32(0)), "int32"), np.int32(INT_MAX))
+        return arr(whole - arr(zero, "int32"), "float32") * scale
+    exact = arr(x, "float64") * arr(inverse, "float64") + arr(shift, "float64")
+    total = np.fmin(arr(exact, "float32"), high)
+    return (np.rint(np.clip(total, low, high)) - shift) * scale
 
 
 @aten("aten.quantize_per_channel.default")

@@ -252,5 +252,7 @@ def grid_sampler(call: FxCall, x: Any, grid: Any, mode: int, padding: int, corne
     if call.fake.dtype is torch.bfloat16:
         # Torch rounds every step.
         x, grid = (e.cast(v, plain("BFloat16")) for v in (x, grid))
-    y = sampling.grid_sampled(x, grid, _MODES[mode], _PADDINGS[padding], align=corners, looped=n == 3)
+    y = sampling.grid_sampled(
+        x, grid, _MODES[mode], _PADDINGS[padding], align=corners, looped=n == 3, bounded=True
+    )
     return e.cast(y, call.dtype)

@@ -159,26 +159,40 @@ _BESSEL = {
 }
 
 
+_FAR = 25.0
+"""From here on the asymptotic series has 16 digits."""
+
+
+def _exact_bessel(order: int) -> tuple[Sequence[float], Sequence[float]]:
+    """Return the power series (by the square of x / 25) and the asymptotic one (by 25 / x), of 16 digits."""
+    near = [(_FAR / 2) ** (2 * k) / math.factorial(k) / math.factorial(k + order) for k in range(60)]
+    far = [(2 * math.pi) ** -0.5]
+    for k in range(1, 25):
+        far.append(far[-1] * ((2 * k - 1) ** 2 - 4 * order**2) / (8 * k * _FAR))
+    return [v * (_FAR / 2) ** order / _FAR**order for v in near], far
+
+
 def _bessel(call: FxCall, x: Any, order: int, scaled: bool) -> Any:
-    x = _float(call, x)
+    x = _real(call, x)
     size = np.absolute(x)
-    near, far = _BESSEL[order]
-    small = np.minimum(size, np.float32(_BORDER))
-    low = _polynomial(np.square(small / np.float32(_BORDER)), near)
-    large = np.maximum(size, np.float32(_BORDER))
-    high = _polynomial(np.float32(_BORDER) / large, far) / np.sqrt(large)
+    exact = call.dtype == np.float64
+    (near, far), border = (_exact_bessel(order), _FAR) if exact else (_BESSEL[order], _BORDER)
+    border = arr(border, x.dtype)
+    small = np.minimum(size, border)
+    low = _polynomial(np.square(small / border), near)
+    large = np.maximum(size, border)
+    high = _polynomial(border / large, far) / np.sqrt(large)
     if scaled:
         low = low * np.exp(-small)
     else:
-        # The exponential in two steps, which stays finite as long as the product does.
-        half = np.exp(large * 0.5)
-        high = high * half * half
+        # Infinite where the exponential is, as in torch.
+        high = high * np.exp(large)
     low = low * small if order else low
-    result = np.where(size < np.float32(_BORDER), low, high)
+    result = np.where(size < border, low, high)
     result = result * np.sign(x) if order else result
     # Torch has no number for infinity unless the exponential is divided out.
     beyond = np.isnan(x) if scaled else np.isnan(x) | np.isinf(x)
-    return arr(np.where(beyond, np.float32(np.nan), result), call.dtype)
+    return arr(np.where(beyond, arr(np.nan, x.dtype), result), call.dtype)
 
 
 @aten("aten.i0.default", "aten.special_i0.default", "aten.special_modified_bessel_i0.default")
