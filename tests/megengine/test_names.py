@@ -367,5 +367,5 @@ def test_names_of_the_compiled_part_and_of_classes_that_are_absent() -> None:
 
 def test_a_dtype_that_is_none():
     for wrong in ("nope", 3.5, object):
-        with pytest.raises(UsageTypeError, match="no dtype|can hold"):
+        with pytest.raises(UsageTypeError, match=r"no dtype|can hold"):
             loadrun.tensor([1.0], dtype=wrong)
