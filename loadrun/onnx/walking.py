@@ -203,7 +203,9 @@ class NodeWalker(NodeReader):
             self._refuse(node, f"its inputs {_shown(inputs)} need more memory than is available ({e})")
         except Exception as e:
             self.fault = self.fault or e
-            self._refuse(node, f"its inputs {_shown(inputs)}{_shown_attributes(node)} do not fit it")
+            # Errors of other kinds are Python's own, which say nothing of the model.
+            why = f": {e}" if isinstance(e, (AssertionError, ValueError)) and str(e) else " it"
+            self._refuse(node, f"its inputs {_shown(inputs)}{_shown_attributes(node)} do not fit{why}")
         return None
 
     def _name(self, name: str, value: Bound) -> None:

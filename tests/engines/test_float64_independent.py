@@ -286,7 +286,7 @@ def test_wrong_helpers_do_not_reach_the_float64_engine() -> None:
 
 
 HIDDEN = {
-    "reduce._finite": "changes the maximum of nothing but minus infinity, which no recorded sample has",
+    "reduce._extreme": "changes the maximum of nothing but minus infinity, which no recorded sample has",
     "numeric.parallel.scratch": "gives memory to write into, whose numbers nobody reads",
     "gradients.recurrent._forward": "gives numbers to the next layer, which no recorded gradient has",
     "numeric.special.round_half": "runs on float32 only because a wrong `rnn._as_is` is no longer that function",

@@ -22,6 +22,7 @@ class ManyAxes:
         sizes: the sizes of the axes as they lie in it.
         order: the axes in the order of the tensor.
 
+    >>> import numpy as np
     >>> x = reshaped(Tensor(np.arange(256)), [2] * 8)
     >>> x.shape, reshaped(permuted(x, [7, 0, 1, 2, 3, 4, 5, 6]), [2, 128])[1, :2].tolist()
     ((2, 2, 2, 2, 2, 2, 2, 2), [1, 3])

@@ -210,7 +210,7 @@ def _split(c: NodeCall) -> tuple[Tensor, ...]:
 
 def _check_parts(count: int, c: NodeCall) -> None:
     if count != len(c.wanted):
-        raise ValueError(f"{count} parts were asked for, but the node has {len(c.wanted)} outputs")
+        raise UnsupportedNodeError(f"{count} parts were asked for, but the node has {len(c.wanted)} outputs")
 
 
 def sliced(
