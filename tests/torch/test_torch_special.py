@@ -255,3 +255,25 @@ def test_lists_of_places_beside_a_tensor_without_axes():
 
 def test_the_largest_number_of_bfloat16():
     same(torch.nan_to_num, torch.tensor([inf, -inf, nan, 1]).bfloat16())
+
+
+def test_what_is_infinite_stays_where_it_is():
+    """Elements of other windows have no share in a sum, not one of 0."""
+    functional, bags = torch.nn.functional, torch.tensor([[0, 1], [2, 3], [1, 2]])
+
+    def run(x):
+        image = x[None, None]
+        return (
+            *(functional.adaptive_avg_pool2d(image, n) for n in ((3, 4), (2, 5))),
+            *(functional.interpolate(image, (7, 9), mode=m) for m in ("bilinear", "bicubic")),
+            functional.interpolate(image, (7, 9), mode="bilinear", align_corners=True),
+            functional.interpolate(image[0], 7, mode="linear"),
+            functional.interpolate(image, (3, 2), mode="bilinear", antialias=True),
+            *(functional.embedding_bag(bags, x, mode=m) for m in ("sum", "mean")),
+            torch.bincount(torch.tensor([0, 1, 1, 3, 2, 1]), weights=x[0]),
+        )
+
+    x = torch.rand(5, 6, generator=torch.Generator().manual_seed(0))
+    for number in (nan, inf):
+        x[0, 0] = x[-1, -1] = number
+        same(run, x)

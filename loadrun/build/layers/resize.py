@@ -15,7 +15,7 @@ from .. import emit as e
 from ..emit import M
 from ..exact_products import product
 
-__all__ = ["OPEN_MODES", "axis_weights", "cubic_shares", "resized", "weighted"]
+__all__ = ["OPEN_MODES", "axis_weights", "cubic_shares", "resized", "shares_at", "weighted"]
 
 OPEN_MODES = frozenset(("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"))
 
@@ -156,7 +156,7 @@ def axis_weights(
     for first in range(0, len(at), rows):
         center = centers[first : first + rows]
         taps = np.floor(center - reach).astype(np.int64) + steps
-        shares = _shares(np.abs(taps - center) / stretch, a)
+        shares = shares_at(np.abs(taps - center) / stretch, a)
         if exclude:
             shares = np.where((taps >= 0) & (taps < size), shares, 0.0)
         if stretch > 1 or exclude:
@@ -166,7 +166,7 @@ def axis_weights(
     return result
 
 
-def _shares(x: Array, a: float | None) -> Array:
+def shares_at(x: Array, a: float | None) -> Array:
     """Return the kernel at distances, the linear one without `a`."""
     if a is None:
         return np.asarray(np.maximum(1 - x, 0))

@@ -134,8 +134,11 @@ def embedding_bag(
         top = np.max(spread, axis=1)
         result = np.where(size > 0, top, np.float32(0))
     else:
-        weights = counted if per_sample is None else counted * arr(per_sample, call.dtype)[None, :]
-        result = np.matmul(weights, rows)
+        rows = rows if per_sample is None else rows * arr(per_sample, call.dtype)[:, None]
+        # Rows of other bags times 0 would be NaN where they are infinite.
+        counts = np.any(member, axis=0)[:, None]
+        result = arr(e.full(ten(0, call.dtype), (ten(starts).shape[0], ten(rows).shape[1])))
+        np.add.at(result, (arr(bag, "int32"),), np.where(counts, rows, arr(0, call.dtype)))
         result = result / np.maximum(size, np.float32(1)) if mode == 1 else result
     return result, bag, arr(size[:, 0], "int32"), np.zeros_like(bag)
 

@@ -197,10 +197,10 @@ def bincount(call: FxCall, x: Any, weights: Any = None, minlength: int = 0) -> A
     if call.shape_of(0) == (0,):
         return e.full(ten(0, call.dtype), (minlength,))
     size = as_size(ten(np.maximum(np.max(flat) + 1, np.int32(minlength))))
-    hit = arr(flat[:, None] == arr(e.arange(size)), call.dtype)
+    hit = flat[:, None] == arr(e.arange(size))
     if weights is not None:
-        hit = hit * arr(weights, call.dtype)[:, None]
-    return np.sum(hit, axis=0)
+        hit = np.where(hit, arr(weights, call.dtype)[:, None], arr(0, call.dtype))
+    return np.sum(arr(hit, call.dtype), axis=0)
 
 
 @aten("aten._unique2.default")

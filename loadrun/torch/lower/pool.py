@@ -142,18 +142,27 @@ def adaptive_avg_pool(call: FxCall, x: Any, out: Any) -> Any:
         if isinstance(want, int) and want == 1:
             values = np.mean(values, axis=axis, keepdims=True)
             continue
-        if not isinstance(size, int) or not isinstance(want, int):
-            member, starts, ends = _windows(values.shape[axis], as_size(out[axis - outer]))
-            share = arr(member, call.dtype) / arr(ends - starts, call.dtype)
-            last = len(shape) - 1
-            values = np.moveaxis(np.matmul(np.moveaxis(values, axis, last), share), last, axis)
-            continue
-        weights = np.zeros((size, want))
-        for i, (a, b) in enumerate(_edges(size, want)):
-            weights[a:b, i] = 1 / (b - a)
-        last = len(shape) - 1
-        values = np.moveaxis(np.matmul(np.moveaxis(values, axis, last), arr(weights, call.dtype)), last, axis)
+        values = _means(values, axis, size, as_size(out[axis - outer]))
     return values
+
+
+def _means(values: Any, axis: int, size: Any, count: Any) -> Any:
+    """Compute the means of an axis's windows from their own elements: others times 0 would be NaN where infinite."""
+    if type(size) is type(count) is int:
+        starts, ends = np.array(_edges(size, count), np.int32).T
+        longest = int((ends - starts).max(initial=0))
+    else:
+        size = values.shape[axis]
+        _, starts, ends = _windows(size, count)
+        longest = size // count + 2
+    place = starts[:, None] + (
+        np.arange(longest, dtype=np.int32) if type(longest) is int else arr(e.arange(longest))
+    )
+    rest = (1,) * (len(values.shape) - axis - 1)
+    inside = arr(place < ends[:, None]).reshape((-1, longest, *rest))
+    picked = np.take(values, np.minimum(place, arr(size, "int32") - 1), axis=axis)
+    total = np.sum(np.where(inside, picked, arr(0, values.dtype)), axis=axis + 1)
+    return total / arr(ends - starts, values.dtype).reshape((-1, *rest))
 
 
 def _windows(size: Any, count: Any) -> tuple[Any, Any, Any]:

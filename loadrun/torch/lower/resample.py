@@ -12,7 +12,7 @@ import torch
 from ...build import emit as e
 from ...build import vision
 from ...build.layers import sampling
-from ...build.layers.resize import axis_weights, resized, weighted
+from ...build.layers.resize import axis_weights, resized, shares_at, weighted
 from ...graph.dtypes import plain
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
@@ -68,17 +68,44 @@ def _resized(call: FxCall, x: Any, kind: str, corners: bool, scales: Sequence[fl
         if size == want and (scale is None or scale == 1):
             continue
         cubic = "cubic" in kind
+        if "aa" not in kind and not bytes_:
+            at = _positions(size, want, corners, scale)
+            result = _tapped(result, axis, at if cubic else np.maximum(at, 0), -0.75 if cubic else None)
+            continue
         if "aa" in kind:
             ratio = (size - 1) / (want - 1) if corners and want > 1 else 1 / scale if scale else size / want
             at = ratio * (np.arange(want) + 0.5) - 0.5
             weights = axis_weights(at, size, -0.5 if cubic else None, max(ratio, 1.0), exclude=True)
         else:
-            at = _positions(size, want, corners, scale)
-            weights = axis_weights(at, size, -0.75 if cubic else None)
-        result = (
-            _weighted_bytes(result, axis, weights) if bytes_ else arr(weighted(ten(result), axis, weights))
-        )
+            weights = axis_weights(_positions(size, want, corners, scale), size, -0.75 if cubic else None)
+        result = _weighted_bytes(result, axis, weights) if bytes_ else _summed(result, axis, weights)
     return arr(result, call.dtype)
+
+
+def _tapped(x: Any, axis: int, at: np.ndarray[Any, Any], a: float | None) -> Any:
+    """Weigh the elements around positions, those at the ends again and again, as torch does."""
+    base = np.floor(at)
+    taps = base[:, None] + (np.arange(2) if a is None else np.arange(-1, 3))
+    return _picked(x, axis, taps, shares_at(np.abs(at[:, None] - taps), a))
+
+
+def _summed(x: Any, axis: int, weights: np.ndarray[Any, Any]) -> Any:
+    """Sum the elements that have weights (new size, old size); others times 0 would be NaN where infinite."""
+    count = int((weights != 0).sum(1).max(initial=1))
+    taps = np.argsort(weights == 0, axis=1, kind="stable")[:, :count]
+    return _picked(x, axis, taps, np.take_along_axis(weights, taps, axis=1), masked=True)
+
+
+def _picked(
+    x: Any, axis: int, taps: np.ndarray[Any, Any], shares: np.ndarray[Any, Any], masked: bool = False
+) -> Any:
+    kind = "float64" if x.dtype == np.float64 else "float32"
+    places = np.clip(taps, 0, x.shape[axis] - 1).astype(np.int32)
+    column = (*taps.shape, *[1] * (len(x.shape) - axis - 1))
+    parts = arr(np.take(x, places, axis=axis), kind) * arr(shares, kind).reshape(column)
+    if masked and not shares.all():
+        parts = np.where((shares != 0).reshape(column), parts, arr(0, kind))
+    return np.sum(parts, axis=axis + 1)
 
 
 def _weighs_bytes(call: FxCall, kind: str) -> bool:
