@@ -356,7 +356,7 @@ def test_without_torch():
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "import loadrun.torch\n"
-        "try: loadrun.torch.trace(None, ())\n"
+        "try: loadrun.torch.trace(len, ())\n"
         "except loadrun.LoadRunError as e: print(e)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
