@@ -230,6 +230,9 @@ class _KnownShapes:
             lambda n, i: n + 32,
             lambda n, i: max(n // 2, 1),
             lambda n, i: max(n - 1 - i, 1),
+            # A model that takes multiples alone takes these.
+            lambda n, i: 3 * n,
+            lambda n, i: 4 * n,
         )
         for change in changes:
             sizes = self._changed(change)

@@ -7,9 +7,10 @@ sizes that break the condition, the graph has to refuse them: a file does not br
 from __future__ import annotations
 
 import ast
+import math
 import operator
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
@@ -28,13 +29,16 @@ __all__ = [
     "broken",
     "conditions_of",
     "guarded",
+    "least_of",
     "never_of",
+    "only_of",
     "read_inputs",
     "refusing",
     "sizes_of",
 ]
 
 _Size = Callable[[str, int], Any]
+_LARGEST = 1 << 31
 _BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -56,6 +60,22 @@ _CALLS: dict[str, tuple[Any, Any]] = {
 }
 
 
+_OF_NUMBERS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
+    ast.Div: operator.truediv,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+    ast.Pow: math.pow,
+}
+"""Operators that the graph does not compute with sizes."""
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "abs": abs,
+    "round": round,
+    "sym_float": float,
+    **{n: getattr(math, n) for n in ("ceil", "exp", "floor", "log", "log2", "sqrt", "trunc")},
+}
+
+
 @dataclass(frozen=True)
 class Condition:
     """A condition on sizes of inputs.
@@ -69,12 +89,22 @@ class Condition:
     tree: ast.expr
 
     def holds(self, size: _Size) -> Any:
-        """Compute it from sizes, which may be symbolic, of an input by its name and an axis.
+        """Compute it from sizes, which may be symbolic if `is_integral`, of an input by its name and an axis.
 
         Raises:
             ValueError: it has something else than arithmetic on sizes.
         """
         return _value(self.tree, size)
+
+    @property
+    def is_integral(self) -> bool:
+        """Whether it is computed from integers alone, as a graph can, without fractions."""
+        return not any(
+            type(getattr(n, "op", None)) in _OF_NUMBERS
+            or (isinstance(n, ast.Call) and _function(n) in _FUNCTIONS)
+            or (isinstance(n, ast.Constant) and isinstance(n.value, float))
+            for n in ast.walk(self.tree)
+        )
 
     def places(self) -> list[tuple[str, int]]:
         """List the sizes that it reads."""
@@ -82,7 +112,8 @@ class Condition:
 
     def numbers(self) -> set[int]:
         """Return the numbers in it."""
-        return {n.value for n in ast.walk(self.tree) if isinstance(n, ast.Constant) and type(n.value) is int}
+        constants = (n.value for n in ast.walk(self.tree) if isinstance(n, ast.Constant))
+        return {int(n) for n in constants if isinstance(n, int | float) and abs(n) < _LARGEST}
 
 
 def conditions_of(program: Any) -> list[Condition]:
@@ -99,6 +130,18 @@ def conditions_of(program: Any) -> list[Condition]:
             continue
         conditions.setdefault(condition.text, condition)
     return [*conditions.values()]
+
+
+def only_of(number: int, name: str, axis: int) -> Condition:
+    """Return the condition that the size of an input's axis is a number."""
+    tree = ast.parse(f"L[{name!r}].size()[{axis}] == {number}", mode="eval").body
+    return Condition(f"{name}.size()[{axis}] == {number}", tree)
+
+
+def least_of(number: int, name: str, axis: int) -> Condition:
+    """Return the condition that the size of an input's axis is at least a number."""
+    tree = ast.parse(f"L[{name!r}].size()[{axis}] >= {number}", mode="eval").body
+    return Condition(f"{name}.size()[{axis}] >= {number}", tree)
 
 
 def never_of(number: int, name: str, axis: int) -> Condition:
@@ -127,12 +170,14 @@ def _value(node: ast.AST, size: _Size) -> Any:
     if place is not None:
         return size(*place)
     match node:
-        case ast.Constant(value=int(number)):
+        case ast.Constant(value=int(number) | float(number)):
             return number
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_value(operand, size)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
             return _BINARY[type(op)](_value(left, size), _value(right, size))
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OF_NUMBERS:
+            return _OF_NUMBERS[type(op)](_value(left, size), _value(right, size))
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _BINARY:
             return _BINARY[type(op)](_value(left, size), _value(right, size))
         case ast.BoolOp(op=op, values=values):
@@ -141,38 +186,63 @@ def _value(node: ast.AST, size: _Size) -> Any:
             plain, symbolic = _CALLS[name.capitalize()]
             numbers: list[Any] = [_value(a, size) for a in args]
             return reduce(symbolic if TracedInt in map(type, numbers) else plain, numbers)
+        case ast.Call(args=args) if (name := _function(node)) in _FUNCTIONS:
+            return _FUNCTIONS[name](*[_value(a, size) for a in args])
     raise ValueError(ast.unparse(node))
 
 
+def _function(call: ast.Call) -> str:
+    """Return the name of a function, without that of its module."""
+    return ast.unparse(call.func).rpartition(".")[2]
+
+
 def breaking(
-    condition: Condition, expressions: Mapping[tuple[str, int], Any], symbols: Mapping[Any, int]
-) -> Iterator[dict[Any, int]]:
-    """List sizes for which a condition does not hold, small ones first.
+    condition: Condition,
+    conditions: Sequence[Condition],
+    expressions: Mapping[tuple[str, int], Any],
+    symbols: Mapping[Any, int],
+) -> list[dict[Any, int]]:
+    """List sizes for which a condition does not hold, first those for which all others do.
+
+    Of these, those next to the example and those farthest from it take turns: what one size more leaves as it is, many
+    more may change, and the other way round.
 
     Args:
         condition: one that holds for `symbols`.
+        conditions: all of them.
         expressions: torch's expression for a size, by input and axis.
         symbols: the example's sizes by torch's symbols.
     """
     read = [expressions.get(place) for place in condition.places()]
     free = sorted({s for e in read if e is not None for s in e.free_symbols if s in symbols}, key=str)
-    tried = []
-    for changed in [*((s,) for s in free), tuple(free)]:
+    tried = {}
+    for changed in dict.fromkeys([*((s,) for s in free), tuple(free)]):
         numbers = {1, 2, 3, *(m for c in condition.numbers() for m in (c - 1, c, c + 1, 2 * c))}
         for s in changed:
             n = symbols[s]
             numbers |= {n - 1, n + 1, n // 2, 2 * n, 2 * n + 1, 3 * n}
-        tried += [{**symbols, **dict.fromkeys(changed, n)} for n in numbers if n > 0]
-    yield from (
-        s
-        for s in sorted(tried, key=lambda t: sum(t.values()))
-        if broken([condition], sizes_of(expressions, s))
-    )
+            # A remainder of a quotient changes alone where a number of its own is added.
+            numbers |= {n + sign * (1 << bit) for bit in range(n.bit_length()) for sign in (-1, 1)}
+            numbers |= {n + sign * c for c in condition.numbers() for sign in (-1, 1)}
+        for n in numbers:
+            tried[changed, n] = {**symbols, **dict.fromkeys(changed, n)}
+    breaks = [s for (_, n), s in tried.items() if n > 0 and broken([condition], sizes_of(expressions, s))]
+    others = {id(s): sum(broken([c], sizes_of(expressions, s)) for c in conditions) for s in breaks}
+    groups: dict[int, list[dict[Any, int]]] = {}
+    for sizes in sorted(breaks, key=lambda f: sum(abs(n - symbols[s]) for s, n in f.items())):
+        groups.setdefault(others[id(sizes)], []).append(sizes)
+    return [group.pop(-(i % 2)) for _, group in sorted(groups.items()) for i in range(len(group))]
 
 
 def sizes_of(expressions: Mapping[tuple[str, int], Any], sizes: Mapping[Any, int]) -> _Size:
     """Return the function that computes the size of an input's axis from torch's symbols."""
-    return lambda name, axis: int(expressions[name, axis].subs(sizes))
+
+    def size(name: str, axis: int) -> int:
+        expression = expressions[name, axis]
+        # Substitution takes much longer.
+        return sizes[expression] if expression in sizes else int(expression.subs(sizes))
+
+    return size
 
 
 def broken(conditions: Iterable[Condition], size: _Size) -> bool:

@@ -22,7 +22,7 @@ from ..graph.dtypes import Array
 from ..tracing.checking import error_between
 from .complex import parts
 from .exporting import name_of_target, submodules
-from .guards import Condition, axes_of, breaking, broken, conditions_of, never_of, sizes_of
+from .guards import Condition, axes_of, breaking, broken, conditions_of, least_of, never_of, only_of, sizes_of
 from .registry import DATA_SIZED
 from .signature import Signature
 from .truth import outputs_of
@@ -55,7 +55,7 @@ _LIMIT = 1e-3
 """The error above which a result differs from torch's, for programs that compute in none of the dtypes of `_LIMITS`."""
 _NOISE = 4
 """How many times as large an error may be as the effect of the arguments' last digits."""
-_TRIES = 3
+_TRIES = 4
 """Sets of sizes that are tried for each condition on sizes."""
 _MOST = 1 << 16
 """The product of dynamic sizes up to which they are tried."""
@@ -67,7 +67,7 @@ _Axes = frozenset[tuple[int, int]]
 """Axes of arguments: the number of a leaf among all, and that of the axis."""
 _SUBSETS = 4
 """Axes of one size, up to which every choice of some of them is changed; of more, each by itself."""
-_CHANGES = 32
+_CHANGES = 48
 """Sets of sizes that are tried for sizes that torch took for equal or computed from others."""
 
 _FREE = {
@@ -371,15 +371,26 @@ def needed_conditions(traced: Trace) -> list[Condition]:
     expressions = axes_of(traced.signature.graph_inputs())
     elements = max(_MOST, 8 * _elements(expressions, symbols))
     conditions = conditions_of(traced.program)
+    known: dict[tuple[int, ...], dict[str, float] | None] = {}
+
+    def differs(sizes: Mapping[Any, int]) -> bool | None:
+        """Whether torch and the graph differ; None if torch does not run."""
+        key = tuple(sizes.values())
+        if key not in known:
+            known[key] = _at(traced, sizes, checked=False)
+        errors = known[key]
+        return None if errors is None else bool(errors)
+
     for condition in conditions:
         # What another condition refuses already is not tried again.
-        open_ones = (
+        open_ones = [
             s
-            for s in breaking(condition, expressions, symbols)
+            for s in breaking(condition, conditions, expressions, symbols)
             if not broken(needed, sizes_of(expressions, s))
-        )
-        tried = islice(open_ones, _TRIES)
-        if any(_elements(expressions, s) > elements or _at(traced, s, checked=False) for s in tried):
+        ]
+        small = [s for s in open_ones if _elements(expressions, s) <= elements]
+        ran = (d for d in map(differs, small[: 2 * _TRIES]) if d is not None)
+        if any(islice(ran, _TRIES)) or (open_ones and not small):
             needed.append(condition)
     example = {place: int(e.subs(symbols)) for place, e in expressions.items()}
     for alone in islice(_parted(expressions, example), _CHANGES):
@@ -391,7 +402,22 @@ def needed_conditions(traced: Trace) -> list[Condition]:
         parted = [c for c in conditions if broken([c], size)]
         if parted and not broken(needed, size) and _at(traced, symbols, checked=False, alone=alone):
             needed += parted
-    return needed
+    # What a graph cannot compute holds for the example's sizes, at least.
+    distinct = {c.text: c for n in needed for c in ([n] if n.is_integral else _stricter(n, example))}
+    return [*distinct.values()]
+
+
+def _stricter(condition: Condition, sizes: Mapping[_Place, int]) -> list[Condition]:
+    """Return conditions that a graph can compute for one that it cannot: a least size, or else the example's sizes."""
+    places = [*dict.fromkeys(place for place in condition.places() if place in sizes)]
+    if len(places) == 1:
+        n = sizes[places[0]]
+        least = 1 + max(
+            (m for m in range(1, 4 * n + 64) if broken([condition], lambda *_, m=m: m)), default=0
+        )
+        if least <= n:
+            return [least_of(least, *places[0])]
+    return [only_of(sizes[place], *place) for place in places]
 
 
 def _parted(expressions: Mapping[_Place, Any], example: Mapping[_Place, int]) -> Iterator[dict[_Place, int]]:
@@ -404,7 +430,7 @@ def _parted(expressions: Mapping[_Place, Any], example: Mapping[_Place, int]) ->
         for count in range(1, most + 1):
             for chosen in combinations(places, count):
                 n = example[chosen[0]]
-                yield from (dict.fromkeys(chosen, other) for other in (n + 1, 1) if other != n)
+                yield from (dict.fromkeys(chosen, other) for other in (n + 1, 1, 3 * n) if other != n)
 
 
 def _elements(expressions: Mapping[tuple[str, int], Any], sizes: Mapping[Any, int]) -> int:

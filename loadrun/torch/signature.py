@@ -109,8 +109,15 @@ class Signature:
 
     def input_shapes(self) -> list[tuple[int | None, ...]]:
         """List the shapes of the graph's inputs, None for sizes that may differ."""
+
+        def fixed(n: Any) -> int | None:
+            if isinstance(n, int):
+                return n
+            # One that torch found to be fixed is still a symbolic number.
+            return int(n.node.expr) if n.node.expr.is_number else None
+
         return [
-            tuple(n if isinstance(n, int) else None for n in getattr(fake, "shape", ()))
+            tuple(map(fixed, getattr(fake, "shape", ())))
             for name, fake in self.graph_inputs()
             for _ in parts(name, fake)
         ]

@@ -218,14 +218,14 @@ def test_attention_with_heads_of_any_size():
     )
 
 
-def in_one_graph(function, *calls):
+def in_one_graph(function, *calls, notes=()):
     """Compare as `compare` does, and require that the graph of the first call runs at the sizes of the others."""
     traced = loadrun.torch.trace(function, calls[0], dynamic_shapes=True)
     for call in calls:
         found, want = (torch.utils._pytree.tree_leaves(f(*call)) for f in (traced, function))
         for a, b in zip(found, want, strict=True):
             np.testing.assert_allclose(a.numpy(), b.numpy(), 1e-4, 1e-5)
-    assert (traced.others, traced.notes) == ([], [])
+    assert (traced.others, traced.notes) == ([], [*notes])
 
 
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
@@ -238,7 +238,9 @@ def test_resizing_without_aliases_at_any_size(mode, options):
     def function(x):
         return F.interpolate(x, mode=mode, antialias=True, **options)
 
-    in_one_graph(function, (torch.rand(2, 3, 12, 11),), (torch.rand(1, 2, 9, 30),))
+    # Of three columns one would remain, where torch takes another way.
+    notes = ["the graph holds where x.size()[3] >= 4"] if "scale_factor" in options else []
+    in_one_graph(function, (torch.rand(2, 3, 12, 11),), (torch.rand(1, 2, 9, 30),), notes=notes)
 
 
 @pytest.mark.parametrize("options", [{"size": (5, 7)}, {"scale_factor": 0.5}], ids=["size", "scale"])

@@ -103,8 +103,13 @@ def _elemwise(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
 
 @size_rule("ReshapeV1", "AxisAddRemove", "Identity", "Copy")
 def _same(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
-    """Return the sizes of the input: the operator leaves one number, or a vector, as it is."""
+    """Return the sizes of the input: the operator leaves one number, or a vector, as it is.
+
+    A reshape to a length that follows from sizes is a check of them, which has to stay.
+    """
     sizes = _known(w, opr.inputs[0])
+    if any(w.value(v) is None for v in opr.inputs[1:]):
+        return None
     if sizes is None or w.rank(opr.outputs[0]) != 1 or w.shape(opr.outputs[0]) != (len(sizes),):
         return None
     return sizes

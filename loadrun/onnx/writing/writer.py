@@ -161,8 +161,8 @@ class OnnxWriter(NodeEmitter):
         observed: shapes of variables that inference does not know, as one run gave them.
 
     Attributes:
-        decided: variables that follow from comparisons of open sizes: equal at all sizes that are known, they may
-            differ at others.
+        decided: variables that follow from comparisons, remainders, extremes and the like of open sizes: equal at all
+            sizes that are known, they may differ at others.
     """
 
     def __init__(
@@ -179,6 +179,7 @@ class OnnxWriter(NodeEmitter):
         self.vectors: dict[int, list[Dim]] = {}
         self.readers: dict[int, list[Opr]] = {}
         self.decided: set[int] = set()
+        self._rounded: set[int] = set()
         self.merged: dict[int, tuple[Var, ...]] = {}
         self._real: dict[int, str] = {}
         self._dims: dict[tuple[int, int], Dim] = {}
@@ -341,14 +342,28 @@ class OnnxWriter(NodeEmitter):
         return first
 
     def decide(self, opr: Opr) -> None:
-        """Note what compares open sizes, and what is computed from that."""
+        """Note what compares or rounds open sizes, and what is computed from that."""
         first = self.known[0].values
 
         def varies(var: Var) -> bool:
             return var.id in first and self.value(var) is None
 
-        compares = opr.type == "Elemwise" and opr.get(P.Elemwise).mode in modes(ModeTrait.COMPARES)
-        if (compares and any(map(varies, opr.inputs))) or any(v.id in self.decided for v in opr.inputs):
+        open_ones = sum(map(varies, opr.inputs))
+        mode = opr.get(P.Elemwise).mode if opr.type == "Elemwise" else None
+        rounded = any(v.id in self._rounded for v in opr.inputs)
+        if mode == P.ElemwiseMode.FLOOR_DIV:
+            steps = open_ones == 1
+        elif mode in modes(ModeTrait.SUM | ModeTrait.PRODUCT):
+            # In n * m / n and n + 1 - n the sizes cancel out, in n - n // 2 * 2 they do not.
+            steps = rounded and mode in modes(ModeTrait.SUM)
+        else:
+            steps = mode is not None or opr.type == "TypeCvtV2"
+        if open_ones and (steps or rounded):
+            self._rounded.update(v.id for v in opr.outputs if v.id in first)
+        compares = mode in modes(ModeTrait.COMPARES)
+        # Steps may be equal at all sizes that are known by chance.
+        chosen = open_ones and (compares or (steps and not any(map(varies, opr.outputs))))
+        if chosen or any(v.id in self.decided for v in opr.inputs):
             self.decided.update(v.id for v in opr.outputs if v.id in first)
 
     def constant(self, var: Var, what: str) -> Array:
@@ -520,7 +535,7 @@ class OnnxWriter(NodeEmitter):
         out: list[Dim] = []
         for i in range(n):
             seen = {int(v[i]) for v in varying if v is not None}
-            if len(seen) == 1 and all(v is not None for v in varying):
+            if len(seen) == 1 and all(v is not None for v in varying) and var.id not in self.decided:
                 out.append(seen.pop())
             else:
                 out.append(name if n == 1 else self.slice(name, [i], [i + 1], [0]))
