@@ -3,14 +3,14 @@
 import math
 
 import numpy as np
-import onnxruntime
 import pytest
 
 import loadrun.onnx
 import loadrun.torch
 from loadrun import EngineError, InputError
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="torch is not installed")
+onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 F = torch.nn.functional
 
 
