@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from ...graph import Opr
+from ...graph import Opr, Var
 from ...graph.dtypes import Array, DType, plain
 from ...graph.params import Elemwise, PowC
 from ...graph.params import ElemwiseMode as M
@@ -23,7 +23,7 @@ from .floats import Of
 from .table import ARITY, BOOL, FLOAT, INTEGER, ROWS, Function, modes
 from .table import ModeTrait as T
 
-__all__ = ["float_step", "promote"]
+__all__ = ["float_step", "promote", "stored_scalar"]
 
 _QUANTIZED, _SORTED, _ONE_PASS = modes(T.QUANTIZED), modes(T.SORTED), modes(T.ONE_PASS)
 _BY_PLACE, _MUL_ADD = modes(T.BY_PLACE), modes(T.MUL_ADD)
@@ -145,7 +145,9 @@ class _Plan:
         self.by_place = mode in _BY_PLACE and exact is None
         if exact is not None:
             return
-        exponent = _constant_exponent(c.opr) if mode == M.POW and not (c.opr.exact or dtype.is_wide) else None
+        exponent = (
+            stored_scalar(c.opr.inputs[1]) if mode == M.POW and not (c.opr.exact or dtype.is_wide) else None
+        )
         if exponent is not None:
             power = _power(exponent, self.half)
             self.func = lambda out, x, _: power(out, x)
@@ -155,12 +157,11 @@ class _Plan:
             self.func = ROWS[mode].narrow or self.func
 
 
-def _constant_exponent(opr: Opr) -> float | None:
-    """Return the exponent of a power that MegEngine turns into a PowC when it compiles a graph."""
-    owner = opr.inputs[1].owner
-    if owner.type != "ImmutableTensor" or owner.tensors[0].shape != (1,):
+def stored_scalar(var: Var) -> float | None:
+    """Return a number that is stored with the shape (1,); MegEngine makes a power by one a PowC when it compiles."""
+    if var.owner.type != "ImmutableTensor" or var.owner.tensors[0].shape != (1,):
         return None
-    return float(owner.tensors[0].value()[0])
+    return float(var.owner.tensors[0].value()[0])
 
 
 def _fused_narrow(dtype: DType) -> Function:

@@ -17,6 +17,7 @@ import numpy as np
 from ...graph import Graph, Opr, Var
 from ...graph.params import Elemwise, ElemwiseMode, PowC
 from ...ops.catalog import select
+from ...ops.elemwise.modes import stored_scalar
 from ...ops.elemwise.table import ROWS, ModeTrait, is_plain_power, modes
 from ..rewriter import Rewriter, each
 from .identities import elemwise
@@ -79,15 +80,8 @@ def _exponent(opr: Opr) -> float | None:
     """Return the constant exponent of a power."""
     if opr.type == "PowC":
         return opr.get(PowC).exp
-    exponent = _stored_scalar(opr.inputs[1]) if mode_of(opr) == M.POW else None
+    exponent = stored_scalar(opr.inputs[1]) if mode_of(opr) == M.POW else None
     return None if exponent is None or (opr.exact and not is_plain_power(exponent)) else exponent
-
-
-def _stored_scalar(old: Var) -> float | None:
-    """Return the value of a stored scalar of the old graph, which may stand further on than what is being visited."""
-    if old.owner.type != "ImmutableTensor" or old.owner.tensors[0].shape != (1,):
-        return None
-    return float(old.owner.tensors[0].value()[0])
 
 
 def _ends(r: Rewriter, opr: Opr, family: ElemwiseMode) -> bool:
@@ -112,11 +106,11 @@ def _terms_of(r: Rewriter, opr: Opr, family: ElemwiseMode) -> list[tuple[Var, fl
         return [(opr.inputs[0], -1.0)]
     if mode == M.MUL:
         for x, c in (opr.inputs, opr.inputs[::-1]):
-            number = _stored_scalar(c)
-            if number is not None and _stored_scalar(x) is None:
+            number = stored_scalar(c)
+            if number is not None and stored_scalar(x) is None:
                 return [(x, number)]
     if mode == M.TRUE_DIV and opr.outputs[0].dtype is not None and opr.outputs[0].dtype.is_float:
-        number = _stored_scalar(opr.inputs[1])
+        number = stored_scalar(opr.inputs[1])
         return [(opr.inputs[0], float(np.float32(1) / np.float32(number)))] if number else None
     return None
 
