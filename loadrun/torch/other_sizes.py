@@ -1,47 +1,33 @@
-"""Comparison of a trace with torch where sizes may differ: at the example's sizes, at others, and at 1.
-
-A rule that tests whether a size is 1 (a squeeze, a branch, a mean of one) is decided by the example. Where torch gives
-another result at 1, the trace refuses 1 there, in calls and in dumps.
-"""
+"""Comparison of a trace with torch, at the example's sizes and at others."""
 
 from __future__ import annotations
 
-import inspect
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import combinations, islice
 from types import MappingProxyType
 from typing import Any, Protocol
 
 import torch
-from torch.utils import _pytree as pytree
 
-from ..base.errors import EngineError, InputError, UnsupportedError
+from ..base.errors import EngineError, InputError
 from ..graph.dtypes import Array
 from ..tracing.checking import error_between
 from .complex import parts
 from .exporting import name_of_target, submodules
-from .guards import Condition, axes_of, breaking, broken, conditions_of, least_of, never_of, only_of, sizes_of
-from .registry import DATA_SIZED
 from .signature import Signature
 from .truth import outputs_of
 
 __all__ = [
-    "SizeOneError",
+    "Axes",
+    "Place",
+    "Trace",
     "at_another_size",
     "beyond_rounding",
     "differing_outputs",
     "draws_numbers",
-    "every_size",
+    "errors_at",
     "holds_at",
-    "is_dynamic",
-    "needed_axes",
-    "needed_conditions",
-    "never_a_one",
-    "never_one",
     "open_sizes",
-    "refuse_one",
     "resizing",
     "runs_at",
     "shaken",
@@ -55,20 +41,12 @@ _LIMIT = 1e-3
 """The error above which a result differs from torch's, for programs that compute in none of the dtypes of `_LIMITS`."""
 _NOISE = 4
 """How many times as large an error may be as the effect of the arguments' last digits."""
-_TRIES = 4
-"""Sets of sizes that are tried for each condition on sizes."""
-_MOST = 1 << 16
-"""The product of dynamic sizes up to which they are tried."""
 
-_Place = tuple[str, int]
+Place = tuple[str, int]
 """An axis of an input: the input's name, and the number of the axis."""
-_NO_PLACES: Mapping[_Place, int] = MappingProxyType({})
-_Axes = frozenset[tuple[int, int]]
+_NO_PLACES: Mapping[Place, int] = MappingProxyType({})
+Axes = frozenset[tuple[int, int]]
 """Axes of arguments: the number of a leaf among all, and that of the axis."""
-_SUBSETS = 4
-"""Axes of one size, up to which every choice of some of them is changed; of more, each by itself."""
-_CHANGES = 48
-"""Sets of sizes that are tried for sizes that torch took for equal or computed from others."""
 
 _FREE = {
     "topk kthvalue sort argsort median nanmedian mode": (
@@ -103,17 +81,13 @@ def _trusts_offsets(program: Any) -> bool:
     return any("embedding_bag" in str(n.target) and n.args[2:3] for n in program.graph.nodes)
 
 
-class SizeOneError(InputError):
-    """A call with a size of 1 for which the graph does not hold."""
-
-
 class Trace(Protocol):
     """The part of a traced torch module that is compared with torch."""
 
     program: Any
     signature: Signature
     _example: list[Any]
-    _fixed: _Axes
+    _fixed: Axes
     _interpreter: Any
     _keys: list[str]
 
@@ -137,7 +111,7 @@ def open_sizes(traced: Trace) -> dict[Any, int]:
     return sizes
 
 
-def _resized(traced: Trace, sizes: Mapping[Any, int], alone: Mapping[_Place, int] = _NO_PLACES) -> list[Any]:
+def _resized(traced: Trace, sizes: Mapping[Any, int], alone: Mapping[Place, int] = _NO_PLACES) -> list[Any]:
     """Repeat or cut the example's leaves to other sizes, some axes `alone`, so that indices stay in range."""
     leaves = []
     for name, value, fake in traced.signature.inputs(traced._example):
@@ -188,11 +162,11 @@ def _dtypes(program: Any) -> Iterator[torch.dtype]:
                 yield value.dtype
 
 
-def _at(
+def errors_at(
     traced: Trace,
     sizes: Mapping[Any, int],
     checked: bool = True,
-    alone: Mapping[_Place, int] = _NO_PLACES,
+    alone: Mapping[Place, int] = _NO_PLACES,
 ) -> dict[str, float] | None:
     """Compute the graph's errors at some sizes; None if torch does not run there, empty if the graph refuses.
 
@@ -260,7 +234,7 @@ def why_different(traced: Trace) -> str:
 
 def runs_at(traced: Trace, sizes: Mapping[Any, int]) -> bool:
     """Whether both torch and the graph run at some sizes, and agree there."""
-    differences = _at(traced, sizes)
+    differences = errors_at(traced, sizes)
     if differences is None or differences:
         return False
     try:
@@ -347,198 +321,9 @@ def at_another_size(traced: Trace) -> tuple[dict[str, float], str]:
     symbols = open_sizes(traced)
     for factor, more in ((1, 1), (2, 0)):
         sizes = {s: factor * n + more for s, n in symbols.items()}
-        differences = _at(traced, sizes)
+        differences = errors_at(traced, sizes)
         if differences is not None:
             return differences, ", ".join(
                 str([*x.shape]) for x in _resized(traced, sizes) if hasattr(x, "shape")
             )
     return {}, ""
-
-
-def never_one(traced: Trace) -> frozenset[Any]:
-    """Return the symbols of sizes that may not be 1, since torch and the graph differ there."""
-    symbols = {s: n for s, n in open_sizes(traced).items() if n != 1}
-    alone = frozenset(s for s in symbols if _at(traced, {**open_sizes(traced), s: 1}))
-    if alone or len(symbols) < 2 or not _at(traced, {**open_sizes(traced), **dict.fromkeys(symbols, 1)}):
-        return alone
-    return frozenset(symbols)
-
-
-def needed_conditions(traced: Trace) -> list[Condition]:
-    """Return what torch took for granted of sizes, where torch and the graph differ at sizes that break it."""
-    symbols = open_sizes(traced)
-    needed: list[Condition] = []
-    expressions = axes_of(traced.signature.graph_inputs())
-    elements = max(_MOST, 8 * _elements(expressions, symbols))
-    conditions = conditions_of(traced.program)
-    known: dict[tuple[int, ...], dict[str, float] | None] = {}
-
-    def differs(sizes: Mapping[Any, int]) -> bool | None:
-        """Whether torch and the graph differ; None if torch does not run."""
-        key = tuple(sizes.values())
-        if key not in known:
-            known[key] = _at(traced, sizes, checked=False)
-        errors = known[key]
-        return None if errors is None else bool(errors)
-
-    for condition in conditions:
-        # What another condition refuses already is not tried again.
-        open_ones = [
-            s
-            for s in breaking(condition, conditions, expressions, symbols)
-            if not broken(needed, sizes_of(expressions, s))
-        ]
-        small = [s for s in open_ones if _elements(expressions, s) <= elements]
-        ran = (d for d in map(differs, small[: 2 * _TRIES]) if d is not None)
-        if any(islice(ran, _TRIES)) or (open_ones and not small):
-            needed.append(condition)
-    example = {place: int(e.subs(symbols)) for place, e in expressions.items()}
-    for alone in islice(_parted(expressions, example), _CHANGES):
-        sizes = {**example, **alone}
-
-        def size(name: str, axis: int, sizes: Mapping[_Place, int] = sizes) -> int:
-            return sizes[name, axis]
-
-        parted = [c for c in conditions if broken([c], size)]
-        if parted and not broken(needed, size) and _at(traced, symbols, checked=False, alone=alone):
-            needed += parted
-    # What a graph cannot compute holds for the example's sizes, at least.
-    distinct = {c.text: c for n in needed for c in ([n] if n.is_integral else _stricter(n, example))}
-    return [*distinct.values()]
-
-
-def _stricter(condition: Condition, sizes: Mapping[_Place, int]) -> list[Condition]:
-    """Return conditions that a graph can compute for one that it cannot: a least size, or else the example's sizes."""
-    places = [*dict.fromkeys(place for place in condition.places() if place in sizes)]
-    if len(places) == 1:
-        n = sizes[places[0]]
-        least = 1 + max(
-            (m for m in range(1, 4 * n + 64) if broken([condition], lambda *_, m=m: m)), default=0
-        )
-        if least <= n:
-            return [least_of(least, *places[0])]
-    return [only_of(sizes[place], *place) for place in places]
-
-
-def _parted(expressions: Mapping[_Place, Any], example: Mapping[_Place, int]) -> Iterator[dict[_Place, int]]:
-    """List other sizes for axes that torch's symbols hold equal to others, or compute from others."""
-    equal: dict[Any, list[_Place]] = {}
-    for place, expression in expressions.items():
-        equal.setdefault(expression, []).append(place)
-    for expression, places in equal.items():
-        most = len(places) - expression.is_symbol if len(places) <= _SUBSETS else 1
-        for count in range(1, most + 1):
-            for chosen in combinations(places, count):
-                n = example[chosen[0]]
-                yield from (dict.fromkeys(chosen, other) for other in (n + 1, 1, 3 * n) if other != n)
-
-
-def _elements(expressions: Mapping[tuple[str, int], Any], sizes: Mapping[Any, int]) -> int:
-    """Return the product of all sizes, which no input of the model exceeds."""
-    return math.prod(max(sizes.get(e, 1), 1) for e in set(expressions.values()))
-
-
-def _axes(fake: Any, symbols: frozenset[Any]) -> Iterator[int]:
-    for axis, n in enumerate(getattr(fake, "shape", ())):
-        if isinstance(n, torch.SymInt) and n.node.expr in symbols:
-            yield axis
-
-
-def refuse_one(traced: Trace, flat: Sequence[Any], symbols: frozenset[Any]) -> None:
-    """Refuse a size of 1 in the arguments of a call.
-
-    Raises:
-        SizeOneError: a size is 1 that may not be.
-    """
-    for name, value, fake in traced.signature.inputs(flat):
-        for axis in _axes(fake, symbols):
-            if value.shape[axis] == 1:
-                raise SizeOneError(
-                    f"axis {axis} of argument {name!r} has size 1, for which the trace is not valid: torch computes "
-                    "something else there than for larger sizes (a squeeze, a branch on the size); trace the module "
-                    "with an example of that size"
-                )
-
-
-def never_a_one(inputs: Iterable[tuple[str, Any]], symbols: frozenset[Any]) -> list[Condition]:
-    """Return the conditions that sizes are not 1 which must not be, of inputs by name with torch's fake values."""
-    return [never_of(1, name, axis) for name, fake in inputs for axis in _axes(fake, symbols)]
-
-
-def every_size(fixed: _Axes, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Build dynamic shapes that let torch find which sizes may vary, in the structure of `forward`'s arguments.
-
-    Args:
-        fixed: axes that may not, each with the number of its argument among the leaves of all.
-        module, args, kwargs: the module and its arguments.
-    """
-    places = {id(x): i for i, x in enumerate(pytree.tree_leaves((args, kwargs)))}
-
-    def is_object(value: Any) -> bool:
-        kind = pytree._get_node_type(value)
-        return kind in pytree.SUPPORTED_NODES and kind not in pytree.BUILTIN_TYPES
-
-    def auto(leaf: Any) -> Any:
-        if is_object(leaf):
-            # Of a registered class (a cache of transformers) torch takes what it consists of.
-            return pytree.tree_map(
-                auto, pytree.SUPPORTED_NODES[type(leaf)].flatten_fn(leaf)[0], is_leaf=is_object
-            )
-        if not isinstance(leaf, torch.Tensor):
-            return None
-        # A size of 0 or 1 is fixed, but for that of a batch of one.
-        dim, place = torch.export.Dim, places[id(leaf)]
-        return {
-            i: dim.AUTO if (n > 1 or (n == 1 and i == 0)) and (place, i) not in fixed else dim.STATIC
-            for i, n in enumerate(leaf.shape)
-        }
-
-    bound = inspect.signature(module.forward).bind(*args, **kwargs).arguments
-    return {name: pytree.tree_map(auto, value, is_leaf=is_object) for name, value in bound.items()}
-
-
-def needed_axes(traced: Trace, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Exception) -> _Axes:
-    """List the axes to fix after a trace at open sizes failed: those that operators must know, else all.
-
-    Of all, the first ones, which are often those of a batch, come last.
-    """
-    leaves = pytree.tree_leaves((args, kwargs))
-    every = frozenset(
-        (i, axis) for i, x in enumerate(leaves) if isinstance(x, torch.Tensor) for axis in range(x.ndim)
-    )
-    inner = frozenset((i, axis) for i, axis in every if axis)
-    if not inner <= traced._fixed:
-        every = inner
-    symbols = traced._interpreter.open_sizes if traced._interpreter is not None else frozenset()
-    if not symbols or not isinstance(error, UnsupportedError):
-        return every
-    places = {id(x): i for i, x in enumerate(leaves)}
-    axes = {
-        (places[id(value)], axis)
-        for _, value, fake in traced.signature.inputs(traced.signature.leaves(args, kwargs))
-        for axis, n in enumerate(getattr(fake, "shape", ()))
-        if isinstance(n, torch.SymInt) and n.node.expr.free_symbols & symbols and id(value) in places
-    }
-    return frozenset(axes) or every
-
-
-_PUTS = ("aten.index_put.default", "aten._unsafe_index_put.default")
-
-
-def _has_mask_among(indices: Sequence[Any]) -> bool:
-    """Whether there are masks beside other indices, which are paired with the places where they are true."""
-    dtypes = [i.meta["val"].dtype for i in indices if isinstance(i, torch.fx.Node)]
-    return len(indices) > 1 and torch.bool in dtypes
-
-
-def is_dynamic(node: Any) -> bool:
-    """Return whether a result has a size that is no number for torch, or its lowering takes sizes from data."""
-
-    def symbolic(leaf: Any) -> bool:
-        if isinstance(leaf, torch.Tensor):
-            return any(not isinstance(n, int) for n in leaf.shape)
-        return isinstance(leaf, torch.SymInt)
-
-    name = name_of_target(node.target) if node.op == "call_function" else ""
-    known = name not in DATA_SIZED and not (name in _PUTS and _has_mask_among(node.args[1]))
-    return not known or any(symbolic(leaf) for leaf in pytree.tree_leaves(node.meta.get("val")))

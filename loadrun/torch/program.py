@@ -31,7 +31,8 @@ from .archive import read_program
 from .complex import parts
 from .exporting import callable_of, not_exported
 from .modules import as_module, as_torch, call_of, named_alone, refuse_no_numbers
-from .other_sizes import every_size, shaken
+from .open_axes import every_size
+from .other_sizes import shaken
 from .packed import PaddedSequences
 from .program_cases import RecordedCases, append_cases, read_cases
 from .quiet import quiet

@@ -42,24 +42,18 @@ from .modules import (
     refuse_no_numbers,
 )
 from .notes import notes_of, surprises
+from .open_axes import every_size, is_dynamic, needed_axes
 from .other_sizes import (
-    SizeOneError,
     at_another_size,
     beyond_rounding,
     differing_outputs,
     draws_numbers,
-    every_size,
-    is_dynamic,
-    needed_axes,
-    needed_conditions,
-    never_a_one,
-    never_one,
-    refuse_one,
     why_different,
 )
 from .quiet import quiet
 from .registry import UnsupportedCallError
 from .signature import Signature
+from .size_limits import SizeOneError, needed_conditions, never_a_one, never_one, refuse_one
 from .truth import TorchRecorder, outputs_of
 
 __all__ = ["TorchTrace"]

@@ -1,0 +1,146 @@
+"""What sizes a trace refuses, in calls and in dumps: those at which it is tried beside torch and differs.
+
+A rule that tests whether a size is 1 (a squeeze, a branch, a mean of one) is decided by the example.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations, islice
+from typing import Any
+
+import torch
+
+from ..base.errors import InputError
+from .guards import Condition, axes_of, breaking, broken, conditions_of, least_of, never_of, only_of, sizes_of
+from .other_sizes import Place, Trace, errors_at, open_sizes
+
+__all__ = ["SizeOneError", "needed_conditions", "never_a_one", "never_one", "refuse_one"]
+
+_TRIES = 4
+"""Sets of sizes that are tried for each condition on sizes."""
+_MOST = 1 << 16
+"""The product of dynamic sizes up to which they are tried."""
+_SUBSETS = 4
+"""Axes of one size, up to which every choice of some of them is changed; of more, each by itself."""
+_CHANGES = 48
+"""Sets of sizes that are tried for sizes that torch took for equal or computed from others."""
+
+
+class SizeOneError(InputError):
+    """A call with a size of 1 for which the graph does not hold."""
+
+
+def never_one(traced: Trace) -> frozenset[Any]:
+    """Return the symbols of sizes that may not be 1, since torch and the graph differ there."""
+    symbols = {s: n for s, n in open_sizes(traced).items() if n != 1}
+    alone = frozenset(s for s in symbols if errors_at(traced, {**open_sizes(traced), s: 1}))
+    if (
+        alone
+        or len(symbols) < 2
+        or not errors_at(traced, {**open_sizes(traced), **dict.fromkeys(symbols, 1)})
+    ):
+        return alone
+    return frozenset(symbols)
+
+
+def needed_conditions(traced: Trace) -> list[Condition]:
+    """Return what torch took for granted of sizes, where torch and the graph differ at sizes that break it."""
+    symbols = open_sizes(traced)
+    needed: list[Condition] = []
+    expressions = axes_of(traced.signature.graph_inputs())
+    elements = max(_MOST, 8 * _elements(expressions, symbols))
+    conditions = conditions_of(traced.program)
+    known: dict[tuple[int, ...], dict[str, float] | None] = {}
+
+    def differs(sizes: Mapping[Any, int]) -> bool | None:
+        """Whether torch and the graph differ; None if torch does not run."""
+        key = tuple(sizes.values())
+        if key not in known:
+            known[key] = errors_at(traced, sizes, checked=False)
+        errors = known[key]
+        return None if errors is None else bool(errors)
+
+    for condition in conditions:
+        # What another condition refuses already is not tried again.
+        open_ones = [
+            s
+            for s in breaking(condition, conditions, expressions, symbols)
+            if not broken(needed, sizes_of(expressions, s))
+        ]
+        small = [s for s in open_ones if _elements(expressions, s) <= elements]
+        ran = (d for d in map(differs, small[: 2 * _TRIES]) if d is not None)
+        if any(islice(ran, _TRIES)) or (open_ones and not small):
+            needed.append(condition)
+    example = {place: int(e.subs(symbols)) for place, e in expressions.items()}
+    for alone in islice(_parted(expressions, example), _CHANGES):
+        sizes = {**example, **alone}
+
+        def size(name: str, axis: int, sizes: Mapping[Place, int] = sizes) -> int:
+            return sizes[name, axis]
+
+        parted = [c for c in conditions if broken([c], size)]
+        if parted and not broken(needed, size) and errors_at(traced, symbols, checked=False, alone=alone):
+            needed += parted
+    # What a graph cannot compute holds for the example's sizes, at least.
+    distinct = {c.text: c for n in needed for c in ([n] if n.is_integral else _stricter(n, example))}
+    return [*distinct.values()]
+
+
+def _stricter(condition: Condition, sizes: Mapping[Place, int]) -> list[Condition]:
+    """Return conditions that a graph can compute for one that it cannot: a least size, or else the example's sizes."""
+    places = [*dict.fromkeys(place for place in condition.places() if place in sizes)]
+    if len(places) == 1:
+        n = sizes[places[0]]
+        least = 1 + max(
+            (m for m in range(1, 4 * n + 64) if broken([condition], lambda *_, m=m: m)), default=0
+        )
+        if least <= n:
+            return [least_of(least, *places[0])]
+    return [only_of(sizes[place], *place) for place in places]
+
+
+def _parted(expressions: Mapping[Place, Any], example: Mapping[Place, int]) -> Iterator[dict[Place, int]]:
+    """List other sizes for axes that torch's symbols hold equal to others, or compute from others."""
+    equal: dict[Any, list[Place]] = {}
+    for place, expression in expressions.items():
+        equal.setdefault(expression, []).append(place)
+    for expression, places in equal.items():
+        most = len(places) - expression.is_symbol if len(places) <= _SUBSETS else 1
+        for count in range(1, most + 1):
+            for chosen in combinations(places, count):
+                n = example[chosen[0]]
+                yield from (dict.fromkeys(chosen, other) for other in (n + 1, 1, 3 * n) if other != n)
+
+
+def _elements(expressions: Mapping[tuple[str, int], Any], sizes: Mapping[Any, int]) -> int:
+    """Return the product of all sizes, which no input of the model exceeds."""
+    return math.prod(max(sizes.get(e, 1), 1) for e in set(expressions.values()))
+
+
+def _axes(fake: Any, symbols: frozenset[Any]) -> Iterator[int]:
+    for axis, n in enumerate(getattr(fake, "shape", ())):
+        if isinstance(n, torch.SymInt) and n.node.expr in symbols:
+            yield axis
+
+
+def refuse_one(traced: Trace, flat: Sequence[Any], symbols: frozenset[Any]) -> None:
+    """Refuse a size of 1 in the arguments of a call.
+
+    Raises:
+        SizeOneError: a size is 1 that may not be.
+    """
+    for name, value, fake in traced.signature.inputs(flat):
+        for axis in _axes(fake, symbols):
+            if value.shape[axis] == 1:
+                raise SizeOneError(
+                    f"axis {axis} of argument {name!r} has size 1, for which the trace is not valid: torch computes "
+                    "something else there than for larger sizes (a squeeze, a branch on the size); trace the module "
+                    "with an example of that size"
+                )
+
+
+def never_a_one(inputs: Iterable[tuple[str, Any]], symbols: frozenset[Any]) -> list[Condition]:
+    """Return the conditions that sizes are not 1 which must not be, of inputs by name with torch's fake values."""
+    return [never_of(1, name, axis) for name, fake in inputs for axis in _axes(fake, symbols)]
