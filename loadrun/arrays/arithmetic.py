@@ -130,7 +130,7 @@ def power(x: Tensor, y: Tensor) -> Tensor:
             )
         if not is_plain_power(n):
             # MegEngine does not look into constants with names.
-            y = const(exponent, dtype_of(y))
+            y = const(exponent.reshape(access.static_shape(y)), dtype_of(y))
             access.set_name(y, "exponent")
     return elem(M.POW, x, y)
 

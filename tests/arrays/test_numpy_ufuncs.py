@@ -109,6 +109,8 @@ np.sign(nan)
 np.absolute(nan)
 np.fabs(i)
 np.float_power(p, 2)
+np.sum(p) ** 0.3
+np.power(p[0, 0], np.float32(2.7))
 np.power(i, 3)
 np.true_divide(i, 4)
 np.floor_divide(f, 0.75)
