@@ -56,7 +56,7 @@ def _without_zeros(divisor: Tensor) -> Tensor:
     value = known(divisor)
     if value is not None and value.all():
         return divisor
-    return elem(M.ADD, divisor, e.cast(_is_zero(divisor), dtype_of(divisor)))
+    return elem(M.ADD, divisor, e.cast(_is_zero(divisor), access.dtype_of(divisor)))
 
 
 @ufunc("remainder")

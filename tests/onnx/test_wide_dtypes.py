@@ -57,6 +57,16 @@ WHOLE: list[tuple[list[bytes], Array, dict[str, Array], str, list[int]]] = [
     ([node("Mul", ["x", "a"], ["y"])], np.array([1, 2], "i4"), {"a": np.int32(-(2**31))}, "", [-(2**31), 0]),
     ([node("Mul", ["x", "x"], ["y"])], np.full(16, 12345, "i4"), {}, "", [12345**2] * 16),
     ([node("Add", ["x", "x"], ["y"])], np.array([3 * 10**9, 5], "u4"), {}, "", [6 * 10**9 - 2**32, 10]),
+    *(
+        (
+            [node("Mod", ["x", "x"], ["r"]), node("Sub", ["x", "r"], ["t"]), node("Mod", ["a", "t"], ["y"])],
+            np.array([3, 10**9], f"u{size}"),
+            {"a": np.array(2**32 - 2, f"u{size}")},
+            "",
+            [2, (2**32 - 2) % 10**9],
+        )
+        for size in (4, 8)
+    ),
     (
         [node("Div", ["x", "a"], ["y"])],
         np.array([2**64 - 1], "u8"),
