@@ -22,6 +22,7 @@ from .registry import lowers, ufunc
 __all__: list[str] = []
 
 _EQ = P.ElemwiseMultiTypeMode.EQ
+_ISINF = P.ElemwiseMultiTypeMode.ISINF
 _LT = P.ElemwiseMultiTypeMode.LT
 
 
@@ -75,14 +76,17 @@ def _through_float(func: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 @ufunc("hypot")
 def hypot(x: Tensor, y: Tensor) -> Tensor:
-    """Return the length of the hypotenuse, without overflow on the way."""
+    """Return the length of the hypotenuse, without overflow on the way; infinite with an infinite side beside NaN."""
     limits = np.finfo(dtype_of(x).np)
     x, y = elem(M.ABS, x), elem(M.ABS, y)
     large, small = elem(M.MAX, x, y), elem(M.MIN, x, y)
     divisor = elem(M.MIN, elem(M.MAX, large, number(float(limits.tiny), x)), number(float(limits.max), x))
     ratio = elem(M.TRUE_DIV, small, divisor)
     length = elem(M.MUL, large, elem(M.SQRT, elem(M.ADD, elem(M.SQUARE, ratio), number(1, x))))
-    return e.with_nan_of(length, x, y)
+    length = e.with_nan_of(length, x, y)
+    for side in (x, y):
+        length = where(e.compare(_ISINF, side), side, length)
+    return length
 
 
 @ufunc("logaddexp")

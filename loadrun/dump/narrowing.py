@@ -224,7 +224,9 @@ class Narrowing:
         before, after = (str(v.reshape(-1)[at]) if v.size else "empty" for v in (wide, narrow))
         stored = narrow_dtype(var.dtype)
         why = "since a maximum or minimum starts with a finite number there"
-        if wide.size and np.isfinite(wide.reshape(-1)[at]):
+        if wide.size and np.isnan(wide.reshape(-1)[at]):
+            why = "since a maximum or minimum loses NaN or starts with a finite number there"
+        elif wide.size and np.isfinite(wide.reshape(-1)[at]):
             why = "where it is computed otherwise"
         said = (
             f"{before}, in a .mge file {after}, {why}"

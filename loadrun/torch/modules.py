@@ -47,6 +47,7 @@ _READ = frozenset(
 )
 _SAME = frozenset(["eval", "train", "cpu", "float", "requires_grad_", "zero_grad", "to"])
 """Methods of a module that change nothing of what a trace computes."""
+_DTYPES = frozenset(["float", "half", "double", "bfloat16"])
 _FIXED = frozenset(["half", "double", "bfloat16", "cuda", "xpu", "to_empty", "type", "load_state_dict"])
 
 
@@ -76,9 +77,11 @@ class ModuleAttributes:
         """
         kinds = {p.dtype for p in owner.parameters()}
         wanted = [*args, *kwargs.values()] if name == "to" else []
+        if name in _DTYPES:
+            wanted = [getattr(torch, name)]
         other = any(isinstance(v, torch.dtype) and kinds - {v} for v in wanted)
         away = any(isinstance(v, (str, torch.device)) and torch.device(v).type != "cpu" for v in wanted)
-        if name in _FIXED or other or away or (name == "float" and kinds - {torch.float32}):
+        if name in _FIXED - _DTYPES or other or away:
             raise UsageError(
                 f"{name}() does not change a trace, whose weights are constants: change the module and trace it again"
             )

@@ -53,6 +53,7 @@ def outputs_of(traced: Any, flat: Sequence[Any], module: Any = None, *, anew: bo
         with torch.no_grad(), quiet():
             outputs = function(*args, **kwargs)
     except Exception as error:
+        _check_weights(traced)
         raise EngineError(f"torch: {type(error).__name__}: {str(error).strip()[:300]}") from error
     leaves, spec = pytree.tree_flatten(outputs)
     if len(leaves) != len(traced.signature.user_outputs()):
@@ -67,6 +68,7 @@ def outputs_of(traced: Any, flat: Sequence[Any], module: Any = None, *, anew: bo
         if isinstance(leaf, torch.Tensor) and (why := no_numbers(leaf)):
             raise EngineError(f"torch's result is {why}")
         if isinstance(leaf, torch.Tensor) and isinstance(fake, torch.Tensor) and leaf.dtype != fake.dtype:
+            _check_weights(traced)
             raise EngineError(
                 f"torch: the module gives {str(leaf.dtype)[6:]} where torch's exported program gives "
                 f"{str(fake.dtype)[6:]}, as attention in mixed precision does, which has a path of its own outside of "
@@ -78,6 +80,26 @@ def outputs_of(traced: Any, flat: Sequence[Any], module: Any = None, *, anew: bo
         except UnsupportedCallError as error:
             raise EngineError(f"torch's result: {error}") from error
     return arrays
+
+
+def _check_weights(traced: Any) -> None:
+    """Check that the weights of a module have the dtypes that they were traced with.
+
+    Raises:
+        EngineError: one has not, as after `module.double()`.
+    """
+    if not isinstance(traced.original, torch.nn.Module):
+        return
+    named = dict(traced.original.named_parameters()) | dict(traced.original.named_buffers())
+    about = traced.program.graph_signature
+    for node in traced.program.graph.find_nodes(op="placeholder"):
+        name = about.inputs_to_parameters.get(node.name) or about.inputs_to_buffers.get(node.name)
+        old, new = node.meta.get("val"), named.get(name)
+        if isinstance(old, torch.Tensor) and new is not None and new.dtype != old.dtype:
+            raise EngineError(
+                f"the module's {name} is {str(new.dtype)[6:]}, but it was {str(old.dtype)[6:]} when the module was "
+                "traced; trace it again"
+            )
 
 
 def _copied(owner: torch.nn.Module, changes: bool) -> torch.nn.Module:

@@ -374,3 +374,43 @@ def test_frequencies(n, dtype):
     limit = 1e-15 if dtype else 1e-6
     np.testing.assert_allclose(full.numpy(), np.fft.fftfreq(n, 0.3), limit)
     np.testing.assert_allclose(half.numpy(), np.fft.rfftfreq(n, 2.0), limit)
+
+
+EXTREMES = [0, -0.0, 1, -2.5, 3e38, 1e-30, math.inf, -math.inf, math.nan]
+
+
+def both(function, *xs):
+    """Compute with torch and with what is traced at ones, and return the parts of both results."""
+    traced = loadrun.torch.trace(function, tuple(map(torch.ones_like, xs)))
+    want, got = function(*xs), traced(*xs)
+    return (torch.view_as_real(v).numpy() if v.is_complex() else v.numpy() for v in (want, got))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_quotients_of_zero_and_of_what_is_infinite():
+    z = torch.complex(
+        *torch.meshgrid(torch.tensor(EXTREMES), torch.tensor(EXTREMES), indexing="ij")
+    ).flatten()
+    for function, xs in (
+        (torch.div, (z.repeat_interleave(len(z)), z.repeat(len(z)))),
+        (torch.reciprocal, (z,)),
+        (torch.abs, (z,)),
+    ):
+        want, got = both(function, *xs)
+        np.testing.assert_allclose(got, want, 1e-5, 1e-8)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_functions_of_extremes():
+    parts = [v for v in EXTREMES if math.isfinite(v)]
+    z = torch.complex(*torch.meshgrid(torch.tensor(parts), torch.tensor(parts), indexing="ij")).flatten()
+    ends = torch.tensor(
+        [complex(math.inf, 1), complex(-math.inf, 2), complex(3, -math.inf), complex(math.inf, 0)]
+    )
+    finite = ("sqrt", "rsqrt", "exp", "log", "log10", "sin", "cos", "sinh", "cosh", "tanh", "acos", "asin")
+    for name in (*finite, "acosh", "asinh", "atanh"):
+        want, got = both(getattr(torch, name), z[z.abs() < 1e38] if name == "acosh" else z)
+        np.testing.assert_allclose(got, want, 1e-5, 1e-17, err_msg=name)
+    for name in ("sqrt", "exp", "log", "atan", "atanh"):
+        want, got = both(getattr(torch, name), ends)
+        np.testing.assert_allclose(got, want, 1e-5, 1e-17, err_msg=name)

@@ -240,7 +240,9 @@ def test_resizing_without_aliases_at_any_size(mode, options):
 
     # Of three columns one would remain, where torch takes another way.
     notes = ["the graph holds where x.size()[3] >= 4"] if "scale_factor" in options else []
-    in_one_graph(function, (torch.rand(2, 3, 12, 11),), (torch.rand(1, 2, 9, 30),), notes=notes)
+    hard = torch.rand(2, 1, 20, 17)
+    hard[0, 0, 0, 3], hard[1, 0, 19, 16] = NAN, INF
+    in_one_graph(function, (torch.rand(2, 3, 12, 11),), (torch.rand(1, 2, 9, 30),), (hard,), notes=notes)
 
 
 @pytest.mark.parametrize("options", [{"size": (5, 7)}, {"scale_factor": 0.5}], ids=["size", "scale"])

@@ -137,7 +137,7 @@ def test_files_keep_powers_that_have_no_value(tmp_path):
         assert output.verdict.value == "pass"
 
 
-@pytest.mark.filterwarnings("ignore:.*infinity")
+@pytest.mark.filterwarnings("ignore:.*infinity", "ignore:.*NaN")
 def test_a_file_refuses_a_maximum_of_minus_infinity(tmp_path):
     """MegEngine's maximum starts with the lowest finite number."""
     traced = loadrun.torch.trace(lambda x: x.amax(-1), (torch.ones(2, 2),))
@@ -148,9 +148,13 @@ def test_a_file_refuses_a_maximum_of_minus_infinity(tmp_path):
     assert loadrun.run(tmp_path / "m.mge")[0].verdict.value == "pass"
     traced.dump(tmp_path / "m.mge", input_data=[torch.tensor([[-inf, 3], [1, 2]])])
     assert loadrun.run(tmp_path / "m.mge")[0].verdict.value == "pass"
+    # 12 has an infinite exponential in float16.
+    traced = loadrun.torch.trace(lambda x: (x.exp() / x.exp()).amax(1), (torch.ones(2, 2).half(),))
+    with pytest.raises(UsageError, match="a maximum or minimum loses NaN or"):
+        traced.dump(tmp_path / "m.mge", input_data=[torch.tensor([[12, inf], [1, 2]]).half()])
 
 
-@pytest.mark.filterwarnings("ignore:.*infinity")
+@pytest.mark.filterwarnings("ignore:.*infinity", "ignore:.*NaN")
 def test_roundings_of_half_precision_are_no_infinities(tmp_path):
     """A masked float16 net: MegEngine rounds otherwise than torch, but its maxima are the same."""
     torch.manual_seed(0)
@@ -237,7 +241,9 @@ def test_bessel_functions_in_double():
 
 
 def test_bins_between_the_least_and_the_largest_value():
-    for x in (torch.randn(200, generator=torch.Generator().manual_seed(0)), torch.ones(3)):
+    # Beyond 2**24 the numbers next to a single one are further away than 1.
+    alone = [torch.full((3,), v) for v in (1.0, 2.0**24, 2.0**25, -(2.0**25), 1e10)]
+    for x in (torch.randn(200, generator=torch.Generator().manual_seed(0)), *alone):
         got = loadrun.torch.trace(lambda x: (torch.histc(x, 5), torch.histc(x, 4, 1, 1)), x)(x)
         assert [g.tolist() for g in got] == [torch.histc(x, n).tolist() for n in (5, 4)]
 
@@ -257,6 +263,14 @@ def test_the_largest_number_of_bfloat16():
     same(torch.nan_to_num, torch.tensor([inf, -inf, nan, 1]).bfloat16())
 
 
+def test_nan_in_a_bag_stays_where_it_comes_first():
+    bags, starts = torch.tensor([1, 0, 2, 3, 2, 2, 3, 0, 3]), torch.tensor([0, 2, 2, 5])
+    table = torch.tensor([[1.0, nan], [2, 3], [nan, -inf], [0, inf]])
+    for skipped in (None, 0, 2):
+        options = {"mode": "max", "padding_idx": skipped}
+        same(lambda x, o=options: torch.nn.functional.embedding_bag(bags, x, starts, **o), table)
+
+
 def test_what_is_infinite_stays_where_it_is():
     """Elements of other windows have no share in a sum, not one of 0."""
     functional, bags = torch.nn.functional, torch.tensor([[0, 1], [2, 3], [1, 2]])
@@ -266,6 +280,7 @@ def test_what_is_infinite_stays_where_it_is():
         return (
             *(functional.adaptive_avg_pool2d(image, n) for n in ((3, 4), (2, 5))),
             *(functional.interpolate(image, (7, 9), mode=m) for m in ("bilinear", "bicubic")),
+            functional.interpolate(image, (5, 9), mode="bicubic", antialias=True),
             functional.interpolate(image, (7, 9), mode="bilinear", align_corners=True),
             functional.interpolate(image[0], 7, mode="linear"),
             functional.interpolate(image, (3, 2), mode="bilinear", antialias=True),

@@ -235,3 +235,21 @@ def test_torch_prints_no_graph(capsys):
 
 def test_trace_is_a_class():
     assert issubclass(type("Mine", (loadrun.trace,), {}), loadrun.trace)
+
+
+def test_a_module_that_changes_its_dtype_is_told_from_one_that_fails(tmp_path):
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(3))
+
+        def forward(self, x):
+            return self.scale * x
+
+    for net in (Scaled(), nn.Linear(3, 2)):
+        traced = loadrun.torch.trace(net.eval(), x := torch.rand(2, 3))
+        assert traced.float() is traced
+        net.double()
+        with pytest.raises(LoadRunError, match="is float64, but it was float32 when the module was traced"):
+            traced.dump(tmp_path / "net.mge", input_data=[x])
+    assert (double := loadrun.torch.trace(net, x.double())).double() is double

@@ -65,12 +65,6 @@ _SAME: dict[str, Callable[..., Any]] = {
 }
 
 
-def _hypot(x: Any, y: Any) -> Any:
-    """Return the length of the hypotenuse, infinite beside NaN where one side is infinite, as IEEE 754 has it."""
-    endless = (np.absolute(x) == np.inf) | (np.absolute(y) == np.inf)
-    return np.where(endless, arr(np.inf, x.dtype), np.hypot(x, y))
-
-
 def _fmod(x: Any, y: Any) -> Any:
     """Return the remainder with the sign of the first; the absolute value of the least integer is none."""
     if np.dtype(x.dtype).kind != "i":
@@ -93,7 +87,7 @@ _BINARY: dict[str, Callable[..., Any]] = {
     "aten.fmod.Tensor": _fmod,
     "aten.fmod.Scalar": _fmod,
     "aten.atan2.default": np.arctan2,
-    "aten.hypot.default": _hypot,
+    "aten.hypot.default": np.hypot,
     "aten.maximum.default": np.maximum,
     "aten.minimum.default": np.minimum,
     "aten.fmax.default": np.fmax,

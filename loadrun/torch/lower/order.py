@@ -246,10 +246,11 @@ def histc(call: FxCall, x: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> 
         if not call.fakes[0].numel():
             raise UnsupportedCallError("bins of no values; pass min and max")
         low, high = np.min(flat), np.max(flat)
+        # Bounds around a single value lie 1 below and above it, or at its neighbours where these are further away.
+        half_ulp = np.absolute(low) * arr(np.finfo(flat.dtype).eps * (0.5 + 2**-11), flat.dtype)
+        step = np.where(low == high, np.maximum(half_ulp, arr(1, flat.dtype)), arr(0, flat.dtype))
+        low, high = low - step, high + step
     place = np.floor((flat - low) * arr(bins, flat.dtype) / (high - low))
-    if min == max:
-        # Bounds around a single value lie 1 below and above it.
-        place = np.where(low == high, np.full_like(place, bins // 2), place)
     place = np.where((flat == high) & (low < high), np.full_like(place, bins - 1), place)
     inside = (flat >= low) & (flat <= high)
     hit = (place[:, None] == np.arange(bins, dtype=np.float32)) & inside[:, None]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from ...build.layers.resize import axis_weights, resized, shares_at, weighted
 from ...graph.dtypes import plain
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
-from ..sizes import as_size
+from ..sizes import as_size, computed
 from ..values import arr, ten
 
 __all__: list[str] = []
@@ -72,13 +73,16 @@ def _resized(call: FxCall, x: Any, kind: str, corners: bool, scales: Sequence[fl
             at = _positions(size, want, corners, scale)
             result = _tapped(result, axis, at if cubic else np.maximum(at, 0), -0.75 if cubic else None)
             continue
+        if "aa" in kind and not bytes_:
+            result = _smoothed(call, result, axis, size, want, -0.5 if cubic else None, corners, scale)
+            continue
         if "aa" in kind:
             ratio = (size - 1) / (want - 1) if corners and want > 1 else 1 / scale if scale else size / want
             at = ratio * (np.arange(want) + 0.5) - 0.5
             weights = axis_weights(at, size, -0.5 if cubic else None, max(ratio, 1.0), exclude=True)
         else:
             weights = axis_weights(_positions(size, want, corners, scale), size, -0.75 if cubic else None)
-        result = _weighted_bytes(result, axis, weights) if bytes_ else _summed(result, axis, weights)
+        result = _weighted_bytes(result, axis, weights)
     return arr(result, call.dtype)
 
 
@@ -89,22 +93,14 @@ def _tapped(x: Any, axis: int, at: np.ndarray[Any, Any], a: float | None) -> Any
     return _picked(x, axis, taps, shares_at(np.abs(at[:, None] - taps), a))
 
 
-def _summed(x: Any, axis: int, weights: np.ndarray[Any, Any]) -> Any:
-    """Sum the elements that have weights (new size, old size); others times 0 would be NaN where infinite."""
-    count = int((weights != 0).sum(1).max(initial=1))
-    taps = np.argsort(weights == 0, axis=1, kind="stable")[:, :count]
-    return _picked(x, axis, taps, np.take_along_axis(weights, taps, axis=1), masked=True)
-
-
-def _picked(
-    x: Any, axis: int, taps: np.ndarray[Any, Any], shares: np.ndarray[Any, Any], masked: bool = False
-) -> Any:
+def _picked(x: Any, axis: int, taps: Any, shares: Any, inside: Any = True) -> Any:
+    """Sum the elements at places (new size, places) times shares; those outside times 0 would be NaN if infinite."""
     kind = "float64" if x.dtype == np.float64 else "float32"
-    places = np.clip(taps, 0, x.shape[axis] - 1).astype(np.int32)
+    places = np.clip(taps, 0, x.shape[axis] - 1) if isinstance(taps, np.ndarray) else taps
     column = (*taps.shape, *[1] * (len(x.shape) - axis - 1))
-    parts = arr(np.take(x, places, axis=axis), kind) * arr(shares, kind).reshape(column)
-    if masked and not shares.all():
-        parts = np.where((shares != 0).reshape(column), parts, arr(0, kind))
+    parts = arr(np.take(x, arr(places, "int32"), axis=axis), kind) * arr(shares, kind).reshape(column)
+    if not isinstance(inside, (bool, np.ndarray)) or not np.all(inside):
+        parts = np.where(arr(inside).reshape(column), parts, arr(0, kind))
     return np.sum(parts, axis=axis + 1)
 
 
@@ -171,36 +167,59 @@ def _following(
     result = arr(x, call.dtype)
     for axis, (old, new, scale) in enumerate(zip(sizes, wanted, scales, strict=True), 2):
         if "aa" in kind:
-            share = _smooth_shares(old, new, -0.5 if "cubic" in kind else None, corners, scale)
-            result = np.moveaxis(np.matmul(np.moveaxis(result, axis, -1), arr(share, call.dtype)), -1, axis)
+            result = _smoothed(
+                call, result, axis, old, new, -0.5 if "cubic" in kind else None, corners, scale
+            )
         else:
             result = _resized_axis(result, axis, old, new, kind, corners, scale)
     return result
 
 
-def _smooth_shares(old: Any, new: Any, a: float | None, corners: bool, scale: float | None) -> Any:
-    """Compute the share (old, new) that every element has in every new one, where both sizes are symbolic.
+def _smoothed(
+    call: FxCall, x: Any, axis: int, old: Any, new: Any, a: float | None, corners: bool, scale: float | None
+) -> Any:
+    """Resize an axis, every new element from a window that grows with those it stands for, as torch places it.
 
     Args:
-        old, new: the sizes.
+        call: the call.
+        x: the elements.
+        axis: the axis.
+        old, new: its sizes, numbers or symbolic.
         a: the coefficient of the cubic kernel, None for the linear one.
         corners: whether the outermost elements stay where they are.
         scale: by which positions are computed, None for the ratio of the sizes.
     """
-    n, m = arr(old, "float32"), arr(new, "float32")
-    ratio = n / m if scale is None else np.float32(1 / scale)
-    if corners:
-        ratio = np.where(m > 1, (n - 1) / np.maximum(m - 1, np.float32(1)), ratio)
-    stretch = np.maximum(ratio, np.float32(1))
-    centers = ratio * (arr(e.arange(new), "float32") + np.float32(0.5)) - np.float32(0.5)
-    d = np.absolute(arr(e.arange(old), "float32")[:, None] - centers) / stretch
+    real, reach = np.dtype(_real(call)).type, np.float32(1 if a is None else 2)
+    known = type(old) is int and type(new) is int
+    # One new element is the first of the old ones, if the corners stay.
+    up, down = ((old - 1) * _extreme(min, new - 1, 1), _extreme(max, new - 1, 1)) if corners else (old, new)
+    width = ceil(reach / scale) if scale and not corners else (int(reach) * up + down - 1) // down
+    steps = new, 2 * _extreme(max, width, int(reach)) + 1
+    number, tap = (np.arange(n, dtype=real) if known else arr(e.arange(n), real) for n in steps)
+    size, count, up, down = (real(v) if known else arr(v, real) for v in (old, new, up, down))
+    ratio = real(1 / scale) if scale and not corners else up / down
+    stretch = np.maximum(ratio, real(1))
+    center, half = ratio * (number + real(0.5)), real(0.5)
+    first = np.maximum(np.trunc(center - reach * stretch + half), real(0))[:, None]
+    last = np.minimum(np.trunc(center + reach * stretch + half), size)[:, None]
+    places = first + tap
+    inside = places < last
+    d = np.absolute(places - center[:, None] + half) / stretch
     if a is None:
-        shares = np.maximum(1 - d, np.float32(0))
+        shares = np.maximum(1 - d, real(0))
     else:
         near = ((a + 2) * d - (a + 3)) * d * d + 1
         far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
         shares = np.where(d <= 1, near, np.where(d < 2, far, np.zeros_like(d)))
-    return shares / np.sum(shares, axis=0, keepdims=True)
+    # Torch leaves an axis of the same size alone.
+    inside = inside & ((shares != 0) | (size != count))
+    shares = np.where(inside, shares, np.zeros_like(shares))
+    shares = shares / np.sum(shares, axis=1, keepdims=True)
+    return _picked(x, axis, np.minimum(places, size - 1), shares, inside)
+
+
+def _extreme(choose: Callable[..., Any], a: Any, b: Any) -> Any:
+    return computed(torch.sym_max if choose is max else torch.sym_min, (a, b), {})
 
 
 _LONGEST = 8192

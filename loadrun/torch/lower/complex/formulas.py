@@ -72,12 +72,16 @@ def divided(a: Complex, b: Complex) -> Complex:
     """Compute the quotient."""
     if b.imaginary is None:
         return Complex(a.real / b.real, None if a.imaginary is None else a.imaginary / b.real)
-    # The divisor is scaled, so that its square neither overflows nor vanishes.
-    scale = np.maximum(np.absolute(b.real), np.absolute(b.imaginary))
-    unit = Complex(b.real / scale, b.imaginary / scale)
-    size = (unit.real * unit.real + unit.imag * unit.imag) * scale
-    product = times(a, unit.conj)
-    return Complex(product.real / size, product.imag / size)
+    # By the larger part of the divisor, as numpy and torch do it: its square would overflow or vanish.
+    wide = np.absolute(b.real) >= np.absolute(b.imaginary)
+    large, small = np.where(wide, b.real, b.imaginary), np.where(wide, b.imaginary, b.real)
+    first, second = np.where(wide, a.real, a.imag), np.where(wide, a.imag, a.real)
+    ratio = small / large
+    across = second - first * ratio
+    real, imag = first + second * ratio, np.where(wide, across, -across)
+    zero = (large == 0) & (small == 0)
+    inverse = 1 / np.where(zero, np.absolute(large), large + small * ratio)
+    return Complex(np.where(zero, a.real, real) * inverse, np.where(zero, a.imag, imag) * inverse)
 
 
 def whole_power(x: Complex, n: int) -> Complex:
@@ -92,19 +96,31 @@ def whole_power(x: Complex, n: int) -> Complex:
 def exponential(x: Complex) -> Complex:
     """Compute e to the power of the number."""
     size = np.exp(x.real)
-    return Complex(size) if x.imaginary is None else Complex(size * np.cos(x.imag), size * np.sin(x.imag))
+    if x.imaginary is None:
+        return Complex(size)
+    # Infinity times the sine of 0 would be NaN.
+    return Complex(size * np.cos(x.imag), np.where(x.imag == 0, x.imag, size * np.sin(x.imag)))
 
 
 def logarithm(x: Complex) -> Complex:
     """Compute the natural logarithm."""
-    return Complex(np.log(modulus(x)), argument(x))
+    return Complex(_logarithm_of_modulus(x), argument(x))
+
+
+def _logarithm_of_modulus(x: Complex) -> Any:
+    size = modulus(x)
+    quarter = modulus(Complex(x.real * 0.25, x.imag * 0.25))
+    # Of a modulus that overflows, from that of a quarter.
+    return np.where(np.isinf(size), np.log(quarter) + np.log(4.0), np.log(size))
 
 
 def root(x: Complex) -> Complex:
     """Compute the square root with nonnegative real part."""
     # Both terms of the sum have one sign, so that nothing cancels.
-    half = np.sqrt((modulus(x) + np.absolute(x.real)) * 0.5)
+    quarter = modulus(Complex(x.real * 0.25, x.imag * 0.25))
+    half = 2 * np.sqrt((quarter + np.absolute(x.real * 0.25)) * 0.5)
     other = np.where(half == 0, 0.0, x.imag / np.where(half == 0, 1.0, 2 * half))
+    other = np.where(np.isinf(x.imag), x.imag, other)
     right = x.real >= 0
     # On the negative real numbers the sign of zero tells from which side it comes.
     sign = np.where(np.signbit(x.imag), -1.0, 1.0)
@@ -119,7 +135,9 @@ def _turned(x: Complex) -> Complex:
 def _hyperbolic(even: bool, x: Complex) -> Complex:
     """Compute the hyperbolic cosine or sine."""
     cosh, sinh, cos, sin = np.cosh(x.real), np.sinh(x.real), np.cos(x.imag), np.sin(x.imag)
-    return Complex(cosh * cos, sinh * sin) if even else Complex(sinh * cos, cosh * sin)
+    real, imag = (cosh * cos, sinh * sin) if even else (sinh * cos, cosh * sin)
+    # Infinity times the sine of 0 would be NaN.
+    return Complex(real, np.where(sin == 0, sin, imag))
 
 
 def _hyperbolic_tangent(x: Complex) -> Complex:
@@ -145,7 +163,7 @@ def _logarithm_one_more(x: Complex) -> Complex:
     """Compute log(1 + x), exact near 0."""
     more = added(x, pair(1, np.float32))
     near = np.log1p(x.real * (x.real + 2) + x.imag * x.imag) * 0.5
-    return Complex(np.where(modulus(x) < 0.5, near, np.log(modulus(more))), argument(more))
+    return Complex(np.where(modulus(x) < 0.5, near, _logarithm_of_modulus(more)), argument(more))
 
 
 def _of_turned(function: Callable[[Complex], Complex]) -> Callable[[Complex], Complex]:
@@ -189,7 +207,14 @@ def _area_cosine(x: Complex) -> Complex:
 def _area_tangent(x: Complex) -> Complex:
     size, square = np.absolute(x.real), np.square(x.imag)
     real = np.log1p(4 * size / (np.square(1 - size) + square)) * 0.25
+    # Beside 1 and -1 squares vanish.
+    real = np.where((size == 1) & (square < 1e-20), np.log(2 / np.absolute(x.imag)) * 0.5, real)
     angle = np.arctan2(2 * x.imag, (1 - size) * (1 + size) - square) * 0.5
+    # Far away, where squares overflow, it is the reciprocal beside a right angle.
+    length = modulus(x)
+    far = length > 1e15
+    real = np.where(far, np.where(np.isinf(length), 0.0, size / length / length), real)
+    angle = np.where(far, np.copysign(np.full_like(angle, np.pi / 2), x.imag), angle)
     return Complex(np.copysign(real, x.real), angle)
 
 
