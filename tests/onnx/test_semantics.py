@@ -235,6 +235,18 @@ def test_reductions_of_nothing() -> None:
     for op, value in want.items():
         (y,) = run(op, {"x": x, "a": axes}, constants={"a": axes}, opset=20, keepdims=0)
         assert y.tolist() == [value, value], op
+    for kind, op, last in (
+        (np.float64, "ReduceSum", 0),
+        (np.float64, "ReduceProd", 1),
+        (np.float64, "ReduceMin", INF),
+    ):
+        (y,) = run(op, {"x": x.astype(kind)}, opset=20, keepdims=0)
+        assert (y.dtype, y.tolist()) == (kind, last), op
+    for whole in (np.int32, np.int64, np.uint64):
+        info = np.iinfo(whole)
+        for op, last in (("ReduceMax", info.min), ("ReduceMin", info.max)):
+            (y,) = run(op, {"x": x.astype(whole)}, opset=20, keepdims=0)
+            assert (y.dtype, y.tolist()) == (whole, last), op
 
 
 def test_expand_goes_both_ways_and_one_hot_counts_from_the_end() -> None:

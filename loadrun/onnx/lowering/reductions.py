@@ -105,18 +105,18 @@ def extreme(x: Tensor, largest: bool, axes: list[int]) -> Tensor:
     return e.reduce(x, _R.MAX if largest else _R.MIN, axes)
 
 
-def _of_nothing(x: Tensor, axes: list[int], value: float) -> Tensor:
+def _of_nothing(x: Tensor, axes: list[int], value: int | float) -> Tensor:
     """Return one value for all results of a reduction over no elements."""
     for a in axes:
         x = of_length(x, a)
     return e.full(const_like(value, x), [n for i, n in enumerate(x.shape) if i not in axes])
 
 
-def _worst(x: Tensor, largest: bool) -> float:
+def _worst(x: Tensor, largest: bool) -> int | float:
     if dtype_of(x).is_float:
         return -np.inf if largest else np.inf
     info = np.iinfo(dtype_of(x).np)
-    return float(info.min if largest else info.max)
+    return info.min if largest else info.max
 
 
 @lower("ReduceMax")

@@ -46,7 +46,9 @@ _REDUCE: dict[ReduceMode, Formula] = {
 def reduce(c: Call, x: Array, target: Array | None = None) -> Array | None:
     """Reduce over an axis, or to a shape over all axes that have another size there."""
     p = c.get(P.Reduce)
-    if p.data_type not in (ReduceDataType.DEFAULT, ReduceDataType.FLOAT_O32xC32) or not x.size:
+    if p.data_type not in (ReduceDataType.DEFAULT, ReduceDataType.FLOAT_O32xC32):
+        return None
+    if not x.size and p.mode not in (ReduceMode.SUM, ReduceMode.SUM_SQR, ReduceMode.PRODUCT):
         return None
     if p.mode in (ReduceMode.MAX, ReduceMode.MIN) and not c.opr.exact and c.inputs[0].is_float:
         # MegEngine starts with a finite number. It bounds each element, which bounds the result.
