@@ -46,6 +46,7 @@ __all__ = [
     "is_natural",
     "largest",
     "least",
+    "not_fixed",
     "once",
     "place_of",
     "plain_number",
@@ -83,6 +84,8 @@ class TracedNumber:
     _stored: DType
     strong = False
     """Whether numpy computed it, so that its dtype does not give way to that of arrays."""
+    refused: Callable[[], object] | None = None
+    """What is called where Python asks for the number, or for one computed from it, that the graph must not fix."""
 
     def __init__(self, value: Any, source: tuple[Any, ...], session: Session) -> None:
         self._value = value
@@ -93,6 +96,8 @@ class TracedNumber:
         numbers = [v for v in operands if isinstance(v, TracedNumber)]
         self._depth: int = 1 + max((n._depth for n in numbers), default=0)
         self._natural = how is _size or (how in _NATURAL and all(map(is_natural, operands)))
+        if refused := next((n.refused for n in numbers if n.refused is not None), None):
+            self.refused = refused
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
@@ -127,7 +132,7 @@ class TracedNumber:
         return self._value
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        return np.array(self._value, dtype)
+        return np.array(self._asked(), dtype)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if any(isinstance(v, Tensor) for v in inputs):
@@ -154,17 +159,29 @@ class TracedNumber:
     def __format__(self, spec: str) -> str:
         return format(self._value, spec)
 
+    def _asked(self) -> Any:
+        if self.refused is not None:
+            self.refused()
+        return self._value
+
     def __bool__(self) -> bool:
-        return bool(self._value)
+        return bool(self._asked())
 
     def __int__(self) -> int:
-        return int(self._value)
+        return int(self._asked())
 
     def __float__(self) -> float:
-        return float(self._value)
+        return float(self._asked())
 
     def __complex__(self) -> complex:
-        return complex(self._value)
+        return complex(self._asked())
+
+
+def not_fixed(value: Any, refused: Callable[[], object]) -> Any:
+    """Return a symbolic number as one that calls `refused` where Python asks what it is in this call."""
+    result = type(value)(value._value, value._source, value._session)
+    result._cache, result.refused = value._cache, refused
+    return result
 
 
 def plain_number(value: Any) -> Any:
@@ -410,7 +427,7 @@ class TracedInt(_Number, _Int):
     _stored = _INT
 
     def __index__(self) -> int:
-        return int(self._value)
+        return int(self._asked())
 
     def __invert__(self) -> Any:
         return -self - 1

@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils import _pytree as pytree
 
 from ..tensors import TracedNumber
 from .registry import DynamicSizeError
 from .values import narrow
 
 __all__ = ["FxCall", "axes_of", "axis_of"]
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat)
 
 
 class FxCall:
@@ -74,9 +77,13 @@ class FxCall:
         """
         numbers = [n.node.maybe_as_int() if isinstance(n, torch.SymInt) else n for n in sizes]
         if any(not isinstance(n, int) or isinstance(n, TracedNumber) for n in numbers):
+            # Of a number of the graph torch's own stands among the arguments.
+            known = [n for n in sizes if isinstance(n, torch.SymInt)] or pytree.tree_leaves(
+                (self.fakes, self.named)
+            )
             raise DynamicSizeError(
                 f"{what} depends on a dynamic size {[*map(str, sizes)]}; make this axis static",
-                [s for n in sizes if isinstance(n, torch.SymInt) for s in n.node.expr.free_symbols],
+                [s for n in known if isinstance(n, _SYMBOLIC) for s in n.node.expr.free_symbols],
             )
         return [int(n) for n in numbers]
 

@@ -35,7 +35,7 @@ from .complex import Complex, constants, touches_complex
 from .exporting import NO_COMPLEX, WRAPPERS, LoweringProblem, name_of_target, place_of, refusal
 from .half import is_half, needs_float32, rounds_often, widened
 from .registry import OperatorLowering, UnsupportedCallError, lowering_of
-from .sizes import computed, is_size_operator
+from .sizes import computed, is_size_operator, open_scalars
 from .values import arr, narrow, ten
 
 __all__ = ["Constant", "Interpreter", "Port"]
@@ -212,6 +212,7 @@ class Interpreter:
             if lowering is None:
                 raise UnsupportedCallError(NO_COMPLEX if complex else "no lowering")
             call = FxCall(node, _fakes(node.args), _fakes(dict(node.kwargs)))
+            args, kwargs = open_scalars(call, args, kwargs)
             with _scope_of(node):
                 rounds = name.split(".")[1] not in _MOVES
                 if rounds and lowering.family not in _WHOLE and is_half(call):

@@ -215,11 +215,11 @@ def shaken(x: Any) -> Any:
     return x * (1 + 4 * torch.finfo(x.dtype).eps * signs).to(x.dtype)
 
 
-def why_different(traced: Trace) -> str:
-    """Say why a trace may differ from torch."""
+def why_different(traced: Trace, flat: Sequence[Any]) -> str:
+    """Say why a trace may differ from torch for the leaves of a call's arguments."""
     with suppress(Exception):
-        of_program = outputs_of(traced, traced._example, traced.program.module())
-        if not differing_outputs(traced, traced._run(traced._example), of_program):
+        of_program = outputs_of(traced, flat, traced.program.module())
+        if not differing_outputs(traced, traced._run(flat), of_program):
             return (
                 "torch's exported program gives what the graph gives, the module itself something else (it has a fast "
                 "path in torch, as attention has for rows that are masked entirely); see which of both is meant"
@@ -316,14 +316,12 @@ def why_invalid(traced: Trace, flat: Sequence[Any], sizes: Mapping[str, tuple[in
     return ""
 
 
-def at_another_size(traced: Trace) -> tuple[dict[str, float], str]:
-    """Compute the graph's errors with every dynamic size one more, or else twice as much; return the sizes too."""
+def at_another_size(traced: Trace) -> tuple[dict[str, float], list[Any]]:
+    """Compute the graph's errors with every dynamic size one more, or else twice as much; return the arguments too."""
     symbols = open_sizes(traced)
     for factor, more in ((1, 1), (2, 0)):
         sizes = {s: factor * n + more for s, n in symbols.items()}
         differences = errors_at(traced, sizes)
         if differences is not None:
-            return differences, ", ".join(
-                str([*x.shape]) for x in _resized(traced, sizes) if hasattr(x, "shape")
-            )
-    return {}, ""
+            return differences, _resized(traced, sizes)
+    return {}, []

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..tensors import Tensor, TracedInt, TracedLong, TracedNumber, active, largest, least
-from ..tensors.access import dtype_of, stored
+from ..tensors import Tensor, TracedFloat, TracedInt, TracedLong, TracedNumber, active, largest, least
+from ..tensors.access import dtype_of, stored, variable_of
+from ..tensors.symbolic import not_fixed
+from .call import FxCall
 from .registry import UnsupportedCallError
 from .values import arr, ten
 
-__all__ = ["as_number", "as_size", "computed", "is_size_operator", "without_checks"]
+__all__ = ["as_number", "as_size", "computed", "is_size_operator", "open_scalars", "without_checks"]
 
 
 def as_size(value: Any) -> Any:
@@ -24,11 +26,35 @@ def as_size(value: Any) -> Any:
 
 
 def as_number(tensor: Tensor) -> Any:
-    """Convert a 0-d integer tensor to a symbolic number of as many bits."""
-    session = active()
-    number = int(stored(tensor).reshape(-1)[0])
-    kind = TracedInt if dtype_of(tensor).np.itemsize <= 4 else TracedLong
-    return number if session is None else kind(number, (_itself, tensor), session)
+    """Convert a 0-d tensor to a symbolic number; an integer has as many bits."""
+    session, dtype = active(), dtype_of(tensor)
+    number = stored(tensor).reshape(-1)[0]
+    if dtype.is_float:
+        return float(number) if session is None else TracedFloat(float(number), (_itself, tensor), session)
+    kind = TracedInt if dtype.np.itemsize <= 4 else TracedLong
+    return int(number) if session is None else kind(int(number), (_itself, tensor), session)
+
+
+def open_scalars(call: FxCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    """Return arguments whose scalars, where sizes or data decide them, are refused to a lowering that fixes them.
+
+    Raises:
+        DynamicSizeError: in the lowering, later.
+    """
+    schema = getattr(call.node.target, "_schema", None)
+    types = {a.name: str(a.type) for a in schema.arguments} if schema is not None else {}
+
+    def opened(name: str, value: Any) -> Any:
+        if not any(kind in types.get(name, "") for kind in ("number", "float")):
+            return value
+        if isinstance(value, Tensor) and variable_of(value) is not None:
+            value = as_number(value)
+        if not isinstance(value, TracedNumber):
+            return value
+        return not_fixed(value, lambda: call.static([value], f"the number {name!r}"))
+
+    positional = tuple(map(opened, types, args)) + tuple(args[len(types) :])
+    return positional, {name: opened(name, value) for name, value in kwargs.items()}
 
 
 def _itself(x: Tensor) -> Tensor:

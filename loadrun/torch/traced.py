@@ -385,11 +385,11 @@ class TorchTrace(ModuleAttributes, Dumps):
         if draws_numbers(self.program):
             return
         errors = differing_outputs(self, outputs, truth)
-        self._report(beyond_rounding(self, self._example, errors, truth), "the example")
+        self._report(beyond_rounding(self, self._example, errors, truth), self._example)
         if not self._symbolic:
             return
-        errors, sizes = at_another_size(self)
-        self._report(errors, f"sizes of {sizes}")
+        errors, flat = at_another_size(self)
+        self._report(errors, flat)
         if not errors:
             self._never_one, self._conditions = never_one(self), needed_conditions(self)
         if self._conditions:
@@ -398,11 +398,13 @@ class TorchTrace(ModuleAttributes, Dumps):
             # Record again, with inputs that refuse other sizes.
             self._recorded(module, args, kwargs)
 
-    def _report(self, errors: Mapping[str, float], where: str) -> None:
+    def _report(self, errors: Mapping[str, float], flat: list[Any]) -> None:
         if not errors or self._checks is None:
             return
         worst = ", ".join(f"{n} ({e:.3g})" for n, e in [*errors.items()][:3])
-        why = "; ".join([*self.notes, why_different(self)])
+        why = "; ".join([*self.notes, why_different(self, flat)])
+        sizes = ", ".join(str([*x.shape]) for x in flat if hasattr(x, "shape"))
+        where = "the example" if flat is self._example else f"sizes of {sizes}"
         text = f"the graph differs from torch for {where}: {worst}, the error of MegEngine's measure; {why}"
         if self._checks:
             raise _DifferenceError(f"{text}; check=False accepts it anyway")

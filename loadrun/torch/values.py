@@ -20,6 +20,7 @@ __all__ = [
     "INT_MAX",
     "arr",
     "constant",
+    "is_number",
     "narrow",
     "ndarray",
     "no_numbers",
@@ -136,6 +137,11 @@ def plain_number(value: Any) -> Any:
 def tensor_or_axes(value: Any) -> Tensor | ManyAxes:
     """Convert an operator's argument as `ten` does, unless it has more axes than a tensor can have."""
     return value if isinstance(value, ManyAxes) else ten(value)
+
+
+def is_number(value: Any, number: float) -> bool:
+    """Return whether an operator's argument is a number at all sizes, and not only at the example's."""
+    return type(value) in (bool, int, float) and bool(value == number)
 
 
 def ten(value: Any, dtype: Any = None) -> Tensor:

@@ -558,3 +558,37 @@ def test_more_than_seven_axes_between_reshapes():
     for function in (lambda x: x.view([2] * 9) * 2, lambda x: x.view([2] * 9).transpose(0, 1)):
         with pytest.raises(UnsupportedError, match="a tensor of 9 axes can be permuted and reshaped"):
             loadrun.torch.trace(function, (torch.rand(512),))
+
+
+# The example's number holds for the next size as well, so that a comparison there would not notice.
+HALVED = torch.linspace(-1, 1, 36).reshape(2, 3, 3, 2)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: F.conv2d(x, torch.ones(2, 3, 1, 1), padding=x.shape[0] // 2),
+        lambda x: F.conv2d(x.flatten(0, 1)[None], x.flatten(0, 1)[:, None, :1, :1], groups=3 * x.shape[0]),
+        lambda x: F.leaky_relu(x, x.shape[0] // 2 / 4),
+        lambda x: x.repeat_interleave(x.shape[0] // 2, 1),
+        lambda x: torch.linspace(0, x.shape[0] // 2, 5),
+    ],
+)
+def test_numbers_from_sizes_that_operators_fix_are_those_of_each_call(function):
+    compare(function, (HALVED,), (HALVED.repeat(2, 1, 1, 1),))
+
+
+def test_numbers_from_sizes_that_operators_follow():
+    def function(x):
+        n, whole = x.shape[0] // 2, (9 * x).long()
+        return (
+            *(x**n, whole**n, torch.add(x, x, alpha=n), torch.addcmul(x, x, x, value=n), whole << n),
+            *(
+                F.softplus(x, n / 2),
+                F.hardtanh(x, 0, n / 2),
+                torch.addmm(x[0, 0], x[0, 0, :, :1], x[0, 0, :1], beta=n),
+            ),
+            torch.bincount(whole.abs().flatten().clamp(max=1), minlength=x.shape[0] + 1),
+        )
+
+    in_one_graph(function, (HALVED,), (HALVED.repeat(2, 1, 1, 1),))

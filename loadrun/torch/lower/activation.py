@@ -14,7 +14,7 @@ from ...build.layers.sizes import per_channel
 from ...tensors import Tensor
 from ..call import FxCall, axis_of
 from ..registry import UnsupportedCallError, aten
-from ..values import arr, ten
+from ..values import arr, is_number, ten
 
 __all__: list[str] = []
 
@@ -78,7 +78,7 @@ def prelu(call: FxCall, x: Any, weight: Any) -> Any:
 @aten("aten.hardtanh.default")
 def hardtanh(call: FxCall, x: Any, low: Any = -1.0, high: Any = 1.0) -> Any:
     """Clamp between two bounds."""
-    if (low, high) == (0, 6) and call.dtype.kind == "f":
+    if is_number(low, 0) and is_number(high, 6) and call.dtype.kind == "f":
         return _relu6(ten(x, call.dtype))
     return np.minimum(np.maximum(arr(x, call.dtype), arr(low, call.dtype)), arr(high, call.dtype))
 
@@ -98,13 +98,13 @@ def celu(call: FxCall, x: Any, alpha: Any = 1.0) -> Any:
 @aten("aten.softplus.default")
 def softplus(call: FxCall, x: Any, beta: Any = 1, threshold: Any = 20) -> Any:
     """Compute ``log(1 + exp(beta * x)) / beta``, linear above a threshold."""
-    if beta == 1 and threshold >= 20:
+    if is_number(beta, 1) and threshold >= 20:
         # Linear in float32 from there on.
         return F.softplus(ten(x, call.dtype))
     x = arr(x, call.dtype)
-    scaled = x if beta == 1 else x * beta
+    scaled = x if is_number(beta, 1) else x * arr(beta, call.dtype)
     soft = arr(F.softplus(ten(scaled)))
-    return np.where(scaled > threshold, x, soft if beta == 1 else soft / beta)
+    return np.where(scaled > threshold, x, soft if is_number(beta, 1) else soft / arr(beta, call.dtype))
 
 
 @aten("aten.mish.default")

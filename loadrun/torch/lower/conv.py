@@ -17,11 +17,11 @@ from ..values import ten
 __all__ = ["many"]
 
 
-def many(value: Any, n: int, default: Sequence[int] = ()) -> list[int]:
+def many(call: FxCall, value: Any, n: int, default: Sequence[int] = ()) -> list[int]:
     """Return one number for each spatial axis; a single one stands for all."""
     numbers = list(value) if isinstance(value, (list, tuple)) else [value]
-    numbers = numbers or list(default)
-    return [int(v) for v in (numbers * n if len(numbers) == 1 else numbers)]
+    numbers = call.static(numbers or list(default), "a parameter of the windows")
+    return numbers * n if len(numbers) == 1 else numbers
 
 
 def _parts(call: FxCall, x: Any, weight: Any, bias: Any) -> tuple[Tensor, Tensor, Tensor | None, bool]:
@@ -48,7 +48,8 @@ def convolved(
     x, weight, bias, single = _parts(call, x, weight, bias)
     kernel = static_shape(weight)[2:]
     n = len(kernel)
-    window = WindowGeometry(kernel, many(stride, n), many(dilation, n), pads)
+    window = WindowGeometry(kernel, many(call, stride, n), many(call, dilation, n), pads)
+    (groups,) = call.static([groups], "the number of groups")
     y = build.convolved(x, weight, window, groups, bias)
     return e.drop_axes(y, [0]) if single else y
 
@@ -65,7 +66,7 @@ def conv(
     groups: int = 1,
 ) -> Any:
     """Apply MegEngine's convolutions."""
-    pads = [(p, p) for p in many(padding, len(call.shape_of(1)) - 2)]
+    pads = [(p, p) for p in many(call, padding, len(call.shape_of(1)) - 2)]
     return convolved(call, x, weight, bias, stride, pads, dilation, groups)
 
 
@@ -85,7 +86,7 @@ def conv_padding(
     total = [0] * n
     if padding != "valid":
         kernel = call.static(call.shape_of(1)[2:], "the size of a filter")
-        total = [d * (k - 1) for d, k in zip(many(dilation, n), kernel, strict=True)]
+        total = [d * (k - 1) for d, k in zip(many(call, dilation, n), kernel, strict=True)]
     pads = [(t // 2, t - t // 2) for t in total]
     return convolved(call, x, weight, bias, stride, pads, dilation, groups)
 
@@ -105,10 +106,13 @@ def conv_transpose(
     """Compute the adjoints of convolutions."""
     x, weight, bias, single = _parts(call, x, weight, bias)
     kernel = static_shape(weight)[2:]
-    steps, pads, extra, spread = (many(v, len(kernel)) for v in (stride, padding, output_padding, dilation))
+    steps, pads, extra, spread = (
+        many(call, v, len(kernel)) for v in (stride, padding, output_padding, dilation)
+    )
     if any(more >= step for more, step in zip(extra, steps, strict=True)):
         raise UnsupportedCallError("output_padding must be less than the stride")
     window = WindowGeometry(kernel, steps, spread, [(p, p) for p in pads])
+    (groups,) = call.static([groups], "the number of groups")
     y = build.transposed(x, weight, window, extra, groups, bias)
     return e.drop_axes(y, [0]) if single else y
 

@@ -12,7 +12,7 @@ from ...build import emit as e
 from ...graph import params as P
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
-from ..values import arr, ten
+from ..values import arr, is_number, ten
 
 __all__ = ["CASTS"]
 
@@ -136,7 +136,7 @@ def _shift(function: Callable[..., Any], left: bool) -> Callable[..., Any]:
         bits = 8 * call.dtype.itemsize
         most = bits - 1 if left or call.dtype.kind == "i" or wide != call.dtype else bits
         x = arr(ten(x, call.dtype), wide)
-        if isinstance(by, int):
+        if type(by) is int:
             fits = 0 <= by <= most
             shifted = function(x, arr(by if fits else 0 if left else most, wide))
             return ten(shifted if fits or not left else x * arr(0, wide), call.dtype)
@@ -175,7 +175,7 @@ def rsub(call: FxCall, x: Any, y: Any, alpha: Any = 1) -> Any:
 
 def _scaled(y: Any, alpha: Any, call: FxCall) -> Any:
     y = arr(y, call.dtype)
-    return y if alpha is True or alpha == 1 else y * arr(alpha, call.dtype)
+    return y if is_number(alpha, 1) else y * arr(alpha, call.dtype)
 
 
 @aten("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor")
@@ -215,7 +215,7 @@ def _floored(x: Any, y: Any) -> Any:
 @aten("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar")
 def power(call: FxCall, x: Any, y: Any) -> Any:
     """Compute the power; whole constant ones by multiplication."""
-    if isinstance(y, (int, float)) and not isinstance(y, bool):
+    if type(y) in (int, float):
         base = arr(x, call.dtype)
         if y == 2:
             return base * base
@@ -324,14 +324,14 @@ def lerp(call: FxCall, start: Any, end: Any, weight: Any) -> Any:
 def addcmul(call: FxCall, x: Any, a: Any, b: Any, value: Any = 1) -> Any:
     """Compute ``x + value * a * b``."""
     product = arr(a, call.dtype) * arr(b, call.dtype)
-    return arr(x, call.dtype) + (product if value == 1 else arr(value, call.dtype) * product)
+    return arr(x, call.dtype) + (product if is_number(value, 1) else arr(value, call.dtype) * product)
 
 
 @aten("aten.addcdiv.default")
 def addcdiv(call: FxCall, x: Any, a: Any, b: Any, value: Any = 1) -> Any:
     """Compute ``x + value * a / b``."""
     quotient = arr(a, call.dtype) / arr(b, call.dtype)
-    return arr(x, call.dtype) + (quotient if value == 1 else arr(value, call.dtype) * quotient)
+    return arr(x, call.dtype) + (quotient if is_number(value, 1) else arr(value, call.dtype) * quotient)
 
 
 @aten("aten.xlogy.Tensor", "aten.xlogy.Scalar_Other", "aten.xlogy.Scalar_Self", "aten.special_xlogy.default")

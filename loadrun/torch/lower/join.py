@@ -114,7 +114,8 @@ def repeat_interleave(call: FxCall, x: Any, repeats: Any, dim: Any = None, outpu
     result = arr(x)
     if dim is None:
         result, dim = result.reshape((-1,)), 0
-    return np.repeat(result, int(repeats), axis=dim)
+    (count,) = call.static([repeats], "the number of repeats")
+    return np.repeat(result, count, axis=dim)
 
 
 @aten("aten.repeat_interleave.Tensor")

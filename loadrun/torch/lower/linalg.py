@@ -12,7 +12,7 @@ from ...build import nn as F
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size
-from ..values import arr, ten
+from ..values import arr, is_number, ten
 from .factor import first_zero, lu_factored, lu_signed_logarithm
 
 __all__: list[str] = []
@@ -57,11 +57,11 @@ def linear(call: FxCall, x: Any, weight: Any, bias: Any = None) -> Any:
 
 
 def _blended(call: FxCall, x: Any, product: Any, beta: Any, alpha: Any) -> Any:
-    product = product if alpha == 1 else product * arr(alpha, call.dtype)
-    if beta == 0:
+    product = product if is_number(alpha, 1) else product * arr(alpha, call.dtype)
+    if is_number(beta, 0):
         return product
     x = arr(x, call.dtype)
-    return product + (x if beta == 1 else x * arr(beta, call.dtype))
+    return product + (x if is_number(beta, 1) else x * arr(beta, call.dtype))
 
 
 @aten("aten.addmm.default", "aten.baddbmm.default", "aten.addmv.default")

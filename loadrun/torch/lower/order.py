@@ -196,7 +196,7 @@ def bincount(call: FxCall, x: Any, weights: Any = None, minlength: int = 0) -> A
     flat = arr(x, "int32")
     if call.shape_of(0) == (0,):
         return e.full(ten(0, call.dtype), (minlength,))
-    size = as_size(ten(np.maximum(np.max(flat) + 1, np.int32(minlength))))
+    size = as_size(ten(np.maximum(np.max(flat) + 1, arr(minlength, "int32"))))
     hit = flat[:, None] == arr(e.arange(size))
     if weights is not None:
         hit = np.where(hit, arr(weights, call.dtype)[:, None], arr(0, call.dtype))

@@ -24,9 +24,9 @@ def _window(
     call: FxCall, x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
 ) -> WindowGeometry:
     n = _dimensions(call)
-    sizes = many(kernel, n)
-    pads = [(p, p) for p in many(padding, n)]
-    window = WindowGeometry(sizes, many(stride, n, sizes), many(dilation, n), pads)
+    sizes = many(call, kernel, n)
+    pads = [(p, p) for p in many(call, padding, n)]
+    window = WindowGeometry(sizes, many(call, stride, n, sizes), many(call, dilation, n), pads)
     known = call.shape_of(0)[-n:]
     if all(isinstance(v, int) for v in known):
         window.sizes = known
