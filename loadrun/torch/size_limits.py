@@ -16,7 +16,7 @@ from ..base.errors import InputError
 from .guards import Condition, axes_of, breaking, broken, conditions_of, least_of, never_of, only_of, sizes_of
 from .other_sizes import Place, Trace, errors_at, open_sizes
 
-__all__ = ["SizeOneError", "needed_conditions", "never_a_one", "never_one", "refuse_one"]
+__all__ = ["SizeOneError", "fixed_by_example", "needed_conditions", "never_a_one", "never_one", "refuse_one"]
 
 _TRIES = 4
 """Sets of sizes that are tried for each condition on sizes."""
@@ -86,6 +86,24 @@ def needed_conditions(traced: Trace) -> list[Condition]:
     # What a graph cannot compute holds for the example's sizes, at least.
     distinct = {c.text: c for n in needed for c in ([n] if n.is_integral else _stricter(n, example))}
     return [*distinct.values()]
+
+
+def fixed_by_example(traced: Trace) -> list[Condition]:
+    """Return the conditions by which torch fixed axes at the example's sizes, though the module runs at others."""
+    symbols = open_sizes(traced)
+    open_axes = {place for place, e in axes_of(traced.signature.graph_inputs()).items() if e.free_symbols}
+    shapes = {
+        name: value.shape
+        for name, value, _ in traced.signature.inputs(traced._example)
+        if hasattr(value, "shape")
+    }
+    fixed = []
+    for condition in islice(conditions_of(traced.program), _CHANGES):
+        places = [p for p in condition.places() if p not in open_axes and p[0] in shapes]
+        others = ({place: shapes[place[0]][place[1]] + more} for place in places for more in (1, 2))
+        if any(errors_at(traced, symbols, checked=False, alone=alone) is not None for alone in others):
+            fixed.append(condition)
+    return fixed
 
 
 def _stricter(condition: Condition, sizes: Mapping[Place, int]) -> list[Condition]:

@@ -53,7 +53,7 @@ from .other_sizes import (
 from .quiet import quiet
 from .registry import UnsupportedCallError
 from .signature import Signature
-from .size_limits import SizeOneError, needed_conditions, never_a_one, never_one, refuse_one
+from .size_limits import SizeOneError, fixed_by_example, needed_conditions, never_a_one, never_one, refuse_one
 from .truth import TorchRecorder, outputs_of
 
 __all__ = ["TorchTrace"]
@@ -392,8 +392,9 @@ class TorchTrace(ModuleAttributes, Dumps):
         self._report(errors, flat)
         if not errors:
             self._never_one, self._conditions = never_one(self), needed_conditions(self)
-        if self._conditions:
-            self.notes.append(f"the graph holds where {' and '.join(c.text for c in self._conditions)}")
+        fixed = fixed_by_example(self) if self._dynamic is True else []
+        if said := [*self._conditions, *fixed]:
+            self.notes.append(f"the graph holds where {' and '.join(dict.fromkeys(c.text for c in said))}")
         if self._never_one or self._conditions:
             # Record again, with inputs that refuse other sizes.
             self._recorded(module, args, kwargs)

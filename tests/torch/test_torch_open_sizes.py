@@ -455,6 +455,15 @@ def test_branches_that_make_no_difference_are_no_conditions():
     assert not any("holds where" in note for note in traced.notes)
 
 
+def test_sizes_that_torch_fixes_are_said():
+    def function(x):
+        y = torch.nn.functional.max_pool1d(x, 2)  # torch.export takes a number for what follows.
+        return y * 2 if y.shape[-1] % 2 else y + 100
+
+    notes = loadrun.torch.trace(function, (torch.rand(2, 3, 12),), dynamic_shapes=True).notes
+    assert notes == ["the graph holds where x.size()[2] == 12"]
+
+
 def test_any_and_all_of_no_values():
     calls = [(torch.tensor([[0.0, 1, 1], [0, 0, 1]]),), (torch.ones(0, 3),), (torch.ones(4, 0),)]
     compare(lambda x: (x.any(0), x.all(0), x.any(1), x.all(1), x.any(), x.all()), *calls)
