@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Protocol, TypeVar
 
+import numpy as np
+
 from ..base.registry import Registry
 from ..build.emit import cast, fluid, subtensor
 from ..graph.dtypes import Array
@@ -280,6 +282,17 @@ class NodeCall:
         """Return a float attribute."""
         attribute = self._get(name, 1)
         return default if attribute is None else attribute.f
+
+    def finite(self, name: str, default: float) -> float:
+        """Return a float attribute that must be a number.
+
+        Raises:
+            UnsupportedNodeError: it is NaN or infinite.
+        """
+        value = self.real(name, default)
+        if not np.isfinite(value):
+            raise UnsupportedNodeError(f"its {name} is {value:g}, expected a finite number")
+        return value
 
     def text(self, name: str, default: str = "") -> str:
         """Return a string attribute."""

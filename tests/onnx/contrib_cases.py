@@ -164,6 +164,11 @@ CASES = {
         {"epsilon": 1e-5},
         outputs=(0, 1, 2),
     ),
+    "embed_first_segment": Case(
+        "EmbedLayerNormalization",
+        [ints(9, 2, 4), None, f(9, 8), f(6, 8), f(2, 8), f(8), f(8)],
+        outputs=(0, 1),
+    ),
     "embed_positions": Case(
         "EmbedLayerNormalization",
         [ints(9, 2, 4), None, f(9, 8), f(6, 8), None, f(8), f(8), None, ints(6, 2, 4)],
@@ -490,6 +495,20 @@ CASES = {
         [u8(1, 3, 6, 6), s(0.05), z(128), s(0.04), z(110)],
         {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [2, 2]},
     ),
+    **{
+        f"q_average_beyond_{k}": Case(
+            "QLinearAveragePool",
+            [u8(1, 3, 13, 6 if k == 3 else 13), s(0.05), z(128), s(0.04), z(110)],
+            {
+                "kernel_shape": [k, k],
+                "pads": [1] * 4,
+                "strides": [2, 2],
+                "ceil_mode": 1,
+                "count_include_pad": 1,
+            },
+        )
+        for k in (3, 12)
+    },
     "q_average_last": Case(
         "QLinearAveragePool",
         [u8(1, 6, 6, 3), s(0.05), z(128), s(0.04), z(110)],

@@ -67,6 +67,13 @@ REFUSED: list[tuple[str, list[Any], tuple[int, ...], dict[str, Any], str]] = [
         "its IoU threshold is 1.5, expected 0 to 1",
     ),
     ("NonMaxSuppression", [BOXES, SCORES, COUNT, F([np.nan])], (2, 3), {}, "its IoU threshold is nan"),
+    *(
+        (op, [IMAGE], (), {name: v}, f"its {name} is {v}, expected a finite number")
+        for op, name in (("Elu", "alpha"), ("Selu", "alpha"), ("Selu", "gamma"), ("LeakyRelu", "alpha"))
+        for v in (np.inf, np.nan)
+    ),
+    ("Clip", [IMAGE, F(np.nan)], (1,), {}, "a bound is NaN"),
+    ("STFT", [IMAGE[:, :, :, 0], np.int64(2), F(np.ones((1, 2)))], (1, 2), {}, "its window has 2 axes"),
     ("TopK", [IMAGE, -COUNT], (1,), {}, "k is -2"),
     ("RNN", [X, W, R], (1, 2), {"hidden_size": 3, "clip": 0.0}, "its clip is 0, expected more than 0"),
     *(("Div", [WHOLE, ZERO], s, {}, "whole numbers are divided by 0") for s in ((), (1,))),
@@ -96,6 +103,16 @@ def test_refused(case: tuple[str, list[Any], tuple[int, ...], dict[str, Any], st
     with pytest.raises(LoadRunError, match=re.escape(text)) as caught:
         run(op, inputs, stored, attributes)
     assert "Error:" not in str(caught.value)
+
+
+def test_thresholds_without_elements_are_left_out() -> None:
+    """As ONNX Runtime 1.32 takes them: no score is too small, boxes may not overlap, none are selected."""
+    none, boxes = F(np.ones(0)), F([[[0, 0, 1, 1], [0, 0, 1, 2], [4, 4, 5, 5]]])
+    scores = F([[[0.1, 0.5, -0.3]]])
+    got = run("NonMaxSuppression", [boxes, scores, COUNT, none, none], (2, 3, 4), {})["y0"]
+    assert got.tolist() == [[0, 0, 1], [0, 0, 2]]
+    got = run("NonMaxSuppression", [boxes, scores, np.ones(0, np.int64)], (2,), {})["y0"]
+    assert got.shape == (0, 3)
 
 
 def test_numbers_at_the_edges() -> None:

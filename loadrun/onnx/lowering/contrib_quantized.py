@@ -101,12 +101,16 @@ def _qlinear_average(c: NodeCall) -> Value:
     last, kind = c.flag("channels_last"), c.kind(0)
     x = dequantized(c.t(0), single(c.t(1)), _zero(c, 2))
     x = from_last(x) if last else x
-    window, include = pooling_window(c, x), c.flag("count_include_pad")
-    if math.prod(window.kernel) <= _MOST_IN_ORDER:
+    window, size = pooling_window(c, x), math.prod(c.ints("kernel_shape") or [])
+    # What `ceil_mode` adds beyond the pads counts, too, unlike in AveragePool.
+    divisor = size if c.flag("count_include_pad") else None
+    if size <= _MOST_IN_ORDER:
         # Ties come out as in ONNX Runtime only if the float32 numbers are summed in its order.
-        y = e.elem(M.TRUE_DIV, summed_in_order(x, window), counted(x, window, include=include))
+        total = summed_in_order(x, window)
+        count = counted(x, window, include=False) if divisor is None else e.number(divisor, total)
+        y = e.elem(M.TRUE_DIV, total, count)
     else:
-        y = averaged(x, window, include=include)
+        y = averaged(x, window, include=False, divisor=divisor)
     y = e.elem(M.TRUE_DIV, to_last(y) if last else y, single(c.t(3)))
     if c.has(4):
         # Here, the zero point is added before the sum is rounded.

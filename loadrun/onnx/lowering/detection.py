@@ -23,8 +23,10 @@ _KEPT = 1 << 14
 def _non_max_suppression(c: NodeCall) -> Value:
     """Select the best boxes that do not overlap per image and class: rows of image, class, box."""
     boxes, scores = cast(c.t(0), "float32"), cast(c.t(1), "float32")
-    most = int(c.constant(2, "number of boxes").reshape(-1)[0]) if c.has(2) else 0
-    overlap = float(c.constant(3, "IoU threshold").reshape(-1)[0]) if c.has(3) else 0.0
+    # As in ONNX Runtime, a threshold without elements is left out.
+    thresholds = [i for i in (2, 3, 4) if c.has(i) and 0 not in static_shape(c.t(i))]
+    most = int(c.constant(2, "number of boxes").reshape(-1)[0]) if 2 in thresholds else 0
+    overlap = float(c.constant(3, "IoU threshold").reshape(-1)[0]) if 3 in thresholds else 0.0
     if not 0 <= overlap <= 1:
         raise UnsupportedNodeError(f"its IoU threshold is {overlap:g}, expected 0 to 1")
     boxes, scores = of_length(boxes, 0), of_length(of_length(scores, 0), 1)
@@ -37,7 +39,7 @@ def _non_max_suppression(c: NodeCall) -> Value:
         # Of more boxes more may be kept, as long as the table of those that are stays small.
         most = min(most, max(count, _KEPT))
     boxes = _corners(boxes, c.flag("center_point_box"))
-    bound = e.reshape(cast(c.t(4), "float32"), (1,)) if c.has(4) else None
+    bound = e.reshape(cast(c.t(4), "float32"), (1,)) if 4 in thresholds else None
     rows = []
     for b in range(batch):
         own = e.subtensor(boxes, [(0, None, None, None, b)])

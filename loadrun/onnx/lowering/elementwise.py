@@ -314,10 +314,17 @@ def _clip(c: NodeCall) -> Tensor:
     x = c.t(0)
     low = high = None
     if c.opset < 11:
+        largest = float(np.finfo(np.float32).max)
+        least, most = c.real("min", -largest), c.real("max", largest)
+        if not least <= most:
+            raise UnsupportedNodeError(f"its min is {least:g} and its max {most:g}")
         low = const_like(c.real("min"), x) if "min" in c.attributes else None
         high = const_like(c.real("max"), x) if "max" in c.attributes else None
     else:
         low, high = c.maybe(1), c.maybe(2)
+        known = [e.known(v) for v in (low, high) if v is not None and dtype_of(x).is_float]
+        if any(v is not None and np.isnan(v).any() for v in known):
+            raise UnsupportedNodeError("a bound is NaN, which ONNX and ONNX Runtime take differently")
     low, high = (v if v is None else e.reshape(v, ()) for v in (low, high))
     if dtype_of(x).name in ("Float32", "Float16"):
         # A bound that is missing is the last finite number; that of double cannot be narrowed.

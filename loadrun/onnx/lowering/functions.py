@@ -55,7 +55,7 @@ def _relu(c: NodeCall) -> Tensor:
 
 @lower("Elu")
 def _elu(c: NodeCall) -> Tensor:
-    return _scaled_elu(c, c.real("alpha", 1.0))
+    return _scaled_elu(c, c.finite("alpha", 1.0))
 
 
 def _scaled_elu(c: NodeCall, alpha: float, scale: float = 1, input_scale: float = 1) -> Tensor:
@@ -72,14 +72,14 @@ def _celu(c: NodeCall) -> Tensor:
 @lower("Selu")
 def _selu(c: NodeCall) -> Tensor:
     old = c.opset < 6
-    alpha = c.real("alpha", 1.6732 if old else 1.67326319217681884765625)
-    gamma = c.real("gamma", 1.0507 if old else 1.05070102214813232421875)
+    alpha = c.finite("alpha", 1.6732 if old else 1.67326319217681884765625)
+    gamma = c.finite("gamma", 1.0507 if old else 1.05070102214813232421875)
     return _scaled_elu(c, alpha, gamma)
 
 
 @lower("LeakyRelu")
 def _leaky(c: NodeCall) -> Tensor:
-    return build.prelu(c.t(0), c.real("alpha", 0.01))
+    return build.prelu(c.t(0), c.finite("alpha", 0.01))
 
 
 @lower("PRelu")

@@ -79,6 +79,8 @@ def _stft(c: NodeCall) -> Tensor:
         x = e.add_axes(x, [2])
     step = int(c.constant(1, "frame step").item())
     window = e.real(c.t(2)) if c.has(2) else None
+    if window is not None and window.ndim != 1:
+        raise UnsupportedNodeError(f"its window has {window.ndim} axes, expected 1")
     if c.has(3):
         length = int(c.constant(3, "frame length").item())
     elif window is not None:

@@ -202,8 +202,12 @@ def embedded(
     else:
         at = e.subtensor(places, [(0, None, ids.shape[1], None, None)])
     total = e.elem(M.ADD, total, at)
-    if c.has(1) and segments is not None:
-        total = e.elem(M.ADD, total, e.gather(segments, [(0, e.whole(c.t(1)))]))
+    if c.has(1) and segments is None:
+        raise UnsupportedNodeError("it has segments, but no table of them")
+    if segments is not None:
+        # Without segments, all words are of the first one, as in ONNX Runtime.
+        first = e.subtensor(segments, [(0, None, 1, None, None)])
+        total = e.elem(M.ADD, total, e.gather(segments, [(0, e.whole(c.t(1)))]) if c.has(1) else first)
     y, _, _ = layer_norm(total, 2, gamma, beta, c.real("epsilon", 1e-12))
     lengths: Value | None = None
     if c.has(7):
