@@ -11,7 +11,7 @@ hold for all floats, and its kernels of two inputs have a bug. Where values woul
 - ``PowC`` with the exponents 0 and 1 cannot be loaded: they are written as ones, and as the base;
 - division by a number becomes a product with its reciprocal, and consecutive factors become one, which a step (``//``,
   ``floor``, a comparison) shows: there the number goes into a SharedDeviceTensor, which MegEngine does not look into,
-  and ``max(v, v)`` between factors;
+  and ``max(v, v)`` between factors; so it does behind a factor beyond 1e12, which others may make overflow or vanish;
 - the terms of sums are reordered, so that ``score + (mask * 1e6 - 1e6)`` has the digits of a number about -1e6, and
   numbers move into the weights of what follows: ``max(v, v)`` goes in between where a sum with so large a number, or a
   difference of variables, is added, and before convolutions and products of matrices;
@@ -45,14 +45,15 @@ from ..ops.elemwise.table import ROWS, modes
 from ..ops.elemwise.table import ModeTrait as ModeT
 from ..ops.infer import infer_dtypes, infer_shapes
 from ..ops.op import Trait as T
-from .arithmetic.terms import large_sums, mode_of, scalar_value
+from .arithmetic.terms import extreme_products, large_sums, mode_of, scalar_value
 from .constants import subgraph
 
 __all__ = ["guarded"]
 
 _INT = DType("Int32")
 _CLOSE = 1e-6
-_PRODUCTS, _SUMS, _STEPS = modes(ModeT.PRODUCT), modes(ModeT.SUM | ModeT.MUL_ADD), modes(ModeT.STEPS)
+_PRODUCTS, _MUL_ADDS, _STEPS = modes(ModeT.PRODUCT), modes(ModeT.MUL_ADD), modes(ModeT.STEPS)
+_SUMS = modes(ModeT.SUM) | _MUL_ADDS
 _FAMILIES = (_SUMS, _PRODUCTS, frozenset({M.MAX}), frozenset({M.MIN}))
 _ARITHMETIC, _PRODUCT = select(lambda op: op.family == "elemwise.modes"), "BatchedMatrixMulV2"
 _LINEAR = types(T.LOW)
@@ -102,7 +103,7 @@ class _GuardPlan:
         self.loose = _loose(oprs)
         stepped = _before_steps(oprs)
         joined = _joined_roots(oprs)
-        large = large_sums(oprs)
+        large, extreme = large_sums(oprs), extreme_products(oprs)
         for opr in arithmetic:
             change = _Change()
             _watch_power(opr, change)
@@ -115,6 +116,9 @@ class _GuardPlan:
                 _watch_neutral(opr, change)
             if mode_of(opr) in _SUMS or opr.type in _LINEAR:
                 places = [i for i, v in enumerate(opr.inputs) if v.id in large]
+                change.between.update(dict.fromkeys(places, _self_equality))
+            if mode_of(opr) in _PRODUCTS | _MUL_ADDS or _exponent(opr) is not None:
+                places = [i for i, v in enumerate(opr.inputs) if v.id in extreme]
                 change.between.update(dict.fromkeys(places, _self_equality))
             if opr.type == _PRODUCT:
                 self._watch_matrices(opr, change)

@@ -55,6 +55,12 @@ def _seen(y: Any) -> Any:
     return (y > 0).astype(np.float32)
 
 
+def _endless(x: Any, y: Any) -> Any:
+    """Infinite before the last factor."""
+    with np.errstate(over="ignore"):
+        return y + 1e11 / (np.abs(x) * 1e30 / 1e-10 * 1e-30)
+
+
 _LARGE, _MEAN = np.full(4, 1e6, np.float32), np.round(X * 4096)
 SUMS: dict[str, Callable[..., Any]] = {
     "mask of attention": lambda x, y: x + (1 - _seen(y)) * -1e4,
@@ -67,6 +73,8 @@ SUMS: dict[str, Callable[..., Any]] = {
     "stored mean": lambda x, y: (x * 512 - _LARGE) + _LARGE,
     "stored mean and a product": lambda x, y: (x[:1] * 4096 - _MEAN[:1]) @ Y.T,
     "difference of variables": lambda x, y: y + (x * 512 - np.abs(x * 512)),
+    "factors beyond each other": lambda x, y: 1e38 * (x * 1e-35) * 10 + y,
+    "an infinite product": _endless,
     "negated difference": lambda x, y: y[:1] - (x * 512 - np.abs(x * 512)) * 0.5,
 }
 ROWS: dict[str, Callable[..., Any]] = {

@@ -81,7 +81,7 @@ def test_the_rule_sees_what_it_is_to_see() -> None:
 def test_large_numbers_take_no_digits_from_others(name: str, mode: str) -> None:
     bundle = dumped(SUMS[name], False, **MODES[mode])
     np.testing.assert_allclose(value(bundle), SUMS[name](X, Y), rtol=1e-6)
-    # MegEngine reorders sums; it does not look through max(v, v).
+    # MegEngine reorders sums and products; it does not look through max(v, v).
     apart = [
         o.inputs
         for o in bundle.graph.oprs

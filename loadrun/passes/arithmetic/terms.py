@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from math import inf, prod
+from math import frexp, inf, prod
 
 from ...graph import Opr, Var
 from ...graph.dtypes import DType
@@ -16,6 +16,7 @@ from ..rewriter import Rewriter
 
 __all__ = [
     "ends_chain",
+    "extreme_products",
     "is_large",
     "is_step",
     "large_sums",
@@ -38,6 +39,8 @@ _STORED, _SIZES = types(Trait.CONSTANT), types(Trait.SHAPE_ONLY)
 _CARRIES = _VIEWS | {"Broadcast"}
 """What gives values of its first input alone."""
 _GIVEN = select(lambda op: op.category == "io")
+_EXTREME = 40
+"""The exponent of 2, of either sign, beyond which a factor is extreme: four of them leave float32."""
 
 
 def mode_of(opr: Opr) -> ElemwiseMode | None:
@@ -53,12 +56,12 @@ def scalar_value(var: Var) -> float | None:
 
 
 def is_large(r: Rewriter, old: Var) -> bool:
-    """Return whether a variable is a sum with a large number, such as a mask of -1e4, or a difference.
+    """Return whether a variable is a sum with a large number (a mask of -1e4), a difference or an extreme product.
 
-    Its terms stay together: each alone would take the digits of what is added to it.
+    Its terms stay together: each alone would take the digits of what is added to it, or overflow with other factors.
     """
     if r.large is None:
-        r.large = large_sums(r.oprs)
+        r.large = large_sums(r.oprs) | extreme_products(r.oprs)
     return old.id in r.large
 
 
@@ -96,6 +99,18 @@ def large_sums(oprs: Sequence[Opr]) -> set[int]:
         if (mode in _SUMS and len(sized) > 1) or any(v.id in sums for v in o.inputs):
             sums.add(out.id)
     return {v for v in sums if not sizes[v] < _LARGE} | _differences(oprs)
+
+
+def extreme_products(oprs: Sequence[Opr]) -> set[int]:
+    """Return float products that may overflow or vanish with other factors: with an extreme number, or before it."""
+    factors = (o for o in oprs if mode_of(o) in _PRODUCTS | _MUL_ADDS)
+    extreme = [o for o in factors if any(_is_extreme(scalar_value(v)) for v in o.inputs)]
+    near = (v for o in extreme for v in (*o.inputs, o.outputs[0]) if mode_of(v.owner) in _PRODUCTS)
+    return {v.id for v in near if v.dtype is not None and v.dtype.is_float}
+
+
+def _is_extreme(number: float | None) -> bool:
+    return number is not None and (number == 0 or number - number != 0 or abs(frexp(number)[1]) > _EXTREME)
 
 
 def _differences(oprs: Sequence[Opr]) -> set[int]:
