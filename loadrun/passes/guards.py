@@ -11,7 +11,7 @@ hold for all floats, and its kernels of two inputs have a bug. Where values woul
 - ``PowC`` with the exponents 0 and 1 cannot be loaded: they are written as ones, and as the base;
 - division by a number becomes a product with its reciprocal, and consecutive factors become one, which a step (``//``,
   ``floor``, a comparison) shows: there the number goes into a SharedDeviceTensor, which MegEngine does not look into,
-  and ``max(v, v)`` between factors; so it does behind a factor beyond 1e12, which others may make overflow or vanish;
+  and ``max(v, v)`` between factors; also beside a factor beyond 1e12, as others may make it overflow or vanish;
 - the terms of sums are reordered, so that ``score + (mask * 1e6 - 1e6)`` has the digits of a number about -1e6, and
   numbers move into the weights of what follows: ``max(v, v)`` goes in between where a sum with so large a number, or a
   difference of variables, is added, and before convolutions and products of matrices;
@@ -53,7 +53,7 @@ __all__ = ["guarded"]
 _INT = DType("Int32")
 _CLOSE = 1e-6
 _PRODUCTS, _MUL_ADDS, _STEPS = modes(ModeT.PRODUCT), modes(ModeT.MUL_ADD), modes(ModeT.STEPS)
-_SUMS = modes(ModeT.SUM) | _MUL_ADDS
+_SUMS, _FACTORS = modes(ModeT.SUM) | _MUL_ADDS, _PRODUCTS | _MUL_ADDS
 _FAMILIES = (_SUMS, _PRODUCTS, frozenset({M.MAX}), frozenset({M.MIN}))
 _ARITHMETIC, _PRODUCT = select(lambda op: op.family == "elemwise.modes"), "BatchedMatrixMulV2"
 _LINEAR = types(T.LOW)
@@ -117,7 +117,7 @@ class _GuardPlan:
             if mode_of(opr) in _SUMS or opr.type in _LINEAR:
                 places = [i for i, v in enumerate(opr.inputs) if v.id in large]
                 change.between.update(dict.fromkeys(places, _self_equality))
-            if mode_of(opr) in _PRODUCTS | _MUL_ADDS or _exponent(opr) is not None:
+            if mode_of(opr) in _FACTORS or _exponent(opr) is not None:
                 places = [i for i, v in enumerate(opr.inputs) if v.id in extreme]
                 change.between.update(dict.fromkeys(places, _self_equality))
             if opr.type == _PRODUCT:

@@ -27,11 +27,9 @@ __all__ = [
     "axes_of",
     "breaking",
     "broken",
+    "compared",
     "conditions_of",
     "guarded",
-    "least_of",
-    "never_of",
-    "only_of",
     "read_inputs",
     "refusing",
     "sizes_of",
@@ -132,22 +130,10 @@ def conditions_of(program: Any) -> list[Condition]:
     return [*conditions.values()]
 
 
-def only_of(number: int, name: str, axis: int) -> Condition:
-    """Return the condition that the size of an input's axis is a number."""
-    tree = ast.parse(f"L[{name!r}].size()[{axis}] == {number}", mode="eval").body
-    return Condition(f"{name}.size()[{axis}] == {number}", tree)
-
-
-def least_of(number: int, name: str, axis: int) -> Condition:
-    """Return the condition that the size of an input's axis is at least a number."""
-    tree = ast.parse(f"L[{name!r}].size()[{axis}] >= {number}", mode="eval").body
-    return Condition(f"{name}.size()[{axis}] >= {number}", tree)
-
-
-def never_of(number: int, name: str, axis: int) -> Condition:
-    """Return the condition that the size of an input's axis is another than a number."""
-    tree = ast.parse(f"L[{name!r}].size()[{axis}] != {number}", mode="eval").body
-    return Condition(f"{name}.size()[{axis}] != {number}", tree)
+def compared(name: str, axis: int, relation: str, number: int) -> Condition:
+    """Return the condition that compares the size of an input's axis with a number, by an operator of Python."""
+    tree = ast.parse(f"L[{name!r}].size()[{axis}] {relation} {number}", mode="eval").body
+    return Condition(f"{name}.size()[{axis}] {relation} {number}", tree)
 
 
 def _place(node: ast.AST) -> tuple[str, int] | None:

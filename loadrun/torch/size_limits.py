@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ..base.errors import InputError
-from .guards import Condition, axes_of, breaking, broken, conditions_of, least_of, never_of, only_of, sizes_of
+from .guards import Condition, axes_of, breaking, broken, compared, conditions_of, sizes_of
 from .other_sizes import Place, Trace, errors_at, open_sizes
 
 __all__ = ["SizeOneError", "fixed_by_example", "needed_conditions", "never_a_one", "never_one", "refuse_one"]
@@ -115,8 +115,8 @@ def _stricter(condition: Condition, sizes: Mapping[Place, int]) -> list[Conditio
             (m for m in range(1, 4 * n + 64) if broken([condition], lambda *_, m=m: m)), default=0
         )
         if least <= n:
-            return [least_of(least, *places[0])]
-    return [only_of(sizes[place], *place) for place in places]
+            return [compared(*places[0], ">=", least)]
+    return [compared(*place, "==", sizes[place]) for place in places]
 
 
 def _parted(expressions: Mapping[Place, Any], example: Mapping[Place, int]) -> Iterator[dict[Place, int]]:
@@ -161,4 +161,4 @@ def refuse_one(traced: Trace, flat: Sequence[Any], symbols: frozenset[Any]) -> N
 
 def never_a_one(inputs: Iterable[tuple[str, Any]], symbols: frozenset[Any]) -> list[Condition]:
     """Return the conditions that sizes are not 1 which must not be, of inputs by name with torch's fake values."""
-    return [never_of(1, name, axis) for name, fake in inputs for axis in _axes(fake, symbols)]
+    return [compared(name, axis, "!=", 1) for name, fake in inputs for axis in _axes(fake, symbols)]

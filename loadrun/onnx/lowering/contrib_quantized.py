@@ -101,7 +101,8 @@ def _qlinear_average(c: NodeCall) -> Value:
     last, kind = c.flag("channels_last"), c.kind(0)
     x = dequantized(c.t(0), single(c.t(1)), _zero(c, 2))
     x = from_last(x) if last else x
-    window, size = pooling_window(c, x), math.prod(c.ints("kernel_shape") or [])
+    window = pooling_window(c, x)
+    size = math.prod(window.kernel)
     # What `ceil_mode` adds beyond the pads counts, too, unlike in AveragePool.
     divisor = size if c.flag("count_include_pad") else None
     if size <= _MOST_IN_ORDER:

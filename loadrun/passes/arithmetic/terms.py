@@ -31,7 +31,7 @@ _BOOL = DType("Bool")
 _LARGE = 1000.0
 """From where on a stored number in a sum takes more digits from the other terms than a tolerance has."""
 _PRODUCTS, _MUL_ADDS = modes(ModeTrait.PRODUCT), modes(ModeTrait.MUL_ADD)
-_SUMS = modes(ModeTrait.SUM) | _MUL_ADDS
+_SUMS, _FACTORS = modes(ModeTrait.SUM) | _MUL_ADDS, _PRODUCTS | _MUL_ADDS
 _STEPS, _ON_GRID = modes(ModeTrait.STEPS), modes(ModeTrait.ON_GRID)
 _VIEWS = types(Trait.VIEW) & types(Trait.INFERRED)
 _MOVES = _VIEWS | {"Concat"} | select(lambda op: op.family == "typecvt")
@@ -103,8 +103,9 @@ def large_sums(oprs: Sequence[Opr]) -> set[int]:
 
 def extreme_products(oprs: Sequence[Opr]) -> set[int]:
     """Return float products that may overflow or vanish with other factors: with an extreme number, or before it."""
-    factors = (o for o in oprs if mode_of(o) in _PRODUCTS | _MUL_ADDS)
-    extreme = [o for o in factors if any(_is_extreme(scalar_value(v)) for v in o.inputs)]
+    extreme = [
+        o for o in oprs if mode_of(o) in _FACTORS and any(_is_extreme(scalar_value(v)) for v in o.inputs)
+    ]
     near = (v for o in extreme for v in (*o.inputs, o.outputs[0]) if mode_of(v.owner) in _PRODUCTS)
     return {v.id for v in near if v.dtype is not None and v.dtype.is_float}
 

@@ -69,20 +69,20 @@ def _resized(call: FxCall, x: Any, kind: str, corners: bool, scales: Sequence[fl
         if size == want and (scale is None or scale == 1):
             continue
         cubic = "cubic" in kind
-        if "aa" not in kind and not bytes_:
-            at = _positions(size, want, corners, scale)
-            result = _tapped(result, axis, at if cubic else np.maximum(at, 0), -0.75 if cubic else None)
-            continue
-        if "aa" in kind and not bytes_:
-            result = _smoothed(call, result, axis, size, want, -0.5 if cubic else None, corners, scale)
-            continue
-        if "aa" in kind:
+        smooth = "aa" in kind
+        a = (-0.5 if smooth else -0.75) if cubic else None
+        if smooth and bytes_:
             ratio = (size - 1) / (want - 1) if corners and want > 1 else 1 / scale if scale else size / want
             at = ratio * (np.arange(want) + 0.5) - 0.5
-            weights = axis_weights(at, size, -0.5 if cubic else None, max(ratio, 1.0), exclude=True)
+            result = _weighted_bytes(result, axis, axis_weights(at, size, a, max(ratio, 1.0), exclude=True))
+        elif smooth:
+            result = _smoothed(call, result, axis, size, want, a, corners, scale)
+        elif bytes_:
+            at = _positions(size, want, corners, scale)
+            result = _weighted_bytes(result, axis, axis_weights(at, size, a))
         else:
-            weights = axis_weights(_positions(size, want, corners, scale), size, -0.75 if cubic else None)
-        result = _weighted_bytes(result, axis, weights)
+            at = _positions(size, want, corners, scale)
+            result = _tapped(result, axis, at if cubic else np.maximum(at, 0), a)
     return arr(result, call.dtype)
 
 
@@ -192,9 +192,13 @@ def _smoothed(
     real, reach = np.dtype(_real(call)).type, np.float32(1 if a is None else 2)
     known = type(old) is int and type(new) is int
     # One new element is the first of the old ones, if the corners stay.
-    up, down = ((old - 1) * _extreme(min, new - 1, 1), _extreme(max, new - 1, 1)) if corners else (old, new)
+    up, down = (
+        ((old - 1) * _chosen(torch.sym_min, new - 1, 1), _chosen(torch.sym_max, new - 1, 1))
+        if corners
+        else (old, new)
+    )
     width = ceil(reach / scale) if scale and not corners else (int(reach) * up + down - 1) // down
-    steps = new, 2 * _extreme(max, width, int(reach)) + 1
+    steps = new, 2 * _chosen(torch.sym_max, width, int(reach)) + 1
     number, tap = (np.arange(n, dtype=real) if known else arr(e.arange(n), real) for n in steps)
     size, count, up, down = (real(v) if known else arr(v, real) for v in (old, new, up, down))
     ratio = real(1 / scale) if scale and not corners else up / down
@@ -218,8 +222,9 @@ def _smoothed(
     return _picked(x, axis, np.minimum(places, size - 1), shares, inside)
 
 
-def _extreme(choose: Callable[..., Any], a: Any, b: Any) -> Any:
-    return computed(torch.sym_max if choose is max else torch.sym_min, (a, b), {})
+def _chosen(extreme: Callable[..., Any], a: Any, b: Any) -> Any:
+    """Return the larger or smaller of two sizes, numbers or symbolic."""
+    return computed(extreme, (a, b), {})
 
 
 _LONGEST = 8192
