@@ -140,7 +140,7 @@ def _index(attribute: str) -> dict[int, Op]:
     table: dict[int, Op] = {}
     for op in CATALOG.values():
         key = getattr(op, attribute)
-        if key is not None:
+        if key is not None and op.category != "composite":
             # ResizeV2 keeps the id that a retired name shares with it.
             table.setdefault(key, op)
     return table
@@ -150,7 +150,7 @@ def find_op(t: Table, kind: str, type_id: int, name: str | None = None) -> Op:
     """Find the operator with a type id; `kind` is id_v1, id_mgbs or id_v2."""
     # Of a name that the file gives only one id is worked out; those of all operators take milliseconds.
     op = CATALOG.get(name or "")
-    if op is None or getattr(op, kind) != type_id:
+    if op is None or op.category == "composite" or getattr(op, kind) != type_id:
         op = _index(kind).get(type_id)
     if op is None:
         said = f" (the file calls it {name!r})" if name else ""

@@ -68,6 +68,7 @@ _WIDE = {
 """Types of graphs that come from ONNX, PyTorch or numpy; narrowed where a .mge file is written."""
 _OTHERS = {
     "String": ("O", 0, None),
+    "Object": ("O", 0, None),
     **{f"Float8{n}": ("f4", 8, None) for n in ("E4M3FN", "E4M3FNUZ", "E5M2", "E5M2FNUZ", "E8M0")},
     "Float4E2M1": ("f4", 4, None),
     "Int4": ("i1", 4, None),
@@ -75,7 +76,10 @@ _OTHERS = {
     "Int2": ("i1", 2, None),
     "Uint2": ("u1", 2, None),
 }
-"""Types of values that other runtimes return for their own files; graphs and dumps do not have them."""
+"""Types of graphs of composite operators and of values that other runtimes return; dumps do not have them.
+
+Object is a sequence, map or optional value: an array without axes that holds it as Python does.
+"""
 _STORAGE |= _WIDE | _OTHERS
 
 

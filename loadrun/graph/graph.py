@@ -166,7 +166,9 @@ class Opr:
 
     @property
     def title(self) -> str:
-        """Mode name for elementwise operators, else the type."""
+        """Mode name for elementwise operators, that of the node for composites, else the type."""
+        if self.type.startswith("Composite"):
+            return str(getattr(self.params[0], "title", self.type))
         mode = getattr(self.params[0], "mode", None) if self.params else None
         if self.type.startswith("Elemwise") and mode is not None:
             return str(mode.name)

@@ -70,6 +70,11 @@ def _unknown(o: Opr) -> int:
 
 # fmt: off
 _OPS = (
+    # composite: no dump holds them, see `graph.composite`
+    Op("Composite", "composite", "composite", traits=T.GENERIC | T.INFERRED, wide="composite.composite"),
+    Op("CompositePointwise", "composite", "composite", traits=T.GENERIC | T.INFERRED | T.ELEMENTWISE | T.IN_PLACE, wide="composite.composite"),
+    Op("CompositeSizes", "composite", "composite", traits=T.GENERIC | T.INFERRED | T.SHAPE_ONLY),
+    Op("CompositeRandom", "composite", "composite", traits=T.GENERIC | T.RANDOM),
     # io
     Op("ImmutableTensor", "io", "io", v2="ImmutableTensor", traits=T.CONSTANT | T.NO_WORKSPACE),
     Op("Host2DeviceCopy", "io", "io", params=(P.Host2DeviceCopy,), v2="Host2DeviceCopy", traits=T.GENERIC | T.EFFECTS | T.NO_WORKSPACE),

@@ -132,7 +132,8 @@ def describe(opr: Opr) -> str:
     """Name an operator with its place in the file, for messages: ``ConvolutionV2 'conv1' (operator 7)``."""
     name = opr.name or next((v.name for v in opr.outputs if v.name), None)
     number = opr.id if opr.number is None else opr.number
-    return f"{opr.type} {name!r} (operator {number})" if name else f"{opr.type} (operator {number})"
+    kind = opr.title if opr.type.startswith("Composite") else opr.type
+    return f"{kind} {name!r} (operator {number})" if name else f"{kind} (operator {number})"
 
 
 def infer_dtypes(oprs: Iterable[Opr]) -> None:

@@ -1,0 +1,209 @@
+"""Composite operators: one operator of another framework, computed by one function in numpy's names.
+
+A graph that was read from an ONNX file has one of them for each node that no single operator of MegEngine computes. A dump
+cannot hold them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+
+from .dtypes import Array, DType
+from .params import Record
+
+__all__ = ["Composite", "Definition", "Known", "NodeTypes", "OutRule", "TensorAttribute"]
+
+Known = Array
+"""An input whose values decide the shapes of the results: axes, sizes, pads. So the parameters of definitions are annotated."""
+
+
+class TensorAttribute(NamedTuple):
+    """The value of an attribute that is a tensor, and its type."""
+
+    value: Array
+    dtype: DType
+
+
+class NodeTypes(NamedTuple):
+    """What a definition may ask of its node besides arrays and attributes.
+
+    Attributes:
+        inputs: the types of the inputs, None for those left out.
+        outputs: the types of the outputs; empty in a rule of types.
+        opset: the version of the node's domain.
+        wanted: for every output that the node names, whether it has a name.
+    """
+
+    inputs: tuple[DType | None, ...]
+    outputs: tuple[DType, ...]
+    opset: int
+    wanted: tuple[bool, ...]
+
+
+OutRule = int | str | Callable[[NodeTypes, Mapping[str, Any]], "DType"]
+"""The type of an output: the number of the input that it is like, a name, or a function of types and attributes."""
+
+
+class Definition:
+    """What an operator computes, and what is known of it before it runs.
+
+    Args:
+        domain, name: the operator's, "" for ONNX's own domain.
+        function: takes the inputs as arrays by position (None for one that is left out), attributes as keywords; a
+            keyword ``types`` gets the `NodeTypes`, ``stream`` the random numbers. It returns an array, or a tuple of them.
+        since: the first version of the domain that it holds for.
+        out: the type of each output, the last one for all that follow.
+        pointwise: whether an element depends on the elements in its place alone, inputs broadcast as numpy does.
+        shape: takes what `function` takes, and returns the shape of the result, or a list of them. Arrays hold zeros, but
+            for inputs that are annotated `Known`. Without it, `function` itself is called with these.
+
+    Attributes:
+        known: places of the inputs that are annotated `Known`.
+    """
+
+    def __init__(
+        self,
+        domain: str,
+        name: str,
+        function: Callable[..., Any],
+        *,
+        since: int = 1,
+        out: Sequence[OutRule] = (0,),
+        pointwise: bool = False,
+        shape: Callable[..., Any] | None = None,
+    ) -> None:
+        self.domain, self.name, self.function, self.since = domain, name, function, since
+        self.out = tuple(out)
+        self.pointwise = pointwise
+        self.shape = shape
+
+    @cached_property
+    def parameters(self) -> Mapping[str, inspect.Parameter]:
+        """The parameters of the function."""
+        return inspect.signature(self.function).parameters
+
+    @cached_property
+    def known(self) -> frozenset[int]:
+        """Places of the inputs whose values decide shapes."""
+        annotations = [str(p.annotation) for p in self.parameters.values() if p.kind is not p.KEYWORD_ONLY]
+        return frozenset(i for i, a in enumerate(annotations) if a.split(" | ")[0] == "Known")
+
+    @cached_property
+    def random(self) -> bool:
+        """Whether it draws random numbers."""
+        return "stream" in self.parameters
+
+    @cached_property
+    def attributes(self) -> frozenset[str]:
+        """The names of the attributes that it takes."""
+        keywords = {n for n, p in self.parameters.items() if p.kind is p.KEYWORD_ONLY}
+        return frozenset(keywords - {"types", "stream"})
+
+    def types_of(self, types: NodeTypes, attributes: Mapping[str, Any]) -> tuple[DType, ...]:
+        """Return the types of all outputs that the node names.
+
+        Raises:
+            ValueError: an input that an output is like is missing.
+        """
+        found = []
+        for i in range(len(types.wanted)):
+            rule = self.out[min(i, len(self.out) - 1)]
+            if isinstance(rule, int):
+                like = types.inputs[rule] if rule < len(types.inputs) else None
+                if like is None:
+                    raise ValueError(f"its input {rule} is missing")
+                found.append(like)
+            else:
+                found.append(DType(rule) if isinstance(rule, str) else rule(types, attributes))
+        return tuple(found)
+
+
+class Composite(Record, code=1 << 16):
+    """The parameters of a composite operator.
+
+    Args:
+        definition: what it computes.
+        attributes: the node's attributes as Python has them.
+        types: the types of its inputs and outputs.
+
+    >>> import numpy as np
+    >>> from loadrun.graph.dtypes import DType
+    >>> double = Definition("", "Double", lambda x, *, factor=2: x * factor, pointwise=True)
+    >>> f = DType("Float32")
+    >>> p = Composite(double, {}, NodeTypes((f,), (f,), 1, (True,)))
+    >>> p.title, p.call([np.ones(2)]).tolist()
+    ('Double', [2.0, 2.0])
+    """
+
+    def __init__(self, definition: Definition, attributes: Mapping[str, Any], types: NodeTypes) -> None:
+        known = self.__dict__
+        known["definition"], known["attributes"], known["types"] = definition, dict(attributes), types
+        known["present"] = tuple(t is not None for t in types.inputs)
+        known["keywords"] = {**attributes, **({"types": types} if "types" in definition.parameters else {})}
+
+    definition: Definition
+    attributes: dict[str, Any]
+    types: NodeTypes
+    present: tuple[bool, ...]
+    keywords: dict[str, Any]
+
+    @classmethod
+    def fields(cls) -> tuple[Any, ...]:
+        """Return no fields: none is written to a dump."""
+        return ()
+
+    @property
+    def title(self) -> str:
+        """The operator, with its domain where that is not ONNX's own."""
+        domain = self.definition.domain
+        return f"{domain}.{self.definition.name}" if domain else self.definition.name
+
+    def pairs(self) -> Iterator[tuple[str, Any]]:
+        """Return pairs of attribute and value."""
+        return iter(self.attributes.items())
+
+    def placed(self, inputs: Sequence[Any]) -> list[Any]:
+        """Put None where the node has no input."""
+        given = iter(inputs)
+        return [next(given) if here else None for here in self.present]
+
+    def call(self, inputs: Sequence[Any], **more: Any) -> Any:  # noqa: ANN401 - what the function returns
+        """Call the function on the inputs that are present."""
+        args = inputs if len(inputs) == len(self.present) else self.placed(inputs)
+        return self.definition.function(*args, **self.keywords, **more)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return (
+            isinstance(other, Composite)
+            and self.definition is other.definition
+            and self.types == other.types
+            and self.attributes.keys() == other.attributes.keys()
+            and all(_alike(v, other.attributes[n]) for n, v in self.attributes.items())
+        )
+
+    def __hash__(self) -> int:
+        return hash((id(self.definition), self.types))
+
+    def __repr__(self) -> str:
+        return f"{self.title}({', '.join(f'{n}={_shown(v)}' for n, v in self.attributes.items())})"
+
+
+def _alike(a: object, b: object) -> bool:
+    if isinstance(a, TensorAttribute) and isinstance(b, TensorAttribute):
+        return a.dtype == b.dtype and a.value.shape == b.value.shape and bool((a.value == b.value).all())
+    return type(a) is type(b) and bool(a == b)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, TensorAttribute):
+        few = value.value.size <= 8
+        return f"{value.value.tolist() if few else list(value.value.shape)}"
+    if isinstance(value, list) and len(value) > 8:
+        return f"[{', '.join(map(repr, value[:8]))}, ...]"
+    return repr(value)

@@ -1,0 +1,149 @@
+"""Composite operators: the kernel, the rules and the cost of an operator that a function in numpy's names defines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..graph import Opr
+from ..graph.composite import Composite
+from ..graph.dtypes import Array, DType
+from .registry import Bound, Call, Shape, ShapeCall, UnknownShape, kernel
+
+__all__ = ["result_arrays", "widened"]
+
+_PIECE = 1 << 14
+"""Elements of a piece of a pointwise operator: several passes over so many stay in the cache."""
+
+
+def _composite(opr: Opr) -> Composite:
+    params = opr.params[0]
+    assert isinstance(params, Composite)
+    return params
+
+
+def _dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+    return _composite(opr).types.outputs
+
+
+def _shape(s: ShapeCall) -> Sequence[Shape | None]:
+    p = _composite(s.opr)
+    definition = p.definition
+    if definition.pointwise:
+        return (np.broadcast_shapes(*(s.shape(i) for i in range(len(s.shapes)))),)
+    places = [i for i, here in enumerate(p.present) if here]
+    args: list[Array] = []
+    for i, (place, dtype) in enumerate(zip(places, s.inputs, strict=True)):
+        if place in definition.known:
+            value = s.values[i]
+            if value is None:
+                raise UnknownShape
+            args.append(_plain(dtype, value))
+        elif dtype.np == object:
+            raise UnknownShape
+        else:
+            args.append(np.broadcast_to(np.zeros((), _kind(dtype)), s.shape(i)))
+    with np.errstate(all="ignore"):
+        if definition.shape is not None:
+            found = definition.shape(*p.placed(args), **p.keywords)
+            return found if isinstance(found, list) else [found]
+        results = result_arrays(p, p.call(args))
+    return [r.shape for r in results]
+
+
+def _kind(dtype: DType) -> np.dtype[Any]:
+    return np.dtype(np.float32) if dtype.name == "Float16" else dtype.np
+
+
+def _plain(dtype: DType, value: Array) -> Any:  # noqa: ANN401 - a sequence is a list
+    """Return a value as functions take it: halves as float32, what an Object holds."""
+    if dtype.name == "Float16":
+        return value.astype(np.float32)
+    return value[()] if dtype.name == "Object" else value
+
+
+def widened(c: Call, arrays: Sequence[Array]) -> list[Any]:
+    """Return the inputs as functions take them."""
+    return [_plain(d, a) for d, a in zip(c.inputs, arrays, strict=True)]
+
+
+def result_arrays(p: Composite, result: Any) -> list[Array]:  # noqa: ANN401 - what a function returns
+    """Return one array for every output; what is no array (a sequence, a map, nothing) in one without axes."""
+    results = result if isinstance(result, tuple) else (result,)
+    found: list[Array] = []
+    for value, dtype in zip(results, p.types.outputs, strict=False):
+        if dtype.name == "Object":
+            holder = np.empty((), object)
+            holder[()] = value
+            found.append(holder)
+        else:
+            found.append(np.asarray(value))
+    return found
+
+
+def _flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
+    return sum(map(prod, outputs))
+
+
+def _bind(c: Call, s: ShapeCall) -> Bound | None:
+    """Where all that happens is another shape, the shape that was inferred is all that matters."""
+    p = _composite(c.opr)
+    if p.definition.domain or p.definition.name not in ("Reshape", "Squeeze", "Unsqueeze", "Flatten"):
+        return None
+    try:
+        shape = _shape(s)[0]
+    except UnknownShape:
+        return None
+    assert shape is not None
+    return lambda out, x, *rest: x.reshape(shape)
+
+
+@kernel("Composite", "CompositeSizes", dtype=_dtype, shape=_shape, flops=_flops, bind=_bind)
+def composite(c: Call, *arrays: Array) -> Array | tuple[Array, ...]:
+    """Call the function."""
+    return _results(c, _composite(c.opr).call(widened(c, arrays)))
+
+
+@kernel("CompositeRandom", dtype=_dtype, shape=_shape, flops=_flops)
+def random_composite(c: Call, *arrays: Array) -> Array | tuple[Array, ...]:
+    """Call the function with the run's random numbers."""
+    return _results(c, _composite(c.opr).call(widened(c, arrays), stream=c.stream()))
+
+
+def _results(c: Call, result: Any) -> Array | tuple[Array, ...]:  # noqa: ANN401
+    p = _composite(c.opr)
+    outs = tuple(_typed(out, d) for out, d in zip(result_arrays(p, result), c.outputs, strict=True))
+    return outs if len(outs) > 1 else outs[0]
+
+
+def _typed(out: Array, dtype: DType) -> Array:
+    """Round floats to the type of the result; other types must be right."""
+    if out.dtype != dtype.np and out.dtype.kind == dtype.np.kind == "f":
+        return out.astype(dtype.np)
+    return out
+
+
+@kernel("CompositePointwise", dtype=_dtype, shape=_shape, flops=_flops)
+def pointwise(c: Call, *arrays: Array) -> Array:
+    """Call the function on pieces that stay in the cache, since it goes over its numbers several times."""
+    p = _composite(c.opr)
+    call: Callable[..., Any] = p.call
+    args = widened(c, arrays)
+    shape = np.broadcast_shapes(*(np.shape(a) for a in args))
+    size = prod(shape)
+    if size <= _PIECE or not all(_piecewise(a, shape) for a in args):
+        return _typed(np.asarray(call(args)), c.outputs[0])
+    out = c.reuse(shape)
+    flat = [a.reshape(-1) if a.size == size else a.reshape(()) for a in args]
+    target = out.reshape(-1)
+    for start in range(0, size, _PIECE):
+        piece = slice(start, start + _PIECE)
+        target[piece] = call([a[piece] if a.ndim else a for a in flat])
+    return out
+
+
+def _piecewise(a: Array, shape: Shape) -> bool:
+    return a.size == 1 or (a.shape == shape and a.flags.c_contiguous)
