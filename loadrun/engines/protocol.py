@@ -49,6 +49,7 @@ __all__ = [
     "constant_ids",
     "fed_value",
     "graph_inputs",
+    "ranked",
 ]
 
 NATIVE, TRANSLATED = "native", "translated"
@@ -182,7 +183,7 @@ def graph_inputs(oprs: Iterable[Opr]) -> dict[str, Var]:
 
 
 def checked_feeds(inputs: Mapping[str, Var], feeds: Mapping[str, Array]) -> dict[int, Array]:
-    """Return the values of all inputs by variable id, scalars as arrays of one element.
+    """Return the values of all inputs by variable id, scalars as arrays of one element where MegEngine reads them.
 
     Args:
         inputs: the inputs by name.
@@ -192,7 +193,23 @@ def checked_feeds(inputs: Mapping[str, Var], feeds: Mapping[str, Array]) -> dict
         InputError: an input is missing or has another dtype.
     """
     values = ((var, fed_value(name, var, feeds)) for name, var in inputs.items())
-    return {var.id: array.reshape(1) if array.ndim == 0 else array for var, array in values}
+    return {var.id: ranked(array, var) for var, array in values}
+
+
+def ranked(array: Array, var: Var) -> Array:
+    """Give an array of one element the rank that its input has: none only where the graph's operators know it.
+
+    >>> import numpy as np
+    >>> from loadrun.graph import Graph, StoredTensor
+    >>> from loadrun.graph.dtypes import DType
+    >>> (x,) = Graph().add("Host2DeviceCopy", tensors=[StoredTensor(DType("Float32"), (1,))])
+    >>> ranked(np.float32(2), x).shape
+    (1,)
+    """
+    tensor = var.owner.tensors[0]
+    if not tensor.ranked:
+        return array.reshape(1) if np.ndim(array) == 0 else array
+    return array.reshape(()) if tensor.shape == () and array.size == 1 else array
 
 
 def fed_value(name: str, var: Var, feeds: Mapping[str, Array]) -> Array:

@@ -27,6 +27,7 @@ from ..ops.numeric.parallel import blas_serial
 from ..ops.numeric.stream import OperatorStreams, RandomNumbers
 from ..ops.registry import Call, Shape, ShapeCall, implementation
 from .program import ABSENT, Step, make_step, mark_dying, run_step
+from .protocol import ranked
 
 __all__ = ["Float64Engine", "WideEngine"]
 
@@ -119,7 +120,7 @@ class WideEngine:
             if name not in feeds and tensor.data is None:
                 raise InputError(f"input {name!r} is missing")
             value = feeds[name] if name in feeds else tensor.value()
-            values[var.id] = value.reshape(1) if value.ndim == 0 else value
+            values[var.id] = ranked(value, var)
         rng = OperatorStreams(self.seed)
         for step in self._steps:
             if step.guard is None or (step.guard in values and values[step.guard].any()):

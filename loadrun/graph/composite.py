@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from .dtypes import Array, DType
 from .params import Record
 
-__all__ = ["Composite", "Definition", "Known", "NodeTypes", "OutRule", "TensorAttribute"]
+__all__ = ["Composite", "Definition", "Known", "NodeTypes", "OutRule", "OutRules", "TensorAttribute"]
 
 Known = Array
 """An input whose values decide the shapes of the results: axes, sizes, pads. So the parameters of definitions are annotated."""
@@ -46,6 +46,8 @@ class NodeTypes(NamedTuple):
 
 OutRule = int | str | Callable[[NodeTypes, Mapping[str, Any]], "DType"]
 """The type of an output: the number of the input that it is like, a name, or a function of types and attributes."""
+OutRules = Sequence[OutRule] | Callable[[NodeTypes, Mapping[str, Any]], Sequence["DType"]]
+"""The types of the outputs, the last one for all that follow; or a function that gives them all."""
 
 
 class Definition:
@@ -56,7 +58,7 @@ class Definition:
         function: takes the inputs as arrays by position (None for one that is left out), attributes as keywords; a
             keyword ``types`` gets the `NodeTypes`, ``stream`` the random numbers. It returns an array, or a tuple of them.
         since: the first version of the domain that it holds for.
-        out: the type of each output, the last one for all that follow.
+        out: see `OutRules`.
         pointwise: whether an element depends on the elements in its place alone, inputs broadcast as numpy does.
         shape: takes what `function` takes, and returns the shape of the result, or a list of them. Arrays hold zeros, but
             for inputs that are annotated `Known`. Without it, `function` itself is called with these.
@@ -72,12 +74,12 @@ class Definition:
         function: Callable[..., Any],
         *,
         since: int = 1,
-        out: Sequence[OutRule] = (0,),
+        out: OutRules = (0,),
         pointwise: bool = False,
         shape: Callable[..., Any] | None = None,
     ) -> None:
         self.domain, self.name, self.function, self.since = domain, name, function, since
-        self.out = tuple(out)
+        self.out = out
         self.pointwise = pointwise
         self.shape = shape
 
@@ -109,6 +111,8 @@ class Definition:
         Raises:
             ValueError: an input that an output is like is missing.
         """
+        if callable(self.out):
+            return tuple(self.out(types, attributes))
         found = []
         for i in range(len(types.wanted)):
             rule = self.out[min(i, len(self.out) - 1)]

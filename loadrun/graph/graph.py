@@ -40,6 +40,7 @@ class StoredTensor:
     Attributes:
         shape: the shape, or None if the file leaves it open (graph inputs only).
         data: the raw bytes as 1-d uint8, usually a view of the mapped file; None when there is no value.
+        ranked: whether an input may have no axes, as in other frameworks; MegEngine's have at least one.
     """
 
     dtype: DType
@@ -48,6 +49,7 @@ class StoredTensor:
     data: Array | None = None
     comp_node: str = "xpux:0"
     format: TensorFormat | None = None
+    ranked: bool = False
 
     def value(self) -> Array:
         """Return the tensor as an array of its storage dtype (a view where the file layout allows)."""
@@ -57,7 +59,9 @@ class StoredTensor:
 
     def copied(self) -> StoredTensor:
         """Copy the tensor over the same bytes."""
-        return StoredTensor(self.dtype, self.shape, self.name, self.data, self.comp_node, self.format)
+        return StoredTensor(
+            self.dtype, self.shape, self.name, self.data, self.comp_node, self.format, self.ranked
+        )
 
 
 @dataclass(eq=False)

@@ -26,7 +26,6 @@ from ..tensors.access import (
 from ..tensors.switches import exact_arithmetic, use
 from ..testcase import EXPECT
 from ..tracing.recorder import TraceRecorder
-from .call import in_order, nodes_needed
 from .lowering import of_length
 from .messages import (
     GraphProto,
@@ -35,6 +34,7 @@ from .messages import (
     TypeProto,
     ValueInfoProto,
 )
+from .nodes import in_order, nodes_needed
 from .tensors import HELD, STRING, ExternalData
 from .unrolling import least_unrolled
 from .values import (

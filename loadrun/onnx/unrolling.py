@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from .call import nodes_needed
 from .messages import GraphProto
+from .nodes import nodes_needed
 from .tensors import array
 from .values import BOOL, INT64
 

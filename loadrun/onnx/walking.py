@@ -14,8 +14,9 @@ from ..tensors.naming import scope as named_part
 from ..tensors.switches import suspended
 from ..tracing.recorder import TraceRecorder, loses_float64
 from . import exact
-from .call import NodeCall, NodeLowering, NodeReader, Result, attributes_of, find, nodes_needed, title_of
+from .call import NodeCall, NodeLowering, NodeReader, Result, find
 from .messages import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
+from .nodes import attributes_of, nodes_needed, title_of
 from .required import Required
 from .tensors import STRING, ExternalData, UnsupportedTensorTypeError, array, dense, kind_name, texts
 from .values import (

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ...base.registry import Registry
-from ...graph.composite import Definition, OutRule
+from ...graph.composite import Definition, OutRules
 
 __all__ = ["HOMES", "VERSIONS", "find", "operator"]
 
@@ -81,7 +81,7 @@ _FAMILIES = {
     ("losses", ""): "NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss Dropout",
     ("sequences", ""): """
     SequenceConstruct SequenceEmpty SequenceAt SequenceInsert SequenceErase SequenceLength SplitToSequence
-    ConcatFromSequence SequenceMap Optional OptionalHasElement OptionalGetElement
+    ConcatFromSequence Optional OptionalHasElement OptionalGetElement
     """,
     ("text", ""): "StringConcat StringSplit StringNormalizer",
     ("detection", ""): "NonMaxSuppression",
@@ -96,7 +96,7 @@ _FAMILIES = {
     ("randomness", ""): """
     RandomUniform RandomUniformLike RandomNormal RandomNormalLike Bernoulli
     """,
-    ("control", ""): "If Loop Scan",
+    ("control", ""): "If Loop Scan SequenceMap",
 }
 HOMES = {(domain, op): family for (family, domain), ops in _FAMILIES.items() for op in ops.split()}
 """The file of every operator, by domain and name: a model imports those that it needs."""
@@ -111,7 +111,7 @@ def operator(
     *names: str,
     domain: str = "",
     since: int = 1,
-    out: Sequence[OutRule] = (0,),
+    out: OutRules = (0,),
     pointwise: bool = False,
     shape: Callable[..., Any] | None = None,
 ) -> Callable[[F], F]:

@@ -1,0 +1,446 @@
+"""An ONNX file as a graph of what it says: one operator for each node, MegEngine's or a composite that bears its name.
+
+Such a graph runs at all sizes: what decides shapes is computed by the nodes themselves when it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..base.errors import EngineError, FormatError, UsageError
+from ..graph import Graph, StoredTensor, Var
+from ..graph import params as P
+from ..graph.composite import Composite, Definition, NodeTypes, TensorAttribute
+from ..graph.dtypes import Array, DType, plain
+from ..ops.infer import Inference, follow, infer_dtypes
+from ..passes.checks import add_check
+from ..testcase import EXPECT
+from . import single
+from .file import BRAIN_RTOL, RTOL, rule_error
+from .messages import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
+from .nodes import attributes_of, in_order, names_captured, nodes_needed, title_of
+from .operators import find
+from .subgraph import Subgraph
+from .tensors import STRING, ExternalData, UnsupportedTensorTypeError, array, dense, texts
+from .types import dtype_of_kind, type_of
+
+__all__ = ["GraphReader", "HeldTensor", "NotExpressed"]
+
+_DEPTH = 16
+_MOST_NODES = 100_000
+
+
+class NotExpressed(Exception):
+    """A model has what no composite graph holds yet; the text says what."""
+
+
+class HeldTensor(StoredTensor):
+    """A stored value whose bytes in the file are not numpy's, held as an array."""
+
+    def __init__(self, dtype: DType, value: Array, name: str | None) -> None:
+        super().__init__(dtype, value.shape, name)
+        self.array = value
+
+    def value(self) -> Array:
+        """Return the array."""
+        return self.array
+
+    def copied(self) -> StoredTensor:
+        """Copy the tensor over the same array."""
+        return HeldTensor(self.dtype, self.array, self.name)
+
+
+Name = Var | StoredTensor | None
+"""What a name stands for: a variable, a stored value that nothing has read yet, or nothing (an optional without a value)."""
+
+
+class GraphReader:
+    """Builds a graph from the nodes of a model, or of a subgraph.
+
+    Args:
+        model: the model.
+        external: where tensors outside the file are.
+        shapes: shapes of inputs by name, as far as they are known; they are hints, but for what is told from ranks.
+        constants: values of inputs that are constants.
+        outer: the reader of the graph around, for a subgraph.
+
+    Attributes:
+        graph: the graph.
+        known: shapes and values that follow from `shapes`.
+        misfits: operators that cannot take these shapes.
+    """
+
+    def __init__(
+        self,
+        model: ModelProto,
+        external: ExternalData,
+        shapes: Mapping[str, Sequence[int]] | None = None,
+        constants: Mapping[str, TensorAttribute] | None = None,
+        outer: GraphReader | None = None,
+    ) -> None:
+        self.model, self.external, self.outer = model, external, outer
+        self.shapes, self.constants = shapes or {}, constants or {}
+        self.graph = Graph(exact=True)
+        self.known = Inference()
+        self.misfits: list[str] = []
+        self.names: dict[str, Name] = {}
+        self.captured: list[str] = []
+        self.functions = {(f.domain, f.name, f.overload): f for f in model.functions}
+        self.opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opsets}
+        self._depth = 0 if outer is None else outer._depth + 1
+        self._count = 0
+        self._stored: dict[int, Var] = {}
+        self.reshaped: dict[tuple[int, tuple[int, ...]], StoredTensor] = {}
+
+    # Graphs
+
+    def read(self, proto: GraphProto, given: Mapping[str, TypeProto | None] | None = None) -> Graph:
+        """Read inputs, nodes and outputs.
+
+        Args:
+            proto: the graph.
+            given: types of inputs that stand for those the graph declares, by name.
+
+        Raises:
+            FormatError: the graph contradicts itself.
+            NotExpressed: a node has no definition.
+        """
+        if self._depth > _DEPTH:
+            raise FormatError(f"the graph is nested deeper than {_DEPTH}")
+        self._initialize(proto)
+        for info in proto.inputs:
+            if not info.name or isinstance(self.names.get(info.name), Var):
+                raise FormatError(f"the graph has an input named {info.name!r} twice or without a name")
+            if info.name in self.constants:
+                value = self.constants[info.name]
+                self.names[info.name] = tensor_of(value.value, value.dtype, info.name)
+            elif info.name not in self.names:
+                dtype = type_of(info.type)
+                if dtype is None:
+                    raise NotExpressed(f"the input {info.name!r} has no type")
+                self.add_input(info.name, dtype)
+        self._nodes(in_order(proto.nodes), nodes_needed(proto), self.opsets, {}, {*self.names})
+        outputs = [(o.name, self.read_name(o.name, "the graph's outputs")) for o in proto.outputs]
+        if not outputs:
+            raise FormatError("the graph has no outputs")
+        self.finish(outputs)
+        return self.graph
+
+    def finish(self, outputs: Iterable[tuple[str, Name]]) -> None:
+        """Set the outputs; each is a variable of its own that bears the output's name."""
+        taken: set[int] = set()
+        for name, value in outputs:
+            var = self.var(value, name)
+            if var.id in taken or var.owner.type == "Host2DeviceCopy" or (var.name not in (None, name)):
+                (var,) = self.record("Identity", [var], name)
+            taken.add(var.id)
+            var.name = name
+            self.graph.outputs.append(var)
+
+    def _initialize(self, proto: GraphProto) -> None:
+        for tensor in proto.initializers:
+            self.names[tensor.name] = self.stored(tensor)
+        for sparse in proto.sparse:
+            if sparse.values is not None:
+                name = sparse.values.name
+                kind = dtype_of_kind(sparse.values.data_type)
+                self.names[name] = tensor_of(dense(sparse, self.external), kind, name)
+
+    def stored(self, tensor: TensorProto) -> StoredTensor:
+        """Return a stored tensor of the file."""
+        value = self.attribute_tensor(tensor)
+        return tensor_of(value.value, value.dtype, tensor.name)
+
+    def attribute_tensor(self, tensor: TensorProto) -> TensorAttribute:
+        """Decode a tensor with its type."""
+        if tensor.data_type == STRING:
+            return TensorAttribute(texts(tensor), plain("String"))
+        try:
+            return TensorAttribute(array(tensor, self.external), dtype_of_kind(tensor.data_type))
+        except UnsupportedTensorTypeError as e:
+            raise NotExpressed(f"the tensor {tensor.name!r} {e}") from e
+
+    def add_input(self, name: str, dtype: DType) -> Var:
+        """Add an input of the graph."""
+        shape = () if dtype.name == "Object" else self.shapes.get(name)
+        stored = StoredTensor(dtype, None if shape is None else tuple(shape), name, ranked=True)
+        (var,) = self.graph.add("Host2DeviceCopy", P.Host2DeviceCopy(), names=[name], tensors=[stored])
+        var.dtype = dtype
+        if shape is not None:
+            self.known.shapes[var.id] = tuple(shape)
+        self.names[name] = var
+        return var
+
+    # Names
+
+    def read_name(self, name: str, reader: str) -> Name:
+        """Return what a name stands for, here or around.
+
+        Raises:
+            FormatError: nothing has that name.
+        """
+        if name in self.names:
+            return self.names[name]
+        if self.outer is None:
+            raise FormatError(f"{reader} read {name!r}, which no earlier node computes")
+        value = self.outer.read_name(name, reader)
+        if isinstance(value, Var):
+            # A value from around is an input of the node that holds this graph.
+            assert value.dtype is not None
+            shape = self.outer.known.shapes.get(value.id)
+            self.shapes = self.shapes if shape is None else {**self.shapes, name: shape}
+            self.captured.append(name)
+            return self.add_input(name, value.dtype)
+        self.names[name] = value
+        return value
+
+    def var(self, value: Name, name: str = "") -> Var:
+        """Return the variable of a value that is there; a stored one is put into the graph when it is first read."""
+        if isinstance(value, Var):
+            return value
+        if value is None:
+            raise NotExpressed(f"the output {name!r} is an optional value without an element")
+        var = self._stored.get(id(value))
+        if var is None:
+            (var,) = self.graph.add("SharedDeviceTensor", names=[value.name or None], tensors=[value])
+            var.dtype = value.dtype
+            self._follow(var)
+            self._stored[id(value)] = var
+        return var
+
+    def dtype(self, value: Name) -> DType | None:
+        """Return the type of a value."""
+        return None if value is None else value.dtype
+
+    def shape(self, value: Name) -> tuple[int, ...] | None:
+        """Return the shape of a value, None if it is not known."""
+        if isinstance(value, Var):
+            return self.known.shapes.get(value.id)
+        return None if value is None else value.shape
+
+    # Nodes
+
+    def _nodes(
+        self,
+        nodes: Sequence[NodeProto],
+        needed: Collection[int] | None,
+        opsets: Mapping[str, int],
+        call_attributes: Mapping[str, AttributeProto],
+        begun: Collection[str],
+    ) -> None:
+        computed: set[str] = set()
+        for i, node in enumerate(nodes):
+            for name in filter(None, node.outputs):
+                if name in begun:
+                    raise FormatError(f"a node computes {name!r}, which is an input or a stored tensor")
+                if name in computed:
+                    raise FormatError(f"two nodes compute {name!r}")
+                computed.add(name)
+            if needed is None or i in needed:
+                self._node(node, opsets, call_attributes)
+
+    def _node(
+        self, node: NodeProto, opsets: Mapping[str, int], call_attributes: Mapping[str, AttributeProto]
+    ) -> None:
+        self._count += 1
+        if self._count > _MOST_NODES:
+            raise FormatError(f"the model has more than {_MOST_NODES} nodes")
+        inputs = [self.read_name(n, f"node {title_of(node)}") if n else None for n in node.inputs]
+        attributes = attributes_of(node, call_attributes)
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        function = self.functions.get((node.domain, node.op, node.overload))
+        if function is not None:
+            self._inline(function, node, inputs, attributes)
+        elif node.op == "Constant" and not domain:
+            self.names[node.outputs[0]] = self._constant(node, attributes)
+        else:
+            opset = opsets.get(domain, self.opsets.get(domain, 1))
+            definition = find(domain, node.op, opset)
+            if definition is None:
+                raise NotExpressed(f"{title_of(node)} has no definition")
+            self._operator(node, definition, opset, inputs, attributes)
+
+    def _operator(
+        self,
+        node: NodeProto,
+        definition: Definition,
+        opset: int,
+        inputs: list[Name],
+        attributes: Mapping[str, AttributeProto],
+    ) -> None:
+        values: dict[str, Any] = {n: self.attribute(node, a) for n, a in attributes.items()}
+        surplus = sorted(values.keys() - definition.attributes)
+        if surplus:
+            raise EngineError(
+                f"{title_of(node)}: it has no attribute {surplus[0]!r} in version {opset} of its operators"
+            )
+        # What subgraphs read from around follows the node's own inputs.
+        captured = dict.fromkeys(n for v in values.values() if isinstance(v, Subgraph) for n in v.captured)
+        for v in values.values():
+            if isinstance(v, Subgraph):
+                v.place(list(captured))
+        inputs = [*inputs, *(self.names[n] for n in captured)]
+        types = NodeTypes(tuple(map(self.dtype, inputs)), (), opset, tuple(map(bool, node.outputs)))
+        try:
+            types = types._replace(outputs=definition.types_of(types, values))
+        except ValueError as e:
+            raise EngineError(f"{title_of(node)}: {e}") from e
+        outs = single.operator(self, node, definition, inputs, values)
+        if outs is None:
+            outs = self.record(
+                kind_of(definition),
+                [self.var(v) for v in inputs if v is not None],
+                node.name,
+                Composite(definition, values, types),
+                n=len(node.outputs),
+            )
+        for name, var in zip(node.outputs, outs, strict=True):
+            if name:
+                var.name = name
+                self.names[name] = var
+
+    def record(
+        self, type: str, inputs: Sequence[Var], name: str | None, *params: P.Record, n: int = 1
+    ) -> list[Var]:
+        """Append an operator and follow types and shapes."""
+        outs = self.graph.add(type, *params, inputs=inputs, n_outputs=n)
+        outs[0].owner.name = name or None
+        self._follow(*outs)
+        return outs
+
+    def _follow(self, *outs: Var) -> None:
+        opr = outs[0].owner
+        infer_dtypes([opr])
+        try:
+            follow(opr, self.known, self.shapes)
+        except EngineError as e:
+            self.misfits.append(str(e))
+
+    def attribute(self, node: NodeProto, a: AttributeProto) -> Any:  # noqa: ANN401 - of any type
+        """Return an attribute as Python has it; a graph as a function."""
+        kind = a.type or _guessed(a)
+        simple = {1: lambda: a.f, 2: lambda: a.i, 3: lambda: bytes(a.s).decode("utf-8", "replace")}
+        lists = {
+            6: lambda: [float(v) for row in a.floats for v in row],
+            7: lambda: [int(v) for row in a.ints for v in row],
+            8: lambda: [bytes(s).decode("utf-8", "replace") for s in a.strings],
+        }
+        if kind in simple or kind in lists:
+            return (simple.get(kind) or lists[kind])()
+        if kind == 4 and a.t is not None:
+            return self.attribute_tensor(a.t)
+        if kind == 5 and a.g is not None:
+            return Subgraph.of(self, a.g)
+        if kind == 11 and a.sparse is not None and a.sparse.values is not None:
+            dtype = dtype_of_kind(a.sparse.values.data_type)
+            return TensorAttribute(dense(a.sparse, self.external), dtype)
+        if kind == 13:
+            # The type of an empty optional or sequence decides nothing here.
+            return None
+        raise NotExpressed(f"{title_of(node)}: its attribute {a.name} is of the type {kind}")
+
+    def _constant(self, node: NodeProto, attributes: Mapping[str, AttributeProto]) -> StoredTensor:
+        """Return the value of a Constant, which may stand in one of several attributes."""
+        if len(attributes) != 1:
+            raise FormatError(f"node {title_of(node)} has {len(attributes)} attributes, expected one value")
+        value = self.attribute(node, *attributes.values())
+        if isinstance(value, TensorAttribute):
+            return tensor_of(value.value, value.dtype, node.outputs[0])
+        first = value[0] if isinstance(value, list) and value else value
+        name = {int: "Int64", float: "Float32", str: "String"}.get(type(first))
+        if name is None:
+            name = {"value_ints": "Int64", "value_floats": "Float32"}.get(next(iter(attributes)), "String")
+        return tensor_of(np.asarray(value, plain(name).np), plain(name), node.outputs[0])
+
+    def _inline(
+        self,
+        function: FunctionProto,
+        node: NodeProto,
+        inputs: Sequence[Name],
+        attributes: Mapping[str, AttributeProto],
+    ) -> None:
+        """Put the nodes of a function in place of its call."""
+        if len(inputs) > len(function.inputs):
+            raise FormatError(f"the function {function.name} takes {len(function.inputs)} inputs")
+        self._depth += 1
+        if self._depth > _DEPTH:
+            raise FormatError(f"{function.name} is nested in itself, or deeper than {_DEPTH}")
+        around, self.names = self.names, dict(zip(function.inputs, [*inputs, *[None] * len(function.inputs)]))
+        opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in function.opsets}
+        try:
+            defaults = {a.name: a for a in function.defaults}
+            self._nodes(
+                function.nodes, None, opsets or self.opsets, {**defaults, **attributes}, {*function.inputs}
+            )
+            results = [self.read_name(n, f"the function {function.name}'s outputs") for n in function.outputs]
+        finally:
+            self.names = around
+            self._depth -= 1
+        for name, value in zip(node.outputs, results, strict=False):
+            if name:
+                self.names[name] = value
+                if isinstance(value, Var) and value.owner.type != "Host2DeviceCopy":
+                    value.name = name
+
+    # Checks
+
+    def check(self, name: str, expected: Array, maxerr: float | None) -> None:
+        """Compare an output with its expected value, an input of the graph.
+
+        Args:
+            name: the output.
+            expected: the value of the first data set, whose shape is a hint.
+            maxerr: tolerance of MegEngine's measure; None for the rule of ONNX's backend tests.
+        """
+        i = next(i for i, v in enumerate(self.graph.outputs) if v.name == name)
+        get = self.graph.outputs[i]
+        assert get.dtype is not None
+        if maxerr is not None:
+            self.graph.outputs[i] = add_check(
+                self.graph, name, get, expected.shape, maxerr=maxerr, verbose=False
+            )
+            return
+        expect = self.add_input(name + EXPECT, get.dtype)
+        expect.owner.tensors[0].shape = expected.shape
+        rtol = BRAIN_RTOL if get.dtype.name == "BFloat16" else RTOL
+        types = NodeTypes((get.dtype, get.dtype), (plain("Float32"),), 1, (True,))
+        (err,) = self.record("Composite", [expect, get], None, Composite(RULE, {"rtol": rtol}, types))
+        param = P.AssertEqual(maxerr=1.0, verbose=False)
+        self.graph.outputs[i] = self.graph.add("AssertEqual", param, inputs=[expect, get, err])[0]
+        infer_dtypes([self.graph.outputs[i].owner])
+
+
+def _rule(expect: Array, get: Array, *, rtol: float) -> Array:
+    """Compute the error by the rule of ONNX's backend tests; a graph's feeds have no arrays without axes."""
+    if expect.size == get.size == 1 and max(expect.ndim, get.ndim) <= 1:
+        expect, get = expect.reshape(1), get.reshape(1)
+    return np.array([rule_error(expect, get.astype(expect.dtype), rtol)], np.float32)
+
+
+RULE = Definition("loadrun", "RuleError", _rule, out=("Float32",), shape=lambda expect, get, rtol: (1,))
+
+
+def tensor_of(value: Array, dtype: DType, name: str) -> StoredTensor:
+    """Return a stored value: over its bytes where they are those of a file, else over the array."""
+    if dtype.np == object or dtype.bits != value.itemsize * 8 or not value.flags.c_contiguous:
+        return HeldTensor(dtype, value, name)
+    return StoredTensor(dtype, value.shape, name, value.reshape(-1).view(np.uint8))
+
+
+def kind_of(definition: Definition) -> str:
+    """Return the composite operator's type in the catalog."""
+    if definition.random:
+        return "CompositeRandom"
+    if definition.pointwise:
+        return "CompositePointwise"
+    sizes = not definition.domain and definition.name in ("Shape", "Size")
+    return "CompositeSizes" if sizes else "Composite"
+
+
+def _guessed(a: AttributeProto) -> int:
+    """Return the type of an attribute of an early file, which does not say it."""
+    present = ((4, a.t), (5, a.g), (6, a.floats), (7, a.ints), (8, a.strings), (3, a.s), (1, a.f))
+    return next((k for k, v in present if v is not None and (not hasattr(v, "__len__") or len(v)) and v != 0), 2)

@@ -1,0 +1,167 @@
+"""Branches, loops and maps: operators whose attributes are graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...graph.composite import NodeTypes
+from ...graph.dtypes import Array, DType
+from ...ops.registry import UnknownShape
+from ..subgraph import Subgraph
+from ..types import sequence_of
+from . import operator
+
+
+def _unknown(*args: object, **keywords: object) -> None:
+    raise UnknownShape
+
+
+def _branch_types(types: NodeTypes, attributes: Mapping[str, Any]) -> Sequence[DType]:
+    branch: Subgraph = attributes["then_branch"]
+    return branch.dtypes
+
+
+@operator("If", out=_branch_types, shape=_unknown)
+def if_(cond: Array, *captured: Any, then_branch: Subgraph, else_branch: Subgraph) -> tuple[Any, ...]:
+    """Run the graph of one branch."""
+    return tuple((then_branch if _truth(cond) else else_branch)((), captured))
+
+
+def _truth(value: Array) -> bool:
+    """Return a condition, which has one element.
+
+    Raises:
+        ValueError: it has another number of them.
+    """
+    if np.size(value) != 1:
+        raise ValueError(f"its condition has {np.size(value)} elements, expected one")
+    return bool(np.reshape(value, -1)[0])
+
+
+def _loop_types(types: NodeTypes, attributes: Mapping[str, Any]) -> Sequence[DType]:
+    body: Subgraph = attributes["body"]
+    return body.dtypes[1:]
+
+
+@operator("Loop", out=_loop_types, shape=_unknown)
+def loop(count: Array | None, cond: Array | None, *rest: Any, body: Subgraph) -> tuple[Any, ...]:
+    """Run the body until its count or its condition ends it."""
+    states = len(body.inputs) - 2
+    state, captured = list(rest[:states]), rest[states:]
+    most = None if count is None else int(np.reshape(count, -1)[0])
+    going = cond is None or _truth(cond)
+    collected: list[list[Any]] = [[] for _ in body.dtypes[1 + states :]]
+    turn = 0
+    while going and (most is None or turn < most):
+        counter, flag = (np.full(_of_one(body, i), v) for i, v in enumerate((np.int64(turn), np.bool_(going))))
+        outs = body([counter, flag, *state], captured)
+        going = _truth(outs[0])
+        state = outs[1 : 1 + states]
+        for rows, value in zip(collected, outs[1 + states :], strict=True):
+            rows.append(value)
+        turn += 1
+    return (*state, *(_stacked(rows, body, 1 + states + i) for i, rows in enumerate(collected)))
+
+
+def _of_one(body: Subgraph, i: int) -> tuple[int, ...]:
+    """Return the shape of the count and the condition in the body: with an axis if it declares one."""
+    declared = body.input_shapes[i]
+    return (1,) if declared is not None and len(declared) == 1 else ()
+
+
+def _stacked(rows: list[Any], body: Subgraph, i: int, axis: int = 0) -> Array:
+    """Stack what the turns of a loop give; of no turns an array of the shape that the body declares.
+
+    Raises:
+        ValueError: there were no turns, and the body declares no shape.
+    """
+    if rows:
+        return np.stack(rows, axis)
+    shape = body.output_shapes[i]
+    if shape is None:
+        raise ValueError("it has an output from no iterations, whose shape the body does not declare")
+    return np.zeros((0, *(n or 0 for n in shape)), body.dtypes[i].np)
+
+
+def _scan_types(types: NodeTypes, attributes: Mapping[str, Any]) -> Sequence[DType]:
+    body: Subgraph = attributes["body"]
+    return body.dtypes
+
+
+@operator("Scan", since=9, out=_scan_types, shape=_unknown)
+def scan(
+    *values: Array,
+    body: Subgraph,
+    num_scan_inputs: int,
+    scan_input_axes: list[int] | None = None,
+    scan_input_directions: list[int] | None = None,
+    scan_output_axes: list[int] | None = None,
+    scan_output_directions: list[int] | None = None,
+) -> tuple[Any, ...]:
+    """Run the body on the parts of inputs along an axis, one after another."""
+    own = len(body.inputs)
+    values, captured = values[:own], values[own:]
+    states = own - num_scan_inputs
+    state, inputs = list(values[:states]), list(values[states:])
+    axes, turned = scan_input_axes or [0] * len(inputs), scan_input_directions or [0] * len(inputs)
+    counts = sorted({x.shape[a] for x, a in zip(inputs, axes, strict=True)})
+    if len(counts) != 1:
+        raise ValueError(f"the axes that it scans have the sizes {counts}, expected one size")
+    outputs = len(body.dtypes) - states
+    collected: list[list[Any]] = [[] for _ in range(outputs)]
+    for turn in range(counts[0]):
+        parts = [
+            np.take(x, counts[0] - 1 - turn if back else turn, a)
+            for x, a, back in zip(inputs, axes, turned, strict=True)
+        ]
+        outs = body([*state, *parts], captured)
+        state = outs[:states]
+        for rows, value in zip(collected, outs[states:], strict=True):
+            rows.append(value)
+    out_axes, out_turned = scan_output_axes or [0] * outputs, scan_output_directions or [0] * outputs
+    stacked = [
+        _stacked(rows[::-1] if back else rows, body, states + i, a)
+        for i, (rows, a, back) in enumerate(zip(collected, out_axes, out_turned, strict=True))
+    ]
+    return (*state, *stacked)
+
+
+@operator("Scan", since=8, out=_scan_types, shape=_unknown)
+def scan_8(
+    lengths: Array | None, *values: Array, body: Subgraph, num_scan_inputs: int, directions: list[int] | None = None
+) -> tuple[Any, ...]:
+    """Scan every entry of a batch, the first axis, by itself."""
+    if lengths is not None:
+        raise ValueError("its sequence lengths are given, which is not supported; leave them out")
+    own = len(body.inputs)
+    rows = [
+        scan(
+            *(v[b] for v in values[:own]),
+            *values[own:],
+            body=body,
+            num_scan_inputs=num_scan_inputs,
+            scan_input_directions=directions,
+        )
+        for b in range(values[0].shape[0])
+    ]
+    return tuple(np.stack(column) for column in zip(*rows, strict=True))
+
+
+def _map_types(types: NodeTypes, attributes: Mapping[str, Any]) -> Sequence[DType]:
+    body: Subgraph = attributes["body"]
+    return [sequence_of(d) for d in body.dtypes]
+
+
+@operator("SequenceMap", out=_map_types, shape=_unknown)
+def sequence_map(items: list[Any], *rest: Any, body: Subgraph) -> tuple[list[Any], ...]:
+    """Run the body on every item of a sequence; further sequences are read beside it, tensors as they are."""
+    own = len(body.inputs) - 1
+    others, captured = rest[:own], rest[own:]
+    rows = [
+        body([item, *(v[i] if isinstance(v, list) else v for v in others)], captured)
+        for i, item in enumerate(items)
+    ]
+    return tuple(list(column) for column in zip(*rows, strict=True)) if rows else ([],) * len(body.dtypes)

@@ -1,0 +1,103 @@
+"""The graph that a node holds (a branch, the body of a loop), as a function on arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..engines.reference import ReferenceEngine
+from ..engines.wide import WideEngine
+from ..graph import Graph
+from ..graph.dtypes import Array, DType
+from .values import declared_shape
+
+if TYPE_CHECKING:
+    from .graph import GraphReader
+    from .messages import GraphProto
+
+__all__ = ["Subgraph"]
+
+
+class Subgraph:
+    """A graph with an engine of its own.
+
+    Args:
+        graph: the graph.
+        inputs: the names of its inputs, in order.
+        captured: the names of the values that it reads from around, which are inputs of the graph, too.
+        input_shapes, output_shapes: the shapes that it declares, None for an open size and for a shape that it leaves out.
+
+    Attributes:
+        dtypes: the types of its outputs.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        inputs: Sequence[str],
+        captured: Sequence[str],
+        input_shapes: Sequence[tuple[int | None, ...] | None],
+        output_shapes: Sequence[tuple[int | None, ...] | None],
+    ) -> None:
+        self.graph, self.inputs, self.captured = graph, list(inputs), list(captured)
+        self.input_shapes, self.output_shapes = list(input_shapes), list(output_shapes)
+        self.dtypes: list[DType] = [v.dtype for v in graph.outputs if v.dtype is not None]
+        self._places: dict[str, int] = {}
+
+    @classmethod
+    def of(cls, outer: GraphReader, proto: GraphProto) -> Subgraph:
+        """Read a graph inside of another one."""
+        inner = type(outer)(outer.model, outer.external, outer=outer)
+        graph = inner.read(proto)
+        shapes = [[declared_shape(i) for i in infos] for infos in (proto.inputs, proto.outputs)]
+        return cls(graph, [i.name for i in proto.inputs], inner.captured, *shapes)
+
+    def place(self, captured: Sequence[str]) -> None:
+        """Tell which values from around the node gets, in which order: those of all its graphs."""
+        self._places = {name: captured.index(name) for name in self.captured}
+
+    @cached_property
+    def _engine(self) -> ReferenceEngine:
+        return ReferenceEngine(self.graph)
+
+    def __call__(self, inputs: Sequence[Any], captured: Sequence[Any]) -> list[Any]:
+        """Run the graph.
+
+        Args:
+            inputs: its inputs in order; lists, maps and None as they are.
+            captured: the values from around that the node gets.
+
+        Returns:
+            its outputs in order.
+        """
+        values = dict(zip(self.inputs, inputs, strict=False))
+        values.update((name, captured[i]) for name, i in self._places.items())
+        used = self._engine.inputs
+        feeds = {n: _held(v, used[n].owner.tensors[0].dtype) for n, v in values.items() if n in used}
+        if any(a.dtype == np.float64 != used[n].owner.tensors[0].dtype.np for n, a in feeds.items()):
+            results = WideEngine(self.graph).run(feeds)
+        else:
+            results = self._engine.run(feeds)
+        return [r[()] if r.dtype == object and not r.ndim else r for r in results]
+
+    def __repr__(self) -> str:
+        return f"<{sum(not o.tensors for o in self.graph.oprs)} operators>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Subgraph) and self.graph is other.graph
+
+    def __hash__(self) -> int:
+        return id(self.graph)
+
+
+def _held(value: Any, dtype: DType) -> Array:  # noqa: ANN401 - a list or a map may be fed
+    if dtype.name == "Object":
+        holder = np.empty((), object)
+        holder[()] = value
+        return holder
+    array = np.asarray(value)
+    # Halves come as float32, and float64 stays what it is in a graph that is computed so.
+    return array.astype(dtype.np) if dtype.name == "Float16" else array

@@ -1,0 +1,83 @@
+"""ONNX's element types as types of a graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..base.errors import FormatError
+from ..graph.dtypes import DType
+from .messages import TypeProto
+from .tensors import NAMES
+
+__all__ = ["Container", "dtype_of_kind", "item_of", "kind_of_dtype", "sequence_of", "type_of"]
+
+
+@dataclass(frozen=True)
+class Container(DType):
+    """The type of a sequence or an optional value: an Object.
+
+    Attributes:
+        of: the type of its items, or of the value that it may have.
+    """
+
+    of: DType | None = None
+
+
+def sequence_of(dtype: DType | None) -> Container:
+    """Return the type of a sequence of such values."""
+    return Container("Object", of=dtype)
+
+
+def item_of(dtype: DType | None) -> DType:
+    """Return the type of the items of a container.
+
+    Raises:
+        ValueError: it is none, or its items have no type.
+
+    >>> item_of(sequence_of(DType("Int64"))).name
+    'Int64'
+    """
+    if not isinstance(dtype, Container) or dtype.of is None:
+        raise ValueError(f"it takes a sequence or an optional value, found {dtype}")
+    return dtype.of
+
+
+def type_of(kind: TypeProto | None) -> DType | None:
+    """Return a declared type as a graph holds it, None if it is not declared."""
+    if kind is None:
+        return None
+    if kind.tensor is not None:
+        return dtype_of_kind(kind.tensor.elem) if kind.tensor.elem else None
+    inner = kind.sequence or kind.optional
+    if inner is not None:
+        return sequence_of(type_of(inner.of))
+    return DType("Object") if kind.map is not None else None
+
+
+_OWN = {"float": "Float32", "double": "Float64", "bfloat16": "BFloat16", "float4e2m1": "Float4E2M1"}
+_OWN |= {f"float8{n}": f"Float8{n.upper()}" for n in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0")}
+_DTYPES = {kind: DType(_OWN.get(name, name.capitalize())) for kind, name in NAMES.items()}
+_KINDS = {dtype.name: kind for kind, dtype in _DTYPES.items()}
+
+
+def dtype_of_kind(kind: int) -> DType:
+    """Return the type with ONNX's number.
+
+    Raises:
+        FormatError: there is none.
+
+    >>> dtype_of_kind(16).name
+    'BFloat16'
+    """
+    if kind not in _DTYPES:
+        raise FormatError(f"the unknown element type {kind}")
+    return _DTYPES[kind]
+
+
+def kind_of_dtype(dtype: DType) -> int:
+    """Return ONNX's number of a type.
+
+    >>> kind_of_dtype(DType("Int64"))
+    7
+    """
+    return _KINDS[dtype.name]
