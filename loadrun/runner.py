@@ -39,6 +39,7 @@ from .engines import (
     make_engine,
     make_file_engine,
     make_ready,
+    runs_composites,
     runs_file,
 )
 from .graph import Graph, Var
@@ -165,6 +166,8 @@ class Runner:
         self.bundle: Bundle = (
             bundle if isinstance(bundle, Bundle) else load(bundle, native=runs_file(self.engine))
         )
+        if not runs_composites(self.engine) and file_of(self.bundle, self.engine) is None:
+            self.bundle = self.bundle.lowered()
         self.seed = seed
         self._model: Engine | None = None
         self._engines: dict[tuple[int, ...], Engine] = {}

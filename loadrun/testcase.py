@@ -315,8 +315,9 @@ class Bundle:
         refusal: why the graph holds only the inputs, where the file's operators cannot be expressed.
         sized: gives the bundle for the sizes of some arrays by input name, where a graph is made for each set of sizes
             (`for_data`); None if one graph serves all, as in every .mge file.
-        guarded: gives the graph with operators that refuse sizes for which it does not hold, where there are such;
-            see `lasting`.
+        guarded: gives this model for a file: a graph of MegEngine's operators that refuses sizes for which it does not
+            hold; see `lasting`.
+        lower: gives this model with a graph of MegEngine's operators, where the graph has composite ones; see `lowered`.
         open_inputs: inputs with sizes that the file leaves open, so that theirs here are one choice among many.
         expressible: gives the graph of what can be expressed of a file with a `refusal`, None if it is not known.
         model: the bytes of the dump without its testcases; None for what is no dump.
@@ -341,7 +342,8 @@ class Bundle:
     source: SourceFile | None = None
     refusal: str | None = None
     sized: Callable[[Mapping[str, Array]], Bundle] | None = None
-    guarded: Callable[[], Graph] | None = None
+    guarded: Callable[[], Bundle] | None = None
+    lower: Callable[[], Bundle] | None = None
     open_inputs: frozenset[str] = frozenset()
     taken: str | None = None
     expressible: Callable[[], Graph] | None = None
@@ -403,9 +405,12 @@ class Bundle:
 
     def lasting(self) -> Bundle:
         """Return this bundle for a file, which holds one graph: it refuses sizes for which it does not hold."""
-        if self.guarded is None:
-            return self
-        return replace(self, graph=self.guarded(), guarded=None)
+        lowered = self.lowered()
+        return lowered if lowered.guarded is None else lowered.guarded()
+
+    def lowered(self) -> Bundle:
+        """Return this bundle with a graph of MegEngine's operators alone: what dumps hold and passes rewrite."""
+        return self if self.lower is None else self.lower()
 
     def require_unchanged(self) -> None:
         """Check, before mapped weights are read, that the file did not change.

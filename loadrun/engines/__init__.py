@@ -15,6 +15,7 @@ from .registry import (
     make_file_engine,
     make_ready,
     register_engine,
+    runs_composites,
     runs_file,
     split_engines,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "make_file_engine",
     "make_ready",
     "register_engine",
+    "runs_composites",
     "runs_file",
     "split_engines",
 ]

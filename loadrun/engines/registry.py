@@ -40,6 +40,7 @@ __all__ = [
     "make_file_engine",
     "make_ready",
     "register_engine",
+    "runs_composites",
     "runs_file",
     "split_engines",
 ]
@@ -234,6 +235,15 @@ def runs_file(engine: str | Choice, format: str | None = None) -> bool:
     """
     name, *options = str(engine).split(":")
     return name in _FILES and format in (None, _FILES[name]) and TRANSLATED not in options
+
+
+def runs_composites(engine: str | Choice) -> bool:
+    """Return whether an engine runs composite operators: those of loadrun itself do.
+
+    >>> runs_composites("float64"), runs_composites("openvino")
+    (True, False)
+    """
+    return str(engine) in ("reference", "float64")
 
 
 def file_of(bundle: Bundle, engine: str | Choice) -> SourceFile | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.errors import EngineError, FormatError, UsageError
+from ..base.errors import EngineError, FormatError
 from ..graph import Graph, StoredTensor, Var
 from ..graph import params as P
 from ..graph.composite import Composite, Definition, NodeTypes, TensorAttribute
@@ -21,7 +21,7 @@ from ..testcase import EXPECT
 from . import single
 from .file import BRAIN_RTOL, RTOL, rule_error
 from .messages import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
-from .nodes import attributes_of, in_order, names_captured, nodes_needed, title_of
+from .nodes import attributes_of, in_order, nodes_needed, title_of
 from .operators import find
 from .subgraph import Subgraph
 from .tensors import STRING, ExternalData, UnsupportedTensorTypeError, array, dense, texts
@@ -443,4 +443,6 @@ def kind_of(definition: Definition) -> str:
 def _guessed(a: AttributeProto) -> int:
     """Return the type of an attribute of an early file, which does not say it."""
     present = ((4, a.t), (5, a.g), (6, a.floats), (7, a.ints), (8, a.strings), (3, a.s), (1, a.f))
-    return next((k for k, v in present if v is not None and (not hasattr(v, "__len__") or len(v)) and v != 0), 2)
+    return next(
+        (k for k, v in present if v is not None and (not hasattr(v, "__len__") or len(v)) and v != 0), 2
+    )

@@ -12,7 +12,7 @@ from typing import Any
 from ..base.errors import FormatError, UsageError
 from ..testcase import Bundle
 from .messages import read_model
-from .specialized import OnnxModel
+from .reading import ModelFile
 
 __all__ = ["load_model"]
 
@@ -50,7 +50,7 @@ def load_model(
     file = Path(path) if path != "<bytes>" and Path(path).is_file() else None
     packed = test_data if test_data is not None and os.fspath(test_data).lower().endswith(".mge") else None
     try:
-        model = OnnxModel(
+        model = ModelFile(
             read_model(data),
             path,
             file,
@@ -61,7 +61,7 @@ def load_model(
             copy=copy,
             native=native,
         )
-        bundle = model.first()
+        bundle = model.read()
     except FormatError as e:
         e.path = e.path or path
         raise

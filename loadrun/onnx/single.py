@@ -24,7 +24,11 @@ _MODES = {row.onnx: mode for mode, row in ROWS.items() if row.onnx and row.real 
 
 
 def operator(
-    r: GraphReader, node: NodeProto, definition: Definition, inputs: Sequence[Name], attributes: dict[str, Any]
+    r: GraphReader,
+    node: NodeProto,
+    definition: Definition,
+    inputs: Sequence[Name],
+    attributes: dict[str, Any],
 ) -> list[Var] | None:
     """Record a node as one operator of MegEngine, None if none computes it.
 
@@ -56,16 +60,24 @@ def operator(
 
 @_RULES.register("Conv")
 def _conv(r: GraphReader, inputs: Sequence[Name], a: dict[str, Any]) -> list[Var] | None:
-    """A convolution of images whose pads are the same on both sides."""
+    """Record a convolution of images whose pads are the same on both sides."""
     x, w, bias = [*inputs, None][:3]
     shape = r.shape(w)
     if shape is None or len(shape) != 4 or not isinstance(w, StoredTensor) or 0 in shape:
         return None
-    if a.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or a.get("kernel_shape", [*shape[2:]]) != [*shape[2:]]:
+    if a.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or a.get("kernel_shape", [*shape[2:]]) != [
+        *shape[2:]
+    ]:
         return None
     pads = a.get("pads", [0, 0, 0, 0]) if a.get("auto_pad", "NOTSET") == "NOTSET" else [0, 0, 0, 0]
     groups = a.get("group", 1)
-    if pads[:2] != pads[2:] or min(pads) < 0 or groups < 1 or shape[0] % groups or bias is not None and not isinstance(bias, StoredTensor):
+    if (
+        pads[:2] != pads[2:]
+        or min(pads) < 0
+        or groups < 1
+        or shape[0] % groups
+        or (bias is not None and not isinstance(bias, StoredTensor))
+    ):
         return None
     (sh, sw), (dh, dw) = a.get("strides", (1, 1)), a.get("dilations", (1, 1))
     sparse = P.Sparse.DENSE
@@ -73,13 +85,21 @@ def _conv(r: GraphReader, inputs: Sequence[Name], a: dict[str, Any]) -> list[Var
         sparse = P.Sparse.GROUP
         w = reshaped(r, w, (groups, shape[0] // groups, *shape[1:]))
     geometry = {
-        "pad_h": pads[0], "pad_w": pads[1], "stride_h": sh, "stride_w": sw, "dilate_h": dh, "dilate_w": dw, "sparse": sparse,
+        "pad_h": pads[0],
+        "pad_w": pads[1],
+        "stride_h": sh,
+        "stride_w": sw,
+        "dilate_h": dh,
+        "dilate_w": dw,
+        "sparse": sparse,
     }
     policy = P.ExecutionPolicy()
     if bias is None:
         return r.record("ConvolutionV2", [r.var(x), r.var(w)], None, P.Convolution(**geometry), policy)
     row = reshaped(r, bias, (1, shape[0], 1, 1))
-    return r.record("ConvBiasForwardV4", [r.var(x), r.var(w), r.var(row)], None, P.ConvBias(**geometry), policy)
+    return r.record(
+        "ConvBiasForwardV4", [r.var(x), r.var(w), r.var(row)], None, P.ConvBias(**geometry), policy
+    )
 
 
 def reshaped(r: GraphReader, value: StoredTensor, shape: tuple[int, ...]) -> StoredTensor:
@@ -94,13 +114,7 @@ def reshaped(r: GraphReader, value: StoredTensor, shape: tuple[int, ...]) -> Sto
 
 @_RULES.register("MatMul")
 def _matmul(r: GraphReader, inputs: Sequence[Name], a: dict[str, Any]) -> list[Var] | None:
-    """A product of two matrices."""
+    """Record a product of two matrices."""
     if any(len(r.shape(v) or ()) != 2 for v in inputs):
         return None
     return r.record("MatrixMulV2", [r.var(v) for v in inputs], None, P.MatrixMul(), P.ExecutionPolicy())
-
-
-@_RULES.register("MaxPool", "AveragePool")
-def _pool(r: GraphReader, inputs: Sequence[Name], a: dict[str, Any]) -> list[Var] | None:
-    """Pooling of images by windows that lie inside, or whose pads count."""
-    return None

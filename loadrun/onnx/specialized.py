@@ -10,26 +10,23 @@ lowering decides from a size holds for that size. So a graph is only ever run at
 from __future__ import annotations
 
 import itertools
-import os
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any, TypeGuard
 
 import numpy as np
 
 from ..base.errors import EngineError, InputError, UnsupportedError
 from ..graph import Graph, StoredTensor, Var, same_graph
-from ..graph.dtypes import Array, DType
+from ..graph.dtypes import Array
 from ..graph.params import Host2DeviceCopy
-from ..testcase import EXPECT, Bundle, FileValue, NamedRuntime, SourceFile
-from .file import OnnxFile, declared, file_dtype, read_accepted, read_limits, record_of
+from ..testcase import EXPECT, Bundle, SourceFile
+from .file import OnnxFile
 from .importing import Importer
-from .messages import ModelProto, ValueInfoProto
-from .tensors import ExternalData
-from .testdata import DataSet, find_sets, item_kind, lost_sets, spread, testcases
+from .reading import STAND_INS, ModelFile, witness
+from .messages import ValueInfoProto
+from .testdata import item_kind, lost_sets, testcases
 from .values import StandIn, axis_of, declared_shape, graph_type
 
 __all__ = ["OnnxModel", "UnsizedBundle"]
@@ -38,8 +35,6 @@ _KEPT = 16
 """The number of graphs that are kept, the most recently used ones."""
 _LISTED = 8
 """As many values of an input are told."""
-_STAND_INS = ((1, 1), (1, 64), (1, 256), (64, 64), (1, 640))
-"""Sizes that are tried where none are given: of first axes, and of the others."""
 _Key = tuple[tuple[str, tuple[int, ...] | bytes], ...]
 
 
@@ -91,86 +86,11 @@ class UnsizedBundle(Bundle):
         return {}
 
 
-def _witness(path: str, constants: Mapping[str, Any]) -> NamedRuntime | None:
-    """Return ONNX Runtime's name and a function that runs the file in it, or None if not installed.
+class OnnxModel(ModelFile):
+    """An ONNX model lowered to MegEngine's operators, and the graphs built from it; see `ModelFile`."""
 
-    It runs in a separate process: where it crashes, as in some of its kernels, only that process ends.
-    """
-    from .truth import runtime_apart, runtime_name  # for start-up
-
-    name = runtime_name()
-    if name is None:
-        return None
-    return name, runtime_apart(path, constants)
-
-
-def _is_number(value: FileValue) -> TypeGuard[Array]:
-    return isinstance(value, np.ndarray) and value.dtype != object
-
-
-class OnnxModel:
-    """An ONNX model, and the graphs built from it.
-
-    Args:
-        model: what the file holds.
-        path, file, data: its name, its path if it is a file, and its bytes.
-        input_shapes: shapes by input name, for the first graph.
-        constants: values of inputs that are constants.
-        test_data: where its data sets are, if not beside it.
-        copy: read files of weights into memory, instead of mapping them.
-        native: whether a runtime is to run the file as it is.
-    """
-
-    def __init__(
-        self,
-        model: ModelProto,
-        path: str,
-        file: Path | None,
-        data: memoryview,
-        input_shapes: Mapping[str, Sequence[int]],
-        constants: Mapping[str, Any],
-        test_data: str | os.PathLike[str] | None,
-        *,
-        copy: bool = False,
-        native: bool = False,
-    ) -> None:
-        assert model.graph is not None
-        self._model, self._path, self._size, self._native = model, path, len(data), native
-        self._input_shapes, self._constants = input_shapes, constants
-        self._external = ExternalData(file.parent if file else None, copy=copy)
-        outputs = {o.name: o for o in model.graph.outputs}
-        stored = model.graph.stored
-        names = [i.name for i in model.graph.inputs]
-        replaced = {t.name for t in model.graph.initializers}.intersection(names)
-        if replaced:
-            # Their stored values are defaults, which data and constants replace.
-            sets = find_sets(file, test_data, names, list(outputs))
-            if not sets or not sets[0].feeds_all(len(names)):
-                replaced &= constants.keys()
-            stored -= replaced
-            model.graph.initializers = [t for t in model.graph.initializers if t.name in stored]
-        self._infos = [i for i in model.graph.inputs if i.name not in stored and i.name not in constants]
-        names = [i.name for i in model.graph.inputs if i.name not in stored]
-        sets = find_sets(file, test_data, names, list(outputs))
-        self._types = {**declared(model.graph.inputs), **declared(model.graph.outputs)}
-        # Stored values of outputs that are no tensors, such as maps, cannot be compared with their stand-ins.
-        values = {n: v for n, v in spread(sets[0].own(self._types)).items() if _is_number(v)} if sets else {}
-        examples = {n: v for n, v in values.items() if not n.endswith(EXPECT)}
-        expected = {n.removesuffix(EXPECT): v for n, v in values.items() if n.endswith(EXPECT)}
-        # Data for another model, or data that are not tensors, say nothing about this one.
-        others = any(tuple(s) != examples[n].shape for n, s in input_shapes.items() if n in examples)
-        others = others or bool(set(constants) & set(names))
-        self._own_sets: list[DataSet] = [] if others else sets
-        if others or any(n not in examples for n in names):
-            sets, examples, expected = [], {}, {}
-        self._sets: list[DataSet] = sets
-        limits = read_limits(model, [s.folder for s in self._own_sets], list(outputs))
-        self._record = record_of(limits, [] if file is None else read_accepted(file))
-        self._maxerr = {n: float(said["maxerr"]) for n, said in limits.items() if "maxerr" in said}
-        location = bytes(data) if file is None else str(file)
-        source = OnnxFile.of(model, location, Graph(), constants, self._maxerr)
-        self._source = replace(source, replaced=replaced)
-        self._examples, self._expected = examples, expected
+    def __init__(self, file: ModelFile) -> None:
+        self.__dict__.update(file.__dict__)
         self._bundles: OrderedDict[_Key, Bundle] = OrderedDict()
         self._first: Bundle | None = None
         self._shapes: dict[str, tuple[int, ...]] = {}
@@ -179,7 +99,7 @@ class OnnxModel:
     def first(self) -> Bundle:
         """Build the bundle for the sizes of the first data set, or those of `input_shapes` and the file.
 
-        Where neither tells a size, some are tried (`_STAND_INS`) until a graph can be made; `Bundle.taken` says which.
+        Where neither tells a size, some are tried (`STAND_INS`) until a graph can be made; `Bundle.taken` says which.
 
         Raises:
             UnsupportedError: nodes or inputs cannot be expressed, whatever the sizes are, and no runtime is to run the
@@ -196,7 +116,7 @@ class OnnxModel:
 
     def _first_sized(self) -> Bundle:
         refused: list[tuple[Importer, UnsupportedError]] = []
-        for first, other in _STAND_INS:
+        for first, other in STAND_INS:
             importer = self._importer(
                 self._input_shapes, self._examples, self._expected, StandIn(self._infos, first, other)
             )
@@ -240,7 +160,7 @@ class OnnxModel:
             open_shapes = {n: declared_shape(infos[n]) or () for n in known}
             shapes = {n: [1 if d is None else d for d in s] for n, s in open_shapes.items()}
             shapes.update({n: list(s) for n, s in self._input_shapes.items() if n in known})
-            for number, (first, other) in itertools.product((0, 1), _STAND_INS):
+            for number, (first, other) in itertools.product((0, 1), STAND_INS):
                 values = {n: np.full(s, number) for n, s in shapes.items()}
                 stand_in = StandIn(self._infos, first, other)
                 importer = self._importer({**self._input_shapes, **shapes}, {}, {}, stand_in, values=values)
@@ -402,10 +322,11 @@ class OnnxModel:
         bundle = Bundle(graph, path=self._path, size=self._size, sized=self.sized)
         bundle.watches = tuple(self._external.watches)
         bundle.source = replace(self._source, graph=graph)
-        bundle.witness = partial(_witness, self._path, self._constants)
+        bundle.witness = partial(witness, self._path, self._constants)
         shapes = {n: d.shape for n, d in importer.inputs.items()}
         bundle.record = self._record
-        bundle.guarded = partial(self._guarded, importer, None if importer.sizes_known else graph)
+        kept = None if importer.sizes_known else graph
+        bundle.guarded = lambda: replace(bundle, graph=self._guarded(importer, kept), guarded=None)
         bundle.scalars = frozenset(
             [n for n, d in importer.inputs.items() if not d.shape]
             + [n for n, v in importer.outputs.items() if not v.rank]
@@ -450,33 +371,8 @@ class OnnxModel:
         bundle.sized = self.sized
         bundle.source = replace(self._source, graph=graph)
         bundle.watches = tuple(self._external.watches)
-        bundle.witness = partial(_witness, self._path, self._constants)
+        bundle.witness = partial(witness, self._path, self._constants)
         bundle.scalars = frozenset(n for n, d in importer.inputs.items() if not d.shape)
-        return bundle
-
-    def _unread(self, why: str) -> Bundle:
-        """Build the bundle of a model that cannot be expressed: inputs of the declared types, and data."""
-        graph = Graph(magic="ONNX", input_order=tuple(i.name for i in self._infos))
-        scalars = set()
-        for info in self._infos:
-            dtype, shape = file_dtype(info.type), self._input_shapes.get(info.name)
-            if info.type is None or info.type.tensor is None or dtype is None or dtype == DType("String"):
-                continue
-            if shape is None and (open_shape := declared_shape(info)) is not None:
-                shape = [1 if n is None else n for n in open_shape]
-            if shape is not None and not len(shape):
-                scalars.add(info.name)
-            graph_shape = None if shape is None else tuple(shape) or (1,)
-            tensor = StoredTensor(dtype, graph_shape, info.name)
-            graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[info.name], tensors=[tensor])
-        bundle = Bundle(graph, path=self._path, size=self._size, scalars=frozenset(scalars), refusal=why)
-        bundle.source = replace(self._source, graph=graph)
-        bundle.watches = tuple(self._external.watches)
-        bundle.record = self._record
-        bundle.warnings.append(f"not run by the reference engine: {why}")
-        if self._own_sets:
-            bundle.missed = lost_sets(self._own_sets)
-            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True)
         return bundle
 
 

@@ -56,7 +56,9 @@ def loop(count: Array | None, cond: Array | None, *rest: Any, body: Subgraph) ->
     collected: list[list[Any]] = [[] for _ in body.dtypes[1 + states :]]
     turn = 0
     while going and (most is None or turn < most):
-        counter, flag = (np.full(_of_one(body, i), v) for i, v in enumerate((np.int64(turn), np.bool_(going))))
+        counter, flag = (
+            np.full(_of_one(body, i), v) for i, v in enumerate((np.int64(turn), np.bool_(going)))
+        )
         outs = body([counter, flag, *state], captured)
         going = _truth(outs[0])
         state = outs[1 : 1 + states]
@@ -131,7 +133,11 @@ def scan(
 
 @operator("Scan", since=8, out=_scan_types, shape=_unknown)
 def scan_8(
-    lengths: Array | None, *values: Array, body: Subgraph, num_scan_inputs: int, directions: list[int] | None = None
+    lengths: Array | None,
+    *values: Array,
+    body: Subgraph,
+    num_scan_inputs: int,
+    directions: list[int] | None = None,
 ) -> tuple[Any, ...]:
     """Scan every entry of a batch, the first axis, by itself."""
     if lengths is not None:

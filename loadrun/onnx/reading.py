@@ -1,0 +1,283 @@
+"""An ONNX file as a bundle: a graph of its nodes, the data sets beside it, and what runtimes are told that run it as it is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from ..base.errors import EngineError, UnsupportedError, UsageError
+from ..base.registry import resolve
+from ..graph import Graph, StoredTensor
+from ..graph.composite import TensorAttribute
+from ..graph.dtypes import Array, DType, numpy_array
+from ..graph.params import Host2DeviceCopy
+from ..ops.registry import limited
+from ..testcase import EXPECT, Bundle, FileValue, NamedRuntime
+from .file import OnnxFile, declared, file_dtype, read_accepted, read_limits, record_of
+from .graph import GraphReader, NotExpressed
+from .messages import ModelProto
+from .tensors import STRING, ExternalData
+from .testdata import DataSet, find_sets, lost_sets, spread, testcases
+from .types import kind_of_dtype, type_of
+from .values import StandIn, axis_of, declared_shape
+
+__all__ = ["ModelFile"]
+
+STAND_INS = ((1, 1), (1, 64), (1, 256), (64, 64), (1, 640))
+"""Sizes that are tried where none are given: of first axes, and of the others."""
+
+
+def witness(path: str, constants: Mapping[str, Any]) -> NamedRuntime | None:
+    """Return ONNX Runtime's name and a function that runs the file in it, or None if not installed.
+
+    It runs in a separate process: where it crashes, as in some of its kernels, only that process ends.
+    """
+    from .truth import runtime_apart, runtime_name  # for start-up
+
+    name = runtime_name()
+    if name is None:
+        return None
+    return name, runtime_apart(path, constants)
+
+
+def _is_number(value: FileValue) -> TypeGuard[Array]:
+    return isinstance(value, np.ndarray) and value.dtype != object
+
+
+class ModelFile:
+    """An ONNX model with its data sets.
+
+    Args:
+        model: what the file holds.
+        path, file, data: its name, its path if it is a file, and its bytes.
+        input_shapes: shapes by input name, for the first graph.
+        constants: values of inputs that are constants.
+        test_data: where its data sets are, if not beside it.
+        copy: read files of weights into memory, instead of mapping them.
+        native: whether a runtime is to run the file as it is.
+    """
+
+    def __init__(
+        self,
+        model: ModelProto,
+        path: str,
+        file: Path | None,
+        data: memoryview,
+        input_shapes: Mapping[str, Sequence[int]],
+        constants: Mapping[str, Any],
+        test_data: str | os.PathLike[str] | None,
+        *,
+        copy: bool = False,
+        native: bool = False,
+    ) -> None:
+        assert model.graph is not None
+        self._model, self._path, self._size, self._native = model, path, len(data), native
+        self._input_shapes, self._constants = input_shapes, constants
+        self._external = ExternalData(file.parent if file else None, copy=copy)
+        outputs = {o.name: o for o in model.graph.outputs}
+        stored = model.graph.stored
+        names = [i.name for i in model.graph.inputs]
+        replaced = {t.name for t in model.graph.initializers}.intersection(names)
+        if replaced:
+            # Their stored values are defaults, which data and constants replace.
+            sets = find_sets(file, test_data, names, list(outputs))
+            if not sets or not sets[0].feeds_all(len(names)):
+                replaced &= constants.keys()
+            stored -= replaced
+            model.graph.initializers = [t for t in model.graph.initializers if t.name in stored]
+        self._infos = [i for i in model.graph.inputs if i.name not in stored and i.name not in constants]
+        names = [i.name for i in model.graph.inputs if i.name not in stored]
+        sets = find_sets(file, test_data, names, list(outputs))
+        self._types = {**declared(model.graph.inputs), **declared(model.graph.outputs)}
+        # Stored values of outputs that are no tensors, such as maps, cannot be compared with their stand-ins.
+        values = {n: v for n, v in spread(sets[0].own(self._types)).items() if _is_number(v)} if sets else {}
+        examples = {n: v for n, v in values.items() if not n.endswith(EXPECT)}
+        expected = {n.removesuffix(EXPECT): v for n, v in values.items() if n.endswith(EXPECT)}
+        # Data for another model, or data that are not tensors, say nothing about this one.
+        others = any(tuple(s) != examples[n].shape for n, s in input_shapes.items() if n in examples)
+        others = others or bool(set(constants) & set(names))
+        self._own_sets: list[DataSet] = [] if others else sets
+        if others or any(n not in examples for n in names):
+            sets, examples, expected = [], {}, {}
+        self._sets: list[DataSet] = sets
+        limits = read_limits(model, [s.folder for s in self._own_sets], list(outputs))
+        self._record = record_of(limits, [] if file is None else read_accepted(file))
+        self._maxerr = {n: float(said["maxerr"]) for n, said in limits.items() if "maxerr" in said}
+        location = bytes(data) if file is None else str(file)
+        source = OnnxFile.of(model, location, Graph(), constants, self._maxerr)
+        self._source = replace(source, replaced=replaced)
+        self._examples, self._expected = examples, expected
+
+    def read(self) -> Bundle:
+        """Build the bundle.
+
+        Where neither the file nor data nor `input_shapes` tell a size, some are tried (`STAND_INS`) until all nodes fit;
+        `Bundle.taken` says which.
+
+        Raises:
+            UnsupportedError: nodes or inputs cannot be expressed, and no runtime is to run the file as it is.
+        """
+        try:
+            return self._direct()
+        except NotExpressed:
+            return self.lowered
+        except EngineError as e:
+            if not self._native:
+                raise UnsupportedError(f"1 part of the model cannot be expressed:\n  {e}") from e
+            return self._unread(" ".join(str(e).split()))
+
+    @cached_property
+    def lowered(self) -> Bundle:
+        """The bundle whose graph is of MegEngine's operators."""
+        model: Any = resolve("loadrun.onnx.specialized:OnnxModel")(self)
+        bundle: Bundle = model.first()
+        return bundle
+
+    def _direct(self) -> Bundle:
+        """Build the bundle whose graph has one operator for each node."""
+        proto = self._model.graph
+        assert proto is not None
+        for info in (*self._infos, *proto.outputs):
+            if info.type is None or info.type.tensor is None or info.type.tensor.elem == STRING:
+                raise NotExpressed(f"{info.name!r} is no tensor of numbers")
+        constants = {n: self._constant(n, v) for n, v in self._constants.items()}
+        reader, assumed = self._reader(constants)
+        graph = reader.graph
+        outputs = {v.name or "": v for v in graph.outputs}
+        for name in dict.fromkeys(n for n in self._expected if n in outputs):
+            reader.check(name, self._expected[name], self._maxerr.get(name))
+        opset = next((o.version for o in self._model.opsets if o.domain in ("", "ai.onnx")), 1)
+        graph.magic = f"ONNX opset {opset}"
+        graph.input_order = tuple(i.name for i in self._infos)
+        bundle = self._told(Bundle(graph, path=self._path, size=self._size))
+        bundle.lower = lambda: self.lowered
+        scalars = [n for n, s in reader.shapes.items() if not s]
+        scalars += [n for n, v in outputs.items() if reader.known.shapes.get(v.id) == ()]
+        bundle.scalars = frozenset(scalars)
+        bundle.open_inputs = self._open_inputs(reader.shapes)
+        if assumed:
+            taken = [f"{n} {list(reader.shapes[n])}" for n in assumed if n in reader.shapes]
+            more = f" and {len(taken) - 5} more" if len(taken) > 5 else ""
+            bundle.taken = (
+                f"the file leaves sizes open, and these were assumed: {', '.join(taken[:5])}{more}; data or "
+                "input_shapes (--input-shape) set others"
+            )
+        kinds = {v.name or "": kind_of_dtype(v.owner.tensors[0].dtype) for v in graph.inputs}
+        if self._sets:
+            bundle.missed = lost_sets(self._sets)
+            bundle.testcases = testcases(self._sets, kinds, self._types, native=self._native)
+        elif self._native and self._own_sets:
+            bundle.missed = lost_sets(self._own_sets)
+            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True)
+        return bundle
+
+    def _reader(self, constants: Mapping[str, TensorAttribute]) -> tuple[GraphReader, list[str]]:
+        """Read the graph, at the first sizes that all nodes fit; return the inputs whose sizes were assumed, too."""
+        assert self._model.graph is not None
+        tried: list[tuple[GraphReader, list[str]]] = []
+        for first, other in STAND_INS:
+            shapes, assumed = self._shapes_with(StandIn(self._infos, first, other))
+            reader = GraphReader(self._model, self._external, shapes, constants)
+            with limited(self._external.folding(self._size)):
+                reader.read(self._model.graph)
+            tried.append((reader, assumed))
+            if not reader.misfits or not assumed:
+                return tried[-1]
+        return tried[0]
+
+    def _shapes_with(self, stand_in: StandIn) -> tuple[dict[str, tuple[int, ...]], list[str]]:
+        shapes: dict[str, tuple[int, ...]] = {}
+        assumed: list[str] = []
+        for info in self._infos:
+            open_shape = declared_shape(info)
+            if info.name in self._input_shapes or info.name in self._examples:
+                given = self._input_shapes.get(info.name)
+                shapes[info.name] = tuple(self._examples[info.name].shape if given is None else given)
+                if open_shape is not None and len(open_shape) != len(shapes[info.name]):
+                    raise EngineError(
+                        f"the input {info.name!r} has {len(open_shape)} axes, but its data or input_shapes have "
+                        f"{list(shapes[info.name])}"
+                    )
+            elif open_shape is not None:
+                axes = [axis_of(info, i) for i in range(len(open_shape))]
+                shapes[info.name] = tuple(
+                    stand_in.of(name, i) if n is None else n for i, (n, name) in enumerate(axes)
+                )
+                assumed += [info.name] if None in open_shape else []
+        unknown = (set(self._constants) | set(self._input_shapes)) - {
+            i.name for i in self._model.graph.inputs
+        }
+        if unknown:
+            names = ", ".join(i.name for i in self._model.graph.inputs) or "none"
+            raise UsageError(f"the model has no input {sorted(unknown)[0]!r}; its inputs are {names}")
+        return shapes, assumed
+
+    def _open_inputs(self, shapes: Mapping[str, tuple[int, ...]]) -> frozenset[str]:
+        """Return the inputs whose sizes the file leaves open, one for each size that is the same in several."""
+        groups: dict[tuple[str, int], str] = {}
+        for info in self._infos:
+            for axis, size in enumerate(shapes.get(info.name, ())):
+                declared_size, name = axis_of(info, axis)
+                if declared_size is None:
+                    groups.setdefault((name, size), info.name)
+        return frozenset(groups.values())
+
+    def _constant(self, name: str, value: object) -> TensorAttribute:
+        """Convert the constant for an input; one number takes the rank that the file declares.
+
+        Raises:
+            UsageError: it does not fit what the file declares.
+        """
+        info = (
+            next((i for i in self._model.graph.inputs if i.name == name), None) if self._model.graph else None
+        )
+        dtype = type_of(info.type) if info is not None else None
+        if info is None or dtype is None or dtype.np == object:
+            raise NotExpressed(f"the constant {name!r} is no tensor of numbers")
+        array = numpy_array(value)
+        if array.dtype.kind not in "biuf":
+            raise UsageError(f"the constant for input {name!r} holds {array.dtype}, expected numbers")
+        declared = declared_shape(info)
+        rank = array.ndim if declared is None else len(declared)
+        if array.size == 1 and min(rank, array.ndim) == 0:
+            array = array.reshape((1,) * rank)
+        if array.ndim != rank:
+            raise UsageError(f"input {name!r} has {rank} axes, the constant for it {array.ndim}")
+        return TensorAttribute(array.astype(dtype.np), dtype)
+
+    def _told(self, bundle: Bundle) -> Bundle:
+        """Tell a bundle what it is of the file, whatever its graph is."""
+        bundle.source = replace(self._source, graph=bundle.graph)
+        bundle.watches = tuple(self._external.watches)
+        bundle.witness = partial(witness, self._path, self._constants)
+        bundle.record = self._record
+        return bundle
+
+    def _unread(self, why: str) -> Bundle:
+        """Build the bundle of a model that cannot be expressed: inputs of the declared types, and data."""
+        graph = Graph(magic="ONNX", input_order=tuple(i.name for i in self._infos))
+        scalars = set()
+        for info in self._infos:
+            dtype, shape = file_dtype(info.type), self._input_shapes.get(info.name)
+            if info.type is None or info.type.tensor is None or dtype is None or dtype == DType("String"):
+                continue
+            if shape is None and (open_shape := declared_shape(info)) is not None:
+                shape = [1 if n is None else n for n in open_shape]
+            if shape is not None and not len(shape):
+                scalars.add(info.name)
+            graph_shape = None if shape is None else tuple(shape) or (1,)
+            tensor = StoredTensor(dtype, graph_shape, info.name)
+            graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[info.name], tensors=[tensor])
+        bundle = Bundle(graph, path=self._path, size=self._size, scalars=frozenset(scalars), refusal=why)
+        bundle = self._told(bundle)
+        bundle.warnings.append(f"not run by the reference engine: {why}")
+        if self._own_sets:
+            bundle.missed = lost_sets(self._own_sets)
+            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True)
+        return bundle
