@@ -14,10 +14,14 @@ from typing import Any, NamedTuple
 from .dtypes import Array, DType
 from .params import Record
 
-__all__ = ["Composite", "Definition", "Known", "NodeTypes", "OutRule", "OutRules", "TensorAttribute"]
+__all__ = ["Composite", "Definition", "Flag", "Known", "NodeTypes", "OutRule", "OutRules", "TensorAttribute"]
 
 Known = Array
 """An input whose values decide the shapes of the results: axes, sizes, pads. So the parameters of definitions are annotated."""
+
+
+Flag = int
+"""An attribute that is a truth value, 0 or 1. So the parameters of definitions are annotated."""
 
 
 class TensorAttribute(NamedTuple):
@@ -58,7 +62,8 @@ class Definition:
             keyword ``types`` gets the `NodeTypes`, ``stream`` the random numbers. It returns an array, or a tuple of them.
         since: the first version of the domain that it holds for.
         out: see `OutRules`.
-        pointwise: whether an element depends on the elements in its place alone, inputs broadcast as numpy does.
+        pointwise: whether an element depends on the elements in its place alone, inputs broadcast as numpy does. With
+            `shape` too, that holds where each input has the shape of the result or one element.
         shape: takes what `function` takes, and returns the shape of the result, or a list of them. Arrays hold zeros, but
             for inputs that are annotated `Known`. Without it, `function` itself is called with these.
 
@@ -92,6 +97,11 @@ class Definition:
         """Places of the inputs whose values decide shapes."""
         annotations = [str(p.annotation) for p in self.parameters.values() if p.kind is not p.KEYWORD_ONLY]
         return frozenset(i for i, a in enumerate(annotations) if a.split(" | ")[0] == "Known")
+
+    @cached_property
+    def flags(self) -> tuple[str, ...]:
+        """The attributes that must be 0 or 1, which runtimes take one way or the other where they are not."""
+        return tuple(n for n, p in self.parameters.items() if p.annotation == "Flag")
 
     @cached_property
     def random(self) -> bool:
@@ -133,6 +143,9 @@ class Composite(Record, code=1 << 16):
         attributes: the node's attributes as Python has them.
         types: the types of its inputs and outputs.
 
+    Raises:
+        ValueError: an attribute that is a truth value is neither 0 nor 1.
+
     >>> import numpy as np
     >>> from loadrun.graph.dtypes import DType
     >>> double = Definition("", "Double", lambda x, *, factor=2: x * factor, pointwise=True)
@@ -143,6 +156,9 @@ class Composite(Record, code=1 << 16):
     """
 
     def __init__(self, definition: Definition, attributes: Mapping[str, Any], types: NodeTypes) -> None:
+        for name in definition.flags:
+            if attributes.get(name, 0) not in (0, 1):
+                raise ValueError(f"its {name} is {attributes[name]}, expected 0 or 1")
         known = self.__dict__
         known["definition"], known["attributes"], known["types"] = definition, dict(attributes), types
         known["present"] = tuple(t is not None for t in types.inputs)
