@@ -1,0 +1,74 @@
+"""Functions that operators of several families apply to their sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import pi, sqrt
+
+import numpy as np
+
+from ...graph.dtypes import Array
+from ...ops.elemwise import formulas
+from ...ops.numeric import special
+
+__all__ = ["activated", "gelu", "sigmoid", "silu", "softmax"]
+
+
+def sigmoid(x: Array) -> Array:
+    """Compute 1 / (1 + exp(-x)), 0 where the power is beyond all numbers."""
+    return np.reciprocal(1 + np.exp(-x))
+
+
+def silu(x: Array) -> Array:
+    """Compute x * sigmoid(x)."""
+    return x * sigmoid(x)
+
+
+def gelu(x: Array, *, tanh: bool = False) -> Array:
+    """Multiply by the normal distribution function, exact or approximated by a hyperbolic tangent."""
+    if tanh:
+        return x * 0.5 * (1 + np.tanh(x * (sqrt(2 / pi) + 0.044715 * sqrt(2 / pi) * x * x)))
+    return formulas.gelu(x) if x.dtype == np.float64 else special.gelu(x)
+
+
+def softmax(x: Array, axis: int = -1) -> Array:
+    """Compute exp(x - max) / sum(exp(x - max)); zeros where all scores are minus infinity."""
+    if not x.shape[axis]:
+        return x
+    most = x.max(axis, keepdims=True)
+    power = np.exp(x - np.maximum(most, np.finfo(x.dtype).min))
+    total = power.sum(axis, keepdims=True)
+    return power * np.reciprocal(np.maximum(total, np.finfo(x.dtype).tiny))
+
+
+def activated(name: str, x: Array, alpha: float | None = None, beta: float | None = None) -> Array:
+    """Apply an activation by the name that recurrent and fused operators give it.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+
+    def first(default: float) -> float:
+        return default if alpha is None else alpha
+
+    def second(default: float) -> float:
+        return default if beta is None else beta
+
+    known: dict[str, Callable[[], Array]] = {
+        "relu": lambda: np.maximum(x, 0),
+        "tanh": lambda: np.tanh(x),
+        "sigmoid": lambda: sigmoid(x),
+        "softplus": lambda: np.logaddexp(x, 0),
+        "softsign": lambda: x / (1 + np.abs(x)),
+        "leakyrelu": lambda: np.where(x < 0, x * first(0.01), x),
+        "thresholdedrelu": lambda: np.where(x > first(1.0), x, 0),
+        "elu": lambda: np.where(x < 0, np.expm1(np.minimum(x, 0)) * first(1.0), x),
+        "hardsigmoid": lambda: np.clip(x * first(0.2) + second(0.5), 0, 1),
+        "hardswish": lambda: x * np.clip(x / 6 + 0.5, 0, 1),
+        "affine": lambda: x * first(1.0) + second(0.0),
+        "scaledtanh": lambda: np.tanh(x * second(1.0)) * first(1.0),
+        "clip": lambda: np.minimum(np.maximum(x, first(-3.4e38)), second(3.4e38)),
+    }
+    if name.lower() not in known:
+        raise ValueError(f"the activation {name!r} is not known, expected one of {', '.join(known)}")
+    return known[name.lower()]()
