@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..graph import Opr
+from ..graph.composite import Composite
 from ..graph.dtypes import Array
 from ..graph.params import ConvBias, Convolution, Elemwise, ElemwiseMode, Format
 from ..ops.elemwise.modes import float_step
@@ -236,13 +237,21 @@ def _chain(
 
 def _fusable(s: Step, current: int, shape: Shape, known: Inference) -> list[str]:
     """Return where the inputs of an elementwise step on a convolution's result come from; empty if it cannot follow."""
-    if s.guard is not None or s.call.opr.type != "Elemwise" or known.shapes.get(s.writes[0]) != shape:
+    opr = s.call.opr
+    if s.guard is not None or len(s.writes) != 1 or known.shapes.get(s.writes[0]) != shape:
         return []
     if any(d.name != "Float32" for d in (*s.call.inputs, *s.call.outputs)):
+        return []
+    if opr.title == "BatchNormalization" and s.reads[0] == current:
+        # Its other inputs have one number for each channel.
+        return [_BLOCK, *[_CHANNEL] * 4] if all(known.shapes.get(v) == shape[1:2] for v in s.reads[1:]) else []
+    if opr.type not in ("Elemwise", "CompositePointwise"):
         return []
     sources = [source for v in s.reads if (source := _source(v, current, shape, known)) is not None]
     if len(sources) < len(s.reads):
         return []
+    if isinstance(opr.param, Composite):
+        return [] if opr.param.definition.shape is not None and _CHANNEL in sources else sources
     # What MAX and MIN make of NaN depends on the place in the whole array; only scalars work block by block.
     mode = s.call.opr.get(Elemwise).mode
     if s.call.opr.exact:
@@ -253,6 +262,9 @@ def _fusable(s: Step, current: int, shape: Shape, known: Inference) -> list[str]
 
 def _append(items: list[_FusedStep], opr: Opr, placed: Sequence[tuple[str, int]]) -> None:
     """Add an elementwise operator whose inputs come from there."""
+    if isinstance(opr.param, Composite):
+        items.append(_FusedStep(_in_place(opr.param), tuple(placed)))
+        return
     func, swapped = float_step(opr)
     mode = opr.get(Elemwise).mode
     if mode not in _BY_PLACE or opr.exact:
@@ -264,6 +276,20 @@ def _append(items: list[_FusedStep], opr: Opr, placed: Sequence[tuple[str, int]]
     joins = items and len(items[-1].limits) == 1 and items[-1].limits[0] is not limit
     before = items.pop() if joins else _FusedStep(func, ())
     items.append(_FusedStep(func, before.sources + bound, (*before.limits, limit)))
+
+
+def _in_place(p: Composite) -> Callable[..., object]:
+    """Return a composite operator as a function that writes its result into the block."""
+    if p.title == "BatchNormalization":
+        epsilon = p.attributes.get("epsilon", 1e-5)
+
+        def normalize(out: Array, x: Array, scale: Array, bias: Array, mean: Array, variance: Array) -> None:
+            factor = scale / np.sqrt(variance + np.float32(epsilon))
+            np.multiply(x, factor, out=out)
+            np.add(out, bias - mean * factor, out=out)
+
+        return normalize
+    return lambda out, *values: np.copyto(out, p.call(values))
 
 
 def _limit(

@@ -18,7 +18,7 @@ from ..graph.dtypes import Array, DType, plain
 from ..ops.infer import Inference, follow, infer_dtypes
 from ..passes.checks import add_check
 from ..testcase import EXPECT
-from . import single
+from . import schemas, single
 from .file import BRAIN_RTOL, RTOL, rule_error
 from .messages import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 from .nodes import attributes_of, in_order, nodes_needed, title_of
@@ -271,12 +271,15 @@ class GraphReader:
         inputs: list[Name],
         attributes: Mapping[str, AttributeProto],
     ) -> None:
+        kinds = [self.dtype(v) for v in inputs]
+        try:
+            schemas.check(definition.domain, definition.name, opset, kinds, len(node.outputs), attributes)
+        except ValueError as e:
+            raise EngineError(f"{title_of(node)}: {e}") from e
         values: dict[str, Any] = {n: self.attribute(node, a) for n, a in attributes.items()}
         surplus = sorted(values.keys() - definition.attributes)
         if surplus:
-            raise EngineError(
-                f"{title_of(node)}: it has no attribute {surplus[0]!r} in version {opset} of its operators"
-            )
+            raise EngineError(f"{title_of(node)}: its attribute {surplus[0]!r} is not supported; leave it out")
         # What subgraphs read from around follows the node's own inputs.
         captured = dict.fromkeys(n for v in values.values() if isinstance(v, Subgraph) for n in v.captured)
         for v in values.values():
