@@ -35,6 +35,7 @@ _FAMILIES = {
     ("pooling", ""): """
     MaxPool AveragePool LpPool GlobalAveragePool GlobalMaxPool GlobalLpPool MaxUnpool
     """,
+    ("pooling", "com.microsoft"): "NhwcMaxPool",
     ("norms", ""): """
     BatchNormalization InstanceNormalization GroupNormalization LayerNormalization RMSNormalization
     SimplifiedLayerNormalization LpNormalization MeanVarianceNormalization LRN
@@ -68,7 +69,7 @@ _FAMILIES = {
     ("attention", ""): "Attention RotaryEmbedding LinearAttention",
     ("attention", "ai.onnx.preview"): "FlexAttention",
     ("transformers", "com.microsoft"): """
-    Attention MultiHeadAttention RotaryEmbedding EmbedLayerNormalization NhwcMaxPool GroupQueryAttention
+    Attention MultiHeadAttention RotaryEmbedding EmbedLayerNormalization GroupQueryAttention
     """,
     ("contrib", "com.microsoft"): """
     GridSample Pad GatherND Trilu Range ExpandDims Unique UnfoldTensor CDist NGramRepeatBlock

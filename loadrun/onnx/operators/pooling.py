@@ -1,0 +1,323 @@
+"""Pooling over windows, and global pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ...graph.composite import Known
+from ...graph.dtypes import Array
+from . import operator
+from .convolution import Ints, Window, from_last, given_pads, spaced, to_last, window_of
+
+__all__ = ["global_average", "pooled_shape"]
+
+CONTRIB = "com.microsoft"
+
+
+def pooling_window(
+    x: Array,
+    kernel_shape: Ints,
+    *,
+    strides: Ints = None,
+    dilations: Ints = None,
+    auto_pad: str = "NOTSET",
+    pads: Ints = None,
+    ceil_mode: int = 0,
+    **others: object,
+) -> Window:
+    """Return the window over (N, C, ...), with as many positions as ``ceil_mode`` asks for.
+
+    Raises:
+        ValueError: attributes that contradict each other, or a window larger than its input.
+    """
+    sizes = x.shape[2:]
+    if not kernel_shape or len(kernel_shape) != len(sizes):
+        raise ValueError(f"kernel_shape must name {len(sizes)} axes, found {kernel_shape}")
+    window = window_of(
+        sizes, kernel_shape, strides=strides, dilations=dilations, auto_pad=auto_pad, pads=pads
+    )
+    out, around = list(window.out), list(window.pads)
+    for i, (size, s, r) in enumerate(zip(sizes, window.strides, window.reach, strict=True)):
+        a, b = around[i]
+        if size + a + b < r:
+            raise ValueError(f"a window of {r} is larger than its input ({size + a + b})")
+        if auto_pad.startswith("SAME") and s > r + 1:
+            # ONNX Runtime leaves out half of what windows shorter than their stride do not reach.
+            rest = (size - 1) % s + 1 - r - (auto_pad == "SAME_LOWER")
+            around[i] = (a - max(rest, 0) // 2, b)
+        if ceil_mode:
+            # A window that would begin after the data and the pads in front is left out.
+            out[i] = min(-(-(size + a + b - r) // s), (size + a - 1) // s) + 1
+    return window._replace(pads=tuple(around), out=tuple(out))
+
+
+def pooled_shape(x: Array, *, kernel_shape: Ints = None, **space: Any) -> tuple[int, ...]:
+    """Return the shape of the results of all windows."""
+    return (*x.shape[:2], *pooling_window(x, kernel_shape, **space).out)
+
+
+def folded(x: Array, window: Window, fold: Callable[[Array, Array], Array], start: float) -> Array:
+    """Fold the elements of all windows, one axis of space after the other; pads hold a number to start with."""
+    for i, (k, s, d) in enumerate(zip(window.kernel, window.strides, window.dilations, strict=True)):
+        axis, out = 2 + i, window.out[i]
+        if k == s == 1 and not any(window.pads[i]):
+            continue
+        x = _padded(x, axis, window, i, start)
+        total: Array | None = None
+        for tap in range(k):
+            where = slice(tap * d, tap * d + (out - 1) * s + 1, s)
+            part = x[(slice(None),) * axis + (where,)]
+            total = part if total is None else fold(total, part)
+        assert total is not None
+        x = total
+    return x
+
+
+def _padded(x: Array, axis: int, window: Window, i: int, value: float) -> Array:
+    """Return what the windows along one axis of space see, as long as they reach."""
+    before = window.pads[i][0]
+    if before < 0:
+        x = x[(slice(None),) * axis + (slice(-before, None),)]
+    before = max(before, 0)
+    length = (window.out[i] - 1) * window.strides[i] + window.reach[i]
+    after = max(length - before - x.shape[axis], 0)
+    if not before and not after:
+        return x
+    widths = [(before, after) if a == axis else (0, 0) for a in range(x.ndim)]
+    return np.pad(x, widths, constant_values=value)
+
+
+def _lowest(dtype: np.dtype[Any]) -> float:
+    return -np.inf if dtype.kind == "f" else int(np.iinfo(dtype).min)
+
+
+def _max_shapes(x: Array, **attributes: Any) -> list[tuple[int, ...]]:
+    return [pooled_shape(x, **attributes)] * 2
+
+
+@operator("MaxPool", out=(0, "Int64"), shape=_max_shapes)
+def max_pool(
+    x: Array,
+    *,
+    kernel_shape: list[int],
+    strides: Ints = None,
+    dilations: Ints = None,
+    auto_pad: str = "NOTSET",
+    pads: Ints = None,
+    ceil_mode: int = 0,
+    storage_order: int = 0,
+    types: Any = None,  # noqa: ANN401
+) -> Array | tuple[Array, Array]:
+    """Take the largest element of every window, and its place in the tensor."""
+    window = pooling_window(
+        x,
+        kernel_shape,
+        strides=strides,
+        dilations=dilations,
+        auto_pad=auto_pad,
+        pads=pads,
+        ceil_mode=ceil_mode,
+    )
+    if types is None or types.wanted[1:] != (True,):
+        y = folded(x, window, np.maximum, _lowest(x.dtype))
+        return y if types is None or len(types.wanted) < 2 else (y, np.zeros(y.shape, np.int64))
+    return _max_with_places(x, window, bool(storage_order))
+
+
+def _max_with_places(x: Array, window: Window, columns: bool) -> tuple[Array, Array]:
+    """Return the maxima and their places; by columns, the first axis of space runs fastest in a channel."""
+    sizes, n = window.sizes, len(window.sizes)
+    cells = np.arange(prod(sizes))
+    inside = cells.reshape(sizes[::-1]).transpose() if columns else cells.reshape(sizes)
+    rows = np.arange(prod(x.shape[:2])).reshape(*x.shape[:2], *(1,) * n)
+    best, place = x, rows * prod(sizes) + inside
+    # The last axis first: of equal values the one that stands first in the memory is kept.
+    for i in range(n - 1, -1, -1):
+        axis, s, d = 2 + i, window.strides[i], window.dilations[i]
+        values, places = _padded(best, axis, window, i, _lowest(x.dtype)), _padded(place, axis, window, i, -1)
+        for tap in range(window.kernel[i]):
+            index = (
+                *(slice(None),) * axis,
+                slice(tap * d, tap * d + (window.out[i] - 1) * s + 1, s),
+            )
+            value, at = values[index], places[index]
+            better = (value > best) | (place < 0) if tap else None
+            best = value if better is None else np.where(better, value, best)
+            place = at if better is None else np.where(better, at, place)
+    return best, place
+
+
+@operator("AveragePool", shape=pooled_shape)
+def average_pool(
+    x: Array,
+    *,
+    kernel_shape: list[int],
+    strides: Ints = None,
+    dilations: Ints = None,
+    auto_pad: str = "NOTSET",
+    pads: Ints = None,
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+) -> Array:
+    """Take the mean of every window, with or without its pads."""
+    window = pooling_window(
+        x,
+        kernel_shape,
+        strides=strides,
+        dilations=dilations,
+        auto_pad=auto_pad,
+        pads=pads,
+        ceil_mode=ceil_mode,
+    )
+    return folded(x, window, np.add, 0) / counted(window, include=bool(count_include_pad)).astype(x.dtype)
+
+
+def counted(window: Window, *, include: bool) -> Array:
+    """Count the elements of the windows, with their pads or without; what is beyond the pads never counts."""
+    total = np.ones((1,) * len(window.out), np.int64)
+    for i, (k, s, d) in enumerate(zip(window.kernel, window.strides, window.dilations, strict=True)):
+        (before, after), size = window.pads[i], window.sizes[i]
+        at = np.arange(window.out[i])[:, None] * s - before + np.arange(k) * d
+        low, high = (-before, size + after) if include else (0, size)
+        count = ((at >= min(low, 0)) & (at < high)).sum(1)
+        total = total * count.reshape([-1 if a == i else 1 for a in range(len(window.out))])
+    return total
+
+
+def _power(x: Array, p: float) -> Array:
+    return x * x if p == 2 else np.abs(x) if p == 1 else np.abs(x) ** p
+
+
+def _root(x: Array, p: float) -> Array:
+    return np.sqrt(x) if p == 2 else x if p == 1 else x ** (1 / p)
+
+
+@operator("LpPool", shape=pooled_shape)
+def lp_pool(
+    x: Array,
+    *,
+    kernel_shape: Ints = None,
+    strides: Ints = None,
+    dilations: Ints = None,
+    auto_pad: str = "NOTSET",
+    pads: Ints = None,
+    ceil_mode: int = 0,
+    p: float = 2,
+) -> Array:
+    """Take the p-norm of every window."""
+    window = pooling_window(
+        x,
+        kernel_shape,
+        strides=strides,
+        dilations=dilations,
+        auto_pad=auto_pad,
+        pads=pads,
+        ceil_mode=ceil_mode,
+    )
+    return _root(folded(_power(x, p), window, np.add, 0), p)
+
+
+# Global pooling
+
+
+def _space(x: Array) -> tuple[int, ...]:
+    return tuple(range(2, x.ndim))
+
+
+@operator("GlobalAveragePool")
+def global_average(x: Array) -> Array:
+    """Take the mean over space."""
+    return x.mean(_space(x), keepdims=True)
+
+
+@operator("GlobalMaxPool")
+def global_max(x: Array) -> Array:
+    """Take the largest element over space."""
+    return x.max(_space(x), keepdims=True)
+
+
+@operator("GlobalLpPool")
+def global_lp(x: Array, *, p: float = 2) -> Array:
+    """Take the p-norm over space."""
+    return _root(_power(x, p).sum(_space(x), keepdims=True), p)
+
+
+# Back from the largest
+
+
+def _unpooled_shape(
+    x: Array,
+    places: Array,
+    output_shape: Known | None = None,
+    *,
+    kernel_shape: list[int],
+    strides: Ints = None,
+    pads: Ints = None,
+) -> tuple[int, ...]:
+    steps, _ = spaced(kernel_shape, strides, None)
+    around = given_pads(pads, len(kernel_shape))
+    inferred = [
+        (i - 1) * s - a - b + k
+        for i, s, (a, b), k in zip(x.shape[2:], steps, around, kernel_shape, strict=True)
+    ]
+    if output_shape is not None:
+        target = [int(n) for n in output_shape][-len(inferred) :]
+        if target != inferred:
+            raise ValueError(
+                f"its output_shape asks for {target} where {inferred} follow from the window; ONNX and ONNX Runtime "
+                "put values in different places there"
+            )
+    return (*x.shape[:2], *inferred)
+
+
+@operator("MaxUnpool", since=9, shape=_unpooled_shape)
+def max_unpool(
+    x: Array,
+    places: Array,
+    output_shape: Known | None = None,
+    *,
+    kernel_shape: list[int],
+    strides: Ints = None,
+    pads: Ints = None,
+) -> Array:
+    """Put values back at the places that they came from, zeros elsewhere."""
+    shape = _unpooled_shape(x, places, output_shape, kernel_shape=kernel_shape, strides=strides, pads=pads)
+    size, at = prod(shape), places.reshape(-1)
+    if at.size and not 0 <= at.min() <= at.max() < size:
+        raise ValueError(f"its indices go from {at.min()} to {at.max()}, of {size} places")
+    result = np.zeros(size, x.dtype)
+    result[at] = x.reshape(-1)
+    return result.reshape(shape)
+
+
+def _last_shape(x: Array, **attributes: Any) -> tuple[int, ...]:
+    n, channels, *out = pooled_shape(from_last(x), **attributes)
+    return (n, *out, channels)
+
+
+@operator("NhwcMaxPool", domain=CONTRIB, shape=_last_shape)
+def max_pool_last(
+    x: Array,
+    *,
+    kernel_shape: list[int],
+    strides: Ints = None,
+    dilations: Ints = None,
+    auto_pad: str = "NOTSET",
+    pads: Ints = None,
+    ceil_mode: int = 0,
+) -> Array:
+    """Take the largest element of every window of (N, ..., C)."""
+    window = pooling_window(
+        from_last(x),
+        kernel_shape,
+        strides=strides,
+        dilations=dilations,
+        auto_pad=auto_pad,
+        pads=pads,
+        ceil_mode=ceil_mode,
+    )
+    return to_last(folded(from_last(x), window, np.maximum, _lowest(x.dtype)))
