@@ -14,7 +14,17 @@ from typing import Any, NamedTuple
 from .dtypes import Array, DType
 from .params import Record
 
-__all__ = ["Composite", "Definition", "Flag", "Known", "NodeTypes", "OutRule", "OutRules", "TensorAttribute"]
+__all__ = [
+    "Composite",
+    "Definition",
+    "Flag",
+    "Known",
+    "NodeTypes",
+    "ObjectType",
+    "OutRule",
+    "OutRules",
+    "TensorAttribute",
+]
 
 Known = Array
 """An input whose values decide the shapes of the results: axes, sizes, pads. So the parameters of definitions are annotated."""
@@ -29,6 +39,30 @@ class TensorAttribute(NamedTuple):
 
     value: Array
     dtype: DType
+
+
+class ObjectType(DType):
+    """The type of a sequence, map or optional value, which says what it holds; equal to all others of them.
+
+    Args:
+        kind: "sequence", "map" or "optional".
+        element: the type of the elements, None for a map, or where it is not known.
+
+    >>> held = ObjectType("sequence", DType("Float32"))
+    >>> held == DType("Object"), str(held.element)
+    (True, 'Float32')
+    """
+
+    kind: str
+    element: DType | None
+
+    def __init__(self, kind: str, element: DType | None = None) -> None:
+        super().__init__("Object")
+        # As of all types, nothing of it changes.
+        self.__dict__.update(kind=kind, element=element)
+
+    def __reduce__(self) -> Any:  # noqa: ANN401 - as object has it
+        return ObjectType, (self.kind, self.element)
 
 
 class NodeTypes(NamedTuple):

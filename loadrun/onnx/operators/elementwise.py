@@ -222,8 +222,10 @@ def _bound(value: Array | None) -> Array | None:
 def clip(x: Array, lo: Array | None = None, hi: Array | None = None) -> Array:
     """Limit elements to an interval; where its ends cross, the upper one holds."""
     lo, hi = _bound(lo), _bound(hi)
-    x = x if lo is None else np.maximum(x, lo)
-    return x if hi is None else np.minimum(x, hi)
+    if lo is None or hi is None:
+        x = x if lo is None else np.maximum(x, lo)
+        return x if hi is None else np.minimum(x, hi)
+    return np.clip(x, lo, hi)
 
 
 _MOST = float(np.finfo(np.float32).max)

@@ -149,9 +149,12 @@ def max_roi_pool(
 ) -> Array:
     """Take the largest element of every bin of regions (K, 5), which begin with the image; 0 for an empty bin."""
     result = np.zeros(_pooled_shape(x, rois, pooled_shape=pooled_shape), x.dtype)
-    for k, (image, *corners) in enumerate(rois.tolist()):
+    corners = rois[:, 1:] * spatial_scale
+    # Halves are rounded away from zero.
+    corners = np.floor(np.abs(corners) + 0.5) * np.sign(corners)
+    for k, (image, box) in enumerate(zip(rois[:, 0].tolist(), corners.tolist(), strict=True)):
         refuse_unless(0 <= image < len(x), f"region {k} lies in image {image:g} of {len(x)}")
-        left, top, right, bottom = (int(np.floor(abs(v * spatial_scale) + 0.5) * np.sign(v)) for v in corners)
+        left, top, right, bottom = map(int, box)
         rows = _bins(top, bottom, pooled_shape[0], x.shape[2])
         columns = _bins(left, right, pooled_shape[1], x.shape[3])
         for i, j in product(range(len(rows)), range(len(columns))):
@@ -209,7 +212,7 @@ def roi_align(
         parts = [run(start[b], length[b], batch[b], counts=(sampling_ratio, sampling_ratio)) for b in blocks]
     else:
         # As many points in each bin as it has cells.
-        counts = np.maximum(np.ceil(length / np.array(out)), 1).astype(int)
+        counts = np.maximum(np.ceil(length / np.array(out, length.dtype)), 1).astype(int)
         parts = [
             run(start[i : i + 1], length[i : i + 1], batch[i : i + 1], counts=(a, b))
             for i, (a, b) in enumerate(counts.tolist())
