@@ -84,7 +84,7 @@ _FAMILIES = {
     SequenceConstruct SequenceEmpty SequenceAt SequenceInsert SequenceErase SequenceLength SplitToSequence
     ConcatFromSequence Optional OptionalHasElement OptionalGetElement
     """,
-    ("text", ""): "StringConcat StringSplit StringNormalizer",
+    ("text", ""): "StringConcat StringSplit StringNormalizer RegexFullMatch",
     ("detection", ""): "NonMaxSuppression",
     ("ngrams", ""): "TfIdfVectorizer",
     ("traditional", "ai.onnx.ml"): """

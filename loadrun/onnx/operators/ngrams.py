@@ -1,0 +1,88 @@
+"""TfIdfVectorizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ...graph.dtypes import Array
+from . import operator
+from .common import one_of, refuse_unless
+
+__all__: list[str] = []
+
+_MOST = 1 << 20
+
+
+def _width(x: Array, *, ngram_indexes: Sequence[int], **other: object) -> tuple[int, ...]:
+    fits = len(ngram_indexes) > 0 and min(ngram_indexes) >= 0 and max(ngram_indexes) < _MOST
+    refuse_unless(fits, f"ngram_indexes must be numbers from 0 to {_MOST - 1}")
+    refuse_unless(x.ndim < 3, f"its input has {x.ndim} axes, expected one or two")
+    return (*x.shape[:-1], max(ngram_indexes) + 1)
+
+
+def _pool(grams: Sequence[Any], starts: Sequence[int], columns: int) -> list[dict[tuple[Any, ...], int]]:
+    """Return the number of every n-gram, for each length; of equal ones the last counts."""
+    ends = [*starts, len(grams)]
+    refuse_unless(
+        ends[0] >= 0 and all(a <= b for a, b in pairwise(ends)),
+        f"ngram_counts are {list(starts[:8])}, expected rising places in {len(grams)} entries of the pool",
+    )
+    numbers: list[dict[tuple[Any, ...], int]] = []
+    total = 0
+    for n, (low, high) in enumerate(pairwise(ends), 1):
+        refuse_unless((high - low) % n == 0, f"{high - low} entries of its pool are not whole {n}-grams")
+        numbers.append({tuple(grams[at : at + n]): total + i for i, at in enumerate(range(low, high, n))})
+        total += (high - low) // n
+    refuse_unless(total == columns, f"ngram_indexes has {columns} entries for {total} n-grams")
+    return numbers
+
+
+@operator("TfIdfVectorizer", since=9, out=("Float32",), shape=_width)
+def tf_idf_vectorizer(
+    x: Array,
+    *,
+    max_gram_length: int,
+    max_skip_count: int,
+    min_gram_length: int,
+    mode: str,
+    ngram_counts: Sequence[int],
+    ngram_indexes: Sequence[int],
+    pool_int64s: Sequence[int] = (),
+    pool_strings: Sequence[str] = (),
+    weights: Sequence[float] = (),
+) -> Array:
+    """Count n-grams in rows of numbers or texts, with up to so many elements left out between two of theirs."""
+    one_of("mode", mode, "TF", "IDF", "TFIDF")
+    columns = len(ngram_indexes)
+    shape = _width(x, ngram_indexes=ngram_indexes)
+    pool = _pool(pool_strings if x.dtype == object else pool_int64s, ngram_counts, columns)
+    refuse_unless(
+        mode == "TF" or len(weights) in (0, columns),
+        f"weights has {len(weights)} entries for {columns} n-grams",
+    )
+    used = [i for n, g in enumerate(pool, 1) if min_gram_length <= n <= max_gram_length for i in g.values()]
+    refuse_unless(
+        mode != "IDF" or len({ngram_indexes[i] for i in used}) == len(used),
+        "several of its n-grams count for one column, of which IDF takes one weight",
+    )
+    rows = x.reshape(-1, x.shape[-1] if x.ndim else 1).tolist()
+    counts = np.zeros((len(rows), columns))
+    for count, row in zip(counts, rows, strict=True):
+        for n in range(max(min_gram_length, 1), min(max_gram_length, len(pool)) + 1):
+            grams = pool[n - 1]
+            # A skip means nothing to single elements, so they count once.
+            for step in range(1, 2 if n == 1 else min(max(max_skip_count, 0) + 2, len(row) + 1)):
+                for gram in zip(*(row[k * step :] for k in range(n)), strict=False):
+                    if gram in grams:
+                        count[grams[gram]] += 1
+    if mode == "IDF":
+        counts = np.minimum(counts, 1)
+    if mode != "TF" and weights:
+        counts = counts * np.array(weights)
+    result = np.zeros((len(rows), shape[-1]), np.float32)
+    np.add.at(result, (slice(None), np.array(ngram_indexes)), counts.astype(np.float32))
+    return result.reshape(shape)
