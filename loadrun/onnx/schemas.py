@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ..graph.dtypes import DType
 from .messages import AttributeProto
-from .types import Container, kind_of_dtype
+from .types import kind_of_dtype
 
 __all__ = ["Schema", "check", "versions_of"]
 
@@ -159,7 +159,7 @@ def _type_problems(schema: Schema, inputs: Sequence[DType | None]) -> Iterator[s
         if dtype is None:
             continue
         allowed = schema.types[constraint]
-        if isinstance(dtype, Container) or dtype.name == "Object":
+        if dtype.name == "Object":
             if not allowed & {"s", "o", "m"}:
                 yield f"its input {i} is a sequence, map or optional value, expected a tensor"
             continue

@@ -2,44 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..base.errors import FormatError
+from ..graph.composite import ObjectType
 from ..graph.dtypes import DType
 from .messages import TypeProto
 from .tensors import NAMES
 
-__all__ = ["Container", "dtype_of_kind", "item_of", "kind_of_dtype", "sequence_of", "type_of"]
-
-
-@dataclass(frozen=True)
-class Container(DType):
-    """The type of a sequence or an optional value: an Object.
-
-    Attributes:
-        of: the type of its items, or of the value that it may have.
-    """
-
-    of: DType | None = None
-
-
-def sequence_of(dtype: DType | None) -> Container:
-    """Return the type of a sequence of such values."""
-    return Container("Object", of=dtype)
-
-
-def item_of(dtype: DType | None) -> DType:
-    """Return the type of the items of a container.
-
-    Raises:
-        ValueError: it is none, or its items have no type.
-
-    >>> item_of(sequence_of(DType("Int64"))).name
-    'Int64'
-    """
-    if not isinstance(dtype, Container) or dtype.of is None:
-        raise ValueError(f"it takes a sequence or an optional value, found {dtype}")
-    return dtype.of
+__all__ = ["dtype_of_kind", "kind_of_dtype", "type_of"]
 
 
 def type_of(kind: TypeProto | None) -> DType | None:
@@ -48,10 +17,11 @@ def type_of(kind: TypeProto | None) -> DType | None:
         return None
     if kind.tensor is not None:
         return dtype_of_kind(kind.tensor.elem) if kind.tensor.elem else None
-    inner = kind.sequence or kind.optional
-    if inner is not None:
-        return sequence_of(type_of(inner.of))
-    return DType("Object") if kind.map is not None else None
+    if kind.sequence is not None:
+        return ObjectType("sequence", type_of(kind.sequence.of))
+    if kind.optional is not None:
+        return ObjectType("optional", type_of(kind.optional.of))
+    return ObjectType("map") if kind.map is not None else None
 
 
 _OWN = {"float": "Float32", "double": "Float64", "bfloat16": "BFloat16", "float4e2m1": "Float4E2M1"}

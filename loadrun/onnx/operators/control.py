@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ...graph.composite import NodeTypes
+from ...graph.composite import NodeTypes, ObjectType
 from ...graph.dtypes import Array, DType
 from ...ops.registry import UnknownShape
 from ..subgraph import Subgraph
-from ..types import sequence_of
 from . import operator
 
 
@@ -158,7 +157,7 @@ def scan_8(
 
 def _map_types(types: NodeTypes, attributes: Mapping[str, Any]) -> Sequence[DType]:
     body: Subgraph = attributes["body"]
-    return [sequence_of(d) for d in body.dtypes]
+    return [ObjectType("sequence", d) for d in body.dtypes]
 
 
 @operator("SequenceMap", out=_map_types, shape=_unknown)
