@@ -242,7 +242,7 @@ def _fusable(s: Step, current: int, shape: Shape, known: Inference) -> list[str]
         return []
     if any(d.name != "Float32" for d in (*s.call.inputs, *s.call.outputs)):
         return []
-    if opr.title == "BatchNormalization" and s.reads[0] == current:
+    if opr.called == "BatchNormalization" and s.reads[0] == current:
         # Its other inputs have one number for each channel.
         return [_BLOCK, *[_CHANNEL] * 4] if all(known.shapes.get(v) == shape[1:2] for v in s.reads[1:]) else []
     if opr.type not in ("Elemwise", "CompositePointwise"):

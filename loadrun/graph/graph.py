@@ -116,6 +116,7 @@ class Opr:
     Attributes:
         number: its place in the file that the graph was made of, None if that is its `id`.
         exact: whether it is computed as its definition says, see `Graph.exact`.
+        called: what the file that the graph was made of calls such an operator, None if that is its type.
     """
 
     type: str
@@ -132,6 +133,7 @@ class Opr:
     id: int = 0
     number: int | None = None
     exact: bool = False
+    called: str | None = None
 
     @property
     def param(self) -> Record:
@@ -166,13 +168,14 @@ class Opr:
             id=id,
             number=self.number,
             exact=self.exact,
+            called=self.called,
         )
 
     @property
     def title(self) -> str:
-        """Mode name for elementwise operators, that of the node for composites, else the type."""
-        if self.type.startswith("Composite"):
-            return str(getattr(self.params[0], "title", self.type))
+        """What the file calls the operator, else mode name for elementwise operators, else the type."""
+        if self.called is not None:
+            return self.called
         mode = getattr(self.params[0], "mode", None) if self.params else None
         if self.type.startswith("Elemwise") and mode is not None:
             return str(mode.name)

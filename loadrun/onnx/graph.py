@@ -92,6 +92,7 @@ class GraphReader:
         self.opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opsets}
         self._depth = 0 if outer is None else outer._depth + 1
         self._count = 0
+        self._said: tuple[str | None, str | None] = None, None
         self._stored: dict[int, Var] = {}
         self.reshaped: dict[tuple[int, tuple[int, ...]], StoredTensor] = {}
 
@@ -123,7 +124,8 @@ class GraphReader:
                     raise NotExpressed(f"the input {info.name!r} has no type")
                 self.add_input(info.name, dtype)
         self._nodes(in_order(proto.nodes), nodes_needed(proto), self.opsets, {}, {*self.names})
-        outputs = [(o.name, self.read_name(o.name, "the graph's outputs")) for o in proto.outputs]
+        self._said = None, None
+        outputs = [(o.name, self.read_name(o.name, "the graph's output")) for o in proto.outputs]
         if not outputs:
             raise FormatError("the graph has no outputs")
         self.finish(outputs)
@@ -135,7 +137,7 @@ class GraphReader:
         for name, value in outputs:
             var = self.var(value, name)
             if var.id in taken or var.owner.type == "Host2DeviceCopy" or (var.name not in (None, name)):
-                (var,) = self.record("Identity", [var], name)
+                (var,) = self.record("Identity", [var])
             taken.add(var.id)
             var.name = name
             self.graph.outputs.append(var)
@@ -185,7 +187,7 @@ class GraphReader:
         if name in self.names:
             return self.names[name]
         if self.outer is None:
-            raise FormatError(f"{reader} read {name!r}, which no earlier node computes")
+            raise FormatError(f"{reader} reads {name!r}, which no earlier node computes")
         value = self.outer.read_name(name, reader)
         if isinstance(value, Var):
             # A value from around is an input of the node that holds this graph.
@@ -291,12 +293,12 @@ class GraphReader:
             types = types._replace(outputs=definition.types_of(types, values))
         except ValueError as e:
             raise EngineError(f"{title_of(node)}: {e}") from e
+        self._said = f"{definition.domain}.{definition.name}".lstrip("."), node.name or node.outputs[0]
         outs = single.operator(self, node, definition, inputs, values)
         if outs is None:
             outs = self.record(
                 kind_of(definition),
                 [self.var(v) for v in inputs if v is not None],
-                node.name,
                 Composite(definition, values, types),
                 n=len(node.outputs),
             )
@@ -305,12 +307,10 @@ class GraphReader:
                 var.name = name
                 self.names[name] = var
 
-    def record(
-        self, type: str, inputs: Sequence[Var], name: str | None, *params: P.Record, n: int = 1
-    ) -> list[Var]:
+    def record(self, type: str, inputs: Sequence[Var], *params: P.Record, n: int = 1) -> list[Var]:
         """Append an operator and follow types and shapes."""
         outs = self.graph.add(type, *params, inputs=inputs, n_outputs=n)
-        outs[0].owner.name = name or None
+        outs[0].owner.called, outs[0].owner.name = self._said
         self._follow(*outs)
         return outs
 
@@ -378,7 +378,7 @@ class GraphReader:
             self._nodes(
                 function.nodes, None, opsets or self.opsets, {**defaults, **attributes}, {*function.inputs}
             )
-            results = [self.read_name(n, f"the function {function.name}'s outputs") for n in function.outputs]
+            results = [self.read_name(n, f"the function {function.name}'s output") for n in function.outputs]
         finally:
             self.names = around
             self._depth -= 1
@@ -410,7 +410,7 @@ class GraphReader:
         expect.owner.tensors[0].shape = expected.shape
         rtol = BRAIN_RTOL if get.dtype.name == "BFloat16" else RTOL
         types = NodeTypes((get.dtype, get.dtype), (plain("Float32"),), 1, (True,))
-        (err,) = self.record("Composite", [expect, get], None, Composite(RULE, {"rtol": rtol}, types))
+        (err,) = self.record("Composite", [expect, get], Composite(RULE, {"rtol": rtol}, types))
         param = P.AssertEqual(maxerr=1.0, verbose=False)
         self.graph.outputs[i] = self.graph.add("AssertEqual", param, inputs=[expect, get, err])[0]
         infer_dtypes([self.graph.outputs[i].owner])

@@ -129,7 +129,7 @@ class ModelFile:
             return self.lowered
         except EngineError as e:
             if not self._native:
-                raise UnsupportedError(f"1 part of the model cannot be expressed:\n  {e}") from e
+                raise UnsupportedError(f"the model cannot be expressed:\n  {e}") from e
             return self._unread(" ".join(str(e).split()))
 
     @cached_property
@@ -187,7 +187,9 @@ class ModelFile:
             with limited(self._external.folding(self._size)):
                 reader.read(self._model.graph)
             tried.append((reader, assumed))
-            if not reader.misfits or not assumed:
+            if reader.misfits and not assumed:
+                raise EngineError("\n  ".join(reader.misfits))
+            if not reader.misfits:
                 return tried[-1]
         return tried[0]
 

@@ -10,7 +10,6 @@ from ..graph import StoredTensor, Var
 from ..graph import params as P
 from ..graph.composite import Definition
 from ..ops.elemwise.table import ROWS
-from .nodes import title_of
 
 if TYPE_CHECKING:
     from .graph import GraphReader, Name
@@ -42,7 +41,7 @@ def operator(
     if definition.domain or len([n for n in node.outputs if n]) != 1:
         return None
     if definition.name == "Identity":
-        return r.record("Identity", [r.var(inputs[0], node.outputs[0])], node.name)
+        return r.record("Identity", [r.var(inputs[0], node.outputs[0])])
     floats = all(v is None or (v.dtype is not None and v.dtype.name == "Float32") for v in inputs)
     shapes = [r.shape(v) for v in inputs if v is not None]
     if not floats or not shapes or any(s is None for s in shapes):
@@ -50,12 +49,9 @@ def operator(
     mode = _MODES.get(definition.name)
     if mode is not None and not attributes and max(len(s or ()) for s in shapes):
         param = P.Elemwise(mode=mode)
-        return r.record("Elemwise", [r.var(v) for v in inputs], node.name or title_of(node), param)
+        return r.record("Elemwise", [r.var(v) for v in inputs], param)
     rule = _RULES.get(definition.name)
-    outs = rule(r, inputs, attributes) if rule is not None else None
-    if outs is not None:
-        outs[0].owner.name = node.name or None
-    return outs
+    return rule(r, inputs, attributes) if rule is not None else None
 
 
 @_RULES.register("Conv")
@@ -95,10 +91,10 @@ def _conv(r: GraphReader, inputs: Sequence[Name], a: dict[str, Any]) -> list[Var
     }
     policy = P.ExecutionPolicy()
     if bias is None:
-        return r.record("ConvolutionV2", [r.var(x), r.var(w)], None, P.Convolution(**geometry), policy)
+        return r.record("ConvolutionV2", [r.var(x), r.var(w)], P.Convolution(**geometry), policy)
     row = reshaped(r, bias, (1, shape[0], 1, 1))
     return r.record(
-        "ConvBiasForwardV4", [r.var(x), r.var(w), r.var(row)], None, P.ConvBias(**geometry), policy
+        "ConvBiasForwardV4", [r.var(x), r.var(w), r.var(row)], P.ConvBias(**geometry), policy
     )
 
 
@@ -117,4 +113,4 @@ def _matmul(r: GraphReader, inputs: Sequence[Name], a: dict[str, Any]) -> list[V
     """Record a product of two matrices."""
     if any(len(r.shape(v) or ()) != 2 for v in inputs):
         return None
-    return r.record("MatrixMulV2", [r.var(v) for v in inputs], None, P.MatrixMul(), P.ExecutionPolicy())
+    return r.record("MatrixMulV2", [r.var(v) for v in inputs], P.MatrixMul(), P.ExecutionPolicy())

@@ -132,7 +132,7 @@ def describe(opr: Opr) -> str:
     """Name an operator with its place in the file, for messages: ``ConvolutionV2 'conv1' (operator 7)``."""
     name = opr.name or next((v.name for v in opr.outputs if v.name), None)
     number = opr.id if opr.number is None else opr.number
-    kind = opr.title if opr.type.startswith("Composite") else opr.type
+    kind = opr.called or opr.type
     return f"{kind} {name!r} (operator {number})" if name else f"{kind} (operator {number})"
 
 
