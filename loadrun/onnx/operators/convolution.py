@@ -578,6 +578,7 @@ def integer_convolution(
 
 
 def integer_shape(x: Array, w: Array, *zeros: Array | None, **space: object) -> tuple[int, ...]:
+    """Return the shape of a convolution of integers."""
     return _conv_shape(x, w, **space)  # type: ignore[arg-type]
 
 

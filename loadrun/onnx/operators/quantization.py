@@ -15,7 +15,17 @@ from .convolution import integer_convolution, integer_shape
 from .linalg import integer_product, product_shape
 from .small_floats import SMALL, rounded_small
 
-__all__ = ["dequantized", "dynamic", "quantized", "requantized", "saturated", "single", "spread"]
+__all__ = [
+    "convolution_shape",
+    "dequantized",
+    "dynamic",
+    "qlinear_conv",
+    "quantized",
+    "requantized",
+    "saturated",
+    "single",
+    "spread",
+]
 
 CONTRIB = "com.microsoft"
 _UINT8 = plain("Uint8")
@@ -29,7 +39,7 @@ def single(v: Array) -> Array:
 
 
 def spread(v: Array, x: Array, axis: int, block: int) -> Array:
-    """Shape scales or zero points so that they broadcast with `x`: one, one for each index of an axis, or of a block."""
+    """Shape scales or zero points to broadcast with `x`: one, one for each index of an axis, or of a block."""
     if v.size == 1 and v.ndim <= 1:
         return v.reshape(())
     at = axis_of(axis, x.ndim) if x.ndim > 1 else 0
@@ -153,6 +163,7 @@ def quantize_linear_19(
     return quantize_linear(x, scale, zero, types=types, axis=axis, saturate=saturate)
 
 
+@operator("QuantizeLinear", domain=CONTRIB, out=(_quantized_type,), pointwise=True, shape=_shape)
 @operator("QuantizeLinear", since=13, out=(_quantized_type,), pointwise=True, shape=_shape)
 def quantize_linear_13(
     x: Array, scale: Array, zero: Array | None = None, *, types: NodeTypes, axis: int = 1
@@ -165,20 +176,6 @@ def quantize_linear_13(
 def quantize_linear_10(x: Array, scale: Array, zero: Array | None = None, *, types: NodeTypes) -> Array:
     """Divide by a scale, round, add a zero point, and saturate."""
     return quantize_linear(x, scale, zero, types=types)
-
-
-@operator("QuantizeLinear", domain=CONTRIB, out=(_quantized_type,), pointwise=True, shape=_shape)
-def quantize_linear_ms(
-    x: Array,
-    scale: Array,
-    zero: Array | None = None,
-    *,
-    types: NodeTypes,
-    axis: int = 1,
-    block_size: int = 0,
-) -> Array:
-    """Divide by a scale, round, add a zero point, and saturate."""
-    return quantize_linear(x, scale, zero, types=types, axis=axis, block_size=block_size)
 
 
 def _real_type(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
@@ -203,7 +200,6 @@ def dequantize_linear(
 
 
 @operator("DequantizeLinear", since=21, out=(1,), pointwise=True, shape=_shape)
-@operator("DequantizeLinear", domain=CONTRIB, out=(1,), pointwise=True, shape=_shape)
 def dequantize_linear_21(
     x: Array, scale: Array, zero: Array | None = None, *, axis: int = 1, block_size: int = 0
 ) -> Array:
@@ -211,6 +207,7 @@ def dequantize_linear_21(
     return dequantize_linear(x, scale, zero, axis=axis, block_size=block_size)
 
 
+@operator("DequantizeLinear", domain=CONTRIB, out=(1,), pointwise=True, shape=_shape)
 @operator("DequantizeLinear", since=13, out=(1,), pointwise=True, shape=_shape)
 def dequantize_linear_13(x: Array, scale: Array, zero: Array | None = None, *, axis: int = 1) -> Array:
     """Subtract a zero point and multiply by one scale or one for each index of an axis."""
@@ -269,14 +266,14 @@ def qlinear_matmul(
     return requantized(total, factor, single(y_zero), types.outputs[0])
 
 
-def _convolution_shape(
-    x: Array, x_scale: Array, x_zero: Array, w: Array, *others: Array | None, **attributes: Any
+def convolution_shape(
+    x: Array, x_scale: Array, x_zero: Array, w: Array, *others: Array | None, types: NodeTypes, **space: Any
 ) -> tuple[int, ...]:
-    space = {n: v for n, v in attributes.items() if n not in ("types", "channels_last")}
+    """Return the shape of a quantized convolution."""
     return integer_shape(x, w, **space)
 
 
-@operator("QLinearConv", since=10, out=(7,), shape=_convolution_shape)
+@operator("QLinearConv", since=10, out=(7,), shape=convolution_shape)
 def qlinear_conv(
     x: Array,
     x_scale: Array,
