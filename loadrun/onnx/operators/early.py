@@ -12,15 +12,20 @@ from ...graph.dtypes import Array
 from . import F, operator
 from .common import axis_of, refuse_unless
 
-__all__ = ["consuming", "operator_since_1", "operator_since_7"]
+__all__ = ["consuming", "operator_since_1", "operator_since_7", "with_attributes"]
 
 Function = Callable[..., Any]
 
 
-def _with(function: Function, called: Function, **attributes: object) -> Function:
-    """Let a function have the signature of another one, and further attributes."""
+def with_attributes(function: Function, called: Function, **attributes: object) -> Function:
+    """Let a function have the signature of another one, and further attributes; those that are 0 are truth values."""
     own = inspect.signature(function)
-    more = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=v) for n, v in attributes.items()]
+    more = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation="Flag" if value == 0 else object
+        )
+        for name, value in attributes.items()
+    ]
     called.__signature__ = own.replace(parameters=[*own.parameters.values(), *more])  # type: ignore[attr-defined]
     return called
 
@@ -31,21 +36,20 @@ def consuming(function: Function) -> Function:
     def called(*inputs: Array, consumed_inputs: object = None, **attributes: object) -> Any:  # noqa: ANN401
         return function(*inputs, **attributes)
 
-    return _with(function, called, consumed_inputs=None)
+    return with_attributes(function, called, consumed_inputs=None)
 
 
 def _aligned(function: Function) -> Function:
     """Broadcast the second input along an axis, as versions before 7 do."""
 
     def called(x: Array, y: Array, *, axis: int | None = None, broadcast: int = 0) -> Any:  # noqa: ANN401
-        refuse_unless(broadcast in (0, 1), f"its broadcast is {broadcast}, expected 0 or 1")
         if broadcast and axis is not None:
             rest = x.ndim - axis_of(axis, x.ndim) - y.ndim
             refuse_unless(rest >= 0, f"{y.ndim} axes do not fit {x.ndim} at axis {axis}")
             y = y.reshape(*y.shape, *[1] * rest)
         return function(x, y)
 
-    return _with(function, called, axis=None, broadcast=0)
+    return with_attributes(function, called, axis=None, broadcast=0)
 
 
 def operator_since_1(*names: str, **how: Any) -> Callable[[F], F]:
