@@ -15,10 +15,23 @@ from typing import Any, NamedTuple
 from .dtypes import Array, DType
 from .params import Record
 
-__all__ = ["Composite", "Definition", "Known", "NodeTypes", "OutRule", "TensorAttribute"]
+__all__ = [
+    "Composite",
+    "Definition",
+    "Flag",
+    "Known",
+    "NodeTypes",
+    "ObjectType",
+    "OutRule",
+    "TensorAttribute",
+]
 
 Known = Array
 """An input whose values decide the shapes of the results: axes, sizes, pads. So the parameters of definitions are annotated."""
+
+
+Flag = int
+"""An attribute that is a truth value, 0 or 1. So the parameters of definitions are annotated."""
 
 
 class TensorAttribute(NamedTuple):
@@ -26,6 +39,30 @@ class TensorAttribute(NamedTuple):
 
     value: Array
     dtype: DType
+
+
+class ObjectType(DType):
+    """The type of a sequence, map or optional value, which says what it holds; equal to all others of them.
+
+    Args:
+        kind: "sequence", "map" or "optional".
+        element: the type of the elements, None for a map, or where it is not known.
+
+    >>> held = ObjectType("sequence", DType("Float32"))
+    >>> held == DType("Object"), str(held.element)
+    (True, 'Float32')
+    """
+
+    kind: str
+    element: DType | None
+
+    def __init__(self, kind: str, element: DType | None = None) -> None:
+        super().__init__("Object")
+        # As of all types, nothing of it changes.
+        self.__dict__.update(kind=kind, element=element)
+
+    def __reduce__(self) -> Any:  # noqa: ANN401 - as object has it
+        return ObjectType, (self.kind, self.element)
 
 
 class NodeTypes(NamedTuple):
@@ -57,7 +94,8 @@ class Definition:
             keyword ``types`` gets the `NodeTypes`, ``stream`` the random numbers. It returns an array, or a tuple of them.
         since: the first version of the domain that it holds for.
         out: the type of each output, the last one for all that follow.
-        pointwise: whether an element depends on the elements in its place alone, inputs broadcast as numpy does.
+        pointwise: whether an element depends on the elements in its place alone, inputs broadcast as numpy does. With
+            `shape` too, that holds where each input has the shape of the result or one element.
         shape: takes what `function` takes, and returns the shape of the result, or a list of them. Arrays hold zeros, but
             for inputs that are annotated `Known`. Without it, `function` itself is called with these.
 
@@ -91,6 +129,11 @@ class Definition:
         """Places of the inputs whose values decide shapes."""
         annotations = [str(p.annotation) for p in self.parameters.values() if p.kind is not p.KEYWORD_ONLY]
         return frozenset(i for i, a in enumerate(annotations) if a.split(" | ")[0] == "Known")
+
+    @cached_property
+    def flags(self) -> tuple[str, ...]:
+        """The attributes that must be 0 or 1, which runtimes take one way or the other where they are not."""
+        return tuple(n for n, p in self.parameters.items() if p.annotation == "Flag")
 
     @cached_property
     def random(self) -> bool:
@@ -130,6 +173,9 @@ class Composite(Record, code=1 << 16):
         attributes: the node's attributes as Python has them.
         types: the types of its inputs and outputs.
 
+    Raises:
+        ValueError: an attribute that is a truth value is neither 0 nor 1.
+
     >>> import numpy as np
     >>> from loadrun.graph.dtypes import DType
     >>> double = Definition("", "Double", lambda x, *, factor=2: x * factor, pointwise=True)
@@ -140,6 +186,9 @@ class Composite(Record, code=1 << 16):
     """
 
     def __init__(self, definition: Definition, attributes: Mapping[str, Any], types: NodeTypes) -> None:
+        for name in definition.flags:
+            if attributes.get(name, 0) not in (0, 1):
+                raise ValueError(f"its {name} is {attributes[name]}, expected 0 or 1")
         known = self.__dict__
         known["definition"], known["attributes"], known["types"] = definition, dict(attributes), types
         known["present"] = tuple(t is not None for t in types.inputs)

@@ -11,7 +11,7 @@ from ..graph.dtypes import Array, round_bfloat16
 from .messages import TensorProto
 from .tensors import FLOAT4, array, decoded, kind_name
 
-__all__ = ["CODED", "coded_bytes", "from_codes", "to_codes"]
+__all__ = ["CODED", "coded_bytes", "codes_of_floats", "from_codes", "to_codes"]
 
 _BITS = {16: 16, **dict.fromkeys((17, 18, 19, 20, 24), 8), **dict.fromkeys((21, 22, 23), 4), 25: 2, 26: 2}
 _WHOLE = (21, 22, 25, 26)
@@ -31,7 +31,7 @@ def to_codes(values: Array, kind: int) -> Array:
         bits = round_bfloat16(values).view(np.uint32) >> np.uint32(16)
         return bits.astype(np.uint16).reshape(values.shape)
     width = _BITS[kind]
-    codes = values.astype(np.int8).view(np.uint8) if kind in _WHOLE else _nearest(values, kind)
+    codes = values.astype(np.int8).view(np.uint8) if kind in _WHOLE else codes_of_floats(values, kind)
     if width == 8:
         return codes.reshape(values.shape)
     per = 8 // width
@@ -42,8 +42,8 @@ def to_codes(values: Array, kind: int) -> Array:
     return np.pad(packed, (0, flat.size - packed.size)).astype(np.uint8).reshape(values.shape)
 
 
-def _nearest(values: Array, kind: int) -> Array:
-    """Encode floats of 8 or 4 bits, each of which must have a code."""
+def codes_of_floats(values: Array, kind: int) -> Array:
+    """Encode floats of 8 or 4 bits, each of which must have a code, in a byte for each."""
     table = decoded(np.arange(16 if kind == FLOAT4 else 256), kind)
     signed = np.signbit(table)
     if not (signed & (table == 0)).any():

@@ -32,7 +32,7 @@ def _dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
 def _shape(s: ShapeCall) -> Sequence[Shape | None]:
     p = _composite(s.opr)
     definition = p.definition
-    if definition.pointwise:
+    if definition.pointwise and definition.shape is None:
         return (np.broadcast_shapes(*(s.shape(i) for i in range(len(s.shapes)))),)
     places = [i for i, here in enumerate(p.present) if here]
     args: list[Array] = []
@@ -132,7 +132,7 @@ def pointwise(c: Call, *arrays: Array) -> Array:
     p = _composite(c.opr)
     call: Callable[..., Any] = p.call
     args = widened(c, arrays)
-    shape = np.broadcast_shapes(*(np.shape(a) for a in args))
+    shape = max((np.shape(a) for a in args), key=lambda s: (prod(s), len(s)))
     size = prod(shape)
     if size <= _PIECE or not all(_piecewise(a, shape) for a in args):
         return _typed(np.asarray(call(args)), c.outputs[0])
@@ -146,4 +146,4 @@ def pointwise(c: Call, *arrays: Array) -> Array:
 
 
 def _piecewise(a: Array, shape: Shape) -> bool:
-    return a.size == 1 or (a.shape == shape and a.flags.c_contiguous)
+    return (a.size == 1 and a.ndim <= len(shape)) or (a.shape == shape and a.flags.c_contiguous)

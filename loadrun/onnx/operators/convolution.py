@@ -19,7 +19,7 @@ from . import operator
 from .activations import activated, silu
 from .linalg import less
 
-__all__ = ["Window", "from_last", "integer_convolution", "spaced", "to_last", "window_of"]
+__all__ = ["Window", "from_last", "integer_convolution", "integer_shape", "spaced", "to_last", "window_of"]
 
 CONTRIB = "com.microsoft"
 _AUTO = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER", "")
@@ -577,11 +577,12 @@ def integer_convolution(
     return convolved(data.astype(kind), filters.astype(kind), window, group).astype(np.int64).astype(np.int32)
 
 
-def _integer_shape(x: Array, w: Array, *zeros: Array | None, **space: object) -> tuple[int, ...]:
+def integer_shape(x: Array, w: Array, *zeros: Array | None, **space: object) -> tuple[int, ...]:
+    """Return the shape of a convolution of integers."""
     return _conv_shape(x, w, **space)  # type: ignore[arg-type]
 
 
-@operator("ConvInteger", since=10, out=("Int32",), shape=_integer_shape)
+@operator("ConvInteger", since=10, out=("Int32",), shape=integer_shape)
 def conv_integer(
     x: Array,
     w: Array,

@@ -1,0 +1,63 @@
+"""What definitions of several families share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from ...graph.dtypes import Array, DType, plain
+from ...ops.registry import UnknownShape
+
+__all__ = ["axes_of", "axis_of", "integers", "one_of", "refuse_unless", "tensor_type", "unknown_shape"]
+
+T = TypeVar("T")
+
+_TYPES = """
+    - Float32 Uint8 Int8 Uint16 Int16 Int32 Int64 String Bool Float16 Float64 Uint32 Uint64 Complex64 - BFloat16
+    Float8E4M3FN Float8E4M3FNUZ Float8E5M2 Float8E5M2FNUZ Uint4 Int4 Float4E2M1 Float8E8M0 Uint2 Int2
+""".split()
+
+
+def tensor_type(number: int) -> DType:
+    """Return the type that ONNX's TensorProto numbers so.
+
+    >>> str(tensor_type(7))
+    'Int64'
+    """
+    name = _TYPES[number] if 0 < number < len(_TYPES) else "-"
+    if name == "-":
+        raise ValueError(f"{number} is the number of no type of tensors")
+    return plain(name)
+
+
+def refuse_unless(fits: bool, why: str) -> None:
+    """Raise an error unless a condition holds."""
+    if not fits:
+        raise ValueError(why)
+
+
+def one_of(name: str, value: T, *known: T) -> T:
+    """Return an attribute's value, which must be one of some."""
+    refuse_unless(value in known, f"its {name} is {value!r}, expected {', '.join(map(str, known))}")
+    return value
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """Count an axis from the front."""
+    refuse_unless(-rank <= axis < max(rank, 1), f"axis {axis} does not exist in {rank} axes")
+    return axis + rank if axis < 0 else axis
+
+
+def axes_of(axes: Sequence[int] | Array | None, rank: int) -> list[int]:
+    """Count axes from the front; all of them where none are given."""
+    return list(range(rank)) if axes is None else [axis_of(int(a), rank) for a in axes]
+
+
+def integers(values: Array | None) -> list[int]:
+    """Return the whole numbers of an array, none of an input that is left out."""
+    return [] if values is None else [int(v) for v in values.reshape(-1)]
+
+
+def unknown_shape(*inputs: Any, **attributes: Any) -> Any:  # noqa: ANN401 - it never returns
+    """Say that the shape depends on data."""
+    raise UnknownShape

@@ -1,0 +1,79 @@
+"""New tensors from sizes and bounds, and triangles of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from ...graph.composite import Known, NodeTypes, TensorAttribute
+from ...graph.dtypes import Array, DType, plain
+from . import operator
+from .common import integers, refuse_unless, tensor_type
+
+__all__: list[str] = []
+
+_FAR = 2**31
+
+
+def _filled(shape: Known, *, value: TensorAttribute | None = None) -> tuple[int, ...]:
+    sizes = integers(shape)
+    refuse_unless(min(sizes, default=0) >= 0, f"the shape {sizes} is none")
+    return tuple(sizes)
+
+
+def _filling(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
+    value = attributes.get("value")
+    return plain("Float32") if value is None else value.dtype
+
+
+@operator("ConstantOfShape", since=9, out=(_filling,), shape=_filled)
+def constant_of_shape(shape: Known, *, value: TensorAttribute | None = None) -> Array:
+    """Fill a shape with one value, by default 0."""
+    one = np.zeros((), np.float32) if value is None else value.value
+    return np.full(_filled(shape), one.reshape(()), one.dtype)
+
+
+def _eye_type(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
+    number = attributes.get("dtype")
+    like = types.inputs[0] if number is None else tensor_type(number)
+    assert like is not None
+    return like
+
+
+@operator("EyeLike", since=9, out=(_eye_type,), shape=lambda x, k=0, dtype=None, types=None: x.shape)
+def eye_like(x: Array, *, dtype: int | None = None, k: int = 0, types: NodeTypes) -> Array:
+    """Return ones on a diagonal in the shape of a matrix."""
+    rows, columns = x.shape
+    return np.eye(rows, columns, min(max(k, -_FAR), _FAR), types.outputs[0].np)
+
+
+def _count(start: Known, limit: Known, delta: Known, *, stash_type: int = 1) -> tuple[int]:
+    first, last, step = (v.item() for v in (start, limit, delta))
+    refuse_unless(step != 0, "its step is 0")
+    # A quotient in float32 may be on the other side of a whole number.
+    whole = isinstance(step, int)
+    count = -((first - last) // step) if whole else ceil((last - first) / step)
+    return (max(count, 0),)
+
+
+@operator("Range", since=27, shape=_count)
+def counted(start: Known, limit: Known, delta: Known, *, stash_type: int = 1) -> Array:
+    """Count from a number towards another, by steps."""
+    steps = np.arange(_count(start, limit, delta)[0]).astype(start.dtype)
+    return start.reshape(()) + steps * delta.reshape(())
+
+
+@operator("Range", since=11, shape=_count)
+def counted_11(start: Known, limit: Known, delta: Known) -> Array:
+    """Count from a number towards another, by steps."""
+    return counted(start, limit, delta)
+
+
+@operator("Trilu", since=14)
+def triangle(x: Array, k: Known | None = None, *, upper: int = 1) -> Array:
+    """Keep the upper or lower triangle of matrices."""
+    at = 0 if k is None else min(max(int(k.item()), -_FAR), _FAR)
+    return np.triu(x, at) if upper else np.tril(x, at)

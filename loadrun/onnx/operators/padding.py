@@ -1,0 +1,90 @@
+"""Padding and cropping."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...graph.composite import Known
+from ...graph.dtypes import Array
+from . import operator
+from .common import axes_of, integers, one_of, refuse_unless
+
+__all__: list[str] = []
+
+
+def _places(n: int, before: int, after: int, mode: str) -> Array:
+    """Return which elements of an axis a border repeats, itself among them."""
+    at = np.arange(-before, n + after)
+    if mode == "edge" or n == 1:
+        return at.clip(0, n - 1)
+    if mode == "wrap":
+        return at % n
+    at = at % (2 * n - 2)
+    return np.minimum(at, 2 * n - 2 - at)
+
+
+def padded(x: Array, widths: Sequence[tuple[int, int]], mode: str, value: Array | float) -> Array:
+    """Return an array with elements added before and after every axis, or cut off where a width is negative."""
+    one_of("mode", mode, "constant", "edge", "reflect", "wrap")
+    x = x[tuple(slice(max(-b, 0), max(n + min(a, 0), 0)) for n, (b, a) in zip(x.shape, widths, strict=True))]
+    widths = [(max(b, 0), max(a, 0)) for b, a in widths]
+    if mode == "constant":
+        return np.pad(x, widths, constant_values=value) if any(map(any, widths)) else x
+    for axis, (before, after) in enumerate(widths):
+        n = x.shape[axis]
+        if before or after:
+            refuse_unless(n > 0, f"its mode {mode!r} has nothing to repeat on an axis that is empty")
+            x = np.take(x, _places(n, before, after, mode), axis)
+    return x
+
+
+def _padded(x: Array, pads: Sequence[int], axes: Sequence[int], mode: str, value: Array | float) -> Array:
+    count = len(axes)
+    refuse_unless(len(pads) == 2 * count, f"it has {len(pads)} pads for {count} axes, expected two for each")
+    widths = [(0, 0)] * x.ndim
+    for i, axis in enumerate(axes):
+        widths[axis] = pads[i], pads[count + i]
+    return padded(x, widths, mode, value)
+
+
+@operator("Pad", since=18)
+def pad(
+    x: Array, pads: Known, value: Array | None = None, axes: Known | None = None, *, mode: str = "constant"
+) -> Array:
+    """Add elements before and after axes, or cut them off."""
+    places = axes_of(None if axes is None else integers(axes), x.ndim)
+    if value is None or not value.size:
+        value = np.array("" if x.dtype == object else 0, x.dtype)
+    return _padded(x, integers(pads), places, mode, value.reshape(()))
+
+
+@operator("Pad", since=11)
+def pad_11(x: Array, pads: Known, value: Array | None = None, *, mode: str = "constant") -> Array:
+    """Add elements before and after every axis, or cut them off."""
+    return pad(x, pads, value, mode=mode)
+
+
+@operator("Pad", since=2)
+def pad_2(x: Array, *, pads: Sequence[int], mode: str = "constant", value: float = 0.0) -> Array:
+    """Add elements before and after every axis, or cut them off."""
+    return _padded(x, pads, range(x.ndim), mode, value)
+
+
+@operator("Pad")
+def pad_1(x: Array, *, paddings: Sequence[int], mode: str = "constant", value: float = 0.0) -> Array:
+    """Add elements before and after every axis."""
+    return pad_2(x, pads=paddings, mode=mode, value=value)
+
+
+@operator("CenterCropPad", since=18)
+def center_crop_pad(x: Array, shape: Known, *, axes: Sequence[int] | None = None) -> Array:
+    """Cut axes to a size around their middle, or pad them with zeros to it."""
+    widths = [(0, 0)] * x.ndim
+    for axis, want in zip(axes_of(axes, x.ndim), integers(shape), strict=True):
+        n = x.shape[axis]
+        # Both halves are rounded down: of an odd difference the end has the larger part.
+        before = -((n - want) // 2) if want < n else (want - n) // 2
+        widths[axis] = before, want - n - before
+    return padded(x, widths, "constant", 0)

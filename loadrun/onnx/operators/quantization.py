@@ -1,0 +1,313 @@
+"""Quantized numbers: halves round to even, sums of products are exact, results saturate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ...graph.composite import Flag, NodeTypes
+from ...graph.dtypes import Array, DType, plain, round_bfloat16
+from . import operator
+from .common import axis_of, refuse_unless, tensor_type
+from .convolution import integer_convolution, integer_shape
+from .linalg import integer_product, product_shape
+from .small_floats import SMALL, rounded_small
+
+__all__ = [
+    "convolution_shape",
+    "dequantized",
+    "dynamic",
+    "qlinear_conv",
+    "quantized",
+    "requantized",
+    "saturated",
+    "single",
+    "spread",
+]
+
+CONTRIB = "com.microsoft"
+_UINT8 = plain("Uint8")
+_FEW_BITS = {"Uint4": (0, 15), "Int4": (-8, 7), "Uint2": (0, 3), "Int2": (-2, 1)}
+_HALF_IN_FLOAT = ("Uint8", "Int8", "Uint16", "Int16", "Float8E4M3FN")
+
+
+def single(v: Array) -> Array:
+    """Drop the axis of a scale or zero point of one element."""
+    return v.reshape(()) if v.size == 1 and v.ndim <= 1 else v
+
+
+def spread(v: Array, x: Array, axis: int, block: int) -> Array:
+    """Shape scales or zero points to broadcast with `x`: one, one for each index of an axis, or of a block."""
+    if v.size == 1 and v.ndim <= 1:
+        return v.reshape(())
+    at = axis_of(axis, x.ndim) if x.ndim > 1 else 0
+    if v.ndim == 1 and not (block and x.ndim == 1):
+        return v.reshape([-1 if i == at else 1 for i in range(x.ndim)])
+    refuse_unless(v.ndim == x.ndim, f"scales or zero points of {v.ndim} axes for {x.ndim}")
+    size = x.shape[at]
+    each = block or -(-size // max(v.shape[at], 1))
+    refuse_unless(
+        v.shape[at] * each >= size, f"{v.shape[at]} blocks of {each} elements for {size} along axis {at}"
+    )
+    return np.repeat(v, each, at)[(*[slice(None)] * at, slice(size))]
+
+
+def saturated(whole: Array, zero: Array | None, dtype: DType) -> Array:
+    """Add a zero point to whole float numbers, within the range of an integer type."""
+    info = _FEW_BITS.get(dtype.name)
+    low, high = info or (np.iinfo(dtype.np).min, np.iinfo(dtype.np).max)
+    if zero is not None:
+        whole = whole + zero.astype(whole.dtype)
+    return np.clip(whole, low, high).astype(dtype.np)
+
+
+def quantized(x: Array, scale: Array, zero: Array | None, dtype: DType) -> Array:
+    """Compute round(x / scale) + zero point, saturated."""
+    return saturated(np.rint(x / scale), zero, dtype)
+
+
+def dequantized(x: Array, scale: Array, zero: Array | None = None) -> Array:
+    """Compute (x - zero point) * scale in the scale's type."""
+    if zero is None or x.dtype.kind == "f":
+        return x.astype(scale.dtype) * scale
+    wide = np.int32 if x.dtype.itemsize > 2 else scale.dtype
+    return (x.astype(wide) - zero.astype(wide)).astype(scale.dtype) * scale
+
+
+def requantized(total: Array, factor: Array, zero: Array | None, dtype: DType) -> Array:
+    """Multiply whole sums by a factor, round and saturate."""
+    return saturated(np.rint(total.astype(factor.dtype) * factor), zero, dtype)
+
+
+def _shape(x: Array, *others: Array | None, **attributes: Any) -> tuple[int, ...]:
+    return x.shape
+
+
+# To and from integers and small floats
+
+
+def _quantized_type(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
+    zero = types.inputs[2] if len(types.inputs) > 2 else None
+    asked = attributes.get("output_dtype", 0)
+    if zero is None:
+        return tensor_type(asked) if asked else _UINT8
+    if asked and tensor_type(asked) != zero:
+        raise ValueError(f"its output_dtype is {tensor_type(asked).spelling}, its zero point {zero.spelling}")
+    return zero
+
+
+def _rounded(x: Array, dtype: DType) -> Array:
+    """Round to the numbers of a float type."""
+    if dtype.name == "Float16":
+        return x.astype(np.float16).astype(x.dtype)
+    return round_bfloat16(x) if dtype.name == "BFloat16" else x
+
+
+def _precision(types: NodeTypes, precision: int) -> DType:
+    """Return the type in which an input is divided by its scale.
+
+    That is the scale's; before opset 23, ONNX Runtime's kernels for float16 divide in float32.
+    """
+    scale = types.inputs[1]
+    assert scale is not None
+    if types.opset < 23 and scale.name == "Float16" and types.outputs[0].name in _HALF_IN_FLOAT:
+        return plain("Float32")
+    return tensor_type(precision) if precision else scale
+
+
+@operator("QuantizeLinear", since=23, out=(_quantized_type,), pointwise=True, shape=_shape)
+def quantize_linear(
+    x: Array,
+    scale: Array,
+    zero: Array | None = None,
+    *,
+    types: NodeTypes,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+    precision: int = 0,
+    saturate: Flag = 1,
+) -> Array:
+    """Divide by a scale, round, add a zero point, and saturate."""
+    kind, to = _precision(types, precision), types.outputs[0]
+    x = x if x.dtype.kind == "f" else x.astype(scale.dtype)
+    quotient = _rounded(_rounded(x, kind) / spread(_rounded(scale, kind), x, axis, block_size), kind)
+    if to.name in SMALL:
+        return rounded_small(quotient, SMALL[to.name], saturate)
+    return saturated(np.rint(quotient), None if zero is None else spread(zero, x, axis, block_size), to)
+
+
+@operator("QuantizeLinear", since=21, out=(_quantized_type,), pointwise=True, shape=_shape)
+def quantize_linear_21(
+    x: Array,
+    scale: Array,
+    zero: Array | None = None,
+    *,
+    types: NodeTypes,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+    saturate: Flag = 1,
+) -> Array:
+    """Divide by a scale, round, add a zero point, and saturate."""
+    return quantize_linear(x, scale, zero, types=types, axis=axis, block_size=block_size, saturate=saturate)
+
+
+@operator("QuantizeLinear", since=19, out=(_quantized_type,), pointwise=True, shape=_shape)
+def quantize_linear_19(
+    x: Array, scale: Array, zero: Array | None = None, *, types: NodeTypes, axis: int = 1, saturate: Flag = 1
+) -> Array:
+    """Divide by a scale, round, add a zero point, and saturate."""
+    return quantize_linear(x, scale, zero, types=types, axis=axis, saturate=saturate)
+
+
+@operator("QuantizeLinear", domain=CONTRIB, out=(_quantized_type,), pointwise=True, shape=_shape)
+@operator("QuantizeLinear", since=13, out=(_quantized_type,), pointwise=True, shape=_shape)
+def quantize_linear_13(
+    x: Array, scale: Array, zero: Array | None = None, *, types: NodeTypes, axis: int = 1
+) -> Array:
+    """Divide by one scale or one for each index of an axis, round, add a zero point, and saturate."""
+    return quantize_linear(x, scale, zero, types=types, axis=axis)
+
+
+@operator("QuantizeLinear", since=10, out=(_quantized_type,), pointwise=True, shape=_shape)
+def quantize_linear_10(x: Array, scale: Array, zero: Array | None = None, *, types: NodeTypes) -> Array:
+    """Divide by a scale, round, add a zero point, and saturate."""
+    return quantize_linear(x, scale, zero, types=types)
+
+
+def _real_type(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
+    asked, scale = attributes.get("output_dtype", 0), types.inputs[1]
+    assert scale is not None
+    return tensor_type(asked) if asked else scale
+
+
+@operator("DequantizeLinear", since=23, out=(_real_type,), pointwise=True, shape=_shape)
+def dequantize_linear(
+    x: Array,
+    scale: Array,
+    zero: Array | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+) -> Array:
+    """Subtract a zero point and multiply by a scale."""
+    zero = None if zero is None else spread(zero, x, axis, block_size)
+    return dequantized(x, spread(scale, x, axis, block_size), zero)
+
+
+@operator("DequantizeLinear", since=21, out=(1,), pointwise=True, shape=_shape)
+def dequantize_linear_21(
+    x: Array, scale: Array, zero: Array | None = None, *, axis: int = 1, block_size: int = 0
+) -> Array:
+    """Subtract a zero point and multiply by a scale."""
+    return dequantize_linear(x, scale, zero, axis=axis, block_size=block_size)
+
+
+@operator("DequantizeLinear", domain=CONTRIB, out=(1,), pointwise=True, shape=_shape)
+@operator("DequantizeLinear", since=13, out=(1,), pointwise=True, shape=_shape)
+def dequantize_linear_13(x: Array, scale: Array, zero: Array | None = None, *, axis: int = 1) -> Array:
+    """Subtract a zero point and multiply by one scale or one for each index of an axis."""
+    return dequantize_linear(x, scale, zero, axis=axis)
+
+
+@operator("DequantizeLinear", since=10, out=(1,), pointwise=True, shape=_shape)
+def dequantize_linear_10(x: Array, scale: Array, zero: Array | None = None) -> Array:
+    """Subtract a zero point and multiply by a scale."""
+    return dequantize_linear(x, scale, zero)
+
+
+def dynamic(x: Array) -> tuple[Array, Array, Array]:
+    """Quantize to uint8 over the range of a tensor and 0; return scale and zero point too."""
+    high, low = x.max(initial=0), x.min(initial=0)
+    scale = np.where(high == low, x.dtype.type(1), (high - low) / 255)
+    # A range of denormal numbers has the scale 0.
+    start = np.where(scale > 0, -low / scale, x.dtype.type(255))
+    zero = saturated(np.rint(start), None, _UINT8)
+    return quantized(x, scale, zero, _UINT8), scale, zero
+
+
+@operator("DynamicQuantizeLinear", since=11, out=("Uint8", 0, "Uint8"), shape=lambda x: [x.shape, (), ()])
+def dynamic_quantize_linear(x: Array) -> tuple[Array, Array, Array]:
+    """Quantize to uint8 over the range of a tensor; return scale and zero point too."""
+    return dynamic(x)
+
+
+# Products
+
+
+def _product_shape(
+    a: Array, a_scale: Array, a_zero: Array, b: Array, *others: Array, **_: Any
+) -> tuple[int, ...]:
+    return product_shape(a, b)
+
+
+@operator("QLinearMatMul", since=10, out=(7,), shape=_product_shape)
+def qlinear_matmul(
+    a: Array,
+    a_scale: Array,
+    a_zero: Array,
+    b: Array,
+    b_scale: Array,
+    b_zero: Array,
+    y_scale: Array,
+    y_zero: Array,
+    *,
+    types: NodeTypes,
+) -> Array:
+    """Multiply quantized matrices and quantize the product; scales of one per row or column are vectors."""
+    total = integer_product(a, b, single(a_zero), single(b_zero))
+    a_scale = single(a_scale)
+    a_scale = a_scale[:, None] if a_scale.ndim == 1 else a_scale
+    factor = a_scale * single(b_scale) / single(y_scale)
+    return requantized(total, factor, single(y_zero), types.outputs[0])
+
+
+def convolution_shape(
+    x: Array, x_scale: Array, x_zero: Array, w: Array, *others: Array | None, types: NodeTypes, **space: Any
+) -> tuple[int, ...]:
+    """Return the shape of a quantized convolution."""
+    return integer_shape(x, w, **space)
+
+
+@operator("QLinearConv", since=10, out=(7,), shape=convolution_shape)
+def qlinear_conv(
+    x: Array,
+    x_scale: Array,
+    x_zero: Array,
+    w: Array,
+    w_scale: Array,
+    w_zero: Array,
+    y_scale: Array,
+    y_zero: Array,
+    bias: Array | None = None,
+    *,
+    types: NodeTypes,
+    auto_pad: str = "NOTSET",
+    dilations: list[int] | None = None,
+    group: int = 1,
+    kernel_shape: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Array:
+    """Convolve quantized tensors, add a bias of sums, and quantize the result."""
+    total = integer_convolution(
+        x,
+        w,
+        single(x_zero),
+        single(w_zero),
+        group,
+        auto_pad=auto_pad,
+        dilations=dilations,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
+    channels = (-1, *[1] * (x.ndim - 2))
+    total = total if bias is None else total + bias.reshape(channels)
+    scale = single(w_scale)
+    scale = scale.reshape(channels) if scale.ndim else scale
+    return requantized(total, single(x_scale) * scale / single(y_scale), single(y_zero), types.outputs[0])

@@ -1,0 +1,478 @@
+"""com.microsoft's operators on quantized numbers, as ONNX Runtime's quantizer and optimizer write them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ...graph.composite import Flag, NodeTypes
+from ...graph.dtypes import Array, DType, dtype_of, plain
+from ...ops.numeric.parallel import matmul
+from ...ops.numeric.special import int_matmul
+from . import operator
+from .activations import sigmoid, softmax
+from .common import axis_of, refuse_unless
+from .convolution import Window, from_last, to_last
+from .early import with_attributes
+from .linalg import integer_product, less, product_shape
+from .pooling import counted, folded, pooled_shape, pooling_window
+from .quantization import (
+    convolution_shape,
+    dequantized,
+    dynamic,
+    qlinear_conv,
+    quantized,
+    requantized,
+    saturated,
+    single,
+)
+
+__all__ = ["unpacked"]
+
+CONTRIB = "com.microsoft"
+_MOST_IN_ORDER = 64
+"""The elements of a window up to which they are summed in ONNX Runtime's order, by which ties come out the same."""
+
+
+def _shape(x: Array, *others: Array | None, **attributes: Any) -> tuple[int, ...]:
+    return x.shape
+
+
+def _zero(zero: Array | None) -> Array | None:
+    return None if zero is None else single(zero)
+
+
+def _real(x: Array, scale: Array, zero: Array | None) -> Array:
+    return dequantized(x, single(scale), _zero(zero))
+
+
+def _whole(y: Array, scale: Array, zero: Array | None, like: Array) -> Array:
+    return quantized(y, single(scale), _zero(zero), dtype_of(like))
+
+
+# Products
+
+
+@operator("MatMulIntegerToFloat", domain=CONTRIB, out=(2,), shape=lambda a, b, *others: product_shape(a, b))
+def matmul_integer_to_float(
+    a: Array,
+    b: Array,
+    a_scale: Array,
+    b_scale: Array,
+    a_zero: Array | None = None,
+    b_zero: Array | None = None,
+    bias: Array | None = None,
+) -> Array:
+    """Multiply quantized matrices, and the product by their scales."""
+    total = integer_product(a, b, _zero(a_zero), _zero(b_zero))
+    y = total.astype(a_scale.dtype) * (single(a_scale) * single(b_scale))
+    return y if bias is None else y + bias
+
+
+@operator("DynamicQuantizeMatMul", domain=CONTRIB, shape=lambda a, b, *others: product_shape(a, b))
+def dynamic_quantize_matmul(
+    a: Array, b: Array, b_scale: Array, b_zero: Array | None = None, bias: Array | None = None
+) -> Array:
+    """Quantize the first factor over its range, and multiply."""
+    whole, scale, zero = dynamic(a)
+    return matmul_integer_to_float(whole, b, scale, b_scale, zero, b_zero, bias)
+
+
+def _gemm_shape(
+    a: Array, a_scale: Array, a_zero: Array, b: Array, *others: Array | None, **how: Any
+) -> tuple[int, ...]:
+    return product_shape(a.T if how.get("transA") else a, b.T if how.get("transB") else b)
+
+
+def _gemm_type(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
+    scale, zero = (*types.inputs[7:], None, None)[:2]
+    return zero or plain("Float32" if scale is None else "Uint8")
+
+
+@operator("QGemm", domain=CONTRIB, out=(_gemm_type,), shape=_gemm_shape)
+def qgemm(
+    a: Array,
+    a_scale: Array,
+    a_zero: Array,
+    b: Array,
+    b_scale: Array,
+    b_zero: Array,
+    c: Array | None = None,
+    y_scale: Array | None = None,
+    y_zero: Array | None = None,
+    *,
+    types: NodeTypes,
+    alpha: float = 1.0,
+    transA: Flag = 0,
+    transB: Flag = 0,
+) -> Array:
+    """Compute (A @ B + C) * alpha without zero points, times both scales; quantize where there is a scale for that."""
+    total = integer_product(a.T if transA else a, b.T if transB else b, single(a_zero), single(b_zero))
+    total = total if c is None else total + c
+    factor = single(a_scale) * single(b_scale)
+    factor = (factor if y_scale is None else factor / single(y_scale)) * factor.dtype.type(alpha)
+    if y_scale is None:
+        return total.astype(factor.dtype) * factor
+    return requantized(total, factor, _zero(y_zero), types.outputs[0])
+
+
+@operator(
+    "MulInteger",
+    domain=CONTRIB,
+    out=("Int32",),
+    shape=lambda a, z, b, *_: np.broadcast_shapes(a.shape, b.shape),
+)
+def mul_integer(a: Array, a_zero: Array | None, b: Array, b_zero: Array | None = None) -> Array:
+    """Multiply 8-bit numbers without their zero points in int32."""
+    return less(a, _zero(a_zero)).astype(np.int32) * less(b, _zero(b_zero))
+
+
+@operator("MatMulInteger16", domain=CONTRIB, out=("Int32",), shape=product_shape)
+def matmul_integer_16(a: Array, b: Array) -> Array:
+    """Multiply 16-bit matrices in int32."""
+    a, b, shape = np.atleast_2d(a), b if b.ndim > 1 else b[:, None], product_shape(a, b)
+    return int_matmul(a, b).reshape(shape)
+
+
+def _conv_last(x: Array, *others: Array | None, channels_last: int = 0, **space: Any) -> Array:
+    """Convolve as ONNX's own operator does, also with channels last."""
+    y = qlinear_conv(from_last(x) if channels_last else x, *others, **space)
+    return to_last(y) if channels_last else y
+
+
+def _conv_last_shape(
+    x: Array, *others: Array | None, channels_last: int = 0, **space: Any
+) -> tuple[int, ...]:
+    shape = convolution_shape(from_last(x) if channels_last else x, *others, **space)
+    return (shape[0], *shape[2:], shape[1]) if channels_last else shape
+
+
+operator("QLinearConv", domain=CONTRIB, out=(7,), shape=_conv_last_shape)(
+    with_attributes(qlinear_conv, _conv_last, channels_last=0)
+)
+
+
+# Functions
+
+
+@operator("QLinearSigmoid", domain=CONTRIB, pointwise=True, shape=_shape)
+def qlinear_sigmoid(
+    x: Array, x_scale: Array, x_zero: Array | None, y_scale: Array, y_zero: Array | None = None
+) -> Array:
+    """Compute the logistic function in floats."""
+    return _whole(sigmoid(_real(x, x_scale, x_zero)), y_scale, y_zero, x)
+
+
+@operator("QLinearLeakyRelu", domain=CONTRIB, pointwise=True, shape=_shape)
+def qlinear_leaky_relu(
+    x: Array,
+    x_scale: Array,
+    x_zero: Array | None,
+    y_scale: Array,
+    y_zero: Array | None = None,
+    *,
+    alpha: float = 0.01,
+) -> Array:
+    """Multiply negative numbers by alpha, in floats."""
+    real = _real(x, x_scale, x_zero)
+    return _whole(np.where(real < 0, real * alpha, real), y_scale, y_zero, x)
+
+
+@operator("QLinearSoftmax", domain=CONTRIB, shape=_shape)
+def qlinear_softmax(
+    x: Array,
+    x_scale: Array,
+    x_zero: Array | None,
+    y_scale: Array,
+    y_zero: Array | None = None,
+    *,
+    opset: int,
+    axis: int = -1,
+) -> Array:
+    """Compute softmax in floats; ONNX Runtime multiplies by the whole part of the inverse scale."""
+    real, at = _real(x, x_scale, x_zero), axis_of(axis, x.ndim)
+    if opset < 13:
+        real = real.reshape(prod(x.shape[:at]), prod(x.shape[at:]))
+        at = 1
+    whole = np.rint(softmax(real, at) * np.floor(1 / single(y_scale)))
+    return saturated(whole, _zero(y_zero), dtype_of(x)).reshape(x.shape)
+
+
+def _sum_shape(
+    a: Array, a_scale: Array, a_zero: Array | None, b: Array, *others: Array | None
+) -> tuple[int, ...]:
+    return np.broadcast_shapes(a.shape, b.shape)
+
+
+def _offset(zero: Array | None, like: Array) -> Any:  # noqa: ANN401 - a number or an array
+    return 0 if zero is None else single(zero).astype(like.dtype)
+
+
+@operator("QLinearAdd", domain=CONTRIB, pointwise=True, shape=_sum_shape)
+def qlinear_add(
+    a: Array,
+    a_scale: Array,
+    a_zero: Array | None,
+    b: Array,
+    b_scale: Array,
+    b_zero: Array | None,
+    y_scale: Array,
+    y_zero: Array | None = None,
+) -> Array:
+    """Compute a * ra + b * rb with ratios of scales; zero points become one number, as in ONNX Runtime's kernel."""
+    one, other = single(a_scale) / single(y_scale), single(b_scale) / single(y_scale)
+    start = _offset(y_zero, one) - (one * _offset(a_zero, one) + other * _offset(b_zero, one))
+    total = start + one * a.astype(one.dtype) + other * b.astype(one.dtype)
+    return saturated(np.rint(total), None, dtype_of(a))
+
+
+@operator("QLinearMul", domain=CONTRIB, pointwise=True, shape=_sum_shape)
+def qlinear_mul(
+    a: Array,
+    a_scale: Array,
+    a_zero: Array | None,
+    b: Array,
+    b_scale: Array,
+    b_zero: Array | None,
+    y_scale: Array,
+    y_zero: Array | None = None,
+) -> Array:
+    """Multiply without zero points, and by the ratio of the scales."""
+    ratio = single(a_scale) * single(b_scale) / single(y_scale)
+    one, other = (v.astype(ratio.dtype) - _offset(z, ratio) for v, z in ((a, a_zero), (b, b_zero)))
+    return saturated(np.rint(one * other * ratio + _offset(y_zero, ratio)), None, dtype_of(a))
+
+
+def _where_shape(
+    condition: Array, x: Array, x_scale: Array, x_zero: Array, y: Array, *others: Array
+) -> tuple[int, ...]:
+    return np.broadcast_shapes(condition.shape, x.shape, y.shape)
+
+
+@operator("QLinearWhere", domain=CONTRIB, out=(1,), pointwise=True, shape=_where_shape)
+def qlinear_where(
+    condition: Array,
+    x: Array,
+    x_scale: Array,
+    x_zero: Array,
+    y: Array,
+    y_scale: Array,
+    y_zero: Array,
+    z_scale: Array,
+    z_zero: Array,
+) -> Array:
+    """Choose from one or the other in floats."""
+    chosen = np.where(condition, _real(x, x_scale, x_zero), _real(y, y_scale, y_zero))
+    return _whole(chosen, z_scale, z_zero, x)
+
+
+def _parts(parts: tuple[Array, ...]) -> list[tuple[Array, ...]]:
+    refuse_unless(
+        bool(parts) and not len(parts) % 3, f"{len(parts)} inputs, expected tensor, scale and zero point"
+    )
+    return [parts[i : i + 3] for i in range(0, len(parts), 3)]
+
+
+def _joined_shape(y_scale: Array, y_zero: Array, *parts: Array, axis: int) -> tuple[int, ...]:
+    return np.concatenate([x for x, _, _ in _parts(parts)], axis_of(axis, parts[0].ndim)).shape
+
+
+@operator("QLinearConcat", domain=CONTRIB, out=(1,), shape=_joined_shape)
+def qlinear_concat(y_scale: Array, y_zero: Array, *parts: Array, axis: int) -> Array:
+    """Join tensors of different scales."""
+    real = [_real(x, scale, zero) for x, scale, zero in _parts(parts)]
+    return _whole(np.concatenate(real, axis_of(axis, real[0].ndim)), y_scale, y_zero, y_zero)
+
+
+# Pooling
+
+
+def _global_shape(x: Array, *others: Array, channels_last: int = 0) -> tuple[int, ...]:
+    ones = (1,) * (x.ndim - 2)
+    return (x.shape[0], *ones, x.shape[-1]) if channels_last else (*x.shape[:2], *ones)
+
+
+@operator("QLinearGlobalAveragePool", domain=CONTRIB, shape=_global_shape)
+def qlinear_global_average_pool(
+    x: Array, x_scale: Array, x_zero: Array, y_scale: Array, y_zero: Array, *, channels_last: Flag = 0
+) -> Array:
+    """Take the mean over all of space; the sums are whole numbers."""
+    axes = tuple(range(1, x.ndim - 1) if channels_last else range(2, x.ndim))
+    total = less(x, single(x_zero)).sum(axes, dtype=np.int32, keepdims=True)
+    # In this order ONNX Runtime computes the factor.
+    factor = single(x_scale) / (single(y_scale) * single(y_scale).dtype.type(prod(x.shape[a] for a in axes)))
+    return requantized(total, factor, single(y_zero), dtype_of(x))
+
+
+def _average_shape(x: Array, *others: Array | None, channels_last: int = 0, **space: Any) -> tuple[int, ...]:
+    shape = pooled_shape(from_last(x) if channels_last else x, **space)
+    return (shape[0], *shape[2:], shape[1]) if channels_last else shape
+
+
+@operator("QLinearAveragePool", domain=CONTRIB, shape=_average_shape)
+def qlinear_average_pool(
+    x: Array,
+    x_scale: Array,
+    x_zero: Array | None,
+    y_scale: Array,
+    y_zero: Array | None = None,
+    *,
+    kernel_shape: list[int],
+    auto_pad: str = "NOTSET",
+    ceil_mode: Flag = 0,
+    channels_last: Flag = 0,
+    count_include_pad: Flag = 0,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Array:
+    """Take the mean of every window, in floats; the zero point is added before the mean is rounded."""
+    real = _real(x, x_scale, x_zero)
+    real = from_last(real) if channels_last else real
+    window = pooling_window(
+        real, kernel_shape, strides=strides, auto_pad=auto_pad, pads=pads, ceil_mode=ceil_mode
+    )
+    size = prod(kernel_shape)
+    total = _in_order(real, window) if size <= _MOST_IN_ORDER else folded(real, window, np.add, 0)
+    # What `ceil_mode` adds beyond the pads counts, too, unlike in AveragePool.
+    count = np.asarray(size) if count_include_pad else counted(window, include=False)
+    y = total / count.astype(total.dtype) / single(y_scale)
+    y = saturated(np.rint(y + _offset(y_zero, y)), None, dtype_of(x))
+    return to_last(y) if channels_last else y
+
+
+def _in_order(x: Array, window: Window) -> Array:
+    """Sum the elements of every window one after the other."""
+    pads = [(0, 0), (0, 0)]
+    for (before, _), size, out, s, reach in zip(
+        window.pads, window.sizes, window.out, window.strides, window.reach, strict=True
+    ):
+        pads.append((before, max((out - 1) * s + reach - size - before, 0)))
+    x = np.pad(x[(..., *(slice(max(-a, 0), None) for a, _ in pads[2:]))], [(max(a, 0), b) for a, b in pads])
+    total: Array | None = None
+    for taps in product(*map(range, window.kernel)):
+        steps = zip(taps, window.out, window.strides, strict=True)
+        part = x[(..., *(slice(t, t + (n - 1) * s + 1, s) for t, n, s in steps))]
+        total = part if total is None else total + part
+    assert total is not None
+    return total
+
+
+# Numbers of few bits in blocks
+
+
+def unpacked(raw: Array, bits: int) -> Array:
+    """Return the numbers in bytes, the first in the lowest bits, along the last axis."""
+    if bits == 8:
+        return raw
+    parts = [raw >> np.uint8(shift) & np.uint8((1 << bits) - 1) for shift in range(0, 8, bits)]
+    return np.stack(parts, -1).reshape(*raw.shape[:-1], raw.shape[-1] * len(parts))
+
+
+def _nbits_shape(x: Array, *others: Array | None, N: int, **_: Any) -> tuple[int, ...]:
+    return (*x.shape[:-1], N)
+
+
+@operator("MatMulNBits", domain=CONTRIB, shape=_nbits_shape)
+def matmul_nbits(
+    x: Array,
+    weight: Array,
+    scales: Array,
+    zero_points: Array | None = None,
+    group: Array | None = None,
+    bias: Array | None = None,
+    *,
+    K: int,
+    N: int,
+    accuracy_level: int = 0,
+    bits: int = 4,
+    block_size: int,
+    weight_prepacked: int = 0,
+) -> Array:
+    """Multiply by a weight of 2, 4 or 8-bit numbers, each block of a row with its own scale.
+
+    The weight is (N, blocks, bytes of a block), scales are (N, blocks), zero points packed like the weight or none (the
+    middle then). A group index says for each of K whose scale and zero point it has, instead of its block's.
+    """
+    refuse_unless(
+        bits in (2, 4, 8) and block_size > 0 and not weight_prepacked,
+        f"weights of {bits} bits in blocks of {block_size}{' as one kernel packs them' * bool(weight_prepacked)} "
+        "cannot be expressed",
+    )
+    refuse_unless(
+        group is None or zero_points is None,
+        "zero points beside a group index, with which ONNX Runtime leaves them out",
+    )
+    blocks = -(-K // block_size)
+    values = unpacked(weight.reshape(N, blocks, -1), bits)[:, :, :block_size].astype(x.dtype)
+    scales = scales.reshape(N, blocks).astype(x.dtype)
+    zero: Any = x.dtype.type(1 << (bits - 1))
+    if zero_points is not None:
+        if zero_points.dtype == np.uint8:
+            zero_points = unpacked(zero_points.reshape(N, -1), bits)[:, :blocks]
+        zero = zero_points.reshape(N, blocks, 1).astype(x.dtype)
+    if group is None:
+        matrix = ((values - zero) * scales[:, :, None]).reshape(N, -1)[:, :K]
+    else:
+        of = group[:K]
+        inside = not of.size or 0 <= of.min() <= of.max() < blocks
+        refuse_unless(inside, f"its group index names other blocks than its {blocks}")
+        matrix = (values - zero).reshape(N, -1)[:, :K] * np.take(scales, of, 1)
+    y = matmul(x.reshape(prod(x.shape[:-1]), x.shape[-1]), matrix.T).reshape(*x.shape[:-1], N)
+    return y if bias is None else y + bias
+
+
+def _gathered_shape(
+    data: Array, at: Array, *others: Array | None, types: NodeTypes, **attributes: Any
+) -> tuple[int, ...]:
+    bits, axis = attributes.get("bits", 4), axis_of(attributes.get("gather_axis", 0), data.ndim)
+    shape = (*data.shape[:axis], *at.shape, *data.shape[axis + 1 :])
+    return (*shape[:-1], shape[-1] * (8 // bits)) if _packed(types, bits) else shape
+
+
+def _packed(types: NodeTypes, bits: int) -> bool:
+    """Return whether bytes hold several numbers, along the last axis."""
+    return types.inputs[0] == plain("Uint8") and bits < 8
+
+
+@operator("GatherBlockQuantized", domain=CONTRIB, out=(2,), shape=_gathered_shape)
+def gather_block_quantized(
+    data: Array,
+    at: Array,
+    scales: Array,
+    zero_points: Array | None = None,
+    *,
+    types: NodeTypes,
+    bits: int = 4,
+    block_size: int = 128,
+    gather_axis: int = 0,
+    quantize_axis: int = 1,
+) -> Array:
+    """Gather rows of a table whose blocks have scales of their own.
+
+    Without zero points that is the middle of uint8 data, and 0 of other types.
+    """
+    refuse_unless(
+        bits in (2, 4, 8) and block_size >= 16,
+        f"tables of {bits} bits in blocks of {block_size} cannot be expressed",
+    )
+    axis, along = axis_of(gather_axis, data.ndim), axis_of(quantize_axis, data.ndim)
+    packed = _packed(types, bits)
+    apart = axis != along and not (packed and axis == data.ndim - 1)
+    refuse_unless(apart, f"rows along axis {axis} of blocks along axis {along} cannot be gathered")
+    data, scales = np.take(data, at, axis), np.take(scales, at, axis)
+    along = along if along < axis else along + at.ndim - 1
+    zero: Any = scales.dtype.type(1 << (bits - 1) if types.inputs[0] == plain("Uint8") else 0)
+    if zero_points is not None:
+        zero = np.take(zero_points, at, axis)
+        zero = (unpacked(zero, bits)[..., : scales.shape[-1]] if packed else zero).astype(scales.dtype)
+    data = unpacked(data, bits) if packed else data
+    n = data.shape[along]
+    scale, zero = (
+        np.repeat(np.broadcast_to(v, scales.shape), block_size, along)[(*[slice(None)] * along, slice(n))]
+        for v in (scales, zero)
+    )
+    return (data.astype(scale.dtype) - zero) * scale
