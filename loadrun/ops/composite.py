@@ -49,7 +49,7 @@ def _shape(s: ShapeCall) -> Sequence[Shape | None]:
     with np.errstate(all="ignore"):
         if definition.shape is not None:
             found = definition.shape(*p.placed(args), **p.keywords)
-            return found if isinstance(found, list) else [found]
+            return found[: len(p.types.outputs)] if isinstance(found, list) else [found]
         results = result_arrays(p, p.call(args))
     return [r.shape for r in results]
 
