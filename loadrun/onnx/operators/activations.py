@@ -31,14 +31,20 @@ def gelu(x: Array, *, tanh: bool = False) -> Array:
     return formulas.gelu(x) if x.dtype == np.float64 else special.gelu(x)
 
 
-def softmax(x: Array, axis: int = -1) -> Array:
-    """Compute exp(x - max) / sum(exp(x - max)); zeros where all scores are minus infinity."""
+def softmax(x: Array, axis: int = -1, *, guard: bool = False) -> Array:
+    """Compute exp(x - max) / sum(exp(x - max)).
+
+    Args:
+        x: the scores.
+        axis: along which they add up to 1.
+        guard: give zeros where all scores are minus infinity, instead of NaN.
+    """
     if not x.shape[axis]:
         return x
     most = x.max(axis, keepdims=True)
-    power = np.exp(x - np.maximum(most, np.finfo(x.dtype).min))
+    power = np.exp(x - (np.maximum(most, np.finfo(x.dtype).min) if guard else most))
     total = power.sum(axis, keepdims=True)
-    return power * np.reciprocal(np.maximum(total, np.finfo(x.dtype).tiny))
+    return power * np.reciprocal(np.maximum(total, np.finfo(x.dtype).tiny) if guard else total)
 
 
 def activated(name: str, x: Array, alpha: float | None = None, beta: float | None = None) -> Array:

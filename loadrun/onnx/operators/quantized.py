@@ -138,15 +138,13 @@ def matmul_integer_16(a: Array, b: Array) -> Array:
     return int_matmul(a, b).reshape(shape)
 
 
-def _conv_last(x: Array, *others: Array | None, channels_last: int = 0, **space: Any) -> Array:
+def _conv_last(x: Array, *others: Array, channels_last: int = 0, **space: Any) -> Array:
     """Convolve as ONNX's own operator does, also with channels last."""
     y = qlinear_conv(from_last(x) if channels_last else x, *others, **space)
     return to_last(y) if channels_last else y
 
 
-def _conv_last_shape(
-    x: Array, *others: Array | None, channels_last: int = 0, **space: Any
-) -> tuple[int, ...]:
+def _conv_last_shape(x: Array, *others: Array, channels_last: int = 0, **space: Any) -> tuple[int, ...]:
     shape = convolution_shape(from_last(x) if channels_last else x, *others, **space)
     return (shape[0], *shape[2:], shape[1]) if channels_last else shape
 
@@ -346,16 +344,17 @@ def qlinear_average_pool(
 
 def _in_order(x: Array, window: Window) -> Array:
     """Sum the elements of every window one after the other."""
-    pads = [(0, 0), (0, 0)]
-    for (before, _), size, out, s, reach in zip(
-        window.pads, window.sizes, window.out, window.strides, window.reach, strict=True
-    ):
-        pads.append((before, max((out - 1) * s + reach - size - before, 0)))
-    x = np.pad(x[(..., *(slice(max(-a, 0), None) for a, _ in pads[2:]))], [(max(a, 0), b) for a, b in pads])
+    pads, cut = [(0, 0), (0, 0)], [slice(None), slice(None)]
+    for i, (before, _) in enumerate(window.pads):
+        length = (window.out[i] - 1) * window.strides[i] + window.reach[i]
+        pads.append((max(before, 0), max(length - before - window.sizes[i], 0)))
+        cut.append(slice(max(-before, 0), None))
+    x = np.pad(x[tuple(cut)], pads)
     total: Array | None = None
     for taps in product(*map(range, window.kernel)):
         steps = zip(taps, window.out, window.strides, strict=True)
-        part = x[(..., *(slice(t, t + (n - 1) * s + 1, s) for t, n, s in steps))]
+        where = [slice(None)] * 2 + [slice(t, t + (n - 1) * s + 1, s) for t, n, s in steps]
+        part = x[tuple(where)]
         total = part if total is None else total + part
     assert total is not None
     return total
@@ -472,7 +471,7 @@ def gather_block_quantized(
     data = unpacked(data, bits) if packed else data
     n = data.shape[along]
     scale, zero = (
-        np.repeat(np.broadcast_to(v, scales.shape), block_size, along)[(*[slice(None)] * along, slice(n))]
+        np.repeat(np.broadcast_to(v, scales.shape), block_size, along)[(slice(None),) * along + (slice(n),)]
         for v in (scales, zero)
     )
     return (data.astype(scale.dtype) - zero) * scale
