@@ -1,0 +1,206 @@
+"""The nodes of tree ensembles, checked once, the walk down them, and the weights of leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...graph.dtypes import Array
+from .common import refuse_unless
+
+__all__ = ["LEAF", "MEMBER", "MODES", "Ensemble", "Forest", "weighted"]
+
+LEAF, MEMBER = -1, 6
+MODES = {
+    "LEAF": LEAF,
+    "BRANCH_LEQ": 0,
+    "BRANCH_LT": 1,
+    "BRANCH_GTE": 2,
+    "BRANCH_GT": 3,
+    "BRANCH_EQ": 4,
+    "BRANCH_NEQ": 5,
+    "BRANCH_MEMBER": MEMBER,
+}
+_COMPARE = (np.less_equal, np.less, np.greater_equal, np.greater, np.equal, np.not_equal)
+_MOST_DEPTH = 1000
+_MOST_WEIGHTS, _MOST_TARGETS = 1 << 25, 1 << 16
+_BLOCK = 1 << 18
+"""Numbers that are looked up at once, for several samples, trees and targets."""
+
+
+class Forest:
+    """The nodes of all trees, leaves included, one entry each.
+
+    Args:
+        modes: (S,) numbers of `MODES`.
+        features: (S,) which feature each compares.
+        splits: (S,) the thresholds.
+        yes: (S,) the places of the nodes that follow where the condition holds; leaves are followed by themselves.
+        no: (S,) the same where it does not.
+        missing: (S,) whether NaN counts as holding.
+        roots: (T,) places of the roots.
+        name: names a node in messages, by its place.
+        members: for nodes that ask whether a feature is in a set, sorted pairs node + 1j * member.
+
+    Raises:
+        ValueError: a feature below 0, nodes that form no trees, or too deep ones.
+    """
+
+    def __init__(
+        self,
+        modes: Array,
+        features: Array,
+        splits: Array,
+        yes: Array,
+        no: Array,
+        missing: Array,
+        roots: Array,
+        name: Callable[[int], str],
+        members: Array | None = None,
+    ) -> None:
+        self.leaf = modes == LEAF
+        bad = ~self.leaf & (features < 0)
+        at = int(bad.argmax())
+        refuse_unless(not bad.any(), f"{name(at)} reads the feature {features[at]}")
+        own = np.arange(len(modes))
+        self.yes, self.no = np.where(self.leaf, own, yes), np.where(self.leaf, own, no)
+        self.features, self.splits = np.where(self.leaf, 0, features), np.where(self.leaf, 0, splits)
+        self.modes, self.missing, self.roots = modes, missing & ~self.leaf, roots
+        self.members = members
+        self.reached, self.depth = self._walked(name)
+        self.width = int(self.features[self.reached].max()) + 1 if self.depth else 0
+        self._kinds = np.unique(modes[self.reached & ~self.leaf]).tolist()
+
+    def _walked(self, name: Callable[[int], str]) -> tuple[Array, int]:
+        """Find the nodes that roots lead to, and the greatest depth."""
+        reached = np.zeros(len(self.leaf), bool)
+        front = np.unique(self.roots)
+        while len(front):
+            reached[front] = True
+            inner = front[~self.leaf[front]]
+            front = np.unique(np.concatenate([self.yes[inner], self.no[inner]]))
+            front = front[~reached[front]]
+        # A node that never loses all its incoming edges is on a cycle.
+        waiting = reached & ~self.leaf
+        edges = np.zeros(len(self.leaf), np.int64)
+        for ways in (self.yes, self.no):
+            np.add.at(edges, ways[waiting], 1)
+        front = np.flatnonzero(reached & (edges == 0))
+        depth = -1
+        while len(front):
+            depth += 1
+            waiting[front] = False
+            inner = front[~self.leaf[front]]
+            ways = np.concatenate([self.yes[inner], self.no[inner]])
+            np.subtract.at(edges, ways, 1)
+            nodes = np.unique(ways)
+            front = nodes[edges[nodes] == 0]
+        refuse_unless(
+            not waiting.any(), f"{name(int(waiting.argmax()))} leads back to itself, so it is in no tree"
+        )
+        refuse_unless(depth <= _MOST_DEPTH, f"its trees are more than {_MOST_DEPTH} nodes deep")
+        return reached, depth
+
+    def leaves(self, x: Array) -> Array:
+        """Return the leaves (N, T) that samples (N, F) reach."""
+        at = np.broadcast_to(self.roots, (len(x), len(self.roots)))
+        rows = np.arange(len(x))[:, None]
+        for _ in range(self.depth):
+            value = x[rows, self.features[at]]
+            at = np.where(self._holds(at, value), self.yes[at], self.no[at])
+        return at
+
+    def _holds(self, at: Array, value: Array) -> Array:
+        split = self.splits[at]
+        holds = np.zeros(at.shape, bool)
+        for kind in self._kinds:
+            found = self._is_member(at, value) if kind == MEMBER else _COMPARE[kind](value, split)
+            holds = found if len(self._kinds) == 1 else np.where(self.modes[at] == kind, found, holds)
+        return holds | (self.missing[at] & (value != value)) if self.missing.any() else holds
+
+    def _is_member(self, at: Array, value: Array) -> Array:
+        if self.members is None or not len(self.members):
+            return np.zeros(at.shape, bool)
+        # Complex numbers are sorted by node first.
+        pair = at + 1j * value
+        return self.members[np.searchsorted(self.members, pair).clip(0, len(self.members) - 1)] == pair
+
+
+class Ensemble:
+    """Trees with the weights of their leaves.
+
+    Args:
+        forest: the trees.
+        rows: (W,) for each weight, the place of its leaf.
+        ids: (W,) the target or class that it counts for.
+        weights: (W,) the weights.
+        targets: how many targets there are.
+    """
+
+    def __init__(self, forest: Forest, rows: Array, ids: Array, weights: Array, targets: int) -> None:
+        self.forest, self.rows, self.ids, self.weights, self.targets = forest, rows, ids, weights, targets
+        leaves = np.flatnonzero(forest.leaf & forest.reached)
+        self._number = np.zeros(len(forest.leaf), np.int64)
+        self._number[leaves] = np.arange(len(leaves))
+        self._shape = len(leaves), targets
+        self._has = np.zeros(self._shape, bool)
+        self._has[self._number[rows], ids] = True
+
+    def _table(self, how: str, dtype: np.dtype[Any]) -> Array:
+        combine, rest = {"MIN": (np.minimum, np.inf), "MAX": (np.maximum, -np.inf)}.get(how, (np.add, 0.0))
+        table = np.full(self._shape, rest, dtype)
+        combine.at(table, (self._number[self.rows], self.ids), self.weights.astype(dtype))
+        return table
+
+    def scores(self, x: Array, how: str) -> tuple[Array, Array]:
+        """Return the scores (N, C) of samples, and whether any leaf counts for a target; if none does, it is 0.
+
+        Args:
+            x: (N, F), of the type in which weights are added.
+            how: SUM, MIN or MAX.
+        """
+        width = self.forest.width
+        refuse_unless(
+            x.shape[1] >= width, f"its trees read the feature {width - 1}, the input has {x.shape[1]}"
+        )
+        table = self._table(how, x.dtype)
+        reduce = {"MIN": np.min, "MAX": np.max}.get(how, np.sum)
+        always = bool(self._has.all())
+        scores, there = [], []
+        step = max(_BLOCK // (len(self.forest.roots) * self.targets), 1)
+        for start in range(0, max(len(x), 1), step):
+            at = self._number[self.forest.leaves(x[start : start + step])]
+            has = np.ones((len(at), self.targets), bool) if always else self._has[at].any(1)
+            scores.append(np.where(has, reduce(table[at], 1), 0))
+            there.append(has)
+        return np.concatenate(scores), np.concatenate(there)
+
+
+def weighted(forest: Forest, rows: Array, ids: Array, weights: Array, targets: int, name: str) -> Ensemble:
+    """Return an ensemble, of the weights of leaves that are reached.
+
+    Raises:
+        ValueError: a target beyond those that there are, or too many weights.
+    """
+    refuse_unless(
+        1 <= targets <= _MOST_TARGETS, f"it has {targets} targets, expected 1 to {_MOST_TARGETS}"
+    )
+    leaves = int((forest.leaf & forest.reached).sum())
+    refuse_unless(
+        max(leaves, len(forest.roots)) * targets <= _MOST_WEIGHTS,
+        f"its {leaves} leaves would have {targets} weights each; {_MOST_WEIGHTS} in all fit",
+    )
+    there = forest.reached[rows]
+    rows, ids, weights = rows[there], ids[there], weights[there]
+    outside = (ids < 0) | (ids >= targets)
+    refuse_unless(
+        not outside.any(),
+        f"{name} holds {ids[outside][:1].sum()}, expected numbers from 0 to {targets - 1}",
+    )
+    if targets == 1:
+        # Of several weights of one leaf the first counts.
+        _, first = np.unique(rows, return_index=True)
+        rows, ids, weights = rows[first], ids[first], weights[first]
+    return Ensemble(forest, rows, ids, weights, targets)

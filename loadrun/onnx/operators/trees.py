@@ -1,0 +1,443 @@
+"""Tree ensembles of ai.onnx.ml: all samples walk down all trees at once, and leaves count for targets."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ...graph.composite import NodeTypes, TensorAttribute
+from ...graph.dtypes import Array, DType
+from .common import one_of, refuse_unless
+from .forest import LEAF, MEMBER, MODES, Ensemble, Forest, weighted
+from .scores import TRANSFORMS, as_rows, chosen, label_type, probit, row_operator, transformed
+
+__all__: list[str] = []
+
+T = TypeVar("T")
+
+_AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
+_KEPT: OrderedDict[int, tuple[object, Any]] = OrderedDict()
+_MOST_KEPT = 64
+
+
+def _once(attribute: object, make: Callable[[], T]) -> T:
+    """Return what was made of a node before; a list among its attributes, always the same object, tells which it is."""
+    kept = _KEPT.get(id(attribute))
+    if kept is None or kept[0] is not attribute:
+        kept = _KEPT[id(attribute)] = attribute, make()
+        if len(_KEPT) > _MOST_KEPT:
+            _KEPT.popitem(last=False)
+    found: T = kept[1]
+    return found
+
+
+Stored = TensorAttribute | None
+
+
+def _numbers(values: Sequence[float], stored: Stored = None) -> Array:
+    """Return a list of floats, which newer versions give as a tensor."""
+    return np.array(values, np.float32) if stored is None else stored.value.reshape(-1)
+
+
+def _whole(values: Sequence[int]) -> Array:
+    return np.array(values, np.int64)
+
+
+def _same_length(lists: Mapping[str, Array]) -> None:
+    (first, begin), *rest = lists.items()
+    for name, values in rest:
+        refuse_unless(
+            len(values) == len(begin),
+            f"{name} has {len(values)} entries, {first} {len(begin)}; each node has one in both",
+        )
+
+
+def _optional(values: Sequence[int], count: int) -> Array:
+    refuse_unless(
+        len(values) in (0, count),
+        f"nodes_missing_value_tracks_true has {len(values)} entries for {count} nodes",
+    )
+    return _whole(values) if len(values) else np.zeros(count, np.int64)
+
+
+class _Places:
+    """The positions of nodes, by their tree and number."""
+
+    def __init__(self, trees: Array, numbers: Array) -> None:
+        self.trees, self.numbers = trees, numbers
+        self.order = np.lexsort((numbers, trees))
+        t, n = trees[self.order], numbers[self.order]
+        twice = (t[1:] == t[:-1]) & (n[1:] == n[:-1])
+        at = int(twice.argmax()) if len(twice) else 0
+        refuse_unless(not twice.any(), f"node {n[at]} of tree {t[at]} occurs twice")
+        # One key per tree and node, made of their ranks.
+        self._trees, self._numbers = np.unique(trees), np.unique(numbers)
+        self._keys = self._ranks(t, n)[0]
+
+    def _ranks(self, trees: Array, numbers: Array) -> tuple[Array, Array]:
+        a, b = np.searchsorted(self._trees, trees), np.searchsorted(self._numbers, numbers)
+        a, b = np.minimum(a, len(self._trees) - 1), np.minimum(b, len(self._numbers) - 1)
+        there = (self._trees[a] == trees) & (self._numbers[b] == numbers)
+        return a * len(self._numbers) + b, there
+
+    def of(self, trees: Array, numbers: Array, what: str) -> Array:
+        """Return the positions of nodes, all of which must exist."""
+        keys, there = self._ranks(trees, numbers)
+        at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        there &= self._keys[at] == keys
+        i = int((~there).argmax()) if len(there) else 0
+        refuse_unless(
+            bool(there.all()),
+            f"{what} leads to node {numbers[i : i + 1].sum()} of tree {trees[i : i + 1].sum()}, which does not exist",
+        )
+        return self.order[at]
+
+    def name(self, at: int) -> str:
+        """Name a node in a message."""
+        return f"node {self.numbers[at]} of tree {self.trees[at]}"
+
+
+# The two forms in which ensembles are stored
+
+
+def _listed(
+    prefix: str,
+    targets: int,
+    modes: Sequence[str],
+    splits: Array,
+    nodes: Mapping[str, Sequence[int]],
+    missing: Sequence[int],
+    leaves: Mapping[str, Sequence[int]],
+    weights: Array,
+) -> Ensemble:
+    """Return the ensemble as TreeEnsembleRegressor and TreeEnsembleClassifier store it: leaves are nodes too."""
+    lists = {name: _whole(values) for name, values in nodes.items()}
+    for mode in sorted(set(modes)):
+        refuse_unless(mode in MODES and mode != "BRANCH_MEMBER", f"a node has the mode {mode!r}")
+    kinds = _whole([MODES[m] for m in modes])
+    _same_length({**lists, "nodes_modes": kinds, "nodes_values": splits})
+    trees, numbers, features, true_ids, false_ids = lists.values()
+    refuse_unless(len(trees) > 0, "it holds no trees")
+    places = _Places(trees, numbers)
+    inner = kinds != LEAF
+    yes, no = np.arange(len(trees)), np.arange(len(trees))
+    yes[inner] = places.of(trees[inner], true_ids[inner], "nodes_truenodeids")
+    no[inner] = places.of(trees[inner], false_ids[inner], "nodes_falsenodeids")
+    # The first node of every run of one tree is a root.
+    roots = np.flatnonzero(np.concatenate([[True], trees[1:] != trees[:-1]]))
+    missed = _optional(missing, len(trees)) == 1
+    forest = Forest(kinds, features, splits, yes, no, missed, roots, places.name)
+    lists = {f"{prefix}_{name}": _whole(values) for name, values in leaves.items()}
+    _same_length({**lists, f"{prefix}_weights": weights})
+    trees, numbers, ids = lists.values()
+    order = np.lexsort((numbers, trees))
+    at = places.of(trees[order], numbers[order], f"{prefix}_nodeids")
+    # Weights of inner nodes, which old converters write, are ignored.
+    counts = ~inner[at]
+    at, ids, weights = at[counts], ids[order][counts], weights[order][counts]
+    return weighted(forest, at, ids, weights, targets, f"{prefix}_ids")
+
+
+def _tabled(
+    n_targets: int,
+    roots: Sequence[int],
+    modes: Array,
+    splits: Array,
+    nodes: Mapping[str, Sequence[int]],
+    missing: Sequence[int],
+    ids: Sequence[int],
+    weights: Array,
+    sets: Array,
+) -> Ensemble:
+    """Return the ensemble as TreeEnsemble stores it: nodes and leaves apart."""
+    lists = {name: _whole(values) for name, values in nodes.items()}
+    _same_length({**lists, "nodes_modes": modes, "nodes_splits": splits})
+    features, true_ids, false_ids, true_leaf, false_leaf = lists.values()
+    refuse_unless(
+        len(ids) == len(weights), f"leaf_targetids has {len(ids)} entries, leaf_weights {len(weights)}"
+    )
+    count, leaves = len(modes), len(ids)
+    refuse_unless(len(roots) > 0 and count > 0, "it holds no trees")
+    _inside(_whole(roots), count, "tree_roots", "nodes")
+    for mode in np.unique(modes).tolist():
+        refuse_unless(0 <= mode <= MEMBER, f"a node has the mode {mode}, expected 0 to {MEMBER}")
+
+    def following(ids: Array, leaf: Array, name: str) -> Array:
+        _inside(ids[leaf != 0], leaves, name, "leaves")
+        _inside(ids[leaf == 0], count, name, "nodes")
+        return np.concatenate([np.where(leaf != 0, ids + count, ids), np.arange(count, count + leaves)])
+
+    def filled(values: Array, value: int = 0) -> Array:
+        return np.concatenate([values, np.full(leaves, value, values.dtype)])
+
+    forest = Forest(
+        filled(modes, LEAF),
+        filled(features),
+        filled(splits),
+        following(true_ids, true_leaf, "nodes_truenodeids"),
+        following(false_ids, false_leaf, "nodes_falsenodeids"),
+        filled(_optional(missing, count)) != 0,
+        _whole(roots),
+        lambda at: f"node {at}" if at < count else f"leaf {at - count}",
+        _members(sets, np.flatnonzero(modes == MEMBER)),
+    )
+    return weighted(forest, np.arange(count, count + leaves), _whole(ids), weights, n_targets, "leaf_targetids")
+
+
+def _inside(ids: Array, count: int, name: str, what: str) -> None:
+    outside = (ids < 0) | (ids >= count)
+    refuse_unless(not outside.any(), f"{name} holds {ids[outside][:1].sum()}; there are {count} {what}")
+
+
+def _members(values: Array, nodes: Array) -> Array:
+    """Return the sorted pairs of node and member of its set, as complex numbers; NaN ends each set."""
+    ends = np.isnan(values)
+    sets = np.cumsum(ends) - ends
+    count = int(ends.sum()) + (len(values) > 0 and not ends[-1])
+    refuse_unless(
+        count == len(nodes), f"membership_values has {count} sets for {len(nodes)} nodes that ask for one"
+    )
+    return np.sort(nodes[sets[~ends]] + 1j * values[~ends])
+
+
+# Scores
+
+
+def _regressed(ensemble: Ensemble, x: Array, how: str, post: str, base: Array) -> Array:
+    """Compute the scores of targets, in ONNX Runtime's order of operations."""
+    one_of("post_transform", post, *TRANSFORMS)
+    fits = len(base) in (0, ensemble.targets)
+    refuse_unless(fits, f"base_values has {len(base)} entries for {ensemble.targets} targets")
+    scores, there = ensemble.scores(as_rows(x), "SUM" if how == "AVERAGE" else how)
+    if how == "AVERAGE":
+        scores = scores / len(ensemble.forest.roots)
+    if len(base):
+        scores = np.where(there, scores + base.astype(scores.dtype), 0)
+    if ensemble.targets == 1:
+        return probit(scores) if post == "PROBIT" else scores
+    return transformed(scores, post)
+
+
+@row_operator("TreeEnsembleRegressor", since=3)
+def tree_ensemble_regressor(
+    x: Array,
+    *,
+    aggregate_function: str = "SUM",
+    base_values: Sequence[float] = (),
+    base_values_as_tensor: Stored = None,
+    n_targets: int = 1,
+    nodes_falsenodeids: Sequence[int] = (),
+    nodes_featureids: Sequence[int] = (),
+    nodes_hitrates: Sequence[float] = (),
+    nodes_hitrates_as_tensor: Stored = None,
+    nodes_missing_value_tracks_true: Sequence[int] = (),
+    nodes_modes: Sequence[str] = (),
+    nodes_nodeids: Sequence[int] = (),
+    nodes_treeids: Sequence[int] = (),
+    nodes_truenodeids: Sequence[int] = (),
+    nodes_values: Sequence[float] = (),
+    nodes_values_as_tensor: Stored = None,
+    post_transform: str = "NONE",
+    target_ids: Sequence[int] = (),
+    target_nodeids: Sequence[int] = (),
+    target_treeids: Sequence[int] = (),
+    target_weights: Sequence[float] = (),
+    target_weights_as_tensor: Stored = None,
+) -> Array:
+    """Aggregate the weights of the leaves that samples reach, for each target."""
+    one_of("aggregate_function", aggregate_function, *_AGGREGATES)
+    ensemble = _once(
+        nodes_featureids,
+        lambda: _listed(
+            "target",
+            n_targets,
+            nodes_modes,
+            _numbers(nodes_values, nodes_values_as_tensor),
+            {
+                "nodes_treeids": nodes_treeids,
+                "nodes_nodeids": nodes_nodeids,
+                "nodes_featureids": nodes_featureids,
+                "nodes_truenodeids": nodes_truenodeids,
+                "nodes_falsenodeids": nodes_falsenodeids,
+            },
+            nodes_missing_value_tracks_true,
+            {"treeids": target_treeids, "nodeids": target_nodeids, "ids": target_ids},
+            _numbers(target_weights, target_weights_as_tensor),
+        ),
+    )
+    base = _numbers(base_values, base_values_as_tensor)
+    return _regressed(ensemble, x, aggregate_function, post_transform, base)
+
+
+
+
+@row_operator("TreeEnsemble", since=5, out=(0,))
+def tree_ensemble(
+    x: Array,
+    *,
+    aggregate_function: int = 1,
+    leaf_targetids: Sequence[int],
+    leaf_weights: TensorAttribute,
+    membership_values: Stored = None,
+    n_targets: int = 1,
+    nodes_falseleafs: Sequence[int],
+    nodes_falsenodeids: Sequence[int],
+    nodes_featureids: Sequence[int],
+    nodes_hitrates: Stored = None,
+    nodes_missing_value_tracks_true: Sequence[int] = (),
+    nodes_modes: TensorAttribute,
+    nodes_splits: TensorAttribute,
+    nodes_trueleafs: Sequence[int],
+    nodes_truenodeids: Sequence[int],
+    post_transform: int = 0,
+    tree_roots: Sequence[int],
+) -> Array:
+    """Aggregate the weights of the leaves that samples reach, for each target."""
+    one_of("aggregate_function", aggregate_function, *range(len(_AGGREGATES)))
+    one_of("post_transform", post_transform, *range(len(TRANSFORMS)))
+    ensemble = _once(
+        nodes_featureids,
+        lambda: _tabled(
+            n_targets,
+            tree_roots,
+            _numbers((), nodes_modes).astype(np.int64),
+            _numbers((), nodes_splits),
+            {
+                "nodes_featureids": nodes_featureids,
+                "nodes_truenodeids": nodes_truenodeids,
+                "nodes_falsenodeids": nodes_falsenodeids,
+                "nodes_trueleafs": nodes_trueleafs,
+                "nodes_falseleafs": nodes_falseleafs,
+            },
+            nodes_missing_value_tracks_true,
+            leaf_targetids,
+            _numbers((), leaf_weights),
+            _numbers((), membership_values),
+        ),
+    )
+    how, post = _AGGREGATES[aggregate_function], TRANSFORMS[post_transform]
+    return _regressed(ensemble, x, how, post, np.zeros(0))
+
+
+@row_operator("TreeEnsembleClassifier", since=3, out=(label_type, "Float32"))
+def tree_ensemble_classifier(
+    x: Array,
+    *,
+    base_values: Sequence[float] = (),
+    base_values_as_tensor: Stored = None,
+    class_ids: Sequence[int] = (),
+    class_nodeids: Sequence[int] = (),
+    class_treeids: Sequence[int] = (),
+    class_weights: Sequence[float] = (),
+    class_weights_as_tensor: Stored = None,
+    classlabels_int64s: Sequence[int] = (),
+    classlabels_strings: Sequence[str] = (),
+    nodes_falsenodeids: Sequence[int] = (),
+    nodes_featureids: Sequence[int] = (),
+    nodes_hitrates: Sequence[float] = (),
+    nodes_hitrates_as_tensor: Stored = None,
+    nodes_missing_value_tracks_true: Sequence[int] = (),
+    nodes_modes: Sequence[str] = (),
+    nodes_nodeids: Sequence[int] = (),
+    nodes_treeids: Sequence[int] = (),
+    nodes_truenodeids: Sequence[int] = (),
+    nodes_values: Sequence[float] = (),
+    nodes_values_as_tensor: Stored = None,
+    post_transform: str = "NONE",
+) -> tuple[Array, Array]:
+    """Sum the weights of the leaves that samples reach, and choose the class with the largest score."""
+    one_of("post_transform", post_transform, *TRANSFORMS)
+    count = len(classlabels_strings or classlabels_int64s)
+    refuse_unless(count > 0, "it names no classes")
+    ensemble = _once(
+        nodes_featureids,
+        lambda: _listed(
+            "class",
+            count,
+            nodes_modes,
+            _numbers(nodes_values, nodes_values_as_tensor),
+            {
+                "nodes_treeids": nodes_treeids,
+                "nodes_nodeids": nodes_nodeids,
+                "nodes_featureids": nodes_featureids,
+                "nodes_truenodeids": nodes_truenodeids,
+                "nodes_falsenodeids": nodes_falsenodeids,
+            },
+            nodes_missing_value_tracks_true,
+            {"treeids": class_treeids, "nodeids": class_nodeids, "ids": class_ids},
+            _numbers(class_weights, class_weights_as_tensor),
+        ),
+    )
+    base = _numbers(base_values, base_values_as_tensor)
+    refuse_unless(
+        len(base) in ((0, 1, 2) if count == 2 else (0, count)),
+        f"base_values has {len(base)} entries for {count} classes",
+    )
+    scores, there = ensemble.scores(as_rows(x), "SUM")
+    base = base.astype(scores.dtype)
+    if count > 2:
+        scores = scores + base if len(base) else scores
+        # Those of which no leaf says anything are never chosen.
+        ranked = scores if len(base) else np.where(there, scores, -np.inf)
+        label = chosen(ranked.argmax(1), classlabels_int64s, classlabels_strings)
+        return label, transformed(scores, post_transform)
+    if count == 1:
+        # 1 if the score is above 0, else 0, whatever the label.
+        scores = scores + base if len(base) else scores
+        label = chosen(scores[:, 0] > 0, (0, 1), [*classlabels_strings, ""] if classlabels_strings else ())
+        return label, probit(scores) if post_transform == "PROBIT" else scores
+    wins, alone, result = _of_two(ensemble, scores, there, base, post_transform)
+    label = chosen(wins.astype(np.int64), classlabels_int64s if alone else (0, 1), classlabels_strings)
+    return label, result
+
+
+def _of_two(
+    ensemble: Ensemble, scores: Array, there: Array, base: Array, post: str
+) -> tuple[Array, bool, Array]:
+    """Score two classes, by the rules of ONNX Runtime: a single score gives the other class's.
+
+    Returns:
+        whether the second class wins, whether the labels say so, and the scores.
+    """
+    # Weights of one class alone speak for the second class against the first.
+    alone = len(np.unique(ensemble.ids)) == 1
+    positive = alone and bool((ensemble.weights >= 0).all())
+    scored = there[:, 1:]
+    pair, decides = _two_scores(scores, there[:, :1], base)
+    pair = transformed(pair, post)
+    if not scored.all():
+        other, first = _single_score(scores[:, :1], base, alone, positive, post)
+        pair, decides = np.where(scored, pair, other), np.where(scored, decides, first)
+    return decides[:, 0] > (0.5 if positive else 0.0), alone, pair
+
+
+def _two_scores(scores: Array, there: Array, base: Array) -> tuple[Array, Array]:
+    """Return both scores where the second class has one, and the deciding one."""
+    first, second = scores[:, :1], scores[:, 1:]
+    if len(base) == 2:
+        second = first + base[1]
+        first = -second
+    elif len(base) == 1:
+        first = first + base[0]
+    first = np.where(there, first, 0) if len(base) else first
+    return np.concatenate([first, second], 1), second
+
+
+def _single_score(
+    first: Array, base: Array, alone: bool, positive: bool, post: str
+) -> tuple[Array, Array]:
+    """Return both scores where only the first class has one, and the deciding one."""
+    first = first + base[0] if len(base) else first
+    if len(base) == 2:
+        return transformed(np.concatenate([first, 0 * first], 1), post), first
+    refuse_unless(
+        post != "PROBIT" and (alone or not len(base)),
+        f"with post_transform {post} and {len(base)} base_values the score of its second class is undefined",
+    )
+    if positive and post != "LOGISTIC":
+        return np.concatenate([1 - first, first], 1), first
+    pair = np.concatenate([-first, first], 1)
+    return transformed(pair, post) if post == "LOGISTIC" else pair, first
