@@ -20,6 +20,7 @@ from ..base.records import dataclass
 from ..graph import Opr, Var
 from ..graph.dtypes import Array, DType
 from ..ops.catalog import types
+from ..ops.composite import native
 from ..ops.control import Branches
 from ..ops.infer import Inference, describe, kernel_of, misfit
 from ..ops.op import Trait
@@ -164,7 +165,7 @@ def specialize(
     Args:
         steps: the graph's steps without the constant ones.
         constants: values of the constant variables.
-        known: what inference found for these input shapes.
+        known: what inference found for these input shapes; gains what composite operators read in other shapes.
         keep: ids of the variables that the caller wants.
     """
     ready = dict(constants)
@@ -173,7 +174,7 @@ def specialize(
         if known.values and s.writes and all(v in known.values for v in s.writes):
             ready.update((v, known.values[v]) for v in s.writes)
         else:
-            rest.append(s)
+            rest.append(_native(s, ready, known))
     needed = set(keep)
     for s in reversed(rest):
         if not s.writes or needed.intersection(s.writes):
@@ -181,6 +182,28 @@ def specialize(
     rest = [s.copied() for s in rest if not s.writes or needed.intersection(s.writes)]
     mark_dying(rest, {*keep, *ready})
     return Program(rest, {v: a for v, a in ready.items() if v in needed})
+
+
+def _native(s: Step, ready: dict[int, Array], known: Inference) -> Step:
+    """Return the step of MegEngine's operator in place of a composite one at these shapes, the step itself without one."""
+    opr, shapes = s.call.opr, [known.shapes.get(v) for v in s.reads]
+    full = [shape for shape in shapes if shape is not None]
+    if s.guard is not None or len(full) < len(shapes):
+        return s
+    made = native(opr, s.call.inputs, s.call.outputs, full)
+    if made is None or any(s.reads[i] not in ready for i in made.shapes):
+        return s
+    inputs = list(opr.inputs)
+    for i, shape in made.shapes.items():
+        value = ready[s.reads[i]]
+        if value.shape != shape:
+            # Ids below zero belong to the program alone.
+            inputs[i] = Var(-1 - len(ready), inputs[i].owner, 0, inputs[i].name, inputs[i].dtype)
+            ready[inputs[i].id] = value.reshape(shape)
+            known.shapes[inputs[i].id] = shape
+    twin = Opr(made.type, made.params, inputs, opr.outputs, opr.name, id=opr.id, number=opr.number)
+    twin.exact, twin.called = True, opr.called
+    return make_step(twin, ready, Branches())
 
 
 def bind(steps: Iterable[Step], known: Inference) -> None:

@@ -19,6 +19,7 @@ __all__ = [
     "Definition",
     "Flag",
     "Known",
+    "Native",
     "NodeTypes",
     "ObjectType",
     "OutRule",
@@ -87,6 +88,22 @@ OutRules = Sequence[OutRule] | Callable[[NodeTypes, Mapping[str, Any]], Sequence
 """The types of the outputs, the last one for all that follow; or a function that gives them all."""
 
 
+class Native(NamedTuple):
+    """MegEngine's operator that computes a composite one at given shapes.
+
+    Attributes:
+        type, params: the operator.
+        shapes: by input, the shape in which the operator reads it; only of inputs that are the same in every run.
+    """
+
+    type: str
+    params: tuple[Record, ...]
+    shapes: Mapping[int, tuple[int, ...]] = {}
+
+
+NativeRule = Callable[["Composite", Sequence["tuple[int, ...]"]], "Native | None"]
+
+
 class Definition:
     """What an operator computes, and what is known of it before it runs.
 
@@ -100,6 +117,8 @@ class Definition:
             `shape` too, that holds where each input has the shape of the result or one element.
         shape: takes what `function` takes, and returns the shape of the result, or a list of them. Arrays hold zeros, but
             for inputs that are annotated `Known`. Without it, `function` itself is called with these.
+        native: gives the operator of MegEngine whose kernel computes the same, faster, from the shapes of the inputs that
+            are present, all of Float32; None where none does.
 
     Attributes:
         known: places of the inputs that are annotated `Known`.
@@ -115,11 +134,13 @@ class Definition:
         out: OutRules = (0,),
         pointwise: bool = False,
         shape: Callable[..., Any] | None = None,
+        native: NativeRule | None = None,
     ) -> None:
         self.domain, self.name, self.function, self.since = domain, name, function, since
         self.out = out
         self.pointwise = pointwise
         self.shape = shape
+        self.native = native
 
     @cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:

@@ -18,7 +18,7 @@ from ..graph.dtypes import Array, DType, plain
 from ..ops.infer import Inference, follow, infer_dtypes
 from ..passes.checks import add_check
 from ..testcase import EXPECT
-from . import schemas, single
+from . import schemas
 from .file import BRAIN_RTOL, RTOL, rule_error
 from .messages import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 from .nodes import attributes_of, in_order, nodes_needed, title_of
@@ -94,7 +94,6 @@ class GraphReader:
         self._count = 0
         self._said: tuple[str | None, str | None] = None, None
         self._stored: dict[int, Var] = {}
-        self.reshaped: dict[tuple[int, tuple[int, ...]], StoredTensor] = {}
 
     # Graphs
 
@@ -294,14 +293,12 @@ class GraphReader:
         except ValueError as e:
             raise EngineError(f"{title_of(node)}: {e}") from e
         self._said = f"{definition.domain}.{definition.name}".lstrip("."), node.name or node.outputs[0]
-        outs = single.operator(self, node, definition, inputs, values)
-        if outs is None:
-            outs = self.record(
-                kind_of(definition),
-                [self.var(v) for v in inputs if v is not None],
-                Composite(definition, values, types),
-                n=len(node.outputs),
-            )
+        try:
+            params = Composite(definition, values, types)
+        except ValueError as e:
+            raise EngineError(f"{title_of(node)}: {e}") from e
+        read = [self.var(v) for v in inputs if v is not None]
+        outs = self.record(kind_of(definition), read, params, n=len(node.outputs))
         for name, var in zip(node.outputs, outs, strict=True):
             if name:
                 var.name = name

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..graph import Opr
-from ..graph.composite import Composite
+from ..graph.composite import Composite, Native
 from ..graph.dtypes import Array, DType
-from .registry import Bound, Call, Shape, ShapeCall, UnknownShape, kernel
+from .registry import Bound, Call, Shape, ShapeCall, UnknownShape, implementation, kernel
 
-__all__ = ["result_arrays", "widened"]
+__all__ = ["native", "result_arrays", "widened"]
 
 _PIECE = 1 << 14
 """Elements of a piece of a pointwise operator: several passes over so many stay in the cache."""
@@ -84,8 +84,28 @@ def result_arrays(p: Composite, result: Any) -> list[Array]:  # noqa: ANN401 - w
     return found
 
 
+_FLOAT = "Float32"
+
+
+def native(opr: Opr, inputs: Sequence[DType], outputs: Sequence[DType], shapes: Sequence[Shape]) -> Native | None:
+    """Return the operator of MegEngine whose kernel computes a composite one at these shapes, None if none does."""
+    p = opr.params[0] if opr.params else None
+    if not isinstance(p, Composite) or p.definition.native is None or len(outputs) != 1:
+        return None
+    if any(d.name != _FLOAT for d in (*inputs, *outputs)):
+        return None
+    return p.definition.native(p, shapes)
+
+
 def _flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    return sum(map(prod, outputs))
+    p = _composite(opr)
+    types = [t for t in p.types.inputs if t is not None]
+    made = native(opr, types, p.types.outputs, inputs)
+    if made is None:
+        return sum(map(prod, outputs))
+    shapes = [made.shapes.get(i, s) for i, s in enumerate(inputs)]
+    twin = Opr(made.type, made.params, list(opr.inputs), list(opr.outputs))
+    return implementation(made.type).flops(twin, shapes, outputs)
 
 
 def _bind(c: Call, s: ShapeCall) -> Bound | None:
