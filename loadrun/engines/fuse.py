@@ -289,6 +289,8 @@ def _in_place(p: Composite) -> Callable[..., object]:
             np.add(out, bias - mean * factor, out=out)
 
         return normalize
+    if p.definition.writes_into:
+        return lambda out, *values: p.call(values, out=out)
     return lambda out, *values: np.copyto(out, p.call(values))
 
 

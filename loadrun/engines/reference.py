@@ -20,6 +20,7 @@ from ..ops.infer import Inference, ShapeInference, describe, infer_dtypes, infer
 from ..ops.numeric.parallel import blas_serial
 from ..ops.registry import Shape, implementation
 from .fuse import fuse
+from .pairs import joined
 from .program import (
     MemoryMeter,
     Observer,
@@ -303,7 +304,7 @@ class ReferenceEngine:
         assert self._values is not None
         program = specialize(self._steps, self._values, known, keep)
         if fused:
-            program.steps = fuse(program.steps, known, keep)
+            program.steps = fuse(joined(program.steps, known, keep), known, keep)
         if self.sublinear is not None:
             from .sublinear import plan_sublinear  # for start-up
 

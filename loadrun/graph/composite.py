@@ -110,7 +110,8 @@ class Definition:
     Args:
         domain, name: the operator's, "" for ONNX's own domain.
         function: takes the inputs as arrays by position (None for one that is left out), attributes as keywords; a
-            keyword ``types`` gets the `NodeTypes`, ``stream`` the random numbers. It returns an array, or a tuple of them.
+            keyword ``types`` gets the `NodeTypes`, ``stream`` the random numbers, ``out`` of a pointwise one memory for
+            the result, which may be that of the first input. It returns an array, or a tuple of them.
         since: the first version of the domain that it holds for.
         out: see `OutRules`.
         pointwise: whether an element depends on the elements in its place alone, inputs broadcast as numpy does. With
@@ -167,7 +168,12 @@ class Definition:
     def attributes(self) -> frozenset[str]:
         """The names of the attributes that it takes."""
         keywords = {n for n, p in self.parameters.items() if p.kind is p.KEYWORD_ONLY}
-        return frozenset(keywords - {"types", "stream"})
+        return frozenset(keywords - {"types", "stream", "out"})
+
+    @cached_property
+    def writes_into(self) -> bool:
+        """Whether it can write its result into given memory."""
+        return "out" in self.parameters
 
     def types_of(self, types: NodeTypes, attributes: Mapping[str, Any]) -> tuple[DType, ...]:
         """Return the types of all outputs that the node names.

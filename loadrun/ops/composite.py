@@ -158,10 +158,14 @@ def pointwise(c: Call, *arrays: Array) -> Array:
         return _typed(np.asarray(call(args)), c.outputs[0])
     out = c.reuse(shape)
     flat = [a.reshape(-1) if a.size == size else a.reshape(()) for a in args]
-    target = out.reshape(-1)
+    target, into = out.reshape(-1), p.definition.writes_into and c.outputs[0].name != "Float16"
     for start in range(0, size, _PIECE):
         piece = slice(start, start + _PIECE)
-        target[piece] = call([a[piece] if a.ndim else a for a in flat])
+        pieces = [a[piece] if a.ndim else a for a in flat]
+        if into:
+            call(pieces, out=target[piece])
+        else:
+            target[piece] = call(pieces)
     return out
 
 
