@@ -30,6 +30,7 @@ from .quantization import (
     saturated,
     single,
 )
+from .transformers import embedded, self_attended
 
 __all__ = ["unpacked"]
 
@@ -358,6 +359,93 @@ def _in_order(x: Array, window: Window) -> Array:
         total = part if total is None else total + part
     assert total is not None
     return total
+
+
+# Transformers
+
+
+def _attention_shapes(
+    x: Array,
+    weight: Array,
+    bias: Array,
+    x_scale: Array,
+    w_scale: Array,
+    mask: Array | None = None,
+    x_zero: Array | None = None,
+    w_zero: Array | None = None,
+    past: Array | None = None,
+    *,
+    num_heads: int,
+    **others: Any,
+) -> list[tuple[int, ...]]:
+    size = weight.shape[1] // 3
+    length = x.shape[1] + (0 if past is None else past.shape[3])
+    return [(*x.shape[:2], size), (2, x.shape[0], num_heads, length, size // num_heads)]
+
+
+@operator("QAttention", domain=CONTRIB, out=(3,), shape=_attention_shapes)
+def qattention(
+    x: Array,
+    weight: Array,
+    bias: Array,
+    x_scale: Array,
+    w_scale: Array,
+    mask: Array | None = None,
+    x_zero: Array | None = None,
+    w_zero: Array | None = None,
+    past: Array | None = None,
+    *,
+    num_heads: int,
+    do_rotary: int = 0,
+    mask_filter_value: float = -10000.0,
+    past_present_share_buffer: int = 0,
+    scale: float = 0.0,
+    unidirectional: Flag = 0,
+) -> tuple[Array, Array]:
+    """Project in integers, then attend in floats."""
+    refuse_unless(
+        not do_rotary and not past_present_share_buffer, "rotary positions or a shared buffer inside it"
+    )
+    projected = matmul_integer_to_float(x, weight, x_scale, w_scale, x_zero, w_zero, bias)
+    return self_attended(
+        projected,
+        mask,
+        past,
+        num_heads=num_heads,
+        mask_filter_value=mask_filter_value,
+        scale=scale,
+        unidirectional=unidirectional,
+    )
+
+
+@operator(
+    "QEmbedLayerNormalization",
+    domain=CONTRIB,
+    out=(8, "Int32"),
+    shape=lambda ids, segments, words, *_, epsilon=0.0: [(*ids.shape, words.shape[1]), ids.shape[:1]],
+)
+def qembed(
+    ids: Array,
+    segment_ids: Array | None,
+    words: Array,
+    places: Array,
+    segments: Array | None,
+    gamma: Array,
+    beta: Array,
+    mask: Array | None,
+    *quanta: Array | None,
+    epsilon: float = 1e-12,
+) -> tuple[Array, Array]:
+    """Look up, add and normalize words, positions and segments of quantized tables."""
+    tables = (words, places, segments, gamma, beta)
+    real = [
+        None if table is None or scale is None else _real(table, scale, zero)
+        for table, scale, zero in zip(tables, quanta[:5], quanta[5:], strict=True)
+    ]
+    words_, places_, segments_, gamma_, beta_ = real
+    if words_ is None or places_ is None or gamma_ is None or beta_ is None:
+        raise ValueError("a table or the scale of its normalization is missing")
+    return embedded(ids, segment_ids, words_, places_, segments_, gamma_, beta_, mask, epsilon=epsilon)[:2]
 
 
 # Numbers of few bits in blocks
