@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from itertools import product
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +32,9 @@ from .quantization import (
     single,
 )
 from .transformers import embedded, self_attended
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 __all__ = ["unpacked"]
 
@@ -451,12 +455,18 @@ def qembed(
 # Numbers of few bits in blocks
 
 
-def unpacked(raw: Array, bits: int) -> Array:
-    """Return the numbers in bytes, the first in the lowest bits, along the last axis."""
-    if bits == 8:
-        return raw
-    parts = [raw >> np.uint8(shift) & np.uint8((1 << bits) - 1) for shift in range(0, 8, bits)]
-    return np.stack(parts, -1).reshape(*raw.shape[:-1], raw.shape[-1] * len(parts))
+@cache
+def _codes(bits: int) -> Array:
+    """Return the numbers that each byte holds, the first in the lowest bits."""
+    table = np.stack([np.arange(256) >> shift & (1 << bits) - 1 for shift in range(0, 8, bits)], -1)
+    table.flags.writeable = False
+    return table
+
+
+def unpacked(raw: Array, bits: int, dtype: DTypeLike = np.uint8, middle: int = 0) -> Array:
+    """Return the numbers in bytes, along the last axis, less a middle one."""
+    table = (_codes(bits) - middle).astype(dtype)
+    return np.take(table, raw, 0).reshape(*raw.shape[:-1], raw.shape[-1] * (8 // bits))
 
 
 def _nbits_shape(x: Array, *others: Array | None, N: int, **_: Any) -> tuple[int, ...]:
@@ -494,20 +504,20 @@ def matmul_nbits(
         "zero points beside a group index, with which ONNX Runtime leaves them out",
     )
     blocks = -(-K // block_size)
-    values = unpacked(weight.reshape(N, blocks, -1), bits)[:, :, :block_size].astype(x.dtype)
+    middle = 1 << (bits - 1) if zero_points is None else 0
+    values = unpacked(weight.reshape(N, blocks, -1), bits, x.dtype, middle)[:, :, :block_size]
     scales = scales.reshape(N, blocks).astype(x.dtype)
-    zero: Any = x.dtype.type(1 << (bits - 1))
     if zero_points is not None:
-        if zero_points.dtype == np.uint8:
-            zero_points = unpacked(zero_points.reshape(N, -1), bits)[:, :blocks]
-        zero = zero_points.reshape(N, blocks, 1).astype(x.dtype)
+        packed = zero_points.dtype == np.uint8
+        zero = unpacked(zero_points.reshape(N, -1), bits)[:, :blocks] if packed else zero_points
+        values = values - zero.reshape(N, blocks, 1).astype(x.dtype)
     if group is None:
-        matrix = ((values - zero) * scales[:, :, None]).reshape(N, -1)[:, :K]
+        matrix = (values * scales[:, :, None]).reshape(N, -1)[:, :K]
     else:
         of = group[:K]
         inside = not of.size or 0 <= of.min() <= of.max() < blocks
         refuse_unless(inside, f"its group index names other blocks than its {blocks}")
-        matrix = (values - zero).reshape(N, -1)[:, :K] * np.take(scales, of, 1)
+        matrix = values.reshape(N, -1)[:, :K] * np.take(scales, of, 1)
     y = matmul(x.reshape(prod(x.shape[:-1]), x.shape[-1]), matrix.T).reshape(*x.shape[:-1], N)
     return y if bias is None else y + bias
 
