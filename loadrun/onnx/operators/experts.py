@@ -161,13 +161,10 @@ def _mixed(
 
 
 def _activated(x: Array, name: str, fusion: int, alpha: float, beta: float, limit: float | None) -> Array:
+    if name == "relu":
+        return np.maximum(x, 0)
     if name != "swiglu":
-        known = {
-            "relu": lambda: np.maximum(x, 0),
-            "gelu": lambda: gelu(x, tanh=True),
-            "silu": lambda: silu(x),
-        }
-        return known.get(name, lambda: x)()
+        return gelu(x, tanh=True) if name == "gelu" else silu(x) if name == "silu" else x
     refuse_unless(fusion in (1, 2), f"its swiglu_fusion is {fusion}, expected 1 or 2")
     half = x.shape[-1] // 2
     gate, line = (x[..., ::2], x[..., 1::2]) if fusion == 1 else (x[..., :half], x[..., half:])

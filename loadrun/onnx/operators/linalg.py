@@ -221,7 +221,7 @@ def einsum(*xs: Array, equation: str) -> Array:
     terms, result = _terms(equation, xs)
     _sizes(terms, xs)
     if len(xs) == 2 and all(len(set(t)) == len(t) for t in terms):
-        return _contracted(*xs, *terms, result)
+        return _contracted(xs[0], xs[1], terms[0], terms[1], result)
     return np.einsum(f"{','.join(terms)}->{result}", *xs, optimize=len(xs) > 2)
 
 

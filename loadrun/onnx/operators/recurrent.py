@@ -56,15 +56,14 @@ def _functions(
                 f"its activation {name} has no activation_{'alpha' if open_alpha else 'beta'}, which ONNX Runtime "
                 "takes as 0 and others do not; set it"
             )
-        function = partial(activated, name, alpha=alpha, beta=beta)
         # ONNX Runtime bounds what enters the gates, not the cell of an LSTM.
-        bounded = clip is not None and i % count < 2
-        result.append(partial(_bounded, function, clip) if bounded else function)
+        bound = clip if i % count < 2 else None
+        result.append(partial(_function, name, alpha, beta, bound))
     return [result[i * count : (i + 1) * count] for i in range(directions)]
 
 
-def _bounded(function: Function, bound: float, x: Array) -> Array:
-    return function(np.clip(x, -bound, bound))
+def _function(name: str, alpha: float | None, beta: float | None, bound: float | None, x: Array) -> Array:
+    return activated(name, x if bound is None else np.clip(x, -bound, bound), alpha, beta)
 
 
 def _directions(direction: str, count: int) -> list[bool]:
