@@ -203,6 +203,7 @@ class Composite(Record, code=1 << 16):
         definition: what it computes.
         attributes: the node's attributes as Python has them.
         types: the types of its inputs and outputs.
+        seed: starts its random numbers where the node has no seed of its own.
 
     Raises:
         ValueError: an attribute that is a truth value is neither 0 nor 1.
@@ -216,13 +217,16 @@ class Composite(Record, code=1 << 16):
     ('Double', [2.0, 2.0])
     """
 
-    def __init__(self, definition: Definition, attributes: Mapping[str, Any], types: NodeTypes) -> None:
+    def __init__(
+        self, definition: Definition, attributes: Mapping[str, Any], types: NodeTypes, seed: int = 0
+    ) -> None:
         for name in definition.flags:
             if attributes.get(name, 0) not in (0, 1):
                 raise ValueError(f"its {name} is {attributes[name]}, expected 0 or 1")
         known = self.__dict__
         known["definition"], known["attributes"], known["types"] = definition, dict(attributes), types
         known["present"] = tuple(t is not None for t in types.inputs)
+        known["seed"] = int(abs(attributes.get("seed") or 0) * 1000) % (1 << 31) or seed
         known["keywords"] = {**attributes, **({"types": types} if "types" in definition.parameters else {})}
 
     definition: Definition
@@ -230,6 +234,7 @@ class Composite(Record, code=1 << 16):
     types: NodeTypes
     present: tuple[bool, ...]
     keywords: dict[str, Any]
+    seed: int
 
     @classmethod
     def fields(cls) -> tuple[Any, ...]:
@@ -263,6 +268,7 @@ class Composite(Record, code=1 << 16):
             isinstance(other, Composite)
             and self.definition is other.definition
             and self.types == other.types
+            and self.seed == other.seed
             and self.attributes.keys() == other.attributes.keys()
             and all(_alike(v, other.attributes[n]) for n, v in self.attributes.items())
         )

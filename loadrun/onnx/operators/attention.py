@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...graph.composite import NodeTypes
+from ...graph.composite import Flag, NodeTypes
 from ...graph.dtypes import Array, DType
 from ...ops.numeric.special import rounded
 from . import operator
@@ -139,7 +139,7 @@ def attention(
     past_value: Array | None = None,
     valid: Array | None = None,
     *,
-    is_causal: int = 0,
+    is_causal: Flag = 0,
     kv_num_heads: int = 0,
     left_window_size: int = -1,
     q_num_heads: int = 0,
@@ -237,7 +237,7 @@ def rotary(
     sin: Array,
     places: Array | None = None,
     *,
-    interleaved: int = 0,
+    interleaved: Flag = 0,
     num_heads: int = 0,
     rotary_embedding_dim: int = 0,
 ) -> Array:

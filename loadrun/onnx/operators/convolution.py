@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -158,15 +158,15 @@ def with_bias(y: Array, bias: Array | None) -> Array:
     return y if bias is None else y + bias.reshape(-1, *(1,) * (y.ndim - 2))
 
 
-def _plan(x: Array, w: Array, bias: Array | None, group: int, space: dict[str, object]) -> Window:
+def _plan(x: Array, w: Array, bias: Array | None, group: int, space: Mapping[str, Any]) -> Window:
     if w.ndim != x.ndim or x.ndim < 3:
         raise ValueError(f"its input has {x.ndim} axes and its weight {w.ndim}, expected the same, 3 or more")
     check_channels(x, w, bias, group)
-    return window_of(x.shape[2:], w.shape[2:], **space)  # type: ignore[arg-type]
+    return window_of(x.shape[2:], w.shape[2:], **space)
 
 
 def _conv_shape(
-    x: Array, w: Array, bias: Array | None = None, *rest: Array | None, group: int = 1, **space: object
+    x: Array, w: Array, bias: Array | None = None, *rest: Array | None, group: int = 1, **space: Any
 ) -> tuple[int, ...]:
     for other in ("activation", "activation_params"):
         space.pop(other, None)
@@ -233,7 +233,17 @@ def _run(x: Array, w: Array, geo: Geometry) -> Array:
         return conv_fast(x, w, geo)
     if len(geo.out) == 3:
         return conv_volume(x, w, geo)
-    inner = Geometry(*(v[1:] for v in geo_axes(geo)), geo.groups, geo.icg, geo.ocg)
+    inner = Geometry(
+        geo.kernel[1:],
+        geo.pad[1:],
+        geo.stride[1:],
+        geo.dilate[1:],
+        geo.size[1:],
+        geo.out[1:],
+        geo.groups,
+        geo.icg,
+        geo.ocg,
+    )
     x = np.pad(x, [(0, 0), (0, 0), (geo.pad[0],) * 2, *((0, 0),) * (x.ndim - 3)])
     n, rows = x.shape[0], geo.out[0]
     total: Array | None = None
@@ -245,11 +255,6 @@ def _run(x: Array, w: Array, geo: Geometry) -> Array:
         total = y if total is None else total + y
     assert total is not None
     return total.reshape(n, rows, *total.shape[1:]).swapaxes(1, 2)
-
-
-def geo_axes(geo: Geometry) -> tuple[tuple[int, ...], ...]:
-    """Return what a geometry says of each axis of space."""
-    return geo.kernel, geo.pad, geo.stride, geo.dilate, geo.size, geo.out
 
 
 @operator("FusedConv", domain=CONTRIB, shape=_conv_shape)
@@ -295,7 +300,7 @@ def to_last(x: Array) -> Array:
 
 
 def _last_shape(
-    x: Array, w: Array, bias: Array | None = None, z: Array | None = None, *, group: int = 1, **space: object
+    x: Array, w: Array, bias: Array | None = None, z: Array | None = None, *, group: int = 1, **space: Any
 ) -> tuple[int, ...]:
     n, channels, *out = _conv_shape(from_last(x), _filters(x, w, group), bias, group=group, **space)
     return (n, *out, channels)
@@ -391,9 +396,9 @@ def _transposed_window(
 
 
 def _transposed_shape(
-    x: Array, w: Array, bias: Array | None = None, *, group: int = 1, **space: object
+    x: Array, w: Array, bias: Array | None = None, *, group: int = 1, **space: Any
 ) -> tuple[int, ...]:
-    window = _transposed_window(x, w, bias, group=group, **space)  # type: ignore[arg-type]
+    window = _transposed_window(x, w, bias, group=group, **space)
     return (x.shape[0], w.shape[1] * group, *window.sizes)
 
 
@@ -490,13 +495,13 @@ def _deform_window(
     if offset_group < 1 or x.shape[1] % offset_group:
         raise ValueError(f"{x.shape[1]} channels are not a multiple of {offset_group} groups of offsets")
     space = {"kernel_shape": kernel_shape, "strides": strides, "dilations": dilations, "pads": pads}
-    return _plan(x, w, bias, group, space)  # type: ignore[arg-type]
+    return _plan(x, w, bias, group, space)
 
 
 def _deform_shape(
-    x: Array, w: Array, offset: Array, bias: Array | None = None, mask: Array | None = None, **space: object
+    x: Array, w: Array, offset: Array, bias: Array | None = None, mask: Array | None = None, **space: Any
 ) -> tuple[int, ...]:
-    return (x.shape[0], w.shape[0], *_deform_window(x, w, bias, **space).out)  # type: ignore[arg-type]
+    return (x.shape[0], w.shape[0], *_deform_window(x, w, bias, **space).out)
 
 
 @operator("DeformConv", since=19, shape=_deform_shape)
@@ -568,7 +573,7 @@ def integer_convolution(
     x: Array, w: Array, x_zero: Array | None, w_zero: Array | None, group: int = 1, **space: Ints | str
 ) -> Array:
     """Convolve 8-bit tensors without their zero points, exact in int32."""
-    window = _plan(x, w, None, group, space)  # type: ignore[arg-type]
+    window = _plan(x, w, None, group, space)
     if w_zero is not None and w_zero.ndim == 1 and w_zero.shape[0] != 1:
         w_zero = w_zero.reshape(-1, *(1,) * (w.ndim - 1))
     data, filters = less(x, x_zero), less(w, w_zero)
@@ -577,9 +582,9 @@ def integer_convolution(
     return convolved(data.astype(kind), filters.astype(kind), window, group).astype(np.int64).astype(np.int32)
 
 
-def integer_shape(x: Array, w: Array, *zeros: Array | None, **space: object) -> tuple[int, ...]:
+def integer_shape(x: Array, w: Array, *zeros: Array | None, **space: Any) -> tuple[int, ...]:
     """Return the shape of a convolution of integers."""
-    return _conv_shape(x, w, **space)  # type: ignore[arg-type]
+    return _conv_shape(x, w, **space)
 
 
 @operator("ConvInteger", since=10, out=("Int32",), shape=integer_shape)
@@ -614,7 +619,7 @@ def conv_integer(
 # Windows put back
 
 
-def _col2im_shape(x: Array, image_shape: Known, block_shape: Known, **space: object) -> tuple[int, ...]:
+def _col2im_shape(x: Array, image_shape: Known, block_shape: Known, **space: Any) -> tuple[int, ...]:
     image = [int(n) for n in image_shape]
     return (x.shape[0], x.shape[1] // prod(int(n) for n in block_shape), *image)
 

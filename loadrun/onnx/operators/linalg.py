@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 
+from ...graph.composite import Flag
 from ...graph.dtypes import Array
 from ...ops.numeric import parallel
 from ...ops.numeric.special import int_matmul
@@ -54,10 +55,10 @@ def _fused_shape(
     x: Array,
     y: Array,
     *,
-    transA: int = 0,
-    transB: int = 0,
-    transBatchA: int = 0,
-    transBatchB: int = 0,
+    transA: Flag = 0,
+    transB: Flag = 0,
+    transBatchA: Flag = 0,
+    transBatchB: Flag = 0,
     **others: object,
 ) -> tuple[int, ...]:
     return product_shape(_turned(x, transA, transBatchA), _turned(y, transB, transBatchB))
@@ -69,10 +70,10 @@ def fused_matmul(
     y: Array,
     *,
     alpha: float = 1.0,
-    transA: int = 0,
-    transB: int = 0,
-    transBatchA: int = 0,
-    transBatchB: int = 0,
+    transA: Flag = 0,
+    transB: Flag = 0,
+    transBatchA: Flag = 0,
+    transBatchB: Flag = 0,
 ) -> Array:
     """Multiply matrices that may be transposed, and the product by a number."""
     result = matmul(_turned(x, transA, transBatchA), _turned(y, transB, transBatchB))
@@ -88,10 +89,10 @@ def fused_matmul_activation(
     activation_alpha: float | None = None,
     activation_beta: float | None = None,
     alpha: float = 1.0,
-    transA: int = 0,
-    transB: int = 0,
-    transBatchA: int = 0,
-    transBatchB: int = 0,
+    transA: Flag = 0,
+    transB: Flag = 0,
+    transBatchA: Flag = 0,
+    transBatchB: Flag = 0,
 ) -> Array:
     """Multiply matrices that may be transposed, then apply an activation."""
     turns = {"transA": transA, "transB": transB, "transBatchA": transBatchA, "transBatchB": transBatchB}
@@ -99,7 +100,7 @@ def fused_matmul_activation(
 
 
 def _gemm_shape(
-    a: Array, b: Array, c: Array | None = None, *, transA: int = 0, transB: int = 0, **others: object
+    a: Array, b: Array, c: Array | None = None, *, transA: Flag = 0, transB: Flag = 0, **others: object
 ) -> tuple[int, ...]:
     if a.ndim != 2 or b.ndim != 2:
         raise ValueError(f"its factors have {a.ndim} and {b.ndim} axes, expected matrices")
@@ -123,8 +124,8 @@ def gemm(
     *,
     alpha: float = 1.0,
     beta: float = 1.0,
-    transA: int = 0,
-    transB: int = 0,
+    transA: Flag = 0,
+    transB: Flag = 0,
 ) -> Array:
     """Compute alpha * a @ b + beta * c."""
     _gemm_shape(a, b, c, transA=transA, transB=transB)
@@ -144,9 +145,9 @@ def gemm_1(
     *,
     alpha: float = 1.0,
     beta: float = 1.0,
-    broadcast: int = 0,
-    transA: int = 0,
-    transB: int = 0,
+    broadcast: Flag = 0,
+    transA: Flag = 0,
+    transB: Flag = 0,
 ) -> Array:
     """Compute alpha * a @ b + beta * c."""
     return gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
@@ -163,8 +164,8 @@ def fused_gemm(
     activation_beta: float | None = None,
     alpha: float = 1.0,
     beta: float = 1.0,
-    transA: int = 0,
-    transB: int = 0,
+    transA: Flag = 0,
+    transB: Flag = 0,
 ) -> Array:
     """Compute alpha * a @ b + beta * c, then an activation."""
     y = gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
@@ -220,7 +221,7 @@ def einsum(*xs: Array, equation: str) -> Array:
     terms, result = _terms(equation, xs)
     _sizes(terms, xs)
     if len(xs) == 2 and all(len(set(t)) == len(t) for t in terms):
-        return _contracted(*xs, *terms, result)
+        return _contracted(xs[0], xs[1], terms[0], terms[1], result)
     return np.einsum(f"{','.join(terms)}->{result}", *xs, optimize=len(xs) > 2)
 
 

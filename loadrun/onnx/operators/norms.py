@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...graph.composite import NodeTypes
+from ...graph.composite import Flag, NodeTypes
 from ...graph.dtypes import Array
 from . import operator
 
@@ -44,7 +44,7 @@ def batch_norm(
     *,
     epsilon: float = 1e-5,
     momentum: float = 0.9,
-    training_mode: int = 0,
+    training_mode: Flag = 0,
     types: NodeTypes,
 ) -> Array | tuple[Array, ...]:
     """Normalize every channel by statistics that are given, or by those of the batch."""
@@ -84,9 +84,9 @@ def batch_norm_1(
     *,
     consumed_inputs: list[int] | None = None,
     epsilon: float = 1e-5,
-    is_test: int = 0,
+    is_test: Flag = 0,
     momentum: float = 0.9,
-    spatial: int = 1,
+    spatial: Flag = 1,
     types: NodeTypes,
 ) -> Array | tuple[Array, ...]:
     """Normalize every channel; a node says that it is training by asking for the statistics."""
@@ -251,7 +251,7 @@ def mean_variance(x: Array, *, axes: Sequence[int] = (0, 2, 3)) -> Array:
 
 
 @operator("MeanVarianceNormalization")
-def mean_variance_1(x: Array, *, across_channels: int = 0, normalize_variance: int = 1) -> Array:
+def mean_variance_1(x: Array, *, across_channels: Flag = 0, normalize_variance: Flag = 1) -> Array:
     """Normalize as ONNX Runtime did before ONNX had this operator."""
     axes = [i for i in range(min(x.ndim, 4)) if i != 1 or across_channels]
     return mean_variance(x, axes=axes) if normalize_variance else x - x.mean(tuple(axes), keepdims=True)

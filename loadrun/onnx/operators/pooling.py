@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...graph.composite import Known
+from ...graph.composite import Flag, Known
 from ...graph.dtypes import Array
 from . import operator
 from .convolution import Ints, Window, from_last, given_pads, spaced, to_last, window_of
@@ -26,7 +26,7 @@ def pooling_window(
     dilations: Ints = None,
     auto_pad: str = "NOTSET",
     pads: Ints = None,
-    ceil_mode: int = 0,
+    ceil_mode: Flag = 0,
     **others: object,
 ) -> Window:
     """Return the window over (N, C, ...), with as many positions as ``ceil_mode`` asks for.
@@ -108,8 +108,8 @@ def max_pool(
     dilations: Ints = None,
     auto_pad: str = "NOTSET",
     pads: Ints = None,
-    ceil_mode: int = 0,
-    storage_order: int = 0,
+    ceil_mode: Flag = 0,
+    storage_order: Flag = 0,
     types: Any = None,  # noqa: ANN401
 ) -> Array | tuple[Array, Array]:
     """Take the largest element of every window, and its place in the tensor."""
@@ -160,8 +160,8 @@ def average_pool(
     dilations: Ints = None,
     auto_pad: str = "NOTSET",
     pads: Ints = None,
-    ceil_mode: int = 0,
-    count_include_pad: int = 0,
+    ceil_mode: Flag = 0,
+    count_include_pad: Flag = 0,
 ) -> Array:
     """Take the mean of every window, with or without its pads."""
     window = pooling_window(
@@ -205,7 +205,7 @@ def lp_pool(
     dilations: Ints = None,
     auto_pad: str = "NOTSET",
     pads: Ints = None,
-    ceil_mode: int = 0,
+    ceil_mode: Flag = 0,
     p: float = 2,
 ) -> Array:
     """Take the p-norm of every window."""
@@ -308,7 +308,7 @@ def max_pool_last(
     dilations: Ints = None,
     auto_pad: str = "NOTSET",
     pads: Ints = None,
-    ceil_mode: int = 0,
+    ceil_mode: Flag = 0,
 ) -> Array:
     """Take the largest element of every window of (N, ..., C)."""
     window = pooling_window(

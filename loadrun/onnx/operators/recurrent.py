@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...graph.composite import Flag
 from ...graph.dtypes import Array
 from . import operator
 from .activations import activated
@@ -55,15 +56,14 @@ def _functions(
                 f"its activation {name} has no activation_{'alpha' if open_alpha else 'beta'}, which ONNX Runtime "
                 "takes as 0 and others do not; set it"
             )
-        function = partial(activated, name, alpha=alpha, beta=beta)
         # ONNX Runtime bounds what enters the gates, not the cell of an LSTM.
-        bounded = clip is not None and i % count < 2
-        result.append(partial(_bounded, function, clip) if bounded else function)
+        bound = clip if i % count < 2 else None
+        result.append(partial(_function, name, alpha, beta, bound))
     return [result[i * count : (i + 1) * count] for i in range(directions)]
 
 
-def _bounded(function: Function, bound: float, x: Array) -> Array:
-    return function(np.clip(x, -bound, bound))
+def _function(name: str, alpha: float | None, beta: float | None, bound: float | None, x: Array) -> Array:
+    return activated(name, x if bound is None else np.clip(x, -bound, bound), alpha, beta)
 
 
 def _directions(direction: str, count: int) -> list[bool]:
@@ -83,7 +83,7 @@ def _layer(
     lengths: Array | None,
     initial: Sequence[Array | None],
     hidden: int,
-    layout: int,
+    layout: Flag,
 ) -> tuple[Array, ...]:
     """Run all directions: outputs (T, directions, N, H) and the last states (directions, N, H); or batch first."""
     if layout:
@@ -146,7 +146,7 @@ def _run(
 
 def _shapes(states: int) -> Callable[..., list[tuple[int, ...]]]:
     def shapes(
-        x: Array, w: Array, r: Array, *rest: Any, layout: int = 0, hidden_size: int = 0, **others: Any
+        x: Array, w: Array, r: Array, *rest: Any, layout: Flag = 0, hidden_size: int = 0, **others: Any
     ) -> list[tuple[int, ...]]:
         if x.ndim != 3 or w.ndim != 3 or r.ndim != 3:
             raise ValueError(f"its input and weights have {x.ndim}, {w.ndim} and {r.ndim} axes, expected 3")
@@ -188,8 +188,8 @@ def rnn(
     clip: float | None = None,
     direction: str = "forward",
     hidden_size: int = 0,
-    layout: int = 0,
-    output_sequence: int = 0,
+    layout: Flag = 0,
+    output_sequence: Flag = 0,
 ) -> tuple[Array, ...]:
     """Run a layer of h = f(x @ w + h @ r + b)."""
     functions = _functions(activations, 1, len(w), activation_alpha, activation_beta, clip)
@@ -220,9 +220,9 @@ def gru(
     clip: float | None = None,
     direction: str = "forward",
     hidden_size: int = 0,
-    layout: int = 0,
-    linear_before_reset: int = 0,
-    output_sequence: int = 0,
+    layout: Flag = 0,
+    linear_before_reset: Flag = 0,
+    output_sequence: Flag = 0,
 ) -> tuple[Array, ...]:
     """Run a layer whose update and reset gates decide what it keeps."""
     names = activations or ("Sigmoid", "Tanh") * len(w)
@@ -275,9 +275,9 @@ def lstm(
     clip: float | None = None,
     direction: str = "forward",
     hidden_size: int = 0,
-    input_forget: int = 0,
-    layout: int = 0,
-    output_sequence: int = 0,
+    input_forget: Flag = 0,
+    layout: Flag = 0,
+    output_sequence: Flag = 0,
 ) -> tuple[Array, ...]:
     """Run a layer with a cell state beside the output; peepholes let it reach the gates."""
     names = activations or ("Sigmoid", "Tanh", "Tanh") * len(w)
@@ -344,7 +344,7 @@ def dynamic_lstm(
     clip: float | None = None,
     direction: str = "forward",
     hidden_size: int = 0,
-    input_forget: int = 0,
+    input_forget: Flag = 0,
 ) -> tuple[Array, ...]:
     """Run an LSTM with weights (directions, I, 4 * H) of 8 bits.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...graph.composite import Known, NodeTypes
+from ...graph.composite import Flag, Known, NodeTypes
 from ...graph.dtypes import Array, DType
 from . import operator
 from .activations import softmax
@@ -57,7 +57,7 @@ def _attended(
     *,
     mask_filter_value: float,
     scale: float,
-    unidirectional: int,
+    unidirectional: Flag,
 ) -> Array:
     """Attend over (B, H, S, D); a mask is added after the bias, as ONNX Runtime does."""
     q, k, v = qkv
@@ -81,7 +81,7 @@ def self_attended(
     qkv_hidden_sizes: list[int] | None = None,
     mask_filter_value: float = -10000.0,
     scale: float = 0.0,
-    unidirectional: int = 0,
+    unidirectional: Flag = 0,
 ) -> tuple[Array, Array]:
     """Attend over queries, keys and values that one product made of the input, side by side in (B, S, 3 * H * D).
 
@@ -134,14 +134,14 @@ def attention(
     attention_bias: Array | None = None,
     past_sequence_length: Array | None = None,
     *,
-    do_rotary: int = 0,
+    do_rotary: Flag = 0,
     mask_filter_value: float = -10000.0,
     num_heads: int,
     past_present_share_buffer: int = 0,
     qkv_hidden_sizes: list[int] | None = None,
     rotary_embedding_dim: int = 0,
     scale: float = 0.0,
-    unidirectional: int = 0,
+    unidirectional: Flag = 0,
     types: NodeTypes,
 ) -> tuple[Array, ...]:
     """Project the input to queries, keys and values, then attend."""
@@ -212,7 +212,7 @@ def multi_head(
     mask_filter_value: float = -10000.0,
     num_heads: int,
     scale: float = 0.0,
-    unidirectional: int = 0,
+    unidirectional: Flag = 0,
     types: NodeTypes,
 ) -> tuple[Array, ...]:
     """Attend over queries, keys and values, to which a bias is added first."""
@@ -262,7 +262,7 @@ def rotary(
     cos: Array,
     sin: Array,
     *,
-    interleaved: int = 0,
+    interleaved: Flag = 0,
     is_packed_batching: int = 0,
     num_heads: int = 0,
     rotary_embedding_dim: int = 0,
@@ -411,8 +411,8 @@ def group_query(
     k_norm_weight: Array | None = None,
     query_seqlens: Array | None = None,
     *,
-    causal: int = 1,
-    do_rotary: int = 0,
+    causal: Flag = 1,
+    do_rotary: Flag = 0,
     k_norm_epsilon: float = 1e-6,
     k_quant_type: str = "NONE",
     kv_cache_bit_width: int = 0,
@@ -422,7 +422,7 @@ def group_query(
     q_norm_epsilon: float = 1e-6,
     qk_norm_epsilon: float = 1e-6,
     qk_output: int = 0,
-    rotary_interleaved: int = 0,
+    rotary_interleaved: Flag = 0,
     scale: float = 0.0,
     sliding_window_cache: int = 0,
     smooth_softmax: int = -1,
