@@ -94,8 +94,7 @@ def elu(x: Array, *, alpha: float = 1.0) -> Array:
 @operator("Celu", since=12, pointwise=True)
 def celu(x: Array, *, alpha: float = 1.0) -> Array:
     """Compute x above 0, else alpha * (exp(x / alpha) - 1)."""
-    refuse_unless(alpha != 0, "its alpha is 0, by which it divides")
-    return _elu(x, alpha, steepness=1 / alpha)
+    return _elu(x, alpha, steepness=1 / alpha if alpha else np.inf)
 
 
 @operator("Selu", pointwise=True)

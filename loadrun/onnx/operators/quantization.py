@@ -30,7 +30,6 @@ __all__ = [
 CONTRIB = "com.microsoft"
 _UINT8 = plain("Uint8")
 _FEW_BITS = {"Uint4": (0, 15), "Int4": (-8, 7), "Uint2": (0, 3), "Int2": (-2, 1)}
-_HALF_IN_FLOAT = ("Uint8", "Int8", "Uint16", "Int16", "Float8")
 
 
 def single(v: Array) -> Array:
@@ -57,10 +56,14 @@ def spread(v: Array, x: Array, axis: int, block: int) -> Array:
 def saturated(whole: Array, zero: Array | None, dtype: DType) -> Array:
     """Add a zero point to whole float numbers, within the range of an integer type."""
     info = _FEW_BITS.get(dtype.name)
-    low, high = info or (np.iinfo(dtype.np).min, np.iinfo(dtype.np).max)
+    low, high = info or (int(np.iinfo(dtype.np).min), int(np.iinfo(dtype.np).max))
+    # Counted from the least number, which is what processors make of NaN.
     if zero is not None:
-        whole = whole + zero.astype(whole.dtype)
-    return np.clip(whole, low, high).astype(dtype.np)
+        whole = whole + (zero.astype(whole.dtype) - low)
+    elif low:
+        whole = whole - low
+    steps = np.clip(whole, 0, high - low).astype(f"u{dtype.np.itemsize}")
+    return steps.astype(dtype.np) + dtype.np.type(low) if low else steps
 
 
 def quantized(x: Array, scale: Array, zero: Array | None, dtype: DType) -> Array:
@@ -112,7 +115,7 @@ def _precision(types: NodeTypes, precision: int) -> DType:
     """
     scale = types.inputs[1]
     assert scale is not None
-    if types.opset < 23 and scale.name == "Float16" and types.outputs[0].name.startswith(_HALF_IN_FLOAT):
+    if types.opset < 23 and scale.name == "Float16":
         return plain("Float32")
     return tensor_type(precision) if precision else scale
 
@@ -224,9 +227,9 @@ def dynamic(x: Array) -> tuple[Array, Array, Array]:
     """Quantize to uint8 over the range of a tensor and 0; return scale and zero point too."""
     high, low = x.max(initial=0), x.min(initial=0)
     scale = np.where(high == low, x.dtype.type(1), (high - low) / 255)
+    start = -low / scale
     # A range of denormal numbers has the scale 0.
-    start = np.where(scale > 0, -low / scale, x.dtype.type(255))
-    zero = saturated(np.rint(start), None, _UINT8)
+    zero = saturated(np.rint(np.where(np.isnan(start), x.dtype.type(255), start)), None, _UINT8)
     return quantized(x, scale, zero, _UINT8), scale, zero
 
 

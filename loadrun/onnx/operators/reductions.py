@@ -199,7 +199,7 @@ def _flat(function: Callable[[Array, int], Array]) -> Callable[..., Array]:
     """Take all axes from the given one on for one, as versions before 13 do."""
 
     def run(x: Array, *, axis: int = 1) -> Array:
-        at = x.ndim if axis == x.ndim else axis_of(axis, x.ndim)
+        at = axis_of(axis, x.ndim)
         return function(x.reshape(prod(x.shape[:at]), prod(x.shape[at:])), 1).reshape(x.shape)
 
     return run
