@@ -62,7 +62,7 @@ def grid_sample(
     one_of("padding_mode", padding_mode, "zeros", "border", "reflection")
     # What is no position in an image counts as its edge.
     grid = np.where(np.abs(grid) < _FARTHEST, grid, -1.0).astype(grid.dtype)
-    points = []
+    points: list[Array] = []
     for i, size in enumerate(x.shape[2:][::-1]):
         up = grid[..., i] + 1
         points.insert(0, up / 2 * (size - 1) if align_corners else (up * size - 1) / 2)
@@ -84,7 +84,7 @@ def grid_sample_16(
 
 
 def _placed(p: Array, size: int, padding: str, align: bool) -> Array:
-    """Return positions as the padding has them; for zeros those outside stay there, but not so far that integers end."""
+    """Return positions as the padding has them; for zeros those outside stay, but not so far that integers end."""
     if padding == "zeros":
         return np.clip(p, -2, size + 1)
     if padding == "reflection":
@@ -144,9 +144,7 @@ def _pooled_shape(x: Array, rois: Array, *, pooled_shape: Sequence[int], **other
 
 
 @operator("MaxRoiPool", shape=_pooled_shape)
-def max_roi_pool(
-    x: Array, rois: Array, *, pooled_shape: Sequence[int], spatial_scale: float = 1.0
-) -> Array:
+def max_roi_pool(x: Array, rois: Array, *, pooled_shape: Sequence[int], spatial_scale: float = 1.0) -> Array:
     """Take the largest element of every bin of regions (K, 5), which begin with the image; 0 for an empty bin."""
     result = np.zeros(_pooled_shape(x, rois, pooled_shape=pooled_shape), x.dtype)
     corners = rois[:, 1:] * spatial_scale
