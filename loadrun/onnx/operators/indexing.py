@@ -162,6 +162,20 @@ def _best(x: Array, k: int, axis: int) -> list[Shape]:
     return [(*x.shape[:axis], k, *x.shape[axis + 1 :])] * 2
 
 
+def _least(keys: Array, k: int) -> Array:
+    """Return the positions of the least of the last axis, in order, the first among equal ones."""
+    n = keys.shape[-1]
+    if k and 16 * k < n > 1024:
+        # Few of many: only those that are no greater than the last of them need sorting.
+        bound = np.partition(keys, k - 1)[..., k - 1 : k]
+        rows = [np.flatnonzero(row) for row in (keys <= bound).reshape(-1, n)]
+        if all(len(at) >= k for at in rows):
+            flat = keys.reshape(-1, n)
+            best = [at[np.argsort(row[at], kind="stable")[:k]] for at, row in zip(rows, flat, strict=True)]
+            return np.stack(best).reshape(*keys.shape[:-1], k)
+    return np.argsort(keys, -1, kind="stable")[..., :k]
+
+
 def _top(x: Array, k: int, axis: int, largest: int = 1) -> tuple[Array, Array]:
     axis = axis_of(axis, x.ndim)
     _best(x, k, axis)
@@ -169,7 +183,7 @@ def _top(x: Array, k: int, axis: int, largest: int = 1) -> tuple[Array, Array]:
     if largest:
         # The least integer has no negative, so their bits are turned.
         keys = -x if x.dtype.kind == "f" else ~x
-    at = np.take(np.argsort(keys, axis, kind="stable"), np.arange(k), axis)
+    at = np.moveaxis(_least(np.moveaxis(keys, axis, -1), k), -1, axis)
     return np.take_along_axis(x, at, axis), at
 
 
