@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ...graph.dtypes import Array, DType, plain
 from ...ops.registry import UnknownShape
 
-__all__ = ["axes_of", "axis_of", "integers", "one_of", "refuse_unless", "tensor_type", "unknown_shape"]
+__all__ = [
+    "axes_of",
+    "axis_of",
+    "integers",
+    "once",
+    "one_of",
+    "refuse_unless",
+    "tensor_type",
+    "unknown_shape",
+]
 
 T = TypeVar("T")
 
 _TYPES = """
-    - Float32 Uint8 Int8 Uint16 Int16 Int32 Int64 String Bool Float16 Float64 Uint32 Uint64 Complex64 - BFloat16
+    Float32 Uint8 Int8 Uint16 Int16 Int32 Int64 String Bool Float16 Float64 Uint32 Uint64 Complex64 - BFloat16
     Float8E4M3FN Float8E4M3FNUZ Float8E5M2 Float8E5M2FNUZ Uint4 Int4 Float4E2M1 Float8E8M0 Uint2 Int2
-""".split()
+"""  # ONNX's names by their numbers, from 1
 
 
 def tensor_type(number: int) -> DType:
@@ -24,7 +34,8 @@ def tensor_type(number: int) -> DType:
     >>> str(tensor_type(7))
     'Int64'
     """
-    name = _TYPES[number] if 0 < number < len(_TYPES) else "-"
+    names = _TYPES.split()
+    name = names[number - 1] if 0 < number <= len(names) else "-"
     if name == "-":
         raise ValueError(f"{number} is the number of no type of tensors")
     return plain(name)
@@ -61,3 +72,29 @@ def integers(values: Array | None) -> list[int]:
 def unknown_shape(*inputs: Any, **attributes: Any) -> Any:  # noqa: ANN401 - it never returns
     """Say that the shape depends on data."""
     raise UnknownShape
+
+
+_KEPT: OrderedDict[tuple[int, str], tuple[object, Any]] = OrderedDict()
+_MOST_KEPT = 256
+
+
+def once(attribute: object, tag: str, make: Callable[[], T]) -> T:
+    """Return what was made of an attribute before: long lists are made to tables at the first call alone.
+
+    Args:
+        attribute: the list, always the same object for a node.
+        tag: what is made of it.
+        make: makes it.
+
+    >>> numbers = [1, 2]
+    >>> once(numbers, "sum", lambda: sum(numbers)), once(numbers, "sum", lambda: 0)
+    (3, 3)
+    """
+    key = id(attribute), tag
+    kept = _KEPT.get(key)
+    if kept is None or kept[0] is not attribute:
+        kept = _KEPT[key] = attribute, make()
+        if len(_KEPT) > _MOST_KEPT:
+            _KEPT.popitem(last=False)
+    found: T = kept[1]
+    return found

@@ -147,10 +147,13 @@ class Ensemble:
         self._shape = len(leaves), targets
         self._has = np.zeros(self._shape, bool)
         self._has[self._number[rows], ids] = True
+        self._tables: dict[tuple[str, str], Array] = {}
 
     def _table(self, how: str, dtype: np.dtype[Any]) -> Array:
+        if (how, dtype.name) in self._tables:
+            return self._tables[how, dtype.name]
         combine, rest = {"MIN": (np.minimum, np.inf), "MAX": (np.maximum, -np.inf)}.get(how, (np.add, 0.0))
-        table = np.full(self._shape, rest, dtype)
+        table = self._tables[how, dtype.name] = np.full(self._shape, rest, dtype)
         combine.at(table, (self._number[self.rows], self.ids), self.weights.astype(dtype))
         return table
 
@@ -184,9 +187,7 @@ def weighted(forest: Forest, rows: Array, ids: Array, weights: Array, targets: i
     Raises:
         ValueError: a target beyond those that there are, or too many weights.
     """
-    refuse_unless(
-        1 <= targets <= _MOST_TARGETS, f"it has {targets} targets, expected 1 to {_MOST_TARGETS}"
-    )
+    refuse_unless(1 <= targets <= _MOST_TARGETS, f"it has {targets} targets, expected 1 to {_MOST_TARGETS}")
     leaves = int((forest.leaf & forest.reached).sum())
     refuse_unless(
         max(leaves, len(forest.roots)) * targets <= _MOST_WEIGHTS,

@@ -50,7 +50,8 @@ def gather_nd(x: Array, at: Array, *, batch_dims: int = 0) -> Array:
     batch = [
         np.arange(x.shape[b]).reshape([-1 if i == b else 1 for i in range(rank)]) for b in range(batch_dims)
     ]
-    return x[(*batch, *(at[..., i] for i in range(at.shape[-1])))] if batch_dims + at.shape[-1] else x
+    ids = batch + [at[..., i] for i in range(at.shape[-1])]
+    return x[tuple(ids)] if ids else x
 
 
 @operator("GatherND", since=11, shape=_gathered_nd)
@@ -84,9 +85,7 @@ def _like_first(x: Array, *others: Array, **attributes: object) -> Shape:
 
 
 @operator("ScatterElements", since=16, shape=_like_first)
-def scatter_elements(
-    x: Array, at: Array, updates: Array, *, axis: int = 0, reduction: str = "none"
-) -> Array:
+def scatter_elements(x: Array, at: Array, updates: Array, *, axis: int = 0, reduction: str = "none") -> Array:
     """Write single elements by their positions along an axis."""
     axis = axis_of(axis, x.ndim)
     rank = range(x.ndim)
@@ -163,6 +162,20 @@ def _best(x: Array, k: int, axis: int) -> list[Shape]:
     return [(*x.shape[:axis], k, *x.shape[axis + 1 :])] * 2
 
 
+def _least(keys: Array, k: int) -> Array:
+    """Return the positions of the least of the last axis, in order, the first among equal ones."""
+    n = keys.shape[-1]
+    if k and 16 * k < n > 1024:
+        # Few of many: only those that are no greater than the last of them need sorting.
+        bound = np.partition(keys, k - 1)[..., k - 1 : k]
+        rows = [np.flatnonzero(row) for row in (keys <= bound).reshape(-1, n)]
+        if all(len(at) >= k for at in rows):
+            flat = keys.reshape(-1, n)
+            best = [at[np.argsort(row[at], kind="stable")[:k]] for at, row in zip(rows, flat, strict=True)]
+            return np.stack(best).reshape(*keys.shape[:-1], k)
+    return np.argsort(keys, -1, kind="stable")[..., :k]
+
+
 def _top(x: Array, k: int, axis: int, largest: int = 1) -> tuple[Array, Array]:
     axis = axis_of(axis, x.ndim)
     _best(x, k, axis)
@@ -170,7 +183,7 @@ def _top(x: Array, k: int, axis: int, largest: int = 1) -> tuple[Array, Array]:
     if largest:
         # The least integer has no negative, so their bits are turned.
         keys = -x if x.dtype.kind == "f" else ~x
-    at = np.argsort(keys, axis, kind="stable")[(*[slice(None)] * axis, slice(k))]
+    at = np.moveaxis(_least(np.moveaxis(keys, axis, -1), k), -1, axis)
     return np.take_along_axis(x, at, axis), at
 
 
@@ -180,9 +193,7 @@ def _top(x: Array, k: int, axis: int, largest: int = 1) -> tuple[Array, Array]:
     out=(0, "Int64"),
     shape=lambda x, k, axis=-1, largest=1, sorted=1: _best(x, int(k.item()), axis),
 )
-def top_k(
-    x: Array, k: Known, *, axis: int = -1, largest: int = 1, sorted: int = 1
-) -> tuple[Array, Array]:
+def top_k(x: Array, k: Known, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Array, Array]:
     """Return the largest or least elements along an axis, the first among equal ones, and their positions."""
     return _top(x, int(k.item()), axis, largest)
 

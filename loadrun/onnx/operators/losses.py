@@ -16,7 +16,9 @@ from .common import one_of
 __all__: list[str] = []
 
 
-def _loss_shape(x: Array, target: Array, *weight: Array | None, reduction: str = "mean", **other: object) -> Any:  # noqa: ANN401 - a shape
+def _loss_shape(
+    x: Array, target: Array, *weight: Array | None, reduction: str = "mean", **other: object
+) -> Any:  # noqa: ANN401 - a shape
     return target.shape if reduction == "none" else ()
 
 
@@ -74,7 +76,7 @@ def dropout(
     seed: int | None = None,
     stream: Stream | None = None,
 ) -> tuple[Array, Array]:
-    """Return the input; while training, random elements of it become 0 and the others grow. The mask tells who stays."""
+    """Return the input; while training, random elements become 0 and the others grow. The mask tells who stays."""
     rate = 0.5 if ratio is None else float(ratio.item())
     if training is None or not training.item() or not rate:
         return x, np.ones(x.shape, bool)

@@ -10,18 +10,11 @@ import numpy as np
 
 from ...graph.dtypes import Array
 from . import operator
-from .common import one_of, refuse_unless
+from .common import once, one_of, refuse_unless
 
 __all__: list[str] = []
 
 _MOST = 1 << 20
-
-
-def _width(x: Array, *, ngram_indexes: Sequence[int], **other: object) -> tuple[int, ...]:
-    fits = len(ngram_indexes) > 0 and min(ngram_indexes) >= 0 and max(ngram_indexes) < _MOST
-    refuse_unless(fits, f"ngram_indexes must be numbers from 0 to {_MOST - 1}")
-    refuse_unless(x.ndim < 3, f"its input has {x.ndim} axes, expected one or two")
-    return (*x.shape[:-1], max(ngram_indexes) + 1)
 
 
 def _pool(grams: Sequence[Any], starts: Sequence[int], columns: int) -> list[dict[tuple[Any, ...], int]]:
@@ -41,7 +34,41 @@ def _pool(grams: Sequence[Any], starts: Sequence[int], columns: int) -> list[dic
     return numbers
 
 
-@operator("TfIdfVectorizer", since=9, out=("Float32",), shape=_width)
+def _prepared(
+    x: Array,
+    *,
+    max_gram_length: int,
+    max_skip_count: int,
+    min_gram_length: int,
+    mode: str,
+    ngram_counts: Sequence[int],
+    ngram_indexes: Sequence[int],
+    pool_int64s: Sequence[int] = (),
+    pool_strings: Sequence[str] = (),
+    weights: Sequence[float] = (),
+) -> tuple[tuple[int, ...], list[dict[tuple[Any, ...], int]]]:
+    """Return the shape of the result, and the n-grams."""
+    one_of("mode", mode, "TF", "IDF", "TFIDF")
+    refuse_unless(x.ndim < 3, f"its input has {x.ndim} axes, expected one or two")
+    fits = len(ngram_indexes) > 0 and min(ngram_indexes) >= 0 and max(ngram_indexes) < _MOST
+    refuse_unless(fits, f"ngram_indexes must be numbers from 0 to {_MOST - 1}")
+    columns = len(ngram_indexes)
+    refuse_unless(
+        mode == "TF" or len(weights) in (0, columns),
+        f"weights has {len(weights)} entries for {columns} n-grams",
+    )
+    pool = _pool(pool_strings if x.dtype == object else pool_int64s, ngram_counts, columns)
+    used = [i for n, g in enumerate(pool, 1) if min_gram_length <= n <= max_gram_length for i in g.values()]
+    refuse_unless(
+        mode != "IDF" or len({ngram_indexes[i] for i in used}) == len(used),
+        "several of its n-grams count for one column, of which IDF takes one weight",
+    )
+    return (*x.shape[:-1], max(ngram_indexes) + 1), pool
+
+
+@operator(
+    "TfIdfVectorizer", since=9, out=("Float32",), shape=lambda x, **attributes: _prepared(x, **attributes)[0]
+)
 def tf_idf_vectorizer(
     x: Array,
     *,
@@ -56,20 +83,24 @@ def tf_idf_vectorizer(
     weights: Sequence[float] = (),
 ) -> Array:
     """Count n-grams in rows of numbers or texts, with up to so many elements left out between two of theirs."""
-    one_of("mode", mode, "TF", "IDF", "TFIDF")
+    _, pool = once(
+        ngram_indexes,
+        "pool",
+        lambda: _prepared(
+            x,
+            max_gram_length=max_gram_length,
+            max_skip_count=max_skip_count,
+            min_gram_length=min_gram_length,
+            mode=mode,
+            ngram_counts=ngram_counts,
+            ngram_indexes=ngram_indexes,
+            pool_int64s=pool_int64s,
+            pool_strings=pool_strings,
+            weights=weights,
+        ),
+    )
     columns = len(ngram_indexes)
-    shape = _width(x, ngram_indexes=ngram_indexes)
-    pool = _pool(pool_strings if x.dtype == object else pool_int64s, ngram_counts, columns)
-    refuse_unless(
-        mode == "TF" or len(weights) in (0, columns),
-        f"weights has {len(weights)} entries for {columns} n-grams",
-    )
-    used = [i for n, g in enumerate(pool, 1) if min_gram_length <= n <= max_gram_length for i in g.values()]
-    refuse_unless(
-        mode != "IDF" or len({ngram_indexes[i] for i in used}) == len(used),
-        "several of its n-grams count for one column, of which IDF takes one weight",
-    )
-    rows = x.reshape(-1, x.shape[-1] if x.ndim else 1).tolist()
+    rows = (x if x.ndim == 2 else x.reshape(1, -1)).tolist()
     counts = np.zeros((len(rows), columns))
     for count, row in zip(counts, rows, strict=True):
         for n in range(max(min_gram_length, 1), min(max_gram_length, len(pool)) + 1):
@@ -83,6 +114,7 @@ def tf_idf_vectorizer(
         counts = np.minimum(counts, 1)
     if mode != "TF" and weights:
         counts = counts * np.array(weights)
-    result = np.zeros((len(rows), shape[-1]), np.float32)
-    np.add.at(result, (slice(None), np.array(ngram_indexes)), counts.astype(np.float32))
-    return result.reshape(shape)
+    result = np.zeros((len(rows), max(ngram_indexes) + 1), np.float32)
+    for count, row in zip(counts, result, strict=True):
+        np.add.at(row, np.array(ngram_indexes), count.astype(np.float32))
+    return result if x.ndim == 2 else result[0]

@@ -196,9 +196,7 @@ def _weighted(
     return x
 
 
-def _taps(
-    at: Array, size: int, a: float | None, stretch: float, exclude: bool
-) -> tuple[Array, Array]:
+def _taps(at: Array, size: int, a: float | None, stretch: float, exclude: bool) -> tuple[Array, Array]:
     """Return the elements (out, T) around positions, and their shares.
 
     Args:

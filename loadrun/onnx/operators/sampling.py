@@ -62,7 +62,7 @@ def grid_sample(
     one_of("padding_mode", padding_mode, "zeros", "border", "reflection")
     # What is no position in an image counts as its edge.
     grid = np.where(np.abs(grid) < _FARTHEST, grid, -1.0).astype(grid.dtype)
-    points = []
+    points: list[Array] = []
     for i, size in enumerate(x.shape[2:][::-1]):
         up = grid[..., i] + 1
         points.insert(0, up / 2 * (size - 1) if align_corners else (up * size - 1) / 2)
@@ -84,7 +84,7 @@ def grid_sample_16(
 
 
 def _placed(p: Array, size: int, padding: str, align: bool) -> Array:
-    """Return positions as the padding has them; for zeros those outside stay there, but not so far that integers end."""
+    """Return positions as the padding has them; for zeros those outside stay, but not so far that integers end."""
     if padding == "zeros":
         return np.clip(p, -2, size + 1)
     if padding == "reflection":
@@ -114,25 +114,24 @@ def _cubic_far(d: Array) -> Array:
     return ((-0.75 * d + 3.75) * d - 6) * d + 3
 
 
+def _pixels(x: Array) -> Array:
+    """Return the cells of images (N, C, ...) one after another, the channels of each beside each other."""
+    return np.moveaxis(x, 1, -1).reshape(-1, x.shape[1])
+
+
 def _mixed(x: Array, taps: Sequence[Sequence[Tap]], bounded: bool) -> Array:
     """Sum the cells around positions by their shares; those outside are 0, or the outermost ones."""
-    n, c, *space = x.shape
-    cells = x.reshape(n, c, prod(space))
-    shape = taps[0][0][0].shape[1:]
-    total: Array | None = None
+    cells, shape = _pixels(x), taps[0][0][0].shape
+    batch = np.arange(len(x)).reshape(-1, *[1] * (len(shape) - 1))
+    parts = []
     for chosen in product(*taps):
-        at = np.zeros((n, *shape), np.int64)
-        share: Array | None = None
-        for (place, weight), size in zip(chosen, space, strict=True):
+        at, share = batch, np.ones((), x.dtype)
+        for (place, weight), size in zip(chosen, x.shape[2:], strict=True):
             inner = np.clip(place, 0, size - 1)
             at = at * size + inner.astype(np.int64)
-            weight = np.where(inner == place, weight, 0) if bounded else weight
-            share = weight if share is None else share * weight
-        assert share is not None
-        part = np.take_along_axis(cells, at.reshape(n, 1, -1), 2) * share.reshape(n, 1, -1).astype(x.dtype)
-        total = part if total is None else total + part
-    assert total is not None
-    return total.reshape(n, c, *shape)
+            share = share * (np.where(inner == place, weight, 0) if bounded else weight)
+        parts.append(np.take(cells, at, 0) * share[..., None].astype(x.dtype))
+    return np.moveaxis(reduce(np.add, parts), -1, 1)
 
 
 # Regions
@@ -144,9 +143,7 @@ def _pooled_shape(x: Array, rois: Array, *, pooled_shape: Sequence[int], **other
 
 
 @operator("MaxRoiPool", shape=_pooled_shape)
-def max_roi_pool(
-    x: Array, rois: Array, *, pooled_shape: Sequence[int], spatial_scale: float = 1.0
-) -> Array:
+def max_roi_pool(x: Array, rois: Array, *, pooled_shape: Sequence[int], spatial_scale: float = 1.0) -> Array:
     """Take the largest element of every bin of regions (K, 5), which begin with the image; 0 for an empty bin."""
     result = np.zeros(_pooled_shape(x, rois, pooled_shape=pooled_shape), x.dtype)
     corners = rois[:, 1:] * spatial_scale
@@ -206,7 +203,7 @@ def roi_align(
     start, length = boxes[:, :2], boxes[:, 2:] - boxes[:, :2]
     length = length if half else np.maximum(length, 1)
     out = output_width, output_height
-    run = partial(_pooled, x, largest=mode == "max", out=out)
+    run = partial(_pooled, _pixels(x), x.shape, largest=mode == "max", out=out)
     if sampling_ratio:
         blocks = [slice(i, i + _BLOCK) for i in range(0, len(rois), _BLOCK)]
         parts = [run(start[b], length[b], batch[b], counts=(sampling_ratio, sampling_ratio)) for b in blocks]
@@ -221,7 +218,8 @@ def roi_align(
 
 
 def _pooled(
-    x: Array,
+    cells: Array,
+    shape: tuple[int, ...],
     start: Array,
     length: Array,
     batch: Array,
@@ -233,9 +231,9 @@ def _pooled(
     """Sample (K, C, OH, OW), as many points a bin along x and y as `counts` has."""
     corners: list[list[Tap]] = []
     for i, (n, count) in enumerate(zip(out, counts, strict=True)):
-        size = x.shape[3 - i]
+        size = shape[3 - i]
         steps = ((np.arange(n)[:, None] + (np.arange(count) + 0.5) / count) / n).reshape(-1)
-        p = start[:, i, None] + length[:, i, None] * steps.astype(x.dtype)
+        p = start[:, i, None] + length[:, i, None] * steps.astype(cells.dtype)
         inside = (p >= -1) & (p <= size)
         p = np.clip(p, 0, size - 1)
         low = np.floor(p)
@@ -244,9 +242,9 @@ def _pooled(
     combine: Callable[[Array, Array], Array] = np.maximum if largest else np.add
     parts = []
     for (y, wy), (z, wz) in product(*corners):
-        cells = x[batch[:, None, None], :, y[:, :, None], z[:, None, :]]
-        parts.append(cells * (wy[:, :, None] * wz[:, None, :])[..., None])
-    points = reduce(combine, parts).reshape(len(batch), out[1], counts[1], out[0], counts[0], x.shape[1])
+        at = (batch[:, None, None] * shape[2] + y[:, :, None]) * shape[3] + z[:, None, :]
+        parts.append(np.take(cells, at, 0) * (wy[:, :, None] * wz[:, None, :])[..., None])
+    points = reduce(combine, parts).reshape(len(batch), out[1], counts[1], out[0], counts[0], shape[1])
     return (points.max((2, 4)) if largest else points.mean((2, 4))).transpose(0, 3, 1, 2)
 
 

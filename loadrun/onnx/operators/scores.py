@@ -13,7 +13,16 @@ from ...graph.dtypes import Array, DType, plain
 from . import operator
 from .common import one_of, refuse_unless
 
-__all__ = ["TRANSFORMS", "as_rows", "chosen", "label_type", "logistic", "probit", "row_operator", "transformed"]
+__all__ = [
+    "TRANSFORMS",
+    "as_rows",
+    "chosen",
+    "label_type",
+    "logistic",
+    "probit",
+    "row_operator",
+    "transformed",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -80,8 +89,6 @@ def label_type(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
     return plain("String" if attributes.get("classlabels_strings") else "Int64")
 
 
-def chosen(at: Array, numbers: Sequence[int], texts: Sequence[str], *, plain: bool = False) -> Array:
-    """Return the labels of classes by their index; if plain, numbers are the index itself."""
-    if texts:
-        return np.array(texts, object)[at]
-    return at.astype(np.int64) if plain else np.array(numbers, np.int64)[at]
+def chosen(at: Array, numbers: Sequence[int], texts: Sequence[str]) -> Array:
+    """Return the labels of classes by their index."""
+    return (np.array(texts, object) if texts else np.array(numbers, np.int64))[at]

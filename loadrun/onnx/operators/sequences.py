@@ -18,7 +18,9 @@ Items = list[Any]
 
 
 def _sequence(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
-    return ObjectType("sequence", types.inputs[0] if types.inputs else tensor_type(attributes.get("dtype", 1)))
+    return ObjectType(
+        "sequence", types.inputs[0] if types.inputs else tensor_type(attributes.get("dtype", 1))
+    )
 
 
 def _element(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:

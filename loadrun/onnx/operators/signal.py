@@ -99,7 +99,8 @@ def _frames(
         assert window is not None
         n = window.shape[0]
     refuse_unless(
-        window is None or window.ndim == 1, f"its window has {np.ndim(window)} axes, expected 1"
+        window is None or window.ndim == 1,
+        f"its window has {0 if window is None else window.ndim} axes, expected 1",
     )
     by = int(step.item())
     refuse_unless(

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...graph.dtypes import Array
 from ...ops.numeric.parallel import matmul
-from .common import one_of, refuse_unless
+from .common import once, one_of, refuse_unless
 from .scores import as_rows, chosen, label_type, logistic, row_operator, transformed
 
 __all__: list[str] = []
@@ -48,7 +48,7 @@ def _matrix(values: Sequence[float], rows: int, x: Array, name: str, *, features
     """Return an attribute as a matrix with that many rows, of the features of the input if it is so."""
     fits = rows > 0 and len(values) > 0 and len(values) % rows == 0
     refuse_unless(fits, f"{name} has {len(values)} entries, which are not {rows} rows")
-    matrix = np.array(values, x.dtype).reshape(rows, -1)
+    matrix = once(values, x.dtype.name, lambda: np.array(values, x.dtype)).reshape(rows, -1)
     refuse_unless(
         not features or matrix.shape[1] == x.shape[1],
         f"its vectors have {matrix.shape[1]} features, the input has {x.shape[1]}",
@@ -116,14 +116,14 @@ def svm_classifier(
         return chosen(at, classlabels_ints, classlabels_strings), (
             scores if plain else transformed(scores, post_transform)
         )
-    refuse_unless(
-        len(parts) == count > 1, f"vectors_per_class has {len(parts)} entries for {count} classes"
-    )
+    refuse_unless(len(parts) == count > 1, f"vectors_per_class has {len(parts)} entries for {count} classes")
     vectors = _matrix(support_vectors, sum(parts), x, "support_vectors", features=True)
     near = _kernel(x, vectors, kernel_type, kernel_params)
+    weights = _matrix(coefficients, count - 1, x, "coefficients")
+    added = _rho(rho, count * (count - 1) // 2, x)
     pairs = list(combinations(range(count), 2))
-    weights = _pair_weights(_matrix(coefficients, count - 1, x, "coefficients"), parts, pairs)
-    scores = matmul(near, weights.T) + _rho(rho, len(pairs), x)
+    table = once(coefficients, f"pairs {x.dtype}", lambda: _pair_weights(weights, parts, pairs))
+    scores = matmul(near, table.T) + added
     label = chosen(_votes(scores, pairs, count).argmax(1), classlabels_ints, classlabels_strings)
     if prob_a:
         return label, transformed(_shares(scores, prob_a, prob_b, pairs, count), post_transform)
@@ -150,7 +150,8 @@ def _pair_weights(weights: Array, parts: Sequence[int], pairs: Sequence[tuple[in
     """Return the weight of every vector for every pair of classes."""
     total = sum(parts)
     refuse_unless(
-        weights.shape[1] == total, f"coefficients has {weights.size} entries for {total} support vectors"
+        weights.shape[1] == total,
+        f"coefficients has {weights.size} entries, expected {len(weights)} for each of {total} support vectors",
     )
     refuse_unless(
         len(pairs) * total <= _MOST_WEIGHTS,

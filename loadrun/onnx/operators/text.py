@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -49,8 +49,8 @@ def string_normalizer(
         x.ndim == 1 or (x.ndim == 2 and len(x) == 1),
         f"its text has the shape {list(x.shape)}, expected [C] or [1, C]",
     )
-    change = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}[case_change_action]
-    alike = str if is_case_sensitive else str.lower
+    changes: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}
+    change, alike = changes[case_change_action], changes["NONE" if is_case_sensitive else "LOWER"]
     words = {alike(w) for w in stopwords}
     texts = np.array([change(v) for v in x.flat if alike(v) not in words] or [""], object)
     return texts.reshape(1, -1) if x.ndim == 2 else texts

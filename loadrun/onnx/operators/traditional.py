@@ -11,7 +11,7 @@ from ...graph.composite import NodeTypes, ObjectType, TensorAttribute
 from ...graph.dtypes import Array, DType, plain
 from ...ops.numeric.parallel import matmul
 from . import operator
-from .common import one_of, refuse_unless
+from .common import once, one_of, refuse_unless
 from .scores import as_rows, chosen, label_type, logistic, probit, row_operator, transformed
 
 __all__: list[str] = []
@@ -26,7 +26,7 @@ def array_feature_extractor(x: Array, at: Array) -> Array:
     return np.take(x if x.ndim > 1 else x.reshape(1, -1), at.reshape(-1), -1)
 
 
-@operator("Binarizer", domain=_ML)
+@operator("Binarizer", domain=_ML, pointwise=True)
 def binarizer(x: Array, *, threshold: float = 0.0) -> Array:
     """Return 1 above a threshold, else 0."""
     return (x > threshold).astype(x.dtype)
@@ -89,9 +89,7 @@ def feature_vectorizer(*xs: Array, inputdimensions: Sequence[int] = ()) -> Array
     sizes = list(inputdimensions)
     fits = all(0 <= n <= _MOST_FEATURES for n in sizes)
     refuse_unless(fits, f"inputdimensions are {sizes[:8]}, expected 0 to {_MOST_FEATURES}")
-    refuse_unless(
-        len(sizes) == len(xs), f"inputdimensions has {len(sizes)} entries for {len(xs)} inputs"
-    )
+    refuse_unless(len(sizes) == len(xs), f"inputdimensions has {len(sizes)} entries for {len(xs)} inputs")
     parts = []
     for x, size in zip(xs, sizes, strict=True):
         x = _floats(x)
@@ -144,14 +142,20 @@ def _encoded(x: Array, keys: Array, values: Array, default: Any) -> Array:  # no
     return table[at]
 
 
-def _table(named: Mapping[type, Sequence[Any]], stored: TensorAttribute | None, what: str) -> Array:
+def _table(
+    texts: Sequence[str],
+    whole: Sequence[int],
+    real: Sequence[float],
+    stored: TensorAttribute | None,
+    what: str,
+) -> Array:
     """Return keys or values, of the type for which some are given."""
     if stored is not None:
         return stored.value.reshape(-1)
-    for kind, values in named.items():
-        if values:
-            return np.array(values, kind)
-    raise ValueError(f"it has no {what}")
+    refuse_unless(bool(texts or whole or real), f"it has no {what}")
+    if texts:
+        return np.array(texts, object)
+    return np.array(whole, np.int64) if whole else np.array(real, np.float32)
 
 
 def _value_type(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
@@ -181,11 +185,8 @@ def label_encoder(
     values_tensor: TensorAttribute | None = None,
 ) -> Array:
     """Map keys to values, and all others to a default."""
-    named = {object: keys_strings, np.int64: keys_int64s, np.float32: keys_floats}
-    keys = _table(named, keys_tensor, "keys")
-    values = _table(
-        {object: values_strings, np.int64: values_int64s, np.float32: values_floats}, values_tensor, "values"
-    )
+    keys = _table(keys_strings, keys_int64s, keys_floats, keys_tensor, "keys")
+    values = _table(values_strings, values_int64s, values_floats, values_tensor, "values")
     if default_tensor is not None and default_tensor.value.size:
         default: Any = default_tensor.value.reshape(-1)[0]
     elif values.dtype == object:
@@ -266,7 +267,7 @@ def _weights(coefficients: Sequence[float], rows: int, x: Array) -> Array:
         rows > 0 and len(coefficients) == rows * features,
         f"coefficients has {len(coefficients)} entries, expected {rows} rows of the input's {features} features",
     )
-    return np.array(coefficients, x.dtype).reshape(rows, features).T
+    return once(coefficients, x.dtype.name, lambda: np.array(coefficients, x.dtype)).reshape(rows, features).T
 
 
 @row_operator("LinearRegressor")
@@ -311,8 +312,8 @@ def linear_classifier(
     # One score tells two classes apart.
     wins = (scores[:, 0] > 0).astype(np.int64)
     if count != 2:
-        label = chosen(wins, (0, 1), ("0", "1") if classlabels_strings else ())
-        return label, probit(scores) if post_transform == "PROBIT" else scores
+        refuse_unless(not classlabels_strings, "its single class is a text: no label says that it is none")
+        return wins, probit(scores) if post_transform == "PROBIT" else scores
     label = chosen(wins, classlabels_ints, classlabels_strings)
     refuse_unless(
         post_transform != "PROBIT", "with post_transform PROBIT the score of its second class is undefined"

@@ -18,7 +18,7 @@ Step = tuple[Array, ...]
 
 
 def _stepped(inputs: Step, each: int, run: Callable[..., Step]) -> Step:
-    """Compute new tensors and states, each from itself, its gradient and its states: first all tensors, then the states."""
+    """Compute new tensors and states from a tensor, its gradient and its states: first all tensors, then the states."""
     refuse_unless(
         len(inputs) % each == 0 and len(inputs) > 0,
         f"it has {len(inputs) + 2} inputs, expected two and {each} for every optimized tensor",

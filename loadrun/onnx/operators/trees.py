@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ...graph.composite import NodeTypes, TensorAttribute
-from ...graph.dtypes import Array, DType
-from .common import one_of, refuse_unless
+from ...graph.composite import TensorAttribute
+from ...graph.dtypes import Array
+from .common import once, one_of, refuse_unless
 from .forest import LEAF, MEMBER, MODES, Ensemble, Forest, weighted
 from .scores import TRANSFORMS, as_rows, chosen, label_type, probit, row_operator, transformed
 
 __all__: list[str] = []
 
-T = TypeVar("T")
-
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
-_KEPT: OrderedDict[int, tuple[object, Any]] = OrderedDict()
-_MOST_KEPT = 64
-
-
-def _once(attribute: object, make: Callable[[], T]) -> T:
-    """Return what was made of a node before; a list among its attributes, always the same object, tells which it is."""
-    kept = _KEPT.get(id(attribute))
-    if kept is None or kept[0] is not attribute:
-        kept = _KEPT[id(attribute)] = attribute, make()
-        if len(_KEPT) > _MOST_KEPT:
-            _KEPT.popitem(last=False)
-    found: T = kept[1]
-    return found
-
 
 Stored = TensorAttribute | None
 
@@ -184,7 +166,9 @@ def _tabled(
         lambda at: f"node {at}" if at < count else f"leaf {at - count}",
         _members(sets, np.flatnonzero(modes == MEMBER)),
     )
-    return weighted(forest, np.arange(count, count + leaves), _whole(ids), weights, n_targets, "leaf_targetids")
+    return weighted(
+        forest, np.arange(count, count + leaves), _whole(ids), weights, n_targets, "leaf_targetids"
+    )
 
 
 def _inside(ids: Array, count: int, name: str, what: str) -> None:
@@ -221,14 +205,14 @@ def _regressed(ensemble: Ensemble, x: Array, how: str, post: str, base: Array) -
     return transformed(scores, post)
 
 
-@row_operator("TreeEnsembleRegressor", since=3)
+@row_operator("TreeEnsembleRegressor")
 def tree_ensemble_regressor(
     x: Array,
     *,
     aggregate_function: str = "SUM",
     base_values: Sequence[float] = (),
     base_values_as_tensor: Stored = None,
-    n_targets: int = 1,
+    n_targets: int = 0,
     nodes_falsenodeids: Sequence[int] = (),
     nodes_featureids: Sequence[int] = (),
     nodes_hitrates: Sequence[float] = (),
@@ -249,8 +233,9 @@ def tree_ensemble_regressor(
 ) -> Array:
     """Aggregate the weights of the leaves that samples reach, for each target."""
     one_of("aggregate_function", aggregate_function, *_AGGREGATES)
-    ensemble = _once(
+    ensemble = once(
         nodes_featureids,
+        "trees",
         lambda: _listed(
             "target",
             n_targets,
@@ -272,8 +257,6 @@ def tree_ensemble_regressor(
     return _regressed(ensemble, x, aggregate_function, post_transform, base)
 
 
-
-
 @row_operator("TreeEnsemble", since=5, out=(0,))
 def tree_ensemble(
     x: Array,
@@ -282,7 +265,7 @@ def tree_ensemble(
     leaf_targetids: Sequence[int],
     leaf_weights: TensorAttribute,
     membership_values: Stored = None,
-    n_targets: int = 1,
+    n_targets: int = 0,
     nodes_falseleafs: Sequence[int],
     nodes_falsenodeids: Sequence[int],
     nodes_featureids: Sequence[int],
@@ -296,10 +279,15 @@ def tree_ensemble(
     tree_roots: Sequence[int],
 ) -> Array:
     """Aggregate the weights of the leaves that samples reach, for each target."""
-    one_of("aggregate_function", aggregate_function, *range(len(_AGGREGATES)))
-    one_of("post_transform", post_transform, *range(len(TRANSFORMS)))
-    ensemble = _once(
+    for name, number, known in (
+        ("aggregate_function", aggregate_function, _AGGREGATES),
+        ("post_transform", post_transform, TRANSFORMS),
+    ):
+        fits = 0 <= number < len(known)
+        refuse_unless(fits, f"its {name} is {number}, expected 0 to {len(known) - 1}")
+    ensemble = once(
         nodes_featureids,
+        "trees",
         lambda: _tabled(
             n_targets,
             tree_roots,
@@ -322,7 +310,7 @@ def tree_ensemble(
     return _regressed(ensemble, x, how, post, np.zeros(0))
 
 
-@row_operator("TreeEnsembleClassifier", since=3, out=(label_type, "Float32"))
+@row_operator("TreeEnsembleClassifier", out=(label_type, "Float32"))
 def tree_ensemble_classifier(
     x: Array,
     *,
@@ -352,8 +340,9 @@ def tree_ensemble_classifier(
     one_of("post_transform", post_transform, *TRANSFORMS)
     count = len(classlabels_strings or classlabels_int64s)
     refuse_unless(count > 0, "it names no classes")
-    ensemble = _once(
+    ensemble = once(
         nodes_featureids,
+        "trees",
         lambda: _listed(
             "class",
             count,
@@ -387,7 +376,8 @@ def tree_ensemble_classifier(
     if count == 1:
         # 1 if the score is above 0, else 0, whatever the label.
         scores = scores + base if len(base) else scores
-        label = chosen(scores[:, 0] > 0, (0, 1), [*classlabels_strings, ""] if classlabels_strings else ())
+        refuse_unless(not classlabels_strings, "its single class is a text: no label says that it is none")
+        label = (scores[:, 0] > 0).astype(np.int64)
         return label, probit(scores) if post_transform == "PROBIT" else scores
     wins, alone, result = _of_two(ensemble, scores, there, base, post_transform)
     label = chosen(wins.astype(np.int64), classlabels_int64s if alone else (0, 1), classlabels_strings)
@@ -426,9 +416,7 @@ def _two_scores(scores: Array, there: Array, base: Array) -> tuple[Array, Array]
     return np.concatenate([first, second], 1), second
 
 
-def _single_score(
-    first: Array, base: Array, alone: bool, positive: bool, post: str
-) -> tuple[Array, Array]:
+def _single_score(first: Array, base: Array, alone: bool, positive: bool, post: str) -> tuple[Array, Array]:
     """Return both scores where only the first class has one, and the deciding one."""
     first = first + base[0] if len(base) else first
     if len(base) == 2:
