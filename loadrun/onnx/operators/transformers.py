@@ -104,7 +104,8 @@ def self_attended(
         scale=scale,
         unidirectional=unidirectional,
     )
-    return y, np.stack([k, v]) if k.shape == v.shape else k[None]
+    # Keys and values of different sizes do not fit into one tensor, and nothing asks for it then.
+    return y, np.stack([k, v]) if k.shape == v.shape else k
 
 
 def _attention_shapes(
