@@ -17,6 +17,7 @@ from ...ops.conv.transpose import deconv_fast
 from ...ops.conv.volume import conv_volume
 from . import operator
 from .activations import activated, silu
+from .common import one_of, refuse_unless
 from .linalg import less
 
 __all__ = ["Window", "from_last", "integer_convolution", "integer_shape", "spaced", "to_last", "window_of"]
@@ -81,17 +82,6 @@ def given_pads(pads: Ints, n: int) -> list[tuple[int, int]]:
     return list(zip(pads[:n], pads[n:], strict=True))
 
 
-def automatic(auto_pad: str) -> str:
-    """Return how pads are computed.
-
-    Raises:
-        ValueError: there is no such way.
-    """
-    if auto_pad not in _AUTO:
-        raise ValueError(f"its auto_pad is {auto_pad!r}, expected one of {', '.join(_AUTO[:4])}")
-    return auto_pad
-
-
 def window_of(
     sizes: Sequence[int],
     kernel: Sequence[int],
@@ -113,7 +103,7 @@ def window_of(
     if len(sizes) != n:
         raise ValueError(f"its input has {len(sizes)} axes of space, its weight {n}")
     steps, spread = spaced(kernel, strides, dilations)
-    reach, auto = _reach(kernel, spread), automatic(auto_pad)
+    reach, auto = _reach(kernel, spread), one_of("auto_pad", auto_pad, *_AUTO)
     if auto == "VALID":
         around = [(0, 0)] * n
     elif auto.startswith("SAME"):
@@ -285,8 +275,9 @@ def fused_conv(
         auto_pad=auto_pad,
         pads=pads,
     )
-    y = y if z is None else y + z
-    return activated(activation, y, *(activation_params or [])[:2]) if activation else y
+    y, numbers = y if z is None else y + z, activation_params or []
+    refuse_unless(len(numbers) <= 2, f"its activation_params are {numbers}, expected two at most")
+    return activated(activation, y, *numbers) if activation else y
 
 
 def from_last(x: Array) -> Array:
@@ -374,7 +365,7 @@ def _transposed_window(
         raise ValueError(f"{w.shape[0]} channels are not a multiple of {group} groups")
     check_bias(bias, w.shape[1] * group)
     steps, spread = spaced(kernel, strides, dilations)
-    extra, auto = output_padding or [0] * n, automatic(auto_pad)
+    extra, auto = output_padding or [0] * n, one_of("auto_pad", auto_pad, *_AUTO)
     reach = _reach(kernel, spread)
     full = [s * (i - 1) + r for i, s, r in zip(x.shape[2:], steps, reach, strict=True)]
     if output_shape is not None:
@@ -675,8 +666,7 @@ def causal_conv(
     x: Array, w: Array, bias: Array | None = None, past: Array | None = None, *, activation: str = "none"
 ) -> tuple[Array, Array]:
     """Convolve depthwise over time, continuing where the last call ended."""
-    if activation not in ("none", "silu", "swish", ""):
-        raise ValueError(f"its activation is {activation!r}, expected 'none', 'silu' or 'swish'")
+    one_of("activation", activation, "none", "silu", "swish", "")
     short = _causal_shape(x, w)[1]
     before = np.zeros(short, x.dtype) if past is None else past
     if before.shape != short:

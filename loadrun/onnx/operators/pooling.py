@@ -11,6 +11,7 @@ import numpy as np
 from ...graph.composite import Flag, Known
 from ...graph.dtypes import Array
 from . import operator
+from .common import refuse_unless
 from .convolution import Ints, Window, from_last, given_pads, spaced, to_last, window_of
 
 __all__ = ["global_average", "pooled_shape"]
@@ -189,6 +190,7 @@ def counted(window: Window, *, include: bool) -> Array:
 
 
 def _power(x: Array, p: float) -> Array:
+    refuse_unless(p > 0, f"its p is {p:g}, expected more than 0")
     return x * x if p == 2 else np.abs(x) if p == 1 else np.abs(x) ** p
 
 

@@ -13,6 +13,7 @@ from ...graph.dtypes import Array, DType
 from . import operator
 from .activations import softmax
 from .attention import capped, heads, masked, merged, rotated, scaled_scores, shared_heads
+from .common import refuse_unless
 from .linalg import matmul
 from .norms import layer_normalized
 
@@ -169,6 +170,10 @@ def attention(
 
 def _unpacked(q: Array, k: Array | None, v: Array | None) -> list[Array]:
     """Unpack queries, keys, values; keys and values may share a tensor (B, S, H, 2 or 3, D), also with queries."""
+    shared = q.ndim == 5 or (k is not None and k.ndim == 5)
+    refuse_unless(
+        not shared or (v is None and (q.ndim < 5 or k is None)), "values beside those packed together"
+    )
     if q.ndim == 5:
         return [q[:, :, :, i].reshape(*q.shape[:2], -1) for i in range(3)]
     if k is not None and k.ndim == 5:
@@ -230,6 +235,7 @@ def multi_head(
                 at += x.shape[-1]
     q, k, v = (heads(x, num_heads) if x.ndim == 3 else x for x in qkv)
     past = 0
+    refuse_unless((past_key is None) == (past_value is None), "a past of keys or values alone")
     if past_key is not None and past_value is not None:
         past = past_key.shape[2]
         if types.wanted[1:3] != (True, True):
@@ -442,6 +448,7 @@ def group_query(
         qk_output=qk_output,
         sliding_window_cache=sliding_window_cache,
     )
+    refuse_unless((past_key is None) == (past_value is None), "a past of keys or values alone")
     q, k, v = _grouped_parts(query, key, value, num_heads, kv_num_heads)
     steps, longest = q.shape[2], int(total_sequence_length.reshape(-1)[0])
     # After this step; before it; where the new entries of the cache end: all are stored, those behind unread.
