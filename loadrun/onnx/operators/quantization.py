@@ -30,7 +30,7 @@ __all__ = [
 CONTRIB = "com.microsoft"
 _UINT8 = plain("Uint8")
 _FEW_BITS = {"Uint4": (0, 15), "Int4": (-8, 7), "Uint2": (0, 3), "Int2": (-2, 1)}
-_HALF_IN_FLOAT = ("Uint8", "Int8", "Uint16", "Int16", "Float8E4M3FN")
+_HALF_IN_FLOAT = ("Uint8", "Int8", "Uint16", "Int16", "Float8")
 
 
 def single(v: Array) -> Array:
@@ -51,7 +51,7 @@ def spread(v: Array, x: Array, axis: int, block: int) -> Array:
     refuse_unless(
         v.shape[at] * each >= size, f"{v.shape[at]} blocks of {each} elements for {size} along axis {at}"
     )
-    return np.repeat(v, each, at)[(*[slice(None)] * at, slice(size))]
+    return np.repeat(v, each, at)[(slice(None),) * at + (slice(size),)]
 
 
 def saturated(whole: Array, zero: Array | None, dtype: DType) -> Array:
@@ -112,7 +112,7 @@ def _precision(types: NodeTypes, precision: int) -> DType:
     """
     scale = types.inputs[1]
     assert scale is not None
-    if types.opset < 23 and scale.name == "Float16" and types.outputs[0].name in _HALF_IN_FLOAT:
+    if types.opset < 23 and scale.name == "Float16" and types.outputs[0].name.startswith(_HALF_IN_FLOAT):
         return plain("Float32")
     return tensor_type(precision) if precision else scale
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from itertools import product
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,6 +31,10 @@ from .quantization import (
     saturated,
     single,
 )
+from .transformers import embedded, self_attended
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 __all__ = ["unpacked"]
 
@@ -138,15 +143,13 @@ def matmul_integer_16(a: Array, b: Array) -> Array:
     return int_matmul(a, b).reshape(shape)
 
 
-def _conv_last(x: Array, *others: Array | None, channels_last: int = 0, **space: Any) -> Array:
+def _conv_last(x: Array, *others: Array, channels_last: int = 0, **space: Any) -> Array:
     """Convolve as ONNX's own operator does, also with channels last."""
     y = qlinear_conv(from_last(x) if channels_last else x, *others, **space)
     return to_last(y) if channels_last else y
 
 
-def _conv_last_shape(
-    x: Array, *others: Array | None, channels_last: int = 0, **space: Any
-) -> tuple[int, ...]:
+def _conv_last_shape(x: Array, *others: Array, channels_last: int = 0, **space: Any) -> tuple[int, ...]:
     shape = convolution_shape(from_last(x) if channels_last else x, *others, **space)
     return (shape[0], *shape[2:], shape[1]) if channels_last else shape
 
@@ -346,30 +349,124 @@ def qlinear_average_pool(
 
 def _in_order(x: Array, window: Window) -> Array:
     """Sum the elements of every window one after the other."""
-    pads = [(0, 0), (0, 0)]
-    for (before, _), size, out, s, reach in zip(
-        window.pads, window.sizes, window.out, window.strides, window.reach, strict=True
-    ):
-        pads.append((before, max((out - 1) * s + reach - size - before, 0)))
-    x = np.pad(x[(..., *(slice(max(-a, 0), None) for a, _ in pads[2:]))], [(max(a, 0), b) for a, b in pads])
+    pads, cut = [(0, 0), (0, 0)], [slice(None), slice(None)]
+    for i, (before, _) in enumerate(window.pads):
+        length = (window.out[i] - 1) * window.strides[i] + window.reach[i]
+        pads.append((max(before, 0), max(length - before - window.sizes[i], 0)))
+        cut.append(slice(max(-before, 0), None))
+    x = np.pad(x[tuple(cut)], pads)
     total: Array | None = None
     for taps in product(*map(range, window.kernel)):
         steps = zip(taps, window.out, window.strides, strict=True)
-        part = x[(..., *(slice(t, t + (n - 1) * s + 1, s) for t, n, s in steps))]
+        where = [slice(None)] * 2 + [slice(t, t + (n - 1) * s + 1, s) for t, n, s in steps]
+        part = x[tuple(where)]
         total = part if total is None else total + part
     assert total is not None
     return total
 
 
+# Transformers
+
+
+def _attention_shapes(
+    x: Array,
+    weight: Array,
+    bias: Array,
+    x_scale: Array,
+    w_scale: Array,
+    mask: Array | None = None,
+    x_zero: Array | None = None,
+    w_zero: Array | None = None,
+    past: Array | None = None,
+    *,
+    num_heads: int,
+    **others: Any,
+) -> list[tuple[int, ...]]:
+    size = weight.shape[1] // 3
+    length = x.shape[1] + (0 if past is None else past.shape[3])
+    return [(*x.shape[:2], size), (2, x.shape[0], num_heads, length, size // num_heads)]
+
+
+@operator("QAttention", domain=CONTRIB, out=(3,), shape=_attention_shapes)
+def qattention(
+    x: Array,
+    weight: Array,
+    bias: Array,
+    x_scale: Array,
+    w_scale: Array,
+    mask: Array | None = None,
+    x_zero: Array | None = None,
+    w_zero: Array | None = None,
+    past: Array | None = None,
+    *,
+    num_heads: int,
+    do_rotary: int = 0,
+    mask_filter_value: float = -10000.0,
+    past_present_share_buffer: int = 0,
+    scale: float = 0.0,
+    unidirectional: Flag = 0,
+) -> tuple[Array, Array]:
+    """Project in integers, then attend in floats."""
+    refuse_unless(
+        not do_rotary and not past_present_share_buffer, "rotary positions or a shared buffer inside it"
+    )
+    projected = matmul_integer_to_float(x, weight, x_scale, w_scale, x_zero, w_zero, bias)
+    return self_attended(
+        projected,
+        mask,
+        past,
+        num_heads=num_heads,
+        mask_filter_value=mask_filter_value,
+        scale=scale,
+        unidirectional=unidirectional,
+    )
+
+
+@operator(
+    "QEmbedLayerNormalization",
+    domain=CONTRIB,
+    out=(8, "Int32"),
+    shape=lambda ids, segments, words, *_, epsilon=0.0: [(*ids.shape, words.shape[1]), ids.shape[:1]],
+)
+def qembed(
+    ids: Array,
+    segment_ids: Array | None,
+    words: Array,
+    places: Array,
+    segments: Array | None,
+    gamma: Array,
+    beta: Array,
+    mask: Array | None,
+    *quanta: Array | None,
+    epsilon: float = 1e-12,
+) -> tuple[Array, Array]:
+    """Look up, add and normalize words, positions and segments of quantized tables."""
+    tables = (words, places, segments, gamma, beta)
+    real = [
+        None if table is None or scale is None else _real(table, scale, zero)
+        for table, scale, zero in zip(tables, quanta[:5], quanta[5:], strict=True)
+    ]
+    words_, places_, segments_, gamma_, beta_ = real
+    if words_ is None or places_ is None or gamma_ is None or beta_ is None:
+        raise ValueError("a table or the scale of its normalization is missing")
+    return embedded(ids, segment_ids, words_, places_, segments_, gamma_, beta_, mask, epsilon=epsilon)[:2]
+
+
 # Numbers of few bits in blocks
 
 
-def unpacked(raw: Array, bits: int) -> Array:
-    """Return the numbers in bytes, the first in the lowest bits, along the last axis."""
-    if bits == 8:
-        return raw
-    parts = [raw >> np.uint8(shift) & np.uint8((1 << bits) - 1) for shift in range(0, 8, bits)]
-    return np.stack(parts, -1).reshape(*raw.shape[:-1], raw.shape[-1] * len(parts))
+@cache
+def _codes(bits: int) -> Array:
+    """Return the numbers that each byte holds, the first in the lowest bits."""
+    table = np.stack([np.arange(256) >> shift & (1 << bits) - 1 for shift in range(0, 8, bits)], -1)
+    table.flags.writeable = False
+    return table
+
+
+def unpacked(raw: Array, bits: int, dtype: DTypeLike = np.uint8, middle: int = 0) -> Array:
+    """Return the numbers in bytes, along the last axis, less a middle one."""
+    table = (_codes(bits) - middle).astype(dtype)
+    return np.take(table, raw, 0).reshape(*raw.shape[:-1], raw.shape[-1] * (8 // bits))
 
 
 def _nbits_shape(x: Array, *others: Array | None, N: int, **_: Any) -> tuple[int, ...]:
@@ -407,20 +504,20 @@ def matmul_nbits(
         "zero points beside a group index, with which ONNX Runtime leaves them out",
     )
     blocks = -(-K // block_size)
-    values = unpacked(weight.reshape(N, blocks, -1), bits)[:, :, :block_size].astype(x.dtype)
+    middle = 1 << (bits - 1) if zero_points is None else 0
+    values = unpacked(weight.reshape(N, blocks, -1), bits, x.dtype, middle)[:, :, :block_size]
     scales = scales.reshape(N, blocks).astype(x.dtype)
-    zero: Any = x.dtype.type(1 << (bits - 1))
     if zero_points is not None:
-        if zero_points.dtype == np.uint8:
-            zero_points = unpacked(zero_points.reshape(N, -1), bits)[:, :blocks]
-        zero = zero_points.reshape(N, blocks, 1).astype(x.dtype)
+        packed = zero_points.dtype == np.uint8
+        zero = unpacked(zero_points.reshape(N, -1), bits)[:, :blocks] if packed else zero_points
+        values = values - zero.reshape(N, blocks, 1).astype(x.dtype)
     if group is None:
-        matrix = ((values - zero) * scales[:, :, None]).reshape(N, -1)[:, :K]
+        matrix = (values * scales[:, :, None]).reshape(N, -1)[:, :K]
     else:
         of = group[:K]
         inside = not of.size or 0 <= of.min() <= of.max() < blocks
         refuse_unless(inside, f"its group index names other blocks than its {blocks}")
-        matrix = (values - zero).reshape(N, -1)[:, :K] * np.take(scales, of, 1)
+        matrix = values.reshape(N, -1)[:, :K] * np.take(scales, of, 1)
     y = matmul(x.reshape(prod(x.shape[:-1]), x.shape[-1]), matrix.T).reshape(*x.shape[:-1], N)
     return y if bias is None else y + bias
 
@@ -472,7 +569,7 @@ def gather_block_quantized(
     data = unpacked(data, bits) if packed else data
     n = data.shape[along]
     scale, zero = (
-        np.repeat(np.broadcast_to(v, scales.shape), block_size, along)[(*[slice(None)] * along, slice(n))]
+        np.repeat(np.broadcast_to(v, scales.shape), block_size, along)[(slice(None),) * along + (slice(n),)]
         for v in (scales, zero)
     )
     return (data.astype(scale.dtype) - zero) * scale

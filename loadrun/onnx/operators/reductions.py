@@ -262,7 +262,7 @@ def _accumulated(
     x = np.flip(x, at) if reverse else x
     if exclusive:
         start = np.full([1 if i == at else n for i, n in enumerate(x.shape)], first, x.dtype)
-        x = np.concatenate([start, x], at)[(*[slice(None)] * at, slice(x.shape[at]))]
+        x = np.concatenate([start, x], at)[(slice(None),) * at + (slice(x.shape[at]),)]
     y = run(x, at, dtype=x.dtype)
     return np.flip(y, at) if reverse else y
 

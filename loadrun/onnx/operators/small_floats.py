@@ -7,35 +7,22 @@ from functools import cache
 import numpy as np
 
 from ...graph.dtypes import Array
-from ..tensors import E8M0, FLOAT4, SMALL_FLOATS, decoded
+from ..tensors import E8M0, FLOAT4, SMALL_FLOATS
 from .common import one_of, tensor_type
 
 __all__ = ["SMALL", "rounded_small"]
 
+_F = np.float32
 SMALL = {tensor_type(kind).name: kind for kind in (*SMALL_FLOATS, E8M0)}
 """ONNX's numbers of the types by their names in graphs."""
 
 
 @cache
-def _steps(kind: int, saturate: int) -> tuple[Array, Array]:
-    """Return the sizes that a type has in their order, and from which size on the next one is the nearer one.
-
-    At the end stand what is beyond the largest, and NaN. Ties go to even codes.
-    """
-    layout = SMALL_FLOATS[kind]
-    codes = decoded(np.arange(8 if kind == FLOAT4 else 128), kind)
-    sizes = codes[np.isfinite(codes)]
-    beyond = np.float32(2 * sizes[-1] - sizes[-2])
-    middles = (sizes + np.append(sizes[1:], beyond)) / 2
-    middles[::2] = np.nextafter(middles[::2], np.float32(np.inf))
-    over = sizes[-1] if saturate or kind == FLOAT4 else np.inf if layout.infinite else np.nan
-    nothing = 0 if kind == FLOAT4 else np.nan
-    return _frozen([*sizes, over, nothing], [*middles, np.nan])
-
-
-@cache
 def _powers(saturate: int, mode: str) -> tuple[Array, Array]:
-    """Return the same for float8e8m0, whose smallest number stands for all that lies below the second one."""
+    """Return the numbers of float8e8m0 in their order, and from which number on the next one is taken.
+
+    The first stands for all that lies below the second; at the end stand what is beyond the largest, and NaN.
+    """
     powers = np.ldexp(np.float32(1), np.arange(-127, 128)).astype(np.float32)
     above = np.float32(np.inf)
     if mode == "down":
@@ -44,14 +31,14 @@ def _powers(saturate: int, mode: str) -> tuple[Array, Array]:
         starts = np.nextafter(np.append(np.float32(0), powers[1:]), above)
     else:
         starts = np.append(np.nextafter(powers[0], above), powers[1:] * np.float32(1.5))
-    return _frozen([*powers, powers[-1] if saturate else np.nan, np.nan], [*starts, np.inf])
+    values = np.append(powers, [powers[-1] if saturate else np.nan, np.nan]).astype(np.float32)
+    return values, np.append(starts, np.inf).astype(np.float32)
 
 
-def _frozen(values: list[float], starts: list[float]) -> tuple[Array, Array]:
-    both = np.array(values, np.float32), np.array(starts, np.float32)
-    for a in both:
-        a.flags.writeable = False
-    return both
+def _power_above(x: Array) -> Array:
+    """Return the smallest power of two that is no less than each number from 2^-100 to 2^100 (S. M. Rump)."""
+    q = x * _F(2**24)
+    return (q + x) - q
 
 
 def rounded_small(x: Array, kind: int, saturate: int = 1, round_mode: str = "up") -> Array:
@@ -67,8 +54,19 @@ def rounded_small(x: Array, kind: int, saturate: int = 1, round_mode: str = "up"
     if kind == E8M0:
         values, starts = _powers(saturate, one_of("round_mode", round_mode, "up", "down", "nearest"))
         return np.take(values, np.searchsorted(starts, np.abs(x), "right"))
-    values, starts = _steps(kind, saturate)
-    size = np.take(values, np.searchsorted(starts, np.abs(x), "right"))
+    layout = SMALL_FLOATS[kind]
+    size = np.abs(x)
+    # A bound beyond the range of all types, at which the sums below are still exact.
+    near = np.minimum(size, _F(2**20))
+    step = np.maximum(_power_above(near) * _F(0.5 ** (1 + layout.mantissa)), _F(layout.least))
+    # Where numbers are a step apart, float32 itself rounds to them.
+    there = step * _F(1.5 * 2**23)
+    y = (near + there) - there
+    beyond = layout.largest if saturate or kind == FLOAT4 else np.inf if layout.infinite else np.nan
+    y = np.where(y > layout.largest, _F(beyond), y)
+    if kind == FLOAT4:
+        # It has no NaN.
+        y = np.where(np.isnan(y), _F(0), y)
     # Where there is no negative zero, its code is that of NaN.
-    negative = x < 0 if SMALL_FLOATS[kind].signed_zero else (x < 0) & (size != 0)
-    return np.where(negative, -size, size)
+    negative = x < 0 if layout.signed_zero else (x < 0) & (y != 0)
+    return np.where(negative, -y, y)
