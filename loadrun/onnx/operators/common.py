@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ...graph.dtypes import Array, DType, plain
 from ...ops.registry import UnknownShape
 
-__all__ = ["axes_of", "axis_of", "integers", "one_of", "refuse_unless", "tensor_type", "unknown_shape"]
+__all__ = [
+    "axes_of",
+    "axis_of",
+    "integers",
+    "one_of",
+    "refuse_unless",
+    "taking",
+    "tensor_type",
+    "unknown_shape",
+]
 
+F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 _TYPES = """
@@ -61,3 +72,24 @@ def integers(values: Array | None) -> list[int]:
 def unknown_shape(*inputs: Any, **attributes: Any) -> Any:  # noqa: ANN401 - it never returns
     """Say that the shape depends on data."""
     raise UnknownShape
+
+
+def taking(**attributes: object) -> Callable[[F], F]:
+    """Give a function that passes attributes on a signature that names them; whole numbers 0 and 1 are truth values."""
+
+    def named(function: F) -> F:
+        own = inspect.signature(function)
+        given = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        more = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=value,
+                annotation="Flag" if type(value) is int and value in (0, 1) else object,
+            )
+            for name, value in attributes.items()
+        ]
+        function.__signature__ = own.replace(parameters=[*given, *more])  # type: ignore[attr-defined]
+        return function
+
+    return named
