@@ -13,6 +13,7 @@ from ...graph.dtypes import Array, DType
 from ...ops.numeric.special import rounded
 from . import operator
 from .activations import softmax
+from .common import one_of, refuse_unless
 
 __all__ = ["capped", "heads", "masked", "merged", "rotated", "scaled_scores", "shared_heads"]
 
@@ -151,8 +152,8 @@ def attention(
     types: NodeTypes,
 ) -> tuple[Array, ...]:
     """Attend over keys and values, those of a cache first; return these and the scores too."""
-    if qk_matmul_output_mode not in range(4):
-        raise ValueError(f"its qk_matmul_output_mode is {qk_matmul_output_mode}, expected 0 to 3")
+    one_of("qk_matmul_output_mode", qk_matmul_output_mode, *range(4))
+    refuse_unless((past_key is None) == (past_value is None), "a past of keys or values alone")
     flat, kind, past = q.ndim == 3, types.inputs[0], 0
     if flat:
         q, k, v = heads(q, q_num_heads), heads(k, kv_num_heads), heads(v, kv_num_heads)
@@ -288,8 +289,7 @@ def linear_attention(
     update_rule: str = "gated_delta",
 ) -> tuple[Array, Array]:
     """Update states (B, H, dk, dv) step by step, and read them with queries."""
-    if update_rule not in _RULES:
-        raise ValueError(f"its update_rule is {update_rule!r}, expected one of {', '.join(_RULES)}")
+    one_of("update_rule", update_rule, *_RULES)
     if ("gated" in update_rule and decay is None) or ("delta" in update_rule and beta is None):
         raise ValueError(f"its update_rule is {update_rule!r}, but decay or beta is missing")
     shape, start = _linear_shapes(q, k, v, q_num_heads=q_num_heads, kv_num_heads=kv_num_heads)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -16,10 +17,12 @@ __all__ = [
     "once",
     "one_of",
     "refuse_unless",
+    "taking",
     "tensor_type",
     "unknown_shape",
 ]
 
+F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 _TYPES = """
@@ -98,3 +101,24 @@ def once(attribute: object, tag: str, make: Callable[[], T]) -> T:
             _KEPT.popitem(last=False)
     found: T = kept[1]
     return found
+
+
+def taking(**attributes: object) -> Callable[[F], F]:
+    """Give a function that passes attributes on a signature that names them; whole numbers 0 and 1 are truth values."""
+
+    def named(function: F) -> F:
+        own = inspect.signature(function)
+        given = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        more = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=value,
+                annotation="Flag" if type(value) is int and value in (0, 1) else object,
+            )
+            for name, value in attributes.items()
+        ]
+        function.__signature__ = own.replace(parameters=[*given, *more])  # type: ignore[attr-defined]
+        return function
+
+    return named

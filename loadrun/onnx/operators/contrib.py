@@ -200,7 +200,7 @@ def bias_split_gelu(x: Array, bias: Array) -> Array:
 
 
 @operator("BiasSoftmax", domain=CONTRIB)
-def bias_softmax(x: Array, bias: Array, *, axis: int = 1, is_inner_broadcast: int) -> Array:
+def bias_softmax(x: Array, bias: Array, *, axis: int = 1, is_inner_broadcast: int = 0) -> Array:
     """Compute softmax over an axis and those after it, of the sum with a bias that broadcasts."""
     refuse_unless(bounded_by(bias.shape, x.shape), f"a bias of shape {list(bias.shape)}")
     at = axis_of(axis, x.ndim)

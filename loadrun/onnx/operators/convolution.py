@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from itertools import product
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,140 +18,36 @@ from ...ops.conv.transpose import deconv_fast
 from ...ops.conv.volume import conv_volume
 from . import operator
 from .activations import activated, silu
+from .common import one_of, refuse_unless, taking
 from .linalg import less
+from .windows import AUTO_PADS, SPACE, Ints, Window, check_kernel, given_pads, reach_of, spaced, window_of
 
-__all__ = ["Window", "from_last", "integer_convolution", "integer_shape", "spaced", "to_last", "window_of"]
+__all__ = ["from_last", "integer_convolution", "integer_shape", "to_last"]
 
 CONTRIB = "com.microsoft"
-_AUTO = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER", "")
-Ints = list[int] | None
+Shape = tuple[int, ...]
 
 
-class Window(NamedTuple):
-    """How a window moves over (N, C, ...), for each axis of space.
-
-    Attributes:
-        kernel: how many elements it takes.
-        strides: from one window to the next.
-        dilations: from one of its elements to the next.
-        pads: what is added before and after; a negative number before leaves elements out.
-        sizes, out: how many elements and windows there are.
-    """
-
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilations: tuple[int, ...]
-    pads: tuple[tuple[int, int], ...]
-    sizes: tuple[int, ...]
-    out: tuple[int, ...]
-
-    @property
-    def reach(self) -> list[int]:
-        """How far a window reaches on each axis."""
-        return _reach(self.kernel, self.dilations)
+def _check(x: Array, w: Array, bias: Array | None, group: int, channels: int) -> None:
+    """Check axes, groups and bias of a convolution with so many results."""
+    fits = w.ndim == x.ndim >= 3
+    refuse_unless(fits, f"its input has {x.ndim} axes and its weight {w.ndim}, expected the same, 3 or more")
+    refuse_unless(
+        group >= 1 and w.shape[0] % group == 0, f"{w.shape[0]} channels are not a multiple of {group} groups"
+    )
+    if bias is not None:
+        fits = bias.shape == (channels,)
+        refuse_unless(fits, f"its bias is {list(bias.shape)} for {channels} channels")
 
 
-def _reach(kernel: Sequence[int], dilations: Sequence[int]) -> list[int]:
-    return [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
-
-
-def spaced(kernel: Sequence[int], strides: Ints, dilations: Ints) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return strides and dilations for every axis, 1 where they are left out.
-
-    Raises:
-        ValueError: there are too many or too few of them, or one is less than 1.
-    """
-    n = len(kernel)
-    steps, spread = tuple(strides or (1,) * n), tuple(dilations or (1,) * n)
-    if len(steps) != n or len(spread) != n:
-        raise ValueError(f"strides and dilations must name {n} axes")
-    if any(v < 1 for v in (*kernel, *steps, *spread)):
-        raise ValueError("a kernel, stride or dilation is less than 1")
-    return steps, spread
-
-
-def given_pads(pads: Ints, n: int) -> list[tuple[int, int]]:
-    """Return pads before and after each axis.
-
-    Raises:
-        ValueError: there are too many or too few of them, or one is negative.
-    """
-    pads = pads or [0] * (2 * n)
-    if len(pads) != 2 * n or min(pads, default=0) < 0:
-        raise ValueError(f"its pads are {pads[:8]}, expected {2 * n} numbers from 0 on")
-    return list(zip(pads[:n], pads[n:], strict=True))
-
-
-def automatic(auto_pad: str) -> str:
-    """Return how pads are computed.
-
-    Raises:
-        ValueError: there is no such way.
-    """
-    if auto_pad not in _AUTO:
-        raise ValueError(f"its auto_pad is {auto_pad!r}, expected one of {', '.join(_AUTO[:4])}")
-    return auto_pad
-
-
-def window_of(
-    sizes: Sequence[int],
-    kernel: Sequence[int],
-    *,
-    kernel_shape: Ints = None,
-    strides: Ints = None,
-    dilations: Ints = None,
-    auto_pad: str = "NOTSET",
-    pads: Ints = None,
-) -> Window:
-    """Compute the window of a convolution from its attributes.
-
-    Raises:
-        ValueError: attributes that contradict each other, or a window larger than its input.
-    """
-    n = len(kernel)
-    if kernel_shape is not None and kernel_shape != list(kernel):
-        raise ValueError(f"its kernel_shape is {kernel_shape}, expected {list(kernel)} as the weight has it")
-    if len(sizes) != n:
-        raise ValueError(f"its input has {len(sizes)} axes of space, its weight {n}")
-    steps, spread = spaced(kernel, strides, dilations)
-    reach, auto = _reach(kernel, spread), automatic(auto_pad)
-    if auto == "VALID":
-        around = [(0, 0)] * n
-    elif auto.startswith("SAME"):
-        around = []
-        for size, s, r in zip(sizes, steps, reach, strict=True):
-            total = max((-(-size // s) - 1) * s + r - size, 0)
-            half = total // 2
-            around.append((half, total - half) if auto == "SAME_UPPER" else (total - half, half))
-    else:
-        around = given_pads(pads, n)
-    out = []
-    for size, (a, b), s, r in zip(sizes, around, steps, reach, strict=True):
-        if 0 < size + a + b < r:
-            raise ValueError(f"a window of {r} is larger than its input ({size + a + b})")
-        out.append(max((size + a + b - r) // s + 1, 0))
-    return Window(tuple(kernel), steps, spread, tuple(around), tuple(sizes), tuple(out))
-
-
-def check_channels(x: Array, w: Array, bias: Array | None, group: int) -> None:
-    """Check the channels of data, weight and bias.
-
-    Raises:
-        ValueError: they do not fit together.
-    """
-    if group < 1 or w.shape[0] % group:
-        raise ValueError(f"{w.shape[0]} channels are not a multiple of {group} groups")
-    if x.shape[1] != w.shape[1] * group:
-        raise ValueError(
-            f"{x.shape[1]} channels, but the weight takes {w.shape[1]} for each of {group} groups"
-        )
-    check_bias(bias, w.shape[0])
-
-
-def check_bias(bias: Array | None, channels: int) -> None:
-    """Raise a ValueError if there is not one number for each channel."""
-    if bias is not None and bias.shape != (channels,):
-        raise ValueError(f"its bias is {list(bias.shape)} for {channels} channels")
+def _plan(x: Array, w: Array, bias: Array | None, group: int, space: Mapping[str, Any]) -> Window:
+    """Check what is convolved, and return the window."""
+    _check(x, w, bias, group, w.shape[0])
+    refuse_unless(
+        x.shape[1] == w.shape[1] * group,
+        f"{x.shape[1]} channels, but the weight takes {w.shape[1]} for each of {group} groups",
+    )
+    return window_of(x.shape[2:], w.shape[2:], **space)
 
 
 def with_bias(y: Array, bias: Array | None) -> Array:
@@ -158,44 +55,18 @@ def with_bias(y: Array, bias: Array | None) -> Array:
     return y if bias is None else y + bias.reshape(-1, *(1,) * (y.ndim - 2))
 
 
-def _plan(x: Array, w: Array, bias: Array | None, group: int, space: Mapping[str, Any]) -> Window:
-    if w.ndim != x.ndim or x.ndim < 3:
-        raise ValueError(f"its input has {x.ndim} axes and its weight {w.ndim}, expected the same, 3 or more")
-    check_channels(x, w, bias, group)
-    return window_of(x.shape[2:], w.shape[2:], **space)
-
-
 def _conv_shape(
     x: Array, w: Array, bias: Array | None = None, *rest: Array | None, group: int = 1, **space: Any
-) -> tuple[int, ...]:
-    for other in ("activation", "activation_params"):
-        space.pop(other, None)
-    return (x.shape[0], w.shape[0], *_plan(x, w, bias, group, space).out)
+) -> Shape:
+    window = {name: space[name] for name in SPACE if name in space}
+    return (x.shape[0], w.shape[0], *_plan(x, w, bias, group, window).out)
 
 
 @operator("Conv", shape=_conv_shape)
-def conv(
-    x: Array,
-    w: Array,
-    bias: Array | None = None,
-    *,
-    group: int = 1,
-    kernel_shape: Ints = None,
-    strides: Ints = None,
-    dilations: Ints = None,
-    auto_pad: str = "NOTSET",
-    pads: Ints = None,
-) -> Array:
+@taking(**SPACE)
+def conv(x: Array, w: Array, bias: Array | None = None, *, group: int = 1, **space: Any) -> Array:
     """Convolve (N, C, ...) with (OC, C / group, ...)."""
-    space = {
-        "kernel_shape": kernel_shape,
-        "strides": strides,
-        "dilations": dilations,
-        "auto_pad": auto_pad,
-        "pads": pads,
-    }
-    window = _plan(x, w, bias, group, space)
-    return with_bias(convolved(x, w, window, group), bias)
+    return with_bias(convolved(x, w, _plan(x, w, bias, group, space), group), bias)
 
 
 def convolved(x: Array, w: Array, window: Window, group: int = 1) -> Array:
@@ -203,47 +74,27 @@ def convolved(x: Array, w: Array, window: Window, group: int = 1) -> Array:
     shape = (x.shape[0], w.shape[0], *window.out)
     if 0 in (*shape, *x.shape):
         return np.zeros(shape, x.dtype)
-    before = [min(pair) for pair in window.pads]
+    before = tuple(min(pair) for pair in window.pads)
     rest = [(a - p, b - p) for (a, b), p in zip(window.pads, before, strict=True)]
     if any(map(any, rest)):
         x = np.pad(x, [(0, 0), (0, 0), *rest])
-    filters = w.reshape(group, w.shape[0] // group, *w.shape[1:])
-    # Images have two axes; of more, the leading ones become part of the batch, tap by tap.
-    *lead, height, width = ((1,) if len(window.out) == 1 else ()) + window.out
-    one = 1 if len(window.out) == 1 else 0
-    geo = Geometry(
-        (1,) * one + window.kernel,
-        (0,) * one + tuple(before),
-        (1,) * one + window.strides,
-        (1,) * one + window.dilations,
-        (1,) * one + x.shape[2:],
-        (*lead, height, width),
-        group,
-        w.shape[1],
-        filters.shape[1],
-    )
-    if one:
-        x, filters = x[:, :, None], filters[:, :, :, None]
-    y = _run(x, np.ascontiguousarray(filters), geo)
+    filters = np.ascontiguousarray(w.reshape(group, w.shape[0] // group, *w.shape[1:]))
+    # A line is an image of one row.
+    one = (1,) * (len(window.out) == 1)
+    axes = (window.kernel, before, window.strides, window.dilations, x.shape[2:], window.out)
+    kernel, pad, stride, dilate, size, out = (one + v for v in axes)
+    pad = (0,) * len(one) + before
+    geo = Geometry(kernel, pad, stride, dilate, size, out, group, w.shape[1], filters.shape[1])
+    y = _run(x.reshape(*x.shape[:2], *size), filters.reshape(*filters.shape[:3], *kernel), geo)
     return y.reshape(shape)
 
 
 def _run(x: Array, w: Array, geo: Geometry) -> Array:
-    if len(geo.out) == 2:
-        return conv_fast(x, w, geo)
-    if len(geo.out) == 3:
-        return conv_volume(x, w, geo)
-    inner = Geometry(
-        geo.kernel[1:],
-        geo.pad[1:],
-        geo.stride[1:],
-        geo.dilate[1:],
-        geo.size[1:],
-        geo.out[1:],
-        geo.groups,
-        geo.icg,
-        geo.ocg,
-    )
+    """Convolve images and volumes; of more axes the first one joins the batch, tap by tap."""
+    if len(geo.out) <= 3:
+        return conv_fast(x, w, geo) if len(geo.out) == 2 else conv_volume(x, w, geo)
+    axes = ("kernel", "pad", "stride", "dilate", "size", "out")
+    inner = replace(geo, **{name: getattr(geo, name)[1:] for name in axes})
     x = np.pad(x, [(0, 0), (0, 0), (geo.pad[0],) * 2, *((0, 0),) * (x.ndim - 3)])
     n, rows = x.shape[0], geo.out[0]
     total: Array | None = None
@@ -258,6 +109,7 @@ def _run(x: Array, w: Array, geo: Geometry) -> Array:
 
 
 @operator("FusedConv", domain=CONTRIB, shape=_conv_shape)
+@taking(**SPACE)
 def fused_conv(
     x: Array,
     w: Array,
@@ -267,26 +119,13 @@ def fused_conv(
     activation: str = "",
     activation_params: list[float] | None = None,
     group: int = 1,
-    kernel_shape: Ints = None,
-    strides: Ints = None,
-    dilations: Ints = None,
-    auto_pad: str = "NOTSET",
-    pads: Ints = None,
+    **space: Any,
 ) -> Array:
     """Convolve, add another tensor, apply an activation."""
-    y = conv(
-        x,
-        w,
-        bias,
-        group=group,
-        kernel_shape=kernel_shape,
-        strides=strides,
-        dilations=dilations,
-        auto_pad=auto_pad,
-        pads=pads,
-    )
+    y, numbers = conv(x, w, bias, group=group, **space), activation_params or []
     y = y if z is None else y + z
-    return activated(activation, y, *(activation_params or [])[:2]) if activation else y
+    refuse_unless(len(numbers) <= 2, f"its activation_params are {numbers}, expected two at most")
+    return activated(activation, y, *numbers) if activation else y
 
 
 def from_last(x: Array) -> Array:
@@ -301,7 +140,7 @@ def to_last(x: Array) -> Array:
 
 def _last_shape(
     x: Array, w: Array, bias: Array | None = None, z: Array | None = None, *, group: int = 1, **space: Any
-) -> tuple[int, ...]:
+) -> Shape:
     n, channels, *out = _conv_shape(from_last(x), _filters(x, w, group), bias, group=group, **space)
     return (n, *out, channels)
 
@@ -312,37 +151,13 @@ def _filters(x: Array, w: Array, group: int) -> Array:
 
 
 @operator("NhwcConv", "NhwcFusedConv", domain=CONTRIB, shape=_last_shape)
+@taking(activation="", activation_params=None, **SPACE)
 def conv_last(
-    x: Array,
-    w: Array,
-    bias: Array | None = None,
-    z: Array | None = None,
-    *,
-    activation: str = "",
-    activation_params: list[float] | None = None,
-    group: int = 1,
-    kernel_shape: Ints = None,
-    strides: Ints = None,
-    dilations: Ints = None,
-    auto_pad: str = "NOTSET",
-    pads: Ints = None,
+    x: Array, w: Array, bias: Array | None = None, z: Array | None = None, *, group: int = 1, **space: Any
 ) -> Array:
     """Convolve as FusedConv does, with channels last in data and result."""
-    y = fused_conv(
-        from_last(x),
-        _filters(x, w, group),
-        bias,
-        None if z is None else from_last(z),
-        activation=activation,
-        activation_params=activation_params,
-        group=group,
-        kernel_shape=kernel_shape,
-        strides=strides,
-        dilations=dilations,
-        auto_pad=auto_pad,
-        pads=pads,
-    )
-    return to_last(y)
+    added = None if z is None else from_last(z)
+    return to_last(fused_conv(from_last(x), _filters(x, w, group), bias, added, group=group, **space))
 
 
 # Transposed
@@ -353,29 +168,23 @@ def _transposed_window(
     w: Array,
     bias: Array | None,
     *,
+    auto_pad: str = "NOTSET",
+    dilations: Ints = None,
     group: int = 1,
     kernel_shape: Ints = None,
-    strides: Ints = None,
-    dilations: Ints = None,
-    auto_pad: str = "NOTSET",
-    pads: Ints = None,
     output_padding: Ints = None,
     output_shape: Ints = None,
+    pads: Ints = None,
+    strides: Ints = None,
 ) -> Window:
     """Return the window of the convolution whose transpose is computed: its input is the result."""
-    if w.ndim != x.ndim or x.ndim < 3:
-        raise ValueError(f"its input has {x.ndim} axes and its weight {w.ndim}, expected the same, 3 or more")
+    _check(x, w, bias, group, w.shape[1] * group)
     n, kernel = x.ndim - 2, w.shape[2:]
-    if kernel_shape is not None and kernel_shape != list(kernel):
-        raise ValueError(f"its kernel_shape is {kernel_shape}, expected {list(kernel)} as the weight has it")
-    if x.shape[1] != w.shape[0]:
-        raise ValueError(f"{x.shape[1]} channels, but the weight takes {w.shape[0]}")
-    if group < 1 or w.shape[0] % group:
-        raise ValueError(f"{w.shape[0]} channels are not a multiple of {group} groups")
-    check_bias(bias, w.shape[1] * group)
+    check_kernel(kernel_shape, kernel)
+    refuse_unless(x.shape[1] == w.shape[0], f"{x.shape[1]} channels, but the weight takes {w.shape[0]}")
     steps, spread = spaced(kernel, strides, dilations)
-    extra, auto = output_padding or [0] * n, automatic(auto_pad)
-    reach = _reach(kernel, spread)
+    extra, auto = output_padding or [0] * n, one_of("auto_pad", auto_pad, *AUTO_PADS)
+    reach = reach_of(kernel, spread)
     full = [s * (i - 1) + r for i, s, r in zip(x.shape[2:], steps, reach, strict=True)]
     if output_shape is not None:
         totals = [f + o - w for f, o, w in zip(full, extra, output_shape[-n:], strict=True)]
@@ -390,77 +199,40 @@ def _transposed_window(
         halves = [(t // 2 if upper else t - t // 2) if t > 0 else 0 for t in totals]
         around = [(h, t - h) for h, t in zip(halves, totals, strict=True)]
     sizes = [f - a - b + o for f, (a, b), o in zip(full, around, extra, strict=True)]
-    if min(sizes, default=0) < 0:
-        raise ValueError(f"its pads leave a result of {sizes}")
+    refuse_unless(min(sizes) >= 0, f"its pads leave a result of {sizes}")
     return Window(tuple(kernel), steps, spread, tuple(around), tuple(sizes), x.shape[2:])
 
 
 def _transposed_shape(
     x: Array, w: Array, bias: Array | None = None, *, group: int = 1, **space: Any
-) -> tuple[int, ...]:
-    window = _transposed_window(x, w, bias, group=group, **space)
-    return (x.shape[0], w.shape[1] * group, *window.sizes)
+) -> Shape:
+    sizes = _transposed_window(x, w, bias, group=group, **space).sizes
+    return (x.shape[0], w.shape[1] * group, *sizes)
 
 
 @operator("ConvTranspose", shape=_transposed_shape)
-def conv_transpose(
-    x: Array,
-    w: Array,
-    bias: Array | None = None,
-    *,
-    group: int = 1,
-    kernel_shape: Ints = None,
-    strides: Ints = None,
-    dilations: Ints = None,
-    auto_pad: str = "NOTSET",
-    pads: Ints = None,
-    output_padding: Ints = None,
-    output_shape: Ints = None,
-) -> Array:
+@taking(output_padding=None, output_shape=None, **SPACE)
+def conv_transpose(x: Array, w: Array, bias: Array | None = None, *, group: int = 1, **space: Any) -> Array:
     """Compute the transpose of a convolution of (N, C, ...) with (C, OC / group, ...)."""
-    window = _transposed_window(
-        x,
-        w,
-        bias,
-        group=group,
-        kernel_shape=kernel_shape,
-        strides=strides,
-        dilations=dilations,
-        auto_pad=auto_pad,
-        pads=pads,
-        output_padding=output_padding,
-        output_shape=output_shape,
-    )
+    window = _transposed_window(x, w, bias, group=group, **space)
     shape = (x.shape[0], w.shape[1] * group, *window.sizes)
     if 0 in (*shape, *x.shape):
         return with_bias(np.zeros(shape, x.dtype), bias)
     filters = np.ascontiguousarray(w.reshape(group, w.shape[0] // group, *w.shape[1:]))
-    before = tuple(a for a, _ in window.pads)
-    natural = [s + 2 * a - r for s, a, r in zip(window.sizes, before, window.reach, strict=True)]
-    if set(window.strides) == {1} and natural != [i - 1 for i in window.out]:
+    before, sizes = tuple(a for a, _ in window.pads), window.sizes
+    extents = [size + 2 * a - r for size, a, r in zip(sizes, before, window.reach, strict=True)]
+    cut = set(window.strides) == {1} and extents != [i - 1 for i in window.out]
+    if cut:
         # The kernel for strides of 1 knows equal pads alone.
-        before = (0,) * len(before)
-    whole = [
-        size if p == a else s * (i - 1) + r
-        for size, p, (a, _), s, i, r in zip(
-            window.sizes, before, window.pads, window.strides, window.out, window.reach, strict=True
-        )
-    ]
+        sizes = tuple(i - 1 + r for i, r in zip(window.out, window.reach, strict=True))
+    pads = (0,) * len(before) if cut else before
     geo = Geometry(
-        window.kernel,
-        before,
-        window.strides,
-        window.dilations,
-        tuple(whole),
-        window.out,
-        group,
-        w.shape[1],
-        filters.shape[1],
+        *(window.kernel, pads, window.strides, window.dilations, sizes, window.out),
+        *(group, w.shape[1], filters.shape[1]),
     )
     y = deconv_fast(x, filters, geo)
-    for axis, (size, p, (a, _)) in enumerate(zip(window.sizes, before, window.pads, strict=True), 2):
-        if p != a or y.shape[axis] != size:
-            y = _placed(y, axis, a - p, size)
+    for i, (size, a) in enumerate(zip(window.sizes, before, strict=True)):
+        y = _placed(y, 2 + i, a, size) if cut else y
     return with_bias(y, bias)
 
 
@@ -479,32 +251,30 @@ def _widths(ndim: int, axis: int, after: int) -> list[tuple[int, int]]:
 
 
 def _deform_window(
-    x: Array,
-    w: Array,
-    bias: Array | None,
-    *,
-    group: int = 1,
-    offset_group: int = 1,
-    kernel_shape: Ints = None,
-    strides: Ints = None,
-    dilations: Ints = None,
-    pads: Ints = None,
+    x: Array, w: Array, bias: Array | None, group: int, offset_group: int, space: Mapping[str, Any]
 ) -> Window:
-    if x.ndim != 4:
-        raise ValueError(f"its input has {x.ndim - 2} axes of space, expected 2")
-    if offset_group < 1 or x.shape[1] % offset_group:
-        raise ValueError(f"{x.shape[1]} channels are not a multiple of {offset_group} groups of offsets")
-    space = {"kernel_shape": kernel_shape, "strides": strides, "dilations": dilations, "pads": pads}
+    refuse_unless(x.ndim == 4, f"its input has {x.ndim - 2} axes of space, expected 2")
+    fits = offset_group >= 1 and x.shape[1] % offset_group == 0
+    refuse_unless(fits, f"{x.shape[1]} channels are not a multiple of {offset_group} groups of offsets")
     return _plan(x, w, bias, group, space)
 
 
 def _deform_shape(
-    x: Array, w: Array, offset: Array, bias: Array | None = None, mask: Array | None = None, **space: Any
-) -> tuple[int, ...]:
-    return (x.shape[0], w.shape[0], *_deform_window(x, w, bias, **space).out)
+    x: Array,
+    w: Array,
+    offset: Array,
+    bias: Array | None = None,
+    mask: Array | None = None,
+    *,
+    group: int = 1,
+    offset_group: int = 1,
+    **space: Any,
+) -> Shape:
+    return (x.shape[0], w.shape[0], *_deform_window(x, w, bias, group, offset_group, space).out)
 
 
 @operator("DeformConv", since=19, shape=_deform_shape)
+@taking(**{name: value for name, value in SPACE.items() if name != "auto_pad"})
 def deform_conv(
     x: Array,
     w: Array,
@@ -514,23 +284,10 @@ def deform_conv(
     *,
     group: int = 1,
     offset_group: int = 1,
-    kernel_shape: Ints = None,
-    strides: Ints = None,
-    dilations: Ints = None,
-    pads: Ints = None,
+    **space: Any,
 ) -> Array:
     """Convolve what every tap finds at its own offset, between pixels by bilinear interpolation."""
-    window = _deform_window(
-        x,
-        w,
-        bias,
-        group=group,
-        offset_group=offset_group,
-        kernel_shape=kernel_shape,
-        strides=strides,
-        dilations=dilations,
-        pads=pads,
-    )
+    window = _deform_window(x, w, bias, group, offset_group, space)
     n, taps = x.shape[0], prod(window.kernel)
     moves = offset.reshape(n, offset_group, taps, 2, *window.out)
     grid = np.meshgrid(*(np.arange(k) for k in window.kernel), indexing="ij")
@@ -570,7 +327,7 @@ def _between(x: Array, rows: Array, columns: Array) -> Array:
 
 
 def integer_convolution(
-    x: Array, w: Array, x_zero: Array | None, w_zero: Array | None, group: int = 1, **space: Ints | str
+    x: Array, w: Array, x_zero: Array | None, w_zero: Array | None, group: int = 1, **space: Any
 ) -> Array:
     """Convolve 8-bit tensors without their zero points, exact in int32."""
     window = _plan(x, w, None, group, space)
@@ -582,12 +339,13 @@ def integer_convolution(
     return convolved(data.astype(kind), filters.astype(kind), window, group).astype(np.int64).astype(np.int32)
 
 
-def integer_shape(x: Array, w: Array, *zeros: Array | None, **space: Any) -> tuple[int, ...]:
-    """Return the shape of a convolution of integers."""
+def integer_shape(x: Array, w: Array, *zeros: Array | None, **space: Any) -> Shape:
+    """Return the shape of a convolution without a bias."""
     return _conv_shape(x, w, **space)
 
 
 @operator("ConvInteger", since=10, out=("Int32",), shape=integer_shape)
+@taking(**SPACE)
 def conv_integer(
     x: Array,
     w: Array,
@@ -595,31 +353,16 @@ def conv_integer(
     w_zero_point: Array | None = None,
     *,
     group: int = 1,
-    kernel_shape: Ints = None,
-    strides: Ints = None,
-    dilations: Ints = None,
-    auto_pad: str = "NOTSET",
-    pads: Ints = None,
+    **space: Any,
 ) -> Array:
     """Convolve 8-bit tensors without their zero points in int32."""
-    return integer_convolution(
-        x,
-        w,
-        x_zero_point,
-        w_zero_point,
-        group,
-        kernel_shape=kernel_shape,
-        strides=strides,
-        dilations=dilations,
-        auto_pad=auto_pad,
-        pads=pads,
-    )
+    return integer_convolution(x, w, x_zero_point, w_zero_point, group, **space)
 
 
 # Windows put back
 
 
-def _col2im_shape(x: Array, image_shape: Known, block_shape: Known, **space: Any) -> tuple[int, ...]:
+def _col2im_shape(x: Array, image_shape: Known, block_shape: Known, **space: Any) -> Shape:
     image = [int(n) for n in image_shape]
     return (x.shape[0], x.shape[1] // prod(int(n) for n in block_shape), *image)
 
@@ -664,7 +407,7 @@ def _overlapped(cells: Array, window: Window, i: int) -> Array:
 
 def _causal_shape(
     x: Array, w: Array, bias: Array | None = None, past: Array | None = None, *, activation: str = "none"
-) -> list[tuple[int, ...]]:
+) -> list[Shape]:
     if x.ndim != 3 or w.ndim != 3:
         raise ValueError(f"its input has {x.ndim} axes and its weight {w.ndim}, expected 3")
     return [x.shape, (*x.shape[:2], w.shape[2] - 1)]
@@ -675,13 +418,11 @@ def causal_conv(
     x: Array, w: Array, bias: Array | None = None, past: Array | None = None, *, activation: str = "none"
 ) -> tuple[Array, Array]:
     """Convolve depthwise over time, continuing where the last call ended."""
-    if activation not in ("none", "silu", "swish", ""):
-        raise ValueError(f"its activation is {activation!r}, expected 'none', 'silu' or 'swish'")
+    one_of("activation", activation, "none", "silu", "swish", "")
     short = _causal_shape(x, w)[1]
     before = np.zeros(short, x.dtype) if past is None else past
     if before.shape != short:
         raise ValueError(f"its past_state is {list(before.shape)}, expected {list(short)}")
     whole = np.concatenate([before, x], 2)
-    check_channels(x, w, bias, x.shape[1])
-    y = with_bias(convolved(whole, w, window_of(whole.shape[2:], w.shape[2:]), x.shape[1]), bias)
+    y = conv(whole, w, bias, group=x.shape[1])
     return y if activation in ("none", "") else silu(y), whole[:, :, whole.shape[2] - short[2] :]

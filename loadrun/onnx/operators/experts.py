@@ -68,7 +68,7 @@ def quantized_experts(
     z1: Array | None = None,
     z2: Array | None = None,
     z3: Array | None = None,
-    *,
+    *others: Array | None,
     accuracy_level: int = 0,
     activation_alpha: float = 1.0,
     activation_beta: float = 0.0,
@@ -88,8 +88,9 @@ def quantized_experts(
 
     ONNX Runtime rounds its input to 8 bits where weights have 8 bits in blocks, or where accuracy_level is 4.
     """
-    others = (w3, s3, b3, z3)
-    refuse_unless(all(v is None for v in others), "a third layer of experts")
+    refuse_unless(all(v is None for v in (w3, s3, b3, z3)), "a third layer of experts")
+    beside = "router weights, or scales of experts and of activations, beside its own"
+    refuse_unless(all(v is None for v in others), beside)
     refuse_unless(
         not use_sparse_mixer and not swiglu_limit_after_activation, "a sparse mixer, or a late limit"
     )

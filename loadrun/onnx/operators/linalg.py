@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from ...ops.numeric import parallel
 from ...ops.numeric.special import int_matmul
 from . import operator
 from .activations import activated
+from .common import refuse_unless, taking
 
 __all__ = ["bounded_by", "integer_product", "matmul", "product_shape"]
 
@@ -51,36 +53,36 @@ def _turned(x: Array, matrix: int, batch: int = 0) -> Array:
     return x.swapaxes(-2, -1) if matrix and x.ndim > 1 else x
 
 
-def _fused_shape(
+def _sides(
     x: Array,
     y: Array,
     *,
-    transA: Flag = 0,
-    transB: Flag = 0,
-    transBatchA: Flag = 0,
-    transBatchB: Flag = 0,
+    transA: int = 0,
+    transB: int = 0,
+    transBatchA: int = 0,
+    transBatchB: int = 0,
     **others: object,
-) -> tuple[int, ...]:
-    return product_shape(_turned(x, transA, transBatchA), _turned(y, transB, transBatchB))
+) -> tuple[Array, Array]:
+    return _turned(x, transA, transBatchA), _turned(y, transB, transBatchB)
+
+
+def _fused_shape(x: Array, y: Array, **turns: Any) -> tuple[int, ...]:
+    return product_shape(*_sides(x, y, **turns))
+
+
+_TURNS = {"transA": 0, "transB": 0, "transBatchA": 0, "transBatchB": 0}
 
 
 @operator("FusedMatMul", "TransposeMatMul", domain=CONTRIB, shape=_fused_shape)
-def fused_matmul(
-    x: Array,
-    y: Array,
-    *,
-    alpha: float = 1.0,
-    transA: Flag = 0,
-    transB: Flag = 0,
-    transBatchA: Flag = 0,
-    transBatchB: Flag = 0,
-) -> Array:
+@taking(**_TURNS)
+def fused_matmul(x: Array, y: Array, *, alpha: float = 1.0, **turns: Any) -> Array:
     """Multiply matrices that may be transposed, and the product by a number."""
-    result = matmul(_turned(x, transA, transBatchA), _turned(y, transB, transBatchB))
+    result = matmul(*_sides(x, y, **turns))
     return result if alpha == 1.0 else result * alpha
 
 
 @operator("FusedMatMulActivation", domain=CONTRIB, shape=_fused_shape)
+@taking(alpha=1.0, **_TURNS)
 def fused_matmul_activation(
     x: Array,
     y: Array,
@@ -88,25 +90,23 @@ def fused_matmul_activation(
     activation: str,
     activation_alpha: float | None = None,
     activation_beta: float | None = None,
-    alpha: float = 1.0,
-    transA: Flag = 0,
-    transB: Flag = 0,
-    transBatchA: Flag = 0,
-    transBatchB: Flag = 0,
+    **turns: Any,
 ) -> Array:
     """Multiply matrices that may be transposed, then apply an activation."""
-    turns = {"transA": transA, "transB": transB, "transBatchA": transBatchA, "transBatchB": transBatchB}
-    return activated(activation, fused_matmul(x, y, alpha=alpha, **turns), activation_alpha, activation_beta)
+    return activated(activation, fused_matmul(x, y, **turns), activation_alpha, activation_beta)
+
+
+_GEMM = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0}
 
 
 def _gemm_shape(
     a: Array, b: Array, c: Array | None = None, *, transA: Flag = 0, transB: Flag = 0, **others: object
 ) -> tuple[int, ...]:
-    if a.ndim != 2 or b.ndim != 2:
-        raise ValueError(f"its factors have {a.ndim} and {b.ndim} axes, expected matrices")
+    refuse_unless(a.ndim == b.ndim == 2, f"its factors have {a.ndim} and {b.ndim} axes, expected matrices")
     shape = product_shape(_turned(a, transA), _turned(b, transB))
-    if c is not None and not bounded_by(c.shape, shape):
-        raise ValueError(f"a term of shape {list(c.shape)} does not broadcast to {list(shape)}")
+    if c is not None:
+        fits = bounded_by(c.shape, shape)
+        refuse_unless(fits, f"a term of shape {list(c.shape)} does not broadcast to {list(shape)}")
     return shape
 
 
@@ -138,22 +138,15 @@ def gemm(
 
 
 @operator("Gemm", shape=_gemm_shape)
-def gemm_1(
-    a: Array,
-    b: Array,
-    c: Array,
-    *,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    broadcast: Flag = 0,
-    transA: Flag = 0,
-    transB: Flag = 0,
-) -> Array:
+@taking(broadcast=0, **_GEMM)
+def gemm_1(a: Array, b: Array, c: Array, **how: Any) -> Array:
     """Compute alpha * a @ b + beta * c."""
-    return gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
+    how.pop("broadcast", None)
+    return gemm(a, b, c, **how)
 
 
 @operator("FusedGemm", domain=CONTRIB, shape=_gemm_shape)
+@taking(**_GEMM)
 def fused_gemm(
     a: Array,
     b: Array,
@@ -162,13 +155,10 @@ def fused_gemm(
     activation: str = "",
     activation_alpha: float | None = None,
     activation_beta: float | None = None,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    transA: Flag = 0,
-    transB: Flag = 0,
+    **how: Any,
 ) -> Array:
     """Compute alpha * a @ b + beta * c, then an activation."""
-    y = gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
+    y = gemm(a, b, c, **how)
     return activated(activation, y, activation_alpha, activation_beta) if activation else y
 
 

@@ -9,21 +9,11 @@ import numpy as np
 from ...graph.composite import Flag, NodeTypes
 from ...graph.dtypes import Array
 from . import operator
+from .common import axis_of, refuse_unless
 
-__all__ = ["grouped", "layer_normalized", "position_of", "root_mean_square"]
+__all__ = ["grouped", "layer_normalized", "root_mean_square"]
 
 CONTRIB = "com.microsoft"
-
-
-def position_of(axis: int, ndim: int) -> int:
-    """Return an axis as a number from 0 on.
-
-    Raises:
-        ValueError: there is no such axis.
-    """
-    if not -ndim <= axis < ndim:
-        raise ValueError(f"its axis is {axis}, its input has {ndim} axes")
-    return axis % ndim
 
 
 def _channels(v: Array, ndim: int) -> Array:
@@ -158,7 +148,7 @@ def root_mean_square(x: Array, scale: Array, axes: Sequence[int], epsilon: float
     return x * inverse * scale, inverse
 
 
-@operator("LayerNormalization", since=17, out=(1, "Float32"))
+@operator("LayerNormalization", out=(1, "Float32"))
 def layer_norm(
     x: Array,
     scale: Array,
@@ -169,20 +159,20 @@ def layer_norm(
     stash_type: int = 1,
 ) -> tuple[Array, Array, Array]:
     """Normalize over the axes from one on; return mean and 1 / deviation too."""
-    return layer_normalized(x, scale, bias, range(position_of(axis, x.ndim), x.ndim), epsilon)
+    return layer_normalized(x, scale, bias, range(axis_of(axis, x.ndim), x.ndim), epsilon)
 
 
 @operator("RMSNormalization", since=23, out=(1,))
 def rms_norm(x: Array, scale: Array, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1) -> Array:
     """Divide by the root of the mean square over the axes from one on."""
-    return root_mean_square(x, scale, range(position_of(axis, x.ndim), x.ndim), epsilon)[0]
+    return root_mean_square(x, scale, range(axis_of(axis, x.ndim), x.ndim), epsilon)[0]
 
 
 def simplified(
     x: Array, scale: Array, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> tuple[Array, Array]:
     """Divide by the root of the mean square; return 1 / root too."""
-    return root_mean_square(x, scale, range(position_of(axis, x.ndim), x.ndim), epsilon)
+    return root_mean_square(x, scale, range(axis_of(axis, x.ndim), x.ndim), epsilon)
 
 
 operator("SimplifiedLayerNormalization", out=(1, "Float32"))(simplified)
@@ -232,10 +222,9 @@ def skip_simplified(
 @operator("LpNormalization")
 def lp_norm(x: Array, *, axis: int = -1, p: int = 2) -> Array:
     """Divide by the 1-norm or 2-norm along an axis; zeros stay."""
-    if p not in (1, 2):
-        raise ValueError(f"its p is {p}, expected 1 or 2")
+    refuse_unless(p in (1, 2), f"its p is {p}, expected 1 or 2")
     size = np.abs(x) if p == 1 else x * x
-    size = size.sum(position_of(axis, x.ndim), keepdims=True)
+    size = size.sum(axis_of(axis, x.ndim), keepdims=True)
     size = size if p == 1 else np.sqrt(size)
     return x / np.where(size == 0, 1, size)
 

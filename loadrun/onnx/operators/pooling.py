@@ -8,14 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from ...graph.composite import Flag, Known
+from ...graph.composite import Flag, Known, NodeTypes
 from ...graph.dtypes import Array
 from . import operator
-from .convolution import Ints, Window, from_last, given_pads, spaced, to_last, window_of
+from .common import refuse_unless, taking
+from .convolution import from_last, to_last
+from .windows import SPACE, Ints, Window, given_pads, spaced, window_of
 
 __all__ = ["global_average", "pooled_shape"]
 
 CONTRIB = "com.microsoft"
+POOL = {**SPACE, "ceil_mode": 0}
 
 
 def pooling_window(
@@ -35,16 +38,14 @@ def pooling_window(
         ValueError: attributes that contradict each other, or a window larger than its input.
     """
     sizes = x.shape[2:]
-    if not kernel_shape or len(kernel_shape) != len(sizes):
-        raise ValueError(f"kernel_shape must name {len(sizes)} axes, found {kernel_shape}")
-    window = window_of(
-        sizes, kernel_shape, strides=strides, dilations=dilations, auto_pad=auto_pad, pads=pads
-    )
+    kernel = kernel_shape or []
+    fits = len(kernel) == len(sizes) > 0
+    refuse_unless(fits, f"kernel_shape must name {len(sizes)} axes, found {kernel_shape}")
+    window = window_of(sizes, kernel, strides=strides, dilations=dilations, auto_pad=auto_pad, pads=pads)
     out, around = list(window.out), list(window.pads)
     for i, (size, s, r) in enumerate(zip(sizes, window.strides, window.reach, strict=True)):
         a, b = around[i]
-        if size + a + b < r:
-            raise ValueError(f"a window of {r} is larger than its input ({size + a + b})")
+        refuse_unless(size + a + b >= r, f"a window of {r} is larger than its input ({size + a + b})")
         if auto_pad.startswith("SAME") and s > r + 1:
             # ONNX Runtime leaves out half of what windows shorter than their stride do not reach.
             rest = (size - 1) % s + 1 - r - (auto_pad == "SAME_LOWER")
@@ -100,32 +101,16 @@ def _max_shapes(x: Array, **attributes: Any) -> list[tuple[int, ...]]:
 
 
 @operator("MaxPool", out=(0, "Int64"), shape=_max_shapes)
+@taking(**POOL)
 def max_pool(
-    x: Array,
-    *,
-    kernel_shape: list[int],
-    strides: Ints = None,
-    dilations: Ints = None,
-    auto_pad: str = "NOTSET",
-    pads: Ints = None,
-    ceil_mode: Flag = 0,
-    storage_order: Flag = 0,
-    types: Any = None,  # noqa: ANN401
+    x: Array, *, storage_order: Flag = 0, types: NodeTypes | None = None, **space: Any
 ) -> Array | tuple[Array, Array]:
     """Take the largest element of every window, and its place in the tensor."""
-    window = pooling_window(
-        x,
-        kernel_shape,
-        strides=strides,
-        dilations=dilations,
-        auto_pad=auto_pad,
-        pads=pads,
-        ceil_mode=ceil_mode,
-    )
-    if types is None or types.wanted[1:] != (True,):
-        y = folded(x, window, np.maximum, _lowest(x.dtype))
-        return y if types is None or len(types.wanted) < 2 else (y, np.zeros(y.shape, np.int64))
-    return _max_with_places(x, window, bool(storage_order))
+    window = pooling_window(x, **space)
+    if types is not None and types.wanted[1:] == (True,):
+        return _max_with_places(x, window, bool(storage_order))
+    y = folded(x, window, np.maximum, _lowest(x.dtype))
+    return y if types is None or len(types.wanted) < 2 else (y, np.zeros(y.shape, np.int64))
 
 
 def _max_with_places(x: Array, window: Window, columns: bool) -> tuple[Array, Array]:
@@ -152,27 +137,10 @@ def _max_with_places(x: Array, window: Window, columns: bool) -> tuple[Array, Ar
 
 
 @operator("AveragePool", shape=pooled_shape)
-def average_pool(
-    x: Array,
-    *,
-    kernel_shape: list[int],
-    strides: Ints = None,
-    dilations: Ints = None,
-    auto_pad: str = "NOTSET",
-    pads: Ints = None,
-    ceil_mode: Flag = 0,
-    count_include_pad: Flag = 0,
-) -> Array:
+@taking(**POOL)
+def average_pool(x: Array, *, count_include_pad: Flag = 0, **space: Any) -> Array:
     """Take the mean of every window, with or without its pads."""
-    window = pooling_window(
-        x,
-        kernel_shape,
-        strides=strides,
-        dilations=dilations,
-        auto_pad=auto_pad,
-        pads=pads,
-        ceil_mode=ceil_mode,
-    )
+    window = pooling_window(x, **space)
     return folded(x, window, np.add, 0) / counted(window, include=bool(count_include_pad)).astype(x.dtype)
 
 
@@ -189,6 +157,7 @@ def counted(window: Window, *, include: bool) -> Array:
 
 
 def _power(x: Array, p: float) -> Array:
+    refuse_unless(p > 0, f"its p is {p:g}, expected more than 0")
     return x * x if p == 2 else np.abs(x) if p == 1 else np.abs(x) ** p
 
 
@@ -197,28 +166,10 @@ def _root(x: Array, p: float) -> Array:
 
 
 @operator("LpPool", shape=pooled_shape)
-def lp_pool(
-    x: Array,
-    *,
-    kernel_shape: Ints = None,
-    strides: Ints = None,
-    dilations: Ints = None,
-    auto_pad: str = "NOTSET",
-    pads: Ints = None,
-    ceil_mode: Flag = 0,
-    p: float = 2,
-) -> Array:
+@taking(**POOL)
+def lp_pool(x: Array, *, p: float = 2, **space: Any) -> Array:
     """Take the p-norm of every window."""
-    window = pooling_window(
-        x,
-        kernel_shape,
-        strides=strides,
-        dilations=dilations,
-        auto_pad=auto_pad,
-        pads=pads,
-        ceil_mode=ceil_mode,
-    )
-    return _root(folded(_power(x, p), window, np.add, 0), p)
+    return _root(folded(_power(x, p), pooling_window(x, **space), np.add, 0), p)
 
 
 # Global pooling
@@ -300,24 +251,8 @@ def _last_shape(x: Array, **attributes: Any) -> tuple[int, ...]:
 
 
 @operator("NhwcMaxPool", domain=CONTRIB, shape=_last_shape)
-def max_pool_last(
-    x: Array,
-    *,
-    kernel_shape: list[int],
-    strides: Ints = None,
-    dilations: Ints = None,
-    auto_pad: str = "NOTSET",
-    pads: Ints = None,
-    ceil_mode: Flag = 0,
-) -> Array:
+@taking(**POOL)
+def max_pool_last(x: Array, **space: Any) -> Array:
     """Take the largest element of every window of (N, ..., C)."""
-    window = pooling_window(
-        from_last(x),
-        kernel_shape,
-        strides=strides,
-        dilations=dilations,
-        auto_pad=auto_pad,
-        pads=pads,
-        ceil_mode=ceil_mode,
-    )
-    return to_last(folded(from_last(x), window, np.maximum, _lowest(x.dtype)))
+    y = folded(from_last(x), pooling_window(from_last(x), **space), np.maximum, _lowest(x.dtype))
+    return to_last(y)

@@ -17,7 +17,7 @@ from ...ops.numeric.special import int_matmul
 from . import operator
 from .activations import sigmoid, softmax
 from .common import axis_of, refuse_unless
-from .convolution import Window, from_last, to_last
+from .convolution import from_last, to_last
 from .early import with_attributes
 from .linalg import integer_product, less, product_shape
 from .pooling import counted, folded, pooled_shape, pooling_window
@@ -32,6 +32,7 @@ from .quantization import (
     single,
 )
 from .transformers import embedded, self_attended
+from .windows import Window
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike

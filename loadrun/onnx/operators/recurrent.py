@@ -12,12 +12,23 @@ from ...graph.composite import Flag
 from ...graph.dtypes import Array
 from . import operator
 from .activations import activated
+from .common import one_of, refuse_unless, taking
 from .linalg import integer_product, matmul
 
 __all__: list[str] = []
 
 Function = Callable[[Array], Array]
-Floats = list[float] | None
+_HOW = {
+    "activation_alpha": None,
+    "activation_beta": None,
+    "activations": None,
+    "clip": None,
+    "direction": "forward",
+    "hidden_size": None,
+    "layout": 0,
+    "output_sequence": 0,
+}
+"""Attributes of all layers, and what they are where they are left out."""
 _WITH_ALPHA = {"leakyrelu", "thresholdedrelu", "elu", "hardsigmoid", "affine", "scaledtanh"}
 _WITH_BETA = {"hardsigmoid", "affine", "scaledtanh"}
 
@@ -37,14 +48,21 @@ class _Cell(NamedTuple):
 
 
 def _functions(
-    names: Sequence[str], count: int, directions: int, alphas: Floats, betas: Floats, clip: float | None
+    defaults: Sequence[str],
+    directions: int,
+    *,
+    activation_alpha: list[float] | None = None,
+    activation_beta: list[float] | None = None,
+    activations: Sequence[str] | None = None,
+    clip: float | None = None,
+    **others: object,
 ) -> list[list[Function]]:
     """Return the activations of every direction."""
-    if clip is not None and not clip > 0:
-        raise ValueError(f"its clip is {clip:g}, expected more than 0")
-    if len(names) < count * directions:
-        raise ValueError(f"it has {len(names)} activations, expected {count * directions}")
-    alphas, betas = list(alphas or ()), list(betas or ())
+    names, count = activations or [*defaults] * directions, len(defaults)
+    refuse_unless(clip is None or clip > 0, f"its clip is {clip or 0:g}, expected more than 0")
+    enough = len(names) >= count * directions
+    refuse_unless(enough, f"it has {len(names)} activations, expected {count * directions}")
+    alphas, betas = list(activation_alpha or ()), list(activation_beta or ())
     result: list[Function] = []
     for i, name in enumerate(names):
         key = name.lower()
@@ -69,21 +87,23 @@ def _function(name: str, alpha: float | None, beta: float | None, bound: float |
 def _directions(direction: str, count: int) -> list[bool]:
     """Return for every direction whether it runs backward."""
     known = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
-    if direction not in known:
-        raise ValueError(f"its direction is {direction!r}, expected one of {', '.join(known)}")
-    if len(known[direction]) != count:
-        raise ValueError(f"its direction is {direction!r}, its weights are for {count}")
+    one_of("direction", direction, *known)
+    refuse_unless(
+        len(known[direction]) == count, f"its direction is {direction}, its weights are for {count}"
+    )
     return known[direction]
 
 
 def _layer(
     x: Array,
     cells: Sequence[_Cell],
-    direction: str,
     lengths: Array | None,
     initial: Sequence[Array | None],
     hidden: int,
-    layout: Flag,
+    *,
+    direction: str = "forward",
+    layout: int = 0,
+    **others: object,
 ) -> tuple[Array, ...]:
     """Run all directions: outputs (T, directions, N, H) and the last states (directions, N, H); or batch first."""
     if layout:
@@ -146,13 +166,19 @@ def _run(
 
 def _shapes(states: int) -> Callable[..., list[tuple[int, ...]]]:
     def shapes(
-        x: Array, w: Array, r: Array, *rest: Any, layout: Flag = 0, hidden_size: int = 0, **others: Any
+        x: Array,
+        w: Array,
+        r: Array,
+        *rest: Any,
+        layout: Flag = 0,
+        hidden_size: int | None = None,
+        **others: Any,
     ) -> list[tuple[int, ...]]:
-        if x.ndim != 3 or w.ndim != 3 or r.ndim != 3:
-            raise ValueError(f"its input and weights have {x.ndim}, {w.ndim} and {r.ndim} axes, expected 3")
+        fits = x.ndim == w.ndim == r.ndim == 3
+        refuse_unless(fits, f"its input and weights have {x.ndim}, {w.ndim} and {r.ndim} axes, expected 3")
         directions, hidden = len(w), min(r.shape[1:])
-        if hidden_size not in (0, hidden):
-            raise ValueError(f"its hidden_size is {hidden_size}, its weights are for {hidden}")
+        known = hidden_size in (None, 0, hidden)
+        refuse_unless(known, f"its hidden_size is {hidden_size}, its weights are for {hidden}")
         _directions(others.get("direction", "forward"), directions)
         if layout:
             return [(*x.shape[:2], directions, hidden), *[(x.shape[0], directions, hidden)] * states]
@@ -174,6 +200,7 @@ def _fed(w: Array, bias: Array | float, x: Array) -> Array:
 
 
 @operator("RNN", shape=_shapes(1))
+@taking(**_HOW)
 def rnn(
     x: Array,
     w: Array,
@@ -181,24 +208,16 @@ def rnn(
     b: Array | None = None,
     sequence_lens: Array | None = None,
     initial_h: Array | None = None,
-    *,
-    activation_alpha: Floats = None,
-    activation_beta: Floats = None,
-    activations: Sequence[str] = ("Tanh", "Tanh"),
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int = 0,
-    layout: Flag = 0,
-    output_sequence: Flag = 0,
+    **how: Any,
 ) -> tuple[Array, ...]:
     """Run a layer of h = f(x @ w + h @ r + b)."""
-    functions = _functions(activations, 1, len(w), activation_alpha, activation_beta, clip)
+    functions = _functions(("Tanh",), len(w), **how)
     cells = []
     for d, (f,) in enumerate(functions):
         of_input, of_state = _biases(b, d)
         step = partial(_rnn_step, f, r[d].swapaxes(0, 1))
         cells.append(_Cell(partial(_fed, w[d], of_input + of_state), step))
-    return _layer(x, cells, direction, sequence_lens, [initial_h], r.shape[2], layout)
+    return _layer(x, cells, sequence_lens, [initial_h], r.shape[2], **how)
 
 
 def _rnn_step(f: Function, r: Array, gates: Array, state: list[Array]) -> list[Array]:
@@ -206,6 +225,7 @@ def _rnn_step(f: Function, r: Array, gates: Array, state: list[Array]) -> list[A
 
 
 @operator("GRU", shape=_shapes(1))
+@taking(**_HOW)
 def gru(
     x: Array,
     w: Array,
@@ -214,25 +234,17 @@ def gru(
     sequence_lens: Array | None = None,
     initial_h: Array | None = None,
     *,
-    activation_alpha: Floats = None,
-    activation_beta: Floats = None,
-    activations: Sequence[str] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int = 0,
-    layout: Flag = 0,
     linear_before_reset: Flag = 0,
-    output_sequence: Flag = 0,
+    **how: Any,
 ) -> tuple[Array, ...]:
     """Run a layer whose update and reset gates decide what it keeps."""
-    names = activations or ("Sigmoid", "Tanh") * len(w)
-    functions = _functions(names, 2, len(w), activation_alpha, activation_beta, clip)
+    functions = _functions(("Sigmoid", "Tanh"), len(w), **how)
     cells = []
     for d, (f, g) in enumerate(functions):
         of_input, of_state = _biases(b, d)
         step = partial(_gru_step, f, g, r[d].swapaxes(0, 1), of_state, bool(linear_before_reset))
         cells.append(_Cell(partial(_fed, w[d], of_input), step))
-    return _layer(x, cells, direction, sequence_lens, [initial_h], r.shape[2], layout)
+    return _layer(x, cells, sequence_lens, [initial_h], r.shape[2], **how)
 
 
 def _gru_step(
@@ -259,6 +271,7 @@ def _gru_step(
 
 
 @operator("LSTM", shape=_shapes(2))
+@taking(**_HOW)
 def lstm(
     x: Array,
     w: Array,
@@ -269,26 +282,18 @@ def lstm(
     initial_c: Array | None = None,
     p: Array | None = None,
     *,
-    activation_alpha: Floats = None,
-    activation_beta: Floats = None,
-    activations: Sequence[str] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int = 0,
     input_forget: Flag = 0,
-    layout: Flag = 0,
-    output_sequence: Flag = 0,
+    **how: Any,
 ) -> tuple[Array, ...]:
     """Run a layer with a cell state beside the output; peepholes let it reach the gates."""
-    names = activations or ("Sigmoid", "Tanh", "Tanh") * len(w)
-    functions = _functions(names, 3, len(w), activation_alpha, activation_beta, clip)
+    functions = _functions(("Sigmoid", "Tanh", "Tanh"), len(w), **how)
     cells = []
     for d, three in enumerate(functions):
         of_input, of_state = _biases(b, d)
         product = partial(_carried, r[d].swapaxes(0, 1))
         step = partial(_lstm_step, three, product, None if p is None else p[d], bool(input_forget))
         cells.append(_Cell(partial(_fed, w[d], of_input + of_state), step))
-    return _layer(x, cells, direction, sequence_lens, [initial_h, initial_c], r.shape[2], layout)
+    return _layer(x, cells, sequence_lens, [initial_h, initial_c], r.shape[2], **how)
 
 
 def _carried(r: Array, h: Array) -> Array:
@@ -324,6 +329,7 @@ def _lstm_step(
 
 
 @operator("DynamicQuantizeLSTM", domain="com.microsoft", shape=_shapes(2))
+@taking(**{n: v for n, v in _HOW.items() if n not in ("layout", "output_sequence")})
 def dynamic_lstm(
     x: Array,
     w: Array,
@@ -338,21 +344,15 @@ def dynamic_lstm(
     r_scale: Array,
     r_zero_point: Array,
     *,
-    activation_alpha: Floats = None,
-    activation_beta: Floats = None,
-    activations: Sequence[str] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int = 0,
     input_forget: Flag = 0,
+    **how: Any,
 ) -> tuple[Array, ...]:
     """Run an LSTM with weights (directions, I, 4 * H) of 8 bits.
 
     All inputs are quantized by their range, and the states of a step by theirs, as ONNX Runtime does on one thread; on
     several it takes the states of a batch in parts, and the last digits depend on their number.
     """
-    names = activations or ("Sigmoid", "Tanh", "Tanh") * len(w)
-    functions = _functions(names, 3, len(w), activation_alpha, activation_beta, clip)
+    functions = _functions(("Sigmoid", "Tanh", "Tanh"), len(w), **how)
     cells = []
     for d, three in enumerate(functions):
         of_input, of_state = _biases(b, d)
@@ -360,7 +360,7 @@ def dynamic_lstm(
         carried = partial(_quantized_product, r[d], r_scale[d], r_zero_point[d], 0.0)
         step = partial(_lstm_step, three, carried, None if p is None else p[d], bool(input_forget))
         cells.append(_Cell(fed, step, joint=True))
-    return _layer(x, cells, direction, sequence_lens, [initial_h, initial_c], r.shape[1], 0)
+    return _layer(x, cells, sequence_lens, [initial_h, initial_c], r.shape[1], **how)
 
 
 def _quantized_product(w: Array, factor: Array, zero: Array, bias: Array | float, x: Array) -> Array:

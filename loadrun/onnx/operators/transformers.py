@@ -13,6 +13,7 @@ from ...graph.dtypes import Array, DType
 from . import operator
 from .activations import softmax
 from .attention import capped, heads, masked, merged, rotated, scaled_scores, shared_heads
+from .common import refuse_unless, taking
 from .linalg import matmul
 from .norms import layer_normalized
 
@@ -20,13 +21,15 @@ __all__ = ["embedded", "self_attended"]
 
 CONTRIB = "com.microsoft"
 Shapes = list[tuple[int, ...]]
+_HOW = {"mask_filter_value": -10000.0, "scale": 0.0, "unidirectional": 0}
+"""How queries attend, where it is left out."""
 
 
-def _refused(**inputs: object) -> None:
+def _refused(**given: object) -> None:
     """Raise a ValueError for inputs and attributes that are not computed, where they are not left out."""
-    for name, value in inputs.items():
-        if value is not None and not (isinstance(value, int | str) and value in (0, "", "NONE")):
-            raise ValueError(f"its {name} is not supported; leave it out")
+    for name, value in given.items():
+        left_out = value is None or (isinstance(value, int | str) and value in (0, "NONE"))
+        refuse_unless(left_out, f"its {name} is not supported; leave it out")
 
 
 def _key_mask(mask: Array, like: Array, batch: int, length: int, least: float) -> Array:
@@ -55,9 +58,9 @@ def _attended(
     bias: Array | None,
     past: int,
     *,
-    mask_filter_value: float,
-    scale: float,
-    unidirectional: Flag,
+    mask_filter_value: float = -10000.0,
+    scale: float = 0.0,
+    unidirectional: int = 0,
 ) -> Array:
     """Attend over (B, H, S, D); a mask is added after the bias, as ONNX Runtime does."""
     q, k, v = qkv
@@ -79,9 +82,7 @@ def self_attended(
     *,
     num_heads: int,
     qkv_hidden_sizes: list[int] | None = None,
-    mask_filter_value: float = -10000.0,
-    scale: float = 0.0,
-    unidirectional: Flag = 0,
+    **how: Any,
 ) -> tuple[Array, Array]:
     """Attend over queries, keys and values that one product made of the input, side by side in (B, S, 3 * H * D).
 
@@ -95,16 +96,9 @@ def self_attended(
     if past is not None:
         before = past.shape[3]
         k, v = np.concatenate([past[0], k], 2), np.concatenate([past[1], v], 2)
-    y = _attended(
-        (q, k, v),
-        mask,
-        bias,
-        before,
-        mask_filter_value=mask_filter_value,
-        scale=scale,
-        unidirectional=unidirectional,
-    )
-    return y, np.stack([k, v]) if k.shape == v.shape else k[None]
+    y = _attended((q, k, v), mask, bias, before, **how)
+    # Keys and values of different sizes do not fit into one tensor, and nothing asks for it then.
+    return y, np.stack([k, v]) if k.shape == v.shape else k
 
 
 def _attention_shapes(
@@ -125,6 +119,7 @@ def _attention_shapes(
 
 
 @operator("Attention", domain=CONTRIB, shape=_attention_shapes)
+@taking(**_HOW)
 def attention(
     x: Array,
     weights: Array,
@@ -135,14 +130,12 @@ def attention(
     past_sequence_length: Array | None = None,
     *,
     do_rotary: Flag = 0,
-    mask_filter_value: float = -10000.0,
     num_heads: int,
     past_present_share_buffer: int = 0,
     qkv_hidden_sizes: list[int] | None = None,
     rotary_embedding_dim: int = 0,
-    scale: float = 0.0,
-    unidirectional: Flag = 0,
     types: NodeTypes,
+    **how: Any,
 ) -> tuple[Array, ...]:
     """Project the input to queries, keys and values, then attend."""
     _refused(
@@ -153,21 +146,17 @@ def attention(
     if types.wanted[1:] == (True,) and qkv_hidden_sizes and qkv_hidden_sizes[1] != qkv_hidden_sizes[2]:
         raise ValueError("keys and values of different sizes do not fit into one tensor of both")
     projected = matmul(x, weights)
-    return self_attended(
-        projected if bias is None else projected + bias,
-        mask,
-        past,
-        attention_bias,
-        num_heads=num_heads,
-        qkv_hidden_sizes=qkv_hidden_sizes,
-        mask_filter_value=mask_filter_value,
-        scale=scale,
-        unidirectional=unidirectional,
-    )
+    projected = projected if bias is None else projected + bias
+    how |= {"num_heads": num_heads, "qkv_hidden_sizes": qkv_hidden_sizes}
+    return self_attended(projected, mask, past, attention_bias, **how)
 
 
 def _unpacked(q: Array, k: Array | None, v: Array | None) -> list[Array]:
     """Unpack queries, keys, values; keys and values may share a tensor (B, S, H, 2 or 3, D), also with queries."""
+    shared = q.ndim == 5 or (k is not None and k.ndim == 5)
+    refuse_unless(
+        not shared or (v is None and (q.ndim < 5 or k is None)), "values beside those packed together"
+    )
     if q.ndim == 5:
         return [q[:, :, :, i].reshape(*q.shape[:2], -1) for i in range(3)]
     if k is not None and k.ndim == 5:
@@ -197,6 +186,7 @@ def _multi_head_shapes(
 
 
 @operator("MultiHeadAttention", domain=CONTRIB, shape=_multi_head_shapes)
+@taking(**_HOW)
 def multi_head(
     query: Array,
     key: Array | None = None,
@@ -209,11 +199,9 @@ def multi_head(
     past_sequence_length: Array | None = None,
     cache_indirection: Array | None = None,
     *,
-    mask_filter_value: float = -10000.0,
     num_heads: int,
-    scale: float = 0.0,
-    unidirectional: Flag = 0,
     types: NodeTypes,
+    **how: Any,
 ) -> tuple[Array, ...]:
     """Attend over queries, keys and values, to which a bias is added first."""
     _refused(past_sequence_length=past_sequence_length, cache_indirection=cache_indirection)
@@ -229,23 +217,15 @@ def multi_head(
                 at += x.shape[-1]
     q, k, v = (heads(x, num_heads) if x.ndim == 3 else x for x in qkv)
     past = 0
+    refuse_unless((past_key is None) == (past_value is None), "a past of keys or values alone")
     if past_key is not None and past_value is not None:
         past = past_key.shape[2]
         if types.wanted[1:3] != (True, True):
             raise ValueError("a past, which ONNX Runtime ignores unless present keys and values are outputs")
         k, v = np.concatenate([past_key, k], 2), np.concatenate([past_value, v], 2)
-    elif unidirectional and q.shape[2] < k.shape[2]:
+    elif how.get("unidirectional") and q.shape[2] < k.shape[2]:
         raise ValueError("fewer queries than keys, of which ONNX Runtime shows all to the last query only")
-    y = _attended(
-        (q, k, v),
-        mask,
-        attention_bias,
-        past,
-        mask_filter_value=mask_filter_value,
-        scale=scale,
-        unidirectional=unidirectional,
-    )
-    return y, k, v
+    return _attended((q, k, v), mask, attention_bias, past, **how), k, v
 
 
 # Positions and words
@@ -441,6 +421,7 @@ def group_query(
         qk_output=qk_output,
         sliding_window_cache=sliding_window_cache,
     )
+    refuse_unless((past_key is None) == (past_value is None), "a past of keys or values alone")
     q, k, v = _grouped_parts(query, key, value, num_heads, kv_num_heads)
     steps, longest = q.shape[2], int(total_sequence_length.reshape(-1)[0])
     # After this step; before it; where the new entries of the cache end: all are stored, those behind unread.
