@@ -17,7 +17,7 @@ from ..base.records import dataclass
 from ..base.schema import number
 from ..build import emit as e
 from ..compare.metrics import Formula
-from ..compare.policy import packed_policies
+from ..compare.record import packed_policies
 from ..graph import Graph
 from ..graph import params as P
 from ..graph.dtypes import Array, DType

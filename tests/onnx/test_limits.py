@@ -12,7 +12,7 @@ import loadrun
 from loadrun import Testcase
 from loadrun.base.errors import FormatError
 from loadrun.cli import main
-from loadrun.compare.policy import packed_policies
+from loadrun.compare.record import packed_policies
 from loadrun.testcase import Bundle
 from loadrun.testing import GraphBuilder
 from loadrun.verify.pack.capture import embed

@@ -17,7 +17,7 @@ from ...base.plain import plain
 from ...base.records import dataclass
 from ...base.schema import anything, mapping, number
 from ...base.writing import FileNames, new_folder
-from ...compare.policy import header, lines
+from ...compare.record import header, lines
 from ...dump import load_all, save
 from ...dump.choosing import load_dump
 from ...dump.record import graph_digest, tensor_digest
@@ -54,7 +54,7 @@ def mismatches(bundle: Bundle) -> Iterator[Mismatch]:
     A file without a record, which is every file that loadrun did not pack, has nothing to compare.
 
     Raises:
-        FormatError: the record or a testcase is damaged.
+        FormatError: a testcase is damaged.
     """
     if not isinstance(bundle.record, memoryview):
         return
@@ -67,8 +67,7 @@ def mismatches(bundle: Bundle) -> Iterator[Mismatch]:
         count += 1
         if i >= len(bundle.testcases):
             continue
-        digests = line.get("digests")
-        digests = digests if isinstance(digests, dict) else {}
+        digests = line.get("digests", {})
         try:
             case = bundle.testcases[i]
         except LoadRunError as e:
