@@ -11,6 +11,7 @@ from ..base.errors import FormatError, UsageError
 from .policy import Policy, parse
 
 __all__ = [
+    "ABOUT",
     "HEAD",
     "MAGIC",
     "PROMISE",
@@ -48,7 +49,7 @@ _POLICY = schema.exactly(
         "loosened": schema.number(finite=False),
     },
 )
-_ABOUT = schema.exactly(
+ABOUT = schema.exactly(
     {"record": schema.integer(1, RECORD)},
     {
         "provenance": schema.mapping(schema.anything),
@@ -116,7 +117,7 @@ def lines(record: memoryview) -> Iterator[dict[str, Any]]:
             line = None
         if not isinstance(line, dict):
             raise FormatError(f"{_WHERE} is damaged: a line is not a JSON object")
-        yield _TESTCASE(line, f"{_WHERE}: testcase {number - 1}") if number else _ABOUT(line, _WHERE)
+        yield _TESTCASE(line, f"{_WHERE}: testcase {number - 1}") if number else ABOUT(line, _WHERE)
         at += end + 1
         number += 1
 

@@ -25,8 +25,9 @@ from ..graph import Graph, StoredTensor, Var, same_graph
 from ..graph.dtypes import Array, DType
 from ..graph.params import Host2DeviceCopy
 from ..testcase import EXPECT, Bundle, FileValue, NamedRuntime, SourceFile
-from .file import OnnxFile, declared, file_dtype, read_accepted, read_limits, record_of
+from .file import OnnxFile, declared, file_dtype, read_accepted
 from .importing import Importer
+from .limits import read_limits, record_of
 from .messages import ModelProto, ValueInfoProto
 from .tensors import ExternalData
 from .testdata import DataSet, find_sets, item_kind, lost_sets, spread, testcases

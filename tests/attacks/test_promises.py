@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.base.errors import FormatError
+from loadrun.base.errors import FormatError, InputError
 from loadrun.cli import main
 from loadrun.compare.record import PROMISE
+from loadrun.verify.pack.unpacking import read_unpacked
 from tests.support.cases import check_all, some_of
 from tests.support.small_models import unary
 
@@ -89,3 +90,77 @@ def test_a_record_that_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[
     )
     assert done.returncode == 2, done.stdout
     assert "is missing" in done.stdout
+
+
+def converted(folder: Path) -> Path:
+    path = failing(folder)
+    model = folder / "c.onnx"
+    assert main(["convert", str(path), str(model), "-q"]) == 0
+    assert main([str(model), "-q"]) == 1
+    return model
+
+
+def test_checks_beside_data(tmp_path: Path) -> None:
+    """Both where the model's metadata say the same and where they are lost."""
+    model = converted(tmp_path)
+    file = tmp_path / "c.test_data_set_0" / "checks.json"
+    whole, lost = file.read_bytes(), model.read_bytes()
+    for key in (b"loadrun:checks", b"loadrun:promise"):
+        lost = lost.replace(key, key.swapcase())
+    found = [*changes(whole, 0, len(whole))]
+
+    def check(change: tuple[tuple[str, int], bytes]) -> None:
+        file.write_bytes(change[1])
+        with pytest.raises(FormatError):
+            loadrun.load(model)
+
+    check_all(some_of(found, 10), check, name=lambda change: str(change[0]))
+    assert surfaces(model) == [2, 2, 2]
+    model.write_bytes(lost)
+    check_all(some_of(found, 10), check, name=lambda change: str(change[0]))
+    file.write_bytes(whole)
+    assert main([str(model), "-q"]) == 1
+
+
+def test_checks_in_metadata(tmp_path: Path) -> None:
+    """Where no data beside the model say the same, either."""
+    model = converted(tmp_path)
+    (tmp_path / "c.test_data_set_0" / "checks.json").unlink()
+    assert main([str(model), "-q"]) == 1
+    whole = model.read_bytes()
+    begin = whole.index(b"loadrun:checks") - 4
+    end = whole.index(b"loadrun:promise") + len("loadrun:promise") + 2 + 32
+    flips = [c for c in changes(whole, begin, end) if c[0][0] == "flip"]
+    assert whole[end - 32 : end].isalnum()
+
+    def check(change: tuple[tuple[str, int], bytes]) -> None:
+        model.write_bytes(change[1])
+        assert main([str(model), "-q"]) == 2
+
+    check_all(some_of(flips, 20), check, name=lambda change: str(change[0]))
+
+
+def test_an_unpacked_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "u"
+    assert main(["unpack", str(failing(tmp_path)), "-o", str(folder)]) == 0
+    file, again = folder / "testcases.json", str(tmp_path / "again.mge")
+    whole = file.read_bytes()
+    assert main(["pack", str(folder), "-o", again, "-q"]) == 0
+    assert main([again, "-q"]) == 1
+
+    def check(change: tuple[tuple[str, int], bytes]) -> None:
+        file.write_bytes(change[1])
+        with pytest.raises(InputError):
+            read_unpacked(folder)
+
+    check_all(some_of(changes(whole, 0, len(whole)), 20), check, name=lambda change: str(change[0]))
+    expect = ["--expect", str(file), "-d", f"@{folder / 'inputs.txt'}", "-o", again, "-q"]
+    for argv in ([str(folder), "-o", again], [str(folder / "model.mge"), *expect]):
+        assert main(["pack", *argv]) == 2
+    file.unlink()
+    capsys.readouterr()
+    assert main(["pack", str(folder), "-o", again, "-q"]) == 2
+    assert (
+        "testcases.json, which holds the checks and policies of an unpacked file, is missing"
+        in capsys.readouterr().err
+    )
