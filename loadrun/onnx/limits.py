@@ -11,8 +11,9 @@ from ..base.errors import FormatError
 from ..base.files import contents
 from ..base.schema import exactly, mapping, number, text
 from ..base.seals import digest_of, require_digest, sealed, unsealed
+from ..compare.metrics import Formula
 from ..compare.record import packed_policies
-from ..passes.checks import Formula, formula
+from ..passes.checks import formula
 from ..testcase import Bundle
 from .messages import ModelProto
 
@@ -85,13 +86,13 @@ def read_limits(
     limits: dict[str, dict[str, Any]] = {}
     digests = set()
     for where, said in texts:
-        found, digest = _parsed(where, said)
+        stored, digest = _parsed(where, said)
         if digest is not None and where == _METADATA and promises != [digest]:
             raise FormatError(
                 f"{where} has a digest that {PROMISE!r} there does not promise; restore the model"
             )
         digests.add(digest)
-        limits = {**{n: limit for n, limit in found.items() if n in outputs}, **limits}
+        limits = {**{n: limit for n, limit in stored.items() if n in outputs}, **limits}
     if not digests.issuperset(promises):
         raise FormatError(
             f"the checks that the metadata {PROMISE!r} of the ONNX model promise are neither in {_METADATA} nor in a "
