@@ -29,7 +29,8 @@ from .base.records import dataclass
 from .base.registry import resolve
 from .compare.judging import NARROW, Criteria, blind, judge, judge_empty, policy_for
 from .compare.metrics import Formula
-from .compare.policy import Policy, packed_policies, sequence_of
+from .compare.policy import Policy, sequence_of
+from .compare.record import packed_policies
 from .compare.results import FileResult, OutputResult, Result, Results, Verdict
 from .engines import (
     Choice,

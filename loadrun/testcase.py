@@ -305,7 +305,6 @@ class Bundle:
             header does not announce.
         missed: what the file holds to be compared that no testcase here tells of.
         watches: return whether the files that the weights are views of are still as they were.
-        damage: what is wrong with a record that stands, or should stand, after the testcases.
         record: what loadrun keeps after the testcases, where MegEngine looks at nothing: the raw bytes as they were
             read, or what is to be written there; see `loadrun.dump.record`.
         scalars: inputs and outputs without axes, which the graph holds with one; a .mge file has none.
@@ -336,7 +335,6 @@ class Bundle:
     record: memoryview | Mapping[str, object] | None = None
     scalars: frozenset[str] = frozenset()
     watches: tuple[FileWatch, ...] = ()
-    damage: str | None = None
     missed: list[str] = field(default_factory=list)
     witness: Callable[[], NamedRuntime | None] | None = None
     source: SourceFile | None = None
@@ -383,7 +381,7 @@ class Bundle:
     @property
     def defects(self) -> list[str]:
         """List signs that the file is not as it was written."""
-        return [*self.tail, *([self.damage] if self.damage else [])]
+        return self.tail
 
     @property
     def file(self) -> SourceFile | None:

@@ -55,11 +55,11 @@ _RULE: dict[str, Callable[[object, str], Any]] = {
     "check": _TEXTS,
     "timeout": schema.number(1e-3),
 }
-_FILE = schema.record(
+_FILE = schema.exactly(
     {"match": _TEXTS},
     {**_RULE, "skip": _reason, "xfail": _reason, "expires": _date},
 )
-_ALL = schema.record({}, {**_RULE, "files": schema.items(_FILE)})
+_ALL = schema.exactly({}, {**_RULE, "files": schema.items(_FILE)})
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ def read_configuration(path: str | os.PathLike[str]) -> Configuration:
         tool = data.get("tool", {})
         data, where = tool.get("loadrun", {}) if isinstance(tool, dict) else tool, "tool.loadrun"
     try:
-        _known(data, _ALL(data, where), where)
+        _ALL(data, where)
     except FormatError as e:
         raise FormatError(e.message, path=name) from None
     return Configuration(name, data, date.today())
@@ -193,20 +193,6 @@ def _has_long_key(text: bytes) -> bool:
     """Return whether a key has too many parts, in time that grows with the text alone."""
     text = re.sub(rb"[ \t]+", b" ", text).replace(b" .", b".").replace(b". ", b".")
     return b"a." * _PARTS in re.sub(rb"[\w\"'-]+", b"a", text)
-
-
-def _known(data: Mapping[str, Any], checked: Mapping[str, Any], where: str) -> None:
-    """Refuse unused names, so that a misspelt one is not without effect."""
-    for entry, names, at in [
-        (data, {*_RULE, "files"}, where),
-        *(
-            (e, {*_RULE, "match", "skip", "xfail", "expires"}, f"{where}.files[{i}]")
-            for i, e in enumerate(data.get("files", ()))
-        ),
-    ]:
-        unknown = sorted(entry.keys() - names)
-        if unknown:
-            raise FormatError(f"{at}: unknown key {unknown[0]!r}; expected one of {', '.join(sorted(names))}")
 
 
 def _toml(name: str) -> Callable[[str], Any]:

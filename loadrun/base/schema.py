@@ -11,7 +11,19 @@ from typing import Any, NoReturn, TypeVar
 
 from .errors import FormatError, clean
 
-__all__ = ["Check", "anything", "either", "integer", "items", "mapping", "number", "record", "text", "truth"]
+__all__ = [
+    "Check",
+    "anything",
+    "either",
+    "exactly",
+    "integer",
+    "items",
+    "mapping",
+    "number",
+    "record",
+    "text",
+    "truth",
+]
 
 T = TypeVar("T")
 Check = Callable[[object, str], T]
@@ -166,5 +178,28 @@ def record(
             if name in fields:
                 fields[name] = each(fields[name], f"{where}.{name}")
         return fields
+
+    return check
+
+
+def exactly(
+    needed: Mapping[str, Check[Any]], optional: Mapping[str, Check[Any]] | None = None
+) -> Check[dict[str, Any]]:
+    """Accept objects with these members and no others, so that a misspelt one is not without effect.
+
+    >>> exactly({}, {"check": text})({"chekc": "exact"}, "output")
+    Traceback (most recent call last):
+    loadrun.base.errors.FormatError: output: unknown key 'chekc'; expected one of check
+    """
+    fields = record(needed, optional)
+    names = sorted({*needed, *(optional or {})})
+
+    def check(value: object, where: str) -> dict[str, Any]:
+        checked = fields(value, where)
+        for name in sorted(checked.keys() - set(names)):
+            raise FormatError(
+                f"{where}: unknown key {clean(repr(name), 80)}; expected one of {', '.join(names)}"
+            )
+        return checked
 
     return check

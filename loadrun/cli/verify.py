@@ -34,8 +34,8 @@ def parser() -> Parser:
     p = Parser(
         prog="loadrun verify",
         description="Compare model and testcases with the digests that `loadrun pack` recorded, then replay them.",
-        epilog="Exit codes as for `loadrun run`; also 1 if something differs from its digest, or the digests or the "
-        "data after them are damaged, and 3 if no digests were recorded.",
+        epilog="Exit codes as for `loadrun run`; also 1 if something differs from its digest or stands behind the "
+        "record, and 3 if no digests were recorded.",
     )
     p.add_argument("files", nargs="+", metavar="MODEL", help="files, patterns and folders")
     add_seed_option(p)

@@ -10,34 +10,23 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field
-from struct import unpack_from
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ..base.errors import FormatError, LoadRunError, UsageError
+from ..base.errors import UsageError
 from ..base.records import dataclass
-from ..base.schema import number
 from ..graph.dtypes import Array
 from . import Comparison, errors
 
 __all__ = [
-    "HEAD",
-    "MAGIC",
-    "STEPS_MAGIC",
-    "WEIGHTS_MAGIC",
     "Policy",
     "TopAgreement",
     "divergence",
-    "header",
-    "lines",
-    "packed_policies",
     "parse",
     "parse_all",
-    "record_at",
-    "record_damage",
     "require_compared",
     "sequence_of",
     "top_agreement",
@@ -418,87 +407,3 @@ def require_compared(policies: Iterable[str], outputs: Iterable[str], compared: 
                 f"a policy is for the output {name!r}, but there is no expected value of it that a check reads; "
                 f"there is one of {', '.join(map(repr, compared)) or 'no output'}"
             )
-
-
-MAGIC = b"loadrun\x01"
-STEPS_MAGIC = b"loadrun\x02"
-"""What steps of scenarios begin with, which are between the testcases and the record."""
-WEIGHTS_MAGIC = b"loadrun\x03"
-"""What a file with its weights outside begins with."""
-HEAD = 16
-_LONGEST = 1 << 24
-
-
-def record_at(data: memoryview) -> memoryview | None:
-    """Return the record that some bytes begin with, whole, or None."""
-    if len(data) < HEAD or bytes(data[:8]) != MAGIC:
-        return None
-    (length,) = unpack_from("<Q", data, 8)
-    return data[: HEAD + length] if length <= len(data) - HEAD else None
-
-
-def record_damage(data: memoryview) -> str | None:
-    """Describe what is wrong with bytes that start like a record but are rejected by `record_at`; None for others."""
-    head = bytes(data[:8])
-    if not head or not MAGIC.startswith(head):
-        return None
-    if len(data) < HEAD:
-        return f"the record after the testcases is cut off within its first {HEAD} bytes"
-    (length,) = unpack_from("<Q", data, 8)
-    if length <= len(data) - HEAD:
-        return None
-    return f"the record after the testcases claims {length} bytes, but the file ends after {len(data) - HEAD}"
-
-
-def lines(record: memoryview) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a record, one after another.
-
-    Raises:
-        FormatError: a line is not a JSON object.
-    """
-    import json  # for start-up
-
-    at = HEAD
-    while at < len(record):
-        # Search in a window, so that only the line is copied.
-        window = 1 << 12
-        while (end := bytes(record[at : at + window]).find(b"\n")) < 0:
-            if at + window >= len(record) or window > _LONGEST:
-                raise FormatError("the record after the testcases is damaged: a line has no end")
-            window *= 4
-        try:
-            line = json.loads(bytes(record[at : at + end]))
-        except (ValueError, RecursionError):
-            line = None
-        if not isinstance(line, dict):
-            raise FormatError("the record after the testcases is damaged: a line is not a JSON object")
-        yield line
-        at += end + 1
-
-
-def header(record: memoryview) -> dict[str, Any]:
-    """Return the first object of a record, about the file."""
-    for line in lines(record):
-        return line
-    raise FormatError("the record after the testcases is empty")
-
-
-def packed_policies(record: object) -> tuple[dict[str, Policy], dict[str, float]]:
-    """Return the policies of outputs in a record, and the original tolerances of loosened checks.
-
-    A record that is damaged or says nothing of the kind gives none; `verify` is what looks at records.
-    """
-    policies: dict[str, Policy] = {}
-    loosened: dict[str, float] = {}
-    try:
-        about = header(record) if isinstance(record, memoryview) else record
-        entries = about.get("policy") if isinstance(about, Mapping) else None
-        for name, said in entries.items() if isinstance(entries, Mapping) else ():
-            if isinstance(said, Mapping) and isinstance(said.get("check"), str):
-                policies[str(name)] = parse(str(said["check"]))
-            before = said.get("loosened") if isinstance(said, Mapping) else None
-            if isinstance(before, (int, float)):
-                loosened[str(name)] = number(finite=False)(before, "loosened")
-    except LoadRunError:
-        return {}, {}
-    return policies, loosened

@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 
 from ..base.errors import LoadRunError
-from ..compare.policy import record_at
-from .container import load_all, mapped
-from .record import numbered
+from ..compare.record import PROMISE, record_at
+from ..testcase import Bundle
+from .container import MAGIC, load_all, mapped, promises
+from .record import digest_of, numbered, promise
 
 __all__ = ["ExistingFile"]
 
@@ -19,25 +20,27 @@ class ExistingFile:
     """The contents of a file to which a dump is appended.
 
     Attributes:
-        dumps: the bytes of its dumps.
+        dumps: the bytes of its dumps, which promise these records.
         records: the bytes of their records, each with the number of its dump.
         damaged: whether something else is in it.
     """
 
     def __init__(self, path: str) -> None:
-        self.dumps: list[memoryview] = []
+        self.dumps: list[bytes | memoryview] = []
         self.records: list[bytes] = []
         self.damaged = False
         data, _, _ = mapped(path)
         at = 0
         for i, bundle in enumerate(load_all(path)):
             self.damaged |= bool(bundle.defects or bundle.scenarios)
-            self.dumps.append(data[at : at + bundle.size])
+            dump: bytes | memoryview = data[at : at + bundle.size]
             at += bundle.size
             while (record := record_at(data[at:])) is not None:
                 at += len(record)
             if isinstance(bundle.record, memoryview):
                 self.records.append(numbered(bundle.record, i))
+                dump = _promising(dump, bundle, self.records[-1])
+            self.dumps.append(dump)
 
     @classmethod
     def of(cls, target: object) -> ExistingFile | None:
@@ -49,3 +52,11 @@ class ExistingFile:
         except LoadRunError:
             return None
         return file if file.records and not file.damaged else None
+
+
+def _promising(dump: bytes | memoryview, bundle: Bundle, record: bytes) -> bytes | memoryview:
+    """Return a dump that promises another record; as it is where it promises none, as older ones do."""
+    if bundle.model is None or not promises(bundle.model):
+        return dump
+    end = len(bundle.model) + (len(MAGIC) + 4 if bundle.is_container else 0)
+    return b"".join((dump[: end - PROMISE], promise(digest_of([record])), dump[end:]))

@@ -21,7 +21,7 @@ from ..base.errors import FormatError, InputError
 from ..base.files import mapped_at, mapped_file
 from ..base.schema import integer, items, record, text
 from ..base.writing import replacing
-from ..compare.policy import WEIGHTS_MAGIC
+from ..compare.record import WEIGHTS_MAGIC
 from ..graph import Graph, Opr, StoredTensor
 from ..graph.dtypes import encode, nbytes
 from ..testcase import Bundle

@@ -16,11 +16,20 @@ from ..base.arguments import typed
 from ..base.errors import FormatError, UsageError
 from ..base.files import FileWatch, fetched, mapped_file
 from ..base.registry import resolve
-from ..compare.policy import STEPS_MAGIC, WEIGHTS_MAGIC, header, record_at, record_damage
+from ..compare.record import (
+    PROMISE,
+    PROMISE_MAGIC,
+    STEPS_MAGIC,
+    WEIGHTS_MAGIC,
+    header,
+    packed_policies,
+    record_at,
+    record_damage,
+)
 from ..graph import Graph, StoredTensor
 from ..testcase import Bundle, LazyTestcases, Testcase
 
-__all__ = ["MAGIC", "load", "load_all", "loads", "mapped", "stored_tensors"]
+__all__ = ["MAGIC", "load", "load_all", "loads", "mapped", "promises", "stored_tensors"]
 
 MAGIC = b"mgbtest0"
 _KNOWN_MGE_VERSION, _KNOWN_MODEL_VERSION = 101304, 2
@@ -221,9 +230,12 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None, like: Bundle
         if bundles[0].trailing:
             said = f"{bundles[0].trailing} bytes at the end belong to no dump and are ignored"
             bundles[0].tail.append(said)
-        if bundles[-1].record is None:
-            bundles[-1].damage = record_damage(data[end:])
         for bundle in bundles:
+            damage = record_damage(data[end:]) if bundle is bundles[-1] else None
+            if damage is not None or bundle.record is not None or promises(bundle.model):
+                from .record import require_promised  # for start-up
+
+                require_promised(bundle, damage)
             shared = like.watches if like is not None and bundle.graph is like.graph else ()
             bundle.watches = shared if watch is None else (watch, *shared)
             if isinstance(bundle.testcases, LazyTestcases):
@@ -239,7 +251,9 @@ def _take_record(data: memoryview, bundles: list[Bundle]) -> int:
     record = record_at(data)
     if record is None or (owner := _owner(record, bundles)) is None:
         return 0
-    owner.record, owner.damage = record, _damage_in(record)
+    owner.record = record
+    # A policy that cannot be read is told by whatever reads the file.
+    packed_policies(record)
     from .record import fixed_shapes, input_order, narrowings  # for start-up
 
     owner.graph.input_order, owner.graph.fixed_shapes = input_order(record), fixed_shapes(record)
@@ -260,22 +274,14 @@ def _take_steps(data: memoryview, bundle: Bundle) -> int:
 
 def _owner(record: memoryview, bundles: list[Bundle]) -> Bundle | None:
     """Find the dump that a record is about: the one it names, else the last so far; None if that has one."""
-    try:
-        number = header(record).get("dump", len(bundles) - 1)
-    except FormatError:
-        number = len(bundles) - 1
-    known = isinstance(number, int) and 0 <= number < len(bundles)
-    bundle = bundles[number if known else -1]
+    number = header(record).get("dump", len(bundles) - 1)
+    bundle = bundles[number if number < len(bundles) else -1]
     return bundle if bundle.record is None else None
 
 
-def _damage_in(record: memoryview) -> str | None:
-    """Why nothing can be read from a record of the right length."""
-    try:
-        header(record)
-    except FormatError as e:
-        return e.message
-    return None
+def promises(model: memoryview | None) -> bool:
+    """Return whether a model ends with the promise of a record."""
+    return model is not None and bytes(model[-PROMISE:]).startswith(PROMISE_MAGIC)
 
 
 def _is_testcase_of(bundle: Bundle, graph: Graph) -> bool:
@@ -406,8 +412,10 @@ def _shares(like: Bundle, data: memoryview) -> bool:
     """Return whether the bytes of a dump are those of another's model, whose file is still as it was."""
     if like.model is None or len(like.model) != len(data) or any(w.changed() for w in like.watches):
         return False
-    a, b = np.frombuffer(like.model, np.uint8), np.frombuffer(data, np.uint8)
-    return all(np.array_equal(a[i : i + _PIECE], b[i : i + _PIECE]) for i in range(0, len(data), _PIECE))
+    # Which record follows is not the model's.
+    end = len(data) - (PROMISE if promises(data) and promises(like.model) else 0)
+    a, b = np.frombuffer(like.model[:end], np.uint8), np.frombuffer(data[:end], np.uint8)
+    return all(np.array_equal(a[i : i + _PIECE], b[i : i + _PIECE]) for i in range(0, end, _PIECE))
 
 
 def stored_tensors(data: memoryview) -> list[StoredTensor]:

@@ -1,13 +1,16 @@
-"""The record that loadrun keeps behind a file's testcases: where they come from, and digests of every tensor.
+"""The record that loadrun keeps behind a file's testcases: policies, where they come from, digests of every tensor.
 
 MegEngine reads a graph and as many testcases as the header says and looks at nothing after them. There stand the
 8 bytes of `MAGIC`, the length of the rest as u64, and one JSON object a line: the first about the file, then one for
 every testcase in order.
+
+The model in front of the testcases promises it: the last bytes of its FlatBuffer, which nothing in it points to, are
+the 8 bytes of `PROMISE_MAGIC` and a digest of the record, so that a record which is damaged or missing is told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from struct import pack
 
@@ -16,14 +19,15 @@ import numpy as np
 from ..base.errors import FormatError
 from ..base.schema import either, items, number
 from ..base.writing import scratch
-from ..compare.policy import HEAD, MAGIC, header, lines
+from ..compare.record import HEAD, MAGIC, PROMISE, PROMISE_MAGIC, RECORD, header, lines
 from ..graph import Graph
 from ..graph.dtypes import Array, DType, dtype_of, encode
 from ..graph.params import AxisDesc, Record
-from ..testcase import Testcase
+from ..testcase import Bundle, Testcase
 
 __all__ = [
     "RecordWriter",
+    "digest_of",
     "fixed_shapes",
     "graph_digest",
     "input_order",
@@ -31,30 +35,69 @@ __all__ = [
     "moved",
     "narrowings",
     "numbered",
+    "promise",
     "provenances",
+    "require_promised",
     "tensor_digest",
 ]
 
 
+_DIGEST = PROMISE - len(PROMISE_MAGIC)
+
+
+def digest_of(record: Iterable[bytes | memoryview]) -> bytes:
+    """Hash the bytes of a record, given piece by piece."""
+    from hashlib import blake2b  # for start-up
+
+    digest = blake2b(digest_size=_DIGEST)
+    for part in record:
+        digest.update(part)
+    return digest.digest()
+
+
+def promise(digest: bytes = bytes(_DIGEST)) -> bytes:
+    """Return the end of a model that a record of this digest follows."""
+    return PROMISE_MAGIC + digest
+
+
+def require_promised(bundle: Bundle, damage: str | None) -> None:
+    """Check that a dump has the record that its model promises, and that a record was promised.
+
+    Args:
+        bundle: the dump, as it was read.
+        damage: what is wrong with the bytes where its record should be.
+
+    Raises:
+        FormatError: the record is damaged, cut off or missing, or the promise is.
+    """
+    assert bundle.model is not None
+    record, end = bundle.record, bytes(bundle.model[-PROMISE:])
+    promised = end.startswith(PROMISE_MAGIC)
+    why = None
+    if not isinstance(record, memoryview):
+        why = damage or "the record after the testcases, which the model promises, is missing"
+    elif promised and end != promise(digest_of([record])):
+        why = "the record after the testcases does not have the digest that the model promises"
+    elif not promised:
+        # No digest covers what older versions wrote, so that every line is looked at.
+        about, *_ = lines(record)
+        if about["record"] == RECORD:
+            why = "the model does not promise the record after the testcases, as it did when it was written"
+    if why is not None:
+        raise FormatError(
+            f"{why}; the file was cut or changed after it was written, so that what its outputs must fulfil is not "
+            "known: restore it, or pack it anew"
+        )
+
+
 def input_order(record: memoryview) -> tuple[str, ...]:
     """Names of the inputs in the order of what the model was made of, where a record says it."""
-    try:
-        names = header(record).get("inputs")
-    except FormatError:
-        # What is wrong with a record is for `verify` to say.
-        return ()
-    return tuple(n for n in names if isinstance(n, str)) if isinstance(names, list) else ()
+    return tuple(header(record).get("inputs", ()))
 
 
 def fixed_shapes(record: memoryview) -> dict[str, tuple[int | None, ...]]:
     """Sizes of inputs for which alone the model is right, where a record says so; see `loadrun.graph.Graph`."""
-    try:
-        shapes = header(record).get("fixed_shapes")
-    except FormatError:
-        return {}
-    if not isinstance(shapes, dict):
-        return {}
-    return {name: tuple(shape) for name, shape in shapes.items() if isinstance(shape, list)}
+    return {name: tuple(shape) for name, shape in header(record).get("fixed_shapes", {}).items()}
 
 
 def provenances(record: object) -> Iterator[Mapping[str, object]]:
@@ -62,27 +105,15 @@ def provenances(record: object) -> Iterator[Mapping[str, object]]:
     if not isinstance(record, memoryview):
         return
     entries = lines(record)
-    try:
-        common = next(entries, {}).get("provenance")
-        for line in entries:
-            provenance = line.get("provenance", common)
-            yield provenance if isinstance(provenance, dict) else {}
-    except FormatError:
-        # A damaged record is no reason to refuse the testcases.
-        return
+    common = next(entries).get("provenance", {})
+    for line in entries:
+        yield line.get("provenance", common)
 
 
 def narrowings(record: memoryview) -> list[str]:
     """Return what a record says of dtypes that were narrowed although that changes values, as sentences."""
-    try:
-        entry = header(record).get("narrowed")
-    except FormatError:
-        return []
-    if (
-        not isinstance(entry, dict)
-        or entry.get("asked") is not True
-        or not isinstance(entry.get("dtypes"), dict)
-    ):
+    entry = header(record).get("narrowed")
+    if entry is None or not entry["asked"]:
         return []
     pairs = ", ".join(f"{wide} as {narrow}" for wide, narrow in entry["dtypes"].items())
     return [f"narrowed on writing, as --narrow requests: {pairs}; values may differ from those of the model"]
@@ -104,20 +135,15 @@ def intermediates_at(record: object, testcase: int) -> list[list[float | None]] 
 
 def moved(record: memoryview, old: Graph, new: Graph) -> bytes:
     """Rewrite a record for the rewritten form of a graph: its digest replaces the old one, if that is right."""
-
     about = header(record)
-    if about.get("model") != graph_digest(old):
-        return bytes(record)
-    return _headed(record, {**about, "model": graph_digest(new)})
+    if new is not old and about.get("model") == graph_digest(old):
+        about["model"] = graph_digest(new)
+    return _headed(record, {**about, "record": RECORD})
 
 
 def numbered(record: memoryview, number: int) -> bytes:
-    """Say in a record which dump of its file it is about; leave it as it is where it is damaged."""
-    try:
-        about = header(record)
-    except FormatError:
-        return bytes(record)
-    return _headed(record, {**about, "dump": number})
+    """Say in a record which dump of its file it is about."""
+    return _headed(record, {**header(record), "dump": number})
 
 
 def _headed(record: memoryview, about: Mapping[str, object]) -> bytes:
@@ -187,7 +213,7 @@ class RecordWriter:
     def __init__(self, about: Mapping[str, object], model: str) -> None:
         self.provenance = about.get("provenance")
         self.file = scratch()
-        self._line({**about, "model": model})
+        self._line({**about, "record": RECORD, "model": model})
 
     def add(self, case: Testcase, steps: str | None = None) -> None:
         """Note a testcase, and the digest of its further steps."""

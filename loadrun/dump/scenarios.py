@@ -15,7 +15,7 @@ from typing import Any, overload
 from ..base.errors import FormatError, UsageError
 from ..base.schema import anything, integer, items, mapping, record, text
 from ..base.writing import scratch
-from ..compare.policy import STEPS_MAGIC
+from ..compare.record import STEPS_MAGIC
 from ..graph import StoredTensor
 from ..graph.dtypes import Array
 from ..testcase import Bundle, LazyTestcases, Testcase

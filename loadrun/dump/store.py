@@ -21,7 +21,7 @@ from .appending import ExistingFile
 from .container import MAGIC, stored_tensors
 from .narrowing import Narrowing
 from .options import DumpOptions, DumpResult, summary, update_strip_info
-from .record import RecordWriter, graph_digest, moved, numbered
+from .record import RecordWriter, digest_of, graph_digest, moved, numbered, promise
 from .repeated import RepeatedWriter
 from .scenarios import ScenarioWriter
 from .writer import content_hash, dump_bytes, dump_pieces, tensors_graph, testcase_tensors
@@ -87,11 +87,16 @@ def save(
     if options.beside is not None and (options.append or not isinstance(target, (str, os.PathLike))):
         raise UsageError("external weights require a named file with a single dump")
     before = ExistingFile.of(target) if options.append else None
-    with _opened(target, options.append and before is None, beside=inspect is not None) as file:
+    about = _about(bundle, graph, before, extra, kept=testcases is None)
+    recorded = about is not None or (bundle.record is not None and testcases is None)
+    # The digest of a record, which is known at the end, stands in front of it.
+    beside = inspect is not None or (recorded and not _is_seekable(target))
+    with _opened(target, options.append and before is None, beside=beside) as file:
         for dump in before.dumps if before is not None else ():
             file.file.write(dump)
-        whole = _Dump(file, bundle, graph, options.format_of(bundle.graph), target, options.beside)
-        number, count = _write(whole, testcases, before, extra)
+        end = promise() if recorded else b""
+        whole = _Dump(file, bundle, graph, options.format_of(bundle.graph), target, options.beside, end)
+        number, count = _write(whole, testcases, before, about)
         if inspect is not None and os.path.isfile(file.file.name):
             file.file.flush()
             inspect(file.file.name)
@@ -112,8 +117,10 @@ class _Counted:
         self.file.write(data)
         self.total += len(data)
 
-    def seekable(self) -> bool:
-        return bool(getattr(self.file, "seekable", lambda: False)())
+    def written(self, data: bytes) -> bytes:
+        """Write some bytes, and give them back."""
+        self.write(data)
+        return data
 
     def patch(self, at: int, data: bytes) -> None:
         end = self.file.tell()
@@ -132,6 +139,7 @@ class _Dump:
     kind: str
     target: str | os.PathLike[str] | BinaryIO
     beside: Sequence[str] | None
+    end: bytes
 
     def write_graph(self, head: bytes, digest: Callable[[], str]) -> tuple[int, int]:
         """Write the graph behind what its container begins with; return its hash, and how many bytes stand before."""
@@ -145,7 +153,7 @@ class _Dump:
             return self._pieces(table + head, digest), len(table)
 
     def _pieces(self, head: bytes, digest: Callable[[], str]) -> int:
-        pieces = dump_pieces(self.graph, format=self.kind, digest=digest)
+        pieces = dump_pieces(self.graph, format=self.kind, digest=digest, end=self.end)
         # What the format cannot store is told before anything is written.
         first = next(pieces)
         for piece in chain((head, first), pieces):
@@ -157,21 +165,21 @@ def _write(
     dump: _Dump,
     testcases: Iterable[Testcase] | None,
     before: ExistingFile | None,
-    extra: Mapping[str, object],
+    about: Mapping[str, object] | None,
 ) -> tuple[int, int]:
     """Write container, testcases and records; return the graph's hash and the number of testcases."""
     file, bundle, graph, kind = dump.file, dump.bundle, dump.graph, dump.kind
     cases: Iterable[Testcase] = bundle.testcases if testcases is None else testcases
     announced = len(cases) if isinstance(cases, Sized) else None
     container = bundle.is_container or testcases is not None or bool(announced)
-    if container and announced is None and not file.seekable():
+    if container and announced is None and not _is_seekable(file.file):
         raise UsageError("the number of testcases must be known to write to a file that cannot be rewound")
     head = MAGIC + pack("<I", announced or 0) if container else b""
     start = file.tell() if announced is None else 0
-    about = _about(bundle, graph, before, extra, kept=testcases is None)
     with _digest(graph, needed=about is not None or kind == "FBS") as digest:
         number, before_head = dump.write_graph(head, digest)
     count_at = start + before_head + len(MAGIC)
+    promised_at = file.tell() if dump.end else 0
     with _record(about, digest) as record:
         steps = ScenarioWriter(partial(_step_bytes, kind))
         try:
@@ -188,13 +196,16 @@ def _write(
             steps.close()
         for old_record in before.records if before is not None else ():
             file.file.write(old_record)
-        if record is not None:
-            for part in record.parts():
-                file.write(part)
-        elif bundle.record is not None and testcases is None:
-            kept = _kept_record(bundle, graph)
-            file.write(kept if before is None else numbered(memoryview(kept), len(before.dumps)))
+        if dump.end:
+            parts = record.parts() if record is not None else [_kept_record(bundle, graph, before)]
+            end = promise(digest_of(map(file.written, parts)))
+            file.patch(promised_at - len(end), end)
     return number, count
+
+
+def _is_seekable(target: object) -> bool:
+    """Return whether one can go back in what is written to, as in every file that is named."""
+    return isinstance(target, (str, os.PathLike)) or bool(getattr(target, "seekable", lambda: False)())
 
 
 @contextmanager
@@ -241,9 +252,10 @@ def _facts(graph: Graph) -> dict[str, object]:
     return ({} if names == by_name else {"inputs": names}) | ({"fixed_shapes": fixed} if fixed else {})
 
 
-def _kept_record(bundle: Bundle, graph: Graph) -> bytes:
+def _kept_record(bundle: Bundle, graph: Graph, before: ExistingFile | None) -> bytes:
     assert isinstance(bundle.record, memoryview)
-    return bytes(bundle.record) if graph is bundle.graph else moved(bundle.record, bundle.graph, graph)
+    kept = moved(bundle.record, bundle.graph, graph)
+    return kept if before is None else numbered(memoryview(kept), len(before.dumps))
 
 
 def _write_testcases(

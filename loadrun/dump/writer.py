@@ -56,7 +56,7 @@ def content_hash(graph: Graph, digest: Callable[[], str]) -> int:
 
 
 def dump_pieces(
-    graph: Graph, *, format: str | None = None, digest: Callable[[], str] | None = None
+    graph: Graph, *, format: str | None = None, digest: Callable[[], str] | None = None, end: bytes = b""
 ) -> Iterator[bytes | memoryview]:
     """Yield the bytes of a plain dump in pieces; the graph's constants are pieces of their own and are not copied.
 
@@ -64,13 +64,14 @@ def dump_pieces(
         graph: the graph.
         format: FBS_V2 or FBS, default its own.
         digest: gives `graph_digest`, which version 1 asks for when its constants were taken.
+        end: further bytes of its FlatBuffer, which nothing in it points to.
     """
     kind = format or graph.format
     if kind not in ("FBS_V2", "FBS"):
         raise FormatError(f"format {kind!r} is unknown; expected 'FBS_V2' or 'FBS'")
     try:
-        old = kind == "FBS"
-        yield from _V1(graph, digest or partial(graph_digest, graph)).pieces() if old else _V2(graph).pieces()
+        digest = digest or partial(graph_digest, graph)
+        yield from _V1(graph, end, digest).pieces() if kind == "FBS" else _V2(graph, end).pieces()
     except FormatError:
         raise
     except (ValueError, TypeError, AttributeError, LookupError, OverflowError, error) as e:
@@ -177,8 +178,9 @@ def _original_ids(graph: Graph, numbers: Mapping[int, int]) -> list[int]:
 class _Common:
     """The part of writing that both versions share."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, end: bytes) -> None:
         self.graph = graph
+        self.end = end
         self.numbers = _numbering(graph)
 
     def inputs(self, e: FlatBufferEmitter, opr: Opr) -> int | None:
@@ -225,12 +227,11 @@ class _Common:
             ],
         )
 
-    @staticmethod
-    def checked(pieces: list[bytes | memoryview]) -> list[bytes | memoryview]:
-        size = sum(map(len, pieces))
+    def checked(self, pieces: list[bytes | memoryview]) -> list[bytes | memoryview]:
+        size = sum(map(len, pieces)) + len(self.end)
         if size > MAX_BYTES:
             raise FormatError(f"the model takes {size} bytes, the format allows {MAX_BYTES}")
-        return pieces
+        return [pack("<I", size - 4), pieces[0][4:], *pieces[1:], self.end]
 
 
 class _V2(_Common):
@@ -345,8 +346,8 @@ class _V2(_Common):
 
 
 class _V1(_Common):
-    def __init__(self, graph: Graph, digest: Callable[[], str]) -> None:
-        super().__init__(graph)
+    def __init__(self, graph: Graph, end: bytes, digest: Callable[[], str]) -> None:
+        super().__init__(graph, end)
         self.area: list[Array] = []
         self.legacy = graph.magic == "MGBS"
         self.digest = digest

@@ -13,7 +13,8 @@ from ..engines.reference import ReferenceEngine
 from ..graph.dtypes import Array
 from ..testcase import FileValue
 from .encode import ElemType, Piece, TensorMessage, encode_tensor, encode_value
-from .file import FILE, KEY, OnnxFile, accepted_file, element_type, read_accepted
+from .file import OnnxFile, accepted_file, element_type, read_accepted
+from .limits import FILE, KEY
 from .model import WrittenModel
 from .source import ExportSource
 from .testdata import find_sets, set_name, sets_in
@@ -71,7 +72,7 @@ def write_data_sets(model: Path, source: ExportSource, written: WrittenModel) ->
                 value = value.astype(dtype.np)
             scalar = name in source.scalars and value.size == 1
             _write(target / f"output_{k}.pb", _tensor(new, value, scalar))
-        if source.limits:
+        if KEY in written.model.metadata:
             with replacing(target / FILE) as file:
                 file.write(written.model.metadata[KEY].encode())
         else:

@@ -20,8 +20,8 @@ from ..base.writing import replacing
 from .check import check_model, verify
 from .datasets import write_data_sets
 from .exported import Exported
-from .file import KEY, text_of
 from .inserted import rename
+from .limits import metadata_of
 from .model import Request, WrittenModel, write
 from .options import (
     ExportOptions,
@@ -247,9 +247,9 @@ def _written(
     written.outputs = {old: written.outputs[new] for old, new in ends.items()}
     written.scalars = source.scalars
     _name_weights(source, written, surplus)
-    if source.limits:
-        limits = {written.outputs[n]: said for n, said in source.limits.items() if n in written.outputs}
-        written.model.metadata = {**written.model.metadata, KEY: text_of(limits)}
+    limits = {written.outputs[n]: said for n, said in source.limits.items() if n in written.outputs}
+    if limits:
+        written.model.metadata = {**written.model.metadata, **metadata_of(limits)}
     return written
 
 

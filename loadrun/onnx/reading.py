@@ -19,8 +19,9 @@ from ..graph.dtypes import Array, DType, numpy_array
 from ..graph.params import Host2DeviceCopy
 from ..ops.registry import limited
 from ..testcase import EXPECT, Bundle, FileValue, NamedRuntime
-from .file import OnnxFile, declared, file_dtype, read_accepted, read_limits, record_of
+from .file import OnnxFile, declared, file_dtype, read_accepted
 from .graph import GraphReader, NotExpressed
+from .limits import read_limits, record_of
 from .messages import ModelProto
 from .tensors import STRING, ExternalData
 from .testdata import DataSet, find_sets, lost_sets, spread, testcases

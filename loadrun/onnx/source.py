@@ -204,7 +204,7 @@ def _examples_by_name(
 def _of_bundle(bundle: Bundle, positional: tuple[Any, ...], named: Mapping[str, Any]) -> ExportSource:
     from ..passes.constants import bare  # for start-up
     from ..runner import fit_inputs, random_inputs  # for start-up
-    from .file import limits_of  # for start-up
+    from .limits import limits_of  # for start-up
 
     graph = bare(bundle)
     left = {v.name for v in graph.inputs}

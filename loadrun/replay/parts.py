@@ -15,7 +15,8 @@ import numpy as np
 from ..base.errors import LoadRunError, UsageError, failure
 from ..base.files import contents, fetched, nothing_there
 from ..compare.judging import ImpostorWatch
-from ..compare.policy import header, require_compared
+from ..compare.policy import require_compared
+from ..compare.record import header
 from ..dump import load_all
 from ..dump.record import graph_digest, tensor_digest
 from ..engines import check_engine, runs_file
@@ -387,10 +388,7 @@ def _facts(bundle: Bundle, task: Task) -> dict[str, Any]:
         facts["state"] = task.state
     facts["bytes"] = bundle.size or os.path.getsize(fetched(task.path))
     if isinstance(bundle.record, memoryview):
-        try:
-            facts["provenance"] = header(bundle.record).get("provenance")
-        except LoadRunError:
-            facts["provenance"] = None
+        facts["provenance"] = header(bundle.record).get("provenance")
     return facts
 
 

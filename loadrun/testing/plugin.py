@@ -143,7 +143,10 @@ def _has_testcases(path: Path) -> bool:
 
     try:
         with zipfile.ZipFile(path) as archive:
-            return any(n.endswith("loadrun/testcases.json") for n in archive.namelist())
+            file = "loadrun/testcases.json"
+            return archive.comment.startswith(file.encode()) or any(
+                n.endswith(file) for n in archive.namelist()
+            )
     except DAMAGE:
         return True
 

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base.errors import FormatError
-from ..base.schema import anything, integer, items, mapping, number, record, text
+from ..base.schema import anything, exactly, integer, items, mapping, number, text
+from ..base.seals import require_digest, sealed, unsealed
 from ..base.writing import replacing, temporary
 from ..graph.dtypes import Array
 from ..testcase import EXPECT, SourceFile
@@ -21,6 +22,8 @@ __all__ = ["RecordedCases", "accept", "append_cases", "read_cases"]
 
 _PLACE, _FORMAT = "loadrun/", 1
 """Not below ``extra/``: torch reads files there as text."""
+_PROMISE = "loadrun/testcases.json "
+"""What the archive's comment begins with, which promises testcases; the digest of their index comes next."""
 
 
 def accept(
@@ -63,12 +66,13 @@ def append_cases(file: Any, values: Sequence[Mapping[str, Array]], about: Mappin
                 buffer = io.BytesIO()
                 np.lib.format.write_array(buffer, value, allow_pickle=False)
                 archive.writestr(f"{place}{i}.{k}.npy", buffer.getbuffer())
-        archive.writestr(
-            f"{place}testcases.json", json.dumps({"format": _FORMAT, **about, "testcases": listed})
-        )
+        index = sealed(json.dumps({"format": _FORMAT, **about, "testcases": listed}))
+        archive.writestr(f"{place}testcases.json", index)
+        _, digest = unsealed(index.encode())
+        archive.comment = f"{_PROMISE}{digest}".encode()
 
 
-_TESTCASES = record(
+_TESTCASES = exactly(
     {"format": integer(_FORMAT, _FORMAT), "testcases": items(mapping(text)), "maxerr": mapping(number(0.0))},
     {"accepted": items(mapping(anything))},
 )
@@ -90,11 +94,15 @@ def read_cases(file: Any) -> RecordedCases | None:
     """
     with zipfile.ZipFile(file) as archive:
         names = [n for n in archive.namelist() if n.endswith(f"{_PLACE}testcases.json")]
+        promised = archive.comment.startswith(_PROMISE.encode())
         if not names:
+            if promised:
+                raise FormatError("the testcases that the archive promises are missing: restore the file")
             return None
         place = names[0][: -len("testcases.json")]
         try:
-            about = _TESTCASES(json.loads(archive.read(names[0])), "testcases.json")
+            index, digest = unsealed(archive.read(names[0]))
+            about = _TESTCASES(json.loads(index), "testcases.json")
             files = [f for listed in about["testcases"] for f in listed.values()]
             if len({*files}) != len(files):
                 raise FormatError("testcases.json: a file is the value of two names")
@@ -102,6 +110,9 @@ def read_cases(file: Any) -> RecordedCases | None:
             for listed in about["testcases"]:
                 data = {n: io.BytesIO(archive.read(place + f)) for n, f in listed.items()}
                 cases.append({n: np.lib.format.read_array(f, allow_pickle=False) for n, f in data.items()})
+            require_digest(index, digest, "testcases.json")
+            if promised and archive.comment != f"{_PROMISE}{digest}".encode():
+                raise FormatError("testcases.json does not have the digest that the archive promises")
             return RecordedCases(cases, about["maxerr"], about.get("accepted", []))
         except (KeyError, TypeError, ValueError, RecursionError) as e:
             why = str(e) if isinstance(e, FormatError) else f"{type(e).__name__}: {e}"

@@ -19,7 +19,8 @@ from ..base.files import files_of, opened
 from ..base.records import dataclass
 from ..base.registry import resolve
 from ..base.writing import replacing
-from ..compare.policy import header, lines, sequence_of
+from ..compare.policy import sequence_of
+from ..compare.record import header, lines
 from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, OutputResult, Verdict
 from ..dump import load_all, save
 from ..dump.options import DumpOptions

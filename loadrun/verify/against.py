@@ -15,7 +15,8 @@ from ..base.arguments import typed
 from ..base.errors import InputError, UsageTypeError
 from ..compare import Comparison
 from ..compare.judging import Criteria, judge, policy_for
-from ..compare.policy import Policy, packed_policies, require_compared
+from ..compare.policy import Policy, require_compared
+from ..compare.record import packed_policies
 from ..compare.results import OutputResult, Result, Verdict
 from ..dump import load
 from ..graph import Var

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import field
 from math import prod
+from typing import Any
 
 from ..base.errors import LoadRunError
 from ..base.records import dataclass
 from ..compare.judging import policy_for
-from ..compare.policy import header, packed_policies
+from ..compare.record import header, packed_policies
 from ..graph import Opr, Var
 from ..graph.dtypes import dtype_of, nbytes
 from ..graph.params import IndexDescMaskDump, Record
@@ -244,18 +245,14 @@ def _cases(bundle: Bundle) -> tuple[list[tuple[VarInfo, ...]], list[str]]:
     return cases, []
 
 
-def _header(bundle: Bundle) -> Mapping[str, object]:
-    """Return the record's data about the file; nothing if it is damaged, which `verify` reports."""
-    try:
-        return header(bundle.record) if isinstance(bundle.record, memoryview) else bundle.record or {}
-    except LoadRunError:
-        return {}
+def _header(bundle: Bundle) -> Mapping[str, Any]:
+    """Return the record's data about the file."""
+    return header(bundle.record) if isinstance(bundle.record, memoryview) else bundle.record or {}
 
 
 def _provenance(bundle: Bundle) -> Mapping[str, object] | None:
     """Describe where the testcases come from, as far as the file's record tells."""
-    provenance = _header(bundle).get("provenance")
-    return provenance if isinstance(provenance, dict) else None
+    return _header(bundle).get("provenance")
 
 
 def _accepted(bundle: Bundle) -> Iterator[str]:

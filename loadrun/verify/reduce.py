@@ -17,7 +17,8 @@ from ..base.arguments import typed
 from ..base.errors import EngineError, UsageError
 from ..base.records import dataclass
 from ..compare.judging import policy_for
-from ..compare.policy import Policy, packed_policies, parse
+from ..compare.policy import Policy, parse
+from ..compare.record import packed_policies
 from ..compare.results import Result, Verdict
 from ..dump import load
 from ..dump.choosing import load_dump, save_as

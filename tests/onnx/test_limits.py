@@ -12,7 +12,7 @@ import loadrun
 from loadrun import Testcase
 from loadrun.base.errors import FormatError
 from loadrun.cli import main
-from loadrun.compare.policy import packed_policies
+from loadrun.compare.record import packed_policies
 from loadrun.testcase import Bundle
 from loadrun.testing import GraphBuilder
 from loadrun.verify.pack.capture import embed
@@ -59,6 +59,8 @@ def test_what_the_data_say_holds_where_the_metadata_are_lost(tmp_path: Path) -> 
     assert main([str(model), "-q"]) == 1
     for one in tmp_path.glob("m.test_data_set_*/checks.json"):
         one.unlink()
+    assert main([str(model), "-q"]) == 2, "they are promised"
+    model.write_bytes(model.read_bytes().replace(b"loadrun:promise", b"another:promise"))
     assert main([str(model), "-q"]) == 0, "ONNX's own rule"
 
 

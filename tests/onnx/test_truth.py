@@ -15,7 +15,7 @@ import pytest
 import loadrun
 from loadrun.base.errors import EngineError
 from loadrun.cli import main
-from loadrun.compare.policy import lines
+from loadrun.compare.record import lines
 from loadrun.onnx import truth
 from loadrun.onnx.truth import runtime_name
 

@@ -10,7 +10,7 @@ import pytest
 import loadrun
 from loadrun.base.errors import UsageError
 from loadrun.cli import main
-from loadrun.compare.policy import header
+from loadrun.compare.record import header
 from loadrun.dump.options import DumpOptions
 from loadrun.graph import Graph
 from loadrun.graph.params import Elemwise, ElemwiseMode

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
 import zipfile
 from collections import namedtuple
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,8 @@ from loadrun.cli import main
 from loadrun.onnx.converting import convert_file
 
 torch = pytest.importorskip("torch", reason="these files are torch's")
+
+from loadrun.torch.archive import read_program  # noqa: E402
 
 save = loadrun.torch.save
 
@@ -427,3 +431,51 @@ def test_results_that_are_rounding_alone_pass(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="10 times the noise"):
         save(lambda x: (x.log_softmax(1).exp() - x.softmax(1)).sum(), file, x)
     assert [r.verdict.value for r in loadrun.run(file)] == ["pass"]
+
+
+def test_testcases_that_are_damaged_or_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The archive promises them in its comment, which torch skips; each file in it has a checksum of its own."""
+    path = tmp_path / "m.pt2"
+    loadrun.torch.save(torch.nn.ReLU(), path, (torch.arange(6.0) - 3,), maxerr={"": 1e-6})
+    assert torch.export.load(path).module()(torch.tensor([-1.0] * 5 + [2.0])).tolist() == [0.0] * 5 + [2.0]
+    assert main([str(path), "-q"]) == 0
+
+    def rewritten(change: Callable[[str, bytes], bytes | None], comment: Callable[[bytes], bytes]) -> str:
+        target = tmp_path / "changed.pt2"
+        with zipfile.ZipFile(path) as old, zipfile.ZipFile(target, "w") as new:
+            for info in old.infolist():
+                content = change(info.filename, old.read(info))
+                if content is not None:
+                    new.writestr(info.filename, content)
+            new.comment = comment(old.comment)
+        return str(target)
+
+    def loosened(name: str, content: bytes) -> bytes:
+        return content.replace(b"1e-06", b"1e+06") if name.endswith("loadrun/testcases.json") else content
+
+    def without_index(name: str, content: bytes) -> bytes | None:
+        return None if name.endswith("loadrun/testcases.json") else content
+
+    def same(name: str, content: bytes) -> bytes:
+        return content
+
+    for change, comment in (
+        (loosened, bytes),
+        (without_index, bytes),
+        (loosened, lambda _: b""),
+        (same, lambda said: said[:-1]),
+        (same, lambda said: said[:-32] + said[-32:].upper()),
+    ):
+        for command in ("run", "verify"):
+            assert main([command, rewritten(change, comment), "-q"]) == 2
+    assert "promises" in capsys.readouterr().err
+    assert main([rewritten(same, lambda _: b""), "-q"]) == 0
+    data = path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        index = next(i for i in archive.infolist() if i.filename.endswith("loadrun/testcases.json"))
+    start = data.index(b'{"format"')
+    for at in range(start, start + index.file_size):
+        flipped = bytearray(data)
+        flipped[at] ^= 1 << at % 8
+        with pytest.raises(FormatError):
+            read_program(io.BytesIO(flipped))

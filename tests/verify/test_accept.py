@@ -16,7 +16,7 @@ import loadrun
 from loadrun import AcceptOptions, Bundle, DumpOptions, Testcase, accept_files
 from loadrun.base.errors import UsageError
 from loadrun.cli import main
-from loadrun.compare.policy import header
+from loadrun.compare.record import header
 from loadrun.dump.record import tensor_digest
 from loadrun.graph import Graph, StoredTensor
 from loadrun.graph.dtypes import DType

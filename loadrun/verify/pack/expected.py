@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from ...base.errors import InputError, LoadRunError, SpecError, UsageError, clean
+from ...base import schema
+from ...base.errors import FormatError, InputError, SpecError, UsageError, clean
 from ...base.files import contents
+from ...base.seals import require_digest, unsealed
+from ...compare.record import ABOUT
 from ...graph import Graph, StoredTensor, Var
 from ...graph.dtypes import Array
 from ...graph.params import Host2DeviceCopy
@@ -18,7 +22,7 @@ from ...ops.infer import infer_dtypes
 from ...passes.constants import bare
 from ...testcase import EXPECT, Bundle
 
-__all__ = ["UNPACKED", "expected_cases"]
+__all__ = ["UNPACKED", "expected_cases", "read_index"]
 
 UNPACKED = "testcases.json"
 """The file that `loadrun unpack` describes testcases in."""
@@ -72,32 +76,58 @@ def _located(specs: Sequence[str]) -> Iterator[LocatedSpec]:
 
 def _unpacked(path: Path) -> Iterator[LocatedSpec]:
     """Yield the expected values that the index of an unpacked file names."""
-    try:
-        index = json.loads(contents(path, "an index of testcases"))
-        scenarios = index.get("scenarios", {})
-        for i, case in enumerate(index["testcases"]):
-            for values in (case, *scenarios.get(str(i), {"steps": ()})["steps"]):
-                parts = [
-                    InputPart(name.removesuffix(EXPECT), PathSource(_inside(str(v["file"]))))
-                    for name, v in values.items()
-                    if name.endswith(EXPECT)
-                ]
-                yield LocatedSpec(InputSpec(tuple(parts)), f"{path}: testcase {i}", path.parent)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-        if isinstance(e, LoadRunError):
-            raise
-        raise InputError(f"{path} is not an index that `loadrun unpack` wrote: {e}") from None
+    index = read_index(path)
+    scenarios = index.get("scenarios", {})
+    for i, case in enumerate(index["testcases"]):
+        for values in (case, *scenarios.get(str(i), {"steps": ()})["steps"]):
+            parts = [
+                InputPart(name.removesuffix(EXPECT), PathSource(v["file"]))
+                for name, v in values.items()
+                if name.endswith(EXPECT)
+            ]
+            yield LocatedSpec(InputSpec(tuple(parts)), f"{path}: testcase {i}", path.parent)
 
 
-def _inside(name: str) -> str:
-    """Return the name of a file of the folder that `unpack` wrote; an index may not lead anywhere else.
+def _inside(value: object, where: str) -> str:
+    """Accept the name of a file of the folder that `unpack` wrote; an index may not lead anywhere else."""
+    name = schema.text(value, where)
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        raise FormatError(f"{where} names {clean(name)}, which is outside its folder")
+    return name
+
+
+_SIZE = schema.integer(0, 1 << 62)
+_VALUES = schema.mapping(
+    schema.exactly({"file": _inside, "dtype": schema.text, "shape": schema.items(_SIZE)}),
+)
+_CHECK = schema.exactly(
+    {"output": schema.text, "maxerr": schema.number(finite=False), "verbose": schema.truth}
+)
+_SCENARIO = schema.exactly({"states": schema.mapping(schema.text), "steps": schema.items(_VALUES)})
+_INDEX = schema.exactly(
+    {
+        "model": schema.text,
+        "checks": schema.items(_CHECK),
+        "record": schema.either(ABOUT),
+        "testcases": schema.items(_VALUES),
+    },
+    {"scenarios": schema.mapping(_SCENARIO)},
+)
+
+
+def read_index(path: Path) -> dict[str, Any]:
+    """Read the index of an unpacked file.
 
     Raises:
-        ValueError: it leads elsewhere.
+        InputError: it is damaged, or not what `loadrun unpack` wrote.
     """
-    if Path(name).is_absolute() or ".." in Path(name).parts:
-        raise ValueError(f"it names {clean(name)}, which is outside its folder")
-    return name
+    text, digest = unsealed(bytes(contents(path, "an index of testcases")))
+    try:
+        index = _INDEX(json.loads(text), "the index")
+        require_digest(text, digest, "the index")
+    except (ValueError, RecursionError) as e:
+        raise InputError(f"{path} is not an index that `loadrun unpack` wrote: {e}") from None
+    return index
 
 
 def _like(graph: Graph, name: str, var: Var) -> Var:

@@ -14,7 +14,8 @@ from ...base.arguments import typed
 from ...base.errors import EngineError, InputError, UsageError
 from ...compare import compare, passes
 from ...compare.judging import ImpostorWatch, policy_for
-from ...compare.policy import Policy, packed_policies, require_compared
+from ...compare.policy import Policy, require_compared
+from ...compare.record import packed_policies
 from ...dump import save
 from ...dump.options import DumpOptions, DumpResult
 from ...dump.record import provenances

@@ -15,9 +15,9 @@ from ...base.errors import InputError, LoadRunError, UsageError
 from ...base.files import one_file
 from ...base.plain import plain
 from ...base.records import dataclass
-from ...base.schema import anything, mapping, number
+from ...base.seals import seal
 from ...base.writing import FileNames, new_folder
-from ...compare.policy import header, lines
+from ...compare.record import header, lines
 from ...dump import load_all, save
 from ...dump.choosing import load_dump
 from ...dump.record import graph_digest, tensor_digest
@@ -27,6 +27,7 @@ from ...inputs.feeds import ModelOptions
 from ...inputspec import InputPart, InputSpec, PathSource
 from ...passes.constants import bare
 from ...testcase import EXPECT, Bundle
+from .expected import UNPACKED, read_index
 
 __all__ = [
     "Mismatch",
@@ -54,7 +55,7 @@ def mismatches(bundle: Bundle) -> Iterator[Mismatch]:
     A file without a record, which is every file that loadrun did not pack, has nothing to compare.
 
     Raises:
-        FormatError: the record or a testcase is damaged.
+        FormatError: a testcase is damaged.
     """
     if not isinstance(bundle.record, memoryview):
         return
@@ -67,8 +68,7 @@ def mismatches(bundle: Bundle) -> Iterator[Mismatch]:
         count += 1
         if i >= len(bundle.testcases):
             continue
-        digests = line.get("digests")
-        digests = digests if isinstance(digests, dict) else {}
+        digests = line.get("digests", {})
         try:
             case = bundle.testcases[i]
         except LoadRunError as e:
@@ -120,35 +120,29 @@ def read_unpacked(folder: str | os.PathLike[str]) -> Unpacked | None:
         InputError: the index is damaged, or the folder holds those of several dumps.
     """
     place = Path(folder)
-    index = place / "testcases.json"
+    index = place / UNPACKED
     if not index.is_file():
-        several = sorted(str(p.parent) for p in place.glob("[0-9]*/testcases.json"))
+        several = sorted(str(p.parent) for p in place.glob(f"[0-9]*/{UNPACKED}"))
         if several:
             raise InputError(
                 f"{place} holds {len(several)} unpacked dumps; pack each separately, such as {several[0]}, and the "
                 "later ones with --append"
             )
+        if (place / "inputs.txt").is_file() and (place / "model.mge").is_file():
+            raise InputError(f"{index}, which holds the checks and policies of an unpacked file, is missing")
         return None
-    try:
-        about = json.loads(index.read_bytes())
-        checks = about["checks"]
-        record = about["record"] or {}
-        said = record.get("policy") or {}
-        unpacked = Unpacked(
-            str(place / "model.mge"),
-            f"@{place / 'inputs.txt'}" if about["testcases"] else None,
-            str(index) if checks else None,
-            {str(c["output"]): number(finite=False)(c["maxerr"], "maxerr") for c in checks},
-            tuple(f"{name}: {p['check']}" for name, p in said.items() if "check" in p),
-            any(not c["verbose"] for c in checks),
-            mapping(anything)(record.get("provenance") or {}, "provenance"),
-            *_scenarios(about, place),
-        )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-        if isinstance(e, LoadRunError):
-            raise
-        raise InputError(f"{index} is not an index that `loadrun unpack` wrote: {e}") from None
-    return unpacked
+    about = read_index(index)
+    record = about["record"] or {}
+    return Unpacked(
+        str(place / "model.mge"),
+        f"@{place / 'inputs.txt'}" if about["testcases"] else None,
+        str(index) if about["checks"] else None,
+        {c["output"]: c["maxerr"] for c in about["checks"]},
+        tuple(f"{name}: {p['check']}" for name, p in record.get("policy", {}).items() if "check" in p),
+        any(not c["verbose"] for c in about["checks"]),
+        record.get("provenance", {}),
+        *_scenarios(about, place),
+    )
 
 
 def _scenarios(about: Mapping[str, Any], place: Path) -> tuple[tuple[str, ...], int]:
@@ -274,10 +268,10 @@ def _testcases(bundle: Bundle, folder: Path) -> None:
         "record": header(bundle.record) if isinstance(bundle.record, memoryview) else None,
     }
     with (
-        (folder / "testcases.json").open("w", encoding="ascii") as index,
+        (folder / UNPACKED).open("w+b") as index,
         (folder / "inputs.txt").open("w", encoding="utf-8", errors="surrogateescape") as inputs,
     ):
-        index.write(json.dumps(plain(about), indent=1, allow_nan=False)[:-2] + ',\n "testcases": [')
+        index.write(json.dumps(plain(about), indent=1, allow_nan=False)[:-2].encode() + b',\n "testcases": [')
         scenarios: dict[int, dict[str, object]] = {}
         for i in range(len(bundle.testcases)):
             case = bundle.testcases[i]
@@ -286,12 +280,13 @@ def _testcases(bundle: Bundle, folder: Path) -> None:
                 values = _values(arrays, case.dtypes, folder, f"{i}/step{k}" if k else str(i))
                 inputs.write(f"{_specification(values)}\n")
                 steps.append(values)
-            index.write(("," if i else "") + "\n  " + json.dumps(plain(steps[0]), allow_nan=False))
+            line = json.dumps(plain(steps[0]), allow_nan=False).encode()
+            index.write((b"," if i else b"") + b"\n  " + line)
             if case.steps:
                 scenarios[i] = {"states": dict(case.states), "steps": steps[1:]}
-        index.write(
-            "\n ]" + (f',\n "scenarios": {json.dumps(plain(scenarios))}' if scenarios else "") + "\n}\n"
-        )
+        more = f',\n "scenarios": {json.dumps(plain(scenarios))}' if scenarios else ""
+        index.write(f"\n ]{more}}}".encode())
+        seal(index)
 
 
 def _specification(values: Mapping[str, Mapping[str, object]]) -> InputSpec:

@@ -16,7 +16,7 @@ from ...base.errors import EngineError, FormatError, LoadRunError
 from ...base.records import dataclass
 from ...base.schema import number
 from ...compare import assert_equal_error, passes
-from ...compare.policy import lines
+from ...compare.record import lines
 from ...dump.record import tensor_digest
 from ...graph.dtypes import Array
 from ...testcase import Bundle, Testcase
@@ -201,21 +201,17 @@ def _largest_error(expect: Array, value: Array, *, relative: bool) -> float | No
 
 
 def testimony(bundle: Bundle) -> list[str]:
-    """Sentences of what a file's record says of witnesses; none if it is damaged, which is for `verify` to say.
+    """Sentences of what a file's record says of witnesses.
 
     >>> import loadrun
     >>> testimony(loadrun.load("fixtures/nets/mlp.mge"))
     []
     """
     said: dict[str, list[tuple[int, Mapping[str, object]]]] = {}
-    try:
-        for i, line in enumerate(lines(bundle.record) if isinstance(bundle.record, memoryview) else ()):
-            provenance = line.get("provenance")
-            about = provenance.get(_KEY) if isinstance(provenance, Mapping) else None
-            if i and isinstance(about, Mapping):
-                said.setdefault(str(about.get("name")), []).append((i - 1, about))
-    except LoadRunError:
-        return []
+    for i, line in enumerate(lines(bundle.record) if isinstance(bundle.record, memoryview) else ()):
+        about = line.get("provenance", {}).get(_KEY)
+        if i and isinstance(about, Mapping):
+            said.setdefault(str(about.get("name")), []).append((i - 1, about))
     return [text for name, cases in said.items() for text in _sentences(name, cases)]
 
 

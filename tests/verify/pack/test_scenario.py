@@ -14,7 +14,7 @@ import loadrun
 from loadrun import trace
 from loadrun.base.errors import FormatError, InputError
 from loadrun.cli import main
-from loadrun.compare.policy import STEPS_MAGIC
+from loadrun.compare.record import STEPS_MAGIC
 from loadrun.graph.dtypes import Array, encode
 from loadrun.ops.infer import Inference
 from loadrun.passes.constants import bare
