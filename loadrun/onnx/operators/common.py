@@ -96,5 +96,5 @@ def once(attribute: object, tag: str, make: Callable[[], T]) -> T:
         kept = _KEPT[key] = attribute, make()
         if len(_KEPT) > _MOST_KEPT:
             _KEPT.popitem(last=False)
-    found: T = kept[1]
-    return found
+    result: T = kept[1]
+    return result
