@@ -137,8 +137,5 @@ def operator(
 
 def find(domain: str, name: str, opset: int) -> Definition | None:
     """Return the definition of an operator in a version of its domain; None if there is none."""
-    try:
-        versions = VERSIONS.get(("" if domain == "ai.onnx" else domain, name), [])
-    except ModuleNotFoundError:
-        return None
+    versions = VERSIONS.get(("" if domain == "ai.onnx" else domain, name), [])
     return next((d for d in reversed(versions) if d.since <= opset), None)

@@ -10,7 +10,7 @@ import numpy as np
 from ...graph.dtypes import Array
 from .common import refuse_unless
 
-__all__ = ["LEAF", "MEMBER", "MODES", "Ensemble", "Forest", "weighted"]
+__all__ = ["LEAF", "MEMBER", "MODES", "TreeNodes", "WeightedTrees", "weighted"]
 
 LEAF, MEMBER = -1, 6
 MODES = {
@@ -30,7 +30,7 @@ _BLOCK = 1 << 18
 """Numbers that are looked up at once, for several samples, trees and targets."""
 
 
-class Forest:
+class TreeNodes:
     """The nodes of all trees, leaves included, one entry each.
 
     Args:
@@ -116,8 +116,8 @@ class Forest:
         split = self.splits[at]
         holds = np.zeros(at.shape, bool)
         for kind in self._kinds:
-            found = self._is_member(at, value) if kind == MEMBER else _COMPARE[kind](value, split)
-            holds = found if len(self._kinds) == 1 else np.where(self.modes[at] == kind, found, holds)
+            outcome = self._is_member(at, value) if kind == MEMBER else _COMPARE[kind](value, split)
+            holds = outcome if len(self._kinds) == 1 else np.where(self.modes[at] == kind, outcome, holds)
         return holds | (self.missing[at] & (value != value)) if self.missing.any() else holds
 
     def _is_member(self, at: Array, value: Array) -> Array:
@@ -128,7 +128,7 @@ class Forest:
         return self.members[np.searchsorted(self.members, pair).clip(0, len(self.members) - 1)] == pair
 
 
-class Ensemble:
+class WeightedTrees:
     """Trees with the weights of their leaves.
 
     Args:
@@ -139,7 +139,7 @@ class Ensemble:
         targets: how many targets there are.
     """
 
-    def __init__(self, forest: Forest, rows: Array, ids: Array, weights: Array, targets: int) -> None:
+    def __init__(self, forest: TreeNodes, rows: Array, ids: Array, weights: Array, targets: int) -> None:
         self.forest, self.rows, self.ids, self.weights, self.targets = forest, rows, ids, weights, targets
         leaves = np.flatnonzero(forest.leaf & forest.reached)
         self._number = np.zeros(len(forest.leaf), np.int64)
@@ -181,7 +181,9 @@ class Ensemble:
         return np.concatenate(scores), np.concatenate(there)
 
 
-def weighted(forest: Forest, rows: Array, ids: Array, weights: Array, targets: int, name: str) -> Ensemble:
+def weighted(
+    forest: TreeNodes, rows: Array, ids: Array, weights: Array, targets: int, name: str
+) -> WeightedTrees:
     """Return an ensemble, of the weights of leaves that are reached.
 
     Raises:
@@ -204,4 +206,4 @@ def weighted(forest: Forest, rows: Array, ids: Array, weights: Array, targets: i
         # Of several weights of one leaf the first counts.
         _, first = np.unique(rows, return_index=True)
         rows, ids, weights = rows[first], ids[first], weights[first]
-    return Ensemble(forest, rows, ids, weights, targets)
+    return WeightedTrees(forest, rows, ids, weights, targets)

@@ -110,8 +110,8 @@ def _resized_shape(
 ) -> tuple[int, ...]:
     places = axes_of(axes, x.ndim)
     outs, _ = _sizes([x.shape[a] for a in places], scales, sizes, keep_aspect_ratio_policy)
-    found = dict(zip(places, outs, strict=True))
-    return tuple(found.get(i, n) for i, n in enumerate(x.shape))
+    resized = dict(zip(places, outs, strict=True))
+    return tuple(resized.get(i, n) for i, n in enumerate(x.shape))
 
 
 @operator("Resize", since=18, shape=_resized_shape)

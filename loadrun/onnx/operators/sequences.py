@@ -25,8 +25,8 @@ def _sequence(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
 
 def _element(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
     """Return the type of what the first input holds."""
-    held = types.inputs[0]
-    element = held.element if isinstance(held, ObjectType) else None
+    outer = types.inputs[0]
+    element = outer.element if isinstance(outer, ObjectType) else None
     refuse_unless(element is not None, "what its input holds has no type")
     assert element is not None
     return element
@@ -127,10 +127,10 @@ def optional_has_element(x: Any = None) -> Array:  # noqa: ANN401
 
 def _given(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
     """Return the type of an optional value; one that is no optional is given itself."""
-    held = types.inputs[0]
-    assert held is not None
-    optional = isinstance(held, ObjectType) and held.kind == "optional"
-    return _element(types, attributes) if optional else held
+    outer = types.inputs[0]
+    assert outer is not None
+    optional = isinstance(outer, ObjectType) and outer.kind == "optional"
+    return _element(types, attributes) if optional else outer
 
 
 @operator("OptionalGetElement", since=15, out=(_given,))

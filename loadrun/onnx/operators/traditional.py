@@ -137,8 +137,8 @@ def _encoded(x: Array, keys: Array, values: Array, default: Any) -> Array:  # no
     else:
         ranked, first = np.unique(keys, return_index=True)
         place = np.searchsorted(ranked, x).clip(0, len(ranked) - 1)
-        found = ranked[place]
-        at = np.where((found == x) | ((found != found) & (x != x)), first[place], len(keys))
+        nearest = ranked[place]
+        at = np.where((nearest == x) | ((nearest != nearest) & (x != x)), first[place], len(keys))
     return table[at]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from ...graph.composite import TensorAttribute
 from ...graph.dtypes import Array
 from .common import once, one_of, refuse_unless
-from .forest import LEAF, MEMBER, MODES, Ensemble, Forest, weighted
+from .forest import LEAF, MEMBER, MODES, TreeNodes, WeightedTrees, weighted
 from .scores import TRANSFORMS, as_rows, chosen, label_type, probit, row_operator, transformed
 
 __all__: list[str] = []
@@ -94,7 +94,7 @@ def _listed(
     missing: Sequence[int],
     leaves: Mapping[str, Sequence[int]],
     weights: Array,
-) -> Ensemble:
+) -> WeightedTrees:
     """Return the ensemble as TreeEnsembleRegressor and TreeEnsembleClassifier store it: leaves are nodes too."""
     lists = {name: _whole(values) for name, values in nodes.items()}
     for mode in sorted(set(modes)):
@@ -111,7 +111,7 @@ def _listed(
     # The first node of every run of one tree is a root.
     roots = np.flatnonzero(np.concatenate([[True], trees[1:] != trees[:-1]]))
     missed = _optional(missing, len(trees)) == 1
-    forest = Forest(kinds, features, splits, yes, no, missed, roots, places.name)
+    forest = TreeNodes(kinds, features, splits, yes, no, missed, roots, places.name)
     lists = {f"{prefix}_{name}": _whole(values) for name, values in leaves.items()}
     _same_length({**lists, f"{prefix}_weights": weights})
     trees, numbers, ids = lists.values()
@@ -133,7 +133,7 @@ def _tabled(
     ids: Sequence[int],
     weights: Array,
     sets: Array,
-) -> Ensemble:
+) -> WeightedTrees:
     """Return the ensemble as TreeEnsemble stores it: nodes and leaves apart."""
     lists = {name: _whole(values) for name, values in nodes.items()}
     _same_length({**lists, "nodes_modes": modes, "nodes_splits": splits})
@@ -155,7 +155,7 @@ def _tabled(
     def filled(values: Array, value: int = 0) -> Array:
         return np.concatenate([values, np.full(leaves, value, values.dtype)])
 
-    forest = Forest(
+    forest = TreeNodes(
         filled(modes, LEAF),
         filled(features),
         filled(splits),
@@ -190,7 +190,7 @@ def _members(values: Array, nodes: Array) -> Array:
 # Scores
 
 
-def _regressed(ensemble: Ensemble, x: Array, how: str, post: str, base: Array) -> Array:
+def _regressed(ensemble: WeightedTrees, x: Array, how: str, post: str, base: Array) -> Array:
     """Compute the scores of targets, in ONNX Runtime's order of operations."""
     one_of("post_transform", post, *TRANSFORMS)
     fits = len(base) in (0, ensemble.targets)
@@ -385,7 +385,7 @@ def tree_ensemble_classifier(
 
 
 def _of_two(
-    ensemble: Ensemble, scores: Array, there: Array, base: Array, post: str
+    ensemble: WeightedTrees, scores: Array, there: Array, base: Array, post: str
 ) -> tuple[Array, bool, Array]:
     """Score two classes, by the rules of ONNX Runtime: a single score gives the other class's.
 
