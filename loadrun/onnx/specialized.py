@@ -24,8 +24,8 @@ from ..graph.params import Host2DeviceCopy
 from ..testcase import EXPECT, Bundle, SourceFile
 from .file import OnnxFile
 from .importing import Importer
-from .reading import STAND_INS, ModelFile, witness
 from .messages import ValueInfoProto
+from .reading import STAND_INS, ModelFile, witness
 from .testdata import item_kind, lost_sets, testcases
 from .values import StandIn, axis_of, declared_shape, graph_type
 

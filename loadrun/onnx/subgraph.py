@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..arrays.names import kernel
 from ..engines.reference import ReferenceEngine
 from ..engines.wide import WideEngine
 from ..graph import Graph
@@ -63,6 +64,13 @@ class Subgraph:
     def _engine(self) -> ReferenceEngine:
         return ReferenceEngine(self.graph)
 
+    def named(self, inputs: Sequence[Any], captured: Sequence[Any]) -> dict[str, Any]:
+        """Return the inputs, and what the graph reads from around, by name."""
+        values = dict(zip(self.inputs, inputs, strict=False))
+        values.update((name, captured[i]) for name, i in self._places.items())
+        return values
+
+    @kernel
     def __call__(self, inputs: Sequence[Any], captured: Sequence[Any]) -> list[Any]:
         """Run the graph.
 
@@ -73,8 +81,7 @@ class Subgraph:
         Returns:
             its outputs in order.
         """
-        values = dict(zip(self.inputs, inputs, strict=False))
-        values.update((name, captured[i]) for name, i in self._places.items())
+        values = self.named(inputs, captured)
         used = self._engine.inputs
         feeds = {n: _held(v, used[n].owner.tensors[0].dtype) for n, v in values.items() if n in used}
         if any(a.dtype == np.float64 != used[n].owner.tensors[0].dtype.np for n, a in feeds.items()):

@@ -99,7 +99,6 @@ def once(attribute: object, tag: str, make: Callable[[], T]) -> T:
         kept = _KEPT[key] = attribute, make()
         if len(_KEPT) > _MOST_KEPT:
             _KEPT.popitem(last=False)
-<<<<<<< HEAD
     found: T = kept[1]
     return found
 
@@ -123,7 +122,3 @@ def taking(**attributes: object) -> Callable[[F], F]:
         return function
 
     return named
-=======
-    result: T = kept[1]
-    return result
->>>>>>> defs-b

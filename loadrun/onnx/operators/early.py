@@ -6,8 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
+from ...arrays.names import np
 from ...graph.dtypes import Array
 from . import F, operator
 from .common import axis_of, refuse_unless

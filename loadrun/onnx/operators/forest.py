@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
+from ...arrays.names import np
 from ...graph.dtypes import Array
 from .common import refuse_unless
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-
+from ...arrays.names import np
 from ...graph.dtypes import Array
 from . import operator
 from .common import once, one_of, refuse_unless

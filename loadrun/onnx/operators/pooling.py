@@ -6,8 +6,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-import numpy as np
-
+from ...arrays.names import kernel, np
 from ...graph.composite import Flag, Known, NodeTypes
 from ...graph.dtypes import Array
 from . import operator
@@ -61,6 +60,7 @@ def pooled_shape(x: Array, *, kernel_shape: Ints = None, **space: Any) -> tuple[
     return (*x.shape[:2], *pooling_window(x, kernel_shape, **space).out)
 
 
+@kernel
 def folded(x: Array, window: Window, fold: Callable[[Array, Array], Array], start: float) -> Array:
     """Fold the elements of all windows, one axis of space after the other; pads hold a number to start with."""
     for i, (k, s, d) in enumerate(zip(window.kernel, window.strides, window.dilations, strict=True)):

@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-import numpy as np
-
+from ...arrays.names import np
 from ...graph.composite import NodeTypes, OutRule
 from ...graph.dtypes import Array, DType, plain
 from . import operator

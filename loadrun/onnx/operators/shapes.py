@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-import numpy as np
-
+from ...arrays.names import np
 from ...graph.composite import Known, NodeTypes
 from ...graph.dtypes import Array
 from . import operator

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
+from ...arrays.names import np
 from ...graph.composite import Known, NodeTypes
 from ...graph.dtypes import Array, DType
 from . import operator

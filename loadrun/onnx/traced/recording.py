@@ -1,0 +1,397 @@
+"""A graph of composites as one of MegEngine's operators, at one set of sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from ...arrays import protocol
+from ...arrays.array import TracedArray
+from ...arrays.names import recording
+from ...arrays.promotion import all_tensors
+from ...base.errors import FormatError, LoadRunError, UnsupportedError
+from ...build import emit as e
+from ...graph import Graph, Opr, Var
+from ...graph.composite import Composite
+from ...graph.dtypes import Array, DType, plain
+from ...ops.infer import kernel_of
+from ...ops.registry import Call, Shape, pay_operator
+from ...passes.constants import subgraph
+from ...passes.loadable import make_loadable
+from ...tensors import Tensor, apply
+from ...tensors.access import (
+    dtype_of,
+    from_stored,
+    is_scalar,
+    recorded_variable,
+    set_name,
+    set_stored,
+    stored,
+    variable_of,
+)
+from ...tensors.apply import type_cvt
+from ...tensors.naming import scope as named_part
+from ...tensors.switches import exact_arithmetic, use
+from ...testcase import EXPECT, checks_of
+from ...tracing.recorder import TraceRecorder
+from ...tracing.recording import RecordedInput
+from ..file import check, check_within
+from ..graph import RULE
+from ..subgraph import Subgraph
+from . import HALVES, KERNELS, OPERATORS
+
+__all__ = ["Untraceable", "recorded"]
+
+_FAMILIES = ("activations", "windows", "layers")
+_HALF = ("Float16", "BFloat16")
+_HELD = {"Int4": "Int8", "Int2": "Int8", "Uint4": "Uint8", "Uint2": "Uint8"}
+_LARGE = 1024
+"""Constants of more elements are looked up, so that a graph holds each of them once, by the name that the file gives it."""
+
+
+class Untraceable(UnsupportedError):
+    """A value that data decide is needed while the graph is made; the text says which."""
+
+
+def held(dtype: DType) -> DType:
+    """Return the type of a dump's graph that holds values of one of ONNX's types.
+
+    Raises:
+        UnsupportedError: there is none.
+    """
+    if dtype.name.startswith("Float8") or dtype.name == "Float4E2M1":
+        return plain("Float32")
+    if dtype.np == object or dtype.np.kind not in "biuf":
+        raise UnsupportedError(f"{dtype.spelling} is not a type that MegEngine has")
+    return plain(_HELD[dtype.name]) if dtype.name in _HELD else dtype
+
+
+class _Session(TraceRecorder):
+    """Records operators; values are known of constants alone."""
+
+    def __init__(self) -> None:
+        super().__init__("never", fixed=True, symbolic_shape=False, places=False)
+        self.recording.graph.exact = True
+        self.large: dict[tuple[DType, Shape, int], Tensor] = {}
+
+    def argument(self, name: str, tensor: Tensor) -> Tensor:
+        """Return a stand-in for an input, whose value nobody may ask for."""
+        given = super().argument(name, tensor)
+        set_stored(given, None)
+        del self.evaluator.values[recorded_variable(given).id]
+        return given
+
+    def source(self, tensor: Tensor) -> RecordedInput:
+        """Return what a tensor is to the recording; large constants of equal bytes are one."""
+        if variable_of(tensor) is None and stored(tensor).size > _LARGE:
+            tensor = self.large.setdefault(_key(stored(tensor), dtype_of(tensor)), tensor)
+        return super().source(tensor)
+
+    def value(self, tensor: Tensor) -> Array:
+        """Return the value of a constant.
+
+        Raises:
+            Untraceable: it is none.
+        """
+        var = recorded_variable(tensor)
+        if var.id not in self.recording.static:
+            raise Untraceable("it decides by a value that depends on the model's inputs")
+        return self.evaluator.value(var)
+
+    def shape(self, tensor: Tensor) -> Shape:
+        """Return the shape of a tensor.
+
+        Raises:
+            Untraceable: data decide it.
+        """
+        shape = self.recording.known.shapes.get(recorded_variable(tensor).id)
+        if shape is None:
+            raise Untraceable("it needs a size that depends on the model's inputs")
+        return shape
+
+
+def _key(value: Array, dtype: DType) -> tuple[DType, Shape, int]:
+    return dtype, value.shape, hash(np.ascontiguousarray(value).tobytes())
+
+
+Made = Any
+"""A value while the graph is made: an array that is known, a `TracedArray`, or a list or None of ONNX's objects."""
+
+
+class _Walker:
+    """Goes through the operators of a graph."""
+
+    def __init__(self, session: _Session) -> None:
+        self.session = session
+        self.problems: dict[str, None] = {}
+
+    def run(
+        self, graph: Graph, values: dict[int, Made], targets: Iterable[Var] | None = None
+    ) -> dict[int, Made]:
+        """Compute the values of what the targets need; inputs are given."""
+        for opr in graph.needed(targets):
+            if opr.outputs[0].id in values:
+                continue
+            if opr.tensors:
+                values[opr.outputs[0].id] = opr.tensors[0].value()
+                self._named(opr)
+                continue
+            inputs = [values[v.id] for v in opr.inputs]
+            with named_part(opr.name or next((v.name for v in opr.outputs if v.name), opr.title)):
+                results = self._results(opr, inputs)
+            for var, value in zip(opr.outputs, results, strict=False):
+                values[var.id] = value
+                if isinstance(value, TracedArray) and var.name:
+                    made = variable_of(value)
+                    if made is not None and made.name is None and made.owner.type != "Host2DeviceCopy":
+                        made.name = var.name
+        return values
+
+    def _named(self, opr: Opr) -> None:
+        """Remember a large constant by its name."""
+        tensor = opr.tensors[0]
+        value = tensor.value()
+        if value.dtype != object and value.size > _LARGE:
+            dtype = held(tensor.dtype)
+            constant = from_stored(value, dtype, const=True)
+            set_name(constant, tensor.name or "")
+            self.session.large.setdefault(_key(value, dtype), constant)
+
+    def _results(self, opr: Opr, inputs: list[Made]) -> list[Made]:
+        try:
+            if not _any_traced(inputs) and not (opr.params and getattr(_definition(opr), "random", False)):
+                return self._computed(opr, inputs)
+            if isinstance(opr.params[0] if opr.params else None, Composite):
+                return self._composite(opr, inputs)
+            dtypes = [held(_typed(v)) for v in opr.inputs]
+            tensors = [tensor_of(a, d) for a, d in zip(inputs, dtypes, strict=True)]
+            made = apply(
+                opr.type, *opr.params, inputs=tensors, n=len(opr.outputs), output_dtype=opr.output_dtype
+            )
+            return [_around(t) for t in made]
+        except FormatError:
+            raise
+        except LoadRunError as error:
+            raise UnsupportedError(f"{_called(opr)}: {error}") from error
+        except (ValueError, TypeError, IndexError, KeyError, AttributeError, NotImplementedError) as error:
+            raise UnsupportedError(f"{_called(opr)} cannot be written: {error}") from error
+
+    def _computed(self, opr: Opr, inputs: list[Made]) -> list[Made]:
+        """Compute what is known."""
+        ins, outs = (tuple(map(_typed, vs)) for vs in (opr.inputs, opr.outputs))
+        call = Call(opr, ins, outs)
+        arrays = [_stored(a, d) for a, d in zip(inputs, ins, strict=True)]
+        pay_operator(opr, ins, outs, arrays)
+        with use(None), np.errstate(all="ignore"):
+            result = kernel_of(call)(call, *arrays)
+        results = result if isinstance(result, tuple) else (result,)
+        return [r[()] if d.name == "Object" else r for r, d in zip(results, outs, strict=False)]
+
+    def _composite(self, opr: Opr, inputs: list[Made]) -> list[Made]:
+        p = opr.params[0]
+        assert isinstance(p, Composite)
+        halves = p.definition.name in HALVES
+        args = [_argument(a, _typed(v), halves) for a, v in zip(inputs, opr.inputs, strict=True)]
+        placed = p.placed(args)
+        function = OPERATORS.get(p.definition.function)
+        result = NotImplemented if function is None else function(*placed, **_taken(function, p.keywords))
+        if result is NotImplemented:
+            result = p.call(args)
+        results = result if isinstance(result, tuple) else (result,)
+        return [_finished(r, _typed(v)) for r, v in zip(results, opr.outputs, strict=False)]
+
+    def lower(self, function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+        """Record a call of one of `loadrun.arrays.names`."""
+        if not _any_traced(args) and not _any_traced(keywords.values()):
+            return NotImplemented
+        if function is _SUBGRAPH:
+            return self.subgraph(*args, **keywords)
+        how = KERNELS.get(function)
+        result = NotImplemented if how is None else how(*args, **keywords)
+        if result is not NotImplemented:
+            return tuple(map(_around, result)) if isinstance(result, tuple) else _around(result)
+        if function.__module__.partition(".")[0] == "numpy":
+            return protocol.lower_function(function, args, keywords)
+        return NotImplemented
+
+    def subgraph(self, graph: Subgraph, inputs: Sequence[Any], captured: Sequence[Any]) -> list[Any]:
+        """Go through the operators of a branch or of one turn of a loop."""
+        given = graph.named(inputs, captured)
+        values: dict[int, Made] = {}
+        for var in graph.graph.inputs:
+            value = given[var.name or ""]
+            values[var.id] = _finished(value, _typed(var))
+        values = self.run(graph.graph, values)
+        return [values[v.id] for v in graph.graph.outputs]
+
+
+_SUBGRAPH = getattr(Subgraph.__call__, "__wrapped__", Subgraph.__call__)
+
+
+def _definition(opr: Opr) -> Any:
+    return getattr(opr.params[0], "definition", None)
+
+
+def _called(opr: Opr) -> str:
+    name = opr.name or next((v.name for v in opr.outputs if v.name), "")
+    return f"{opr.title} {name!r}" if name else opr.title
+
+
+def _typed(var: Var) -> DType:
+    assert var.dtype is not None
+    return var.dtype
+
+
+def _any_traced(values: Iterable[Any]) -> bool:
+    return next(all_tensors(values), None) is not None
+
+
+def _stored(value: Made, dtype: DType) -> Array:
+    """Return a known value as kernels take it."""
+    if dtype.name == "Object":
+        holder = np.empty((), object)
+        holder[()] = value
+        return holder
+    return np.asarray(value)
+
+
+def _argument(value: Made, dtype: DType, halves: bool) -> Any:
+    """Return a value as definitions take it: halves as float32 unless they are wanted as they are."""
+    if dtype.name not in _HALF or (halves and dtype.name == "Float16"):
+        return value
+    return (
+        value.astype(np.float32)
+        if isinstance(value, np.ndarray)
+        else _around(e.cast(e_operand(value), "float32"))
+    )
+
+
+def e_operand(value: Any) -> Tensor:
+    return value._frozen() if isinstance(value, TracedArray) else value
+
+
+def _around(value: Any) -> Any:
+    """Return a tensor as a traced array, all else as it is."""
+    if isinstance(value, Tensor) and not isinstance(value, TracedArray):
+        return TracedArray._around(value, scalar=is_scalar(value))
+    return value
+
+
+def _taken(function: Callable[..., Any], keywords: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the keywords without those that only definitions ask for."""
+    code = function.__code__
+    if code.co_flags & 8 or "types" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
+        return keywords
+    return {k: v for k, v in keywords.items() if k != "types"}
+
+
+def _finished(value: Any, dtype: DType) -> Made:
+    """Return a result in the type that it has by the model."""
+    if dtype.np == object or value is None:
+        return value
+    if isinstance(value, Tensor):
+        array = _around(value)
+        return _around(type_cvt(array._frozen(), held(dtype)))
+    array = np.asarray(value)
+    if array.dtype != dtype.np and array.dtype.kind in "biuf":
+        array = array.astype(dtype.np)
+    return array
+
+
+def tensor_of(value: Made, dtype: DType) -> Tensor:
+    """Return a tensor of a value that a dump can hold.
+
+    Raises:
+        UnsupportedError: it is a list, a map or nothing.
+    """
+    if isinstance(value, Tensor):
+        return e_operand(value)
+    if not isinstance(value, np.ndarray) or value.dtype == object:
+        raise UnsupportedError("its value is no tensor of numbers, which is all that MegEngine has")
+    array = value.astype(dtype.np, copy=False)
+    return from_stored(array.reshape(array.shape or (1,)), dtype, not array.shape, const=True)
+
+
+def recorded(graph: Graph, shapes: Mapping[str, Shape]) -> Graph:
+    """Return a graph of MegEngine's operators that computes what a graph of composites does, at one set of sizes.
+
+    Args:
+        graph: the graph of composites; its checks stay.
+        shapes: the shape of every input by name, as the model has them.
+
+    Raises:
+        UnsupportedError: an operator cannot be expressed, or needs values that depend on inputs.
+    """
+    for family in _FAMILIES:
+        import_module(f"{__package__}.{family}")
+    session = _Session()
+    walker = _Walker(session)
+    checks = {id(c.opr): c for c in checks_of(graph)}
+    with exact_arithmetic(wide=True), use(session), recording(walker.lower):
+        values: dict[int, Made] = {}
+        fed: dict[str, Var] = {}
+        for var in graph.inputs:
+            value = _input(session, var, shapes.get(var.name or "", var.owner.tensors[0].shape))
+            values[var.id] = value
+            fed[var.name or ""] = recorded_variable(value)
+        compared = [checks.get(id(v.owner)) for v in graph.outputs]
+        targets = [v if c is None else c.get for v, c in zip(graph.outputs, compared, strict=True)]
+        walker.run(graph, values, targets)
+        ends: list[tuple[Var, str | None]] = []
+        for var, c in zip(targets, compared, strict=True):
+            dtype = _typed(var)
+            tensor = tensor_of(values[var.id], held(dtype))
+            if c is not None:
+                expect = e_operand(values[c.expect.id])
+                rule = c.err.owner.params and _definition(c.err.owner) is RULE
+                kind = 16 if dtype.name == "BFloat16" else 0
+                tensor = check(expect, tensor, kind) if rule else check_within(expect, tensor, c.maxerr)
+            ends.append((session.source(tensor).var, var.name if c is None else None))
+    return _finish(session.recording.graph, ends, fed, graph)
+
+
+def _input(session: _Session, var: Var, shape: Shape | None) -> TracedArray:
+    if shape is None:
+        raise UnsupportedError(f"the shape of the input {var.name!r} is not known; give it as input_shapes")
+    dtype = held(_typed(var))
+    value = np.broadcast_to(np.zeros((), dtype.np), shape or (1,))
+    given = session.argument(var.name or "", from_stored(value, dtype, not shape))
+    return TracedArray._around(given, scalar=is_scalar(given))
+
+
+def _finish(
+    whole: Graph, ends: Sequence[tuple[Var, str | None]], fed: Mapping[str, Var], source: Graph
+) -> Graph:
+    """Return the graph of some outputs, each a variable of its own, with all inputs of the source."""
+    taken: set[int] = set()
+    outs: list[Var] = []
+    for var, name in ends:
+        if name is not None and (var.owner.type == "Host2DeviceCopy" or var.id in taken):
+            (var,) = whole.add("Identity", inputs=[var])
+        taken.add(var.id)
+        if name is not None:
+            var.name = None
+        outs.append(var)
+    graph = make_loadable(subgraph(whole, outs)[0])
+    taken = set()
+    for i, (_, name) in enumerate(ends):
+        var = graph.outputs[i]
+        if name is not None and (var.owner.type == "Host2DeviceCopy" or var.id in taken):
+            (var,) = graph.add("Identity", inputs=[var])
+            graph.outputs[i] = var
+        taken.add(var.id)
+        var.name = name if name is not None else var.name
+    left = {v.name for v in graph.inputs}
+    for name, var in fed.items():
+        if name not in left:
+            graph.add("Host2DeviceCopy", *var.owner.params, names=[name], tensors=var.owner.tensors)
+    graph.magic, graph.input_order = source.magic, source.input_order
+    graph.fixed_shapes = {
+        name: tuple(var.owner.tensors[0].shape or ())
+        for name, var in fed.items()
+        if not name.endswith(EXPECT)
+    }
+    return graph
