@@ -71,7 +71,7 @@ class Subgraph:
         return values
 
     @kernel
-    def __call__(self, inputs: Sequence[Any], captured: Sequence[Any]) -> list[Any]:
+    def __call__(self, inputs: Sequence[Any], captured: Sequence[Any] = ()) -> list[Any]:
         """Run the graph.
 
         Args:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import Any
 
-from ...arrays.names import np
+from ...arrays.names import kernel, np
 from ...graph.composite import Flag, NodeTypes
 from ...graph.dtypes import Array, DType
 from ..codes import codes_of_floats
@@ -20,6 +20,7 @@ from .small_floats import SMALL, rounded_small
 __all__ = ["converted", "refuse_where"]
 
 
+@kernel
 def refuse_where(wrong: Array, why: str) -> None:
     """Raise an error where one of some booleans is true."""
     refuse_unless(not np.any(wrong), why)

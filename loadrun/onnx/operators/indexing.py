@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...arrays.names import np
+from ...arrays.names import kernel, np
 from ...graph.composite import Known
 from ...graph.dtypes import Array
 from . import operator
@@ -62,7 +62,8 @@ def gather_nd_11(x: Array, at: Array) -> Array:
 # Writing
 
 
-def _combined(x: Array, at: tuple[Array, ...], updates: Array, reduction: str) -> Array:
+@kernel
+def combined(x: Array, at: tuple[Array, ...], updates: Array, reduction: str) -> Array:
     """Return a copy in which updates replace elements, or are combined with them."""
     one_of("reduction", reduction, "none", "add", "mul", "max", "min")
     y = x.copy()
@@ -89,7 +90,7 @@ def scatter_elements(x: Array, at: Array, updates: Array, *, axis: int = 0, redu
     axis = axis_of(axis, x.ndim)
     rank = range(x.ndim)
     ids = [np.arange(at.shape[i]).reshape([-1 if k == i else 1 for k in rank]) for i in rank]
-    return _combined(x, tuple(at if i == axis else ids[i] for i in rank), updates, reduction)
+    return combined(x, tuple(at if i == axis else ids[i] for i in rank), updates, reduction)
 
 
 @operator("ScatterElements", since=11, shape=_like_first)
@@ -102,7 +103,7 @@ def scatter_elements_11(x: Array, at: Array, updates: Array, *, axis: int = 0) -
 @operator("ScatterND", since=16, shape=_like_first)
 def scatter_nd(x: Array, at: Array, updates: Array, *, reduction: str = "none") -> Array:
     """Write parts by their positions along the first axes."""
-    return _combined(x, tuple(at[..., i] for i in range(at.shape[-1])), updates, reduction)
+    return combined(x, tuple(at[..., i] for i in range(at.shape[-1])), updates, reduction)
 
 
 @operator("ScatterND", since=11, shape=_like_first)

@@ -22,10 +22,13 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ...arrays import promotion
+from ...arrays.array import TracedArray
+from ...base.errors import UnsupportedError
 from ...tensors import Tensor
+from ...tensors.access import is_scalar
 from ..operators import VERSIONS
 
-__all__ = ["HALVES", "KERNELS", "OPERATORS", "instead", "operand"]
+__all__ = ["HALVES", "KERNELS", "OPERATORS", "Untraceable", "instead", "known", "operand", "traced"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -42,6 +45,31 @@ for _names in (
     "Identity Where Pad Add Sub Mul Div Neg Abs Max Min Relu Sqrt Equal Less LessOrEqual Greater GreaterOrEqual",
 ):
     HALVES.update(_names.split())
+
+
+class Untraceable(UnsupportedError):
+    """A value that data decide is needed while the graph is made; the text says which."""
+
+
+def traced(value: Any) -> TracedArray:
+    """Return a traced array of one, or of a constant."""
+    if isinstance(value, TracedArray):
+        return value
+    tensor = operand(value)
+    return TracedArray._around(tensor, scalar=is_scalar(tensor))
+
+
+def known(value: Any, what: str) -> Any:
+    """Return an array that is known.
+
+    Raises:
+        Untraceable: it depends on the model's inputs.
+    """
+    if isinstance(value, Tensor):
+        raise Untraceable(
+            f"its {what} must be known, but depends on the model's inputs; give it as constants="
+        )
+    return value
 
 
 def operand(value: Any, dtype: Any = None) -> Tensor:

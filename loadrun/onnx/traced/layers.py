@@ -11,9 +11,11 @@ from ...build import emit as e
 from ...build.emit import M
 from ...build.layers import norm
 from ...graph import params as P
-from ...graph.dtypes import DType
+from ...graph.dtypes import DType, plain
 from ...tensors import Tensor, apply1
-from ..operators import kernels, linalg, norms, quantization
+from ...tensors.access import dtype_of
+from ...tensors.apply import type_cvt
+from ..operators import elementwise, kernels, linalg, norms, quantization
 from . import instead, operand
 from .windows import _less
 
@@ -65,6 +67,30 @@ def integer_product(x: Any, y: Any, x_zero: Any = None, y_zero: Any = None) -> A
     a = a if x_zero is None else a - x_zero.astype(np.int16)
     b = b if y_zero is None else b - y_zero.astype(np.int16)
     return np.matmul(a.astype(np.int32), b.astype(np.int32))
+
+
+# Types
+
+
+@instead(elementwise.refuse_where)
+def refuse_where(wrong: Any, why: str) -> None:
+    """Refuse nothing: it depends on data, of which MegEngine does not complain."""
+
+
+@instead(kernels.exactly)
+def exactly(x: Any, want: Any) -> Any:
+    return x != 0 if want.kind == "b" else x.astype(want)
+
+
+@instead(kernels.round_bfloat16)
+def round_bfloat16(x: Any) -> Tensor:
+    return rounded(x, plain("BFloat16"))
+
+
+@instead(kernels.rounded)
+def rounded(x: Any, kind: DType) -> Tensor:
+    wide = operand(x)
+    return type_cvt(type_cvt(wide, kind), dtype_of(wide))
 
 
 # Normalizations

@@ -14,7 +14,9 @@ from ...arrays.names import recording
 from ...arrays.promotion import all_tensors
 from ...base.errors import FormatError, LoadRunError, UnsupportedError
 from ...build import emit as e
+from ...build.random import seed_of_operator
 from ...graph import Graph, Opr, Var
+from ...graph import params as P
 from ...graph.composite import Composite
 from ...graph.dtypes import Array, DType, plain
 from ...ops.infer import kernel_of
@@ -33,6 +35,7 @@ from ...tensors.access import (
     variable_of,
 )
 from ...tensors.apply import type_cvt
+from ...tensors.convert import TracedInt, shape_tensor
 from ...tensors.naming import scope as named_part
 from ...tensors.switches import exact_arithmetic, use
 from ...testcase import EXPECT, checks_of
@@ -41,19 +44,20 @@ from ...tracing.recording import RecordedInput
 from ..file import check, check_within
 from ..graph import RULE
 from ..subgraph import Subgraph
-from . import HALVES, KERNELS, OPERATORS
+from . import HALVES, KERNELS, OPERATORS, Untraceable
 
 __all__ = ["Untraceable", "recorded"]
 
-_FAMILIES = ("activations", "windows", "layers")
+_FAMILIES = ("activations", "windows", "layers", "data", "signal")
 _HALF = ("Float16", "BFloat16")
 _HELD = {"Int4": "Int8", "Int2": "Int8", "Uint4": "Uint8", "Uint2": "Uint8"}
 _LARGE = 1024
 """Constants of more elements are looked up, so that a graph holds each of them once, by the name that the file gives it."""
 
 
-class Untraceable(UnsupportedError):
-    """A value that data decide is needed while the graph is made; the text says which."""
+_DECIDED = ("If", "Loop")
+"""Operators of which the first two inputs decide what is computed."""
+_HINT = "give what decides as constants="
 
 
 def held(dtype: DType) -> DType:
@@ -73,7 +77,7 @@ class _Session(TraceRecorder):
     """Records operators; values are known of constants alone."""
 
     def __init__(self) -> None:
-        super().__init__("never", fixed=True, symbolic_shape=False, places=False)
+        super().__init__("lazy", fixed=True, symbolic_shape=True, places=False)
         self.recording.graph.exact = True
         self.large: dict[tuple[DType, Shape, int], Tensor] = {}
 
@@ -81,8 +85,16 @@ class _Session(TraceRecorder):
         """Return a stand-in for an input, whose value nobody may ask for."""
         given = super().argument(name, tensor)
         set_stored(given, None)
-        del self.evaluator.values[recorded_variable(given).id]
         return given
+
+    def detached(self, tensor: Tensor) -> bool:
+        """Return whether the sizes of a tensor are numbers: all but those that data decide."""
+        return not self.fluid(tensor)
+
+    def measured(self, tensor: Tensor) -> None:
+        """Refuse what takes a size that data decide as a number."""
+        if self.fluid(tensor):
+            raise Untraceable("it needs a size that depends on the model's inputs")
 
     def source(self, tensor: Tensor) -> RecordedInput:
         """Return what a tensor is to the recording; large constants of equal bytes are one."""
@@ -102,15 +114,16 @@ class _Session(TraceRecorder):
         return self.evaluator.value(var)
 
     def shape(self, tensor: Tensor) -> Shape:
-        """Return the shape of a tensor.
-
-        Raises:
-            Untraceable: data decide it.
-        """
-        shape = self.recording.known.shapes.get(recorded_variable(tensor).id)
-        if shape is None:
-            raise Untraceable("it needs a size that depends on the model's inputs")
-        return shape
+        """Return the shape of a tensor; where data decide it, of some data that have an element along every axis."""
+        var = recorded_variable(tensor)
+        known = self.recording.known.shapes
+        if var.id not in known:
+            value = self.evaluator.value(var)
+            if 0 in value.shape and value.size == 0:
+                value = np.zeros([n or 1 for n in value.shape], value.dtype)
+                self.evaluator.values[var.id] = value
+            known[var.id] = value.shape
+        return known[var.id]
 
 
 def _key(value: Array, dtype: DType) -> tuple[DType, Shape, int]:
@@ -174,10 +187,36 @@ class _Walker:
             return [_around(t) for t in made]
         except FormatError:
             raise
+        except Untraceable as error:
+            raise self._asking(opr, inputs, error) from error
         except LoadRunError as error:
-            raise UnsupportedError(f"{_called(opr)}: {error}") from error
+            why = str(error).partition("\n")[0]
+            raise UnsupportedError(f"{_called(opr)}: {why}") from error
         except (ValueError, TypeError, IndexError, KeyError, AttributeError, NotImplementedError) as error:
             raise UnsupportedError(f"{_called(opr)} cannot be written: {error}") from error
+
+    def _asking(self, opr: Opr, inputs: Sequence[Made], error: Untraceable) -> Untraceable:
+        """Return an error that says how the values that an operator needs are given."""
+        known = getattr(_definition(opr), "known", ())
+        if _HINT in str(error) or not (known or opr.title in _DECIDED):
+            return Untraceable(f"{_called(opr)}: {error}")
+        places = [i for i, here in enumerate(opr.params[0].present) if here]
+        deciding = [v for i, v in zip(places, inputs, strict=True) if i in (known or {0, 1})]
+        names = sorted({n for t in all_tensors(deciding) for n in self._inputs_behind(t)})
+        return Untraceable(
+            f"{_called(opr)}: {error}; {_HINT}{{{', '.join(f'{n!r}: ...' for n in names)}}} (--constant)"
+        )
+
+    def _inputs_behind(self, tensor: Tensor) -> list[str]:
+        """Return the names of the inputs that a value depends on."""
+        var = variable_of(tensor)
+        todo, seen, names = [] if var is None else [var], set[int](), list[str]()
+        for var in todo:
+            if var.id not in seen:
+                seen.add(var.id)
+                names += [var.name or ""] if var.owner.type == "Host2DeviceCopy" else []
+                todo += var.owner.inputs
+        return names
 
     def _computed(self, opr: Opr, inputs: list[Made]) -> list[Made]:
         """Compute what is known."""
@@ -197,9 +236,13 @@ class _Walker:
         args = [_argument(a, _typed(v), halves) for a, v in zip(inputs, opr.inputs, strict=True)]
         placed = p.placed(args)
         function = OPERATORS.get(p.definition.function)
+        if function is None and any(
+            isinstance(placed[i], Tensor) for i in p.definition.known if i < len(placed)
+        ):
+            raise Untraceable("an input that decides the shape of its result depends on the model's inputs")
         result = NotImplemented if function is None else function(*placed, **_taken(function, p.keywords))
         if result is NotImplemented:
-            result = p.call(args)
+            result = p.call(args, **({"stream": _Draws(p.seed)} if p.definition.random else {}))
         results = result if isinstance(result, tuple) else (result,)
         return [_finished(r, _typed(v)) for r, v in zip(results, opr.outputs, strict=False)]
 
@@ -217,7 +260,7 @@ class _Walker:
             return protocol.lower_function(function, args, keywords)
         return NotImplemented
 
-    def subgraph(self, graph: Subgraph, inputs: Sequence[Any], captured: Sequence[Any]) -> list[Any]:
+    def subgraph(self, graph: Subgraph, inputs: Sequence[Any], captured: Sequence[Any] = ()) -> list[Any]:
         """Go through the operators of a branch or of one turn of a loop."""
         given = graph.named(inputs, captured)
         values: dict[int, Made] = {}
@@ -226,6 +269,25 @@ class _Walker:
             values[var.id] = _finished(value, _typed(var))
         values = self.run(graph.graph, values)
         return [values[v.id] for v in graph.graph.outputs]
+
+
+class _Draws:
+    """Random numbers as definitions ask for them, drawn by MegEngine's operators."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed or seed_of_operator()
+
+    def uniform(self, kind: str, shape: Shape, digits: int = 23) -> TracedArray:
+        """Draw numbers from 0 to 1."""
+        return self._drawn(kind, P.UniformRNG(seed=self.seed), shape)
+
+    def normal(self, kind: str, shape: Shape, mean: float, scale: float, digits: int = 23) -> TracedArray:
+        """Draw normally distributed numbers."""
+        return self._drawn(kind, P.GaussianRNG(seed=self.seed, mean=mean, std=scale), shape)
+
+    def _drawn(self, kind: str, param: P.Record, shape: Shape) -> TracedArray:
+        drawn = apply(kind, param, inputs=[shape_tensor(shape or (1,))], scalar=False)[0]
+        return _around(drawn).reshape(shape)
 
 
 _SUBGRAPH = getattr(Subgraph.__call__, "__wrapped__", Subgraph.__call__)
@@ -246,7 +308,14 @@ def _typed(var: Var) -> DType:
 
 
 def _any_traced(values: Iterable[Any]) -> bool:
-    return next(all_tensors(values), None) is not None
+    """Return whether a value is traced, or a size that data decide, in lists and dicts too."""
+    for value in values:
+        if isinstance(value, (Tensor, TracedInt)):
+            return True
+        inner = value.values() if isinstance(value, dict) else value
+        if isinstance(value, (list, tuple, dict)) and _any_traced(inner):
+            return True
+    return False
 
 
 def _stored(value: Made, dtype: DType) -> Array:
@@ -357,7 +426,7 @@ def _input(session: _Session, var: Var, shape: Shape | None) -> TracedArray:
     if shape is None:
         raise UnsupportedError(f"the shape of the input {var.name!r} is not known; give it as input_shapes")
     dtype = held(_typed(var))
-    value = np.broadcast_to(np.zeros((), dtype.np), shape or (1,))
+    value = np.broadcast_to(np.ones((), dtype.np), shape or (1,))
     given = session.argument(var.name or "", from_stored(value, dtype, not shape))
     return TracedArray._around(given, scalar=is_scalar(given))
 
