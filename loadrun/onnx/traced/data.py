@@ -15,7 +15,7 @@ from ...graph import params as P
 from ...graph.dtypes import Array
 from ...tensors import Tensor, apply, const
 from ...tensors.access import dtype_of, static_shape
-from ..operators import indexing, ngrams
+from ..operators import forest, indexing, ngrams
 from ..operators.common import axis_of
 from . import instead, known, operand, traced
 
@@ -196,6 +196,17 @@ def _suppressed(boxes: Tensor, score: Tensor, overlap: float, most: int) -> Tens
     places, count = apply("NMSKeepMGB", param, inputs=[lined], n=2, scalar=False)
     first = e.subtensor(places, [(0, None, None, None, 0)])
     return e.gather(order, [(0, e.subtensor(first, [(0, None, count, None, None)]))])
+
+
+# Trees
+
+
+@instead(forest.is_member)
+def is_member(members: Any, at: Any, value: Any) -> Any:
+    if members is None or not len(members):
+        return np.zeros(value.shape, bool)
+    nodes, values = members.real.astype(np.int32), members.imag.astype(value.dtype)
+    return ((at[..., None] == nodes) & (value[..., None] == values)).any(-1)
 
 
 # N-grams

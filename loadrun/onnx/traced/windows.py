@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from ...build import emit as e
 from ...build.layers import pooling as pools
 from ...build.layers import windows as layers
 from ...build.layers.windows import WindowGeometry
 from ...tensors import Tensor
 from ..operators import convolution, pooling
-from ..operators.windows import Window
-from . import instead, operand
+from ..operators.windows import Window, window_of
+from . import instead, known, operand
 
 __all__: list[str] = []
 
@@ -121,6 +122,34 @@ def _less(x: Any, zero: Any) -> Any:
     if zero is None or (isinstance(zero, np.ndarray) and not zero.any()):
         return wide
     return wide - zero.astype(np.float32)
+
+
+# Windows put back
+
+
+@instead("Col2Im")
+def col2im(
+    x: Any,
+    image_shape: Any,
+    block_shape: Any,
+    *,
+    dilations: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Any:
+    """Add up blocks where their windows lie by a transposed convolution with unit filters."""
+    image, block = ([int(n) for n in known(v, "shape")] for v in (image_shape, block_shape))
+    if len(block) > 3:
+        return NotImplemented
+    window = window_of(image, block, strides=strides, dilations=dilations, pads=pads)
+    area = prod(block)
+    cells = x.reshape(x.shape[0] * x.shape[1] // area, area, *window.out)
+    units = np.eye(area, dtype=np.float32).reshape(area, 1, *block)
+    ends = zip(image, window.out, window.strides, window.reach, window.pads, strict=True)
+    extra = [size + a + b - (s * (i - 1) + r) for size, i, s, r, (a, b) in ends]
+    plain = WindowGeometry(window.kernel, window.strides, window.dilations, window.pads)
+    y = layers.transposed(operand(cells, np.float32), operand(units), plain, extra)
+    return e.reshape(y, (x.shape[0], -1, *image))
 
 
 # Pooling
