@@ -316,7 +316,8 @@ class Bundle:
             (`for_data`); None if one graph serves all, as in every .mge file.
         guarded: gives this model for a file: a graph of MegEngine's operators that refuses sizes for which it does not
             hold; see `lasting`.
-        lower: gives this model with a graph of MegEngine's operators, where the graph has composite ones; see `lowered`.
+        lower: gives this model with a graph of MegEngine's operators at the sizes of some data, where the graph has
+            composite ones; see `lowered`. The second argument is whether it is for a file.
         open_inputs: inputs with sizes that the file leaves open, so that theirs here are one choice among many.
         expressible: gives the graph of what can be expressed of a file with a `refusal`, None if it is not known.
         model: the bytes of the dump without its testcases; None for what is no dump.
@@ -341,7 +342,7 @@ class Bundle:
     refusal: str | None = None
     sized: Callable[[Mapping[str, Array]], Bundle] | None = None
     guarded: Callable[[], Bundle] | None = None
-    lower: Callable[[], Bundle] | None = None
+    lower: Callable[[Sequence[Mapping[str, Array]], bool], Bundle] | None = None
     open_inputs: frozenset[str] = frozenset()
     taken: str | None = None
     expressible: Callable[[], Graph] | None = None
@@ -401,14 +402,18 @@ class Bundle:
         """
         return self if self.sized is None else self.sized(arrays)
 
-    def lasting(self) -> Bundle:
-        """Return this bundle for a file, which holds one graph: it refuses sizes for which it does not hold."""
-        lowered = self.lowered()
+    def lasting(self, data: Sequence[Mapping[str, Array]] = ()) -> Bundle:
+        """Return this bundle for a file, which holds one graph: it refuses sizes for which it does not hold.
+
+        Args:
+            data: inputs that it is to run with, by name; by default those of the testcases.
+        """
+        lowered = self if self.lower is None else self.lower(data, True)
         return lowered if lowered.guarded is None else lowered.guarded()
 
     def lowered(self) -> Bundle:
-        """Return this bundle with a graph of MegEngine's operators alone: what dumps hold and passes rewrite."""
-        return self if self.lower is None else self.lower()
+        """Return this bundle with a graph of MegEngine's operators alone: what passes rewrite and other engines run."""
+        return self if self.lower is None else self.lower((), False)
 
     def require_unchanged(self) -> None:
         """Check, before mapped weights are read, that the file did not change.

@@ -87,7 +87,9 @@ def result_arrays(p: Composite, result: Any) -> list[Array]:  # noqa: ANN401 - w
 _FLOAT = "Float32"
 
 
-def native(opr: Opr, inputs: Sequence[DType], outputs: Sequence[DType], shapes: Sequence[Shape]) -> Native | None:
+def native(
+    opr: Opr, inputs: Sequence[DType], outputs: Sequence[DType], shapes: Sequence[Shape]
+) -> Native | None:
     """Return the operator of MegEngine whose kernel computes a composite one at these shapes, None if none does."""
     p = opr.params[0] if opr.params else None
     if not isinstance(p, Composite) or p.definition.native is None or len(outputs) != 1:
