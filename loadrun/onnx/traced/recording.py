@@ -48,7 +48,7 @@ from . import HALVES, KERNELS, OPERATORS, Untraceable
 
 __all__ = ["Untraceable", "recorded"]
 
-_FAMILIES = ("activations", "windows", "layers", "data", "signal")
+_FAMILIES = ("activations", "windows", "layers", "data", "signal", "recurrent")
 _HALF = ("Float16", "BFloat16")
 _HELD = {"Int4": "Int8", "Int2": "Int8", "Uint4": "Uint8", "Uint2": "Uint8"}
 _LARGE = 1024
