@@ -144,13 +144,16 @@ class ModelFile:
         """Build the bundle whose graph has one operator for each node."""
         proto = self._model.graph
         assert proto is not None
-        for info in (*self._infos, *proto.outputs):
+        for info in self._infos:
             if info.type is None or info.type.tensor is None or info.type.tensor.elem == STRING:
                 raise NotExpressed(f"{info.name!r} is no tensor of numbers")
         constants = {n: self._constant(n, v) for n, v in self._constants.items()}
         reader, assumed = self._reader(constants)
         graph = reader.graph
         outputs = {v.name or "": v for v in graph.outputs}
+        for name, var in outputs.items():
+            if var.dtype is None or var.dtype.np.kind == "O":
+                raise NotExpressed(f"{name!r} is no tensor of numbers")
         for name in dict.fromkeys(n for n in self._expected if n in outputs):
             reader.check(name, self._expected[name], self._maxerr.get(name))
         opset = next((o.version for o in self._model.opsets if o.domain in ("", "ai.onnx")), 1)

@@ -50,7 +50,13 @@ def gather_nd(x: Array, at: Array, *, batch_dims: int = 0) -> Array:
         np.arange(x.shape[b]).reshape([-1 if i == b else 1 for i in range(rank)]) for b in range(batch_dims)
     ]
     ids = batch + [at[..., i] for i in range(at.shape[-1])]
-    return x[tuple(ids)] if ids else x
+    return taken(x, tuple(ids)) if ids else x
+
+
+@kernel
+def taken(x: Array, at: tuple[Array, ...]) -> Array:
+    """Take parts by their positions along the first axes."""
+    return x[at]
 
 
 @operator("GatherND", since=11, shape=_gathered_nd)
@@ -124,8 +130,8 @@ def tensor_scatter(
     at = first[:, None] + np.arange(count)
     if mode == "circular":
         at = at % x.shape[axis]
-    y = np.moveaxis(x, axis, 1).copy()
-    y[np.arange(x.shape[0])[:, None], at] = np.moveaxis(updates, axis, 1)
+    places = np.arange(x.shape[0])[:, None], at
+    y = combined(np.moveaxis(x, axis, 1), places, np.moveaxis(updates, axis, 1), "none")
     return np.moveaxis(y, 1, axis)
 
 

@@ -11,6 +11,8 @@ from ...graph.composite import Flag, Known, NodeTypes
 from ...graph.dtypes import Array
 from . import operator
 from .common import refuse_unless, taking
+from .elementwise import refuse_where
+from .indexing import combined
 from .convolution import from_last, to_last
 from .windows import SPACE, Ints, Window, given_pads, spaced, window_of
 
@@ -238,11 +240,8 @@ def max_unpool(
     """Put values back at the places that they came from, zeros elsewhere."""
     shape = _unpooled_shape(x, places, output_shape, kernel_shape=kernel_shape, strides=strides, pads=pads)
     size, at = prod(shape), places.reshape(-1)
-    if at.size and not 0 <= at.min() <= at.max() < size:
-        raise ValueError(f"its indices go from {at.min()} to {at.max()}, of {size} places")
-    result = np.zeros(size, x.dtype)
-    result[at] = x.reshape(-1)
-    return result.reshape(shape)
+    refuse_where((at < 0) | (at >= size), f"some of its indices are no places of {size}")
+    return combined(np.zeros(size, x.dtype), (at,), x.reshape(-1), "none").reshape(shape)
 
 
 def _last_shape(x: Array, **attributes: Any) -> tuple[int, ...]:

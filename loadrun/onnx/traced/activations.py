@@ -35,8 +35,12 @@ def gelu(x: Any) -> Tensor:
 
 
 @instead("Swish")
-@instead("QuickGelu", domain="com.microsoft")
 def swish(x: Any, *, alpha: float = 1.0) -> Tensor:
+    return layers.swish(operand(x), alpha)
+
+
+@instead("QuickGelu", domain="com.microsoft")
+def quick_gelu(x: Any, *, alpha: float = 1.702) -> Tensor:
     return layers.swish(operand(x), alpha)
 
 

@@ -28,6 +28,11 @@ _LT, _EQ = P.ElemwiseMultiTypeMode.LT, P.ElemwiseMultiTypeMode.EQ
 _MOST_STEPS = 64
 
 
+@instead(indexing.taken)
+def taken(x: Any, at: tuple[Any, ...]) -> Any:
+    return traced(x)[at]
+
+
 @instead(indexing.combined)
 def combined(x: Any, at: tuple[Any, ...], updates: Any, reduction: str) -> Any:
     x = traced(x)
