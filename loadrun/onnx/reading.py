@@ -204,7 +204,7 @@ class ModelFile:
             tuple(sorted((n, case[n].shape if n in case else s) for n, s in own.items())) for case in cases
         }
         if len(found) > 1 or (lasting and not found and assumed):
-            return self.lowered.for_data(cases[0]) if cases else self.lowered
+            return self.lowered.for_data(data[0]) if data else self.lowered
         return self._recorded(bundle, shapes, dict(*found))
 
     def _recorded(self, bundle: Bundle, shapes: Mapping[str, Shape], sizes: Mapping[str, Shape]) -> Bundle:

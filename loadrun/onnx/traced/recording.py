@@ -19,7 +19,7 @@ from ...graph import Graph, Opr, Var
 from ...graph import params as P
 from ...graph.composite import Composite
 from ...graph.dtypes import Array, DType, plain
-from ...ops.infer import kernel_of
+from ...ops.infer import infer_dtypes, kernel_of
 from ...ops.registry import Call, Shape, pay_operator
 from ...passes.constants import subgraph
 from ...passes.loadable import make_loadable
@@ -192,7 +192,7 @@ class _Walker:
         except LoadRunError as error:
             why = str(error).partition("\n")[0]
             raise UnsupportedError(f"{_called(opr)}: {why}") from error
-        except (ValueError, TypeError, IndexError, KeyError, AttributeError, NotImplementedError) as error:
+        except (ArithmeticError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError) as error:
             raise UnsupportedError(f"{_called(opr)} cannot be written: {error}") from error
 
     def _asking(self, opr: Opr, inputs: Sequence[Made], error: Untraceable) -> Untraceable:
@@ -396,6 +396,7 @@ def recorded(graph: Graph, shapes: Mapping[str, Shape]) -> Graph:
     """
     for family in _FAMILIES:
         import_module(f"{__package__}.{family}")
+    infer_dtypes(graph.oprs)
     session = _Session()
     walker = _Walker(session)
     checks = {id(c.opr): c for c in checks_of(graph)}
