@@ -1,8 +1,8 @@
 """`np` as definitions of operators import it: numpy on arrays; where any argument is traced, what was recorded for it.
 
 numpy looks for arrays of other kinds in some arguments alone: ``np.take(table, traced)`` and ``np.full(shape, traced)``
-would read the traced one. These names look at every argument, inside lists and keywords too. A `kernel` is a function of
-arrays that does not consist of numpy's functions; where an argument is traced, what is registered for it is called.
+would read the traced one. These names look at every argument, inside lists and keywords too. A `kernel` is a function
+of arrays that does not consist of numpy's functions; where an argument is traced, what is registered for it is called.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ class _Names:
         self._module = module
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._module, name)
-        if isinstance(found, ModuleType):
-            found = _Names(found)
-        elif callable(found) and not isinstance(found, (type, numpy.ufunc)):
-            found = kernel(found)
-        setattr(self, name, found)
-        return found
+        member = getattr(self._module, name)
+        if isinstance(member, ModuleType):
+            member = _Names(member)
+        elif callable(member) and not isinstance(member, (type, numpy.ufunc)):
+            member = kernel(member)
+        setattr(self, name, member)
+        return member
 
 
 np: Any = _Names(numpy)

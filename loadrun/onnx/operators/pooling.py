@@ -11,9 +11,9 @@ from ...graph.composite import Flag, Known, NodeTypes
 from ...graph.dtypes import Array
 from . import operator
 from .common import refuse_unless, taking
+from .convolution import from_last, to_last
 from .elementwise import refuse_where
 from .indexing import combined
-from .convolution import from_last, to_last
 from .windows import SPACE, Ints, Window, given_pads, spaced, window_of
 
 __all__ = ["global_average", "pooled_shape"]

@@ -1,12 +1,13 @@
 """The definitions of ONNX's operators on traced arrays: how a graph of composites becomes one of MegEngine's operators.
 
-`recording.py` walks the graph at the sizes of its inputs. What is known at these sizes stays an array and is computed; all
-else are `TracedArray`s, on which the definitions are called: `loadrun.arrays` records what numpy's functions compute.
+`recording.py` walks the graph at the sizes of its inputs. What is known at these sizes stays an array and is computed;
+all else are `TracedArray`s, on which the definitions are called: `loadrun.arrays` records what numpy's functions
+compute. A value that depends on inputs is never read: where a definition asks for one, the model is refused.
 
 Where MegEngine has an operator or a layer that is faster or more exact, a function stands beside the definition, which
-takes and returns the same. It takes the place of an operator, or of a `kernel` that definitions call, which serves all of
-them; a constant is a numpy array there, and `operand` gives the tensor of either. It may return NotImplemented: then the
-definition itself is recorded. ::
+takes and returns the same. It takes the place of an operator, or of a `kernel` that definitions call, which serves all
+of them; a constant is a numpy array there, and `operand` gives the tensor of either. It may return NotImplemented: then
+the definition itself is recorded. ::
 
     @instead("Softmax", since=13)
     def softmax(x: Any, *, axis: int = -1) -> Any:
@@ -55,7 +56,7 @@ def traced(value: Any) -> TracedArray:
     """Return a traced array of one, or of a constant."""
     if isinstance(value, TracedArray):
         return value
-    tensor = operand(value)
+    tensor = value if isinstance(value, Tensor) else operand(value)
     return TracedArray._around(tensor, scalar=is_scalar(tensor))
 
 

@@ -14,122 +14,38 @@ from ...arrays.names import recording
 from ...arrays.promotion import all_tensors
 from ...base.errors import FormatError, LoadRunError, UnsupportedError
 from ...build import emit as e
-from ...build.random import seed_of_operator
 from ...graph import Graph, Opr, Var
-from ...graph import params as P
 from ...graph.composite import Composite
-from ...graph.dtypes import Array, DType, plain
+from ...graph.dtypes import Array, DType
 from ...ops.infer import infer_dtypes, kernel_of
 from ...ops.registry import Call, Shape, pay_operator
 from ...passes.constants import subgraph
 from ...passes.loadable import make_loadable
 from ...tensors import Tensor, apply
 from ...tensors.access import (
-    dtype_of,
     from_stored,
-    is_scalar,
     recorded_variable,
-    set_name,
-    set_stored,
-    stored,
+    snapshot,
     variable_of,
 )
 from ...tensors.apply import type_cvt
-from ...tensors.convert import TracedInt, shape_tensor
+from ...tensors.convert import TracedInt
 from ...tensors.naming import scope as named_part
 from ...tensors.switches import exact_arithmetic, use
 from ...testcase import EXPECT, checks_of
-from ...tracing.recorder import TraceRecorder
-from ...tracing.recording import RecordedInput
 from ..file import check, check_within
 from ..graph import RULE
 from ..subgraph import Subgraph
-from . import HALVES, KERNELS, OPERATORS, Untraceable
+from . import HALVES, KERNELS, OPERATORS, Untraceable, traced
+from .session import Draws, Session, stored_type
 
 __all__ = ["Untraceable", "recorded"]
 
 _FAMILIES = ("activations", "windows", "layers", "data", "signal", "recurrent")
 _HALF = ("Float16", "BFloat16")
-_HELD = {"Int4": "Int8", "Int2": "Int8", "Uint4": "Uint8", "Uint2": "Uint8"}
-_LARGE = 1024
-"""Constants of more elements are looked up, so that a graph holds each of them once, by the name that the file gives it."""
-
-
 _DECIDED = ("If", "Loop")
 """Operators of which the first two inputs decide what is computed."""
 _HINT = "give what decides as constants="
-
-
-def held(dtype: DType) -> DType:
-    """Return the type of a dump's graph that holds values of one of ONNX's types.
-
-    Raises:
-        UnsupportedError: there is none.
-    """
-    if dtype.name.startswith("Float8") or dtype.name == "Float4E2M1":
-        return plain("Float32")
-    if dtype.np == object or dtype.np.kind not in "biuf":
-        raise UnsupportedError(f"{dtype.spelling} is not a type that MegEngine has")
-    return plain(_HELD[dtype.name]) if dtype.name in _HELD else dtype
-
-
-class _Session(TraceRecorder):
-    """Records operators; values are known of constants alone."""
-
-    def __init__(self) -> None:
-        super().__init__("lazy", fixed=True, symbolic_shape=True, places=False)
-        self.recording.graph.exact = True
-        self.large: dict[tuple[DType, Shape, int], Tensor] = {}
-
-    def argument(self, name: str, tensor: Tensor) -> Tensor:
-        """Return a stand-in for an input, whose value nobody may ask for."""
-        given = super().argument(name, tensor)
-        set_stored(given, None)
-        return given
-
-    def detached(self, tensor: Tensor) -> bool:
-        """Return whether the sizes of a tensor are numbers: all but those that data decide."""
-        return not self.fluid(tensor)
-
-    def measured(self, tensor: Tensor) -> None:
-        """Refuse what takes a size that data decide as a number."""
-        if self.fluid(tensor):
-            raise Untraceable("it needs a size that depends on the model's inputs")
-
-    def source(self, tensor: Tensor) -> RecordedInput:
-        """Return what a tensor is to the recording; large constants of equal bytes are one."""
-        if variable_of(tensor) is None and stored(tensor).size > _LARGE:
-            tensor = self.large.setdefault(_key(stored(tensor), dtype_of(tensor)), tensor)
-        return super().source(tensor)
-
-    def value(self, tensor: Tensor) -> Array:
-        """Return the value of a constant.
-
-        Raises:
-            Untraceable: it is none.
-        """
-        var = recorded_variable(tensor)
-        if var.id not in self.recording.static:
-            raise Untraceable("it decides by a value that depends on the model's inputs")
-        return self.evaluator.value(var)
-
-    def shape(self, tensor: Tensor) -> Shape:
-        """Return the shape of a tensor; where data decide it, of some data that have an element along every axis."""
-        var = recorded_variable(tensor)
-        known = self.recording.known.shapes
-        if var.id not in known:
-            value = self.evaluator.value(var)
-            if 0 in value.shape and value.size == 0:
-                value = np.zeros([n or 1 for n in value.shape], value.dtype)
-                self.evaluator.values[var.id] = value
-            known[var.id] = value.shape
-        return known[var.id]
-
-
-def _key(value: Array, dtype: DType) -> tuple[DType, Shape, int]:
-    return dtype, value.shape, hash(np.ascontiguousarray(value).tobytes())
-
-
 Made = Any
 """A value while the graph is made: an array that is known, a `TracedArray`, or a list or None of ONNX's objects."""
 
@@ -137,9 +53,8 @@ Made = Any
 class _Walker:
     """Goes through the operators of a graph."""
 
-    def __init__(self, session: _Session) -> None:
+    def __init__(self, session: Session) -> None:
         self.session = session
-        self.problems: dict[str, None] = {}
 
     def run(
         self, graph: Graph, values: dict[int, Made], targets: Iterable[Var] | None = None
@@ -158,20 +73,16 @@ class _Walker:
             for var, value in zip(opr.outputs, results, strict=False):
                 values[var.id] = value
                 if isinstance(value, TracedArray) and var.name:
-                    made = variable_of(value)
-                    if made is not None and made.name is None and made.owner.type != "Host2DeviceCopy":
-                        made.name = var.name
+                    own = variable_of(value)
+                    if own is not None and own.name is None and own.owner.type != "Host2DeviceCopy":
+                        own.name = var.name
         return values
 
     def _named(self, opr: Opr) -> None:
         """Remember a large constant by its name."""
         tensor = opr.tensors[0]
-        value = tensor.value()
-        if value.dtype != object and value.size > _LARGE:
-            dtype = held(tensor.dtype)
-            constant = from_stored(value, dtype, const=True)
-            set_name(constant, tensor.name or "")
-            self.session.large.setdefault(_key(value, dtype), constant)
+        if tensor.dtype.np.kind in "biuf":
+            self.session.remember(tensor.value(), stored_type(tensor.dtype), tensor.name or "")
 
     def _results(self, opr: Opr, inputs: list[Made]) -> list[Made]:
         try:
@@ -179,12 +90,12 @@ class _Walker:
                 return self._computed(opr, inputs)
             if isinstance(opr.params[0] if opr.params else None, Composite):
                 return self._composite(opr, inputs)
-            dtypes = [held(_typed(v)) for v in opr.inputs]
+            dtypes = [stored_type(_typed(v)) for v in opr.inputs]
             tensors = [tensor_of(a, d) for a, d in zip(inputs, dtypes, strict=True)]
-            made = apply(
+            outs = apply(
                 opr.type, *opr.params, inputs=tensors, n=len(opr.outputs), output_dtype=opr.output_dtype
             )
-            return [_around(t) for t in made]
+            return [*map(_around, outs)]
         except FormatError:
             raise
         except Untraceable as error:
@@ -192,7 +103,14 @@ class _Walker:
         except LoadRunError as error:
             why = str(error).partition("\n")[0]
             raise UnsupportedError(f"{_called(opr)}: {why}") from error
-        except (ArithmeticError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError) as error:
+        except (
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+            NotImplementedError,
+            TypeError,
+            ValueError,
+        ) as error:
             raise UnsupportedError(f"{_called(opr)} cannot be written: {error}") from error
 
     def _asking(self, opr: Opr, inputs: Sequence[Made], error: Untraceable) -> Untraceable:
@@ -242,7 +160,7 @@ class _Walker:
             raise Untraceable("an input that decides the shape of its result depends on the model's inputs")
         result = NotImplemented if function is None else function(*placed, **_taken(function, p.keywords))
         if result is NotImplemented:
-            result = p.call(args, **({"stream": _Draws(p.seed)} if p.definition.random else {}))
+            result = p.call(args, **({"stream": Draws(p.seed)} if p.definition.random else {}))
         results = result if isinstance(result, tuple) else (result,)
         return [_finished(r, _typed(v)) for r, v in zip(results, opr.outputs, strict=False)]
 
@@ -262,32 +180,13 @@ class _Walker:
 
     def subgraph(self, graph: Subgraph, inputs: Sequence[Any], captured: Sequence[Any] = ()) -> list[Any]:
         """Go through the operators of a branch or of one turn of a loop."""
-        given = graph.named(inputs, captured)
+        by_name = graph.named(inputs, captured)
         values: dict[int, Made] = {}
         for var in graph.graph.inputs:
-            value = given[var.name or ""]
+            value = by_name[var.name or ""]
             values[var.id] = _finished(value, _typed(var))
         values = self.run(graph.graph, values)
         return [values[v.id] for v in graph.graph.outputs]
-
-
-class _Draws:
-    """Random numbers as definitions ask for them, drawn by MegEngine's operators."""
-
-    def __init__(self, seed: int) -> None:
-        self.seed = seed or seed_of_operator()
-
-    def uniform(self, kind: str, shape: Shape, digits: int = 23) -> TracedArray:
-        """Draw numbers from 0 to 1."""
-        return self._drawn(kind, P.UniformRNG(seed=self.seed), shape)
-
-    def normal(self, kind: str, shape: Shape, mean: float, scale: float, digits: int = 23) -> TracedArray:
-        """Draw normally distributed numbers."""
-        return self._drawn(kind, P.GaussianRNG(seed=self.seed, mean=mean, std=scale), shape)
-
-    def _drawn(self, kind: str, param: P.Record, shape: Shape) -> TracedArray:
-        drawn = apply(kind, param, inputs=[shape_tensor(shape or (1,))], scalar=False)[0]
-        return _around(drawn).reshape(shape)
 
 
 _SUBGRAPH = getattr(Subgraph.__call__, "__wrapped__", Subgraph.__call__)
@@ -334,18 +233,14 @@ def _argument(value: Made, dtype: DType, halves: bool) -> Any:
     return (
         value.astype(np.float32)
         if isinstance(value, np.ndarray)
-        else _around(e.cast(e_operand(value), "float32"))
+        else _around(e.cast(snapshot(value), "float32"))
     )
-
-
-def e_operand(value: Any) -> Tensor:
-    return value._frozen() if isinstance(value, TracedArray) else value
 
 
 def _around(value: Any) -> Any:
     """Return a tensor as a traced array, all else as it is."""
     if isinstance(value, Tensor) and not isinstance(value, TracedArray):
-        return TracedArray._around(value, scalar=is_scalar(value))
+        return traced(value)
     return value
 
 
@@ -359,11 +254,11 @@ def _taken(function: Callable[..., Any], keywords: Mapping[str, Any]) -> Mapping
 
 def _finished(value: Any, dtype: DType) -> Made:
     """Return a result in the type that it has by the model."""
-    if dtype.np == object or value is None:
+    if dtype.np.kind == "O" or value is None:
         return value
     if isinstance(value, Tensor):
         array = _around(value)
-        return _around(type_cvt(array._frozen(), held(dtype)))
+        return _around(type_cvt(snapshot(array), stored_type(dtype)))
     array = np.asarray(value)
     if array.dtype != dtype.np and array.dtype.kind in "biuf":
         array = array.astype(dtype.np)
@@ -377,7 +272,7 @@ def tensor_of(value: Made, dtype: DType) -> Tensor:
         UnsupportedError: it is a list, a map or nothing.
     """
     if isinstance(value, Tensor):
-        return e_operand(value)
+        return snapshot(value)
     if not isinstance(value, np.ndarray) or value.dtype == object:
         raise UnsupportedError("its value is no tensor of numbers, which is all that MegEngine has")
     array = value.astype(dtype.np, copy=False)
@@ -397,7 +292,7 @@ def recorded(graph: Graph, shapes: Mapping[str, Shape]) -> Graph:
     for family in _FAMILIES:
         import_module(f"{__package__}.{family}")
     infer_dtypes(graph.oprs)
-    session = _Session()
+    session = Session()
     walker = _Walker(session)
     checks = {id(c.opr): c for c in checks_of(graph)}
     with exact_arithmetic(wide=True), use(session), recording(walker.lower):
@@ -413,25 +308,26 @@ def recorded(graph: Graph, shapes: Mapping[str, Shape]) -> Graph:
         ends: list[tuple[Var, str | None]] = []
         for var, c in zip(targets, compared, strict=True):
             dtype = _typed(var)
-            tensor = tensor_of(values[var.id], held(dtype))
+            tensor = tensor_of(values[var.id], stored_type(dtype))
             if c is not None:
-                expect = e_operand(values[c.expect.id])
+                expect = snapshot(values[c.expect.id])
                 rule = c.err.owner.params and _definition(c.err.owner) is RULE
                 kind = 16 if dtype.name == "BFloat16" else 0
                 tensor = check(expect, tensor, kind) if rule else check_within(expect, tensor, c.maxerr)
             ends.append((session.source(tensor).var, var.name if c is None else None))
     if fed and all(var.id in session.recording.static for var, _ in ends):
-        raise UnsupportedError("at these sizes none of its outputs depends on an input, so there is nothing to run")
+        raise UnsupportedError(
+            "at these sizes none of its outputs depends on an input, so there is nothing to run"
+        )
     return _finish(session.recording.graph, ends, fed, graph)
 
 
-def _input(session: _Session, var: Var, shape: Shape | None) -> TracedArray:
+def _input(session: Session, var: Var, shape: Shape | None) -> TracedArray:
     if shape is None:
         raise UnsupportedError(f"the shape of the input {var.name!r} is not known; give it as input_shapes")
-    dtype = held(_typed(var))
+    dtype = stored_type(_typed(var))
     value = np.broadcast_to(np.ones((), dtype.np), shape or (1,))
-    given = session.argument(var.name or "", from_stored(value, dtype, not shape))
-    return TracedArray._around(given, scalar=is_scalar(given))
+    return traced(session.argument(var.name or "", from_stored(value, dtype, not shape)))
 
 
 def _finish(
