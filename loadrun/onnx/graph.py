@@ -25,7 +25,7 @@ from .nodes import attributes_of, in_order, nodes_needed, title_of
 from .operators import find
 from .subgraph import Subgraph
 from .tensors import STRING, ExternalData, UnsupportedTensorTypeError, array, dense, texts
-from .types import dtype_of_kind, type_of
+from .types import dtype_of_kind, sizes_of, type_of
 
 __all__ = ["GraphReader", "HeldTensor", "NotExpressed"]
 
@@ -124,6 +124,8 @@ class GraphReader:
                 self.add_input(info.name, dtype)
         self._nodes(in_order(proto.nodes), nodes_needed(proto), self.opsets, {}, {*self.names})
         self._said = None, None
+        ends = ((i.name, sizes_of(i)) for i in (*proto.inputs, *proto.outputs))
+        self.graph.declared = {n: sizes for n, sizes in ends if sizes is not None}
         outputs = [(o.name, self.read_name(o.name, "the graph's output")) for o in proto.outputs]
         if not outputs:
             raise FormatError("the graph has no outputs")
@@ -292,7 +294,7 @@ class GraphReader:
             types = types._replace(outputs=definition.types_of(types, values))
         except ValueError as e:
             raise EngineError(f"{title_of(node)}: {e}") from e
-        self._said = f"{definition.domain}.{definition.name}".lstrip("."), node.name or node.outputs[0]
+        self._said = f"{definition.domain}.{definition.name}".lstrip("."), node.name or None
         try:
             params = Composite(definition, values, types)
         except ValueError as e:
@@ -338,8 +340,7 @@ class GraphReader:
             dtype = dtype_of_kind(a.sparse.values.data_type)
             return TensorAttribute(dense(a.sparse, self.external), dtype)
         if kind == 13:
-            # The type of an empty optional or sequence decides nothing here.
-            return None
+            return type_of(a.kind)
         raise NotExpressed(f"{title_of(node)}: its attribute {a.name} is of the type {kind}")
 
     def _constant(self, node: NodeProto, attributes: Mapping[str, AttributeProto]) -> StoredTensor:

@@ -45,7 +45,7 @@ class Subgraph:
         self.graph, self.inputs, self.captured = graph, list(inputs), list(captured)
         self.input_shapes, self.output_shapes = list(input_shapes), list(output_shapes)
         self.dtypes: list[DType] = [v.dtype for v in graph.outputs if v.dtype is not None]
-        self._places: dict[str, int] = {}
+        self.places: dict[str, int] = {}
 
     @classmethod
     def of(cls, outer: GraphReader, proto: GraphProto) -> Subgraph:
@@ -57,7 +57,7 @@ class Subgraph:
 
     def place(self, captured: Sequence[str]) -> None:
         """Tell which values from around the node gets, in which order: those of all its graphs."""
-        self._places = {name: captured.index(name) for name in self.captured}
+        self.places = {name: captured.index(name) for name in self.captured}
 
     @cached_property
     def _engine(self) -> ReferenceEngine:
@@ -74,7 +74,7 @@ class Subgraph:
             its outputs in order.
         """
         values = dict(zip(self.inputs, inputs, strict=False))
-        values.update((name, captured[i]) for name, i in self._places.items())
+        values.update((name, captured[i]) for name, i in self.places.items())
         used = self._engine.inputs
         feeds = {n: _held(v, used[n].owner.tensors[0].dtype) for n, v in values.items() if n in used}
         if any(a.dtype == np.float64 != used[n].owner.tensors[0].dtype.np for n, a in feeds.items()):
