@@ -99,9 +99,8 @@ def once(attribute: object, tag: str, make: Callable[[], T]) -> T:
         kept = _KEPT[key] = attribute, make()
         if len(_KEPT) > _MOST_KEPT:
             _KEPT.popitem(last=False)
-<<<<<<< HEAD
-    found: T = kept[1]
-    return found
+    result: T = kept[1]
+    return result
 
 
 def taking(**attributes: object) -> Callable[[F], F]:
@@ -123,7 +122,3 @@ def taking(**attributes: object) -> Callable[[F], F]:
         return function
 
     return named
-=======
-    result: T = kept[1]
-    return result
->>>>>>> defs-b
