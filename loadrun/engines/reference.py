@@ -231,7 +231,7 @@ class ReferenceEngine:
         constant: list[Step] = []
         for opr in self._constants:
             if opr.tensors:
-                values.update((v.id, t.value().view()) for v, t in zip(opr.outputs, opr.tensors, strict=True))
+                values.update((v.id, _aligned(t.value())) for v, t in zip(opr.outputs, opr.tensors, strict=True))
             else:
                 constant.append(make_step(opr, self._constant, self._branches))
         for array in values.values():
@@ -332,6 +332,11 @@ class ReferenceEngine:
                         f"{describe(opr)} gives {var.dtype} {list(known.shapes[var.id])}, {size / 2**30:.1f} GiB, "
                         f"more than the {limit / 2**30:.1f} GiB of memory"
                     )
+
+
+def _aligned(array: Array) -> Array:
+    """Return a stored array, copied once where it does not lie as numpy's fast loops and products want it."""
+    return array.view() if array.flags.aligned else array.copy()
 
 
 def _from_environment() -> SublinearMemoryConfig | None:

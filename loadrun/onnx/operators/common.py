@@ -99,9 +99,8 @@ def once(attribute: object, tag: str, make: Callable[[], T]) -> T:
         kept = _KEPT[key] = attribute, make()
         if len(_KEPT) > _MOST_KEPT:
             _KEPT.popitem(last=False)
-<<<<<<< HEAD
-    found: T = kept[1]
-    return found
+    result: T = kept[1]
+    return result
 
 
 def taking(**attributes: object) -> Callable[[F], F]:
@@ -109,7 +108,7 @@ def taking(**attributes: object) -> Callable[[F], F]:
 
     def named(function: F) -> F:
         own = inspect.signature(function)
-        given = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        kept = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
         more = [
             inspect.Parameter(
                 name,
@@ -119,11 +118,7 @@ def taking(**attributes: object) -> Callable[[F], F]:
             )
             for name, value in attributes.items()
         ]
-        function.__signature__ = own.replace(parameters=[*given, *more])  # type: ignore[attr-defined]
+        function.__signature__ = own.replace(parameters=[*kept, *more])  # type: ignore[attr-defined]
         return function
 
     return named
-=======
-    result: T = kept[1]
-    return result
->>>>>>> defs-b

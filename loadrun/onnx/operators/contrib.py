@@ -121,8 +121,8 @@ def crop_and_resize(
     total: Array | float = 0.0
     for row, up in cells[0]:
         for column, across in cells[1]:
-            found = x[of, :, row.astype(np.int64), column.astype(np.int64)]
-            total = total + found * (up * across)[..., None]
+            corner = x[of, :, row.astype(np.int64), column.astype(np.int64)]
+            total = total + corner * (up * across)[..., None]
     return np.moveaxis(np.where(inside[..., None], total, extrapolation_value), 3, 1).astype(x.dtype)
 
 

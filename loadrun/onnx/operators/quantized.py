@@ -32,7 +32,7 @@ from .quantization import (
     single,
 )
 from .transformers import embedded, self_attended
-from .windows import Window
+from .windows import SpatialWindow
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -348,7 +348,7 @@ def qlinear_average_pool(
     return to_last(y) if channels_last else y
 
 
-def _in_order(x: Array, window: Window) -> Array:
+def _in_order(x: Array, window: SpatialWindow) -> Array:
     """Sum the elements of every window one after the other."""
     pads, cut = [(0, 0), (0, 0)], [slice(None), slice(None)]
     for i, (before, _) in enumerate(window.pads):
