@@ -60,11 +60,13 @@ class FailureOptions(ModelOptions, DataOptions):
     timeout: float = 60.0
 
     def check(self) -> None:
-        """Check that one thing says what failing means.
+        """Check that one thing says what failing means, and that a run of it has time.
 
         Raises:
-            UsageError: nothing does, or two do.
+            UsageError: nothing does, or two do, or it has none.
         """
+        if not self.timeout > 0:
+            raise UsageError(f"timeout must be above 0, found {self.timeout:g}")
         if (self.fails is None) == (self.against is None):
             raise UsageError("define the failure with either --fails CMD or --against OTHER")
 
