@@ -314,6 +314,7 @@ class Bundle:
         refusal: why the graph holds only the inputs, where the file's operators cannot be expressed.
         sized: gives the bundle for the sizes of some arrays by input name, where a graph is made for each set of sizes
             (`for_data`); None if one graph serves all, as in every .mge file.
+        refuses: raises an InputError for sizes of arrays, by input name, that the file does not declare.
         guarded: gives the graph with operators that refuse sizes for which it does not hold, where there are such;
             see `lasting`.
         open_inputs: inputs with sizes that the file leaves open, so that theirs here are one choice among many.
@@ -339,6 +340,7 @@ class Bundle:
     source: SourceFile | None = None
     refusal: str | None = None
     sized: Callable[[Mapping[str, Array]], Bundle] | None = None
+    refuses: Callable[[Mapping[str, Array]], None] | None = None
     guarded: Callable[[], Graph] | None = None
     open_inputs: frozenset[str] = frozenset()
     taken: str | None = None
@@ -395,9 +397,16 @@ class Bundle:
 
         Raises:
             UnsupportedError: at these sizes the model cannot be expressed.
-            InputError: an array has another number of axes than the input that it is for.
+            InputError: an array has another number of axes than the input that it is for, or a size that the file does
+                not declare.
         """
-        return self if self.sized is None else self.sized(arrays)
+        if self.refuses is not None:
+            self.refuses(arrays)
+        if self.sized is None:
+            return self
+        sized = self.sized(arrays)
+        sized.refuses = self.refuses
+        return sized
 
     def lasting(self) -> Bundle:
         """Return this bundle for a file, which holds one graph: it refuses sizes for which it does not hold."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..base.errors import clean
 from ..report.changes import CompareOptions, compare_reports
 from ..report.text import table
-from .groups import Parser
+from .groups import Parser, factor
 
 __all__ = ["main"]
 
@@ -25,14 +25,14 @@ def parser() -> Parser:
     p.add_argument(
         "--growth",
         metavar="X",
-        type=float,
+        type=factor,
         default=2.0,
         help="report errors that grew by a factor of X (default 2)",
     )
     p.add_argument(
         "--slower",
         metavar="X",
-        type=float,
+        type=factor,
         help="report runs that are slower by a factor of X (default 1.5; for reports of bench, 1.1, which counts as a "
         "failure)",
     )

@@ -290,6 +290,23 @@ class OnnxModel:
             self._bundles.popitem(last=False)
         return bundle
 
+    def _refuse(self, arrays: Mapping[str, Array]) -> None:
+        """Refuse arrays of other sizes than the file fixes, where nobody asked for them; see `Bundle.refuses`."""
+        for info in self._infos:
+            if info.name not in arrays:
+                continue
+            shape = _fitting(info, arrays[info.name].shape)
+            declared = declared_shape(info) or (None,) * len(shape)
+            asked = self._input_shapes.get(info.name, declared)
+            sizes = zip(shape, declared, asked, strict=True)
+            # Some exporters write 0 for an open size.
+            if any(want and n not in (want, other) for n, want, other in sizes):
+                raise InputError(
+                    f"input {info.name!r} has shape {_shown(declared)} in the file, the given array has {list(shape)}; "
+                    "--resize-input scales images to it, --input-shape (input_shapes) runs the model at other sizes: "
+                    f"--input-shape {info.name}:{','.join(map(str, shape))}"
+                )
+
     def _more_items(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """List the values of sequences that the first data set does not have, like the first one that it has."""
         names = [n.removesuffix(EXPECT) for n in arrays if n.endswith(EXPECT)]
@@ -400,7 +417,7 @@ class OnnxModel:
         opset = next((o.version for o in self._model.opsets if o.domain in ("", "ai.onnx")), 1)
         graph.magic = f"ONNX opset {opset}"
         graph.input_order = tuple(i.name for i in self._infos)
-        bundle = Bundle(graph, path=self._path, size=self._size, sized=self.sized)
+        bundle = Bundle(graph, path=self._path, size=self._size, sized=self.sized, refuses=self._refuse)
         bundle.watches = tuple(self._external.watches)
         bundle.source = replace(self._source, graph=graph)
         bundle.witness = partial(_witness, self._path, self._constants)
@@ -448,7 +465,7 @@ class OnnxModel:
         )
         self._shapes = {n: d.shape for n, d in importer.inputs.items() if not d.assumed}
         bundle = self._first = UnsizedBundle(graph, text, self._path, self._size)
-        bundle.sized = self.sized
+        bundle.sized, bundle.refuses = self.sized, self._refuse
         bundle.source = replace(self._source, graph=graph)
         bundle.watches = tuple(self._external.watches)
         bundle.witness = partial(_witness, self._path, self._constants)
@@ -494,7 +511,11 @@ def _fitting(info: ValueInfoProto, shape: tuple[int, ...]) -> tuple[int, ...]:
         return shape
     if not declared and shape == (1,):
         return ()
-    shown = ["?" if n is None else n for n in declared]
     raise InputError(
-        f"input {info.name!r} has shape {shown}, the given array has {list(shape)}; the number of axes must agree"
+        f"input {info.name!r} has shape {_shown(declared)}, the given array has {list(shape)}; the number of axes must "
+        "agree"
     )
+
+
+def _shown(declared: Sequence[int | None]) -> str:
+    return f"[{', '.join('?' if n is None else str(n) for n in declared)}]"

@@ -57,7 +57,7 @@ def _seconds(value: str) -> float:
         number = float(value)
     except ValueError:
         number = -1.0
-    if not number > 0:
+    if not 0 < number < 1e8:
         raise pytest.UsageError(f"--loadrun-timeout: expected a number of seconds above 0, found {value!r}")
     return number
 

@@ -29,6 +29,7 @@ from ..verify.pack.capture import MAXERR, default_maxerr, embed, magnitude, tole
 from ..verify.pack.noise import WIDEST, round_up
 from .archive import read_program
 from .complex import parts
+from .exported_sizes import SizesRefused
 from .exporting import callable_of, not_exported
 from .modules import as_module, as_torch, call_of, named_alone, refuse_no_numbers
 from .open_axes import every_size
@@ -323,7 +324,7 @@ def load_program(data: memoryview, path: str, *, native: bool = False) -> Bundle
         if not native or isinstance(e, (InputError, UsageError)):
             raise
         bundle = _unread(signature, cases, " ".join(str(e).split()))
-    bundle.path, bundle.size = path, len(data)
+    bundle.path, bundle.size, bundle.refuses = path, len(data), SizesRefused(program, signature)
     if kept is not None and kept.accepted:
         bundle.record = {"record": 1, "accepted": kept.accepted}
     fakes = signature.graph_inputs()

@@ -200,7 +200,7 @@ def test_the_configuration_of_the_project(tmp_path: Path) -> None:
     assert code == 0 or "exact is violated" in out
 
 
-@pytest.mark.parametrize("value", ["0", "nan"])
+@pytest.mark.parametrize("value", ["0", "nan", "inf"])
 def test_a_time_limit_that_is_none_is_refused(tmp_path: Path, value: str) -> None:
     shutil.copy(NETS / "mlp.mge", tmp_path)
     code, out = run(tmp_path, "mlp.mge", f"--loadrun-timeout={value}")

@@ -94,6 +94,9 @@ class ReadySubject:
         start = time.perf_counter()
         bundle = load(subject.path, native=runs_file(subject.engine), **plan.read)
         took = time.perf_counter() - start
+        if subject.batch is not None and bundle.sized is not None:
+            # Another batch is asked for, whatever the file declares.
+            bundle.refuses = None
         runner = Runner(bundle, subject.engine, seed=plan.seed)
         cases, verdict = _cases(bundle, subject, plan)
         self._fed = [_Fed.of(runner, case) for case in cases]

@@ -99,7 +99,7 @@ class Packer:
             names = names or [""]
         tolerances(options.maxerr, names)
         make = recorder or (lambda model: Recorder(model, options.engine, seed=options.seed))
-        alone = Bundle(self.model)
+        alone = Bundle(self.model, refuses=bundle.refuses)
         if bundle.sized is not None:
             alone.sized = partial(_alone, bundle, alone, lru_cache(16)(_without_checks))
         self.recorder = None if options.no_assert else make(alone)
@@ -283,6 +283,8 @@ class Packer:
             count += 1
             arrays = {n: a for n, a in arrays.items() if n not in unused}
             if self.recorder is None:
+                if self.source.refuses is not None:
+                    self.source.refuses(arrays)
                 values = {n: arrays[n] if n in arrays else t.value() for n, t in known.items()}
                 yield Testcase(values, {n: t.dtype for n, t in known.items()})
                 continue
