@@ -264,12 +264,14 @@ class ChosenFiles:
         rules: what is configured for each.
         skipped: those that the configuration leaves out, with the reason.
         recorded: entries of the report that is resumed, of files that are done.
+        missed: sentences on patterns of the configuration that match no file.
     """
 
     paths: list[str] = field(default_factory=list)
     rules: dict[str, FileRule] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     recorded: list[Mapping[str, Any]] = field(default_factory=list)
+    missed: tuple[str, ...] = ()
 
     @property
     def done(self) -> list[FileResult]:
@@ -291,6 +293,7 @@ def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
     """
     files = list(paths)
     named = len(files)
+    missed = () if options.configuration is None else tuple(options.configuration.unmatched(files))
     if options.keyword is not None:
         from .keywords import keyword  # for start-up
 
@@ -311,7 +314,7 @@ def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
     if options.shard is not None:
         number, count = options.shard
         files = files[number - 1 :: count]
-    chosen = ChosenFiles()
+    chosen = ChosenFiles(missed=missed)
     done: set[str] = set()
     if options.resume and options.json_lines is not None and os.path.exists(options.json_lines):
         report = _report(options.json_lines)
@@ -383,6 +386,7 @@ def _file_result(entry: Mapping[str, Any]) -> FileResult:
     verdict = Verdict(entry["verdict"]) if entry["verdict"] in {v.value for v in Verdict} else Verdict.ERROR
     result.verdicts.add(verdict)
     result.ended = verdict if verdict in (Verdict.TIMEOUT, Verdict.CRASH) else None
+    # Only a failure that is excused has it.
     result.expected = entry.get("expected_failure")
     for case in entry["testcases"]:
         result.testcases += case.get("testcase") is not None

@@ -264,7 +264,7 @@ def file_line(file: FileResult, seconds: float, style: Style = PLAIN) -> str:
     """Return the line of a file among many: verdict, name, what was checked, seconds of loading and running it."""
     verdict = file.verdict
     word = verdict.value if verdict in (Verdict.PASS, Verdict.NOT_COMPARED) else verdict.value.upper()
-    if file.outcome is not verdict:
+    if file.excused:
         word = "xfail"
     parts = [f"{file.failed} of {_count(file.passed + file.failed, 'check')} failed"] if file.failed else []
     if not parts:
@@ -314,7 +314,7 @@ def summary(files: Sequence[FileResult]) -> str:
         parts.append(f"{_count(between, 'file')} compared between engines only")
     if part:
         parts.append(f"{_count(part, 'file')} not compared in full")
-    if n := sum(f.outcome is not f.verdict for f in files):
+    if n := sum(f.excused for f in files):
         parts.append(_count(n, "expected failure"))
     if n := sum(f.flaky > 0 for f in files):
         parts.append(f"{n} flaky")
