@@ -4,10 +4,10 @@ It is active wherever loadrun is installed and costs nothing until a model is co
 an ``.onnx`` file beside folders ``test_data_set_N``, or a ``.pt2`` file that `loadrun.torch.save` wrote. Models are
 collected where the command line names them, or a folder with them; `pytest` alone takes those that the configuration
 lists, since models may lie in a project as data; a pattern there that matches no file is an error. Tests are called
-``model.mge::1::logits``: file, testcase, output; further dumps of one file have testcases ``dump2-0``. A test fails where `loadrun` on the same file does not exit with
-0: a check that compares nothing fails, and so do the outputs of a file without any check and testcases that the
-header of a file does not announce. An output of which nothing is expected is skipped where another one of its
-testcase is compared.
+``model.mge::1::logits``: file, testcase, output; further dumps of one file have testcases ``dump2-0``. A test fails
+where `loadrun` on the same file does not exit with 0: a check that compares nothing fails, and so do the outputs of a
+file without any check and testcases that the header of a file does not announce. An output of which nothing is
+expected is skipped where another one of its testcase is compared.
 
 Options of pytest's configuration: ``loadrun_engine`` (or ``--loadrun-engine``), ``loadrun_seed``, the list
 ``loadrun_models`` of patterns for the files that are collected, whatever the command line says, and the lists
