@@ -265,7 +265,9 @@ class Runner:
         outs += [_unread(n, v, testcase) for n, v in plan.unread.items() if n in alone]
         computed = {o.name for o in outs}
         outs += _without_arrays(testcase, computed)
-        outs = _settled(faulty(outs, testcase.miscounted(computed)), testcase)
+        single = {o.name for o in outs if o.shape == (1,)}
+        misranked = {n: s for n, s in testcase.misranked(self.bundle.scalars).items() if n in single}
+        outs = _settled(faulty(outs, {**testcase.miscounted(computed), **misranked}), testcase)
         shown = _at_border(outs, self.bundle.scalars)
         return Result(index, shown, Verdict.of_outputs(outs), seconds, engine=engine.about)
 
