@@ -94,7 +94,7 @@ def judge(
         raise EngineError(
             f"the check of {criteria.name!r} compares complex values, for which MegEngine has no formula"
         )
-    comparison = compare(expect, get)
+    comparison = compare(expect, get, criteria.dtype)
     tolerance = criteria.tolerance
     looser = criteria.maxerr if tolerance > criteria.maxerr else criteria.loosened
     shown = OutputResult(
@@ -162,6 +162,8 @@ def _remarks(
 ) -> tuple[str, ...]:
     """Add notes on passing outputs."""
     notes = [beyond] if beyond else []
+    if comparison.partial:
+        notes.append(f"NaN or infinities: measures other than the error are {comparison.partial}")
     if comparison.off_by and not beyond:
         notes.append(
             f"off by {comparison.off_by}: the check's tolerance is relative, which lets integers drift"
@@ -362,6 +364,7 @@ class ImpostorWatch:
         self.maxerr = dict(maxerr)
         self.errors = dict(errors or {})
         self.policies = dict(policies or {})
+        self._dtypes: dict[str, DType] = {}
         self._left: dict[str, set[str]] = {}
         self._last: dict[str, Array] = {}
         self._met_other: set[str] = set()
@@ -373,6 +376,7 @@ class ImpostorWatch:
             name = out.output
             if out.verdict is Verdict.PASS and out.expect is not None and self._left.get(name) != set():
                 self.maxerr.setdefault(name, out.maxerr or 0.0)
+                self._dtypes.setdefault(name, out.dtype)
                 self.add(name, out.expect)
 
     def add(self, name: str, expect: Array) -> None:
@@ -413,7 +417,7 @@ class ImpostorWatch:
         if policy.fraction is not None:
             if policy.beyond(expect, whole, self.maxerr[name]) > policy.fraction * expect.size:
                 return False
-            return not policy.violations(compare(expect, whole), expect, whole)
+            return not policy.violations(compare(expect, whole, self._dtypes.get(name)), expect, whole)
         if expect.size > _SAMPLE:
             places = np.linspace(0, expect.size - 1, _SAMPLE).astype(np.intp)
             at = np.unravel_index(places, expect.shape)
@@ -421,7 +425,7 @@ class ImpostorWatch:
                 return False
         if not passes(float(assert_equal_error(expect, whole)), self.maxerr[name]):
             return False
-        return not policy.violations(compare(expect, whole), expect, whole)
+        return not policy.violations(compare(expect, whole, self._dtypes.get(name)), expect, whole)
 
     def before(self, expects: Mapping[str, Array]) -> None:
         """Take the expected values of the testcase that another watch saw last, to compare the next ones with."""

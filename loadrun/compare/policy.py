@@ -240,14 +240,16 @@ class Policy:
                     f"{n}={getattr(self, n):g}" for n in ("rtol", "atol") if getattr(self, n) is not None
                 )
                 broken.append(f"{limits} is violated by {outside} of {comparison.size} values")
+        bounds = []
         for name, limit in self.most.items():
             value = divergence(expect, get) if name == "kl" else getattr(comparison, name)
-            broken += _bound(name, "<=", limit, value)
+            bounds += _bound(name, "<=", limit, value)
         for name, limit in self.least.items():
             top = self._top(name, expect, get)
             metric = getattr(comparison, "snr_db" if name == "snr" else name, None)
-            broken += _bound(name, ">=", limit, metric if top is None else top.share)
-        return broken
+            bounds += _bound(name, ">=", limit, metric if top is None else top.share)
+        whose = f" {comparison.partial}" if comparison.partial else ""
+        return broken + [b + whose for b in bounds]
 
     def beyond(self, expect: Array, get: Array, tolerance: float) -> int:
         """Count the elements that exceed a tolerance by MegEngine's measure, or one of the policy's for elements.

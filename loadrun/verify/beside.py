@@ -142,7 +142,9 @@ def _apart(result: Result, first: Mapping[str, OutputResult]) -> dict[str, Compa
         other = first.get(out.name)
         if other is None or other.value is None or out.value is None or out.value.dtype.kind in "cU":
             continue
-        comparisons[out.name] = compare(_numbers(other.value, out.dtype), _numbers(out.value, out.dtype))
+        comparisons[out.name] = compare(
+            _numbers(other.value, out.dtype), _numbers(out.value, out.dtype), out.dtype
+        )
     return comparisons
 
 

@@ -106,6 +106,35 @@ def test_terms_that_mean_nothing(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("limit", "verdict", "note"),
+    [
+        (0.5, "fail", "max_abs<=0.5 does not hold: max_abs is 0.75 of the 2 of 3 pairs that are finite"),
+        (
+            0.75,
+            "pass",
+            "NaN or infinities: measures other than the error are of the 2 of 3 pairs that are finite",
+        ),
+    ],
+)
+def test_measures_beside_nan_say_what_they_are_of(limit: float, verdict: str, note: str) -> None:
+    policy = parse(f"nan=equal, max_abs<={limit}")
+    found = judge(
+        Criteria("y", F32, 1.0, policy=policy),
+        np.array([1, 2, np.nan], "f4"),
+        np.array([1, 2.75, np.nan], "f4"),
+    )
+    assert (found.verdict.value, found.notes) == (verdict, (note,))
+
+
+def test_last_places_of_bfloat16() -> None:
+    """Between 1 and 2 its values are 2^-7 apart."""
+    expect, got = np.array([1, 1.5], "f4"), np.array([1 + 2.0**-7, 1.5], "f4")
+    for terms, verdict in (("ulp<=1", "pass"), ("ulp<=0", "fail")):
+        found = judge(Criteria("y", DType("BFloat16"), 1.0, policy=parse(terms)), expect, got)
+        assert found.verdict.value == verdict
+
+
+@pytest.mark.parametrize(
     ("terms", "maxerr", "expect", "got", "verdict", "note"),
     [
         # One of four is off by 1, which is 1/4 of the elements.
