@@ -307,6 +307,9 @@ class SourceFile(Protocol):
         """Return the same file with some of its `tensors` as further outputs."""
         ...
 
+    def terms(self, name: str) -> str:
+        """Return the terms, as policies have them, by which a rule of the file judges single elements of an output."""
+
     def error(self, name: str, expect: Array, get: Array) -> float | None:
         """Return what is compared with the tolerance; None for MegEngine's own measure."""
         ...

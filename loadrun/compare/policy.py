@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from struct import unpack_from
 from typing import Any, NamedTuple
 
@@ -165,6 +165,7 @@ class Policy:
         least: lower bounds of its metrics, and of the share of rows with the same k largest elements.
         fraction: share of the elements that may be beyond the tolerances of single elements.
         near_tie: how much smaller than expected the elements may be that come to be among the k largest.
+        loosens: whether it stands in place of the file's own check, which was asked for, not beside it.
     """
 
     text: str = ""
@@ -177,6 +178,23 @@ class Policy:
     least: Mapping[str, float] = field(default_factory=dict)
     fraction: float | None = None
     near_tie: float | None = None
+    loosens: bool = False
+
+    @property
+    def leaves_elements(self) -> bool:
+        """True if what single elements must fulfil is left to the file's own check: `fraction`, `nan_equal` alone."""
+        if self.exact or any(x is not None for x in (self.maxerr, self.rtol, self.atol)):
+            return False
+        return self.fraction is not None or not (self.most or self.least)
+
+    def in_place(self, terms: str) -> Policy:
+        """Return the policy in place of a file's check, which judges single elements by some terms.
+
+        >>> parse("ppm<=500").in_place("rtol=0.001, atol=1e-07").text
+        'ppm<=500, rtol=0.001, atol=1e-07'
+        """
+        policy = parse(f"{self.text}, {terms}") if self.leaves_elements else self
+        return replace(policy, loosens=True)
 
     @property
     def covering(self) -> float | None:

@@ -101,6 +101,7 @@ class OutputResult:
         by_file: whether `error` is what the file's own operators measured.
         file_maxerr: the tolerance of the file's check where the error was compared with another one.
         fault: why it fails whatever is computed, such as an expected value of another dtype.
+        in_place: whether its policy stood in place of the file's own check, which was asked for.
     """
 
     name: str
@@ -120,6 +121,7 @@ class OutputResult:
     policy: str = ""
     step: int | None = None
     fault: str | None = None
+    in_place: bool = False
 
     def failing(self, fault: str) -> OutputResult:
         """Return the output as one that fails whatever was computed."""

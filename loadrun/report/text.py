@@ -256,7 +256,8 @@ def _notes(where: str, out: OutputResult) -> list[str]:
     """Return lines on why nothing was compared, and notes on a verdict."""
     said = [*([f"not compared: {out.reason}"] if out.reason else []), *out.notes]
     if out.loosened is not None:
-        said.append(f"LOOSENED: the tolerance was {out.loosened:g}")
+        replaced = f"LOOSENED: {out.policy} in place of the file's own check"
+        said.append(replaced if out.in_place else f"LOOSENED: the tolerance was {out.loosened:g}")
     return [f"  {where}, output {clean(out.name)}: {clean(line, 400)}" for line in said]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -279,6 +280,54 @@ def test_integers_are_packed_exactly(tmp_path: Path) -> None:
     (result,) = loadrun.run(made)
     assert result.verdict is Verdict.FAIL
     assert result["y"].dtype == np.int32
+
+
+@pytest.mark.parametrize(
+    ("terms", "expect", "got", "verdict"),
+    [
+        # One of four is beyond; by the file's tolerance of 0.01 where the policy has none of its own.
+        ("fraction<=0.25", [1, 2, 3, 4], [1.005, 2, 3, 5], "pass"),
+        ("fraction<=0.25", [1, 2, 3, 4], [1.05, 2, 3, 5], "fail"),
+        ("rtol=0.3", [1, 2, 3, 4], [1.05, 2, 3, 5], "pass"),
+        ("rtol=0.1", [1, 2, 3, 4], [1.05, 2, 3, 5], "fail"),
+        ("maxerr<=0.3", [1, 2, 3, 4], [1.05, 2, 3, 5], "pass"),
+        ("cosine>=0.99", [1, 2, 3, 4], [1.05, 2, 3, 5], "pass"),
+        ("cosine>=0.99", [1, 2, 3, 4], [-1, 2, 3, 5], "fail"),
+        ("nan=equal", [1, 2, 3, np.nan], [1.005, 2, 3, np.nan], "pass"),
+        ("nan=equal", [1, 2, 3, np.nan], [1.05, 2, 3, np.nan], "fail"),
+        ("rtol=0.3", [1, 2, 3, 4], [1, 2, 3, np.nan], "fail"),
+        # It refuses nothing.
+        ("max_abs<=9", [1, 2, 3, 4], [1.05, 2, 3, 5], "not compared"),
+    ],
+)
+def test_a_policy_in_place_of_the_check(
+    terms: str, expect: list[float], got: list[float], verdict: str
+) -> None:
+    policy = replace(parse(terms), loosens=True)
+    found = judge(Criteria("y", F32, 0.01, policy=policy), np.array(expect, "f4"), np.array(got, "f4"))
+    assert (found.verdict.value, found.loosened, found.in_place) == (verdict, 0.01, True)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "terms", "verdict"),
+    [
+        (1, "ppm<=500", "pass"),
+        (2, "ppm<=500", "fail"),
+        (2, "top1=1, ppm<=1000", "pass"),
+        # Zeros are off by 2000 at most, their mean everywhere by 1000.
+        (1, "off_by<=9000", "not compared"),
+        (1, "off_by<=500", "pass"),
+    ],
+)
+def test_a_tolerance_for_all_beside_a_policy_that_compares(wrong: int, terms: str, verdict: str) -> None:
+    expect = np.arange(1, 2001, dtype="i4")
+    got = expect.copy()
+    got[:wrong] += 3
+    found = judge(Criteria("labels", DType("Int32"), 1e9, policy=parse(terms)), expect, got)
+    assert found.verdict.value == verdict
+    watch = ImpostorWatch({"labels": 1e9}, {"labels": parse(terms)})
+    watch.add("labels", expect)
+    assert bool(watch.impostors()) is (verdict == "not compared")
 
 
 def test_loosening_asks_for_the_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
