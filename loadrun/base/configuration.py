@@ -280,8 +280,8 @@ def unmatched(root: str, patterns: Iterable[str]) -> list[str]:
 
 def _is_seen(root: str, pattern: str) -> bool:
     """Return whether a pattern matches a file that can be found without looking into all folders."""
-    found = [] if "\0" in pattern else glob.iglob(os.path.join(glob.escape(root), pattern))
-    return any(os.path.isfile(path) for path in found)
+    paths = [] if "\0" in pattern else glob.iglob(os.path.join(glob.escape(root), pattern))
+    return any(os.path.isfile(path) for path in paths)
 
 
 def _leads_back(folder: str) -> bool:

@@ -175,9 +175,9 @@ def _uncompared(
     expect: Array,
     seen: Callable[[], str | None],
 ) -> str | None:
-    """Explain why a pass tells nothing; None if it does, be it by the policy alone."""
-    absurd = _absurd(criteria.tolerance, comparison, expect)
-    if criteria.fault is not None or (absurd and _compares(criteria, by_file, expect)):
+    """Explain why a pass tells nothing; None if it does, be it by a policy that the check was loosened for."""
+    loosened = criteria.loosened is not None and _absurd(criteria.tolerance, comparison, expect)
+    if criteria.fault is not None or (loosened and _compares(criteria, by_file, expect)):
         return criteria.fault
     covering = criteria.policy.covering
     covered = min(criteria.tolerance, math.inf if covering is None else covering)

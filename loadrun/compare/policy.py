@@ -366,7 +366,8 @@ def parse(text: str) -> Policy:
         raise UsageError(
             f"near_tie applies to the largest elements; add top1=1 or top5=1 to {text.strip()!r}"
         )
-    return Policy(text.strip(), exact, nan_equal=nan_equal, most=most, least=least, **single)
+    policy = Policy(text.strip(), exact, nan_equal=nan_equal, most=most, least=least)
+    return replace(policy, **single) if single else policy  # type: ignore[arg-type]
 
 
 def _share(term: str, value: str, whole: float) -> float:

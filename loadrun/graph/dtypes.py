@@ -78,7 +78,7 @@ _OTHERS = {
 }
 """Types of values that other runtimes return for their own files; graphs and dumps do not have them."""
 _STORAGE |= _WIDE | _OTHERS
-HELD_AS_FLOAT32 = frozenset(n for n, (held, bits, _) in _STORAGE.items() if held == "f4" and bits < 32)
+HELD_AS_FLOAT32 = frozenset(n for n, (kind, bits, _) in _STORAGE.items() if kind == "f4" and bits < 32)
 """Names of the types whose values are in memory as float32, of which they are a part."""
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import cached_property
-from hashlib import blake2b
 
 import numpy as np
 
@@ -263,17 +262,17 @@ class Origins:
     def _expressions(self) -> dict[int, int]:
         """Numbers of the graph's values, equal for those that are computed by equal operators from equal values."""
         numbers: dict[object, int] = {}
-        found: dict[int, int] = {}
+        known: dict[int, int] = {}
         for opr in self._graph.oprs:
-            inputs = [found[id(v)] for v in opr.inputs]
+            inputs = [known[id(v)] for v in opr.inputs]
             if opr.type in FORWARDING and inputs:
-                found[id(opr.outputs[0])] = inputs[0]
+                known[id(opr.outputs[0])] = inputs[0]
                 continue
             if opr.type == "Elemwise" and opr.get(Elemwise).mode in _COMMUTATIVE:
                 inputs.sort()
             for i, var in enumerate(opr.outputs):
-                found[id(var)] = numbers.setdefault(_expression(opr, i, inputs), len(numbers))
-        return found
+                known[id(var)] = numbers.setdefault(_expression(opr, i, inputs), len(numbers))
+        return known
 
 
 def _expression(opr: Opr, index: int, inputs: Sequence[int]) -> object:
@@ -281,6 +280,8 @@ def _expression(opr: Opr, index: int, inputs: Sequence[int]) -> object:
     if opr.type == "Host2DeviceCopy" or opr.blobs or not is_pure(opr):
         return "itself", opr.id, index
     if opr.tensors:
+        from hashlib import blake2b  # for start-up
+
         tensor = opr.tensors[index]
         data = None if tensor.data is None else blake2b(tensor.data.tobytes()).digest()
         return "constant", tensor.dtype, tensor.shape, data

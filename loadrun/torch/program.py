@@ -352,9 +352,9 @@ def _typed(case: Testcase, results: Mapping[str, DType | None]) -> Testcase:
     for name, value in (case.own or {}).items():
         dtype = results.get(name.removesuffix(EXPECT)) if name.endswith(EXPECT) else None
         if dtype is not None and isinstance(value, np.ndarray) and value.dtype != dtype.np:
-            held = array_dtype(value).spelling
+            own = array_dtype(value).spelling
             faults[name.removesuffix(EXPECT)] = (
-                f"its expected value holds {held}, but the program has {dtype.spelling}"
+                f"its expected value holds {own}, but the program has {dtype.spelling}"
             )
     return replace(case, faults=faults).with_own(case.own) if faults else case
 

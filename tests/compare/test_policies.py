@@ -323,8 +323,11 @@ def test_a_tolerance_for_all_beside_a_policy_that_compares(wrong: int, terms: st
     expect = np.arange(1, 2001, dtype="i4")
     got = expect.copy()
     got[:wrong] += 3
-    found = judge(Criteria("labels", DType("Int32"), 1e9, policy=parse(terms)), expect, got)
-    assert found.verdict.value == verdict
+    criteria = Criteria("labels", DType("Int32"), 1e9, policy=parse(terms), loosened=0.0)
+    assert judge(criteria, expect, got).verdict.value == verdict
+    # Unless that was asked for, the tolerance alone counts.
+    if verdict == "pass" and "ppm" not in terms:
+        assert judge(criteria._replace(loosened=None), expect, got).verdict is Verdict.NOT_COMPARED
     watch = ImpostorWatch({"labels": 1e9}, {"labels": parse(terms)})
     watch.add("labels", expect)
     assert bool(watch.impostors()) is (verdict == "not compared")
@@ -513,3 +516,16 @@ def test_weak_checks_are_told_and_may_fail(
     assert main([str(path), "-q", "--fail-on-weak", "--json", str(report), *jobs]) == 3
     assert "cannot fail on these testcases: zeros" in capsys.readouterr().out
     assert json.loads(report.read_text())["files"][0]["verdict"] == "not compared"
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_new_check_whose_tolerance_is_there_for_its_policy(asked: bool, tmp_path: Path) -> None:
+    packed = str(tmp_path / "p.mge")
+    argv = ["pack", str(model(tmp_path / "m.mge")), "-d", "[[1,2,3]]", "-o", packed, "-q"]
+    argv += ["--maxerr", "y=1e9", "--check", "y: ppm<=500", *(["--loosen"] if asked else [])]
+    assert main(argv) == 0
+    assert main([packed, "-q"]) == (0 if asked else 3)
+    bundle = loadrun.load(packed)
+    bundle.testcases[0].arrays["y:expect"] = np.array([[2, 4, 6.01]], "f4")
+    # One of three is beyond the usual 1e-4.
+    assert loadrun.run(bundle)[0].verdict is Verdict.FAIL
