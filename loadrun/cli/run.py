@@ -7,12 +7,11 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TextIO
 
 from ..base.configuration import Configuration, find_configuration, read_configuration
-from ..base.errors import UsageError, clean
-from ..compare.policy import Policy, parse_all
+from ..base.errors import clean
+from ..compare.policy import parse_all
 from ..replay.options import RunOptions
 from ..replay.replaying import Replay, ReplayedDump
 from ..report import text
@@ -201,13 +200,6 @@ def _add_choosing_options(p: Parser) -> None:
     group.add_argument("--no-config", action="store_true", help="ignore project configuration")
 
 
-def _policies(texts: list[str] | None, loosen: bool) -> dict[str, Policy]:
-    """Read the policies, which with ``--loosen`` stand in place of the files' own checks."""
-    if loosen and not texts:
-        raise UsageError("--loosen lets --check replace a file's own check; say what is to hold with --check")
-    return {name: replace(p, loosens=loosen) for name, p in parse_all(texts or ()).items()}
-
-
 def _configuration(file: str | None, none: bool, engines: bool) -> Configuration | None:
     """Read the configuration; engines on the command line override configured ones."""
     if none:
@@ -264,7 +256,7 @@ def main(argv: list[str]) -> int:
         RunOptions,
         vars(args),
         engines=all_chosen(args.engine, args.strict_engine, args.cache),
-        policies=_policies(args.check, args.loosen),
+        policies=parse_all(args.check or ()),
         optimize=optimizations(vars(args)),
         command=shlex.join(["loadrun", *argv]),
         configuration=_configuration(args.config, args.no_config, args.engine is not None),

@@ -97,6 +97,7 @@ class RunOptions(ReplayOptions, ProfileOptions):
 
     Attributes:
         output: a folder in which every output is saved as ``[FILE.]TESTCASE.OUTPUT.npy``.
+        loosen: whether `policies` stand in place of what files themselves check of these outputs, not beside it.
         no_check: whether a file with nothing to compare is as good as one that passes.
         fail_on_weak: whether a check that could not fail on the testcases counts as not compared.
         jobs: processes that files and testcases are shared among; None for this process alone.
@@ -134,6 +135,7 @@ class RunOptions(ReplayOptions, ProfileOptions):
     """
 
     output: PathName | None = None
+    loosen: bool = False
     no_check: bool = False
     fail_on_weak: bool = False
     jobs: int | None = None
@@ -170,6 +172,10 @@ class RunOptions(ReplayOptions, ProfileOptions):
             raise UsageError("--resume continues the report of --json-lines FILE; add that option")
         if self.resume and any(x is not None for x in (self.json, self.junit, self.html, self.save_results)):
             raise UsageError("--resume works only with --json-lines; leave out the other reports")
+        if self.loosen and not self.policies:
+            raise UsageError(
+                "--loosen lets --check replace a file's own check; say what is to hold with --check"
+            )
         if self.threads == 0:
             raise UsageError("--threads takes a number of at least 1, found 0")
         if self.iter and (self.jobs or 1) > 1:

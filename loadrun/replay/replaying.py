@@ -181,6 +181,9 @@ class Replay:
     @typed
     def __init__(self, files: Iterable[str | os.PathLike[str]], options: RunOptions | None = None) -> None:
         self.options = (options or RunOptions()).without_pipes()
+        if self.options.loosen:
+            asked = {name: replace(p, loosens=True) for name, p in self.options.policies.items()}
+            self.options = replace(self.options, policies=asked)
         self._selection = selected(files_of([os.fspath(f) for f in files]), self.options)
         self.paths = tuple(self._selection.paths)
         self.skipped = self._selection.skipped

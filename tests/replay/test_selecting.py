@@ -199,6 +199,18 @@ def test_configuration(folder: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert json.loads(Path("r.json").read_text())["files"][0]["engine"]["engine"] == "reference"
 
 
+def test_of_several_exit_codes_an_error_wins_over_a_failure_and_that_over_nothing_compared(
+    folder: Path,
+) -> None:
+    loadrun.save(unary(), "plain.mge")
+    assert main(["plain.mge", "-q"]) == 3
+    # Values out of range are a failure, though nothing is compared.
+    assert main(["plain.mge", "-q", "--range", "1e-6"]) == 1
+    assert main(["plain.mge", "b.mge", "-q"]) == 1
+    assert main(["plain.mge", "b.mge", "d.mge", "-q"]) == 2
+    assert main(["a.mge", "plain.mge", "-q"]) == 3
+
+
 @needs_toml
 def test_a_pass_of_what_is_expected_to_fail_fails(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     entry = '[[files]]\nmatch = ["a.mge"]\nxfail = "rounds halves up"\n'
