@@ -129,6 +129,29 @@ class Testcase:
             faults.update(dict.fromkeys(wanted - computed, "the model returns no such value"))
         return faults
 
+    def misranked(self, scalars: Collection[str]) -> dict[str, str]:
+        """Say which outputs of one number have no axes where one is expected, or the other way round.
+
+        A graph holds both alike, so what tells them apart are the values that the model's own file has.
+
+        Args:
+            scalars: names of the outputs that have no axes.
+
+        >>> import numpy as np
+        >>> case = Testcase({}).with_own({"y:expect": np.zeros(1, "f4")})
+        >>> case.misranked({"y"}), case.misranked(set())
+        ({'y': 'its expected value has shape [1], the computed one []'}, {})
+        """
+        faults = {}
+        for name, value in (self.own or {}).items():
+            output = name.removesuffix(EXPECT)
+            if output == name or not isinstance(value, np.ndarray) or value.size != 1 or value.ndim > 1:
+                continue
+            if (value.ndim == 0) != (output in scalars):
+                shapes = ([], [1])[:: 1 if value.ndim == 0 else -1]
+                faults[output] = f"its expected value has shape {shapes[0]}, the computed one {shapes[1]}"
+        return faults
+
     @property
     def each_step(self) -> Iterator[Mapping[str, Array]]:
         """What its steps hold, one after another; a testcase that is no scenario is its only step."""
@@ -283,6 +306,9 @@ class SourceFile(Protocol):
     def asking(self, names: Sequence[str]) -> SourceFile:
         """Return the same file with some of its `tensors` as further outputs."""
         ...
+
+    def terms(self, name: str) -> str:
+        """Return the terms, as policies have them, by which a rule of the file judges single elements of an output."""
 
     def error(self, name: str, expect: Array, get: Array) -> float | None:
         """Return what is compared with the tolerance; None for MegEngine's own measure."""

@@ -37,7 +37,8 @@ def parser() -> Parser:
         prog="loadrun bench",
         description="Time models: loading, the first run, the steady state. Several models are timed in turns.",
         epilog="Exit codes: 0 all was measured; 1 a check failed, or a model is slower than --max-slowdown allows; 2 a "
-        "bad file (the others are measured) or bad usage; 3 a model is missing from the baseline.",
+        "bad file (the others are measured) or bad usage; 3 a model is missing from the baseline, or one of its "
+        "models is not there now.",
     )
     p.add_argument("files", nargs="+", metavar="MODEL", help="files, patterns and folders")
     p.add_argument(
@@ -56,7 +57,7 @@ def parser() -> Parser:
         type=_numbers,
         default=[1],
         metavar="1,4",
-        help="run this many passes concurrently, each with its own engine and share of the threads, and report passes "
+        help="run this many passes concurrently, each with its own engine and share of the threads, and report runs "
         "per second (default 1)",
     )
     add_testcase_option(p, "all in turn")

@@ -15,10 +15,10 @@ def parser() -> Parser:
     p = Parser(
         prog="loadrun compare",
         description="Compare two reports of `loadrun --json`, or of `loadrun bench --json`: new failures, fixed "
-        "failures, larger errors, changed tolerances, policies, inputs and models, and slower runs.",
-        epilog="Exit codes: 0 nothing got worse, 1 something newly fails, is missing, has a larger tolerance or a "
-        "weaker policy, or is slower (bench), or a report is of an incomplete run, 2 bad usage, 3 the reports have no "
-        "output in common.",
+        "failures, larger errors, changed tolerances, policies, inputs, expected values and models, and slower runs.",
+        epilog="Exit codes: 0 nothing got worse, 1 something newly fails, is missing, has a larger error, a larger "
+        "tolerance or a weaker policy, or is slower (bench), or a report is of an incomplete run, 2 bad usage, 3 the "
+        "reports have no output in common.",
     )
     p.add_argument("old", metavar="OLD.json", help="the report to compare with")
     p.add_argument("new", metavar="NEW.json", help="the report that is judged")

@@ -31,6 +31,7 @@ from loadrun.onnx.converting import convert_file
 torch = pytest.importorskip("torch", reason="these files are torch's")
 
 from loadrun.torch.archive import read_program  # noqa: E402
+from loadrun.torch.program_cases import append_cases  # noqa: E402
 
 save = loadrun.torch.save
 
@@ -141,6 +142,24 @@ def test_wrong_values_fail_on_both_sides(tmp_path: Path) -> None:
     for engine in ("reference", "torch"):
         result = loadrun.Runner(changed, engine).replay_one(0)
         assert {o.name: o.verdict.value for o in result.outputs} == {"a": "pass", "b": "pass", "n": "fail"}
+
+
+@pytest.mark.parametrize("engine", ["reference", "torch"])
+def test_an_expected_value_of_another_dtype_fails(engine: str, tmp_path: Path) -> None:
+    path = tmp_path / "net.pt2"
+    torch.export.save(torch.export.export(Net(), INPUTS, K), path)
+    # ReLU of x, plus k; the sum; three times i. The numbers are right, in other types.
+    values = {"x": X.numpy(), "i": INPUTS[1].numpy(), "k": K["k"].numpy()}
+    values |= {"a:expect": np.array([[0.5, 3], [3.5, 1]], "f8"), "b:expect": np.float32(0)}
+    values["n:expect"] = np.array([3, 6], "i4")
+    append_cases(path, [values], {"maxerr": {}})
+    result = loadrun.Runner(path, engine).replay_one(0)
+    assert {o.name: (o.verdict.value, o.notes) for o in result.outputs} == {
+        "a": ("fail", ("its expected value holds float64, but the program has float32",)),
+        "b": ("pass", ()),
+        "n": ("fail", ("its expected value holds int32, but the program has int64",)),
+    }
+    assert main([str(path), "--engine", engine, "-q"]) == 1
 
 
 def _file(data: bytes) -> Any:
