@@ -282,7 +282,9 @@ class GraphReader:
         values: dict[str, Any] = {n: self.attribute(node, a) for n, a in attributes.items()}
         surplus = sorted(values.keys() - definition.attributes)
         if surplus:
-            raise EngineError(f"{title_of(node)}: its attribute {surplus[0]!r} is not supported; leave it out")
+            raise EngineError(
+                f"{title_of(node)}: its attribute {surplus[0]!r} is not supported; leave it out"
+            )
         # What subgraphs read from around follows the node's own inputs.
         captured = dict.fromkeys(n for v in values.values() if isinstance(v, Subgraph) for n in v.captured)
         for v in values.values():

@@ -11,7 +11,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from ..base.errors import EngineError, UnsupportedError, UsageError
+from ..base.errors import EngineError, InputError, UnsupportedError, UsageError
 from ..base.registry import resolve
 from ..graph import Graph, StoredTensor
 from ..graph.composite import TensorAttribute
@@ -28,7 +28,7 @@ from .testdata import DataSet, find_sets, lost_sets, spread, testcases
 from .types import kind_of_dtype, type_of
 from .values import StandIn, axis_of, declared_shape
 
-__all__ = ["ModelFile"]
+__all__ = ["ModelFile", "fitting"]
 
 STAND_INS = ((1, 1), (1, 64), (1, 256), (64, 64), (1, 640))
 """Sizes that are tried where none are given: of first axes, and of the others."""
@@ -158,6 +158,7 @@ class ModelFile:
         graph.input_order = tuple(i.name for i in self._infos)
         bundle = self._told(Bundle(graph, path=self._path, size=self._size))
         bundle.lower = lambda: self.lowered
+        bundle.refuses = self.refuse
         scalars = [n for n, s in reader.shapes.items() if not s]
         scalars += [n for n, v in outputs.items() if reader.known.shapes.get(v.id) == ()]
         bundle.scalars = frozenset(scalars)
@@ -254,6 +255,23 @@ class ModelFile:
             raise UsageError(f"input {name!r} has {rank} axes, the constant for it {array.ndim}")
         return TensorAttribute(array.astype(dtype.np), dtype)
 
+    def refuse(self, arrays: Mapping[str, Array]) -> None:
+        """Refuse arrays of other sizes than the file fixes, where nobody asked for them; see `Bundle.refuses`."""
+        for info in self._infos:
+            if info.name not in arrays:
+                continue
+            shape = fitting(info, arrays[info.name].shape)
+            declared = declared_shape(info) or (None,) * len(shape)
+            asked = self._input_shapes.get(info.name, declared)
+            sizes = zip(shape, declared, asked, strict=True)
+            # Some exporters write 0 for an open size.
+            if any(want and n not in (want, other) for n, want, other in sizes):
+                raise InputError(
+                    f"input {info.name!r} has shape {_shown(declared)} in the file, the given array has {list(shape)}; "
+                    "--resize-input scales images to it, --input-shape (input_shapes) runs the model at other sizes: "
+                    f"--input-shape {info.name}:{','.join(map(str, shape))}"
+                )
+
     def _told(self, bundle: Bundle) -> Bundle:
         """Tell a bundle what it is of the file, whatever its graph is."""
         bundle.source = replace(self._source, graph=bundle.graph)
@@ -284,3 +302,20 @@ class ModelFile:
             bundle.missed = lost_sets(self._own_sets)
             bundle.testcases = testcases(self._own_sets, {}, self._types, native=True)
         return bundle
+
+
+def fitting(info: ValueInfoProto, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return an input's shape as ONNX has it, for an array fed to a graph, which has at least one axis."""
+    declared = declared_shape(info)
+    if declared is None or len(declared) == len(shape):
+        return shape
+    if not declared and shape == (1,):
+        return ()
+    raise InputError(
+        f"input {info.name!r} has shape {_shown(declared)}, the given array has {list(shape)}; the number of axes must "
+        "agree"
+    )
+
+
+def _shown(declared: Sequence[int | None]) -> str:
+    return f"[{', '.join('?' if n is None else str(n) for n in declared)}]"
