@@ -339,6 +339,8 @@ def same_graph(a: Graph, b: Graph) -> bool:
 def _same_value(a: StoredTensor, b: StoredTensor) -> bool:
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
+    if a.data is None and b.data is None and type(a) is type(b) is not StoredTensor:
+        return bool(np.array_equal(a.value(), b.value()))
     if a.data is None or b.data is None or a.data.ctypes.data == b.data.ctypes.data:
         return a.data is b.data or (a.data is not None and b.data is not None)
     return bool(np.array_equal(a.data, b.data))
