@@ -16,6 +16,7 @@ from .base.files import FileWatch
 from .base.records import dataclass
 from .base.registry import resolve
 from .graph import Graph, Opr, Var
+from .graph.composite import holds_composites
 from .graph.dtypes import Array, DType
 from .graph.params import AssertEqual
 from .ops.catalog import select, types
@@ -443,7 +444,12 @@ class Bundle:
 
     def lowered(self) -> Bundle:
         """Return this bundle with a graph of MegEngine's operators alone: what dumps hold and passes rewrite."""
-        return self if self.lower is None else self.lower()
+        if self.lower is not None and self.file is not None:
+            return self.lower()
+        if holds_composites(self.graph):
+            lower: Callable[[Bundle], Bundle] = resolve("loadrun.onnx.rewriting:lowered")
+            return lower(self)
+        return self
 
     def require_unchanged(self) -> None:
         """Check, before mapped weights are read, that the file did not change.

@@ -9,10 +9,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .dtypes import Array, DType
 from .params import Record
+
+if TYPE_CHECKING:
+    from .graph import Graph
 
 __all__ = [
     "Composite",
@@ -26,6 +29,7 @@ __all__ = [
     "OutRules",
     "TensorAttribute",
     "alike",
+    "holds_composites",
 ]
 
 Known = Array
@@ -279,6 +283,11 @@ class Composite(Record, code=1 << 16):
 
     def __repr__(self) -> str:
         return f"{self.title}({', '.join(f'{n}={_shown(v)}' for n, v in self.attributes.items())})"
+
+
+def holds_composites(graph: Graph) -> bool:
+    """Return whether a graph has composite operators: it is made of the nodes of a file of another format."""
+    return any(isinstance(p, Composite) for o in graph.oprs for p in o.params)
 
 
 def alike(a: object, b: object) -> bool:

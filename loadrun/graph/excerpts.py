@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from . import params as P
-from .composite import Composite
+from .composite import holds_composites
 from .dtypes import Array, DType, encode
 from .graph import Graph, Opr, StoredTensor, Var
 
@@ -67,7 +67,7 @@ def excerpt(
     part.content_hash = 0
     known: dict[int, Var] = {}
     oprs = reached(outputs, {*input_names, *fixed})
-    ranked = any(isinstance(p, Composite) for o in oprs for p in o.params)
+    ranked = holds_composites(graph)
     border = {v.id: v for o in oprs for v in o.inputs if v.id in input_names or v.id in fixed}
     border.update((v.id, v) for v in outputs if v.id in input_names or v.id in fixed)
     for number in sorted(border):

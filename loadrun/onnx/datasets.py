@@ -10,13 +10,13 @@ from pathlib import Path
 from ..base.errors import UnsupportedError
 from ..base.writing import replacing
 from ..engines.reference import ReferenceEngine
+from ..graph.composite import holds_composites
 from ..graph.dtypes import Array
 from ..testcase import FileValue
 from .encode import ElemType, Piece, TensorMessage, encode_tensor, encode_value
 from .file import OnnxFile, accepted_file, element_type, read_accepted
 from .limits import FILE, KEY
 from .model import WrittenModel
-from .rewriting import has_nodes
 from .source import ExportSource
 from .testdata import find_sets, set_name, sets_in
 
@@ -42,7 +42,7 @@ def write_data_sets(model: Path, source: ExportSource, written: WrittenModel) ->
     """
     engine: ReferenceEngine | None = None
     graph = written.model.graph
-    elems = {v.name: v.elem for v in (*graph.inputs, *graph.outputs)} if has_nodes(source.graph) else {}
+    elems = {v.name: v.elem for v in (*graph.inputs, *graph.outputs)} if holds_composites(source.graph) else {}
     count = 0
     left_out: list[str] = []
     for number, case in enumerate(source.testcases):

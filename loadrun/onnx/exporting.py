@@ -17,6 +17,7 @@ import numpy as np
 from ..base.arguments import typed
 from ..base.errors import UsageError
 from ..base.writing import replacing
+from ..graph.composite import holds_composites
 from .check import check_model, verify
 from .datasets import write_data_sets
 from .exported import Exported
@@ -33,7 +34,7 @@ from .options import (
     check_target,
     option,
 )
-from .rewriting import has_nodes, rewritten
+from .rewriting import rewritten
 from .sizes import DynamicAxes, DynamicShapes, dynamic_sizes, sizes_of_testcases
 from .source import Exportable, ExportSource, read_source
 
@@ -192,7 +193,7 @@ def export(
     if len(options.input_names) > len(source.inputs) and not options.weights:
         source = read_source(model, args, kwargs, replace(options, weights=True))
     source.expect(example_outputs)
-    if do_constant_folding and not has_nodes(source.graph):
+    if do_constant_folding and not holds_composites(source.graph):
         _fold(source)
     exported = Exported(_written(source, options, check_names("output", output_names), how), source)
     _finish(exported, f, external, verify, export_params)
@@ -224,7 +225,7 @@ def _written(
     surplus = options.input_names[len(source.inputs) :]
     renamed = _names("input", [i.name for i in source.inputs], options.input_names[: len(source.inputs)])
     ends = _names("output", list(results), output_names)
-    if has_nodes(source.graph):
+    if holds_composites(source.graph):
         written = rewritten(source, renamed, ends)
         source.scalars = frozenset(written.scalars)
         return _with_limits(source, written)

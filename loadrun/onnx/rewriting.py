@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..base import __version__
 from ..base.errors import UnsupportedError
+from ..dump import load
 from ..graph import Graph, Opr, StoredTensor, Var
 from ..graph.composite import Composite, ObjectType, TensorAttribute
 from ..graph.dtypes import Array, DType
 from ..ops.infer import describe, infer_dtypes
+from ..testcase import Bundle
 from .encode import Attribute, ElemType, GraphMessage, ModelMessage, NodeMessage, TensorMessage, ValueMessage
 from .graph import HeldTensor
 from .model import DEFAULT_OPSET, WrittenModel, ir_version
@@ -22,22 +27,13 @@ from .source import ExportSource
 from .subgraph import Subgraph
 from .types import kind_of_dtype
 
-__all__ = ["has_nodes", "rewritten"]
+__all__ = ["lowered", "rewritten"]
 
 Sizes = tuple[int | str | None, ...]
 _HELD = {"sequence": 4, "optional": 9}
 """Fields of TypeProto for what holds values."""
 _EMPTY = {"6": np.float32, "8": np.str_}
 """Dtypes of empty lists by the kind of the attribute; others hold integers."""
-
-
-def has_nodes(graph: Graph) -> bool:
-    """Return whether a graph consists of the nodes of an ONNX file.
-
-    >>> has_nodes(Graph())
-    False
-    """
-    return any(isinstance(p, Composite) for o in graph.oprs for p in o.params)
 
 
 def rewritten(source: ExportSource, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> WrittenModel:
@@ -99,6 +95,22 @@ def _shapes(source: ExportSource) -> Iterator[tuple[str, Sizes]]:
     for name, shapes in seen.items():
         if len({len(s) for s in shapes}) == 1:
             yield name, tuple(n[0] if len({*n}) == 1 else None for n in zip(*shapes, strict=True))
+
+
+def lowered(bundle: Bundle) -> Bundle:
+    """Return a bundle of a part of an ONNX model with a graph of MegEngine's operators, by way of a file.
+
+    Raises:
+        LoadRunError: the part cannot be written, or not be expressed.
+    """
+    from .exporting import export  # imports this module
+
+    with tempfile.TemporaryDirectory(prefix="loadrun-", ignore_cleanup_errors=True) as folder:
+        target = Path(folder) / "part.onnx"
+        export(bundle, f=target)
+        made = load(target, copy=True).lasting()
+        # Nothing may be read from the folder later.
+        return replace(made, path=bundle.path, testcases=[*made.testcases], sized=None, source=None, witness=None)
 
 
 class _Common:

@@ -15,6 +15,7 @@ from ..base.errors import UnsupportedError, UsageError
 from ..base.records import dataclass
 from ..base.registry import resolve
 from ..graph import Graph, Var
+from ..graph.composite import holds_composites
 from ..graph.dtypes import Array, DType
 from ..testcase import Bundle, Testcase
 from ..tracing.modules import TracedModule
@@ -209,7 +210,6 @@ def _of_bundle(bundle: Bundle, positional: tuple[Any, ...], named: Mapping[str, 
     from ..runner import fit_inputs, random_inputs  # for start-up
     from .file import OnnxFile  # for start-up
     from .limits import limits_of  # for start-up
-    from .rewriting import has_nodes  # imports this module
 
     graph = bare(bundle)
     left = {v.name for v in graph.inputs}
@@ -243,7 +243,7 @@ def _of_bundle(bundle: Bundle, positional: tuple[Any, ...], named: Mapping[str, 
     source = ExportSource(graph, inputs, outputs, examples, cases, True, limits_of(bundle))
     if isinstance(bundle.source, OnnxFile):
         source.metadata = bundle.source.metadata
-    if has_nodes(graph):
+    if holds_composites(graph):
         source.scalars = bundle.scalars
     return source
 

@@ -89,6 +89,7 @@ class _Optimized:
     def _made(self, bundle: Bundle) -> Bundle:
         from ..passes.inference import optimize_for_inference  # for start-up
 
+        bundle = bundle.lowered()
         graph, _ = optimize_for_inference(bundle.graph, **self._options)
 
         def sized(arrays: Mapping[str, Array]) -> Bundle:

@@ -28,7 +28,7 @@ from ..engines import make_file_engine
 from ..engines.reference import ReferenceEngine
 from ..graph import Graph
 from ..graph.dtypes import Array
-from ..inputs.feeds import DataOptions, ModelOptions
+from ..inputs.feeds import DataOptions, ModelOptions, fit_inputs
 from ..passes.constants import bare
 from ..passes.inference import inference_passes
 from ..passes.options import FLAGS, InferenceOptions
@@ -298,7 +298,8 @@ def _first(count: int, worst: Callable[[int], _Worst]) -> int:
 
 def _own(bundle: Bundle, path: str, feeds: Mapping[str, Array], tolerance: float) -> BlamedPass | None:
     """Try loadrun's own optimizations, flag by flag, except half precision, which always differs."""
-    graph = bare(bundle)
+    bundle = bundle.lowered().for_data(feeds)
+    graph, feeds = bare(bundle), fit_inputs(bundle, feeds)
     names = [v.label for v in graph.outputs]
     plain = _values(graph, names, feeds)
     runs = 1

@@ -17,9 +17,9 @@ from ...base.arguments import typed
 from ...base.errors import EngineError, InputError, LoadRunError, UnsupportedError, UsageError
 from ...base.files import one_file
 from ...base.records import dataclass
-from ...dump import load, save
-from ...dump.choosing import load_dump
-from ...engines import engine_names, file_of
+from ...dump import load
+from ...dump.choosing import load_dump, save_as
+from ...engines import engine_names, file_of, runs_composites
 from ...graph import Graph, Var
 from ...graph.dtypes import Array, DType
 from ...inputs.feeds import DataOptions, ModelOptions, fit_inputs, random_inputs
@@ -153,7 +153,7 @@ class FileDifferences:
                     seed=self._seed,
                 )
                 if fails_alone(alone):
-                    save(alone, target)
+                    save_as(alone, target)
                     return var
             except LoadRunError as e:
                 why = e.args[0]
@@ -196,6 +196,8 @@ def diff_files(
     against_onnx = name.lower().endswith(".onnx")
     alone = against_onnx and os.fspath(model).lower().endswith(".mge")
     bundle = load_dump(model, options.dump, native=True, **({} if alone else options.read))
+    if _is_engine(name) and not runs_composites(name) and file_of(bundle, name) is None:
+        bundle = bundle.lowered()
     runs = _runs(options, bundle, _data_of(bundle, name, options, against_onnx), model, warn)
     first = last = next(runs)
     compared = _compared(options, bundle, first, name, warn)
@@ -265,6 +267,10 @@ def _compared(
         raise UsageError("--bisect needs an engine: name one with --against, such as onnxruntime")
     halved = bisect(graph, other, feeds, tolerance=options.tolerance, seed=seed)
     return FileDifferences(None, halved, None, ran_on, tuple(refusals), graph, other, feeds, seed)
+
+
+def _is_engine(against: str) -> bool:
+    return not os.path.exists(os.path.expanduser(against)) and against.partition(":")[0] in engine_names()
 
 
 def _is_results(path: Path) -> bool:
