@@ -416,6 +416,12 @@ class Bundle:
         """The file that the graph was made from, None if there is none or the graph has been replaced."""
         return self.source if self.source is not None and self.source.graph is self.graph else None
 
+    @property
+    def holds_objects(self) -> bool:
+        """Whether inputs or outputs are no arrays of numbers: text, sequences, maps, optional values."""
+        ends = (*(v.owner.tensors[0].dtype for v in self.graph.inputs), *(v.dtype for v in self.graph.outputs))
+        return any(d is not None and d.np.kind == "O" for d in ends)
+
     def for_data(self, arrays: Mapping[str, Array]) -> Bundle:
         """Give the bundle whose graph is made for the sizes of some data: this one, or another of the same model.
 

@@ -22,8 +22,8 @@ from ..testcase import EXPECT, Bundle, FileValue, NamedRuntime
 from .file import OnnxFile, declared, file_dtype, read_accepted
 from .graph import GraphReader, NotExpressed
 from .limits import read_limits, record_of
-from .messages import ModelProto
-from .tensors import STRING, ExternalData
+from .messages import ModelProto, ValueInfoProto
+from .tensors import ExternalData
 from .testdata import DataSet, find_sets, lost_sets, spread, testcases
 from .types import kind_of_dtype, type_of
 from .values import StandIn, axis_of, declared_shape
@@ -144,19 +144,18 @@ class ModelFile:
         """Build the bundle whose graph has one operator for each node."""
         proto = self._model.graph
         assert proto is not None
-        for info in (*self._infos, *proto.outputs):
-            if info.type is None or info.type.tensor is None or info.type.tensor.elem == STRING:
-                raise NotExpressed(f"{info.name!r} is no tensor of numbers")
         constants = {n: self._constant(n, v) for n, v in self._constants.items()}
         reader, assumed = self._reader(constants)
         graph = reader.graph
         outputs = {v.name or "": v for v in graph.outputs}
-        for name in dict.fromkeys(n for n in self._expected if n in outputs):
+        bundle = Bundle(graph, path=self._path, size=self._size)
+        objects = bundle.holds_objects
+        for name in dict.fromkeys(n for n in self._expected if n in outputs and not objects):
             reader.check(name, self._expected[name], self._maxerr.get(name))
         opset = next((o.version for o in self._model.opsets if o.domain in ("", "ai.onnx")), 1)
         graph.magic = f"ONNX opset {opset}"
         graph.input_order = tuple(i.name for i in self._infos)
-        bundle = self._told(Bundle(graph, path=self._path, size=self._size))
+        bundle = self._told(bundle)
         bundle.lower = lambda: self.lowered
         bundle.refuses = self.refuse
         scalars = [n for n, s in reader.shapes.items() if not s]
@@ -170,6 +169,11 @@ class ModelFile:
                 f"the file leaves sizes open, and these were assumed: {', '.join(taken[:5])}{more}; data or "
                 "input_shapes (--input-shape) set others"
             )
+        if objects:
+            # What no array holds is compared as the file has it.
+            bundle.missed = lost_sets(self._own_sets)
+            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True)
+            return bundle
         kinds = {v.name or "": kind_of_dtype(v.owner.tensors[0].dtype) for v in graph.inputs}
         if self._sets:
             bundle.missed = lost_sets(self._sets)
@@ -242,8 +246,10 @@ class ModelFile:
             next((i for i in self._model.graph.inputs if i.name == name), None) if self._model.graph else None
         )
         dtype = type_of(info.type) if info is not None else None
-        if info is None or dtype is None or dtype.np == object:
-            raise NotExpressed(f"the constant {name!r} is no tensor of numbers")
+        if info is None or dtype is None:
+            raise NotExpressed(f"the constant {name!r} has no type")
+        if dtype.np.kind == "O":
+            return TensorAttribute(_objects(name, value, info), dtype)
         array = numpy_array(value)
         if array.dtype.kind not in "biuf":
             raise UsageError(f"the constant for input {name!r} holds {array.dtype}, expected numbers")
@@ -302,6 +308,24 @@ class ModelFile:
             bundle.missed = lost_sets(self._own_sets)
             bundle.testcases = testcases(self._own_sets, {}, self._types, native=True)
         return bundle
+
+
+def _objects(name: str, value: object, info: ValueInfoProto) -> Array:
+    """Return the constant for an input of text, or for one that is no tensor.
+
+    Raises:
+        UsageError: it does not fit what the file declares.
+    """
+    kind = info.type
+    if kind is not None and kind.tensor is not None:
+        return np.asarray(value, object)
+    if kind is not None and kind.sequence is not None and not isinstance(value, (list, tuple)):
+        raise UsageError(
+            f"input {name!r} is a sequence, the constant for it {type(value).__name__}, expected a list"
+        )
+    holder = np.empty((), object)
+    holder[()] = value
+    return holder
 
 
 def fitting(info: ValueInfoProto, shape: tuple[int, ...]) -> tuple[int, ...]:
