@@ -97,12 +97,12 @@ class GraphReader:
 
     # Graphs
 
-    def read(self, proto: GraphProto, given: Mapping[str, TypeProto | None] | None = None) -> Graph:
+    def read(self, proto: GraphProto, fed: Sequence[DType | None] = ()) -> Graph:
         """Read inputs, nodes and outputs.
 
         Args:
             proto: the graph.
-            given: types of inputs that stand for those the graph declares, by name.
+            fed: the types of what is fed to the first inputs, where the graph does not declare them.
 
         Raises:
             FormatError: the graph contradicts itself.
@@ -111,14 +111,14 @@ class GraphReader:
         if self._depth > _DEPTH:
             raise FormatError(f"the graph is nested deeper than {_DEPTH}")
         self._initialize(proto)
-        for info in proto.inputs:
+        for i, info in enumerate(proto.inputs):
             if not info.name or isinstance(self.names.get(info.name), Var):
                 raise FormatError(f"the graph has an input named {info.name!r} twice or without a name")
             if info.name in self.constants:
                 value = self.constants[info.name]
                 self.names[info.name] = tensor_of(value.value, value.dtype, info.name)
             elif info.name not in self.names:
-                dtype = type_of(info.type)
+                dtype = type_of(info.type) or (fed[i] if i < len(fed) else None)
                 if dtype is None:
                     raise NotExpressed(f"the input {info.name!r} has no type")
                 self.add_input(info.name, dtype)
@@ -277,7 +277,8 @@ class GraphReader:
             schemas.check(definition.domain, definition.name, opset, kinds, len(node.outputs), attributes)
         except ValueError as e:
             raise EngineError(f"{title_of(node)}: {e}") from e
-        values: dict[str, Any] = {n: self.attribute(node, a) for n, a in attributes.items()}
+        fed = {"Loop": [plain("Int64"), plain("Bool"), *kinds[2:]], "Scan": kinds}.get(node.op, [])
+        values: dict[str, Any] = {n: self.attribute(node, a, fed) for n, a in attributes.items()}
         surplus = sorted(values.keys() - definition.attributes)
         if surplus:
             raise EngineError(
@@ -288,6 +289,8 @@ class GraphReader:
         for v in values.values():
             if isinstance(v, Subgraph):
                 v.place(list(captured))
+        if captured and not definition.takes_more:
+            raise NotExpressed(f"{title_of(node)}: its graphs read values from around")
         inputs = [*inputs, *(self.names[n] for n in captured)]
         types = NodeTypes(tuple(map(self.dtype, inputs)), (), opset, tuple(map(bool, node.outputs)))
         try:
@@ -321,8 +324,10 @@ class GraphReader:
         except EngineError as e:
             self.misfits.append(str(e))
 
-    def attribute(self, node: NodeProto, a: AttributeProto) -> Any:  # noqa: ANN401 - of any type
-        """Return an attribute as Python has it; a graph as a function."""
+    def attribute(
+        self, node: NodeProto, a: AttributeProto, fed: Sequence[DType | None] = ()
+    ) -> Any:  # noqa: ANN401 - of any type
+        """Return an attribute as Python has it; a graph as a function of what is fed to it."""
         kind = a.type or _guessed(a)
         simple = {1: lambda: a.f, 2: lambda: a.i, 3: lambda: bytes(a.s).decode("utf-8", "replace")}
         lists = {
@@ -335,7 +340,7 @@ class GraphReader:
         if kind == 4 and a.t is not None:
             return self.attribute_tensor(a.t)
         if kind == 5 and a.g is not None:
-            return Subgraph.of(self, a.g)
+            return Subgraph.of(self, a.g, fed)
         if kind == 11 and a.sparse is not None and a.sparse.values is not None:
             dtype = dtype_of_kind(a.sparse.values.data_type)
             return TensorAttribute(dense(a.sparse, self.external), dtype)
