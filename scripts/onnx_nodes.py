@@ -62,7 +62,10 @@ _ROUNDING = {
     "test_attention_4d_causal_fp16_expanded": "2 of 192 values differ by two last places of float16",
 }
 """Tests whose own data are rounded more coarsely than their tolerance, each looked at one by one."""
-_RUNTIME = ("test_resize_downsample_scales_linear_align_corners", "test_resize_downsample_scales_cubic_align_corners")
+_RUNTIME = (
+    "test_resize_downsample_scales_linear_align_corners",
+    "test_resize_downsample_scales_cubic_align_corners",
+)
 """Tests that ONNX Runtime does not pass: aligned corners at fractional sizes are placed as it places them."""
 _SMALL = ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu")
 _HELD = {f"float8_{n}": "float32" for n in _SMALL} | {
@@ -237,7 +240,11 @@ def _loaded(case: Case, inputs: Sequence[Any]) -> tuple[loadrun.Bundle, dict[str
 def difference(got: Any, expected: Any, case: Case, kind: int) -> str:
     """How two arrays differ by the rule of ONNX's runner; empty where they agree."""
     if "O" in (got.dtype.kind, expected.dtype.kind):
-        return "" if got.shape == expected.shape and (got.astype(str) == expected.astype(str)).all() else "other text"
+        return (
+            ""
+            if got.shape == expected.shape and (got.astype(str) == expected.astype(str)).all()
+            else "other text"
+        )
     if got.dtype != expected.dtype:
         return f"{got.dtype}, expected {expected.dtype}"
     if got.shape != expected.shape:
@@ -271,7 +278,11 @@ def section(found: Sequence[tuple[Case, Outcome]]) -> str:
         "shapes exactly). Rounding: the data themselves are rounded. Runtime: ONNX Runtime differs from the data too, and what "
         "comes out is as there."
     )
-    lines += ["", "| tests | all | pass | refused | random | rounding | runtime | wrong | fault |", "| --- " * 9 + "|"]
+    lines += [
+        "",
+        "| tests | all | pass | refused | random | rounding | runtime | wrong | fault |",
+        "| --- " * 9 + "|",
+    ]
     for group in (*GROUPS, "all"):
         count = Counter(o.kind for c, o in found if group in ("all", c.group))
         row = [count[k] for k in ("pass", "refused", "random", "rounding", "runtime", "wrong", "fault")]

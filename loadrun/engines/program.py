@@ -185,7 +185,7 @@ def specialize(
 
 
 def _native(s: Step, ready: dict[int, Array], known: Inference) -> Step:
-    """Return the step of MegEngine's operator in place of a composite one at these shapes, the step itself without one."""
+    """Return the step of MegEngine's operator in place of a composite one at these shapes; the step where none is."""
     opr, shapes = s.call.opr, [known.shapes.get(v) for v in s.reads]
     full = [shape for shape in shapes if shape is not None]
     if s.guard is not None or len(full) < len(shapes):

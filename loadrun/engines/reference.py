@@ -231,7 +231,9 @@ class ReferenceEngine:
         constant: list[Step] = []
         for opr in self._constants:
             if opr.tensors:
-                values.update((v.id, _aligned(t.value())) for v, t in zip(opr.outputs, opr.tensors, strict=True))
+                values.update(
+                    (v.id, _aligned(t.value())) for v, t in zip(opr.outputs, opr.tensors, strict=True)
+                )
             else:
                 constant.append(make_step(opr, self._constant, self._branches))
         for array in values.values():

@@ -101,6 +101,8 @@ class Native(NamedTuple):
     shapes: Mapping[int, tuple[int, ...]] = {}
 
 
+CostRule = Callable[["Composite", Sequence["tuple[int, ...]"], "tuple[int, ...]"], int]
+"""Gives the operations of a composite operator from the shapes of its inputs and of its first output."""
 NativeRule = Callable[["Composite", Sequence["tuple[int, ...]"]], "Native | None"]
 
 
@@ -120,6 +122,7 @@ class Definition:
             for inputs that are annotated `Known`. Without it, `function` itself is called with these.
         native: gives the operator of MegEngine whose kernel computes the same, faster, from the shapes of the inputs that
             are present, all of Float32; None where none does.
+        flops: see `CostRule`; without it, as many as the results have elements.
 
     Attributes:
         known: places of the inputs that are annotated `Known`.
@@ -136,12 +139,14 @@ class Definition:
         pointwise: bool = False,
         shape: Callable[..., Any] | None = None,
         native: NativeRule | None = None,
+        flops: CostRule | None = None,
     ) -> None:
         self.domain, self.name, self.function, self.since = domain, name, function, since
         self.out = out
         self.pointwise = pointwise
         self.shape = shape
         self.native = native
+        self.flops = flops
 
     @cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:

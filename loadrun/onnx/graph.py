@@ -63,7 +63,7 @@ class HeldTensor(StoredTensor):
 
 
 Name = Var | StoredTensor | None
-"""What a name stands for: a variable, a stored value that nothing has read yet, or nothing (an optional without a value)."""
+"""What a name stands for: a variable, a stored value that nothing has read yet, or an optional without a value."""
 
 
 class GraphReader:
@@ -80,7 +80,7 @@ class GraphReader:
         graph: the graph.
         known: shapes and values that follow from `shapes`.
         misfits: operators that cannot take these shapes.
-        problems: why nodes cannot be in the graph, of all graphs inside of it, too; what reads their results is left out.
+        problems: why nodes cannot be in the graph or those inside of it; what reads their results is left out.
     """
 
     def __init__(
@@ -356,9 +356,7 @@ class GraphReader:
         except EngineError as e:
             self.misfits.append(str(e))
 
-    def attribute(
-        self, node: NodeProto, a: AttributeProto, fed: Sequence[DType | None] = ()
-    ) -> Any:  # noqa: ANN401 - of any type
+    def attribute(self, node: NodeProto, a: AttributeProto, fed: Sequence[DType | None] = ()) -> Any:  # noqa: ANN401 - of any type
         """Return an attribute as Python has it; a graph as a function of what is fed to it."""
         kind = a.type or _guessed(a)
         simple = {1: lambda: a.f, 2: lambda: a.i, 3: lambda: bytes(a.s).decode("utf-8", "replace")}
@@ -407,7 +405,8 @@ class GraphReader:
         self._depth += 1
         if self._depth > _DEPTH:
             raise FormatError(f"{function.name} is nested in itself, or deeper than {_DEPTH}")
-        around, self.names = self.names, dict(zip(function.inputs, [*inputs, *[None] * len(function.inputs)]))
+        around, self.names = self.names, dict.fromkeys(function.inputs)
+        self.names.update(zip(function.inputs, inputs, strict=False))
         opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in function.opsets}
         try:
             defaults = {a.name: a for a in function.defaults}
@@ -464,7 +463,7 @@ RULE = Definition("loadrun", "RuleError", _rule, out=("Float32",), shape=lambda 
 
 def tensor_of(value: Array, dtype: DType, name: str) -> StoredTensor:
     """Return a stored value: over its bytes where they are those of a file, else over the array."""
-    if dtype.np == object or dtype.bits != value.itemsize * 8 or not value.flags.c_contiguous:
+    if dtype.np.kind == "O" or dtype.bits != value.itemsize * 8 or not value.flags.c_contiguous:
         return HeldTensor(dtype, value, name)
     return StoredTensor(dtype, value.shape, name, value.reshape(-1).view(np.uint8))
 

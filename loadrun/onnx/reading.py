@@ -1,4 +1,4 @@
-"""An ONNX file as a bundle: a graph of its nodes, the data sets beside it, and what runtimes are told that run it as it is."""
+"""An ONNX file as a bundle: a graph of its nodes, the data sets beside it, and what runtimes are told of it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class ModelFile:
     ) -> None:
         assert model.graph is not None
         self._model, self._path, self._size, self._native = model, path, len(data), native
-        self._input_shapes, self._constants = input_shapes, constants
+        self._constants = constants
         self._external = ExternalData(file.parent if file else None, copy=copy)
         outputs = {o.name: o for o in model.graph.outputs}
         stored = model.graph.stored
@@ -93,6 +93,7 @@ class ModelFile:
             stored -= replaced
             model.graph.initializers = [t for t in model.graph.initializers if t.name in stored]
         self._infos = [i for i in model.graph.inputs if i.name not in stored and i.name not in constants]
+        self._sizes, self._input_shapes = self._named_sizes(input_shapes)
         names = [i.name for i in model.graph.inputs if i.name not in stored]
         sets = find_sets(file, test_data, names, list(outputs))
         self._types = {**declared(model.graph.inputs), **declared(model.graph.outputs)}
@@ -118,8 +119,8 @@ class ModelFile:
     def read(self) -> Bundle:
         """Build the bundle.
 
-        Where neither the file nor data nor `input_shapes` tell a size, some are tried (`STAND_INS`) until all nodes fit;
-        `Bundle.taken` says which.
+        Where neither the file nor data nor `input_shapes` tell a size, some are tried (`STAND_INS`) until all nodes
+        fit; `Bundle.taken` says which.
 
         Raises:
             UnsupportedError: nodes or inputs cannot be expressed, and no runtime is to run the file as it is.
@@ -198,6 +199,32 @@ class ModelFile:
                 return tried[-1]
         return tried[0]
 
+    def _named_sizes(
+        self, shapes: Mapping[str, Sequence[int]]
+    ) -> tuple[dict[str, int], Mapping[str, Sequence[int]]]:
+        """Divide what was asked for into sizes by the names that the file gives them, and shapes of inputs.
+
+        Raises:
+            UsageError: the file has no input or size of that name.
+        """
+        assert self._model.graph is not None
+        inputs = [i.name for i in self._model.graph.inputs]
+        axes = {i.name: [axis_of(i, a) for a in range(len(declared_shape(i) or ()))] for i in self._infos}
+        names = {name for pairs in axes.values() for size, name in pairs if size is None}
+        sizes = {n: int(s[0]) for n, s in shapes.items() if n not in inputs and n in names and len(s) == 1}
+        unknown = sorted((set(shapes) | set(self._constants)) - set(inputs) - set(sizes))
+        if unknown:
+            raise UsageError(
+                f"the model has no input {unknown[0]!r}; its inputs are {', '.join(inputs) or 'none'}, the sizes that it "
+                f"leaves open {', '.join(sorted(n for n in names if ' ' not in n)) or 'have no names'}"
+            )
+        given = {n: s for n, s in shapes.items() if n in inputs}
+        for name, pairs in axes.items():
+            shape = [sizes.get(size_name) if n is None else n for n, size_name in pairs]
+            if name not in given and sizes and None not in shape:
+                given[name] = [n for n in shape if n is not None]
+        return sizes, given
+
     def _shapes_with(self, stand_in: StandIn) -> tuple[dict[str, tuple[int, ...]], list[str]]:
         shapes: dict[str, tuple[int, ...]] = {}
         assumed: list[str] = []
@@ -214,15 +241,10 @@ class ModelFile:
             elif open_shape is not None:
                 axes = [axis_of(info, i) for i in range(len(open_shape))]
                 shapes[info.name] = tuple(
-                    stand_in.of(name, i) if n is None else n for i, (n, name) in enumerate(axes)
+                    (self._sizes.get(name) or stand_in.of(name, i)) if n is None else n
+                    for i, (n, name) in enumerate(axes)
                 )
                 assumed += [info.name] if None in open_shape else []
-        unknown = (set(self._constants) | set(self._input_shapes)) - {
-            i.name for i in self._model.graph.inputs
-        }
-        if unknown:
-            names = ", ".join(i.name for i in self._model.graph.inputs) or "none"
-            raise UsageError(f"the model has no input {sorted(unknown)[0]!r}; its inputs are {names}")
         return shapes, assumed
 
     def _open_inputs(self, shapes: Mapping[str, tuple[int, ...]]) -> frozenset[str]:

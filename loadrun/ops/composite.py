@@ -87,7 +87,9 @@ def result_arrays(p: Composite, result: Any) -> list[Array]:  # noqa: ANN401 - w
 _FLOAT = "Float32"
 
 
-def native(opr: Opr, inputs: Sequence[DType], outputs: Sequence[DType], shapes: Sequence[Shape]) -> Native | None:
+def native(
+    opr: Opr, inputs: Sequence[DType], outputs: Sequence[DType], shapes: Sequence[Shape]
+) -> Native | None:
     """Return the operator of MegEngine whose kernel computes a composite one at these shapes, None if none does."""
     p = opr.params[0] if opr.params else None
     if not isinstance(p, Composite) or p.definition.native is None or len(outputs) != 1:
@@ -102,7 +104,8 @@ def _flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
     types = [t for t in p.types.inputs if t is not None]
     made = native(opr, types, p.types.outputs, inputs)
     if made is None:
-        return sum(map(prod, outputs))
+        cost = p.definition.flops
+        return sum(map(prod, outputs)) if cost is None else cost(p, inputs, outputs[0])
     shapes = [made.shapes.get(i, s) for i, s in enumerate(inputs)]
     twin = Opr(made.type, made.params, list(opr.inputs), list(opr.outputs))
     return implementation(made.type).flops(twin, shapes, outputs)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from ...base.registry import Registry
 from ...graph.composite import Definition, OutRules
-from .native import rule_of
+from .native import cost_of, rule_of
 
 __all__ = ["HOMES", "VERSIONS", "find", "operator"]
 
@@ -127,7 +127,7 @@ def operator(
     def register(function: F) -> F:
         for name in names:
             made = Definition(domain, name, function, since=since, out=out, pointwise=pointwise, shape=shape)
-            made.native = rule_of(domain, name)
+            made.native, made.flops = rule_of(domain, name), cost_of(domain, name)
             others = VERSIONS.get((domain, name), [])
             VERSIONS[domain, name] = sorted([*others, made], key=lambda d: d.since)
         return function

@@ -3,18 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 
 from ...base.registry import Registry
 from ...graph import params as P
-from ...graph.composite import Composite, Native
+from ...graph.composite import Composite, CostRule, Native
 from ...ops.elemwise.table import ROWS
 
-__all__ = ["rule_of"]
+__all__ = ["cost_of", "rule_of"]
 
 Shape = tuple[int, ...]
 Rule = Callable[[Composite, Sequence[Shape]], "Native | None"]
 _RULES: Registry[str, Rule] = Registry("operator of MegEngine for a node")
-_MODES = {row.onnx: mode for mode, row in ROWS.items() if row.onnx and row.real is not None and row.onnx != "Pow"}
+_MODES = {
+    row.onnx: mode for mode, row in ROWS.items() if row.onnx and row.real is not None and row.onnx != "Pow"
+}
+
+
+_COSTS: dict[str, CostRule] = {
+    "MatMul": lambda p, shapes, out: 2 * prod(out) * shapes[0][-1],
+    "Gemm": lambda p, shapes, out: 2 * prod(out) * shapes[0][0 if p.attributes.get("transA") else 1],
+    "Conv": lambda p, shapes, out: 2 * prod(out) * prod(shapes[1][1:]),
+    "ConvTranspose": lambda p, shapes, out: 2 * prod(shapes[0]) * prod(shapes[1][1:]),
+    **dict.fromkeys(
+        ("LSTM", "GRU", "RNN"),
+        lambda p, shapes, out: 2 * prod(shapes[0][:2]) * (prod(shapes[1]) + prod(shapes[2])),
+    ),
+}
+"""Operations of a node: a multiply-add counts two."""
+
+
+def cost_of(domain: str, name: str) -> CostRule | None:
+    """Return the cost rule of an operator of ONNX whose cost is not that of writing its results."""
+    return None if domain else _COSTS.get(name)
 
 
 def rule_of(domain: str, name: str) -> Rule | None:
