@@ -133,7 +133,7 @@ class Outcome:
     """What came of a test.
 
     Attributes:
-        kind: "pass", "refused", "random" (nothing to compare), "rounding" (see `_ROUNDING`), "runtime" (see `_RUNTIME`),
+        kind: "pass", "refused", "random" (nothing to compare), "rounding" (`_ROUNDING`), "runtime" (`_RUNTIME`),
             "wrong" or "fault".
         reason: why it did not pass.
         operators: the operators of the graph.
@@ -275,8 +275,8 @@ def section(found: Sequence[tuple[Case, Outcome]]) -> str:
     lines.append(
         f"Measured with `scripts/onnx_nodes.py`: the {len(found)} node tests of onnx {onnx.__version__}, each "
         "imported, run on the reference engine and compared as ONNX's own runner does (rtol 1e-3, atol 1e-7, "
-        "shapes exactly). Rounding: the data themselves are rounded. Runtime: ONNX Runtime differs from the data too, and what "
-        "comes out is as there."
+        "shapes exactly). Rounding: the data themselves are rounded. Runtime: ONNX Runtime differs from the data, too, "
+        "and what comes out is as there."
     )
     lines += [
         "",

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..base.about import About
 from ..base.errors import InputError
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
@@ -24,17 +23,16 @@ class GraphFile:
         graph: the graph, of one operator for each node of the file.
         engine: ``reference`` or ``float64``.
         seed: seed of the random operators.
+
+    Attributes:
+        about: what executes, and how it computes.
     """
 
     def __init__(self, graph: Graph, engine: str, seed: int) -> None:
         kind = Float64Engine if engine == "float64" else ReferenceEngine
         self._engine: ReferenceEngine | Float64Engine = kind(graph, seed=seed)
         self._outputs = [v.name or "" for v in graph.outputs]
-
-    @property
-    def about(self) -> About:
-        """What executes, and how it computes."""
-        return self._engine.about
+        self.about = self._engine.about
 
     def fitted(self, feeds: Mapping[str, FileValue]) -> Mapping[str, object]:
         """Return the values of the inputs that the graph reads as its engine takes them.

@@ -1,7 +1,6 @@
 """Composite operators: one operator of another framework, computed by one function in numpy's names.
 
-A graph that was read from an ONNX file has one of them for each node that no single operator of MegEngine computes. A dump
-cannot hold them.
+A graph that was read from an ONNX file has one of them for each node. A dump cannot hold them.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ __all__ = [
 ]
 
 Known = Array
-"""An input whose values decide the shapes of the results: axes, sizes, pads. So the parameters of definitions are annotated."""
+"""An input whose values decide the shapes of the results (axes, sizes, pads), as definitions annotate parameters."""
 
 
 Flag = int
@@ -118,10 +117,10 @@ class Definition:
         out: see `OutRules`.
         pointwise: whether an element depends on the elements in its place alone, inputs broadcast as numpy does. With
             `shape` too, that holds where each input has the shape of the result or one element.
-        shape: takes what `function` takes, and returns the shape of the result, or a list of them. Arrays hold zeros, but
-            for inputs that are annotated `Known`. Without it, `function` itself is called with these.
-        native: gives the operator of MegEngine whose kernel computes the same, faster, from the shapes of the inputs that
-            are present, all of Float32; None where none does.
+        shape: takes what `function` takes, and returns the shape of the result, or a list of them. Arrays hold zeros,
+            but for inputs that are annotated `Known`. Without it, `function` itself is called with these.
+        native: gives the operator of MegEngine whose kernel computes the same, faster, from the shapes of the inputs
+            that are present, all of Float32; None where none does.
         flops: see `CostRule`; without it, as many as the results have elements.
 
     Attributes:

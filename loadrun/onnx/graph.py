@@ -5,7 +5,7 @@ Such a graph runs at all sizes: what decides shapes is computed by the nodes the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -100,7 +100,7 @@ class GraphReader:
         self.captured: list[str] = []
         self.functions = {(f.domain, f.name, f.overload): f for f in model.functions}
         self.opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opsets}
-        self._depth = 0 if outer is None else outer._depth + 1
+        self._depth: int = 0 if outer is None else outer._depth + 1
         self._count = 0
         self._said: tuple[str | None, str | None] = None, None
         self._stored: dict[int, Var] = {}
@@ -352,21 +352,23 @@ class GraphReader:
         opr = outs[0].owner
         infer_dtypes([opr])
         try:
-            follow(opr, self.known, self.shapes)
+            follow(opr, self.known, {n: tuple(s) for n, s in self.shapes.items()})
         except EngineError as e:
             self.misfits.append(str(e))
 
     def attribute(self, node: NodeProto, a: AttributeProto, fed: Sequence[DType | None] = ()) -> Any:  # noqa: ANN401 - of any type
         """Return an attribute as Python has it; a graph as a function of what is fed to it."""
         kind = a.type or _guessed(a)
-        simple = {1: lambda: a.f, 2: lambda: a.i, 3: lambda: bytes(a.s).decode("utf-8", "replace")}
-        lists = {
+        values: dict[int, Callable[[], object]] = {
+            1: lambda: a.f,
+            2: lambda: a.i,
+            3: lambda: bytes(a.s).decode("utf-8", "replace"),
             6: lambda: [float(v) for row in a.floats for v in row],
             7: lambda: [int(v) for row in a.ints for v in row],
             8: lambda: [bytes(s).decode("utf-8", "replace") for s in a.strings],
         }
-        if kind in simple or kind in lists:
-            return (simple.get(kind) or lists[kind])()
+        if kind in values:
+            return values[kind]()
         if kind == 4 and a.t is not None:
             return self.attribute_tensor(a.t)
         if kind == 5 and a.g is not None:
@@ -383,7 +385,8 @@ class GraphReader:
         """Return the value of a Constant, which may stand in one of several attributes."""
         if len(attributes) != 1:
             raise FormatError(f"node {title_of(node)} has {len(attributes)} attributes, expected one value")
-        value = self.attribute(node, *attributes.values())
+        (attribute,) = attributes.values()
+        value = self.attribute(node, attribute)
         if isinstance(value, TensorAttribute):
             return tensor_of(value.value, value.dtype, node.outputs[0])
         first = value[0] if isinstance(value, list) and value else value

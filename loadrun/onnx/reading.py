@@ -215,8 +215,8 @@ class ModelFile:
         unknown = sorted((set(shapes) | set(self._constants)) - set(inputs) - set(sizes))
         if unknown:
             raise UsageError(
-                f"the model has no input {unknown[0]!r}; its inputs are {', '.join(inputs) or 'none'}, the sizes that it "
-                f"leaves open {', '.join(sorted(n for n in names if ' ' not in n)) or 'have no names'}"
+                f"the model has no input {unknown[0]!r}; its inputs are {', '.join(inputs) or 'none'}, and the sizes "
+                f"that it leaves open {', '.join(sorted(n for n in names if ' ' not in n)) or 'have no names'}"
             )
         given = {n: s for n, s in shapes.items() if n in inputs}
         for name, pairs in axes.items():
@@ -247,7 +247,7 @@ class ModelFile:
                 assumed += [info.name] if None in open_shape else []
         return shapes, assumed
 
-    def _open_inputs(self, shapes: Mapping[str, tuple[int, ...]]) -> frozenset[str]:
+    def _open_inputs(self, shapes: Mapping[str, Sequence[int]]) -> frozenset[str]:
         """Return the inputs whose sizes the file leaves open, one for each size that is the same in several."""
         groups: dict[tuple[str, int], str] = {}
         for info in self._infos:
@@ -298,6 +298,10 @@ class ModelFile:
                     "--resize-input scales images to it, --input-shape (input_shapes) runs the model at other sizes: "
                     f"--input-shape {info.name}:{','.join(map(str, shape))}"
                 )
+
+    def source(self, graph: Graph, limits: Mapping[str, float]) -> OnnxFile:
+        """Return the file, as runtimes get it, with the tolerances of outputs."""
+        return replace(self._source, graph=graph, tolerances=limits)
 
     def _told(self, bundle: Bundle) -> Bundle:
         """Tell a bundle what it is of the file, whatever its graph is."""

@@ -42,7 +42,7 @@ def _shape(s: ShapeCall) -> Sequence[Shape | None]:
             if value is None:
                 raise UnknownShape
             args.append(_plain(dtype, value))
-        elif dtype.np == object:
+        elif dtype.np.kind == "O":
             raise UnknownShape
         else:
             args.append(np.broadcast_to(np.zeros((), _kind(dtype)), s.shape(i)))

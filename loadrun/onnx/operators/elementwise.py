@@ -224,7 +224,8 @@ def clip(x: Array, lo: Array | None = None, hi: Array | None = None, *, out: Arr
     if lo is None and hi is None:
         return np.positive(x, out=out)
     # numpy's clip is faster than maximum and minimum with a single number.
-    return x.clip(_bound(lo), _bound(hi), out=out)
+    clipped: Array = x.clip(_bound(lo), _bound(hi), out=out)  # type: ignore[arg-type]
+    return clipped
 
 
 _MOST = float(np.finfo(np.float32).max)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
+from typing import Any
 
 from ...base.registry import Registry
 from ...graph import params as P
@@ -56,7 +57,7 @@ def _elementwise(p: Composite, shapes: Sequence[Shape]) -> Native | None:
 @_RULES.register("Conv")
 def _convolution(p: Composite, shapes: Sequence[Shape]) -> Native | None:
     """Give the convolution of images whose pads are the same on both sides."""
-    from .convolution import window_of  # imports this module's caller
+    from .windows import window_of  # it imports the package of this module
 
     a = p.attributes
     x, w, *bias = shapes
@@ -66,7 +67,7 @@ def _convolution(p: Composite, shapes: Sequence[Shape]) -> Native | None:
     window = window_of(x[2:], w[2:], **{n: v for n, v in a.items() if n != "group"})
     if any(before != after or before < 0 for before, after in window.pads) or min(window.out) < 1:
         return None
-    geometry = {
+    geometry: dict[str, Any] = {
         "pad_h": window.pads[0][0],
         "pad_w": window.pads[1][0],
         "stride_h": window.strides[0],
