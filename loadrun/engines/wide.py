@@ -25,7 +25,7 @@ from ..ops.formulas import FORMULAS, MOVING
 from ..ops.infer import describe, infer_dtypes
 from ..ops.numeric.parallel import blas_serial
 from ..ops.numeric.stream import OperatorStreams, RandomNumbers
-from ..ops.registry import Call, Shape, ShapeCall, implementation
+from ..ops.registry import Call, Shape, ShapeCall, UnknownShape, implementation
 from .program import ABSENT, Step, make_step, mark_dying, run_step
 from .protocol import ranked
 
@@ -179,7 +179,10 @@ class WideEngine:
 def _shapes(call: Call, args: list[Array]) -> Sequence[Shape | None]:
     """Check inputs by the operator's shape rule, so that formulas see only what goes together."""
     rule = implementation(call.opr.type).shape
-    return rule(ShapeCall(call.opr, call.inputs, tuple(a.shape for a in args), tuple(args)))
+    try:
+        return rule(ShapeCall(call.opr, call.inputs, tuple(a.shape for a in args), tuple(args)))
+    except UnknownShape:
+        return [None] * len(call.outputs)
 
 
 def _widened(call: Call) -> Call:

@@ -24,6 +24,7 @@ __all__ = [
     "OutRule",
     "OutRules",
     "TensorAttribute",
+    "alike",
 ]
 
 Known = Array
@@ -279,7 +280,7 @@ class Composite(Record, code=1 << 16):
             and self.types == other.types
             and self.seed == other.seed
             and self.attributes.keys() == other.attributes.keys()
-            and all(_alike(v, other.attributes[n]) for n, v in self.attributes.items())
+            and all(alike(v, other.attributes[n]) for n, v in self.attributes.items())
         )
 
     def __hash__(self) -> int:
@@ -289,7 +290,8 @@ class Composite(Record, code=1 << 16):
         return f"{self.title}({', '.join(f'{n}={_shown(v)}' for n, v in self.attributes.items())})"
 
 
-def _alike(a: object, b: object) -> bool:
+def alike(a: object, b: object) -> bool:
+    """Return whether two values of attributes are the same."""
     if isinstance(a, TensorAttribute) and isinstance(b, TensorAttribute):
         return a.dtype == b.dtype and a.value.shape == b.value.shape and bool((a.value == b.value).all())
     return type(a) is type(b) and bool(a == b)

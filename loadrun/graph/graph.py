@@ -212,6 +212,8 @@ class Graph:
         input_order: names of inputs in the order of the function or file that the graph was made of.
         fixed_shapes: sizes for which alone the graph is right, by input and axis, None where any will do: those of a
             trace that took them for numbers.
+        declared: the sizes of inputs and outputs by name, as the file that the graph was made of declares them: numbers,
+            names of open ones, or None.
         exact: whether operators that are added are computed as their definitions say: integers wrap, NaN is kept,
             float16 and bfloat16 round once per operator, ties to even, as in ONNX Runtime and PyTorch. Else they are
             computed as MegEngine's kernels for x86 compute them, to the bit.
@@ -231,6 +233,7 @@ class Graph:
     has_middle_tensors: bool = True
     input_order: tuple[str, ...] = ()
     fixed_shapes: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
+    declared: Mapping[str, tuple[int | str | None, ...]] = field(default_factory=dict)
     exact: bool = False
 
     def add(
@@ -336,6 +339,8 @@ def same_graph(a: Graph, b: Graph) -> bool:
 def _same_value(a: StoredTensor, b: StoredTensor) -> bool:
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
+    if a.data is None and b.data is None and type(a) is type(b) is not StoredTensor:
+        return bool(np.array_equal(a.value(), b.value()))
     if a.data is None or b.data is None or a.data.ctypes.data == b.data.ctypes.data:
         return a.data is b.data or (a.data is not None and b.data is not None)
     return bool(np.array_equal(a.data, b.data))

@@ -33,6 +33,7 @@ from .options import (
     check_target,
     option,
 )
+from .rewriting import has_nodes, rewritten
 from .sizes import DynamicAxes, DynamicShapes, dynamic_sizes, sizes_of_testcases
 from .source import Exportable, ExportSource, read_source
 
@@ -172,6 +173,10 @@ def export(
         dynamic_shapes,
         dict(custom_translation_table or {}),
         not (export_params and do_constant_folding) or weights_are_inputs,
+        export_params
+        and not (weights_are_inputs or custom_opsets or dynamic_axes or dynamic_shapes or verbose)
+        and strip_doc_string is not False,
+        opset_version,
     )
     how = {
         "opset": opset_version,
@@ -187,7 +192,7 @@ def export(
     if len(options.input_names) > len(source.inputs) and not options.weights:
         source = read_source(model, args, kwargs, replace(options, weights=True))
     source.expect(example_outputs)
-    if do_constant_folding:
+    if do_constant_folding and not has_nodes(source.graph):
         _fold(source)
     exported = Exported(_written(source, options, check_names("output", output_names), how), source)
     _finish(exported, f, external, verify, export_params)
@@ -219,6 +224,10 @@ def _written(
     surplus = options.input_names[len(source.inputs) :]
     renamed = _names("input", [i.name for i in source.inputs], options.input_names[: len(source.inputs)])
     ends = _names("output", list(results), output_names)
+    if has_nodes(source.graph):
+        written = rewritten(source, renamed, ends)
+        source.scalars = frozenset(written.scalars)
+        return _with_limits(source, written)
     shapes = options.shapes if source.shapes is None else source.shapes
     inputs, outputs = dynamic_sizes(source, options.axes, shapes, renamed, ends)
     others: list[dict[str, tuple[int, ...]]] = []
@@ -247,6 +256,11 @@ def _written(
     written.outputs = {old: written.outputs[new] for old, new in ends.items()}
     written.scalars = source.scalars
     _name_weights(source, written, surplus)
+    return _with_limits(source, written)
+
+
+def _with_limits(source: ExportSource, written: WrittenModel) -> WrittenModel:
+    """Write down what the checks ask of the outputs."""
     limits = {written.outputs[n]: said for n, said in source.limits.items() if n in written.outputs}
     if limits:
         written.model.metadata = {**written.model.metadata, **metadata_of(limits)}

@@ -261,6 +261,7 @@ class OnnxFile:
     Attributes:
         tolerances: those of outputs compared by MegEngine's formula instead of ONNX's rule, by name.
         optional: the outputs that may have no value.
+        metadata: the model's own, without the limits of its outputs.
     """
 
     location: str | bytes
@@ -275,6 +276,7 @@ class OnnxFile:
     tolerances: Mapping[str, float] = field(default_factory=dict)
     optional: frozenset[str] = frozenset()
     replaced: Collection[str] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
     format: str = field(default="onnx", init=False)
 
     @classmethod
@@ -306,6 +308,7 @@ class OnnxFile:
             tensor_names,
             tolerances=tolerances,
             optional=frozenset(o.name for o in model.graph.outputs if o.type and o.type.optional),
+            metadata={p.key: p.value for p in model.properties if not p.key.startswith("loadrun:")},
         )
 
     def asking(self, names: Sequence[str]) -> OnnxFile:

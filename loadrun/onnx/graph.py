@@ -25,7 +25,7 @@ from .nodes import attributes_of, in_order, names_captured, nodes_needed, title_
 from .operators import find
 from .subgraph import Subgraph
 from .tensors import STRING, ExternalData, UnsupportedTensorTypeError, array, dense, texts
-from .types import dtype_of_kind, type_of
+from .types import dtype_of_kind, sizes_of, type_of
 
 __all__ = ["GraphReader", "HeldTensor", "NotExpressed"]
 
@@ -136,6 +136,8 @@ class GraphReader:
                 self.add_input(info.name, dtype)
         self._nodes(in_order(proto.nodes), nodes_needed(proto), self.opsets, {}, {*self.names})
         self._said = None, None
+        ends = ((i.name, sizes_of(i)) for i in (*proto.inputs, *proto.outputs))
+        self.graph.declared = {n: sizes for n, sizes in ends if sizes is not None}
         names = [o.name for o in proto.outputs if o.name not in self._missing]
         outputs = [(n, self.read_name(n, "the graph's output")) for n in names]
         if not proto.outputs:
@@ -331,7 +333,7 @@ class GraphReader:
         inputs = [*inputs, *(self.names[n] for n in captured)]
         types = NodeTypes(tuple(map(self.dtype, inputs)), (), opset, tuple(map(bool, node.outputs)))
         types = types._replace(outputs=definition.types_of(types, values))
-        self._said = f"{definition.domain}.{definition.name}".lstrip("."), node.name or node.outputs[0]
+        self._said = f"{definition.domain}.{definition.name}".lstrip("."), node.name or None
         # Nodes that draw numbers do not draw the same ones.
         params = Composite(definition, values, types, seed=self._count if definition.random else 0)
         read = [self.var(v) for v in inputs if v is not None]
@@ -377,8 +379,7 @@ class GraphReader:
             dtype = dtype_of_kind(a.sparse.values.data_type)
             return TensorAttribute(dense(a.sparse, self.external), dtype)
         if kind == 13:
-            # The type of an empty optional or sequence decides nothing here.
-            return None
+            return type_of(a.kind)
         raise NotExpressed(f"its attribute {a.name} is of the type {kind}")
 
     def _constant(self, node: NodeProto, attributes: Mapping[str, AttributeProto]) -> StoredTensor:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..engines.reference import ReferenceEngine
 from ..engines.wide import WideEngine
-from ..graph import Graph
+from ..graph import Graph, same_graph
 from ..graph.dtypes import Array, DType
 from .values import declared_shape
 
@@ -45,7 +45,7 @@ class Subgraph:
         self.graph, self.inputs, self.captured = graph, list(inputs), list(captured)
         self.input_shapes, self.output_shapes = list(input_shapes), list(output_shapes)
         self.dtypes: list[DType] = [v.dtype for v in graph.outputs if v.dtype is not None]
-        self._places: dict[str, int] = {}
+        self.places: dict[str, int] = {}
 
     @classmethod
     def of(cls, outer: GraphReader, proto: GraphProto, fed: Sequence[DType | None]) -> Subgraph:
@@ -57,7 +57,7 @@ class Subgraph:
 
     def place(self, captured: Sequence[str]) -> None:
         """Tell which values from around the node gets, in which order: those of all its graphs."""
-        self._places = {name: captured.index(name) for name in self.captured}
+        self.places = {name: captured.index(name) for name in self.captured}
 
     @cached_property
     def _engine(self) -> ReferenceEngine:
@@ -74,7 +74,7 @@ class Subgraph:
             its outputs in order.
         """
         values = dict(zip(self.inputs, inputs, strict=False))
-        values.update((name, captured[i]) for name, i in self._places.items())
+        values.update((name, captured[i]) for name, i in self.places.items())
         used = self._engine.inputs
         feeds = {n: _held(v, used[n].owner.tensors[0].dtype) for n, v in values.items() if n in used}
         if any(a.dtype == np.float64 != used[n].owner.tensors[0].dtype.np for n, a in feeds.items()):
@@ -87,10 +87,10 @@ class Subgraph:
         return f"<{sum(not o.tensors for o in self.graph.oprs)} operators>"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Subgraph) and self.graph is other.graph
+        return isinstance(other, Subgraph) and (self.graph is other.graph or same_graph(self.graph, other.graph))
 
     def __hash__(self) -> int:
-        return id(self.graph)
+        return len(self.graph.oprs)
 
 
 def _held(value: Any, dtype: DType) -> Array:  # noqa: ANN401 - a list or a map may be fed
