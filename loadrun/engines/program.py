@@ -6,7 +6,6 @@ into that value's memory.
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -40,7 +39,6 @@ __all__ = [
     "keep_heap",
     "make_step",
     "mark_dying",
-    "memory_limit",
     "root",
     "run_step",
     "specialize",
@@ -404,14 +402,6 @@ def _inputs_text(call: Call, args: Sequence[Array]) -> str:
 
 _KEPT = 31 << 20
 """Just below the size (32 MiB) from which on the C library of Linux always asks the system for memory."""
-
-
-def memory_limit() -> int:
-    """Return the bytes of physical memory, or 2**62 where the system does not tell."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return 2**62
 
 
 def keep_heap() -> None:

@@ -1,7 +1,7 @@
 """Composite operators: one operator of another framework, computed by one function in numpy's names.
 
-A graph that was read from an ONNX file has one of them for each node that no single operator of MegEngine computes. A dump
-cannot hold them.
+A graph that was read from an ONNX file has one of them for each node that no single operator of MegEngine
+computes. A dump cannot hold them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 Known = Array
-"""An input whose values decide the shapes of the results: axes, sizes, pads. So the parameters of definitions are annotated."""
+"""An input whose values decide the shapes of results: axes, sizes, pads. Parameters of definitions are annotated so."""
 
 
 Flag = int
@@ -114,12 +114,14 @@ class Definition:
             the result, which may be that of the first input. It returns an array, or a tuple of them.
         since: the first version of the domain that it holds for.
         out: see `OutRules`.
-        pointwise: whether an element depends on the elements in its place alone, inputs broadcast as numpy does. With
-            `shape` too, that holds where each input has the shape of the result or one element.
-        shape: takes what `function` takes, and returns the shape of the result, or a list of them. Arrays hold zeros, but
-            for inputs that are annotated `Known`. Without it, `function` itself is called with these.
-        native: gives the operator of MegEngine whose kernel computes the same, faster, from the shapes of the inputs that
-            are present, all of Float32; None where none does.
+        pointwise: whether an element depends on the elements in its place alone, inputs broadcast as numpy does.
+            With `shape` too, that holds where each input has the shape of the result or one element.
+        shape: takes what `function` takes, and returns the shape of the result, or a list of them. Arrays hold
+            zeros, but for inputs that are annotated `Known`. Without it, `function` itself is called with these
+            where they are few.
+        views: whether the results are views of the inputs, so that without `shape` zeros are never too many.
+        native: gives the operator of MegEngine whose kernel computes the same, faster, from the shapes of the
+            inputs that are present, all of Float32; None where none does.
 
     Attributes:
         known: places of the inputs that are annotated `Known`.
@@ -135,12 +137,14 @@ class Definition:
         out: OutRules = (0,),
         pointwise: bool = False,
         shape: Callable[..., Any] | None = None,
+        views: bool = False,
         native: NativeRule | None = None,
     ) -> None:
         self.domain, self.name, self.function, self.since = domain, name, function, since
         self.out = out
         self.pointwise = pointwise
         self.shape = shape
+        self.views = views
         self.native = native
 
     @cached_property

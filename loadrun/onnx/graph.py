@@ -6,6 +6,7 @@ Such a graph runs at all sizes: what decides shapes is computed by the nodes the
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,15 @@ from . import schemas
 from .file import BRAIN_RTOL, RTOL, rule_error
 from .messages import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 from .nodes import attributes_of, in_order, nodes_needed, title_of
-from .operators import find
+from .operators import HOMES, find
 from .subgraph import Subgraph
 from .tensors import STRING, ExternalData, UnsupportedTensorTypeError, array, dense, texts
 from .types import dtype_of_kind, type_of
 
 __all__ = ["GraphReader", "HeldTensor", "NotExpressed"]
 
+_SHAPING = ("elementwise", "functions", "reductions", "shapes", "creation", "indexing", "padding")
+"""Families whose operators compute sizes: their small results are known before data are there."""
 _DEPTH = 16
 _MOST_NODES = 100_000
 
@@ -54,7 +57,7 @@ class HeldTensor(StoredTensor):
 
 
 Name = Var | StoredTensor | None
-"""What a name stands for: a variable, a stored value that nothing has read yet, or nothing (an optional without a value)."""
+"""What a name stands for: a variable, a stored value that nothing has read yet, or an optional without a value."""
 
 
 class GraphReader:
@@ -91,7 +94,7 @@ class GraphReader:
         self.functions = {(f.domain, f.name, f.overload): f for f in model.functions}
         self.opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opsets}
         self._depth = 0 if outer is None else outer._depth + 1
-        self._count = 0
+        self._counter = count(1) if outer is None else outer._counter
         self._said: tuple[str | None, str | None] = None, None
         self._stored: dict[int, Var] = {}
 
@@ -246,8 +249,7 @@ class GraphReader:
     def _node(
         self, node: NodeProto, opsets: Mapping[str, int], call_attributes: Mapping[str, AttributeProto]
     ) -> None:
-        self._count += 1
-        if self._count > _MOST_NODES:
+        if next(self._counter) > _MOST_NODES:
             raise FormatError(f"the model has more than {_MOST_NODES} nodes")
         inputs = [self.read_name(n, f"node {title_of(node)}") if n else None for n in node.inputs]
         attributes = attributes_of(node, call_attributes)
@@ -280,7 +282,9 @@ class GraphReader:
         values: dict[str, Any] = {n: self.attribute(node, a) for n, a in attributes.items()}
         surplus = sorted(values.keys() - definition.attributes)
         if surplus:
-            raise EngineError(f"{title_of(node)}: its attribute {surplus[0]!r} is not supported; leave it out")
+            raise EngineError(
+                f"{title_of(node)}: its attribute {surplus[0]!r} is not supported; leave it out"
+            )
         # What subgraphs read from around follows the node's own inputs.
         captured = dict.fromkeys(n for v in values.values() if isinstance(v, Subgraph) for n in v.captured)
         for v in values.values():
@@ -368,7 +372,8 @@ class GraphReader:
         self._depth += 1
         if self._depth > _DEPTH:
             raise FormatError(f"{function.name} is nested in itself, or deeper than {_DEPTH}")
-        around, self.names = self.names, dict(zip(function.inputs, [*inputs, *[None] * len(function.inputs)]))
+        absent = [None] * (len(function.inputs) - len(inputs))
+        around, self.names = self.names, dict(zip(function.inputs, [*inputs, *absent], strict=True))
         opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in function.opsets}
         try:
             defaults = {a.name: a for a in function.defaults}
@@ -425,7 +430,7 @@ RULE = Definition("loadrun", "RuleError", _rule, out=("Float32",), shape=lambda 
 
 def tensor_of(value: Array, dtype: DType, name: str) -> StoredTensor:
     """Return a stored value: over its bytes where they are those of a file, else over the array."""
-    if dtype.np == object or dtype.bits != value.itemsize * 8 or not value.flags.c_contiguous:
+    if dtype.np.hasobject or dtype.bits != value.itemsize * 8 or not value.flags.c_contiguous:
         return HeldTensor(dtype, value, name)
     return StoredTensor(dtype, value.shape, name, value.reshape(-1).view(np.uint8))
 
@@ -436,8 +441,9 @@ def kind_of(definition: Definition) -> str:
         return "CompositeRandom"
     if definition.pointwise:
         return "CompositePointwise"
-    sizes = not definition.domain and definition.name in ("Shape", "Size")
-    return "CompositeSizes" if sizes else "Composite"
+    if not definition.domain and definition.name in ("Shape", "Size"):
+        return "CompositeSizes"
+    return "Composite" if HOMES.get((definition.domain, definition.name)) in _SHAPING else "CompositeLayer"
 
 
 def _guessed(a: AttributeProto) -> int:

@@ -1,4 +1,7 @@
-"""An ONNX file as a bundle: a graph of its nodes, the data sets beside it, and what runtimes are told that run it as it is."""
+"""An ONNX file as a bundle: a graph of its nodes, the data sets beside it, and what runtimes are told.
+
+The runtimes are those that run the file as it is.
+"""
 
 from __future__ import annotations
 
@@ -118,8 +121,8 @@ class ModelFile:
     def read(self) -> Bundle:
         """Build the bundle.
 
-        Where neither the file nor data nor `input_shapes` tell a size, some are tried (`STAND_INS`) until all nodes fit;
-        `Bundle.taken` says which.
+        Where neither the file nor data nor `input_shapes` tell a size, some are tried (`STAND_INS`) until all nodes
+        fit; `Bundle.taken` says which.
 
         Raises:
             UnsupportedError: nodes or inputs cannot be expressed, and no runtime is to run the file as it is.
@@ -241,7 +244,7 @@ class ModelFile:
             next((i for i in self._model.graph.inputs if i.name == name), None) if self._model.graph else None
         )
         dtype = type_of(info.type) if info is not None else None
-        if info is None or dtype is None or dtype.np == object:
+        if info is None or dtype is None or dtype.np.hasobject:
             raise NotExpressed(f"the constant {name!r} is no tensor of numbers")
         array = numpy_array(value)
         if array.dtype.kind not in "biuf":

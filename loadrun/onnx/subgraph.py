@@ -28,7 +28,8 @@ class Subgraph:
         graph: the graph.
         inputs: the names of its inputs, in order.
         captured: the names of the values that it reads from around, which are inputs of the graph, too.
-        input_shapes, output_shapes: the shapes that it declares, None for an open size and for a shape that it leaves out.
+        input_shapes, output_shapes: the shapes that it declares, None for an open size and for a shape that it
+            leaves out.
 
     Attributes:
         dtypes: the types of its outputs.

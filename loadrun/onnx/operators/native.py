@@ -14,7 +14,9 @@ __all__ = ["rule_of"]
 Shape = tuple[int, ...]
 Rule = Callable[[Composite, Sequence[Shape]], "Native | None"]
 _RULES: Registry[str, Rule] = Registry("operator of MegEngine for a node")
-_MODES = {row.onnx: mode for mode, row in ROWS.items() if row.onnx and row.real is not None and row.onnx != "Pow"}
+_MODES = {
+    row.onnx: mode for mode, row in ROWS.items() if row.onnx and row.real is not None and row.onnx != "Pow"
+}
 
 
 def rule_of(domain: str, name: str) -> Rule | None:
