@@ -62,7 +62,6 @@ STARTS = {
     "loadrun/runtimes/process.py": "MegEngine and load_and_run, as the command line names them",
     "loadrun/onnx/truth.py": "this Python, for ONNX Runtime's session of a large model",
     "loadrun/verify/blame_pass.py": "this Python, for ONNX Runtime's log of a model",
-    "loadrun/verify/reduce.py": "the command that --fails names",
 }
 """Where processes are started, and which."""
 OPENS = {
@@ -82,7 +81,10 @@ OPENS = {
 WORKERS = {
     "loadrun/base/pipes.py": {"subprocess", "pickle.loads", "os.fdopen"},
 }
-"""What starts workers and hears them: through pipes that no other process holds, and no file's bytes are a message."""
+"""What starts workers and hears them: through pipes that no other process holds, and no file's bytes are a message.
+
+It starts the command of `reduce --fails` as well, as the command line has it.
+"""
 OPENING = {"open", "os.open", "os.fdopen", "io.open", "io.FileIO", "codecs.open"}
 OPENING |= {"tempfile.mkstemp", "tempfile.mkdtemp", "tempfile.NamedTemporaryFile"}
 METHODS = {"read_bytes", "read_text", "write_bytes", "write_text", "open"}

@@ -20,6 +20,7 @@ from .groups import (
     add_quiet_option,
     limited,
     target,
+    whole,
 )
 from .models import add_model_options, model_options
 
@@ -47,7 +48,7 @@ def parser() -> Parser:
     add_dump_option(p)
     add_model_options(p)
     g = p.add_argument_group("writing ONNX")
-    g.add_argument("--opset", type=int, metavar="N", help="opset version, 7 to 26 (default: 18 or later)")
+    g.add_argument("--opset", type=whole, metavar="N", help="opset version, 7 to 26 (default: 18 or later)")
     g.add_argument(
         "--dynamic",
         action="append",

@@ -72,7 +72,7 @@ def save(
             raise FormatError(f"format {format!r} is unknown; expected 'FBS_V2' or 'FBS'")
         options = DumpOptions(**{**vars(options), "dump_format": format})
     bundle = source.lasting() if isinstance(source, Bundle) else Bundle(source)
-    narrowing = Narrowing.of(bundle.graph, options.narrow)
+    narrowing = Narrowing.of(bundle.graph, options.narrow, bundle.scalars)
     extra: dict[str, object] = {}
     if narrowing is not None:
         cases = bundle.testcases if testcases is None else testcases

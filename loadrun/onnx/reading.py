@@ -14,7 +14,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from ..base.errors import EngineError, UnsupportedError, UsageError
+from ..base.errors import EngineError, InputError, UnsupportedError, UsageError
 from ..base.registry import resolve
 from ..graph import Graph, StoredTensor
 from ..graph.composite import TensorAttribute
@@ -25,13 +25,13 @@ from ..testcase import EXPECT, Bundle, FileValue, NamedRuntime
 from .file import OnnxFile, declared, file_dtype, read_accepted
 from .graph import GraphReader, NotExpressed
 from .limits import read_limits, record_of
-from .messages import ModelProto
-from .tensors import STRING, ExternalData
+from .messages import ModelProto, ValueInfoProto
+from .tensors import ExternalData
 from .testdata import DataSet, find_sets, lost_sets, spread, testcases
 from .types import kind_of_dtype, type_of
 from .values import StandIn, axis_of, declared_shape
 
-__all__ = ["ModelFile"]
+__all__ = ["ModelFile", "fitting"]
 
 STAND_INS = ((1, 1), (1, 64), (1, 256), (64, 64), (1, 640))
 """Sizes that are tried where none are given: of first axes, and of the others."""
@@ -147,20 +147,20 @@ class ModelFile:
         """Build the bundle whose graph has one operator for each node."""
         proto = self._model.graph
         assert proto is not None
-        for info in (*self._infos, *proto.outputs):
-            if info.type is None or info.type.tensor is None or info.type.tensor.elem == STRING:
-                raise NotExpressed(f"{info.name!r} is no tensor of numbers")
         constants = {n: self._constant(n, v) for n, v in self._constants.items()}
         reader, assumed = self._reader(constants)
         graph = reader.graph
         outputs = {v.name or "": v for v in graph.outputs}
-        for name in dict.fromkeys(n for n in self._expected if n in outputs):
+        bundle = Bundle(graph, path=self._path, size=self._size)
+        objects = bundle.holds_objects
+        for name in dict.fromkeys(n for n in self._expected if n in outputs and not objects):
             reader.check(name, self._expected[name], self._maxerr.get(name))
         opset = next((o.version for o in self._model.opsets if o.domain in ("", "ai.onnx")), 1)
         graph.magic = f"ONNX opset {opset}"
         graph.input_order = tuple(i.name for i in self._infos)
-        bundle = self._told(Bundle(graph, path=self._path, size=self._size))
+        bundle = self._told(bundle)
         bundle.lower = lambda: self.lowered
+        bundle.refuses = self.refuse
         scalars = [n for n, s in reader.shapes.items() if not s]
         scalars += [n for n, v in outputs.items() if reader.known.shapes.get(v.id) == ()]
         bundle.scalars = frozenset(scalars)
@@ -172,6 +172,11 @@ class ModelFile:
                 f"the file leaves sizes open, and these were assumed: {', '.join(taken[:5])}{more}; data or "
                 "input_shapes (--input-shape) set others"
             )
+        if objects:
+            # What no array holds is compared as the file has it.
+            bundle.missed = lost_sets(self._own_sets)
+            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True)
+            return bundle
         kinds = {v.name or "": kind_of_dtype(v.owner.tensors[0].dtype) for v in graph.inputs}
         if self._sets:
             bundle.missed = lost_sets(self._sets)
@@ -244,8 +249,10 @@ class ModelFile:
             next((i for i in self._model.graph.inputs if i.name == name), None) if self._model.graph else None
         )
         dtype = type_of(info.type) if info is not None else None
-        if info is None or dtype is None or dtype.np.hasobject:
-            raise NotExpressed(f"the constant {name!r} is no tensor of numbers")
+        if info is None or dtype is None:
+            raise NotExpressed(f"the constant {name!r} has no type")
+        if dtype.np.kind == "O":
+            return TensorAttribute(_objects(name, value, info), dtype)
         array = numpy_array(value)
         if array.dtype.kind not in "biuf":
             raise UsageError(f"the constant for input {name!r} holds {array.dtype}, expected numbers")
@@ -256,6 +263,23 @@ class ModelFile:
         if array.ndim != rank:
             raise UsageError(f"input {name!r} has {rank} axes, the constant for it {array.ndim}")
         return TensorAttribute(array.astype(dtype.np), dtype)
+
+    def refuse(self, arrays: Mapping[str, Array]) -> None:
+        """Refuse arrays of other sizes than the file fixes, where nobody asked for them; see `Bundle.refuses`."""
+        for info in self._infos:
+            if info.name not in arrays:
+                continue
+            shape = fitting(info, arrays[info.name].shape)
+            declared = declared_shape(info) or (None,) * len(shape)
+            asked = self._input_shapes.get(info.name, declared)
+            sizes = zip(shape, declared, asked, strict=True)
+            # Some exporters write 0 for an open size.
+            if any(want and n not in (want, other) for n, want, other in sizes):
+                raise InputError(
+                    f"input {info.name!r} has shape {_shown(declared)} in the file, the given array has {list(shape)}; "
+                    "--resize-input scales images to it, --input-shape (input_shapes) runs the model at other sizes: "
+                    f"--input-shape {info.name}:{','.join(map(str, shape))}"
+                )
 
     def _told(self, bundle: Bundle) -> Bundle:
         """Tell a bundle what it is of the file, whatever its graph is."""
@@ -287,3 +311,38 @@ class ModelFile:
             bundle.missed = lost_sets(self._own_sets)
             bundle.testcases = testcases(self._own_sets, {}, self._types, native=True)
         return bundle
+
+
+def _objects(name: str, value: object, info: ValueInfoProto) -> Array:
+    """Return the constant for an input of text, or for one that is no tensor.
+
+    Raises:
+        UsageError: it does not fit what the file declares.
+    """
+    kind = info.type
+    if kind is not None and kind.tensor is not None:
+        return np.asarray(value, object)
+    if kind is not None and kind.sequence is not None and not isinstance(value, (list, tuple)):
+        raise UsageError(
+            f"input {name!r} is a sequence, the constant for it {type(value).__name__}, expected a list"
+        )
+    holder = np.empty((), object)
+    holder[()] = value
+    return holder
+
+
+def fitting(info: ValueInfoProto, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return an input's shape as ONNX has it, for an array fed to a graph, which has at least one axis."""
+    declared = declared_shape(info)
+    if declared is None or len(declared) == len(shape):
+        return shape
+    if not declared and shape == (1,):
+        return ()
+    raise InputError(
+        f"input {info.name!r} has shape {_shown(declared)}, the given array has {list(shape)}; the number of axes must "
+        "agree"
+    )
+
+
+def _shown(declared: Sequence[int | None]) -> str:
+    return f"[{', '.join('?' if n is None else str(n) for n in declared)}]"

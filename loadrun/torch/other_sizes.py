@@ -14,6 +14,7 @@ from ..graph.dtypes import Array
 from ..tracing.checking import error_between
 from .complex import parts
 from .exporting import name_of_target, submodules
+from .guards import linear
 from .signature import Signature
 from .truth import outputs_of
 
@@ -106,8 +107,9 @@ def open_sizes(traced: Trace) -> dict[Any, int]:
     sizes: dict[Any, int] = {}
     for _, value, fake in traced.signature.inputs(traced._example):
         for axis, n in enumerate(getattr(fake, "shape", ())):
-            if isinstance(n, torch.SymInt) and n.node.expr.is_symbol:
-                sizes.setdefault(n.node.expr, value.shape[axis])
+            if isinstance(n, torch.SymInt) and (terms := linear(n.node.expr)) is not None:
+                symbol, times, plus = terms
+                sizes.setdefault(symbol, (value.shape[axis] - plus) // times)
     return sizes
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from ..base.arguments import typed
 from ..base.errors import EngineError, UsageError
+from ..base.pipes import run_whole
 from ..base.records import dataclass
 from ..compare.judging import policy_for
 from ..compare.policy import Policy, parse
@@ -61,11 +61,13 @@ class FailureOptions(ModelOptions, DataOptions):
     timeout: float = 60.0
 
     def check(self) -> None:
-        """Check that one thing says what failing means.
+        """Check that one thing says what failing means, and that a run of it has time.
 
         Raises:
-            UsageError: nothing does, or two do.
+            UsageError: nothing does, or two do, or it has none.
         """
+        if not self.timeout > 0:
+            raise UsageError(f"timeout must be above 0, found {self.timeout:g}")
         if (self.fails is None) == (self.against is None):
             raise UsageError("define the failure with either --fails CMD or --against OTHER")
 
@@ -283,21 +285,13 @@ class _Command:
         _write_alone(bundle, self._path)
         words = self._command if any("{}" in w for w in self._command) else [*self._command, "{}"]
         try:
-            ran = subprocess.run(
-                [w.replace("{}", str(self._path)) for w in words],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=self._timeout,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
+            code, said = run_whole([w.replace("{}", str(self._path)) for w in words], self._timeout)
+        except TimeoutError:
             return f"it takes longer than {self._timeout:g} s"
         except OSError as e:
             raise UsageError(f"--fails: {words[0]} cannot be started: {e.strerror or e}") from None
-        if ran.returncode == 0:
+        if code == 0:
             return None
-        if self._message is not None and not self._message.search(
-            (ran.stdout + ran.stderr).decode(errors="replace")
-        ):
+        if self._message is not None and not self._message.search(said.decode(errors="replace")):
             return None
-        return f"exit code {ran.returncode}"
+        return f"exit code {code}"

@@ -145,7 +145,7 @@ def test_integers_beyond_32_bits_are_kept() -> None:
     parts = [
         node("Add", ["x", "big"], ["y"]),
         field(5, big),
-        field(11, value("x", 7)),
+        field(11, value("x", 7, (1,))),
         field(12, value("y", 7)),
     ]
     bundle = loadrun.loads(model(*parts))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import loadrun
-from loadrun.base.errors import EngineError
+from loadrun.base.errors import EngineError, InputError
+from loadrun.cli import main
 
 onnx = pytest.importorskip("onnx", reason="models are built with the package onnx")
 parser = pytest.importorskip("onnx.parser")
@@ -314,3 +316,47 @@ def test_what_a_negative_difference_equals_is_not_decided_once() -> None:
     assert run(runner, x=np.zeros(1, F)).tolist() == [3]
     with pytest.raises(EngineError, match="the same branches are taken"):
         run(runner, x=np.zeros(5, F))
+
+
+FIXED = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[batch,3,6,6] x) => (float[batch,3,1,1] y) { y = GlobalAveragePool(x) }"""
+
+
+def test_sizes_that_the_file_fixes_are_refused_unless_they_are_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = tmp_path / "m.onnx", tmp_path / "out.mge"
+    onnx.save(parser.parse_model(FIXED), path)
+    fits, wide = numbers(2, 3, 6, 6), numbers(1, 3, 4, 8)
+    np.testing.assert_allclose(run(loadrun.Runner(path), x=fits)[..., 0, 0], fits.mean((2, 3)), rtol=1e-6)
+    said = r"input 'x' has shape \[\?, 3, 6, 6\] in the file, the given array has \[1, 3, 4, 8\]; .*x:1,3,4,8"
+    with pytest.raises(InputError, match=said):
+        run(loadrun.Runner(path), x=wide)
+    asked = loadrun.Runner(loadrun.load(path, input_shapes={"x": (1, 3, 4, 8)}))
+    np.testing.assert_allclose(run(asked, x=wide)[..., 0, 0], wide.mean((2, 3)), rtol=1e-6)
+    data = ["-d", "x:{1,3,4,8}", "-o", str(out), "-q"]
+    assert main(["pack", str(path), *data]) == 2
+    assert main(["pack", str(path), *data, "--no-assert"]) == 2
+    assert "in the file, the given array has [1, 3, 4, 8]" in capsys.readouterr().err
+    assert not out.exists()
+    assert main(["pack", str(path), *data, "--input-shape", "x:1,3,4,8"]) == 0
+
+
+def test_a_picture_of_another_size_is_scaled_on_request(tmp_path: Path) -> None:
+    pictures = pytest.importorskip("PIL.Image", reason="pictures are written with Pillow")
+    path, picture = tmp_path / "m.onnx", tmp_path / "p.png"
+    onnx.save(parser.parse_model(FIXED), path)
+    pictures.new("RGB", (8, 4), (10, 20, 30)).save(picture)
+    assert main([str(path), "--no-check", "--input", f"x:{picture}"]) == 2
+    assert main([str(path), "--no-check", "--input", f"x:{picture}", "--resize-input"]) == 0
+
+
+def test_a_batch_that_is_asked_for_is_no_other_size(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(parser.parse_model(FIXED.replace("batch", "1")), path)
+    assert main(["pack", str(path), "-d", "#rand(0,1)", "-o", str(tmp_path / "m.mge"), "-q"]) == 0
+    assert main(["convert", str(tmp_path / "m.mge"), str(tmp_path / "n.onnx"), "-q"]) == 0
+    assert main([str(tmp_path / "n.onnx"), "--batch-size", "4"]) == 0
+    assert (
+        main(["bench", str(tmp_path / "n.onnx"), "--batch", "4", "--min-time", "0", "--min-passes", "1"]) == 0
+    )

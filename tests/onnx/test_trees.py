@@ -17,7 +17,7 @@ INF, NAN = float("inf"), float("nan")
 def ensemble(op: str, attributes: dict[str, Any], features: int = 2) -> bytes:
     held = [attribute(n, v) for n, v in attributes.items()]
     made = node(op, ["x"], ["y"], *held, domain="ai.onnx.ml")
-    return graph(made, shape=(1, features)) + field(8, field(1, "ai.onnx.ml") + field(2, 5))
+    return graph(made, shape=(-1, features)) + field(8, field(1, "ai.onnx.ml") + field(2, 5))
 
 
 def run(op: str, attributes: dict[str, Any], x: Any) -> np.ndarray:
