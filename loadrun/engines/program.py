@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..base.errors import EngineError, LoadRunError
+from ..base.errors import EngineError, LoadRunError, OutOfMemoryError
 from ..base.records import dataclass
 from ..graph import Opr, Var
 from ..graph.dtypes import Array, DType
@@ -351,7 +351,7 @@ def _failure(call: Call, args: Sequence[Array], e: Exception) -> LoadRunError:
     if isinstance(e, LoadRunError):
         return type(e)(f"{describe(call.opr)}: {e}")
     if isinstance(e, MemoryError):
-        return EngineError(f"{describe(call.opr)} ran out of memory; inputs: {_inputs_text(call, args)}")
+        return OutOfMemoryError(f"{describe(call.opr)} ran out of memory; inputs: {_inputs_text(call, args)}")
     return EngineError(f"{describe(call.opr)} failed: {e}; inputs: {_inputs_text(call, args)}")
 
 

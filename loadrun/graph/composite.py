@@ -164,6 +164,11 @@ class Definition:
         return tuple(n for n, p in self.parameters.items() if p.annotation == "Flag")
 
     @cached_property
+    def takes_more(self) -> bool:
+        """Whether it takes any number of inputs."""
+        return any(p.kind is p.VAR_POSITIONAL for p in self.parameters.values())
+
+    @cached_property
     def random(self) -> bool:
         """Whether it draws random numbers."""
         return "stream" in self.parameters

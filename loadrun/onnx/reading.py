@@ -129,11 +129,9 @@ class ModelFile:
         """
         try:
             return self._direct()
-        except NotExpressed:
-            return self.lowered
         except EngineError as e:
             if not self._native:
-                raise UnsupportedError(f"the model cannot be expressed:\n  {e}") from e
+                raise
             return self._unread(" ".join(str(e).split()))
 
     @cached_property
@@ -197,7 +195,8 @@ class ModelFile:
                 reader.read(self._model.graph)
             tried.append((reader, assumed))
             if reader.misfits and not assumed:
-                raise EngineError("\n  ".join(reader.misfits))
+                lines = "\n".join(f"  {m}" for m in reader.misfits)
+                raise UnsupportedError(f"the model's operators do not fit its sizes:\n{lines}")
             if not reader.misfits:
                 return tried[-1]
         return tried[0]

@@ -49,10 +49,10 @@ class Subgraph:
         self._places: dict[str, int] = {}
 
     @classmethod
-    def of(cls, outer: GraphReader, proto: GraphProto) -> Subgraph:
-        """Read a graph inside of another one."""
+    def of(cls, outer: GraphReader, proto: GraphProto, fed: Sequence[DType | None]) -> Subgraph:
+        """Read a graph inside of another one; see `GraphReader.read`."""
         inner = type(outer)(outer.model, outer.external, outer=outer)
-        graph = inner.read(proto)
+        graph = inner.read(proto, fed)
         shapes = [[declared_shape(i) for i in infos] for infos in (proto.inputs, proto.outputs)]
         return cls(graph, [i.name for i in proto.inputs], inner.captured, *shapes)
 
@@ -64,7 +64,7 @@ class Subgraph:
     def _engine(self) -> ReferenceEngine:
         return ReferenceEngine(self.graph)
 
-    def __call__(self, inputs: Sequence[Any], captured: Sequence[Any]) -> list[Any]:
+    def __call__(self, inputs: Sequence[Any], captured: Sequence[Any] = ()) -> list[Any]:
         """Run the graph.
 
         Args:

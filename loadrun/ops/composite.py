@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.errors import OutOfMemoryError
 from ..base.limits import memory_limit
 from ..graph import Opr
 from ..graph.composite import Composite, Native
@@ -47,7 +48,7 @@ def _shape(s: ShapeCall) -> Sequence[Shape | None]:
             if value is None:
                 raise UnknownShape
             args.append(_plain(dtype, value))
-        elif dtype.np == object:
+        elif dtype.np.hasobject:
             raise UnknownShape
         else:
             args.append(np.broadcast_to(np.zeros((), _kind(dtype)), s.shape(i)))
@@ -69,7 +70,7 @@ def _check_size(c: Call, inputs: Sequence[Any]) -> None:
     """Refuse results that fit in no memory before there is an array of them.
 
     Raises:
-        ValueError: they do not fit.
+        OutOfMemoryError: they do not fit.
     """
     p = _composite(c.opr)
     if p.definition.shape is None or p.definition.views or not p.definition.known:
@@ -77,8 +78,9 @@ def _check_size(c: Call, inputs: Sequence[Any]) -> None:
     limit = memory_limit()
     for shape, dtype in zip(_by_rule(p, inputs), c.outputs, strict=True):
         if (size := nbytes(shape, dtype)) > limit:
-            raise ValueError(
-                f"it gives {dtype} {list(shape)}, {size / 2**30:.1f} GiB, more than the {limit / 2**30:.1f} GiB of memory"
+            raise OutOfMemoryError(
+                f"it gives {dtype} {list(shape)}, {size / 2**30:.1f} GiB, "
+                f"more than the {limit / 2**30:.1f} GiB of memory"
             )
 
 

@@ -18,7 +18,7 @@ from .common import like_first, one_of, refuse_unless
 __all__ = ["capped", "heads", "masked", "merged", "rotated", "scaled_scores", "shared_heads"]
 
 Shapes = list[tuple[int, ...]]
-Modifier = Callable[[Array], Sequence[Array]]
+Modifier = Callable[[Sequence[Array]], Sequence[Array]]
 
 
 def heads(x: Array, count: int) -> Array:
@@ -204,7 +204,7 @@ def _modified(modifier: Modifier | None, x: Array, precision: int) -> Array:
     if modifier is None:
         return x
     kind = {10: np.float16, 11: np.float64}.get(precision)
-    (result,) = modifier(x if kind is None else x.astype(kind))
+    (result,) = modifier([x if kind is None else x.astype(kind)])
     return result.astype(x.dtype)
 
 
