@@ -6,7 +6,6 @@ into that value's memory.
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..base.errors import EngineError, LoadRunError
+from ..base.errors import EngineError, LoadRunError, OutOfMemoryError
 from ..base.records import dataclass
 from ..graph import Opr, Var
 from ..graph.dtypes import Array, DType
@@ -40,7 +39,6 @@ __all__ = [
     "keep_heap",
     "make_step",
     "mark_dying",
-    "memory_limit",
     "root",
     "run_step",
     "specialize",
@@ -353,7 +351,7 @@ def _failure(call: Call, args: Sequence[Array], e: Exception) -> LoadRunError:
     if isinstance(e, LoadRunError):
         return type(e)(f"{describe(call.opr)}: {e}")
     if isinstance(e, MemoryError):
-        return EngineError(f"{describe(call.opr)} ran out of memory; inputs: {_inputs_text(call, args)}")
+        return OutOfMemoryError(f"{describe(call.opr)} ran out of memory; inputs: {_inputs_text(call, args)}")
     return EngineError(f"{describe(call.opr)} failed: {e}; inputs: {_inputs_text(call, args)}")
 
 
@@ -404,14 +402,6 @@ def _inputs_text(call: Call, args: Sequence[Array]) -> str:
 
 _KEPT = 31 << 20
 """Just below the size (32 MiB) from which on the C library of Linux always asks the system for memory."""
-
-
-def memory_limit() -> int:
-    """Return the bytes of physical memory, or 2**62 where the system does not tell."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return 2**62
 
 
 def keep_heap() -> None:

@@ -119,7 +119,9 @@ class Definition:
         pointwise: whether an element depends on the elements in its place alone, inputs broadcast as numpy does. With
             `shape` too, that holds where each input has the shape of the result or one element.
         shape: takes what `function` takes, and returns the shape of the result, or a list of them. Arrays hold zeros,
-            but for inputs that are annotated `Known`. Without it, `function` itself is called with these.
+            but for inputs that are annotated `Known`. Without it, `function` itself is called with these where they are
+            few.
+        views: whether the results are views of the inputs, so that without `shape` zeros are never too many.
         native: gives the operator of MegEngine whose kernel computes the same, faster, from the shapes of the inputs
             that are present, all of Float32; None where none does.
         flops: see `CostRule`; without it, as many as the results have elements.
@@ -138,6 +140,7 @@ class Definition:
         out: OutRules = (0,),
         pointwise: bool = False,
         shape: Callable[..., Any] | None = None,
+        views: bool = False,
         native: NativeRule | None = None,
         flops: CostRule | None = None,
     ) -> None:
@@ -145,6 +148,7 @@ class Definition:
         self.out = out
         self.pointwise = pointwise
         self.shape = shape
+        self.views = views
         self.native = native
         self.flops = flops
 

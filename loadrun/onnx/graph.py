@@ -6,6 +6,7 @@ Such a graph runs at all sizes: what decides shapes is computed by the nodes the
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,15 @@ from . import schemas
 from .file import BRAIN_RTOL, RTOL, rule_error
 from .messages import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 from .nodes import attributes_of, in_order, names_captured, nodes_needed, title_of
-from .operators import find
+from .operators import HOMES, find
 from .subgraph import Subgraph
 from .tensors import STRING, ExternalData, UnsupportedTensorTypeError, array, dense, texts
 from .types import dtype_of_kind, sizes_of, type_of
 
 __all__ = ["GraphReader", "HeldTensor", "NotExpressed"]
 
+_SHAPING = ("elementwise", "functions", "reductions", "shapes", "creation", "indexing", "padding")
+"""Families whose operators compute sizes: their small results are known before data are there."""
 _DEPTH = 16
 _MOST_NODES = 100_000
 
@@ -101,7 +104,7 @@ class GraphReader:
         self.functions = {(f.domain, f.name, f.overload): f for f in model.functions}
         self.opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opsets}
         self._depth: int = 0 if outer is None else outer._depth + 1
-        self._count = 0
+        self._counter = count(1) if outer is None else outer._counter
         self._said: tuple[str | None, str | None] = None, None
         self._stored: dict[int, Var] = {}
         self.problems: dict[str, None] = {} if outer is None else outer.problems
@@ -265,8 +268,7 @@ class GraphReader:
     def _node(
         self, node: NodeProto, opsets: Mapping[str, int], call_attributes: Mapping[str, AttributeProto]
     ) -> None:
-        self._count += 1
-        if self._count > _MOST_NODES:
+        if next(self._counter) > _MOST_NODES:
             raise FormatError(f"the model has more than {_MOST_NODES} nodes")
         if self._misses([*node.inputs, *names_captured(node)]):
             self._missing.update(node.outputs)
@@ -335,7 +337,7 @@ class GraphReader:
         types = types._replace(outputs=definition.types_of(types, values))
         self._said = f"{definition.domain}.{definition.name}".lstrip("."), node.name or None
         # Nodes that draw numbers do not draw the same ones.
-        params = Composite(definition, values, types, seed=self._count if definition.random else 0)
+        params = Composite(definition, values, types, seed=len(self.graph.oprs) if definition.random else 0)
         read = [self.var(v) for v in inputs if v is not None]
         outs = self.record(kind_of(definition), read, params, n=len(node.outputs))
         for name, var in zip(node.outputs, outs, strict=True):
@@ -478,8 +480,9 @@ def kind_of(definition: Definition) -> str:
         return "CompositeRandom"
     if definition.pointwise:
         return "CompositePointwise"
-    sizes = not definition.domain and definition.name in ("Shape", "Size")
-    return "CompositeSizes" if sizes else "Composite"
+    if not definition.domain and definition.name in ("Shape", "Size"):
+        return "CompositeSizes"
+    return "Composite" if HOMES.get((definition.domain, definition.name)) in _SHAPING else "CompositeLayer"
 
 
 def _guessed(a: AttributeProto) -> int:

@@ -13,7 +13,7 @@ from ...graph.dtypes import Array, DType
 from ...ops.numeric.special import rounded
 from . import operator
 from .activations import softmax
-from .common import one_of, refuse_unless
+from .common import like_first, one_of, refuse_unless
 
 __all__ = ["capped", "heads", "masked", "merged", "rotated", "scaled_scores", "shared_heads"]
 
@@ -227,11 +227,7 @@ def rotated(x: Array, cos: Array, sin: Array, *, interleaved: bool) -> Array:
     return y if size >= x.shape[-1] else np.concatenate([y, x[..., size:]], -1)
 
 
-def _like(x: Array, *rest: Array | None, **others: object) -> tuple[int, ...]:
-    return x.shape
-
-
-@operator("RotaryEmbedding", since=23, shape=_like)
+@operator("RotaryEmbedding", since=23, shape=like_first)
 def rotary(
     x: Array,
     cos: Array,

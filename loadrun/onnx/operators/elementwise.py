@@ -208,7 +208,7 @@ def is_inf(x: Array, *, detect_negative: Flag = 1, detect_positive: Flag = 1) ->
     return ((x == np.inf) & bool(detect_positive)) | ((x == -np.inf) & bool(detect_negative))
 
 
-@operator("Identity")
+@operator("Identity", views=True)
 def identity(x: Any) -> Any:  # noqa: ANN401 - sequences and optional values, too
     """Return the input."""
     return x
