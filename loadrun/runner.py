@@ -188,6 +188,13 @@ class Runner:
 
             self.bundle.require_unchanged()
             return FileReplay(source, make_file_engine(self.engine, source), self.policies, self.loosened)
+        source = self.bundle.file
+        if source is not None and runs_composites(self.engine) and self.bundle.holds_objects:
+            from .engines.file_replay import FileReplay  # for start-up
+            from .engines.graph_file import GraphFile  # for start-up
+
+            engine = GraphFile(self.bundle.graph, str(self.engine), self.seed)
+            return FileReplay(source, engine, self.policies, self.loosened)
         if self.bundle.refusal is not None:
             raise UnsupportedError(f"not run by {self.engine}: {self.bundle.refusal}")
         return None

@@ -344,7 +344,7 @@ class Bundle:
         refuses: raises an InputError for sizes of arrays, by input name, that the file does not declare.
         guarded: gives this model for a file: a graph of MegEngine's operators that refuses sizes for which it does not
             hold; see `lasting`.
-        lower: gives this model with a graph of MegEngine's operators, where the graph has composite ones; see `lowered`.
+        lower: gives this model with a graph of MegEngine's operators, where it has composite ones; see `lowered`.
         open_inputs: inputs with sizes that the file leaves open, so that theirs here are one choice among many.
         expressible: gives the graph of what can be expressed of a file with a `refusal`, None if it is not known.
         model: the bytes of the dump without its testcases; None for what is no dump.
@@ -416,6 +416,15 @@ class Bundle:
     def file(self) -> SourceFile | None:
         """The file that the graph was made from, None if there is none or the graph has been replaced."""
         return self.source if self.source is not None and self.source.graph is self.graph else None
+
+    @property
+    def holds_objects(self) -> bool:
+        """Whether inputs or outputs are no arrays of numbers: text, sequences, maps, optional values."""
+        ends = (
+            *(v.owner.tensors[0].dtype for v in self.graph.inputs),
+            *(v.dtype for v in self.graph.outputs),
+        )
+        return any(d is not None and d.np.kind == "O" for d in ends)
 
     def for_data(self, arrays: Mapping[str, Array]) -> Bundle:
         """Give the bundle whose graph is made for the sizes of some data: this one, or another of the same model.

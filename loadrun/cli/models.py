@@ -58,7 +58,7 @@ def add_model_options(p: argparse.ArgumentParser, *, writes: bool = False) -> No
         metavar="NAME:N,N,...",
         action="append",
         help="shape of an input whose size neither the file nor the data determines, such as x:1,3,224,224; "
-        "NAME: alone means a scalar",
+        "NAME: alone means a scalar; or a size that the file leaves open, by its name, such as seq:7",
     )
     g.add_argument(
         "--constant",

@@ -244,7 +244,9 @@ def _fusable(s: Step, current: int, shape: Shape, known: Inference) -> list[str]
         return []
     if opr.called == "BatchNormalization" and s.reads[0] == current:
         # Its other inputs have one number for each channel.
-        return [_BLOCK, *[_CHANNEL] * 4] if all(known.shapes.get(v) == shape[1:2] for v in s.reads[1:]) else []
+        return (
+            [_BLOCK, *[_CHANNEL] * 4] if all(known.shapes.get(v) == shape[1:2] for v in s.reads[1:]) else []
+        )
     if opr.type not in ("Elemwise", "CompositePointwise"):
         return []
     sources = [source for v in s.reads if (source := _source(v, current, shape, known)) is not None]

@@ -1,4 +1,4 @@
-"""Pairs of QuantizeLinear and DequantizeLinear as one step, which rounds floats to the numbers that the integers stand for."""
+"""Pairs of QuantizeLinear and DequantizeLinear as one step, which rounds floats to what the integers stand for."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def _rounded(
     return np.multiply(out, step, out=out)
 
 
-_PAIR = Definition("", "QuantizeLinear, DequantizeLinear", _rounded, pointwise=True, shape=lambda x, *o, **a: x.shape)
+_PAIR = Definition(
+    "", "QuantizeLinear, DequantizeLinear", _rounded, pointwise=True, shape=lambda x, *o, **a: x.shape
+)
 
 
 def joined(steps: Sequence[Step], known: Inference, keep: Collection[int]) -> list[Step]:
@@ -53,7 +55,12 @@ def joined(steps: Sequence[Step], known: Inference, keep: Collection[int]) -> li
     out: list[Step | None] = list(steps)
     for i, s in enumerate(steps):
         at = made.get(s.reads[0]) if s.call.opr.called == "DequantizeLinear" else None
-        if at is not None and counts[s.reads[0]] == 1 and s.reads[0] not in keep and _fits(steps[at], s, known):
+        if (
+            at is not None
+            and counts[s.reads[0]] == 1
+            and s.reads[0] not in keep
+            and _fits(steps[at], s, known)
+        ):
             out[at], out[i] = None, _pair(steps[at], s)
     return [s for s in out if s is not None]
 

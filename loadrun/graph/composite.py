@@ -1,7 +1,6 @@
 """Composite operators: one operator of another framework, computed by one function in numpy's names.
 
-A graph that was read from an ONNX file has one of them for each node that no single operator of MegEngine computes. A dump
-cannot hold them.
+A graph that was read from an ONNX file has one of them for each node. A dump cannot hold them.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ __all__ = [
 ]
 
 Known = Array
-"""An input whose values decide the shapes of the results: axes, sizes, pads. So the parameters of definitions are annotated."""
+"""An input whose values decide the shapes of the results (axes, sizes, pads), as definitions annotate parameters."""
 
 
 Flag = int
@@ -106,6 +105,8 @@ class Native(NamedTuple):
     shapes: Mapping[int, tuple[int, ...]] = {}
 
 
+CostRule = Callable[["Composite", Sequence["tuple[int, ...]"], "tuple[int, ...]"], int]
+"""Gives the operations of a composite operator from the shapes of its inputs and of its first output."""
 NativeRule = Callable[["Composite", Sequence["tuple[int, ...]"]], "Native | None"]
 
 
@@ -121,10 +122,13 @@ class Definition:
         out: see `OutRules`.
         pointwise: whether an element depends on the elements in its place alone, inputs broadcast as numpy does. With
             `shape` too, that holds where each input has the shape of the result or one element.
-        shape: takes what `function` takes, and returns the shape of the result, or a list of them. Arrays hold zeros, but
-            for inputs that are annotated `Known`. Without it, `function` itself is called with these.
-        native: gives the operator of MegEngine whose kernel computes the same, faster, from the shapes of the inputs that
-            are present, all of Float32; None where none does.
+        shape: takes what `function` takes, and returns the shape of the result, or a list of them. Arrays hold zeros,
+            but for inputs that are annotated `Known`. Without it, `function` itself is called with these where they are
+            few.
+        views: whether the results are views of the inputs, so that without `shape` zeros are never too many.
+        native: gives the operator of MegEngine whose kernel computes the same, faster, from the shapes of the inputs
+            that are present, all of Float32; None where none does.
+        flops: see `CostRule`; without it, as many as the results have elements.
 
     Attributes:
         known: places of the inputs that are annotated `Known`.
@@ -140,13 +144,17 @@ class Definition:
         out: OutRules = (0,),
         pointwise: bool = False,
         shape: Callable[..., Any] | None = None,
+        views: bool = False,
         native: NativeRule | None = None,
+        flops: CostRule | None = None,
     ) -> None:
         self.domain, self.name, self.function, self.since = domain, name, function, since
         self.out = out
         self.pointwise = pointwise
         self.shape = shape
+        self.views = views
         self.native = native
+        self.flops = flops
 
     @cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
@@ -163,6 +171,11 @@ class Definition:
     def flags(self) -> tuple[str, ...]:
         """The attributes that must be 0 or 1, which runtimes take one way or the other where they are not."""
         return tuple(n for n, p in self.parameters.items() if p.annotation == "Flag")
+
+    @cached_property
+    def takes_more(self) -> bool:
+        """Whether it takes any number of inputs."""
+        return any(p.kind is p.VAR_POSITIONAL for p in self.parameters.values())
 
     @cached_property
     def random(self) -> bool:

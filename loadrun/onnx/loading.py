@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +70,7 @@ def load_model(
         other = load(packed)
         bundle.testcases, bundle.scenarios, bundle.record = other.testcases, other.scenarios, other.record
         limits = {c.name: c.maxerr for c in other.checks}
-        bundle.source = (
-            replace(model.file, graph=bundle.source.graph, tolerances=limits) if bundle.source else None
-        )
+        bundle.source = model.source(bundle.graph, limits)
     return bundle
 
 

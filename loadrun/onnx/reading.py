@@ -1,4 +1,4 @@
-"""An ONNX file as a bundle: a graph of its nodes, the data sets beside it, and what runtimes are told that run it as it is."""
+"""An ONNX file as a bundle: a graph of its nodes, the data sets beside it, and what runtimes are told of it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from ..testcase import EXPECT, Bundle, FileValue, NamedRuntime
 from .file import OnnxFile, declared, file_dtype, read_accepted
 from .graph import GraphReader, NotExpressed
 from .limits import read_limits, record_of
-from .messages import ModelProto
-from .tensors import STRING, ExternalData
+from .messages import ModelProto, ValueInfoProto
+from .tensors import ExternalData
 from .testdata import DataSet, find_sets, lost_sets, spread, testcases
 from .types import kind_of_dtype, type_of
 from .values import StandIn, axis_of, declared_shape
@@ -79,7 +79,7 @@ class ModelFile:
     ) -> None:
         assert model.graph is not None
         self._model, self._path, self._size, self._native = model, path, len(data), native
-        self._input_shapes, self._constants = input_shapes, constants
+        self._constants = constants
         self._external = ExternalData(file.parent if file else None, copy=copy)
         outputs = {o.name: o for o in model.graph.outputs}
         stored = model.graph.stored
@@ -93,6 +93,7 @@ class ModelFile:
             stored -= replaced
             model.graph.initializers = [t for t in model.graph.initializers if t.name in stored]
         self._infos = [i for i in model.graph.inputs if i.name not in stored and i.name not in constants]
+        self._sizes, self._input_shapes = self._named_sizes(input_shapes)
         names = [i.name for i in model.graph.inputs if i.name not in stored]
         sets = find_sets(file, test_data, names, list(outputs))
         self._types = {**declared(model.graph.inputs), **declared(model.graph.outputs)}
@@ -118,19 +119,17 @@ class ModelFile:
     def read(self) -> Bundle:
         """Build the bundle.
 
-        Where neither the file nor data nor `input_shapes` tell a size, some are tried (`STAND_INS`) until all nodes fit;
-        `Bundle.taken` says which.
+        Where neither the file nor data nor `input_shapes` tell a size, some are tried (`STAND_INS`) until all nodes
+        fit; `Bundle.taken` says which.
 
         Raises:
             UnsupportedError: nodes or inputs cannot be expressed, and no runtime is to run the file as it is.
         """
         try:
             return self._direct()
-        except NotExpressed:
-            return self.lowered
         except EngineError as e:
             if not self._native:
-                raise UnsupportedError(f"the model cannot be expressed:\n  {e}") from e
+                raise
             return self._unread(" ".join(str(e).split()))
 
     @cached_property
@@ -144,19 +143,18 @@ class ModelFile:
         """Build the bundle whose graph has one operator for each node."""
         proto = self._model.graph
         assert proto is not None
-        for info in (*self._infos, *proto.outputs):
-            if info.type is None or info.type.tensor is None or info.type.tensor.elem == STRING:
-                raise NotExpressed(f"{info.name!r} is no tensor of numbers")
         constants = {n: self._constant(n, v) for n, v in self._constants.items()}
         reader, assumed = self._reader(constants)
         graph = reader.graph
         outputs = {v.name or "": v for v in graph.outputs}
-        for name in dict.fromkeys(n for n in self._expected if n in outputs):
+        bundle = Bundle(graph, path=self._path, size=self._size)
+        objects = bundle.holds_objects
+        for name in dict.fromkeys(n for n in self._expected if n in outputs and not objects):
             reader.check(name, self._expected[name], self._maxerr.get(name))
         opset = next((o.version for o in self._model.opsets if o.domain in ("", "ai.onnx")), 1)
         graph.magic = f"ONNX opset {opset}"
         graph.input_order = tuple(i.name for i in self._infos)
-        bundle = self._told(Bundle(graph, path=self._path, size=self._size))
+        bundle = self._told(bundle)
         bundle.lower = lambda: self.lowered
         bundle.refuses = self.refuse
         scalars = [n for n, s in reader.shapes.items() if not s]
@@ -170,6 +168,11 @@ class ModelFile:
                 f"the file leaves sizes open, and these were assumed: {', '.join(taken[:5])}{more}; data or "
                 "input_shapes (--input-shape) set others"
             )
+        if objects:
+            # What no array holds is compared as the file has it.
+            bundle.missed = lost_sets(self._own_sets)
+            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True)
+            return bundle
         kinds = {v.name or "": kind_of_dtype(v.owner.tensors[0].dtype) for v in graph.inputs}
         if self._sets:
             bundle.missed = lost_sets(self._sets)
@@ -190,10 +193,37 @@ class ModelFile:
                 reader.read(self._model.graph)
             tried.append((reader, assumed))
             if reader.misfits and not assumed:
-                raise EngineError("\n  ".join(reader.misfits))
+                lines = "\n".join(f"  {m}" for m in reader.misfits)
+                raise UnsupportedError(f"the model's operators do not fit its sizes:\n{lines}")
             if not reader.misfits:
                 return tried[-1]
         return tried[0]
+
+    def _named_sizes(
+        self, shapes: Mapping[str, Sequence[int]]
+    ) -> tuple[dict[str, int], Mapping[str, Sequence[int]]]:
+        """Divide what was asked for into sizes by the names that the file gives them, and shapes of inputs.
+
+        Raises:
+            UsageError: the file has no input or size of that name.
+        """
+        assert self._model.graph is not None
+        inputs = [i.name for i in self._model.graph.inputs]
+        axes = {i.name: [axis_of(i, a) for a in range(len(declared_shape(i) or ()))] for i in self._infos}
+        names = {name for pairs in axes.values() for size, name in pairs if size is None}
+        sizes = {n: int(s[0]) for n, s in shapes.items() if n not in inputs and n in names and len(s) == 1}
+        unknown = sorted((set(shapes) | set(self._constants)) - set(inputs) - set(sizes))
+        if unknown:
+            raise UsageError(
+                f"the model has no input {unknown[0]!r}; its inputs are {', '.join(inputs) or 'none'}, and the sizes "
+                f"that it leaves open {', '.join(sorted(n for n in names if ' ' not in n)) or 'have no names'}"
+            )
+        given = {n: s for n, s in shapes.items() if n in inputs}
+        for name, pairs in axes.items():
+            shape = [sizes.get(size_name) if n is None else n for n, size_name in pairs]
+            if name not in given and sizes and None not in shape:
+                given[name] = [n for n in shape if n is not None]
+        return sizes, given
 
     def _shapes_with(self, stand_in: StandIn) -> tuple[dict[str, tuple[int, ...]], list[str]]:
         shapes: dict[str, tuple[int, ...]] = {}
@@ -211,18 +241,13 @@ class ModelFile:
             elif open_shape is not None:
                 axes = [axis_of(info, i) for i in range(len(open_shape))]
                 shapes[info.name] = tuple(
-                    stand_in.of(name, i) if n is None else n for i, (n, name) in enumerate(axes)
+                    (self._sizes.get(name) or stand_in.of(name, i)) if n is None else n
+                    for i, (n, name) in enumerate(axes)
                 )
                 assumed += [info.name] if None in open_shape else []
-        unknown = (set(self._constants) | set(self._input_shapes)) - {
-            i.name for i in self._model.graph.inputs
-        }
-        if unknown:
-            names = ", ".join(i.name for i in self._model.graph.inputs) or "none"
-            raise UsageError(f"the model has no input {sorted(unknown)[0]!r}; its inputs are {names}")
         return shapes, assumed
 
-    def _open_inputs(self, shapes: Mapping[str, tuple[int, ...]]) -> frozenset[str]:
+    def _open_inputs(self, shapes: Mapping[str, Sequence[int]]) -> frozenset[str]:
         """Return the inputs whose sizes the file leaves open, one for each size that is the same in several."""
         groups: dict[tuple[str, int], str] = {}
         for info in self._infos:
@@ -242,8 +267,10 @@ class ModelFile:
             next((i for i in self._model.graph.inputs if i.name == name), None) if self._model.graph else None
         )
         dtype = type_of(info.type) if info is not None else None
-        if info is None or dtype is None or dtype.np == object:
-            raise NotExpressed(f"the constant {name!r} is no tensor of numbers")
+        if info is None or dtype is None:
+            raise NotExpressed(f"the constant {name!r} has no type")
+        if dtype.np.kind == "O":
+            return TensorAttribute(_objects(name, value, info), dtype)
         array = numpy_array(value)
         if array.dtype.kind not in "biuf":
             raise UsageError(f"the constant for input {name!r} holds {array.dtype}, expected numbers")
@@ -271,6 +298,10 @@ class ModelFile:
                     "--resize-input scales images to it, --input-shape (input_shapes) runs the model at other sizes: "
                     f"--input-shape {info.name}:{','.join(map(str, shape))}"
                 )
+
+    def source(self, graph: Graph, limits: Mapping[str, float]) -> OnnxFile:
+        """Return the file, as runtimes get it, with the tolerances of outputs."""
+        return replace(self._source, graph=graph, tolerances=limits)
 
     def _told(self, bundle: Bundle) -> Bundle:
         """Tell a bundle what it is of the file, whatever its graph is."""
@@ -302,6 +333,24 @@ class ModelFile:
             bundle.missed = lost_sets(self._own_sets)
             bundle.testcases = testcases(self._own_sets, {}, self._types, native=True)
         return bundle
+
+
+def _objects(name: str, value: object, info: ValueInfoProto) -> Array:
+    """Return the constant for an input of text, or for one that is no tensor.
+
+    Raises:
+        UsageError: it does not fit what the file declares.
+    """
+    kind = info.type
+    if kind is not None and kind.tensor is not None:
+        return np.asarray(value, object)
+    if kind is not None and kind.sequence is not None and not isinstance(value, (list, tuple)):
+        raise UsageError(
+            f"input {name!r} is a sequence, the constant for it {type(value).__name__}, expected a list"
+        )
+    holder = np.empty((), object)
+    holder[()] = value
+    return holder
 
 
 def fitting(info: ValueInfoProto, shape: tuple[int, ...]) -> tuple[int, ...]:

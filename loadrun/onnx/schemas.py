@@ -34,7 +34,7 @@ class Schema(NamedTuple):
     Attributes:
         since: the first version of the domain.
         deprecated: whether the operator ends with it.
-        inputs: pairs of a type constraint and "", "?" (may be left out), "*" or "+" (repeats, with one type or with any).
+        inputs: pairs of a type constraint and "", "?" (may be left out), "*" or "+" (repeats, of one type or any).
         outputs: the most outputs.
         types: allowed types by constraint: numbers of element types, "s", "o", "m" for containers.
         attributes: the kind of each attribute, as a number, with "!" where it is required.

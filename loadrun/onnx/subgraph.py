@@ -28,7 +28,7 @@ class Subgraph:
         graph: the graph.
         inputs: the names of its inputs, in order.
         captured: the names of the values that it reads from around, which are inputs of the graph, too.
-        input_shapes, output_shapes: the shapes that it declares, None for an open size and for a shape that it leaves out.
+        input_shapes, output_shapes: the shapes that it declares, None for an open size or a shape left out.
 
     Attributes:
         dtypes: the types of its outputs.
@@ -48,10 +48,10 @@ class Subgraph:
         self.places: dict[str, int] = {}
 
     @classmethod
-    def of(cls, outer: GraphReader, proto: GraphProto) -> Subgraph:
-        """Read a graph inside of another one."""
+    def of(cls, outer: GraphReader, proto: GraphProto, fed: Sequence[DType | None]) -> Subgraph:
+        """Read a graph inside of another one; see `GraphReader.read`."""
         inner = type(outer)(outer.model, outer.external, outer=outer)
-        graph = inner.read(proto)
+        graph = inner.read(proto, fed)
         shapes = [[declared_shape(i) for i in infos] for infos in (proto.inputs, proto.outputs)]
         return cls(graph, [i.name for i in proto.inputs], inner.captured, *shapes)
 
@@ -63,7 +63,7 @@ class Subgraph:
     def _engine(self) -> ReferenceEngine:
         return ReferenceEngine(self.graph)
 
-    def __call__(self, inputs: Sequence[Any], captured: Sequence[Any]) -> list[Any]:
+    def __call__(self, inputs: Sequence[Any], captured: Sequence[Any] = ()) -> list[Any]:
         """Run the graph.
 
         Args:

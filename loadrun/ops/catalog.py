@@ -72,6 +72,7 @@ def _unknown(o: Opr) -> int:
 _OPS = (
     # composite: no dump holds them, see `graph.composite`
     Op("Composite", "composite", "composite", traits=T.GENERIC | T.INFERRED, wide="composite.composite"),
+    Op("CompositeLayer", "composite", "composite", traits=T.GENERIC, wide="composite.composite"),
     Op("CompositePointwise", "composite", "composite", traits=T.GENERIC | T.INFERRED | T.ELEMENTWISE | T.IN_PLACE, wide="composite.composite"),
     Op("CompositeSizes", "composite", "composite", traits=T.GENERIC | T.INFERRED | T.SHAPE_ONLY),
     Op("CompositeRandom", "composite", "composite", traits=T.GENERIC | T.RANDOM),

@@ -8,15 +8,19 @@ from typing import Any
 
 import numpy as np
 
+from ..base.errors import OutOfMemoryError
+from ..base.limits import memory_limit
 from ..graph import Opr
 from ..graph.composite import Composite, Native
-from ..graph.dtypes import Array, DType
+from ..graph.dtypes import Array, DType, nbytes
 from .registry import Bound, Call, Shape, ShapeCall, UnknownShape, implementation, kernel
 
 __all__ = ["native", "result_arrays", "widened"]
 
 _PIECE = 1 << 14
 """Elements of a piece of a pointwise operator: several passes over so many stay in the cache."""
+_CALLED = 1 << 20
+"""Elements of inputs up to which a function is called to learn the shapes of what it returns."""
 
 
 def _composite(opr: Opr) -> Composite:
@@ -34,6 +38,8 @@ def _shape(s: ShapeCall) -> Sequence[Shape | None]:
     definition = p.definition
     if definition.pointwise and definition.shape is None:
         return (np.broadcast_shapes(*(s.shape(i) for i in range(len(s.shapes)))),)
+    if definition.shape is None and not definition.views and sum(map(prod, filter(None, s.shapes))) > _CALLED:
+        raise UnknownShape
     places = [i for i, here in enumerate(p.present) if here]
     args: list[Array] = []
     for i, (place, dtype) in enumerate(zip(places, s.inputs, strict=True)):
@@ -42,16 +48,40 @@ def _shape(s: ShapeCall) -> Sequence[Shape | None]:
             if value is None:
                 raise UnknownShape
             args.append(_plain(dtype, value))
-        elif dtype.np == object:
+        elif dtype.np.kind == "O":
             raise UnknownShape
         else:
             args.append(np.broadcast_to(np.zeros((), _kind(dtype)), s.shape(i)))
     with np.errstate(all="ignore"):
         if definition.shape is not None:
-            found = definition.shape(*p.placed(args), **p.keywords)
-            return found[: len(s.opr.outputs)] if isinstance(found, list) else [found]
+            return _by_rule(p, args)
         results = result_arrays(p, p.call(args))
     return [r.shape for r in results]
+
+
+def _by_rule(p: Composite, inputs: Sequence[Any]) -> list[Shape]:
+    """Return the shapes that a definition's rule gives."""
+    assert p.definition.shape is not None
+    shapes = p.definition.shape(*p.placed(inputs), **p.keywords)
+    return shapes[: len(p.types.outputs)] if isinstance(shapes, list) else [shapes]
+
+
+def _check_size(c: Call, inputs: Sequence[Any]) -> None:
+    """Refuse results that fit in no memory before there is an array of them.
+
+    Raises:
+        OutOfMemoryError: they do not fit.
+    """
+    p = _composite(c.opr)
+    if p.definition.shape is None or p.definition.views or not p.definition.known:
+        return
+    limit = memory_limit()
+    for shape, dtype in zip(_by_rule(p, inputs), c.outputs, strict=True):
+        if (size := nbytes(shape, dtype)) > limit:
+            raise OutOfMemoryError(
+                f"it gives {dtype} {list(shape)}, {size / 2**30:.1f} GiB, "
+                f"more than the {limit / 2**30:.1f} GiB of memory"
+            )
 
 
 def _kind(dtype: DType) -> np.dtype[Any]:
@@ -87,7 +117,9 @@ def result_arrays(p: Composite, result: Any) -> list[Array]:  # noqa: ANN401 - w
 _FLOAT = "Float32"
 
 
-def native(opr: Opr, inputs: Sequence[DType], outputs: Sequence[DType], shapes: Sequence[Shape]) -> Native | None:
+def native(
+    opr: Opr, inputs: Sequence[DType], outputs: Sequence[DType], shapes: Sequence[Shape]
+) -> Native | None:
     """Return the operator of MegEngine whose kernel computes a composite one at these shapes, None if none does."""
     p = opr.params[0] if opr.params else None
     if not isinstance(p, Composite) or p.definition.native is None or len(outputs) != 1:
@@ -102,7 +134,8 @@ def _flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
     types = [t for t in p.types.inputs if t is not None]
     made = native(opr, types, p.types.outputs, inputs)
     if made is None:
-        return sum(map(prod, outputs))
+        cost = p.definition.flops
+        return sum(map(prod, outputs)) if cost is None else cost(p, inputs, outputs[0])
     shapes = [made.shapes.get(i, s) for i, s in enumerate(inputs)]
     twin = Opr(made.type, made.params, list(opr.inputs), list(opr.outputs))
     return implementation(made.type).flops(twin, shapes, outputs)
@@ -121,10 +154,12 @@ def _bind(c: Call, s: ShapeCall) -> Bound | None:
     return lambda out, x, *rest: x.reshape(shape)
 
 
-@kernel("Composite", "CompositeSizes", dtype=_dtype, shape=_shape, flops=_flops, bind=_bind)
+@kernel("Composite", "CompositeLayer", "CompositeSizes", dtype=_dtype, shape=_shape, flops=_flops, bind=_bind)
 def composite(c: Call, *arrays: Array) -> Array | tuple[Array, ...]:
     """Call the function."""
-    return _results(c, _composite(c.opr).call(widened(c, arrays)))
+    inputs = widened(c, arrays)
+    _check_size(c, inputs)
+    return _results(c, _composite(c.opr).call(inputs))
 
 
 @kernel("CompositeRandom", dtype=_dtype, shape=_shape, flops=_flops)

@@ -13,12 +13,12 @@ from ...graph.dtypes import Array, DType
 from ...ops.numeric.special import rounded
 from . import operator
 from .activations import softmax
-from .common import one_of, refuse_unless
+from .common import like_first, one_of, refuse_unless
 
 __all__ = ["capped", "heads", "masked", "merged", "rotated", "scaled_scores", "shared_heads"]
 
 Shapes = list[tuple[int, ...]]
-Modifier = Callable[[Array], Sequence[Array]]
+Modifier = Callable[[Sequence[Array]], Sequence[Array]]
 
 
 def heads(x: Array, count: int) -> Array:
@@ -204,7 +204,7 @@ def _modified(modifier: Modifier | None, x: Array, precision: int) -> Array:
     if modifier is None:
         return x
     kind = {10: np.float16, 11: np.float64}.get(precision)
-    (result,) = modifier(x if kind is None else x.astype(kind))
+    (result,) = modifier([x if kind is None else x.astype(kind)])
     return result.astype(x.dtype)
 
 
@@ -227,11 +227,7 @@ def rotated(x: Array, cos: Array, sin: Array, *, interleaved: bool) -> Array:
     return y if size >= x.shape[-1] else np.concatenate([y, x[..., size:]], -1)
 
 
-def _like(x: Array, *rest: Array | None, **others: object) -> tuple[int, ...]:
-    return x.shape
-
-
-@operator("RotaryEmbedding", since=23, shape=_like)
+@operator("RotaryEmbedding", since=23, shape=like_first)
 def rotary(
     x: Array,
     cos: Array,

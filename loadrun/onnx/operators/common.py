@@ -14,6 +14,7 @@ __all__ = [
     "axes_of",
     "axis_of",
     "integers",
+    "like_first",
     "once",
     "one_of",
     "refuse_unless",
@@ -75,6 +76,11 @@ def integers(values: Array | None) -> list[int]:
 def unknown_shape(*inputs: Any, **attributes: Any) -> Any:  # noqa: ANN401 - it never returns
     """Say that the shape depends on data."""
     raise UnknownShape
+
+
+def like_first(x: Array, *others: Array | None, **attributes: object) -> tuple[int, ...]:
+    """Give the result the shape of the first input."""
+    return x.shape
 
 
 _KEPT: OrderedDict[tuple[int, str], tuple[object, Any]] = OrderedDict()

@@ -11,7 +11,7 @@ import numpy as np
 from ...graph.composite import Known, NodeTypes, TensorAttribute
 from ...graph.dtypes import Array, DType, plain
 from . import operator
-from .common import integers, refuse_unless, tensor_type
+from .common import integers, like_first, refuse_unless, tensor_type
 
 __all__: list[str] = []
 
@@ -72,7 +72,7 @@ def counted_11(start: Known, limit: Known, delta: Known) -> Array:
     return counted(start, limit, delta)
 
 
-@operator("Trilu", since=14)
+@operator("Trilu", since=14, shape=like_first)
 def triangle(x: Array, k: Known | None = None, *, upper: int = 1) -> Array:
     """Keep the upper or lower triangle of matrices."""
     at = 0 if k is None else min(max(int(k.item()), -_FAR), _FAR)

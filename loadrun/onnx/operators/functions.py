@@ -12,7 +12,7 @@ from ...ops.numeric import special
 from ...ops.typecvt import exactly
 from . import operator
 from .activations import gelu, sigmoid
-from .common import one_of, refuse_unless
+from .common import like_first, one_of, refuse_unless
 from .early import operator_since_1
 
 __all__: list[str] = []
@@ -233,7 +233,7 @@ def parametric_softplus(x: Array, *, alpha: float, beta: float) -> Array:
     return alpha * softplus(beta * x)
 
 
-@operator("ImageScaler")
+@operator("ImageScaler", shape=like_first)
 def image_scaler(x: Array, *, bias: list[float] | None = None, scale: float = 1.0) -> Array:
     """Scale all channels and add a number to each."""
     added = np.array(bias or [], x.dtype)
@@ -242,7 +242,7 @@ def image_scaler(x: Array, *, bias: list[float] | None = None, scale: float = 1.
     return scale * x + added.reshape(-1, 1, 1)
 
 
-@operator("Crop")
+@operator("Crop", views=True)
 def crop(x: Array, *, border: list[int] | None = None, scale: list[int] | None = None) -> Array:
     """Cut borders off images: on the left, at the top, on the right, below; or a size behind the first two."""
     border = border or []

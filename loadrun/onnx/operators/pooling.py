@@ -179,19 +179,23 @@ def _space(x: Array) -> tuple[int, ...]:
     return tuple(range(2, x.ndim))
 
 
-@operator("GlobalAveragePool")
+def _of_channels(x: Array, *, p: float = 2) -> tuple[int, ...]:
+    return *x.shape[:2], *(1,) * (x.ndim - 2)
+
+
+@operator("GlobalAveragePool", shape=_of_channels)
 def global_average(x: Array) -> Array:
     """Take the mean over space."""
     return x.mean(_space(x), keepdims=True)
 
 
-@operator("GlobalMaxPool")
+@operator("GlobalMaxPool", shape=_of_channels)
 def global_max(x: Array) -> Array:
     """Take the largest element over space."""
     return x.max(_space(x), keepdims=True)
 
 
-@operator("GlobalLpPool")
+@operator("GlobalLpPool", shape=_of_channels)
 def global_lp(x: Array, *, p: float = 2) -> Array:
     """Take the p-norm over space."""
     return _root(_power(x, p).sum(_space(x), keepdims=True), p)

@@ -13,7 +13,7 @@ from ...graph.dtypes import Array, DType
 from . import operator
 from .activations import softmax
 from .attention import capped, heads, masked, merged, rotated, scaled_scores, shared_heads
-from .common import refuse_unless, taking
+from .common import like_first, refuse_unless, taking
 from .linalg import matmul
 from .norms import layer_normalized
 
@@ -231,11 +231,7 @@ def multi_head(
 # Positions and words
 
 
-def _like(x: Array, *rest: Array, **others: object) -> tuple[int, ...]:
-    return x.shape
-
-
-@operator("RotaryEmbedding", domain=CONTRIB, shape=_like)
+@operator("RotaryEmbedding", domain=CONTRIB, shape=like_first)
 def rotary(
     x: Array,
     places: Array,

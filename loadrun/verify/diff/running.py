@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ...base.errors import EngineError, InputError
+from ...base.errors import EngineError, InputError, OutOfMemoryError
 from ...base.records import dataclass
 from ...engines import Choice, check_engine, make_engine, make_file_engine
 from ...engines.reference import ReferenceEngine
@@ -89,7 +89,7 @@ class GraphSide:
                 return
             except EngineError as e:
                 failed = next(order, None)
-                if failed is None or not seen:
+                if failed is None or not seen or isinstance(e, OutOfMemoryError):
                     raise
                 self._stop(failed, str(e))
 
