@@ -22,7 +22,7 @@ from ..base.schema import either, items, number
 from ..base.writing import scratch
 from ..compare.record import HEAD, MAGIC, PROMISE, PROMISE_MAGIC, RECORD, header, lines
 from ..graph import Graph
-from ..graph.composite import Composite, TensorAttribute
+from ..graph.composite import Composite, GraphAttribute, TensorAttribute
 from ..graph.dtypes import Array, DType, dtype_of, encode
 from ..graph.params import AxisDesc, Record
 from ..testcase import Bundle, Testcase
@@ -202,8 +202,8 @@ def _of_attribute(value: Any) -> bytes:  # noqa: ANN401 - of any type
     if isinstance(value, TensorAttribute):
         whole = value.value.dtype == object
         return repr(value.value.tolist()).encode() if whole else np.ascontiguousarray(value.value).tobytes()
-    graph = getattr(value, "graph", None)
-    return (graph_digest(graph) if isinstance(graph, Graph) else repr(value)).encode("utf-8", "backslashreplace")
+    said = graph_digest(value.graph) if isinstance(value, GraphAttribute) else repr(value)
+    return said.encode("utf-8", "backslashreplace")
 
 
 def _as_read_back(param: Record) -> Record:

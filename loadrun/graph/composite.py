@@ -20,6 +20,7 @@ __all__ = [
     "Composite",
     "Definition",
     "Flag",
+    "GraphAttribute",
     "Known",
     "Native",
     "NodeTypes",
@@ -44,6 +45,29 @@ class TensorAttribute(NamedTuple):
 
     value: Array
     dtype: DType
+
+
+class GraphAttribute:
+    """The value of an attribute that is a graph: a branch, or the body of a loop.
+
+    Attributes:
+        graph: the graph.
+        inputs: the names of its own inputs, in order.
+        captured: the names of further inputs, which are values from around.
+    """
+
+    graph: Graph
+    inputs: list[str]
+    captured: list[str]
+
+    def over(self, graph: Graph, names: Mapping[str, str]) -> GraphAttribute:
+        """Return the same with another graph of the same operators.
+
+        Args:
+            graph: the graph.
+            names: what its inputs are called, by their names here.
+        """
+        raise NotImplementedError
 
 
 class ObjectType(DType):

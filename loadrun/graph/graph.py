@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from ..base.records import dataclass
-from .dtypes import Array, DType, decode
+from .dtypes import Array, DType, decode, encode
 from .params import Record
 
 __all__ = ["Graph", "Metadata", "Opr", "StoredTensor", "TensorFormat", "Var", "readers_of", "same_graph"]
@@ -56,6 +56,10 @@ class StoredTensor:
         if self.data is None or self.shape is None:
             raise ValueError(f"tensor {self.name or '(unnamed)'} has no value")
         return decode(self.data, self.shape, self.dtype)
+
+    def with_value(self, value: Array) -> StoredTensor:
+        """Return a tensor of the same type that holds another value, without a name."""
+        return StoredTensor(self.dtype, value.shape, None, encode(value, self.dtype))
 
     def copied(self) -> StoredTensor:
         """Copy the tensor over the same bytes."""

@@ -20,13 +20,14 @@ from ..ops.infer import Inference, follow, infer_dtypes
 from ..passes.checks import add_check
 from ..testcase import EXPECT
 from . import schemas
+from .codes import CODED, from_codes, to_codes
 from .file import BRAIN_RTOL, RTOL, rule_error
 from .messages import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 from .nodes import attributes_of, in_order, names_captured, nodes_needed, title_of
 from .operators import HOMES, find
 from .subgraph import Subgraph
 from .tensors import STRING, ExternalData, UnsupportedTensorTypeError, array, dense, texts
-from .types import dtype_of_kind, sizes_of, type_of
+from .types import dtype_of_kind, kind_of_dtype, sizes_of, type_of
 
 __all__ = ["GraphReader", "HeldTensor", "NotExpressed"]
 
@@ -59,6 +60,12 @@ class HeldTensor(StoredTensor):
     def value(self) -> Array:
         """Return the array."""
         return self.array
+
+    def with_value(self, value: Array) -> StoredTensor:
+        """Return a tensor of the same type that holds another value, rounded to it, without a name."""
+        kind = kind_of_dtype(self.dtype)
+        coded = from_codes(to_codes(value, kind).tobytes(), kind, value.shape) if kind in CODED else value
+        return HeldTensor(self.dtype, coded, None)
 
     def copied(self) -> StoredTensor:
         """Copy the tensor over the same array."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from ..engines.reference import ReferenceEngine
 from ..engines.wide import WideEngine
 from ..graph import Graph, same_graph
+from ..graph.composite import GraphAttribute
 from ..graph.dtypes import Array, DType
 from .values import declared_shape
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Subgraph"]
 
 
-class Subgraph:
+class Subgraph(GraphAttribute):
     """A graph with an engine of its own.
 
     Args:
@@ -58,6 +59,13 @@ class Subgraph:
     def place(self, captured: Sequence[str]) -> None:
         """Tell which values from around the node gets, in which order: those of all its graphs."""
         self.places = {name: captured.index(name) for name in self.captured}
+
+    def over(self, graph: Graph, names: Mapping[str, str]) -> Subgraph:
+        """See `loadrun.graph.composite.GraphAttribute.over`."""
+        inputs, captured = [names[n] for n in self.inputs], [names[n] for n in self.captured]
+        made = Subgraph(graph, inputs, captured, self.input_shapes, self.output_shapes)
+        made.places = {names[n]: i for n, i in self.places.items()}
+        return made
 
     @cached_property
     def _engine(self) -> ReferenceEngine:
