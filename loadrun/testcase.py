@@ -456,7 +456,7 @@ class Bundle:
         if self.lower is not None and self.file is not None:
             return self.lower()
         if holds_composites(self.graph):
-            lower: Callable[[Bundle], Bundle] = resolve("loadrun.onnx.rewriting:lowered")
+            lower: Callable[[Bundle], Bundle] = resolve("loadrun.onnx.exporting:lowered")
             return lower(self)
         return self
 

@@ -170,7 +170,9 @@ def _operator(
     run: _Execution, key: str, suffix: str, inputs: Sequence[Var], outputs: Sequence[Var]
 ) -> dict[str, Any]:
     opr = run.opr
-    extra = {"fused": [{"id": str(o.id), "type": o.called or o.type, "name": _display_name(o)} for o in run.fused]}
+    extra = {
+        "fused": [{"id": str(o.id), "type": o.called or o.type, "name": _display_name(o)} for o in run.fused]
+    }
     return {
         "node_type": "operator",
         "id": key,

@@ -216,8 +216,8 @@ class Graph:
         input_order: names of inputs in the order of the function or file that the graph was made of.
         fixed_shapes: sizes for which alone the graph is right, by input and axis, None where any will do: those of a
             trace that took them for numbers.
-        declared: the sizes of inputs and outputs by name, as the file that the graph was made of declares them: numbers,
-            names of open ones, or None.
+        declared: the sizes of inputs and outputs by name, as the graph's file declares them: numbers, names of open
+            ones, or None.
         exact: whether operators that are added are computed as their definitions say: integers wrap, NaN is kept,
             float16 and bfloat16 round once per operator, ties to even, as in ONNX Runtime and PyTorch. Else they are
             computed as MegEngine's kernels for x86 compute them, to the bit.

@@ -42,7 +42,9 @@ def write_data_sets(model: Path, source: ExportSource, written: WrittenModel) ->
     """
     engine: ReferenceEngine | None = None
     graph = written.model.graph
-    elems = {v.name: v.elem for v in (*graph.inputs, *graph.outputs)} if holds_composites(source.graph) else {}
+    elems = (
+        {v.name: v.elem for v in (*graph.inputs, *graph.outputs)} if holds_composites(source.graph) else {}
+    )
     count = 0
     left_out: list[str] = []
     for number, case in enumerate(source.testcases):

@@ -6,6 +6,7 @@ import cProfile
 import io
 import os
 import pstats
+import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +18,9 @@ import numpy as np
 from ..base.arguments import typed
 from ..base.errors import UsageError
 from ..base.writing import replacing
+from ..dump import load
 from ..graph.composite import holds_composites
+from ..testcase import Bundle
 from .check import check_model, verify
 from .datasets import write_data_sets
 from .exported import Exported
@@ -38,7 +41,7 @@ from .rewriting import rewritten
 from .sizes import DynamicAxes, DynamicShapes, dynamic_sizes, sizes_of_testcases
 from .source import Exportable, ExportSource, read_source
 
-__all__ = ["export"]
+__all__ = ["export", "lowered"]
 
 _OTHERWISE_OF_NAN = frozenset(
     ("ArgMax", "ArgMin", "GlobalMaxPool", "MaxPool", "ReduceMax", "ReduceMin", "Sign")
@@ -403,3 +406,19 @@ def _fold(source: ExportSource) -> None:
         return
     source.graph = fold_constants(whole)
     source.outputs = dict(zip(wanted, source.graph.outputs, strict=True))
+
+
+def lowered(bundle: Bundle) -> Bundle:
+    """Return a bundle of a part of an ONNX model with a graph of MegEngine's operators, by way of a file.
+
+    Raises:
+        LoadRunError: the part cannot be written, or not be expressed.
+    """
+    with tempfile.TemporaryDirectory(prefix="loadrun-", ignore_cleanup_errors=True) as folder:
+        target = Path(folder) / "part.onnx"
+        export(bundle, f=target)
+        made = load(target, copy=True).lasting()
+        # Nothing may be read from the folder later.
+        return replace(
+            made, path=bundle.path, testcases=[*made.testcases], sized=None, source=None, witness=None
+        )

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..base import __version__
 from ..base.errors import UnsupportedError
-from ..dump import load
 from ..graph import Graph, Opr, StoredTensor, Var
 from ..graph.composite import Composite, ObjectType, TensorAttribute
 from ..graph.dtypes import Array, DType
 from ..ops.infer import describe, infer_dtypes
-from ..testcase import Bundle
 from .encode import Attribute, ElemType, GraphMessage, ModelMessage, NodeMessage, TensorMessage, ValueMessage
 from .graph import HeldTensor
 from .model import DEFAULT_OPSET, WrittenModel, ir_version
@@ -27,7 +22,7 @@ from .source import ExportSource
 from .subgraph import Subgraph
 from .types import kind_of_dtype
 
-__all__ = ["lowered", "rewritten"]
+__all__ = ["rewritten"]
 
 Sizes = tuple[int | str | None, ...]
 _HELD = {"sequence": 4, "optional": 9}
@@ -47,7 +42,7 @@ def rewritten(source: ExportSource, inputs: Mapping[str, str], outputs: Mapping[
         inputs, outputs: new names of both.
 
     Raises:
-        UnsupportedError: the graph has another operator, functions of other opsets, or an input or output that is a map.
+        UnsupportedError: the graph has another operator, functions of other opsets, or a map as input or output.
     """
     oprs = source.graph.needed(source.outputs.values())
     infer_dtypes(oprs)
@@ -59,7 +54,9 @@ def rewritten(source: ExportSource, inputs: Mapping[str, str], outputs: Mapping[
     graph = writer.message
     fixed = dict(_shapes(source))
     declared = source.graph.declared
-    graph.inputs = [_value(inputs[i.name], i.dtype, declared.get(i.name, fixed.get(i.name))) for i in source.inputs]
+    graph.inputs = [
+        _value(inputs[i.name], i.dtype, declared.get(i.name, fixed.get(i.name))) for i in source.inputs
+    ]
     graph.outputs = [
         _value(name, v.dtype, declared.get(n, fixed.get(n)))
         for name, (n, v) in zip(names, source.outputs.items(), strict=True)
@@ -69,7 +66,9 @@ def rewritten(source: ExportSource, inputs: Mapping[str, str], outputs: Mapping[
     scalars = source.scalars | {n for n, v in values if v.shape == ()}
     counts = Counter(f"{n.domain}.{n.op_type}".lstrip(".") for n in graph.nodes)
     return WrittenModel(
-        ModelMessage(graph, opsets, ir_version(opsets[""]), producer_version=__version__, metadata=source.metadata),
+        ModelMessage(
+            graph, opsets, ir_version(opsets[""]), producer_version=__version__, metadata=source.metadata
+        ),
         opsets[""],
         dict(inputs),
         dict(outputs),
@@ -95,22 +94,6 @@ def _shapes(source: ExportSource) -> Iterator[tuple[str, Sizes]]:
     for name, shapes in seen.items():
         if len({len(s) for s in shapes}) == 1:
             yield name, tuple(n[0] if len({*n}) == 1 else None for n in zip(*shapes, strict=True))
-
-
-def lowered(bundle: Bundle) -> Bundle:
-    """Return a bundle of a part of an ONNX model with a graph of MegEngine's operators, by way of a file.
-
-    Raises:
-        LoadRunError: the part cannot be written, or not be expressed.
-    """
-    from .exporting import export  # imports this module
-
-    with tempfile.TemporaryDirectory(prefix="loadrun-", ignore_cleanup_errors=True) as folder:
-        target = Path(folder) / "part.onnx"
-        export(bundle, f=target)
-        made = load(target, copy=True).lasting()
-        # Nothing may be read from the folder later.
-        return replace(made, path=bundle.path, testcases=[*made.testcases], sized=None, source=None, witness=None)
 
 
 class _Common:
@@ -177,6 +160,7 @@ class _GraphWriter:
         self._common, self._outer = common, outer
         self._taken: set[str] = set() if outer is None else {*outer._taken}
         self._names: dict[int, str] = {}
+        self._titles: set[str] = set()
         self.message = GraphMessage("main_graph")
 
     def write(
@@ -235,11 +219,7 @@ class _GraphWriter:
         return claimed
 
     def _claim(self, name: str) -> str:
-        free, count = name, 1
-        while free in self._taken:
-            free, count = f"{name}_{count}", count + 1
-        self._taken.add(free)
-        return free
+        return _unique(name, self._taken)
 
     def _store(self, tensor: StoredTensor, name: str) -> None:
         self.message.initializers.append(_tensor(name, tensor.value(), tensor.dtype))
@@ -250,13 +230,16 @@ class _GraphWriter:
         p = opr.params[0] if opr.params else None
         inputs = [self._names[v.id] for v in opr.inputs]
         outputs = [self._names[v.id] for v in opr.outputs]
+        title = _unique(opr.name, self._titles) if opr.name else ""
         if opr.type == "Identity":
             if inputs != outputs:
                 self._common.use("", "Identity", 1)
-                self.message.nodes.append(NodeMessage("Identity", inputs, outputs, name=opr.name or ""))
+                self.message.nodes.append(NodeMessage("Identity", inputs, outputs, name=title))
             return
         if not isinstance(p, Composite):
-            raise UnsupportedError(f"{describe(opr)} is no operator of an ONNX file, which cannot be written among them")
+            raise UnsupportedError(
+                f"{describe(opr)} is no operator of ONNX, and cannot be written among them"
+            )
         domain, op = p.definition.domain, p.definition.name
         self._common.use(domain, op, p.types.opset)
         placed = [n or "" for n in p.placed(inputs)]
@@ -270,7 +253,7 @@ class _GraphWriter:
                 placed[: len(placed) - len(around)],
                 [n if wanted else "" for n, wanted in zip(outputs, p.types.wanted, strict=True)],
                 attributes,
-                opr.name or "",
+                title,
                 domain,
             )
         )
@@ -302,6 +285,14 @@ class _GraphWriter:
         return message
 
 
+def _unique(name: str, taken: set[str]) -> str:
+    free, count = name, 1
+    while free in taken:
+        free, count = f"{name}_{count}", count + 1
+    taken.add(free)
+    return free
+
+
 def _kinds(p: Composite) -> Mapping[str, str]:
     """Return the kinds of an operator's attributes by its schema."""
     versions = [s for s in versions_of(p.definition.domain, p.definition.name) if s.since <= p.types.opset]
@@ -318,5 +309,7 @@ def _value(name: str, dtype: DType | None, shape: Sizes | None) -> ValueMessage:
         held.append(_HELD[dtype.kind])
         dtype = dtype.element
     if dtype is None or dtype.name == "Object":
-        raise UnsupportedError(f"{name!r} is a map, or a sequence of what is not known, whose type cannot be declared")
+        raise UnsupportedError(
+            f"{name!r} is a map, or a sequence of what is not known, whose type cannot be declared"
+        )
     return ValueMessage(name, ElemType(kind_of_dtype(dtype)), shape, tuple(held))

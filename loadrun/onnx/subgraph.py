@@ -95,7 +95,9 @@ class Subgraph(GraphAttribute):
         return f"<{sum(not o.tensors for o in self.graph.oprs)} operators>"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Subgraph) and (self.graph is other.graph or same_graph(self.graph, other.graph))
+        return isinstance(other, Subgraph) and (
+            self.graph is other.graph or same_graph(self.graph, other.graph)
+        )
 
     def __hash__(self) -> int:
         return len(self.graph.oprs)
