@@ -17,6 +17,7 @@ from ..graph import params as P
 from ..graph.composite import Composite, Definition, NodeTypes, TensorAttribute
 from ..graph.dtypes import Array, DType, plain
 from ..ops.infer import Inference, follow, infer_dtypes
+from ..ops.registry import BudgetError
 from ..passes.checks import add_check
 from ..testcase import EXPECT
 from . import schemas
@@ -83,7 +84,8 @@ class GraphReader:
         graph: the graph.
         known: shapes and values that follow from `shapes`.
         misfits: operators that cannot take these shapes.
-        problems: why nodes cannot be in the graph, of all graphs inside of it, too; what reads their results is left out.
+        problems: why nodes cannot be in the graph, of all graphs inside of it, too; what reads their results is
+            left out.
     """
 
     def __init__(
@@ -168,7 +170,10 @@ class GraphReader:
             if sparse.values is not None:
                 name = sparse.values.name
                 kind = dtype_of_kind(sparse.values.data_type)
-                self.names[name] = tensor_of(dense(sparse, self.external), kind, name)
+                try:
+                    self.names[name] = tensor_of(dense(sparse, self.external), kind, name)
+                except BudgetError as e:
+                    raise EngineError(f"the sparse tensor {name!r}: {e}") from e
 
     def stored(self, tensor: TensorProto) -> StoredTensor:
         """Return a stored tensor of the file."""
