@@ -284,6 +284,10 @@ class SourceFile(Protocol):
         """Return the same file with some of its `tensors` as further outputs."""
         ...
 
+    def changes(self, other: SourceFile) -> list[str]:
+        """Describe what this file has otherwise than another one of its format, without running either."""
+        ...
+
     def error(self, name: str, expect: Array, get: Array) -> float | None:
         """Return what is compared with the tolerance; None for MegEngine's own measure."""
         ...

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ..base.arguments import typed
 from ..base.errors import EngineError, UsageError
+from ..base.files import one_file
 from ..base.records import dataclass
 from ..compare.judging import policy_for
 from ..compare.policy import Policy, packed_policies, parse
@@ -211,7 +212,8 @@ def _reduced(
         matching = None
         if options.against != "float64":
             read = options.read if options.against.lower().endswith(".onnx") else {}
-            reference = reference_graph(options.against, bundle, feeds, read, [], warn)
+            other = load(one_file(options.against), native=True, **read)
+            reference = reference_graph(other, bundle, feeds, [], warn)
             matching = match(graph, reference)
             known = set(matching.pairs)
             for opr in (*graph.needed(), *reference.needed()):

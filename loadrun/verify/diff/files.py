@@ -32,6 +32,7 @@ from .across import is_onnx, written
 from .bisecting import Bisected, bisect
 from .extracting import extract, fails_alone
 from .finding import Differences, between
+from .interface import interface_changes, rank_changes
 from .measuring import real
 from .running import FileSide
 from .stored import StoredValues, read_values
@@ -86,6 +87,10 @@ class FileDifferences:
         findings: operators that make NaN, infinity or values out of range.
         ran_on: what the model ran on, in words.
         refusals: why a model could not be read to its end, where one could not: then its outputs were not compared.
+        interface: how the inputs and outputs of the model are others than those of the reference; each is a failure,
+            whatever the values are.
+        files: what the file has otherwise than the reference's file, where both are of a format whose files can be
+            compared as they are.
     """
 
     differences: Differences | None
@@ -97,11 +102,13 @@ class FileDifferences:
     _other: Graph | StoredValues | FileSide | str | None
     _feeds: Mapping[str, Array]
     _seed: int
+    interface: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
     @property
     def agree(self) -> bool:
         """Return whether nothing is to blame."""
-        if self.refusals:
+        if self.refusals or self.interface:
             return False
         if self.differences is not None:
             return self.differences.agree
@@ -238,33 +245,72 @@ def _compared(
     bundle = sized(bundle, feeds)
     refusals: list[str] = []
     graph = expressible(bundle, refusals, warn)
-    own = not refusals
     seed = options.seed
+    result = partial(FileDifferences, ran_on=ran_on, _graph=graph, _feeds=feeds, _seed=seed)
     if options.check_finite or options.range is not None:
         findings = watch(graph, feeds, limit=options.range, seed=seed)
-        return FileDifferences(None, None, findings, ran_on, tuple(refusals), graph, None, feeds, seed)
+        return result(None, None, findings, refusals=tuple(refusals), _other=None)
     read = options.read if against.lower().endswith(".onnx") else {}
-    other = _side(bundle, graph, _other(against, run, read, bundle, refusals, warn))
+    reference = _other(against, run, read, bundle, warn)
+    if options.bisect and not isinstance(reference, str):
+        raise UsageError("--bisect needs an engine: name one with --against, such as onnxruntime")
+    changes = (
+        interface_changes(bundle, reference, _paired_inputs(reference, bundle))
+        if isinstance(reference, Bundle)
+        else []
+    )
+    files: tuple[str, ...] = ()
+    if isinstance(reference, Bundle) and bundle.source is not None and reference.source is not None:
+        files = tuple(bundle.source.changes(reference.source))
+    try:
+        compared = _beside(options, bundle, graph, reference, run, against, refusals, warn)
+    except LoadRunError as e:
+        if not changes:
+            raise
+        warn(f"the values were not compared: {e.args[0]}")
+        compared = None, None, None
+    differences, halved, other = compared
+    if isinstance(reference, Bundle) and differences is not None and not refusals:
+        shapes = {r.var.id: r.shapes for r in differences.rows if len(r.shapes) > 1}
+        changes += rank_changes(graph.outputs, bundle, reference, shapes)
+    told = {"refusals": tuple(refusals), "interface": tuple(changes), "files": files}
+    return result(differences, halved, None, _other=other, **told)
+
+
+def _beside(
+    options: DiffOptions,
+    bundle: Bundle,
+    graph: Graph,
+    reference: Bundle | StoredValues | str,
+    run: _Run,
+    against: str,
+    refusals: list[str],
+    warn: Callable[[str], None],
+) -> tuple[Differences | None, Bisected | None, Graph | StoredValues | FileSide | str]:
+    """Run the model and the reference; returns what was found, and the reference's side."""
+    feeds, seed, own = run.feeds, options.seed, not refusals
+    other = (
+        reference_graph(reference, bundle, feeds, refusals, warn)
+        if isinstance(reference, Bundle)
+        else _side(bundle, graph, reference)
+    )
     if isinstance(other, StoredValues) and run.is_random:
         warn(
             f"the stored values of {against} were hardly computed from random inputs: give theirs with --input"
         )
-    if not options.bisect:
-        whole = own, len(refusals) <= (not own)
-        compare = partial(between, feeds=feeds, tolerance=options.tolerance, seed=seed, whole=whole)
-        differences = compare(graph, other)
-        if isinstance(other, Graph) and (refusals or not differences.agree):
-            # Which operator it is can be told best among operators of one format.
-            differences, other = _in_one_format(graph, other, differences, refusals, feeds, compare)
-            differences = _with_reshaped(differences, refusals)
-        if refusals:
-            # The model's own outputs lie behind what cannot be expressed.
-            differences = replace(differences, outputs=differences.outputs | {_NOT_REACHED})
-        return FileDifferences(differences, None, None, ran_on, tuple(refusals), graph, other, feeds, seed)
-    if not isinstance(other, (str, FileSide)):
-        raise UsageError("--bisect needs an engine: name one with --against, such as onnxruntime")
-    halved = bisect(graph, other, feeds, tolerance=options.tolerance, seed=seed)
-    return FileDifferences(None, halved, None, ran_on, tuple(refusals), graph, other, feeds, seed)
+    if options.bisect and isinstance(other, (str, FileSide)):
+        return None, bisect(graph, other, feeds, tolerance=options.tolerance, seed=seed), other
+    whole = own, len(refusals) <= (not own)
+    compare = partial(between, feeds=feeds, tolerance=options.tolerance, seed=seed, whole=whole)
+    differences = compare(graph, other)
+    if isinstance(other, Graph) and (refusals or not differences.agree):
+        # Which operator it is can be told best among operators of one format.
+        differences, other = _in_one_format(graph, other, differences, refusals, feeds, compare)
+        differences = _with_reshaped(differences, refusals)
+    if refusals:
+        # The model's own outputs lie behind what cannot be expressed.
+        differences = replace(differences, outputs=differences.outputs | {_NOT_REACHED})
+    return differences, None, other
 
 
 def _is_results(path: Path) -> bool:
@@ -331,14 +377,9 @@ def inputs_of(bundle: Bundle, chosen: int, seed: int) -> Iterator[Mapping[str, A
 
 
 def _other(
-    against: str,
-    run: _Run,
-    read: Mapping[str, Any],
-    bundle: Bundle,
-    refusals: list[str],
-    warn: Callable[[str], None],
-) -> Graph | StoredValues | str:
-    """Read the reference, for the sizes of the data.
+    against: str, run: _Run, read: Mapping[str, Any], bundle: Bundle, warn: Callable[[str], None]
+) -> Bundle | StoredValues | str:
+    """Read the reference.
 
     Raises:
         UsageError: it is neither a file nor an engine.
@@ -350,31 +391,29 @@ def _other(
         return read_values(path)
     if _is_results(path):
         return _results(read_saved(path), run, str(path), bundle, warn)
-    return reference_graph(against, bundle, run.feeds, read, refusals, warn)
+    return load(one_file(against), native=True, **read)
 
 
 def reference_graph(
-    path: str,
+    other: Bundle,
     bundle: Bundle,
     feeds: Mapping[str, Array],
-    read: Mapping[str, Any],
     refusals: list[str],
     warn: Callable[[str], None],
 ) -> Graph:
-    """Read another model for the sizes of a model's data; its inputs get the names that they have in the model.
+    """Give another model's graph for the sizes of a model's data; its inputs get the names that they have in the model.
 
     Args:
-        path: the other model.
+        other: the other model.
         bundle: the model.
         feeds: arrays by the model's input names.
-        read: how ONNX models are read.
         refusals: takes why the other model cannot be expressed, if it cannot.
         warn: called where inputs were not paired by name.
 
     Raises:
         UsageError: an input of the other model stands for none of the model's.
     """
-    other = load(one_file(path), native=True, **read)
+    path = other.path
     names = _paired_inputs(other, bundle)
     if renamed := [f"{theirs!r} stands for {mine!r}" for theirs, mine in names.items() if theirs != mine]:
         warn(f"the inputs of {path} have other names: {', '.join(renamed)}, by type, shape and order")
