@@ -45,6 +45,7 @@ class Suggestion:
         wide: how many operators the float64 run computed in float64.
         narrow: how many it computed in float32, by their type, since they have no float64 formula.
         least: the smallest tolerance that would have been suggested.
+        usual: the tolerance that the output gets else.
     """
 
     maxerr: float
@@ -52,6 +53,7 @@ class Suggestion:
     wide: int = 0
     narrow: Mapping[str, int] = field(default_factory=dict)
     least: float = _LEAST
+    usual: float = MAXERR
 
     @property
     def reason(self) -> str:
@@ -139,7 +141,7 @@ def suggest(
 
 
 def beyond(
-    bundle: Bundle, inputs: Mapping[str, Array], engine: str | Choice, usual: float, *, seed: int = 0
+    bundle: Bundle, inputs: Mapping[str, Array], engine: str | Choice, *, seed: int = 0
 ) -> dict[str, Suggestion]:
     """Suggest tolerances for outputs that rounding alone brings near the usual one, by one run in double precision.
 
@@ -148,10 +150,9 @@ def beyond(
 
     Args:
         bundle, inputs, engine, seed: as in `suggest`.
-        usual: the tolerance that outputs get else.
 
     Returns:
-        suggestions for outputs that are off by more than a quarter of it; none for a model that cannot be measured, nor
+        suggestions for outputs that are off by more than a quarter of their usual tolerance; none for a model that cannot be measured, nor
         beyond `WIDEST`, which no tolerance would cover.
     """
     model = Bundle(bare(bundle))
@@ -167,8 +168,12 @@ def beyond(
     suggestions = {}
     for name, e, g in zip(outputs, expect, values, strict=True):
         error = float(errors(e, g).max()) if e.shape == g.shape and e.size else 0.0
-        if usual / 4 < error <= WIDEST:
-            suggestions[name] = Suggestion(round_up(error), {_FLOAT64: error}, exact.wide, dict(exact.narrow))
+        usual = default_maxerr(magnitude(e))
+        if usual / 4 < error <= WIDEST * usual / MAXERR:
+            least = _LEAST * usual / MAXERR
+            suggestions[name] = Suggestion(
+                round_up(error, least), {_FLOAT64: error}, exact.wide, dict(exact.narrow), least, usual
+            )
     return suggestions
 
 
@@ -183,9 +188,9 @@ def widened(
     first = next(cases, None)
     if first is None:
         return cases, options, {}
-    wider = beyond(bundle, first, options.engine, MAXERR, seed=options.seed)
+    wider = beyond(bundle, first, options.engine, seed=options.seed)
     for name, s in wider.items():
-        warn(f"the tolerance of {name!r} is {s.maxerr:g} instead of {MAXERR:g}: {s.reason}")
+        warn(f"the tolerance of {name!r} is {s.maxerr:g} instead of {s.usual:g}: {s.reason}")
     if wider:
         options = replace(options, maxerr={n: s.maxerr for n, s in wider.items()})
     return chain([first], cases), options, {n: s.reason for n, s in wider.items()}
