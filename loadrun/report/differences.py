@@ -32,6 +32,7 @@ def differences(
     yield from _compared(comparison, everything, rows)
     for side, stops in zip(("the model", "the reference"), comparison.stops, strict=True):
         yield from (f"{side} stops: {clean(s.why, 500)}" for s in stops[:3])
+    yield from findings(comparison.findings[:rows], None) if comparison.findings else ()
     if comparison.agree:
         yield _agreement(comparison)
         yield from _in_files(files, rows)
@@ -226,8 +227,9 @@ def findings(defects: list[Finding], limit: float | None) -> Iterator[str]:
         if not (f.origin or f.hidden):
             continue
         word = "begins at" if f.origin else "is hidden behind"
+        what = f.what.replace("beyond", "what is beyond the range of")
         yield (
-            f"{f.what} {word} {clean(describe(f.var.owner), 200)}: {f.count} of {f.size} elements of "
+            f"{what} {word} {clean(describe(f.var.owner), 200)}: {f.count} of {f.size} elements of "
             f"{clean(f.var.label, 100)!r}, first at {list(f.index)}: {f.value:.9g}"
             + ("; no operator that reads it passes it on" if f.hidden else "")
         )
@@ -264,6 +266,17 @@ def as_json(
         "stops": [[s.why for s in stops] for stops in comparison.stops],
         "without_counterpart": comparison.lonely,
         "same_code": comparison.unjudged,
+        "findings": [
+            {
+                "variable": f.var.label,
+                "what": f.what,
+                "count": f.count,
+                "size": f.size,
+                "index": list(f.index),
+                "value": _json_number(f.value),
+            }
+            for f in comparison.findings
+        ],
         "constants": [
             {
                 "name": c.var.label,

@@ -17,6 +17,7 @@ from ...graph.params import Dimshuffle
 from ..pack.intermediates import computed
 from .blaming import SuspectVar, blame, unexplained, with_counterpart, with_located
 from .changes import ChangedConstant, changed_constants, changes
+from .finite import Finiteness, overflowed
 from .isolating import Isolation
 from .matching import CAST, Matching, extend, first_of, is_constant, match
 from .measuring import (
@@ -35,6 +36,7 @@ from .measuring import (
 from .patching import Sketched, locate
 from .running import DiffSide, EngineSide, FileSide, GraphSide, Stop, pairs
 from .stored import StoredValues, biases_behind
+from .watching import Finding
 
 __all__ = ["TOLERANCE", "ChangedConstant", "Differences", "SuspectVar", "between"]
 
@@ -56,6 +58,8 @@ class Differences:
         lonely: how many values that the model computes have no counterpart.
         matching: the partners of the variables.
         unjudged: how many values are float64 in the model, so that double precision is the same code once more.
+        findings: where the model leaves the range of a dtype, and if an output is not finite, where that begins.
+        overflowed: the ids of values that are not finite on both sides, so that they say nothing.
     """
 
     rows: list[SuspectVar]
@@ -68,6 +72,8 @@ class Differences:
     lonely: int = 0
     matching: Matching = field(default_factory=Matching)
     unjudged: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    overflowed: set[int] = field(default_factory=set)
 
     @property
     def first(self) -> SuspectVar | None:
@@ -86,8 +92,8 @@ class Differences:
 
     @property
     def outputs_agree(self) -> bool:
-        """Return whether all outputs were compared and agree."""
-        return self.outputs <= {r.var.id for r in self.rows if r.agrees}
+        """Return whether all outputs were compared and agree; what is not finite on both sides was not compared."""
+        return self.outputs <= {r.var.id for r in self.rows if r.agrees} - self.overflowed
 
     @property
     def nearly(self) -> float:
@@ -144,7 +150,9 @@ def between(
     """
     if isinstance(against, StoredValues):
         return _with_stored(graph, against, feeds, Tolerances(tolerance, graph), seed)
-    tolerances = Tolerances(tolerance, graph, against if isinstance(against, Graph) else graph)
+    wide = isinstance(against, str) and against == "float64"
+    tolerances = Tolerances(tolerance, graph, against if isinstance(against, Graph) else graph, exactly=wide)
+    finiteness = Finiteness(graph, wide=wide)
     side = GraphSide(graph, seed)
     matching, constants, alike = Matching(), [], False
     other: DiffSide
@@ -152,7 +160,6 @@ def between(
         other = against
         matching = _itself(against.named)
     elif isinstance(against, str):
-        wide = against == "float64"
         other = GraphSide(graph, seed, wide=True) if wide else EngineSide(graph, against, seed)
         matching = _itself(graph.vars())
     else:
@@ -173,6 +180,7 @@ def between(
     sums = Sums(graph)
     for var, actual, there, expected in pairs(side.values(feeds), other.values(feeds), matching.pairs):
         sums.see(var, expected)
+        finiteness.see(var, actual, expected)
         if var.owner.tensors:
             continue
         packed = is_packed_otherwise(var, there)
@@ -199,12 +207,13 @@ def between(
     matching.part_all(unlike)
     rows = sorted([*rows, *_stopped(side, other, matching)], key=lambda r: r.var.id)
     stops = (side.stops, other.stops if isinstance(other, GraphSide) else [])
+    over = overflowed(graph, rows, feeds)
     if isinstance(against, Graph):
         lost = set(matching.pairs) - {r.var.id for r in rows} if any(stops) else set()
         certain = unexplained(graph, rows, matching, constants)
         every, rows = rows, with_counterpart(graph, rows, certain | outputs | lost)
         errors = Isolation(graph, against, matching, feeds, seed, rows).errors
-        roots = blame(graph, rows, matching, constants, errors, every) or _stopped_alone(side)
+        roots = blame(graph, rows, matching, constants, errors, every, over) or _stopped_alone(side)
         if not outputs <= {r.var.id for r in rows if r.agrees}:
             suspect = roots[0].var if roots else None
             sketched[0].unlike.update(unlike)
@@ -214,12 +223,13 @@ def between(
             roots = with_located(graph, roots, located, matching)
             constants = changed_constants(graph, matching)
     else:
-        roots = blame(graph, rows, None, constants)
+        roots = blame(graph, rows, None, constants, overflowed=over)
     total = len([*graph.vars()])
     lonely = len(computed(graph)) - len(rows) if alike else 0
-    unjudged = sum(computed_alike(r.opr) for r in rows) if against == "float64" else 0
-    counts = matching.counts()
-    return Differences(rows, constants, roots, counts, total, outputs, stops, lonely, matching, unjudged)
+    unjudged = sum(computed_alike(r.opr) for r in rows) if wide else 0
+    findings = [] if any(stops) else finiteness.findings(feeds, seed)
+    found = rows, constants, roots, matching.counts(), total, outputs, stops, lonely, matching, unjudged
+    return Differences(*found, findings, over)
 
 
 def _unmatched(against: Graph | FileSide | str, feeds: Mapping[str, Array]) -> UsageError:
@@ -403,12 +413,14 @@ def _with_stored(
     graph: Graph, stored: StoredValues, feeds: Mapping[str, Array], tolerances: Tolerances, seed: int
 ) -> Differences:
     rows = []
+    finiteness = Finiteness(graph)
     modules = stored.modules(graph)
     unplaced, readers = stored.unplaced(graph, modules), readers_of(graph.oprs)
     side = GraphSide(graph, seed)
     for var, actual in side.values(feeds):
         if var.owner.tensors:
             continue
+        finiteness.see(var, actual, actual)
         expected = stored.of(var)
         if expected is None and var.id in modules:
             module = modules[var.id]
@@ -436,8 +448,11 @@ def _with_stored(
     rows = with_counterpart(graph, rows, certain)
     matched = dict(Counter(r.how for r in rows))
     stops: tuple[list[Stop], list[Stop]] = (side.stops, [])
-    roots = blame(graph, rows, None, []) or _stopped_alone(side)
-    return Differences(rows, [], roots, matched, len([*graph.vars()]), outputs, stops)
+    over = overflowed(graph, rows, feeds)
+    roots = blame(graph, rows, None, [], overflowed=over) or _stopped_alone(side)
+    findings = [] if side.stops else finiteness.findings(feeds, seed)
+    found = rows, [], roots, matched, len([*graph.vars()]), outputs, stops
+    return Differences(*found, findings=findings, overflowed=over)
 
 
 def _is_partly_off(row: SuspectVar) -> bool:

@@ -152,8 +152,8 @@ def beyond(
         bundle, inputs, engine, seed: as in `suggest`.
 
     Returns:
-        suggestions for outputs that are off by more than a quarter of their usual tolerance; none for a model that cannot be measured, nor
-        beyond `WIDEST`, which no tolerance would cover.
+        suggestions for outputs that are off by more than a quarter of their usual tolerance; none for a model that
+        cannot be measured, nor beyond `WIDEST`, which no tolerance would cover.
     """
     model = Bundle(bare(bundle))
     outputs = {n: v for n, v in model.outputs.items() if v.dtype is not None and v.dtype.name == "Float32"}
