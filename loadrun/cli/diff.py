@@ -87,7 +87,7 @@ def main(argv: list[str]) -> int:
         with limited(args.max_memory, args.timeout):
             result = diff_files(args.model, args.against, options, warn=warn)
         shown = sys.stderr if args.json == "-" and result.findings is None else sys.stdout
-        _show(result, args.model, args.against, args.range, args.all, shown)
+        _show(result, args.model, args.against, args.range, args.tolerance, args.all, shown)
         if result.refusals and result.differences is not None and result.differences.agree:
             print(
                 "the parts that could not be translated are to blame: all values before them agree",
@@ -109,7 +109,13 @@ def main(argv: list[str]) -> int:
 
 
 def _show(
-    result: FileDifferences, model: str, against: str, limit: float | None, everything: bool, out: TextIO
+    result: FileDifferences,
+    model: str,
+    against: str,
+    limit: float | None,
+    tolerance: float | None,
+    everything: bool,
+    out: TextIO,
 ) -> None:
     if result.interface:
         print("\n".join(report.interface(result.interface)), file=out)
@@ -122,8 +128,18 @@ def _show(
         print(f"{clean(model, 200)} against {clean(against, 200)}, {result.ran_on}", file=out)
         lines = report.differences(result.differences, everything=everything, files=result.files)
         print("\n".join(lines), file=out)
+        _show_optimization(result, tolerance, out)
         if result.interface and result.differences.agree:
             print("the models differ all the same: their inputs or outputs are not the same", file=out)
+
+
+def _show_optimization(result: FileDifferences, tolerance: float | None, out: TextIO) -> None:
+    """Say which optimization of the runtime is to blame, where one is."""
+    if result.optimized is None:
+        return
+    from ..report.optimization import optimized  # for start-up
+
+    print("\n".join(optimized(*result.optimized, tolerance)), file=out)
 
 
 def _plain(result: FileDifferences) -> dict[str, Any]:

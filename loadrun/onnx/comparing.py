@@ -33,7 +33,7 @@ def file_changes(mine: str | bytes, other: str | bytes) -> Iterator[str]:
     names = [{n for node in g.nodes for n in node.outputs if n} for g in graphs]
     if 2 * len(names[0] & names[1]) < min(map(len, names)):
         return
-    yield from _nodes(*graphs, models[0][1], models[1][1])
+    yield from _nodes(graphs[0], graphs[1], models[0][1], models[1][1])
     yield from _tensors(*(_stored(g, e) for g, (_, e) in zip(graphs, models, strict=True)))
 
 

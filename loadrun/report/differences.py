@@ -33,6 +33,8 @@ def differences(
     for side, stops in zip(("the model", "the reference"), comparison.stops, strict=True):
         yield from (f"{side} stops: {clean(s.why, 500)}" for s in stops[:3])
     yield from findings(comparison.findings[:rows], None) if comparison.findings else ()
+    if comparison.untouched:
+        yield _untouched(comparison)
     if comparison.agree:
         yield _agreement(comparison)
         yield from _in_files(files, rows)
@@ -47,6 +49,15 @@ def _in_files(files: Sequence[str], rows: int) -> Iterator[str]:
     yield from (f"the files differ: {clean(said, 500)}" for said in files[:rows])
     if len(files) > rows:
         yield f"... and {len(files) - rows} more differences of the files"
+
+
+def _untouched(comparison: Differences) -> str:
+    """Say how an engine's own run differs from the one that was asked for every value."""
+    wrong = [r for r in comparison.untouched if not r.agrees]
+    if not wrong:
+        return "the engine's outputs agree as it is used; it computes otherwise once every value is asked for"
+    name = clean(wrong[0].var.label, 100)
+    return f"output {name!r} differs as the engine is used, and agrees once every value is asked for"
 
 
 def _compared(comparison: Differences, everything: bool, rows: int) -> Iterator[str]:
@@ -266,6 +277,7 @@ def as_json(
         "stops": [[s.why for s in stops] for stops in comparison.stops],
         "without_counterpart": comparison.lonely,
         "same_code": comparison.unjudged,
+        "as_used": [_json_row(r, r.var.id in roots) for r in comparison.untouched],
         "findings": [
             {
                 "variable": f.var.label,

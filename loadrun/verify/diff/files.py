@@ -7,7 +7,7 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,7 +26,7 @@ from ...inputs.feeds import DataOptions, ModelOptions, fit_inputs, random_inputs
 from ...ops.infer import describe
 from ...passes.constants import bare
 from ...runner import Runner
-from ...testcase import Bundle, Testcase
+from ...testcase import Bundle, SourceFile, Testcase
 from ..saved import SavedFile, read_saved
 from .across import is_onnx, written
 from .bisecting import Bisected, bisect
@@ -89,8 +89,6 @@ class FileDifferences:
         refusals: why a model could not be read to its end, where one could not: then its outputs were not compared.
         interface: how the inputs and outputs of the model are others than those of the reference; each is a failure,
             whatever the values are.
-        files: what the file has otherwise than the reference's file, where both are of a format whose files can be
-            compared as they are.
     """
 
     differences: Differences | None
@@ -103,7 +101,12 @@ class FileDifferences:
     _feeds: Mapping[str, Array]
     _seed: int
     interface: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
+    _sources: tuple[SourceFile, SourceFile] | None = None
+
+    @cached_property
+    def files(self) -> list[str]:
+        """What the model's file has otherwise than the reference's, where such files can be compared as they are."""
+        return [] if self._sources is None else self._sources[0].changes(self._sources[1])
 
     @property
     def agree(self) -> bool:
@@ -128,6 +131,17 @@ class FileDifferences:
             return self.bisected.var
         roots = self.differences.roots if self.differences is not None else ()
         return roots[0].var if roots else None
+
+    @property
+    def optimized(self) -> tuple[FileSide, Mapping[str, Array]] | None:
+        """The file on a runtime whose optimization is to blame, and the inputs; None where there is no such thing."""
+        if (
+            self.differences is None
+            or not self.differences.optimized
+            or not isinstance(self._other, FileSide)
+        ):
+            return None
+        return self._other, self._feeds
 
     def extract(self, target: str | os.PathLike[str]) -> Var | None:
         """Write the operator to blame as a testcase of its own, if there is one.
@@ -259,22 +273,28 @@ def _compared(
         if isinstance(reference, Bundle)
         else []
     )
-    files: tuple[str, ...] = ()
+    sources = None
     if isinstance(reference, Bundle) and bundle.source is not None and reference.source is not None:
-        files = tuple(bundle.source.changes(reference.source))
+        sources = bundle.source, reference.source
+    differences = halved = other = None
     try:
-        compared = _beside(options, bundle, graph, reference, run, against, refusals, warn)
+        differences, halved, other = _beside(options, bundle, graph, reference, run, against, refusals, warn)
     except LoadRunError as e:
         if not changes:
             raise
         warn(f"the values were not compared: {e.args[0]}")
-        compared = None, None, None
-    differences, halved, other = compared
     if isinstance(reference, Bundle) and differences is not None and not refusals:
         shapes = {r.var.id: r.shapes for r in differences.rows if len(r.shapes) > 1}
         changes += rank_changes(graph.outputs, bundle, reference, shapes)
-    told = {"refusals": tuple(refusals), "interface": tuple(changes), "files": files}
-    return result(differences, halved, None, _other=other, **told)
+    return result(
+        differences,
+        halved,
+        None,
+        refusals=tuple(refusals),
+        _other=other,
+        interface=tuple(changes),
+        _sources=sources,
+    )
 
 
 def _beside(

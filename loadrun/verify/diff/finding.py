@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from functools import partial
 from math import inf, isclose
 
 from ...base.arguments import typed
@@ -15,6 +16,7 @@ from ...graph import Graph, Opr, Var, readers_of
 from ...graph.dtypes import Array, DType
 from ...graph.params import Dimshuffle
 from ..pack.intermediates import computed
+from .bisecting import Bisected, bisect
 from .blaming import SuspectVar, blame, unexplained, with_counterpart, with_located
 from .changes import ChangedConstant, changed_constants, changes
 from .finite import Finiteness, overflowed
@@ -40,6 +42,7 @@ from .watching import Finding
 
 __all__ = ["TOLERANCE", "ChangedConstant", "Differences", "SuspectVar", "between"]
 
+_OPTIMIZED = "it agrees as soon as every value is asked for, so an optimization of the engine changes it"
 _Readers = Mapping[int, Sequence[Opr]]
 
 
@@ -60,6 +63,8 @@ class Differences:
         unjudged: how many values are float64 in the model, so that double precision is the same code once more.
         findings: where the model leaves the range of a dtype, and if an output is not finite, where that begins.
         overflowed: the ids of values that are not finite on both sides, so that they say nothing.
+        untouched: outputs of an engine's run that was asked for nothing else, where these agree or differ otherwise
+            than in the run that gave every value: asking for values keeps an engine from fusing operators.
     """
 
     rows: list[SuspectVar]
@@ -74,6 +79,12 @@ class Differences:
     unjudged: int = 0
     findings: list[Finding] = field(default_factory=list)
     overflowed: set[int] = field(default_factory=set)
+    untouched: list[SuspectVar] = field(default_factory=list)
+
+    @property
+    def optimized(self) -> bool:
+        """Return whether an engine's optimization is to blame: its outputs differ, unless all values are asked for."""
+        return any(not r.agrees for r in self.untouched)
 
     @property
     def first(self) -> SuspectVar | None:
@@ -156,12 +167,8 @@ def between(
     side = GraphSide(graph, seed)
     matching, constants, alike = Matching(), [], False
     other: DiffSide
-    if isinstance(against, FileSide):
-        other = against
-        matching = _itself(against.named)
-    elif isinstance(against, str):
-        other = GraphSide(graph, seed, wide=True) if wide else EngineSide(graph, against, seed)
-        matching = _itself(graph.vars())
+    if not isinstance(against, Graph):
+        other, matching = _engine_side(graph, against, seed)
     else:
         other = GraphSide(against, seed)
         matching = match(graph, against, ordered=all(whole))
@@ -178,7 +185,9 @@ def between(
     equal: set[int] = {v.id for v in graph.vars() if v.owner.tensors}
     unlike: dict[int, Var] = {}
     sums = Sums(graph)
-    for var, actual, there, expected in pairs(side.values(feeds), other.values(feeds), matching.pairs):
+    kept: dict[int, Array] = {}
+    mine = _keeping(side.values(feeds), outputs, kept)
+    for var, actual, there, expected in pairs(mine, other.values(feeds), matching.pairs):
         sums.see(var, expected)
         finiteness.see(var, actual, expected)
         if var.owner.tensors:
@@ -209,18 +218,13 @@ def between(
     stops = (side.stops, other.stops if isinstance(other, GraphSide) else [])
     over = overflowed(graph, rows, feeds)
     if isinstance(against, Graph):
-        lost = set(matching.pairs) - {r.var.id for r in rows} if any(stops) else set()
-        certain = unexplained(graph, rows, matching, constants)
-        every, rows = rows, with_counterpart(graph, rows, certain | outputs | lost)
+        certain = unexplained(graph, rows, matching, constants) | outputs
+        certain |= set(matching.pairs) - {r.var.id for r in rows} if any(stops) else set()
+        every, rows = rows, with_counterpart(graph, rows, certain)
         errors = Isolation(graph, against, matching, feeds, seed, rows).errors
         roots = blame(graph, rows, matching, constants, errors, every, over) or _stopped_alone(side)
         if not outputs <= {r.var.id for r in rows if r.agrees}:
-            suspect = roots[0].var if roots else None
-            sketched[0].unlike.update(unlike)
-            sketched[1].unlike.update(v.id for v in unlike.values())
-            near = max(tolerances.of(v, matching.pairs.get(v.id, v)) for v in graph.outputs)
-            located = locate(*sketched, matching, suspect=suspect, tolerance=near)
-            roots = with_located(graph, roots, located, matching)
+            roots = _located(graph, roots, sketched, unlike, matching, tolerances)
             constants = changed_constants(graph, matching)
     else:
         roots = blame(graph, rows, None, constants, overflowed=over)
@@ -229,7 +233,84 @@ def between(
     unjudged = sum(computed_alike(r.opr) for r in rows) if wide else 0
     findings = [] if any(stops) else finiteness.findings(feeds, seed)
     found = rows, constants, roots, matching.counts(), total, outputs, stops, lonely, matching, unjudged
-    return Differences(*found, findings, over)
+    differences = Differences(*found, findings, over)
+    if isinstance(other, (EngineSide, FileSide)) and not isinstance(against, Graph):
+        halve = partial(bisect, graph, against, feeds, tolerance=tolerance, seed=seed)
+        differences = _as_used(differences, other.untouched(feeds), sums, kept, tolerances, halve)
+    return differences
+
+
+def _engine_side(graph: Graph, against: FileSide | str, seed: int) -> tuple[DiffSide, Matching]:
+    """Give the side of an engine, a file on a runtime, or float64; its values are those of the model."""
+    if isinstance(against, FileSide):
+        return against, _itself(against.named)
+    side = GraphSide(graph, seed, wide=True) if against == "float64" else EngineSide(graph, against, seed)
+    return side, _itself(graph.vars())
+
+
+def _located(
+    graph: Graph,
+    roots: list[SuspectVar],
+    sketched: tuple[Sketched, Sketched],
+    unlike: Mapping[int, Var],
+    matching: Matching,
+    tolerances: Tolerances,
+) -> list[SuspectVar]:
+    """Look for the operator that makes the reference's outputs the model's, and put it first among the suspects."""
+    sketched[0].unlike.update(unlike)
+    sketched[1].unlike.update(v.id for v in unlike.values())
+    near = max(tolerances.of(v, matching.pairs.get(v.id, v)) for v in graph.outputs)
+    suspect = roots[0].var if roots else None
+    located = locate(*sketched, matching, suspect=suspect, tolerance=near)
+    return with_located(graph, roots, located, matching)
+
+
+def _keeping(
+    values: Iterator[tuple[Var, Array]], wanted: set[int], kept: dict[int, Array]
+) -> Iterator[tuple[Var, Array]]:
+    """Pass values on, and keep copies of some."""
+    for var, value in values:
+        if var.id in wanted:
+            kept[var.id] = value.copy()
+        yield var, value
+
+
+def _as_used(
+    observed: Differences,
+    untouched: Iterable[tuple[Var, Array]],
+    sums: Sums,
+    kept: Mapping[int, Array],
+    tolerances: Tolerances,
+    halve: Callable[[], Bisected],
+) -> Differences:
+    """Compare the outputs of an engine's run as users have it, in place of those of the run that gave every value.
+
+    Where nothing else is to blame for a difference, `halve` finds the operator.
+    """
+    rows = {r.var.id: r for r in observed.rows}
+    otherwise = []
+    for var, expected in untouched:
+        if var.id not in kept:
+            continue
+        row = _row(var, kept[var.id], expected, var.label, "name", tolerances.of(var))
+        row = replace(row, agrees=row.agrees or sums.cancel(var, kept[var.id], expected))
+        before = rows.get(var.id)
+        if before is None or before.agrees != row.agrees:
+            rows[var.id] = row
+            otherwise.append(row)
+    differences = replace(observed, rows=[rows[i] for i in sorted(rows)], untouched=otherwise)
+    if differences.optimized and not differences.roots:
+        differences.roots = _bisected(halve(), differences)
+    return differences
+
+
+def _bisected(halved: Bisected, differences: Differences) -> list[SuspectVar]:
+    """Blame what halving found, or else the first output that differs."""
+    first = next(r for r in differences.untouched if not r.agrees)
+    if halved.var is not None and halved.var.id != first.var.id:
+        there = differences.matching.pairs.get(halved.var.id, halved.var)
+        first = SuspectVar(halved.var, there.label, "name", halved.distance, False, ())
+    return [replace(first, changes=(_OPTIMIZED,))]
 
 
 def _unmatched(against: Graph | FileSide | str, feeds: Mapping[str, Array]) -> UsageError:
@@ -451,8 +532,8 @@ def _with_stored(
     over = overflowed(graph, rows, feeds)
     roots = blame(graph, rows, None, [], overflowed=over) or _stopped_alone(side)
     findings = [] if side.stops else finiteness.findings(feeds, seed)
-    found = rows, [], roots, matched, len([*graph.vars()]), outputs, stops
-    return Differences(*found, findings=findings, overflowed=over)
+    total = len([*graph.vars()])
+    return Differences(rows, [], roots, matched, total, outputs, stops, findings=findings, overflowed=over)
 
 
 def _is_partly_off(row: SuspectVar) -> bool:

@@ -42,10 +42,9 @@ def interface_changes(mine: Bundle, other: Bundle, inputs: Mapping[str, str]) ->
     alike = is_onnx(mine.graph) == is_onnx(other.graph)
     ordered = bool(mine.input_order and other.input_order)
     changes = [*_changes("input", _inputs(mine), _inputs(other), inputs, alike=alike, ordered=ordered)]
-    outputs = _outputs(mine, alike), _outputs(other, alike)
-    if outputs[0] is not None and outputs[1] is not None:
-        paired = _paired_outputs(*outputs)
-        changes += _changes("output", *outputs, paired, alike=alike)
+    outputs, theirs = _outputs(mine, alike), _outputs(other, alike)
+    if outputs is not None and theirs is not None:
+        changes += _changes("output", outputs, theirs, _paired_outputs(outputs, theirs), alike=alike)
     return changes
 
 
