@@ -90,6 +90,10 @@ def _blamed(comparison: Differences, rows: int, *, named: bool) -> Iterator[str]
         yield f"first to diverge: {clean(describe(first.opr), 200)}{_worst(first)}"
     for root in comparison.roots[:rows]:
         causes = comparison.causes(root)
+        if root.missing:
+            names = ", ".join(clean(describe(o), 100) for o in root.missing[-3:])
+            yield f"to blame: {names} of the reference: the model lacks it before {clean(describe(root.opr), 200)}"
+            continue
         module = f" in module {clean(repr(root.label), 100)}" if root.how == "module" else ""
         yield f"to blame: {clean(describe(root.opr), 200)}{module}: {_why(root, bool(causes))}"
         for cause in () if named else causes:
@@ -273,6 +277,7 @@ def as_json(
         "agree": comparison.agree and not interface,
         "first": None if comparison.first is None else comparison.first.var.label,
         "roots": [r.var.label for r in comparison.roots],
+        "missing": [o.outputs[0].label for r in comparison.roots for o in r.missing],
         "changes": {r.var.label: list(r.changes) for r in comparison.roots if r.changes},
         "stops": [[s.why for s in stops] for stops in comparison.stops],
         "without_counterpart": comparison.lonely,

@@ -41,6 +41,7 @@ class SuspectVar:
         changes: how the operator differs from its partner before anything is computed.
         is_changed: whether it does, or reads a constant that does.
         is_stop: whether the operator could not run on one of the sides.
+        missing: for a row that is to blame, operators of the reference before its partner that the model lacks.
     """
 
     var: Var
@@ -54,6 +55,7 @@ class SuspectVar:
     changes: tuple[str, ...] = ()
     is_changed: bool = False
     is_stop: bool = False
+    missing: tuple[Opr, ...] = ()
 
     @property
     def opr(self) -> Opr:
@@ -328,8 +330,12 @@ def _told(row: SuspectVar, matching: Matching, differing: set[int]) -> SuspectVa
     """Add how an operator differs from its partner; one that was matched by its values is another operator."""
     partner = matching.pairs[row.var.id].owner
     said = () if row.how == "value" else tuple(changes(row.opr, partner, matching))
-    # What was matched by its effect stands elsewhere: which inputs it has there says nothing.
-    shown = tuple(t for t in said if not t.startswith("input ")) if row.how == "effect" else said
+    shown = said
+    if row.how == "effect":
+        # It stands elsewhere: what it reads there says nothing, nor that it is another operator.
+        elsewhere = ("input ", "constant ", f"{row.opr.title} against ")
+        others = row.opr.type != partner.type
+        shown = tuple(t for t in said if not t.startswith(elsewhere[: 2 + others]))
     reads = any(v.id in differing for o in (row.opr, *row.between) for v in o.inputs)
     # Files of other formats may hold the same in other parameters.
     return replace(row, changes=shown, is_changed=(bool(said) and matching.alike) or reads)

@@ -21,6 +21,7 @@ from .blaming import SuspectVar, blame, unexplained, with_counterpart, with_loca
 from .changes import ChangedConstant, changed_constants, changes
 from .finite import Finiteness, overflowed
 from .isolating import Isolation
+from .lone import with_lone
 from .matching import CAST, Matching, extend, first_of, is_constant, match
 from .measuring import (
     TOLERANCE,
@@ -35,7 +36,7 @@ from .measuring import (
     real,
     sketches_agree,
 )
-from .patching import Sketched, locate
+from .patching import Sketched, explains, locate
 from .running import DiffSide, EngineSide, FileSide, GraphSide, Stop, pairs
 from .stored import StoredValues, biases_behind
 from .watching import Finding
@@ -226,6 +227,7 @@ def between(
         if not outputs <= {r.var.id for r in rows if r.agrees}:
             roots = _located(graph, roots, sketched, unlike, matching, tolerances)
             constants = changed_constants(graph, matching)
+        roots = with_lone(roots, (graph, against), matching, constants, feeds, seed)
     else:
         roots = blame(graph, rows, None, constants, overflowed=over)
     total = len([*graph.vars()])
@@ -262,7 +264,11 @@ def _located(
     near = max(tolerances.of(v, matching.pairs.get(v.id, v)) for v in graph.outputs)
     suspect = roots[0].var if roots else None
     located = locate(*sketched, matching, suspect=suspect, tolerance=near)
-    return with_located(graph, roots, located, matching)
+    roots = with_located(graph, roots, located, matching)
+    if len(roots) > 1 and explains(*sketched, matching, roots[0].var, near):
+        # Optimized graphs have other values at a place, which are none to blame.
+        roots[1:] = [r for r in roots[1:] if r.is_changed]
+    return roots
 
 
 def _keeping(
