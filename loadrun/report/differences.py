@@ -91,7 +91,8 @@ def _blamed(comparison: Differences, rows: int, *, named: bool) -> Iterator[str]
     for root in comparison.roots[:rows]:
         causes = comparison.causes(root)
         if root.missing:
-            names = ", ".join(clean(describe(o), 100) for o in root.missing[-3:])
+            first, *more = (clean(describe(o), 100) for o in root.missing)
+            names = f"{first} and {len(more)} more" if more else first
             yield f"to blame: {names} of the reference: the model lacks it before {clean(describe(root.opr), 200)}"
             continue
         module = f" in module {clean(repr(root.label), 100)}" if root.how == "module" else ""
@@ -277,7 +278,7 @@ def as_json(
         "agree": comparison.agree and not interface,
         "first": None if comparison.first is None else comparison.first.var.label,
         "roots": [r.var.label for r in comparison.roots],
-        "missing": [o.outputs[0].label for r in comparison.roots for o in r.missing],
+        "missing": [describe(o) for r in comparison.roots for o in r.missing],
         "changes": {r.var.label: list(r.changes) for r in comparison.roots if r.changes},
         "stops": [[s.why for s in stops] for stops in comparison.stops],
         "without_counterpart": comparison.lonely,

@@ -507,7 +507,7 @@ def _in_one_format(
         return plain, other
     if is_onnx(graph):
         again = _with_reshaped(compare(graph, dump.graph), refusals)
-        return (again, dump.graph) if again.roots else (plain, other)
+        return (dump.named(again), dump.graph) if again.roots else (plain, other)
     again = compare(dump.graph, other)
     # A dump that was made of the ONNX model has its operators, but not its nodes.
     closer = not plain.roots or again.share > plain.share
