@@ -91,9 +91,7 @@ def _blamed(comparison: Differences, rows: int, *, named: bool) -> Iterator[str]
     for root in comparison.roots[:rows]:
         causes = comparison.causes(root)
         if root.missing:
-            first, *more = (clean(describe(o), 100) for o in root.missing)
-            names = f"{first} and {len(more)} more" if more else first
-            yield f"to blame: {names} of the reference: the model lacks it before {clean(describe(root.opr), 200)}"
+            yield f"to blame: {_missing(root)}"
             continue
         module = f" in module {clean(repr(root.label), 100)}" if root.how == "module" else ""
         yield f"to blame: {clean(describe(root.opr), 200)}{module}: {_why(root, bool(causes))}"
@@ -109,6 +107,12 @@ def _blamed(comparison: Differences, rows: int, *, named: bool) -> Iterator[str]
     for constant in () if named else comparison.constants:
         if constant.var.id not in blamed:
             yield _constant(constant)
+
+
+def _missing(root: SuspectVar) -> str:
+    one, *others = (clean(describe(o), 100) for o in root.missing)
+    more = f" and {len(others)} more" if others else ""
+    return f"{one}{more} of the reference: the model lacks it before {clean(describe(root.opr), 200)}"
 
 
 def _without_effect(comparison: Differences, rows: int) -> Iterator[str]:
