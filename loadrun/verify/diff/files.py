@@ -283,9 +283,16 @@ def _compared(
         if not changes:
             raise
         warn(f"the values were not compared: {e.args[0]}")
-    if isinstance(reference, Bundle) and differences is not None and not refusals:
+    if (
+        isinstance(reference, Bundle)
+        and isinstance(other, Graph)
+        and differences is not None
+        and not refusals
+    ):
         shapes = {r.var.id: r.shapes for r in differences.rows if len(r.shapes) > 1}
-        changes += rank_changes(graph.outputs, bundle, reference, shapes)
+        theirs = {v.id for v in other.outputs}
+        pairs = [(v, w) for v in graph.outputs if (w := differences.matching.pairs.get(v.id)) is not None]
+        changes += rank_changes([(v, w) for v, w in pairs if w.id in theirs], bundle, reference, shapes)
     return result(
         differences,
         halved,

@@ -12,7 +12,6 @@ from ...graph import Var
 from ...graph.dtypes import DType
 from ...ops.infer import infer_dtypes
 from ...testcase import Bundle
-from .across import is_onnx
 
 __all__ = ["interface_changes", "rank_changes"]
 
@@ -32,14 +31,14 @@ class _Port:
 def interface_changes(mine: Bundle, other: Bundle, inputs: Mapping[str, str]) -> list[str]:
     """Describe how the inputs and outputs of two models differ: in number, names, order, dtypes and ranks of inputs.
 
-    A name that MegEngine made counts for nothing, and between a dump and an ONNX model neither does that a dump holds
-    no wide integers and no float64. The order of inputs counts where both files tell it.
+    A name that MegEngine made counts for nothing, and between a dump and another file neither does that a dump holds no
+    wide integers and no float64. The order of inputs counts where both files tell it.
 
     Args:
         mine, other: the two models.
         inputs: the names of the other's inputs -> those of the first one's that they stand for.
     """
-    alike = is_onnx(mine.graph) == is_onnx(other.graph)
+    alike = _is_dump(mine) == _is_dump(other)
     ordered = bool(mine.input_order and other.input_order)
     changes = [*_changes("input", _inputs(mine), _inputs(other), inputs, alike=alike, ordered=ordered)]
     outputs, theirs = _outputs(mine, alike), _outputs(other, alike)
@@ -49,26 +48,34 @@ def interface_changes(mine: Bundle, other: Bundle, inputs: Mapping[str, str]) ->
 
 
 def rank_changes(
-    outputs: Sequence[Var], mine: Bundle, other: Bundle, shapes: Mapping[int, Sequence[Sequence[int]]]
+    pairs: Sequence[tuple[Var, Var]],
+    mine: Bundle,
+    other: Bundle,
+    shapes: Mapping[int, Sequence[Sequence[int]]],
 ) -> Iterator[str]:
     """Describe which outputs have another number of axes, once both models ran.
 
     Args:
-        outputs: those of the model under suspicion.
-        mine, other: the two models; a dump holds a scalar as one element along one axis.
-        shapes: the shapes of its outputs in the two models, by their ids.
+        pairs: the outputs of the two models that stand for each other.
+        mine, other: the models; a dump holds a scalar as one element along one axis.
+        shapes: the shapes of an output in the two models, by its id in the first one.
     """
-    scalars = mine.scalars, other.scalars
-    dumps = not all(is_onnx(b.graph) for b in (mine, other))
-    for var in outputs:
+    dumps = _is_dump(mine) or _is_dump(other)
+    for var, there in pairs:
         if var.id not in shapes:
             continue
+        named = var.label in mine.scalars, there.label in other.scalars
         ranks = [
-            0 if (var.label in named or dumps) and tuple(s) == (1,) else len(s)
-            for s, named in zip(shapes[var.id], scalars, strict=True)
+            0 if (scalar or dumps) and tuple(s) == (1,) else len(s)
+            for s, scalar in zip(shapes[var.id], named, strict=True)
         ]
         if ranks[0] != ranks[1]:
             yield f"output {var.label!r} has {_count(ranks[0], 'axis')} against {ranks[1]}"
+
+
+def _is_dump(bundle: Bundle) -> bool:
+    """Return whether a model is a dump, which holds no wide numbers and no scalars."""
+    return bundle.source is None
 
 
 def _inputs(bundle: Bundle) -> list[_Port]:

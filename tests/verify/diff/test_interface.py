@@ -158,6 +158,26 @@ def test_a_conversion_has_the_same_interface(tmp_path: Path) -> None:
     assert loadrun.diff_files(onnx, tmp_path / "m.mge").agree
 
 
+def test_a_renamed_scalar_has_the_rank_that_it_had(tmp_path: Path) -> None:
+    files = []
+    for name in ("total", "other"):
+        nodes = [helper.make_node("ReduceSum", ["a"], [name], keepdims=0)]
+        files.append(write(tmp_path / name, model(nodes, [("a", F32, [2, 3])], [(name, F32, [])])))
+    assert loadrun.diff_files(*files).interface == ("output 'total' is called 'other' in the reference",)
+
+
+def test_a_program_and_its_dump_have_the_same_interface(tmp_path: Path) -> None:
+    """Its int64 are int32 in a dump."""
+    torch = pytest.importorskip("torch")
+    for name in ("m.pt2", "m.mge"):
+        loadrun.torch.save(torch.nn.Softmax(1), tmp_path / name, (torch.rand(2, 3),))
+        loadrun.torch.save(
+            lambda x, i: (x[i], x.argmax(1)), tmp_path / f"i{name}", (torch.rand(2, 3), torch.tensor([1]))
+        )
+    for name in ("", "i"):
+        assert loadrun.diff_files(tmp_path / f"{name}m.pt2", tmp_path / f"{name}m.mge").agree
+
+
 def test_what_cannot_run_on_the_same_inputs_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
