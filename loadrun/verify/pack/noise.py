@@ -21,7 +21,7 @@ from ...ops.numeric.parallel import set_threads, threads
 from ...passes.constants import bare, subgraph
 from ...runner import fit_inputs
 from ...testcase import Bundle
-from .capture import MAXERR, Warn, default_maxerr, magnitude
+from .capture import MAXERR, Warn, coarse_limits, default_maxerr, magnitude
 from .options import PackOptions
 
 __all__ = ["WIDEST", "Suggestion", "beyond", "round_up", "suggest", "widened"]
@@ -166,11 +166,14 @@ def beyond(
         # What fails here fails again, and is reported, when the testcases are computed.
         return {}
     suggestions = {}
+    # What is computed in few bits has their tolerance already.
+    coarse = coarse_limits(outputs)
     for name, e, g in zip(outputs, expect, values, strict=True):
         error = float(errors(e, g).max()) if e.shape == g.shape and e.size else 0.0
-        usual = default_maxerr(magnitude(e))
-        if usual / 4 < error <= WIDEST * usual / MAXERR:
-            least = _LEAST * usual / MAXERR
+        size = default_maxerr(magnitude(e)) / MAXERR
+        usual = default_maxerr(magnitude(e), coarse.get(name, MAXERR))
+        if usual / 4 < error <= WIDEST * size:
+            least = _LEAST * size
             suggestions[name] = Suggestion(
                 round_up(error, least), {_FLOAT64: error}, exact.wide, dict(exact.narrow), least, usual
             )
