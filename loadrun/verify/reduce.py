@@ -30,9 +30,10 @@ from ..ops.infer import infer_dtypes
 from ..runner import Runner
 from ..testcase import Bundle
 from .diff.extracting import own_values, reference_dtypes, reference_values
-from .diff.files import expressible, inputs_of, reference_graph, sized
+from .diff.files import expressible, reference_graph, sized
 from .diff.matching import match
 from .diff.reducing import Judge, Reduced, reduce_graph
+from .diff.runs import inputs_of
 
 __all__ = ["FailureOptions", "ReduceOptions", "feeds_to_try", "reduce_file"]
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import warnings
-import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-
 from ...base.arguments import typed
-from ...base.errors import EngineError, InputError, LoadRunError, UnsupportedError, UsageError
+from ...base.errors import EngineError, LoadRunError, UnsupportedError, UsageError
 from ...base.files import one_file
 from ...base.records import dataclass
 from ...dump import load, save
@@ -22,10 +19,8 @@ from ...dump.choosing import load_dump
 from ...engines import engine_names, file_of
 from ...graph import Graph, Var
 from ...graph.dtypes import Array, DType
-from ...inputs.feeds import DataOptions, ModelOptions, fit_inputs, random_inputs
 from ...ops.infer import describe
 from ...passes.constants import bare
-from ...runner import Runner
 from ...testcase import Bundle, SourceFile, Testcase
 from ..saved import SavedFile, read_saved
 from .across import is_onnx, written
@@ -35,6 +30,7 @@ from .finding import Differences, between
 from .interface import interface_changes, rank_changes
 from .measuring import real
 from .running import FileSide
+from .runs import DiffOptions, Run, data_of, is_results, paired_inputs, runs_of, together
 from .stored import StoredValues, read_values
 from .watching import Finding, watch
 
@@ -43,7 +39,6 @@ __all__ = [
     "FileDifferences",
     "diff_files",
     "expressible",
-    "inputs_of",
     "reference_graph",
     "sized",
 ]
@@ -51,30 +46,6 @@ __all__ = [
 _MOST_TRIED = 8
 _NOT_REACHED = -1
 """Represents outputs without a variable."""
-
-
-@typed
-@dataclass(frozen=True, kw_only=True)
-class DiffOptions(ModelOptions, DataOptions):
-    """Say on what two runs are compared; the options of `ModelOptions` and `DataOptions` are among these.
-
-    Attributes:
-        dump: which dump of a file that holds several, from 1.
-        testcase: which testcase's inputs are taken where no data is given; None takes all of them in turn, up to the
-            first on which something differs.
-        tolerance: how far a value may be off, relative to the largest value of its tensor; None takes 1e-4, and more
-            for what is computed in float16 or bfloat16 (`Tolerances`).
-        bisect: whether an engine is asked for one intermediate value in each run, and what is left halved each time.
-        check_finite: whether the model runs alone and operators are named that make NaN or infinity.
-        range: the greatest absolute value; the model runs alone and operators are named that make greater ones.
-    """
-
-    dump: int | None = None
-    testcase: int | None = None
-    tolerance: float | None = None
-    bisect: bool = False
-    check_finite: bool = False
-    range: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,42 +188,21 @@ def diff_files(
     against_onnx = name.lower().endswith(".onnx")
     alone = against_onnx and os.fspath(model).lower().endswith(".mge")
     bundle = load_dump(model, options.dump, native=True, **({} if alone else options.read))
-    runs = _runs(options, bundle, _data_of(bundle, name, options, against_onnx), model, warn)
+    runs = runs_of(options, bundle, data_of(bundle, name, options, against_onnx), model, warn)
     first = last = next(runs)
     compared = _compared(options, bundle, first, name, warn)
-    alone = isinstance(compared._other, StoredValues) and not _is_results(Path(os.path.expanduser(name)))
+    alone = isinstance(compared._other, StoredValues) and not is_results(Path(os.path.expanduser(name)))
     if alone or compared.differences is None or not compared.agree:
         return compared
     for last in runs:
         other = _compared(options, bundle, last, name, lambda _: None)
         if not other.agree:
             return other
-    return replace(compared, ran_on=_together(first, last))
-
-
-@dataclass(frozen=True)
-class _Run:
-    """What a model runs on: a testcase or a step of one, the user's data, or random numbers."""
-
-    feeds: Mapping[str, Array]
-    ran_on: str
-    testcase: int = 0
-    step: int | None = None
-    whose: str = ""
-    is_random: bool = False
-
-
-def _together(first: _Run, last: _Run) -> str:
-    """Return in words what all runs from the first to the last were on."""
-    if last.testcase != first.testcase:
-        return f"testcases {first.testcase} to {last.testcase}{first.whose}"
-    return (
-        first.ran_on if last is first else f"testcase {first.testcase}{first.whose}, steps 0 to {last.step}"
-    )
+    return replace(compared, ran_on=together(first, last))
 
 
 def _compared(
-    options: DiffOptions, bundle: Bundle, run: _Run, against: str, warn: Callable[[str], None]
+    options: DiffOptions, bundle: Bundle, run: Run, against: str, warn: Callable[[str], None]
 ) -> FileDifferences:
     """Compare on one testcase or step, or on the user's data."""
     feeds, ran_on = run.feeds, run.ran_on
@@ -269,7 +219,7 @@ def _compared(
     if options.bisect and not isinstance(reference, str):
         raise UsageError("--bisect needs an engine: name one with --against, such as onnxruntime")
     changes = (
-        interface_changes(bundle, reference, _paired_inputs(reference, bundle))
+        interface_changes(bundle, reference, paired_inputs(reference, bundle))
         if isinstance(reference, Bundle)
         else []
     )
@@ -309,7 +259,7 @@ def _beside(
     bundle: Bundle,
     graph: Graph,
     reference: Bundle | StoredValues | str,
-    run: _Run,
+    run: Run,
     against: str,
     refusals: list[str],
     warn: Callable[[str], None],
@@ -340,71 +290,8 @@ def _beside(
     return differences, None, other
 
 
-def _is_results(path: Path) -> bool:
-    """Return whether a file is one of `--save-results`; a .pt2 program is a zip file as well."""
-    return zipfile.is_zipfile(path) and path.suffix.lower() != ".pt2"
-
-
-def _data_of(bundle: Bundle, against: str, options: DiffOptions, reads_onnx: bool) -> Bundle:
-    """Take the reference's testcases if the model has none, and the two have the same inputs."""
-    path = Path(os.path.expanduser(against))
-    holds_values = not path.is_file() or path.suffix in (".npz", ".npy") or _is_results(path)
-    if holds_values or bundle.testcases or options.input_data is not None:
-        return bundle
-    other = load(one_file(against), native=True, **(options.read if reads_onnx else {}))
-    alike = len(_paired_inputs(other, bundle)) == len(bundle.inputs) == len(other.inputs)
-    return other if other.testcases and alike else bundle
-
-
-def _runs(
-    options: DiffOptions,
-    model_bundle: Bundle,
-    bundle: Bundle,
-    model: str | os.PathLike[str],
-    warn: Callable[[str], None],
-) -> Iterator[_Run]:
-    """Yield what to run on: the user's data, testcases with their steps, or random numbers."""
-    whose = "" if bundle is model_bundle else " of the reference"
-    if options.input_data is not None:
-        case = next(iter(options.cases(bundle, warn)), None)
-        if case is None:
-            raise InputError("--input gives no data")
-        yield _Run(fit_inputs(bundle, case), "on the data given")
-        return
-    count, chosen = len(bundle.testcases), options.testcase
-    names = {} if bundle is model_bundle else _paired_inputs(bundle, model_bundle)
-    if not count:
-        drawn = random_inputs(bundle, options.seed)
-        yield _Run(drawn, f"on random inputs, seed {options.seed}", is_random=True)
-        return
-    if chosen is not None and chosen >= count:
-        raise InputError(f"{os.fspath(model)} has testcases 0 to {count - 1}, found --testcase {chosen}")
-    for number in range(count) if chosen is None else (chosen,):
-        for k, arrays in enumerate(inputs_of(bundle, number, options.seed)):
-            feeds = {names.get(n, n): a for n, a in arrays.items()}
-            if number in bundle.scenarios:
-                yield _Run(feeds, f"testcase {number}{whose}, step {k}", number, k, whose)
-            else:
-                yield _Run(feeds, f"testcase {number}{whose}", number, whose=whose)
-
-
-def inputs_of(bundle: Bundle, chosen: int, seed: int) -> Iterator[Mapping[str, Array]]:
-    """Yield the inputs of a testcase, or of each step of a scenario; states are what the reference engine computes.
-
-    Those of a file that cannot be expressed are in the file's own types; of its scenarios there is the first step.
-    """
-    case = bundle.testcases[chosen]
-    if bundle.refusal is None:
-        steps = Runner(bundle, seed=seed).steps_fed(case) if case.steps else [case.arrays]
-        yield from (Testcase(dict(arrays), case.dtypes).inputs for arrays in steps)
-        return
-    own = case.own or {}
-    dtypes = {v.name or "": v.owner.tensors[0].dtype.np for v in bundle.inputs}
-    yield {n: a.astype(dtypes[n]) for n, a in own.items() if n in dtypes and isinstance(a, np.ndarray)}
-
-
 def _other(
-    against: str, run: _Run, read: Mapping[str, Any], bundle: Bundle, warn: Callable[[str], None]
+    against: str, run: Run, read: Mapping[str, Any], bundle: Bundle, warn: Callable[[str], None]
 ) -> Bundle | StoredValues | str:
     """Read the reference.
 
@@ -416,7 +303,7 @@ def _other(
         return against
     if path.is_dir() or path.suffix in (".npz", ".npy"):
         return read_values(path)
-    if _is_results(path):
+    if is_results(path):
         return _results(read_saved(path), run, str(path), bundle, warn)
     return load(one_file(against), native=True, **read)
 
@@ -441,7 +328,7 @@ def reference_graph(
         UsageError: an input of the other model stands for none of the model's.
     """
     path = other.path
-    names = _paired_inputs(other, bundle)
+    names = paired_inputs(other, bundle)
     if renamed := [f"{theirs!r} stands for {mine!r}" for theirs, mine in names.items() if theirs != mine]:
         warn(f"the inputs of {path} have other names: {', '.join(renamed)}, by type, shape and order")
     there = {theirs: feeds[mine] for theirs, mine in names.items() if mine in feeds}
@@ -457,32 +344,6 @@ def reference_graph(
             )
         var.name, var.owner.tensors[0] = name, replace(tensor, name=name)
     return graph
-
-
-def _paired_inputs(other: Bundle, bundle: Bundle) -> dict[str, str]:
-    """Map the names of a model's inputs to those of another one, whose inputs they are by name or else by order.
-
-    Of the inputs whose names the models do not share, each stands for the first one of its type and number of axes,
-    and of its shape where there is one.
-    """
-    theirs, mine = (sorted(b.inputs, key=lambda v: v.id) for b in (other, bundle))
-    names = {v.name or "" for v in theirs} & {v.name or "" for v in mine}
-    paired = {n: n for n in names}
-    left, right = ([v for v in inputs if v.name not in names] for inputs in (theirs, mine))
-    if len(left) != len(right):
-        return paired
-    for var in left:
-        tensor = var.owner.tensors[0]
-        fits = [
-            (tensor.shape != there.shape, i)
-            for i, there in enumerate(v.owner.tensors[0] for v in right)
-            if tensor.dtype.np.kind == there.dtype.np.kind
-            and len(tensor.shape or ()) == len(there.shape or ())
-        ]
-        if not fits:
-            return {n: n for n in names}
-        paired[var.name or ""] = right.pop(min(fits)[1]).name or ""
-    return paired
 
 
 def sized(bundle: Bundle, feeds: Mapping[str, Array]) -> Bundle:
@@ -555,7 +416,7 @@ def _side(
 
 
 def _results(
-    saved: list[SavedFile], run: _Run, path: str, bundle: Bundle, warn: Callable[[str], None]
+    saved: list[SavedFile], run: Run, path: str, bundle: Bundle, warn: Callable[[str], None]
 ) -> StoredValues:
     """Take a testcase's outputs from a file of `--save-results`."""
     testcase = run.testcase

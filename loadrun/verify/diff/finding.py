@@ -14,18 +14,17 @@ from ...base.records import dataclass
 from ...engines.wide import computed_alike
 from ...graph import Graph, Opr, Var, readers_of
 from ...graph.dtypes import Array, DType
-from ...graph.params import Dimshuffle
 from ..pack.intermediates import computed
 from .bisecting import Bisected, bisect
 from .blaming import SuspectVar, blame, unexplained, with_counterpart, with_located
+from .by_value import match_by_value
 from .changes import ChangedConstant, changed_constants, changes
 from .finite import Finiteness, overflowed
 from .isolating import Isolation
 from .lone import with_lone
-from .matching import CAST, Matching, extend, first_of, is_constant, match
+from .matching import CAST, Matching, extend, is_constant, match
 from .measuring import (
     TOLERANCE,
-    SketchIndex,
     Sums,
     Tolerances,
     agree,
@@ -34,7 +33,6 @@ from .measuring import (
     has_layouts,
     is_packed_otherwise,
     real,
-    sketches_agree,
 )
 from .patching import Sketched, explains, locate
 from .running import DiffSide, EngineSide, FileSide, GraphSide, Stop, pairs
@@ -176,7 +174,7 @@ def between(
         constants = changed_constants(graph, matching)
         ends = {v.id for v in graph.outputs} if whole[0] else set[int]()
         sketched = Sketched(graph, feeds, seed), Sketched(against, feeds, seed)
-        _by_value(*sketched, matching, tolerances.exact, ends)
+        match_by_value(*sketched, matching, tolerances.exact, ends)
         extend(matching, graph, against)
         alike = True
     plain = not any(has_layouts(g) for g in (graph, against) if isinstance(g, Graph))
@@ -422,78 +420,6 @@ def _row(var: Var, actual: Array, expected: Array, label: str, how: str, toleran
     apart = distance(actual, expected, tolerance)
     fine = agree(apart, var.dtype, tolerance)
     return SuspectVar(var, label, how, apart, fine, (actual.shape, expected.shape))
-
-
-def _by_value(a: Sketched, b: Sketched, matching: Matching, tolerance: float, ends: set[int]) -> None:
-    """Match what is left by sketches of the values: optimized graphs compute the same by other operators.
-
-    Pairs that say little, by place or of operators of other kinds, stand back where another value is the same: a fused
-    operator keeps the name of one of its parts.
-
-    Args:
-        a, b: the two graphs.
-        matching: gets the pairs.
-        tolerance: how far a value may be off, relative to the largest value of its tensor.
-        ends: ids of the first graph's outputs, which only outputs can stand for.
-    """
-    left = [
-        v
-        for o in a.graph.oprs
-        if o.inputs
-        for v in o.outputs
-        if v.id not in ends and _is_doubtful(v, matching)
-    ]
-    doubted = {matching.pairs[v.id].id for v in left if v.id in matching.pairs}
-    right = [
-        v
-        for o in b.graph.oprs
-        if o.inputs
-        for v in o.outputs
-        if v.id not in matching.taken or v.id in doubted
-    ]
-    if not left or not right:
-        return
-    mine = [(v, values) for v in left if (values := a.sketch_of(v)) is not None]
-    undone = []
-    for var, values in mine:
-        there = b.sketch_of(matching.pairs[var.id]) if var.id in matching.pairs else None
-        if there is not None and not sketches_agree(values, there, tolerance):
-            undone.append((var, *matching.part(var)))
-    index = SketchIndex((v, values) for v in right if (values := b.sketch_of(v)) is not None)
-    others: list[tuple[Var, list[Var]]] = []
-    for var, values in mine:
-        if var.id in matching.pairs:
-            continue
-        same = {v.id for v in b.in_order(values, tolerance)}
-        like = index.like(values, tolerance)
-        if first_of(matching, var, (v for v in like if v.id in same), "value"):
-            continue
-        # What the other graph has in the same order is not wrong for being in another order elsewhere, unless it
-        # should have been moved.
-        if not same or _moves_nothing(var.owner):
-            others.append((var, like))
-    for var, like in others:
-        first_of(matching, var, like, "value")
-    for var, other, how in undone:
-        matching.add(var, other, how)
-
-
-def _moves_nothing(opr: Opr) -> bool:
-    """Return whether an operator that reorders axes leaves them as they are."""
-    return opr.type == "Dimshuffle" and (p := opr.get(Dimshuffle).pattern) == (*range(len(p)),)
-
-
-def _is_doubtful(var: Var, matching: Matching) -> bool:
-    """Tell whether a variable has no partner, or one that only its place speaks for or another operator computes."""
-    other = matching.pairs.get(var.id)
-    if other is not None and matching.how[var.id] == "name" and not matching.alike:
-        # A conversion keeps names, for other operators too.
-        return False
-    return (
-        other is None
-        or matching.how[var.id] == "place"
-        or (var.owner.title, len(var.owner.inputs)) != (other.owner.title, len(other.owner.inputs))
-    )
 
 
 def _with_stored(

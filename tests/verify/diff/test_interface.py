@@ -170,9 +170,11 @@ def test_a_program_and_its_dump_have_the_same_interface(tmp_path: Path) -> None:
     """Its int64 are int32 in a dump."""
     torch = pytest.importorskip("torch")
     for name in ("m.pt2", "m.mge"):
-        loadrun.torch.save(torch.nn.Softmax(1), tmp_path / name, (torch.rand(2, 3),))
+        loadrun.torch.save(torch.nn.Softmax(1), tmp_path / name, (torch.tensor([[1.0, 3.0, 2.0]]),))
         loadrun.torch.save(
-            lambda x, i: (x[i], x.argmax(1)), tmp_path / f"i{name}", (torch.rand(2, 3), torch.tensor([1]))
+            lambda x, i: (x[i], x.argmax(1)),
+            tmp_path / f"i{name}",
+            (torch.tensor([[1.0, 3.0, 2.0], [4.0, 5.0, 7.0]]), torch.tensor([1])),
         )
     for name in ("", "i"):
         assert loadrun.diff_files(tmp_path / f"{name}m.pt2", tmp_path / f"{name}m.mge").agree
