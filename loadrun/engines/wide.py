@@ -208,10 +208,10 @@ def _shapes(call: Call, args: list[Array]) -> Sequence[Shape | None]:
     return rule(ShapeCall(call.opr, call.inputs, tuple(a.shape for a in args), tuple(args)))
 
 
-def _with(call: Call, held: DType) -> Call:
+def _with(call: Call, dtype: DType) -> Call:
     """Return the call with one dtype in place of those that are held as float64."""
     inputs, outputs = (
-        tuple(held if _is_held(d) else d for d in dtypes) for dtypes in (call.inputs, call.outputs)
+        tuple(dtype if _is_held(d) else d for d in dtypes) for dtypes in (call.inputs, call.outputs)
     )
     return replace(call, inputs=inputs, outputs=outputs, memo={}, donated=[])
 

@@ -30,7 +30,7 @@ from .finding import Differences, between
 from .interface import interface_changes, rank_changes
 from .measuring import real
 from .running import FileSide
-from .runs import DiffOptions, Run, data_of, is_results, paired_inputs, runs_of, together
+from .runs import DataRun, DiffOptions, data_of, is_results, paired_inputs, runs_of, together
 from .stored import StoredValues, read_values
 from .watching import Finding, watch
 
@@ -202,7 +202,7 @@ def diff_files(
 
 
 def _compared(
-    options: DiffOptions, bundle: Bundle, run: Run, against: str, warn: Callable[[str], None]
+    options: DiffOptions, bundle: Bundle, run: DataRun, against: str, warn: Callable[[str], None]
 ) -> FileDifferences:
     """Compare on one testcase or step, or on the user's data."""
     feeds, ran_on = run.feeds, run.ran_on
@@ -259,7 +259,7 @@ def _beside(
     bundle: Bundle,
     graph: Graph,
     reference: Bundle | StoredValues | str,
-    run: Run,
+    run: DataRun,
     against: str,
     refusals: list[str],
     warn: Callable[[str], None],
@@ -291,7 +291,7 @@ def _beside(
 
 
 def _other(
-    against: str, run: Run, read: Mapping[str, Any], bundle: Bundle, warn: Callable[[str], None]
+    against: str, run: DataRun, read: Mapping[str, Any], bundle: Bundle, warn: Callable[[str], None]
 ) -> Bundle | StoredValues | str:
     """Read the reference.
 
@@ -416,7 +416,7 @@ def _side(
 
 
 def _results(
-    saved: list[SavedFile], run: Run, path: str, bundle: Bundle, warn: Callable[[str], None]
+    saved: list[SavedFile], run: DataRun, path: str, bundle: Bundle, warn: Callable[[str], None]
 ) -> StoredValues:
     """Take a testcase's outputs from a file of `--save-results`."""
     testcase = run.testcase

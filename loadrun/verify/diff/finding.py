@@ -232,8 +232,8 @@ def between(
     lonely = len(computed(graph)) - len(rows) if alike else 0
     unjudged = sum(computed_alike(r.opr) for r in rows) if wide else 0
     findings = [] if any(stops) else finiteness.findings(feeds, seed)
-    found = rows, constants, roots, matching.counts(), total, outputs, stops, lonely, matching, unjudged
-    differences = Differences(*found, findings, over)
+    parts = rows, constants, roots, matching.counts(), total, outputs, stops, lonely, matching, unjudged
+    differences = Differences(*parts, findings, over)
     if isinstance(other, (EngineSide, FileSide)) and not isinstance(against, Graph):
         halve = partial(bisect, graph, against, feeds, tolerance=tolerance, seed=seed)
         differences = _as_used(differences, other.untouched(feeds), sums, kept, tolerances, halve)

@@ -31,8 +31,8 @@ class Finiteness:
 
     def see(self, var: Var, actual: Array, expected: Array) -> None:
         """Take note of a variable's values in the two runs, in execution order."""
-        if self._wide and (found := beyond_range(var, expected, self._beyond)) is not None:
-            self._beyond[var.id] = found
+        if self._wide and (limits := beyond_range(var, expected, self._beyond)) is not None:
+            self._beyond[var.id] = limits
         if var.id in self._outputs and actual.dtype.kind == "f":
             self._infinite |= not np.isfinite(actual).all()
 
@@ -61,7 +61,7 @@ def overflowed(graph: Graph, rows: Sequence[SuspectVar], feeds: Mapping[str, Arr
     meant: set[int] = set()
     bad: set[int] = set()
     for opr in graph.oprs:
-        given = any(v.id in meant for v in opr.inputs)
+        expected_so = any(v.id in meant for v in opr.inputs)
         for var in opr.outputs:
             if opr.tensors:
                 value = opr.tensors[var.index].value() if is_constant(var) else feeds.get(var.name or "")
@@ -71,8 +71,8 @@ def overflowed(graph: Graph, rows: Sequence[SuspectVar], feeds: Mapping[str, Arr
             row = state.get(var.id)
             if row is not None and not (row.distance is not None and row.distance.nonfinite):
                 continue
-            if row is not None and (not given or any(v.id in bad for v in opr.inputs)):
+            if row is not None and (not expected_so or any(v.id in bad for v in opr.inputs)):
                 bad.add(var.id)
-            elif given:
+            elif expected_so:
                 meant.add(var.id)
     return bad

@@ -44,7 +44,7 @@ def with_lone(
     """
     differing = {c.var.id for c in constants}
     told: dict[int, SuspectVar] = {}
-    found: set[int] = set()
+    named: set[int] = set()
     for root in roots:
         partner = matching.pairs.get(root.var.id)
         new = None
@@ -52,10 +52,10 @@ def with_lone(
             v.id in differing for o in (root.opr, *root.between) for v in o.inputs
         ):
             new = _of_root(root, partner, graphs, matching, feeds, seed)
-        found.update([new.var.id] if new is not None else ())
+        named.update([new.var.id] if new is not None else ())
         told.setdefault((new or root).var.id, new or root)
     # What reads the numbers of such an operator is no suspect for that.
-    return [r for i, r in told.items() if not found or i in found or r.is_changed]
+    return [r for i, r in told.items() if not named or i in named or r.is_changed]
 
 
 def _of_root(
@@ -133,15 +133,15 @@ def _last(root: SuspectVar, partner: Var, matching: Matching) -> SuspectVar | No
 def _path(end: Var, reached: Callable[[Var], bool], has_partner: Callable[[Var], bool]) -> tuple[Opr, ...]:
     """List the operators without partners from a value to another that it is computed from; none if it is not."""
     passed: dict[int, Opr] = {}
-    todo, found = [end], False
+    todo, arrived = [end], False
     while todo and len(passed) <= _MOST:
         var = todo.pop()
         if reached(var):
-            found = True
+            arrived = True
         elif (var is end or not has_partner(var)) and var.owner.inputs and var.owner.id not in passed:
             passed[var.owner.id] = var.owner
             todo += var.owner.inputs
-    return tuple(passed[i] for i in sorted(passed)) if found and len(passed) <= _MOST else ()
+    return tuple(passed[i] for i in sorted(passed)) if arrived and len(passed) <= _MOST else ()
 
 
 def _changes_numbers(graph: Graph, one: Var, other: Var, feeds: Mapping[str, Array], seed: int) -> bool:

@@ -19,7 +19,16 @@ from ...inputs.feeds import DataOptions, ModelOptions, fit_inputs, random_inputs
 from ...runner import Runner
 from ...testcase import Bundle, Testcase
 
-__all__ = ["DiffOptions", "Run", "data_of", "inputs_of", "is_results", "paired_inputs", "runs_of", "together"]
+__all__ = [
+    "DataRun",
+    "DiffOptions",
+    "data_of",
+    "inputs_of",
+    "is_results",
+    "paired_inputs",
+    "runs_of",
+    "together",
+]
 
 
 @typed
@@ -47,7 +56,7 @@ class DiffOptions(ModelOptions, DataOptions):
 
 
 @dataclass(frozen=True)
-class Run:
+class DataRun:
     """What a model runs on: a testcase or a step of one, the user's data, or random numbers."""
 
     feeds: Mapping[str, Array]
@@ -58,7 +67,7 @@ class Run:
     is_random: bool = False
 
 
-def together(first: Run, last: Run) -> str:
+def together(first: DataRun, last: DataRun) -> str:
     """Return in words what all runs from the first to the last were on."""
     if last.testcase != first.testcase:
         return f"testcases {first.testcase} to {last.testcase}{first.whose}"
@@ -89,20 +98,20 @@ def runs_of(
     bundle: Bundle,
     model: str | os.PathLike[str],
     warn: Callable[[str], None],
-) -> Iterator[Run]:
+) -> Iterator[DataRun]:
     """Yield what to run on: the user's data, testcases with their steps, or random numbers."""
     whose = "" if bundle is model_bundle else " of the reference"
     if options.input_data is not None:
         case = next(iter(options.cases(bundle, warn)), None)
         if case is None:
             raise InputError("--input gives no data")
-        yield Run(fit_inputs(bundle, case), "on the data given")
+        yield DataRun(fit_inputs(bundle, case), "on the data given")
         return
     count, chosen = len(bundle.testcases), options.testcase
     names = {} if bundle is model_bundle else paired_inputs(bundle, model_bundle)
     if not count:
         drawn = random_inputs(bundle, options.seed)
-        yield Run(drawn, f"on random inputs, seed {options.seed}", is_random=True)
+        yield DataRun(drawn, f"on random inputs, seed {options.seed}", is_random=True)
         return
     if chosen is not None and chosen >= count:
         raise InputError(f"{os.fspath(model)} has testcases 0 to {count - 1}, found --testcase {chosen}")
@@ -110,9 +119,9 @@ def runs_of(
         for k, arrays in enumerate(inputs_of(bundle, number, options.seed)):
             feeds = {names.get(n, n): a for n, a in arrays.items()}
             if number in bundle.scenarios:
-                yield Run(feeds, f"testcase {number}{whose}, step {k}", number, k, whose)
+                yield DataRun(feeds, f"testcase {number}{whose}, step {k}", number, k, whose)
             else:
-                yield Run(feeds, f"testcase {number}{whose}", number, whose=whose)
+                yield DataRun(feeds, f"testcase {number}{whose}", number, whose=whose)
 
 
 def inputs_of(bundle: Bundle, chosen: int, seed: int) -> Iterator[Mapping[str, Array]]:

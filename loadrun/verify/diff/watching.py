@@ -94,9 +94,9 @@ def beyond_range(var: Var, value: Array, known: Collection[int]) -> Finding | No
     if dtype is None or not dtype.is_float or value.dtype != np.float64 or not value.size:
         return None
     with np.errstate(all="ignore"):
-        held = value.astype(dtype.np)
-        held = round_bfloat16(held) if dtype.name == "BFloat16" else held
-        wrong = np.isfinite(value) & ~np.isfinite(held)
+        rounded = value.astype(dtype.np)
+        rounded = round_bfloat16(rounded) if dtype.name == "BFloat16" else rounded
+        wrong = np.isfinite(value) & ~np.isfinite(rounded)
     if not wrong.any():
         return None
     origin = not any(v.id in known for v in var.owner.inputs)
