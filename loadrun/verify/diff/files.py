@@ -188,7 +188,8 @@ def diff_files(
     against_onnx = name.lower().endswith(".onnx")
     alone = against_onnx and os.fspath(model).lower().endswith(".mge")
     bundle = load_dump(model, options.dump, native=True, **({} if alone else options.read))
-    if _is_engine(name) and not runs_composites(name) and file_of(bundle, name) is None:
+    is_engine = not os.path.exists(os.path.expanduser(name)) and name.partition(":")[0] in engine_names()
+    if is_engine and not runs_composites(name) and file_of(bundle, name) is None:
         bundle = bundle.lowered()
     runs = runs_of(options, bundle, data_of(bundle, name, options, against_onnx), model, warn)
     first = last = next(runs)
