@@ -48,13 +48,13 @@ def _matmul(c: NodeCall) -> Tensor:
 @lower("FusedMatMul", "TransposeMatMul", "FusedMatMulActivation", domain=CONTRIB)
 def _fused_matmul(c: NodeCall) -> Tensor:
     x, y = c.t(0), c.t(1)
-    sides = []
+    sides: list[Tensor] = []
     for t, name in ((x, "A"), (y, "B")):
         if c.flag(f"transBatch{name}") and t.ndim > 2:
             # The first axis moves after the other batch axes.
             t = transposed(t, [*range(1, t.ndim - 1), 0, t.ndim - 1])
         sides.append(_matrices_transposed(t) if c.flag(f"trans{name}") and t.ndim > 1 else t)
-    result = matmul(*sides)
+    result = matmul(sides[0], sides[1])
     alpha = c.real("alpha", 1.0)
     result = result if alpha == 1.0 else e.elem(M.MUL, const_like(alpha, result), result)
     name = c.text("activation")
