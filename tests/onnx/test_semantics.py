@@ -176,6 +176,10 @@ def test_the_quotient_has_the_type_of_the_scale() -> None:
     assert run("QuantizeLinear", half, opset=21)[0].tolist() == [3333]
     assert run("QuantizeLinear", half, opset=23)[0].tolist() == [3332]
     assert run("QuantizeLinear", half, opset=23, precision=T.FLOAT)[0].tolist() == [3333]
+    # 1.3506 / 0.30005 is 4.5012, to float16 4.5; there are 4 bits, too.
+    few = {"x": np.float16([1.3505859375, -1.3505859375]), "s": np.float16(0.3)}
+    assert run("QuantizeLinear", few, opset=21, output_dtype=T.INT4)[0].tolist() == [5, -5]
+    assert run("QuantizeLinear", few, opset=23, output_dtype=T.INT4)[0].tolist() == [4, -4]
     bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
     # 200 / 0.30078 is 664.9, to bfloat16 664.
     brain = {"x": np.array([200], bfloat16), "s": np.array(0.3, bfloat16), "z": np.uint16(0)}
