@@ -366,7 +366,8 @@ def warn_hidden(case: Testcase, weights: Sequence[str], warn: Warn, where: Calla
     for name, value in case.inputs.items():
         if value.dtype.kind == "f" and not np.isfinite(value).all():
             hidden = "; a later operator hides that" if finite and case.expects else ""
-            warn(f"{where()}input {name!r} holds NaN or infinity{hidden}")
+            others = "; other runtimes may make something else of it (docs/howto-engines.md)"
+            warn(f"{where()}input {name!r} holds NaN or infinity{hidden}{others}")
     if finite and case.expects:
         for name in weights:
             warn(f"weight {name!r} holds NaN or infinity; a later operator hides that")
