@@ -166,7 +166,7 @@ def _transposed(opr: Opr, other: Opr) -> dict[str, int]:
 def _other_fields(one: Record, two: Record) -> Iterator[str]:
     """Describe which fields differ, with sizes along the axes together."""
     mine, theirs = dict(one.pairs()), dict(two.pairs())
-    fields = {n: (mine.get(n, "absent"), theirs.get(n, "absent")) for n in (*mine, *theirs)}
+    fields = {n: (mine.get(n, "its default"), theirs.get(n, "its default")) for n in (*mine, *theirs)}
     same = alike if isinstance(one, Composite) else eq
     names = [n for n, (x, y) in fields.items() if not same(x, y) and not _is_stored(x, y)]
     for name in dict.fromkeys(_stem(n) for n in names):

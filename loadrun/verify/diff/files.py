@@ -457,7 +457,7 @@ def _in_one_format(
         return (again, dump.graph) if again.roots else (plain, other)
     again = compare(dump.graph, other)
     # A dump that was made of the ONNX model has its operators, but not its nodes.
-    closer = not plain.roots or again.share > plain.share
+    closer = not plain.roots or again.share >= plain.share
     return dump.blamed(again, plain) if closer else plain, other
 
 

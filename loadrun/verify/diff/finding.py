@@ -300,11 +300,12 @@ def _scaled_like(var: Var, value: Array, dtype: DType, readers: _Readers) -> Arr
     while len(behind := readers.get(var.id, ())) == 1:
         (opr,) = behind
         constants = [v.owner.tensors[v.index].value() for v in opr.inputs if is_constant(v)]
-        if opr.title == "MUL" and len(constants) == 1 and constants[0].size == 1:
+        shifted = any(c.any() for c in constants[1:])
+        if opr.title in ("MUL", "Mul", "DequantizeLinear") and constants and constants[0].size == 1 and not shifted:
             factor = float(constants[0].item())
             return real(value, dtype) if isclose(factor, dtype.scale, rel_tol=1e-6) else value * factor
         # A bias may be added before.
-        if opr.type != CAST and not (opr.title == "ADD" and constants):
+        if opr.type != CAST and opr.title != "Cast" and not (opr.title in ("ADD", "Add") and constants):
             break
         var = opr.outputs[0]
     return real(value, dtype)
