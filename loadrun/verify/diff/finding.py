@@ -12,13 +12,14 @@ from ...base.errors import UsageError
 from ...base.records import dataclass
 from ...engines.wide import computed_alike
 from ...graph import Graph, Opr, Var, readers_of
+from ...graph.composite import Composite
 from ...graph.dtypes import Array, DType
 from ...graph.params import Dimshuffle
 from ..pack.intermediates import computed
 from .blaming import SuspectVar, blame, unexplained, with_counterpart, with_located
 from .changes import ChangedConstant, changed_constants, changes
 from .isolating import Isolation
-from .matching import CAST, Matching, extend, first_of, is_constant, match
+from .matching import Matching, extend, first_of, is_cast, is_constant, match
 from .measuring import (
     TOLERANCE,
     SketchIndex,
@@ -301,11 +302,16 @@ def _scaled_like(var: Var, value: Array, dtype: DType, readers: _Readers) -> Arr
         (opr,) = behind
         constants = [v.owner.tensors[v.index].value() for v in opr.inputs if is_constant(v)]
         shifted = any(c.any() for c in constants[1:])
-        if opr.title in ("MUL", "Mul", "DequantizeLinear") and constants and constants[0].size == 1 and not shifted:
+        if (
+            opr.title in ("MUL", "Mul", "DequantizeLinear")
+            and constants
+            and constants[0].size == 1
+            and not shifted
+        ):
             factor = float(constants[0].item())
             return real(value, dtype) if isclose(factor, dtype.scale, rel_tol=1e-6) else value * factor
         # A bias may be added before.
-        if opr.type != CAST and opr.title != "Cast" and not (opr.title in ("ADD", "Add") and constants):
+        if not is_cast(opr) and not (opr.title in ("ADD", "Add") and constants):
             break
         var = opr.outputs[0]
     return real(value, dtype)
@@ -315,7 +321,7 @@ def _granularity(var: Var, there: Var, equal: set[int], matching: Matching) -> D
     """Return the dtype by whose step a value may be off: what fusing made a step off before a cast stays so."""
     if there.dtype is not None and there.dtype.is_quantized:
         return there.dtype
-    if matching.alike and var.owner.type == CAST and var.owner.inputs[0].id not in equal:
+    if matching.alike and is_cast(var.owner) and var.owner.inputs[0].id not in equal:
         before = var.owner.inputs[0].dtype
         if before is not None and before.is_quantized:
             return before
@@ -384,6 +390,8 @@ def _by_value(a: Sketched, b: Sketched, matching: Matching, tolerance: float, en
 
 def _moves_nothing(opr: Opr) -> bool:
     """Return whether an operator that reorders axes leaves them as they are."""
+    if opr.title == "Transpose" and isinstance(opr.param, Composite):
+        return (perm := opr.param.attributes.get("perm")) == [*range(len(perm or ()))]
     return opr.type == "Dimshuffle" and (p := opr.get(Dimshuffle).pattern) == (*range(len(p)),)
 
 
