@@ -83,7 +83,7 @@ def save(
         else:
             testcases = converted
         extra = narrowing.record
-    graph = options.apply(bundle.graph, keep_nan=narrowing is not None)
+    graph = options.apply(bundle.graph)
     if options.beside is not None and (options.append or not isinstance(target, (str, os.PathLike))):
         raise UsageError("external weights require a named file with a single dump")
     before = ExistingFile.of(target) if options.append else None

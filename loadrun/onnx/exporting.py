@@ -334,7 +334,7 @@ def _warn_of_nan(exported: Exported) -> None:
     if any(np.isnan(v).any() for v in floats):
         warnings.warn(
             f"testcases hold NaN, of which ONNX Runtime's {', '.join(nodes)} may make another value than the model "
-            "(docs/howto-onnx-export.md)",
+            "(docs/howto-engines.md)",
             stacklevel=4,
         )
 

@@ -18,7 +18,7 @@ from ..graph import params as P
 from ..graph.dtypes import Array, DType
 from ..tensors import Tensor, apply1, const
 from ..tensors.access import as_vector, dtype_of, stored_shape
-from ..testcase import FileValue
+from ..testcase import FileValue, SourceFile
 from .messages import Message, MessageField, ModelProto, TensorProto, TypeProto, ValueInfoProto, parse
 from .tensors import NAMES, STRING, ExternalData, array, kind_name, texts
 from .values import BF16
@@ -326,6 +326,12 @@ class OnnxFile:
         added = b"".join(field_bytes(12, field_bytes(1, n.encode())) for n in more)
         outputs = {**self.outputs, **dict.fromkeys(more)}
         return replace(self, location=data + field_bytes(7, added), outputs=outputs, folder=folder)
+
+    def changes(self, other: SourceFile) -> list[str]:
+        """See `loadrun.testcase.SourceFile.changes`."""
+        from .comparing import file_changes  # for start-up
+
+        return [*file_changes(self.location, other.location)] if other.format == "onnx" else []
 
     def maxerr(self, name: str) -> float:
         """Return the largest `error` allowed, or 1 (MegEngine's measure) without a tolerance."""

@@ -17,6 +17,7 @@ from ..graph import params as P
 from ..graph.composite import Composite, Definition, NodeTypes, TensorAttribute
 from ..graph.dtypes import Array, DType, plain
 from ..ops.infer import Inference, follow, infer_dtypes
+from ..ops.registry import BudgetError
 from ..passes.checks import add_check
 from ..testcase import EXPECT
 from . import schemas
@@ -185,7 +186,10 @@ class GraphReader:
             if sparse.values is not None:
                 name = sparse.values.name
                 kind = dtype_of_kind(sparse.values.data_type)
-                self.names[name] = tensor_of(dense(sparse, self.external), kind, name)
+                try:
+                    self.names[name] = tensor_of(dense(sparse, self.external), kind, name)
+                except BudgetError as e:
+                    raise EngineError(f"the sparse tensor {name!r}: {e}") from e
 
     def stored(self, tensor: TensorProto) -> StoredTensor:
         """Return a stored tensor of the file."""

@@ -22,7 +22,7 @@ from ..graph import Graph, StoredTensor
 from ..graph.dtypes import Array, DType, array_dtype
 from ..graph.params import Host2DeviceCopy
 from ..inputs.lists import items_of
-from ..testcase import EXPECT, Bundle, FileValue, Testcase
+from ..testcase import EXPECT, Bundle, FileValue, SourceFile, Testcase
 from ..tracing.checking import error_between
 from ..tracing.dumping import EXAMPLE
 from ..verify.pack.capture import MAXERR, default_maxerr, embed, magnitude, tolerances
@@ -85,6 +85,10 @@ class ProgramFile:
     def asking(self, names: Sequence[str]) -> ProgramFile:
         """Return the file unchanged: torch gives no values but the outputs."""
         return self
+
+    def changes(self, other: SourceFile) -> list[str]:
+        """Return nothing: programs are compared by what they compute."""
+        return []
 
 
 @typed

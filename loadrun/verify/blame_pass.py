@@ -37,7 +37,7 @@ from ..testcase import Bundle, SourceFile
 from .diff.measuring import Distance, distance
 from .reduce import feeds_to_try
 
-__all__ = ["BlamePassOptions", "BlamedPass", "blame_pass"]
+__all__ = ["BlamePassOptions", "BlamedPass", "blame_pass", "runtime_blame"]
 
 _LEVELS = ("basic", "extended", "all")
 _RULES = (
@@ -152,6 +152,22 @@ def blame_pass(
         for blame in _on(bundle.for_data(feeds), os.fspath(model), feeds, options):
             blamed.setdefault(blame.of, blame)
     return list(blamed.values())
+
+
+def runtime_blame(source: SourceFile, feeds: Mapping[str, Array], tolerance: float) -> BlamedPass | None:
+    """Find the optimizations of ONNX Runtime that make an ONNX file's outputs diverge.
+
+    Args:
+        source: the file.
+        feeds: arrays by input name.
+        tolerance: how far an output may be off, relative to its largest value.
+
+    Returns:
+        None if the outputs agree, or the file has no path.
+    """
+    if source.format != "onnx" or not isinstance(source.location, str):
+        return None
+    return _runtime(_Search(tolerance, partial(_runtime_outputs, source, feeds)), source.location)
 
 
 def _on(

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ..base.arguments import typed
 from ..base.errors import EngineError, UsageError
+from ..base.files import one_file
 from ..base.pipes import run_whole
 from ..base.records import dataclass
 from ..compare.judging import policy_for
@@ -30,9 +31,10 @@ from ..ops.infer import infer_dtypes
 from ..runner import Runner
 from ..testcase import Bundle
 from .diff.extracting import own_values, reference_dtypes, reference_values
-from .diff.files import expressible, inputs_of, reference_graph, sized
+from .diff.files import expressible, reference_graph, sized
 from .diff.matching import match
 from .diff.reducing import Judge, Reduced, reduce_graph
+from .diff.runs import inputs_of
 
 __all__ = ["FailureOptions", "ReduceOptions", "feeds_to_try", "reduce_file"]
 
@@ -214,7 +216,8 @@ def _reduced(
         matching = None
         if options.against != "float64":
             read = options.read if options.against.lower().endswith(".onnx") else {}
-            reference = reference_graph(options.against, bundle, feeds, read, [], warn)
+            other = load(one_file(options.against), native=True, **read)
+            reference = reference_graph(other, bundle, feeds, [], warn)
             matching = match(graph, reference)
             known = set(matching.pairs)
             for opr in (*graph.needed(), *reference.needed()):

@@ -19,7 +19,7 @@ import loadrun
 from loadrun.base.configuration import matches
 from loadrun.base.errors import LoadRunError
 from loadrun.testcase import Bundle
-from loadrun.testing.snapshots import Snapshots
+from loadrun.testing.snapshots import Snapshots, _difference
 from loadrun.verify.pack.options import PackOptions
 from loadrun.verify.pack.packing import Packer
 from tests.support.forks import python as forked
@@ -303,6 +303,13 @@ def test_snapshots(check: str, changed: str, dtype: str, code: int, snapshots: P
     shutil.copytree(snapshots / "snapshots", tmp_path / "snapshots")
     (tmp_path / "test_it.py").write_text(SNAPSHOT.format(value=changed, dtype=dtype, check=check))
     assert run(tmp_path, "test_it.py")[0] == code
+
+
+def test_zeros_are_no_small_numbers() -> None:
+    small, zeros = np.full(3, 1e-4, "f4"), np.zeros(3, "f4")
+    assert _difference(small, zeros, "y", "")
+    assert not _difference(small, small * np.float32(1 + 1e-6), "y", "")
+    assert not _difference(small, zeros, "y", "maxerr=1e-4")
 
 
 def test_snapshots_are_not_updated_in_continuous_integration(

@@ -28,7 +28,6 @@ __all__ = [
     "ROWS",
     "ModeTrait",
     "Row",
-    "is_plain_power",
     "modes",
 ]
 
@@ -224,7 +223,7 @@ _ROWS = (
     Row(M.LOGSIGMOID, 1, f.logsigmoid, wide=w.logsigmoid, traits=T.GIVES_FLOAT | T.HIGH),
     Row(M.SQRT, 1, f.Of(np.sqrt), wide=np.sqrt, onnx="Sqrt", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS),
     Row(M.SQUARE, 1, f.Of(np.square), f.Of(np.square), wide=np.square, traits=T.FINITE | T.ONE_PASS),
-    Row(M.SIGN, 1, f.sign, i.sign, wide=w.sign, onnx="Sign", traits=T.REPEATS | T.ON_GRID),
+    Row(M.SIGN, 1, f.sign, i.sign, exact=f.Of(np.sign), wide=np.sign, onnx="Sign", traits=T.REPEATS | T.ON_GRID),
 )
 # fmt: on
 
@@ -249,11 +248,3 @@ def modes(traits: T) -> frozenset[M]:
     ['NEGATE', 'NOT']
     """
     return frozenset(row.mode for row in _ROWS if row.traits & traits)
-
-
-def is_plain_power(exponent: float) -> bool:
-    """Return whether MegEngine's PowC, which a POW of a stored number becomes, gives NaN where a power has no value.
-
-    With other exponents it raises ``abs(x)``, or takes a cube root.
-    """
-    return exponent.is_integer() or abs(exponent) == 0.5
