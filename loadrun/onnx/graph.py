@@ -171,6 +171,14 @@ class GraphReader:
             var.name = name
             self.graph.outputs.append(var)
 
+    def unfinished(self) -> Graph:
+        """Return the graph as far as it was read; its outputs are those of the model, or what nothing reads."""
+        if not self.graph.outputs:
+            read = {v.id for o in self.graph.oprs for v in o.inputs}
+            ends = (v for o in self.graph.oprs if o.inputs for v in o.outputs)
+            self.graph.outputs = [v for v in ends if v.id not in read]
+        return self.graph
+
     def _initialize(self, proto: GraphProto) -> None:
         for tensor in proto.initializers:
             self.names[tensor.name] = self.stored(tensor)

@@ -115,6 +115,7 @@ class ModelFile:
         source = OnnxFile.of(model, location, Graph(), constants, self._maxerr)
         self._source = replace(source, replaced=replaced)
         self._examples, self._expected = examples, expected
+        self._last: GraphReader | None = None
 
     def read(self) -> Bundle:
         """Build the bundle.
@@ -130,7 +131,10 @@ class ModelFile:
         except EngineError as e:
             if not self._native:
                 raise
-            return self._unread(" ".join(str(e).split()))
+            bundle = self._unread(" ".join(str(e).split()))
+            if self._last is not None:
+                bundle.expressible = self._last.unfinished
+            return bundle
 
     @cached_property
     def lowered(self) -> Bundle:
@@ -188,7 +192,7 @@ class ModelFile:
         tried: list[tuple[GraphReader, list[str]]] = []
         for first, other in STAND_INS:
             shapes, assumed = self._shapes_with(StandIn(self._infos, first, other))
-            reader = GraphReader(self._model, self._external, shapes, constants)
+            reader = self._last = GraphReader(self._model, self._external, shapes, constants)
             with limited(self._external.folding(self._size)):
                 reader.read(self._model.graph)
             tried.append((reader, assumed))

@@ -10,7 +10,7 @@ from ...base.records import dataclass
 from ...graph import Graph, Opr, Var
 from ...passes.arithmetic.terms import is_step
 from .changes import ChangedConstant, changed_constants, changes
-from .matching import Matching, is_constant
+from .matching import Matching, is_constant, kind_of
 from .measuring import Distance
 from .patching import Located
 
@@ -95,7 +95,7 @@ def _sizes(graph: Graph) -> set[int]:
     """List the variables that are computed from shapes and constants alone."""
     sizes: set[int] = set()
     for opr in graph.oprs:
-        if opr.type == "GetVarShapeV1" or (
+        if opr.type in ("GetVarShapeV1", "CompositeSizes") or (
             opr.inputs and all(v.id in sizes or is_constant(v) for v in opr.inputs)
         ):
             sizes.update(v.id for v in opr.outputs)
@@ -156,7 +156,7 @@ def _is_same(opr: Opr, matching: Matching, changed: set[int]) -> bool:
     """Return whether an operator and its partner are alike and read the same, constants included."""
     other = matching.pairs[opr.outputs[0].id].owner
     return (
-        opr.type == other.type
+        kind_of(opr) == kind_of(other)
         and not any(True for _ in changes(opr, other, matching))
         and all(
             matching.pairs.get(x.id) is y and x.id not in changed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...graph import Opr, Var
+from ...graph.composite import Composite
 from ...graph.params import Dimshuffle
 from .matching import Matching, first_of
 from .measuring import SketchIndex, sketches_agree
@@ -67,6 +68,8 @@ def match_by_value(a: Sketched, b: Sketched, matching: Matching, tolerance: floa
 
 def _moves_nothing(opr: Opr) -> bool:
     """Return whether an operator that reorders axes leaves them as they are."""
+    if opr.title == "Transpose" and isinstance(opr.param, Composite):
+        return (perm := opr.param.attributes.get("perm")) == [*range(len(perm or ()))]
     return opr.type == "Dimshuffle" and (p := opr.get(Dimshuffle).pattern) == (*range(len(p)),)
 
 

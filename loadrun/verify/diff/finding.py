@@ -22,7 +22,7 @@ from .changes import ChangedConstant, changed_constants, changes
 from .finite import Finiteness, overflowed
 from .isolating import Isolation
 from .lone import with_lone
-from .matching import CAST, Matching, extend, is_constant, match
+from .matching import Matching, extend, is_cast, is_constant, match
 from .measuring import (
     TOLERANCE,
     Sums,
@@ -395,11 +395,17 @@ def _scaled_like(var: Var, value: Array, dtype: DType, readers: _Readers) -> Arr
     while len(behind := readers.get(var.id, ())) == 1:
         (opr,) = behind
         constants = [v.owner.tensors[v.index].value() for v in opr.inputs if is_constant(v)]
-        if opr.title == "MUL" and len(constants) == 1 and constants[0].size == 1:
+        shifted = any(c.any() for c in constants[1:])
+        if (
+            opr.title in ("MUL", "Mul", "DequantizeLinear")
+            and constants
+            and constants[0].size == 1
+            and not shifted
+        ):
             factor = float(constants[0].item())
             return real(value, dtype) if isclose(factor, dtype.scale, rel_tol=1e-6) else value * factor
         # A bias may be added before.
-        if opr.type != CAST and not (opr.title == "ADD" and constants):
+        if not is_cast(opr) and not (opr.title in ("ADD", "Add") and constants):
             break
         var = opr.outputs[0]
     return real(value, dtype)
@@ -409,7 +415,7 @@ def _granularity(var: Var, there: Var, equal: set[int], matching: Matching) -> D
     """Return the dtype by whose step a value may be off: what fusing made a step off before a cast stays so."""
     if there.dtype is not None and there.dtype.is_quantized:
         return there.dtype
-    if matching.alike and var.owner.type == CAST and var.owner.inputs[0].id not in equal:
+    if matching.alike and is_cast(var.owner) and var.owner.inputs[0].id not in equal:
         before = var.owner.inputs[0].dtype
         if before is not None and before.is_quantized:
             return before

@@ -171,7 +171,9 @@ def _terms(opr: Opr) -> Sequence[Var]:
     """Give what an operator adds up, nothing where it is no sum."""
     if opr.type == _REDUCE:
         return opr.inputs[: opr.get(Reduce).mode in (ReduceMode.SUM, ReduceMode.MEAN)]
-    return opr.inputs if opr.title in ("ADD", "SUB") else ()
+    if opr.title in ("ReduceSum", "ReduceMean"):
+        return opr.inputs[:1]
+    return opr.inputs if opr.title in ("ADD", "SUB", "Add", "Sub", "Sum") else ()
 
 
 def real(value: Array, dtype: DType | None) -> Array:
