@@ -142,6 +142,9 @@ class GraphReader:
         self._nodes(in_order(proto.nodes), nodes_needed(proto), self.opsets, {}, {*self.names})
         self._said = None, None
         names = [o.name for o in proto.outputs if o.name not in self._missing]
+        lost = next((n for n in names if n not in self.names and self.outer is None), None)
+        if lost is not None:
+            raise FormatError(f"no node computes the graph's output {lost!r}")
         outputs = [(n, self.read_name(n, "the graph's output")) for n in names]
         if not proto.outputs:
             raise FormatError("the graph has no outputs")
@@ -363,9 +366,7 @@ class GraphReader:
         except EngineError as e:
             self.misfits.append(str(e))
 
-    def attribute(
-        self, node: NodeProto, a: AttributeProto, fed: Sequence[DType | None] = ()
-    ) -> Any:  # noqa: ANN401 - of any type
+    def attribute(self, node: NodeProto, a: AttributeProto, fed: Sequence[DType | None] = ()) -> Any:  # noqa: ANN401 - of any type
         """Return an attribute as Python has it; a graph as a function of what is fed to it."""
         kind = a.type or _guessed(a)
         simple = {1: lambda: a.f, 2: lambda: a.i, 3: lambda: bytes(a.s).decode("utf-8", "replace")}
