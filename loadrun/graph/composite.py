@@ -301,7 +301,13 @@ class Composite(Record, code=1 << 16):
     def call(self, inputs: Sequence[Any], **more: Any) -> Any:  # noqa: ANN401 - what the function returns
         """Call the function on the inputs that are present."""
         args = inputs if len(inputs) == len(self.present) else self.placed(inputs)
-        return self.definition.function(*args, **self.keywords, **more)
+        return _of_axes(self.definition.function, args, {**self.keywords, **more})
+
+    def shapes(self, inputs: Sequence[Any]) -> list[tuple[int, ...]]:
+        """Return the shapes that the definition's rule gives."""
+        assert self.definition.shape is not None
+        shapes = _of_axes(self.definition.shape, self.placed(inputs), self.keywords)
+        return shapes[: len(self.types.outputs)] if isinstance(shapes, list) else [shapes]
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -325,6 +331,16 @@ class Composite(Record, code=1 << 16):
 def holds_composites(graph: Graph) -> bool:
     """Return whether a graph has composite operators: it is made of the nodes of a file of another format."""
     return any(isinstance(p, Composite) for o in graph.oprs for p in o.params)
+
+
+def _of_axes(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """Call a function that takes shapes apart; tell those of too few or too many axes."""
+    try:
+        return function(*args, **keywords)
+    except (IndexError, ValueError) as e:
+        if not str(e).startswith(("tuple index out of range", "not enough values to", "too many values to")):
+            raise
+        raise ValueError("an input has too few or too many axes") from e
 
 
 def alike(a: object, b: object) -> bool:

@@ -150,6 +150,9 @@ class GraphReader:
         ends = ((i.name, sizes_of(i)) for i in (*proto.inputs, *proto.outputs))
         self.graph.declared = {n: sizes for n, sizes in ends if sizes is not None}
         names = [o.name for o in proto.outputs if o.name not in self._missing]
+        lost = next((n for n in names if n not in self.names and self.outer is None), None)
+        if lost is not None:
+            raise FormatError(f"no node computes the graph's output {lost!r}")
         outputs = [(n, self.read_name(n, "the graph's output")) for n in names]
         if not proto.outputs:
             raise FormatError("the graph has no outputs")

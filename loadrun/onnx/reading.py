@@ -251,6 +251,11 @@ class ModelFile:
                 assumed += [info.name] if None in open_shape else []
         return shapes, assumed
 
+    def _no_input(self, name: str) -> str:
+        assert self._model.graph is not None
+        names = ", ".join(i.name for i in self._model.graph.inputs) or "none"
+        return f"the model has no input {name!r}; its inputs are {names}"
+
     def _open_inputs(self, shapes: Mapping[str, Sequence[int]]) -> frozenset[str]:
         """Return the inputs whose sizes the file leaves open, one for each size that is the same in several."""
         groups: dict[tuple[str, int], str] = {}
@@ -271,7 +276,9 @@ class ModelFile:
             next((i for i in self._model.graph.inputs if i.name == name), None) if self._model.graph else None
         )
         dtype = type_of(info.type) if info is not None else None
-        if info is None or dtype is None:
+        if info is None:
+            raise UsageError(self._no_input(name))
+        if dtype is None:
             raise NotExpressed(f"the constant {name!r} has no type")
         if dtype.np.kind == "O":
             return TensorAttribute(_objects(name, value, info), dtype)

@@ -13,6 +13,7 @@ from ..base.limits import memory_limit
 from ..graph import Opr
 from ..graph.composite import Composite, Native
 from ..graph.dtypes import Array, DType, nbytes
+from .numeric.special import broadcast_shapes
 from .registry import Bound, Call, Shape, ShapeCall, UnknownShape, implementation, kernel
 
 __all__ = ["native", "result_arrays", "widened"]
@@ -37,7 +38,7 @@ def _shape(s: ShapeCall) -> Sequence[Shape | None]:
     p = _composite(s.opr)
     definition = p.definition
     if definition.pointwise and definition.shape is None:
-        return (np.broadcast_shapes(*(s.shape(i) for i in range(len(s.shapes)))),)
+        return (broadcast_shapes(*(s.shape(i) for i in range(len(s.shapes)))),)
     if definition.shape is None and not definition.views and sum(map(prod, filter(None, s.shapes))) > _CALLED:
         raise UnknownShape
     places = [i for i, here in enumerate(p.present) if here]
@@ -54,16 +55,9 @@ def _shape(s: ShapeCall) -> Sequence[Shape | None]:
             args.append(np.broadcast_to(np.zeros((), _kind(dtype)), s.shape(i)))
     with np.errstate(all="ignore"):
         if definition.shape is not None:
-            return _by_rule(p, args)
+            return p.shapes(args)
         results = result_arrays(p, p.call(args))
     return [r.shape for r in results]
-
-
-def _by_rule(p: Composite, inputs: Sequence[Any]) -> list[Shape]:
-    """Return the shapes that a definition's rule gives."""
-    assert p.definition.shape is not None
-    shapes = p.definition.shape(*p.placed(inputs), **p.keywords)
-    return shapes[: len(p.types.outputs)] if isinstance(shapes, list) else [shapes]
 
 
 def _check_size(c: Call, inputs: Sequence[Any]) -> None:
@@ -76,7 +70,7 @@ def _check_size(c: Call, inputs: Sequence[Any]) -> None:
     if p.definition.shape is None or p.definition.views or not p.definition.known:
         return
     limit = memory_limit()
-    for shape, dtype in zip(_by_rule(p, inputs), c.outputs, strict=True):
+    for shape, dtype in zip(p.shapes(inputs), c.outputs, strict=True):
         if (size := nbytes(shape, dtype)) > limit:
             raise OutOfMemoryError(
                 f"it gives {dtype} {list(shape)}, {size / 2**30:.1f} GiB, "

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...graph.composite import Known, NodeTypes
 from ...graph.dtypes import Array
+from ...ops.numeric.special import broadcast_shapes
 from . import operator
 from .common import axes_of, axis_of, integers, one_of, refuse_unless
 
@@ -221,7 +222,7 @@ def slice_1(
 @operator("Expand", since=8, views=True)
 def expand(x: Array, shape: Known) -> Array:
     """Broadcast to a shape, or to what it broadcasts to itself."""
-    return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(integers(shape))))
+    return np.broadcast_to(x, broadcast_shapes(x.shape, tuple(integers(shape))))
 
 
 def _tiled(x: Array, repeats: Known) -> Shape:
