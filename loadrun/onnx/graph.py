@@ -365,15 +365,14 @@ class GraphReader:
         # Nodes that draw numbers do not draw the same ones.
         params = Composite(definition, values, types, seed=len(self.graph.oprs) if definition.random else 0)
         read = [self.var(v) for v in inputs if v is not None]
-        outs = self.record(kind_of(definition), read, params, n=len(node.outputs))
-        for name, var in zip(node.outputs, outs, strict=True):
-            if name:
-                var.name = name
-                self.names[name] = var
+        outs = self.record(kind_of(definition), read, params, names=[n or None for n in node.outputs])
+        self.names.update((v.name, v) for v in outs if v.name)
 
-    def record(self, type: str, inputs: Sequence[Var], *params: P.Record, n: int = 1) -> list[Var]:
+    def record(
+        self, type: str, inputs: Sequence[Var], *params: P.Record, names: Sequence[str | None] = (None,)
+    ) -> list[Var]:
         """Append an operator and follow types and shapes."""
-        outs = self.graph.add(type, *params, inputs=inputs, n_outputs=n)
+        outs = self.graph.add(type, *params, inputs=inputs, n_outputs=len(names), names=names)
         outs[0].owner.called, outs[0].owner.name = self._said
         self._follow(*outs)
         return outs
