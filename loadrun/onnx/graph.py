@@ -29,6 +29,7 @@ from .operators import HOMES, find
 from .subgraph import Subgraph
 from .tensors import STRING, ExternalData, UnsupportedTensorTypeError, array, dense, texts
 from .types import dtype_of_kind, kind_of_dtype, sizes_of, type_of
+from .values import declared_shape
 
 __all__ = ["GraphReader", "HeldTensor", "NotExpressed"]
 
@@ -398,13 +399,20 @@ class GraphReader:
         if kind == 4 and a.t is not None:
             return self.attribute_tensor(a.t)
         if kind == 5 and a.g is not None:
-            return Subgraph.of(self, a.g, fed)
+            return self._subgraph(a.g, fed)
         if kind == 11 and a.sparse is not None and a.sparse.values is not None:
             dtype = dtype_of_kind(a.sparse.values.data_type)
             return TensorAttribute(dense(a.sparse, self.external), dtype)
         if kind == 13:
             return type_of(a.kind)
         raise NotExpressed(f"its attribute {a.name} is of the type {kind}")
+
+    def _subgraph(self, proto: GraphProto, fed: Sequence[DType | None]) -> Subgraph:
+        """Read a graph inside of this one; see `read`."""
+        inner = GraphReader(self.model, self.external, outer=self)
+        graph = inner.read(proto, fed)
+        shapes = [[declared_shape(i) for i in infos] for infos in (proto.inputs, proto.outputs)]
+        return Subgraph(graph, [i.name for i in proto.inputs], inner.captured, *shapes)
 
     def _constant(self, node: NodeProto, attributes: Mapping[str, AttributeProto]) -> StoredTensor:
         """Return the value of a Constant, which may stand in one of several attributes."""
