@@ -5,7 +5,7 @@ Such a graph runs at all sizes: what decides shapes is computed by the nodes the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -112,7 +112,7 @@ class GraphReader:
         self.functions = {(f.domain, f.name, f.overload): f for f in model.functions}
         self.opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opsets}
         self._depth: int = 0 if outer is None else outer._depth + 1
-        self._counter = count(1) if outer is None else outer._counter
+        self._counter: Iterator[int] = count(1) if outer is None else outer._counter
         self._said: tuple[str | None, str | None] = None, None
         self._stored: dict[int, Var] = {}
         self.problems: dict[str, None] = {} if outer is None else outer.problems
