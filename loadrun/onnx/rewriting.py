@@ -15,7 +15,7 @@ from ..graph.composite import Composite, ObjectType, TensorAttribute
 from ..graph.dtypes import Array, DType
 from ..ops.infer import describe, infer_dtypes
 from .encode import Attribute, ElemType, GraphMessage, ModelMessage, NodeMessage, TensorMessage, ValueMessage
-from .graph import HeldTensor
+from .held import HeldTensor
 from .model import DEFAULT_OPSET, WrittenModel, ir_version
 from .schemas import versions_of
 from .source import ExportSource
