@@ -124,7 +124,8 @@ class GraphReader:
                 if dtype is None:
                     raise NotExpressed(f"the input {info.name!r} has no type")
                 self.add_input(info.name, dtype)
-        self._nodes(in_order(proto.nodes), nodes_needed(proto), self.opsets, {}, {*self.names})
+        proto.nodes = in_order(proto.nodes)
+        self._nodes(proto.nodes, nodes_needed(proto), self.opsets, {}, {*self.names})
         self._said = None, None
         ends = ((i.name, sizes_of(i)) for i in (*proto.inputs, *proto.outputs))
         self.graph.declared = {n: sizes for n, sizes in ends if sizes is not None}
@@ -318,7 +319,10 @@ class GraphReader:
         attributes: Mapping[str, AttributeProto],
     ) -> None:
         kinds = [self.dtype(v) for v in inputs]
-        schemas.check(definition.domain, definition.name, opset, kinds, len(node.outputs), attributes)
+        # ONNX Runtime had some operators before ONNX.
+        first = next(iter(schemas.versions_of(definition.domain, definition.name)), None)
+        if first is None or definition.since >= first.since or opset >= first.since:
+            schemas.check(definition.domain, definition.name, opset, kinds, len(node.outputs), attributes)
         fed = {"Loop": [plain("Int64"), plain("Bool"), *kinds[2:]], "Scan": kinds}.get(node.op, [])
         values: dict[str, Any] = {n: self.attribute(node, a, fed) for n, a in attributes.items()}
         surplus = sorted(values.keys() - definition.attributes)

@@ -13,6 +13,7 @@ from ..engines.wide import WideEngine
 from ..graph import Graph, same_graph
 from ..graph.composite import GraphAttribute
 from ..graph.dtypes import Array, DType
+from ..ops.infer import infer_shapes
 
 __all__ = ["Subgraph"]
 
@@ -68,8 +69,7 @@ class Subgraph(GraphAttribute):
         Returns:
             its outputs in order.
         """
-        values = dict(zip(self.inputs, inputs, strict=False))
-        values.update((name, captured[i]) for name, i in self.places.items())
+        values = self._named(inputs, captured)
         used = self._engine.inputs
         feeds = {n: _held(v, used[n].owner.tensors[0].dtype) for n, v in values.items() if n in used}
         if any(a.dtype == np.float64 != used[n].owner.tensors[0].dtype.np for n, a in feeds.items()):
@@ -77,6 +77,30 @@ class Subgraph(GraphAttribute):
         else:
             results = self._engine.run(feeds)
         return [r[()] if r.dtype == object and not r.ndim else r for r in results]
+
+    def no_rows(self, start: int, inputs: Sequence[Any], captured: Sequence[Any]) -> list[Array]:
+        """Return what outputs from one on give of no runs, stacked; see `__call__`.
+
+        Sizes that its outputs declare open are 0. What declares no shape has that which follows from the inputs.
+
+        Raises:
+            ValueError: a shape depends on data.
+        """
+        shapes = {n: np.shape(v) for n, v in self._named(inputs, captured).items()}
+        inferred = infer_shapes(self.graph, inputs=shapes).shapes
+        rows = []
+        outputs = list(zip(self.graph.outputs, self.output_shapes, self.dtypes, strict=True))
+        for var, declared, dtype in outputs[start:]:
+            shape = inferred.get(var.id) if declared is None else tuple(n or 0 for n in declared)
+            if shape is None:
+                raise ValueError(f"its output {var.name!r} of no iterations has no shape that is known")
+            rows.append(np.zeros((0, *shape), dtype.np))
+        return rows
+
+    def _named(self, inputs: Sequence[Any], captured: Sequence[Any]) -> dict[str, Any]:
+        values = dict(zip(self.inputs, inputs, strict=False))
+        values.update((name, captured[i]) for name, i in self.places.items())
+        return values
 
     def __repr__(self) -> str:
         return f"<{sum(not o.tensors for o in self.graph.oprs)} operators>"
