@@ -225,17 +225,17 @@ class Definition:
         """
         if callable(self.out):
             return tuple(self.out(types, attributes))
-        found = []
+        dtypes = []
         for i in range(len(types.wanted)):
             rule = self.out[min(i, len(self.out) - 1)]
             if isinstance(rule, int):
                 like = types.inputs[rule] if rule < len(types.inputs) else None
                 if like is None:
                     raise ValueError(f"its input {rule} is missing")
-                found.append(like)
+                dtypes.append(like)
             else:
-                found.append(DType(rule) if isinstance(rule, str) else rule(types, attributes))
-        return tuple(found)
+                dtypes.append(DType(rule) if isinstance(rule, str) else rule(types, attributes))
+        return tuple(dtypes)
 
 
 class Composite(Record, code=1 << 16):
@@ -295,8 +295,8 @@ class Composite(Record, code=1 << 16):
 
     def placed(self, inputs: Sequence[Any]) -> list[Any]:
         """Put None where the node has no input."""
-        given = iter(inputs)
-        return [next(given) if here else None for here in self.present]
+        present = iter(inputs)
+        return [next(present) if here else None for here in self.present]
 
     def call(self, inputs: Sequence[Any], **more: Any) -> Any:  # noqa: ANN401 - what the function returns
         """Call the function on the inputs that are present."""

@@ -5,7 +5,7 @@ Such a graph runs at all sizes: what decides shapes is computed by the nodes the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -21,16 +21,17 @@ from ..ops.registry import BudgetError
 from ..passes.checks import add_check
 from ..testcase import EXPECT
 from . import schemas
-from .codes import CODED, from_codes, to_codes
 from .file import BRAIN_RTOL, RTOL, rule_error
+from .held import tensor_of
 from .messages import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 from .nodes import attributes_of, in_order, names_captured, nodes_needed, title_of
 from .operators import HOMES, find
 from .subgraph import Subgraph
 from .tensors import STRING, ExternalData, UnsupportedTensorTypeError, array, dense, texts
-from .types import dtype_of_kind, kind_of_dtype, sizes_of, type_of
+from .types import dtype_of_kind, sizes_of, type_of
+from .values import declared_shape
 
-__all__ = ["GraphReader", "HeldTensor", "NotExpressed"]
+__all__ = ["GraphReader", "NotExpressed"]
 
 _SHAPING = ("elementwise", "functions", "reductions", "shapes", "creation", "indexing", "padding")
 """Families whose operators compute sizes: their small results are known before data are there."""
@@ -49,28 +50,6 @@ _WHY = {
 
 class NotExpressed(EngineError):
     """A node cannot be in a graph; the text says why."""
-
-
-class HeldTensor(StoredTensor):
-    """A stored value whose bytes in the file are not numpy's, held as an array."""
-
-    def __init__(self, dtype: DType, value: Array, name: str | None) -> None:
-        super().__init__(dtype, value.shape, name)
-        self.array = value
-
-    def value(self) -> Array:
-        """Return the array."""
-        return self.array
-
-    def with_value(self, value: Array) -> StoredTensor:
-        """Return a tensor of the same type that holds another value, rounded to it, without a name."""
-        kind = kind_of_dtype(self.dtype)
-        coded = from_codes(to_codes(value, kind).tobytes(), kind, value.shape) if kind in CODED else value
-        return HeldTensor(self.dtype, coded, None)
-
-    def copied(self) -> StoredTensor:
-        """Copy the tensor over the same array."""
-        return HeldTensor(self.dtype, self.array, self.name)
 
 
 Name = Var | StoredTensor | None
@@ -112,7 +91,7 @@ class GraphReader:
         self.functions = {(f.domain, f.name, f.overload): f for f in model.functions}
         self.opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opsets}
         self._depth: int = 0 if outer is None else outer._depth + 1
-        self._counter = count(1) if outer is None else outer._counter
+        self._counter: Iterator[int] = count(1) if outer is None else outer._counter
         self._said: tuple[str | None, str | None] = None, None
         self._stored: dict[int, Var] = {}
         self.problems: dict[str, None] = {} if outer is None else outer.problems
@@ -401,13 +380,20 @@ class GraphReader:
         if kind == 4 and a.t is not None:
             return self.attribute_tensor(a.t)
         if kind == 5 and a.g is not None:
-            return Subgraph.of(self, a.g, fed)
+            return self._subgraph(a.g, fed)
         if kind == 11 and a.sparse is not None and a.sparse.values is not None:
             dtype = dtype_of_kind(a.sparse.values.data_type)
             return TensorAttribute(dense(a.sparse, self.external), dtype)
         if kind == 13:
             return type_of(a.kind)
         raise NotExpressed(f"its attribute {a.name} is of the type {kind}")
+
+    def _subgraph(self, proto: GraphProto, fed: Sequence[DType | None]) -> Subgraph:
+        """Read a graph inside of this one; see `read`."""
+        inner = GraphReader(self.model, self.external, outer=self)
+        graph = inner.read(proto, fed)
+        shapes = [[declared_shape(i) for i in infos] for infos in (proto.inputs, proto.outputs)]
+        return Subgraph(graph, [i.name for i in proto.inputs], inner.captured, *shapes)
 
     def _constant(self, node: NodeProto, attributes: Mapping[str, AttributeProto]) -> StoredTensor:
         """Return the value of a Constant, which may stand in one of several attributes."""
@@ -490,13 +476,6 @@ def _rule(expect: Array, get: Array, *, rtol: float) -> Array:
 
 
 RULE = Definition("loadrun", "RuleError", _rule, out=("Float32",), shape=lambda expect, get, rtol: (1,))
-
-
-def tensor_of(value: Array, dtype: DType, name: str) -> StoredTensor:
-    """Return a stored value: over its bytes where they are those of a file, else over the array."""
-    if dtype.np.kind == "O" or dtype.bits != value.itemsize * 8 or not value.flags.c_contiguous:
-        return HeldTensor(dtype, value, name)
-    return StoredTensor(dtype, value.shape, name, value.reshape(-1).view(np.uint8))
 
 
 def kind_of(definition: Definition) -> str:

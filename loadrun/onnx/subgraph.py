@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,11 +14,6 @@ from ..graph import Graph, same_graph
 from ..graph.composite import GraphAttribute
 from ..graph.dtypes import Array, DType
 from ..ops.infer import infer_shapes
-from .values import declared_shape
-
-if TYPE_CHECKING:
-    from .graph import GraphReader
-    from .messages import GraphProto
 
 __all__ = ["Subgraph"]
 
@@ -49,14 +44,6 @@ class Subgraph(GraphAttribute):
         self.dtypes: list[DType] = [v.dtype for v in graph.outputs if v.dtype is not None]
         self.places: dict[str, int] = {}
 
-    @classmethod
-    def of(cls, outer: GraphReader, proto: GraphProto, fed: Sequence[DType | None]) -> Subgraph:
-        """Read a graph inside of another one; see `GraphReader.read`."""
-        inner = type(outer)(outer.model, outer.external, outer=outer)
-        graph = inner.read(proto, fed)
-        shapes = [[declared_shape(i) for i in infos] for infos in (proto.inputs, proto.outputs)]
-        return cls(graph, [i.name for i in proto.inputs], inner.captured, *shapes)
-
     def place(self, captured: Sequence[str]) -> None:
         """Tell which values from around the node gets, in which order: those of all its graphs."""
         self.places = {name: captured.index(name) for name in self.captured}
@@ -64,9 +51,9 @@ class Subgraph(GraphAttribute):
     def over(self, graph: Graph, names: Mapping[str, str]) -> Subgraph:
         """See `loadrun.graph.composite.GraphAttribute.over`."""
         inputs, captured = [names[n] for n in self.inputs], [names[n] for n in self.captured]
-        made = Subgraph(graph, inputs, captured, self.input_shapes, self.output_shapes)
-        made.places = {names[n]: i for n, i in self.places.items()}
-        return made
+        renamed = Subgraph(graph, inputs, captured, self.input_shapes, self.output_shapes)
+        renamed.places = {names[n]: i for n, i in self.places.items()}
+        return renamed
 
     @cached_property
     def _engine(self) -> ReferenceEngine:

@@ -97,15 +97,15 @@ def widened(c: Call, arrays: Sequence[Array]) -> list[Any]:
 def result_arrays(p: Composite, result: Any) -> list[Array]:  # noqa: ANN401 - what a function returns
     """Return one array for every output; what is no array (a sequence, a map, nothing) in one without axes."""
     results = result if isinstance(result, tuple) else (result,)
-    found: list[Array] = []
+    arrays: list[Array] = []
     for value, dtype in zip(results, p.types.outputs, strict=False):
         if dtype.name == "Object":
             holder = np.empty((), object)
             holder[()] = value
-            found.append(holder)
+            arrays.append(holder)
         else:
-            found.append(np.asarray(value))
-    return found
+            arrays.append(np.asarray(value))
+    return arrays
 
 
 _FLOAT = "Float32"
@@ -126,13 +126,13 @@ def native(
 def _flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
     p = _composite(opr)
     types = [t for t in p.types.inputs if t is not None]
-    made = native(opr, types, p.types.outputs, inputs)
-    if made is None:
+    operator = native(opr, types, p.types.outputs, inputs)
+    if operator is None:
         cost = p.definition.flops
         return sum(map(prod, outputs)) if cost is None else cost(p, inputs, outputs[0])
-    shapes = [made.shapes.get(i, s) for i, s in enumerate(inputs)]
-    twin = Opr(made.type, made.params, list(opr.inputs), list(opr.outputs))
-    return implementation(made.type).flops(twin, shapes, outputs)
+    shapes = [operator.shapes.get(i, s) for i, s in enumerate(inputs)]
+    twin = Opr(operator.type, operator.params, list(opr.inputs), list(opr.outputs))
+    return implementation(operator.type).flops(twin, shapes, outputs)
 
 
 def _bind(c: Call, s: ShapeCall) -> Bound | None:

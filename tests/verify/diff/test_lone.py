@@ -39,7 +39,7 @@ def layers(folder: Path, dropped: int | None = None) -> Path:
         if i != dropped:
             nodes.append(helper.make_node("Relu", [x], [f"r{i}"], f"act{i}"))
             x = f"r{i}"
-    nodes.append(helper.make_node("Identity", [x], ["y"], "last"))
+    nodes.append(helper.make_node("Neg", [x], ["y"], "last"))
     ends = [("x", TensorProto.FLOAT, [4, 8])], [("y", TensorProto.FLOAT, [4, 8])]
     return write(folder, onnx_model(nodes, *ends, initializer=stored))
 
@@ -58,12 +58,14 @@ def test_a_dropped_activation(
         pair.append(str(path))
     assert main(["diff", *pair, "--json", str(tmp_path / "d.json")]) == 1
     (blamed,) = (t for t in capsys.readouterr().out.splitlines() if t.startswith("to blame"))
-    assert f"'act{dropped}.RELU'" in blamed
+    # What a dump has of a node is named after its operator, too.
+    theirs = f"act{dropped}.RELU" if kinds.endswith(".mge") else f"act{dropped}"
+    assert f"'{theirs}'" in blamed
     assert "of the reference: the model lacks it before" in blamed
-    assert f"act{dropped}.RELU" in json.loads((tmp_path / "d.json").read_text())["missing"][0]
+    assert theirs in json.loads((tmp_path / "d.json").read_text())["missing"][0]
     assert main(["diff", *reversed(pair)]) == 1
     (blamed,) = (t for t in capsys.readouterr().out.splitlines() if t.startswith("to blame"))
-    assert f"'act{dropped}." in blamed
+    assert f"'act{dropped}" in blamed
     assert blamed.endswith("it is not in the reference")
 
 
