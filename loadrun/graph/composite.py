@@ -338,6 +338,8 @@ def _of_axes(function: Callable[..., Any], args: Sequence[Any], keywords: Mappin
     try:
         return function(*args, **keywords)
     except (IndexError, ValueError) as e:
+        if str(e).startswith("zip() argument"):
+            raise ValueError("two of its lists have different lengths") from e
         if not str(e).startswith(("tuple index out of range", "not enough values to", "too many values to")):
             raise
         raise ValueError("an input has too few or too many axes") from e

@@ -324,7 +324,12 @@ class GraphReader:
         if first is None or definition.since >= first.since or opset >= first.since:
             schemas.check(definition.domain, definition.name, opset, kinds, len(node.outputs), attributes)
         fed = {"Loop": [plain("Int64"), plain("Bool"), *kinds[2:]], "Scan": kinds}.get(node.op, [])
+        before = len(self.problems)
         values: dict[str, Any] = {n: self.attribute(node, a, fed) for n, a in attributes.items()}
+        if len(self.problems) > before:
+            # A graph of its own is not whole.
+            self._missing.update(node.outputs)
+            return
         surplus = sorted(values.keys() - definition.attributes)
         if surplus:
             raise EngineError(
