@@ -101,8 +101,8 @@ _OPS = (
     Op("ReduceV2", "inference", "reduce", params=(P.Reduce,), inputs="src target_shape?", cls="Reduce", traits=T.INFERRED | T.FOLDED, wide="basic.reduce"),
     Op("CumsumV1", "inference", "reduce", params=(P.Cumsum,), inputs="src", cls="Cumsum", wide="basic.cumsum"),
     # linalg
-    Op("MatrixMulV2", "inference", "linalg", params=(P.MatrixMul,), inputs="A B", cls="MatrixMul", traits=T.LOW | T.LIMITED | T.FIRST_DEVICE, wide="basic.matmul"),
-    Op("BatchedMatrixMulV2", "inference", "linalg", params=(P.MatrixMul,), inputs="A B", cls="BatchedMatrixMul", traits=T.LOW | T.LIMITED | T.FIRST_DEVICE, wide="basic.matmul"),
+    Op("MatrixMulV2", "inference", "linalg", params=(P.MatrixMul,), inputs="A B", cls="MatrixMul", traits=T.LINEAR | T.LIMITED | T.FIRST_DEVICE, wide="basic.matmul"),
+    Op("BatchedMatrixMulV2", "inference", "linalg", params=(P.MatrixMul,), inputs="A B", cls="BatchedMatrixMul", traits=T.LINEAR | T.LIMITED | T.FIRST_DEVICE, wide="basic.matmul"),
     Op("Dot", "inference", "linalg", params=(P.Empty,), inputs="a b", traits=T.FIRST_DEVICE, wide="basic.dot"),
     Op("MatrixInverse", "inference", "linalg", params=(P.Empty,), inputs="src", wide="basic.inverse"),
     Op("SVD", "inference", "linalg", params=(P.SVD,), inputs="src", outputs=_svd, all_outputs=3, traits=T.GENERIC),
@@ -204,8 +204,8 @@ _OPS = (
     Op("CustomOpNode", "vendor", "", inputs="x0 ...", outputs=_unknown, v2="CustomOpNode"),
     Op("dynamic", "vendor", "", inputs="x0 ...", outputs=_unknown, v2="dynamic"),
     # conv
-    Op("ConvolutionV2", "inference", "conv.convolution", params=(P.Convolution, P.ExecutionPolicy), inputs="src filter", v2="Convolution", retired=("ConvolutionV1",), cls="ConvolutionForward", traits=T.LOW | T.LIMITED | T.FIRST_DEVICE | T.KEEPS_FORMAT | T.PACKED, wide="convolution.convolution"),
-    Op("ConvolutionBackwardDataV2", "inference", "conv.convolution", params=(P.Convolution, P.ExecutionPolicy), inputs="filter diff src_for_shape?", v2="ConvolutionBackwardData", retired=("ConvolutionBackwardDataV1",), cls="ConvolutionBackwardData", traits=T.LOW | T.LIMITED | T.FIRST_DEVICE, wide="convolution.transposed"),
+    Op("ConvolutionV2", "inference", "conv.convolution", params=(P.Convolution, P.ExecutionPolicy), inputs="src filter", v2="Convolution", retired=("ConvolutionV1",), cls="ConvolutionForward", traits=T.LINEAR | T.LIMITED | T.FIRST_DEVICE | T.KEEPS_FORMAT | T.PACKED, wide="convolution.convolution"),
+    Op("ConvolutionBackwardDataV2", "inference", "conv.convolution", params=(P.Convolution, P.ExecutionPolicy), inputs="filter diff src_for_shape?", v2="ConvolutionBackwardData", retired=("ConvolutionBackwardDataV1",), cls="ConvolutionBackwardData", traits=T.LINEAR | T.LIMITED | T.FIRST_DEVICE, wide="convolution.transposed"),
     Op("Convolution3D", "inference", "conv.convolution", params=(P.Convolution3D, P.ExecutionPolicy), inputs="src filter", v2="Convolution3D", cls="Convolution3DForward", traits=T.LIMITED | T.FIRST_DEVICE, wide="convolution.convolution"),
     Op("Convolution3DBackwardData", "inference", "conv.convolution", params=(P.Convolution3D, P.ExecutionPolicy), inputs="filter diff src_for_shape?", v2="Convolution3DBackwardData", traits=T.LIMITED | T.FIRST_DEVICE, wide="convolution.transposed"),
     Op("ConvBiasForwardV4", "inference", "conv.convolution", params=(P.ConvBias, P.ExecutionPolicy), inputs="src filter bias? z?", v2="ConvBiasForward", retired=("ConvBiasForwardV3",), cls="ConvBiasForward", traits=T.LIMITED | T.PACKED, wide="convolution.convolution", title="ConvBias"),
@@ -222,11 +222,11 @@ _OPS = (
     Op("GroupLocalV2", "inference", "conv.local", params=(P.Convolution,), inputs="src filter", retired=("GroupLocalV1",), cls="GroupLocalForward", wide="local.local"),
     # norm
     Op("LRN", "inference", "norm", params=(P.LRN,), inputs="src", cls="LRNForward", wide="norm.lrn"),
-    Op("BatchNormV1", "inference", "norm", params=(P.BN,), inputs="x scale bias mean? variance?", outputs=_batch_norm, retired=("BatchNorm",), cls="BatchNormForward", traits=T.LOW_DATA | T.LIMITED | T.FIRST_DEVICE | T.KEEPS_FORMAT, wide="norm.batch_norm", all_outputs=6),
-    Op("LayerNorm", "inference", "norm", params=(P.LayerNorm,), inputs="x weight? bias?", outputs=3, cls="LayerNormForward", traits=T.IN_PLACE | T.HIGH | T.FIRST_DEVICE, wide="norm.layer_norm"),
-    Op("GeneralNorm", "inference", "norm", params=(P.GeneralNorm,), inputs="x weight? bias?", outputs=3, cls="GeneralNormForward", traits=T.HIGH, wide="norm.general_norm"),
-    Op("GroupNorm", "inference", "norm", params=(P.GroupNorm,), inputs="x weight? bias?", outputs=3, v2="GroupNorm", cls="GroupNormForward", traits=T.HIGH | T.FIRST_DEVICE, wide="norm.group_norm"),
-    Op("InstanceNorm", "inference", "norm", params=(P.GroupNorm,), inputs="x weight? bias?", outputs=3, v2="InstanceNorm", cls="InstanceNormForward", traits=T.HIGH, wide="norm.group_norm"),
+    Op("BatchNormV1", "inference", "norm", params=(P.BN,), inputs="x scale bias mean? variance?", outputs=_batch_norm, retired=("BatchNorm",), cls="BatchNormForward", traits=T.LIMITED | T.FIRST_DEVICE | T.KEEPS_FORMAT, wide="norm.batch_norm", all_outputs=6),
+    Op("LayerNorm", "inference", "norm", params=(P.LayerNorm,), inputs="x weight? bias?", outputs=3, cls="LayerNormForward", traits=T.IN_PLACE | T.FIRST_DEVICE, wide="norm.layer_norm"),
+    Op("GeneralNorm", "inference", "norm", params=(P.GeneralNorm,), inputs="x weight? bias?", outputs=3, cls="GeneralNormForward", wide="norm.general_norm"),
+    Op("GroupNorm", "inference", "norm", params=(P.GroupNorm,), inputs="x weight? bias?", outputs=3, v2="GroupNorm", cls="GroupNormForward", traits=T.FIRST_DEVICE, wide="norm.group_norm"),
+    Op("InstanceNorm", "inference", "norm", params=(P.GroupNorm,), inputs="x weight? bias?", outputs=3, v2="InstanceNorm", cls="InstanceNormForward", wide="norm.group_norm"),
     Op("Softmax", "inference", "norm", params=(P.Softmax,), inputs="src", v2="Softmax", cls="SoftmaxForward", traits=T.IN_PLACE, wide="norm.softmax"),
     # pooling
     Op("PoolingV1", "inference", "pooling", params=(P.Pooling,), inputs="src", retired=("Pooling",), cls="PoolingForward", traits=T.CHANNELWISE | T.LIMITED | T.KEEPS_FORMAT, wide="pooling.pooling"),

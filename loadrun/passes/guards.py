@@ -56,7 +56,7 @@ _PRODUCTS, _MUL_ADDS, _STEPS = modes(ModeT.PRODUCT), modes(ModeT.MUL_ADD), modes
 _SUMS, _FACTORS = modes(ModeT.SUM) | _MUL_ADDS, _PRODUCTS | _MUL_ADDS
 _FAMILIES = (_SUMS, _PRODUCTS, frozenset({M.MAX}), frozenset({M.MIN}))
 _ARITHMETIC, _PRODUCT = select(lambda op: op.family == "elemwise.modes"), "BatchedMatrixMulV2"
-_LINEAR = types(T.LOW)
+_LINEAR = types(T.LINEAR)
 _MADE = types(T.CONSTANT | T.SHAPE_ONLY)
 _VIEWS = types(T.REARRANGES)
 _MOVES = (types(T.VIEW) & types(T.INFERRED)) | {"Concat"}

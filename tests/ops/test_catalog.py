@@ -99,6 +99,5 @@ def test_declarations_agree(op: Op) -> None:
     t = op.traits
     assert Trait.CONTIGUOUS not in t or Trait.VIEW in t
     assert sum(kind in t for kind in (Trait.VIEW, Trait.IN_PLACE, Trait.INTO_FIRST)) <= 1
-    assert sum(kind in t for kind in (Trait.LOW, Trait.HIGH, Trait.LOW_DATA)) <= 1
     assert sum(kind in t for kind in (Trait.CONSTANT, Trait.EFFECTS, Trait.RANDOM)) <= 1
     assert all(i < len(op.inputs.split()) for i in op.float32_inputs)
