@@ -175,7 +175,7 @@ def _stand_in(module: str, name: str, why: str) -> Any:
     """Return the class that stands for a function, a class or a value."""
     sentence = f"{name}: {why}; MegEngine has it"
 
-    def inherited(cls: type, **kwargs: Any) -> NoReturn:
+    def inherited(cls: Any, /, **kwargs: Any) -> NoReturn:
         raise UnsupportedError(sentence)
 
     body = {"__absent__": sentence, "__doc__": f"{sentence}.", "__module__": module}
