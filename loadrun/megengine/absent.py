@@ -174,12 +174,8 @@ def _is_listed(path: str, name: str) -> bool:
 def _stand_in(module: str, name: str, why: str) -> Any:
     """Return the class that stands for a function, a class or a value."""
     sentence = f"{name}: {why}; MegEngine has it"
-
-    def inherited(cls: Any, /, **kwargs: Any) -> NoReturn:
-        raise UnsupportedError(sentence)
-
     body = {"__absent__": sentence, "__doc__": f"{sentence}.", "__module__": module}
-    return _Absent(name, (), body | {"__init_subclass__": classmethod(inherited)})
+    return _Absent(name, (), body)
 
 
 class _Absent(ABCMeta):
@@ -189,6 +185,13 @@ class _Absent(ABCMeta):
     """
 
     __absent__: str
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], body: dict[str, Any], **kwargs: Any) -> _Absent:
+        # Not in __init_subclass__: ABCs would remember the class that was half made.
+        for base in bases:
+            if isinstance(base, _Absent):
+                raise UnsupportedError(base.__absent__)
+        return super().__new__(mcs, name, bases, body, **kwargs)
 
     def __call__(cls, *args: Any, **kwargs: Any) -> NoReturn:
         raise UnsupportedError(cls.__absent__)

@@ -99,6 +99,7 @@ def test_inheriting_from_a_name_that_went() -> None:
         with pytest.raises(LoadRunError, match=r"^(Dataset|Optimizer): loadrun .*; MegEngine has it$"):
             type("Own", bases, {})
     assert not isinstance(M.ReLU(), Optimizer)
+    assert isinstance(M.ReLU(), M.Module)
 
 
 def test_a_setting_that_went_is_neither_read_nor_set() -> None:
