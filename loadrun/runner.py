@@ -188,6 +188,13 @@ class Runner:
 
             self.bundle.require_unchanged()
             return FileReplay(source, make_file_engine(self.engine, source), self.policies, self.loosened)
+        source = self.bundle.file
+        if source is not None and runs_composites(self.engine) and self.bundle.holds_objects:
+            from .engines.file_replay import FileReplay  # for start-up
+            from .engines.graph_file import GraphFile  # for start-up
+
+            engine = GraphFile(self.bundle.graph, str(self.engine), self.seed)
+            return FileReplay(source, engine, self.policies, self.loosened)
         if self.bundle.refusal is not None:
             raise UnsupportedError(f"not run by {self.engine}: {self.bundle.refusal}")
         return None
@@ -269,7 +276,9 @@ class Runner:
         outs += [_unread(n, v, testcase) for n, v in plan.unread.items() if n in alone]
         computed = {o.name for o in outs}
         outs += _without_arrays(testcase, computed)
-        outs = _settled(faulty(outs, testcase.miscounted(computed)), testcase)
+        single = {o.name for o in outs if o.shape == (1,)}
+        misranked = {n: s for n, s in testcase.misranked(self.bundle.scalars).items() if n in single}
+        outs = _settled(faulty(outs, {**testcase.miscounted(computed), **misranked}), testcase)
         shown = _at_border(outs, self.bundle.scalars)
         return Result(index, shown, Verdict.of_outputs(outs), seconds, engine=engine.about)
 
@@ -338,7 +347,8 @@ class Runner:
         fault = None if rule is not None else origins.fault(check)
         own = None if kind is Formula.REAL or rule is not None else check.err
         around: Cone | None = None
-        if kind is Formula.OTHER and fault is None and rule is None:
+        policy = policy_for(self.policies, check.name)
+        if kind is Formula.OTHER and fault is None and rule is None and not policy.loosens:
             taken = cone(check, origins)
             if isinstance(taken, str):
                 fault, own = taken, None
@@ -352,9 +362,10 @@ class Runner:
             check.maxerr,
             kind if own is not None or rule is not None else Formula.REAL,
             fault,
-            policy_for(self.policies, check.name),
+            policy,
             loosened=self.loosened.get(check.name),
             rounding=_rounding(kind, around),
+            terms=self.bundle.file.terms(check.name) if rule is not None and self.bundle.file else "",
             by_shape=self.bundle.source is not None,
         )
         return _Checked(check, criteria, expect, get, own, around, rule)

@@ -16,6 +16,7 @@ from .base.files import FileWatch
 from .base.records import dataclass
 from .base.registry import resolve
 from .graph import Graph, Opr, Var
+from .graph.composite import holds_composites
 from .graph.dtypes import Array, DType
 from .graph.params import AssertEqual
 from .ops.catalog import select, types
@@ -127,6 +128,29 @@ class Testcase:
             computed = {n for n in names if form.fullmatch(n) and n + EXPECT not in own}
             faults.update(dict.fromkeys(computed - wanted, "there is no expected value"))
             faults.update(dict.fromkeys(wanted - computed, "the model returns no such value"))
+        return faults
+
+    def misranked(self, scalars: Collection[str]) -> dict[str, str]:
+        """Say which outputs of one number have no axes where one is expected, or the other way round.
+
+        A graph holds both alike, so what tells them apart are the values that the model's own file has.
+
+        Args:
+            scalars: names of the outputs that have no axes.
+
+        >>> import numpy as np
+        >>> case = Testcase({}).with_own({"y:expect": np.zeros(1, "f4")})
+        >>> case.misranked({"y"}), case.misranked(set())
+        ({'y': 'its expected value has shape [1], the computed one []'}, {})
+        """
+        faults = {}
+        for name, value in (self.own or {}).items():
+            output = name.removesuffix(EXPECT)
+            if output == name or not isinstance(value, np.ndarray) or value.size != 1 or value.ndim > 1:
+                continue
+            if (value.ndim == 0) != (output in scalars):
+                shapes = ([], [1])[:: 1 if value.ndim == 0 else -1]
+                faults[output] = f"its expected value has shape {shapes[0]}, the computed one {shapes[1]}"
         return faults
 
     @property
@@ -284,6 +308,14 @@ class SourceFile(Protocol):
         """Return the same file with some of its `tensors` as further outputs."""
         ...
 
+    def terms(self, name: str) -> str:
+        """Return the terms, as policies have them, by which a rule of the file judges single elements of an output."""
+        ...
+
+    def changes(self, other: SourceFile) -> list[str]:
+        """Describe what this file has otherwise than another one of its format, without running either."""
+        ...
+
     def error(self, name: str, expect: Array, get: Array) -> float | None:
         """Return what is compared with the tolerance; None for MegEngine's own measure."""
         ...
@@ -314,6 +346,7 @@ class Bundle:
         refusal: why the graph holds only the inputs, where the file's operators cannot be expressed.
         sized: gives the bundle for the sizes of some arrays by input name, where a graph is made for each set of sizes
             (`for_data`); None if one graph serves all, as in every .mge file.
+        refuses: raises an InputError for sizes of arrays, by input name, that the file does not declare.
         guarded: gives this model for a file: a graph of MegEngine's operators that refuses sizes for which it does not
             hold; see `lasting`.
         lower: gives this model with a graph of MegEngine's operators at the sizes of some data, where the graph has
@@ -341,6 +374,7 @@ class Bundle:
     source: SourceFile | None = None
     refusal: str | None = None
     sized: Callable[[Mapping[str, Array]], Bundle] | None = None
+    refuses: Callable[[Mapping[str, Array]], None] | None = None
     guarded: Callable[[], Bundle] | None = None
     lower: Callable[[Sequence[Mapping[str, Array]], bool], Bundle] | None = None
     open_inputs: frozenset[str] = frozenset()
@@ -389,6 +423,15 @@ class Bundle:
         """The file that the graph was made from, None if there is none or the graph has been replaced."""
         return self.source if self.source is not None and self.source.graph is self.graph else None
 
+    @property
+    def holds_objects(self) -> bool:
+        """Whether inputs or outputs are no arrays of numbers: text, sequences, maps, optional values."""
+        ends = (
+            *(v.owner.tensors[0].dtype for v in self.graph.inputs),
+            *(v.dtype for v in self.graph.outputs),
+        )
+        return any(d is not None and d.np.kind == "O" for d in ends)
+
     def for_data(self, arrays: Mapping[str, Array]) -> Bundle:
         """Give the bundle whose graph is made for the sizes of some data: this one, or another of the same model.
 
@@ -398,9 +441,21 @@ class Bundle:
 
         Raises:
             UnsupportedError: at these sizes the model cannot be expressed.
-            InputError: an array has another number of axes than the input that it is for.
+            InputError: an array has another number of axes than the input that it is for, or a size that the file does
+                not declare.
         """
-        return self if self.sized is None else self.sized(arrays)
+        if self.refuses is not None:
+            self.refuses(arrays)
+        if self.sized is None:
+            return self
+        sized = self.sized(arrays)
+        sized.refuses = self.refuses
+        return sized
+
+    @property
+    def at_all_sizes(self) -> bool:
+        """Whether its graph, or one that it makes, runs at sizes that the file does not declare."""
+        return self.sized is not None or self.lower is not None
 
     def lasting(self, data: Sequence[Mapping[str, Array]] = ()) -> Bundle:
         """Return this bundle for a file, which holds one graph: it refuses sizes for which it does not hold.
@@ -408,12 +463,22 @@ class Bundle:
         Args:
             data: inputs that it is to run with, by name; by default those of the testcases.
         """
-        lowered = self if self.lower is None else self.lower(data, True)
-        return lowered if lowered.guarded is None else lowered.guarded()
+        lowered = self._lowered(data, True)
+        written = lowered if lowered.guarded is None else lowered.guarded()
+        # Testcases may have been edited.
+        return written if written.testcases is self.testcases else replace(written, testcases=self.testcases)
 
     def lowered(self) -> Bundle:
         """Return this bundle with a graph of MegEngine's operators alone: what passes rewrite and other engines run."""
-        return self if self.lower is None else self.lower((), False)
+        return self._lowered((), False)
+
+    def _lowered(self, data: Sequence[Mapping[str, Array]], lasting: bool) -> Bundle:
+        if self.lower is not None and self.file is not None:
+            return self.lower(data, lasting)
+        if holds_composites(self.graph):
+            lower: Callable[[Bundle], Bundle] = resolve("loadrun.onnx.exporting:lowered")
+            return lower(self)
+        return self
 
     def require_unchanged(self) -> None:
         """Check, before mapped weights are read, that the file did not change.

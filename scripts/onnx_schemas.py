@@ -1,12 +1,12 @@
-"""Write loadrun/onnx/schemas.txt: what ONNX's schemas, and ONNX Runtime's of com.microsoft, say of inputs and attributes.
+"""Write loadrun/onnx/schemas.txt: what ONNX's schemas, and ONNX Runtime's of com.microsoft, say of nodes.
 
 Usage: ``python scripts/onnx_schemas.py``. Needs the packages onnx and onnxruntime.
 
-A line of the table holds, with tabs between them: domain, operator, first version (``-`` before it where the operator is
-deprecated from there on), inputs, the most outputs, type constraints, attributes. An input is its constraint, with ``?`` where
+A line holds, with tabs between them: domain, operator, first version (``-`` before it where the operator is deprecated
+from there on), inputs, the most outputs, type constraints, attributes. An input is its constraint, with ``?`` where
 it may be left out, ``*`` where it repeats with one type, ``+`` where each may have another. A constraint lists ONNX's
-numbers of element types, ``s``, ``o`` and ``m`` for sequences, optional values and maps. An attribute is its name and number of
-its kind, with ``!`` where it is required.
+numbers of element types, ``s``, ``o`` and ``m`` for sequences, optional values and maps. An attribute is its name and
+the number of its kind, with ``!`` where it is required.
 """
 
 from __future__ import annotations

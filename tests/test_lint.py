@@ -45,8 +45,8 @@ CODE = {
     "loadrun/base/records.py": {"exec"},
     "loadrun/cli/accept.py": {"input"},
     "loadrun/megengine/__main__.py": {"runpy"},
-    "loadrun/megengine/hub/tools.py": {"exec_module"},
-    "loadrun/megengine/hub/fetcher.py": {"urlopen"},
+    "loadrun/megengine/hub/archives.py": {"urlopen"},
+    "loadrun/megengine/hub/hub.py": {"exec_module"},
 }
 """Where code is run (that of dataclasses, too), and where the network or the user is asked, because a call says so."""
 IMPORTS = {
@@ -54,6 +54,7 @@ IMPORTS = {
     "loadrun/base/registry.py": "a module or attribute that a registry's own line names",
     "loadrun/cli/__init__.py": "a command listed there",
     "loadrun/cli/completion.py": "a command listed there",
+    "loadrun/megengine/absent.py": "a module of the table there, which holds no code",
     "loadrun/megengine/in_place/megengine.py": "a module of `loadrun.megengine`, for MegEngine's name of it",
     "loadrun/megengine/hub/hub.py": "the hub's own function of that name: code that a call names",
 }
@@ -62,7 +63,6 @@ STARTS = {
     "loadrun/runtimes/process.py": "MegEngine and load_and_run, as the command line names them",
     "loadrun/onnx/truth.py": "this Python, for ONNX Runtime's session of a large model",
     "loadrun/verify/blame_pass.py": "this Python, for ONNX Runtime's log of a model",
-    "loadrun/verify/reduce.py": "the command that --fails names",
 }
 """Where processes are started, and which."""
 OPENS = {
@@ -76,13 +76,16 @@ OPENS = {
     "loadrun/base/logger.py": "the log file that a call names",
     "loadrun/base/limits.py": "what the system says of itself",
     "loadrun/ops/numeric/parallel.py": "what the system says of itself",
-    "loadrun/megengine/hub/fetcher.py": "the archive of a repository that a call names, while it is unpacked",
+    "loadrun/megengine/hub/archives.py": "the archive of a repository that a call names, while it is unpacked",
 }
 """Where files are opened otherwise than by `loadrun.base.files` and `writing`."""
 WORKERS = {
     "loadrun/base/pipes.py": {"subprocess", "pickle.loads", "os.fdopen"},
 }
-"""What starts workers and hears them: through pipes that no other process holds, and no file's bytes are a message."""
+"""What starts workers and hears them: through pipes that no other process holds, and no file's bytes are a message.
+
+It starts the command of `reduce --fails` as well, as the command line has it.
+"""
 OPENING = {"open", "os.open", "os.fdopen", "io.open", "io.FileIO", "codecs.open"}
 OPENING |= {"tempfile.mkstemp", "tempfile.mkdtemp", "tempfile.NamedTemporaryFile"}
 METHODS = {"read_bytes", "read_text", "write_bytes", "write_text", "open"}

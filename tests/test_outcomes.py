@@ -263,9 +263,8 @@ def test_a_record_that_cannot_be_read_is_told(tmp_path: Path, capsys: pytest.Cap
     at = data.rindex(b"loadrun\x01") + 16
     path.write_bytes(data[:at] + b"x" + data[at + 1 :])
     capsys.readouterr()
-    assert main([str(path), "-q"]) == 0
-    assert "warning: the record after the testcases is damaged" in capsys.readouterr().out
-    assert main([str(path), "-q", "--strict"]) == 2
+    assert main([str(path), "-q"]) == 2
+    assert "error: the record after the testcases is damaged" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("source", ["nets/mlp.mge", "nets/mlp.v1.mge", "onnx/names/model.onnx"])

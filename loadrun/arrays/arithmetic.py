@@ -1,4 +1,4 @@
-"""Lowerings of numpy's arithmetic ufuncs, as numpy defines them: NaN passes, remainders have the divisor's sign."""
+"""Lowerings of numpy's arithmetic ufuncs, as numpy defines them: remainders have the divisor's sign."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 from ..build import emit as e
 from ..build.emit import M, elem, is_bool, is_float, known, number, where
 from ..graph import params as P
-from ..ops.elemwise.table import is_plain_power
 from ..tensors import Tensor, access, apply1, const
 from ..tensors.naming import refused
 from .promotion import common, dtype_of, narrow, operand
@@ -120,7 +119,7 @@ def power(x: Tensor, y: Tensor) -> Tensor:
         return integer_power(x, y, exponent)
     if exponent is not None and exponent.size == 1 and e.broadcast_shape([x, y]) == x.shape:
         n = float(exponent.reshape(()))
-        simple = {1.0: lambda: x, 2.0: lambda: elem(M.SQUARE, x), 0.5: lambda: _root(x)}
+        simple = {1.0: lambda: x, 2.0: lambda: elem(M.SQUARE, x), 0.5: lambda: elem(M.SQRT, x)}
         if n in simple:
             return simple[n]()
         if n in (-1.0, 3.0, 4.0):
@@ -128,17 +127,7 @@ def power(x: Tensor, y: Tensor) -> Tensor:
             return (
                 elem(M.TRUE_DIV, number(1, x), x) if n < 0 else elem(M.MUL, square, x if n == 3 else square)
             )
-        if not is_plain_power(n):
-            # MegEngine does not look into constants with names.
-            y = const(exponent.reshape(access.static_shape(y)), dtype_of(y))
-            access.set_name(y, "exponent")
     return elem(M.POW, x, y)
-
-
-def _root(x: Tensor) -> Tensor:
-    # The power of -0.0 is 0.0 and that of -inf is inf; the square root has -0.0 and NaN. numpy gives the power
-    # 0.5 as a square root.
-    return elem(M.SQRT, x)
 
 
 def integer_power(x: Tensor, y: Tensor, exponent: np.ndarray[Any, Any]) -> Tensor:
@@ -183,8 +172,8 @@ def absolute(x: Tensor) -> Tensor:
 
 @ufunc("sign")
 def sign(x: Tensor) -> Tensor:
-    """Return -1, 0 or 1; NaN stays."""
-    return e.with_nan_of(elem(M.SIGN, x), x)
+    """Return -1, 0 or 1."""
+    return elem(M.SIGN, x)
 
 
 @ufunc("square", uint16="int16")
@@ -207,18 +196,14 @@ def reciprocal(x: Tensor) -> Tensor:
 
 @ufunc("maximum")
 def maximum(x: Tensor, y: Tensor) -> Tensor:
-    """Return the larger; NaN where one is NaN."""
-    if is_bool(x):
-        return elem(M.OR, x, y)
-    return e.with_nan_of(elem(M.MAX, x, y), x, y)
+    """Return the larger."""
+    return elem(M.OR if is_bool(x) else M.MAX, x, y)
 
 
 @ufunc("minimum")
 def minimum(x: Tensor, y: Tensor) -> Tensor:
-    """Return the smaller; NaN where one is NaN."""
-    if is_bool(x):
-        return elem(M.AND, x, y)
-    return e.with_nan_of(elem(M.MIN, x, y), x, y)
+    """Return the smaller."""
+    return elem(M.AND if is_bool(x) else M.MIN, x, y)
 
 
 def _without_nan(mode: P.ElemwiseMode, x: Tensor, y: Tensor) -> Tensor:
@@ -241,13 +226,9 @@ def fmin(x: Tensor, y: Tensor) -> Tensor:
 
 
 def clipped(x: Tensor, low: Tensor | None, high: Tensor | None) -> Tensor:
-    """Limit to two bounds of the same dtype; NaN stays."""
-    y = x
-    if low is not None:
-        y = elem(M.MAX, y, low)
-    if high is not None:
-        y = elem(M.MIN, y, high)
-    return e.with_nan_of(y, x, *(b for b in (low, high) if b is not None))
+    """Limit to two bounds of the same dtype."""
+    x = x if low is None else elem(M.MAX, x, low)
+    return x if high is None else elem(M.MIN, x, high)
 
 
 @lowers("clip")
@@ -297,7 +278,7 @@ def trunc(x: Tensor) -> Tensor:
     """Return the whole part."""
     if not is_float(x):
         return x
-    return e.with_nan_of(elem(M.MUL, elem(M.FLOOR, elem(M.ABS, x)), elem(M.SIGN, x)), x)
+    return elem(M.MUL, elem(M.FLOOR, elem(M.ABS, x)), elem(M.SIGN, x))
 
 
 @lowers("fix")

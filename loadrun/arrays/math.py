@@ -22,7 +22,6 @@ from .registry import lowers, ufunc
 __all__: list[str] = []
 
 _EQ = P.ElemwiseMultiTypeMode.EQ
-_ISINF = P.ElemwiseMultiTypeMode.ISINF
 _LT = P.ElemwiseMultiTypeMode.LT
 
 
@@ -76,17 +75,13 @@ def _through_float(func: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 @ufunc("hypot")
 def hypot(x: Tensor, y: Tensor) -> Tensor:
-    """Return the length of the hypotenuse, without overflow on the way; infinite with an infinite side beside NaN."""
+    """Return the length of the hypotenuse, without overflow on the way."""
     limits = np.finfo(dtype_of(x).np)
     x, y = elem(M.ABS, x), elem(M.ABS, y)
     large, small = elem(M.MAX, x, y), elem(M.MIN, x, y)
     divisor = elem(M.MIN, elem(M.MAX, large, number(float(limits.tiny), x)), number(float(limits.max), x))
     ratio = elem(M.TRUE_DIV, small, divisor)
-    length = elem(M.MUL, large, elem(M.SQRT, elem(M.ADD, elem(M.SQUARE, ratio), number(1, x))))
-    length = e.with_nan_of(length, x, y)
-    for side in (x, y):
-        length = where(e.compare(_ISINF, side), side, length)
-    return length
+    return elem(M.MUL, large, elem(M.SQRT, elem(M.ADD, elem(M.SQUARE, ratio), number(1, x))))
 
 
 @ufunc("logaddexp")
@@ -132,8 +127,7 @@ def degrees(x: Tensor) -> Tensor:
 def modf(x: Tensor) -> tuple[Tensor, Tensor]:
     """Return the fraction and whole part."""
     whole = trunc(x)
-    endless = e.compare(P.ElemwiseMultiTypeMode.ISINF, x)
-    return where(endless, number(0, x), elem(M.SUB, x, whole)), whole
+    return elem(M.SUB, x, whole), whole
 
 
 @ufunc("ldexp", loop="given")
@@ -171,7 +165,7 @@ def heaviside(x: Tensor, y: Tensor) -> Tensor:
     """Return 0 below zero, 1 above, the second number at zero."""
     zero = number(0, x)
     above = elem(M.LT, zero, x)
-    return e.with_nan_of(elem(M.ADD, above, where(e.compare(_EQ, x, zero), y, zero)), x)
+    return elem(M.ADD, above, where(e.compare(_EQ, x, zero), y, zero))
 
 
 @lowers("sinc")

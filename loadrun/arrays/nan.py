@@ -139,7 +139,7 @@ def _sorted_rows(a: Any, axis: Any) -> tuple[Tensor, Tensor, list[int]]:
     """Sort rows with infinity for NaN; give how many numbers each has, and the reduced axes, too."""
     x = _as_float(a)
     # MegEngine's sort puts NaN anywhere.
-    y, _, axes = rows_of(_replaced(x, np.inf), axis)
+    y, axes = rows_of(_replaced(x, np.inf), axis)
     count = _count_numbers(e.real(x), axes, False)
     return y, e.add_axes(count, [len(e.sizes(y)) - 1]), axes
 

@@ -137,7 +137,7 @@ def _extreme_function(a: Any, axis: Any, keepdims: Any, initial: Any, where: Any
 def max_(
     a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = True
 ) -> Tensor:
-    """Return the largest value; NaN where there is one."""
+    """Return the largest value."""
     return _extreme_function(a, axis, keepdims, initial, where, largest=True)
 
 
@@ -145,7 +145,7 @@ def max_(
 def min_(
     a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = True
 ) -> Tensor:
-    """Return the smallest value; NaN where there is one."""
+    """Return the smallest value."""
     return _extreme_function(a, axis, keepdims, initial, where, largest=False)
 
 

@@ -132,8 +132,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     stop = ends[3] if right is None else operand(right, np.float32)
     result = e.where(e.compare(less, v, ends[0]), start, result)
     result = e.where(e.compare(P.ElemwiseMultiTypeMode.LEQ, ends[1], v), ends[3], result)
-    result = e.where(e.compare(less, ends[1], v), stop, result)
-    return e.with_nan_of(result, v)
+    return e.where(e.compare(less, ends[1], v), stop, result)
 
 
 def _sliding(a: Tensor, v: Tensor, mode: str) -> Tensor:

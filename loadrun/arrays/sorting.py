@@ -1,4 +1,4 @@
-"""Lowerings of sorting, quantiles and searching. NaN sorts last, as in numpy."""
+"""Lowerings of sorting, quantiles and searching."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .arithmetic import rint
 from .axes import axes_of
 from .manipulation import moved
 from .promotion import common, narrow, operand
-from .reductions import extreme, flat_or
+from .reductions import flat_or
 from .registry import lowers
 from .selection import along
 
@@ -89,8 +89,8 @@ def lexsort(keys: Any, axis: int = -1) -> Tensor:
 # Quantiles
 
 
-def rows_of(a: Any, axis: Any) -> tuple[Tensor, Tensor, list[int]]:
-    """Sort floats with the reduced axes joined as the last one; give their maximum and the axes, too."""
+def rows_of(a: Any, axis: Any) -> tuple[Tensor, list[int]]:
+    """Sort floats with the reduced axes joined as the last one; give the axes, too."""
     x = operand(a)
     x = x if e.is_float(x) else e.real(x)
     x = as_vector(x)
@@ -100,8 +100,7 @@ def rows_of(a: Any, axis: Any) -> tuple[Tensor, Tensor, list[int]]:
     y = e.permute(x, [*rest, *axes])
     if len(axes) != 1:
         y = e.reshape(y, (*(x.shape[i] for i in rest), -1))
-    top = extreme(y, True, [len(rest)], False)
-    return _sorted_rows(y)[0], top, axes
+    return _sorted_rows(y)[0], axes
 
 
 def _back(result: Tensor, axes: list[int], keepdims: Any, lead: int = 0) -> Tensor:
@@ -112,17 +111,17 @@ def _back(result: Tensor, axes: list[int], keepdims: Any, lead: int = 0) -> Tens
 def median(
     a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: Any = False
 ) -> Tensor:
-    """Return the middle value, or the mean of both; NaN where there is one."""
+    """Return the middle value, or the mean of both."""
     if isinstance(a, (list, tuple)):
         a = operand(a)
-    y, top, axes = rows_of(a, axis)
+    y, axes = rows_of(a, axis)
     n, last = y.shape[-1], len(e.sizes(y)) - 1
     low = e.subtensor(y, [(last, None, None, None, (n - 1) // 2)])
     high = e.subtensor(y, [(last, None, None, None, n // 2)])
     # Half of each, not half of the sum: the sum may overflow.
     half = e.number(0.5, y)
     middle = elem(M.ADD, elem(M.MUL, low, half), elem(M.MUL, high, half))
-    return _back(e.with_nan_of(middle, top), axes, keepdims)
+    return _back(middle, axes, keepdims)
 
 
 _METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
@@ -148,7 +147,7 @@ def quantile(
             f"np.quantile has no lowering for {'weights' if weights is not None else f'method {method!r}'}",
             way_out=f"use method {', '.join(_METHODS)}",
         )
-    y, top, axes = rows_of(a, axis)
+    y, axes = rows_of(a, axis)
     share = operand(q, np.float32)
     last = len(e.sizes(y)) - 1
     end = e.like(y.shape[-1] - 1, share)
@@ -178,7 +177,7 @@ def quantile(
     lead = len(e.sizes(share))
     if lead:
         result = e.permute(result, [*range(last, last + lead), *range(last)])
-    return _back(e.with_nan_of(result, top), axes, keepdims, lead)
+    return _back(result, axes, keepdims, lead)
 
 
 @lowers("percentile")

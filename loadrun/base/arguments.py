@@ -11,6 +11,7 @@ import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache, wraps
+from math import isnan
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
@@ -90,7 +91,8 @@ def _guarded(function: Callable[..., Any], owner: type | None = None) -> Callabl
             many = kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
             for one in (value.values() if isinstance(value, dict) else value) if many else (value,):
                 hint = hints.get(key, Any)
-                if not _fits(one, hint):
+                # NaN is a number of data, never of a record: every comparison with it is false.
+                if not _fits(one, hint) or (owner is not None and isinstance(one, float) and isnan(one)):
                     raise UsageTypeError(_misfit(one, hint, key, of))
                 if key not in paths:
                     continue

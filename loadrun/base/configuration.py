@@ -13,9 +13,10 @@ expires = 2027-03-01
 
 from __future__ import annotations
 
+import glob
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import date
 from fnmatch import fnmatchcase
@@ -24,11 +25,18 @@ from importlib.util import find_spec
 from typing import Any
 
 from . import schema
-from .errors import FormatError, UsageError
-from .files import contents
+from .errors import FormatError, UsageError, clean
+from .files import contents, is_remote
 from .records import dataclass
 
-__all__ = ["Configuration", "FileRule", "find_configuration", "matches", "read_configuration"]
+__all__ = [
+    "Configuration",
+    "FileRule",
+    "find_configuration",
+    "matches",
+    "read_configuration",
+    "unmatched",
+]
 
 _OWN, _SHARED = "loadrun.toml", "pyproject.toml"
 _LARGEST = 1 << 18
@@ -54,6 +62,7 @@ _RULE: dict[str, Callable[[object, str], Any]] = {
     "engines": _TEXTS,
     "check": _TEXTS,
     "timeout": schema.number(1e-3),
+    "xfail_strict": schema.truth,
 }
 _FILE = schema.exactly(
     {"match": _TEXTS},
@@ -71,7 +80,8 @@ class FileRule:
         check: policies, as ``--check`` takes them.
         timeout: seconds that it may take.
         skip: why it is not run, None if it is.
-        xfail: why it is expected to fail, None if it is expected to pass.
+        xfail: why a check of it is expected to fail, None if it is expected to pass.
+        xfail_strict: whether it fails if it passes nevertheless.
         notes: what there is to say: entries that expired.
     """
 
@@ -80,6 +90,7 @@ class FileRule:
     timeout: float | None = None
     skip: str | None = None
     xfail: str | None = None
+    xfail_strict: bool = True
     notes: tuple[str, ...] = ()
 
 
@@ -103,6 +114,21 @@ class Configuration:
         rest = {k: v for k, v in self.data.items() if k != "engines"}
         return replace(self, data={**rest, "files": files})
 
+    @property
+    def root(self) -> str:
+        """The folder that patterns begin in."""
+        return os.path.dirname(os.path.abspath(self.path))
+
+    def unmatched(self, files: Iterable[str | os.PathLike[str]]) -> list[str]:
+        """Return a sentence for every pattern that matches neither one of some files nor any other one on disk."""
+        patterns = dict.fromkeys(p for entry in self.data.get("files", ()) for p in entry["match"])
+        names = [self._name(f) for f in files]
+        left = [p for p in patterns if not any(matches(name, p) for name in names)]
+        return [f"match {clean(repr(p), 200)} matches no file" for p in unmatched(self.root, left)]
+
+    def _name(self, file: str | os.PathLike[str]) -> str:
+        return os.path.relpath(os.path.abspath(file), self.root).replace(os.sep, "/")
+
     def of(self, file: str | os.PathLike[str]) -> FileRule:
         """Return what is configured for a file; if several entries match, the last value counts.
 
@@ -112,8 +138,7 @@ class Configuration:
         ('no GPU', None)
         """
         rule = _merged(FileRule(), self.data)
-        root = os.path.dirname(os.path.abspath(self.path))
-        name = os.path.relpath(os.path.abspath(file), root).replace(os.sep, "/")
+        name = self._name(file)
         for entry in self.data.get("files", ()):
             if not any(matches(name, p) for p in entry["match"]):
                 continue
@@ -131,7 +156,8 @@ class Configuration:
 
 def _merged(rule: FileRule, entry: Mapping[str, Any]) -> FileRule:
     lists: dict[str, Any] = {k: tuple(entry[k]) for k in ("engines", "check") if k in entry}
-    return replace(rule, **lists, **{k: entry[k] for k in ("timeout", "skip", "xfail") if k in entry})
+    single = ("timeout", "skip", "xfail", "xfail_strict")
+    return replace(rule, **lists, **{k: entry[k] for k in single if k in entry})
 
 
 def find_configuration(start: str | os.PathLike[str] = ".") -> Configuration | None:
@@ -220,3 +246,30 @@ def matches(name: str, pattern: str) -> bool:
     return bool(pattern) and any(
         fnmatchcase(end + colons + rest, p) for end in ends for p in (pattern, f"{pattern}::*")
     )
+
+
+def unmatched(root: str, patterns: Iterable[str]) -> list[str]:
+    """Return the patterns that `matches` none of the files below a folder.
+
+    Patterns of remote files are left out, as their servers are not asked.
+    """
+    left = [p for p in patterns if not is_remote(p) and not _is_seen(root, p)]
+    for place, folders, names in os.walk(root, followlinks=True):
+        if not left:
+            break
+        folders[:] = [n for n in folders if not _leads_back(os.path.join(place, n))]
+        lead = os.path.relpath(place, root).replace(os.sep, "/")
+        files = [n if lead == "." else f"{lead}/{n}" for n in names]
+        left = [p for p in left if not any(matches(name, p) for name in files)]
+    return left
+
+
+def _is_seen(root: str, pattern: str) -> bool:
+    """Return whether a pattern matches a file that can be found without looking into all folders."""
+    paths = [] if "\0" in pattern else glob.iglob(os.path.join(glob.escape(root), pattern))
+    return any(os.path.isfile(path) for path in paths)
+
+
+def _leads_back(folder: str) -> bool:
+    """Return whether a link leads to a folder that it is in."""
+    return os.path.islink(folder) and os.path.abspath(folder).startswith(os.path.realpath(folder) + os.sep)

@@ -12,7 +12,7 @@ from types import FrameType
 
 from .errors import EXIT_TIMEOUT, TimeLimitError, UsageError
 
-__all__ = ["EndedBySignal", "memory_limited", "memory_of_machine", "time_limited"]
+__all__ = ["EndedBySignal", "memory_limit", "memory_limited", "memory_of_machine", "time_limited"]
 
 _GRACE = 5.0
 """Seconds after which a process that is stuck in a library call is killed."""
@@ -83,6 +83,14 @@ def time_limited(seconds: float | None) -> Iterator[None]:
 def _end_process(text: str) -> None:
     os.write(2, text.encode())
     os._exit(EXIT_TIMEOUT)
+
+
+def memory_limit() -> int:
+    """Return the bytes of physical memory, or 2**62 where the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 2**62
 
 
 def memory_of_machine() -> int | None:

@@ -1,6 +1,6 @@
-"""Processes of this Python that loadrun starts for a part of its work, and the messages to and from them.
+"""Processes of this Python that loadrun starts for a part of its work, the messages to and from them, and commands.
 
-No other process has the pipes, so that messages may be unpickled.
+No other process has the pipes of workers, so that messages may be unpickled.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from struct import pack, unpack
 from typing import IO, Any, TypeVar
 
 from .errors import LoadRunError
 
-__all__ = ["mapped", "receive", "send", "serve", "start"]
+__all__ = ["mapped", "receive", "run_whole", "send", "serve", "start"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -36,6 +37,36 @@ def start(module: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes
     return subprocess.Popen(
         [sys.executable, "-c", boot], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(environment)
     )
+
+
+def run_whole(command: Sequence[str], timeout: float) -> tuple[int, bytes]:
+    """Run a program to its end: its exit code, and what it printed.
+
+    It leads a process group, which ends with all that it started when time is up, or when anything else is raised here.
+
+    Raises:
+        TimeoutError: it took longer.
+        OSError: it cannot be started.
+    """
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    ) as process:
+        try:
+            said, _ = process.communicate(timeout=timeout)
+        except BaseException as e:
+            if hasattr(os, "killpg"):
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            else:
+                process.kill()
+            if isinstance(e, subprocess.TimeoutExpired):
+                raise TimeoutError from None
+            raise
+    return process.returncode, said
 
 
 def serve(parent: int) -> tuple[IO[bytes], IO[bytes]]:

@@ -7,12 +7,12 @@ import os
 import posixpath
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import IO, TYPE_CHECKING, Any
 
-from .errors import UsageError
+from .errors import FormatError, LoadRunError, UsageError
 from .extras import install
 
 if TYPE_CHECKING:
@@ -20,6 +20,30 @@ if TYPE_CHECKING:
 
 __all__ = ["fetched", "listed", "writing"]
 
+_VALIDATORS = {
+    "etag",
+    "generation",
+    "versionid",
+    "blobid",
+    "sha",
+    "sha256",
+    "md5",
+    "md5hash",
+    "contentmd5",
+    "digest",
+}
+_VALIDATORS |= {
+    "crc",
+    "crc32c",
+    "checksum",
+    "lastmodified",
+    "mtime",
+    "modified",
+    "modify",
+    "modificationtime",
+    "updated",
+}
+"""What file systems of fsspec call what changes with a file, in small letters."""
 _DATA_SETS = re.compile(r"(.+\.)?test_data_set_\d+")
 
 
@@ -27,11 +51,14 @@ def fetched(url: str) -> str:
     """Return a local copy of a remote file, which is fetched unless it is there already.
 
     Copies lie in ``LOADRUN_CACHE``, or ``loadrun`` in the user's folder of caches, below a digest of the URL and of
-    what its server says of the file (size, time, ETag); another version is another copy. What belongs to an ONNX model
-    comes with it: its folders of test data, and files that begin with its name, where the server lists folders.
+    what its server says of the file (size, time, ETag); another version is another copy. A file of which it tells
+    nothing that another version would change is fetched each time, and lies below a digest of its bytes. What belongs
+    to an ONNX model comes with it: its folders of test data, and files that begin with its name, where the server
+    lists folders.
 
     Raises:
         OSError: it cannot be fetched.
+        FormatError: it has another length than its server says.
         UsageError: fsspec, or its part for this kind of server, is not installed.
     """
     with _naming(url):
@@ -39,20 +66,63 @@ def fetched(url: str) -> str:
         parts = {posixpath.basename(path): fs.info(path)}
         if path.lower().endswith(".onnx"):
             parts = {**_beside(fs, path), **parts}
-        told = repr(sorted((name, sorted(map(str, info.items()))) for name, info in parts.items()))
-        folder = os.path.join(
-            _cache(), sha256(url.encode()).hexdigest()[:16], sha256(told.encode()).hexdigest()[:16]
-        )
-        for name in parts:
-            target = os.path.join(folder, *name.split("/"))
-            if not os.path.exists(target):
-                os.makedirs(os.path.dirname(target), exist_ok=True)
-                # Under another name until it is complete: other processes look there as well.
-                with tempfile.TemporaryDirectory(dir=os.path.dirname(target)) as scratch:
-                    piece = os.path.join(scratch, "file")
-                    fs.get_file(posixpath.join(posixpath.dirname(path), name), piece)
-                    os.replace(piece, target)
+        os.makedirs(_cache(), exist_ok=True)
+        # Under another name until it is complete: other processes look there as well.
+        with tempfile.TemporaryDirectory(dir=_cache()) as scratch:
+            pieces: dict[str, str] = {}
+            told = []
+            for name, info in sorted(parts.items()):
+                said = sorted(map(str, info.items()))
+                if not _is_told_apart(info):
+                    pieces[name] = _piece(fs, path, name, info, scratch)
+                    said = [_digest(pieces[name])]
+                told.append((name, said))
+            folder = os.path.join(
+                _cache(), sha256(url.encode()).hexdigest()[:16], sha256(repr(told).encode()).hexdigest()[:16]
+            )
+            for name, info in parts.items():
+                target = os.path.join(folder, *name.split("/"))
+                if not os.path.exists(target):
+                    os.makedirs(os.path.dirname(target), exist_ok=True)
+                    os.replace(pieces.get(name) or _piece(fs, path, name, info, scratch), target)
         return os.path.join(folder, posixpath.basename(path))
+
+
+def _is_told_apart(info: Mapping[str, Any]) -> bool:
+    """Return whether what a server says of a file would be otherwise for another version of the same length."""
+    return any(re.sub("[^a-z0-9]", "", key.lower()) in _VALIDATORS for key, value in info.items() if value)
+
+
+def _piece(fs: AbstractFileSystem, path: str, name: str, info: Mapping[str, Any], folder: str) -> str:
+    """Fetch a file into a folder.
+
+    Args:
+        path: of the model.
+        name: of the file, from the model's folder.
+        info: what the server says of it.
+        folder: a local one.
+
+    Raises:
+        FormatError: what came has another length than the server says.
+    """
+    piece = os.path.join(folder, *name.split("/"))
+    os.makedirs(os.path.dirname(piece), exist_ok=True)
+    remote = posixpath.join(posixpath.dirname(path), name)
+    fs.get_file(remote, piece)
+    size, said = os.path.getsize(piece), info.get("size")
+    if said is not None and size != said:
+        raise FormatError(
+            f"{fs.unstrip_protocol(remote)}: the server tells a length of {said} bytes and gives {size}"
+        )
+    return piece
+
+
+def _digest(path: str) -> str:
+    digest = sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def listed(url: str, endings: tuple[str, ...]) -> list[str]:
@@ -150,7 +220,7 @@ def _naming(url: str) -> Iterator[None]:
     """Turn what a server's package raises into an OSError that names the URL."""
     try:
         yield
-    except UsageError:
+    except LoadRunError:
         raise
     except Exception as e:  # of packages for servers, which raise what they like
         # By HTTP, a file that is not found stands for whatever went wrong.

@@ -7,7 +7,7 @@ from ``x.shape``, so that they stay symbolic, and lists of axes from numbers kno
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from math import prod
 from typing import Any, SupportsInt
 
@@ -73,7 +73,6 @@ __all__ = [
     "permute",
     "real",
     "reduce",
-    "relu",
     "reshape",
     "rint",
     "scatter",
@@ -83,7 +82,6 @@ __all__ = [
     "summed",
     "where",
     "whole",
-    "with_nan_of",
 ]
 
 M = P.ElemwiseMode
@@ -245,22 +243,13 @@ def where(mask: Tensor, x: Tensor, y: Tensor) -> Tensor:
         result, zeros, other = (moved(x), y, x) if _is_zero(y) else (stayed(y), x, y)
         rank = max(len(sizes(mask)), len(sizes(other)))
         return result if len(sizes(zeros)) <= rank else elem(M.SUB, result, zeros)
-    if not is_float(x):
-        return elem(M.ADD, moved(x), stayed(y))
-    # In a sum, the 0 that stands elsewhere would take the sign from -0.0; v - 0 and -0.0 - -v keep it. MegEngine
-    # simplifies the difference of a NEGATE, but not that of an ABS_GRAD.
-    negated = partial(folded, partial(elem, M.NEGATE))
-    for a, b, part, rest in ((x, y, moved, stayed), (y, x, stayed, moved)):
-        value = known(b)
-        if value is not None and value.size == 1 and value.all():
-            return elem(M.SUB, part(a), rest(negated(b)))
-    return elem(M.SUB, elem(M.ABS_GRAD, chosen, moved(x)), stayed(negated(y)))
+    return elem(M.ADD, moved(x), stayed(y))
 
 
 def _is_zero(x: Tensor) -> bool:
-    """Return whether it is the constant that a conditional move gives elsewhere, which -0.0 is not."""
+    """Return whether it is the constant that a conditional move gives elsewhere."""
     value = known(x)
-    return value is not None and value.size == 1 and not value.any() and not np.signbit(value).any()
+    return value is not None and value.size == 1 and not value.any()
 
 
 def is_nan(x: Tensor) -> Tensor:
@@ -276,24 +265,6 @@ def rint(x: Tensor) -> Tensor:
     even = elem(M.MUL, elem(M.ROUND, elem(M.MUL, x, half)), number(2, x))
     tie = compare(P.ElemwiseMultiTypeMode.EQ, elem(M.SUB, x, elem(M.FLOOR, x)), half)
     return where(tie, even, elem(M.ROUND, x))
-
-
-def with_nan_of(y: Tensor, *xs: Tensor) -> Tensor:
-    """Return `y`, and NaN where one of the others is: for operators that lose NaN where numpy keeps it."""
-    for x in xs:
-        value = known(x)
-        if is_float(x) and (value is None or np.isnan(value).any()):
-            one = number(1, x)
-            y = elem(M.ADD, y, elem(M.COND_LT_MOV, elem(M.EQ, x, x), one, x))
-    return y
-
-
-def relu(x: Tensor) -> Tensor:
-    """Return the larger of 0 and a float tensor, NaN where it is NaN.
-
-    MegEngine's RELU makes 0 of NaN: divided by whether x equals itself it is NaN again.
-    """
-    return elem(M.TRUE_DIV, elem(M.RELU, x), elem(M.EQ, x, x))
 
 
 # Shapes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..graph import params as P
 from ..graph.dtypes import plain
 from ..tensors.access import dtype_of
@@ -10,18 +12,18 @@ from ..tensors.value import Tensor
 from . import emit as e
 from .emit import M, elem, number
 
-__all__ = ["multiply", "product"]
+__all__ = ["by_bytes", "multiply", "product", "whole_product"]
 
 
 def multiply(a: Tensor, b: Tensor) -> Tensor:
-    """Return matrices, or stacks of one shape, of one dtype."""
+    """Return the product of matrices, or stacks of one shape, of one dtype, in which it is."""
     kind = dtype_of(a).name
     if kind in ("Float32", "Float16") or dtype_of(a).is_wide:
         return _operator(a, b)
     if kind == "Bool":
         result = _operator(e.cast(a, "int8"), e.cast(b, "int8"))
         return e.cast(result, "bool")
-    return e.cast(_integers(a, b), dtype_of(a))
+    return e.cast(whole_product(a, b), dtype_of(a))
 
 
 def _operator(a: Tensor, b: Tensor) -> Tensor:
@@ -44,18 +46,29 @@ def _digits(x: Tensor) -> list[Tensor]:
         low = e.cast(rest, "int8")
         result.append(low)
         if i < count - 1:
-            rest = elem(M.SHR, elem(M.SUB, rest, e.cast(low, "int32")), number(8, rest))
+            rest = e.folded(_above, rest, low)
     return result
 
 
-def _integers(a: Tensor, b: Tensor) -> Tensor:
-    """Multiply integers exactly, wrapping at 32 bits, by products of their bytes."""
+def _above(x: Tensor, low: Tensor) -> Tensor:
+    """Return what is left of integers above their lowest byte."""
+    return elem(M.SHR, elem(M.SUB, x, e.cast(low, "int32")), number(8, x))
+
+
+def by_bytes(multiplied: Callable[[Tensor, Tensor], Tensor], a: Tensor, b: Tensor) -> Tensor:
+    """Multiply integers exactly, wrapping at 32 bits, by products of their bytes.
+
+    Args:
+        multiplied: gives the sums of products of int8 tensors as int32.
+        a: integers.
+        b: integers, of the same dtype or another.
+    """
     total: Tensor | None = None
     for i, x in enumerate(_digits(a)):
         for j, y in enumerate(_digits(b)):
             if i + j > 3:
                 continue
-            part = _operator(x, y)
+            part = multiplied(x, y)
             if i + j:
                 part = elem(M.SHL, part, number(8 * (i + j), part))
             total = part if total is None else elem(M.ADD, total, part)
@@ -63,8 +76,13 @@ def _integers(a: Tensor, b: Tensor) -> Tensor:
     return total
 
 
-def product(a: Tensor, b: Tensor) -> Tensor:
-    """Compute ``a @ b`` of tensors of one dtype with at least one axis each."""
+def whole_product(a: Tensor, b: Tensor) -> Tensor:
+    """Multiply matrices of integers, or stacks of one shape, exactly in int32."""
+    return by_bytes(_operator, a, b)
+
+
+def product(a: Tensor, b: Tensor, multiplied: Callable[[Tensor, Tensor], Tensor] = multiply) -> Tensor:
+    """Compute ``a @ b`` of tensors with at least one axis each, by products of matrices or stacks of one shape."""
     if not e.sizes(a) or not e.sizes(b):
         raise ValueError("matmul: input operand does not have enough dimensions, needs at least 1")
     vectors = (len(e.sizes(a)) == 1, len(e.sizes(b)) == 1)
@@ -77,22 +95,22 @@ def product(a: Tensor, b: Tensor) -> Tensor:
             f"matmul: Input operand 1 has a mismatch in its core dimension 0 (size {e.sizes(b)[-2]} is different "
             f"from {e.sizes(a)[-1]})"
         )
-    result = _stacks(a, b)
+    result = _stacks(a, b, multiplied)
     ndim = len(e.sizes(result))
     gone = [ndim - 2] * vectors[0] + [ndim - 1] * vectors[1]
     return e.drop_axes(result, gone)
 
 
-def _stacks(a: Tensor, b: Tensor) -> Tensor:
+def _stacks(a: Tensor, b: Tensor, multiplied: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
     if len(e.sizes(b)) == 2:
         if len(e.sizes(a)) == 2:
-            return multiply(a, b)
-        flat = multiply(e.reshape(a, (-1, a.shape[-1])), b)
+            return multiplied(a, b)
+        flat = multiplied(e.reshape(a, (-1, a.shape[-1])), b)
         return e.reshape(flat, (*a.shape[:-1], b.shape[-1]))
     lead = e.broadcast_shape([a.shape[:-2], b.shape[:-2]])
     stacks = []
     for x in (a, b):
         x = e.broadcast(x, (*lead, *x.shape[-2:]))
         stacks.append(x if len(lead) == 1 else e.reshape(x, (-1, *x.shape[-2:])))
-    result = multiply(stacks[0], stacks[1])
+    result = multiplied(stacks[0], stacks[1])
     return result if len(lead) == 1 else e.reshape(result, (*lead, *result.shape[-2:]))

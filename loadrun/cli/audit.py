@@ -11,7 +11,7 @@ from ..report.text import error, table
 from ..verify.audit import NO_CHECK, Audit, AuditOptions, FileAudit, Score, audits_of
 from ..verify.audit_mutants import CASE_KINDS, ELEMENT
 from .fleet import FleetReports, add_fleet_options, fleet_reports
-from .groups import Parser, add_limit_options, add_seed_option, limited, model_files, seconds
+from .groups import Parser, add_limit_options, add_seed_option, limited, model_files, seconds, whole
 from .models import add_engine_options, add_model_options, model_options
 
 __all__ = ["main"]
@@ -33,7 +33,7 @@ def parser() -> Parser:
     p.add_argument(
         "--mutants",
         metavar="N",
-        type=int,
+        type=whole,
         default=60,
         help="number of weight elements to corrupt (default 60)",
     )

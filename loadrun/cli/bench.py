@@ -19,8 +19,11 @@ from .groups import (
     add_limit_options,
     add_seed_option,
     add_testcase_option,
+    integer,
     limited,
     model_files,
+    real,
+    tolerance,
     whole,
 )
 from .models import add_model_options, add_profile_options, engine_list, model_options
@@ -34,7 +37,8 @@ def parser() -> Parser:
         prog="loadrun bench",
         description="Time models: loading, the first run, the steady state. Several models are timed in turns.",
         epilog="Exit codes: 0 all was measured; 1 a check failed, or a model is slower than --max-slowdown allows; 2 a "
-        "bad file (the others are measured) or bad usage; 3 a model is missing from the baseline.",
+        "bad file (the others are measured) or bad usage; 3 a model is missing from the baseline, or one of its "
+        "models is not there now.",
     )
     p.add_argument("files", nargs="+", metavar="MODEL", help="files, patterns and folders")
     p.add_argument(
@@ -50,16 +54,16 @@ def parser() -> Parser:
     )
     p.add_argument(
         "--streams",
-        type=_counts,
+        type=_numbers,
         default=[1],
         metavar="1,4",
-        help="run this many passes concurrently, each with its own engine and share of the threads, and report passes "
+        help="run this many passes concurrently, each with its own engine and share of the threads, and report runs "
         "per second (default 1)",
     )
     add_testcase_option(p, "all in turn")
     p.add_argument(
         "--min-time",
-        type=_seconds,
+        type=real(what="a number of seconds of at least 0"),
         default=3.0,
         metavar="SECONDS",
         help="measure each model for at least this many seconds (default 3)",
@@ -146,27 +150,10 @@ def _progress(done: float) -> None:
 
 
 def _numbers(text: str) -> list[int | None]:
-    parts = text.split(",")
-    if not all(p.isascii() and p.isdigit() and int(p) for p in parts):
-        raise argparse.ArgumentTypeError(f"expected whole numbers such as 1,2, found {text!r}")
-    return [int(p) for p in parts]
+    return [_one(part) for part in text.split(",")]
 
 
-def _counts(text: str) -> list[int | None]:
-    counts = _numbers(text)
-    if not all(counts):
-        raise argparse.ArgumentTypeError(f"expected numbers of at least 1 such as 1,4, found {text!r}")
-    return counts
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected seconds, found {text!r}")
-    return value
+_one = integer(1, what="whole numbers of at least {} such as 1,2")
 
 
 def _slowdown(text: str) -> float:
@@ -177,17 +164,17 @@ def _slowdown(text: str) -> float:
     """
     number = text.rstrip("%x")
     try:
-        value = float(number)
-    except ValueError:
+        value = tolerance(number)
+    except argparse.ArgumentTypeError:
         value = -1.0
     unit = text[len(number) :]
-    if unit == "x" and 1 <= value < float("inf"):
+    if unit == "x" and value >= 1:
         return value - 1
-    if unit == "%" and 0 <= value < float("inf"):
+    if unit == "%" and value >= 0:
         return value / 100
     if unit == "" and 0 <= value <= 1:
         return value
-    if unit == "" and 1 < value < float("inf"):
+    if unit == "" and value > 1:
         raise argparse.ArgumentTypeError(
             f"is {number}% or {number}x meant? ({number}x is {100 * (value - 1):g}% slower)"
         )

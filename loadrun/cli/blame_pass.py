@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..base.errors import clean
 from ..compare.results import EXIT_FAIL, EXIT_PASS
-from ..verify.blame_pass import BlamedPass, BlamePassOptions, blame_pass
+from ..report.optimization import optimization
+from ..verify.blame_pass import BlamePassOptions, blame_pass
 from .groups import (
     Parser,
     add_input_options,
@@ -46,21 +46,7 @@ def main(argv: list[str]) -> int:
     with limited(args.max_memory, args.timeout):
         blamed = blame_pass(args.model, options, warn=warn)
     for blame in blamed:
-        print("\n".join(_lines(blame)))
+        print("\n".join(optimization(blame)))
     if not blamed:
         print("the outputs agree with and without optimizations")
     return EXIT_FAIL if blamed else EXIT_PASS
-
-
-def _lines(blame: BlamedPass) -> list[str]:
-    names = " and ".join(blame.names) or "its parts cannot be separated"
-    level = f" at {blame.level}" if blame.level else ""
-    d = blame.distance
-    worst = "another number of elements, or the optimized model cannot run"
-    if d is not None:
-        off = f"{d.count} of {d.size} values exceed the tolerance"
-        worst = f"{d.found:.9g} against {d.expected:.9g} at {list(d.index)}, {off}"
-    lines = [f"to blame: {blame.of}{level}: {names} ({blame.runs} runs)"]
-    lines.append(f"  output {clean(blame.output, 100)!r}: {worst}")
-    commands = (("reproduce with", blame.command), ("avoid with", blame.without))
-    return [*lines, *(f"  {what}: {clean(text, 500)}" for what, text in commands if text)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..base.errors import clean
 from ..report.changes import CompareOptions, compare_reports
 from ..report.text import table
-from .groups import Parser
+from .groups import Parser, factor
 
 __all__ = ["main"]
 
@@ -15,24 +15,24 @@ def parser() -> Parser:
     p = Parser(
         prog="loadrun compare",
         description="Compare two reports of `loadrun --json`, or of `loadrun bench --json`: new failures, fixed "
-        "failures, larger errors, changed tolerances, policies, inputs and models, and slower runs.",
-        epilog="Exit codes: 0 nothing got worse, 1 something newly fails, is missing, has a larger tolerance or a "
-        "weaker policy, or is slower (bench), or a report is of an incomplete run, 2 bad usage, 3 the reports have no "
-        "output in common.",
+        "failures, larger errors, changed tolerances, policies, inputs, expected values and models, and slower runs.",
+        epilog="Exit codes: 0 nothing got worse, 1 something newly fails, is missing, has a larger error, a larger "
+        "tolerance or a weaker policy, or is slower (bench), or a report is of an incomplete run, 2 bad usage, 3 the "
+        "reports have no output in common.",
     )
     p.add_argument("old", metavar="OLD.json", help="the report to compare with")
     p.add_argument("new", metavar="NEW.json", help="the report that is judged")
     p.add_argument(
         "--growth",
         metavar="X",
-        type=float,
+        type=factor,
         default=2.0,
         help="report errors that grew by a factor of X (default 2)",
     )
     p.add_argument(
         "--slower",
         metavar="X",
-        type=float,
+        type=factor,
         help="report runs that are slower by a factor of X (default 1.5; for reports of bench, 1.1, which counts as a "
         "failure)",
     )

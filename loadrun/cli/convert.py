@@ -20,6 +20,7 @@ from .groups import (
     add_quiet_option,
     limited,
     target,
+    whole,
 )
 from .models import add_model_options, model_options
 
@@ -31,7 +32,8 @@ def parser() -> Parser:
     p = Parser(
         prog="loadrun convert",
         description="Convert the model in A and write it to B. File name endings tell the formats: .mge (MegEngine) or "
-        ".onnx, and .pt2 (torch.export) for A. Testcases are converted too: into the .mge file, or next to B.onnx as "
+        ".onnx, and .pt2 (torch.export) for A. From .onnx to .onnx the nodes stay as they are, unless --opset or "
+        "--dynamic asks for others. Testcases are converted too: into the .mge file, or next to B.onnx as "
         "B.test_data_set_N.",
         epilog="Exit codes: 0 done, 2 A cannot be read or expressed or B cannot be written, 3 done, but testcases of "
         "shapes that B does not take were left out, or A's data sets have a gap.",
@@ -47,7 +49,7 @@ def parser() -> Parser:
     add_dump_option(p)
     add_model_options(p)
     g = p.add_argument_group("writing ONNX")
-    g.add_argument("--opset", type=int, metavar="N", help="opset version, 7 to 26 (default: 18 or later)")
+    g.add_argument("--opset", type=whole, metavar="N", help="opset version, 7 to 26 (default: 18 or later)")
     g.add_argument(
         "--dynamic",
         action="append",

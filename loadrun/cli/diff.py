@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TextIO
+from typing import Any, TextIO
 
 from ..base.errors import LoadRunError, clean, failure
 from ..base.writing import check_targets, replacing
@@ -86,16 +86,16 @@ def main(argv: list[str]) -> int:
         check_targets({"--json": args.json, "--extract": args.extract}, [args.model, args.against])
         with limited(args.max_memory, args.timeout):
             result = diff_files(args.model, args.against, options, warn=warn)
-        shown = sys.stderr if args.json == "-" and result.differences is not None else sys.stdout
-        _show(result, args.model, args.against, args.range, args.all, shown)
+        shown = sys.stderr if args.json == "-" and result.findings is None else sys.stdout
+        _show(result, args.model, args.against, args.range, args.tolerance, args.all, shown)
         if result.refusals and result.differences is not None and result.differences.agree:
             print(
                 "the parts that could not be translated are to blame: all values before them agree",
                 file=shown,
             )
-        if args.json and result.differences is not None:
+        if args.json and (result.differences is not None or result.interface):
             about = {"model": args.model, "against": args.against}
-            _write_json(args.json, json.dumps({**about, **report.as_json(result.differences)}))
+            _write_json(args.json, json.dumps({**about, **_plain(result)}))
         if args.extract and (var := result.extract(args.extract)) is not None:
             what = f"{var.owner.title} {clean(var.label, 100)!r} alone"
             print(f"{clean(args.extract, 200)}: {what}", file=shown)
@@ -109,8 +109,16 @@ def main(argv: list[str]) -> int:
 
 
 def _show(
-    result: FileDifferences, model: str, against: str, limit: float | None, everything: bool, out: TextIO
+    result: FileDifferences,
+    model: str,
+    against: str,
+    limit: float | None,
+    tolerance: float | None,
+    everything: bool,
+    out: TextIO,
 ) -> None:
+    if result.interface:
+        print("\n".join(report.interface(result.interface)), file=out)
     if result.findings is not None:
         print("\n".join(report.findings(result.findings, limit)), file=out)
     elif result.bisected is not None:
@@ -118,7 +126,24 @@ def _show(
         print(report.bisected(result.bisected), file=out)
     elif result.differences is not None:
         print(f"{clean(model, 200)} against {clean(against, 200)}, {result.ran_on}", file=out)
-        print("\n".join(report.differences(result.differences, everything=everything)), file=out)
+        lines = report.differences(result.differences, everything=everything, files=result.files)
+        print("\n".join(lines), file=out)
+        _show_optimization(result, tolerance, out)
+        if result.interface and result.differences.agree:
+            print("the models differ all the same: their inputs or outputs are not the same", file=out)
+
+
+def _show_optimization(result: FileDifferences, tolerance: float | None, out: TextIO) -> None:
+    """Say which optimization of the runtime is to blame, where one is."""
+    if result.optimized is None:
+        return
+    from ..report.optimization import optimized  # for start-up
+
+    print("\n".join(optimized(*result.optimized, tolerance)), file=out)
+
+
+def _plain(result: FileDifferences) -> dict[str, Any]:
+    return report.as_json(result.differences, result.interface, result.files)
 
 
 def _write_json(target: str, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import sys
@@ -35,10 +36,12 @@ __all__ = [
     "add_seed_option",
     "add_testcase_option",
     "add_tolerance_option",
-    "count",
+    "factor",
+    "integer",
     "limited",
     "model_files",
     "progress",
+    "real",
     "seconds",
     "seed",
     "target",
@@ -201,7 +204,7 @@ def add_jobs_option(p: argparse._ActionsContainer, what: str, default: int | Non
         "-j",
         "--jobs",
         metavar="N",
-        type=count,
+        type=integer(1, 1024, "a number of processes from 1 to 1024"),
         default=default,
         help=f"distribute {what} over N processes (default: one)",
     )
@@ -307,15 +310,53 @@ def add_tolerance_option(
     )
 
 
-def seconds(value: str) -> float:
-    """Read a duration."""
-    try:
-        number = float(value)
-    except ValueError:
-        number = -1.0
-    if not 0 < number < 1e8:
-        raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, found {value!r}")
-    return number
+def integer(
+    least: int = 0, most: int = 10**18, what: str = "a whole number of at least {}"
+) -> Callable[[str], int]:
+    """Make the type of an option with whole numbers in a range, of which `what` says what is expected.
+
+    >>> integer(1)("0")
+    Traceback (most recent call last):
+    argparse.ArgumentTypeError: expected a whole number of at least 1, found '0'
+    """
+
+    def read(text: str) -> int:
+        # Python refuses to read numbers of thousands of digits.
+        number = int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else -1
+        if not least <= number <= most:
+            raise argparse.ArgumentTypeError(f"expected {what.format(least)}, found {text!r}")
+        return number
+
+    return read
+
+
+def real(
+    least: float = 0.0, most: float = sys.float_info.max, what: str = "a number of at least {:g}"
+) -> Callable[[str], float]:
+    """Make the type of an option with numbers in a range, which NaN and infinity are not.
+
+    >>> real()("nan")
+    Traceback (most recent call last):
+    argparse.ArgumentTypeError: expected a number of at least 0, found 'nan'
+    """
+
+    def read(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not least <= number <= most:
+            raise argparse.ArgumentTypeError(f"expected {what.format(least)}, found {text!r}")
+        return number
+
+    return read
+
+
+whole = integer()
+seed = integer(0, 2**64 - 1, "a whole number from 0 to 2**64 - 1")
+tolerance = real()
+factor = real(1.0)
+seconds = real(math.ulp(0.0), 1e8, "a number of seconds above 0")
 
 
 def _size(value: str) -> int:
@@ -326,13 +367,6 @@ def _size(value: str) -> int:
     return int(digits) * 1024 ** _UNITS.index(unit)
 
 
-def whole(value: str) -> int:
-    """Read a count or a testcase's number, for an option."""
-    if not (value.isascii() and value.isdigit()):
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 0, found {value!r}")
-    return int(value)
-
-
 def target(value: str) -> str:
     """Read the name of a file to write."""
     if value == "-":
@@ -340,37 +374,6 @@ def target(value: str) -> str:
             "this output cannot go to standard output (-); name a file (./- for a file called -)"
         )
     return os.path.expanduser(value)
-
-
-def seed(value: str) -> int:
-    """Read the number of ``--seed``."""
-    number = int(value) if value.isascii() and value.isdigit() and len(value) <= 20 else -1
-    if not 0 <= number < 2**64:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 0 to 2**64 - 1, found {value!r}")
-    return number
-
-
-def tolerance(value: str) -> float:
-    """Read a number that is not negative.
-
-    Raises:
-        ArgumentTypeError: the value is not such a number.
-    """
-    try:
-        number = float(value)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number of at least 0, found {value!r}")
-    return number
-
-
-def count(value: str) -> int:
-    """Read a number of processes."""
-    number = int(value) if value.isascii() and value.isdigit() and len(value) < 9 else 0
-    if not 1 <= number <= 1024:
-        raise argparse.ArgumentTypeError(f"expected a number of processes from 1 to 1024, found {value!r}")
-    return number
 
 
 def warn(text: str) -> None:
@@ -406,7 +409,7 @@ def add_input_options(p: argparse._ActionsContainer, *flags: str) -> None:
     p.add_argument(
         "--repeat",
         metavar="N",
-        type=int,
+        type=integer(1),
         default=1,
         help="repeat data from files N times along axis 0 (default 1)",
     )
@@ -481,9 +484,9 @@ def tolerances(options: list[str] | None) -> float | dict[str, float] | None:
         name, equals, number = text.rpartition("=")
         name = name if equals else ""
         try:
-            value = float(number)
-        except ValueError:
-            raise UsageError(f"--maxerr takes a number or NAME=NUMBER, found {text!r}") from None
+            value = tolerance(number)
+        except argparse.ArgumentTypeError as e:
+            raise UsageError(f"--maxerr takes a number or NAME=NUMBER: {e}") from None
         if name in limits:
             raise UsageError(
                 f"--maxerr is given twice for {f'the output {name!r}' if name else 'all outputs'}"

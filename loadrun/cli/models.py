@@ -15,10 +15,12 @@ from ..engines import Choice, check_engine, split_engines
 from ..engines.registry import NAMES
 from ..graph.dtypes import Array
 from ..passes.options import LAYOUTS, OPTIMIZATIONS
-from .groups import Parser, tolerance, whole
+from .groups import Parser
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+from .groups import integer, tolerance, whole
 
 __all__ = [
     "add_engine_options",
@@ -56,7 +58,7 @@ def add_model_options(p: argparse.ArgumentParser, *, writes: bool = False) -> No
         metavar="NAME:N,N,...",
         action="append",
         help="shape of an input whose size neither the file nor the data determines, such as x:1,3,224,224; "
-        "NAME: alone means a scalar",
+        "NAME: alone means a scalar; or a size that the file leaves open, by its name, such as seq:7",
     )
     g.add_argument(
         "--constant",
@@ -221,9 +223,13 @@ def add_observing_options(p: Parser) -> None:
     for name, what in _SWITCHES.items():
         _add(changed, name, action="store_true", help=what)
     _add(
-        changed, "batch_size", metavar="N", type=whole, help="repeat or cut testcases along axis 0 to N items"
+        changed,
+        "batch_size",
+        metavar="N",
+        type=integer(1),
+        help="repeat or cut testcases along axis 0 to N items",
     )
-    _add(changed, "threads", metavar="N", type=whole, help="number of threads (default: all processors)")
+    _add(changed, "threads", metavar="N", type=integer(1), help="number of threads (default: all processors)")
     seen = p.add_argument_group(
         "operators (an extra run of the first file; values come from the reference engine)"
     )

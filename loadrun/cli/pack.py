@@ -171,7 +171,7 @@ def _file_options(p: Parser) -> None:
     g = p.add_argument_group("file format", "named as in MegEngine's trace.dump; by default nothing changes")
     g.add_argument("--format", "--dump-format", choices=("FBS_V2", "FBS"), help="format version")
     g.add_argument(
-        "--model-version", metavar="N", type=int, help="version number of FBS_V2 files, at least 2"
+        "--model-version", metavar="N", type=whole, help="version number of FBS_V2 files, at least 2"
     )
     change = g.add_mutually_exclusive_group()
     change.add_argument(
@@ -193,7 +193,7 @@ def _file_options(p: Parser) -> None:
     )
     g.add_argument(
         "--keep-var-name",
-        type=int,
+        type=whole,
         choices=(0, 1, 2),
         help="keep variable names: of none, of the outputs, or of all",
     )

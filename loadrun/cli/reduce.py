@@ -16,6 +16,7 @@ from .groups import (
     add_seed_option,
     add_testcase_option,
     limited,
+    seconds,
     target,
     tolerance,
     warn,
@@ -71,7 +72,7 @@ def add_failure_options(p: Parser) -> None:
     p.add_argument(
         "--timeout",
         metavar="SECONDS",
-        type=float,
+        type=seconds,
         default=60.0,
         help="time limit for a run of CMD in seconds (default 60)",
     )

@@ -82,7 +82,12 @@ def parser() -> Parser:
         "--output", metavar="DIR", type=target, help="save every output as DIR/[FILE.]TESTCASE.OUTPUT.npy"
     )
     checks = p.add_argument_group("checks")
-    add_policy_option(checks, "; added to the policies that the file records")
+    add_policy_option(checks, "; added to what the file requires")
+    checks.add_argument(
+        "--loosen",
+        action="store_true",
+        help="let what --check says of an output replace the file's own check of it, which reports show",
+    )
     checks.add_argument(
         "--strict", action="store_true", help="treat a damaged end of a file as an error instead of a warning"
     )
@@ -322,7 +327,7 @@ class _RunDisplay:
         said = [*spots[:_LISTED], *([f"{len(spots) - _LISTED} more"] if len(spots) > _LISTED else [])]
         if file.message:
             said.append(clean(" ".join(line.strip() for line in file.message.splitlines()), 500))
-        said += [*file.missed, *file.unrun]
+        said += [*file.missed, *file.unrun, *filter(None, [file.surprise])]
         if file.verdict is Verdict.NOT_COMPARED and not file.passed:
             said.append("nothing was compared")
         word = self.style.verdict(file.verdict, file.verdict.value)

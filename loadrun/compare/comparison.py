@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..base.records import dataclass
-from ..graph.dtypes import Array
+from ..graph.dtypes import Array, DType
 from .metrics import Totals, as_numbers, chunks, errors, top1_share
 
 __all__ = ["Comparison", "Number", "compare", "with_places"]
@@ -24,7 +24,8 @@ class Comparison:
     """All differences of an expected and a computed array.
 
     Elements where either value is NaN or infinite count in `mismatches`, in `max_error` and in the counts of
-    non-finite values; all other metrics look at the remaining elements only. Metrics that do not apply are None.
+    non-finite values; all other metrics look at the remaining `finite` elements only. Metrics that do not apply
+    are None.
 
     Attributes:
         expected_shape: shape of the expected array.
@@ -32,6 +33,7 @@ class Comparison:
         expected_dtype: its numpy dtype's name.
         got_dtype: its numpy dtype's name.
         size: number of elements compared, 0 when the shapes differ.
+        finite: how many of them are finite in both arrays.
         mismatches: how many elements are not equal (NaN is equal to nothing).
         max_error: MegEngine's error (`assert_equal_error`) computed in float64; NaN when the shapes differ.
         worst_index: position of the largest error of elements that differ (the first NaN, if there is one), None
@@ -41,7 +43,7 @@ class Comparison:
         max_abs: largest ``|expected - got|``.
         max_rel: largest ``|expected - got| / |expected|`` over elements whose expected value is not 0.
         mean_abs: mean of ``|expected - got|``.
-        ulp: largest distance in units of the last place, for two float16 or two float32 arrays.
+        ulp: largest distance in units of the last place of the data type, for float16, bfloat16 and float32.
         cosine: cosine of the angle between the arrays as vectors; 1 for two zero vectors, 0 for one.
         snr_db: signal to noise ratio ``10 log10(sum expected^2 / sum (expected - got)^2)``; inf without noise.
         top1: share of rows (along the last axis, of 2 or more real elements) whose largest element is at the
@@ -62,6 +64,7 @@ class Comparison:
     expected_dtype: str
     got_dtype: str
     size: int = 0
+    finite: int = 0
     mismatches: int = 0
     max_error: float = math.nan
     worst_index: tuple[int, ...] | None = None
@@ -94,6 +97,13 @@ class Comparison:
         """True if the arrays have one shape and equal elements, with NaN and infinities at the same places."""
         return self.same_shape and self.nonfinite_agree and self.mismatches == self.expected_nan
 
+    @property
+    def partial(self) -> str:
+        """Of how many elements the metrics other than the error are, "" where it is all of them."""
+        if self.finite == self.size:
+            return ""
+        return f"of the {self.finite} of {self.size} pairs that are finite"
+
     def explain(self) -> str:
         """Explain the comparison in a few lines of text.
 
@@ -124,6 +134,8 @@ class Comparison:
                 _formatted("top-1 agrees in {} %", top1),
             ]
             lines.append(", ".join(m for m in metrics if m))
+            if self.partial and self.max_abs is not None:
+                lines.append(f"these measures are {self.partial}")
         if self.expected_nan or self.got_nan or self.expected_inf or self.got_inf:
             lines.append(
                 f"NaN: expected {self.expected_nan}, got {self.got_nan}; "
@@ -154,12 +166,14 @@ class Comparison:
         return text
 
 
-def compare(expect: Array, get: Array) -> Comparison:
+def compare(expect: Array, get: Array, dtype: DType | None = None) -> Comparison:
     """Compare a computed with an expected array of any numeric dtype.
 
     Args:
         expect: expected values.
         get: computed values; another shape gives a `Comparison` that says so and nothing more.
+        dtype: the data type of the values where their arrays' is a wider one, such as bfloat16, whose last places
+            are counted then.
 
     Returns:
         all metrics, gathered in float64 (integer ones exactly).
@@ -184,7 +198,7 @@ def compare(expect: Array, get: Array) -> Comparison:
     if paired:
         kind = np.result_type(expect, get)
         expect, get = (_pairs(x, kind) for x in whole)
-    t = Totals(expect, get)
+    t = Totals(expect, get, dtype)
     with np.errstate(all="ignore"):
         for e, g in chunks(expect, get):
             t.add(e, g)
@@ -192,13 +206,18 @@ def compare(expect: Array, get: Array) -> Comparison:
     at = None if t.at is None else tuple(int(i) for i in np.unravel_index(t.at, expect.shape))
     if at is not None:
         at = at[: whole[0].ndim]
-    pairs = t.finite
+    pairs = finite = t.finite
+    if paired and pairs < expect.size:
+        finite = int(np.count_nonzero(np.isfinite(whole[0]) & np.isfinite(whole[1])))
+    elif paired:
+        finite = whole[0].size
     return Comparison(
         shape,
         shape,
         e_name,
         g_name,
         size=whole[0].size,
+        finite=finite,
         mismatches=t.mismatches,
         max_error=t.error(),
         worst_index=at,

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base.errors import EngineError
-from ..graph.dtypes import Array, DType
+from ..graph.dtypes import Array, DType, array_dtype
 from . import Comparison, assert_equal_error, compare, errors, passes
 from .comparison import with_places
 from .metrics import Formula
-from .policy import Policy, sequence_of
+from .policy import Policy, parse, sequence_of
 from .results import OutputResult, Result, Verdict
 
 __all__ = ["ABSURD", "NARROW", "Criteria", "ImpostorWatch", "blind", "judge", "policy_for"]
@@ -42,6 +42,7 @@ class Criteria(NamedTuple):
         loosen: whether the policy's maxerr counts where it is greater than the file's.
         loosened: the tolerance that the file's check had before it was loosened.
         rounding: machine epsilon of a dtype narrower than float32 in which the file computes the error, else 0.
+        terms: those by which the file judges single elements, as a policy has them, where it has a rule of its own.
         by_shape: whether a value without elements passes by its dtype and shape, which ONNX's rule compares; an
             AssertEqual has nothing to measure there.
     """
@@ -55,6 +56,7 @@ class Criteria(NamedTuple):
     loosen: bool = False
     loosened: float | None = None
     rounding: float = 0.0
+    terms: str = ""
     by_shape: bool = False
 
     @property
@@ -64,6 +66,22 @@ class Criteria(NamedTuple):
         if asked is None:
             return self.maxerr
         return asked if self.loosen else min(asked, self.maxerr)
+
+    @property
+    def default(self) -> float:
+        """The tolerance of new checks of values of this dtype."""
+        return 0.0 if not self.dtype.is_quantized and self.dtype.np.kind in "iub" else 1e-4
+
+    def in_place(self) -> Criteria:
+        """Return the criteria in which the policy stands in place of the file's own check."""
+        usual = max(0.0, self.maxerr) if math.isfinite(self.maxerr) else self.default
+        return self._replace(
+            maxerr=math.inf,
+            formula=Formula.REAL,
+            policy=self.policy.in_place(self.terms or f"maxerr<={usual:.9g}"),
+            loosen=True,
+            loosened=self.maxerr if self.loosened is None else self.loosened,
+        )
 
 
 def judge(
@@ -94,7 +112,10 @@ def judge(
         raise EngineError(
             f"the check of {criteria.name!r} compares complex values, for which MegEngine has no formula"
         )
-    comparison = compare(expect, get)
+    comparison = compare(expect, get, criteria.dtype)
+    file = criteria.maxerr
+    if criteria.policy.loosens:
+        criteria, own, seen = criteria.in_place(), None, lambda: None
     tolerance = criteria.tolerance
     looser = criteria.maxerr if tolerance > criteria.maxerr else criteria.loosened
     shown = OutputResult(
@@ -109,8 +130,9 @@ def judge(
         expect,
         loosened=looser,
         by_file=own is not None and criteria.formula in (Formula.NARROW, Formula.OTHER),
-        file_maxerr=criteria.maxerr if tolerance != criteria.maxerr else None,
+        file_maxerr=file if tolerance != file else None,
         policy=criteria.policy.text,
+        in_place=criteria.policy.loosens,
     )
     if own is not None and own.size != 1:
         shape = "x".join(map(str, own.shape))
@@ -121,7 +143,7 @@ def judge(
     if not get.size:
         return _without_elements(criteria, shown, own)
     error = _judged_error(criteria, comparison, expect, get, own)
-    shared, beyond = _shared(criteria, shown, expect, get)
+    shared, beyond = _shared(criteria, shown.by_file, comparison, expect, get)
     if not passes(error, tolerance) and (shared is None or shown.by_file):
         notes = _wrapped(criteria, own, tolerance)
         if not shown.by_file:
@@ -132,10 +154,9 @@ def judge(
         notes = (beyond, *notes)
     if notes:
         return replace(shown, verdict=Verdict.FAIL, error=error, notes=notes)
-    covered = min(tolerance, math.inf if criteria.policy.covering is None else criteria.policy.covering)
-    reason = criteria.fault or seen() or _absurd(covered, comparison, expect)
-    if reason is None and shown.by_file:
-        reason = _contradicted(criteria, error, comparison, expect, get)
+    reason = _uncompared(criteria, shown.by_file, comparison, expect, seen) or (
+        _contradicted(criteria, error, comparison, expect, get) if shown.by_file else None
+    )
     if reason is not None:
         return replace(shown, error=error, reason=reason)
     around = criteria.policy.nan_equal and (comparison.expected_nan or comparison.expected_inf)
@@ -145,6 +166,22 @@ def judge(
     return replace(
         shown, verdict=Verdict.PASS, error=error, notes=_remarks(criteria, beyond, comparison, expect, get)
     )
+
+
+def _uncompared(
+    criteria: Criteria,
+    by_file: bool,
+    comparison: Comparison,
+    expect: Array,
+    seen: Callable[[], str | None],
+) -> str | None:
+    """Explain why a pass tells nothing; None if it does, be it by a policy that the check was loosened for."""
+    loosened = criteria.loosened is not None and _absurd(criteria.tolerance, comparison, expect)
+    if criteria.fault is not None or (loosened and _compares(criteria, by_file, expect)):
+        return criteria.fault
+    covering = criteria.policy.covering
+    covered = min(criteria.tolerance, math.inf if covering is None else covering)
+    return seen() or _absurd(covered, comparison, expect)
 
 
 def _without_elements(criteria: Criteria, shown: OutputResult, own: Array | None) -> OutputResult:
@@ -162,6 +199,8 @@ def _remarks(
 ) -> tuple[str, ...]:
     """Add notes on passing outputs."""
     notes = [beyond] if beyond else []
+    if comparison.partial:
+        notes.append(f"NaN or infinities: measures other than the error are {comparison.partial}")
     if comparison.off_by and not beyond:
         notes.append(
             f"off by {comparison.off_by}: the check's tolerance is relative, which lets integers drift"
@@ -169,15 +208,51 @@ def _remarks(
     return (*notes, *(criteria.policy.notes(expect, get) if comparison.same_shape else ()))
 
 
-def _shared(criteria: Criteria, shown: OutputResult, expect: Array, get: Array) -> tuple[bool | None, str]:
+def _shared(
+    criteria: Criteria, by_file: bool, comparison: Comparison, expect: Array, get: Array
+) -> tuple[bool | None, str]:
     """Return whether few enough elements exceed the tolerances, and how many; None if none may."""
     share = criteria.policy.fraction
     if share is None or expect.shape != get.shape:
         return None, ""
-    # The file's own error graph computes one number for all elements.
-    beyond = criteria.policy.beyond(expect, get, math.inf if shown.by_file else criteria.tolerance)
+    limit = _limit_of_elements(criteria, by_file, comparison, expect)
+    beyond = criteria.policy.beyond(expect, get, limit)
     said = f"{beyond} of {get.size} values are beyond the tolerance; fraction<={share:g} is {beyond / get.size:.3g}"
     return beyond <= share * get.size, said if beyond else ""
+
+
+def _limit_of_elements(criteria: Criteria, by_file: bool, comparison: Comparison, expect: Array) -> float:
+    """Return the tolerance that a share of the elements may exceed."""
+    # The file's own error graph computes one number for all elements.
+    limit = math.inf if by_file else criteria.tolerance
+    if not criteria.policy.leaves_elements or _absurd(criteria.tolerance, comparison, expect) is None:
+        return limit
+    # A tolerance that refuses nothing is there for the policy's sake.
+    before = criteria.loosened
+    if by_file or before is None or _absurd(before, comparison, expect):
+        return criteria.default
+    return before
+
+
+def _compares(criteria: Criteria, by_file: bool, expect: Array) -> bool:
+    """Return whether a policy alone refuses zeros and the opposite of what is expected."""
+    if not criteria.policy.text:
+        return False
+    impostors = [np.zeros_like(expect)]
+    if expect.dtype.kind in "fib":
+        impostors.append(~expect if expect.dtype.kind == "b" else -expect)
+    others = [x for x in impostors if not np.array_equal(x, expect)] or [np.ones_like(expect)]
+    return not any(_accepts(criteria, by_file, expect, x) for x in others)
+
+
+def _accepts(criteria: Criteria, by_file: bool, expect: Array, get: Array) -> bool:
+    """Return whether a policy alone accepts a value of the expected shape."""
+    comparison = compare(expect, get, criteria.dtype)
+    shared, _ = _shared(criteria, by_file, comparison, expect, get)
+    asked = criteria.policy.maxerr
+    if asked is not None and shared is None and not passes(comparison.max_error, asked):
+        return False
+    return shared is not False and not criteria.policy.violations(comparison, expect, get)
 
 
 def _judged_error(
@@ -362,6 +437,7 @@ class ImpostorWatch:
         self.maxerr = dict(maxerr)
         self.errors = dict(errors or {})
         self.policies = dict(policies or {})
+        self._dtypes: dict[str, DType] = {}
         self._left: dict[str, set[str]] = {}
         self._last: dict[str, Array] = {}
         self._met_other: set[str] = set()
@@ -371,8 +447,11 @@ class ImpostorWatch:
         """Add the values that a replay compared."""
         for out in result.outputs:
             name = out.output
+            if out.in_place:
+                self.policies[name] = replace(parse(out.policy), loosens=True)
             if out.verdict is Verdict.PASS and out.expect is not None and self._left.get(name) != set():
                 self.maxerr.setdefault(name, out.maxerr or 0.0)
+                self._dtypes.setdefault(name, out.dtype)
                 self.add(name, out.expect)
 
     def add(self, name: str, expect: Array) -> None:
@@ -406,22 +485,20 @@ class ImpostorWatch:
     def _lets(self, name: str, expect: Array, impostor: Array) -> bool:
         """Return whether an output's check would accept another value; usually a few elements suffice to reject it."""
         whole = np.broadcast_to(impostor, expect.shape)
-        own = self.errors.get(name)
-        if own is not None:
-            return passes(own(expect, whole), self.maxerr[name])
-        policy = self.policies.get(name) or Policy()
-        if policy.fraction is not None:
-            if policy.beyond(expect, whole, self.maxerr[name]) > policy.fraction * expect.size:
+        own, policy, limit = self.errors.get(name), policy_for(self.policies, name), self.maxerr[name]
+        if own is not None and not policy.loosens:
+            if not passes(own(expect, whole), limit):
                 return False
-            return not policy.violations(compare(expect, whole), expect, whole)
-        if expect.size > _SAMPLE:
-            places = np.linspace(0, expect.size - 1, _SAMPLE).astype(np.intp)
-            at = np.unravel_index(places, expect.shape)
-            if not passes(float(assert_equal_error(expect[at], whole[at])), self.maxerr[name]):
+        elif policy.fraction is None and not policy.loosens:
+            if expect.size > _SAMPLE:
+                places = np.linspace(0, expect.size - 1, _SAMPLE).astype(np.intp)
+                at = np.unravel_index(places, expect.shape)
+                if not passes(float(assert_equal_error(expect[at], whole[at])), limit):
+                    return False
+            if not passes(float(assert_equal_error(expect, whole)), limit):
                 return False
-        if not passes(float(assert_equal_error(expect, whole)), self.maxerr[name]):
-            return False
-        return not policy.violations(compare(expect, whole), expect, whole)
+        dtype = self._dtypes.get(name) or array_dtype(expect)
+        return _accepts(Criteria(name, dtype, limit, policy=policy), own is not None, expect, whole)
 
     def before(self, expects: Mapping[str, Array]) -> None:
         """Take the expected values of the testcase that another watch saw last, to compare the next ones with."""

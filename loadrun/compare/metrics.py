@@ -8,7 +8,7 @@ from enum import Enum
 
 import numpy as np
 
-from ..graph.dtypes import Array
+from ..graph.dtypes import HELD_AS_FLOAT32, Array, DType
 
 __all__ = [
     "CHUNK",
@@ -130,7 +130,7 @@ def assert_equal_error(expect: Array, get: Array) -> np.float32:
 class Totals:
     """Sums and maxima over the chunks seen so far."""
 
-    def __init__(self, expect: Array, get: Array) -> None:
+    def __init__(self, expect: Array, get: Array, dtype: DType | None = None) -> None:
         self.seen = 0
         self.finite = 0
         self.mismatches = 0
@@ -140,7 +140,10 @@ class Totals:
         self.max_abs = self.max_rel = self.sum_abs = 0.0
         self.ee = self.gg = self.eg = self.noise = 0.0
         kinds = {x.dtype.newbyteorder("=") for x in (expect, get)}
-        self.ulp = 0 if kinds in ({np.dtype("f2")}, {np.dtype("f4")}) else None
+        # Other floats of few bits have no place of their own in float32.
+        counted = dtype is None or dtype.name not in HELD_AS_FLOAT32 or dtype.name == "BFloat16"
+        self.ulp = 0 if counted and kinds in ({np.dtype("f2")}, {np.dtype("f4")}) else None
+        self.shift = 16 if dtype is not None and dtype.name == "BFloat16" else 0
         self.off_by = 0 if expect.dtype.kind in "iub" and get.dtype.kind in "iub" else None
         self.nan = [0, 0]
         self.inf = [0, 0]
@@ -211,7 +214,7 @@ class Totals:
             e64[e64 == 0] = np.inf
         self.max_rel = max(self.max_rel, float(np.divide(d, e64, out=d).max()))
         if self.ulp is not None:
-            self.ulp = max(self.ulp, _ulp(e, g))
+            self.ulp = max(self.ulp, _ulp(e, g, self.shift))
         if self.off_by is not None:
             self.off_by = max(self.off_by, _off_by(e, g))
 
@@ -241,19 +244,24 @@ class Totals:
         return 10 * (math.log10(self.ee) - math.log10(self.noise)) if self.ee else -math.inf
 
 
-def _ulp(e: Array, g: Array) -> int:
-    """Return the largest distance of finite floats of one dtype, counted in representable values."""
+def _ulp(e: Array, g: Array, shift: int) -> int:
+    """Return the largest distance of finite floats of one dtype, counted in representable values.
+
+    Args:
+        e, g: the floats.
+        shift: how many of their last bits the dtype does not have, 16 for bfloat16 that is held as float32.
+    """
     bits = np.dtype(f"i{e.itemsize}")
     i, j = e.view(bits), g.view(bits)
     across = np.flatnonzero((i ^ j) < 0)
     d = np.abs(i - j)
     if not across.size:
-        return int(d.max())
+        return int(d.max()) >> shift
     # Opposite signs: the magnitudes add up through zero; the difference of the bits may have wrapped.
     d[across] = 0
     low = np.iinfo(bits).max
     through = (i[across] & low).astype(np.int64) + (j[across] & low)
-    return max(int(d.max()), int(through.max()))
+    return max(int(d.max()), int(through.max())) >> shift
 
 
 def _off_by(e: Array, g: Array) -> int:

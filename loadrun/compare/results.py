@@ -101,6 +101,7 @@ class OutputResult:
         by_file: whether `error` is what the file's own operators measured.
         file_maxerr: the tolerance of the file's check where the error was compared with another one.
         fault: why it fails whatever is computed, such as an expected value of another dtype.
+        in_place: whether its policy stood in place of the file's own check, which was asked for.
     """
 
     name: str
@@ -120,6 +121,7 @@ class OutputResult:
     policy: str = ""
     step: int | None = None
     fault: str | None = None
+    in_place: bool = False
 
     def failing(self, fault: str) -> OutputResult:
         """Return the output as one that fails whatever was computed."""
@@ -307,7 +309,8 @@ class FileResult:
         first_choice: which of several engines failed it.
         engine: what executed the last result.
         entrants: the engines by name, where several run side by side.
-        expected: why it is expected to fail, None if it is expected to pass.
+        expected: why a check of it is expected to fail, None if it is expected to pass.
+        strict: whether it fails where it is expected to and does not.
         flaky: how many times it did not pass before it did.
         weak: of which checks nothing follows: they could not fail on the testcases.
 
@@ -338,6 +341,7 @@ class FileResult:
     engine: About | None = None
     entrants: dict[str, EngineResults] = field(default_factory=dict)
     expected: str | None = None
+    strict: bool = True
     flaky: int = 0
     weak: list[str] = field(default_factory=list)
     verdicts: set[Verdict] = field(default_factory=set, repr=False)
@@ -357,6 +361,9 @@ class FileResult:
         free = result.baseline and result.outputs and all(o.is_free for o in result.outputs)
         if not free and not result.is_left_out:
             self.verdicts.add(result.verdict)
+            if result.verdict is Verdict.FAIL:
+                # What a failure that is expected must not hide.
+                self.verdicts |= {o.verdict for o in result.outputs if not o.is_free}
         self.engine = result.engine or self.engine
         if self.first is None and result.verdict is Verdict.FAIL:
             self.first, self.first_choice = result.index, result.choice
@@ -368,10 +375,21 @@ class FileResult:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst verdict of the results; not compared if something in the file was not."""
+        """The worst verdict of the results; fail if it was expected to and did not."""
+        return Verdict.FAIL if self.surprise and self.strict else self._worst(self.verdicts)
+
+    @property
+    def surprise(self) -> str:
+        """A sentence on a pass of what was expected to fail, else empty."""
+        if self.expected is None or self._worst(self.verdicts) is not Verdict.PASS:
+            return ""
+        return f"it passes, but was expected to fail: {self.expected}; remove its entry"
+
+    def _worst(self, verdicts: Iterable[Verdict]) -> Verdict:
+        """Return the worst of some verdicts; not compared if something in the file was not."""
         if self.ended or self.message:
             return self.ended or Verdict.ERROR
-        worst = Verdict.worst(self.verdicts)
+        worst = Verdict.worst(verdicts)
         return Verdict.worst([worst, Verdict.NOT_COMPARED]) if self.missed or self.unrun else worst
 
     @property
@@ -386,10 +404,22 @@ class FileResult:
 
     @property
     def outcome(self) -> Verdict:
-        """The verdict as it counts for a run: a failure that was expected, other than a bug in loadrun, is none."""
-        bad = (Verdict.FAIL, Verdict.ERROR, Verdict.TIMEOUT, Verdict.CRASH, Verdict.NOT_COMPARED)
-        expected = self.expected is not None and not self.fault and self.verdict in bad
-        return Verdict.PASS if expected else self.verdict
+        """The verdict as it counts for a run: a failed check that was expected is a pass, and nothing else is.
+
+        >>> fails = FileResult("net.mge", expected="rounds differently", verdicts={Verdict.FAIL}, failed=1)
+        >>> lost = FileResult("net.mge", message="no such file", expected="rounds differently")
+        >>> passes = FileResult("net.mge", verdicts={Verdict.PASS}, expected="rounds differently")
+        >>> [f.outcome.value for f in (fails, lost, passes)]
+        ['pass', 'error', 'fail']
+        """
+        if self.expected is None or not self.failed:
+            return self.verdict
+        return self._worst({Verdict.PASS if v is Verdict.FAIL else v for v in self.verdicts})
+
+    @property
+    def excused(self) -> bool:
+        """True if it fails checks, as is expected of it, and nothing else is amiss."""
+        return self.verdict is Verdict.FAIL and self.outcome is Verdict.PASS
 
 
 EXIT_PASS, EXIT_FAIL, EXIT_NOT_COMPARED = 0, 1, 3

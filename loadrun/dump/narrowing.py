@@ -47,6 +47,7 @@ class Narrowing:
         graph: the graph.
         asked: whether values may come out otherwise.
         written: what is written.
+        scalars: the outputs without axes.
     """
 
     graph: Graph
@@ -55,11 +56,12 @@ class Narrowing:
     written: Graph
     _made: Graph
     _known: dict[int, Var]
+    scalars: frozenset[str] = frozenset()
     _engines: list[Any] = field(default_factory=list)
     _end_engines: list[Any] = field(default_factory=list)
 
     @classmethod
-    def of(cls, graph: Graph, asked: bool = False) -> Narrowing | None:
+    def of(cls, graph: Graph, asked: bool = False, scalars: frozenset[str] = frozenset()) -> Narrowing | None:
         """Narrow a graph; None if it is MegEngine's already.
 
         Raises:
@@ -70,7 +72,7 @@ class Narrowing:
         dtypes = wide_dtypes(graph)
         narrow, known = narrowed(graph)
         written = _named(make_loadable(stabilize(narrow)), graph)
-        narrowing = cls(graph, asked, dtypes, written, narrow, known)
+        narrowing = cls(graph, asked, dtypes, written, narrow, known, scalars)
         if not asked:
             narrowing._check_constants()
         return narrowing
@@ -104,7 +106,7 @@ class Narrowing:
                 kinds,
                 case.provenance,
                 case.intermediates,
-                faults={**case.faults, **case.miscounted(outputs)},
+                faults={**case.faults, **case.miscounted(outputs), **case.misranked(self.scalars)},
                 steps=steps,
                 states=case.states,
             )

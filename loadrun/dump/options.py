@@ -101,12 +101,11 @@ class DumpOptions:
         """Return the format in which a graph is written."""
         return self.dump_format or ("FBS" if self.compat_older_version else graph.format)
 
-    def apply(self, graph: Graph, *, keep_nan: bool = False) -> Graph:
+    def apply(self, graph: Graph) -> Graph:
         """Return the graph as it is to be written: itself, or a copy that follows the options.
 
         Args:
             graph: the graph.
-            keep_nan: see `loadrun.passes.older.for_older`.
         """
         unchanged = DumpOptions(
             self.dump_format,
@@ -119,7 +118,7 @@ class DumpOptions:
         if self == unchanged:
             return graph
         if self.no_change_graph is False or self.compat_older_version:
-            copy = for_older(graph, self.format_of(graph), keep_nan=keep_nan)
+            copy = for_older(graph, self.format_of(graph))
         else:
             copy, _ = subgraph(graph, graph.outputs, everything=True)
         if self.keep_opr_name is not None:

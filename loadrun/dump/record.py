@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from struct import pack
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from ..base.schema import either, items, number
 from ..base.writing import scratch
 from ..compare.record import HEAD, MAGIC, PROMISE, PROMISE_MAGIC, RECORD, header, lines
 from ..graph import Graph
+from ..graph.composite import Composite, GraphAttribute, TensorAttribute
 from ..graph.dtypes import Array, DType, dtype_of, encode
 from ..graph.params import AxisDesc, Record
 from ..testcase import Bundle, Testcase
@@ -181,19 +183,34 @@ def graph_digest(graph: Graph) -> str:
     for opr in graph.oprs:
         ins = [numbers[id(v)] for v in opr.inputs]
         params = tuple(map(_as_read_back, opr.params))
+        for value in (v for p in params if isinstance(p, Composite) for v in p.attributes.values()):
+            digest.update(_of_attribute(value))
         digest.update(f"{opr.type} {ins} {len(opr.outputs)} {params!r} {opr.output_dtype}\n".encode())
         for tensor in opr.tensors:
             name = tensor.name if opr.type == "Host2DeviceCopy" else ""
             digest.update(f"{name} {tensor.dtype} {tensor.shape}\n".encode("utf-8", "surrogateescape"))
             if tensor.data is not None:
                 digest.update(np.ascontiguousarray(tensor.data).data)
+            elif opr.type != "Host2DeviceCopy":
+                digest.update(_of_attribute(TensorAttribute(tensor.value(), tensor.dtype)))
     digest.update(f"{[numbers[id(v)] for v in graph.outputs]}".encode())
     return digest.hexdigest()
+
+
+def _of_attribute(value: Any) -> bytes:  # noqa: ANN401 - of any type
+    """Return what identifies the value of an attribute: of a graph its digest, of a tensor its elements."""
+    if isinstance(value, TensorAttribute):
+        whole = value.value.dtype == object
+        return repr(value.value.tolist()).encode() if whole else np.ascontiguousarray(value.value).tobytes()
+    said = graph_digest(value.graph) if isinstance(value, GraphAttribute) else repr(value)
+    return said.encode("utf-8", "backslashreplace")
 
 
 def _as_read_back(param: Record) -> Record:
     """Return a parameter record as a file gives it back: 32 bits of most numbers, steps as plain numbers."""
     stored: dict[str, object] = {}
+    if isinstance(param, Composite):
+        return param
     for f, (_, value) in zip(param.fields(), param.pairs(), strict=True):
         if f.wire == "float" and value != f.default:
             stored[f.name] = float(np.float32(value))

@@ -72,7 +72,7 @@ def save(
             raise FormatError(f"format {format!r} is unknown; expected 'FBS_V2' or 'FBS'")
         options = DumpOptions(**{**vars(options), "dump_format": format})
     bundle = source.lasting() if isinstance(source, Bundle) else Bundle(source)
-    narrowing = Narrowing.of(bundle.graph, options.narrow)
+    narrowing = Narrowing.of(bundle.graph, options.narrow, bundle.scalars)
     extra: dict[str, object] = {}
     if narrowing is not None:
         cases = bundle.testcases if testcases is None else testcases
@@ -83,7 +83,7 @@ def save(
         else:
             testcases = converted
         extra = narrowing.record
-    graph = options.apply(bundle.graph, keep_nan=narrowing is not None)
+    graph = options.apply(bundle.graph)
     if options.beside is not None and (options.append or not isinstance(target, (str, os.PathLike))):
         raise UsageError("external weights require a named file with a single dump")
     before = ExistingFile.of(target) if options.append else None

@@ -68,18 +68,20 @@ class FileJudge:
         maxerr = self.source.maxerr(output)
         policy, loosened = policy_for(self.policies, name), self.loosened.get(output)
         dtype = self._dtype(output, get)
-        criteria = Criteria(name, dtype, maxerr, policy=policy, loosened=loosened, by_shape=True)
+        terms = self.source.terms(output)
+        criteria = Criteria(name, dtype, maxerr, policy=policy, loosened=loosened, terms=terms, by_shape=True)
         if error is None:
             return judge(criteria, expect, get)
         own = np.array([error])
         asked = criteria._replace(formula=Formula.OTHER)
         if "U" in (expect.dtype.kind, get.dtype.kind):
             # Texts are compared as numbers that stand for them; nothing else can be asked of them.
+            asked = asked._replace(policy=replace(policy, loosens=False))
             return replace(judge(asked, *_numbered(expect, get), own), value=get, expect=None)
         result = judge(asked, expect, get, own)
         if expect.dtype != get.dtype:
             note = f"expected {expect.dtype} values, but the runtime returns {get.dtype}"
-            result = replace(result, notes=(*result.notes, note))
+            result = result.failing(note) if policy.loosens else replace(result, notes=(*result.notes, note))
         return result
 
 

@@ -207,12 +207,6 @@ def _chain(
     items: list[_FusedStep] = []
     operands: list[int] = []
     while current not in keep:
-        guarded = _relu_with_nan(steps, current, readers, keep)
-        if guarded and not taken & set(guarded) and known.shapes.get(steps[guarded[-1]].writes[0]) == shape:
-            items.append(_FusedStep(_relu_keeping_nan, ((_BLOCK, 0),)))
-            chain += guarded
-            current = steps[guarded[-1]].writes[0]
-            continue
         readings = set(readers.get(current, ()))
         if len(readings) != 1 or readings & taken:
             break
@@ -247,7 +241,7 @@ def _fusable(s: Step, current: int, shape: Shape, known: Inference) -> list[str]
         return (
             [_BLOCK, *[_CHANNEL] * 4] if all(known.shapes.get(v) == shape[1:2] for v in s.reads[1:]) else []
         )
-    if opr.type not in ("Elemwise", "CompositePointwise"):
+    if opr.type != "Elemwise" and opr.type != "CompositePointwise":
         return []
     sources = [source for v in s.reads if (source := _source(v, current, shape, known)) is not None]
     if len(sources) < len(s.reads):
@@ -338,44 +332,6 @@ def _minimum(block: Array, bound: np.float32, at: int, points: int, size: int) -
         block[...] = np.where(block < bound, block, bound)
     else:
         np.minimum(block, filled(float(bound), block), out=block)
-
-
-def _relu_keeping_nan(out: Array, x: Array) -> None:
-    """Compute RELU(x) / (x == x), to the same bits but for the sign of NaN."""
-    np.maximum(x, filled(0.0, x), out=out)
-
-
-def _relu_with_nan(
-    steps: Sequence[Step], current: int, readers: dict[int, list[int]], keep: Collection[int]
-) -> list[int]:
-    """Return the three steps of RELU(x) / (x == x), in order, where nothing else reads what is between; else none.
-
-    So an activation is written that makes NaN of NaN, as ONNX's does.
-    """
-    indices = sorted(set(readers.get(current, ())))
-    if len(indices) != 2:
-        return []
-    ends = [j for j in indices if _is_mode(steps[j], ElemwiseMode.RELU) and steps[j].reads == (current,)]
-    ends += [
-        j for j in indices if _is_mode(steps[j], ElemwiseMode.EQ) and steps[j].reads == (current, current)
-    ]
-    if len(ends) != 2 or any(steps[j].writes[0] in keep for j in ends):
-        return []
-    after = [readers.get(steps[j].writes[0], []) for j in ends]
-    if len(after[0]) != 1 or after[0] != after[1]:
-        return []
-    last = steps[after[0][0]]
-    divides = _is_mode(last, ElemwiseMode.TRUE_DIV)
-    if not divides or last.reads != tuple(steps[j].writes[0] for j in ends):
-        return []
-    return [*sorted(ends), after[0][0]]
-
-
-def _is_mode(s: Step, mode: ElemwiseMode) -> bool:
-    """Return whether a step is that elementwise mode on float32, outside of branches."""
-    if s.guard is not None or s.call.opr.type != "Elemwise" or s.call.opr.get(Elemwise).mode != mode:
-        return False
-    return all(d.name == "Float32" for d in (*s.call.inputs, *s.call.outputs))
 
 
 def _source(var: int, current: int, shape: Shape, known: Inference) -> str | None:

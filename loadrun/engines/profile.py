@@ -170,17 +170,27 @@ def _operator(
     run: _Execution, key: str, suffix: str, inputs: Sequence[Var], outputs: Sequence[Var]
 ) -> dict[str, Any]:
     opr = run.opr
-    extra = {"fused": [{"id": str(o.id), "type": o.type, "name": _display_name(o)} for o in run.fused]}
+    extra = {
+        "fused": [{"id": str(o.id), "type": o.called or o.type, "name": _display_name(o)} for o in run.fused]
+    }
     return {
         "node_type": "operator",
         "id": key,
         "name": _display_name(opr) + suffix,
-        "type": opr.title if opr.type == "Elemwise" else opr.type,
+        "type": _kind(run),
         "input": [str(v.id) for v in inputs],
         "output": [str(v.id) for v in outputs],
         "extra": extra if run.fused else {},
         "waiting_spec": {},
     }
+
+
+def _kind(run: _Execution) -> str:
+    """Return an operator's type, or what the file of another format calls it and those that are fused into it."""
+    opr = run.opr
+    if opr.called is not None:
+        return " + ".join([opr.called, *(o.title for o in run.fused)])
+    return opr.title if opr.type == "Elemwise" else opr.type
 
 
 def _display_name(opr: Opr) -> str:

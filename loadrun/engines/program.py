@@ -6,7 +6,6 @@ into that value's memory.
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..base.errors import EngineError, LoadRunError
+from ..base.errors import EngineError, LoadRunError, OutOfMemoryError
 from ..base.records import dataclass
 from ..graph import Opr, Var
 from ..graph.dtypes import Array, DType
@@ -40,7 +39,6 @@ __all__ = [
     "keep_heap",
     "make_step",
     "mark_dying",
-    "memory_limit",
     "root",
     "run_step",
     "specialize",
@@ -185,23 +183,31 @@ def specialize(
 
 
 def _native(s: Step, ready: dict[int, Array], known: Inference) -> Step:
-    """Return the step of MegEngine's operator in place of a composite one at these shapes, the step itself without one."""
+    """Return the step of MegEngine's operator in place of a composite one at these shapes; the step where none is."""
     opr, shapes = s.call.opr, [known.shapes.get(v) for v in s.reads]
     full = [shape for shape in shapes if shape is not None]
     if s.guard is not None or len(full) < len(shapes):
         return s
-    made = native(opr, s.call.inputs, s.call.outputs, full)
-    if made is None or any(s.reads[i] not in ready for i in made.shapes):
+    kernel_operator = native(opr, s.call.inputs, s.call.outputs, full)
+    if kernel_operator is None or any(s.reads[i] not in ready for i in kernel_operator.shapes):
         return s
     inputs = list(opr.inputs)
-    for i, shape in made.shapes.items():
+    for i, shape in kernel_operator.shapes.items():
         value = ready[s.reads[i]]
         if value.shape != shape:
             # Ids below zero belong to the program alone.
             inputs[i] = Var(-1 - len(ready), inputs[i].owner, 0, inputs[i].name, inputs[i].dtype)
             ready[inputs[i].id] = value.reshape(shape)
             known.shapes[inputs[i].id] = shape
-    twin = Opr(made.type, made.params, inputs, opr.outputs, opr.name, id=opr.id, number=opr.number)
+    twin = Opr(
+        kernel_operator.type,
+        kernel_operator.params,
+        inputs,
+        opr.outputs,
+        opr.name,
+        id=opr.id,
+        number=opr.number,
+    )
     twin.exact, twin.called = True, opr.called
     return make_step(twin, ready, Branches())
 
@@ -353,7 +359,7 @@ def _failure(call: Call, args: Sequence[Array], e: Exception) -> LoadRunError:
     if isinstance(e, LoadRunError):
         return type(e)(f"{describe(call.opr)}: {e}")
     if isinstance(e, MemoryError):
-        return EngineError(f"{describe(call.opr)} ran out of memory; inputs: {_inputs_text(call, args)}")
+        return OutOfMemoryError(f"{describe(call.opr)} ran out of memory; inputs: {_inputs_text(call, args)}")
     return EngineError(f"{describe(call.opr)} failed: {e}; inputs: {_inputs_text(call, args)}")
 
 
@@ -404,14 +410,6 @@ def _inputs_text(call: Call, args: Sequence[Array]) -> str:
 
 _KEPT = 31 << 20
 """Just below the size (32 MiB) from which on the C library of Linux always asks the system for memory."""
-
-
-def memory_limit() -> int:
-    """Return the bytes of physical memory, or 2**62 where the system does not tell."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return 2**62
 
 
 def keep_heap() -> None:

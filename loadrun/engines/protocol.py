@@ -312,7 +312,7 @@ class ForeignEngine:
         """Compute the targets.
 
         Raises:
-            EngineError: it failed, or gave something else than one array of numbers for every target.
+            EngineError: it failed, or gave something else than one numpy.ndarray of numbers for every target.
         """
         with blamed(self._name, "to run"):
             values = list(self._engine.run(feeds))
@@ -321,9 +321,11 @@ class ForeignEngine:
                 f"the engine {self._name!r} returned {len(values)} values, expected {len(self._targets)}"
             )
         for var, value in zip(self._targets, values, strict=True):
-            if not isinstance(value, np.ndarray) or value.dtype.kind not in "biuf":
-                what = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+            # What a subclass does when it is compared, sliced or copied, nobody knows; a mask hides values.
+            plain = type(value) is np.ndarray
+            if not plain or value.dtype.kind not in "biuf":
+                what = f"an array of {value.dtype}" if plain else f"a {type(value).__name__}"
                 raise EngineError(
-                    f"the engine {self._name!r} returned {what} for {var.label!r}, expected an array of numbers"
+                    f"the engine {self._name!r} returned {what} for {var.label!r}, expected a numpy.ndarray of numbers"
                 )
         return values

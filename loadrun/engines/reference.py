@@ -11,7 +11,8 @@ import numpy as np
 
 from ..base import __version__
 from ..base.about import About
-from ..base.errors import EngineError, UsageError
+from ..base.errors import EngineError, OutOfMemoryError, UsageError
+from ..base.limits import memory_limit
 from ..base.locks import ForkLock
 from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array, nbytes
@@ -31,7 +32,6 @@ from .program import (
     keep_heap,
     make_step,
     mark_dying,
-    memory_limit,
     specialize,
     typed,
     walk,
@@ -231,7 +231,9 @@ class ReferenceEngine:
         constant: list[Step] = []
         for opr in self._constants:
             if opr.tensors:
-                values.update((v.id, t.value().view()) for v, t in zip(opr.outputs, opr.tensors, strict=True))
+                values.update(
+                    (v.id, _aligned(t.value())) for v, t in zip(opr.outputs, opr.tensors, strict=True)
+                )
             else:
                 constant.append(make_step(opr, self._constant, self._branches))
         for array in values.values():
@@ -328,10 +330,15 @@ class ReferenceEngine:
         for opr in self._oprs if large else ():
             for var in opr.outputs:
                 if var.id in large and (size := nbytes(known.shapes[var.id], typed(var))) > limit:
-                    raise EngineError(
+                    raise OutOfMemoryError(
                         f"{describe(opr)} gives {var.dtype} {list(known.shapes[var.id])}, {size / 2**30:.1f} GiB, "
                         f"more than the {limit / 2**30:.1f} GiB of memory"
                     )
+
+
+def _aligned(array: Array) -> Array:
+    """Return a stored array, copied once where it does not lie as numpy's fast loops and products want it."""
+    return array.view() if array.flags.aligned else array.copy()
 
 
 def _from_environment() -> SublinearMemoryConfig | None:

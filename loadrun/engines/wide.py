@@ -1,9 +1,9 @@
-"""The wide engine: a float32 model computed in float64, to see what float32 rounding does to it.
+"""The wide engine: a model computed in float64, to see what rounding does to it, and where a dtype is too small.
 
-Every Float32 variable is stored as float64 where the operator that makes it has a float64 formula (`formulas`) or
-only moves numbers. Other operators run on the reference engine's float32 kernels, on inputs rounded to float32;
-`WideEngine.narrow` says which. Integer, quantized and half-precision operators are part of what a model means, so they
-run as they are.
+Every variable of Float32, Float16 or BFloat16 is stored as float64 where the operator that makes it has a float64
+formula (`formulas`), only moves numbers, or converts between such dtypes, which then changes nothing. Other operators
+run on the reference engine's kernels, on inputs rounded to their dtypes; `WideEngine.narrow` says which. Integers and
+quantized values are part of what a model means, so operators on these run as they are.
 """
 
 from __future__ import annotations
@@ -19,19 +19,22 @@ from ..base import __version__
 from ..base.about import About, Island
 from ..base.errors import EngineError, InputError
 from ..graph import Graph, Opr, Var
-from ..graph.dtypes import Array, DType
+from ..graph.dtypes import Array, DType, round_bfloat16
 from ..ops.control import find_branches
 from ..ops.formulas import FORMULAS, MOVING
 from ..ops.infer import describe, infer_dtypes
 from ..ops.numeric.parallel import blas_serial
 from ..ops.numeric.stream import OperatorStreams, RandomNumbers
-from ..ops.registry import Call, Shape, ShapeCall, implementation
+from ..ops.registry import Call, Shape, ShapeCall, UnknownShape, implementation
 from .program import ABSENT, Step, make_step, mark_dying, run_step
 from .protocol import ranked
 
 __all__ = ["Float64Engine", "WideEngine"]
 
 _F32 = DType("Float32")
+_HELD = ("Float32", "Float16", "BFloat16")
+"""The dtypes of variables that are stored as float64."""
+_CAST = "TypeCvtV2"
 
 
 @dataclass(frozen=True)
@@ -49,14 +52,16 @@ _WIDE = _Wide("Float32")
 class WideEngine:
     """Executes a graph once in float64, operator by operator.
 
+    A value that its own dtype cannot hold (a sum of 262,144 in float16) is what it is here, and infinite in the model.
+
     Args:
         graph: the graph to execute.
         targets: the variables to compute, default the graph's outputs.
         seed: seed of the random operators.
 
     Attributes:
-        wide: how many operators on Float32 values the last run computed in float64.
-        narrow: the types of those that it computed in float32, with their number.
+        wide: how many operators on floats the last run computed in float64.
+        narrow: the types of those that it computed in their own dtypes, with their number.
 
     Raises:
         UnsupportedError: an operator that the targets need has no kernel.
@@ -87,7 +92,7 @@ class WideEngine:
         return dict(self._inputs)
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """Execute once; Float32 targets come as float64 where they were computed so.
+        """Execute once; floats come as float64 where they were computed so.
 
         Raises:
             InputError: an input is missing.
@@ -133,36 +138,40 @@ class WideEngine:
     def _execute(self, step: Step, values: dict[int, Array], rng: RandomNumbers | None) -> None:
         call = step.call
         args = [values.get(v) if step.merges else values[v] for v in step.reads]
-        counted = _F32 in call.inputs and _F32 in call.outputs
-        outs = self._widely(step, args) if counted else None
+        counted = any(map(_is_held, call.inputs)) and any(map(_is_held, call.outputs))
+        outs = self._widely(step, args, counted)
         if outs is None:
             self.narrow.update([call.opr.title] if counted else [])
-            plain = [
-                ABSENT if a is None else a.astype(d.np, copy=False)
-                for a, d in zip(args, call.inputs, strict=True)
-            ]
+            plain = [ABSENT if a is None else _narrowed(a, d) for a, d in zip(args, call.inputs, strict=True)]
             outs = run_step(step, plain, [], rng)
         else:
-            self.wide += 1
+            self.wide += counted
         values.update(zip(step.writes, outs, strict=True))
 
-    def _widely(self, step: Step, args: list[Array | None]) -> Sequence[Array] | None:
-        """Compute an operator in float64; None if it is no operator on plain numbers or has no formula."""
+    def _widely(self, step: Step, args: list[Array | None], counted: bool) -> Sequence[Array] | None:
+        """Compute an operator in float64; None if it is no operator on plain floats or has no formula."""
         call = step.call
         dtypes = (*call.inputs, *call.outputs)
         kind = call.opr.type
-        if any(d.is_quantized or (d.is_float and d != _F32) for d in dtypes) or any(a is None for a in args):
+        present = [a for a in args if a is not None]
+        if len(present) < len(args) or any(d.is_quantized for d in dtypes):
             return None
-        if kind not in FORMULAS and kind not in MOVING:
+        wide = [a.astype(np.float64) if _is_held(d) else a for a, d in zip(present, call.inputs, strict=True)]
+        if kind == _CAST:
+            return _cast(wide[0], *dtypes)
+        if (
+            not counted
+            or (kind not in FORMULAS and kind not in MOVING)
+            or any(d.name == "Float64" for d in dtypes)
+        ):
             return None
-        wide = [
-            a.astype(np.float64) if d == _F32 else a
-            for a, d in zip(args, call.inputs, strict=True)
-            if a is not None
-        ]
         try:
             shapes = _shapes(call, wide)
-            result = FORMULAS[kind](call, *wide) if kind in FORMULAS else step.kernel(_widened(call), *wide)
+            result = (
+                FORMULAS[kind](_with(call, _F32), *wide)
+                if kind in FORMULAS
+                else step.kernel(_with(call, _WIDE), *wide)
+            )
         except Exception as e:
             raise EngineError(f"{describe(call.opr)} failed: {e}") from e
         if result is None:
@@ -176,16 +185,37 @@ class WideEngine:
         return outs
 
 
+def _is_held(dtype: DType) -> bool:
+    return dtype.name in _HELD
+
+
+def _cast(x: Array, source: DType, target: DType) -> Sequence[Array] | None:
+    """Convert real numbers to float64 for a dtype that is held so; None for other conversions."""
+    return (x.astype(np.float64, copy=False),) if _is_held(target) and x.dtype.kind in "fiub" else None
+
+
+def _narrowed(x: Array, dtype: DType) -> Array:
+    """Round what is held as float64 to a dtype."""
+    if x.dtype == dtype.np:
+        return x
+    with np.errstate(all="ignore"):
+        narrow = x.astype(dtype.np, copy=False)
+    return round_bfloat16(narrow) if dtype.name == "BFloat16" else narrow
+
+
 def _shapes(call: Call, args: list[Array]) -> Sequence[Shape | None]:
     """Check inputs by the operator's shape rule, so that formulas see only what goes together."""
     rule = implementation(call.opr.type).shape
-    return rule(ShapeCall(call.opr, call.inputs, tuple(a.shape for a in args), tuple(args)))
+    try:
+        return rule(ShapeCall(call.opr, call.inputs, tuple(a.shape for a in args), tuple(args)))
+    except UnknownShape:
+        return [None] * len(call.outputs)
 
 
-def _widened(call: Call) -> Call:
-    """Return the call with float64 where the operator has Float32."""
+def _with(call: Call, dtype: DType) -> Call:
+    """Return the call with one dtype in place of those that are held as float64."""
     inputs, outputs = (
-        tuple(_WIDE if d == _F32 else d for d in dtypes) for dtypes in (call.inputs, call.outputs)
+        tuple(dtype if _is_held(d) else d for d in dtypes) for dtypes in (call.inputs, call.outputs)
     )
     return replace(call, inputs=inputs, outputs=outputs, memo={}, donated=[])
 
@@ -222,8 +252,7 @@ class Float64Engine(WideEngine):
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
         """Execute once; see `WideEngine.run`."""
         values = super().run(feeds)
-        with np.errstate(all="ignore"):
-            return [
-                a.astype(v.dtype.np, copy=False) if v.dtype is not None else a
-                for v, a in zip(self.targets, values, strict=True)
-            ]
+        return [
+            _narrowed(a, v.dtype) if v.dtype is not None else a
+            for v, a in zip(self.targets, values, strict=True)
+        ]

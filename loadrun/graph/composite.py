@@ -1,7 +1,6 @@
 """Composite operators: one operator of another framework, computed by one function in numpy's names.
 
-A graph that was read from an ONNX file has one of them for each node that no single operator of MegEngine computes. A dump
-cannot hold them.
+A graph that was read from an ONNX file has one of them for each node. A dump cannot hold them.
 """
 
 from __future__ import annotations
@@ -9,15 +8,19 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .dtypes import Array, DType
 from .params import Record
+
+if TYPE_CHECKING:
+    from .graph import Graph
 
 __all__ = [
     "Composite",
     "Definition",
     "Flag",
+    "GraphAttribute",
     "Known",
     "Native",
     "NodeTypes",
@@ -25,10 +28,12 @@ __all__ = [
     "OutRule",
     "OutRules",
     "TensorAttribute",
+    "alike",
+    "holds_composites",
 ]
 
 Known = Array
-"""An input whose values decide the shapes of the results: axes, sizes, pads. So the parameters of definitions are annotated."""
+"""An input whose values decide the shapes of the results (axes, sizes, pads), as definitions annotate parameters."""
 
 
 Flag = int
@@ -40,6 +45,29 @@ class TensorAttribute(NamedTuple):
 
     value: Array
     dtype: DType
+
+
+class GraphAttribute:
+    """The value of an attribute that is a graph: a branch, or the body of a loop.
+
+    Attributes:
+        graph: the graph.
+        inputs: the names of its own inputs, in order.
+        captured: the names of further inputs, which are values from around.
+    """
+
+    graph: Graph
+    inputs: list[str]
+    captured: list[str]
+
+    def over(self, graph: Graph, names: Mapping[str, str]) -> GraphAttribute:
+        """Return the same with another graph of the same operators.
+
+        Args:
+            graph: the graph.
+            names: what its inputs are called, by their names here.
+        """
+        raise NotImplementedError
 
 
 class ObjectType(DType):
@@ -101,6 +129,8 @@ class Native(NamedTuple):
     shapes: Mapping[int, tuple[int, ...]] = {}
 
 
+CostRule = Callable[["Composite", Sequence["tuple[int, ...]"], "tuple[int, ...]"], int]
+"""Gives the operations of a composite operator from the shapes of its inputs and of its first output."""
 NativeRule = Callable[["Composite", Sequence["tuple[int, ...]"]], "Native | None"]
 
 
@@ -116,10 +146,13 @@ class Definition:
         out: see `OutRules`.
         pointwise: whether an element depends on the elements in its place alone, inputs broadcast as numpy does. With
             `shape` too, that holds where each input has the shape of the result or one element.
-        shape: takes what `function` takes, and returns the shape of the result, or a list of them. Arrays hold zeros, but
-            for inputs that are annotated `Known`. Without it, `function` itself is called with these.
-        native: gives the operator of MegEngine whose kernel computes the same, faster, from the shapes of the inputs that
-            are present, all of Float32; None where none does.
+        shape: takes what `function` takes, and returns the shape of the result, or a list of them. Arrays hold zeros,
+            but for inputs that are annotated `Known`. Without it, `function` itself is called with these where they are
+            few.
+        views: whether the results are views of the inputs, so that without `shape` zeros are never too many.
+        native: gives the operator of MegEngine whose kernel computes the same, faster, from the shapes of the inputs
+            that are present, all of Float32; None where none does.
+        flops: see `CostRule`; without it, as many as the results have elements.
 
     Attributes:
         known: places of the inputs that are annotated `Known`.
@@ -135,13 +168,17 @@ class Definition:
         out: OutRules = (0,),
         pointwise: bool = False,
         shape: Callable[..., Any] | None = None,
+        views: bool = False,
         native: NativeRule | None = None,
+        flops: CostRule | None = None,
     ) -> None:
         self.domain, self.name, self.function, self.since = domain, name, function, since
         self.out = out
         self.pointwise = pointwise
         self.shape = shape
+        self.views = views
         self.native = native
+        self.flops = flops
 
     @cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
@@ -158,6 +195,11 @@ class Definition:
     def flags(self) -> tuple[str, ...]:
         """The attributes that must be 0 or 1, which runtimes take one way or the other where they are not."""
         return tuple(n for n, p in self.parameters.items() if p.annotation == "Flag")
+
+    @cached_property
+    def takes_more(self) -> bool:
+        """Whether it takes any number of inputs."""
+        return any(p.kind is p.VAR_POSITIONAL for p in self.parameters.values())
 
     @cached_property
     def random(self) -> bool:
@@ -183,17 +225,17 @@ class Definition:
         """
         if callable(self.out):
             return tuple(self.out(types, attributes))
-        found = []
+        dtypes = []
         for i in range(len(types.wanted)):
             rule = self.out[min(i, len(self.out) - 1)]
             if isinstance(rule, int):
                 like = types.inputs[rule] if rule < len(types.inputs) else None
                 if like is None:
                     raise ValueError(f"its input {rule} is missing")
-                found.append(like)
+                dtypes.append(like)
             else:
-                found.append(DType(rule) if isinstance(rule, str) else rule(types, attributes))
-        return tuple(found)
+                dtypes.append(DType(rule) if isinstance(rule, str) else rule(types, attributes))
+        return tuple(dtypes)
 
 
 class Composite(Record, code=1 << 16):
@@ -253,13 +295,19 @@ class Composite(Record, code=1 << 16):
 
     def placed(self, inputs: Sequence[Any]) -> list[Any]:
         """Put None where the node has no input."""
-        given = iter(inputs)
-        return [next(given) if here else None for here in self.present]
+        present = iter(inputs)
+        return [next(present) if here else None for here in self.present]
 
     def call(self, inputs: Sequence[Any], **more: Any) -> Any:  # noqa: ANN401 - what the function returns
         """Call the function on the inputs that are present."""
         args = inputs if len(inputs) == len(self.present) else self.placed(inputs)
-        return self.definition.function(*args, **self.keywords, **more)
+        return _of_axes(self.definition.function, args, {**self.keywords, **more})
+
+    def shapes(self, inputs: Sequence[Any]) -> list[tuple[int, ...]]:
+        """Return the shapes that the definition's rule gives."""
+        assert self.definition.shape is not None
+        shapes = _of_axes(self.definition.shape, self.placed(inputs), self.keywords)
+        return shapes[: len(self.types.outputs)] if isinstance(shapes, list) else [shapes]
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -270,7 +318,7 @@ class Composite(Record, code=1 << 16):
             and self.types == other.types
             and self.seed == other.seed
             and self.attributes.keys() == other.attributes.keys()
-            and all(_alike(v, other.attributes[n]) for n, v in self.attributes.items())
+            and all(alike(v, other.attributes[n]) for n, v in self.attributes.items())
         )
 
     def __hash__(self) -> int:
@@ -280,7 +328,25 @@ class Composite(Record, code=1 << 16):
         return f"{self.title}({', '.join(f'{n}={_shown(v)}' for n, v in self.attributes.items())})"
 
 
-def _alike(a: object, b: object) -> bool:
+def holds_composites(graph: Graph) -> bool:
+    """Return whether a graph has composite operators: it is made of the nodes of a file of another format."""
+    return any(isinstance(p, Composite) for o in graph.oprs for p in o.params)
+
+
+def _of_axes(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """Call a function that takes shapes apart; tell those of too few or too many axes."""
+    try:
+        return function(*args, **keywords)
+    except (IndexError, ValueError) as e:
+        if str(e).startswith("zip() argument"):
+            raise ValueError("two of its lists have different lengths") from e
+        if not str(e).startswith(("tuple index out of range", "not enough values to", "too many values to")):
+            raise
+        raise ValueError("an input has too few or too many axes") from e
+
+
+def alike(a: object, b: object) -> bool:
+    """Return whether two values of attributes are the same."""
     if isinstance(a, TensorAttribute) and isinstance(b, TensorAttribute):
         return a.dtype == b.dtype and a.value.shape == b.value.shape and bool((a.value == b.value).all())
     return type(a) is type(b) and bool(a == b)

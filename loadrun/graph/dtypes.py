@@ -20,6 +20,7 @@ from ..base.errors import FormatError, InputError
 from .params import DTypeEnum
 
 __all__ = [
+    "HELD_AS_FLOAT32",
     "Array",
     "DType",
     "array_dtype",
@@ -81,6 +82,8 @@ _OTHERS = {
 Object is a sequence, map or optional value: an array without axes that holds it as Python does.
 """
 _STORAGE |= _WIDE | _OTHERS
+HELD_AS_FLOAT32 = frozenset(n for n, (kind, bits, _) in _STORAGE.items() if kind == "f4" and bits < 32)
+"""Names of the types whose values are in memory as float32, of which they are a part."""
 
 
 # That of the standard library, since types are compared and hashed all the time.

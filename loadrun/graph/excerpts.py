@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from . import params as P
+from .composite import holds_composites
 from .dtypes import Array, DType, encode
 from .graph import Graph, Opr, StoredTensor, Var
 
@@ -62,10 +63,11 @@ def excerpt(
     part = replace(
         graph, oprs=[], outputs=[], original_ids=[], output_alias=[], metadata=copy(graph.metadata)
     )
-    part.fixed_shapes = {}
+    part.fixed_shapes, part.declared = {}, {}
     part.content_hash = 0
     known: dict[int, Var] = {}
     oprs = reached(outputs, {*input_names, *fixed})
+    ranked = holds_composites(graph)
     border = {v.id: v for o in oprs for v in o.inputs if v.id in input_names or v.id in fixed}
     border.update((v.id, v) for v in outputs if v.id in input_names or v.id in fixed)
     for number in sorted(border):
@@ -74,7 +76,7 @@ def excerpt(
         known[number] = (
             _constant(part, var, dtype, fixed[number])
             if number in fixed
-            else _input(part, input_names[number], dtype, var.shape)
+            else _input(part, input_names[number], dtype, var.shape, ranked)
         )
     for opr in oprs:
         _copy(part, opr, known)
@@ -82,8 +84,8 @@ def excerpt(
     return part, known
 
 
-def _input(graph: Graph, name: str, dtype: DType, shape: tuple[int, ...] | None) -> Var:
-    tensor = StoredTensor(dtype, shape, name)
+def _input(graph: Graph, name: str, dtype: DType, shape: tuple[int, ...] | None, ranked: bool) -> Var:
+    tensor = StoredTensor(dtype, shape, name, ranked=ranked)
     (var,) = graph.add("Host2DeviceCopy", P.Host2DeviceCopy(), names=[name], tensors=[tensor])
     var.dtype = dtype
     return var

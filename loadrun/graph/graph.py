@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from ..base.records import dataclass
-from .dtypes import Array, DType, decode
+from .dtypes import Array, DType, decode, encode
 from .params import Record
 
 __all__ = ["Graph", "Metadata", "Opr", "StoredTensor", "TensorFormat", "Var", "readers_of", "same_graph"]
@@ -56,6 +56,10 @@ class StoredTensor:
         if self.data is None or self.shape is None:
             raise ValueError(f"tensor {self.name or '(unnamed)'} has no value")
         return decode(self.data, self.shape, self.dtype)
+
+    def with_value(self, value: Array) -> StoredTensor:
+        """Return a tensor of the same type that holds another value, without a name."""
+        return StoredTensor(self.dtype, value.shape, None, encode(value, self.dtype))
 
     def copied(self) -> StoredTensor:
         """Copy the tensor over the same bytes."""
@@ -212,6 +216,8 @@ class Graph:
         input_order: names of inputs in the order of the function or file that the graph was made of.
         fixed_shapes: sizes for which alone the graph is right, by input and axis, None where any will do: those of a
             trace that took them for numbers.
+        declared: the sizes of inputs and outputs by name, as the graph's file declares them: numbers, names of open
+            ones, or None.
         exact: whether operators that are added are computed as their definitions say: integers wrap, NaN is kept,
             float16 and bfloat16 round once per operator, ties to even, as in ONNX Runtime and PyTorch. Else they are
             computed as MegEngine's kernels for x86 compute them, to the bit.
@@ -231,6 +237,7 @@ class Graph:
     has_middle_tensors: bool = True
     input_order: tuple[str, ...] = ()
     fixed_shapes: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
+    declared: Mapping[str, tuple[int | str | None, ...]] = field(default_factory=dict)
     exact: bool = False
 
     def add(
@@ -336,6 +343,8 @@ def same_graph(a: Graph, b: Graph) -> bool:
 def _same_value(a: StoredTensor, b: StoredTensor) -> bool:
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
+    if a.data is None and b.data is None and type(a) is type(b) is not StoredTensor:
+        return bool(np.array_equal(a.value(), b.value()))
     if a.data is None or b.data is None or a.data.ctypes.data == b.data.ctypes.data:
         return a.data is b.data or (a.data is not None and b.data is not None)
     return bool(np.array_equal(a.data, b.data))

@@ -6,6 +6,7 @@ Parsing follows gflags: one dash or two, dashes or underscores inside a name, ``
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import field
@@ -390,7 +391,11 @@ def _value(flag: Flag, text: str) -> bool | int | float | str:
         raise UsageError(f"--{flag.name} takes true or false, found {text!r}")
     convert: Callable[[str], int | float | str] = flag.kind
     try:
-        return convert(text)
+        value = convert(text)
+        # The C++ tool takes NaN and infinity, and then finds nothing out of range.
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError
+        return value
     except ValueError:
         kind = "a whole number" if flag.kind is int else "a number"
         raise UsageError(f"--{flag.name} takes {kind}, found {text!r}") from None

@@ -136,7 +136,7 @@ class LoadAndRunSession:
             )
 
     def _load(self) -> Bundle:
-        bundle = load(self.path)
+        bundle = load(self.path).lowered()
         if self.flags.on("lite") and bundle.is_container:
             raise UsageError("--lite takes plain models, but this file has testcases")
         options = optimization(self.flags)

@@ -11,7 +11,7 @@ from ..graph.dtypes import Array, round_bfloat16
 from .messages import TensorProto
 from .tensors import FLOAT4, array, decoded, kind_name
 
-__all__ = ["CODED", "coded_bytes", "codes_of_floats", "from_codes", "to_codes"]
+__all__ = ["CODED", "coded_bytes", "coded_size", "codes_of_floats", "from_codes", "to_codes"]
 
 _BITS = {16: 16, **dict.fromkeys((17, 18, 19, 20, 24), 8), **dict.fromkeys((21, 22, 23), 4), 25: 2, 26: 2}
 _WHOLE = (21, 22, 25, 26)
@@ -70,7 +70,7 @@ def coded_bytes(values: Array, kind: int) -> bytes:
     >>> coded_bytes(np.array([1, -1, 2], "i1"), 22).hex()
     'f102'
     """
-    size = -(-values.size * _BITS[kind] // 8)
+    size = coded_size(values.size, kind)
     raw = (
         np.ascontiguousarray(to_codes(values, kind)).astype(f"<u{max(1, _BITS[kind] // 8)}").tobytes()[:size]
     )
@@ -83,11 +83,20 @@ def coded_bytes(values: Array, kind: int) -> bytes:
     return raw
 
 
+def coded_size(count: int, kind: int) -> int:
+    """Return the number of bytes of some codes in a file.
+
+    >>> coded_size(3, 22), coded_size(3, 16)
+    (2, 6)
+    """
+    return -(-count * _BITS[kind] // 8)
+
+
 def from_codes(raw: bytes, kind: int, shape: Sequence[int]) -> Array:
     """Decode the bytes of a tensor to its values.
 
     >>> from_codes(bytes([241, 2]), 22, [3]).tolist()
     [1, -1, 2]
     """
-    size = -(-prod(shape) * _BITS[kind] // 8)
+    size = coded_size(prod(shape), kind)
     return np.array(array(TensorProto(list(shape), kind, raw=memoryview(raw)[:size])))

@@ -92,12 +92,11 @@ def convert_file(
     """
     options = options or ConvertOptions()
     path = one_file(os.fspath(source))
-    was, ending = _ending(path, MODELS), _ending(os.fspath(target), _WRITTEN)
+    _ending(path, MODELS)
+    ending = _ending(os.fspath(target), _WRITTEN)
     onnx_options = [n for n in ("opset", "dynamic", "external_data", "verify") if getattr(options, n)]
     if ending == ".mge" and onnx_options:
         raise UsageError(f"--{onnx_options[0].replace('_', '-')} applies to .onnx files only")
-    if ending == ".onnx" and was == ".onnx":
-        raise UsageError("A is an ONNX model already; B must end in .mge")
     if ending == ".onnx" and (options.format or options.narrow):
         raise UsageError(f"--{'format' if options.format else 'narrow'} applies to .mge files only")
     with stage(f"reading {path}"):

@@ -10,6 +10,7 @@ from pathlib import Path
 from ..base.errors import UnsupportedError
 from ..base.writing import replacing
 from ..engines.reference import ReferenceEngine
+from ..graph.composite import holds_composites
 from ..graph.dtypes import Array
 from ..testcase import FileValue
 from .encode import ElemType, Piece, TensorMessage, encode_tensor, encode_value
@@ -40,6 +41,10 @@ def write_data_sets(model: Path, source: ExportSource, written: WrittenModel) ->
     outputs that the model does not have, are what an earlier export left there: they go.
     """
     engine: ReferenceEngine | None = None
+    graph = written.model.graph
+    elems = (
+        {v.name: v.elem for v in (*graph.inputs, *graph.outputs)} if holds_composites(source.graph) else {}
+    )
     count = 0
     left_out: list[str] = []
     for number, case in enumerate(source.testcases):
@@ -64,14 +69,14 @@ def write_data_sets(model: Path, source: ExportSource, written: WrittenModel) ->
         target.mkdir(parents=True, exist_ok=True)
         for k, (name, new) in enumerate(written.inputs.items()):
             value = inputs[name]
-            _write(target / f"input_{k}.pb", _tensor(new, value, name in source.scalars))
+            _write(target / f"input_{k}.pb", _tensor(new, value, name in source.scalars, elems.get(new)))
         for k, (name, new) in enumerate(written.outputs.items()):
             dtype = source.outputs[name].dtype
             value = expects[name]
             if dtype is not None and not dtype.is_quantized and value.dtype != dtype.np:
                 value = value.astype(dtype.np)
             scalar = name in source.scalars and value.size == 1
-            _write(target / f"output_{k}.pb", _tensor(new, value, scalar))
+            _write(target / f"output_{k}.pb", _tensor(new, value, scalar, elems.get(new)))
         if KEY in written.model.metadata:
             with replacing(target / FILE) as file:
                 file.write(written.model.metadata[KEY].encode())
@@ -157,8 +162,8 @@ def _misfit(source: ExportSource, written: WrittenModel, inputs: Mapping[str, Ar
     return ""
 
 
-def _tensor(name: str, value: Array, scalar: bool) -> list[Piece]:
-    return encode_tensor(TensorMessage.of(name, value.reshape(()) if scalar else value))
+def _tensor(name: str, value: Array, scalar: bool, elem: ElemType | None) -> list[Piece]:
+    return encode_tensor(TensorMessage.of(name, value.reshape(()) if scalar else value, elem))
 
 
 def _write(path: Path, pieces: Iterable[Piece]) -> None:

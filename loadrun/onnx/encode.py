@@ -45,6 +45,7 @@ class ElemType(IntEnum):
     INT16 = 5
     INT32 = 6
     INT64 = 7
+    STRING = 8
     BOOL = 9
     FLOAT16 = 10
     DOUBLE = 11
@@ -65,7 +66,7 @@ class ElemType(IntEnum):
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The numpy dtype of the elements; from BFLOAT16 on there is none."""
+        """The numpy dtype of the elements; STRING and those from BFLOAT16 on have none."""
         return np.dtype(_NUMPY[self])
 
     @classmethod
@@ -119,22 +120,45 @@ class TensorMessage:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the elements."""
-        return int(np.prod(self.dims, dtype=object)) * self.elem.numpy.itemsize
+        """Bytes of the elements; none of text, which always stands in the model itself."""
+        count = int(np.prod(self.dims, dtype=object))
+        if self.elem is ElemType.STRING:
+            return 0
+        if self.elem >= ElemType.BFLOAT16:
+            from .codes import coded_size  # for start-up
+
+            return coded_size(count, self.elem)
+        return count * self.elem.numpy.itemsize
 
 
 @dataclass(eq=False)
 class ValueMessage:
-    """A ValueInfoProto; a size is a number, the name of a symbol, or None; `shape` None leaves the rank open."""
+    """A ValueInfoProto; a size is a number, the name of a symbol, or None; `shape` None leaves the rank open.
+
+    Attributes:
+        held: the fields of TypeProto around a tensor that sequences and optional values hold, the outermost first.
+    """
 
     name: str
     elem: ElemType
     shape: tuple[int | str | None, ...] | None
+    held: tuple[int, ...] = ()
 
 
 Attribute = Union[
-    int, float, str, bytes, TensorMessage, "GraphMessage", Sequence[int], Sequence[float], Sequence[str]
+    int,
+    float,
+    str,
+    bytes,
+    TensorMessage,
+    "GraphMessage",
+    ValueMessage,
+    Array,
+    Sequence[int],
+    Sequence[float],
+    Sequence[str],
 ]
+"""A list without entries is an array, whose dtype says of what; a type is a `ValueMessage` without a name."""
 
 
 @dataclass(eq=False)
@@ -350,13 +374,18 @@ def _attribute(name: str, value: Attribute) -> _Message:
     elif isinstance(value, GraphMessage):
         m.message(6, _graph(value))
         kind = 5
+    elif isinstance(value, ValueMessage):
+        m.message(14, _type(value))
+        kind = 13
+    elif isinstance(value, np.ndarray) and not value.size:
+        kind = {"f": 6, "U": 8}.get(value.dtype.kind, 7)
     else:
         kind = _repeated(m, list(value))
     m.number(20, kind)
     return m
 
 
-def _repeated(m: _Message, values: list[int | float | str]) -> int:
+def _repeated(m: _Message, values: list[Any]) -> int:
     """Write a list of numbers or strings; the attribute's type."""
     if values and all(isinstance(v, str) for v in values):
         for v in values:
@@ -382,6 +411,9 @@ def _tensor(tensor: TensorMessage) -> _Message:
         for key, value in (("location", location), ("offset", str(offset)), ("length", str(length))):
             m.message(13, _entry(key, value))
         m.number(14, 1)
+    elif tensor.elem is ElemType.STRING and tensor.value is not None:
+        for item in tensor.value.reshape(-1).tolist():
+            m.bytes(6, _utf8(item))
     elif tensor.value is not None:
         m.bytes(9, raw_bytes(tensor))
     return m
@@ -404,16 +436,25 @@ def raw_bytes(tensor: TensorMessage) -> memoryview:
 
 
 def _value(value: ValueMessage) -> _Message:
+    m = _Message()
+    m.text(1, value.name)
+    m.message(2, _type(value))
+    return m
+
+
+def _type(value: ValueMessage) -> _Message:
     tensor = _Message()
     tensor.number(1, int(value.elem))
     if value.shape is not None:
         tensor.message(2, _shape(value.shape))
     kind = _Message()
     kind.message(1, tensor)
-    m = _Message()
-    m.text(1, value.name)
-    m.message(2, kind)
-    return m
+    for number in reversed(value.held):
+        element, kind = kind, _Message()
+        container = _Message()
+        container.message(1, element)
+        kind.message(number, container)
+    return kind
 
 
 def _shape(shape: Iterable[int | str | None]) -> _Message:

@@ -6,6 +6,7 @@ import cProfile
 import io
 import os
 import pstats
+import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +18,9 @@ import numpy as np
 from ..base.arguments import typed
 from ..base.errors import UsageError
 from ..base.writing import replacing
+from ..dump import load
+from ..graph.composite import holds_composites
+from ..testcase import Bundle
 from .check import check_model, verify
 from .datasets import write_data_sets
 from .exported import Exported
@@ -33,10 +37,11 @@ from .options import (
     check_target,
     option,
 )
+from .rewriting import rewritten
 from .sizes import DynamicAxes, DynamicShapes, dynamic_sizes, sizes_of_testcases
 from .source import Exportable, ExportSource, read_source
 
-__all__ = ["export"]
+__all__ = ["export", "lowered"]
 
 _OTHERWISE_OF_NAN = frozenset(
     ("ArgMax", "ArgMin", "GlobalMaxPool", "MaxPool", "ReduceMax", "ReduceMin", "Sign")
@@ -172,6 +177,10 @@ def export(
         dynamic_shapes,
         dict(custom_translation_table or {}),
         not (export_params and do_constant_folding) or weights_are_inputs,
+        export_params
+        and not (weights_are_inputs or custom_opsets or dynamic_axes or dynamic_shapes or verbose)
+        and strip_doc_string is not False,
+        opset_version,
     )
     how = {
         "opset": opset_version,
@@ -187,7 +196,7 @@ def export(
     if len(options.input_names) > len(source.inputs) and not options.weights:
         source = read_source(model, args, kwargs, replace(options, weights=True))
     source.expect(example_outputs)
-    if do_constant_folding:
+    if do_constant_folding and not holds_composites(source.graph):
         _fold(source)
     exported = Exported(_written(source, options, check_names("output", output_names), how), source)
     _finish(exported, f, external, verify, export_params)
@@ -219,6 +228,10 @@ def _written(
     surplus = options.input_names[len(source.inputs) :]
     renamed = _names("input", [i.name for i in source.inputs], options.input_names[: len(source.inputs)])
     ends = _names("output", list(results), output_names)
+    if holds_composites(source.graph):
+        written = rewritten(source, renamed, ends)
+        source.scalars = frozenset(written.scalars)
+        return _with_limits(source, written)
     shapes = options.shapes if source.shapes is None else source.shapes
     inputs, outputs = dynamic_sizes(source, options.axes, shapes, renamed, ends)
     others: list[dict[str, tuple[int, ...]]] = []
@@ -247,6 +260,11 @@ def _written(
     written.outputs = {old: written.outputs[new] for old, new in ends.items()}
     written.scalars = source.scalars
     _name_weights(source, written, surplus)
+    return _with_limits(source, written)
+
+
+def _with_limits(source: ExportSource, written: WrittenModel) -> WrittenModel:
+    """Write down what the checks ask of the outputs."""
     limits = {written.outputs[n]: said for n, said in source.limits.items() if n in written.outputs}
     if limits:
         written.model.metadata = {**written.model.metadata, **metadata_of(limits)}
@@ -316,7 +334,7 @@ def _warn_of_nan(exported: Exported) -> None:
     if any(np.isnan(v).any() for v in floats):
         warnings.warn(
             f"testcases hold NaN, of which ONNX Runtime's {', '.join(nodes)} may make another value than the model "
-            "(docs/howto-onnx-export.md)",
+            "(docs/howto-engines.md)",
             stacklevel=4,
         )
 
@@ -388,3 +406,19 @@ def _fold(source: ExportSource) -> None:
         return
     source.graph = fold_constants(whole)
     source.outputs = dict(zip(wanted, source.graph.outputs, strict=True))
+
+
+def lowered(bundle: Bundle) -> Bundle:
+    """Return a bundle of a part of an ONNX model with a graph of MegEngine's operators, by way of a file.
+
+    Raises:
+        LoadRunError: the part cannot be written, or not be expressed.
+    """
+    with tempfile.TemporaryDirectory(prefix="loadrun-", ignore_cleanup_errors=True) as folder:
+        target = Path(folder) / "part.onnx"
+        export(bundle, f=target)
+        written = load(target, copy=True).lasting()
+        # Nothing may be read from the folder later.
+        return replace(
+            written, path=bundle.path, testcases=[*written.testcases], sized=None, source=None, witness=None
+        )

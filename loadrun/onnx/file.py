@@ -18,7 +18,7 @@ from ..graph import params as P
 from ..graph.dtypes import Array, DType
 from ..tensors import Tensor, apply1, const
 from ..tensors.access import as_vector, dtype_of, stored_shape
-from ..testcase import FileValue
+from ..testcase import FileValue, SourceFile
 from .messages import Message, MessageField, ModelProto, TensorProto, TypeProto, ValueInfoProto, parse
 from .tensors import NAMES, STRING, ExternalData, array, kind_name, texts
 from .values import BF16
@@ -261,6 +261,7 @@ class OnnxFile:
     Attributes:
         tolerances: those of outputs compared by MegEngine's formula instead of ONNX's rule, by name.
         optional: the outputs that may have no value.
+        metadata: the model's own, without the limits of its outputs.
     """
 
     location: str | bytes
@@ -275,6 +276,7 @@ class OnnxFile:
     tolerances: Mapping[str, float] = field(default_factory=dict)
     optional: frozenset[str] = frozenset()
     replaced: Collection[str] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
     format: str = field(default="onnx", init=False)
 
     @classmethod
@@ -306,6 +308,7 @@ class OnnxFile:
             tensor_names,
             tolerances=tolerances,
             optional=frozenset(o.name for o in model.graph.outputs if o.type and o.type.optional),
+            metadata={p.key: p.value for p in model.properties if not p.key.startswith("loadrun:")},
         )
 
     def asking(self, names: Sequence[str]) -> OnnxFile:
@@ -324,16 +327,30 @@ class OnnxFile:
         outputs = {**self.outputs, **dict.fromkeys(more)}
         return replace(self, location=data + field_bytes(7, added), outputs=outputs, folder=folder)
 
+    def changes(self, other: SourceFile) -> list[str]:
+        """See `loadrun.testcase.SourceFile.changes`."""
+        from .comparing import file_changes  # for start-up
+
+        return [*file_changes(self.location, other.location)] if other.format == "onnx" else []
+
     def maxerr(self, name: str) -> float:
         """Return the largest `error` allowed, or 1 (MegEngine's measure) without a tolerance."""
         return self.tolerances.get(name, 1.0)
+
+    def terms(self, name: str) -> str:
+        """Return the rule of ONNX's backend tests, empty for outputs that are compared by MegEngine's formula."""
+        if name in self.tolerances:
+            return ""
+        return f"rtol={self._rtol(name):g}, atol={ATOL:g}, nan=equal"
+
+    def _rtol(self, name: str) -> float:
+        return BRAIN_RTOL if self.outputs.get(name) == DType("BFloat16") else RTOL
 
     def error(self, name: str, expect: Array, get: Array) -> float | None:
         """Compute the error by the rule of ONNX's backend tests, as graphs made from such files do."""
         if name in self.tolerances:
             return None
-        dtype = self.outputs.get(name)
-        return rule_error(expect, get, BRAIN_RTOL if dtype == DType("BFloat16") else RTOL)
+        return rule_error(expect, get, self._rtol(name))
 
 
 def rule_error(expect: Array, get: Array, rtol: float = RTOL, atol: float = ATOL) -> float:

@@ -5,56 +5,55 @@ Such a graph runs at all sizes: what decides shapes is computed by the nodes the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
 
-from ..base.errors import EngineError, FormatError
+from ..base.errors import EngineError, FormatError, LoadRunError, UnsupportedError
 from ..graph import Graph, StoredTensor, Var
 from ..graph import params as P
 from ..graph.composite import Composite, Definition, NodeTypes, TensorAttribute
 from ..graph.dtypes import Array, DType, plain
 from ..ops.infer import Inference, follow, infer_dtypes
+from ..ops.registry import BudgetError
 from ..passes.checks import add_check
 from ..testcase import EXPECT
 from . import schemas
 from .file import BRAIN_RTOL, RTOL, rule_error
-from .messages import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
-from .nodes import attributes_of, in_order, nodes_needed, title_of
-from .operators import find
+from .held import tensor_of
+from .messages import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
+from .nodes import attributes_of, in_order, names_captured, nodes_needed, title_of
+from .operators import HOMES, find
 from .subgraph import Subgraph
 from .tensors import STRING, ExternalData, UnsupportedTensorTypeError, array, dense, texts
-from .types import dtype_of_kind, type_of
+from .types import dtype_of_kind, sizes_of, type_of
+from .values import declared_shape
 
-__all__ = ["GraphReader", "HeldTensor", "NotExpressed"]
+__all__ = ["GraphReader", "NotExpressed"]
 
+_SHAPING = ("elementwise", "functions", "reductions", "shapes", "creation", "indexing", "padding")
+"""Families whose operators compute sizes: their small results are known before data are there."""
 _DEPTH = 16
 _MOST_NODES = 100_000
 
 
-class NotExpressed(Exception):
-    """A model has what no composite graph holds yet; the text says what."""
+_BLOCKED = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
+"""Domains of layouts that ONNX Runtime chooses for one processor."""
+_WHY = {
+    ("", "ImageDecoder"): "decodes images; feed them as arrays",
+    ("ai.onnx.preview.training", "Gradient"): "trains the model, which is not replayed",
+}
+"""Reasons for operators that are refused for a reason of their own."""
 
 
-class HeldTensor(StoredTensor):
-    """A stored value whose bytes in the file are not numpy's, held as an array."""
-
-    def __init__(self, dtype: DType, value: Array, name: str | None) -> None:
-        super().__init__(dtype, value.shape, name)
-        self.array = value
-
-    def value(self) -> Array:
-        """Return the array."""
-        return self.array
-
-    def copied(self) -> StoredTensor:
-        """Copy the tensor over the same array."""
-        return HeldTensor(self.dtype, self.array, self.name)
+class NotExpressed(EngineError):
+    """A node cannot be in a graph; the text says why."""
 
 
 Name = Var | StoredTensor | None
-"""What a name stands for: a variable, a stored value that nothing has read yet, or nothing (an optional without a value)."""
+"""What a name stands for: a variable, a stored value that nothing has read yet, or an optional without a value."""
 
 
 class GraphReader:
@@ -71,6 +70,7 @@ class GraphReader:
         graph: the graph.
         known: shapes and values that follow from `shapes`.
         misfits: operators that cannot take these shapes.
+        problems: why nodes cannot be in the graph or those inside of it; what reads their results is left out.
     """
 
     def __init__(
@@ -90,43 +90,56 @@ class GraphReader:
         self.captured: list[str] = []
         self.functions = {(f.domain, f.name, f.overload): f for f in model.functions}
         self.opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opsets}
-        self._depth = 0 if outer is None else outer._depth + 1
-        self._count = 0
+        self._depth: int = 0 if outer is None else outer._depth + 1
+        self._counter: Iterator[int] = count(1) if outer is None else outer._counter
         self._said: tuple[str | None, str | None] = None, None
         self._stored: dict[int, Var] = {}
+        self.problems: dict[str, None] = {} if outer is None else outer.problems
+        self._missing: set[str] = set()
 
     # Graphs
 
-    def read(self, proto: GraphProto, given: Mapping[str, TypeProto | None] | None = None) -> Graph:
+    def read(self, proto: GraphProto, fed: Sequence[DType | None] = ()) -> Graph:
         """Read inputs, nodes and outputs.
 
         Args:
             proto: the graph.
-            given: types of inputs that stand for those the graph declares, by name.
+            fed: the types of what is fed to the first inputs, where the graph does not declare them.
 
         Raises:
             FormatError: the graph contradicts itself.
-            NotExpressed: a node has no definition.
+            UnsupportedError: nodes cannot be in the graph; the text lists all of them.
         """
         if self._depth > _DEPTH:
             raise FormatError(f"the graph is nested deeper than {_DEPTH}")
         self._initialize(proto)
-        for info in proto.inputs:
+        for i, info in enumerate(proto.inputs):
             if not info.name or isinstance(self.names.get(info.name), Var):
                 raise FormatError(f"the graph has an input named {info.name!r} twice or without a name")
             if info.name in self.constants:
                 value = self.constants[info.name]
                 self.names[info.name] = tensor_of(value.value, value.dtype, info.name)
             elif info.name not in self.names:
-                dtype = type_of(info.type)
+                dtype = type_of(info.type) or (fed[i] if i < len(fed) else None)
                 if dtype is None:
                     raise NotExpressed(f"the input {info.name!r} has no type")
                 self.add_input(info.name, dtype)
-        self._nodes(in_order(proto.nodes), nodes_needed(proto), self.opsets, {}, {*self.names})
+        proto.nodes = in_order(proto.nodes)
+        self._nodes(proto.nodes, nodes_needed(proto), self.opsets, {}, {*self.names})
         self._said = None, None
-        outputs = [(o.name, self.read_name(o.name, "the graph's output")) for o in proto.outputs]
-        if not outputs:
+        ends = ((i.name, sizes_of(i)) for i in (*proto.inputs, *proto.outputs))
+        self.graph.declared = {n: sizes for n, sizes in ends if sizes is not None}
+        names = [o.name for o in proto.outputs if o.name not in self._missing]
+        lost = next((n for n in names if n not in self.names and self.outer is None), None)
+        if lost is not None:
+            raise FormatError(f"no node computes the graph's output {lost!r}")
+        outputs = [(n, self.read_name(n, "the graph's output")) for n in names]
+        if not proto.outputs:
             raise FormatError("the graph has no outputs")
+        if self.problems and self.outer is None:
+            lines = "\n".join(f"  {p}" for p in self.problems)
+            count = f"{len(self.problems)} part{'s' * (len(self.problems) > 1)}"
+            raise UnsupportedError(f"{count} of the model cannot be expressed:\n{lines}")
         self.finish(outputs)
         return self.graph
 
@@ -141,6 +154,14 @@ class GraphReader:
             var.name = name
             self.graph.outputs.append(var)
 
+    def unfinished(self) -> Graph:
+        """Return the graph as far as it was read; its outputs are those of the model, or what nothing reads."""
+        if not self.graph.outputs:
+            read = {v.id for o in self.graph.oprs for v in o.inputs}
+            ends = (v for o in self.graph.oprs if o.inputs for v in o.outputs)
+            self.graph.outputs = [v for v in ends if v.id not in read]
+        return self.graph
+
     def _initialize(self, proto: GraphProto) -> None:
         for tensor in proto.initializers:
             self.names[tensor.name] = self.stored(tensor)
@@ -148,7 +169,10 @@ class GraphReader:
             if sparse.values is not None:
                 name = sparse.values.name
                 kind = dtype_of_kind(sparse.values.data_type)
-                self.names[name] = tensor_of(dense(sparse, self.external), kind, name)
+                try:
+                    self.names[name] = tensor_of(dense(sparse, self.external), kind, name)
+                except BudgetError as e:
+                    raise EngineError(f"the sparse tensor {name!r}: {e}") from e
 
     def stored(self, tensor: TensorProto) -> StoredTensor:
         """Return a stored tensor of the file."""
@@ -246,9 +270,28 @@ class GraphReader:
     def _node(
         self, node: NodeProto, opsets: Mapping[str, int], call_attributes: Mapping[str, AttributeProto]
     ) -> None:
-        self._count += 1
-        if self._count > _MOST_NODES:
+        if next(self._counter) > _MOST_NODES:
             raise FormatError(f"the model has more than {_MOST_NODES} nodes")
+        if self._misses([*node.inputs, *names_captured(node)]):
+            self._missing.update(node.outputs)
+            return
+        try:
+            self._record_node(node, opsets, call_attributes)
+        except FormatError:
+            raise
+        except (LoadRunError, ValueError) as e:
+            self.problems.setdefault(f"{title_of(node)}: {e}")
+            self._missing.update(node.outputs)
+
+    def _misses(self, names: Iterable[str]) -> bool:
+        """Return whether a value could not be computed, here or around."""
+        if not self._missing.isdisjoint(filter(None, names)):
+            return True
+        return self.outer is not None and self.outer._misses(set(names) - self.names.keys())
+
+    def _record_node(
+        self, node: NodeProto, opsets: Mapping[str, int], call_attributes: Mapping[str, AttributeProto]
+    ) -> None:
         inputs = [self.read_name(n, f"node {title_of(node)}") if n else None for n in node.inputs]
         attributes = attributes_of(node, call_attributes)
         domain = "" if node.domain == "ai.onnx" else node.domain
@@ -261,7 +304,10 @@ class GraphReader:
             opset = opsets.get(domain, self.opsets.get(domain, 1))
             definition = find(domain, node.op, opset)
             if definition is None:
-                raise NotExpressed(f"{title_of(node)} has no definition")
+                where = f" of the domain {domain}" if domain else ""
+                hint = "; save the model with ORT_ENABLE_EXTENDED instead" if domain in _BLOCKED else ""
+                why = _WHY.get((domain, node.op), "cannot be expressed")
+                raise NotExpressed(f"the operator {node.op}{where} {why}{hint}")
             self._operator(node, definition, opset, inputs, attributes)
 
     def _operator(
@@ -273,11 +319,17 @@ class GraphReader:
         attributes: Mapping[str, AttributeProto],
     ) -> None:
         kinds = [self.dtype(v) for v in inputs]
-        try:
+        # ONNX Runtime had some operators before ONNX.
+        first = next(iter(schemas.versions_of(definition.domain, definition.name)), None)
+        if first is None or definition.since >= first.since or opset >= first.since:
             schemas.check(definition.domain, definition.name, opset, kinds, len(node.outputs), attributes)
-        except ValueError as e:
-            raise EngineError(f"{title_of(node)}: {e}") from e
-        values: dict[str, Any] = {n: self.attribute(node, a) for n, a in attributes.items()}
+        fed = {"Loop": [plain("Int64"), plain("Bool"), *kinds[2:]], "Scan": kinds}.get(node.op, [])
+        before = len(self.problems)
+        values: dict[str, Any] = {n: self.attribute(node, a, fed) for n, a in attributes.items()}
+        if len(self.problems) > before:
+            # A graph of its own is not whole.
+            self._missing.update(node.outputs)
+            return
         surplus = sorted(values.keys() - definition.attributes)
         if surplus:
             raise EngineError(
@@ -288,27 +340,23 @@ class GraphReader:
         for v in values.values():
             if isinstance(v, Subgraph):
                 v.place(list(captured))
+        if captured and not definition.takes_more:
+            raise NotExpressed("its graphs read values from around, which is not supported")
         inputs = [*inputs, *(self.names[n] for n in captured)]
         types = NodeTypes(tuple(map(self.dtype, inputs)), (), opset, tuple(map(bool, node.outputs)))
-        try:
-            types = types._replace(outputs=definition.types_of(types, values))
-        except ValueError as e:
-            raise EngineError(f"{title_of(node)}: {e}") from e
-        self._said = f"{definition.domain}.{definition.name}".lstrip("."), node.name or node.outputs[0]
-        try:
-            params = Composite(definition, values, types)
-        except ValueError as e:
-            raise EngineError(f"{title_of(node)}: {e}") from e
+        types = types._replace(outputs=definition.types_of(types, values))
+        self._said = f"{definition.domain}.{definition.name}".lstrip("."), node.name or None
+        # Nodes that draw numbers do not draw the same ones.
+        params = Composite(definition, values, types, seed=len(self.graph.oprs) if definition.random else 0)
         read = [self.var(v) for v in inputs if v is not None]
-        outs = self.record(kind_of(definition), read, params, n=len(node.outputs))
-        for name, var in zip(node.outputs, outs, strict=True):
-            if name:
-                var.name = name
-                self.names[name] = var
+        outs = self.record(kind_of(definition), read, params, names=[n or None for n in node.outputs])
+        self.names.update((v.name, v) for v in outs if v.name)
 
-    def record(self, type: str, inputs: Sequence[Var], *params: P.Record, n: int = 1) -> list[Var]:
+    def record(
+        self, type: str, inputs: Sequence[Var], *params: P.Record, names: Sequence[str | None] = (None,)
+    ) -> list[Var]:
         """Append an operator and follow types and shapes."""
-        outs = self.graph.add(type, *params, inputs=inputs, n_outputs=n)
+        outs = self.graph.add(type, *params, inputs=inputs, n_outputs=len(names), names=names)
         outs[0].owner.called, outs[0].owner.name = self._said
         self._follow(*outs)
         return outs
@@ -317,38 +365,47 @@ class GraphReader:
         opr = outs[0].owner
         infer_dtypes([opr])
         try:
-            follow(opr, self.known, self.shapes)
+            follow(opr, self.known, {n: tuple(s) for n, s in self.shapes.items()})
         except EngineError as e:
             self.misfits.append(str(e))
 
-    def attribute(self, node: NodeProto, a: AttributeProto) -> Any:  # noqa: ANN401 - of any type
-        """Return an attribute as Python has it; a graph as a function."""
+    def attribute(self, node: NodeProto, a: AttributeProto, fed: Sequence[DType | None] = ()) -> Any:  # noqa: ANN401 - of any type
+        """Return an attribute as Python has it; a graph as a function of what is fed to it."""
         kind = a.type or _guessed(a)
-        simple = {1: lambda: a.f, 2: lambda: a.i, 3: lambda: bytes(a.s).decode("utf-8", "replace")}
-        lists = {
+        values: dict[int, Callable[[], object]] = {
+            1: lambda: a.f,
+            2: lambda: a.i,
+            3: lambda: bytes(a.s).decode("utf-8", "replace"),
             6: lambda: [float(v) for row in a.floats for v in row],
             7: lambda: [int(v) for row in a.ints for v in row],
             8: lambda: [bytes(s).decode("utf-8", "replace") for s in a.strings],
         }
-        if kind in simple or kind in lists:
-            return (simple.get(kind) or lists[kind])()
+        if kind in values:
+            return values[kind]()
         if kind == 4 and a.t is not None:
             return self.attribute_tensor(a.t)
         if kind == 5 and a.g is not None:
-            return Subgraph.of(self, a.g)
+            return self._subgraph(a.g, fed)
         if kind == 11 and a.sparse is not None and a.sparse.values is not None:
             dtype = dtype_of_kind(a.sparse.values.data_type)
             return TensorAttribute(dense(a.sparse, self.external), dtype)
         if kind == 13:
-            # The type of an empty optional or sequence decides nothing here.
-            return None
-        raise NotExpressed(f"{title_of(node)}: its attribute {a.name} is of the type {kind}")
+            return type_of(a.kind)
+        raise NotExpressed(f"its attribute {a.name} is of the type {kind}")
+
+    def _subgraph(self, proto: GraphProto, fed: Sequence[DType | None]) -> Subgraph:
+        """Read a graph inside of this one; see `read`."""
+        inner = GraphReader(self.model, self.external, outer=self)
+        graph = inner.read(proto, fed)
+        shapes = [[declared_shape(i) for i in infos] for infos in (proto.inputs, proto.outputs)]
+        return Subgraph(graph, [i.name for i in proto.inputs], inner.captured, *shapes)
 
     def _constant(self, node: NodeProto, attributes: Mapping[str, AttributeProto]) -> StoredTensor:
         """Return the value of a Constant, which may stand in one of several attributes."""
         if len(attributes) != 1:
             raise FormatError(f"node {title_of(node)} has {len(attributes)} attributes, expected one value")
-        value = self.attribute(node, *attributes.values())
+        (attribute,) = attributes.values()
+        value = self.attribute(node, attribute)
         if isinstance(value, TensorAttribute):
             return tensor_of(value.value, value.dtype, node.outputs[0])
         first = value[0] if isinstance(value, list) and value else value
@@ -370,7 +427,8 @@ class GraphReader:
         self._depth += 1
         if self._depth > _DEPTH:
             raise FormatError(f"{function.name} is nested in itself, or deeper than {_DEPTH}")
-        around, self.names = self.names, dict(zip(function.inputs, [*inputs, *[None] * len(function.inputs)]))
+        around, self.names = self.names, dict.fromkeys(function.inputs)
+        self.names.update(zip(function.inputs, inputs, strict=False))
         opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in function.opsets}
         try:
             defaults = {a.name: a for a in function.defaults}
@@ -425,21 +483,15 @@ def _rule(expect: Array, get: Array, *, rtol: float) -> Array:
 RULE = Definition("loadrun", "RuleError", _rule, out=("Float32",), shape=lambda expect, get, rtol: (1,))
 
 
-def tensor_of(value: Array, dtype: DType, name: str) -> StoredTensor:
-    """Return a stored value: over its bytes where they are those of a file, else over the array."""
-    if dtype.np == object or dtype.bits != value.itemsize * 8 or not value.flags.c_contiguous:
-        return HeldTensor(dtype, value, name)
-    return StoredTensor(dtype, value.shape, name, value.reshape(-1).view(np.uint8))
-
-
 def kind_of(definition: Definition) -> str:
     """Return the composite operator's type in the catalog."""
     if definition.random:
         return "CompositeRandom"
     if definition.pointwise:
         return "CompositePointwise"
-    sizes = not definition.domain and definition.name in ("Shape", "Size")
-    return "CompositeSizes" if sizes else "Composite"
+    if not definition.domain and definition.name in ("Shape", "Size"):
+        return "CompositeSizes"
+    return "Composite" if HOMES.get((definition.domain, definition.name)) in _SHAPING else "CompositeLayer"
 
 
 def _guessed(a: AttributeProto) -> int:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..base.errors import FormatError, UsageError
 from ..testcase import Bundle
 from .messages import read_model
-from .reading import ModelFile
+from .reading import OnnxReader
 
 __all__ = ["load_model"]
 
@@ -50,7 +49,7 @@ def load_model(
     file = Path(path) if path != "<bytes>" and Path(path).is_file() else None
     packed = test_data if test_data is not None and os.fspath(test_data).lower().endswith(".mge") else None
     try:
-        model = ModelFile(
+        model = OnnxReader(
             read_model(data),
             path,
             file,
@@ -71,9 +70,7 @@ def load_model(
         other = load(packed)
         bundle.testcases, bundle.scenarios, bundle.record = other.testcases, other.scenarios, other.record
         limits = {c.name: c.maxerr for c in other.checks}
-        bundle.source = (
-            replace(model.file, graph=bundle.source.graph, tolerances=limits) if bundle.source else None
-        )
+        bundle.source = model.source(bundle.graph, limits)
     return bundle
 
 

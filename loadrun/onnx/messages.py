@@ -202,6 +202,7 @@ class AttributeProto(Message):
     type: int = 0
     ref: str = ""
     sparse: SparseTensorProto | None = None
+    kind: TypeProto | None = None
 
 
 @dataclass(slots=True)
@@ -264,6 +265,7 @@ AttributeProto.FIELDS = {
     9: MessageField("strings", bytes, True),
     10: MessageField("tensors", TensorProto, True),
     11: MessageField("graphs", GraphProto, True),
+    14: MessageField("kind", TypeProto),
     20: MessageField("type", int),
     21: MessageField("ref", str),
     22: MessageField("sparse", SparseTensorProto),

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from ..base.errors import UsageError
 from ..base.records import dataclass
+from ..graph import Graph
 
 __all__ = [
     "ExportOptions",
@@ -74,6 +75,8 @@ class ExportOptions:
         table: functions that write operators of torch, by operator.
         weights: whether a torch module's parameters stay as they are, under their names: nothing is computed from them
             in advance.
+        own_nodes: whether nothing is asked for that would change the nodes of an ONNX file, but for another opset.
+        opset: the version of ONNX's operators that is asked for.
     """
 
     training: TrainingMode = TrainingMode.EVAL
@@ -85,6 +88,12 @@ class ExportOptions:
     shapes: Any = None
     table: Mapping[Any, Any] = field(default_factory=dict)
     weights: bool = False
+    own_nodes: bool = False
+    opset: int | None = None
+
+    def keeps_nodes(self, graph: Graph) -> bool:
+        """Return whether the nodes of the file that a graph was made of are written as they are."""
+        return self.own_nodes and (self.opset is None or graph.magic == f"ONNX opset {self.opset}")
 
     @property
     def fallback(self) -> bool:

@@ -1,4 +1,4 @@
-"""An ONNX file as a bundle: a graph of its nodes, the data sets beside it, and what runtimes are told that run it as it is."""
+"""An ONNX file as a bundle: a graph of its nodes, the data sets beside it, and what runtimes are told of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from ..base.errors import EngineError, UnsupportedError, UsageError
+from ..base.errors import EngineError, InputError, UnsupportedError, UsageError
 from ..base.registry import resolve
 from ..graph import Graph, StoredTensor
 from ..graph.composite import TensorAttribute
@@ -22,13 +22,13 @@ from ..testcase import EXPECT, Bundle, FileValue, NamedRuntime
 from .file import OnnxFile, declared, file_dtype, read_accepted
 from .graph import GraphReader, NotExpressed
 from .limits import read_limits, record_of
-from .messages import ModelProto
-from .tensors import STRING, ExternalData
+from .messages import ModelProto, ValueInfoProto
+from .tensors import ExternalData
 from .testdata import DataSet, find_sets, lost_sets, spread, testcases
 from .types import kind_of_dtype, type_of
 from .values import StandIn, axis_of, declared_shape
 
-__all__ = ["ModelFile"]
+__all__ = ["OnnxReader", "fitting"]
 
 STAND_INS = ((1, 1), (1, 64), (1, 256), (64, 64), (1, 640))
 """Sizes that are tried where none are given: of first axes, and of the others."""
@@ -51,7 +51,7 @@ def _is_number(value: FileValue) -> TypeGuard[Array]:
     return isinstance(value, np.ndarray) and value.dtype != object
 
 
-class ModelFile:
+class OnnxReader:
     """An ONNX model with its data sets.
 
     Args:
@@ -79,7 +79,7 @@ class ModelFile:
     ) -> None:
         assert model.graph is not None
         self._model, self._path, self._size, self._native = model, path, len(data), native
-        self._input_shapes, self._constants = input_shapes, constants
+        self._constants = constants
         self._external = ExternalData(file.parent if file else None, copy=copy)
         outputs = {o.name: o for o in model.graph.outputs}
         stored = model.graph.stored
@@ -93,6 +93,7 @@ class ModelFile:
             stored -= replaced
             model.graph.initializers = [t for t in model.graph.initializers if t.name in stored]
         self._infos = [i for i in model.graph.inputs if i.name not in stored and i.name not in constants]
+        self._sizes, self._input_shapes = self._named_sizes(input_shapes)
         names = [i.name for i in model.graph.inputs if i.name not in stored]
         sets = find_sets(file, test_data, names, list(outputs))
         self._types = {**declared(model.graph.inputs), **declared(model.graph.outputs)}
@@ -114,24 +115,26 @@ class ModelFile:
         source = OnnxFile.of(model, location, Graph(), constants, self._maxerr)
         self._source = replace(source, replaced=replaced)
         self._examples, self._expected = examples, expected
+        self._last: GraphReader | None = None
 
     def read(self) -> Bundle:
         """Build the bundle.
 
-        Where neither the file nor data nor `input_shapes` tell a size, some are tried (`STAND_INS`) until all nodes fit;
-        `Bundle.taken` says which.
+        Where neither the file nor data nor `input_shapes` tell a size, some are tried (`STAND_INS`) until all nodes
+        fit; `Bundle.taken` says which.
 
         Raises:
             UnsupportedError: nodes or inputs cannot be expressed, and no runtime is to run the file as it is.
         """
         try:
             return self._direct()
-        except NotExpressed:
-            return self.lowered
         except EngineError as e:
             if not self._native:
-                raise UnsupportedError(f"the model cannot be expressed:\n  {e}") from e
-            return self._unread(" ".join(str(e).split()))
+                raise
+            bundle = self._unread(" ".join(str(e).split()))
+            if self._last is not None:
+                bundle.expressible = self._last.unfinished
+            return bundle
 
     @cached_property
     def lowered(self) -> Bundle:
@@ -144,23 +147,20 @@ class ModelFile:
         """Build the bundle whose graph has one operator for each node."""
         proto = self._model.graph
         assert proto is not None
-        for info in self._infos:
-            if info.type is None or info.type.tensor is None or info.type.tensor.elem == STRING:
-                raise NotExpressed(f"{info.name!r} is no tensor of numbers")
         constants = {n: self._constant(n, v) for n, v in self._constants.items()}
         reader, assumed = self._reader(constants)
         graph = reader.graph
         outputs = {v.name or "": v for v in graph.outputs}
-        for name, var in outputs.items():
-            if var.dtype is None or var.dtype.np.kind == "O":
-                raise NotExpressed(f"{name!r} is no tensor of numbers")
-        for name in dict.fromkeys(n for n in self._expected if n in outputs):
+        bundle = Bundle(graph, path=self._path, size=self._size)
+        objects = bundle.holds_objects
+        for name in dict.fromkeys(n for n in self._expected if n in outputs and not objects):
             reader.check(name, self._expected[name], self._maxerr.get(name))
         opset = next((o.version for o in self._model.opsets if o.domain in ("", "ai.onnx")), 1)
         graph.magic = f"ONNX opset {opset}"
         graph.input_order = tuple(i.name for i in self._infos)
-        bundle = self._told(Bundle(graph, path=self._path, size=self._size))
+        bundle = self._told(bundle)
         bundle.lower = partial(self._lowered, bundle, reader.shapes, bool(assumed))
+        bundle.refuses = self.refuse
         scalars = [n for n, s in reader.shapes.items() if not s]
         scalars += [n for n, v in outputs.items() if reader.known.shapes.get(v.id) == ()]
         bundle.scalars = frozenset(scalars)
@@ -172,6 +172,11 @@ class ModelFile:
                 f"the file leaves sizes open, and these were assumed: {', '.join(taken[:5])}{more}; data or "
                 "input_shapes (--input-shape) set others"
             )
+        if objects:
+            # What no array holds is compared as the file has it.
+            bundle.missed = lost_sets(self._own_sets)
+            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True)
+            return bundle
         kinds = {v.name or "": kind_of_dtype(v.owner.tensors[0].dtype) for v in graph.inputs}
         if self._sets:
             bundle.missed = lost_sets(self._sets)
@@ -205,24 +210,27 @@ class ModelFile:
         }
         if len(found) > 1 or (lasting and not found and assumed):
             return self.lowered.for_data(data[0]) if data else self.lowered
-        return self._recorded(bundle, shapes, dict(*found))
+        return self._traced(bundle, shapes, dict(*found))
 
-    def _recorded(self, bundle: Bundle, shapes: Mapping[str, Shape], sizes: Mapping[str, Shape]) -> Bundle:
-        """Record the definitions of a bundle's operators at some sizes."""
+    def _traced(self, bundle: Bundle, shapes: Mapping[str, Shape], sizes: Mapping[str, Shape]) -> Bundle:
+        """Record the definitions of a bundle's operators at some sizes; where that is refused, lower the nodes."""
         record: Any = resolve("loadrun.onnx.traced.recording:recorded")
-        made: dict[tuple[Any, ...], Bundle] = {}
+        bundles: dict[tuple[Any, ...], Bundle] = {}
 
         def at(sizes: Mapping[str, Shape]) -> Bundle:
             now = {**shapes, **sizes}
             key = tuple(sorted(now.items()))
-            if key not in made:
+            if key not in bundles:
+                notes: list[str] = []
                 with limited(self._external.folding(self._size)):
-                    graph = record(bundle.graph, now)
+                    graph = record(bundle.graph, now, notes.append)
                 fixed, graph.fixed_shapes = graph.fixed_shapes, {}
-                result = made[key] = replace(bundle, graph=graph, lower=None, sized=sized)
+                lowered = bundles[key] = replace(
+                    bundle, graph=graph, lower=None, sized=sized, warnings=[*bundle.warnings, *notes]
+                )
                 lasting = replace(graph, fixed_shapes=fixed)
-                result.guarded = lambda: replace(result, graph=lasting, sized=None, guarded=None)
-            return made[key]
+                lowered.guarded = lambda: replace(lowered, graph=lasting, sized=None, guarded=None)
+            return bundles[key]
 
         def sized(arrays: Mapping[str, Array]) -> Bundle:
             # What is fed to a graph has an axis at least.
@@ -239,15 +247,42 @@ class ModelFile:
         tried: list[tuple[GraphReader, list[str]]] = []
         for first, other in STAND_INS:
             shapes, assumed = self._shapes_with(StandIn(self._infos, first, other))
-            reader = GraphReader(self._model, self._external, shapes, constants)
+            reader = self._last = GraphReader(self._model, self._external, shapes, constants)
             with limited(self._external.folding(self._size)):
                 reader.read(self._model.graph)
             tried.append((reader, assumed))
             if reader.misfits and not assumed:
-                raise EngineError("\n  ".join(reader.misfits))
+                lines = "\n".join(f"  {m}" for m in reader.misfits)
+                raise UnsupportedError(f"the model's operators do not fit its sizes:\n{lines}")
             if not reader.misfits:
                 return tried[-1]
         return tried[0]
+
+    def _named_sizes(
+        self, shapes: Mapping[str, Sequence[int]]
+    ) -> tuple[dict[str, int], Mapping[str, Sequence[int]]]:
+        """Divide what was asked for into sizes by the names that the file gives them, and shapes of inputs.
+
+        Raises:
+            UsageError: the file has no input or size of that name.
+        """
+        assert self._model.graph is not None
+        inputs = [i.name for i in self._model.graph.inputs]
+        axes = {i.name: [axis_of(i, a) for a in range(len(declared_shape(i) or ()))] for i in self._infos}
+        names = {name for pairs in axes.values() for size, name in pairs if size is None}
+        sizes = {n: int(s[0]) for n, s in shapes.items() if n not in inputs and n in names and len(s) == 1}
+        unknown = sorted((set(shapes) | set(self._constants)) - set(inputs) - set(sizes))
+        if unknown:
+            raise UsageError(
+                f"the model has no input {unknown[0]!r}; its inputs are {', '.join(inputs) or 'none'}, and the sizes "
+                f"that it leaves open {', '.join(sorted(n for n in names if ' ' not in n)) or 'have no names'}"
+            )
+        asked = {n: s for n, s in shapes.items() if n in inputs}
+        for name, pairs in axes.items():
+            shape = [sizes.get(size_name) if n is None else n for n, size_name in pairs]
+            if name not in asked and sizes and None not in shape:
+                asked[name] = [n for n in shape if n is not None]
+        return sizes, asked
 
     def _shapes_with(self, stand_in: StandIn) -> tuple[dict[str, tuple[int, ...]], list[str]]:
         shapes: dict[str, tuple[int, ...]] = {}
@@ -255,8 +290,8 @@ class ModelFile:
         for info in self._infos:
             open_shape = declared_shape(info)
             if info.name in self._input_shapes or info.name in self._examples:
-                given = self._input_shapes.get(info.name)
-                shapes[info.name] = tuple(self._examples[info.name].shape if given is None else given)
+                asked = self._input_shapes.get(info.name)
+                shapes[info.name] = tuple(self._examples[info.name].shape if asked is None else asked)
                 if open_shape is not None and len(open_shape) != len(shapes[info.name]):
                     raise EngineError(
                         f"the input {info.name!r} has {len(open_shape)} axes, but its data or input_shapes have "
@@ -265,18 +300,18 @@ class ModelFile:
             elif open_shape is not None:
                 axes = [axis_of(info, i) for i in range(len(open_shape))]
                 shapes[info.name] = tuple(
-                    stand_in.of(name, i) if n is None else n for i, (n, name) in enumerate(axes)
+                    (self._sizes.get(name) or stand_in.of(name, i)) if n is None else n
+                    for i, (n, name) in enumerate(axes)
                 )
                 assumed += [info.name] if None in open_shape else []
-        unknown = (set(self._constants) | set(self._input_shapes)) - {
-            i.name for i in self._model.graph.inputs
-        }
-        if unknown:
-            names = ", ".join(i.name for i in self._model.graph.inputs) or "none"
-            raise UsageError(f"the model has no input {sorted(unknown)[0]!r}; its inputs are {names}")
         return shapes, assumed
 
-    def _open_inputs(self, shapes: Mapping[str, tuple[int, ...]]) -> frozenset[str]:
+    def _no_input(self, name: str) -> str:
+        assert self._model.graph is not None
+        names = ", ".join(i.name for i in self._model.graph.inputs) or "none"
+        return f"the model has no input {name!r}; its inputs are {names}"
+
+    def _open_inputs(self, shapes: Mapping[str, Sequence[int]]) -> frozenset[str]:
         """Return the inputs whose sizes the file leaves open, one for each size that is the same in several."""
         groups: dict[tuple[str, int], str] = {}
         for info in self._infos:
@@ -296,8 +331,12 @@ class ModelFile:
             next((i for i in self._model.graph.inputs if i.name == name), None) if self._model.graph else None
         )
         dtype = type_of(info.type) if info is not None else None
-        if info is None or dtype is None or dtype.np == object:
-            raise NotExpressed(f"the constant {name!r} is no tensor of numbers")
+        if info is None:
+            raise UsageError(self._no_input(name))
+        if dtype is None:
+            raise NotExpressed(f"the constant {name!r} has no type")
+        if dtype.np.kind == "O":
+            return TensorAttribute(_objects(name, value, info), dtype)
         array = numpy_array(value)
         if array.dtype.kind not in "biuf":
             raise UsageError(f"the constant for input {name!r} holds {array.dtype}, expected numbers")
@@ -308,6 +347,27 @@ class ModelFile:
         if array.ndim != rank:
             raise UsageError(f"input {name!r} has {rank} axes, the constant for it {array.ndim}")
         return TensorAttribute(array.astype(dtype.np), dtype)
+
+    def refuse(self, arrays: Mapping[str, Array]) -> None:
+        """Refuse arrays of other sizes than the file fixes, where nobody asked for them; see `Bundle.refuses`."""
+        for info in self._infos:
+            if info.name not in arrays:
+                continue
+            shape = fitting(info, arrays[info.name].shape)
+            declared = declared_shape(info) or (None,) * len(shape)
+            asked = self._input_shapes.get(info.name, declared)
+            sizes = zip(shape, declared, asked, strict=True)
+            # Some exporters write 0 for an open size.
+            if any(want and n not in (want, other) for n, want, other in sizes):
+                raise InputError(
+                    f"input {info.name!r} has shape {_shown(declared)} in the file, the given array has {list(shape)}; "
+                    "--resize-input scales images to it, --input-shape (input_shapes) runs the model at other sizes: "
+                    f"--input-shape {info.name}:{','.join(map(str, shape))}"
+                )
+
+    def source(self, graph: Graph, limits: Mapping[str, float]) -> OnnxFile:
+        """Return the file, as runtimes get it, with the tolerances of outputs."""
+        return replace(self._source, graph=graph, tolerances=limits)
 
     def _told(self, bundle: Bundle) -> Bundle:
         """Tell a bundle what it is of the file, whatever its graph is."""
@@ -339,3 +399,38 @@ class ModelFile:
             bundle.missed = lost_sets(self._own_sets)
             bundle.testcases = testcases(self._own_sets, {}, self._types, native=True)
         return bundle
+
+
+def _objects(name: str, value: object, info: ValueInfoProto) -> Array:
+    """Return the constant for an input of text, or for one that is no tensor.
+
+    Raises:
+        UsageError: it does not fit what the file declares.
+    """
+    kind = info.type
+    if kind is not None and kind.tensor is not None:
+        return np.asarray(value, object)
+    if kind is not None and kind.sequence is not None and not isinstance(value, (list, tuple)):
+        raise UsageError(
+            f"input {name!r} is a sequence, the constant for it {type(value).__name__}, expected a list"
+        )
+    holder = np.empty((), object)
+    holder[()] = value
+    return holder
+
+
+def fitting(info: ValueInfoProto, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return an input's shape as ONNX has it, for an array fed to a graph, which has at least one axis."""
+    declared = declared_shape(info)
+    if declared is None or len(declared) == len(shape):
+        return shape
+    if not declared and shape == (1,):
+        return ()
+    raise InputError(
+        f"input {info.name!r} has shape {_shown(declared)}, the given array has {list(shape)}; the number of axes must "
+        "agree"
+    )
+
+
+def _shown(declared: Sequence[int | None]) -> str:
+    return f"[{', '.join('?' if n is None else str(n) for n in declared)}]"

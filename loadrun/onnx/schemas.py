@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import NamedTuple
 
+from ..base.files import contents
 from ..graph.dtypes import DType
 from .messages import AttributeProto
 from .types import kind_of_dtype
@@ -34,7 +35,7 @@ class Schema(NamedTuple):
     Attributes:
         since: the first version of the domain.
         deprecated: whether the operator ends with it.
-        inputs: pairs of a type constraint and "", "?" (may be left out), "*" or "+" (repeats, with one type or with any).
+        inputs: pairs of a type constraint and "", "?" (may be left out), "*" or "+" (repeats, of one type or any).
         outputs: the most outputs.
         types: allowed types by constraint: numbers of element types, "s", "o", "m" for containers.
         attributes: the kind of each attribute, as a number, with "!" where it is required.
@@ -50,7 +51,7 @@ class Schema(NamedTuple):
 
 @cache
 def _table() -> str:
-    return "\n" + (files(__package__) / "schemas.txt").read_text("utf-8")
+    return "\n" + bytes(contents(Path(__file__).with_name("schemas.txt"), "the schemas")).decode()
 
 
 @cache
@@ -61,12 +62,12 @@ def versions_of(domain: str, op: str) -> tuple[Schema, ...]:
     [1, 6, 11, 12, 13]
     """
     table, head = _table(), f"\n{domain}\t{op}\t"
-    found = []
+    versions = []
     at = table.find(head)
     while at >= 0:
-        found.append(_parsed(table[at + len(head) : table.index("\n", at + 1)]))
+        versions.append(_parsed(table[at + len(head) : table.index("\n", at + 1)]))
         at = table.find(head, at + 1)
-    return tuple(found)
+    return tuple(versions)
 
 
 def _parsed(line: str) -> Schema:
@@ -106,13 +107,12 @@ def check(
     if not versions:
         return
     where = domain or "ai.onnx"
-    schema = next((s for s in reversed(versions) if s.since <= opset), None)
+    # Runtimes go on running what newer versions advise against.
+    schema = next((s for s in reversed(versions) if s.since <= opset and not s.deprecated), None)
     if schema is None:
         raise ValueError(
             f"{op} is new in version {versions[0].since} of {where}, and the model imports version {opset}"
         )
-    if schema.deprecated:
-        raise ValueError(f"{op} ended with version {schema.since} of {where}, and the model imports {opset}")
     for problem in (
         *_attribute_problems(schema, attributes),
         *_count_problems(schema, inputs, outputs),

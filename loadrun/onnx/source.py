@@ -15,6 +15,7 @@ from ..base.errors import UnsupportedError, UsageError
 from ..base.records import dataclass
 from ..base.registry import resolve
 from ..graph import Graph, Var
+from ..graph.composite import holds_composites
 from ..graph.dtypes import Array, DType
 from ..testcase import Bundle, Testcase
 from ..tracing.modules import TracedModule
@@ -66,6 +67,7 @@ class ExportSource:
         save_program: writes torch's program of a module into a file.
         resized: shapes of inputs that follow from sizes, see `InsertedOutput`.
         invalid: says of shapes by input why the model does not hold for them, "" where it does.
+        metadata: what the file says about the model, by key.
     """
 
     graph: Graph
@@ -87,6 +89,7 @@ class ExportSource:
     save_program: Callable[[Any], None] | None = None
     resized: Mapping[str, Callable[[Mapping[str, int]], tuple[int, ...]]] = field(default_factory=dict)
     invalid: Callable[[Mapping[str, tuple[int, ...]]], str] = lambda _: ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
     def expect(self, outputs: object) -> None:
         """Refuse example outputs that are not what the model gives: other shapes, or another number of them.
@@ -151,7 +154,8 @@ def read_source(
     if isinstance(model, Graph):
         model = Bundle(model)
     if isinstance(model, Bundle):
-        return _of_bundle(model, positional, named)
+        bundle = model if options.keeps_nodes(model.graph) else model.lowered()
+        return _of_bundle(bundle, positional, named)
     return _of_callable(model, positional, named, options.training == TrainingMode.EVAL)
 
 
@@ -204,6 +208,7 @@ def _examples_by_name(
 def _of_bundle(bundle: Bundle, positional: tuple[Any, ...], named: Mapping[str, Any]) -> ExportSource:
     from ..passes.constants import bare  # for start-up
     from ..runner import fit_inputs, random_inputs  # for start-up
+    from .file import OnnxFile  # for start-up
     from .limits import limits_of  # for start-up
 
     graph = bare(bundle)
@@ -235,7 +240,12 @@ def _of_bundle(bundle: Bundle, positional: tuple[Any, ...], named: Mapping[str, 
             raise UsageError(f"the file gives no shape for input {var.name!r}: give example values in args")
         inputs.append(Input(var.name or "", tensor.dtype, tuple(shape)))
     outputs = dict(zip(_names(bundle, graph), graph.outputs, strict=True))
-    return ExportSource(graph, inputs, outputs, examples, cases, True, limits_of(bundle))
+    source = ExportSource(graph, inputs, outputs, examples, cases, True, limits_of(bundle))
+    if isinstance(bundle.source, OnnxFile):
+        source.metadata = bundle.source.metadata
+    if holds_composites(graph):
+        source.scalars = bundle.scalars
+    return source
 
 
 def _names(bundle: Bundle, graph: Graph) -> list[str]:

@@ -17,15 +17,14 @@ from functools import partial
 
 import numpy as np
 
-from ..base.errors import EngineError, InputError, UnsupportedError
+from ..base.errors import EngineError, UnsupportedError
 from ..graph import Graph, StoredTensor, Var, same_graph
 from ..graph.dtypes import Array
 from ..graph.params import Host2DeviceCopy
 from ..testcase import EXPECT, Bundle, SourceFile
 from .file import OnnxFile
 from .importing import Importer
-from .messages import ValueInfoProto
-from .reading import STAND_INS, ModelFile, witness
+from .reading import STAND_INS, OnnxReader, fitting, witness
 from .testdata import item_kind, lost_sets, testcases
 from .values import StandIn, axis_of, declared_shape, graph_type
 
@@ -86,10 +85,10 @@ class UnsizedBundle(Bundle):
         return {}
 
 
-class OnnxModel(ModelFile):
-    """An ONNX model lowered to MegEngine's operators, and the graphs built from it; see `ModelFile`."""
+class OnnxModel(OnnxReader):
+    """An ONNX model lowered to MegEngine's operators, and the graphs built from it; see `OnnxReader`."""
 
-    def __init__(self, file: ModelFile) -> None:
+    def __init__(self, file: OnnxReader) -> None:
         self.__dict__.update(file.__dict__)
         self._bundles: OrderedDict[_Key, Bundle] = OrderedDict()
         self._first: Bundle | None = None
@@ -179,7 +178,7 @@ class OnnxModel(ModelFile):
         shapes = dict(self._shapes)
         for info in self._infos:
             if info.name in arrays:
-                shapes[info.name] = _fitting(info, arrays[info.name].shape)
+                shapes[info.name] = fitting(info, arrays[info.name].shape)
         expected = {
             n: a if e.ndim else a.reshape(())
             for n, e in {**self._more_items(arrays), **self._expected}.items()
@@ -319,7 +318,7 @@ class OnnxModel(ModelFile):
         opset = next((o.version for o in self._model.opsets if o.domain in ("", "ai.onnx")), 1)
         graph.magic = f"ONNX opset {opset}"
         graph.input_order = tuple(i.name for i in self._infos)
-        bundle = Bundle(graph, path=self._path, size=self._size, sized=self.sized)
+        bundle = Bundle(graph, path=self._path, size=self._size, sized=self.sized, refuses=self.refuse)
         bundle.watches = tuple(self._external.watches)
         bundle.source = replace(self._source, graph=graph)
         bundle.witness = partial(witness, self._path, self._constants)
@@ -368,7 +367,7 @@ class OnnxModel(ModelFile):
         )
         self._shapes = {n: d.shape for n, d in importer.inputs.items() if not d.assumed}
         bundle = self._first = UnsizedBundle(graph, text, self._path, self._size)
-        bundle.sized = self.sized
+        bundle.sized, bundle.refuses = self.sized, self.refuse
         bundle.source = replace(self._source, graph=graph)
         bundle.watches = tuple(self._external.watches)
         bundle.witness = partial(witness, self._path, self._constants)
@@ -380,16 +379,3 @@ def _listed(value: Array) -> str:
     """Return the first values of an input, as an error tells them."""
     first = ", ".join(map(str, value.reshape(-1)[:_LISTED].tolist()))
     return f"[{first}]" if value.size <= _LISTED else f"[{first}, ...] ({value.size} numbers)"
-
-
-def _fitting(info: ValueInfoProto, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return an input's shape as ONNX has it, for an array fed to a graph, which has at least one axis."""
-    declared = declared_shape(info)
-    if declared is None or len(declared) == len(shape):
-        return shape
-    if not declared and shape == (1,):
-        return ()
-    shown = ["?" if n is None else n for n in declared]
-    raise InputError(
-        f"input {info.name!r} has shape {shown}, the given array has {list(shape)}; the number of axes must agree"
-    )

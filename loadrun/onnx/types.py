@@ -5,10 +5,10 @@ from __future__ import annotations
 from ..base.errors import FormatError
 from ..graph.composite import ObjectType
 from ..graph.dtypes import DType
-from .messages import TypeProto
+from .messages import TypeProto, ValueInfoProto
 from .tensors import NAMES
 
-__all__ = ["dtype_of_kind", "kind_of_dtype", "type_of"]
+__all__ = ["dtype_of_kind", "kind_of_dtype", "sizes_of", "type_of"]
 
 
 def type_of(kind: TypeProto | None) -> DType | None:
@@ -22,6 +22,14 @@ def type_of(kind: TypeProto | None) -> DType | None:
     if kind.optional is not None:
         return ObjectType("optional", type_of(kind.optional.of))
     return ObjectType("map") if kind.map is not None else None
+
+
+def sizes_of(info: ValueInfoProto) -> tuple[int | str | None, ...] | None:
+    """Return the declared sizes of a tensor: numbers, names of open ones or None; None where it declares no shape."""
+    tensor = info.type.tensor if info.type is not None else None
+    if tensor is None or tensor.shape is None:
+        return None
+    return tuple(d.param or None if d.value is None or d.value < 0 else d.value for d in tensor.shape.dims)
 
 
 _OWN = {"float": "Float32", "double": "Float64", "bfloat16": "BFloat16", "float4e2m1": "Float4E2M1"}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import EngineError
-from ..build.emit import broadcast
+from ..build.emit import broadcast, folded
 from ..graph.dtypes import Array, DType, plain
 from ..ops.registry import affordable, pay
 from ..tensors import Tensor, access
@@ -240,7 +240,7 @@ class Value:
         """The tensor in a type that is computed with: bfloat16 as float32, uint16 as int32."""
         stored = self.stored
         computed = _COMPUTED.get(dtype_of(stored).name)
-        return stored if computed is None else type_cvt(stored, plain(computed))
+        return stored if computed is None else folded(lambda v: type_cvt(v, plain(computed)), stored)
 
     @property
     def shape(self) -> tuple[int, ...]:

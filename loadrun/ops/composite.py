@@ -8,15 +8,20 @@ from typing import Any
 
 import numpy as np
 
+from ..base.errors import OutOfMemoryError
+from ..base.limits import memory_limit
 from ..graph import Opr
 from ..graph.composite import Composite, Native
-from ..graph.dtypes import Array, DType
+from ..graph.dtypes import Array, DType, nbytes
+from .numeric.special import broadcast_shapes
 from .registry import Bound, Call, Shape, ShapeCall, UnknownShape, implementation, kernel
 
 __all__ = ["native", "result_arrays", "widened"]
 
 _PIECE = 1 << 14
 """Elements of a piece of a pointwise operator: several passes over so many stay in the cache."""
+_CALLED = 1 << 20
+"""Elements of inputs up to which a function is called to learn the shapes of what it returns."""
 
 
 def _composite(opr: Opr) -> Composite:
@@ -33,7 +38,9 @@ def _shape(s: ShapeCall) -> Sequence[Shape | None]:
     p = _composite(s.opr)
     definition = p.definition
     if definition.pointwise and definition.shape is None:
-        return (np.broadcast_shapes(*(s.shape(i) for i in range(len(s.shapes)))),)
+        return (broadcast_shapes(*(s.shape(i) for i in range(len(s.shapes)))),)
+    if definition.shape is None and not definition.views and sum(map(prod, filter(None, s.shapes))) > _CALLED:
+        raise UnknownShape
     places = [i for i, here in enumerate(p.present) if here]
     args: list[Array] = []
     for i, (place, dtype) in enumerate(zip(places, s.inputs, strict=True)):
@@ -42,16 +49,33 @@ def _shape(s: ShapeCall) -> Sequence[Shape | None]:
             if value is None:
                 raise UnknownShape
             args.append(_plain(dtype, value))
-        elif dtype.np == object:
+        elif dtype.np.kind == "O":
             raise UnknownShape
         else:
             args.append(np.broadcast_to(np.zeros((), _kind(dtype)), s.shape(i)))
     with np.errstate(all="ignore"):
         if definition.shape is not None:
-            found = definition.shape(*p.placed(args), **p.keywords)
-            return found[: len(s.opr.outputs)] if isinstance(found, list) else [found]
+            return p.shapes(args)
         results = result_arrays(p, p.call(args))
     return [r.shape for r in results]
+
+
+def _check_size(c: Call, inputs: Sequence[Any]) -> None:
+    """Refuse results that fit in no memory before there is an array of them.
+
+    Raises:
+        OutOfMemoryError: they do not fit.
+    """
+    p = _composite(c.opr)
+    if p.definition.shape is None or p.definition.views or not p.definition.known:
+        return
+    limit = memory_limit()
+    for shape, dtype in zip(p.shapes(inputs), c.outputs, strict=True):
+        if (size := nbytes(shape, dtype)) > limit:
+            raise OutOfMemoryError(
+                f"it gives {dtype} {list(shape)}, {size / 2**30:.1f} GiB, "
+                f"more than the {limit / 2**30:.1f} GiB of memory"
+            )
 
 
 def _kind(dtype: DType) -> np.dtype[Any]:
@@ -73,15 +97,15 @@ def widened(c: Call, arrays: Sequence[Array]) -> list[Any]:
 def result_arrays(p: Composite, result: Any) -> list[Array]:  # noqa: ANN401 - what a function returns
     """Return one array for every output; what is no array (a sequence, a map, nothing) in one without axes."""
     results = result if isinstance(result, tuple) else (result,)
-    found: list[Array] = []
+    arrays: list[Array] = []
     for value, dtype in zip(results, p.types.outputs, strict=False):
         if dtype.name == "Object":
             holder = np.empty((), object)
             holder[()] = value
-            found.append(holder)
+            arrays.append(holder)
         else:
-            found.append(np.asarray(value))
-    return found
+            arrays.append(np.asarray(value))
+    return arrays
 
 
 _FLOAT = "Float32"
@@ -102,12 +126,13 @@ def native(
 def _flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
     p = _composite(opr)
     types = [t for t in p.types.inputs if t is not None]
-    made = native(opr, types, p.types.outputs, inputs)
-    if made is None:
-        return sum(map(prod, outputs))
-    shapes = [made.shapes.get(i, s) for i, s in enumerate(inputs)]
-    twin = Opr(made.type, made.params, list(opr.inputs), list(opr.outputs))
-    return implementation(made.type).flops(twin, shapes, outputs)
+    operator = native(opr, types, p.types.outputs, inputs)
+    if operator is None:
+        cost = p.definition.flops
+        return sum(map(prod, outputs)) if cost is None else cost(p, inputs, outputs[0])
+    shapes = [operator.shapes.get(i, s) for i, s in enumerate(inputs)]
+    twin = Opr(operator.type, operator.params, list(opr.inputs), list(opr.outputs))
+    return implementation(operator.type).flops(twin, shapes, outputs)
 
 
 def _bind(c: Call, s: ShapeCall) -> Bound | None:
@@ -123,10 +148,12 @@ def _bind(c: Call, s: ShapeCall) -> Bound | None:
     return lambda out, x, *rest: x.reshape(shape)
 
 
-@kernel("Composite", "CompositeSizes", dtype=_dtype, shape=_shape, flops=_flops, bind=_bind)
+@kernel("Composite", "CompositeLayer", "CompositeSizes", dtype=_dtype, shape=_shape, flops=_flops, bind=_bind)
 def composite(c: Call, *arrays: Array) -> Array | tuple[Array, ...]:
     """Call the function."""
-    return _results(c, _composite(c.opr).call(widened(c, arrays)))
+    inputs = widened(c, arrays)
+    _check_size(c, inputs)
+    return _results(c, _composite(c.opr).call(inputs))
 
 
 @kernel("CompositeRandom", dtype=_dtype, shape=_shape, flops=_flops)

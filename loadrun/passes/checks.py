@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
+from functools import cached_property
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from ..ops.catalog import TypeParam, select, types
 from ..ops.elemwise.table import ROWS
 from ..ops.op import Trait
 from ..testcase import EXPECT, FORWARDING, Check
-from .constants import subgraph
+from .constants import is_pure, subgraph
 
 __all__ = [
     "Cone",
@@ -38,6 +39,7 @@ _F32 = DType("Float32")
 _M = ElemwiseMode
 _LAYOUT = types(Trait.REARRANGES) | select(lambda op: op.family in ("typecvt", "relayout")) | {"Subtensor"}
 _QUOTIENTS = [mode for mode, row in ROWS.items() if row.of_same == 1]
+_COMMUTATIVE = (_M.ADD, _M.MUL, _M.MAX, _M.MIN)
 _LARGEST_CONE = 256
 _CONES = 20_000
 """Operators between expected value and error; MegEngine's have at most 40, in layout-optimized networks."""
@@ -224,6 +226,7 @@ class Origins:
     """
 
     def __init__(self, graph: Graph) -> None:
+        self._graph = graph
         self.expected: set[int] = set()
         self.varies: set[int] = set()
         self._root: dict[int, int] = {}
@@ -251,7 +254,38 @@ class Origins:
             return "the value that it checks is computed from an expected one"
         if one not in self.varies and other not in self.varies:
             return "both values are constants of the file"
+        if one not in self.expected and self._expressions[one] == self._expressions[other]:
+            return "both of its values are computed by the same expression, and none is stored"
         return None
+
+    @cached_property
+    def _expressions(self) -> dict[int, int]:
+        """Numbers of the graph's values, equal for those that are computed by equal operators from equal values."""
+        numbers: dict[object, int] = {}
+        known: dict[int, int] = {}
+        for opr in self._graph.oprs:
+            inputs = [known[id(v)] for v in opr.inputs]
+            if opr.type in FORWARDING and inputs:
+                known[id(opr.outputs[0])] = inputs[0]
+                continue
+            if opr.type == "Elemwise" and opr.get(Elemwise).mode in _COMMUTATIVE:
+                inputs.sort()
+            for i, var in enumerate(opr.outputs):
+                known[id(var)] = numbers.setdefault(_expression(opr, i, inputs), len(numbers))
+        return known
+
+
+def _expression(opr: Opr, index: int, inputs: Sequence[int]) -> object:
+    """Return what an output is computed by; of what differs from run to run that is the output itself."""
+    if opr.type == "Host2DeviceCopy" or opr.blobs or not is_pure(opr):
+        return "itself", opr.id, index
+    if opr.tensors:
+        from hashlib import blake2b  # for start-up
+
+        tensor = opr.tensors[index]
+        data = None if tensor.data is None else blake2b(tensor.data.tobytes()).digest()
+        return "constant", tensor.dtype, tensor.shape, data
+    return opr.type, opr.params, opr.output_dtype, tuple(inputs), index
 
 
 @dataclass(frozen=True)

@@ -54,9 +54,11 @@ _INT = DType("Int32")
 _CLOSE = 1e-6
 _PRODUCTS, _MUL_ADDS, _STEPS = modes(ModeT.PRODUCT), modes(ModeT.MUL_ADD), modes(ModeT.STEPS)
 _SUMS, _FACTORS = modes(ModeT.SUM) | _MUL_ADDS, _PRODUCTS | _MUL_ADDS
+_THROUGH = _SUMS | _PRODUCTS | {M.MAX, M.MIN}
+"""Modes whose result shows the rounding of what goes in."""
 _FAMILIES = (_SUMS, _PRODUCTS, frozenset({M.MAX}), frozenset({M.MIN}))
 _ARITHMETIC, _PRODUCT = select(lambda op: op.family == "elemwise.modes"), "BatchedMatrixMulV2"
-_LINEAR = types(T.LOW)
+_LINEAR = types(T.LINEAR)
 _MADE = types(T.CONSTANT | T.SHAPE_ONLY)
 _VIEWS = types(T.REARRANGES)
 _MOVES = (types(T.VIEW) & types(T.INFERRED)) | {"Concat"}
@@ -433,7 +435,7 @@ def _before_steps(oprs: Sequence[Opr]) -> set[int]:
     while stack:
         var = stack.pop()
         opr = var.owner
-        through = mode_of(opr) in _SUMS or mode_of(opr) in _PRODUCTS or opr.type in _MOVES
+        through = mode_of(opr) in _THROUGH or opr.type in _MOVES
         if through and id(opr) not in seen and var.id not in sizes:
             seen.add(id(opr))
             stack.extend(opr.inputs)
@@ -450,10 +452,16 @@ def _watch_factors(opr: Opr, change: _Change) -> None:
     dtype = opr.outputs[0].dtype
     if mode_of(opr) not in _PRODUCTS or dtype is None or not dtype.is_float:
         return
-    number = scalar_value(opr.inputs[1]) if mode_of(opr) == M.TRUE_DIV else None
-    if number is not None and abs(np.frexp(number)[0]) != 0.5:
+    if mode_of(opr) == M.TRUE_DIV and not _divides_exactly(opr.inputs[1].owner):
         change.between.setdefault(1, _shared)
     if any(v.owner.type in _MADE for v in opr.inputs):
         for i, v in enumerate(opr.inputs):
             if mode_of(v.owner) in _PRODUCTS:
                 change.between.setdefault(i, _self_equality)
+
+
+def _divides_exactly(divisor: Opr) -> bool:
+    """Return whether a reciprocal changes no quotient: by powers of two, and by what is not known."""
+    if divisor.type != "ImmutableTensor":
+        return True
+    return bool((np.abs(np.frexp(divisor.tensors[0].value())[0]) == 0.5).all())

@@ -21,10 +21,8 @@ from ..graph.params import (
     Softmax,
 )
 from ..ops.catalog import TypeParam, select, types
-from ..ops.elemwise.table import is_plain_power
 from ..ops.infer import infer_dtypes
 from ..ops.op import Trait
-from .arithmetic.terms import scalar_value
 from .constants import subgraph
 
 __all__ = ["narrow_array", "narrow_dtype", "narrowed", "wide_dtypes"]
@@ -90,10 +88,6 @@ def narrowed(graph: Graph) -> tuple[Graph, dict[int, Var]]:
     def convert(graph: Graph, opr: Opr, inputs: list[Var]) -> Var | None:
         if opr.type == "Softmax":
             return _safe_softmax(graph, opr, inputs[0])
-        if opr.type == "Elemwise" and opr.get(Elemwise).mode == ElemwiseMode.SIGMOID:
-            return _safe_sigmoid(graph, opr, inputs[0])
-        if opr.type == "Elemwise" and opr.get(Elemwise).mode == ElemwiseMode.POW:
-            return _plain_power(graph, opr, inputs)
         if opr.id in factors:
             return _whole_product(graph, opr, inputs, factors[opr.id])
         if opr.type in _POOLINGS:
@@ -131,28 +125,6 @@ def _safe_softmax(graph: Graph, opr: Opr, x: Var) -> Var | None:
     (top,) = graph.add("ReduceV2", Reduce(mode=ReduceMode.MAX, axis=opr.get(Softmax).axis), inputs=[x])
     (shifted,) = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.SUB), inputs=[x, top])
     (y,) = graph.add("Softmax", *opr.params, inputs=[shifted])
-    y.name, y.owner.name = opr.outputs[0].name, opr.name
-    return y
-
-
-def _safe_sigmoid(graph: Graph, opr: Opr, x: Var) -> Var | None:
-    """Divide by whether an element equals itself: MegEngine's float32 kernel gives 0 for NaN in most places."""
-    if opr.inputs[0].dtype is None or narrow_dtype(opr.inputs[0].dtype).name != "Float32":
-        return None
-    (y,) = graph.add("Elemwise", *opr.params, inputs=[x])
-    (same,) = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.EQ), inputs=[x, x])
-    (whole,) = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.TRUE_DIV), inputs=[y, same])
-    whole.name, whole.owner.name = opr.outputs[0].name, opr.name
-    return whole
-
-
-def _plain_power(graph: Graph, opr: Opr, inputs: list[Var]) -> Var | None:
-    """Hide exponents with which MegEngine would give numbers where a power is NaN."""
-    exponent = scalar_value(opr.inputs[1])
-    if exponent is None or is_plain_power(exponent):
-        return None
-    (hidden,) = graph.add("SharedDeviceTensor", tensors=inputs[1].owner.tensors)
-    (y,) = graph.add("Elemwise", *opr.params, inputs=[inputs[0], hidden])
     y.name, y.owner.name = opr.outputs[0].name, opr.name
     return y
 

@@ -50,7 +50,7 @@ def newer(graph: Graph, format: str = "FBS_V2") -> list[Opr]:
     ]
 
 
-def for_older(graph: Graph, format: str = "FBS_V2", *, keep_nan: bool = False) -> Graph:
+def for_older(graph: Graph, format: str = "FBS_V2") -> Graph:
     """Copy a graph, rewriting newer operators as MegEngine does when it dumps.
 
     Elemwise SQRT, SQUARE, TAN, SINH, COSH, ASINH, ACOSH, ATANH, CLIP, SIGN, HSIGMOID, RELU6, PRELU, SOFTPLUS and
@@ -61,7 +61,6 @@ def for_older(graph: Graph, format: str = "FBS_V2", *, keep_nan: bool = False) -
     Args:
         graph: the source, which stays as it is.
         format: the format of the file that it is for.
-        keep_nan: whether HSIGMOID, PRELU, SOFTPLUS and LOGSIGMOID keep NaN, which MegEngine's rewriting loses.
 
     Raises:
         UsageError: the dtypes of the variables cannot be inferred.
@@ -89,8 +88,6 @@ def for_older(graph: Graph, format: str = "FBS_V2", *, keep_nan: bool = False) -
             # The operator's constructor converts its inputs likewise, so that every step computes in one dtype.
             inputs = [maker.cast(v, maker.dtype) for v in inputs]
         out = formula(maker, *inputs)
-        if keep_nan and formula in _LOSE_NAN:
-            out = maker.with_nan_of(inputs[0], out)
         out.name, out.owner.name = opr.outputs[0].name, opr.name
         for added in target.oprs[first:]:
             added.priority = opr.priority
@@ -159,9 +156,6 @@ class _Maker:
     def widened(self, *inputs: Var) -> list[Var]:
         """Convert inputs to float32, in which statistics are computed."""
         return [self.cast(x, _F32) for x in inputs]
-
-    def with_nan_of(self, x: Var, y: Var) -> Var:
-        return self(M.ADD, y, self(M.COND_LT_MOV, self(M.EQ, x, x), self.number(1), x))
 
     def narrowed(self, x: Var) -> Var:
         return self.cast(x, self.dtype)
@@ -258,9 +252,6 @@ _elemwise(M.RELU6)(lambda e, x: e(M.MIN, e(M.MAX, x, e.number(0)), e.number(6)))
 @_elemwise(M.LOGSIGMOID)
 def _log_sigmoid(e: _Maker, x: Var) -> Var:
     return e(M.NEGATE, _softplus(e, e(M.NEGATE, x)))
-
-
-_LOSE_NAN = {_hsigmoid, _prelu, _softplus, _log_sigmoid}
 
 
 @_multi(Multi.EQ)

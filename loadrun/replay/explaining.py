@@ -74,7 +74,11 @@ def _explained(
     between_both = between(model, beside, inputs, seed=seed)
     said.append(f"{case} beside the same model {'in float64' if other == 'float64' else f'on {other}'}:")
     said += (line for part in differences(between_both) for line in part.splitlines())
-    if between_both.agree:
+    if between_both.optimized and isinstance(beside, FileSide):
+        from ..report.optimization import optimized  # for start-up
+
+        said += optimized(beside, inputs, None)
+    if between_both.agree and between_both.outputs_agree and not between_both.findings:
         said.append(f"so the arithmetic is right, and {_other_cause(result)}")
     blamed |= {r.opr.id for r in between_both.roots} | {s.opr.id for s in between_both.stops[0][:1]}
     return Explained(tuple(said), _drawing(model, between_both, blamed))

@@ -97,6 +97,7 @@ class RunOptions(ReplayOptions, ProfileOptions):
 
     Attributes:
         output: a folder in which every output is saved as ``[FILE.]TESTCASE.OUTPUT.npy``.
+        loosen: whether `policies` stand in place of what files themselves check of these outputs, not beside it.
         no_check: whether a file with nothing to compare is as good as one that passes.
         fail_on_weak: whether a check that could not fail on the testcases counts as not compared.
         jobs: processes that files and testcases are shared among; None for this process alone.
@@ -134,6 +135,7 @@ class RunOptions(ReplayOptions, ProfileOptions):
     """
 
     output: PathName | None = None
+    loosen: bool = False
     no_check: bool = False
     fail_on_weak: bool = False
     jobs: int | None = None
@@ -170,6 +172,10 @@ class RunOptions(ReplayOptions, ProfileOptions):
             raise UsageError("--resume continues the report of --json-lines FILE; add that option")
         if self.resume and any(x is not None for x in (self.json, self.junit, self.html, self.save_results)):
             raise UsageError("--resume works only with --json-lines; leave out the other reports")
+        if self.loosen and not self.policies:
+            raise UsageError(
+                "--loosen lets --check replace a file's own check; say what is to hold with --check"
+            )
         if self.threads == 0:
             raise UsageError("--threads takes a number of at least 1, found 0")
         if self.iter and (self.jobs or 1) > 1:
@@ -264,12 +270,14 @@ class ChosenFiles:
         rules: what is configured for each.
         skipped: those that the configuration leaves out, with the reason.
         recorded: entries of the report that is resumed, of files that are done.
+        missed: sentences on patterns of the configuration that match no file.
     """
 
     paths: list[str] = field(default_factory=list)
     rules: dict[str, FileRule] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     recorded: list[Mapping[str, Any]] = field(default_factory=list)
+    missed: tuple[str, ...] = ()
 
     @property
     def done(self) -> list[FileResult]:
@@ -291,6 +299,7 @@ def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
     """
     files = list(paths)
     named = len(files)
+    missed = () if options.configuration is None else tuple(options.configuration.unmatched(files))
     if options.keyword is not None:
         from .keywords import keyword  # for start-up
 
@@ -311,7 +320,7 @@ def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
     if options.shard is not None:
         number, count = options.shard
         files = files[number - 1 :: count]
-    chosen = ChosenFiles()
+    chosen = ChosenFiles(missed=missed)
     done: set[str] = set()
     if options.resume and options.json_lines is not None and os.path.exists(options.json_lines):
         report = _report(options.json_lines)
@@ -383,6 +392,7 @@ def _file_result(entry: Mapping[str, Any]) -> FileResult:
     verdict = Verdict(entry["verdict"]) if entry["verdict"] in {v.value for v in Verdict} else Verdict.ERROR
     result.verdicts.add(verdict)
     result.ended = verdict if verdict in (Verdict.TIMEOUT, Verdict.CRASH) else None
+    # Only a failure that is excused has it.
     result.expected = entry.get("expected_failure")
     for case in entry["testcases"]:
         result.testcases += case.get("testcase") is not None

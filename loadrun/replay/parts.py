@@ -70,7 +70,9 @@ def prepared(bundle: Bundle, flags: Sequence[str] = (), batch: int | None = None
             cut = f"the first {size} of {rows} expected rows were run (--batch-size {size})"
             return replace(case, arrays=arrays, left_out=cut if rows > size else "")
 
-        bundle = replace(bundle, testcases=LazyTestcases(read, range(len(cases))))
+        # A graph that is made for the sizes of data, or serves all, takes a batch that is asked for, whatever the file declares.
+        refuses = None if bundle.at_all_sizes else bundle.refuses
+        bundle = replace(bundle, testcases=LazyTestcases(read, range(len(cases))), refuses=refuses)
     return bundle
 
 
@@ -87,6 +89,7 @@ class _Optimized:
     def _made(self, bundle: Bundle) -> Bundle:
         from ..passes.inference import optimize_for_inference  # for start-up
 
+        bundle = bundle.lowered()
         graph, _ = optimize_for_inference(bundle.graph, **self._options)
 
         def sized(arrays: Mapping[str, Array]) -> Bundle:
@@ -197,9 +200,9 @@ class PartReplayer:
                 watch.results(results[0])
                 if failing is None:
                     failing = next(((r, feeds) for r in results if r.verdict in _FAILING), None)
-                digest = _digest(feeds) if task.facts else None
+                digests = _digests(feeds) if task.facts else {}
                 for result in results:
-                    yield self._found(result, feeds, digest, task)
+                    yield self._found(result, feeds, digests, task)
             if part.start == 0 and stop == total:
                 yield from (Warned(text) for text in said)
                 yield from (Warned(text, weak=True) for text in watch.warnings())
@@ -309,7 +312,9 @@ class PartReplayer:
             return Testcase(self._first)
         return bundle.testcases[0] if len(bundle.testcases) else Testcase(random_inputs(bundle, task.seed))
 
-    def _found(self, result: Result, feeds: dict[str, Array], digest: str | None, task: Task) -> Replayed:
+    def _found(
+        self, result: Result, feeds: dict[str, Array], digests: Mapping[str, str], task: Task
+    ) -> Replayed:
         shapes = {n: a.shape for n, a in feeds.items() if not n.endswith(EXPECT)}
         pictures: dict[str, Picture] = {}
         if task.pictures:
@@ -324,7 +329,7 @@ class PartReplayer:
             result = replace(
                 result, outputs=tuple(replace(o, value=None, expect=None) for o in result.outputs)
             )
-        return Replayed(result, shapes, digest, pictures, feeds if task.feeds else None)
+        return Replayed(result, shapes, digests, pictures, feeds if task.feeds else None)
 
 
 def _require_testcases(task: Task, total: int) -> None:
@@ -401,18 +406,16 @@ def _model_digest(bundle: Bundle) -> str:
     return blake2b(contents(bundle.path, "a model"), digest_size=16).hexdigest()
 
 
-def _digest(feeds: dict[str, Array]) -> str:
-    """Return a digest of everything that was fed, including expected values."""
+def _digests(feeds: dict[str, Array]) -> dict[str, str]:
+    """Return digests of everything that was fed, and of that without the expected values."""
     from hashlib import blake2b  # for start-up
 
-    digest = blake2b(digest_size=16)
+    whole, inputs = blake2b(digest_size=16), blake2b(digest_size=16)
     for name in sorted(feeds):
-        digest.update(
-            f"{name} {tensor_digest(feeds[name], array_dtype(feeds[name]))}\n".encode(
-                "utf-8", "surrogateescape"
-            )
-        )
-    return digest.hexdigest()
+        line = f"{name} {tensor_digest(feeds[name], array_dtype(feeds[name]))}\n"
+        for digest in (whole,) if name.endswith(EXPECT) else (whole, inputs):
+            digest.update(line.encode("utf-8", "surrogateescape"))
+    return {"data_digest": whole.hexdigest(), "input_digest": inputs.hexdigest()}
 
 
 def serial(tasks: Iterable[Task]) -> Iterator[tuple[Task, Event]]:

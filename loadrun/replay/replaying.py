@@ -17,7 +17,15 @@ from ..base.errors import EXIT_ERROR, Warnings, clean
 from ..base.files import files_of
 from ..base.limits import memory_limited
 from ..compare.policy import parse_all
-from ..compare.results import EXIT_FAIL, EXIT_PASS, CountedResults, FileResult, Result, Verdict, exit_code
+from ..compare.results import (
+    EXIT_FAIL,
+    EXIT_NOT_COMPARED,
+    EXIT_PASS,
+    CountedResults,
+    FileResult,
+    Result,
+    exit_code,
+)
 from ..engines import Choice, baseline_for, check_argument, check_engine
 from ..graph.dtypes import Array
 from ..ops.numeric.parallel import set_threads, threads
@@ -58,6 +66,7 @@ class ReplayedDump(CountedResults):
             free=run.options.no_check,
             load_seconds=opened.load_seconds,
             expected=rule.xfail,
+            strict=rule.xfail_strict,
         )
         super().__init__(file, self._raw(), self._report)
         self.timing: Timing | None = None
@@ -101,10 +110,10 @@ class ReplayedDump(CountedResults):
         assert isinstance(self.file.warnings, Warnings)
         if self.file.flaky:
             self.file.warnings.add(f"flaky: it passed on attempt {self.file.flaky + 1}")
-        if self.file.expected is not None:
-            said = f"expected to fail: {self.file.expected}"
-            passes = self.file.verdict is Verdict.PASS
-            self.file.warnings.add(f"it passes, but was {said}; remove its entry" if passes else said)
+        if self.file.excused:
+            self.file.warnings.add(f"expected to fail: {self.file.expected}")
+        elif self.file.surprise:
+            self.file.warnings.add(self.file.surprise)
 
     def _raw(self) -> Iterator[Result]:
         """Yield its results, and note everything else."""
@@ -172,6 +181,9 @@ class Replay:
     @typed
     def __init__(self, files: Iterable[str | os.PathLike[str]], options: RunOptions | None = None) -> None:
         self.options = (options or RunOptions()).without_pipes()
+        if self.options.loosen:
+            asked = {name: replace(p, loosens=True) for name, p in self.options.policies.items()}
+            self.options = replace(self.options, policies=asked)
         self._selection = selected(files_of([os.fspath(f) for f in files]), self.options)
         self.paths = tuple(self._selection.paths)
         self.skipped = self._selection.skipped
@@ -204,12 +216,13 @@ class Replay:
 
     def __iter__(self) -> Iterator[ReplayedDump]:
         """Yield the dumps; unread results of one are read when the next is requested."""
-        for (_, task), group in groupby(self._events, key=lambda pair: (id(pair[0]), pair[0])):
+        events = chain(self._events, self._unmatched())
+        for (_, task), group in groupby(events, key=lambda pair: (id(pair[0]), pair[0])):
             passed = True
-            events = (event for _, event in group)
-            for event in events:
+            own = (event for _, event in group)
+            for event in own:
                 assert isinstance(event, Opened)
-                dump = ReplayedDump(task.path, event, events, self)
+                dump = ReplayedDump(task.path, event, own, self)
                 self.files.append(dump.file)
                 self.reports.begin(dump.file, event.facts)
                 yield dump
@@ -223,7 +236,7 @@ class Replay:
 
     def rule(self, path: str) -> FileRule:
         """Return what is configured for a file."""
-        return self._selection.rules[path]
+        return self._selection.rules.get(path, FileRule())
 
     @property
     def exit_code(self) -> int:
@@ -234,7 +247,8 @@ class Replay:
             return EXIT_ERROR
         fault = any(f.fault for f in self.files)
         code = exit_code((f.outcome for f in self.files), no_check=self.options.no_check, fault=fault)
-        return code or (EXIT_FAIL if self.wrong is not None else code)
+        wrong = self.wrong is not None and code in (EXIT_PASS, EXIT_NOT_COMPARED)
+        return EXIT_FAIL if wrong else code
 
     def observe(self, out: TextIO) -> str | None:
         """Observe the operators of the first file, if requested and the file ran.
@@ -272,6 +286,14 @@ class Replay:
             from .retrying import retrying  # for start-up
 
             yield retrying(events, self._replaying, self.options.retries)
+
+    def _unmatched(self) -> Events:
+        """Yield the events that stand for the configuration, where a pattern of it matches no file."""
+        missed, configuration = self._selection.missed, self.options.configuration
+        if missed and configuration is not None:
+            task = Task(configuration.path)
+            yield task, Opened(configuration.path, warnings=missed, missed=missed)
+            yield task, Closed()
 
     def _replaying(self, tasks: Sequence[Task]) -> AbstractContextManager[Events]:
         options = self.options

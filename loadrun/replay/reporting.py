@@ -115,14 +115,14 @@ class Replayed:
     Attributes:
         result: it, with the values of its outputs only if the task keeps them.
         inputs: shapes of what was fed, by input name.
-        digest: digest of what was fed, where facts are requested.
+        digests: digests of what was fed, with and without expected values, where facts are requested.
         images: of its failing outputs, by name.
         feeds: what was fed, only if the task asks for it.
     """
 
     result: Result
     inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    digest: str | None = None
+    digests: Mapping[str, str] = field(default_factory=dict)
     pictures: Mapping[str, Picture] = field(default_factory=dict)
     feeds: Mapping[str, Array] | None = None
 
@@ -238,9 +238,7 @@ class Sinks:
                 self._folder,
                 f"{os.path.splitext(os.path.basename(path))[0]}." if self._several else "",
             )
-        extra: dict[str, Any] = {"inputs": dict(replayed.inputs)}
-        if replayed.digest is not None:
-            extra["data_digest"] = replayed.digest
+        extra: dict[str, Any] = {"inputs": dict(replayed.inputs), **replayed.digests}
         for w in self._writers:
             w.add(bare, extra)
         if self._drawing is not None:

@@ -27,7 +27,7 @@ _NEVER = 1 << 30
 
 
 def benchmark_table(measurements: Sequence[Measurement]) -> str:
-    """Return a line for each subject; times are milliseconds of one pass through all testcases."""
+    """Return a line for each subject; times are milliseconds of one run of a testcase."""
     text = table(rows(measurements), columns(), range(1, 12))
     return text + "".join(f"\n{line}" for line in _refused(measurements))
 
@@ -35,7 +35,7 @@ def benchmark_table(measurements: Sequence[Measurement]) -> str:
 def columns() -> tuple[str, ...]:
     """Return what the cells of a row are."""
     head = ("model", "testcases", "load ms", "first ms", "p50 ms", "p90 ms", "p99 ms")
-    return (*head, "passes/s", "cpu ms", "GFLOP/s", "memory", "passes", "checks")
+    return (*head, "runs/s", "cpu ms", "GFLOP/s", "memory", "passes", "checks")
 
 
 def rows(measurements: Sequence[Measurement]) -> list[tuple[object, ...]]:
@@ -81,7 +81,7 @@ def comparisons(measurements: Sequence[Measurement]) -> list[str]:
 
 
 def _paired(measurements: Sequence[Measurement], m: Measurement) -> Ratio:
-    """Return how fast one is beside the first: by its passes, where streams are compared by passes a second."""
+    """Return how fast one is beside the first: by its passes, where streams are compared by runs a second."""
     streams = any(each.subject.streams > 1 for each in measurements)
     return paired_ratio(measurements[0].paces(whole=streams), m.paces(whole=streams))
 
@@ -122,7 +122,7 @@ def _subject(m: Measurement) -> dict[str, Any]:
         "testcase_seconds": m.each,
         "round_passes": m.rounds,
         "round_seconds": m.spans,
-        "passes_per_second": m.throughput,
+        "runs_per_second": m.throughput,
         "operations": m.flops,
         "operations_per_second": m.rate,
         "peak_bytes": m.memory,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..verify.bench.baseline import BASELINE, counterparts, subject_keys
+from ..base.errors import FormatError
+from ..verify.bench.baseline import BASELINE, VERSION, counterparts, subject_keys
 from ..verify.bench.comparing import ratio
 from ..verify.bench.timing import Timing
 
@@ -22,7 +23,7 @@ def benchmark_changes(
 
     Args:
         old, new: the parsed reports.
-        slower: how many times longer a pass must take.
+        slower: how many times longer a run must take.
 
     Yields:
         kind, file, an empty text, engine with threads, batch and streams, before and now.
@@ -32,7 +33,7 @@ def benchmark_changes(
 
     >>> def report(seconds):
     ...     key = {"file": "m.mge", "engine": "reference", "threads": None, "batch": None}
-    ...     return {"benchmark": 1, "subjects": [{**key, "wall_seconds": seconds}]}
+    ...     return {"benchmark": 2, "subjects": [{**key, "wall_seconds": seconds}]}
     >>> list(benchmark_changes(report([1.0, 1.1, 0.9] * 9), report([2.0, 2.1, 1.9] * 9), 1.1))
     [('slowdown', 'm.mge', '', 'reference', '1000.000 ms', '2000.000 ms')]
     >>> list(benchmark_changes(report([1.0, 1.9, 0.5] * 9), report([1.2, 1.9, 0.5] * 9), 1.1))
@@ -71,7 +72,10 @@ def common_subjects(old: object, new: object) -> int:
 
 
 def _subjects(report: object, name: str) -> list[Mapping[str, Any]]:
-    subjects: list[Mapping[str, Any]] = BASELINE(report, name)["subjects"]
+    data = BASELINE(report, name)
+    if data["benchmark"] != VERSION:
+        raise FormatError(f"{name} is of version {data['benchmark']} of `loadrun bench`, expected {VERSION}")
+    subjects: list[Mapping[str, Any]] = data["subjects"]
     return subjects
 
 

@@ -44,7 +44,7 @@ def benchmark_html(
             series.add(seconds)
         label = escape(str(row[0]))
         out.append(
-            f"<h2>{label}</h2><div class=plots>{times(series, 'passes through all testcases')}</div>\n"
+            f"<h2>{label}</h2><div class=plots>{times(series, 'runs of a testcase, means of passes')}</div>\n"
         )
     out.append(f"<h2>Environment</h2>{pairs(environment())}")
     return "".join([*out, FOOT])

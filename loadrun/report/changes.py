@@ -30,9 +30,12 @@ _ORDER = (
         "new",
         "greater error",
     ),
-    *("smaller tolerance", "other policy", "other inputs", "other model", "other engine", "slower"),
+    *("smaller tolerance", "other policy", "other inputs", "other expected values", "other model"),
+    *("other engine", "slower"),
 )
 _BAD = ("fail", "error", "timeout", "crash")
+_SHARE = 0.1
+"""An error below this share of its tolerance, or what it grew from, is no growth."""
 _FEW = 9
 """Testcases that tell how much chance is in their times."""
 Key = tuple[str, str, str]
@@ -53,6 +56,7 @@ _CASE = schema.record(
     {
         "engine": schema.text,
         "data_digest": schema.either(schema.text),
+        "input_digest": schema.text,
         "inputs": schema.either(schema.mapping(schema.anything)),
     },
 )
@@ -84,8 +88,8 @@ class Change:
 
     Attributes:
         kind: newly failing, missing, greater tolerance, weaker policy, fixed, new, greater error, smaller tolerance,
-            other policy, other inputs (or expected values), other model, other engine (or another way of it), slower;
-            cut for a report whose run did not come to its end.
+            other policy, other inputs, other expected values, other model, other engine (or another way of it),
+            slower; cut for a report whose run did not come to its end.
         file, testcase, output: where; no output for what concerns the whole testcase.
         before, now: verdict, error or milliseconds in words.
     """
@@ -106,6 +110,7 @@ class Change:
             "missing",
             "greater tolerance",
             "weaker policy",
+            "greater error",
             "slowdown",
         )
 
@@ -115,7 +120,7 @@ def changes(old: object, new: object, *, growth: float = 2.0, slower: float = 1.
 
     Args:
         old, new: the parsed reports.
-        growth: how many times an error must be greater to be told.
+        growth: how many times an error must be greater to be told; one below a tenth of its tolerance counts as that.
         slower: how many times longer a testcase must take to be told, and a millisecond at least.
 
     Returns:
@@ -146,7 +151,7 @@ class CompareOptions:
     """Describe what of two reports is told.
 
     Attributes:
-        growth: how many times an error must be greater.
+        growth: how many times an error must be greater; one below a tenth of its tolerance counts as that.
         slower: how many times longer a testcase must take, and a millisecond at least, 1.5 by default; in reports of
             `loadrun bench`, how many times longer a pass must take, 1.1 by default.
     """
@@ -233,7 +238,7 @@ class _Report:
         self.tolerances: dict[Key, float] = {}
         self.policies: dict[Key, str] = {}
         self.seconds: dict[Key, float] = {}
-        self.inputs: dict[Key, tuple[str, ...]] = {}
+        self.inputs: dict[Key, tuple[str, str, str | None]] = {}
         self.models: dict[Key, str] = {}
         self.engines: dict[tuple[str, str], str] = {}
         try:
@@ -262,7 +267,7 @@ class _Report:
         self.seconds[key + ("",)] = case["seconds"]
         if case.get("data_digest") is not None:
             shapes = ", ".join(f"{n} {s}" for n, s in (case.get("inputs") or {}).items())
-            self.inputs[key + ("",)] = case["data_digest"], shapes
+            self.inputs[key + ("",)] = case["data_digest"], shapes, case.get("input_digest")
         if case["verdict"] == "error":
             self.outputs[key + ("",)] = "error", None
         for out in case["outputs"]:
@@ -284,12 +289,24 @@ def _verdicts(before: _Report, now: _Report, growth: float) -> Iterator[Change]:
             yield Change("newly failing", *key, was, verdict)
         elif was in _BAD and verdict == "pass":
             yield Change("mended", *key, was, verdict)
-        elif error is not None and old_error is not None and error > growth * max(old_error, 1e-12):
+        elif _grew(old_error, error, growth, before.tolerances.get(key, 0.0)):
             yield Change("greater error", *key, f"{old_error:.4g}", f"{error:.4g}")
     for key in now.outputs.keys() - before.outputs.keys():
         yield Change(
             "newly failing" if now.outputs[key][0] in _BAD[1:] else "new", *key, "-", now.outputs[key][0]
         )
+
+
+def _grew(before: float | None, now: float | None, growth: float, tolerance: float) -> bool:
+    """Return whether an error is greater by more than a factor, beyond what is far within its tolerance.
+
+    >>> _grew(1e-7, 1e-6, 2.0, 1e-4), _grew(0.025, 999.0, 2.0, 1000.0), _grew(0.1, math.nan, 2.0, 1e-4)
+    (False, True, True)
+    """
+    if before is None or now is None or math.isnan(before):
+        return False
+    # NaN is the largest error.
+    return not now <= growth * max(before, _SHARE * tolerance, 1e-12)
 
 
 def _cut(old: _Report, new: _Report) -> Iterator[Change]:
@@ -313,9 +330,11 @@ def _asked(before: _Report, now: _Report) -> Iterator[Change]:
     for key, inputs in before.inputs.items():
         other = now.inputs.get(key, inputs)
         if other != inputs:
-            alike = other[1] == inputs[1]
+            alike, same = other[1] == inputs[1], other[2] is not None and other[2] == inputs[2]
             yield Change(
-                "other inputs", *key, *(f"digest {x[0][:8]}" if alike else x[1] for x in (inputs, other))
+                "other expected values" if same else "other inputs",
+                *key,
+                *(f"digest {x[0][:8]}" if alike else x[1] for x in (inputs, other)),
             )
     for key, model in before.models.items():
         if now.models.get(key, model) != model:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..base.errors import clean
@@ -10,22 +11,53 @@ from ..ops.infer import describe
 from ..verify.diff import Bisected, ChangedConstant, ChangedValue, Differences, Finding, SuspectVar
 from .text import shape_text, table
 
-__all__ = ["as_json", "bisected", "changes", "differences", "findings"]
+__all__ = ["as_json", "bisected", "changes", "differences", "findings", "interface"]
 
 _MOST_TOLERATED = 3
 """Optimized models have many other operators whose values agree."""
 
 
-def differences(comparison: Differences, *, everything: bool = False, rows: int = 12) -> Iterator[str]:
-    """Describe what a comparison gave: what was matched, a table, the first difference, and what is to blame."""
+def differences(
+    comparison: Differences, *, everything: bool = False, rows: int = 12, files: Sequence[str] = ()
+) -> Iterator[str]:
+    """Describe what a comparison gave: what was matched, a table, the first difference, and what is to blame.
+
+    Args:
+        comparison: what a comparison gave.
+        everything: whether the table has all rows.
+        rows: how many lines of a kind there are at most.
+        files: what the model's file has otherwise than the reference's, by the names that users know; they are told
+            in place of the constants that differ.
+    """
     yield from _compared(comparison, everything, rows)
     for side, stops in zip(("the model", "the reference"), comparison.stops, strict=True):
         yield from (f"{side} stops: {clean(s.why, 500)}" for s in stops[:3])
+    yield from findings(comparison.findings[:rows], None) if comparison.findings else ()
+    if comparison.untouched:
+        yield _untouched(comparison)
     if comparison.agree:
         yield _agreement(comparison)
-        yield from _without_effect(comparison, rows)
+        yield from _in_files(files, rows)
+        left = [c for c in comparison.constants if c.is_scaled] if files else comparison.constants
+        yield from _without_effect(replace(comparison, constants=left), rows)
         return
-    yield from _blamed(comparison, rows)
+    yield from _in_files(files, rows)
+    yield from _blamed(comparison, rows, named=bool(files))
+
+
+def _in_files(files: Sequence[str], rows: int) -> Iterator[str]:
+    yield from (f"the files differ: {clean(said, 500)}" for said in files[:rows])
+    if len(files) > rows:
+        yield f"... and {len(files) - rows} more differences of the files"
+
+
+def _untouched(comparison: Differences) -> str:
+    """Say how an engine's own run differs from the one that was asked for every value."""
+    wrong = [r for r in comparison.untouched if not r.agrees]
+    if not wrong:
+        return "the engine's outputs agree as it is used; it computes otherwise once every value is asked for"
+    name = clean(wrong[0].var.label, 100)
+    return f"output {name!r} differs as the engine is used, and agrees once every value is asked for"
 
 
 def _compared(comparison: Differences, everything: bool, rows: int) -> Iterator[str]:
@@ -51,15 +83,19 @@ def _compared(comparison: Differences, everything: bool, rows: int) -> Iterator[
     yield ""
 
 
-def _blamed(comparison: Differences, rows: int) -> Iterator[str]:
+def _blamed(comparison: Differences, rows: int, *, named: bool) -> Iterator[str]:
+    """Say what is to blame; constants are left out where the file's own tensors have been `named`."""
     first = comparison.first
     if first is not None:
         yield f"first to diverge: {clean(describe(first.opr), 200)}{_worst(first)}"
     for root in comparison.roots[:rows]:
         causes = comparison.causes(root)
+        if root.missing:
+            yield f"to blame: {_missing(root)}"
+            continue
         module = f" in module {clean(repr(root.label), 100)}" if root.how == "module" else ""
         yield f"to blame: {clean(describe(root.opr), 200)}{module}: {_why(root, bool(causes))}"
-        for cause in causes:
+        for cause in () if named else causes:
             yield f"  {_constant(cause)}"
         if root.between:
             names = ", ".join(clean(describe(o), 80) for o in root.between[:5])
@@ -68,9 +104,15 @@ def _blamed(comparison: Differences, rows: int) -> Iterator[str]:
     if len(comparison.roots) > rows:
         yield f"... and {len(comparison.roots) - rows} more operators whose inputs agree"
     blamed = {c.var.id for r in comparison.roots for c in comparison.causes(r)}
-    for constant in comparison.constants:
+    for constant in () if named else comparison.constants:
         if constant.var.id not in blamed:
             yield _constant(constant)
+
+
+def _missing(root: SuspectVar) -> str:
+    one, *others = (clean(describe(o), 100) for o in root.missing)
+    more = f" and {len(others)} more" if others else ""
+    return f"{one}{more} of the reference: the model lacks it before {clean(describe(root.opr), 200)}"
 
 
 def _without_effect(comparison: Differences, rows: int) -> Iterator[str]:
@@ -205,26 +247,58 @@ def findings(defects: list[Finding], limit: float | None) -> Iterator[str]:
         if not (f.origin or f.hidden):
             continue
         word = "begins at" if f.origin else "is hidden behind"
+        what = f.what.replace("beyond", "what is beyond the range of")
         yield (
-            f"{f.what} {word} {clean(describe(f.var.owner), 200)}: {f.count} of {f.size} elements of "
+            f"{what} {word} {clean(describe(f.var.owner), 200)}: {f.count} of {f.size} elements of "
             f"{clean(f.var.label, 100)!r}, first at {list(f.index)}: {f.value:.9g}"
             + ("; no operator that reads it passes it on" if f.hidden else "")
         )
 
 
-def as_json(comparison: Differences) -> dict[str, Any]:
-    """Return the whole comparison as plain values; numbers that JSON does not have are strings."""
-    roots = {r.var.id for r in comparison.roots}
+def interface(changes: Sequence[str]) -> Iterator[str]:
+    """Describe how the inputs and outputs of a model are others than the reference's."""
+    yield from (f"the models differ before they run: {clean(said, 500)}" for said in changes)
+
+
+def as_json(
+    comparison: Differences | None, interface: Sequence[str] = (), files: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the whole comparison as plain values; numbers that JSON does not have are strings.
+
+    Args:
+        comparison: what was compared, None where the models could not run on the same inputs.
+        interface: how the inputs and outputs of the model are others than the reference's.
+    """
+    if comparison is None:
+        return {"agree": False, "interface": list(interface)}
+    roots = {r.var.id: r for r in comparison.roots}
+    # What was located by its effect, and what optimization merged, need not be among the rows.
+    rows = {**{r.var.id: r for r in comparison.rows}, **roots}
     return {
+        "interface": list(interface),
+        "files": list(files),
         "matched": comparison.matched,
         "variables": comparison.total,
-        "agree": comparison.agree,
+        "agree": comparison.agree and not interface,
         "first": None if comparison.first is None else comparison.first.var.label,
         "roots": [r.var.label for r in comparison.roots],
+        "missing": [describe(o) for r in comparison.roots for o in r.missing],
         "changes": {r.var.label: list(r.changes) for r in comparison.roots if r.changes},
         "stops": [[s.why for s in stops] for stops in comparison.stops],
         "without_counterpart": comparison.lonely,
         "same_code": comparison.unjudged,
+        "as_used": [_json_row(r, r.var.id in roots) for r in comparison.untouched],
+        "findings": [
+            {
+                "variable": f.var.label,
+                "what": f.what,
+                "count": f.count,
+                "size": f.size,
+                "index": list(f.index),
+                "value": _json_number(f.value),
+            }
+            for f in comparison.findings
+        ],
         "constants": [
             {
                 "name": c.var.label,
@@ -236,25 +310,26 @@ def as_json(comparison: Differences) -> dict[str, Any]:
             }
             for c in comparison.constants
         ],
-        "rows": [
-            {
-                "operator": r.opr.type,
-                "title": r.opr.title,
-                "variable": r.var.label,
-                "against": r.label,
-                "matched_by": r.how,
-                "shape": list(r.shapes[0]) if r.shapes else None,
-                "agrees": r.agrees,
-                "to_blame": r.var.id in roots,
-                "relative": None if r.distance is None else _json_number(r.distance.relative),
-                "absolute": None if r.distance is None else _json_number(r.distance.absolute),
-                "error": None if r.distance is None else _json_number(r.distance.error),
-                "index": None if r.distance is None else list(r.distance.index),
-                "count": None if r.distance is None else r.distance.count,
-                "size": None if r.distance is None else r.distance.size,
-            }
-            for r in comparison.rows
-        ],
+        "rows": [_json_row(rows[i], i in roots) for i in sorted(rows)],
+    }
+
+
+def _json_row(r: SuspectVar, to_blame: bool) -> dict[str, Any]:
+    return {
+        "operator": r.opr.type,
+        "title": r.opr.title,
+        "variable": r.var.label,
+        "against": r.label,
+        "matched_by": r.how,
+        "shape": list(r.shapes[0]) if r.shapes else None,
+        "agrees": r.agrees,
+        "to_blame": to_blame,
+        "relative": None if r.distance is None else _json_number(r.distance.relative),
+        "absolute": None if r.distance is None else _json_number(r.distance.absolute),
+        "error": None if r.distance is None else _json_number(r.distance.error),
+        "index": None if r.distance is None else list(r.distance.index),
+        "count": None if r.distance is None else r.distance.count,
+        "size": None if r.distance is None else r.distance.size,
     }
 
 

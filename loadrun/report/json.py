@@ -155,7 +155,7 @@ def file_end(file: FileResult, timing: Timing | None, explanation: Sequence[str]
         # Each engine is described separately.
         rest["engine"] = None
         rest["engines"] = [_entrant(e) for e in file.entrants.values()]
-    if file.expected is not None:
+    if file.excused:
         rest["expected_failure"] = file.expected
     if file.flaky:
         rest["flaky"] = file.flaky

@@ -103,7 +103,10 @@ class JUnitWriter:
             name = f"{case}::{clean(out.name)}"
             standing = result.standing(out)
             if standing is Verdict.FAIL:
-                self._case(name, seconds, "failure", _short(out), _long(out))
+                kind, said = "failure", _short(out)
+                if self._expected is not None:
+                    kind, said = "skipped", f"expected to fail: {self._expected}: {said}"
+                self._case(name, seconds, kind, said, _long(out))
             elif standing is Verdict.NOT_COMPARED:
                 free = "engines were compared with each other only" if out.is_between else _NOTHING
                 said = f"not compared: {out.reason or free}"
@@ -119,6 +122,8 @@ class JUnitWriter:
         """End a file with the summary of its results."""
         if file.message:
             self._case(file.verdict.value, 0.0, "error", file.message.splitlines()[0], file.message)
+        if file.surprise and file.strict:
+            self.case("xfail", "failure", file.surprise)
         for number, missed in enumerate(file.missed):
             self._case(f"not compared {number}", 0.0, self._silent, missed, missed)
         self._all.add(self._counts)
@@ -176,8 +181,6 @@ class JUnitWriter:
 
     def _case(self, name: str, seconds: float, kind: str = "", message: str = "", text: str = "") -> None:
         counts = self._counts
-        if kind in ("failure", "error") and self._expected is not None:
-            kind, message = "skipped", f"expected to fail: {self._expected}: {message}"
         counts.tests += 1
         counts.failures += kind == "failure"
         counts.errors += kind == "error"

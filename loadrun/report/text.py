@@ -256,7 +256,8 @@ def _notes(where: str, out: OutputResult) -> list[str]:
     """Return lines on why nothing was compared, and notes on a verdict."""
     said = [*([f"not compared: {out.reason}"] if out.reason else []), *out.notes]
     if out.loosened is not None:
-        said.append(f"LOOSENED: the tolerance was {out.loosened:g}")
+        replaced = f"LOOSENED: {out.policy} in place of the file's own check"
+        said.append(replaced if out.in_place else f"LOOSENED: the tolerance was {out.loosened:g}")
     return [f"  {where}, output {clean(out.name)}: {clean(line, 400)}" for line in said]
 
 
@@ -264,7 +265,7 @@ def file_line(file: FileResult, seconds: float, style: Style = PLAIN) -> str:
     """Return the line of a file among many: verdict, name, what was checked, seconds of loading and running it."""
     verdict = file.verdict
     word = verdict.value if verdict in (Verdict.PASS, Verdict.NOT_COMPARED) else verdict.value.upper()
-    if file.outcome is not verdict:
+    if file.excused:
         word = "xfail"
     parts = [f"{file.failed} of {_count(file.passed + file.failed, 'check')} failed"] if file.failed else []
     if not parts:
@@ -314,7 +315,7 @@ def summary(files: Sequence[FileResult]) -> str:
         parts.append(f"{_count(between, 'file')} compared between engines only")
     if part:
         parts.append(f"{_count(part, 'file')} not compared in full")
-    if n := sum(f.outcome is not f.verdict for f in files):
+    if n := sum(f.excused for f in files):
         parts.append(_count(n, "expected failure"))
     if n := sum(f.flaky > 0 for f in files):
         parts.append(f"{n} flaky")

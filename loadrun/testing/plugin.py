@@ -3,11 +3,11 @@
 It is active wherever loadrun is installed and costs nothing until a model is collected. A model is a ``.mge`` file,
 an ``.onnx`` file beside folders ``test_data_set_N``, or a ``.pt2`` file that `loadrun.torch.save` wrote. Models are
 collected where the command line names them, or a folder with them; `pytest` alone takes those that the configuration
-lists, since models may lie in a project as data. Tests are called ``model.mge::1::logits``: file, testcase, output;
-further dumps of one file have testcases ``dump2-0``. A test fails where `loadrun` on the same file does not exit with
-0: a check that compares nothing fails, and so do the outputs of a file without any check and testcases that the
-header of a file does not announce. An output of which nothing is expected is skipped where another one of its
-testcase is compared.
+lists, since models may lie in a project as data; a pattern there that matches no file is an error. Tests are called
+``model.mge::1::logits``: file, testcase, output; further dumps of one file have testcases ``dump2-0``. A test fails
+where `loadrun` on the same file does not exit with 0: a check that compares nothing fails, and so do the outputs of a
+file without any check and testcases that the header of a file does not announce. An output of which nothing is
+expected is skipped where another one of its testcase is compared.
 
 Options of pytest's configuration: ``loadrun_engine`` (or ``--loadrun-engine``), ``loadrun_seed``, the list
 ``loadrun_models`` of patterns for the files that are collected, whatever the command line says, and the lists
@@ -35,16 +35,21 @@ if TYPE_CHECKING:
     from ..testcase import Bundle
     from .snapshots import Snapshots
 
-__all__ = ["CheckFailed", "ModelFile"]
+__all__ = ["CheckFailed", "ModelFailed", "ModelFile"]
 
 
 _CONFIGURATION: pytest.StashKey[Configuration | None] = pytest.StashKey()
+_CHECKED: pytest.StashKey[bool] = pytest.StashKey()
 _NAMED = "loadrun_named"
 """Key that tells a worker whether the command line names files or folders."""
 
 
-class CheckFailed(AssertionError):
-    """An output fails its check."""
+class ModelFailed(AssertionError):
+    """A model cannot be run, or something of it is not compared."""
+
+
+class CheckFailed(ModelFailed):
+    """An output fails its check, which is all that may be expected of a model."""
 
 
 def _seconds(value: str) -> float:
@@ -57,7 +62,7 @@ def _seconds(value: str) -> float:
         number = float(value)
     except ValueError:
         number = -1.0
-    if not number > 0:
+    if not 0 < number < 1e8:
         raise pytest.UsageError(f"--loadrun-timeout: expected a number of seconds above 0, found {value!r}")
     return number
 
@@ -95,11 +100,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse to store arrays in continuous integration.
+    """Refuse patterns of models that are not there, and to store arrays in continuous integration.
 
     Raises:
-        UsageError: they are to be stored there.
+        UsageError: a pattern of `loadrun_models` matches no file, or arrays are to be stored there.
     """
+    if (patterns := _patterns(config)) and not hasattr(config, "workerinput"):
+        from ..base.configuration import unmatched  # for start-up
+
+        if absent := unmatched(str(config.rootpath), patterns):
+            raise pytest.UsageError(f"loadrun_models: {', '.join(map(repr, absent))} matches no file")
     if not config.getoption("--loadrun-update"):
         return
     from .snapshots import is_ci  # for start-up
@@ -121,7 +131,7 @@ def loadrun_snapshot(request: pytest.FixtureRequest) -> Snapshots:
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """Collect model files."""
-    suffix = file_path.suffix
+    suffix = file_path.suffix.lower()
     if suffix not in (".mge", ".onnx", ".pt2") or not _wanted(file_path, parent):
         return None
     if suffix == ".mge" or (_has_testcases(file_path) if suffix == ".pt2" else _has_data_sets(file_path)):
@@ -153,9 +163,7 @@ def _has_testcases(path: Path) -> bool:
 
 def _wanted(path: Path, parent: pytest.Collector) -> bool:
     """Return whether a model is to be tested: named itself, listed, or, without a list, in a folder that is named."""
-    patterns = [
-        p for p in (line.partition("#")[0].strip() for line in parent.config.getini("loadrun_models")) if p
-    ]
+    patterns = _patterns(parent.config)
     if parent.session.isinitpath(path):
         return True
     if not patterns:
@@ -165,6 +173,12 @@ def _wanted(path: Path, parent: pytest.Collector) -> bool:
     from ..base.configuration import matches  # for start-up
 
     return any(matches(name, p) for p in patterns)
+
+
+def _patterns(config: pytest.Config) -> list[str]:
+    """Return the patterns of models that the configuration lists."""
+    lines = (line.partition("#")[0].strip() for line in config.getini("loadrun_models"))
+    return [p for p in lines if p]
 
 
 def _has_arguments(config: pytest.Config) -> bool:
@@ -247,13 +261,32 @@ def _seed(value: str) -> int:
     return int(value)
 
 
-def _rule(config: pytest.Config, path: Path) -> FileRule:
-    """Return what the project's configuration says of a file, with the time limit of the command line."""
-    from ..base.configuration import FileRule, find_configuration  # for start-up
+def _configuration(config: pytest.Config) -> Configuration | None:
+    """Return the project's configuration, read once."""
+    from ..base.configuration import find_configuration  # for start-up
 
     if _CONFIGURATION not in config.stash:
         config.stash[_CONFIGURATION] = find_configuration(config.rootpath)
-    configuration = config.stash[_CONFIGURATION]
+    return config.stash[_CONFIGURATION]
+
+
+def _absent(config: pytest.Config) -> str | None:
+    """Return what there is to say of patterns of the configuration that match no file, the first time it is asked."""
+    if config.stash.get(_CHECKED, False):
+        return None
+    config.stash[_CHECKED] = True
+    configuration = _configuration(config)
+    absent = [] if configuration is None else configuration.unmatched([])
+    return (
+        f"{os.path.basename(configuration.path)}: {', '.join(absent)}" if configuration and absent else None
+    )
+
+
+def _rule(config: pytest.Config, path: Path) -> FileRule:
+    """Return what the project's configuration says of a file, with the time limit of the command line."""
+    from ..base.configuration import FileRule  # for start-up
+
+    configuration = _configuration(config)
     rule = FileRule() if configuration is None else configuration.of(path)
     limit = config.getoption("--loadrun-timeout")
     return rule if limit is None else replace(rule, timeout=limit)
@@ -269,6 +302,8 @@ class ModelFile(pytest.File):
         from ..engines import runs_file  # for start-up
 
         rule = _rule(self.config, self.path)
+        if absent := _absent(self.config):
+            raise self.CollectError(absent)
         for note in rule.notes:
             self.warn(pytest.PytestWarning(f"{self.name}: {clean(note, 500)}"))
         if rule.skip is not None:
@@ -277,6 +312,7 @@ class ModelFile(pytest.File):
             bundles = load_all(self.path, native=runs_file(_engine(self.config, self.path)))
         except LoadRunError as e:
             raise self.CollectError(str(e)) from None
+        cases: list[ModelCase] = []
         for i, bundle in enumerate(bundles):
             names = tuple(dict.fromkeys([*bundle.outputs, *_expected(bundle)]))
             lead = f"dump{i + 1}-" if i else ""
@@ -293,7 +329,13 @@ class ModelFile(pytest.File):
                 case = ModelCase.from_parent(self, name=name)
                 steps = _steps(bundle, index) if index in bundle.scenarios else names
                 case.dump, case.index, case.outputs = i, index, steps
+                cases.append(case)
                 yield case
+        if rule.xfail is not None and rule.xfail_strict:
+            expected = ModelExpected.from_parent(self, name="xfail")
+            expected.reason, expected.cases = rule.xfail, cases
+            _mark(expected)
+            yield expected
 
 
 def _steps(bundle: Bundle, index: int | None) -> tuple[str, ...]:
@@ -355,7 +397,7 @@ class ModelTest(pytest.Item):
         """Show a failing check by what was compared, anything else by its traceback."""
         from ..base.errors import LoadRunError  # for start-up
 
-        if isinstance(excinfo.value, CheckFailed):
+        if isinstance(excinfo.value, ModelFailed):
             head, *rest = str(excinfo.value).splitlines()
             return "\n".join([f"E   {head}", *(f"E     {line}" for line in rest)])
         if isinstance(excinfo.value, LoadRunError):
@@ -374,11 +416,35 @@ class ModelMissed(ModelTest):
 
     def runtest(self) -> None:
         """Fail."""
-        raise CheckFailed("not compared: " + "; ".join(self.missed))
+        raise ModelFailed("not compared: " + "; ".join(self.missed))
 
     def reportinfo(self) -> tuple[Path, int, str]:
         """Return the place for headings."""
         return self.path, 0, f"{self.path.name}, {self.name}"
+
+
+class ModelExpected(ModelTest):
+    """That a file which is expected to fail does.
+
+    Attributes:
+        reason: why it is.
+        cases: its testcases.
+    """
+
+    reason: str
+    cases: list[ModelCase]
+
+    def runtest(self) -> None:
+        """Fail if all testcases pass."""
+        from ..runner import Verdict  # for start-up
+
+        if all(case.result().verdict is Verdict.PASS for case in self.cases):
+            raise ModelFailed(f"it passes, but was expected to fail: {self.reason}; remove its entry")
+        pytest.xfail(self.reason)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        """Return the place for headings."""
+        return self.path, 0, f"{self.path.name}, expected to fail"
 
 
 class ModelOutput(ModelTest):
@@ -398,7 +464,7 @@ class ModelOutput(ModelTest):
         assert isinstance(self.parent, ModelCase)
         result = self.parent.result()
         if result.verdict is Verdict.ERROR:
-            raise CheckFailed(result.message or "the model cannot be executed")
+            raise ModelFailed(result.message or "the model cannot be executed")
         for other in result.outputs:
             # A data set may expect values of outputs that the model does not have.
             if other.name not in self.parent.outputs and result.standing(other) is Verdict.FAIL:
@@ -411,7 +477,7 @@ class ModelOutput(ModelTest):
             pytest.skip("the output has no check")
         if standing is Verdict.NOT_COMPARED:
             said = "the output has no check" if out is None or not out.reason else clean(out.reason, 500)
-            raise CheckFailed(f"nothing was compared: {said}")
+            raise ModelFailed(f"nothing was compared: {said}")
         if out is not None and standing is not Verdict.PASS:
             raise CheckFailed(self._said(out))
 
@@ -444,10 +510,12 @@ def _mark(item: pytest.Item) -> None:
     """Mark tests listed in the configuration."""
     from ..base.configuration import matches  # for start-up
 
-    expected = _rule(item.config, item.path).xfail
-    if expected is not None:
-        item.add_marker(pytest.mark.xfail(reason=expected, strict=False))
-    for name, mark in (("skip", pytest.mark.skip), ("xfail", pytest.mark.xfail)):
+    rule = _rule(item.config, item.path)
+    if rule.xfail is not None:
+        # That none of a file's checks fails is a test of its own.
+        item.add_marker(pytest.mark.xfail(reason=rule.xfail, strict=False, raises=CheckFailed))
+    xfail = pytest.mark.xfail(strict=rule.xfail_strict, raises=CheckFailed)
+    for name, mark in (("skip", pytest.mark.skip), ("xfail", xfail)):
         for line in item.config.getini(f"loadrun_{name}"):
             pattern, _, reason = line.partition("#")
             if matches(item.nodeid, pattern.strip()):

@@ -20,12 +20,11 @@ from ..compare.comparison import compare
 from ..compare.judging import Criteria, judge
 from ..compare.policy import parse
 from ..compare.results import Verdict
+from ..compare.tolerances import default_maxerr, magnitude
 from ..dump.record import tensor_digest
 from ..graph.dtypes import Array, dtype_of
 
 __all__ = ["Snapshots", "is_ci"]
-
-_MAXERR = 1e-4
 
 
 def is_ci(environment: Mapping[str, str]) -> bool:
@@ -127,13 +126,12 @@ def _difference(expect: Array, got: Array, name: str, check: str) -> str:
     """Say how an array differs from the stored one; empty if it fulfils the policy."""
     if (expect.dtype, expect.shape) != (got.dtype, got.shape):
         return f"expected {expect.dtype} {list(expect.shape)}, found {got.dtype} {list(got.shape)}"
-    policy = parse(check or ("exact" if got.dtype.kind != "f" else f"maxerr={_MAXERR}"))
+    usual = default_maxerr(magnitude(expect))
+    policy = parse(check or ("exact" if got.dtype.kind != "f" else f"maxerr={usual}"))
     if not got.size:
         return ""
     maxerr = policy.maxerr if policy.maxerr is not None else policy.covering
-    criteria = Criteria(
-        name, dtype_of(got), _MAXERR if maxerr is None else maxerr, policy=policy, loosen=True
-    )
+    criteria = Criteria(name, dtype_of(got), usual if maxerr is None else maxerr, policy=policy, loosen=True)
     result = judge(criteria, expect, got)
     if result.verdict is Verdict.PASS:
         return ""

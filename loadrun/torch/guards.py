@@ -30,6 +30,7 @@ __all__ = [
     "compared",
     "conditions_of",
     "guarded",
+    "linear",
     "read_inputs",
     "refusing",
     "sizes_of",
@@ -248,6 +249,19 @@ def axes_of(fakes: Iterable[tuple[str, Any]]) -> dict[tuple[str, int], Any]:
         for axis, n in enumerate(getattr(fake, "shape", ()))
         if isinstance(n, torch.SymInt)
     }
+
+
+def linear(expression: Any) -> tuple[Any, int, int] | None:
+    """Return symbol, factor and summand of torch's expression ``factor * symbol + summand``, None for others."""
+    symbols = expression.free_symbols
+    if len(symbols) != 1:
+        return None
+    (symbol,) = symbols
+    plus = expression.subs(symbol, 0)
+    times = expression.subs(symbol, 1) - plus
+    if not (plus.is_Integer and times.is_Integer and times > 0 and expression == times * symbol + plus):
+        return None
+    return symbol, int(times), int(plus)
 
 
 def guarded(

@@ -14,6 +14,7 @@ from ..graph.dtypes import Array
 from ..tracing.checking import error_between
 from .complex import parts
 from .exporting import name_of_target, submodules
+from .guards import linear
 from .signature import Signature
 from .truth import outputs_of
 
@@ -106,8 +107,9 @@ def open_sizes(traced: Trace) -> dict[Any, int]:
     sizes: dict[Any, int] = {}
     for _, value, fake in traced.signature.inputs(traced._example):
         for axis, n in enumerate(getattr(fake, "shape", ())):
-            if isinstance(n, torch.SymInt) and n.node.expr.is_symbol:
-                sizes.setdefault(n.node.expr, value.shape[axis])
+            if isinstance(n, torch.SymInt) and (terms := linear(n.node.expr)) is not None:
+                symbol, times, plus = terms
+                sizes.setdefault(symbol, (value.shape[axis] - plus) // times)
     return sizes
 
 
@@ -142,9 +144,14 @@ def _is_sorted(x: torch.Tensor) -> bool:
 def differing_outputs(
     traced: Trace, outputs: Sequence[Any], truth: Sequence[Any], limit: float | None = None
 ) -> dict[str, float]:
-    """List the outputs in which the graph and torch differ by more than a limit, with their errors."""
+    """List the outputs in which the graph and torch differ by more than a limit, with their errors.
+
+    Nobody gave that limit, so errors go by the size of the output (see `error_between`).
+    """
     limit = _limit(traced) if limit is None else limit
-    errors = {n: error_between(b, a) for n, a, b in zip(traced._keys, outputs, truth, strict=True)}
+    errors = {
+        n: error_between(b, a, by_size=True) for n, a, b in zip(traced._keys, outputs, truth, strict=True)
+    }
     return {n: e for n, e in errors.items() if not e <= limit}
 
 

@@ -7,7 +7,7 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -22,13 +22,14 @@ from ..graph import Graph, StoredTensor
 from ..graph.dtypes import Array, DType, array_dtype
 from ..graph.params import Host2DeviceCopy
 from ..inputs.lists import items_of
-from ..testcase import EXPECT, Bundle, FileValue, Testcase
+from ..testcase import EXPECT, Bundle, FileValue, SourceFile, Testcase
 from ..tracing.checking import error_between
 from ..tracing.dumping import EXAMPLE
 from ..verify.pack.capture import MAXERR, default_maxerr, embed, magnitude, tolerances
 from ..verify.pack.noise import WIDEST, round_up
 from .archive import read_program
 from .complex import parts
+from .exported_sizes import SizesRefused
 from .exporting import callable_of, not_exported
 from .modules import as_module, as_torch, call_of, named_alone, refuse_no_numbers
 from .open_axes import every_size
@@ -73,6 +74,10 @@ class ProgramFile:
         """Return the tolerance that was saved with the program."""
         return self.limits.get(name, MAXERR)
 
+    def terms(self, name: str) -> str:
+        """Return no terms: MegEngine's measure applies."""
+        return ""
+
     def error(self, name: str, expect: Array, get: Array) -> float | None:
         """Return None: MegEngine's measure applies."""
         return None
@@ -80,6 +85,10 @@ class ProgramFile:
     def asking(self, names: Sequence[str]) -> ProgramFile:
         """Return the file unchanged: torch gives no values but the outputs."""
         return self
+
+    def changes(self, other: SourceFile) -> list[str]:
+        """Return nothing: programs are compared by what they compute."""
+        return []
 
 
 @typed
@@ -323,9 +332,11 @@ def load_program(data: memoryview, path: str, *, native: bool = False) -> Bundle
         if not native or isinstance(e, (InputError, UsageError)):
             raise
         bundle = _unread(signature, cases, " ".join(str(e).split()))
-    bundle.path, bundle.size = path, len(data)
+    bundle.path, bundle.size, bundle.refuses = path, len(data), SizesRefused(program, signature)
     if kept is not None and kept.accepted:
         bundle.record = {"record": 1, "accepted": kept.accepted}
+    results = {n: _dtype(fake) for n, fake in _results(signature)}
+    bundle.testcases = [_typed(case, results) for case in bundle.testcases]
     fakes = signature.graph_inputs()
     bundle.source = ProgramFile(
         path,
@@ -333,11 +344,24 @@ def load_program(data: memoryview, path: str, *, native: bool = False) -> Bundle
         program,
         _limits(bundle, cases, limits),
         signature.input_names(),
-        {n: _dtype(fake) for n, fake in _results(signature)},
+        results,
         scalars=frozenset(n for n, fake in fakes if not getattr(fake, "shape", ())),
         nodes=sum(n.op == "call_function" for n in program.graph.nodes),
     )
     return bundle
+
+
+def _typed(case: Testcase, results: Mapping[str, DType | None]) -> Testcase:
+    """Return a testcase in which expected values of another data type than the program's fail."""
+    faults = {}
+    for name, value in (case.own or {}).items():
+        dtype = results.get(name.removesuffix(EXPECT)) if name.endswith(EXPECT) else None
+        if dtype is not None and isinstance(value, np.ndarray) and value.dtype != dtype.np:
+            own = array_dtype(value).spelling
+            faults[name.removesuffix(EXPECT)] = (
+                f"its expected value holds {own}, but the program has {dtype.spelling}"
+            )
+    return replace(case, faults=faults).with_own(case.own) if faults else case
 
 
 def _dtype(fake: Any) -> DType | None:

@@ -83,7 +83,7 @@ class CheckedRecorder(Recorder):
         for (_, want), (name, got) in zip(truth, expects.items(), strict=True):
             want = want.reshape(got.shape) if not want.ndim and got.size == 1 else want
             error = error_between(want, got)
-            limit = self._limit(name, got)
+            limit = self._limit(name, want, got)
             if not error <= limit:
                 return self._explained(name, error, limit, want.dtype.itemsize == _WIDE, args, kwargs)
         return None
@@ -97,13 +97,16 @@ class CheckedRecorder(Recorder):
                 arguments = [rebuilt(x, _as_tensor) for x in (fresh(args), fresh(kwargs))]
                 return arrays_of(self.traced.__wrapped__(*arguments[0], **arguments[1]))
 
-    def _limit(self, name: str, got: Array) -> float:
-        """Return the tolerance of an output, no less than the rounding error of its dtype."""
+    def _limit(self, name: str, want: Array, got: Array) -> float:
+        """Return the tolerance of an output, no less than the rounding error of its dtype.
+
+        One that nobody gave goes by the size of what is right: a graph that gives 0 has no size of its own.
+        """
         least = 16 * float(np.finfo(got.dtype).eps) if got.dtype.kind == "f" else 0.0
         asked = self.maxerr.get(name, self.maxerr.get(""))
         if asked is not None:
             return max(float(asked), least)
-        return default_maxerr(magnitude(got), max(MAXERR, least))
+        return default_maxerr(magnitude(want), max(MAXERR, least))
 
     def _explained(self, name: str, error: float, limit: float, wide: bool, args: Any, kwargs: Any) -> str:
         """Describe how much an output differs and the likely reason; `wide`: the function gives it in 64 bits."""

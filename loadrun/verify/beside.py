@@ -122,7 +122,9 @@ class EngineComparison:
         return replace(result, outputs=outs, verdict=verdict, apart=_apart(result, first))
 
     def _judged(self, out: OutputResult, first: OutputResult | None) -> OutputResult:
-        unchecked = out.maxerr is None and out.reason is None and out.dtype.name != "String"
+        unchecked = (
+            out.maxerr is None and out.reason is None and not out.in_place and out.dtype.name != "String"
+        )
         if not unchecked or first is None or first.value is None or out.value is None:
             return out
         exact = not out.dtype.is_quantized and out.dtype.np.kind in "iub"
@@ -142,7 +144,9 @@ def _apart(result: Result, first: Mapping[str, OutputResult]) -> dict[str, Compa
         other = first.get(out.name)
         if other is None or other.value is None or out.value is None or out.value.dtype.kind in "cU":
             continue
-        comparisons[out.name] = compare(_numbers(other.value, out.dtype), _numbers(out.value, out.dtype))
+        comparisons[out.name] = compare(
+            _numbers(other.value, out.dtype), _numbers(out.value, out.dtype), out.dtype
+        )
     return comparisons
 
 

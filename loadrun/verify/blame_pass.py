@@ -28,7 +28,7 @@ from ..engines import make_file_engine
 from ..engines.reference import ReferenceEngine
 from ..graph import Graph
 from ..graph.dtypes import Array
-from ..inputs.feeds import DataOptions, ModelOptions
+from ..inputs.feeds import DataOptions, ModelOptions, fit_inputs
 from ..passes.constants import bare
 from ..passes.inference import inference_passes
 from ..passes.options import FLAGS, InferenceOptions
@@ -37,7 +37,7 @@ from ..testcase import Bundle, SourceFile
 from .diff.measuring import Distance, distance
 from .reduce import feeds_to_try
 
-__all__ = ["BlamePassOptions", "BlamedPass", "blame_pass"]
+__all__ = ["BlamePassOptions", "BlamedPass", "blame_pass", "runtime_blame"]
 
 _LEVELS = ("basic", "extended", "all")
 _RULES = (
@@ -152,6 +152,22 @@ def blame_pass(
         for blame in _on(bundle.for_data(feeds), os.fspath(model), feeds, options):
             blamed.setdefault(blame.of, blame)
     return list(blamed.values())
+
+
+def runtime_blame(source: SourceFile, feeds: Mapping[str, Array], tolerance: float) -> BlamedPass | None:
+    """Find the optimizations of ONNX Runtime that make an ONNX file's outputs diverge.
+
+    Args:
+        source: the file.
+        feeds: arrays by input name.
+        tolerance: how far an output may be off, relative to its largest value.
+
+    Returns:
+        None if the outputs agree, or the file has no path.
+    """
+    if source.format != "onnx" or not isinstance(source.location, str):
+        return None
+    return _runtime(_Search(tolerance, partial(_runtime_outputs, source, feeds)), source.location)
 
 
 def _on(
@@ -298,7 +314,8 @@ def _first(count: int, worst: Callable[[int], _Worst]) -> int:
 
 def _own(bundle: Bundle, path: str, feeds: Mapping[str, Array], tolerance: float) -> BlamedPass | None:
     """Try loadrun's own optimizations, flag by flag, except half precision, which always differs."""
-    graph = bare(bundle)
+    bundle = bundle.lowered().for_data(feeds)
+    graph, feeds = bare(bundle), fit_inputs(bundle, feeds)
     names = [v.label for v in graph.outputs]
     plain = _values(graph, names, feeds)
     runs = 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +14,8 @@ from pathlib import Path
 
 from ..base.arguments import typed
 from ..base.errors import EngineError, UsageError
+from ..base.files import one_file
+from ..base.pipes import run_whole
 from ..base.records import dataclass
 from ..compare.judging import policy_for
 from ..compare.policy import Policy, parse
@@ -30,9 +31,10 @@ from ..ops.infer import infer_dtypes
 from ..runner import Runner
 from ..testcase import Bundle
 from .diff.extracting import own_values, reference_dtypes, reference_values
-from .diff.files import expressible, inputs_of, reference_graph, sized
+from .diff.files import expressible, reference_graph, sized
 from .diff.matching import match
 from .diff.reducing import Judge, Reduced, reduce_graph
+from .diff.runs import inputs_of
 
 __all__ = ["FailureOptions", "ReduceOptions", "feeds_to_try", "reduce_file"]
 
@@ -61,11 +63,13 @@ class FailureOptions(ModelOptions, DataOptions):
     timeout: float = 60.0
 
     def check(self) -> None:
-        """Check that one thing says what failing means.
+        """Check that one thing says what failing means, and that a run of it has time.
 
         Raises:
-            UsageError: nothing does, or two do.
+            UsageError: nothing does, or two do, or it has none.
         """
+        if not self.timeout > 0:
+            raise UsageError(f"timeout must be above 0, found {self.timeout:g}")
         if (self.fails is None) == (self.against is None):
             raise UsageError("define the failure with either --fails CMD or --against OTHER")
 
@@ -212,7 +216,8 @@ def _reduced(
         matching = None
         if options.against != "float64":
             read = options.read if options.against.lower().endswith(".onnx") else {}
-            reference = reference_graph(options.against, bundle, feeds, read, [], warn)
+            other = load(one_file(options.against), native=True, **read)
+            reference = reference_graph(other, bundle, feeds, [], warn)
             matching = match(graph, reference)
             known = set(matching.pairs)
             for opr in (*graph.needed(), *reference.needed()):
@@ -283,21 +288,13 @@ class _Command:
         _write_alone(bundle, self._path)
         words = self._command if any("{}" in w for w in self._command) else [*self._command, "{}"]
         try:
-            ran = subprocess.run(
-                [w.replace("{}", str(self._path)) for w in words],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=self._timeout,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
+            code, said = run_whole([w.replace("{}", str(self._path)) for w in words], self._timeout)
+        except TimeoutError:
             return f"it takes longer than {self._timeout:g} s"
         except OSError as e:
             raise UsageError(f"--fails: {words[0]} cannot be started: {e.strerror or e}") from None
-        if ran.returncode == 0:
+        if code == 0:
             return None
-        if self._message is not None and not self._message.search(
-            (ran.stdout + ran.stderr).decode(errors="replace")
-        ):
+        if self._message is not None and not self._message.search(said.decode(errors="replace")):
             return None
-        return f"exit code {ran.returncode}"
+        return f"exit code {code}"

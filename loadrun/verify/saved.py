@@ -107,6 +107,7 @@ def _described(out: OutputResult) -> dict[str, Any]:
         "reason": out.reason,
         "loosened": out.loosened,
         "policy": out.policy,
+        "in_place": out.in_place,
         "fault": out.fault,
     }
 
@@ -261,7 +262,7 @@ _OUTPUT = schema.record(
         "reason": schema.either(schema.text),
         "loosened": schema.either(schema.number(finite=False)),
     },
-    {"fault": schema.either(schema.text), "policy": _policy},
+    {"fault": schema.either(schema.text), "policy": _policy, "in_place": schema.truth},
 )
 _ENTRY = schema.record(
     {
@@ -381,6 +382,8 @@ def _judged(
         # What is to be more tolerant is not held to the terms of before.
         own_policy = Policy()
     policy = policy_for({"": own_policy, **policies}, name)
+    if out.get("in_place"):
+        policy = replace(policy, loosens=bool(policy.text))
     if asked is not None:
         policy = replace(policy, maxerr=asked)
     own = np.array([out["error"]]) if out["by_file"] and out["error"] is not None else None

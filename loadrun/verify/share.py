@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +14,10 @@ from ..base.errors import EngineError, UsageError
 from ..base.records import dataclass
 from ..dump.choosing import load_dump, save_as
 from ..graph import Graph, StoredTensor, Var
-from ..graph.dtypes import Array, DType, encode
+from ..graph.composite import Composite, GraphAttribute, TensorAttribute
+from ..graph.dtypes import Array, DType
 from ..ops.infer import infer_dtypes
-from ..passes.constants import bare
+from ..passes.constants import bare, subgraph
 from ..testcase import Bundle
 from .diff.extracting import as_testcase, own_values, reference_values
 from .diff.reducing import Judge
@@ -24,6 +26,8 @@ from .reduce import FailureOptions, feeds_to_try
 __all__ = ["ShareOptions", "Shared", "share_file"]
 
 _TRIES = 5
+_WORDS = ("activations", "nodes_modes")
+"""Attributes that are lists of words of ONNX's own."""
 _KEPT = ("nothing", "zeros and what is not finite", "zeros, signs and what is not finite")
 """What of a tensor is kept, tried in this order."""
 
@@ -143,23 +147,87 @@ def _replaced(
     graph: Graph, feeds: Mapping[str, Array], level: int, rng: np.random.Generator
 ) -> tuple[Graph, dict[str, Array], int]:
     other = bare(Bundle(graph))
-    names = {v.name or "": f"input{i}" for i, v in enumerate(other.inputs)}
+    drawn = _Drawn(level, rng)
+    names = drawn.replace(other)
     values = {names[n]: _other(a, None, level, rng) for n, a in feeds.items() if n in names}
-    count = len(values)
-    for opr in other.oprs:
-        opr.name = None
-        for i, tensor in enumerate(opr.tensors):
-            if opr.type == "Host2DeviceCopy":
-                opr.tensors[i] = StoredTensor(tensor.dtype, tensor.shape, names[tensor.name or ""], None)
-            elif tensor.data is not None:
-                value = tensor.value()
-                fresh = (
-                    value if _is_structure(value, tensor.dtype) else _other(value, tensor.dtype, level, rng)
-                )
-                count += fresh is not value
-                opr.tensors[i] = StoredTensor(tensor.dtype, tensor.shape, None, encode(fresh, tensor.dtype))
-    _rename(other, names)
-    return other, values, count
+    return other, values, drawn.count + len(values)
+
+
+class _Drawn:
+    """Replaces what the operators of graphs hold.
+
+    Attributes:
+        count: how many tensors have other values.
+    """
+
+    def __init__(self, level: int, rng: np.random.Generator) -> None:
+        self._level, self._rng = level, rng
+        self._tensors: dict[int, StoredTensor] = {}
+        self._texts: dict[str, str] = {}
+        self._sizes: dict[str, str] = {}
+        self.count = 0
+
+    def replace(self, graph: Graph) -> dict[str, str]:
+        """Replace tensors, attributes and names in place; return the inputs' new names by their old ones."""
+        names = {v.name or "": f"input{i}" for i, v in enumerate(graph.inputs)}
+        ends = {v.name or "": f"output{i}" for i, v in enumerate(graph.outputs)}
+        graph.declared = {
+            (ends | names)[n]: tuple(self._size(s) for s in sizes)
+            for n, sizes in graph.declared.items()
+            if n in ends or n in names
+        }
+        for opr in graph.oprs:
+            opr.name = None
+            opr.params = tuple(self._params(p) if isinstance(p, Composite) else p for p in opr.params)
+            for i, tensor in enumerate(opr.tensors):
+                if opr.type == "Host2DeviceCopy":
+                    name = names[tensor.name or ""]
+                    opr.tensors[i] = StoredTensor(tensor.dtype, tensor.shape, name, ranked=tensor.ranked)
+                else:
+                    opr.tensors[i] = self._tensor(tensor)
+        _rename(graph, names)
+        return names
+
+    def _size(self, size: int | str | None) -> int | str | None:
+        return self._sizes.setdefault(size, f"size{len(self._sizes)}") if isinstance(size, str) else size
+
+    def _tensor(self, tensor: StoredTensor) -> StoredTensor:
+        """Return a tensor of other values, the same one wherever it is read."""
+        value = tensor.value()
+        key = id(value if tensor.data is None else tensor.data)
+        if key not in self._tensors:
+            fresh = self._array(value, tensor.dtype)
+            self.count += fresh is not value
+            self._tensors[key] = tensor.with_value(fresh)
+        return self._tensors[key].copied()
+
+    def _array(self, value: Array, dtype: DType) -> Array:
+        if value.dtype == object:
+            return np.array([self._text(v) for v in value.flat], object).reshape(value.shape)
+        return value if _is_structure(value, dtype) else _other(value, dtype, self._level, self._rng)
+
+    def _text(self, text: str) -> str:
+        return self._texts.setdefault(text, f"text{len(self._texts)}")
+
+    def _params(self, p: Composite) -> Composite:
+        weights = p.definition.domain == "ai.onnx.ml"
+        attributes = {n: self._attribute(n, v, weights) for n, v in p.attributes.items()}
+        return Composite(p.definition, attributes, p.types, p.seed)
+
+    def _attribute(self, name: str, value: Any, weights: bool) -> Any:  # noqa: ANN401 - of any type
+        if isinstance(value, GraphAttribute):
+            graph, _ = subgraph(value.graph, value.graph.outputs, everything=True)
+            return value.over(graph, self.replace(graph))
+        if isinstance(value, TensorAttribute):
+            return TensorAttribute(self._array(value.value, value.dtype), value.dtype)
+        if not isinstance(value, list) or not value or name in _WORDS:
+            return value
+        if isinstance(value[0], str):
+            return [self._text(v) for v in value]
+        if isinstance(value[0], float) and weights:
+            self.count += 1
+            return _other(np.array(value, np.float32), None, self._level, self._rng).tolist()
+        return value
 
 
 def _rename(graph: Graph, inputs: Mapping[str, str]) -> None:

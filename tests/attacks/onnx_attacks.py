@@ -345,7 +345,8 @@ def many_regions() -> bytes:
 def block_of_a_million() -> bytes:
     """Blocks of 1000 x 1000, put back by as many filters."""
     sizes = ints("s", 1000, 1000), ints("k", 1000, 1000)
-    return graph(node("Col2Im", ["x", "s", "k"], ["y"]), *sizes, shape=(1, 1_000_000, 1))
+    data = graph(node("Col2Im", ["x", "s", "k"], ["y"]), *sizes, shape=(1, 1_000_000, 1))
+    return data.replace(b"\x10\x11", b"\x10\x12", 1)
 
 
 @attack

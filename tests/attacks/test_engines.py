@@ -23,6 +23,12 @@ if os.environ.get("AT_IMPORT") == "exit":
     sys.exit(0)
 
 
+class Odd(np.ndarray):
+    def __array_finalize__(self, of):
+        if of is not None and type(of) is Odd:
+            raise ZeroDivisionError("no reason")
+
+
 class Bad:
     about = About("bad", "1.0", "float32")
 
@@ -59,6 +65,10 @@ class Bad:
             return [v.astype(object) for v in values]
         if what == "complex":
             return [v.astype(complex) for v in values]
+        if what == "odd":
+            return [v.view(Odd) for v in values]
+        if what == "masked":
+            return [np.ma.masked_invalid(v * np.nan) for v in values]
         if what == "few":
             return values[:-1]
         if what == "killed":
@@ -76,7 +86,9 @@ ERRORS = {
     "memory": "out of memory: this needs more than is available",
     "recursion": "the engine 'bad' failed to run: RecursionError",
     "none": "the engine 'bad' failed to run: TypeError",
-    "texts": "the engine 'bad' returned str for 'out', expected an array of numbers",
+    "texts": "the engine 'bad' returned a str for 'out', expected a numpy.ndarray of numbers",
+    "odd": "the engine 'bad' returned a Odd for 'out', expected a numpy.ndarray of numbers",
+    "masked": "the engine 'bad' returned a MaskedArray for 'out'",
     "objects": "the engine 'bad' returned an array of object for 'out'",
     "complex": "the engine 'bad' returned an array of complex",
     "few": "the engine 'bad' returned 0 values, expected 1",

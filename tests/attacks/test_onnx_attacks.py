@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,27 +18,12 @@ from tests.onnx.wire_models import tensor
 from tests.support.forks import python
 
 REFUSED = {
-    "range_of_numbers": "67108864 numbers",
-    "huge_spectrum": "more than the size of the file allows",
     "empty_nodes": "more messages than its size allows",
     "empty_entries": "more messages than its size allows",
-    "nested_loops": "unrolls to more than 100000 nodes",
     "one_hot_of_a_trillion": "its depth is 1000000000000",
     "one_hot_of_an_input": "its depth is 1000000000000",
     "sparse_zeros": "the sparse tensor 'w'",
-    "shape_by_data": "'n' (NonZero)",
-    "functions_of_functions": "unrolls to more than 100000 nodes",
-    "window_of_ten_billion": "more operators than the size of its file allows",
-    "wide_kernel": "more than the size of the file allows",
-    "sequence_of_a_million": "more operators than the size of its file allows",
-    "neighbouring_channels": "more operators than the size of its file allows",
-    "million_parts": "1048576 parts were asked for, but the node has 2 outputs",
-    "region_of_a_billion_points": "more than the size of the file allows",
-    "billion_points": "more than the size of the file allows",
-    "many_boxes": "more than the size of the file allows",
-    "many_regions": "20000 regions",
-    "text_of_a_billion_letters": "more than the size of the file allows",
-    "block_of_a_million": "more than the size of the file allows",
+    "functions_of_functions": "more than 100000 nodes",
 }
 """Attacks that no graph can stand for, and what the error says; the others are read, and compute when they run."""
 
@@ -76,11 +62,34 @@ def written(name: str, folder: Path) -> str:
     return str(path)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone keeps the limit")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "billion_points",
+        "doubling",
+        "empty_and_large",
+        "eye",
+        "far_padding",
+        "huge_spectrum",
+        "neighbouring_channels",
+        "region_of_a_billion_points",
+        "shape_of_shapes",
+        "text_of_a_billion_letters",
+        "tiled",
+        "window_of_ten_billion",
+    ],
+)
+def test_what_no_memory_holds_is_told_by_its_node_when_it_runs(name: str, tmp_path: Path) -> None:
+    done = loadrun(written(name, tmp_path), "--max-memory", "500M", "--timeout", "60")
+    assert done.returncode == 2
+    assert re.search(r"\w+ '\w+' \(operator \d+\) .*memory", done.stdout + done.stderr)
+
+
 def test_info_describes_a_loop_that_would_take_hours(tmp_path: Path) -> None:
     done = loadrun("info", "--no-operators", written("loop_of_products", tmp_path))
     assert done.returncode == 0, done.stderr
-    # 4,000 products of 2 * 1500^3 operations.
-    assert "27000.0" in done.stdout
+    assert "output  y       ?        float32" in done.stdout
     assert done.stderr == ""
 
 
@@ -89,7 +98,7 @@ def test_max_memory_holds_while_a_model_runs(tmp_path: Path) -> None:
     path = written("one_constant_computed_with", tmp_path)
     done = loadrun(path, "--max-memory", "300M")
     assert done.returncode == 2
-    assert "ran out of memory; inputs: Float32 [16384, 16384]" in done.stdout + done.stderr
+    assert "ConstantOfShape 'c' (operator 2) ran out of memory" in done.stdout + done.stderr
     # With more memory the same file runs: nothing is compared.
     assert loadrun(path, "--max-memory", "4G").returncode == 3
 
@@ -157,7 +166,7 @@ def test_max_memory_holds_in_every_command_that_runs_a_model(
 
 @pytest.mark.parametrize(
     "command",
-    [("diff",), ("bench",), ("blame-pass",), ("info", "--graph", "g.svg"), ("verify",)],
+    [("diff",), ("bench",), ("info", "--graph", "g.svg")],
     ids=lambda c: c[0],
 )
 def test_timeout_of_commands_that_run_a_model(command: tuple[str, ...], tmp_path: Path) -> None:

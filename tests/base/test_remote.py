@@ -9,6 +9,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -68,6 +69,33 @@ def test_a_copy_is_fetched_once_and_again_when_the_file_changes(memory: object, 
     assert len(copies(cache)) == 2
 
 
+def test_a_file_that_nothing_tells_apart_is_fetched_each_time(memory: object, cache: Path) -> None:
+    """The file system in memory tells no more than a length; both files have the same one."""
+    memory.pipe("/models/other.npy", b"first")  # type: ignore[attr-defined]
+    first = fetched("memory://models/other.npy")
+    assert Path(first).read_bytes() == b"first"
+    memory.pipe("/models/other.npy", b"other")  # type: ignore[attr-defined]
+    assert Path(fetched("memory://models/other.npy")).read_bytes() == b"other"
+    # The old one is left alone: another process may be reading it.
+    assert Path(first).read_bytes() == b"first"
+
+
+@pytest.mark.parametrize("length", [MLP.stat().st_size + 1, MLP.stat().st_size - 1])
+def test_a_body_of_another_length_is_an_error(
+    length: int,
+    memory: object,
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    told = memory.info("/models/mlp.mge")  # type: ignore[attr-defined]
+    monkeypatch.setattr(type(memory), "info", lambda *_, **__: {**told, "size": length, "ETag": "1"})
+    assert main(["memory://models/mlp.mge"]) == 2
+    real = MLP.stat().st_size
+    assert f"mlp.mge: the server tells a length of {length} bytes and gives {real}" in capsys.readouterr().out
+    assert copies(cache) == []
+
+
 def test_reports_and_lists(memory: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reports = [f"--{kind}=memory://out/r.{kind}" for kind in ("json", "json-lines", "junit", "html")]
     assert main([str(MLP), "-q", *reports]) == 0
@@ -97,29 +125,68 @@ def test_onnx_models_come_with_their_data(tmp_path: Path, capsys: pytest.Capture
 
 
 class _Silent(http.server.SimpleHTTPRequestHandler):
+    unsaid: str | None = None
+    longer = 0
+
     def log_message(self, format: str, *args: object) -> None:
         pass
 
+    def send_header(self, keyword: str, value: str) -> None:
+        if keyword == "Content-Length" and self.command == "GET":
+            value = str(int(value) + self.longer)
+        if keyword != self.unsaid:
+            super().send_header(keyword, value)
 
-def test_http(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+
+@contextmanager
+def serving(folder: Path, handler: type[_Silent] = _Silent) -> Iterator[str]:
+    """The address of a server of a folder's files."""
     pytest.importorskip("fsspec", reason="fsspec is not installed")
     pytest.importorskip("aiohttp", reason="aiohttp is not installed")
-    shutil.copy(MLP, tmp_path / "mlp.mge")
-    handler = functools.partial(_Silent, directory=str(tmp_path))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(handler, directory=str(folder))
+    ) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            address = f"http://127.0.0.1:{server.server_port}"
-            assert main([f"{address}/mlp.mge"]) == 0
-            assert "3 checks: 3 passed" in capsys.readouterr().out
-            assert main([f"{address}/absent.mge"]) == 2
-            assert "there is no such remote file" in capsys.readouterr().out
+            yield f"http://127.0.0.1:{server.server_port}"
         finally:
             server.shutdown()
             thread.join()
+
+
+def test_http(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copy(MLP, tmp_path / "mlp.mge")
+    with serving(tmp_path) as address:
+        assert main([f"{address}/mlp.mge"]) == 0
+        assert "3 checks: 3 passed" in capsys.readouterr().out
+        assert main([f"{address}/absent.mge"]) == 2
+        assert "there is no such remote file" in capsys.readouterr().out
     assert main([f"{address}/other.mge"]) == 2
     assert "cannot be reached: ClientConnectorError" in capsys.readouterr().out
+
+
+def test_a_web_server_that_tells_no_version(tmp_path: Path) -> None:
+    class Unsaid(_Silent):
+        unsaid = "Last-Modified"
+
+    with serving(tmp_path, Unsaid) as address:
+        for content in (b"first", b"other"):
+            (tmp_path / "x.npy").write_bytes(content)
+            assert Path(fetched(f"{address}/x.npy")).read_bytes() == content
+
+
+def test_a_web_server_that_gives_less_than_it_tells(
+    tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Longer(_Silent):
+        longer = 1
+
+    shutil.copy(MLP, tmp_path / "mlp.mge")
+    with serving(tmp_path, Longer) as address:
+        assert main([f"{address}/mlp.mge"]) == 2
+    assert "cannot be reached: ClientPayloadError" in capsys.readouterr().out
+    assert copies(cache) == []
 
 
 def test_what_cannot_be_reached(memory: object, capsys: pytest.CaptureFixture[str]) -> None:

@@ -115,6 +115,14 @@ SIDES: dict[str, tuple[Callable[[Graph, Var, Var], tuple[Var, Var]], str]] = {
         lambda g, e, y: (e, elem(g, M.ADD, e, elem(g, M.MUL, y, constant(g, 0)))),
         "is computed from an expected one",
     ),
+    "the same expression": (
+        lambda g, e, y: (elem(g, M.ADD, y, constant(g, 2)), elem(g, M.ADD, constant(g, 2), y)),
+        "both of its values are computed by the same expression, and none is stored",
+    ),
+    "the same conversion": (
+        lambda g, e, y: (elem(g, M.RELU, y), elem(g, M.RELU, g.add("Identity", inputs=[y])[0])),
+        "computed by the same expression",
+    ),
     "constants": (lambda g, e, y: (constant(g, 2), constant(g, 2)), "both values are constants"),
 }
 
@@ -126,6 +134,18 @@ def test_sides_that_cannot_differ(name: str) -> None:
     assert found.verdict is Verdict.NOT_COMPARED
     assert found.reason is not None
     assert reason in found.reason
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda g, e, y: (elem(g, M.ADD, y, constant(g, 2)), elem(g, M.ADD, y, constant(g, 3))),
+        lambda g, e, y: (elem(g, M.SUB, y, constant(g, 2)), elem(g, M.SUB, constant(g, 2), y)),
+        lambda g, e, y: (elem(g, M.RELU, y), elem(g, M.ABS, y)),
+    ],
+)
+def test_sides_that_differ(make: Callable[[Graph, Var, Var], tuple[Var, Var]]) -> None:
+    assert judged(graph_with(make), [7] * N).verdict is Verdict.FAIL
 
 
 def test_constant_against_computed_value_is_compared() -> None:

@@ -11,6 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 from loadrun.compare import Comparison, assert_equal_error, compare, passes
 from loadrun.compare.comparison import with_places
+from loadrun.graph.dtypes import DType
 
 INF = math.inf
 NAN = math.nan
@@ -81,6 +82,8 @@ def test_one_special_value_among_many(place: int) -> None:
         assert found.max_abs == pytest.approx(0.25, abs=1e-6)
         assert found.mean_abs == pytest.approx(0.25, abs=1e-6)
         assert found.got_nan + found.got_inf == 1
+        assert found.finite == 99_999
+        assert "these measures are of the 99999 of 100000 pairs that are finite" in found.explain()
         assert not found.nonfinite_agree
     assert passes(float("nan"), float("nan")) is False
     assert passes(-1.0, 1.0) is False
@@ -259,6 +262,25 @@ def test_ulp_counts_representable_values(dtype: str, bits: str) -> None:
     mixed = compare(np.array([1, -1, 1], dtype), np.array([-1, 1, 1], dtype))
     assert mixed.ulp == 2 * int(one.view(bits)[0])
     assert compare(one, one.astype("f8") + 1).ulp is None
+
+
+def test_ulp_of_bfloat16_counts_its_own_values() -> None:
+    """Values of bfloat16 are in memory as float32, which has 65536 steps between two of them."""
+    kind = DType("BFloat16")
+    one = np.array([1.0, -1.0], "f4")
+    for steps in (1, 2, 100):
+        # bfloat16 has 8 bits of precision: between 1 and 2 its values are 2^-7 apart.
+        assert compare(one, one * np.float32(1 + steps / 128), kind).ulp == steps
+    least = np.array([2.0**-133], "f4")
+    assert compare(least, -least, kind).ulp == 2
+    assert compare(one, one, kind).ulp == 0
+    assert compare(one, one * np.float32(1.125), DType("Float8E4M3FN")).ulp is None
+
+
+def test_pairs_of_complex_numbers_that_are_finite() -> None:
+    e = np.array([1, 2, complex(1, NAN), INF], "c8")
+    assert compare(e, e).finite == 2
+    assert compare(e[:2], e[:2]).partial == ""
 
 
 def test_zero_vectors() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +104,35 @@ def test_terms(terms: str, expect: list[float], got: list[float], broken: list[s
 def test_terms_that_mean_nothing(text: str) -> None:
     with pytest.raises(UsageError):
         parse(text)
+
+
+@pytest.mark.parametrize(
+    ("limit", "verdict", "note"),
+    [
+        (0.5, "fail", "max_abs<=0.5 does not hold: max_abs is 0.75 of the 2 of 3 pairs that are finite"),
+        (
+            0.75,
+            "pass",
+            "NaN or infinities: measures other than the error are of the 2 of 3 pairs that are finite",
+        ),
+    ],
+)
+def test_measures_beside_nan_say_what_they_are_of(limit: float, verdict: str, note: str) -> None:
+    policy = parse(f"nan=equal, max_abs<={limit}")
+    found = judge(
+        Criteria("y", F32, 1.0, policy=policy),
+        np.array([1, 2, np.nan], "f4"),
+        np.array([1, 2.75, np.nan], "f4"),
+    )
+    assert (found.verdict.value, found.notes) == (verdict, (note,))
+
+
+def test_last_places_of_bfloat16() -> None:
+    """Between 1 and 2 its values are 2^-7 apart."""
+    expect, got = np.array([1, 1.5], "f4"), np.array([1 + 2.0**-7, 1.5], "f4")
+    for terms, verdict in (("ulp<=1", "pass"), ("ulp<=0", "fail")):
+        found = judge(Criteria("y", DType("BFloat16"), 1.0, policy=parse(terms)), expect, got)
+        assert found.verdict.value == verdict
 
 
 @pytest.mark.parametrize(
@@ -250,6 +280,57 @@ def test_integers_are_packed_exactly(tmp_path: Path) -> None:
     (result,) = loadrun.run(made)
     assert result.verdict is Verdict.FAIL
     assert result["y"].dtype == np.int32
+
+
+@pytest.mark.parametrize(
+    ("terms", "expect", "got", "verdict"),
+    [
+        # One of four is beyond; by the file's tolerance of 0.01 where the policy has none of its own.
+        ("fraction<=0.25", [1, 2, 3, 4], [1.005, 2, 3, 5], "pass"),
+        ("fraction<=0.25", [1, 2, 3, 4], [1.05, 2, 3, 5], "fail"),
+        ("rtol=0.3", [1, 2, 3, 4], [1.05, 2, 3, 5], "pass"),
+        ("rtol=0.1", [1, 2, 3, 4], [1.05, 2, 3, 5], "fail"),
+        ("maxerr<=0.3", [1, 2, 3, 4], [1.05, 2, 3, 5], "pass"),
+        ("cosine>=0.99", [1, 2, 3, 4], [1.05, 2, 3, 5], "pass"),
+        ("cosine>=0.99", [1, 2, 3, 4], [-1, 2, 3, 5], "fail"),
+        ("nan=equal", [1, 2, 3, np.nan], [1.005, 2, 3, np.nan], "pass"),
+        ("nan=equal", [1, 2, 3, np.nan], [1.05, 2, 3, np.nan], "fail"),
+        ("rtol=0.3", [1, 2, 3, 4], [1, 2, 3, np.nan], "fail"),
+        # It refuses nothing.
+        ("max_abs<=9", [1, 2, 3, 4], [1.05, 2, 3, 5], "not compared"),
+    ],
+)
+def test_a_policy_in_place_of_the_check(
+    terms: str, expect: list[float], got: list[float], verdict: str
+) -> None:
+    policy = replace(parse(terms), loosens=True)
+    found = judge(Criteria("y", F32, 0.01, policy=policy), np.array(expect, "f4"), np.array(got, "f4"))
+    assert (found.verdict.value, found.loosened, found.in_place) == (verdict, 0.01, True)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "terms", "verdict"),
+    [
+        (1, "ppm<=500", "pass"),
+        (2, "ppm<=500", "fail"),
+        (2, "top1=1, ppm<=1000", "pass"),
+        # Zeros are off by 2000 at most, their mean everywhere by 1000.
+        (1, "off_by<=9000", "not compared"),
+        (1, "off_by<=500", "pass"),
+    ],
+)
+def test_a_tolerance_for_all_beside_a_policy_that_compares(wrong: int, terms: str, verdict: str) -> None:
+    expect = np.arange(1, 2001, dtype="i4")
+    got = expect.copy()
+    got[:wrong] += 3
+    criteria = Criteria("labels", DType("Int32"), 1e9, policy=parse(terms), loosened=0.0)
+    assert judge(criteria, expect, got).verdict.value == verdict
+    # Unless that was asked for, the tolerance alone counts.
+    if verdict == "pass" and "ppm" not in terms:
+        assert judge(criteria._replace(loosened=None), expect, got).verdict is Verdict.NOT_COMPARED
+    watch = ImpostorWatch({"labels": 1e9}, {"labels": parse(terms)})
+    watch.add("labels", expect)
+    assert bool(watch.impostors()) is (verdict == "not compared")
 
 
 def test_loosening_asks_for_the_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -435,3 +516,16 @@ def test_weak_checks_are_told_and_may_fail(
     assert main([str(path), "-q", "--fail-on-weak", "--json", str(report), *jobs]) == 3
     assert "cannot fail on these testcases: zeros" in capsys.readouterr().out
     assert json.loads(report.read_text())["files"][0]["verdict"] == "not compared"
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_new_check_whose_tolerance_is_there_for_its_policy(asked: bool, tmp_path: Path) -> None:
+    packed = str(tmp_path / "p.mge")
+    argv = ["pack", str(model(tmp_path / "m.mge")), "-d", "[[1,2,3]]", "-o", packed, "-q"]
+    argv += ["--maxerr", "y=1e9", "--check", "y: ppm<=500", *(["--loosen"] if asked else [])]
+    assert main(argv) == 0
+    assert main([packed, "-q"]) == (0 if asked else 3)
+    bundle = loadrun.load(packed)
+    bundle.testcases[0].arrays["y:expect"] = np.array([[2, 4, 6.01]], "f4")
+    # One of three is beyond the usual 1e-4.
+    assert loadrun.run(bundle)[0].verdict is Verdict.FAIL

@@ -88,32 +88,6 @@ def test_other_batch_sizes_get_their_own_program() -> None:
     np.testing.assert_allclose(whole, np.concatenate(rows), rtol=1e-5, atol=1e-5)
 
 
-def test_an_activation_that_keeps_nan() -> None:
-    """RELU(x) / (x == x), as ONNX's Relu is read: three operators, one of the convolution's steps."""
-    g, chain, feeds = build(False, 2)
-    mode = ElemwiseMode
-    (top,) = g.add("Elemwise", Elemwise(mode=mode.RELU), inputs=[chain[1]])
-    (same,) = g.add("Elemwise", Elemwise(mode=mode.EQ), inputs=[chain[1], chain[1]])
-    (end,) = g.add("Elemwise", Elemwise(mode=mode.TRUE_DIV), inputs=[top, same])
-    g.outputs = [g.add("Elemwise", Elemwise(mode=mode.NEGATE), inputs=[end])[0]]
-    engine = ReferenceEngine(g)
-    feeds["x"][0, 2, 3, 4] = np.nan
-    feeds["x"][1, 1, 1, 1] = np.inf
-    feeds = {"x": feeds["x"]}
-    (fused,) = engine.run(feeds)
-    (separate,) = ReferenceEngine(g).run(feeds, observe=lambda opr, outs: None)
-    nan = np.isnan(separate)
-    assert nan.any()
-    np.testing.assert_array_equal(np.isnan(fused), nan)
-    np.testing.assert_array_equal(fused[~nan].view(np.uint32), separate[~nan].view(np.uint32))
-    # Convolution, affine form, activation and sign are one step.
-    assert sum(len(p.steps) for p in engine._programs.values()) == 1
-    # A reader of what lies between keeps it.
-    g.outputs = [g.outputs[0], top]
-    both = ReferenceEngine(g).run(feeds)
-    np.testing.assert_array_equal(both[0], separate)
-
-
 def limits(size: tuple[int, ...]) -> ReferenceEngine:
     """MIN(0.75, MAX(x, -0.5)) after a convolution that changes nothing."""
     g = Graph()

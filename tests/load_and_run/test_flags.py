@@ -142,6 +142,8 @@ def test_parse(args: list[str], values: dict[str, object]) -> None:
         (["--iter"], "--iter is missing its value"),
         (["--iter", "x"], "takes a whole number, found 'x'"),
         (["--range", "wide"], "takes a number"),
+        (["--range", "nan"], "takes a number"),
+        (["--range", "inf"], "takes a number"),
         (["--cpu=maybe"], "takes true or false"),
         (["--flagfile", "/nonexistent"], "No such file"),
         (["--fromenv", "iter"], "FLAGS_iter is not in the environment"),

@@ -55,7 +55,7 @@ def test_between_the_versions_of_mge(tmp_path: Path, capsys: pytest.CaptureFixtu
         ([MLP, "b.pt"], "b.pt: the name must end in .mge or .onnx"),
         (["a.txt", "b.onnx"], "a.txt: the name must end in .mge or .onnx"),
         ([MLP, "b.mge", "--opset", "17"], "--opset applies to .onnx files only"),
-        (["a.onnx", "b.onnx"], "A is an ONNX model already"),
+        (["a.onnx", "b.onnx"], "a.onnx: No such file"),
         ([MLP, "b.onnx", "--format", "FBS"], "--format applies to .mge files only"),
         ([MLP, "b.onnx", "--opset", "5"], "opset_version must be from 7 to 26, found 5"),
         ([MLP, "b.onnx", "--dynamic", "data"], "--dynamic takes INPUT:AXIS=NAME"),

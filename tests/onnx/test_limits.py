@@ -16,6 +16,7 @@ from loadrun.compare.record import packed_policies
 from loadrun.testcase import Bundle
 from loadrun.testing import GraphBuilder
 from loadrun.verify.pack.capture import embed
+from tests.onnx.wire_models import attribute, field, model, node, tensor, value
 
 MLP = "fixtures/nets/mlp.mge"
 
@@ -104,3 +105,73 @@ def test_a_conversion_expects_what_the_testcase_does(tmp_path: Path) -> None:
     loadrun.save(bundle, tmp_path / "m.mge")
     loadrun.convert_file(tmp_path / "m.mge", tmp_path / "m.onnx")
     assert [main([str(tmp_path / f"m.{kind}"), "-q"]) for kind in ("mge", "onnx")] == [1, 1]
+
+
+def labelled(folder: Path) -> Path:
+    """A model of 4000 labels, of which a data set expects one otherwise, and of values that it expects 0.5 % off."""
+    x = np.arange(-2000, 2000, dtype="f4")
+    labels = x.astype("i4")
+    labels[7] += 5
+    nodes = [node("Cast", ["x"], ["labels"], attribute("to", 6)), node("Neg", ["x"], ["y"])]
+    ends = [field(11, value("x", 1, x.shape)), field(12, value("labels", 6, x.shape))]
+    (folder / "m.onnx").write_bytes(model(*nodes, *ends, field(12, value("y", 1, x.shape)), opset=13))
+    (folder / "test_data_set_0").mkdir()
+    for name, array in {"input_0": x, "output_0": labels, "output_1": -x * np.float32(1.005)}.items():
+        (folder / "test_data_set_0" / f"{name}.pb").write_bytes(tensor(array))
+    return folder / "m.onnx"
+
+
+@pytest.mark.parametrize("engine", ["reference", "onnxruntime"])
+@pytest.mark.parametrize(
+    ("terms", "verdicts"),
+    [
+        ({"labels": "ppm<=250"}, ["pass", "fail"]),
+        ({"labels": "ppm<=249"}, ["fail", "fail"]),
+        ({"y": "rtol=6e-3"}, ["fail", "pass"]),
+        ({"y": "rtol=4e-3"}, ["fail", "fail"]),
+        ({"labels": "off_by<=5", "y": "cosine>=0.999"}, ["pass", "pass"]),
+    ],
+)
+def test_a_rule_in_place_of_the_data_sets(
+    terms: dict[str, str],
+    verdicts: list[str],
+    engine: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip(engine if engine == "onnxruntime" else "numpy")
+    path, report, saved = str(labelled(tmp_path)), tmp_path / "r.json", str(tmp_path / "saved")
+    checks = [word for name, text in terms.items() for word in ("--check", f"{name}: {text}")]
+    # Without the word they are added to the rule.
+    assert main([path, "--engine", engine, *checks, "-q"]) == 1
+    argv = [path, "--engine", engine, *checks, "--loosen", "--json", str(report), "--save-results", saved]
+    code = main(argv)
+    assert code == (0 if verdicts == ["pass"] * 2 else 1)
+    shown = capsys.readouterr().out
+    assert all(f"LOOSENED: {text}" in shown for text in terms.values())
+    outputs = json.loads(report.read_text())["files"][0]["testcases"][0]["outputs"]
+    assert [o["verdict"] for o in outputs] == verdicts
+    assert [o["name"] for o in outputs if o["loosened"] is not None] == list(terms)
+    assert main(["judge", saved, "-q"]) == code
+
+
+@pytest.mark.parametrize("more", [[], ["--maxerr", "labels=1e9", "--maxerr", "y=1e9"]])
+@pytest.mark.parametrize(("share", "code"), [(250, 0), (249, 1)])
+def test_a_rule_in_place_of_the_data_sets_is_packed(
+    share: int, code: int, more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, packed = str(labelled(tmp_path)), str(tmp_path / "m.mge")
+    argv = ["--check", f"labels: ppm<={share}", "--check", "y: rtol=6e-3", *more, "-o", packed, "-q"]
+    assert main(["pack", path, *argv, "--loosen"]) == code
+    assert "LOOSENED: the tolerance of 'labels' was 1 and is" in capsys.readouterr().err
+    # Nor does a run take it for a check that zeros would pass.
+    assert main([packed, "--fail-on-weak"]) == code
+    assert capsys.readouterr().out.count("LOOSENED: the tolerance was 1") == 2
+    policies, loosened = packed_policies(loadrun.load(packed).record)
+    assert policies["labels"].text == f"ppm<={share}, rtol=0.001, atol=1e-07, nan=equal"
+    assert loosened == {"labels": 1.0, "y": 1.0}
+
+
+def test_loosening_takes_a_rule(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([MLP, "--loosen"]) == 2
+    assert "say what is to hold with --check" in capsys.readouterr().err

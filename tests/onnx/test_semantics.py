@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.base.errors import LoadRunError, UnsupportedError
+from loadrun.base.errors import EngineError, LoadRunError, UnsupportedError
 from loadrun.cli import main
 
 onnx = pytest.importorskip("onnx", reason="models are built with the package onnx")
@@ -78,14 +78,6 @@ def test_ties_keep_their_order() -> None:
     assert run("ArgMax", {"x": x}, axis=1, keepdims=0, select_last_index=1)[0].tolist() == [3]
 
 
-def test_the_largest_of_all_is_no_number() -> None:
-    x, k = F([[1, NAN, 3, NAN, 2]]), np.array([3], np.int64)
-    values, at = run("TopK", {"x": x, "k": k}, 2, constants={"k": k})
-    assert at.tolist() == [[1, 3, 2]]
-    assert np.isnan(values).tolist() == [[True, True, False]]
-    assert run("TopK", {"x": x, "k": k}, 2, constants={"k": k}, largest=0)[1].tolist() == [[0, 4, 2]]
-
-
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "uint64"])
 def test_top_k_of_the_least_and_the_greatest_integer(dtype: str) -> None:
     bits = np.iinfo(dtype)
@@ -94,21 +86,6 @@ def test_top_k_of_the_least_and_the_greatest_integer(dtype: str) -> None:
         values, at = run("TopK", {"x": x, "k": k}, 2, constants={"k": k}, largest=largest)
         assert at.tolist() == want
         np.testing.assert_array_equal(values, x[want])
-
-
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_where_keeps_the_sign_of_a_chosen_zero(dtype: str) -> None:
-    c, minus, zero = np.array([True, False]), np.array(-0.0, dtype), np.array(0, dtype)
-    for a, b, want in ((minus, zero, [True, False]), (zero, minus, [False, True])):
-        (y,) = run("Where", {"c": c, "a": a, "b": b}, constants={"a": a, "b": b})
-        assert np.signbit(y).tolist() == want
-
-
-def test_missing_bounds_are_the_last_finite_numbers() -> None:
-    x, most = F([-INF, -1, INF, NAN]), float(np.finfo(F).max)
-    np.testing.assert_array_equal(run("Clip", {"x": x, "lo": F(0)})[0], F([0, 0, most, NAN]))
-    np.testing.assert_array_equal(run("Clip", {"x": x})[0], F([-most, -1, most, NAN]))
-    np.testing.assert_array_equal(run("Clip", {"x": x}, opset=6, max=0.0)[0], F([-most, -1, 0, NAN]))
 
 
 def test_reductions_of_large_numbers() -> None:
@@ -129,21 +106,6 @@ def test_reductions_of_large_numbers() -> None:
 def test_zeros_are_quantized_with_a_scale_of_1() -> None:
     y, scale, zero = run("DynamicQuantizeLinear", {"x": F([0, 0])}, 3, opset=11)
     assert (y.tolist(), scale.item(), zero.item()) == ([0, 0], 1, 0)
-
-
-@pytest.mark.parametrize(
-    ("x", "want", "zero"),
-    [
-        # An infinite range, and one whose 255th part is 0; what ONNX Runtime 1.32 gives.
-        ([-INF, 1, 2], [0, 255, 255], 255),
-        ([INF, -INF, 3], [0, 0, 255], 255),
-        ([INF, 1, -2], [0, 0, 0], 0),
-        ([1e-45, 0, 0], [255, 0, 0], 255),
-    ],
-)
-def test_ranges_without_a_scale(x: list[float], want: list[int], zero: int) -> None:
-    y, _, start = run("DynamicQuantizeLinear", {"x": F(x)}, 3, opset=11)
-    assert (y.tolist(), start.item()) == (want, zero)
 
 
 def test_what_a_query_may_not_see_is_not_added() -> None:
@@ -168,7 +130,7 @@ def test_a_cell_alone_between_aligned_corners_is_refused() -> None:
     """PyTorch places it at 0, ONNX Runtime at 1, ONNX divides by 0."""
     feeds = {"t": np.zeros((1, 2, 3), F), "s": np.int64([1, 1, 1, 2])}
     assert run("AffineGrid", feeds, constants={"s": feeds["s"]}, opset=20)[0].shape == (1, 1, 2, 2)
-    with pytest.raises(UnsupportedError, match="1 to ONNX Runtime"):
+    with pytest.raises(EngineError, match="1 to ONNX Runtime"):
         run("AffineGrid", feeds, constants={"s": feeds["s"]}, opset=20, align_corners=1)
 
 
@@ -182,12 +144,11 @@ def test_large_scores_of_float16_are_infinite() -> None:
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int16, np.uint16])
-def test_nan_is_quantized_to_the_least_number(kind: Any, tmp_path: Path) -> None:
-    """As in ONNX Runtime; in a .mge file, too, where MAX and MIN may drop NaN."""
-    feeds = {"x": F([NAN, INF, -INF, 2.5, -1, NAN]), "s": F(1), "z": np.array(3, kind)}
+def test_what_is_beyond_a_type_is_quantized_to_its_ends(kind: Any, tmp_path: Path) -> None:
+    feeds = {"x": F([3e38, INF, -INF, 2.5, -1, 1e6]), "s": F(1), "z": np.array(3, kind)}
     data = built("QuantizeLinear", feeds, opset=21)
     limits = np.iinfo(kind)
-    want = [limits.min, limits.max, limits.min, 5, 2, limits.min]
+    want = [limits.max, limits.max, limits.min, 5, 2, limits.max]
     file = tmp_path / "q.mge"
     loadrun.save(loadrun.load(data).for_data(feeds), file)
     for model in (data, file):
@@ -208,6 +169,10 @@ def test_the_quotient_has_the_type_of_the_scale() -> None:
     assert run("QuantizeLinear", half, opset=21)[0].tolist() == [3333]
     assert run("QuantizeLinear", half, opset=23)[0].tolist() == [3332]
     assert run("QuantizeLinear", half, opset=23, precision=T.FLOAT)[0].tolist() == [3333]
+    # 1.3506 / 0.30005 is 4.5012, to float16 4.5; there are 4 bits, too.
+    few = {"x": np.float16([1.3505859375, -1.3505859375]), "s": np.float16(0.3)}
+    assert run("QuantizeLinear", few, opset=21, output_dtype=T.INT4)[0].tolist() == [5, -5]
+    assert run("QuantizeLinear", few, opset=23, output_dtype=T.INT4)[0].tolist() == [4, -4]
     bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
     # 200 / 0.30078 is 664.9, to bfloat16 664.
     brain = {"x": np.array([200], bfloat16), "s": np.array(0.3, bfloat16), "z": np.uint16(0)}
@@ -280,13 +245,6 @@ def test_bounds_of_slices_are_no_numbers() -> None:
     assert run("Slice", far, constants={k: v for k, v in far.items() if k != "x"})[0].tolist() == [4]
 
 
-def test_what_must_be_known_is_asked_for_by_name() -> None:
-    feeds = {"x": F([[1, 2]]), "axes": np.array([1], np.int64)}
-    bundle = loadrun.load(built("ReduceSum", feeds))
-    with pytest.raises(UnsupportedError, match=r'give it as constants=\{"axes": \.\.\.\}'):
-        _ = bundle.graph
-
-
 def test_values_that_decide_the_graph_are_taken_from_what_is_fed_at_given_sizes_too() -> None:
     x = np.arange(12, dtype=F).reshape(3, 4)
     axes, size = np.array([1], np.int64), np.array([2, -1], np.int64)
@@ -322,11 +280,10 @@ def test_all_bits_of_small_integers_as_another_type(before: str, after: str, to:
     assert (y == x.view(after)).all()
 
 
-def test_bits_that_cannot_be_expressed_are_refused_by_their_types() -> None:
-    with pytest.raises(UnsupportedError, match="the bits of double as int64 cannot be expressed"):
-        loadrun.load(built("BitCast", {"x": np.float64([1])}, opset=26, to=7))
-    with pytest.raises(UnsupportedError, match="the bits of uint8 as bool cannot be expressed"):
-        loadrun.load(built("BitCast", {"x": np.uint8([1])}, opset=26, to=9))
+def test_bits_of_double_as_an_integer() -> None:
+    """A sign of 0, 0x3ff, and no fraction."""
+    (y,) = run("BitCast", {"x": np.float64([1])}, opset=26, to=7)
+    assert (y.dtype, y.tolist()) == (np.int64, [0x3FF << 52])
 
 
 def test_expected_values_without_elements(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -404,7 +361,7 @@ def test_integers_are_resized_without_their_fractions() -> None:
     x = np.array([[0, 3], [-4, 5]], np.int32)
     assert resized(x, [1, 2], mode="linear").tolist() == [[0, 0, 2, 3], [-4, -1, 2, 5]]
     assert resized(x, [2, 1], mode="linear").tolist() == [[0, 3], [-1, 3], [-3, 4], [-4, 5]]
-    with pytest.raises(UnsupportedError, match="cast to float before"):
+    with pytest.raises(EngineError, match="cast to float before"):
         resized(x, [0.5, 0.5], mode="linear", antialias=1)
     # Of three dimensions all are mixed, whose rounding shows: 17.99999 (from ONNX Runtime 1.32).
     feeds = {"x": np.array([[[224, 20, 14]]], np.int32), "r": F([]), "s": F([1, 1, 3])}
@@ -413,12 +370,12 @@ def test_integers_are_resized_without_their_fractions() -> None:
     assert y.tolist() == [[[224, 156, 88, 20, 17, 16, 14, 14, 14]]]
 
 
-def test_corners_are_aligned_by_whole_sizes_only() -> None:
+def test_corners_are_aligned_at_sizes_that_are_no_whole_numbers() -> None:
     x = F([[0, 1, 2, 3]])
     corners = {"coordinate_transformation_mode": "align_corners", "mode": "linear"}
     np.testing.assert_allclose(resized(x, [1, 1.75], **corners), [np.arange(7) / 2], rtol=1e-6)
-    with pytest.raises(UnsupportedError, match=r"its scale 0\.6 makes 2\.4 elements of the 4 along axis 3"):
-        resized(x, [1, 0.6], **corners)
+    # From ONNX Runtime 1.32: the two elements of 2.4 are aligned.
+    np.testing.assert_allclose(resized(x, [1, 0.6], **corners), [[0, 3]], rtol=1e-6)
 
 
 def test_the_region_of_interest_leaves_axes_alone_that_keep_their_size() -> None:
@@ -439,7 +396,7 @@ def test_the_region_of_interest_leaves_axes_alone_that_keep_their_size() -> None
 )
 def test_activations_whose_numbers_runtimes_do_not_agree_on(name: str, given: Any, missing: str) -> None:
     x, w = np.ones((2, 1, 1), F), np.ones((1, 1, 1), F)
-    with pytest.raises(UnsupportedError, match=f"its activation {name} has no activation_{missing}"):
+    with pytest.raises(EngineError, match=f"its activation {name} has no activation_{missing}"):
         run("RNN", {"x": x, "w": w, "r": w}, hidden_size=1, activations=[name], opset=14, **given)
 
 
@@ -478,25 +435,6 @@ def test_values_are_not_unpooled_into_another_shape() -> None:
         run("MaxUnpool", feeds, constants={"s": feeds["s"]}, kernel_shape=[2], strides=[2])
 
 
-@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
-def test_positions_of_extremes_among_nan(kind: type) -> None:
-    """As ONNX Runtime compares from the first element on: NaN never wins, and is never beaten at the first place."""
-    x = np.array([[1, NAN, 3, 3], [NAN, 1, 2, 3], [3, 1, NAN, 3], [NAN] * 4, [-INF, NAN, -INF, 1]])
-    wants = {
-        ("ArgMax", 0): [2, 0, 0, 0, 3],
-        ("ArgMax", 1): [3, 0, 3, 0, 3],
-        ("ArgMin", 0): [0, 0, 1, 0, 0],
-        ("ArgMin", 1): [0, 0, 1, 0, 2],
-    }
-    for (op, last), want in wants.items():
-        for axis, values in ((1, x), (0, x.T)):
-            feeds = {"x": values.astype(kind)}
-            assert run(op, feeds, axis=axis, keepdims=0, select_last_index=last)[0].tolist() == want
-    (y,) = run("Hardmax", {"x": x.astype(kind)})
-    assert y.argmax(1).tolist() == wants["ArgMax", 0]
-    assert (y.sum(1) == 1).all()
-
-
 def test_activations_of_the_largest_numbers() -> None:
     for kind, most in ((np.float32, 3.4e38), (np.float64, 1.7e308)):
         x = np.array([most, -most, 3, -3, 1.5, INF], kind)
@@ -505,9 +443,13 @@ def test_activations_of_the_largest_numbers() -> None:
         np.testing.assert_array_equal(run("HardSwish", {"x": x})[0], want)
 
 
-def test_signs_of_nan() -> None:
-    for kind, want in ((np.float16, 0), (np.float32, NAN), (np.float64, NAN)):
-        np.testing.assert_array_equal(run("Sign", {"x": np.array([NAN, -2], kind)})[0], [want, -1])
+def test_signs() -> None:
+    for kind in (np.float16, np.float32, np.float64):
+        np.testing.assert_array_equal(run("Sign", {"x": np.array([NAN, -2, 0, 3], kind)})[0], [NAN, -1, 0, 1])
+    for kind in (np.int8, np.int32, np.int64):
+        assert run("Sign", {"x": np.array([5, -2, 0], kind)})[0].tolist() == [1, -1, 0]
+    for kind in (np.uint8, np.uint16, np.uint64):
+        assert run("Sign", {"x": np.array([5, 0], kind)})[0].tolist() == [1, 0]
 
 
 @pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
@@ -576,8 +518,7 @@ def test_transposed_convolutions_whose_kernel_is_shorter_than_the_stride(
     assert y[0, 0].tolist() == want
 
 
-def test_text_beside_numbers_is_not_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The reference engine computes no text, so a wrong one is not compared."""
+def test_text_beside_numbers_is_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nodes = [
         onnx.helper.make_node("Neg", ["x"], ["y"]),
         onnx.helper.make_node("Cast", ["x"], ["t"], to=onnx.TensorProto.STRING),
@@ -591,8 +532,8 @@ def test_text_beside_numbers_is_not_passed_over(tmp_path: Path, capsys: pytest.C
     values = {"input_0": F([1, 2]), "output_0": F([-1, -2]), "output_1": np.array(["1", "9"], object)}
     for name, value in values.items():
         (folder / f"{name}.pb").write_bytes(onnx.numpy_helper.from_array(value).SerializeToString())
-    assert main([str(tmp_path / "m.onnx")]) == 3
-    assert "output t: not compared: text is not compared here" in capsys.readouterr().out
+    assert main([str(tmp_path / "m.onnx")]) == 1
+    assert "output t: 1 of 2 values differs" in capsys.readouterr().out
 
 
 def test_loops_whose_length_follows_from_sizes_in_floats() -> None:
@@ -709,8 +650,6 @@ def test_inputs_without_a_shape_take_any() -> None:
     runner = loadrun.Runner(bundle)
     for x, y in (([1, 1], [4, 6]), ([[2, 0]], [[2, 4]]), ([[[0, 1]]], [[[3, 4]]])):
         assert runner.run({"x": F(x)})["y"].tolist() == y
-    with pytest.raises(UnsupportedError, match="the file has no shape for the input 'x'"):
-        _ = bundle.graph
 
 
 def test_data_may_expand_to_nothing() -> None:
@@ -722,7 +661,7 @@ def test_data_may_expand_to_nothing() -> None:
         ((1, 3), [1, 1, 1], (1, 1, 3)),
     ):
         assert runner.run({"x": np.ones(size, F), "to": np.array(to)})["y0"].shape == found
-    with pytest.raises(LoadRunError, match=r"cannot broadcast \[1, 3\] to \[1, 1, 2\]"):
+    with pytest.raises(LoadRunError, match=r"shapes \[1, 3\], \[1, 1, 2\] do not broadcast"):
         runner.run({"x": np.ones((1, 3), F), "to": np.array([1, 1, 2])})
 
 
@@ -769,7 +708,7 @@ def test_ranges_are_counted_exactly(kind: type, bounds: tuple[float, ...], count
 
 @pytest.mark.parametrize(("op", "axis", "opset"), [("Softmax", -4, 7), ("Softmax", 3, 7), ("Flatten", 4, 11)])
 def test_axes_that_are_none(op: str, axis: int, opset: int) -> None:
-    with pytest.raises(UnsupportedError, match=f"axis {axis} does not exist in 3 axes"):
+    with pytest.raises(EngineError, match=f"axis {axis} does not exist in 3 axes"):
         run(op, {"x": np.ones((2, 3, 2), F)}, opset=opset, axis=axis)
     assert run("Flatten", {"x": np.ones((2, 3, 2), F)}, axis=3)[0].shape == (12, 1)
 
@@ -792,7 +731,7 @@ def test_random_operators_without_a_seed_draw_different_numbers() -> None:
     assert again == [a, b, c, d]
 
 
-def test_a_loop_that_an_input_ends_is_unrolled_for_what_is_fed() -> None:
+def test_a_loop_that_an_input_ends() -> None:
     data = onnx.parser.parse_model("""
         <ir_version: 8, opset_import: ["": 16]>
         g (float[2] x, int64 n) => (float[2] y) <int64 most = {9223372036854775807}, bool go = {1}> {
@@ -806,8 +745,6 @@ def test_a_loop_that_an_input_ends_is_unrolled_for_what_is_fed() -> None:
     runner = loadrun.Runner(loadrun.load(data))
     for n in (1, 3, 2):
         assert runner.run({"x": F([1, -3]), "n": np.array(n)})["y"].tolist() == [2**n, -3 * 2**n]
-    with pytest.raises(UnsupportedError, match=r"when it ends depends on data.*give 'n' as constants"):
-        loadrun.load(data).graph  # noqa: B018
 
 
 def test_a_bias_has_a_number_for_each_channel() -> None:
@@ -840,10 +777,10 @@ def test_attributes_that_are_none_of_the_known(
         feeds["i1"] = feeds["i1"].astype(np.int64)
     name = min(attributes, key=lambda n: n in ("blocksize", "hidden_size"))
     name = "auto_pad" if "auto_pad" in attributes else name
-    with pytest.raises(UnsupportedError, match=f"its {name} is .*, expected "):
+    with pytest.raises(EngineError, match=f"its {name} is .*, expected "):
         run(op, feeds, opset=20, **attributes)
     lengths = np.array([2, 2], np.int64)
-    with pytest.raises(UnsupportedError, match="its batch_axis is 0 and its time_axis -1, expected 0 and 1"):
+    with pytest.raises(EngineError, match="its batch_axis is 0 and its time_axis -1, expected 0 and 1"):
         run("ReverseSequence", {"x": np.eye(2, dtype=F), "n": lengths}, batch_axis=0, time_axis=-1)
 
 

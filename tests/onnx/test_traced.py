@@ -44,7 +44,9 @@ def examples() -> Iterator[tuple[str, bytes, dict[str, np.ndarray]]]:
         nodes = case.model.graph.node
         values = case.data_sets[0][0]
         key = f"{nodes[0].domain}.{nodes[0].op_type}".removeprefix(".")
-        numbers = all(isinstance(v, np.ndarray) for v in values) and any(v.dtype.name in KINDS for v in values)
+        numbers = all(isinstance(v, np.ndarray) for v in values) and any(
+            v.dtype.name in KINDS for v in values
+        )
         if len(nodes) != 1 or count.get(key, 0) > 1 or not numbers:
             continue
         count[key] = count.get(key, 0) + 1
@@ -99,7 +101,11 @@ def test_no_traced_input_becomes_a_constant(part: int) -> None:
             for a, b in zip(want, got, strict=True):
                 quanta = 1 if a.dtype.kind in "iu" and a.dtype.itemsize == 1 else 0
                 if a.size != b.size or not np.allclose(
-                    a.reshape(-1).astype("f8"), b.reshape(-1).astype("f8"), 2e-3, 1e-4 + quanta, equal_nan=True
+                    a.reshape(-1).astype("f8"),
+                    b.reshape(-1).astype("f8"),
+                    2e-3,
+                    1e-4 + quanta,
+                    equal_nan=True,
                 ):
                     wrong.append(f"{name}: {place}")
         followed += 1

@@ -21,6 +21,7 @@ from loadrun.graph import Graph, Var
 from loadrun.graph.dtypes import Array
 from loadrun.replay import parts
 from loadrun.replay.keywords import keyword
+from tests.support.small_models import unary
 
 NETS = Path("fixtures/nets")
 needs_toml = pytest.mark.skipif(
@@ -184,11 +185,6 @@ def test_configuration(folder: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert '<tr class=xfail data-part="f1"><td>xfail</td>' in rows
     assert "<tr class=skipped><td>skipped</td><td>./d.mge<br>no model yet</td>" in rows
     assert main([".", "--no-config"]) == 2
-    shutil.copy("a.mge", "b.mge")
-    assert main(["."]) == 0
-    assert (
-        "it passes, but was expected to fail: min and max differ; remove its entry" in capsys.readouterr().out
-    )
     (folder / "loadrun.toml").write_text('[[files]]\nmatch = ["b.mge"]\nchek = ["exact"]\n')
     assert main(["."]) == 2
     (folder / "other.toml").write_text(
@@ -201,6 +197,69 @@ def test_configuration(folder: Path, capsys: pytest.CaptureFixture[str]) -> None
     # What the command names takes the place of what is configured.
     main(["cc.mge", "--config", "other.toml", "--engine", "reference", "--json", "r.json"])
     assert json.loads(Path("r.json").read_text())["files"][0]["engine"]["engine"] == "reference"
+
+
+def test_of_several_exit_codes_an_error_wins_over_a_failure_and_that_over_nothing_compared(
+    folder: Path,
+) -> None:
+    loadrun.save(unary(), "plain.mge")
+    assert main(["plain.mge", "-q"]) == 3
+    # Values out of range are a failure, though nothing is compared.
+    assert main(["plain.mge", "-q", "--range", "1e-6"]) == 1
+    assert main(["plain.mge", "b.mge", "-q"]) == 1
+    assert main(["plain.mge", "b.mge", "d.mge", "-q"]) == 2
+    assert main(["a.mge", "plain.mge", "-q"]) == 3
+
+
+@needs_toml
+def test_a_pass_of_what_is_expected_to_fail_fails(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entry = '[[files]]\nmatch = ["a.mge"]\nxfail = "rounds halves up"\n'
+    (folder / "loadrun.toml").write_text(entry)
+    assert main(["a.mge", "--json-lines", "r.jsonl", "--junit", "r.xml", "--json", "r.json"]) == 1
+    said = "it passes, but was expected to fail: rounds halves up; remove its entry"
+    assert f"warning: {said}" in capsys.readouterr().out
+    (file,) = json.loads(Path("r.json").read_text())["files"]
+    assert (file["verdict"], file["warnings"]) == ("fail", [said])
+    assert [f.attrib["message"] for f in ET.parse("r.xml").getroot().iter("failure")] == [said]
+    assert main(["a.mge", "--json-lines", "r.jsonl", "--resume"]) == 1
+    (folder / "loadrun.toml").write_text(entry + "xfail_strict = false\n")
+    assert main(["a.mge"]) == 0
+    assert f"warning: {said}" in capsys.readouterr().out
+    (folder / "loadrun.toml").write_text("xfail_strict = false\n" + entry + "xfail_strict = true\n")
+    assert main(["a.mge"]) == 1
+
+
+@needs_toml
+def test_only_a_failed_check_can_be_expected(folder: Path) -> None:
+    (folder / "loadrun.toml").write_text('[[files]]\nmatch = ["*.mge"]\nxfail = "min and max differ"\n')
+    # Not what cannot be read, is not there, or holds no check.
+    shutil.copy("b.mge", "absent.mge")
+    loadrun.save(unary(), "plain.mge")
+    assert [main([name, "-q"]) for name in ("b.mge", "d.mge", "plain.mge")] == [0, 2, 3]
+    os.remove("absent.mge")
+    assert main(["absent.mge", "-q", "--junit", "r.xml"]) == 2
+    assert ET.parse("r.xml").getroot().attrib["errors"] == "1"
+
+
+@needs_toml
+@pytest.mark.parametrize("flags", [[], ["-q"], ["-j", "2"], ["--retries", "1"]])
+def test_a_pattern_that_matches_no_file(
+    flags: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "loadrun.toml").write_text(
+        '[[files]]\nmatch = ["b.mge", "c/*.mge", "gone.mge"]\ncheck = ["exact"]\n'
+    )
+    (folder / "c").mkdir()
+    shutil.copy("a.mge", "c")
+    assert main(["a.mge", *flags, "--json", "r.json", "--junit", "r.xml"]) == 3
+    assert "loadrun.toml: not compared: match 'gone.mge' matches no file" in capsys.readouterr().out
+    report = json.loads(Path("r.json").read_text())
+    assert [f["verdict"] for f in report["files"]] == ["pass", "not compared"]
+    assert ET.parse("r.xml").getroot().attrib["failures"] == "1"
+    # One that is there and merely not part of this run is nothing, wherever it is.
+    (folder / "deep" / "er").mkdir(parents=True)
+    shutil.copy("a.mge", folder / "deep" / "er" / "gone.mge")
+    assert main(["a.mge", *flags]) == 0
 
 
 @needs_toml

@@ -317,7 +317,7 @@ def bench_report(seconds: dict[str, list[float]], processor: str = "x") -> str:
         {"file": "m.mge", "engine": e, "threads": 2, "batch": None, "wall_seconds": s}
         for e, s in seconds.items()
     ]
-    return json.dumps({"benchmark": 1, "subjects": subjects, "environment": {"processor": processor}})
+    return json.dumps({"benchmark": 2, "subjects": subjects, "environment": {"processor": processor}})
 
 
 def test_compare_two_benchmarks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,7 +37,6 @@ POWERS: dict[str, Callable[..., Any]] = {
     "two roots of one": lambda x, y: np.power(x, 0.5) * np.power(x, 0.5),
     "nothing and one": lambda x, y: x**0 + y**1,
     "lengths of zeros": lambda x, y: np.hypot(x - x[:, :1], y * 0) + (x * 1e-25 / (y * 1e-25)) ** 3,
-    "powers of negative numbers": lambda x, y: np.where(np.isnan(x**1.5), 7, y) + np.isnan(y**0.3) * x,
 }
 INTEGERS: dict[str, Callable[..., Any]] = {"quotients by zeros": _whole_quotients}
 STEPS: dict[str, Callable[..., Any]] = {

@@ -19,7 +19,7 @@ import loadrun
 from loadrun.base.configuration import matches
 from loadrun.base.errors import LoadRunError
 from loadrun.testcase import Bundle
-from loadrun.testing.snapshots import Snapshots
+from loadrun.testing.snapshots import Snapshots, _difference
 from loadrun.verify.pack.options import PackOptions
 from loadrun.verify.pack.packing import Packer
 from tests.support.forks import python as forked
@@ -200,7 +200,52 @@ def test_the_configuration_of_the_project(tmp_path: Path) -> None:
     assert code == 0 or "exact is violated" in out
 
 
-@pytest.mark.parametrize("value", ["0", "nan"])
+def test_a_pattern_that_matches_no_file_is_an_error(tmp_path: Path) -> None:
+    shutil.copy(NETS / "mlp.mge", tmp_path / "a.mge")
+    (tmp_path / "test_it.py").write_text("def test_it():\n    pass\n")
+    entry = '[[tool.loadrun.files]]\nmatch = ["a.mge", "gone/*.mge"]\ncheck = ["rtol=1e-3"]\n'
+    (tmp_path / "pyproject.toml").write_text(entry)
+    code, out = run(tmp_path, ".")
+    assert (code, "pyproject.toml: match 'gone/*.mge' matches no file" in out) == (2, True), out
+    assert run(tmp_path)[0] == 0, "no model is collected"
+    (tmp_path / "pyproject.toml").unlink()
+    (tmp_path / "pytest.ini").write_text("[pytest]\nloadrun_models =\n    a.mge\n    gone/*.mge\n")
+    for args in ((), ("-n", "1")):
+        code, out = run(tmp_path, *args)
+        assert (code, "loadrun_models: 'gone/*.mge' matches no file" in out) == (4, True), out
+
+
+def test_a_pass_of_what_is_expected_to_fail_fails(tmp_path: Path) -> None:
+    shutil.copy(NETS / "mlp.mge", tmp_path / "a.mge")
+    loadrun.save(unary(), tmp_path / "b.mge")
+    entry = '[[tool.loadrun.files]]\nmatch = ["*.mge"]\nxfail = "rounds halves up"\n'
+    (tmp_path / "pyproject.toml").write_text(entry)
+    code, out = run(tmp_path, ".", "-rA")
+    assert code == 1
+    assert "it passes, but was expected to fail: rounds halves up; remove its entry" in out
+    # Nor does it excuse what compares nothing.
+    assert set(re.findall(r"^FAILED (\S+)", out, re.M)) == {"a.mge::xfail", "b.mge::run::y"}
+    (tmp_path / "pyproject.toml").write_text(entry + "xfail_strict = false\n")
+    assert run(tmp_path, "a.mge")[0] == 0
+    (tmp_path / "pyproject.toml").unlink()
+    (tmp_path / "pytest.ini").write_text("[pytest]\nloadrun_xfail =\n    a.mge::1::*  # rounds halves up\n")
+    code, out = run(tmp_path, "a.mge")
+    assert (code, "1 failed, 2 passed" in out, "[XPASS(strict)]" in out) == (1, True, True), out
+
+
+def test_endings_are_those_of_the_command(tmp_path: Path) -> None:
+    shutil.copy(NETS / "mlp.mge", tmp_path / "A.MGE")
+    shutil.copytree(ROOT / "fixtures" / "onnx" / "names", tmp_path / "net")
+    (tmp_path / "net" / "model.onnx").rename(tmp_path / "net" / "model.Onnx")
+    code, out = run(tmp_path, ".", "-rA")
+    assert code == 0, out
+    assert {n.partition("::")[0] for n in re.findall(r"^PASSED (\S+)", out, re.M)} == {
+        "A.MGE",
+        "net/model.Onnx",
+    }
+
+
+@pytest.mark.parametrize("value", ["0", "nan", "inf"])
 def test_a_time_limit_that_is_none_is_refused(tmp_path: Path, value: str) -> None:
     shutil.copy(NETS / "mlp.mge", tmp_path)
     code, out = run(tmp_path, "mlp.mge", f"--loadrun-timeout={value}")
@@ -258,6 +303,13 @@ def test_snapshots(check: str, changed: str, dtype: str, code: int, snapshots: P
     shutil.copytree(snapshots / "snapshots", tmp_path / "snapshots")
     (tmp_path / "test_it.py").write_text(SNAPSHOT.format(value=changed, dtype=dtype, check=check))
     assert run(tmp_path, "test_it.py")[0] == code
+
+
+def test_zeros_are_no_small_numbers() -> None:
+    small, zeros = np.full(3, 1e-4, "f4"), np.zeros(3, "f4")
+    assert _difference(small, zeros, "y", "")
+    assert not _difference(small, small * np.float32(1 + 1e-6), "y", "")
+    assert not _difference(small, zeros, "y", "maxerr=1e-4")
 
 
 def test_snapshots_are_not_updated_in_continuous_integration(

@@ -31,6 +31,7 @@ from loadrun.onnx.converting import convert_file
 torch = pytest.importorskip("torch", reason="these files are torch's")
 
 from loadrun.torch.archive import read_program  # noqa: E402
+from loadrun.torch.program_cases import append_cases  # noqa: E402
 
 save = loadrun.torch.save
 
@@ -141,6 +142,24 @@ def test_wrong_values_fail_on_both_sides(tmp_path: Path) -> None:
     for engine in ("reference", "torch"):
         result = loadrun.Runner(changed, engine).replay_one(0)
         assert {o.name: o.verdict.value for o in result.outputs} == {"a": "pass", "b": "pass", "n": "fail"}
+
+
+@pytest.mark.parametrize("engine", ["reference", "torch"])
+def test_an_expected_value_of_another_dtype_fails(engine: str, tmp_path: Path) -> None:
+    path = tmp_path / "net.pt2"
+    torch.export.save(torch.export.export(Net(), INPUTS, K), path)
+    # ReLU of x, plus k; the sum; three times i. The numbers are right, in other types.
+    values = {"x": X.numpy(), "i": INPUTS[1].numpy(), "k": K["k"].numpy()}
+    values |= {"a:expect": np.array([[0.5, 3], [3.5, 1]], "f8"), "b:expect": np.float32(0)}
+    values["n:expect"] = np.array([3, 6], "i4")
+    append_cases(path, [values], {"maxerr": {}})
+    result = loadrun.Runner(path, engine).replay_one(0)
+    assert {o.name: (o.verdict.value, o.notes) for o in result.outputs} == {
+        "a": ("fail", ("its expected value holds float64, but the program has float32",)),
+        "b": ("pass", ()),
+        "n": ("fail", ("its expected value holds int32, but the program has int64",)),
+    }
+    assert main([str(path), "--engine", engine, "-q"]) == 1
 
 
 def _file(data: bytes) -> Any:
@@ -479,3 +498,88 @@ def test_testcases_that_are_damaged_or_missing(tmp_path: Path, capsys: pytest.Ca
         flipped[at] ^= 1 << at % 8
         with pytest.raises(FormatError):
             read_program(io.BytesIO(flipped))
+
+
+class Scaled(torch.nn.Module):
+    """A result whose values depend on the sizes."""
+
+    def forward(self, x: Any, y: Any) -> Any:
+        return x.sum(1) / x.shape[1] + y.mean()
+
+
+class Branch(torch.nn.Module):
+    """Another result for large sizes."""
+
+    def forward(self, x: Any) -> Any:
+        return x * 2 if x.shape[1] <= 50 else x.sum()
+
+
+def exported(path: Path, module: Any, args: tuple[Any, ...], shapes: Any) -> Path:
+    torch.export.save(torch.export.export(module, args, dynamic_shapes=shapes), path)
+    return path
+
+
+def bounded() -> tuple[Any, Any]:
+    h = torch.export.Dim("h", min=4, max=8)
+    return {1: h}, {0: 2 * h}
+
+
+def derived() -> tuple[Any, Any]:
+    h = torch.export.Dim("h")
+    return {1: 2 * h}, {0: 2 * h + 1}
+
+
+@pytest.mark.parametrize(
+    ("shapes", "fine", "refused"),
+    [
+        (
+            bounded,
+            [(4, 8), (8, 16)],
+            {
+                (
+                    20,
+                    40,
+                ): r"input 'x' has shape \[3, 20\], but the program was exported for .* x.size\(\)\[1\] <= 8",
+                (3, 6): r"x.size\(\)\[1\] >= 4",
+                (6, 13): r"input 'y' has shape \[13\] and input 'x' .* y.size\(\)\[0\] == 2\*x.size\(\)\[1\]",
+            },
+        ),
+        (
+            derived,
+            [(8, 9), (20, 21)],
+            {(7, 8): r"x.size\(\)\[1\] % 2 == 0", (8, 10): r"y.size\(\)\[0\] == "},
+        ),
+    ],
+)
+def test_sizes_are_those_that_the_program_declares(
+    shapes: Any, fine: list[tuple[int, int]], refused: dict[tuple[int, int], str], tmp_path: Path
+) -> None:
+    x, y = shapes()
+    args = torch.ones(3, 6), torch.ones(12 if shapes is bounded else 7)
+    path = exported(tmp_path / "net.pt2", Scaled(), args, {"x": x, "y": y})
+    runner = loadrun.Runner(path)
+    for n, m in fine:
+        feeds = {"x": numbers(3, n), "y": numbers(m)}
+        want = Scaled()(*map(torch.from_numpy, feeds.values())).numpy()
+        np.testing.assert_allclose(runner.run(feeds).outputs[0].value, want, rtol=1e-6)
+    out = str(tmp_path / "out.mge")
+    for (n, m), why in refused.items():
+        with pytest.raises(InputError, match=why):
+            runner.run({"x": numbers(3, n), "y": numbers(m)})
+        for options in ([], ["--no-assert", "--replace"]):
+            assert main(["pack", str(path), "-d", f"x:{{3,{n}}};y:{{{m}}}", "-o", out, *options]) == 2
+    assert not Path(out).exists()
+    assert main(["info", str(path)]) == 0
+
+
+def numbers(*shape: int) -> Any:
+    return np.random.default_rng(3).random(shape, np.float32)
+
+
+def test_a_branch_on_a_size_is_a_condition_of_the_file(tmp_path: Path) -> None:
+    """Torch refuses 60, at which the module gives a sum and the graph that was exported a product."""
+    path = exported(tmp_path / "net.pt2", Branch(), (torch.ones(3, 6),), {"x": {1: torch.export.Dim.AUTO}})
+    runner = loadrun.Runner(path)
+    np.testing.assert_array_equal(runner.run({"x": np.ones((3, 50), "f4")}).outputs[0].value, 2)
+    with pytest.raises(InputError, match=r"x.size\(\)\[1\] <= 50"):
+        runner.run({"x": np.ones((3, 60), "f4")})

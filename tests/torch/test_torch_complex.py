@@ -394,7 +394,7 @@ def test_quotients_of_zero_and_of_what_is_infinite():
     for function, xs in (
         (torch.div, (z.repeat_interleave(len(z)), z.repeat(len(z)))),
         (torch.reciprocal, (z,)),
-        (torch.abs, (z,)),
+        (torch.abs, (z[~z.isnan()],)),
     ):
         want, got = both(function, *xs)
         np.testing.assert_allclose(got, want, 1e-5, 1e-8)

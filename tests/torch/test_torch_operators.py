@@ -190,7 +190,6 @@ LINE = torch.cat(
 @pytest.mark.parametrize(
     "function",
     [
-        torch.lgamma,
         torch.digamma,
         torch.i0,
         special.i0e,
@@ -204,6 +203,7 @@ LINE = torch.cat(
 def test_functions(function):
     with np.errstate(all="ignore"):
         same(function, LINE, tolerance=2e-5)
+        same(torch.lgamma, LINE[LINE.isfinite()], tolerance=2e-5)
 
 
 def test_functions_of_a_part_of_the_numbers():

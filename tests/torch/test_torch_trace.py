@@ -103,6 +103,50 @@ def test_truth_is_torch_and_not_the_graph(monkeypatch):
     assert loadrun.run(bundle)[0].verdict.value == "fail"
 
 
+def test_zeros_in_place_of_small_numbers_are_found(monkeypatch):
+    """No tolerance was given, so errors go by the size of the output."""
+    monkeypatch.setattr("loadrun.torch.registry._YOURS", {})
+
+    @loadrun.torch.aten("aten.erfinv.default")
+    def wrong(call, x):
+        return x * 0
+
+    example = torch.tensor([0.1, 0.5])
+    with pytest.raises(TraceError, match="the graph differs from torch for the example: output"):
+        loadrun.torch.trace(lambda x: torch.erfinv(x) * 1e-4, example)
+    # What is left of terms that cancel is rounding, which torch's own values are as well.
+    loadrun.torch.trace(lambda x: (x - x.mean()).sum(), torch.rand(1000))
+
+
+class Mixed(nn.Module):
+    """Two layers in a type of few bits, and a result in float32."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.one, self.two, self.dtype = nn.Linear(64, 64), nn.Linear(64, 64), dtype
+
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=self.dtype):
+            y = self.two(torch.relu(self.one(x)))
+        return torch.sigmoid(y.float()) * 3
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("suffix", ["mge", "pt2"])
+def test_a_tolerance_follows_the_dtype_that_is_computed_in(dtype, suffix, tmp_path):
+    torch.manual_seed(0)
+    net, path = Mixed(dtype).eval(), tmp_path / f"net.{suffix}"
+    # torch itself is further from float64 than float32's tolerance.
+    x = torch.randn(4, 64)
+    wide = torch.sigmoid(net.two.double()(torch.relu(net.one.double()(x.double())))) * 3
+    far = float((net.float()(x) - wide).detach().abs().max())
+    assert far > 2e-4
+    loadrun.torch.save(net, path, (x,))
+    (check,) = loadrun.load(path).checks
+    assert check.maxerr == pytest.approx({torch.float16: 4e-3, torch.bfloat16: 3e-2}[dtype])
+    assert [r.verdict.value for r in loadrun.run(path)] == ["pass"]
+
+
 def test_weights_have_their_names():
     net = nn.Sequential(nn.Linear(40, 30), nn.Tanh(), nn.Linear(30, 40)).eval()
     _, bundle = dumped(loadrun.torch.trace(net, torch.rand(1, 40)))

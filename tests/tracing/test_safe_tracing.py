@@ -122,6 +122,21 @@ def test_a_dump_says_which_testcase_takes_another_branch() -> None:
     made.dump(io.BytesIO(), arg_names=["x"], input_data=["#rand(0,1)", "#rand(-2,-1)"], check=False)
 
 
+def test_a_dump_says_that_its_graph_gives_next_to_nothing_for_small_numbers() -> None:
+    """The function's numbers say how far off is too far; the graph's are far smaller."""
+    factor = [1e-12]
+    made = traced_quietly(lambda x: {"y": x * factor[0]}, loadrun.tensor(X))
+    factor[0] = 1e-4
+    data = {"arg_names": ["x"], "input_data": ["[0.1, 0.2, 0.3]"]}
+    with pytest.warns(TraceWarning, match=r"'y' differs by .* \(tolerance 1e-08\)"):
+        made.dump(io.BytesIO(), **data)
+    # A tolerance that was given is MegEngine's measure, absolute below 1.
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        made.dump(io.BytesIO(), **data, maxerr=1e-4)
+    assert not [w for w in found if w.category is TraceWarning]
+
+
 def test_a_dump_says_what_narrowing_changes() -> None:
     """2**31 * 2 is 2**32 in 64 bits and 0 in 32."""
     made = traced_quietly(lambda x: {"n": np.arange(3) * 2**31 + x.astype(np.int64)}, X.astype(np.float64))

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import select
+import signal
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -87,6 +92,56 @@ def test_an_interrupt_keeps_the_best(tmp_path: Path) -> None:
     assert 1 < found.operators < found.total
     names = {o.outputs[0].name for o in loadrun.load(tmp_path / "small.mge").graph.oprs if o.outputs}
     assert guilty in names
+
+
+CHILD = """
+import subprocess, sys
+writer = open({fifo!r}, "wb", buffering=0)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], pass_fds=[writer.fileno()])
+writer.write(b"x")
+child.wait()
+"""
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Iterator[tuple[str, int]]:
+    """A command that starts a child and waits for it, and a pipe whose writers are the two."""
+    fifo, script = tmp_path / "fifo", tmp_path / "script.py"
+    os.mkfifo(fifo)
+    script.write_text(CHILD.format(fifo=str(fifo)))
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    yield f"{sys.executable} {script}", reader
+    os.close(reader)
+
+
+def heard(reader: int) -> bytes:
+    """The next byte from a pipe, none where nobody can write to it any more."""
+    assert select.select([reader], [], [], 30)[0], "somebody still has the pipe"
+    return os.read(reader, 1)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs process groups")
+def test_a_command_that_takes_too_long_ends_with_its_children(
+    command: tuple[str, int], tmp_path: Path
+) -> None:
+    options = loadrun.ReduceOptions(fails=command[0], timeout=3.0, runs=1)
+    found = loadrun.reduce_file(NETS / "mlp.mge", tmp_path / "small.mge", options)
+    assert found.reason == "it takes longer than 3 s"
+    assert heard(command[1]) == b"x"
+    assert heard(command[1]) == b""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs process groups")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_the_command_with_its_children(
+    number: signal.Signals, command: tuple[str, int], tmp_path: Path
+) -> None:
+    words = ["reduce", str(NETS / "mlp.mge"), "--fails", command[0], "-o", str(tmp_path / "small.mge")]
+    with subprocess.Popen([sys.executable, "-m", "loadrun", *words], stderr=subprocess.DEVNULL) as run:
+        assert heard(command[1]) == b"x"
+        run.send_signal(number)
+        assert heard(command[1]) == b""
+        assert run.wait() == 128 + number
 
 
 def test_runs_are_limited(tmp_path: Path) -> None:

@@ -19,8 +19,7 @@ def elu(x: Tensor, alpha: float, scale: float = 1.0, input_scale: float = 1.0) -
     >>> elu(Tensor([1.0, -100.0]), 0.5, 2.0).tolist()
     [2.0, -1.0]
     """
-    # Which elements keep NaN in MegEngine's MIN depends on their place: the positive part keeps it for all.
-    up, down = e.relu(x), e.elem(M.MIN, e.number(0, x), x)
+    up, down = e.elem(M.RELU, x), e.elem(M.MIN, e.number(0, x), x)
     if input_scale != 1:
         down = e.elem(M.MUL, e.number(input_scale, x), down)
     if scale != 1:
@@ -122,4 +121,4 @@ def hard_sigmoid(x: Tensor, alpha: float, beta: float) -> Tensor:
 
         return own(x)
     line = e.elem(M.ADD, e.elem(M.MUL, e.number(alpha, x), x), e.number(beta, x))
-    return e.with_nan_of(e.elem(M.MIN, e.elem(M.MAX, line, e.number(0, x)), e.number(1, x)), line)
+    return e.elem(M.MIN, e.elem(M.MAX, line, e.number(0, x)), e.number(1, x))

@@ -61,12 +61,7 @@ def max_pooled(x: Tensor, window: WindowGeometry) -> Tensor:
     x = window.padded(x, _lowest(x))
     if native:
         return _pooled(x, _without_pads(window), own.max_pool2d)
-    y = _along_axes(x, window, M.MAX)
-    if not e.is_float(x):
-        return y
-    # Where MegEngine's MAX keeps NaN depends on its place: the sum of what is NaN or 0 has it for all.
-    one = e.number(1, x)
-    return e.with_nan_of(y, _along_axes(e.elem(M.COND_LT_MOV, e.elem(M.EQ, x, x), one, x), window, M.ADD))
+    return _along_axes(x, window, M.MAX)
 
 
 def _along_axes(x: Tensor, window: WindowGeometry, mode: P.ElemwiseMode) -> Tensor:
@@ -170,7 +165,5 @@ def max_with_places(x: Tensor, window: WindowGeometry, *, columns: bool = False)
         best, place = taps[0]
         for part, at in taps[1:]:
             better = e.compare(P.ElemwiseMultiTypeMode.LT, best, part)
-            if dtype_of(x).is_float:
-                better = e.elem(M.OR, better, e.is_nan(part))
             best, place = e.where(better, part, best), e.where(better, at, place)
     return best, e.broadcast(place, best.shape)

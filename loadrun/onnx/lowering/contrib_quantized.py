@@ -82,7 +82,7 @@ def _qlinear_softmax(c: NodeCall) -> Value:
     else:
         y = e.reshape(softmax(flat_to_2d(x, axis), 1), x.shape)
     steps = folded(lambda v: e.elem(M.FLOOR, e.elem(M.TRUE_DIV, const_like(1.0, v), v)), single(c.t(3)))
-    return Value(kind, saturated(e.rint(e.elem(M.MUL, y, steps)), _zero(c, 4), kind))
+    return Value(kind, saturated(e.elem(M.MUL, y, steps), _zero(c, 4), kind))
 
 
 @lower("QLinearGlobalAveragePool", domain=CONTRIB)
@@ -116,7 +116,7 @@ def _qlinear_average(c: NodeCall) -> Value:
     if c.has(4):
         # Here, the zero point is added before the sum is rounded.
         y = e.elem(M.ADD, y, cast(single(c.t(4)), "float32"))
-    return Value(kind, saturated(e.rint(y), None, kind))
+    return Value(kind, saturated(y, None, kind))
 
 
 def _ratio(c: NodeCall, *over: int, under: int) -> Tensor:
@@ -147,14 +147,14 @@ def _qlinear_add(c: NodeCall) -> Value:
     start = folded(fixed, one, other, _float_zero(c, 2), _float_zero(c, 5), _float_zero(c, 7))
     total = e.elem(M.ADD, start, e.elem(M.MUL, one, cast(c.t(0), "float32")))
     total = e.elem(M.ADD, total, e.elem(M.MUL, other, cast(c.t(3), "float32")))
-    return Value(c.kind(0), saturated(e.rint(total), None, c.kind(0)))
+    return Value(c.kind(0), saturated(total, None, c.kind(0)))
 
 
 @lower("QLinearMul", domain=CONTRIB)
 def _qlinear_mul(c: NodeCall) -> Value:
     a, b = (e.elem(M.SUB, cast(c.t(i), "float32"), _float_zero(c, z)) for i, z in ((0, 2), (3, 5)))
     result = e.elem(M.MUL, e.elem(M.MUL, a, b), _ratio(c, 1, 4, under=6))
-    return Value(c.kind(0), saturated(e.rint(e.elem(M.ADD, result, _float_zero(c, 7))), None, c.kind(0)))
+    return Value(c.kind(0), saturated(e.elem(M.ADD, result, _float_zero(c, 7)), None, c.kind(0)))
 
 
 @lower("QLinearConcat", domain=CONTRIB)

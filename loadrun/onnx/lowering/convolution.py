@@ -8,8 +8,10 @@ from math import prod
 import numpy as np
 
 from ...build import emit as e
+from ...build.exact_products import by_bytes
 from ...build.layers import windows as build
 from ...build.layers.windows import WindowGeometry
+from ...graph.dtypes import plain
 from ...ops.registry import pay
 from ...tensors import Tensor, const
 from ...tensors.access import dtype_of, static_shape
@@ -243,36 +245,24 @@ def exact_convolution(
 ) -> Tensor:
     """Convolve 8-bit tensors without their zero points in int32.
 
-    Sums of up to 258 products are exact in float32; longer ones are split by channels, and added as integers.
+    Sums of up to 258 products are exact in float32; longer ones are sums of int8 convolutions.
     """
     window = window_of(c, static_shape(w)[2:])
     window.pads = padding_of(c, window, x)
     groups = c.number("group", 1)
     if w_zero is not None and w_zero.ndim == 1 and static_shape(w_zero)[0] != 1:
         w_zero = e.reshape(w_zero, (-1, *[1] * (w.ndim - 1)))
-    a = cast(minus_zero(x, x_zero), "float32")
-    b = (
-        folded(lambda v: cast(minus_zero(v, None), "float32"), w)
-        if w_zero is None
-        else folded(lambda v, z: cast(minus_zero(v, z), "float32"), w, w_zero)
-    )
-    channels = static_shape(b)[1]
-    each = int(np.prod(static_shape(b)[2:]))
-    if each * channels * 255 * 255 < 1 << 24 or groups > 1:
-        if each * channels * 255 * 255 >= 1 << 24:
-            c.importer.note(f"{c.op} of long sums is computed in float32, which may be off by one step")
-        return cast(_convolved(c, a, b, window, groups), "int32")
-    step = max(258 // each, 1)
-    total: Tensor | None = None
-    for start in range(0, channels, step):
-        index = [(1, start, min(start + step, channels), None, None)]
-        part = _convolved(
-            c, e.subtensor(a, index), folded(lambda v, i=index: e.subtensor(v, i), b), window, 1
-        )
-        part = cast(part, "int32")
-        total = part if total is None else e.elem(M.ADD, total, part)
-    assert total is not None
-    return total
+    a, b = minus_zero(x, x_zero), minus_zero(w, w_zero)
+
+    def convolved(p: Tensor, q: Tensor) -> Tensor:
+        return cast(_convolved(c, p, q, window, groups), "int32")
+
+    long = prod(static_shape(w)[1:]) * 255 * 255 >= 1 << 24
+    if long and x.ndim < 5:
+        return by_bytes(convolved, a, b)
+    # MegEngine convolves volumes of floats alone.
+    wide = plain("Float64" if long else "Float32")
+    return convolved(cast(a, wide), cast(b, wide))
 
 
 @lower("ConvInteger")

@@ -160,36 +160,8 @@ def _chain(combine: Callable[[Tensor, Tensor], Tensor]) -> Callable[[NodeCall], 
     return run
 
 
-@lower("Max")
-def _max(c: NodeCall) -> Tensor:
-    return _extreme_of(M.MAX, c)
-
-
-@lower("Min")
-def _min(c: NodeCall) -> Tensor:
-    return _extreme_of(M.MIN, c)
-
-
-def _extreme_of(mode: P.ElemwiseMode, c: NodeCall) -> Tensor:
-    """Compute the largest or smallest of several; of three and more, NaN is put back once for all of them."""
-    first = c.t(0)
-    if len(c.inputs) < 3 or not e.is_float(first):
-        return _chain(lambda x, y: _extreme(mode, x, y))(c)
-    xs = [first, *(_same(first, c.t(i)) for i in range(1, len(c.inputs)))]
-    result, sound = xs[0], None
-    for x in xs[1:]:
-        result = e.elem(mode, result, x)
-    for x in xs:
-        value = e.known(x)
-        if value is None or np.isnan(value).any():
-            same = e.elem(M.EQ, x, x)
-            sound = same if sound is None else e.elem(M.MUL, sound, same)
-    return result if sound is None else e.elem(M.ADD, result, e.elem(M.TRUE_DIV, e.number(0, first), sound))
-
-
-def _extreme(mode: P.ElemwiseMode, x: Tensor, y: Tensor) -> Tensor:
-    """Compute the larger or smaller of two; NaN if either is NaN."""
-    return a.maximum(x, y) if mode == M.MAX else a.minimum(x, y)
+lower("Max")(_chain(a.maximum))
+lower("Min")(_chain(a.minimum))
 
 
 @lower("Sum")
@@ -274,11 +246,7 @@ def _abs(c: NodeCall) -> Tensor:
 @lower("Sign")
 def _sign(c: NodeCall) -> Tensor:
     x = c.t(0)
-    zero = const_like(0, x)
-    up, down = (cast(e.compare(_LT, *p), dtype_of(x)) for p in ((zero, x), (x, zero)))
-    y = e.elem(M.SUB, up, down)
-    # Of NaN in float16 ONNX Runtime gives 0.
-    return y if dtype_of(x).name == "Float16" else e.with_nan_of(y, x)
+    return e.elem(M.SIGN, x)
 
 
 @lower("Round")

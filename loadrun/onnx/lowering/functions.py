@@ -44,8 +44,8 @@ def _reciprocal(c: NodeCall) -> Tensor:
 
 
 def relu(x: Tensor) -> Tensor:
-    """Compute max(0, x), NaN for NaN."""
-    return e.relu(x) if dtype_of(x).is_float else e.elem(M.MAX, const_like(0, x), x)
+    """Compute max(0, x)."""
+    return e.elem(M.RELU, x) if dtype_of(x).is_float else e.elem(M.MAX, const_like(0, x), x)
 
 
 @lower("Relu")

@@ -15,7 +15,6 @@ from ...tensors.access import dtype_of, mark_constant, session_of, static_shape
 from ..call import NodeCall, lower
 from ..values import INT64, UnsupportedNodeError, Value
 from . import M, cast, const_like, is_open, of_length, transposed
-from .elementwise import _extreme
 from .shapes import product, sliced
 
 __all__ = ["from_front", "linear", "ordered", "put"]
@@ -124,8 +123,8 @@ def put(rows: Tensor, at: Tensor, updates: Tensor, how: str) -> Tensor:
         return e.scatter(rows, updates, [(0, at)], add=True)
     combine = {
         "mul": lambda a, b: e.elem(M.MUL, a, b),
-        "max": lambda a, b: _extreme(M.MAX, a, b),
-        "min": lambda a, b: _extreme(M.MIN, a, b),
+        "max": lambda a, b: e.elem(M.MAX, a, b),
+        "min": lambda a, b: e.elem(M.MIN, a, b),
     }.get(how)
     if combine is None:
         raise UnsupportedNodeError(f"its reduction {how!r} cannot be expressed for {dtype_of(rows)}")
@@ -300,11 +299,7 @@ def _top_k(c: NodeCall) -> tuple[Tensor, Value]:
         k = int(known.reshape(-1)[0]) if known is not None else c.sizes(1, "k")[0]
     if not 0 <= int(k) <= static_shape(x)[axis]:
         raise UnsupportedNodeError(f"k is {int(k)}, the axis has {static_shape(x)[axis]}")
-    largest, keys = c.flag("largest", 1), x
-    if largest and dtype_of(x).is_float:
-        # NaN counts as the largest number.
-        keys = e.where(e.is_nan(x), const_like(np.inf, x), x)
-    at = sliced(ordered(keys, axis, largest), axis, 0, k)
+    at = sliced(ordered(x, axis, c.flag("largest", 1)), axis, 0, k)
     return along(x, at, axis), Value(INT64, at)
 
 

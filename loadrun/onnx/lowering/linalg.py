@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
+
 from ...build import emit as e
-from ...build.exact_products import product
+from ...build.exact_products import multiply, product, whole_product
 from ...graph import params as P
 from ...tensors import Tensor
 from ...tensors.access import dtype_of, static_shape
@@ -15,7 +19,7 @@ from .functions import activation
 __all__ = ["exact_product", "gemm", "matmul", "minus_zero"]
 
 
-def matmul(x: Tensor, y: Tensor) -> Tensor:
+def matmul(x: Tensor, y: Tensor, multiplied: Callable[[Tensor, Tensor], Tensor] = multiply) -> Tensor:
     """Compute ``x @ y`` with numpy's broadcasting; float16 is summed in float32, integers are exact in 32 bits."""
     if not x.ndim or not y.ndim:
         raise UnsupportedNodeError("a factor is a scalar")
@@ -26,7 +30,7 @@ def matmul(x: Tensor, y: Tensor) -> Tensor:
         )
     if 0 in static_shape(x) or 0 in static_shape(y):
         return _empty(x, y)
-    return product(x, y)
+    return product(x, y, multiplied)
 
 
 def _empty(x: Tensor, y: Tensor) -> Tensor:
@@ -44,13 +48,13 @@ def _matmul(c: NodeCall) -> Tensor:
 @lower("FusedMatMul", "TransposeMatMul", "FusedMatMulActivation", domain=CONTRIB)
 def _fused_matmul(c: NodeCall) -> Tensor:
     x, y = c.t(0), c.t(1)
-    sides = []
+    sides: list[Tensor] = []
     for t, name in ((x, "A"), (y, "B")):
         if c.flag(f"transBatch{name}") and t.ndim > 2:
             # The first axis moves after the other batch axes.
             t = transposed(t, [*range(1, t.ndim - 1), 0, t.ndim - 1])
         sides.append(_matrices_transposed(t) if c.flag(f"trans{name}") and t.ndim > 1 else t)
-    result = matmul(*sides)
+    result = matmul(sides[0], sides[1])
     alpha = c.real("alpha", 1.0)
     result = result if alpha == 1.0 else e.elem(M.MUL, const_like(alpha, result), result)
     name = c.text("activation")
@@ -145,16 +149,24 @@ def _einsum(c: NodeCall) -> Tensor:
 
 
 def minus_zero(x: Tensor, zero: Tensor | None) -> Tensor:
-    """Return quantized values as int16 numbers relative to their zero point."""
-    wide = cast(x, "int16")
-    return wide if zero is None else e.elem(M.SUB, wide, cast(zero, "int16"))
+    """Return quantized values relative to their zero point, as int8 where all fit, else as int16."""
+    start, limits = np.zeros(1) if zero is None else e.known(zero), np.iinfo(dtype_of(x).np)
+    fit = start is not None and limits.max - 127 <= int(start.min()) and int(start.max()) <= limits.min + 128
+    if zero is None:
+        return cast(x, "int8" if fit else "int16")
+
+    def relative(v: Tensor, z: Tensor) -> Tensor:
+        rest = e.elem(M.SUB, cast(v, "int16"), cast(z, "int16"))
+        return cast(rest, "int8") if fit else rest
+
+    return folded(relative, x, zero)
 
 
 def exact_product(x: Tensor, y: Tensor, x_zero: Tensor | None, y_zero: Tensor | None) -> Tensor:
     """Multiply 8-bit matrices without their zero points in int32; zero points per row or column broadcast.
 
-    Sums stay below 2**24 where at most 258 products are added up, and are then exact in float32; longer ones are
-    multiplied byte by byte.
+    Sums stay below 2**24 where at most 258 products are added up, and are then exact in float32; longer ones are sums
+    of int8 products.
     """
     if x_zero is not None and x_zero.ndim == 1 and static_shape(x_zero)[0] != 1:
         x_zero = e.add_axes(x_zero, [1])
@@ -162,7 +174,7 @@ def exact_product(x: Tensor, y: Tensor, x_zero: Tensor | None, y_zero: Tensor | 
     inner = static_shape(x)[-1]
     if inner * 255 * 255 < 1 << 24:
         return e.whole(matmul(e.real(a), e.real(b)))
-    return matmul(cast(a, "int32"), cast(b, "int32"))
+    return cast(matmul(a, b, whole_product), "int32")
 
 
 @lower("MatMulInteger")

@@ -37,10 +37,7 @@ def _negative_log_likelihood(c: NodeCall, x: Tensor, target: Tensor, weight: Ten
         each = e.gather(weight, [(0, at)])
         factor = each if factor is None else e.elem(M.MUL, factor, each)
     if factor is not None:
-        # A product would make NaN of an infinite loss that does not count.
         loss = e.elem(M.MUL, loss, factor)
-        if counted is not None:
-            loss = e.elem(M.COND_LT_MOV, const_like(0, counted), counted, loss)
     axes = list(range(loss.ndim))
     if reduction == "none":
         return loss

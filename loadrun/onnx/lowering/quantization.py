@@ -16,7 +16,9 @@ from .small_floats import is_small_float, rounded_for
 
 __all__ = ["dequantized", "dynamic", "factor_of", "quantized", "requantized", "saturated", "single"]
 
-_FLOAT8 = 17
+_FLOAT8, _BITS4 = 17, (21, 22)
+_WHOLE = 1.5 * 2.0**23
+"""In its neighbourhood the numbers of float32 are whole: a sum with it rounds to even."""
 _FLOATS = (FLOAT, HALF, DOUBLE, BF16)
 _EQ = P.ElemwiseMultiTypeMode.EQ
 
@@ -48,24 +50,21 @@ def _axis(c: NodeCall, x: Tensor) -> int:
 
 def quantized(x: Tensor, scale: Tensor, zero: Tensor | None, to: int) -> Tensor:
     """Compute round(x / scale) + zero point, saturated; of a float32 `x`."""
-    whole = e.rint(e.elem(M.TRUE_DIV, x, scale))
-    return saturated(whole, zero, to)
+    return saturated(e.elem(M.TRUE_DIV, x, scale), zero, to)
 
 
-def saturated(whole: Tensor, zero: Tensor | None, to: int) -> Tensor:
-    """Add a zero point to whole float32 numbers, within the range of an integer type; NaN becomes its least."""
+def saturated(x: Tensor, zero: Tensor | None, to: int) -> Tensor:
+    """Round float32 numbers, halves to even, and add a zero point, within the range of an integer type."""
     low, high = limits(to)
-    if zero is not None:
-        start = folded(lambda z: e.elem(M.SUB, z, const_like(float(low), z)), cast(zero, "float32"))
-        whole = e.elem(M.ADD, whole, start)
-    elif low:
-        whole = e.elem(M.SUB, whole, const_like(float(low), whole))
-    # MAX would keep or drop NaN by its place.
-    above = e.elem(M.COND_LT_MOV, const_like(0.0, whole), whole, whole)
-    result = cast(e.elem(M.MIN, const_like(float(high - low), whole), above), "int32")
-    if low:
-        result = e.elem(M.ADD, result, const_like(low, result))
-    return cast(result, graph_type(to))
+    offset = const_like(0.0, x) if zero is None else cast(zero, "float32")
+
+    def minus_offset(number: float) -> Tensor:
+        return folded(lambda z: e.elem(M.SUB, const_like(number, z), z), offset)
+
+    # MegEngine adds what is added to a sum before to one of its terms, which rounds otherwise: MAX stands between them.
+    above = e.elem(M.ADD, e.elem(M.MAX, x, minus_offset(low)), const_like(_WHOLE, x))
+    inside = e.elem(M.MIN, above, minus_offset(high + _WHOLE))
+    return cast(e.elem(M.SUB, inside, minus_offset(_WHOLE)), graph_type(to))
 
 
 def dequantized(x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
@@ -91,7 +90,7 @@ def _quantize(c: NodeCall) -> Value:
     quotient = _rounded(e.elem(M.TRUE_DIV, _rounded(x, precision), _rounded(scale, precision)), precision)
     if is_small_float(kind):
         return Value(kind, rounded_for(c, quotient, kind))
-    return Value(kind, saturated(e.rint(quotient), zero, kind))
+    return Value(kind, saturated(quotient, zero, kind))
 
 
 def _precision(c: NodeCall, to: int) -> int:
@@ -99,7 +98,7 @@ def _precision(c: NodeCall, to: int) -> int:
 
     That is the scale's; before opset 23, ONNX Runtime's kernels for float16 divide in float32.
     """
-    if c.opset < 23 and c.kind(1) == HALF and to in (UINT8, INT8, UINT16, INT16, _FLOAT8):
+    if c.opset < 23 and c.kind(1) == HALF and to in (UINT8, INT8, UINT16, INT16, *_BITS4, _FLOAT8):
         return FLOAT
     return c.number("precision") or c.kind(1)
 
@@ -137,15 +136,13 @@ def dynamic(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     # Of nothing but zeros it is 1.
     scale = e.where(e.compare(_EQ, high, low), const_like(1.0, scale), scale)
     start = e.elem(M.NEGATE, e.elem(M.TRUE_DIV, low, scale))
-    # As in ONNX Runtime, no number, which infinity and denormal numbers lead to, becomes the greatest.
-    start = e.where(e.is_nan(start), const_like(255.0, start), start)
-    zero = saturated(e.rint(start), None, UINT8)
+    zero = saturated(start, None, UINT8)
     return quantized(x, scale, zero, UINT8), scale, zero
 
 
 def requantized(total: Tensor, factor: Tensor, zero: Tensor | None, to: int) -> Tensor:
     """Multiply int32 sums by a float32 factor, round and saturate."""
-    return saturated(e.rint(e.elem(M.MUL, cast(total, "float32"), factor)), zero, to)
+    return saturated(e.elem(M.MUL, cast(total, "float32"), factor), zero, to)
 
 
 def factor_of(a: Tensor, b: Tensor, y: Tensor) -> Tensor:

@@ -96,7 +96,7 @@ def _reduce_prod(c: NodeCall) -> Tensor:
 
 
 def extreme(x: Tensor, largest: bool, axes: list[int]) -> Tensor:
-    """Reduce to the largest or smallest value; NaN where one is NaN, infinity over no elements."""
+    """Reduce to the largest or smallest value; infinity over no elements."""
     if e.is_bool(x):
         # The maximum of no elements is False, the minimum True.
         return cast(extreme(cast(x, "uint8"), largest, axes), "bool")
@@ -174,12 +174,8 @@ def _reduce_log_sum_exp(c: NodeCall) -> Tensor:
     if any(static_shape(x)[a] == 0 for a in axes):
         return _dims_kept(c, cast(extreme(wide, True, axes), dtype_of(x)), axes)
     top = kept(e.reduce(wide, _R.MAX, axes), axes, True)
-    # A shift by an infinity would give NaN.
-    infinite = e.compare(P.ElemwiseMultiTypeMode.EQ, e.elem(M.ABS, top), const_like(np.inf, top))
-    finite = e.where(infinite, const_like(0.0, top), top)
-    total = e.elem(M.LOG, summed(e.elem(M.EXP, e.elem(M.SUB, wide, finite)), axes, True))
-    # MegEngine's EXP turns NaN into a number.
-    result = e.with_nan_of(e.elem(M.ADD, total, finite), top)
+    total = e.elem(M.LOG, summed(e.elem(M.EXP, e.elem(M.SUB, wide, top)), axes, True))
+    result = e.elem(M.ADD, total, top)
     y = result if c.flag("keepdims", 1) else e.drop_axes(result, axes)
     return _from_float(y, x)
 
@@ -206,22 +202,13 @@ def hardmax(x: Tensor, axis: int) -> Tensor:
 
 
 def _position(x: Tensor, axis: int, largest: bool, last: bool) -> Tensor:
-    """Return where the largest or smallest elements stand, the axis kept; the last of equal ones if asked.
-
-    As in ONNX Runtime's comparisons, NaN never wins, but is never beaten at the first place.
-    """
+    """Return where the largest or smallest elements stand, the axis kept; the last of equal ones if asked."""
     if e.is_bool(x):
         x = cast(x, "uint8")
-    first = None
-    if dtype_of(x).is_float:
-        first = e.is_nan(e.subtensor(x, [(axis, None, 1, None, None)]))
-        x = e.where(e.is_nan(x), const_like(-np.inf if largest else np.inf, x), x)
     if last:
         x = e.subtensor(x, [(axis, None, None, -1, None)])
     at = apply1("Argmax" if largest else "Argmin", P.Axis(axis=axis), inputs=[x], scalar=False)
-    if last:
-        at = e.elem(M.SUB, e.like(x.shape[axis] - 1, at), at)
-    return at if first is None else e.where(first, const_like(0, at), at)
+    return e.elem(M.SUB, e.like(x.shape[axis] - 1, at), at) if last else at
 
 
 @lower("ArgMax", "ArgMin")

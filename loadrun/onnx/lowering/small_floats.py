@@ -69,8 +69,9 @@ def to_small_float(x: Tensor, kind: int, saturate: bool, mode: str) -> Tensor:
     beyond = most if saturate or kind == FLOAT4 else const_like(np.inf if layout.infinite else np.nan, x)
     y = e.where(e.compare(_LT, most, y), beyond, y)
     zero = const_like(0, x)
-    # The type of 4 bits has no NaN.
-    y = e.where(e.is_nan(x), zero, y) if kind == FLOAT4 else e.with_nan_of(y, x)
+    if kind == FLOAT4:
+        # It has no NaN.
+        y = e.where(e.is_nan(x), zero, y)
     negative = e.compare(_LT, x, zero)
     if not layout.signed_zero:
         # What rounds to zero loses its sign.

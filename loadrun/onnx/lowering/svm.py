@@ -260,7 +260,6 @@ def _improved(p: Tensor, q: Tensor, rows: list[Tensor]) -> Tensor:
     qp = e.reduce(e.elem(M.MUL, q, e.add_axes(p, [1])), P.ReduceMode.SUM, [2])
     pqp = e.add_axes(e.reduce(e.elem(M.MUL, p, qp), P.ReduceMode.SUM, [1]), [1])
     error = e.reduce(e.elem(M.ABS, e.elem(M.SUB, qp, pqp)), P.ReduceMode.MAX, [1])
-    # An error that is NaN is no reason to go on, as in ONNX Runtime.
     far = e.compare(P.ElemwiseMultiTypeMode.LEQ, const_like(0.005 / count, error), error)
     near = e.add_axes(e.logical_not(far), [1])
     better, one, two = p, const_like(1, p), const_like(2, p)

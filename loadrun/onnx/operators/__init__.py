@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from ...base.registry import Registry
 from ...graph.composite import Definition, OutRules
-from .native import rule_of
+from .native import cost_of, rule_of
 
 __all__ = ["HOMES", "VERSIONS", "find", "operator"]
 
@@ -116,6 +116,7 @@ def operator(
     out: OutRules = (0,),
     pointwise: bool = False,
     shape: Callable[..., Any] | None = None,
+    views: bool = False,
 ) -> Callable[[F], F]:
     """Register a function as the definition of operators; see `loadrun.graph.composite.Definition`.
 
@@ -126,10 +127,20 @@ def operator(
 
     def register(function: F) -> F:
         for name in names:
-            made = Definition(domain, name, function, since=since, out=out, pointwise=pointwise, shape=shape)
-            made.native = rule_of(domain, name)
+            definition = Definition(
+                domain,
+                name,
+                function,
+                since=since,
+                out=out,
+                pointwise=pointwise,
+                shape=shape,
+                views=views,
+                native=rule_of(domain, name),
+                flops=cost_of(domain, name),
+            )
             others = VERSIONS.get((domain, name), [])
-            VERSIONS[domain, name] = sorted([*others, made], key=lambda d: d.since)
+            VERSIONS[domain, name] = sorted([*others, definition], key=lambda d: d.since)
         return function
 
     return register

@@ -11,7 +11,7 @@ from ...graph.composite import Flag, NodeTypes
 from ...graph.dtypes import Array, DType
 from . import operator
 from .activations import softmax
-from .common import one_of, refuse_unless
+from .common import like_first, one_of, refuse_unless
 from .kernels import rounded
 
 __all__ = ["capped", "heads", "masked", "merged", "rotated", "scaled_scores", "shared_heads"]
@@ -68,24 +68,24 @@ def masked(bias: Array | None, allowed: Array, like: Array, least: float = -np.i
 
 
 def _mask_of(
-    given: Array | None, valid: Array | None, q: Array, k: Array, offset: int, left: int, right: int
+    mask: Array | None, valid: Array | None, q: Array, k: Array, offset: int, left: int, right: int
 ) -> Array | None:
     """Return what is added to the scores (B, H, S, L).
 
     Args:
-        given: a mask of booleans or numbers, maybe of fewer keys than there are.
+        mask: a mask of booleans or numbers, maybe of fewer keys than there are.
         valid: how many keys each sequence has.
         q, k: queries (B, H, S, D) and keys (B, H, L, D).
         offset: how many keys are before the first query, where nothing else says so.
         left, right: how many keys a query sees before and behind itself, -1 for all.
     """
     bias = None
-    if given is not None:
-        short = [(0, 0)] * (given.ndim - 1) + [(0, max(k.shape[2] - given.shape[-1], 0))]
-        if given.dtype == np.bool_:
-            bias = masked(None, np.pad(given, short), q)
+    if mask is not None:
+        short = [(0, 0)] * (mask.ndim - 1) + [(0, max(k.shape[2] - mask.shape[-1], 0))]
+        if mask.dtype == np.bool_:
+            bias = masked(None, np.pad(mask, short), q)
         else:
-            bias = np.pad(given, short, constant_values=-np.inf) if short[-1][1] else given
+            bias = np.pad(mask, short, constant_values=-np.inf) if short[-1][1] else mask
     columns = np.arange(k.shape[2])
     if valid is not None:
         valid = valid.reshape(-1, 1, 1, 1)
@@ -226,11 +226,7 @@ def rotated(x: Array, cos: Array, sin: Array, *, interleaved: bool) -> Array:
     return y if size >= x.shape[-1] else np.concatenate([y, x[..., size:]], -1)
 
 
-def _like(x: Array, *rest: Array | None, **others: object) -> tuple[int, ...]:
-    return x.shape
-
-
-@operator("RotaryEmbedding", since=23, shape=_like)
+@operator("RotaryEmbedding", since=23, shape=like_first)
 def rotary(
     x: Array,
     cos: Array,

@@ -14,6 +14,7 @@ __all__ = [
     "axes_of",
     "axis_of",
     "integers",
+    "like_first",
     "once",
     "one_of",
     "refuse_unless",
@@ -77,6 +78,11 @@ def unknown_shape(*inputs: Any, **attributes: Any) -> Any:  # noqa: ANN401 - it 
     raise UnknownShape
 
 
+def like_first(x: Array, *others: Array | None, **attributes: object) -> tuple[int, ...]:
+    """Give the result the shape of the first input."""
+    return x.shape
+
+
 _KEPT: OrderedDict[tuple[int, str], tuple[object, Any]] = OrderedDict()
 _MOST_KEPT = 256
 
@@ -99,8 +105,8 @@ def once(attribute: object, tag: str, make: Callable[[], T]) -> T:
         kept = _KEPT[key] = attribute, make()
         if len(_KEPT) > _MOST_KEPT:
             _KEPT.popitem(last=False)
-    found: T = kept[1]
-    return found
+    result: T = kept[1]
+    return result
 
 
 def taking(**attributes: object) -> Callable[[F], F]:
@@ -108,7 +114,7 @@ def taking(**attributes: object) -> Callable[[F], F]:
 
     def named(function: F) -> F:
         own = inspect.signature(function)
-        given = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        kept = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
         more = [
             inspect.Parameter(
                 name,
@@ -118,7 +124,7 @@ def taking(**attributes: object) -> Callable[[F], F]:
             )
             for name, value in attributes.items()
         ]
-        function.__signature__ = own.replace(parameters=[*given, *more])  # type: ignore[attr-defined]
+        function.__signature__ = own.replace(parameters=[*kept, *more])  # type: ignore[attr-defined]
         return function
 
     return named

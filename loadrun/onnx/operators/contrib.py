@@ -9,7 +9,7 @@ from ...graph.composite import Flag, Known, NodeTypes
 from ...graph.dtypes import Array
 from . import find, operator
 from .activations import gelu, silu, softmax
-from .common import axis_of, one_of, refuse_unless, unknown_shape
+from .common import axis_of, like_first, one_of, refuse_unless, unknown_shape
 from .convolution import from_last, to_last
 from .linalg import bounded_by, matmul, product_shape
 from .norms import grouped
@@ -25,17 +25,29 @@ for _name, _opset in (("GridSample", 16), ("Pad", 11), ("GatherND", 13), ("Trilu
     operator(_name, domain=CONTRIB, out=_own.out, shape=_own.shape)(_own.function)
 
 
-@operator("Range", domain=CONTRIB)
+def _ends(start: Array, limit: Array, delta: Array | None) -> tuple[Array, Array, Array]:
+    step = np.ones((), start.dtype) if delta is None else delta.reshape(())
+    return start.reshape(()), limit.reshape(()), step
+
+
+def _count(start: Known, limit: Known, delta: Known | None = None) -> Shape:
+    own = find("", "Range", 11)
+    assert own is not None
+    assert own.shape is not None
+    count: Shape = own.shape(*_ends(start, limit, delta))
+    return count
+
+
+@operator("Range", domain=CONTRIB, shape=_count)
 def counted(start: Known, limit: Known, delta: Known | None = None) -> Array:
     """Return the numbers from a start to a limit; the step is 1 if left out."""
     own = find("", "Range", 11)
     assert own is not None
-    step = np.ones((), start.dtype) if delta is None else delta.reshape(())
-    numbers: Array = own.function(start.reshape(()), limit.reshape(()), step)
+    numbers: Array = own.function(*_ends(start, limit, delta))
     return numbers
 
 
-@operator("ExpandDims", domain=CONTRIB)
+@operator("ExpandDims", domain=CONTRIB, views=True)
 def expand_dims(x: Array, axis: Known) -> Array:
     """Insert an axis of 1."""
     return np.expand_dims(x, axis_of(int(axis.reshape(-1)[0]), x.ndim + 1))
@@ -51,13 +63,19 @@ def unique(x: Array) -> tuple[Array, Array, Array]:
     return x.reshape(-1)[first[order]], np.argsort(order)[inverse.reshape(-1)], counts[order]
 
 
-@operator("UnfoldTensor", domain=CONTRIB)
-def unfold(x: Array, *, dim: int = -1, size: int, step: int = 1) -> Array:
-    """Return slices of a size at every step along an axis, each along a new last axis."""
+def _unfolded(x: Array, *, dim: int = -1, size: int, step: int = 1) -> Shape:
     axis = axis_of(dim, x.ndim)
     n = x.shape[axis]
     refuse_unless(size >= 1 <= step and size <= n, f"slices of {size} at steps of {step} along {n} elements")
-    places = np.arange((n - size) // step + 1)[:, None] * step + np.arange(size)
+    return *x.shape[:axis], (n - size) // step + 1, *x.shape[axis + 1 :], size
+
+
+@operator("UnfoldTensor", domain=CONTRIB, shape=_unfolded)
+def unfold(x: Array, *, dim: int = -1, size: int, step: int = 1) -> Array:
+    """Return slices of a size at every step along an axis, each along a new last axis."""
+    axis = axis_of(dim, x.ndim)
+    count = _unfolded(x, dim=axis, size=size, step=step)[axis]
+    places = np.arange(count)[:, None] * step + np.arange(size)
     return np.moveaxis(np.take(x, places, axis), axis + 1, -1)
 
 
@@ -120,8 +138,8 @@ def crop_and_resize(
     total: Array | float = 0.0
     for row, up in cells[0]:
         for column, across in cells[1]:
-            found = x[of, :, row.astype(np.int64), column.astype(np.int64)]
-            total = total + found * (up * across)[..., None]
+            corner = x[of, :, row.astype(np.int64), column.astype(np.int64)]
+            total = total + corner * (up * across)[..., None]
     return np.moveaxis(np.where(inside[..., None], total, extrapolation_value), 3, 1).astype(x.dtype)
 
 
@@ -133,7 +151,7 @@ def _places(boxes: Array, i: int, n: int, last: int) -> Array:
     return start * last + (end - start) * last / (n - 1) * np.arange(n, dtype=boxes.dtype)
 
 
-@operator("GroupNorm", domain=CONTRIB)
+@operator("GroupNorm", domain=CONTRIB, shape=like_first)
 def group_norm(
     x: Array,
     gamma: Array,
@@ -150,7 +168,7 @@ def group_norm(
     return to_last(y) if channels_last else y
 
 
-@operator("SkipGroupNorm", domain=CONTRIB)
+@operator("SkipGroupNorm", domain=CONTRIB, shape=lambda x, *others, **how: [x.shape, x.shape])
 def skip_group_norm(
     x: Array,
     gamma: Array,
@@ -184,7 +202,7 @@ def skip_group_norm(
 # Fusions by optimizers
 
 
-@operator("BiasAdd", domain=CONTRIB)
+@operator("BiasAdd", domain=CONTRIB, shape=like_first)
 def bias_add(x: Array, bias: Array, skip: Array) -> Array:
     """Add three tensors."""
     return x + bias + skip
@@ -198,7 +216,7 @@ def bias_split_gelu(x: Array, bias: Array) -> Array:
     return total[..., :half] * gelu(total[..., half:])
 
 
-@operator("BiasSoftmax", domain=CONTRIB)
+@operator("BiasSoftmax", domain=CONTRIB, shape=like_first)
 def bias_softmax(x: Array, bias: Array, *, axis: int = 1, is_inner_broadcast: int = 0) -> Array:
     """Compute softmax over an axis and those after it, of the sum with a bias that broadcasts."""
     refuse_unless(bounded_by(bias.shape, x.shape), f"a bias of shape {list(bias.shape)}")

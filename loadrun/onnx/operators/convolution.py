@@ -19,7 +19,17 @@ from . import operator
 from .activations import activated, silu
 from .common import one_of, refuse_unless, taking
 from .linalg import less
-from .windows import AUTO_PADS, SPACE, Ints, Window, check_kernel, given_pads, reach_of, spaced, window_of
+from .windows import (
+    AUTO_PADS,
+    SPACE,
+    Ints,
+    SpatialWindow,
+    check_kernel,
+    given_pads,
+    reach_of,
+    spaced,
+    window_of,
+)
 
 __all__ = ["from_last", "integer_convolution", "integer_shape", "to_last"]
 
@@ -39,7 +49,7 @@ def _check(x: Array, w: Array, bias: Array | None, group: int, channels: int) ->
         refuse_unless(fits, f"its bias is {list(bias.shape)} for {channels} channels")
 
 
-def plan(x: Array, w: Array, bias: Array | None, group: int, space: Mapping[str, Any]) -> Window:
+def plan(x: Array, w: Array, bias: Array | None, group: int, space: Mapping[str, Any]) -> SpatialWindow:
     """Check what is convolved, and return the window."""
     _check(x, w, bias, group, w.shape[0])
     refuse_unless(
@@ -69,7 +79,7 @@ def conv(x: Array, w: Array, bias: Array | None = None, *, group: int = 1, **spa
 
 
 @kernel
-def convolved(x: Array, w: Array, window: Window, group: int = 1) -> Array:
+def convolved(x: Array, w: Array, window: SpatialWindow, group: int = 1) -> Array:
     """Convolve floats: columns of the data are multiplied by the filters."""
     shape = (x.shape[0], w.shape[0], *window.out)
     if 0 in (*shape, *x.shape):
@@ -176,7 +186,7 @@ def transposed_window(
     output_shape: Ints = None,
     pads: Ints = None,
     strides: Ints = None,
-) -> Window:
+) -> SpatialWindow:
     """Return the window of the convolution whose transpose is computed: its input is the result."""
     _check(x, w, bias, group, w.shape[1] * group)
     n, kernel = x.ndim - 2, w.shape[2:]
@@ -200,7 +210,7 @@ def transposed_window(
         around = [(h, t - h) for h, t in zip(halves, totals, strict=True)]
     sizes = [f - a - b + o for f, (a, b), o in zip(full, around, extra, strict=True)]
     refuse_unless(min(sizes) >= 0, f"its pads leave a result of {sizes}")
-    return Window(tuple(kernel), steps, spread, tuple(around), tuple(sizes), x.shape[2:])
+    return SpatialWindow(tuple(kernel), steps, spread, tuple(around), tuple(sizes), x.shape[2:])
 
 
 def _transposed_shape(
@@ -252,7 +262,7 @@ def _widths(ndim: int, axis: int, after: int) -> list[tuple[int, int]]:
 
 def deform_window(
     x: Array, w: Array, bias: Array | None, group: int, offset_group: int, space: Mapping[str, Any]
-) -> Window:
+) -> SpatialWindow:
     refuse_unless(x.ndim == 4, f"its input has {x.ndim - 2} axes of space, expected 2")
     fits = offset_group >= 1 and x.shape[1] % offset_group == 0
     refuse_unless(fits, f"{x.shape[1]} channels are not a multiple of {offset_group} groups of offsets")
@@ -387,7 +397,7 @@ def col2im(
     return cells
 
 
-def _overlapped(cells: Array, window: Window, i: int) -> Array:
+def _overlapped(cells: Array, window: SpatialWindow, i: int) -> Array:
     """Add up what the taps of an axis of space, the third axis, have for the places of the image along it."""
     s, d, (before, _) = window.strides[i], window.dilations[i], window.pads[i]
     axis, count, size = 1 + len(window.out), window.out[i], window.sizes[i]

@@ -10,7 +10,7 @@ from ...arrays.names import np
 from ...graph.composite import Known, NodeTypes, TensorAttribute
 from ...graph.dtypes import Array, DType, plain
 from . import operator
-from .common import integers, refuse_unless, tensor_type
+from .common import integers, like_first, refuse_unless, tensor_type
 
 __all__: list[str] = []
 
@@ -42,7 +42,12 @@ def _eye_type(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
     return like
 
 
-@operator("EyeLike", since=9, out=(_eye_type,), shape=lambda x, k=0, dtype=None, types=None: x.shape)
+def _square(x: Array, **attributes: object) -> tuple[int, ...]:
+    refuse_unless(x.ndim == 2, f"an input of {x.ndim} axes, expected a matrix")
+    return x.shape
+
+
+@operator("EyeLike", since=9, out=(_eye_type,), shape=_square)
 def eye_like(x: Array, *, dtype: int | None = None, k: int = 0, types: NodeTypes) -> Array:
     """Return ones on a diagonal in the shape of a matrix."""
     rows, columns = x.shape
@@ -71,7 +76,7 @@ def counted_11(start: Known, limit: Known, delta: Known) -> Array:
     return counted(start, limit, delta)
 
 
-@operator("Trilu", since=14)
+@operator("Trilu", since=14, shape=like_first)
 def triangle(x: Array, k: Known | None = None, *, upper: int = 1) -> Array:
     """Keep the upper or lower triangle of matrices."""
     at = 0 if k is None else min(max(int(k.item()), -_FAR), _FAR)

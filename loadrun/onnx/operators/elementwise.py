@@ -208,7 +208,7 @@ def is_inf(x: Array, *, detect_negative: Flag = 1, detect_positive: Flag = 1) ->
     return ((x == np.inf) & bool(detect_positive)) | ((x == -np.inf) & bool(detect_negative))
 
 
-@operator("Identity")
+@operator("Identity", views=True)
 def identity(x: Any) -> Any:  # noqa: ANN401 - sequences and optional values, too
     """Return the input."""
     return x
@@ -224,7 +224,8 @@ def clip(x: Array, lo: Array | None = None, hi: Array | None = None, *, out: Arr
     if lo is None and hi is None:
         return np.positive(x, out=out)
     # numpy's clip is faster than maximum and minimum with a single number.
-    return x.clip(_bound(lo), _bound(hi), out=out)
+    clipped: Array = x.clip(_bound(lo), _bound(hi), out=out)  # type: ignore[arg-type]
+    return clipped
 
 
 _MOST = float(np.finfo(np.float32).max)

@@ -7,7 +7,7 @@ from ...graph.composite import Flag
 from ...graph.dtypes import Array
 from . import operator
 from .activations import gelu, sigmoid, silu, softmax
-from .common import one_of, refuse_unless
+from .common import like_first, one_of, refuse_unless
 from .quantized import unpacked
 
 __all__: list[str] = []
@@ -16,11 +16,7 @@ CONTRIB = "com.microsoft"
 _ACTIVATIONS = ("relu", "gelu", "silu", "identity", "swiglu")
 
 
-def _like(x: Array, *rest: Array | None, **others: object) -> tuple[int, ...]:
-    return x.shape
-
-
-@operator("MoE", domain=CONTRIB, shape=_like)
+@operator("MoE", domain=CONTRIB, shape=like_first)
 def experts(
     x: Array,
     router: Array,
@@ -51,7 +47,7 @@ def experts(
     return _mixed(x, (w1, b1), (w2, b2), shares, activation_type, bounds)
 
 
-@operator("QMoE", domain=CONTRIB, shape=_like)
+@operator("QMoE", domain=CONTRIB, shape=like_first)
 def quantized_experts(
     x: Array,
     router: Array,

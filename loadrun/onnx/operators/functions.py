@@ -8,7 +8,7 @@ from ...arrays.names import kernel, np
 from ...graph.dtypes import Array
 from . import kernels, operator
 from .activations import gelu, sigmoid
-from .common import one_of, refuse_unless
+from .common import like_first, one_of, refuse_unless
 from .early import operator_since_1
 from .kernels import exactly
 
@@ -36,9 +36,13 @@ def _function(ufunc: np.ufunc) -> Any:  # noqa: ANN401
 for _name in ("Ceil", "Exp", "Floor", "Log", "Sqrt", "Tanh"):
     operator_since_1(_name, pointwise=True)(_function(getattr(np, _name.lower())))
 for _name in ("Cos", "Cosh", "Sin", "Sinh", "Tan"):
-    operator(_name, since=7, pointwise=True)(_function(getattr(np, _name.lower())))
+    operator(_name, since=9 if _name.endswith("h") else 7, pointwise=True)(
+        _function(getattr(np, _name.lower()))
+    )
 for _name in ("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh"):
-    operator(_name, since=7, pointwise=True)(_function(getattr(np, f"arc{_name[1:]}")))
+    operator(_name, since=9 if _name.endswith("h") else 7, pointwise=True)(
+        _function(getattr(np, f"arc{_name[1:]}"))
+    )
 
 
 @operator("Erf", since=9, pointwise=True)
@@ -232,7 +236,7 @@ def parametric_softplus(x: Array, *, alpha: float, beta: float) -> Array:
     return alpha * softplus(beta * x)
 
 
-@operator("ImageScaler")
+@operator("ImageScaler", shape=like_first)
 def image_scaler(x: Array, *, bias: list[float] | None = None, scale: float = 1.0) -> Array:
     """Scale all channels and add a number to each."""
     added = np.array(bias or [], x.dtype)
@@ -241,7 +245,7 @@ def image_scaler(x: Array, *, bias: list[float] | None = None, scale: float = 1.
     return scale * x + added.reshape(-1, 1, 1)
 
 
-@operator("Crop")
+@operator("Crop", views=True)
 def crop(x: Array, *, border: list[int] | None = None, scale: list[int] | None = None) -> Array:
     """Cut borders off images: on the left, at the top, on the right, below; or a size behind the first two."""
     border = border or []

@@ -6,7 +6,7 @@ from ...arrays.names import kernel, np
 from ...graph.composite import Known
 from ...graph.dtypes import Array
 from . import operator
-from .common import axis_of, one_of, refuse_unless, unknown_shape
+from .common import axis_of, like_first, one_of, refuse_unless, unknown_shape
 
 __all__: list[str] = []
 
@@ -86,11 +86,7 @@ def combined(x: Array, at: tuple[Array, ...], updates: Array, reduction: str) ->
     return y
 
 
-def _like_first(x: Array, *others: Array, **attributes: object) -> Shape:
-    return x.shape
-
-
-@operator("ScatterElements", since=16, shape=_like_first)
+@operator("ScatterElements", since=16, shape=like_first)
 def scatter_elements(x: Array, at: Array, updates: Array, *, axis: int = 0, reduction: str = "none") -> Array:
     """Write single elements by their positions along an axis."""
     axis = axis_of(axis, x.ndim)
@@ -99,26 +95,26 @@ def scatter_elements(x: Array, at: Array, updates: Array, *, axis: int = 0, redu
     return combined(x, tuple(at if i == axis else ids[i] for i in rank), updates, reduction)
 
 
-@operator("ScatterElements", since=11, shape=_like_first)
-@operator("Scatter", since=9, shape=_like_first)
+@operator("ScatterElements", since=11, shape=like_first)
+@operator("Scatter", since=9, shape=like_first)
 def scatter_elements_11(x: Array, at: Array, updates: Array, *, axis: int = 0) -> Array:
     """Write single elements by their positions along an axis."""
     return scatter_elements(x, at, updates, axis=axis)
 
 
-@operator("ScatterND", since=16, shape=_like_first)
+@operator("ScatterND", since=16, shape=like_first)
 def scatter_nd(x: Array, at: Array, updates: Array, *, reduction: str = "none") -> Array:
     """Write parts by their positions along the first axes."""
     return combined(x, tuple(at[..., i] for i in range(at.shape[-1])), updates, reduction)
 
 
-@operator("ScatterND", since=11, shape=_like_first)
+@operator("ScatterND", since=11, shape=like_first)
 def scatter_nd_11(x: Array, at: Array, updates: Array) -> Array:
     """Write parts by their positions along the first axes."""
     return scatter_nd(x, at, updates)
 
 
-@operator("TensorScatter", since=24, shape=_like_first)
+@operator("TensorScatter", since=24, shape=like_first)
 def tensor_scatter(
     x: Array, updates: Array, start: Array | None = None, *, axis: int = -2, mode: str = "linear"
 ) -> Array:
@@ -135,18 +131,23 @@ def tensor_scatter(
     return np.moveaxis(y, 1, axis)
 
 
-@operator("OneHot", since=9, out=(2,))
+def _marked(at: Array, depth: Known, values: Array, *, axis: int = -1) -> Shape:
+    size, axis = int(depth.item()), axis_of(axis, at.ndim + 1)
+    refuse_unless(0 <= size < 1 << 31, f"its depth is {size}, expected 0 to {(1 << 31) - 1}")
+    return *at.shape[:axis], size, *at.shape[axis:]
+
+
+@operator("OneHot", since=9, out=(2,), shape=_marked)
 def one_hot(at: Array, depth: Known, values: Array, *, axis: int = -1) -> Array:
     """Mark positions along a new axis by the second of two values."""
-    size = int(depth.item())
-    refuse_unless(0 <= size < 1 << 31, f"its depth is {size}, expected 0 to {(1 << 31) - 1}")
     axis = axis_of(axis, at.ndim + 1)
+    size = _marked(at, depth, values, axis=axis)[axis]
     at = np.expand_dims(at.astype(np.int64), axis)
     grid = np.arange(size).reshape([-1 if i == axis else 1 for i in range(at.ndim)])
     return np.where(np.where(at < 0, at + size, at) == grid, values[1], values[0])
 
 
-@operator("ReverseSequence", since=10, shape=_like_first)
+@operator("ReverseSequence", since=10, shape=like_first)
 def reverse_sequence(x: Array, lengths: Array, *, batch_axis: int = 1, time_axis: int = 0) -> Array:
     """Reverse the beginning of every sequence, as long as it is."""
     refuse_unless(

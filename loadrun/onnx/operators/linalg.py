@@ -9,6 +9,7 @@ from typing import Any
 from ...arrays.names import kernel, np
 from ...graph.composite import Flag
 from ...graph.dtypes import Array
+from ...ops.numeric.special import broadcast_shapes
 from . import operator
 from .activations import activated
 from .common import refuse_unless, taking
@@ -30,7 +31,7 @@ def product_shape(x: Array, y: Array, *rest: Array | None) -> tuple[int, ...]:
         raise ValueError("a factor is a scalar")
     if x.shape[-1] != y.shape[-2 if y.ndim > 1 else 0]:
         raise ValueError(f"shapes {list(x.shape)} and {list(y.shape)} do not fit together")
-    lead = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    lead = broadcast_shapes(x.shape[:-2], y.shape[:-2])
     return (*lead, *x.shape[-2:-1], *(y.shape[-1:] if y.ndim > 1 else ()))
 
 

@@ -66,7 +66,11 @@ def softmax_cross_entropy(
     return loss, logs
 
 
-@operator("Dropout", since=12, out=(0, "Bool"), shape=lambda x, *others, **attributes: [x.shape, x.shape])
+def _with_mask(x: Array, *others: Array | None, **attributes: object) -> list[tuple[int, ...]]:
+    return [x.shape, x.shape]
+
+
+@operator("Dropout", since=12, out=(0, "Bool"), shape=_with_mask)
 def dropout(
     x: Array,
     ratio: Known | None = None,
@@ -92,13 +96,13 @@ def _mask_type(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
     return plain("Bool") if types.opset >= 10 else like
 
 
-@operator("Dropout", since=7, out=(0, _mask_type))
+@operator("Dropout", since=7, out=(0, _mask_type), shape=_with_mask)
 def dropout_7(x: Array, *, ratio: float = 0.5, types: NodeTypes) -> tuple[Array, Array]:
     """Return the input, and a mask that ONNX Runtime fills with zeros."""
     return x, np.zeros(x.shape, bool if types.opset >= 10 else x.dtype)
 
 
-@operator("Dropout", out=(0, _mask_type))
+@operator("Dropout", out=(0, _mask_type), shape=_with_mask)
 def dropout_1(
     x: Array,
     *,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
 
 from ...base.registry import Registry
 from ...graph import params as P
-from ...graph.composite import Composite, Native
+from ...graph.composite import Composite, CostRule, Native
 from ...ops.elemwise.table import ROWS
+from .windows import window_of
 
-__all__ = ["rule_of"]
+__all__ = ["cost_of", "rule_of"]
 
 Shape = tuple[int, ...]
 Rule = Callable[[Composite, Sequence[Shape]], "Native | None"]
@@ -17,6 +20,27 @@ _RULES: Registry[str, Rule] = Registry("operator of MegEngine for a node")
 _MODES = {
     row.onnx: mode for mode, row in ROWS.items() if row.onnx and row.real is not None and row.onnx != "Pow"
 }
+
+
+def _of_steps(p: Composite, shapes: Sequence[Shape], out: Shape) -> int:
+    return 2 * prod(shapes[0][:2]) * (prod(shapes[1]) + prod(shapes[2]))
+
+
+_COSTS: dict[str, CostRule] = {
+    "MatMul": lambda p, shapes, out: 2 * prod(out) * shapes[0][-1],
+    "Gemm": lambda p, shapes, out: 2 * prod(out) * shapes[0][0 if p.attributes.get("transA") else 1],
+    "Conv": lambda p, shapes, out: 2 * prod(out) * prod(shapes[1][1:]),
+    "ConvTranspose": lambda p, shapes, out: 2 * prod(shapes[0]) * prod(shapes[1][1:]),
+    "LSTM": _of_steps,
+    "GRU": _of_steps,
+    "RNN": _of_steps,
+}
+"""Operations of a node: a multiply-add counts two."""
+
+
+def cost_of(domain: str, name: str) -> CostRule | None:
+    """Return the cost rule of an operator of ONNX whose cost is not that of writing its results."""
+    return None if domain else _COSTS.get(name)
 
 
 def rule_of(domain: str, name: str) -> Rule | None:
@@ -37,8 +61,6 @@ def _elementwise(p: Composite, shapes: Sequence[Shape]) -> Native | None:
 @_RULES.register("Conv")
 def _convolution(p: Composite, shapes: Sequence[Shape]) -> Native | None:
     """Give the convolution of images whose pads are the same on both sides."""
-    from .convolution import window_of  # imports this module's caller
-
     a = p.attributes
     x, w, *bias = shapes
     groups = a.get("group", 1)
@@ -47,7 +69,7 @@ def _convolution(p: Composite, shapes: Sequence[Shape]) -> Native | None:
     window = window_of(x[2:], w[2:], **{n: v for n, v in a.items() if n != "group"})
     if any(before != after or before < 0 for before, after in window.pads) or min(window.out) < 1:
         return None
-    geometry = {
+    geometry: dict[str, Any] = {
         "pad_h": window.pads[0][0],
         "pad_w": window.pads[1][0],
         "stride_h": window.strides[0],

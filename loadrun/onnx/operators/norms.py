@@ -8,7 +8,7 @@ from ...arrays.names import kernel, np
 from ...graph.composite import Flag, NodeTypes
 from ...graph.dtypes import Array
 from . import operator
-from .common import axis_of, refuse_unless
+from .common import axis_of, like_first, refuse_unless
 
 __all__ = ["grouped", "layer_normalized", "root_mean_square"]
 
@@ -23,7 +23,11 @@ def _channels(v: Array, ndim: int) -> Array:
 # Over the batch
 
 
-@operator("BatchNormalization", since=14, out=(0, 3, 4))
+def _channel_shapes(x: Array, scale: Array, *others: Array, **attributes: object) -> list[tuple[int, ...]]:
+    return [x.shape, *(scale.shape,) * 4]
+
+
+@operator("BatchNormalization", since=14, out=(0, 3, 4), shape=_channel_shapes)
 def batch_norm(
     x: Array,
     scale: Array,
@@ -64,7 +68,7 @@ def _trained(
     return y, *running, now, np.reciprocal(np.sqrt(spread + epsilon))
 
 
-@operator("BatchNormalization", out=(0, 3, 4, 3))
+@operator("BatchNormalization", out=(0, 3, 4, 3), shape=_channel_shapes)
 def batch_norm_1(
     x: Array,
     scale: Array,
@@ -106,7 +110,7 @@ def grouped(x: Array, groups: int, scale: Array, bias: Array, epsilon: float) ->
     return y.reshape(x.shape) * _channels(scale, x.ndim) + _channels(bias, x.ndim)
 
 
-@operator("InstanceNormalization")
+@operator("InstanceNormalization", shape=like_first)
 def instance_norm(
     x: Array, scale: Array, bias: Array, *, consumed_inputs: list[int] | None = None, epsilon: float = 1e-5
 ) -> Array:
@@ -114,7 +118,7 @@ def instance_norm(
     return grouped(x, max(x.shape[1], 1), scale, bias, epsilon)
 
 
-@operator("GroupNormalization", since=21)
+@operator("GroupNormalization", since=21, shape=like_first)
 def group_norm(
     x: Array, scale: Array, bias: Array, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Array:
@@ -122,7 +126,7 @@ def group_norm(
     return grouped(x, num_groups, scale, bias, epsilon)
 
 
-@operator("GroupNormalization", since=18)
+@operator("GroupNormalization", since=18, shape=like_first)
 def group_norm_18(x: Array, scale: Array, bias: Array, *, num_groups: int, epsilon: float = 1e-5) -> Array:
     """Normalize groups of channels; scale and bias have a number for each group."""
     each = x.shape[1] // max(num_groups, 1)
@@ -130,6 +134,14 @@ def group_norm_18(x: Array, scale: Array, bias: Array, *, num_groups: int, epsil
 
 
 # Over the last axes
+
+
+def _with_statistics(
+    x: Array, *others: Array | None, axis: int = -1, **attributes: object
+) -> list[tuple[int, ...]]:
+    axis = axis_of(axis, x.ndim)
+    statistics = (*x.shape[:axis], *(1,) * (x.ndim - axis))
+    return [x.shape, statistics, statistics]
 
 
 @kernel
@@ -151,7 +163,7 @@ def root_mean_square(x: Array, scale: Array, axes: Sequence[int], epsilon: float
     return x * inverse * scale, inverse
 
 
-@operator("LayerNormalization", out=(1, "Float32"))
+@operator("LayerNormalization", out=(1, "Float32"), shape=_with_statistics)
 def layer_norm(
     x: Array,
     scale: Array,
@@ -165,7 +177,7 @@ def layer_norm(
     return layer_normalized(x, scale, bias, range(axis_of(axis, x.ndim), x.ndim), epsilon)
 
 
-@operator("RMSNormalization", since=23, out=(1,))
+@operator("RMSNormalization", since=23, out=(1,), shape=like_first)
 def rms_norm(x: Array, scale: Array, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1) -> Array:
     """Divide by the root of the mean square over the axes from one on."""
     return root_mean_square(x, scale, range(axis_of(axis, x.ndim), x.ndim), epsilon)[0]
@@ -178,8 +190,14 @@ def simplified(
     return root_mean_square(x, scale, range(axis_of(axis, x.ndim), x.ndim), epsilon)
 
 
-operator("SimplifiedLayerNormalization", out=(1, "Float32"))(simplified)
-operator("SimplifiedLayerNormalization", domain=CONTRIB, out=(1, "Float32"))(simplified)
+operator("SimplifiedLayerNormalization", out=(1, "Float32"), shape=_with_statistics)(simplified)
+operator("SimplifiedLayerNormalization", domain=CONTRIB, out=(1, "Float32"), shape=_with_statistics)(
+    simplified
+)
+
+
+def _with_sum(x: Array, *others: Array | None, **attributes: object) -> list[tuple[int, ...]]:
+    return [*_with_statistics(x), x.shape]
 
 
 def _total(x: Array, skip: Array, bias: Array | None) -> Array:
@@ -189,7 +207,7 @@ def _total(x: Array, skip: Array, bias: Array | None) -> Array:
     return total if bias is None else total + bias
 
 
-@operator("SkipLayerNormalization", domain=CONTRIB, out=(0, "Float32", "Float32", 0))
+@operator("SkipLayerNormalization", domain=CONTRIB, out=(0, "Float32", "Float32", 0), shape=_with_sum)
 def skip_layer_norm(
     x: Array,
     skip: Array,
@@ -204,7 +222,9 @@ def skip_layer_norm(
     return *layer_normalized(total, gamma, beta, (x.ndim - 1,), epsilon), total
 
 
-@operator("SkipSimplifiedLayerNormalization", domain=CONTRIB, out=(0, "Float32", "Float32", 0))
+@operator(
+    "SkipSimplifiedLayerNormalization", domain=CONTRIB, out=(0, "Float32", "Float32", 0), shape=_with_sum
+)
 def skip_simplified(
     x: Array,
     skip: Array,
@@ -222,7 +242,7 @@ def skip_simplified(
     return y, inverse, inverse, total
 
 
-@operator("LpNormalization")
+@operator("LpNormalization", shape=like_first)
 def lp_norm(x: Array, *, axis: int = -1, p: int = 2) -> Array:
     """Divide by the 1-norm or 2-norm along an axis; zeros stay."""
     refuse_unless(p in (1, 2), f"its p is {p}, expected 1 or 2")
@@ -235,21 +255,21 @@ def lp_norm(x: Array, *, axis: int = -1, p: int = 2) -> Array:
 # Others
 
 
-@operator("MeanVarianceNormalization", since=9)
+@operator("MeanVarianceNormalization", since=9, shape=like_first)
 def mean_variance(x: Array, *, axes: Sequence[int] = (0, 2, 3)) -> Array:
     """Subtract the mean over axes, divide by the deviation."""
     centred = x - x.mean(tuple(axes), keepdims=True)
     return centred / (np.sqrt((centred * centred).mean(tuple(axes), keepdims=True)) + 1e-9)
 
 
-@operator("MeanVarianceNormalization")
+@operator("MeanVarianceNormalization", shape=like_first)
 def mean_variance_1(x: Array, *, across_channels: Flag = 0, normalize_variance: Flag = 1) -> Array:
     """Normalize as ONNX Runtime did before ONNX had this operator."""
     axes = [i for i in range(min(x.ndim, 4)) if i != 1 or across_channels]
     return mean_variance(x, axes=axes) if normalize_variance else x - x.mean(tuple(axes), keepdims=True)
 
 
-@operator("LRN")
+@operator("LRN", shape=like_first)
 def lrn(x: Array, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Array:
     """Divide by a power of the squares of so many channels around each."""
     before, count = (size - 1) // 2, x.shape[1]

@@ -12,6 +12,9 @@ from .common import axes_of, integers, one_of, refuse_unless
 
 __all__: list[str] = []
 
+Widths = list[tuple[int, int]]
+"""How much is added before and after each axis; what is negative is cut off."""
+
 
 def _places(n: int, before: int, after: int, mode: str) -> Array:
     """Return which elements of an axis a border repeats, itself among them."""
@@ -24,7 +27,7 @@ def _places(n: int, before: int, after: int, mode: str) -> Array:
     return np.minimum(at, 2 * n - 2 - at)
 
 
-def padded(x: Array, widths: Sequence[tuple[int, int]], mode: str, value: Array | float) -> Array:
+def padded(x: Array, widths: Widths, mode: str, value: Array | float) -> Array:
     """Return an array with elements added before and after every axis, or cut off where a width is negative."""
     one_of("mode", mode, "constant", "edge", "reflect", "wrap")
     x = x[tuple(slice(max(-b, 0), max(n + min(a, 0), 0)) for n, (b, a) in zip(x.shape, widths, strict=True))]
@@ -39,51 +42,73 @@ def padded(x: Array, widths: Sequence[tuple[int, int]], mode: str, value: Array 
     return x
 
 
-def _padded(x: Array, pads: Sequence[int], axes: Sequence[int], mode: str, value: Array | float) -> Array:
+def _widths(x: Array, pads: Sequence[int], axes: Sequence[int] | None = None) -> Widths:
+    axes = range(x.ndim) if axes is None else axes_of(axes, x.ndim)
     count = len(axes)
     refuse_unless(len(pads) == 2 * count, f"it has {len(pads)} pads for {count} axes, expected two for each")
     widths = [(0, 0)] * x.ndim
     for i, axis in enumerate(axes):
         widths[axis] = pads[i], pads[count + i]
-    return padded(x, widths, mode, value)
+    return widths
 
 
-@operator("Pad", since=18)
+def _widened(x: Array, widths: Widths) -> tuple[int, ...]:
+    """Return the shape of an array with its borders; what is cut off may be all of it."""
+    sizes = []
+    for n, pair in zip(x.shape, widths, strict=True):
+        cut = max(n + sum(min(w, 0) for w in pair), 0)
+        sizes.append(cut + sum(max(w, 0) for w in pair))
+    return tuple(sizes)
+
+
+def _padded_shape(
+    x: Array, pads: Known, value: Array | None = None, axes: Known | None = None, *, mode: str = "constant"
+) -> tuple[int, ...]:
+    return _widened(x, _widths(x, integers(pads), None if axes is None else integers(axes)))
+
+
+@operator("Pad", since=18, shape=_padded_shape)
 def pad(
     x: Array, pads: Known, value: Array | None = None, axes: Known | None = None, *, mode: str = "constant"
 ) -> Array:
     """Add elements before and after axes, or cut them off."""
-    places = axes_of(None if axes is None else integers(axes), x.ndim)
+    widths = _widths(x, integers(pads), None if axes is None else integers(axes))
     if value is None or not value.size:
         value = np.array("" if x.dtype == object else 0, x.dtype)
-    return _padded(x, integers(pads), places, mode, value.reshape(()))
+    return padded(x, widths, mode, value.reshape(()))
 
 
-@operator("Pad", since=11)
+@operator("Pad", since=11, shape=_padded_shape)
 def pad_11(x: Array, pads: Known, value: Array | None = None, *, mode: str = "constant") -> Array:
     """Add elements before and after every axis, or cut them off."""
     return pad(x, pads, value, mode=mode)
 
 
-@operator("Pad", since=2)
+@operator("Pad", since=2, shape=lambda x, pads, **others: _widened(x, _widths(x, pads)))
 def pad_2(x: Array, *, pads: Sequence[int], mode: str = "constant", value: float = 0.0) -> Array:
     """Add elements before and after every axis, or cut them off."""
-    return _padded(x, pads, range(x.ndim), mode, value)
+    return padded(x, _widths(x, pads), mode, value)
 
 
-@operator("Pad")
+@operator("Pad", shape=lambda x, paddings, **others: _widened(x, _widths(x, paddings)))
 def pad_1(x: Array, *, paddings: Sequence[int], mode: str = "constant", value: float = 0.0) -> Array:
     """Add elements before and after every axis."""
     return pad_2(x, pads=paddings, mode=mode, value=value)
 
 
-@operator("CenterCropPad", since=18)
-def center_crop_pad(x: Array, shape: Known, *, axes: Sequence[int] | None = None) -> Array:
-    """Cut axes to a size around their middle, or pad them with zeros to it."""
+def _centred(x: Array, shape: Known, *, axes: Sequence[int] | None = None) -> Widths:
     widths = [(0, 0)] * x.ndim
     for axis, want in zip(axes_of(axes, x.ndim), integers(shape), strict=True):
         n = x.shape[axis]
         # Both halves are rounded down: of an odd difference the end has the larger part.
         before = -((n - want) // 2) if want < n else (want - n) // 2
         widths[axis] = before, want - n - before
-    return padded(x, widths, "constant", 0)
+    return widths
+
+
+@operator(
+    "CenterCropPad", since=18, shape=lambda x, shape, axes=None: _widened(x, _centred(x, shape, axes=axes))
+)
+def center_crop_pad(x: Array, shape: Known, *, axes: Sequence[int] | None = None) -> Array:
+    """Cut axes to a size around their middle, or pad them with zeros to it."""
+    return padded(x, _centred(x, shape, axes=axes), "constant", 0)

@@ -14,7 +14,7 @@ from .common import refuse_unless, taking
 from .convolution import from_last, to_last
 from .elementwise import refuse_where
 from .indexing import combined
-from .windows import SPACE, Ints, Window, given_pads, spaced, window_of
+from .windows import SPACE, Ints, SpatialWindow, given_pads, spaced, window_of
 
 __all__ = ["global_average", "pooled_shape"]
 
@@ -32,7 +32,7 @@ def pooling_window(
     pads: Ints = None,
     ceil_mode: Flag = 0,
     **others: object,
-) -> Window:
+) -> SpatialWindow:
     """Return the window over (N, C, ...), with as many positions as ``ceil_mode`` asks for.
 
     Raises:
@@ -63,7 +63,7 @@ def pooled_shape(x: Array, *, kernel_shape: Ints = None, **space: Any) -> tuple[
 
 
 @kernel
-def folded(x: Array, window: Window, fold: Callable[[Array, Array], Array], start: float) -> Array:
+def folded(x: Array, window: SpatialWindow, fold: Callable[[Array, Array], Array], start: float) -> Array:
     """Fold the elements of all windows, one axis of space after the other; pads hold a number to start with."""
     for i, (k, s, d) in enumerate(zip(window.kernel, window.strides, window.dilations, strict=True)):
         axis, out = 2 + i, window.out[i]
@@ -80,7 +80,7 @@ def folded(x: Array, window: Window, fold: Callable[[Array, Array], Array], star
     return x
 
 
-def _padded(x: Array, axis: int, window: Window, i: int, value: float) -> Array:
+def _padded(x: Array, axis: int, window: SpatialWindow, i: int, value: float) -> Array:
     """Return what the windows along one axis of space see, as long as they reach."""
     before = window.pads[i][0]
     if before < 0:
@@ -115,7 +115,7 @@ def max_pool(
     return y if types is None or len(types.wanted) < 2 else (y, np.zeros(y.shape, np.int64))
 
 
-def _max_with_places(x: Array, window: Window, columns: bool) -> tuple[Array, Array]:
+def _max_with_places(x: Array, window: SpatialWindow, columns: bool) -> tuple[Array, Array]:
     """Return the maxima and their places; by columns, the first axis of space runs fastest in a channel."""
     sizes, n = window.sizes, len(window.sizes)
     cells = np.arange(prod(sizes))
@@ -146,7 +146,7 @@ def average_pool(x: Array, *, count_include_pad: Flag = 0, **space: Any) -> Arra
     return folded(x, window, np.add, 0) / counted(window, include=bool(count_include_pad)).astype(x.dtype)
 
 
-def counted(window: Window, *, include: bool) -> Array:
+def counted(window: SpatialWindow, *, include: bool) -> Array:
     """Count the elements of the windows, with their pads or without; what is beyond the pads never counts."""
     total = np.ones((1,) * len(window.out), np.int64)
     for i, (k, s, d) in enumerate(zip(window.kernel, window.strides, window.dilations, strict=True)):
@@ -181,19 +181,23 @@ def _space(x: Array) -> tuple[int, ...]:
     return tuple(range(2, x.ndim))
 
 
-@operator("GlobalAveragePool")
+def _of_channels(x: Array, *, p: float = 2) -> tuple[int, ...]:
+    return *x.shape[:2], *(1,) * (x.ndim - 2)
+
+
+@operator("GlobalAveragePool", shape=_of_channels)
 def global_average(x: Array) -> Array:
     """Take the mean over space."""
     return x.mean(_space(x), keepdims=True)
 
 
-@operator("GlobalMaxPool")
+@operator("GlobalMaxPool", shape=_of_channels)
 def global_max(x: Array) -> Array:
     """Take the largest element over space."""
     return x.max(_space(x), keepdims=True)
 
 
-@operator("GlobalLpPool")
+@operator("GlobalLpPool", shape=_of_channels)
 def global_lp(x: Array, *, p: float = 2) -> Array:
     """Take the p-norm over space."""
     return _root(_power(x, p).sum(_space(x), keepdims=True), p)

@@ -9,7 +9,7 @@ from ...graph.composite import NodeTypes
 from ...graph.dtypes import Array, DType
 from ...ops.numeric.stream import Stream
 from . import operator
-from .common import tensor_type
+from .common import like_first, tensor_type
 
 __all__: list[str] = []
 
@@ -36,10 +36,6 @@ def _asked(*, shape: list[int], **others: object) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _like(x: Array, **others: object) -> tuple[int, ...]:
-    return x.shape
-
-
 @operator("RandomUniform", out=(_kind,), shape=_asked)
 def random_uniform(
     *,
@@ -55,7 +51,7 @@ def random_uniform(
     return _uniform(stream, tuple(shape), low, high, types)
 
 
-@operator("RandomUniformLike", out=(_kind,), shape=_like)
+@operator("RandomUniformLike", out=(_kind,), shape=like_first)
 def random_uniform_like(
     x: Array,
     *,
@@ -85,7 +81,7 @@ def random_normal(
     return _normal(stream, tuple(shape), mean, scale, types)
 
 
-@operator("RandomNormalLike", out=(_kind,), shape=_like)
+@operator("RandomNormalLike", out=(_kind,), shape=like_first)
 def random_normal_like(
     x: Array,
     *,
@@ -100,7 +96,7 @@ def random_normal_like(
     return _normal(stream, x.shape, mean, scale, types)
 
 
-@operator("Bernoulli", since=15, out=(_kind,), shape=_like)
+@operator("Bernoulli", since=15, out=(_kind,), shape=like_first)
 def bernoulli(
     x: Array, *, dtype: int | None = None, seed: float | None = None, stream: Stream, types: NodeTypes
 ) -> Array:

@@ -194,6 +194,11 @@ def _biases(b: Array | None, d: int) -> tuple[Array | float, Array | float]:
     return b[d, :half], b[d, half:]
 
 
+def _turned(r: Array) -> Array:
+    """Transpose a matrix that every step multiplies by, in memory as products like it."""
+    return np.require(r.swapaxes(0, 1), requirements=["C", "A"])
+
+
 def _fed(w: Array, bias: Array | float, x: Array) -> Array:
     return matmul(x, w.swapaxes(0, 1)) + bias
 
@@ -214,7 +219,7 @@ def rnn(
     cells = []
     for d, (f,) in enumerate(functions):
         of_input, of_state = _biases(b, d)
-        step = partial(_rnn_step, f, r[d].swapaxes(0, 1))
+        step = partial(_rnn_step, f, _turned(r[d]))
         cells.append(_Cell(partial(_fed, w[d], of_input + of_state), step))
     return _layer(x, cells, sequence_lens, [initial_h], r.shape[2], **how)
 
@@ -241,7 +246,7 @@ def gru(
     cells = []
     for d, (f, g) in enumerate(functions):
         of_input, of_state = _biases(b, d)
-        step = partial(_gru_step, f, g, r[d].swapaxes(0, 1), of_state, bool(linear_before_reset))
+        step = partial(_gru_step, f, g, _turned(r[d]), of_state, bool(linear_before_reset))
         cells.append(_Cell(partial(_fed, w[d], of_input), step))
     return _layer(x, cells, sequence_lens, [initial_h], r.shape[2], **how)
 
@@ -289,7 +294,7 @@ def lstm(
     cells = []
     for d, three in enumerate(functions):
         of_input, of_state = _biases(b, d)
-        product = partial(_carried, r[d].swapaxes(0, 1))
+        product = partial(_carried, _turned(r[d]))
         step = partial(_lstm_step, three, product, None if p is None else p[d], bool(input_forget))
         cells.append(_Cell(partial(_fed, w[d], of_input + of_state), step))
     return _layer(x, cells, sequence_lens, [initial_h, initial_c], r.shape[2], **how)

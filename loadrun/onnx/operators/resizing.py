@@ -323,7 +323,13 @@ def upsample_7(x: Array, *, scales: Sequence[float], mode: str = "nearest") -> A
     return resize_10(x, _scales(*scales), mode=mode)
 
 
-@operator("Upsample")
+def _upsampled_1(
+    x: Array, *, height_scale: float, width_scale: float, mode: str = "nearest"
+) -> tuple[int, ...]:
+    return _resized_shape(x, None, _scales(1, 1, height_scale, width_scale))
+
+
+@operator("Upsample", shape=_upsampled_1)
 def upsample_1(x: Array, *, height_scale: float, width_scale: float, mode: str = "nearest") -> Array:
     """Resize images from their first pixel on."""
     return resize_10(x, _scales(1, 1, height_scale, width_scale), mode=mode)

@@ -8,6 +8,7 @@ from math import prod
 from ...arrays.names import np
 from ...graph.composite import Known, NodeTypes
 from ...graph.dtypes import Array
+from ...ops.numeric.special import broadcast_shapes
 from . import operator
 from .common import axes_of, axis_of, integers, one_of, refuse_unless
 
@@ -43,16 +44,17 @@ def _reshaped(x: Array, shape: Known, *, allowzero: int = 0) -> Shape:
         # numpy does not tell one size of no elements.
         rest = prod(n for n in sizes if n != -1)
         sizes[i] = x.size // rest if rest else 0
+    refuse_unless(prod(sizes) == x.size, f"{x.size} elements do not fit the shape {integers(shape)}")
     return tuple(sizes)
 
 
-@operator("Reshape", since=5, shape=_reshaped)
+@operator("Reshape", since=5, shape=_reshaped, views=True)
 def reshape(x: Array, shape: Known, *, allowzero: int = 0) -> Array:
     """Put the elements into another shape; 0 copies a size, -1 is what remains."""
     return x.reshape(_reshaped(x, shape, allowzero=allowzero))
 
 
-@operator("Reshape")
+@operator("Reshape", views=True)
 def reshape_1(x: Array, *, shape: Sequence[int] = (), consumed_inputs: Sequence[int] = ()) -> Array:
     """Put the elements into another shape."""
     return reshape(x, np.array(shape, np.int64))
@@ -69,13 +71,13 @@ def flatten(x: Array, *, axis: int = 1) -> Array:
     return x.reshape(_flattened(x, axis=axis))
 
 
-@operator("Squeeze", since=13)
+@operator("Squeeze", since=13, views=True)
 def squeeze(x: Array, axes: Known | None = None) -> Array:
     """Take out axes of the size 1, by default all."""
     return squeeze_1(x, axes=integers(axes))
 
 
-@operator("Squeeze")
+@operator("Squeeze", views=True)
 def squeeze_1(x: Array, *, axes: Sequence[int] = ()) -> Array:
     """Take out axes of the size 1, by default all."""
     gone = axes_of(axes, x.ndim) if axes else [i for i, n in enumerate(x.shape) if n == 1]
@@ -83,19 +85,19 @@ def squeeze_1(x: Array, *, axes: Sequence[int] = ()) -> Array:
     return np.squeeze(x, tuple(set(gone)))
 
 
-@operator("Unsqueeze", since=13)
+@operator("Unsqueeze", since=13, views=True)
 def unsqueeze(x: Array, axes: Known) -> Array:
     """Put in axes of the size 1."""
     return unsqueeze_1(x, axes=integers(axes))
 
 
-@operator("Unsqueeze")
+@operator("Unsqueeze", views=True)
 def unsqueeze_1(x: Array, *, axes: Sequence[int]) -> Array:
     """Put in axes of the size 1."""
     return np.expand_dims(x, tuple(axes_of(axes, x.ndim + len(axes))))
 
 
-@operator("Transpose")
+@operator("Transpose", views=True)
 def transpose(x: Array, *, perm: Sequence[int] | None = None) -> Array:
     """Permute the axes, by default to the reverse order."""
     if perm is not None:
@@ -108,13 +110,22 @@ def transpose(x: Array, *, perm: Sequence[int] | None = None) -> Array:
 # Joining and cutting
 
 
-@operator("Concat", since=4)
+def _joined(*xs: Array, axis: int = 1) -> Shape:
+    axis = axis_of(axis, xs[0].ndim)
+    rests = {(*x.shape[:axis], *x.shape[axis + 1 :]) for x in xs}
+    refuse_unless(
+        len(rests) == 1, f"{', '.join(str(list(x.shape)) for x in xs)} differ in other axes than {axis}"
+    )
+    return *xs[0].shape[:axis], sum(x.shape[axis] for x in xs), *xs[0].shape[axis + 1 :]
+
+
+@operator("Concat", since=4, shape=_joined)
 def concat(*xs: Array, axis: int) -> Array:
     """Join arrays along an axis."""
     return np.concatenate(xs, axis_of(axis, xs[0].ndim))
 
 
-@operator("Concat")
+@operator("Concat", shape=_joined)
 def concat_1(*xs: Array, axis: int = 1) -> Array:
     """Join arrays along an axis."""
     return concat(*xs, axis=axis)
@@ -134,7 +145,7 @@ def _parts(x: Array, axis: int, parts: Sequence[int] | None, types: NodeTypes) -
     return tuple(np.split(x, np.cumsum(parts)[:-1].tolist(), axis))
 
 
-@operator("Split", since=18)
+@operator("Split", since=18, views=True)
 def split(
     x: Array, parts: Known | None = None, *, axis: int = 0, num_outputs: int | None = None, types: NodeTypes
 ) -> tuple[Array, ...]:
@@ -146,13 +157,13 @@ def split(
     return split_13(x, parts, axis=axis, types=types)
 
 
-@operator("Split", since=13)
+@operator("Split", since=13, views=True)
 def split_13(x: Array, parts: Known | None = None, *, axis: int = 0, types: NodeTypes) -> tuple[Array, ...]:
     """Cut an axis into parts."""
     return _parts(x, axis, None if parts is None else integers(parts), types)
 
 
-@operator("Split", since=2)
+@operator("Split", since=2, views=True)
 def split_2(
     x: Array, *, axis: int = 0, split: Sequence[int] | None = None, types: NodeTypes
 ) -> tuple[Array, ...]:
@@ -160,7 +171,7 @@ def split_2(
     return _parts(x, axis, split, types)
 
 
-@operator("Split")
+@operator("Split", views=True)
 def split_1(
     x: Array,
     parts: Known | None = None,
@@ -182,7 +193,7 @@ def _cut(start: int, end: int, step: int, n: int) -> slice:
     return slice(start, None if end < 0 else end, step) if start >= 0 else slice(0, 0)
 
 
-@operator("Slice", since=10)
+@operator("Slice", since=10, views=True)
 def slices(
     x: Array, starts: Known, ends: Known, axes: Known | None = None, steps: Known | None = None
 ) -> Array:
@@ -190,13 +201,17 @@ def slices(
     begin, stop = integers(starts), integers(ends)
     by = [1] * len(begin) if steps is None else integers(steps)
     places = range(len(begin)) if axes is None else axes_of(integers(axes), x.ndim)
+    refuse_unless(
+        len(begin) == len(stop) == len(by) == len(places) <= x.ndim,
+        f"starts of {len(begin)}, ends of {len(stop)}, axes of {len(places)} numbers for {x.ndim} axes",
+    )
     index = [slice(None)] * x.ndim
     for a, start, end, step in zip(places, begin, stop, by, strict=True):
         index[a] = _cut(start, end, step, x.shape[a])
     return x[tuple(index)]
 
 
-@operator("Slice")
+@operator("Slice", views=True)
 def slice_1(
     x: Array, *, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None = None
 ) -> Array:
@@ -208,10 +223,10 @@ def slice_1(
 # Repetition
 
 
-@operator("Expand", since=8)
+@operator("Expand", since=8, views=True)
 def expand(x: Array, shape: Known) -> Array:
     """Broadcast to a shape, or to what it broadcasts to itself."""
-    return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(integers(shape))))
+    return np.broadcast_to(x, broadcast_shapes(x.shape, tuple(integers(shape))))
 
 
 def _tiled(x: Array, repeats: Known) -> Shape:
@@ -224,12 +239,16 @@ def tile(x: Array, repeats: Known) -> Array:
     return np.tile(x, integers(repeats))
 
 
-@operator("Tile")
+def _repeats(x: Array, tiles: Array, axis: Array) -> Array:
+    repeats = np.ones(x.ndim, np.int64)
+    repeats[axis_of(int(axis.item()), x.ndim)] = int(tiles.item())
+    return repeats
+
+
+@operator("Tile", shape=lambda x, tiles, axis: _tiled(x, _repeats(x, tiles, axis)))
 def tile_1(x: Array, tiles: Known, axis: Known) -> Array:
     """Repeat along one axis."""
-    repeats = [1] * x.ndim
-    repeats[axis_of(int(axis.item()), x.ndim)] = int(tiles.item())
-    return np.tile(x, repeats)
+    return tile(x, _repeats(x, tiles, axis))
 
 
 # Blocks
@@ -246,7 +265,7 @@ def _block(x: Array, size: int, channels: int, mode: str) -> int:
     return size
 
 
-@operator("DepthToSpace", since=11)
+@operator("DepthToSpace", since=11, views=True)
 def depth_to_space(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
     """Move channels into blocks of space."""
     b = _block(x, blocksize, blocksize**2, mode)
@@ -258,13 +277,13 @@ def depth_to_space(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
     return y.reshape(n, d // (b * b), h * b, w * b)
 
 
-@operator("DepthToSpace")
+@operator("DepthToSpace", views=True)
 def depth_to_space_1(x: Array, *, blocksize: int) -> Array:
     """Move channels into blocks of space."""
     return depth_to_space(x, blocksize=blocksize)
 
 
-@operator("SpaceToDepth", since=28)
+@operator("SpaceToDepth", since=28, views=True)
 def space_to_depth(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
     """Move blocks of space into channels."""
     b = _block(x, blocksize, 1, mode)
@@ -274,7 +293,7 @@ def space_to_depth(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
     return y.reshape(n, d * b * b, h // b, w // b)
 
 
-@operator("SpaceToDepth")
+@operator("SpaceToDepth", views=True)
 def space_to_depth_1(x: Array, *, blocksize: int) -> Array:
     """Move blocks of space into channels."""
     return space_to_depth(x, blocksize=blocksize)

@@ -138,7 +138,7 @@ def _wanted(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
 def _window(name: str, a: float, b: float, d: float) -> Callable[..., Array]:
     """Define the sum of a constant and two cosines over a period."""
 
-    @operator(name, since=17, out=(_wanted,))
+    @operator(name, since=17, out=(_wanted,), shape=lambda size, **others: (int(size.item()),))
     def window(size: Known, *, output_datatype: int = 1, periodic: int = 1, types: NodeTypes) -> Array:
         """Return a window as long as asked."""
         n = int(size.item())
@@ -154,7 +154,12 @@ _window("HammingWindow", 25 / 46, 21 / 46, 0.0)
 _window("BlackmanWindow", 0.42, 0.5, 0.08)
 
 
-@operator("MelWeightMatrix", since=17, out=(_wanted,))
+@operator(
+    "MelWeightMatrix",
+    since=17,
+    out=(_wanted,),
+    shape=lambda bins, length, *others, **how: (int(length.item()) // 2 + 1, int(bins.item())),
+)
 def mel_weight_matrix(
     mel_bins: Known,
     dft_length: Known,

@@ -9,7 +9,7 @@ from ...arrays.names import np
 from ...graph.composite import NodeTypes, ObjectType, TensorAttribute
 from ...graph.dtypes import Array, DType, plain
 from . import operator
-from .common import once, one_of, refuse_unless
+from .common import like_first, once, one_of, refuse_unless
 from .kernels import matrix_product as matmul
 from .scores import as_rows, chosen, label_type, logistic, probit, row_operator, transformed
 
@@ -35,7 +35,7 @@ def _floats(x: Array) -> Array:
     return x if x.dtype.kind == "f" else x.astype(np.float32)
 
 
-@operator("Scaler", domain=_ML, out=("Float32",))
+@operator("Scaler", domain=_ML, out=("Float32",), shape=like_first)
 def scaler(x: Array, *, offset: Sequence[float] = (), scale: Sequence[float] = ()) -> Array:
     """Subtract and multiply, by one number or one for each feature."""
     x = _floats(x)
@@ -48,7 +48,7 @@ def scaler(x: Array, *, offset: Sequence[float] = (), scale: Sequence[float] = (
     return (x - parts[0]) * parts[1]
 
 
-@operator("Normalizer", domain=_ML, out=("Float32",))
+@operator("Normalizer", domain=_ML, out=("Float32",), shape=like_first)
 def normalizer(x: Array, *, norm: str = "MAX") -> Array:
     """Divide rows by their norm; rows of zeros stay."""
     one_of("norm", norm, "MAX", "L1", "L2")
@@ -61,7 +61,7 @@ def normalizer(x: Array, *, norm: str = "MAX") -> Array:
     return x / np.where(total == 0, 1, total)
 
 
-@operator("Imputer", domain=_ML)
+@operator("Imputer", domain=_ML, shape=like_first)
 def imputer(
     x: Array,
     *,
@@ -82,7 +82,11 @@ def imputer(
     return np.where(x != x if gone != gone else x == gone, values, x)
 
 
-@operator("FeatureVectorizer", domain=_ML, out=("Float32",))
+def _vectorized(*xs: Array, inputdimensions: Sequence[int] = ()) -> tuple[int, ...]:
+    return (xs[0].shape[0] if xs[0].ndim > 1 else 1), sum(inputdimensions)
+
+
+@operator("FeatureVectorizer", domain=_ML, out=("Float32",), shape=_vectorized)
 def feature_vectorizer(*xs: Array, inputdimensions: Sequence[int] = ()) -> Array:
     """Join the features of several inputs, each cut or filled up with zeros to its size."""
     sizes = list(inputdimensions)
@@ -166,7 +170,7 @@ def _value_type(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
     return plain(next((kind for name, kind in kinds.items() if attributes.get(name)), "Float32"))
 
 
-@operator("LabelEncoder", domain=_ML, since=4, out=(_value_type,))
+@operator("LabelEncoder", domain=_ML, since=4, out=(_value_type,), shape=like_first)
 def label_encoder(
     x: Array,
     *,
@@ -197,7 +201,7 @@ def label_encoder(
     return _encoded(x, keys, values, default)
 
 
-@operator("LabelEncoder", domain=_ML, since=2, out=(_value_type,))
+@operator("LabelEncoder", domain=_ML, since=2, out=(_value_type,), shape=like_first)
 def label_encoder_2(
     x: Array,
     *,
@@ -231,7 +235,7 @@ def _other_type(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
     return plain("Int64" if like is not None and like.name == "String" else "String")
 
 
-@operator("LabelEncoder", domain=_ML, out=(_other_type,))
+@operator("LabelEncoder", domain=_ML, out=(_other_type,), shape=like_first)
 def label_encoder_1(
     x: Array,
     *,

@@ -12,7 +12,7 @@ from ...graph.dtypes import Array, DType
 from . import operator
 from .activations import softmax
 from .attention import capped, heads, masked, merged, rotated, scaled_scores, shared_heads
-from .common import refuse_unless, taking
+from .common import like_first, refuse_unless, taking
 from .linalg import matmul
 from .norms import layer_normalized
 
@@ -24,9 +24,9 @@ _HOW = {"mask_filter_value": -10000.0, "scale": 0.0, "unidirectional": 0}
 """How queries attend, where it is left out."""
 
 
-def _refused(**given: object) -> None:
+def _refused(**unused: object) -> None:
     """Raise a ValueError for inputs and attributes that are not computed, where they are not left out."""
-    for name, value in given.items():
+    for name, value in unused.items():
         left_out = value is None or (isinstance(value, int | str) and value in (0, "NONE"))
         refuse_unless(left_out, f"its {name} is not supported; leave it out")
 
@@ -230,11 +230,7 @@ def multi_head(
 # Positions and words
 
 
-def _like(x: Array, *rest: Array, **others: object) -> tuple[int, ...]:
-    return x.shape
-
-
-@operator("RotaryEmbedding", domain=CONTRIB, shape=_like)
+@operator("RotaryEmbedding", domain=CONTRIB, shape=like_first)
 def rotary(
     x: Array,
     places: Array,
@@ -348,9 +344,9 @@ def _group_query_shapes(
 
 def _cache_type(i: int) -> Callable[[NodeTypes, Mapping[str, Any]], DType]:
     def kind(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
-        found = types.inputs[i] or types.inputs[0]
-        assert found is not None
-        return found
+        cached = types.inputs[i] or types.inputs[0]
+        assert cached is not None
+        return cached
 
     return kind
 

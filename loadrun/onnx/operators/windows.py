@@ -11,7 +11,7 @@ __all__ = [
     "AUTO_PADS",
     "SPACE",
     "Ints",
-    "Window",
+    "SpatialWindow",
     "check_kernel",
     "given_pads",
     "reach_of",
@@ -31,7 +31,7 @@ SPACE: dict[str, object] = {
 """The attributes of windows, and what they are where they are left out."""
 
 
-class Window(NamedTuple):
+class SpatialWindow(NamedTuple):
     """How a window moves over (N, C, ...), for each axis of space.
 
     Attributes:
@@ -102,7 +102,7 @@ def window_of(
     dilations: Ints = None,
     auto_pad: str = "NOTSET",
     pads: Ints = None,
-) -> Window:
+) -> SpatialWindow:
     """Compute the window of a convolution from its attributes.
 
     Raises:
@@ -128,4 +128,4 @@ def window_of(
         extent = size + a + b
         refuse_unless(not 0 < extent < r, f"a window of {r} is larger than its input ({extent})")
         out.append(max((size + a + b - r) // s + 1, 0))
-    return Window(tuple(kernel), steps, spread, tuple(around), tuple(sizes), tuple(out))
+    return SpatialWindow(tuple(kernel), steps, spread, tuple(around), tuple(sizes), tuple(out))

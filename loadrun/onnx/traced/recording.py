@@ -16,7 +16,7 @@ from ...base.errors import FormatError, LoadRunError, UnsupportedError
 from ...build import emit as e
 from ...graph import Graph, Opr, Var
 from ...graph.composite import Composite
-from ...graph.dtypes import Array, DType
+from ...graph.dtypes import Array, DType, plain
 from ...ops.infer import infer_dtypes, kernel_of
 from ...ops.registry import Call, Shape, pay_operator
 from ...passes.constants import subgraph
@@ -32,7 +32,7 @@ from ...tensors.apply import type_cvt
 from ...tensors.convert import TracedInt
 from ...tensors.naming import scope as named_part
 from ...tensors.switches import exact_arithmetic, use
-from ...testcase import EXPECT, checks_of
+from ...testcase import EXPECT, Check, checks_of
 from ..file import check, check_within
 from ..graph import RULE
 from ..subgraph import Subgraph
@@ -279,12 +279,15 @@ def tensor_of(value: Made, dtype: DType) -> Tensor:
     return from_stored(array.reshape(array.shape or (1,)), dtype, not array.shape, const=True)
 
 
-def recorded(graph: Graph, shapes: Mapping[str, Shape]) -> Graph:
+def recorded(
+    graph: Graph, shapes: Mapping[str, Shape], note: Callable[[str], None] = lambda text: None
+) -> Graph:
     """Return a graph of MegEngine's operators that computes what a graph of composites does, at one set of sizes.
 
     Args:
         graph: the graph of composites; its checks stay.
         shapes: the shape of every input by name, as the model has them.
+        note: called with what a dump does not have of the model's outputs.
 
     Raises:
         UnsupportedError: an operator cannot be expressed, or needs values that depend on inputs.
@@ -307,19 +310,39 @@ def recorded(graph: Graph, shapes: Mapping[str, Shape]) -> Graph:
         walker.run(graph, values, targets)
         ends: list[tuple[Var, str | None]] = []
         for var, c in zip(targets, compared, strict=True):
-            dtype = _typed(var)
-            tensor = tensor_of(values[var.id], stored_type(dtype))
             if c is not None:
-                expect = snapshot(values[c.expect.id])
-                rule = c.err.owner.params and _definition(c.err.owner) is RULE
-                kind = 16 if dtype.name == "BFloat16" else 0
-                tensor = check(expect, tensor, kind) if rule else check_within(expect, tensor, c.maxerr)
-            ends.append((session.source(tensor).var, var.name if c is None else None))
+                ends.append((_compared(session, c, values), None))
+            else:
+                parts = _parts(var, values[var.id], note)
+                ends += [(session.source(tensor).var, name) for name, tensor in parts]
+    if not ends:
+        raise UnsupportedError("none of its outputs is a tensor of numbers, which is all that MegEngine has")
     if fed and all(var.id in session.recording.static for var, _ in ends):
         raise UnsupportedError(
             "at these sizes none of its outputs depends on an input, so there is nothing to run"
         )
     return _finish(session.recording.graph, ends, fed, graph)
+
+
+def _compared(session: Session, c: Check, values: Mapping[int, Made]) -> Var:
+    """Compare an output with its expected value, as the source does."""
+    expect, get = snapshot(values[c.expect.id]), tensor_of(values[c.get.id], stored_type(_typed(c.get)))
+    if c.err.owner.params and _definition(c.err.owner) is RULE:
+        return session.source(check(expect, get, 16 if _typed(c.get).name == "BFloat16" else 0)).var
+    return session.source(check_within(expect, get, c.maxerr)).var
+
+
+def _parts(var: Var, value: Made, note: Callable[[str], None]) -> list[tuple[str, Tensor]]:
+    """Return an output's tensor by its name; those of a sequence by numbers behind it, none of what MegEngine lacks."""
+    name = var.name or ""
+    if isinstance(value, list) and value:
+        note(f"output {name!r} is a sequence; its values are the outputs {name}.0 to {name}.{len(value) - 1}")
+        kind = getattr(var.dtype, "element", None) or plain("Float32")
+        return [(f"{name}.{i}", tensor_of(v, stored_type(kind))) for i, v in enumerate(value)]
+    if isinstance(value, (list, dict)) or value is None or _typed(var).np.kind == "O":
+        note(f"output {name!r} holds text or nothing, which MegEngine does not support, so it is omitted")
+        return []
+    return [(name, tensor_of(value, stored_type(_typed(var))))]
 
 
 def _input(session: Session, var: Var, shape: Shape | None) -> TracedArray:

@@ -13,13 +13,13 @@ from ...build.layers import windows as layers
 from ...build.layers.windows import WindowGeometry
 from ...tensors import Tensor
 from ..operators import convolution, pooling
-from ..operators.windows import Window, window_of
+from ..operators.windows import SpatialWindow, window_of
 from . import instead, known, operand
 
 __all__: list[str] = []
 
 
-def _geometry(window: Window) -> WindowGeometry:
+def _geometry(window: SpatialWindow) -> WindowGeometry:
     """Return the window as layers take it: what is cut in front, and what the last position needs beyond the pads."""
     pads = [(max(a, 0), b) for a, b in window.pads]
     result = WindowGeometry(window.kernel, window.strides, window.dilations, pads)
@@ -31,7 +31,7 @@ def _geometry(window: Window) -> WindowGeometry:
 
 
 @instead(convolution.convolved)
-def convolved(x: Any, w: Any, window: Window, group: int = 1) -> Any:
+def convolved(x: Any, w: Any, window: SpatialWindow, group: int = 1) -> Any:
     if not 1 <= len(window.out) <= 3:
         return NotImplemented
     plain = WindowGeometry(window.kernel, window.strides, window.dilations, window.pads)
@@ -156,7 +156,7 @@ def col2im(
 
 
 @instead(pooling.folded)
-def folded(x: Any, window: Window, fold: Any, start: float) -> Any:
+def folded(x: Any, window: SpatialWindow, fold: Any, start: float) -> Any:
     """Take maxima by MegEngine's operator; sums as they are defined."""
     return pools.max_pooled(operand(x), _geometry(window)) if fold is np.maximum else NotImplemented
 

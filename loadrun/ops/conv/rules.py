@@ -418,11 +418,11 @@ def volume_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     """Return the output dtype of 3-D convolutions.
 
     Raises:
-        ValueError: anything but two equal dtypes of Float32 and Float16.
+        ValueError: anything but two equal dtypes of Float32, Float16 and, outside of files, Float64.
     """
     half = opr.get(P.Convolution3D).data_type.name == "FLOAT_IO16xC32"
     allowed = ("Float16",) if half else ("Float32", "Float16")
-    if inputs[0].name != inputs[1].name or inputs[0].name not in allowed:
+    if inputs[0].name != inputs[1].name or inputs[0].name not in (*allowed, "Float64"):
         raise ValueError(
             f"3-D convolutions take two of {' or '.join(allowed)}, got {inputs[0]} and {inputs[1]}"
         )

@@ -120,11 +120,6 @@ def floor_div(x: Array, y: Array) -> Array:
     return np.floor(x / y)
 
 
-def sign(x: Array) -> Array:
-    """Give -1, 0 or 1, and 0 of NaN."""
-    return np.asarray(np.where(x > 0, 1.0, np.where(x < 0, -1.0, 0.0)))
-
-
 def prelu(x: Array, y: Array) -> Array:
     return np.where(x > 0, x, x * y)
 

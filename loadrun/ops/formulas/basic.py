@@ -43,10 +43,13 @@ _REDUCE: dict[ReduceMode, Formula] = {
 }
 
 
+_IN_FLOATS = [t for t in ReduceDataType if t.name == "DEFAULT" or t.name.startswith("FLOAT")]
+
+
 def reduce(c: Call, x: Array, target: Array | None = None) -> Array | None:
     """Reduce over an axis, or to a shape over all axes that have another size there."""
     p = c.get(P.Reduce)
-    if p.data_type not in (ReduceDataType.DEFAULT, ReduceDataType.FLOAT_O32xC32):
+    if p.data_type not in _IN_FLOATS:
         return None
     if not x.size and p.mode not in (ReduceMode.SUM, ReduceMode.SUM_SQR, ReduceMode.PRODUCT):
         return None

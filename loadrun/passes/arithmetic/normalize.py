@@ -18,7 +18,7 @@ from ...graph import Graph, Opr, Var
 from ...graph.params import Elemwise, ElemwiseMode, PowC
 from ...ops.catalog import select
 from ...ops.elemwise.modes import stored_scalar
-from ...ops.elemwise.table import ROWS, ModeTrait, is_plain_power, modes
+from ...ops.elemwise.table import ROWS, ModeTrait, modes
 from ..rewriter import Rewriter, each
 from .identities import elemwise
 from .terms import is_large, mode_of, uniform
@@ -80,8 +80,7 @@ def _exponent(opr: Opr) -> float | None:
     """Return the constant exponent of a power."""
     if opr.type == "PowC":
         return opr.get(PowC).exp
-    exponent = stored_scalar(opr.inputs[1]) if mode_of(opr) == M.POW else None
-    return None if exponent is None or (opr.exact and not is_plain_power(exponent)) else exponent
+    return stored_scalar(opr.inputs[1]) if mode_of(opr) == M.POW else None
 
 
 def _ends(r: Rewriter, opr: Opr, family: ElemwiseMode) -> bool:

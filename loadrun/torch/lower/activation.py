@@ -11,7 +11,6 @@ from ...build import emit as e
 from ...build import nn as F
 from ...build.layers import activation as build
 from ...build.layers.sizes import per_channel
-from ...tensors import Tensor
 from ..call import FxCall, axis_of
 from ..registry import UnsupportedCallError, aten
 from ..values import arr, is_number, ten
@@ -19,13 +18,9 @@ from ..values import arr, is_number, ten
 __all__: list[str] = []
 
 
-def _relu6(x: Tensor) -> Tensor:
-    return e.with_nan_of(F.relu6(x), x)
-
-
 _OWN: dict[str, Callable[..., Any]] = {
-    "relu": e.relu,
-    "relu6": _relu6,
+    "relu": F.relu,
+    "relu6": F.relu6,
     "sigmoid": F.sigmoid,
     "silu": F.silu,
     "hardswish": F.hswish,
@@ -38,7 +33,7 @@ def _own(function: Callable[..., Any]) -> Callable[..., Any]:
     def lowered(call: FxCall, x: Any) -> Any:
         if call.dtype.kind != "f":
             result = np.maximum(arr(x, call.dtype), 0)
-            return np.minimum(result, 6) if function is _relu6 else result
+            return np.minimum(result, 6) if function is F.relu6 else result
         return function(ten(x, call.dtype))
 
     return lowered
@@ -79,7 +74,7 @@ def prelu(call: FxCall, x: Any, weight: Any) -> Any:
 def hardtanh(call: FxCall, x: Any, low: Any = -1.0, high: Any = 1.0) -> Any:
     """Clamp between two bounds."""
     if is_number(low, 0) and is_number(high, 6) and call.dtype.kind == "f":
-        return _relu6(ten(x, call.dtype))
+        return F.relu6(ten(x, call.dtype))
     return np.minimum(np.maximum(arr(x, call.dtype), arr(low, call.dtype)), arr(high, call.dtype))
 
 

@@ -44,17 +44,12 @@ _FLOAT: dict[str, Callable[..., Any]] = {
 }
 
 
-def _sign(x: Any) -> Any:
-    """Apply MegEngine's SIGN, which is 0 of NaN as torch's, where numpy's is NaN."""
-    return arr(e.elem(P.ElemwiseMode.SIGN, ten(x))) if np.dtype(x.dtype).kind == "f" else np.sign(x)
-
-
 _SAME: dict[str, Callable[..., Any]] = {
     "neg": np.negative,
     "_neg_view": np.negative,
     "abs": np.absolute,
-    "sign": _sign,
-    "sgn": _sign,
+    "sign": np.sign,
+    "sgn": np.sign,
     "floor": np.floor,
     "ceil": np.ceil,
     "trunc": np.trunc,
@@ -74,7 +69,7 @@ def _fmod(x: Any, y: Any) -> Any:
 
 
 def _heaviside(x: Any, y: Any) -> Any:
-    """Return 0 below zero and of NaN, 1 above, the second number at zero."""
+    """Return 0 below zero, 1 above, the second number at zero."""
     return np.where(x == 0, y, arr(x > 0, x.dtype))
 
 
@@ -338,7 +333,7 @@ def addcdiv(call: FxCall, x: Any, a: Any, b: Any, value: Any = 1) -> Any:
 def xlogy(call: FxCall, x: Any, y: Any) -> Any:
     """Compute ``x * log(y)``, 0 if x is 0."""
     x, y = arr(x, call.dtype), arr(y, call.dtype)
-    return np.where((x == 0) & ~np.isnan(y), np.zeros_like(x), x * np.log(y))
+    return np.where(x == 0, np.zeros_like(x), x * np.log(y))
 
 
 @aten("aten.nextafter.default")
@@ -356,10 +351,7 @@ def nextafter(call: FxCall, x: Any, y: Any) -> Any:
     moved = larger + sign * (np.absolute(larger) * arr(half * (1 + 2 * half), call.dtype))
     moved = np.where(small, moved / scale, moved)
     moved = np.where(size < arr(2 * float(limits.tiny), call.dtype), x + sign * least, moved)
-    ends = np.where(
-        size == np.inf, np.clip(x, arr(limits.min, call.dtype), arr(limits.max, call.dtype)), moved
-    )
-    return np.where(np.isnan(x) | np.isnan(y), x + y, np.where(x == y, y, ends))
+    return np.where(x == y, y, moved)
 
 
 @aten("aten.nan_to_num.default")
@@ -412,7 +404,7 @@ def real(call: FxCall, x: Any) -> Any:
 def angle(call: FxCall, x: Any) -> Any:
     """Return pi for negative numbers, else 0."""
     x = arr(x, call.dtype)
-    return np.where(np.isnan(x), x, np.where(x < 0, np.pi, 0.0).astype(call.dtype))
+    return np.where(x < 0, np.pi, 0.0).astype(call.dtype)
 
 
 @aten("aten.special_ndtr.default")

@@ -130,10 +130,7 @@ def embedding_bag(
     counted = arr(member, call.dtype)
     size = np.sum(counted, axis=1, keepdims=True)
     if mode == 2:
-        # Torch compares each with the largest before it, by which NaN stays where it comes first and nowhere else.
-        first = member & (np.cumsum(arr(member, "int32"), axis=1) == 1)
-        counted = first[:, :, None] | (member[:, :, None] & ~np.isnan(rows)[None])
-        spread = np.where(counted, rows[None], np.float32(-np.inf))
+        spread = np.where(member[:, :, None], rows[None], np.float32(-np.inf))
         top = np.max(spread, axis=1)
         result = np.where(size > 0, top, np.float32(0))
     else:

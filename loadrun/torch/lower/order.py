@@ -16,11 +16,11 @@ __all__: list[str] = []
 
 
 def _sorting_places(x: Any, axis: int, descending: bool) -> Any:
-    """Return the indices that sort stably; NaN counts as the largest."""
+    """Return the indices that sort stably."""
     x = arr(x, "int32") if x.dtype in (np.bool_, np.int8, np.uint8, np.int16) else x
     if not descending:
         return np.argsort(x, axis=axis, kind="stable")
-    # From behind, so that equal elements keep their order and NaN comes before infinity.
+    # From behind, so that equal elements keep their order.
     order = np.flip(np.argsort(np.flip(x, axis), axis=axis, kind="stable"), axis)
     return x.shape[axis] - 1 - order
 
@@ -90,16 +90,14 @@ def _picked(call: FxCall, x: Any, dim: int, keepdim: bool, place: Any) -> Any:
 
 @aten("aten.median.default", "aten.nanmedian.default")
 def median(call: FxCall, x: Any) -> Any:
-    """Return the lower median of all; NaN if any element is, which nanmedian leaves out."""
+    """Return the lower median of all, or of all but NaN."""
     flat = arr(x).reshape((-1,))
     count = flat.shape[0]
     ranked = np.take_along_axis(flat, arr(_sorting_places(flat, 0, False), "int32"), axis=0)
-    if np.dtype(flat.dtype).kind != "f":
+    if np.dtype(flat.dtype).kind != "f" or "nan" not in str(call.node.target):
         return ranked[(count - 1) // 2]
-    if "nan" in str(call.node.target):
-        kept = np.sum(arr(~np.isnan(flat), "int32"))
-        return np.take(ranked, np.maximum((kept - 1) // 2, 0))
-    return np.where(np.any(np.isnan(flat)), np.float32(np.nan), ranked[(count - 1) // 2])
+    kept = np.sum(arr(~np.isnan(flat), "int32"))
+    return np.take(ranked, np.maximum((kept - 1) // 2, 0))
 
 
 @aten("aten.median.dim")
@@ -109,15 +107,6 @@ def median_dim(call: FxCall, x: Any, dim: int, keepdim: bool = False) -> Any:
         return _sorted(call, x, 0, False)
     axis = axis_of(dim, len(call.shape_of(0)))
     values, places = _picked(call, x, dim, True, (arr(x).shape[axis] - 1) // 2)
-    if call.dtype.kind == "f":
-        nan = arr(np.isnan(arr(x)), "int32")
-        has_nan = np.max(nan, axis=axis, keepdims=True) > 0
-        values = np.where(has_nan, np.float32(np.nan), values)
-        places = np.where(
-            has_nan,
-            arr(_sorting_places(-nan, axis, False), "int32")[(slice(None),) * axis + (slice(0, 1),)],
-            places,
-        )
     result = arr(values, call.dtype), arr(places, "int32")
     return result if keepdim else tuple(np.squeeze(v, axis=axis) for v in result)
 
@@ -142,8 +131,6 @@ def searchsorted(
         values, spread = x[..., :, None], borders[..., None, :]
     del at
     counted = values >= spread if after else values > spread
-    if dtype.kind == "f":
-        counted = counted | np.isnan(values)
     return arr(np.sum(arr(counted, "int32"), axis=-1), call.dtype)
 
 

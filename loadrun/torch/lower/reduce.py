@@ -52,13 +52,13 @@ def prod(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False, dtype: An
 
 @aten("aten.amax.default")
 def amax(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """Compute the maximum; NaN where there is one."""
+    """Compute the maximum."""
     return _reduced(call, _max, arr(x), axes_of(dim, len(call.shape_of(0))), keepdim)
 
 
 @aten("aten.amin.default")
 def amin(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """Compute the minimum; NaN where there is one."""
+    """Compute the minimum."""
     return _reduced(call, _min, arr(x), axes_of(dim, len(call.shape_of(0))), keepdim)
 
 
@@ -211,10 +211,8 @@ def logsumexp(call: FxCall, x: Any, dim: Any, keepdim: bool = False) -> Any:
     if not call.shape_of(0):
         return x
     axes = axes_of(dim, len(call.shape_of(0)))
-    most = np.max(x, axis=axes, keepdims=True)
-    top = np.where(np.isinf(most), np.zeros_like(most), most)
+    top = np.max(x, axis=axes, keepdims=True)
     total = np.log(np.sum(np.exp(x - top), axis=axes, keepdims=True)) + top
-    total = np.where(most == np.inf, most, total)
     return total if keepdim else np.squeeze(total, axis=axes)
 
 
@@ -321,14 +319,9 @@ def logcumsumexp(call: FxCall, x: Any, dim: int) -> Any:
     axis = axis_of(dim, len(call.shape_of(0)))
     # Every position has a maximum of its own: beside that of the whole axis, early terms would vanish.
     before, spread, _ = _before(x, axis)
-    nan, finite = np.isnan(spread), np.isfinite(spread)
-    most = np.max(np.where(before & ~nan, spread, arr(-np.inf, x.dtype)), axis=-1)
-    top = np.where(np.isinf(most), np.zeros_like(most), most)
-    parts = np.exp(np.where(finite, spread, arr(0, x.dtype)) - top[..., None])
-    total = np.log(np.sum(np.where(before & finite, parts, arr(0, x.dtype)), axis=-1)) + top
-    total = np.where(most == np.inf, most, total)
-    undefined = np.max(np.where(before, arr(nan, "int32"), np.int32(0)), axis=-1) > 0
-    return np.moveaxis(np.where(undefined, arr(np.nan, x.dtype), total), -1, axis)
+    top = np.max(np.where(before, spread, arr(-np.inf, x.dtype)), axis=-1)
+    parts = np.where(before, np.exp(spread - top[..., None]), arr(0, x.dtype))
+    return np.moveaxis(np.log(np.sum(parts, axis=-1)) + top, -1, axis)
 
 
 @aten("aten.cummax.default", "aten.cummin.default")
@@ -355,27 +348,20 @@ def cumulative_extreme(call: FxCall, x: Any, dim: int) -> Any:
     for i in range(1, count):
         now = x[before + (slice(i, i + 1),)]
         better = now >= values[-1] if largest else now <= values[-1]
-        if np.dtype(x.dtype).kind == "f":
-            better = better | np.isnan(now)
         values.append(np.where(better, now, values[-1]))
         places.append(np.where(better, np.full_like(places[-1], i), places[-1]))
     return ten(np.concatenate(values, axis=axis), call.dtype), ten(np.concatenate(places, axis=axis), "int32")
 
 
 def _extremes(call: FxCall, x: Any, axis: int, largest: bool) -> Any:
-    """Compute running extreme values and their last indices along an axis of any length; NaN is the most extreme."""
+    """Compute running extreme values and their last indices along an axis of any length."""
     x = x if np.dtype(x.dtype).kind == "f" else arr(x, "int64")
     x = x if largest else -x if np.dtype(x.dtype).kind == "f" else ~x
     before, spread, number = _before(x, axis)
     least = -np.inf if np.dtype(x.dtype).kind == "f" else np.iinfo(np.int64).min
     values = np.max(np.where(before, spread, arr(least, x.dtype)), axis=-1)
-    nan = arr(spread != spread, "int32")
-    undefined = np.max(np.where(before, nan, np.int32(0)), axis=-1) > 0
-    hit = np.where(undefined[..., None], nan > 0, spread == values[..., None])
-    places = np.max(np.where(before & hit, number, np.int32(0)), axis=-1)
-    if np.dtype(x.dtype).kind == "f":
-        values = np.where(undefined, arr(np.nan, x.dtype), values if largest else -values)
-    else:
-        values = values if largest else ~values
+    places = np.max(np.where(before & (spread == values[..., None]), number, np.int32(0)), axis=-1)
+    if not largest:
+        values = -values if np.dtype(x.dtype).kind == "f" else ~values
     values, places = (np.moveaxis(v, -1, axis) for v in (values, places))
     return ten(values, call.dtype), ten(places, "int32")

@@ -62,10 +62,9 @@ def _log_gamma(x: Any) -> Any:
     w = np.where(large, y, z)
     moved = np.where(large, np.float32(0), np.log(np.where(large, np.ones_like(y), product)))
     series = (w - 0.5) * np.log(w) - w + arr(0.5 * math.log(2 * math.pi), x.dtype) + tail - moved
-    series = np.where(np.isinf(x), np.absolute(x), series)
     turned = np.absolute(_sine_of_turns(x))
     reflected = arr(math.log(math.pi), x.dtype) - np.log(turned) - series
-    return np.where(low & ~np.isinf(x), reflected, series)
+    return np.where(low, reflected, series)
 
 
 def _sine_of_turns(x: Any) -> Any:
@@ -189,10 +188,7 @@ def _bessel(call: FxCall, x: Any, order: int, scaled: bool) -> Any:
         high = high * np.exp(large)
     low = low * small if order else low
     result = np.where(size < border, low, high)
-    result = result * np.sign(x) if order else result
-    # Torch has no number for infinity unless the exponential is divided out.
-    beyond = np.isnan(x) if scaled else np.isnan(x) | np.isinf(x)
-    return arr(np.where(beyond, arr(np.nan, x.dtype), result), call.dtype)
+    return arr(result * np.sign(x) if order else result, call.dtype)
 
 
 @aten("aten.i0.default", "aten.special_i0.default", "aten.special_modified_bessel_i0.default")

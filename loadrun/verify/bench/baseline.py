@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...base import schema
 from ...base.errors import FormatError, InputError, clean
+from ...base.files import is_remote
 from ...base.records import dataclass
 from .comparing import ratio
 from .environment import environment
@@ -23,7 +24,7 @@ __all__ = [
     "subject_keys",
 ]
 
-VERSION = 1
+VERSION = 2
 """Version of the files that baselines stand in."""
 _MOST_SAMPLES = 100_000
 _SUBJECT = schema.record(
@@ -50,7 +51,7 @@ class Regression:
     Attributes:
         text: one line.
         failed: whether it is slower than allowed.
-        compared: whether the baseline has it.
+        compared: whether both have it.
     """
 
     text: str
@@ -91,7 +92,8 @@ def regressions(
     subjects = [m.subject for m in measurements]
     keys = [{**s.key, "path": s.path} for s in subjects]
     lines = []
-    for m, was in zip(measurements, counterparts(keys, baseline["subjects"]), strict=True):
+    before = counterparts(keys, baseline["subjects"])
+    for m, was in zip(measurements, before, strict=True):
         label = clean(m.subject.label(subjects), 80)
         if was is None:
             lines.append(Regression(f"{label}: not compared, it is not in the baseline", False, False))
@@ -105,6 +107,13 @@ def regressions(
         raise InputError(
             "nothing that was measured is in the baseline: file name, engine, threads and batch must be the same"
         )
+    moved = [(_path(s), m.subject.path) for m, s in zip(measurements, before, strict=True) if s is not None]
+    for path in _gone(dict.fromkeys(map(_path, baseline["subjects"])), moved):
+        lines.append(
+            Regression(
+                f"{clean(path, 200)}: not compared, it is in the baseline and not there now", False, False
+            )
+        )
     was_there = baseline.get("environment", {}).get("processor")
     here = environment()["processor"]
     if was_there != here:
@@ -112,6 +121,34 @@ def regressions(
             Regression(f"the baseline was measured on another processor: {was_there}, here {here}", False)
         )
     return lines
+
+
+def _gone(paths: Iterable[str], moved: Sequence[tuple[str, str]]) -> list[str]:
+    """Return the files that are not there, neither where they were nor where others of theirs have moved to."""
+    roots = dict.fromkeys(_without_end(was, now) for was, now in moved)
+    gone = []
+    for path in paths:
+        places = [path]
+        places += [str(new / Path(path).relative_to(old)) for old, new in roots if _is_below(path, old)]
+        if not any(is_remote(place) or Path(place).exists() for place in places):
+            gone.append(path)
+    return gone
+
+
+def _is_below(path: str, folder: Path) -> bool:
+    return Path(path).parts[: len(folder.parts)] == folder.parts
+
+
+def _without_end(a: str, b: str) -> tuple[Path, Path]:
+    """Return two paths without the last parts that they share.
+
+    >>> [p.as_posix() for p in _without_end("/a/x/net.mge", "b/x/net.mge")]
+    ['/a', 'b']
+    """
+    first, second = Path(a), Path(b)
+    while first.name and first.name == second.name:
+        first, second = first.parent, second.parent
+    return first, second
 
 
 def subject_keys(subjects: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:

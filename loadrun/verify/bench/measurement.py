@@ -81,17 +81,20 @@ class Subject:
 
 @dataclass(eq=False)
 class Measurement:
-    """The measurements of a subject; times are seconds, a sample is one pass through all testcases.
+    """The measurements of a subject; times are seconds of one run of a testcase, a sample is their mean in one pass.
+
+    A pass runs all testcases once.
 
     Attributes:
         load: reading the file.
-        first: the first pass, in which the engine is made.
-        wall: passes of the steady state.
+        first: the first run, in which the engine is made.
+        cases: how many testcases a pass runs.
+        wall: times of the steady state, one for each pass.
         processor: processor time of the same passes.
         each: the passes' times, by testcase.
         rounds: how many of the passes each round made; rounds of several subjects take turns.
         spans: how long the rounds took.
-        flops: operations of a pass, None if a shape is unknown.
+        flops: operations of a run, on average; None if a shape is unknown.
         memory: most bytes of intermediate values at a time, None for other engines than the reference engine.
         weights: bytes of constants.
         verdict: what the file's checks say, not compared when the data was changed.
@@ -101,7 +104,7 @@ class Measurement:
     load: float
     first: float
     cases: int
-    flops: int | None
+    flops: float | None
     memory: int | None
     weights: int
     verdict: Verdict
@@ -119,18 +122,18 @@ class Measurement:
 
     @property
     def rate(self) -> float | None:
-        """Operations per second, of the median pass."""
+        """Operations per second, by the median time."""
         return None if not self.flops else self.flops / self.timing.median
 
     @property
     def throughput(self) -> float:
-        """Passes a second, of all streams together."""
-        return sum(self.rounds) / sum(self.spans)
+        """Runs a second, of all streams together."""
+        return self.cases * sum(self.rounds) / sum(self.spans)
 
     def paces(self, *, whole: bool = False) -> list[float]:
-        """Return the seconds that a pass takes, by round: the median of its passes, or `whole` of all the time."""
+        """Return the seconds that a run takes, by round: the median of its passes, or `whole` of all the time."""
         if whole:
-            return [span / count for span, count in zip(self.spans, self.rounds, strict=True)]
+            return [span / count / self.cases for span, count in zip(self.spans, self.rounds, strict=True)]
         ends = list(accumulate(self.rounds))
         return [median(self.wall[end - n : end]) for n, end in zip(self.rounds, ends, strict=True)]
 

@@ -47,12 +47,24 @@ class Preparation(NamedTuple):
 
 
 class Round(NamedTuple):
-    """The passes of a round, in seconds: by the clock, by testcase, of the processor; how long the round took."""
+    """The passes of a round, in seconds: a run by the clock, by testcase, of the processor; how long the round took."""
 
     wall: list[float]
     each: list[list[float]]
     processor: list[float]
     span: float
+
+    @classmethod
+    def of(cls, each: list[list[float]], spent: float, span: float) -> Round:
+        """Return a round from the passes' times by testcase, the processor's time and that of the clock.
+
+        A time is that of one run, by which models with other numbers of testcases can be compared.
+
+        >>> Round.of([[1.0, 3.0], [2.0, 2.0]], 12.0, 8.0).wall
+        [2.0, 2.0]
+        """
+        runs = sum(map(len, each))
+        return cls([sum(times) / len(times) for times in each], each, [spent / runs] * len(each), span)
 
 
 class _Fed(NamedTuple):
@@ -94,11 +106,14 @@ class ReadySubject:
         start = time.perf_counter()
         bundle = load(subject.path, native=runs_file(subject.engine), **plan.read)
         took = time.perf_counter() - start
+        if subject.batch is not None and bundle.at_all_sizes:
+            # Another batch is asked for, whatever the file declares.
+            bundle.refuses = None
         runner = Runner(bundle, subject.engine, seed=plan.seed)
         cases, verdict = _cases(bundle, subject, plan)
         self._fed = [_Fed.of(runner, case) for case in cases]
         start = time.perf_counter()
-        self._pass(runner)
+        self._fed[0].through(runner)
         first = time.perf_counter() - start
         others = [Runner(bundle, subject.engine, seed=plan.seed) for _ in range(1, subject.streams)]
         self._runners = [runner, *others]
@@ -111,7 +126,8 @@ class ReadySubject:
             memory = max(peak_memory(bundle.for_data(f), f, plan.seed).peak for f in largest)
         flops, weights = _costs(bundle, (f for c in cases for f in _steps(runner, c)))
         about = runner.about.text
-        self.measured = Measurement(subject, took, first, len(cases), flops, memory, weights, verdict, about)
+        mean = None if flops is None else flops / len(cases)
+        self.measured = Measurement(subject, took, first, len(cases), mean, memory, weights, verdict, about)
 
     def _pass(self, runner: Runner) -> list[float]:
         return [fed.through(runner) for fed in self._fed]
@@ -150,7 +166,7 @@ class ReadySubject:
         if errors:
             raise errors[0]
         each = [times for passes in samples for times in passes]
-        return Round([sum(times) for times in each], each, [spent / len(each)] * len(each), span)
+        return Round.of(each, spent, span)
 
     def settle(self) -> None:
         """Wait until the engine's threads sleep: those of a runtime spin for some time after its last run."""

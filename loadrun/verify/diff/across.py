@@ -12,7 +12,7 @@ from ...base.errors import LoadRunError
 from ...base.records import dataclass
 from ...dump import load
 from ...dump.choosing import save_as
-from ...graph import Graph, Var
+from ...graph import Graph, Opr, Var
 from ...graph.dtypes import Array
 from ...passes.constants import bare, subgraph
 from ...testcase import Bundle
@@ -81,6 +81,21 @@ class Written:
                 matching.pairs[number], matching.how[number] = other, plain.matching.how[number]
         return replace(plain, roots=list(roots.values()), matching=matching)
 
+    def named(self, again: Differences) -> Differences:
+        """Name what the model lacks as the dump has it, where the dump is the reference.
+
+        Args:
+            again: the model compared with the ONNX graph.
+        """
+        behind = self._behind()
+        roots = []
+        for root in again.roots:
+            own = {
+                v.owner.id: v.owner for o in root.missing for v in map(behind.get, _ids(o)) if v is not None
+            }
+            roots.append(replace(root, missing=tuple(own[i] for i in sorted(own)) or root.missing))
+        return replace(again, roots=roots)
+
     def _label(self, named: re.Match[str]) -> str:
         return repr(self.source[named[1]].label)
 
@@ -100,6 +115,10 @@ class Written:
                 # The readers come from the last to the first.
                 behind.update((v.id, after) for v in opr.inputs if self._of(v) is None)
         return behind
+
+
+def _ids(opr: Opr) -> list[int]:
+    return [v.id for v in opr.outputs]
 
 
 def written(graph: Graph, feeds: Mapping[str, Array], stops: Sequence[Stop] = ()) -> Written | None:

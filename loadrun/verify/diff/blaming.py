@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
 from ...base.records import dataclass
 from ...graph import Graph, Opr, Var
+from ...ops.catalog import types
+from ...ops.op import Trait
 from ...passes.arithmetic.terms import is_step
 from .changes import ChangedConstant, changed_constants, changes
-from .matching import Matching, is_constant
+from .matching import Matching, is_constant, kind_of
 from .measuring import Distance
 from .patching import Located
 
 __all__ = ["SuspectVar", "blame", "unexplained", "with_counterpart", "with_located"]
 
+_SHAPE_ONLY = types(Trait.SHAPE_ONLY)
+
 Errors = Callable[[Sequence["SuspectVar"]], Mapping[int, float]]
 _ROUNDING = 1e-6
 """Mean relative difference that an operator may have from the order of its sums alone."""
 _MASKED = -1e4
+_OVERFLOWED = "it is not finite on both sides, so what follows cannot be compared"
 _MOST = 64
 """Suspects among which the one is looked for that explains most."""
 
@@ -40,6 +45,7 @@ class SuspectVar:
         changes: how the operator differs from its partner before anything is computed.
         is_changed: whether it does, or reads a constant that does.
         is_stop: whether the operator could not run on one of the sides.
+        missing: for a row that is to blame, operators of the reference before its partner that the model lacks.
     """
 
     var: Var
@@ -53,6 +59,7 @@ class SuspectVar:
     changes: tuple[str, ...] = ()
     is_changed: bool = False
     is_stop: bool = False
+    missing: tuple[Opr, ...] = ()
 
     @property
     def opr(self) -> Opr:
@@ -92,7 +99,7 @@ def _sizes(graph: Graph) -> set[int]:
     """List the variables that are computed from shapes and constants alone."""
     sizes: set[int] = set()
     for opr in graph.oprs:
-        if opr.type == "GetVarShapeV1" or (
+        if opr.type in _SHAPE_ONLY or (
             opr.inputs and all(v.id in sizes or is_constant(v) for v in opr.inputs)
         ):
             sizes.update(v.id for v in opr.outputs)
@@ -153,7 +160,7 @@ def _is_same(opr: Opr, matching: Matching, changed: set[int]) -> bool:
     """Return whether an operator and its partner are alike and read the same, constants included."""
     other = matching.pairs[opr.outputs[0].id].owner
     return (
-        opr.type == other.type
+        kind_of(opr) == kind_of(other)
         and not any(True for _ in changes(opr, other, matching))
         and all(
             matching.pairs.get(x.id) is y and x.id not in changed
@@ -199,6 +206,7 @@ def blame(
     constants: Sequence[ChangedConstant],
     errors: Errors = lambda rows: {},
     every: Sequence[SuspectVar] = (),
+    overflowed: Collection[int] = (),
 ) -> list[SuspectVar]:
     """List the rows that do not agree although all that they are computed from does, the likeliest first.
 
@@ -213,6 +221,8 @@ def blame(
         constants: those that differ.
         errors: measures how far suspects are off on the reference's inputs, by the ids of their variables.
         every: these rows, and those that were left out since what reads them agrees.
+        overflowed: ids of values that are not finite on both sides: what is computed from them is no reason to blame
+            an operator. If nothing else is, they are to blame themselves.
     """
     state = {r.var.id: r for r in rows}
     differing = {c.var.id for c in constants}
@@ -223,6 +233,12 @@ def blame(
         for var in opr.outputs:
             clean[var.id] = behind
     roots = [r for r in rows if not r.agrees and clean[r.var.id] and r.var.id not in differing]
+    if overflowed and roots:
+        certain = [r for r in roots if not _reads(r, overflowed) or _is_other(r, matching, differing)]
+        begun = [r for r in rows if r.var.id in overflowed and not _reads(r, overflowed)]
+        roots = certain or [replace(r, changes=(_OVERFLOWED,)) for r in begun]
+        if not certain:
+            return roots
     # Each of many suspects may have the whole model before it.
     roots[:_MOST] = [replace(r, between=_uncompared(r.opr, state)) for r in roots[:_MOST]]
     if matching is None:
@@ -256,6 +272,15 @@ def blame(
             rest = [r for r in ordered if r.var.id != worst.var.id]
             ordered = [_told(worst, matching, differing), *rest]
     return ordered
+
+
+def _reads(row: SuspectVar, values: Collection[int]) -> bool:
+    return any(v.id in values for v in row.opr.inputs)
+
+
+def _is_other(row: SuspectVar, matching: Matching | None, differing: set[int]) -> bool:
+    """Return whether an operator is another one than its partner, whatever it reads."""
+    return matching is not None and _told(row, matching, differing).is_changed
 
 
 def with_located(
@@ -309,8 +334,12 @@ def _told(row: SuspectVar, matching: Matching, differing: set[int]) -> SuspectVa
     """Add how an operator differs from its partner; one that was matched by its values is another operator."""
     partner = matching.pairs[row.var.id].owner
     said = () if row.how == "value" else tuple(changes(row.opr, partner, matching))
-    # What was matched by its effect stands elsewhere: which inputs it has there says nothing.
-    shown = tuple(t for t in said if not t.startswith("input ")) if row.how == "effect" else said
+    shown = said
+    if row.how == "effect":
+        # It stands elsewhere: what it reads there says nothing, nor that it is another operator.
+        elsewhere = ("input ", "constant ", f"{row.opr.title} against ")
+        others = row.opr.type != partner.type
+        shown = tuple(t for t in said if not t.startswith(elsewhere[: 2 + others]))
     reads = any(v.id in differing for o in (row.opr, *row.between) for v in o.inputs)
     # Files of other formats may hold the same in other parameters.
     return replace(row, changes=shown, is_changed=(bool(said) and matching.alike) or reads)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import eq
 
 import numpy as np
 
 from ...base.records import dataclass
 from ...graph import Graph, Opr, Var
+from ...graph.composite import Composite, alike
 from ...graph.dtypes import Array, DType
 from ...graph.params import Record
-from .matching import Matching, is_constant
+from .matching import Matching, is_constant, kind_of
 
 __all__ = ["ChangedConstant", "changed_constants", "changes"]
 
@@ -125,7 +127,7 @@ def changes(opr: Opr, other: Opr, matching: Matching) -> Iterator[str]:
     swapped = list(_other_inputs(opr, other, matching))
     if opr.title != other.title:
         # Other operators stand for the same in files of other formats, or where they read something else.
-        same = matching.alike or opr.type == other.type
+        same = matching.alike or kind_of(opr) == kind_of(other)
         if same and not swapped and len(opr.inputs) == len(other.inputs):
             yield f"{opr.title} against {other.title}"
         return
@@ -163,11 +165,13 @@ def _transposed(opr: Opr, other: Opr) -> dict[str, int]:
 
 def _other_fields(one: Record, two: Record) -> Iterator[str]:
     """Describe which fields differ, with sizes along the axes together."""
-    fields = zip(one.pairs(), two.pairs(), strict=True)
-    names = [n for (n, x), (_, y) in fields if x != y and not _is_stored(x, y)]
+    mine, theirs = dict(one.pairs()), dict(two.pairs())
+    fields = {n: (mine.get(n, "its default"), theirs.get(n, "its default")) for n in (*mine, *theirs)}
+    same = alike if isinstance(one, Composite) else eq
+    names = [n for n, (x, y) in fields.items() if not same(x, y) and not _is_stored(x, y)]
     for name in dict.fromkeys(_stem(n) for n in names):
-        group = [n for n, _ in one.pairs() if _stem(n) == name]
-        x, y = ([_shown(getattr(r, n)) for n in group] for r in (one, two))
+        group = [pair for n, pair in fields.items() if _stem(n) == name]
+        x, y = ([_shown(value) for value in values] for values in zip(*group, strict=True))
         if len(group) == 1:
             yield f"{name} {x[0]} against {y[0]}"
         else:

@@ -4,36 +4,33 @@ from __future__ import annotations
 
 import os
 import warnings
-import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-
 from ...base.arguments import typed
-from ...base.errors import EngineError, InputError, LoadRunError, UnsupportedError, UsageError
+from ...base.errors import EngineError, LoadRunError, UnsupportedError, UsageError
 from ...base.files import one_file
 from ...base.records import dataclass
-from ...dump import load, save
-from ...dump.choosing import load_dump
-from ...engines import engine_names, file_of
+from ...dump import load
+from ...dump.choosing import load_dump, save_as
+from ...engines import engine_names, file_of, runs_composites
 from ...graph import Graph, Var
 from ...graph.dtypes import Array, DType
-from ...inputs.feeds import DataOptions, ModelOptions, fit_inputs, random_inputs
 from ...ops.infer import describe
 from ...passes.constants import bare
-from ...runner import Runner
-from ...testcase import Bundle, Testcase
+from ...testcase import Bundle, SourceFile, Testcase
 from ..saved import SavedFile, read_saved
 from .across import is_onnx, written
 from .bisecting import Bisected, bisect
 from .extracting import extract, fails_alone
 from .finding import Differences, between
+from .interface import interface_changes, rank_changes
 from .measuring import real
 from .running import FileSide
+from .runs import DataRun, DiffOptions, data_of, is_results, paired_inputs, runs_of, together
 from .stored import StoredValues, read_values
 from .watching import Finding, watch
 
@@ -42,7 +39,6 @@ __all__ = [
     "FileDifferences",
     "diff_files",
     "expressible",
-    "inputs_of",
     "reference_graph",
     "sized",
 ]
@@ -50,30 +46,6 @@ __all__ = [
 _MOST_TRIED = 8
 _NOT_REACHED = -1
 """Represents outputs without a variable."""
-
-
-@typed
-@dataclass(frozen=True, kw_only=True)
-class DiffOptions(ModelOptions, DataOptions):
-    """Say on what two runs are compared; the options of `ModelOptions` and `DataOptions` are among these.
-
-    Attributes:
-        dump: which dump of a file that holds several, from 1.
-        testcase: which testcase's inputs are taken where no data is given; None takes all of them in turn, up to the
-            first on which something differs.
-        tolerance: how far a value may be off, relative to the largest value of its tensor; None takes 1e-4, and more
-            for what is computed in float16 or bfloat16 (`Tolerances`).
-        bisect: whether an engine is asked for one intermediate value in each run, and what is left halved each time.
-        check_finite: whether the model runs alone and operators are named that make NaN or infinity.
-        range: the greatest absolute value; the model runs alone and operators are named that make greater ones.
-    """
-
-    dump: int | None = None
-    testcase: int | None = None
-    tolerance: float | None = None
-    bisect: bool = False
-    check_finite: bool = False
-    range: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +58,8 @@ class FileDifferences:
         findings: operators that make NaN, infinity or values out of range.
         ran_on: what the model ran on, in words.
         refusals: why a model could not be read to its end, where one could not: then its outputs were not compared.
+        interface: how the inputs and outputs of the model are others than those of the reference; each is a failure,
+            whatever the values are.
     """
 
     differences: Differences | None
@@ -97,11 +71,18 @@ class FileDifferences:
     _other: Graph | StoredValues | FileSide | str | None
     _feeds: Mapping[str, Array]
     _seed: int
+    interface: tuple[str, ...] = ()
+    _sources: tuple[SourceFile, SourceFile] | None = None
+
+    @cached_property
+    def files(self) -> list[str]:
+        """What the model's file has otherwise than the reference's, where such files can be compared as they are."""
+        return [] if self._sources is None else self._sources[0].changes(self._sources[1])
 
     @property
     def agree(self) -> bool:
         """Return whether nothing is to blame."""
-        if self.refusals:
+        if self.refusals or self.interface:
             return False
         if self.differences is not None:
             return self.differences.agree
@@ -121,6 +102,17 @@ class FileDifferences:
             return self.bisected.var
         roots = self.differences.roots if self.differences is not None else ()
         return roots[0].var if roots else None
+
+    @property
+    def optimized(self) -> tuple[FileSide, Mapping[str, Array]] | None:
+        """The file on a runtime whose optimization is to blame, and the inputs; None where there is no such thing."""
+        if (
+            self.differences is None
+            or not self.differences.optimized
+            or not isinstance(self._other, FileSide)
+        ):
+            return None
+        return self._other, self._feeds
 
     def extract(self, target: str | os.PathLike[str]) -> Var | None:
         """Write the operator to blame as a testcase of its own, if there is one.
@@ -153,7 +145,7 @@ class FileDifferences:
                     seed=self._seed,
                 )
                 if fails_alone(alone):
-                    save(alone, target)
+                    save_as(alone, target)
                     return var
             except LoadRunError as e:
                 why = e.args[0]
@@ -196,149 +188,115 @@ def diff_files(
     against_onnx = name.lower().endswith(".onnx")
     alone = against_onnx and os.fspath(model).lower().endswith(".mge")
     bundle = load_dump(model, options.dump, native=True, **({} if alone else options.read))
-    runs = _runs(options, bundle, _data_of(bundle, name, options, against_onnx), model, warn)
+    is_engine = not os.path.exists(os.path.expanduser(name)) and name.partition(":")[0] in engine_names()
+    if is_engine and not runs_composites(name) and file_of(bundle, name) is None:
+        bundle = bundle.lowered()
+    runs = runs_of(options, bundle, data_of(bundle, name, options, against_onnx), model, warn)
     first = last = next(runs)
     compared = _compared(options, bundle, first, name, warn)
-    alone = isinstance(compared._other, StoredValues) and not _is_results(Path(os.path.expanduser(name)))
+    alone = isinstance(compared._other, StoredValues) and not is_results(Path(os.path.expanduser(name)))
     if alone or compared.differences is None or not compared.agree:
         return compared
     for last in runs:
         other = _compared(options, bundle, last, name, lambda _: None)
         if not other.agree:
             return other
-    return replace(compared, ran_on=_together(first, last))
-
-
-@dataclass(frozen=True)
-class _Run:
-    """What a model runs on: a testcase or a step of one, the user's data, or random numbers."""
-
-    feeds: Mapping[str, Array]
-    ran_on: str
-    testcase: int = 0
-    step: int | None = None
-    whose: str = ""
-    is_random: bool = False
-
-
-def _together(first: _Run, last: _Run) -> str:
-    """Return in words what all runs from the first to the last were on."""
-    if last.testcase != first.testcase:
-        return f"testcases {first.testcase} to {last.testcase}{first.whose}"
-    return (
-        first.ran_on if last is first else f"testcase {first.testcase}{first.whose}, steps 0 to {last.step}"
-    )
+    return replace(compared, ran_on=together(first, last))
 
 
 def _compared(
-    options: DiffOptions, bundle: Bundle, run: _Run, against: str, warn: Callable[[str], None]
+    options: DiffOptions, bundle: Bundle, run: DataRun, against: str, warn: Callable[[str], None]
 ) -> FileDifferences:
     """Compare on one testcase or step, or on the user's data."""
     feeds, ran_on = run.feeds, run.ran_on
     bundle = sized(bundle, feeds)
     refusals: list[str] = []
     graph = expressible(bundle, refusals, warn)
-    own = not refusals
     seed = options.seed
+    result = partial(FileDifferences, ran_on=ran_on, _graph=graph, _feeds=feeds, _seed=seed)
     if options.check_finite or options.range is not None:
         findings = watch(graph, feeds, limit=options.range, seed=seed)
-        return FileDifferences(None, None, findings, ran_on, tuple(refusals), graph, None, feeds, seed)
+        return result(None, None, findings, refusals=tuple(refusals), _other=None)
     read = options.read if against.lower().endswith(".onnx") else {}
-    other = _side(bundle, graph, _other(against, run, read, bundle, refusals, warn))
+    reference = _other(against, run, read, bundle, warn)
+    if options.bisect and not isinstance(reference, str):
+        raise UsageError("--bisect needs an engine: name one with --against, such as onnxruntime")
+    changes = (
+        interface_changes(bundle, reference, paired_inputs(reference, bundle))
+        if isinstance(reference, Bundle)
+        else []
+    )
+    sources = None
+    if isinstance(reference, Bundle) and bundle.source is not None and reference.source is not None:
+        sources = bundle.source, reference.source
+    differences = halved = other = None
+    try:
+        differences, halved, other = _beside(options, bundle, graph, reference, run, against, refusals, warn)
+    except LoadRunError as e:
+        if not changes:
+            raise
+        warn(f"the values were not compared: {e.args[0]}")
+    if (
+        isinstance(reference, Bundle)
+        and isinstance(other, Graph)
+        and differences is not None
+        and not refusals
+    ):
+        shapes = {r.var.id: r.shapes for r in differences.rows if len(r.shapes) > 1}
+        theirs = {v.id for v in other.outputs}
+        pairs = [(v, w) for v in graph.outputs if (w := differences.matching.pairs.get(v.id)) is not None]
+        changes += rank_changes([(v, w) for v, w in pairs if w.id in theirs], bundle, reference, shapes)
+    return result(
+        differences,
+        halved,
+        None,
+        refusals=tuple(refusals),
+        _other=other,
+        interface=tuple(changes),
+        _sources=sources,
+    )
+
+
+def _beside(
+    options: DiffOptions,
+    bundle: Bundle,
+    graph: Graph,
+    reference: Bundle | StoredValues | str,
+    run: DataRun,
+    against: str,
+    refusals: list[str],
+    warn: Callable[[str], None],
+) -> tuple[Differences | None, Bisected | None, Graph | StoredValues | FileSide | str]:
+    """Run the model and the reference; returns what was found, and the reference's side."""
+    feeds, seed, own = run.feeds, options.seed, not refusals
+    other = (
+        reference_graph(reference, bundle, feeds, refusals, warn)
+        if isinstance(reference, Bundle)
+        else _side(bundle, graph, reference)
+    )
     if isinstance(other, StoredValues) and run.is_random:
         warn(
             f"the stored values of {against} were hardly computed from random inputs: give theirs with --input"
         )
-    if not options.bisect:
-        whole = own, len(refusals) <= (not own)
-        compare = partial(between, feeds=feeds, tolerance=options.tolerance, seed=seed, whole=whole)
-        differences = compare(graph, other)
-        if isinstance(other, Graph) and (refusals or not differences.agree):
-            # Which operator it is can be told best among operators of one format.
-            differences, other = _in_one_format(graph, other, differences, refusals, feeds, compare)
-            differences = _with_reshaped(differences, refusals)
-        if refusals:
-            # The model's own outputs lie behind what cannot be expressed.
-            differences = replace(differences, outputs=differences.outputs | {_NOT_REACHED})
-        return FileDifferences(differences, None, None, ran_on, tuple(refusals), graph, other, feeds, seed)
-    if not isinstance(other, (str, FileSide)):
-        raise UsageError("--bisect needs an engine: name one with --against, such as onnxruntime")
-    halved = bisect(graph, other, feeds, tolerance=options.tolerance, seed=seed)
-    return FileDifferences(None, halved, None, ran_on, tuple(refusals), graph, other, feeds, seed)
-
-
-def _is_results(path: Path) -> bool:
-    """Return whether a file is one of `--save-results`; a .pt2 program is a zip file as well."""
-    return zipfile.is_zipfile(path) and path.suffix.lower() != ".pt2"
-
-
-def _data_of(bundle: Bundle, against: str, options: DiffOptions, reads_onnx: bool) -> Bundle:
-    """Take the reference's testcases if the model has none, and the two have the same inputs."""
-    path = Path(os.path.expanduser(against))
-    holds_values = not path.is_file() or path.suffix in (".npz", ".npy") or _is_results(path)
-    if holds_values or bundle.testcases or options.input_data is not None:
-        return bundle
-    other = load(one_file(against), native=True, **(options.read if reads_onnx else {}))
-    alike = len(_paired_inputs(other, bundle)) == len(bundle.inputs) == len(other.inputs)
-    return other if other.testcases and alike else bundle
-
-
-def _runs(
-    options: DiffOptions,
-    model_bundle: Bundle,
-    bundle: Bundle,
-    model: str | os.PathLike[str],
-    warn: Callable[[str], None],
-) -> Iterator[_Run]:
-    """Yield what to run on: the user's data, testcases with their steps, or random numbers."""
-    whose = "" if bundle is model_bundle else " of the reference"
-    if options.input_data is not None:
-        case = next(iter(options.cases(bundle, warn)), None)
-        if case is None:
-            raise InputError("--input gives no data")
-        yield _Run(fit_inputs(bundle, case), "on the data given")
-        return
-    count, chosen = len(bundle.testcases), options.testcase
-    names = {} if bundle is model_bundle else _paired_inputs(bundle, model_bundle)
-    if not count:
-        drawn = random_inputs(bundle, options.seed)
-        yield _Run(drawn, f"on random inputs, seed {options.seed}", is_random=True)
-        return
-    if chosen is not None and chosen >= count:
-        raise InputError(f"{os.fspath(model)} has testcases 0 to {count - 1}, found --testcase {chosen}")
-    for number in range(count) if chosen is None else (chosen,):
-        for k, arrays in enumerate(inputs_of(bundle, number, options.seed)):
-            feeds = {names.get(n, n): a for n, a in arrays.items()}
-            if number in bundle.scenarios:
-                yield _Run(feeds, f"testcase {number}{whose}, step {k}", number, k, whose)
-            else:
-                yield _Run(feeds, f"testcase {number}{whose}", number, whose=whose)
-
-
-def inputs_of(bundle: Bundle, chosen: int, seed: int) -> Iterator[Mapping[str, Array]]:
-    """Yield the inputs of a testcase, or of each step of a scenario; states are what the reference engine computes.
-
-    Those of a file that cannot be expressed are in the file's own types; of its scenarios there is the first step.
-    """
-    case = bundle.testcases[chosen]
-    if bundle.refusal is None:
-        steps = Runner(bundle, seed=seed).steps_fed(case) if case.steps else [case.arrays]
-        yield from (Testcase(dict(arrays), case.dtypes).inputs for arrays in steps)
-        return
-    own = case.own or {}
-    dtypes = {v.name or "": v.owner.tensors[0].dtype.np for v in bundle.inputs}
-    yield {n: a.astype(dtypes[n]) for n, a in own.items() if n in dtypes and isinstance(a, np.ndarray)}
+    if options.bisect and isinstance(other, (str, FileSide)):
+        return None, bisect(graph, other, feeds, tolerance=options.tolerance, seed=seed), other
+    whole = own, len(refusals) <= (not own)
+    compare = partial(between, feeds=feeds, tolerance=options.tolerance, seed=seed, whole=whole)
+    differences = compare(graph, other)
+    if isinstance(other, Graph) and (refusals or not differences.agree):
+        # Which operator it is can be told best among operators of one format.
+        differences, other = _in_one_format(graph, other, differences, refusals, feeds, compare)
+        differences = _with_reshaped(differences, refusals)
+    if refusals:
+        # The model's own outputs lie behind what cannot be expressed.
+        differences = replace(differences, outputs=differences.outputs | {_NOT_REACHED})
+    return differences, None, other
 
 
 def _other(
-    against: str,
-    run: _Run,
-    read: Mapping[str, Any],
-    bundle: Bundle,
-    refusals: list[str],
-    warn: Callable[[str], None],
-) -> Graph | StoredValues | str:
-    """Read the reference, for the sizes of the data.
+    against: str, run: DataRun, read: Mapping[str, Any], bundle: Bundle, warn: Callable[[str], None]
+) -> Bundle | StoredValues | str:
+    """Read the reference.
 
     Raises:
         UsageError: it is neither a file nor an engine.
@@ -348,34 +306,32 @@ def _other(
         return against
     if path.is_dir() or path.suffix in (".npz", ".npy"):
         return read_values(path)
-    if _is_results(path):
+    if is_results(path):
         return _results(read_saved(path), run, str(path), bundle, warn)
-    return reference_graph(against, bundle, run.feeds, read, refusals, warn)
+    return load(one_file(against), native=True, **read)
 
 
 def reference_graph(
-    path: str,
+    other: Bundle,
     bundle: Bundle,
     feeds: Mapping[str, Array],
-    read: Mapping[str, Any],
     refusals: list[str],
     warn: Callable[[str], None],
 ) -> Graph:
-    """Read another model for the sizes of a model's data; its inputs get the names that they have in the model.
+    """Give another model's graph for the sizes of a model's data; its inputs get the names that they have in the model.
 
     Args:
-        path: the other model.
+        other: the other model.
         bundle: the model.
         feeds: arrays by the model's input names.
-        read: how ONNX models are read.
         refusals: takes why the other model cannot be expressed, if it cannot.
         warn: called where inputs were not paired by name.
 
     Raises:
         UsageError: an input of the other model stands for none of the model's.
     """
-    other = load(one_file(path), native=True, **read)
-    names = _paired_inputs(other, bundle)
+    path = other.path
+    names = paired_inputs(other, bundle)
     if renamed := [f"{theirs!r} stands for {mine!r}" for theirs, mine in names.items() if theirs != mine]:
         warn(f"the inputs of {path} have other names: {', '.join(renamed)}, by type, shape and order")
     there = {theirs: feeds[mine] for theirs, mine in names.items() if mine in feeds}
@@ -391,32 +347,6 @@ def reference_graph(
             )
         var.name, var.owner.tensors[0] = name, replace(tensor, name=name)
     return graph
-
-
-def _paired_inputs(other: Bundle, bundle: Bundle) -> dict[str, str]:
-    """Map the names of a model's inputs to those of another one, whose inputs they are by name or else by order.
-
-    Of the inputs whose names the models do not share, each stands for the first one of its type and number of axes,
-    and of its shape where there is one.
-    """
-    theirs, mine = (sorted(b.inputs, key=lambda v: v.id) for b in (other, bundle))
-    names = {v.name or "" for v in theirs} & {v.name or "" for v in mine}
-    paired = {n: n for n in names}
-    left, right = ([v for v in inputs if v.name not in names] for inputs in (theirs, mine))
-    if len(left) != len(right):
-        return paired
-    for var in left:
-        tensor = var.owner.tensors[0]
-        fits = [
-            (tensor.shape != there.shape, i)
-            for i, there in enumerate(v.owner.tensors[0] for v in right)
-            if tensor.dtype.np.kind == there.dtype.np.kind
-            and len(tensor.shape or ()) == len(there.shape or ())
-        ]
-        if not fits:
-            return {n: n for n in names}
-        paired[var.name or ""] = right.pop(min(fits)[1]).name or ""
-    return paired
 
 
 def sized(bundle: Bundle, feeds: Mapping[str, Array]) -> Bundle:
@@ -448,10 +378,10 @@ def _in_one_format(
         return plain, other
     if is_onnx(graph):
         again = _with_reshaped(compare(graph, dump.graph), refusals)
-        return (again, dump.graph) if again.roots else (plain, other)
+        return (dump.named(again), dump.graph) if again.roots else (plain, other)
     again = compare(dump.graph, other)
     # A dump that was made of the ONNX model has its operators, but not its nodes.
-    closer = not plain.roots or again.share > plain.share
+    closer = not plain.roots or again.share >= plain.share
     return dump.blamed(again, plain) if closer else plain, other
 
 
@@ -489,7 +419,7 @@ def _side(
 
 
 def _results(
-    saved: list[SavedFile], run: _Run, path: str, bundle: Bundle, warn: Callable[[str], None]
+    saved: list[SavedFile], run: DataRun, path: str, bundle: Bundle, warn: Callable[[str], None]
 ) -> StoredValues:
     """Take a testcase's outputs from a file of `--save-results`."""
     testcase = run.testcase

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from functools import partial
 from math import inf, isclose
 
 from ...base.arguments import typed
@@ -13,15 +14,17 @@ from ...base.records import dataclass
 from ...engines.wide import computed_alike
 from ...graph import Graph, Opr, Var, readers_of
 from ...graph.dtypes import Array, DType
-from ...graph.params import Dimshuffle
 from ..pack.intermediates import computed
+from .bisecting import Bisected, bisect
 from .blaming import SuspectVar, blame, unexplained, with_counterpart, with_located
+from .by_value import match_by_value
 from .changes import ChangedConstant, changed_constants, changes
+from .finite import Finiteness, overflowed
 from .isolating import Isolation
-from .matching import CAST, Matching, extend, first_of, is_constant, match
+from .lone import with_lone
+from .matching import Matching, extend, is_cast, is_constant, match
 from .measuring import (
     TOLERANCE,
-    SketchIndex,
     Sums,
     Tolerances,
     agree,
@@ -30,14 +33,15 @@ from .measuring import (
     has_layouts,
     is_packed_otherwise,
     real,
-    sketches_agree,
 )
-from .patching import Sketched, locate
+from .patching import Sketched, explains, locate
 from .running import DiffSide, EngineSide, FileSide, GraphSide, Stop, pairs
 from .stored import StoredValues, biases_behind
+from .watching import Finding
 
 __all__ = ["TOLERANCE", "ChangedConstant", "Differences", "SuspectVar", "between"]
 
+_OPTIMIZED = "it agrees as soon as every value is asked for, so an optimization of the engine changes it"
 _Readers = Mapping[int, Sequence[Opr]]
 
 
@@ -56,6 +60,10 @@ class Differences:
         lonely: how many values that the model computes have no counterpart.
         matching: the partners of the variables.
         unjudged: how many values are float64 in the model, so that double precision is the same code once more.
+        findings: where the model leaves the range of a dtype, and if an output is not finite, where that begins.
+        overflowed: the ids of values that are not finite on both sides, so that they say nothing.
+        untouched: outputs of an engine's run that was asked for nothing else, where these agree or differ otherwise
+            than in the run that gave every value: asking for values keeps an engine from fusing operators.
     """
 
     rows: list[SuspectVar]
@@ -68,6 +76,14 @@ class Differences:
     lonely: int = 0
     matching: Matching = field(default_factory=Matching)
     unjudged: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    overflowed: set[int] = field(default_factory=set)
+    untouched: list[SuspectVar] = field(default_factory=list)
+
+    @property
+    def optimized(self) -> bool:
+        """Return whether an engine's optimization is to blame: its outputs differ, unless all values are asked for."""
+        return any(not r.agrees for r in self.untouched)
 
     @property
     def first(self) -> SuspectVar | None:
@@ -86,8 +102,8 @@ class Differences:
 
     @property
     def outputs_agree(self) -> bool:
-        """Return whether all outputs were compared and agree."""
-        return self.outputs <= {r.var.id for r in self.rows if r.agrees}
+        """Return whether all outputs were compared and agree; what is not finite on both sides was not compared."""
+        return self.outputs <= {r.var.id for r in self.rows if r.agrees} - self.overflowed
 
     @property
     def nearly(self) -> float:
@@ -144,24 +160,21 @@ def between(
     """
     if isinstance(against, StoredValues):
         return _with_stored(graph, against, feeds, Tolerances(tolerance, graph), seed)
-    tolerances = Tolerances(tolerance, graph, against if isinstance(against, Graph) else graph)
+    wide = isinstance(against, str) and against == "float64"
+    tolerances = Tolerances(tolerance, graph, against if isinstance(against, Graph) else graph, exactly=wide)
+    finiteness = Finiteness(graph, wide=wide)
     side = GraphSide(graph, seed)
     matching, constants, alike = Matching(), [], False
     other: DiffSide
-    if isinstance(against, FileSide):
-        other = against
-        matching = _itself(against.named)
-    elif isinstance(against, str):
-        wide = against == "float64"
-        other = GraphSide(graph, seed, wide=True) if wide else EngineSide(graph, against, seed)
-        matching = _itself(graph.vars())
+    if not isinstance(against, Graph):
+        other, matching = _engine_side(graph, against, seed)
     else:
         other = GraphSide(against, seed)
         matching = match(graph, against, ordered=all(whole))
         constants = changed_constants(graph, matching)
         ends = {v.id for v in graph.outputs} if whole[0] else set[int]()
         sketched = Sketched(graph, feeds, seed), Sketched(against, feeds, seed)
-        _by_value(*sketched, matching, tolerances.exact, ends)
+        match_by_value(*sketched, matching, tolerances.exact, ends)
         extend(matching, graph, against)
         alike = True
     plain = not any(has_layouts(g) for g in (graph, against) if isinstance(g, Graph))
@@ -171,8 +184,11 @@ def between(
     equal: set[int] = {v.id for v in graph.vars() if v.owner.tensors}
     unlike: dict[int, Var] = {}
     sums = Sums(graph)
-    for var, actual, there, expected in pairs(side.values(feeds), other.values(feeds), matching.pairs):
+    kept: dict[int, Array] = {}
+    mine = _keeping(side.values(feeds), outputs, kept)
+    for var, actual, there, expected in pairs(mine, other.values(feeds), matching.pairs):
         sums.see(var, expected)
+        finiteness.see(var, actual, expected)
         if var.owner.tensors:
             continue
         packed = is_packed_otherwise(var, there)
@@ -199,27 +215,106 @@ def between(
     matching.part_all(unlike)
     rows = sorted([*rows, *_stopped(side, other, matching)], key=lambda r: r.var.id)
     stops = (side.stops, other.stops if isinstance(other, GraphSide) else [])
+    over = overflowed(graph, rows, feeds)
     if isinstance(against, Graph):
-        lost = set(matching.pairs) - {r.var.id for r in rows} if any(stops) else set()
-        certain = unexplained(graph, rows, matching, constants)
-        every, rows = rows, with_counterpart(graph, rows, certain | outputs | lost)
+        certain = unexplained(graph, rows, matching, constants) | outputs
+        certain |= set(matching.pairs) - {r.var.id for r in rows} if any(stops) else set()
+        every, rows = rows, with_counterpart(graph, rows, certain)
         errors = Isolation(graph, against, matching, feeds, seed, rows).errors
-        roots = blame(graph, rows, matching, constants, errors, every) or _stopped_alone(side)
+        roots = blame(graph, rows, matching, constants, errors, every, over) or _stopped_alone(side)
         if not outputs <= {r.var.id for r in rows if r.agrees}:
-            suspect = roots[0].var if roots else None
-            sketched[0].unlike.update(unlike)
-            sketched[1].unlike.update(v.id for v in unlike.values())
-            near = max(tolerances.of(v, matching.pairs.get(v.id, v)) for v in graph.outputs)
-            located = locate(*sketched, matching, suspect=suspect, tolerance=near)
-            roots = with_located(graph, roots, located, matching)
+            roots = _located(graph, roots, sketched, unlike, matching, tolerances)
             constants = changed_constants(graph, matching)
+        roots = with_lone(roots, (graph, against), matching, constants, feeds, seed)
     else:
-        roots = blame(graph, rows, None, constants)
+        roots = blame(graph, rows, None, constants, overflowed=over)
     total = len([*graph.vars()])
     lonely = len(computed(graph)) - len(rows) if alike else 0
-    unjudged = sum(computed_alike(r.opr) for r in rows) if against == "float64" else 0
-    counts = matching.counts()
-    return Differences(rows, constants, roots, counts, total, outputs, stops, lonely, matching, unjudged)
+    unjudged = sum(computed_alike(r.opr) for r in rows) if wide else 0
+    findings = [] if any(stops) else finiteness.findings(feeds, seed)
+    parts = rows, constants, roots, matching.counts(), total, outputs, stops, lonely, matching, unjudged
+    differences = Differences(*parts, findings, over)
+    if isinstance(other, (EngineSide, FileSide)) and not isinstance(against, Graph):
+        halve = partial(bisect, graph, against, feeds, tolerance=tolerance, seed=seed)
+        differences = _as_used(differences, other.untouched(feeds), sums, kept, tolerances, halve)
+    return differences
+
+
+def _engine_side(graph: Graph, against: FileSide | str, seed: int) -> tuple[DiffSide, Matching]:
+    """Give the side of an engine, a file on a runtime, or float64; its values are those of the model."""
+    if isinstance(against, FileSide):
+        return against, _itself(against.named)
+    side = GraphSide(graph, seed, wide=True) if against == "float64" else EngineSide(graph, against, seed)
+    return side, _itself(graph.vars())
+
+
+def _located(
+    graph: Graph,
+    roots: list[SuspectVar],
+    sketched: tuple[Sketched, Sketched],
+    unlike: Mapping[int, Var],
+    matching: Matching,
+    tolerances: Tolerances,
+) -> list[SuspectVar]:
+    """Look for the operator that makes the reference's outputs the model's, and put it first among the suspects."""
+    sketched[0].unlike.update(unlike)
+    sketched[1].unlike.update(v.id for v in unlike.values())
+    near = max(tolerances.of(v, matching.pairs.get(v.id, v)) for v in graph.outputs)
+    suspect = roots[0].var if roots else None
+    located = locate(*sketched, matching, suspect=suspect, tolerance=near)
+    roots = with_located(graph, roots, located, matching)
+    if len(roots) > 1 and explains(*sketched, matching, roots[0].var, near):
+        # Optimized graphs have other values at a place, which are none to blame.
+        roots[1:] = [r for r in roots[1:] if r.is_changed]
+    return roots
+
+
+def _keeping(
+    values: Iterator[tuple[Var, Array]], wanted: set[int], kept: dict[int, Array]
+) -> Iterator[tuple[Var, Array]]:
+    """Pass values on, and keep copies of some."""
+    for var, value in values:
+        if var.id in wanted:
+            kept[var.id] = value.copy()
+        yield var, value
+
+
+def _as_used(
+    observed: Differences,
+    untouched: Iterable[tuple[Var, Array]],
+    sums: Sums,
+    kept: Mapping[int, Array],
+    tolerances: Tolerances,
+    halve: Callable[[], Bisected],
+) -> Differences:
+    """Compare the outputs of an engine's run as users have it, in place of those of the run that gave every value.
+
+    Where nothing else is to blame for a difference, `halve` finds the operator.
+    """
+    rows = {r.var.id: r for r in observed.rows}
+    otherwise = []
+    for var, expected in untouched:
+        if var.id not in kept:
+            continue
+        row = _row(var, kept[var.id], expected, var.label, "name", tolerances.of(var))
+        row = replace(row, agrees=row.agrees or sums.cancel(var, kept[var.id], expected))
+        before = rows.get(var.id)
+        if before is None or before.agrees != row.agrees:
+            rows[var.id] = row
+            otherwise.append(row)
+    differences = replace(observed, rows=[rows[i] for i in sorted(rows)], untouched=otherwise)
+    if differences.optimized and not differences.roots:
+        differences.roots = _bisected(halve(), differences)
+    return differences
+
+
+def _bisected(halved: Bisected, differences: Differences) -> list[SuspectVar]:
+    """Blame what halving found, or else the first output that differs."""
+    first = next(r for r in differences.untouched if not r.agrees)
+    if halved.var is not None and halved.var.id != first.var.id:
+        there = differences.matching.pairs.get(halved.var.id, halved.var)
+        first = SuspectVar(halved.var, there.label, "name", halved.distance, False, ())
+    return [replace(first, changes=(_OPTIMIZED,))]
 
 
 def _unmatched(against: Graph | FileSide | str, feeds: Mapping[str, Array]) -> UsageError:
@@ -300,11 +395,17 @@ def _scaled_like(var: Var, value: Array, dtype: DType, readers: _Readers) -> Arr
     while len(behind := readers.get(var.id, ())) == 1:
         (opr,) = behind
         constants = [v.owner.tensors[v.index].value() for v in opr.inputs if is_constant(v)]
-        if opr.title == "MUL" and len(constants) == 1 and constants[0].size == 1:
+        shifted = any(c.any() for c in constants[1:])
+        if (
+            opr.title in ("MUL", "Mul", "DequantizeLinear")
+            and constants
+            and constants[0].size == 1
+            and not shifted
+        ):
             factor = float(constants[0].item())
             return real(value, dtype) if isclose(factor, dtype.scale, rel_tol=1e-6) else value * factor
         # A bias may be added before.
-        if opr.type != CAST and not (opr.title == "ADD" and constants):
+        if not is_cast(opr) and not (opr.title in ("ADD", "Add") and constants):
             break
         var = opr.outputs[0]
     return real(value, dtype)
@@ -314,7 +415,7 @@ def _granularity(var: Var, there: Var, equal: set[int], matching: Matching) -> D
     """Return the dtype by whose step a value may be off: what fusing made a step off before a cast stays so."""
     if there.dtype is not None and there.dtype.is_quantized:
         return there.dtype
-    if matching.alike and var.owner.type == CAST and var.owner.inputs[0].id not in equal:
+    if matching.alike and is_cast(var.owner) and var.owner.inputs[0].id not in equal:
         before = var.owner.inputs[0].dtype
         if before is not None and before.is_quantized:
             return before
@@ -327,88 +428,18 @@ def _row(var: Var, actual: Array, expected: Array, label: str, how: str, toleran
     return SuspectVar(var, label, how, apart, fine, (actual.shape, expected.shape))
 
 
-def _by_value(a: Sketched, b: Sketched, matching: Matching, tolerance: float, ends: set[int]) -> None:
-    """Match what is left by sketches of the values: optimized graphs compute the same by other operators.
-
-    Pairs that say little, by place or of operators of other kinds, stand back where another value is the same: a fused
-    operator keeps the name of one of its parts.
-
-    Args:
-        a, b: the two graphs.
-        matching: gets the pairs.
-        tolerance: how far a value may be off, relative to the largest value of its tensor.
-        ends: ids of the first graph's outputs, which only outputs can stand for.
-    """
-    left = [
-        v
-        for o in a.graph.oprs
-        if o.inputs
-        for v in o.outputs
-        if v.id not in ends and _is_doubtful(v, matching)
-    ]
-    doubted = {matching.pairs[v.id].id for v in left if v.id in matching.pairs}
-    right = [
-        v
-        for o in b.graph.oprs
-        if o.inputs
-        for v in o.outputs
-        if v.id not in matching.taken or v.id in doubted
-    ]
-    if not left or not right:
-        return
-    mine = [(v, values) for v in left if (values := a.sketch_of(v)) is not None]
-    undone = []
-    for var, values in mine:
-        there = b.sketch_of(matching.pairs[var.id]) if var.id in matching.pairs else None
-        if there is not None and not sketches_agree(values, there, tolerance):
-            undone.append((var, *matching.part(var)))
-    index = SketchIndex((v, values) for v in right if (values := b.sketch_of(v)) is not None)
-    others: list[tuple[Var, list[Var]]] = []
-    for var, values in mine:
-        if var.id in matching.pairs:
-            continue
-        same = {v.id for v in b.in_order(values, tolerance)}
-        like = index.like(values, tolerance)
-        if first_of(matching, var, (v for v in like if v.id in same), "value"):
-            continue
-        # What the other graph has in the same order is not wrong for being in another order elsewhere, unless it
-        # should have been moved.
-        if not same or _moves_nothing(var.owner):
-            others.append((var, like))
-    for var, like in others:
-        first_of(matching, var, like, "value")
-    for var, other, how in undone:
-        matching.add(var, other, how)
-
-
-def _moves_nothing(opr: Opr) -> bool:
-    """Return whether an operator that reorders axes leaves them as they are."""
-    return opr.type == "Dimshuffle" and (p := opr.get(Dimshuffle).pattern) == (*range(len(p)),)
-
-
-def _is_doubtful(var: Var, matching: Matching) -> bool:
-    """Tell whether a variable has no partner, or one that only its place speaks for or another operator computes."""
-    other = matching.pairs.get(var.id)
-    if other is not None and matching.how[var.id] == "name" and not matching.alike:
-        # A conversion keeps names, for other operators too.
-        return False
-    return (
-        other is None
-        or matching.how[var.id] == "place"
-        or (var.owner.title, len(var.owner.inputs)) != (other.owner.title, len(other.owner.inputs))
-    )
-
-
 def _with_stored(
     graph: Graph, stored: StoredValues, feeds: Mapping[str, Array], tolerances: Tolerances, seed: int
 ) -> Differences:
     rows = []
+    finiteness = Finiteness(graph)
     modules = stored.modules(graph)
     unplaced, readers = stored.unplaced(graph, modules), readers_of(graph.oprs)
     side = GraphSide(graph, seed)
     for var, actual in side.values(feeds):
         if var.owner.tensors:
             continue
+        finiteness.see(var, actual, actual)
         expected = stored.of(var)
         if expected is None and var.id in modules:
             module = modules[var.id]
@@ -436,8 +467,11 @@ def _with_stored(
     rows = with_counterpart(graph, rows, certain)
     matched = dict(Counter(r.how for r in rows))
     stops: tuple[list[Stop], list[Stop]] = (side.stops, [])
-    roots = blame(graph, rows, None, []) or _stopped_alone(side)
-    return Differences(rows, [], roots, matched, len([*graph.vars()]), outputs, stops)
+    over = overflowed(graph, rows, feeds)
+    roots = blame(graph, rows, None, [], overflowed=over) or _stopped_alone(side)
+    findings = [] if side.stops else finiteness.findings(feeds, seed)
+    total = len([*graph.vars()])
+    return Differences(rows, [], roots, matched, total, outputs, stops, findings=findings, overflowed=over)
 
 
 def _is_partly_off(row: SuspectVar) -> bool:

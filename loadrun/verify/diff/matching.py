@@ -11,10 +11,9 @@ import numpy as np
 
 from ...base.records import dataclass
 from ...graph import Graph, Opr, Var
+from ...graph.composite import Composite
 
-__all__ = ["CAST", "Matching", "extend", "first_of", "is_constant", "match"]
-
-CAST = "TypeCvtV2"
+__all__ = ["Matching", "extend", "first_of", "is_cast", "is_constant", "kind_of", "match"]
 
 
 @dataclass(eq=False)
@@ -140,13 +139,20 @@ def _provenance(m: Matching, a: Graph, b: Graph) -> None:
     for name, var in _unique_names(a).items():
         if name in names and m.add(var, names[name], "name"):
             pair_constants(m, var.owner, names[name].owner)
-            if var.owner.type == names[name].owner.type:
+            if kind_of(var.owner) == kind_of(names[name].owner):
                 m.add_all(var.owner, names[name].owner, "name")
 
 
 def pair_constants(m: Matching, a: Opr, b: Opr) -> None:
-    """Pair the constants that two matched operators of one type read at the same places."""
-    if a.type == b.type:
+    """Pair the constants that two matched operators of one type read at the same places.
+
+    Where the other operator is folded into the first one, they are those of the operator before it.
+    """
+    if kind_of(a) != kind_of(b) and a.inputs and b.inputs:
+        before = b.inputs[0].owner
+        if before.inputs and m.pairs.get(a.inputs[0].id) is before.inputs[0]:
+            b = before
+    if kind_of(a) == kind_of(b):
         for x, y in zip(a.inputs, b.inputs, strict=False):
             if is_constant(x) and is_constant(y):
                 m.add(x, y, "structure")
@@ -185,6 +191,16 @@ def first_of(m: Matching, var: Var, candidates: Iterable[Var], how: str) -> bool
     return any(m.add(var, other, how) for other in candidates if other.id not in m.taken)
 
 
+def is_cast(opr: Opr) -> bool:
+    """Return whether an operator converts the type of its input."""
+    return kind_of(opr) in ("TypeCvtV2", "Cast")
+
+
+def kind_of(opr: Opr) -> str:
+    """Return an operator's type, or the node that it is where the graph is made of nodes of another format."""
+    return opr.title if any(isinstance(p, Composite) for p in opr.params) else opr.type
+
+
 def is_constant(var: Var) -> bool:
     """Return whether a variable is stored in the file."""
     return bool(var.owner.tensors) and var.owner.type != "Host2DeviceCopy"
@@ -206,7 +222,7 @@ def _forward(m: Matching, a: Graph, b: Graph, *, same_type: bool = False) -> Non
         if not opr.inputs or (opr.outputs and opr.outputs[0].id in m.pairs):
             continue
         other = _partner_of(m, opr, readers[_key(opr, [_partner(m, v) for v in opr.inputs])], names)
-        if other is None or (same_type and other[0].type != opr.type):
+        if other is None or (same_type and kind_of(other[0]) != kind_of(opr)):
             continue
         if other[0].title != opr.title and id(other[0]) in ends and id(opr) not in ends:
             # Fusion left fewer operators there, which brought the walk to the end too early.
@@ -217,7 +233,7 @@ def _forward(m: Matching, a: Graph, b: Graph, *, same_type: bool = False) -> Non
 
 def _key(opr: Opr, inputs: list[int | None]) -> Hashable:
     """Return the ids of what an operator reads, sorted where their order makes no difference."""
-    if opr.title in ("ADD", "MUL", "MAX", "MIN"):
+    if opr.title.upper() in ("ADD", "MUL", "MAX", "MIN"):
         inputs.sort(key=lambda i: -2 if i is None else i)
     return tuple(inputs)
 
@@ -249,7 +265,7 @@ def _partner_of(m: Matching, opr: Opr, there: list[Opr], names: dict[str, Var]) 
         return alike[0], "structure"
     if by_name is not None and by_name.id not in m.taken:
         return by_name.owner, "name"
-    if len(free) != 1 or len(there) != 1 or (opr.type == CAST) != (free[0].type == CAST):
+    if len(free) != 1 or len(there) != 1 or is_cast(opr) != is_cast(free[0]):
         return None
     return free[0], "place"
 
@@ -263,8 +279,8 @@ def _unique_names(graph: Graph) -> dict[str, Var]:
 def _outputs(m: Matching, a: Graph, b: Graph, ordered: bool) -> None:
     names = {v.name: v for v in b.outputs if v.name}
     for var in a.outputs:
-        if var.name in names:
-            m.add(var, names[var.name], "name")
+        if var.name in names and m.add(var, names[var.name], "name"):
+            pair_constants(m, var.owner, names[var.name].owner)
     inner = _unique_names(b).keys()
     if ordered and len(a.outputs) == len(b.outputs):
         for x, y in zip(a.outputs, b.outputs, strict=True):

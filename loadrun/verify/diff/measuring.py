@@ -60,6 +60,7 @@ class Distance:
         elementwise: the largest difference over the absolute value of its own element of the reference.
         at: where that is.
         mean: the mean of the differences, by the scale of `relative`.
+        nonfinite: how many elements are the same NaN or infinity in both.
     """
 
     relative: float
@@ -73,6 +74,7 @@ class Distance:
     elementwise: float = 0.0
     at: tuple[int, ...] = ()
     mean: float = 0.0
+    nonfinite: int = 0
 
 
 def agree(apart: Distance | None, dtype: DType | None, tolerance: float, *, exactly: bool = False) -> bool:
@@ -101,12 +103,14 @@ class Tolerances:
         tolerance: the same for all; None takes `TOLERANCE`, and four units in the last place of the largest value for
             what is computed in float16 or bfloat16.
         graphs: the graphs of the values. Their dtypes are inferred.
+        exactly: whether one side rounds nothing, so that roundings of the other add up: then with the root of their
+            number along a path, beyond 16.
     """
 
-    def __init__(self, tolerance: float | None, *graphs: Graph) -> None:
+    def __init__(self, tolerance: float | None, *graphs: Graph, exactly: bool = False) -> None:
         self.exact = TOLERANCE if tolerance is None else tolerance
         """That of values that are computed in float32."""
-        self._inexact = [_inexact(g) for g in graphs] if tolerance is None else []
+        self._inexact = [_inexact(g, exactly) for g in graphs] if tolerance is None else []
 
     def of(self, *variables: Var) -> float:
         """Return that of a variable of each graph."""
@@ -114,18 +118,20 @@ class Tolerances:
         return max((self.exact, *(off.get(v.id, 0.0) for off, v in known)))
 
 
-def _inexact(graph: Graph) -> dict[int, float]:
+def _inexact(graph: Graph, exactly: bool) -> dict[int, float]:
     """Map variables that are computed in float16 or bfloat16 to how far they may be off at least, by their ids."""
     off: dict[int, float] = {}
+    roundings: dict[int, int] = {}
     for opr in graph.needed():
         with suppress(LoadRunError):
             infer_dtypes([opr])
         behind = max((off.get(v.id, 0.0) for v in opr.inputs), default=0.0)
+        before = max((roundings.get(v.id, 0) for v in opr.inputs), default=0)
         for var in opr.outputs:
             own = _LAST_PLACES.get(var.dtype.name, 0.0) if var.dtype is not None else 0.0
             if most := max(behind, own):
-                off[var.id] = most
-    return off
+                off[var.id], roundings[var.id] = most, before + bool(own)
+    return {i: most * max(1.0, roundings[i] ** 0.5 / 4) for i, most in off.items()} if exactly else off
 
 
 class Sums:
@@ -165,7 +171,9 @@ def _terms(opr: Opr) -> Sequence[Var]:
     """Give what an operator adds up, nothing where it is no sum."""
     if opr.type == _REDUCE:
         return opr.inputs[: opr.get(Reduce).mode in (ReduceMode.SUM, ReduceMode.MEAN)]
-    return opr.inputs if opr.title in ("ADD", "SUB") else ()
+    if opr.title in ("ReduceSum", "ReduceMean"):
+        return opr.inputs[:1]
+    return opr.inputs if opr.title in ("ADD", "SUB", "Add", "Sub", "Sum") else ()
 
 
 def real(value: Array, dtype: DType | None) -> Array:
@@ -261,6 +269,7 @@ def _apart(actual: Array, expected: Array, tolerance: float) -> Distance:
         scale = _scale(magnitude) if absolute else 0.0
         relative = difference / np.maximum(magnitude, scale) if scale else difference
         mean = float(relative.mean())
+        nonfinite = int(np.count_nonzero(same & ~np.isfinite(y)))
         elementwise = np.where(magnitude > 0, difference / magnitude, np.where(same, 0.0, np.inf))
     worst, own = int(np.argmax(relative)), int(np.argmax(elementwise))
     return Distance(
@@ -275,6 +284,7 @@ def _apart(actual: Array, expected: Array, tolerance: float) -> Distance:
         float(elementwise[own]),
         _place(own, shape),
         mean,
+        nonfinite,
     )
 
 

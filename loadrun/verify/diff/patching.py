@@ -27,7 +27,7 @@ from .matching import Matching, is_constant
 from .measuring import Distance, Sketch, SketchIndex, are_in_order, distance, is_even, real, sketch
 from .running import GraphSide, taken
 
-__all__ = ["Located", "Sketched", "locate"]
+__all__ = ["Located", "Sketched", "explains", "locate"]
 
 _MOST_TRIES = 48
 _MOST_PARTNERS = 6
@@ -146,16 +146,30 @@ def locate(
     Returns:
         None where there is no such value, as where two operators are wrong, and where operators could not run.
     """
+    search = _search(mine, theirs, matching, tolerance)
+    if search is None:
+        return None
+    return search.located(
+        (suspect, matching.pairs[suspect.id]) if suspect and suspect.id in matching.pairs else None
+    )
+
+
+def explains(mine: Sketched, theirs: Sketched, matching: Matching, var: Var, tolerance: float) -> bool:
+    """Return whether one value of a model makes the reference's outputs the model's, so that no other is to blame."""
+    search = _search(mine, theirs, matching, tolerance)
+    if search is None or var.id not in matching.pairs or var.id not in mine.variables:
+        return False
+    return search.is_taken_over(matching.pairs[var.id], var, mine.values([var.id])[var.id])
+
+
+def _search(mine: Sketched, theirs: Sketched, matching: Matching, tolerance: float) -> _Search | None:
     # What can be expressed of a broken model ends with inner values of the other one.
     real_ends = {v.id for v in theirs.graph.outputs}
     ends = [(v, matching.pairs[v.id]) for v in mine.graph.outputs if v.id in matching.pairs]
     ends = [(v, w) for v, w in ends if v.id in mine.variables and w.id in real_ends & theirs.variables.keys()]
     if mine.stopped or theirs.stopped or not ends:
         return None
-    search = _Search(mine, theirs, ends, tolerance)
-    return search.located(
-        (suspect, matching.pairs[suspect.id]) if suspect and suspect.id in matching.pairs else None
-    )
+    return _Search(mine, theirs, ends, tolerance)
 
 
 @dataclass(frozen=True)
@@ -201,7 +215,7 @@ class _Search:
         if var is place.var or var.owner not in self._mine.graph.needed([place.var]):
             return False
         value = self._mine.values([var.id]).get(var.id)
-        return value is not None and self._is_taken_over(partner, var, value)
+        return value is not None and self.is_taken_over(partner, var, value)
 
     def _first(self) -> Located | None:
         mine = self._unknown(self._mine, [v for v, _ in self._ends], self._theirs.index)
@@ -214,7 +228,7 @@ class _Search:
         candidates = [*islice(self._candidates(mine, theirs), tries)]
         values = self._mine.values({v.id for v, _ in candidates})
         for var, partner in candidates:
-            if self._is_taken_over(partner, var, values[var.id]):
+            if self.is_taken_over(partner, var, values[var.id]):
                 return Located(var, partner, _between(var, mine))
         return None
 
@@ -272,7 +286,7 @@ class _Search:
             )
             yield from ((var, self._theirs.variables[i].var) for *_, i in ranked[:_MOST_PARTNERS])
 
-    def _is_taken_over(self, var: Var, source: Var, value: Array) -> bool:
+    def is_taken_over(self, var: Var, source: Var, value: Array) -> bool:
         """Return whether the reference with a value of the model in place of its own gives the model's outputs."""
         got = self._theirs.with_value(var, stored_as(value, source.dtype, var), [v for _, v in self._ends])
         return got is not None and not any(
@@ -319,7 +333,7 @@ class _Search:
             if all(self._differs(mine[v.id], theirs[x.id]) for u, x in pairs if u is v)
         ]
         for var, partner in moved[:_MOST_PARTNERS]:
-            if self._is_taken_over(partner, var, mine[var.id]):
+            if self.is_taken_over(partner, var, mine[var.id]):
                 return Located(var, partner)
         return None
 

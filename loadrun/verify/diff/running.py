@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ...base.errors import EngineError, InputError
+from ...base.errors import EngineError, InputError, OutOfMemoryError
 from ...base.records import dataclass
 from ...engines import Choice, check_engine, make_engine, make_file_engine
 from ...engines.reference import ReferenceEngine
@@ -89,7 +89,7 @@ class GraphSide:
                 return
             except EngineError as e:
                 failed = next(order, None)
-                if failed is None or not seen:
+                if failed is None or not seen or isinstance(e, OutOfMemoryError):
                     raise
                 self._stop(failed, str(e))
 
@@ -159,6 +159,10 @@ class EngineSide:
         for i in range(0, len(wanted), _AT_ONCE):
             yield from self._some(wanted[i : i + _AT_ONCE], feeds)
 
+    def untouched(self, feeds: Mapping[str, Array]) -> Iterator[tuple[Var, Array]]:
+        """Give the outputs of a run that is asked for nothing else, as users run it."""
+        yield from self._some(self._graph.outputs, feeds)
+
     def value(self, var: Var, feeds: Mapping[str, Array]) -> Array | None:
         """One value beside the outputs, None if the engine cannot give it."""
         values = self._some([var], feeds, [v for v in self._graph.outputs if v.id != var.id])
@@ -205,6 +209,15 @@ class FileSide:
         """See `DiffSide`; values that the runtime cannot give are left out."""
         for i in range(0, len(self.named), _AT_ONCE):
             yield from self._some(self.named[i : i + _AT_ONCE], feeds)
+
+    @property
+    def source(self) -> SourceFile:
+        """The file."""
+        return self._source
+
+    def untouched(self, feeds: Mapping[str, Array]) -> Iterator[tuple[Var, Array]]:
+        """Give the outputs of a run that is asked for nothing else, as users run it."""
+        yield from self._some([v for v in self._graph.outputs if v.name in self._source.outputs], feeds)
 
     def require_runs(self, feeds: Mapping[str, Array]) -> None:
         """Run the file as it is.

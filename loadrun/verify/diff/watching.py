@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -10,11 +10,11 @@ from ...base.arguments import typed
 from ...base.records import dataclass
 from ...engines.reference import ReferenceEngine
 from ...graph import Graph, Var
-from ...graph.dtypes import Array
+from ...graph.dtypes import Array, round_bfloat16
 from .measuring import real
 from .running import taken
 
-__all__ = ["Finding", "watch"]
+__all__ = ["Finding", "beyond_range", "watch"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Finding:
 
     Attributes:
         var: the variable.
-        what: "NaN", "infinity" or "out of range".
+        what: "NaN", "infinity", "out of range", or "beyond" and a dtype: a number that float64 holds and it does not.
         count: how many of its elements.
         size: how many elements it has.
         index: the first of them.
@@ -82,6 +82,35 @@ def watch(
     ]
 
 
+def beyond_range(var: Var, value: Array, known: Collection[int]) -> Finding | None:
+    """Tell whether numbers in float64 are beyond the range of their variable's own dtype.
+
+    Args:
+        var: the variable.
+        value: its value in float64.
+        known: ids of variables for which that is known.
+    """
+    dtype = var.dtype
+    if dtype is None or not dtype.is_float or value.dtype != np.float64 or not value.size:
+        return None
+    with np.errstate(all="ignore"):
+        rounded = value.astype(dtype.np)
+        rounded = round_bfloat16(rounded) if dtype.name == "BFloat16" else rounded
+        wrong = np.isfinite(value) & ~np.isfinite(rounded)
+    if not wrong.any():
+        return None
+    origin = not any(v.id in known for v in var.owner.inputs)
+    return _finding(var, f"beyond {dtype.spelling}", value, wrong, origin)
+
+
+def _finding(var: Var, what: str, numbers: Array, wrong: Array, origin: bool) -> Finding:
+    at = np.unravel_index(int(np.argmax(wrong)), numbers.shape)
+    index = tuple(int(i) for i in at)
+    return Finding(
+        var, what, int(np.count_nonzero(wrong)), numbers.size, index, float(numbers[index]), origin
+    )
+
+
 def _look(bad: dict[int, Finding], var: Var, value: Array, limit: float | None) -> None:
     if value.dtype.kind != "f" and (limit is None or value.dtype.kind not in "iu"):
         return
@@ -92,9 +121,7 @@ def _look(bad: dict[int, Finding], var: Var, value: Array, limit: float | None) 
             wrong |= np.abs(numbers.astype(np.float64)) > limit
     if not wrong.any():
         return
-    at = np.unravel_index(int(np.argmax(wrong)), numbers.shape)
-    first = float(numbers[at])
+    first = float(numbers.reshape(-1)[int(np.argmax(wrong))])
     what = "NaN" if np.isnan(first) else "infinity" if np.isinf(first) else "out of range"
     origin = not any(v.id in bad for v in var.owner.inputs)
-    index = tuple(int(i) for i in at)
-    bad[var.id] = Finding(var, what, int(np.count_nonzero(wrong)), numbers.size, index, first, origin)
+    bad[var.id] = _finding(var, what, numbers, wrong, origin)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import os
 import platform
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -15,12 +14,11 @@ import numpy as np
 from ...base import __version__
 from ...base.arguments import typed
 from ...base.errors import EngineError, InputError, UsageError
+from ...compare.tolerances import COARSE, MAXERR, default_maxerr, magnitude
 from ...engines import Choice
 from ...graph import Graph, Var
-from ...graph.dtypes import Array, DType, dtype_of
-from ...ops.catalog import types
+from ...graph.dtypes import Array, dtype_of
 from ...ops.infer import infer_dtypes, infer_shapes
-from ...ops.op import Trait
 from ...passes.checks import add_check
 from ...passes.constants import bare, subgraph
 from ...runner import Runner, fit_inputs
@@ -42,12 +40,6 @@ __all__ = [
     "tolerances",
 ]
 
-MAXERR = 1e-4
-_SMALL = 0.1
-"""Outputs whose numbers are all smaller have a default tolerance of their scale."""
-_LEAST_HALF = 2.0**-22
-"""And those of float16 no less than this, four of its smallest steps."""
-"""The tolerance of MegEngine's ``trace.dump``."""
 Warn = Callable[[str], None]
 
 
@@ -261,36 +253,6 @@ def largest(cases: Iterable[Testcase], known: Mapping[str, float] | None = None)
     return scales
 
 
-def magnitude(value: Array) -> float:
-    """Return the largest magnitude of finite real or complex numbers; 1 for others.
-
-    >>> magnitude(np.float32([-0.5, 0.25, np.inf])), magnitude(np.arange(3))
-    (0.5, 1.0)
-    """
-    if value.dtype.kind not in "fc":
-        return 1.0
-    sizes = np.abs(value)
-    return float(sizes.max(initial=0, where=np.isfinite(sizes)))
-
-
-def default_maxerr(scale: float, plain: float = MAXERR) -> float:
-    """Return the tolerance of an output for which none is asked.
-
-    MegEngine's measure is absolute below 1, so that zeros in place of small numbers are within a fixed tolerance.
-
-    Args:
-        scale: the largest magnitude that is expected; where it is less than 0.1, `plain` holds for its power of ten.
-        plain: the tolerance of numbers near 1.
-
-    >>> default_maxerr(20.0), default_maxerr(0.1), default_maxerr(0.03), default_maxerr(1e-5), default_maxerr(0.0)
-    (0.0001, 0.0001, 1e-05, 1e-09, 0.0001)
-    """
-    if not 1e-30 < scale < _SMALL:
-        return plain
-    tolerance = float(f"{plain * 10.0 ** math.ceil(math.log10(scale)):.0e}")
-    return max(tolerance, _LEAST_HALF) if plain == _COARSE["Float16"] else tolerance
-
-
 def limits_of(maxerr: float | Mapping[str, float] | None, names: Iterable[str]) -> dict[str, float]:
     """Return tolerances by name, that of all other outputs under the empty name.
 
@@ -348,37 +310,27 @@ def tolerances(
     }
 
 
-_MOVING = types(Trait.MOVES)
-_COARSE = {"Float16": 4e-3, "BFloat16": 3e-2}
-"""Tolerances of outputs whose dtype has 11 and 8 bits: four units in the last place."""
-
-
 def coarse_limits(outputs: Mapping[str, Var]) -> dict[str, float]:
-    """Return the tolerances of outputs of few bits; bfloat16 may be held as float32 that was rounded to it."""
+    """Return the tolerances of outputs that are of few bits, or computed in a dtype of few bits, as autocast does."""
     limits = {}
     for name, var in outputs.items():
-        known = [_COARSE[d.name] for d in _rounded_to(var) if d.name in _COARSE]
-        if known:
+        if known := [COARSE[d] for d in _computed_in(var) if d in COARSE]:
             limits[name] = max(known)
     return limits
 
 
-def _rounded_to(var: Var) -> Iterator[DType]:
-    """Yield the dtypes to which a variable's numbers were rounded last, through what only moves them."""
-    waiting, seen = [var], set()
+def _computed_in(var: Var) -> set[str]:
+    """List the dtypes of a variable and of all that operators compute for it; of stored ones nothing is rounded."""
+    waiting, seen, names = [var], {var.id}, {var.dtype.name if var.dtype is not None else ""}
     while waiting:
-        var = waiting.pop()
-        if var.id in seen or var.dtype is None:
-            continue
-        seen.add(var.id)
-        yield var.dtype
-        owner = var.owner
-        if var.dtype.name != "Float32":
-            continue
-        if owner.type == "TypeCvtV2" and owner.inputs[0].dtype is not None:
-            yield owner.inputs[0].dtype
-        elif owner.type in _MOVING:
-            waiting += [v for v in owner.inputs if v.dtype == var.dtype]
+        owner = waiting.pop().owner
+        if owner.inputs:
+            names.update(v.dtype.name for v in owner.outputs if v.dtype is not None)
+        for v in owner.inputs:
+            if v.id not in seen:
+                seen.add(v.id)
+                waiting.append(v)
+    return names
 
 
 def _exact(var: Var) -> bool:
@@ -414,7 +366,8 @@ def warn_hidden(case: Testcase, weights: Sequence[str], warn: Warn, where: Calla
     for name, value in case.inputs.items():
         if value.dtype.kind == "f" and not np.isfinite(value).all():
             hidden = "; a later operator hides that" if finite and case.expects else ""
-            warn(f"{where()}input {name!r} holds NaN or infinity{hidden}")
+            others = "; other runtimes may make something else of it (docs/howto-engines.md)"
+            warn(f"{where()}input {name!r} holds NaN or infinity{hidden}{others}")
     if finite and case.expects:
         for name in weights:
             warn(f"weight {name!r} holds NaN or infinity; a later operator hides that")

@@ -21,7 +21,7 @@ from ...ops.numeric.parallel import set_threads, threads
 from ...passes.constants import bare, subgraph
 from ...runner import fit_inputs
 from ...testcase import Bundle
-from .capture import MAXERR, Warn, default_maxerr, magnitude
+from .capture import MAXERR, Warn, coarse_limits, default_maxerr, magnitude
 from .options import PackOptions
 
 __all__ = ["WIDEST", "Suggestion", "beyond", "round_up", "suggest", "widened"]
@@ -45,6 +45,7 @@ class Suggestion:
         wide: how many operators the float64 run computed in float64.
         narrow: how many it computed in float32, by their type, since they have no float64 formula.
         least: the smallest tolerance that would have been suggested.
+        usual: the tolerance that the output gets else.
     """
 
     maxerr: float
@@ -52,6 +53,7 @@ class Suggestion:
     wide: int = 0
     narrow: Mapping[str, int] = field(default_factory=dict)
     least: float = _LEAST
+    usual: float = MAXERR
 
     @property
     def reason(self) -> str:
@@ -139,7 +141,7 @@ def suggest(
 
 
 def beyond(
-    bundle: Bundle, inputs: Mapping[str, Array], engine: str | Choice, usual: float, *, seed: int = 0
+    bundle: Bundle, inputs: Mapping[str, Array], engine: str | Choice, *, seed: int = 0
 ) -> dict[str, Suggestion]:
     """Suggest tolerances for outputs that rounding alone brings near the usual one, by one run in double precision.
 
@@ -148,11 +150,10 @@ def beyond(
 
     Args:
         bundle, inputs, engine, seed: as in `suggest`.
-        usual: the tolerance that outputs get else.
 
     Returns:
-        suggestions for outputs that are off by more than a quarter of it; none for a model that cannot be measured, nor
-        beyond `WIDEST`, which no tolerance would cover.
+        suggestions for outputs that are off by more than a quarter of their usual tolerance; none for a model that
+        cannot be measured, nor beyond `WIDEST`, which no tolerance would cover.
     """
     model = Bundle(bare(bundle))
     outputs = {n: v for n, v in model.outputs.items() if v.dtype is not None and v.dtype.name == "Float32"}
@@ -165,10 +166,17 @@ def beyond(
         # What fails here fails again, and is reported, when the testcases are computed.
         return {}
     suggestions = {}
+    # What is computed in few bits has their tolerance already.
+    coarse = coarse_limits(outputs)
     for name, e, g in zip(outputs, expect, values, strict=True):
         error = float(errors(e, g).max()) if e.shape == g.shape and e.size else 0.0
-        if usual / 4 < error <= WIDEST:
-            suggestions[name] = Suggestion(round_up(error), {_FLOAT64: error}, exact.wide, dict(exact.narrow))
+        size = default_maxerr(magnitude(e)) / MAXERR
+        usual = default_maxerr(magnitude(e), coarse.get(name, MAXERR))
+        if usual / 4 < error <= WIDEST * size:
+            least = _LEAST * size
+            suggestions[name] = Suggestion(
+                round_up(error, least), {_FLOAT64: error}, exact.wide, dict(exact.narrow), least, usual
+            )
     return suggestions
 
 
@@ -183,9 +191,9 @@ def widened(
     first = next(cases, None)
     if first is None:
         return cases, options, {}
-    wider = beyond(bundle, first, options.engine, MAXERR, seed=options.seed)
+    wider = beyond(bundle, first, options.engine, seed=options.seed)
     for name, s in wider.items():
-        warn(f"the tolerance of {name!r} is {s.maxerr:g} instead of {MAXERR:g}: {s.reason}")
+        warn(f"the tolerance of {name!r} is {s.maxerr:g} instead of {s.usual:g}: {s.reason}")
     if wider:
         options = replace(options, maxerr={n: s.maxerr for n, s in wider.items()})
     return chain([first], cases), options, {n: s.reason for n, s in wider.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,14 +21,17 @@ from loadrun.engines.alive import PeakMeter
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph, Var
 from loadrun.graph.params import MatrixMul
+from loadrun.report.benchmark import comparisons
 from loadrun.report.changes import compare_reports
 from loadrun.report.profile import bytes_text, cost_table, costs, memory_table, trace_events
 from loadrun.testcase import Bundle
 from loadrun.testing import GraphBuilder
 from loadrun.verify.bench.baseline import regressions, require_baseline
-from loadrun.verify.bench.ready import peak_memory
+from loadrun.verify.bench.ready import Round, peak_memory
 from loadrun.verify.bench.running import Subject, run_subjects
 from loadrun.verify.describe import describe
+from loadrun.verify.pack.options import PackOptions
+from loadrun.verify.pack.packing import Packer
 
 NETS = Path(__file__).resolve().parents[3] / "fixtures" / "nets"
 MLP, RESNET = str(NETS / "mlp.mge"), str(NETS / "resnet_basic.mge")
@@ -48,7 +52,7 @@ def test_measured() -> None:
     first = found[0]
     assert first.cases == 3
     assert [len(e) for e in first.each] == [3, 3, 3]
-    np.testing.assert_allclose([sum(e) for e in first.each], first.wall)
+    np.testing.assert_allclose([np.mean(e) for e in first.each], first.wall)
     assert first.verdict.value == "pass"
     assert first.load > 0
     assert first.first > 0
@@ -67,6 +71,28 @@ def test_operations_are_those_of_all_testcases(tmp_path: Path) -> None:
     (batch,), _ = run_subjects([Subject(str(path), batch=8)], seconds=0.0, passes=1)
     assert batch.flops == found.flops // 8
     assert batch.verdict.value == "not compared"
+
+
+def test_files_of_other_numbers_of_testcases_are_compared_by_the_run(tmp_path: Path) -> None:
+    """The same bytes with one and with six data sets, six times as much work a pass."""
+    bundle = product_model(2048)
+    for count in (1, 6):
+        x = np.ones((2048, 32), "f4")
+        cases = [{"x": x}] * count
+        Packer(bundle, PackOptions(), warn=lambda _: None).pack(cases, tmp_path / f"{count}.mge")
+    subjects = [Subject(str(tmp_path / f"{count}.mge")) for count in (1, 6)]
+    (one, six), _ = run_subjects(subjects, seconds=0.0, passes=2)
+    assert (one.cases, six.cases) == (1, 6)
+    assert one.flops == six.flops == 2 * 2048 * 32 * 16 + 2048 * 16
+    for m in (one, six):
+        # Times as if every run took a second.
+        m.wall, m.each, m.processor, m.rounds, m.spans = [], [], [], [], []
+        m.add(*Round.of([[1.0] * m.cases] * 5, 5.0 * m.cases, 5.0 * m.cases))
+    (told,) = comparisons([one, six])
+    assert "do not differ measurably: 1.00x [1.00, 1.00]" in told
+    assert one.throughput == six.throughput == 1.0
+    assert one.paces(whole=True) == six.paces(whole=True) == [1.0]
+    assert [m.processor for m in (one, six)] == [[1.0] * 5] * 2
 
 
 def test_peak_memory_and_who_is_alive() -> None:
@@ -181,9 +207,29 @@ def test_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == ""  # told before anything is measured
 
 
+def test_a_model_of_the_baseline_that_is_gone_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = tmp_path / "old" / "x"
+    old.mkdir(parents=True)
+    for name in ("a.mge", "b.mge"):
+        shutil.copy(MLP, old / name)
+    monkeypatch.chdir(tmp_path)
+    flags = ["--min-time", "0", "--min-passes", "1", "--max-slowdown", "1000x"]
+    assert main(["bench", "old", *flags, "--save-baseline", "base.json"]) == 0
+    # Not part of this run is nothing, also where the folder has moved to another place.
+    assert main(["bench", "old/x/a.mge", *flags, "--baseline", "base.json"]) == 0
+    (tmp_path / "old").rename(tmp_path / "new")
+    assert main(["bench", "new/x/a.mge", *flags, "--baseline", "base.json"]) == 0
+    (tmp_path / "new" / "x" / "b.mge").unlink()
+    capsys.readouterr()
+    assert main(["bench", "new", *flags, "--baseline", "base.json"]) == 3
+    assert "old/x/b.mge: not compared, it is in the baseline and not there now" in capsys.readouterr().out
+
+
 def test_regressions_with_known_answers() -> None:
     (found,), _ = run_subjects([Subject(MLP)], seconds=0.0, passes=1)
-    was = {"benchmark": 1, "subjects": [{**found.subject.key, "wall_seconds": [1.0] * 20}], "environment": {}}
+    was = {"benchmark": 2, "subjects": [{**found.subject.key, "wall_seconds": [1.0] * 20}], "environment": {}}
     for factor, allowed, failed in (
         (1.05, 0.1, False),
         (1.2, 0.1, True),
@@ -203,7 +249,7 @@ def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> No
     def report(name: str, *paths: str) -> str:
         key = {"file": "model.onnx", "engine": "reference", "threads": None, "batch": None}
         subjects = [{**key, "path": p, "wall_seconds": [1.0 + i] * 20} for i, p in enumerate(paths)]
-        (tmp_path / name).write_text(json.dumps({"benchmark": 1, "subjects": subjects}))
+        (tmp_path / name).write_text(json.dumps({"benchmark": 2, "subjects": subjects}))
         return str(tmp_path / name)
 
     old = report("old.json", "/a/x/model.onnx", "/a/y/model.onnx", "/a/z/model.onnx")
@@ -297,11 +343,11 @@ def test_a_bad_file_does_not_stop_the_others(tmp_path: Path, capsys: pytest.Capt
 
 def test_streams_run_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (one, two), _ = run_subjects([Subject(MLP), Subject(MLP, streams=2)], seconds=0.05, passes=3)
-    assert one.throughput == sum(one.rounds) / sum(one.spans)
+    assert one.throughput == 3 * sum(one.rounds) / sum(one.spans)
     # Passes of both streams lie side by side in the time that a round took.
     assert all(n >= 2 for n in two.rounds)
-    assert sum(two.wall) <= 2 * sum(two.spans)
-    assert two.paces(whole=True) == [s / n for s, n in zip(two.spans, two.rounds, strict=True)]
+    assert sum(map(sum, two.each)) <= 2 * sum(two.spans)
+    assert two.paces(whole=True) == [s / n / 3 for s, n in zip(two.spans, two.rounds, strict=True)]
     report = tmp_path / "r.json"
     flags = ["--streams", "1,2", "--min-time", "0", "--min-passes", "2", "--json", str(report)]
     assert main(["bench", MLP, *flags]) == 0

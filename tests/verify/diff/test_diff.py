@@ -19,8 +19,9 @@ from loadrun.graph import Graph
 from loadrun.graph.params import Elemwise, ElemwiseMode, MatrixMul, Reduce, ReduceMode
 from loadrun.passes.constants import bare, subgraph
 from loadrun.passes.inference import optimize_for_inference
+from loadrun.report.optimization import optimized
 from loadrun.testing import GraphBuilder
-from loadrun.verify.diff import between, extract, match, read_values, watch
+from loadrun.verify.diff import FileSide, between, extract, match, read_values, watch
 from loadrun.verify.diff.stored import read_binary_dump
 from tests.support.broken_models import broken, copied, model, weight_changed
 
@@ -119,9 +120,12 @@ def test_outputs_that_the_other_model_lacks(tmp_path: Path, capsys: pytest.Captu
     for name, graph in (("whole", whole), ("part", part)):
         loadrun.save(graph, tmp_path / f"{name}.mge")
     against = ["--against", str(tmp_path / "part.mge")]
-    assert main(["diff", str(tmp_path / "whole.mge"), *against]) == 3
-    assert "the model's outputs were not all compared" in capsys.readouterr().out
-    assert main(["diff", str(tmp_path / "part.mge"), "--against", str(tmp_path / "whole.mge")]) == 0
+    assert main(["diff", str(tmp_path / "whole.mge"), *against]) == 1
+    told = capsys.readouterr().out
+    assert "the model's outputs were not all compared" in told
+    assert "output 'v' is not in the reference" in told
+    assert main(["diff", str(tmp_path / "part.mge"), "--against", str(tmp_path / "whole.mge")]) == 1
+    assert "output 'v' is missing" in capsys.readouterr().out
 
 
 def test_a_weight_that_differs_within_the_tolerance_is_no_folded_batch_norm() -> None:
@@ -348,6 +352,55 @@ def test_an_engine_as_the_other_side(
     (case,) = loadrun.load(alone).testcases
     np.testing.assert_array_equal(case.expects["slip"], [4, 5, 6, 7])
     assert main(["diff", str(slip), "--against", "reference", "--input", "[3,4,5,6]", *how]) == 0
+
+
+class _Fusing:
+    """An engine that computes max(sum, x) for the product, unless (or only if) it is asked for the sum as well."""
+
+    unless = True
+
+    def __init__(self, graph: Graph, targets: list, setup: Setup) -> None:
+        asked = any(v.name == "sum" for v in targets)
+        wrong = asked != self.unless
+        engine = _Slip(graph, targets, setup)._engine if wrong else ReferenceEngine(graph, targets)
+        self.inputs, self.run = engine.inputs, engine.run
+        self.about = About("fusing", "1", "float32")
+
+
+def test_an_optimization_that_asking_for_values_hides(
+    slip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The outputs of the run that users have count, and halving finds the operator by itself."""
+    register_engine("fusing", _Fusing)
+    data = ["--against", "fusing", "--input", "[3,4,5,6]", "--json", str(tmp_path / "d.json")]
+    assert main(["diff", str(slip), *data]) == 1
+    out = capsys.readouterr().out
+    assert "output 'y' differs as the engine is used, and agrees once every value is asked for" in out
+    assert "to blame: Elemwise 'slip' (operator 3): it agrees as soon as every value is asked for" in out
+    found = json.loads((tmp_path / "d.json").read_text())
+    assert [r["variable"] for r in found["rows"] if r["to_blame"]] == ["slip"]
+    assert [r["agrees"] for r in found["rows"] if r["variable"] == "y"] == [False]
+    monkeypatch.setattr(_Fusing, "unless", False)
+    assert main(["diff", str(slip), *data]) == 1
+    out = capsys.readouterr().out
+    assert (
+        "the engine's outputs agree as it is used; it computes otherwise once every value is asked for" in out
+    )
+    assert [r["agrees"] for r in json.loads((tmp_path / "d.json").read_text())["as_used"]] == [True]
+
+
+def test_the_optimization_of_onnxruntime_is_named(tmp_path: Path) -> None:
+    """To the bit, folding a batch norm changes the outputs."""
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    from tests.support.onnx_files import batchnorm_model
+
+    bundle = loadrun.load(batchnorm_model(tmp_path))
+    feeds = {"x": np.random.default_rng(0).random((1, 3, 16, 16), "f4")}
+    assert bundle.source is not None
+    side = FileSide(bare(bundle), bundle.source, "onnxruntime")
+    assert any("onnxruntime at basic: ConvBNFusion" in line for line in optimized(side, feeds, 0.0))
+    assert [*optimized(side, feeds, None)] == []
 
 
 def test_bisecting_needs_an_engine(slip: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -316,15 +316,17 @@ def written(
     *,
     maxerr: float | None = 1e-6,
     data: str = "aa",
+    inputs: str = "ii",
+    error: float = 0.0,
     shape: int = 3,
     model: str = "m1",
     policy: str | None = "rtol=1e-3, top1=1",
     way: str = "native",
 ) -> str:
     """A report of one output that passes."""
-    out = {"name": "y", "verdict": "pass", "max_error": 0.0, "maxerr": maxerr, "policy": policy}
+    out = {"name": "y", "verdict": "pass", "max_error": error, "maxerr": maxerr, "policy": policy}
     case = {"testcase": 0, "verdict": "pass", "seconds": 0.01, "outputs": [out]}
-    case |= {"data_digest": data, "inputs": {"x": [1, shape]}}
+    case |= {"data_digest": data, "inputs": {"x": [1, shape]}, "input_digest": inputs}
     file = {"file": "m.mge", "model_digest": model, "verdict": "pass", "testcases": [case]}
     file["engine"] = {"engine": "onnxruntime", "version": "1", "way": way, "options": ["opt=all"]}
     path.write_text(json.dumps({"files": [file], "exit_code": 0}))
@@ -338,8 +340,11 @@ def written(
         ({"maxerr": 1.0}, 1, r"greater tolerance +m\.mge +0 +y +1e-06 +1"),
         ({"maxerr": None}, 1, r"greater tolerance +m\.mge +0 +y +1e-06 +none"),
         ({"maxerr": 1e-8}, 0, r"smaller tolerance +m\.mge +0 +y +1e-06 +1e-08"),
-        ({"data": "bb"}, 0, r"other inputs +m\.mge +0 +digest aa +digest bb"),
-        ({"data": "bb", "shape": 5}, 0, r"other inputs +m\.mge +0 +x \[1, 3\] +x \[1, 5\]"),
+        ({"data": "bb", "inputs": "jj"}, 0, r"other inputs +m\.mge +0 +digest aa +digest bb"),
+        ({"data": "bb"}, 0, r"other expected values +m\.mge +0 +digest aa +digest bb"),
+        ({"error": 1e-7}, 0, None),
+        ({"error": 9e-7}, 1, r"greater error +m\.mge +0 +y +0 +9e-07"),
+        ({"data": "bb", "inputs": "jj", "shape": 5}, 0, r"other inputs +m\.mge +0 +x \[1, 3\] +x \[1, 5\]"),
         ({"policy": None}, 1, r"weaker policy +m\.mge +0 +y +rtol=1e-3, top1=1 +none"),
         (
             {"policy": "rtol=1e-2, top1=1"},
@@ -368,6 +373,25 @@ def test_compare_tells_what_was_asked_of_what(
     out = capsys.readouterr().out
     assert ("0 changes" in out) == (row is None)
     assert row is None or re.search(row, out), out
+
+
+def test_replaced_expected_values_are_no_other_inputs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = loadrun.load(MLP)
+    reports = []
+    for factor in (1.0, 1000.0):
+        case = bundle.testcases[0]
+        case.arrays["out:expect"] = case.arrays["out:expect"] + np.float32(0.025 * factor)
+        loadrun.save(bundle, tmp_path / "m.mge")
+        reports.append(str(tmp_path / f"{factor}.json"))
+        assert main([str(tmp_path / "m.mge"), "-q", "--json", reports[-1]]) == 1
+    capsys.readouterr()
+    assert main(["compare", *reports]) == 1
+    out = capsys.readouterr().out
+    assert re.search(r"greater error +\S+ +0 +out +0\.025 +25\.0", out), out
+    assert re.search(r"other expected values +\S+ +0 +digest", out), out
+    assert "3 outputs in both reports, 2 changes, 1 for the worse" in out
 
 
 def test_a_report_without_its_end_is_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

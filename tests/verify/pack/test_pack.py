@@ -158,8 +158,8 @@ def test_append(model: str, tmp_path: Path) -> None:
     [
         ([], "no data to pack; pass some with -d"),
         (["-d", "z:#ones"], "the model has no input 'z'"),
-        (["-d", "#ones", "--maxerr", "-1"], "maxerr must be a finite number >= 0"),
-        (["-d", "#ones", "--maxerr", "x"], "--maxerr takes a number or NAME=NUMBER, found 'x'"),
+        (["-d", "#ones", "--maxerr", "-1"], "expected a number of at least 0, found '-1'"),
+        (["-d", "#ones", "--maxerr", "x"], "NAME=NUMBER: expected a number of at least 0, found 'x'"),
         (["-d", "#ones", "--maxerr", "1", "--maxerr", "2"], "--maxerr is given twice for all outputs"),
         (["-d", "#ones", "--maxerr", "z=1"], "maxerr names the output 'z'; the outputs are 'y'"),
         (["-d", "#ones", "--model-version", "1"], "MegEngine 1.13 cannot read version 1"),

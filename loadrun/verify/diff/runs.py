@@ -1,0 +1,165 @@
+"""What two models run on when they are compared: testcases and their steps, the user's data, or random numbers."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from ...base.arguments import typed
+from ...base.errors import InputError
+from ...base.files import one_file
+from ...base.records import dataclass
+from ...dump import load
+from ...graph.dtypes import Array
+from ...inputs.feeds import DataOptions, ModelOptions, fit_inputs, random_inputs
+from ...runner import Runner
+from ...testcase import Bundle, Testcase
+
+__all__ = [
+    "DataRun",
+    "DiffOptions",
+    "data_of",
+    "inputs_of",
+    "is_results",
+    "paired_inputs",
+    "runs_of",
+    "together",
+]
+
+
+@typed
+@dataclass(frozen=True, kw_only=True)
+class DiffOptions(ModelOptions, DataOptions):
+    """Say on what two runs are compared; the options of `ModelOptions` and `DataOptions` are among these.
+
+    Attributes:
+        dump: which dump of a file that holds several, from 1.
+        testcase: which testcase's inputs are taken where no data is given; None takes all of them in turn, up to the
+            first on which something differs.
+        tolerance: how far a value may be off, relative to the largest value of its tensor; None takes 1e-4, and more
+            for what is computed in float16 or bfloat16 (`Tolerances`).
+        bisect: whether an engine is asked for one intermediate value in each run, and what is left halved each time.
+        check_finite: whether the model runs alone and operators are named that make NaN or infinity.
+        range: the greatest absolute value; the model runs alone and operators are named that make greater ones.
+    """
+
+    dump: int | None = None
+    testcase: int | None = None
+    tolerance: float | None = None
+    bisect: bool = False
+    check_finite: bool = False
+    range: float | None = None
+
+
+@dataclass(frozen=True)
+class DataRun:
+    """What a model runs on: a testcase or a step of one, the user's data, or random numbers."""
+
+    feeds: Mapping[str, Array]
+    ran_on: str
+    testcase: int = 0
+    step: int | None = None
+    whose: str = ""
+    is_random: bool = False
+
+
+def together(first: DataRun, last: DataRun) -> str:
+    """Return in words what all runs from the first to the last were on."""
+    if last.testcase != first.testcase:
+        return f"testcases {first.testcase} to {last.testcase}{first.whose}"
+    return (
+        first.ran_on if last is first else f"testcase {first.testcase}{first.whose}, steps 0 to {last.step}"
+    )
+
+
+def is_results(path: Path) -> bool:
+    """Return whether a file is one of `--save-results`; a .pt2 program is a zip file as well."""
+    return zipfile.is_zipfile(path) and path.suffix.lower() != ".pt2"
+
+
+def data_of(bundle: Bundle, against: str, options: DiffOptions, reads_onnx: bool) -> Bundle:
+    """Take the reference's testcases if the model has none, and the two have the same inputs."""
+    path = Path(os.path.expanduser(against))
+    holds_values = not path.is_file() or path.suffix in (".npz", ".npy") or is_results(path)
+    if holds_values or bundle.testcases or options.input_data is not None:
+        return bundle
+    other = load(one_file(against), native=True, **(options.read if reads_onnx else {}))
+    alike = len(paired_inputs(other, bundle)) == len(bundle.inputs) == len(other.inputs)
+    return other if other.testcases and alike else bundle
+
+
+def runs_of(
+    options: DiffOptions,
+    model_bundle: Bundle,
+    bundle: Bundle,
+    model: str | os.PathLike[str],
+    warn: Callable[[str], None],
+) -> Iterator[DataRun]:
+    """Yield what to run on: the user's data, testcases with their steps, or random numbers."""
+    whose = "" if bundle is model_bundle else " of the reference"
+    if options.input_data is not None:
+        case = next(iter(options.cases(bundle, warn)), None)
+        if case is None:
+            raise InputError("--input gives no data")
+        yield DataRun(fit_inputs(bundle, case), "on the data given")
+        return
+    count, chosen = len(bundle.testcases), options.testcase
+    names = {} if bundle is model_bundle else paired_inputs(bundle, model_bundle)
+    if not count:
+        drawn = random_inputs(bundle, options.seed)
+        yield DataRun(drawn, f"on random inputs, seed {options.seed}", is_random=True)
+        return
+    if chosen is not None and chosen >= count:
+        raise InputError(f"{os.fspath(model)} has testcases 0 to {count - 1}, found --testcase {chosen}")
+    for number in range(count) if chosen is None else (chosen,):
+        for k, arrays in enumerate(inputs_of(bundle, number, options.seed)):
+            feeds = {names.get(n, n): a for n, a in arrays.items()}
+            if number in bundle.scenarios:
+                yield DataRun(feeds, f"testcase {number}{whose}, step {k}", number, k, whose)
+            else:
+                yield DataRun(feeds, f"testcase {number}{whose}", number, whose=whose)
+
+
+def inputs_of(bundle: Bundle, chosen: int, seed: int) -> Iterator[Mapping[str, Array]]:
+    """Yield the inputs of a testcase, or of each step of a scenario; states are what the reference engine computes.
+
+    Those of a file that cannot be expressed are in the file's own types; of its scenarios there is the first step.
+    """
+    case = bundle.testcases[chosen]
+    if bundle.refusal is None:
+        steps = Runner(bundle, seed=seed).steps_fed(case) if case.steps else [case.arrays]
+        yield from (Testcase(dict(arrays), case.dtypes).inputs for arrays in steps)
+        return
+    own = case.own or {}
+    dtypes = {v.name or "": v.owner.tensors[0].dtype.np for v in bundle.inputs}
+    yield {n: a.astype(dtypes[n]) for n, a in own.items() if n in dtypes and isinstance(a, np.ndarray)}
+
+
+def paired_inputs(other: Bundle, bundle: Bundle) -> dict[str, str]:
+    """Map the names of a model's inputs to those of another one, whose inputs they are by name or else by order.
+
+    Of the inputs whose names the models do not share, each stands for the first one of its type and number of axes,
+    and of its shape where there is one.
+    """
+    theirs, mine = (sorted(b.inputs, key=lambda v: v.id) for b in (other, bundle))
+    names = {v.name or "" for v in theirs} & {v.name or "" for v in mine}
+    paired = {n: n for n in names}
+    left, right = ([v for v in inputs if v.name not in names] for inputs in (theirs, mine))
+    if len(left) != len(right):
+        return paired
+    for var in left:
+        tensor = var.owner.tensors[0]
+        fits = [
+            (tensor.shape != there.shape, i)
+            for i, there in enumerate(v.owner.tensors[0] for v in right)
+            if tensor.dtype.np.kind == there.dtype.np.kind
+            and len(tensor.shape or ()) == len(there.shape or ())
+        ]
+        if not fits:
+            return {n: n for n in names}
+        paired[var.name or ""] = right.pop(min(fits)[1]).name or ""
+    return paired
