@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
+from ...arrays.names import np
 from ...build.layers.recurrent import layers
 from ...graph import params as P
 from ...graph.dtypes import Array
