@@ -144,7 +144,7 @@ class _Walker:
         call = Call(opr, ins, outs)
         arrays = [_stored(a, d) for a, d in zip(inputs, ins, strict=True)]
         pay_operator(opr, ins, outs, arrays)
-        with use(None), np.errstate(all="ignore"):
+        with use(None):
             result = kernel_of(call)(call, *arrays)
         results = result if isinstance(result, tuple) else (result,)
         return [r[()] if d.name == "Object" else r for r, d in zip(results, outs, strict=False)]
@@ -300,7 +300,7 @@ def recorded(
     session = Session()
     walker = _Walker(session)
     checks = {id(c.opr): c for c in checks_of(graph)}
-    with exact_arithmetic(wide=True), use(session), recording(walker.lower):
+    with exact_arithmetic(wide=True), use(session), recording(walker.lower), np.errstate(all="ignore"):
         values: dict[int, Made] = {}
         fed: dict[str, Var] = {}
         for var in graph.inputs:
