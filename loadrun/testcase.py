@@ -451,10 +451,17 @@ class Bundle:
         sized.refuses = self.refuses
         return sized
 
+    @property
+    def at_all_sizes(self) -> bool:
+        """Whether its graph, or one that it makes, runs at sizes that the file does not declare."""
+        return self.sized is not None or self.lower is not None
+
     def lasting(self) -> Bundle:
         """Return this bundle for a file, which holds one graph: it refuses sizes for which it does not hold."""
         lowered = self.lowered()
-        return lowered if lowered.guarded is None else lowered.guarded()
+        written = lowered if lowered.guarded is None else lowered.guarded()
+        # Testcases may have been edited.
+        return written if written.testcases is self.testcases else replace(written, testcases=self.testcases)
 
     def lowered(self) -> Bundle:
         """Return this bundle with a graph of MegEngine's operators alone: what dumps hold and passes rewrite."""

@@ -241,7 +241,7 @@ def _fusable(s: Step, current: int, shape: Shape, known: Inference) -> list[str]
         return (
             [_BLOCK, *[_CHANNEL] * 4] if all(known.shapes.get(v) == shape[1:2] for v in s.reads[1:]) else []
         )
-    if opr.type not in ("Elemwise", "CompositePointwise"):
+    if opr.type != "Elemwise" and opr.type != "CompositePointwise":
         return []
     sources = [source for v in s.reads if (source := _source(v, current, shape, known)) is not None]
     if len(sources) < len(s.reads):

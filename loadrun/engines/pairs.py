@@ -45,8 +45,8 @@ def joined(steps: Sequence[Step], known: Inference, keep: Collection[int]) -> li
         known: shapes of its variables.
         keep: ids of variables that the caller wants, which must stay.
     """
-    made = {s.writes[0]: i for i, s in enumerate(steps) if s.call.opr.called == "QuantizeLinear"}
-    if not made:
+    quantized = {s.writes[0]: i for i, s in enumerate(steps) if s.call.opr.called == "QuantizeLinear"}
+    if not quantized:
         return list(steps)
     counts: dict[int, int] = {}
     for s in steps:
@@ -54,7 +54,7 @@ def joined(steps: Sequence[Step], known: Inference, keep: Collection[int]) -> li
             counts[v] = counts.get(v, 0) + 1
     out: list[Step | None] = list(steps)
     for i, s in enumerate(steps):
-        at = made.get(s.reads[0]) if s.call.opr.called == "DequantizeLinear" else None
+        at = quantized.get(s.reads[0]) if s.call.opr.called == "DequantizeLinear" else None
         if (
             at is not None
             and counts[s.reads[0]] == 1

@@ -188,18 +188,26 @@ def _native(s: Step, ready: dict[int, Array], known: Inference) -> Step:
     full = [shape for shape in shapes if shape is not None]
     if s.guard is not None or len(full) < len(shapes):
         return s
-    made = native(opr, s.call.inputs, s.call.outputs, full)
-    if made is None or any(s.reads[i] not in ready for i in made.shapes):
+    kernel_operator = native(opr, s.call.inputs, s.call.outputs, full)
+    if kernel_operator is None or any(s.reads[i] not in ready for i in kernel_operator.shapes):
         return s
     inputs = list(opr.inputs)
-    for i, shape in made.shapes.items():
+    for i, shape in kernel_operator.shapes.items():
         value = ready[s.reads[i]]
         if value.shape != shape:
             # Ids below zero belong to the program alone.
             inputs[i] = Var(-1 - len(ready), inputs[i].owner, 0, inputs[i].name, inputs[i].dtype)
             ready[inputs[i].id] = value.reshape(shape)
             known.shapes[inputs[i].id] = shape
-    twin = Opr(made.type, made.params, inputs, opr.outputs, opr.name, id=opr.id, number=opr.number)
+    twin = Opr(
+        kernel_operator.type,
+        kernel_operator.params,
+        inputs,
+        opr.outputs,
+        opr.name,
+        id=opr.id,
+        number=opr.number,
+    )
     twin.exact, twin.called = True, opr.called
     return make_step(twin, ready, Branches())
 

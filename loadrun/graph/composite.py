@@ -225,17 +225,17 @@ class Definition:
         """
         if callable(self.out):
             return tuple(self.out(types, attributes))
-        found = []
+        dtypes = []
         for i in range(len(types.wanted)):
             rule = self.out[min(i, len(self.out) - 1)]
             if isinstance(rule, int):
                 like = types.inputs[rule] if rule < len(types.inputs) else None
                 if like is None:
                     raise ValueError(f"its input {rule} is missing")
-                found.append(like)
+                dtypes.append(like)
             else:
-                found.append(DType(rule) if isinstance(rule, str) else rule(types, attributes))
-        return tuple(found)
+                dtypes.append(DType(rule) if isinstance(rule, str) else rule(types, attributes))
+        return tuple(dtypes)
 
 
 class Composite(Record, code=1 << 16):
@@ -295,13 +295,19 @@ class Composite(Record, code=1 << 16):
 
     def placed(self, inputs: Sequence[Any]) -> list[Any]:
         """Put None where the node has no input."""
-        given = iter(inputs)
-        return [next(given) if here else None for here in self.present]
+        present = iter(inputs)
+        return [next(present) if here else None for here in self.present]
 
     def call(self, inputs: Sequence[Any], **more: Any) -> Any:  # noqa: ANN401 - what the function returns
         """Call the function on the inputs that are present."""
         args = inputs if len(inputs) == len(self.present) else self.placed(inputs)
-        return self.definition.function(*args, **self.keywords, **more)
+        return _of_axes(self.definition.function, args, {**self.keywords, **more})
+
+    def shapes(self, inputs: Sequence[Any]) -> list[tuple[int, ...]]:
+        """Return the shapes that the definition's rule gives."""
+        assert self.definition.shape is not None
+        shapes = _of_axes(self.definition.shape, self.placed(inputs), self.keywords)
+        return shapes[: len(self.types.outputs)] if isinstance(shapes, list) else [shapes]
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -325,6 +331,18 @@ class Composite(Record, code=1 << 16):
 def holds_composites(graph: Graph) -> bool:
     """Return whether a graph has composite operators: it is made of the nodes of a file of another format."""
     return any(isinstance(p, Composite) for o in graph.oprs for p in o.params)
+
+
+def _of_axes(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """Call a function that takes shapes apart; tell those of too few or too many axes."""
+    try:
+        return function(*args, **keywords)
+    except (IndexError, ValueError) as e:
+        if str(e).startswith("zip() argument"):
+            raise ValueError("two of its lists have different lengths") from e
+        if not str(e).startswith(("tuple index out of range", "not enough values to", "too many values to")):
+            raise
+        raise ValueError("an input has too few or too many axes") from e
 
 
 def alike(a: object, b: object) -> bool:

@@ -198,8 +198,9 @@ def _fitted(name: str, array: Array, tensor: StoredTensor, fixed: Sequence[int |
         # Testcases hold it with an axis.
         array = array.reshape(())
     if tensor.shape is not None and array.ndim != len(tensor.shape) and array.ndim:
+        shown = f"{len(tensor.shape)} axes" if tensor.ranked else f"shape {list(tensor.shape)}"
         raise InputError(
-            f"input {name!r} has shape {list(tensor.shape)}, the given array has {list(array.shape)}; "
+            f"input {name!r} has {shown}, the given array has {list(array.shape)}; "
             "the number of axes must agree"
         )
     if any(want not in (None, n) for want, n in zip(fixed, array.shape, strict=False)):

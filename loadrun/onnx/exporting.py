@@ -417,8 +417,8 @@ def lowered(bundle: Bundle) -> Bundle:
     with tempfile.TemporaryDirectory(prefix="loadrun-", ignore_cleanup_errors=True) as folder:
         target = Path(folder) / "part.onnx"
         export(bundle, f=target)
-        made = load(target, copy=True).lasting()
+        written = load(target, copy=True).lasting()
         # Nothing may be read from the folder later.
         return replace(
-            made, path=bundle.path, testcases=[*made.testcases], sized=None, source=None, witness=None
+            written, path=bundle.path, testcases=[*written.testcases], sized=None, source=None, witness=None
         )

@@ -29,6 +29,7 @@ from .operators import HOMES, find
 from .subgraph import Subgraph
 from .tensors import STRING, ExternalData, UnsupportedTensorTypeError, array, dense, texts
 from .types import dtype_of_kind, sizes_of, type_of
+from .values import declared_shape
 
 __all__ = ["GraphReader", "NotExpressed"]
 
@@ -123,11 +124,15 @@ class GraphReader:
                 if dtype is None:
                     raise NotExpressed(f"the input {info.name!r} has no type")
                 self.add_input(info.name, dtype)
-        self._nodes(in_order(proto.nodes), nodes_needed(proto), self.opsets, {}, {*self.names})
+        proto.nodes = in_order(proto.nodes)
+        self._nodes(proto.nodes, nodes_needed(proto), self.opsets, {}, {*self.names})
         self._said = None, None
         ends = ((i.name, sizes_of(i)) for i in (*proto.inputs, *proto.outputs))
         self.graph.declared = {n: sizes for n, sizes in ends if sizes is not None}
         names = [o.name for o in proto.outputs if o.name not in self._missing]
+        lost = next((n for n in names if n not in self.names and self.outer is None), None)
+        if lost is not None:
+            raise FormatError(f"no node computes the graph's output {lost!r}")
         outputs = [(n, self.read_name(n, "the graph's output")) for n in names]
         if not proto.outputs:
             raise FormatError("the graph has no outputs")
@@ -314,9 +319,17 @@ class GraphReader:
         attributes: Mapping[str, AttributeProto],
     ) -> None:
         kinds = [self.dtype(v) for v in inputs]
-        schemas.check(definition.domain, definition.name, opset, kinds, len(node.outputs), attributes)
+        # ONNX Runtime had some operators before ONNX.
+        first = next(iter(schemas.versions_of(definition.domain, definition.name)), None)
+        if first is None or definition.since >= first.since or opset >= first.since:
+            schemas.check(definition.domain, definition.name, opset, kinds, len(node.outputs), attributes)
         fed = {"Loop": [plain("Int64"), plain("Bool"), *kinds[2:]], "Scan": kinds}.get(node.op, [])
+        before = len(self.problems)
         values: dict[str, Any] = {n: self.attribute(node, a, fed) for n, a in attributes.items()}
+        if len(self.problems) > before:
+            # A graph of its own is not whole.
+            self._missing.update(node.outputs)
+            return
         surplus = sorted(values.keys() - definition.attributes)
         if surplus:
             raise EngineError(
@@ -336,15 +349,14 @@ class GraphReader:
         # Nodes that draw numbers do not draw the same ones.
         params = Composite(definition, values, types, seed=len(self.graph.oprs) if definition.random else 0)
         read = [self.var(v) for v in inputs if v is not None]
-        outs = self.record(kind_of(definition), read, params, n=len(node.outputs))
-        for name, var in zip(node.outputs, outs, strict=True):
-            if name:
-                var.name = name
-                self.names[name] = var
+        outs = self.record(kind_of(definition), read, params, names=[n or None for n in node.outputs])
+        self.names.update((v.name, v) for v in outs if v.name)
 
-    def record(self, type: str, inputs: Sequence[Var], *params: P.Record, n: int = 1) -> list[Var]:
+    def record(
+        self, type: str, inputs: Sequence[Var], *params: P.Record, names: Sequence[str | None] = (None,)
+    ) -> list[Var]:
         """Append an operator and follow types and shapes."""
-        outs = self.graph.add(type, *params, inputs=inputs, n_outputs=n)
+        outs = self.graph.add(type, *params, inputs=inputs, n_outputs=len(names), names=names)
         outs[0].owner.called, outs[0].owner.name = self._said
         self._follow(*outs)
         return outs
@@ -373,13 +385,20 @@ class GraphReader:
         if kind == 4 and a.t is not None:
             return self.attribute_tensor(a.t)
         if kind == 5 and a.g is not None:
-            return Subgraph.of(self, a.g, fed)
+            return self._subgraph(a.g, fed)
         if kind == 11 and a.sparse is not None and a.sparse.values is not None:
             dtype = dtype_of_kind(a.sparse.values.data_type)
             return TensorAttribute(dense(a.sparse, self.external), dtype)
         if kind == 13:
             return type_of(a.kind)
         raise NotExpressed(f"its attribute {a.name} is of the type {kind}")
+
+    def _subgraph(self, proto: GraphProto, fed: Sequence[DType | None]) -> Subgraph:
+        """Read a graph inside of this one; see `read`."""
+        inner = GraphReader(self.model, self.external, outer=self)
+        graph = inner.read(proto, fed)
+        shapes = [[declared_shape(i) for i in infos] for infos in (proto.inputs, proto.outputs)]
+        return Subgraph(graph, [i.name for i in proto.inputs], inner.captured, *shapes)
 
     def _constant(self, node: NodeProto, attributes: Mapping[str, AttributeProto]) -> StoredTensor:
         """Return the value of a Constant, which may stand in one of several attributes."""

@@ -11,7 +11,7 @@ from typing import Any
 from ..base.errors import FormatError, UsageError
 from ..testcase import Bundle
 from .messages import read_model
-from .reading import ModelFile
+from .reading import OnnxReader
 
 __all__ = ["load_model"]
 
@@ -49,7 +49,7 @@ def load_model(
     file = Path(path) if path != "<bytes>" and Path(path).is_file() else None
     packed = test_data if test_data is not None and os.fspath(test_data).lower().endswith(".mge") else None
     try:
-        model = ModelFile(
+        model = OnnxReader(
             read_model(data),
             path,
             file,

@@ -28,7 +28,7 @@ from .testdata import DataSet, find_sets, lost_sets, spread, testcases
 from .types import kind_of_dtype, type_of
 from .values import StandIn, axis_of, declared_shape
 
-__all__ = ["ModelFile", "fitting"]
+__all__ = ["OnnxReader", "fitting"]
 
 STAND_INS = ((1, 1), (1, 64), (1, 256), (64, 64), (1, 640))
 """Sizes that are tried where none are given: of first axes, and of the others."""
@@ -51,7 +51,7 @@ def _is_number(value: FileValue) -> TypeGuard[Array]:
     return isinstance(value, np.ndarray) and value.dtype != object
 
 
-class ModelFile:
+class OnnxReader:
     """An ONNX model with its data sets.
 
     Args:
@@ -222,12 +222,12 @@ class ModelFile:
                 f"the model has no input {unknown[0]!r}; its inputs are {', '.join(inputs) or 'none'}, and the sizes "
                 f"that it leaves open {', '.join(sorted(n for n in names if ' ' not in n)) or 'have no names'}"
             )
-        given = {n: s for n, s in shapes.items() if n in inputs}
+        asked = {n: s for n, s in shapes.items() if n in inputs}
         for name, pairs in axes.items():
             shape = [sizes.get(size_name) if n is None else n for n, size_name in pairs]
-            if name not in given and sizes and None not in shape:
-                given[name] = [n for n in shape if n is not None]
-        return sizes, given
+            if name not in asked and sizes and None not in shape:
+                asked[name] = [n for n in shape if n is not None]
+        return sizes, asked
 
     def _shapes_with(self, stand_in: StandIn) -> tuple[dict[str, tuple[int, ...]], list[str]]:
         shapes: dict[str, tuple[int, ...]] = {}
@@ -235,8 +235,8 @@ class ModelFile:
         for info in self._infos:
             open_shape = declared_shape(info)
             if info.name in self._input_shapes or info.name in self._examples:
-                given = self._input_shapes.get(info.name)
-                shapes[info.name] = tuple(self._examples[info.name].shape if given is None else given)
+                asked = self._input_shapes.get(info.name)
+                shapes[info.name] = tuple(self._examples[info.name].shape if asked is None else asked)
                 if open_shape is not None and len(open_shape) != len(shapes[info.name]):
                     raise EngineError(
                         f"the input {info.name!r} has {len(open_shape)} axes, but its data or input_shapes have "
@@ -250,6 +250,11 @@ class ModelFile:
                 )
                 assumed += [info.name] if None in open_shape else []
         return shapes, assumed
+
+    def _no_input(self, name: str) -> str:
+        assert self._model.graph is not None
+        names = ", ".join(i.name for i in self._model.graph.inputs) or "none"
+        return f"the model has no input {name!r}; its inputs are {names}"
 
     def _open_inputs(self, shapes: Mapping[str, Sequence[int]]) -> frozenset[str]:
         """Return the inputs whose sizes the file leaves open, one for each size that is the same in several."""
@@ -271,7 +276,9 @@ class ModelFile:
             next((i for i in self._model.graph.inputs if i.name == name), None) if self._model.graph else None
         )
         dtype = type_of(info.type) if info is not None else None
-        if info is None or dtype is None:
+        if info is None:
+            raise UsageError(self._no_input(name))
+        if dtype is None:
             raise NotExpressed(f"the constant {name!r} has no type")
         if dtype.np.kind == "O":
             return TensorAttribute(_objects(name, value, info), dtype)

@@ -191,8 +191,8 @@ class _GraphWriter:
         own = dict(self._names)
         self._names.update(captured)
         ends = [self._end(var, name, own) for var, name in outputs]
-        made = [(o, i, v) for o in oprs if o.type != "Host2DeviceCopy" for i, v in enumerate(o.outputs)]
-        for opr, i, var in made:
+        computed = [(o, i, v) for o in oprs if o.type != "Host2DeviceCopy" for i, v in enumerate(o.outputs)]
+        for opr, i, var in computed:
             shared = self._common.names.get(_key(opr.tensors[i])) if opr.tensors else None
             if var.id not in self._names:
                 self._names[var.id] = shared or self._claim(var.name or f"value{var.id}")
@@ -282,9 +282,9 @@ class _GraphWriter:
     def _subgraph(self, sub: Subgraph, around: Sequence[str]) -> GraphMessage:
         writer = _GraphWriter(self._common, self)
         fed = {v.name or "": v for v in sub.graph.inputs}
-        given = {fed[n].id: around[i] for n, i in sub.places.items()}
+        captured = {fed[n].id: around[i] for n, i in sub.places.items()}
         inputs, outputs = [(fed[n], n) for n in sub.inputs], [(v, v.name or "") for v in sub.graph.outputs]
-        names = writer.write(sub.graph.needed(), inputs, outputs, given)
+        names = writer.write(sub.graph.needed(), inputs, outputs, captured)
         message, declared = writer.message, sub.graph.declared
         message.name = "graph"
         message.inputs = [_value(writer.name(v), v.dtype, declared.get(n)) for v, n in inputs]
@@ -313,12 +313,12 @@ def _tensor(name: str, value: Array, dtype: DType) -> TensorMessage:
 
 
 def _value(name: str, dtype: DType | None, shape: Sizes | None) -> ValueMessage:
-    held: list[int] = []
+    bits: list[int] = []
     while isinstance(dtype, ObjectType) and dtype.kind in _HELD:
-        held.append(_HELD[dtype.kind])
+        bits.append(_HELD[dtype.kind])
         dtype = dtype.element
     if dtype is None or dtype.name == "Object":
         raise UnsupportedError(
             f"{name!r} is a map, or a sequence of what is not known, whose type cannot be declared"
         )
-    return ValueMessage(name, ElemType(kind_of_dtype(dtype)), shape, tuple(held))
+    return ValueMessage(name, ElemType(kind_of_dtype(dtype)), shape, tuple(bits))

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import NamedTuple
 
+from ..base.files import contents
 from ..graph.dtypes import DType
 from .messages import AttributeProto
 from .types import kind_of_dtype
@@ -50,7 +51,7 @@ class Schema(NamedTuple):
 
 @cache
 def _table() -> str:
-    return "\n" + (files(__package__) / "schemas.txt").read_text("utf-8")
+    return "\n" + bytes(contents(Path(__file__).with_name("schemas.txt"), "the schemas")).decode()
 
 
 @cache
@@ -61,12 +62,12 @@ def versions_of(domain: str, op: str) -> tuple[Schema, ...]:
     [1, 6, 11, 12, 13]
     """
     table, head = _table(), f"\n{domain}\t{op}\t"
-    found = []
+    versions = []
     at = table.find(head)
     while at >= 0:
-        found.append(_parsed(table[at + len(head) : table.index("\n", at + 1)]))
+        versions.append(_parsed(table[at + len(head) : table.index("\n", at + 1)]))
         at = table.find(head, at + 1)
-    return tuple(found)
+    return tuple(versions)
 
 
 def _parsed(line: str) -> Schema:

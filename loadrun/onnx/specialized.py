@@ -24,7 +24,7 @@ from ..graph.params import Host2DeviceCopy
 from ..testcase import EXPECT, Bundle, SourceFile
 from .file import OnnxFile
 from .importing import Importer
-from .reading import STAND_INS, ModelFile, fitting, witness
+from .reading import STAND_INS, OnnxReader, fitting, witness
 from .testdata import item_kind, lost_sets, testcases
 from .values import StandIn, axis_of, declared_shape, graph_type
 
@@ -85,10 +85,10 @@ class UnsizedBundle(Bundle):
         return {}
 
 
-class OnnxModel(ModelFile):
-    """An ONNX model lowered to MegEngine's operators, and the graphs built from it; see `ModelFile`."""
+class OnnxModel(OnnxReader):
+    """An ONNX model lowered to MegEngine's operators, and the graphs built from it; see `OnnxReader`."""
 
-    def __init__(self, file: ModelFile) -> None:
+    def __init__(self, file: OnnxReader) -> None:
         self.__dict__.update(file.__dict__)
         self._bundles: OrderedDict[_Key, Bundle] = OrderedDict()
         self._first: Bundle | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,11 +13,7 @@ from ..engines.wide import WideEngine
 from ..graph import Graph, same_graph
 from ..graph.composite import GraphAttribute
 from ..graph.dtypes import Array, DType
-from .values import declared_shape
-
-if TYPE_CHECKING:
-    from .graph import GraphReader
-    from .messages import GraphProto
+from ..ops.infer import infer_shapes
 
 __all__ = ["Subgraph"]
 
@@ -48,14 +44,6 @@ class Subgraph(GraphAttribute):
         self.dtypes: list[DType] = [v.dtype for v in graph.outputs if v.dtype is not None]
         self.places: dict[str, int] = {}
 
-    @classmethod
-    def of(cls, outer: GraphReader, proto: GraphProto, fed: Sequence[DType | None]) -> Subgraph:
-        """Read a graph inside of another one; see `GraphReader.read`."""
-        inner = type(outer)(outer.model, outer.external, outer=outer)
-        graph = inner.read(proto, fed)
-        shapes = [[declared_shape(i) for i in infos] for infos in (proto.inputs, proto.outputs)]
-        return cls(graph, [i.name for i in proto.inputs], inner.captured, *shapes)
-
     def place(self, captured: Sequence[str]) -> None:
         """Tell which values from around the node gets, in which order: those of all its graphs."""
         self.places = {name: captured.index(name) for name in self.captured}
@@ -63,9 +51,9 @@ class Subgraph(GraphAttribute):
     def over(self, graph: Graph, names: Mapping[str, str]) -> Subgraph:
         """See `loadrun.graph.composite.GraphAttribute.over`."""
         inputs, captured = [names[n] for n in self.inputs], [names[n] for n in self.captured]
-        made = Subgraph(graph, inputs, captured, self.input_shapes, self.output_shapes)
-        made.places = {names[n]: i for n, i in self.places.items()}
-        return made
+        renamed = Subgraph(graph, inputs, captured, self.input_shapes, self.output_shapes)
+        renamed.places = {names[n]: i for n, i in self.places.items()}
+        return renamed
 
     @cached_property
     def _engine(self) -> ReferenceEngine:
@@ -81,8 +69,7 @@ class Subgraph(GraphAttribute):
         Returns:
             its outputs in order.
         """
-        values = dict(zip(self.inputs, inputs, strict=False))
-        values.update((name, captured[i]) for name, i in self.places.items())
+        values = self._named(inputs, captured)
         used = self._engine.inputs
         feeds = {n: _held(v, used[n].owner.tensors[0].dtype) for n, v in values.items() if n in used}
         if any(a.dtype == np.float64 != used[n].owner.tensors[0].dtype.np for n, a in feeds.items()):
@@ -90,6 +77,30 @@ class Subgraph(GraphAttribute):
         else:
             results = self._engine.run(feeds)
         return [r[()] if r.dtype == object and not r.ndim else r for r in results]
+
+    def no_rows(self, start: int, inputs: Sequence[Any], captured: Sequence[Any]) -> list[Array]:
+        """Return what outputs from one on give of no runs, stacked; see `__call__`.
+
+        Sizes that its outputs declare open are 0. What declares no shape has that which follows from the inputs.
+
+        Raises:
+            ValueError: a shape depends on data.
+        """
+        shapes = {n: np.shape(v) for n, v in self._named(inputs, captured).items()}
+        inferred = infer_shapes(self.graph, inputs=shapes).shapes
+        rows = []
+        outputs = list(zip(self.graph.outputs, self.output_shapes, self.dtypes, strict=True))
+        for var, declared, dtype in outputs[start:]:
+            shape = inferred.get(var.id) if declared is None else tuple(n or 0 for n in declared)
+            if shape is None:
+                raise ValueError(f"its output {var.name!r} of no iterations has no shape that is known")
+            rows.append(np.zeros((0, *shape), dtype.np))
+        return rows
+
+    def _named(self, inputs: Sequence[Any], captured: Sequence[Any]) -> dict[str, Any]:
+        values = dict(zip(self.inputs, inputs, strict=False))
+        values.update((name, captured[i]) for name, i in self.places.items())
+        return values
 
     def __repr__(self) -> str:
         return f"<{sum(not o.tensors for o in self.graph.oprs)} operators>"

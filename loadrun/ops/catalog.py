@@ -321,6 +321,6 @@ def types(traits: T) -> frozenset[str]:
     """Return the names of the operators that have any of some traits.
 
     >>> sorted(types(T.ELEMENTWISE))
-    ['Elemwise', 'ElemwiseMultiType', 'PowC', 'TypeCvtV2']
+    ['CompositePointwise', 'Elemwise', 'ElemwiseMultiType', 'PowC', 'TypeCvtV2']
     """
     return select(lambda op: bool(op.traits & traits))

@@ -13,6 +13,7 @@ from ..base.limits import memory_limit
 from ..graph import Opr
 from ..graph.composite import Composite, Native
 from ..graph.dtypes import Array, DType, nbytes
+from .numeric.special import broadcast_shapes
 from .registry import Bound, Call, Shape, ShapeCall, UnknownShape, implementation, kernel
 
 __all__ = ["native", "result_arrays", "widened"]
@@ -37,7 +38,7 @@ def _shape(s: ShapeCall) -> Sequence[Shape | None]:
     p = _composite(s.opr)
     definition = p.definition
     if definition.pointwise and definition.shape is None:
-        return (np.broadcast_shapes(*(s.shape(i) for i in range(len(s.shapes)))),)
+        return (broadcast_shapes(*(s.shape(i) for i in range(len(s.shapes)))),)
     if definition.shape is None and not definition.views and sum(map(prod, filter(None, s.shapes))) > _CALLED:
         raise UnknownShape
     places = [i for i, here in enumerate(p.present) if here]
@@ -54,16 +55,9 @@ def _shape(s: ShapeCall) -> Sequence[Shape | None]:
             args.append(np.broadcast_to(np.zeros((), _kind(dtype)), s.shape(i)))
     with np.errstate(all="ignore"):
         if definition.shape is not None:
-            return _by_rule(p, args)
+            return p.shapes(args)
         results = result_arrays(p, p.call(args))
     return [r.shape for r in results]
-
-
-def _by_rule(p: Composite, inputs: Sequence[Any]) -> list[Shape]:
-    """Return the shapes that a definition's rule gives."""
-    assert p.definition.shape is not None
-    shapes = p.definition.shape(*p.placed(inputs), **p.keywords)
-    return shapes[: len(p.types.outputs)] if isinstance(shapes, list) else [shapes]
 
 
 def _check_size(c: Call, inputs: Sequence[Any]) -> None:
@@ -76,7 +70,7 @@ def _check_size(c: Call, inputs: Sequence[Any]) -> None:
     if p.definition.shape is None or p.definition.views or not p.definition.known:
         return
     limit = memory_limit()
-    for shape, dtype in zip(_by_rule(p, inputs), c.outputs, strict=True):
+    for shape, dtype in zip(p.shapes(inputs), c.outputs, strict=True):
         if (size := nbytes(shape, dtype)) > limit:
             raise OutOfMemoryError(
                 f"it gives {dtype} {list(shape)}, {size / 2**30:.1f} GiB, "
@@ -103,15 +97,15 @@ def widened(c: Call, arrays: Sequence[Array]) -> list[Any]:
 def result_arrays(p: Composite, result: Any) -> list[Array]:  # noqa: ANN401 - what a function returns
     """Return one array for every output; what is no array (a sequence, a map, nothing) in one without axes."""
     results = result if isinstance(result, tuple) else (result,)
-    found: list[Array] = []
+    arrays: list[Array] = []
     for value, dtype in zip(results, p.types.outputs, strict=False):
         if dtype.name == "Object":
             holder = np.empty((), object)
             holder[()] = value
-            found.append(holder)
+            arrays.append(holder)
         else:
-            found.append(np.asarray(value))
-    return found
+            arrays.append(np.asarray(value))
+    return arrays
 
 
 _FLOAT = "Float32"
@@ -132,13 +126,13 @@ def native(
 def _flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
     p = _composite(opr)
     types = [t for t in p.types.inputs if t is not None]
-    made = native(opr, types, p.types.outputs, inputs)
-    if made is None:
+    operator = native(opr, types, p.types.outputs, inputs)
+    if operator is None:
         cost = p.definition.flops
         return sum(map(prod, outputs)) if cost is None else cost(p, inputs, outputs[0])
-    shapes = [made.shapes.get(i, s) for i, s in enumerate(inputs)]
-    twin = Opr(made.type, made.params, list(opr.inputs), list(opr.outputs))
-    return implementation(made.type).flops(twin, shapes, outputs)
+    shapes = [operator.shapes.get(i, s) for i, s in enumerate(inputs)]
+    twin = Opr(operator.type, operator.params, list(opr.inputs), list(opr.outputs))
+    return implementation(operator.type).flops(twin, shapes, outputs)
 
 
 def _bind(c: Call, s: ShapeCall) -> Bound | None:

@@ -55,7 +55,9 @@ def test_bias_softmax() -> None:
         got = only("BiasSoftmax", {"axis": 2, "is_inner_broadcast": 0}, x, bias)
         np.testing.assert_allclose(got, softmax(x.astype(float) + bias), atol=1e-6)
     flat = softmax((x.astype(float) + bias).reshape(2, 12)).reshape(2, 3, 4)
-    np.testing.assert_allclose(only("BiasSoftmax", {"axis": 1}, x, bias), flat, atol=1e-6)
+    np.testing.assert_allclose(
+        only("BiasSoftmax", {"axis": 1, "is_inner_broadcast": 0}, x, bias), flat, atol=1e-6
+    )
 
 
 def test_bias_and_residual() -> None:

@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun import Tensor
-from loadrun.base.errors import FormatError, LoadRunError, UnsupportedError
-from loadrun.build.layers.windows import WindowGeometry
+from loadrun.base.errors import EngineError, FormatError, LoadRunError, OutOfMemoryError, UnsupportedError
 from loadrun.cli import main
 from loadrun.onnx.messages import looks_like
 from loadrun.onnx.wire import packed_varints
@@ -154,17 +152,35 @@ def test_integers_beyond_32_bits_are_kept() -> None:
     assert found.value.tolist() == [(1 << 40) + 2]
 
 
-@pytest.mark.parametrize("size", [(1 << 31), (1 << 62)])
+@pytest.mark.parametrize("size", [(1 << 42), (1 << 61)])
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 def test_pictures_of_sizes_that_no_memory_holds(size: int, mode: str) -> None:
     sizes = field(5, tensor(np.array([1, 1, size, 2]), "s"))
     resize = node("Resize", ["x", "", "", "s"], ["y"], attribute("mode", mode))
-    with pytest.raises(UnsupportedError, match=rf"axis 2 gets the size {size}, at most \d+"):
-        loadrun.loads(graph(resize, sizes, shape=(1, 1, 2, 2)))
+    bundle = loadrun.loads(graph(resize, sizes, shape=(1, 1, 2, 2)))
+    with pytest.raises(
+        OutOfMemoryError, match=rf"Resize 'y' .* gives Float32 \[1, 1, {size}, 2\], .* of memory"
+    ):
+        loadrun.run(bundle)
+
+
+def test_sizes_of_data_that_no_memory_holds() -> None:
+    """They are known when the data are there, and are refused before there is an array of them."""
+    inputs = [field(11, value("x")), field(11, value("s", 7, (1,)))]
+    nodes = [node("Reshape", ["x", "one"], ["z"]), node("Tile", ["z", "s"], ["y"])]
+    data = model(*nodes, field(5, tensor(np.array([-1]), "one")), *inputs, field(12, value("y", 1, ())))
+    bundle = loadrun.loads(data)
+    feeds = {"x": np.ones(2, np.float32), "s": np.array([1 << 40])}
+    with pytest.raises(OutOfMemoryError, match=r"Tile 'y' .* gives Float32 \[2199023255552\], 8192.0 GiB"):
+        loadrun.Runner(bundle).run(feeds)
+    feeds["s"][0] = 2
+    assert loadrun.Runner(bundle).run(feeds)["y"].tolist() == [1.0] * 4
 
 
 def test_inputs_that_an_operator_cannot_take_are_shown() -> None:
-    with pytest.raises(UnsupportedError, match=r"'y' \(EyeLike\): its inputs float \[2\] do not fit"):
+    with pytest.raises(
+        UnsupportedError, match=r"EyeLike 'y' .* cannot take shapes \[2\]: an input of 1 axes"
+    ):
         loadrun.loads(graph(node("EyeLike", ["x"], ["y"])))
 
 
@@ -183,7 +199,7 @@ def test_a_diagonal_that_is_far_away(k: int) -> None:
     assert not found.value.any()
 
 
-@pytest.mark.parametrize(("name", "broken"), [("control", 116), ("quantized", 116), ("dynamic", 105)])
+@pytest.mark.parametrize(("name", "broken"), [("control", 116), ("quantized", 115), ("dynamic", 104)])
 def test_mutated_files(name: str, broken: int) -> None:
     whole = (MODELS / name / "model.onnx").read_bytes()
     random = Random(7)
@@ -229,8 +245,8 @@ def test_errors_of_a_model_name_no_line_of_python() -> None:
 def test_positions_outside_of_any_tensor(op: str, reads: str, at: object) -> None:
     """In 32 bits 2^62 would be the first element."""
     data = graph(node(op, [*reads], ["y"]), field(5, tensor(np.array(at, np.int64), "i")))
-    with pytest.raises(UnsupportedError, match="out of range"):
-        loadrun.loads(data)
+    with pytest.raises(EngineError, match=f"{op} 'y' .* out of (range|bounds)"):
+        loadrun.run(loadrun.loads(data))
 
 
 def test_cubic_shares_at_both_ends_of_many_rows() -> None:
@@ -246,26 +262,7 @@ def test_cubic_shares_at_both_ends_of_many_rows() -> None:
     assert rows[100_000] == pytest.approx(2.0, abs=1e-3)
 
 
-@pytest.mark.parametrize("op", ["AveragePool", "LpPool"])
-def test_a_window_of_more_operators_than_may_be_recorded(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is refused before the first of them."""
-    taken = []
-    tap = WindowGeometry.tap
-
-    def count(self: WindowGeometry, x: Tensor, axis: int, i: int, k: int) -> Tensor:
-        taken.append(k)
-        return tap(self, x, axis, i, k)
-
-    monkeypatch.setattr(WindowGeometry, "tap", count)
-    sizes = [attribute("kernel_shape", [10**5]), attribute("dilations", [2])]
-    data = graph(node(op, ["x"], ["y"], *sizes), shape=(1, 1, 2 * 10**5)).replace(b"\x10\x11", b"\x10\x13", 1)
-    with pytest.raises(LoadRunError, match="more operators than the size of its file allows"):
-        loadrun.loads(data)
-    assert taken == []
-
-
-def test_a_weight_beyond_the_budget_is_arranged_in_groups_when_the_model_runs() -> None:
-    """Of 32 MiB for the large constants of a file of this size, it takes 24 MiB before."""
+def test_a_large_weight_is_computed_when_the_model_runs() -> None:
     data = graph(
         node("Constant", [], ["s"], attribute("value", np.array([1536, 2048, 1, 1]))),
         node("ConstantOfShape", ["s"], ["w"], attribute("value", np.full(1, 0.5, np.float32))),
@@ -297,7 +294,7 @@ def test_regions_of_no_bins(rows: int) -> None:
     ]
     pooled = node("RoiAlign", ["x", "r", "i"], ["y"], attribute("output_height", rows))
     with pytest.raises(UnsupportedError, match=f"bins {rows}x1 with 0 points each; expected 1 and more"):
-        loadrun.loads(graph(pooled, *stored))
+        loadrun.loads(graph(pooled, *stored, shape=(1, 1, 4, 4)))
 
 
 @pytest.mark.parametrize(
@@ -307,6 +304,6 @@ def test_regions_of_no_bins(rows: int) -> None:
 def test_frequencies_that_no_sound_has(rate: int, low: float, high: float) -> None:
     sizes = [field(5, tensor(np.array(v), n)) for n, v in (("b", 10), ("n", 16), ("rate", rate))]
     edges = [field(5, tensor(np.array(v, np.float32), n)) for n, v in (("low", low), ("high", high))]
-    made = node("MelWeightMatrix", ["b", "n", "rate", "low", "high"], ["y"])
-    with pytest.raises(LoadRunError, match=f"Hz at {rate} samples"):
-        loadrun.loads(graph(made, *sizes, *edges))
+    filters = node("MelWeightMatrix", ["b", "n", "rate", "low", "high"], ["y"])
+    with pytest.raises(EngineError, match=f"MelWeightMatrix 'y' .* Hz at {rate} samples"):
+        loadrun.run(loadrun.loads(graph(filters, *sizes, *edges)))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.base.errors import LoadRunError, UnsupportedError
+from loadrun.base.errors import EngineError, LoadRunError, UnsupportedError
 from loadrun.cli import main
 
 onnx = pytest.importorskip("onnx", reason="models are built with the package onnx")
@@ -88,13 +88,6 @@ def test_top_k_of_the_least_and_the_greatest_integer(dtype: str) -> None:
         np.testing.assert_array_equal(values, x[want])
 
 
-def test_missing_bounds_are_the_last_finite_numbers() -> None:
-    x, most = F([-INF, -1, INF, NAN]), float(np.finfo(F).max)
-    np.testing.assert_array_equal(run("Clip", {"x": x, "lo": F(0)})[0], F([0, 0, most, NAN]))
-    np.testing.assert_array_equal(run("Clip", {"x": x})[0], F([-most, -1, most, NAN]))
-    np.testing.assert_array_equal(run("Clip", {"x": x}, opset=6, max=0.0)[0], F([-most, -1, 0, NAN]))
-
-
 def test_reductions_of_large_numbers() -> None:
     x = F([[3.4e38, 0], [-3.4e38, -3.4e38]])
     np.testing.assert_allclose(
@@ -137,7 +130,7 @@ def test_a_cell_alone_between_aligned_corners_is_refused() -> None:
     """PyTorch places it at 0, ONNX Runtime at 1, ONNX divides by 0."""
     feeds = {"t": np.zeros((1, 2, 3), F), "s": np.int64([1, 1, 1, 2])}
     assert run("AffineGrid", feeds, constants={"s": feeds["s"]}, opset=20)[0].shape == (1, 1, 2, 2)
-    with pytest.raises(UnsupportedError, match="1 to ONNX Runtime"):
+    with pytest.raises(EngineError, match="1 to ONNX Runtime"):
         run("AffineGrid", feeds, constants={"s": feeds["s"]}, opset=20, align_corners=1)
 
 
@@ -252,13 +245,6 @@ def test_bounds_of_slices_are_no_numbers() -> None:
     assert run("Slice", far, constants={k: v for k, v in far.items() if k != "x"})[0].tolist() == [4]
 
 
-def test_what_must_be_known_is_asked_for_by_name() -> None:
-    feeds = {"x": F([[1, 2]]), "axes": np.array([1], np.int64)}
-    bundle = loadrun.load(built("ReduceSum", feeds))
-    with pytest.raises(UnsupportedError, match=r'give it as constants=\{"axes": \.\.\.\}'):
-        _ = bundle.graph
-
-
 def test_values_that_decide_the_graph_are_taken_from_what_is_fed_at_given_sizes_too() -> None:
     x = np.arange(12, dtype=F).reshape(3, 4)
     axes, size = np.array([1], np.int64), np.array([2, -1], np.int64)
@@ -294,11 +280,10 @@ def test_all_bits_of_small_integers_as_another_type(before: str, after: str, to:
     assert (y == x.view(after)).all()
 
 
-def test_bits_that_cannot_be_expressed_are_refused_by_their_types() -> None:
-    with pytest.raises(UnsupportedError, match="the bits of double as int64 cannot be expressed"):
-        loadrun.load(built("BitCast", {"x": np.float64([1])}, opset=26, to=7))
-    with pytest.raises(UnsupportedError, match="the bits of uint8 as bool cannot be expressed"):
-        loadrun.load(built("BitCast", {"x": np.uint8([1])}, opset=26, to=9))
+def test_bits_of_double_as_an_integer() -> None:
+    """A sign of 0, 0x3ff, and no fraction."""
+    (y,) = run("BitCast", {"x": np.float64([1])}, opset=26, to=7)
+    assert (y.dtype, y.tolist()) == (np.int64, [0x3FF << 52])
 
 
 def test_expected_values_without_elements(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -376,7 +361,7 @@ def test_integers_are_resized_without_their_fractions() -> None:
     x = np.array([[0, 3], [-4, 5]], np.int32)
     assert resized(x, [1, 2], mode="linear").tolist() == [[0, 0, 2, 3], [-4, -1, 2, 5]]
     assert resized(x, [2, 1], mode="linear").tolist() == [[0, 3], [-1, 3], [-3, 4], [-4, 5]]
-    with pytest.raises(UnsupportedError, match="cast to float before"):
+    with pytest.raises(EngineError, match="cast to float before"):
         resized(x, [0.5, 0.5], mode="linear", antialias=1)
     # Of three dimensions all are mixed, whose rounding shows: 17.99999 (from ONNX Runtime 1.32).
     feeds = {"x": np.array([[[224, 20, 14]]], np.int32), "r": F([]), "s": F([1, 1, 3])}
@@ -385,12 +370,12 @@ def test_integers_are_resized_without_their_fractions() -> None:
     assert y.tolist() == [[[224, 156, 88, 20, 17, 16, 14, 14, 14]]]
 
 
-def test_corners_are_aligned_by_whole_sizes_only() -> None:
+def test_corners_are_aligned_at_sizes_that_are_no_whole_numbers() -> None:
     x = F([[0, 1, 2, 3]])
     corners = {"coordinate_transformation_mode": "align_corners", "mode": "linear"}
     np.testing.assert_allclose(resized(x, [1, 1.75], **corners), [np.arange(7) / 2], rtol=1e-6)
-    with pytest.raises(UnsupportedError, match=r"its scale 0\.6 makes 2\.4 elements of the 4 along axis 3"):
-        resized(x, [1, 0.6], **corners)
+    # From ONNX Runtime 1.32: the two elements of 2.4 are aligned.
+    np.testing.assert_allclose(resized(x, [1, 0.6], **corners), [[0, 3]], rtol=1e-6)
 
 
 def test_the_region_of_interest_leaves_axes_alone_that_keep_their_size() -> None:
@@ -411,7 +396,7 @@ def test_the_region_of_interest_leaves_axes_alone_that_keep_their_size() -> None
 )
 def test_activations_whose_numbers_runtimes_do_not_agree_on(name: str, given: Any, missing: str) -> None:
     x, w = np.ones((2, 1, 1), F), np.ones((1, 1, 1), F)
-    with pytest.raises(UnsupportedError, match=f"its activation {name} has no activation_{missing}"):
+    with pytest.raises(EngineError, match=f"its activation {name} has no activation_{missing}"):
         run("RNN", {"x": x, "w": w, "r": w}, hidden_size=1, activations=[name], opset=14, **given)
 
 
@@ -533,8 +518,7 @@ def test_transposed_convolutions_whose_kernel_is_shorter_than_the_stride(
     assert y[0, 0].tolist() == want
 
 
-def test_text_beside_numbers_is_not_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The reference engine computes no text, so a wrong one is not compared."""
+def test_text_beside_numbers_is_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nodes = [
         onnx.helper.make_node("Neg", ["x"], ["y"]),
         onnx.helper.make_node("Cast", ["x"], ["t"], to=onnx.TensorProto.STRING),
@@ -548,8 +532,8 @@ def test_text_beside_numbers_is_not_passed_over(tmp_path: Path, capsys: pytest.C
     values = {"input_0": F([1, 2]), "output_0": F([-1, -2]), "output_1": np.array(["1", "9"], object)}
     for name, value in values.items():
         (folder / f"{name}.pb").write_bytes(onnx.numpy_helper.from_array(value).SerializeToString())
-    assert main([str(tmp_path / "m.onnx")]) == 3
-    assert "output t: not compared: text is not compared here" in capsys.readouterr().out
+    assert main([str(tmp_path / "m.onnx")]) == 1
+    assert "output t: 1 of 2 values differs" in capsys.readouterr().out
 
 
 def test_loops_whose_length_follows_from_sizes_in_floats() -> None:
@@ -666,8 +650,6 @@ def test_inputs_without_a_shape_take_any() -> None:
     runner = loadrun.Runner(bundle)
     for x, y in (([1, 1], [4, 6]), ([[2, 0]], [[2, 4]]), ([[[0, 1]]], [[[3, 4]]])):
         assert runner.run({"x": F(x)})["y"].tolist() == y
-    with pytest.raises(UnsupportedError, match="the file has no shape for the input 'x'"):
-        _ = bundle.graph
 
 
 def test_data_may_expand_to_nothing() -> None:
@@ -679,7 +661,7 @@ def test_data_may_expand_to_nothing() -> None:
         ((1, 3), [1, 1, 1], (1, 1, 3)),
     ):
         assert runner.run({"x": np.ones(size, F), "to": np.array(to)})["y0"].shape == found
-    with pytest.raises(LoadRunError, match=r"cannot broadcast \[1, 3\] to \[1, 1, 2\]"):
+    with pytest.raises(LoadRunError, match=r"shapes \[1, 3\], \[1, 1, 2\] do not broadcast"):
         runner.run({"x": np.ones((1, 3), F), "to": np.array([1, 1, 2])})
 
 
@@ -726,7 +708,7 @@ def test_ranges_are_counted_exactly(kind: type, bounds: tuple[float, ...], count
 
 @pytest.mark.parametrize(("op", "axis", "opset"), [("Softmax", -4, 7), ("Softmax", 3, 7), ("Flatten", 4, 11)])
 def test_axes_that_are_none(op: str, axis: int, opset: int) -> None:
-    with pytest.raises(UnsupportedError, match=f"axis {axis} does not exist in 3 axes"):
+    with pytest.raises(EngineError, match=f"axis {axis} does not exist in 3 axes"):
         run(op, {"x": np.ones((2, 3, 2), F)}, opset=opset, axis=axis)
     assert run("Flatten", {"x": np.ones((2, 3, 2), F)}, axis=3)[0].shape == (12, 1)
 
@@ -749,7 +731,7 @@ def test_random_operators_without_a_seed_draw_different_numbers() -> None:
     assert again == [a, b, c, d]
 
 
-def test_a_loop_that_an_input_ends_is_unrolled_for_what_is_fed() -> None:
+def test_a_loop_that_an_input_ends() -> None:
     data = onnx.parser.parse_model("""
         <ir_version: 8, opset_import: ["": 16]>
         g (float[2] x, int64 n) => (float[2] y) <int64 most = {9223372036854775807}, bool go = {1}> {
@@ -763,8 +745,6 @@ def test_a_loop_that_an_input_ends_is_unrolled_for_what_is_fed() -> None:
     runner = loadrun.Runner(loadrun.load(data))
     for n in (1, 3, 2):
         assert runner.run({"x": F([1, -3]), "n": np.array(n)})["y"].tolist() == [2**n, -3 * 2**n]
-    with pytest.raises(UnsupportedError, match=r"when it ends depends on data.*give 'n' as constants"):
-        loadrun.load(data).graph  # noqa: B018
 
 
 def test_a_bias_has_a_number_for_each_channel() -> None:
@@ -797,10 +777,10 @@ def test_attributes_that_are_none_of_the_known(
         feeds["i1"] = feeds["i1"].astype(np.int64)
     name = min(attributes, key=lambda n: n in ("blocksize", "hidden_size"))
     name = "auto_pad" if "auto_pad" in attributes else name
-    with pytest.raises(UnsupportedError, match=f"its {name} is .*, expected "):
+    with pytest.raises(EngineError, match=f"its {name} is .*, expected "):
         run(op, feeds, opset=20, **attributes)
     lengths = np.array([2, 2], np.int64)
-    with pytest.raises(UnsupportedError, match="its batch_axis is 0 and its time_axis -1, expected 0 and 1"):
+    with pytest.raises(EngineError, match="its batch_axis is 0 and its time_axis -1, expected 0 and 1"):
         run("ReverseSequence", {"x": np.eye(2, dtype=F), "n": lengths}, batch_axis=0, time_axis=-1)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.base.errors import LoadRunError, UnsupportedError
+from loadrun.base.errors import EngineError, LoadRunError
 from tests.onnx.wire_models import attribute, field, graph, node
 
 INF, NAN = float("inf"), float("nan")
@@ -251,24 +251,24 @@ STORED = [
 
 @pytest.mark.parametrize(("changes", "said"), LISTED, ids=[s[:40] for _, s in LISTED])
 def test_lists_that_are_no_tree(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(UnsupportedError, match=said) as caught:
-        loadrun.load(ensemble("TreeEnsembleRegressor", listed(**changes)))
-    assert "'y' (ai.onnx.ml.TreeEnsembleRegressor)" in str(caught.value)
+    with pytest.raises(EngineError, match=said) as caught:
+        run("TreeEnsembleRegressor", listed(**changes), [[0, 0]])
+    assert "ai.onnx.ml.TreeEnsembleRegressor" in str(caught.value)
 
 
 @pytest.mark.parametrize(("changes", "said"), STORED, ids=[s[:40] for _, s in STORED])
 def test_nodes_that_are_no_tree(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(UnsupportedError, match=said) as caught:
-        loadrun.load(ensemble("TreeEnsemble", stored(**changes)))
-    assert "'y' (ai.onnx.ml.TreeEnsemble)" in str(caught.value)
+    with pytest.raises(EngineError, match=said) as caught:
+        run("TreeEnsemble", stored(**changes), [[0, 0]])
+    assert "ai.onnx.ml.TreeEnsemble" in str(caught.value)
 
 
 def test_depth() -> None:
     x = np.float32([[1, 0], [-1, 0]])
     assert run("TreeEnsembleRegressor", chain(60), x).ravel().tolist() == [1, 0]
     for depth in (1001, 50_000):
-        with pytest.raises(UnsupportedError, match="more than 1000 nodes deep"):
-            loadrun.load(ensemble("TreeEnsembleRegressor", chain(depth)))
+        with pytest.raises(EngineError, match="more than 1000 nodes deep"):
+            run("TreeEnsembleRegressor", chain(depth), x)
 
 
 def test_paths_that_double_at_every_level() -> None:
@@ -290,7 +290,7 @@ def test_what_the_model_says_about_mutated_trees() -> None:
             data[at] = rng.integers(0, 256)
         said = ""
         try:
-            loadrun.loads(bytes(data))
+            loadrun.run(loadrun.loads(bytes(data)))
         except LoadRunError as e:
             said = str(e)
         # So ends what is said of errors that nothing foresaw.

@@ -37,7 +37,8 @@ def differing(fact: str, declared: Any) -> dict[str, Any]:
 
 
 def test_operators() -> None:
-    assert set(FACTS) == set(CATALOG)
+    """Composite operators are those of other frameworks, which no dump holds."""
+    assert set(FACTS) == {n for n, op in CATALOG.items() if op.category != "composite"}
 
 
 def test_class_names() -> None:

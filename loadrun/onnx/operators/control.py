@@ -64,27 +64,16 @@ def loop(count: Array | None, cond: Array | None, *rest: Any, body: Subgraph) ->
         for rows, value in zip(collected, outs[1 + states :], strict=True):
             rows.append(value)
         turn += 1
-    return (*state, *(_stacked(rows, body, 1 + states + i) for i, rows in enumerate(collected)))
+    if not turn and collected:
+        counter, flag = (np.zeros(_of_one(body, i), k) for i, k in enumerate((np.int64, np.bool_)))
+        return (*state, *body.no_rows(1 + states, [counter, flag, *state], captured))
+    return (*state, *map(np.stack, collected))
 
 
 def _of_one(body: Subgraph, i: int) -> tuple[int, ...]:
     """Return the shape of the count and the condition in the body: with an axis if it declares one."""
     declared = body.input_shapes[i]
     return (1,) if declared is not None and len(declared) == 1 else ()
-
-
-def _stacked(rows: list[Any], body: Subgraph, i: int, axis: int = 0) -> Array:
-    """Stack what the turns of a loop give; of no turns an array of the shape that the body declares.
-
-    Raises:
-        ValueError: there were no turns, and the body declares no shape.
-    """
-    if rows:
-        return np.stack(rows, axis)
-    shape = body.output_shapes[i]
-    if shape is None:
-        raise ValueError("it has an output from no iterations, whose shape the body does not declare")
-    return np.zeros((0, *(n or 0 for n in shape)), body.dtypes[i].np)
 
 
 def _scan_types(types: NodeTypes, attributes: Mapping[str, Any]) -> Sequence[DType]:
@@ -123,9 +112,13 @@ def scan(
         for rows, value in zip(collected, outs[states:], strict=True):
             rows.append(value)
     out_axes, out_turned = scan_output_axes or [0] * outputs, scan_output_directions or [0] * outputs
+    if not counts[0]:
+        parts = [np.zeros(np.delete(x.shape, a), x.dtype) for x, a in zip(inputs, axes, strict=True)]
+        empty = body.no_rows(states, [*state, *parts], captured)
+        return (*state, *(np.moveaxis(y, 0, a) for y, a in zip(empty, out_axes, strict=True)))
     stacked = [
-        _stacked(rows[::-1] if back else rows, body, states + i, a)
-        for i, (rows, a, back) in enumerate(zip(collected, out_axes, out_turned, strict=True))
+        np.stack(rows[::-1] if back else rows, a)
+        for rows, a, back in zip(collected, out_axes, out_turned, strict=True)
     ]
     return (*state, *stacked)
 
@@ -160,7 +153,7 @@ def _map_types(types: NodeTypes, attributes: Mapping[str, Any]) -> Sequence[DTyp
     return [ObjectType("sequence", d) for d in body.dtypes]
 
 
-@operator("SequenceMap", out=_map_types, shape=_unknown)
+@operator("SequenceMap", since=17, out=_map_types, shape=_unknown)
 def sequence_map(items: list[Any], *rest: Any, body: Subgraph) -> tuple[list[Any], ...]:
     """Run the body on every item of a sequence; further sequences are read beside it, tensors as they are."""
     own = len(body.inputs) - 1

@@ -43,7 +43,12 @@ def _eye_type(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
     return like
 
 
-@operator("EyeLike", since=9, out=(_eye_type,), shape=lambda x, k=0, dtype=None, types=None: x.shape)
+def _square(x: Array, **attributes: object) -> tuple[int, ...]:
+    refuse_unless(x.ndim == 2, f"an input of {x.ndim} axes, expected a matrix")
+    return x.shape
+
+
+@operator("EyeLike", since=9, out=(_eye_type,), shape=_square)
 def eye_like(x: Array, *, dtype: int | None = None, k: int = 0, types: NodeTypes) -> Array:
     """Return ones on a diagonal in the shape of a matrix."""
     rows, columns = x.shape

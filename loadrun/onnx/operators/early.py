@@ -6,9 +6,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from ...graph.dtypes import Array
+from ...ops.numeric.special import broadcast_shapes
 from . import F, operator
 from .common import axis_of, refuse_unless
 
@@ -69,7 +68,7 @@ def operator_since_7(name: str, *, consumed: bool = False, **how: Any) -> Callab
     def register(function: F) -> F:
         operator(name, since=7, pointwise=True, **how)(function)
         older = _aligned(function)
-        how["shape"] = _aligned(lambda x, y: np.broadcast_shapes(x.shape, y.shape))
+        how["shape"] = _aligned(lambda x, y: broadcast_shapes(x.shape, y.shape))
         operator(name, since=6 if consumed else 1, **how)(older)
         if consumed:
             operator(name, **{**how, "shape": consuming(how["shape"])})(consuming(older))

@@ -39,9 +39,13 @@ def _function(ufunc: np.ufunc) -> Any:  # noqa: ANN401
 for _name in ("Ceil", "Exp", "Floor", "Log", "Sqrt", "Tanh"):
     operator_since_1(_name, pointwise=True)(_function(getattr(np, _name.lower())))
 for _name in ("Cos", "Cosh", "Sin", "Sinh", "Tan"):
-    operator(_name, since=7, pointwise=True)(_function(getattr(np, _name.lower())))
+    operator(_name, since=9 if _name.endswith("h") else 7, pointwise=True)(
+        _function(getattr(np, _name.lower()))
+    )
 for _name in ("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh"):
-    operator(_name, since=7, pointwise=True)(_function(getattr(np, f"arc{_name[1:]}")))
+    operator(_name, since=9 if _name.endswith("h") else 7, pointwise=True)(
+        _function(getattr(np, f"arc{_name[1:]}"))
+    )
 
 
 @operator("Erf", since=9, pointwise=True)

@@ -11,7 +11,7 @@ import numpy as np
 from ...graph.composite import Flag
 from ...graph.dtypes import Array
 from ...ops.numeric import parallel
-from ...ops.numeric.special import int_matmul
+from ...ops.numeric.special import broadcast_shapes, int_matmul
 from . import operator
 from .activations import activated
 from .common import refuse_unless, taking
@@ -32,7 +32,7 @@ def product_shape(x: Array, y: Array, *rest: Array | None) -> tuple[int, ...]:
         raise ValueError("a factor is a scalar")
     if x.shape[-1] != y.shape[-2 if y.ndim > 1 else 0]:
         raise ValueError(f"shapes {list(x.shape)} and {list(y.shape)} do not fit together")
-    lead = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    lead = broadcast_shapes(x.shape[:-2], y.shape[:-2])
     return (*lead, *x.shape[-2:-1], *(y.shape[-1:] if y.ndim > 1 else ()))
 
 

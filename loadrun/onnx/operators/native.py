@@ -10,6 +10,7 @@ from ...base.registry import Registry
 from ...graph import params as P
 from ...graph.composite import Composite, CostRule, Native
 from ...ops.elemwise.table import ROWS
+from .windows import window_of
 
 __all__ = ["cost_of", "rule_of"]
 
@@ -21,15 +22,18 @@ _MODES = {
 }
 
 
+def _of_steps(p: Composite, shapes: Sequence[Shape], out: Shape) -> int:
+    return 2 * prod(shapes[0][:2]) * (prod(shapes[1]) + prod(shapes[2]))
+
+
 _COSTS: dict[str, CostRule] = {
     "MatMul": lambda p, shapes, out: 2 * prod(out) * shapes[0][-1],
     "Gemm": lambda p, shapes, out: 2 * prod(out) * shapes[0][0 if p.attributes.get("transA") else 1],
     "Conv": lambda p, shapes, out: 2 * prod(out) * prod(shapes[1][1:]),
     "ConvTranspose": lambda p, shapes, out: 2 * prod(shapes[0]) * prod(shapes[1][1:]),
-    **dict.fromkeys(
-        ("LSTM", "GRU", "RNN"),
-        lambda p, shapes, out: 2 * prod(shapes[0][:2]) * (prod(shapes[1]) + prod(shapes[2])),
-    ),
+    "LSTM": _of_steps,
+    "GRU": _of_steps,
+    "RNN": _of_steps,
 }
 """Operations of a node: a multiply-add counts two."""
 
@@ -57,8 +61,6 @@ def _elementwise(p: Composite, shapes: Sequence[Shape]) -> Native | None:
 @_RULES.register("Conv")
 def _convolution(p: Composite, shapes: Sequence[Shape]) -> Native | None:
     """Give the convolution of images whose pads are the same on both sides."""
-    from .windows import window_of  # it imports the package of this module
-
     a = p.attributes
     x, w, *bias = shapes
     groups = a.get("group", 1)

@@ -13,7 +13,7 @@ import numpy as np
 from ...graph.composite import Flag, NodeTypes
 from ...graph.dtypes import Array, DType, dtype_of, plain
 from ...ops.numeric.parallel import matmul
-from ...ops.numeric.special import int_matmul
+from ...ops.numeric.special import broadcast_shapes, int_matmul
 from . import operator
 from .activations import sigmoid, softmax
 from .common import axis_of, refuse_unless
@@ -130,7 +130,7 @@ def qgemm(
     "MulInteger",
     domain=CONTRIB,
     out=("Int32",),
-    shape=lambda a, z, b, *_: np.broadcast_shapes(a.shape, b.shape),
+    shape=lambda a, z, b, *_: broadcast_shapes(a.shape, b.shape),
 )
 def mul_integer(a: Array, a_zero: Array | None, b: Array, b_zero: Array | None = None) -> Array:
     """Multiply 8-bit numbers without their zero points in int32."""
@@ -209,7 +209,7 @@ def qlinear_softmax(
 def _sum_shape(
     a: Array, a_scale: Array, a_zero: Array | None, b: Array, *others: Array | None
 ) -> tuple[int, ...]:
-    return np.broadcast_shapes(a.shape, b.shape)
+    return broadcast_shapes(a.shape, b.shape)
 
 
 def _offset(zero: Array | None, like: Array) -> Any:  # noqa: ANN401 - a number or an array
@@ -254,7 +254,7 @@ def qlinear_mul(
 def _where_shape(
     condition: Array, x: Array, x_scale: Array, x_zero: Array, y: Array, *others: Array
 ) -> tuple[int, ...]:
-    return np.broadcast_shapes(condition.shape, x.shape, y.shape)
+    return broadcast_shapes(condition.shape, x.shape, y.shape)
 
 
 @operator("QLinearWhere", domain=CONTRIB, out=(1,), pointwise=True, shape=_where_shape)

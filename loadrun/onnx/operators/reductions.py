@@ -26,10 +26,10 @@ def _same(x: Array) -> Array:
 
 def _axes(x: Array, axes: Array | list[int] | None, noop: int) -> tuple[int, ...] | None:
     """Return the axes to reduce, counted from the front; None where nothing is reduced."""
-    given = [] if axes is None else np.reshape(axes, -1).tolist()
-    if not given:
+    listed = [] if axes is None else np.reshape(axes, -1).tolist()
+    if not listed:
         return None if noop else tuple(range(x.ndim))
-    return tuple(sorted(set(axes_of(given, x.ndim))))
+    return tuple(sorted(set(axes_of(listed, x.ndim))))
 
 
 def _reduced(

@@ -171,8 +171,19 @@ def _bins(start: int, end: int, count: int, size: int) -> list[slice]:
 
 
 def _aligned_shape(
-    x: Array, rois: Array, batch: Array, *, output_height: int = 1, output_width: int = 1, **other: object
+    x: Array,
+    rois: Array,
+    batch: Array,
+    *,
+    output_height: int = 1,
+    output_width: int = 1,
+    sampling_ratio: int = 0,
+    **other: object,
 ) -> tuple[int, ...]:
+    refuse_unless(
+        min(output_height, output_width) > 0 and sampling_ratio >= 0,
+        f"bins {output_height}x{output_width} with {sampling_ratio} points each; expected 1 and more, and 0 or more",
+    )
     return (len(rois), x.shape[1], output_height, output_width)
 
 
@@ -194,10 +205,8 @@ def roi_align(
     one_of(
         "coordinate_transformation_mode", coordinate_transformation_mode, "half_pixel", "output_half_pixel"
     )
-    refuse_unless(
-        min(output_height, output_width) > 0 and sampling_ratio >= 0,
-        f"bins {output_height}x{output_width} with {sampling_ratio} points each; expected 1 and more, and 0 or more",
-    )
+    inside = batch.size == 0 or (batch.min() >= 0 and batch.max() < len(x))
+    refuse_unless(bool(inside), f"regions in images {batch[:8].tolist()} of {len(x)}")
     half = coordinate_transformation_mode == "half_pixel"
     boxes = rois * spatial_scale - (0.5 if half else 0.0)
     start, length = boxes[:, :2], boxes[:, 2:] - boxes[:, :2]

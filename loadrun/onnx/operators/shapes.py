@@ -9,6 +9,7 @@ import numpy as np
 
 from ...graph.composite import Known, NodeTypes
 from ...graph.dtypes import Array
+from ...ops.numeric.special import broadcast_shapes
 from . import operator
 from .common import axes_of, axis_of, integers, one_of, refuse_unless
 
@@ -44,6 +45,7 @@ def _reshaped(x: Array, shape: Known, *, allowzero: int = 0) -> Shape:
         # numpy does not tell one size of no elements.
         rest = prod(n for n in sizes if n != -1)
         sizes[i] = x.size // rest if rest else 0
+    refuse_unless(prod(sizes) == x.size, f"{x.size} elements do not fit the shape {integers(shape)}")
     return tuple(sizes)
 
 
@@ -200,6 +202,10 @@ def slices(
     begin, stop = integers(starts), integers(ends)
     by = [1] * len(begin) if steps is None else integers(steps)
     places = range(len(begin)) if axes is None else axes_of(integers(axes), x.ndim)
+    refuse_unless(
+        len(begin) == len(stop) == len(by) == len(places) <= x.ndim,
+        f"starts of {len(begin)}, ends of {len(stop)}, axes of {len(places)} numbers for {x.ndim} axes",
+    )
     index = [slice(None)] * x.ndim
     for a, start, end, step in zip(places, begin, stop, by, strict=True):
         index[a] = _cut(start, end, step, x.shape[a])
@@ -221,7 +227,7 @@ def slice_1(
 @operator("Expand", since=8, views=True)
 def expand(x: Array, shape: Known) -> Array:
     """Broadcast to a shape, or to what it broadcasts to itself."""
-    return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(integers(shape))))
+    return np.broadcast_to(x, broadcast_shapes(x.shape, tuple(integers(shape))))
 
 
 def _tiled(x: Array, repeats: Known) -> Shape:

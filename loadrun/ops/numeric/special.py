@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PIECE",
     "broadcast",
+    "broadcast_shapes",
     "erf",
     "erfc",
     "erfcinv",
@@ -114,6 +115,21 @@ def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
                 raise ValueError(f"shapes {', '.join(str(list(s)) for s in shapes)} do not broadcast")
             out[i] = 0 if not n or not have else max(n, have)
     return tuple(out)
+
+
+def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape that numpy broadcasts shapes to.
+
+    Raises:
+        ValueError: they do not broadcast; the text names them.
+
+    >>> broadcast_shapes((3, 1), (4,))
+    (3, 4)
+    """
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise ValueError(f"shapes {', '.join(str(list(s)) for s in shapes)} do not broadcast") from None
 
 
 def in_chunks(func: Callable[..., object], out: Array, xs: Sequence[Array], many_steps: bool = False) -> None:

@@ -106,7 +106,7 @@ class ReadySubject:
         start = time.perf_counter()
         bundle = load(subject.path, native=runs_file(subject.engine), **plan.read)
         took = time.perf_counter() - start
-        if subject.batch is not None and bundle.sized is not None:
+        if subject.batch is not None and bundle.at_all_sizes:
             # Another batch is asked for, whatever the file declares.
             bundle.refuses = None
         runner = Runner(bundle, subject.engine, seed=plan.seed)

@@ -8,6 +8,8 @@ from math import inf
 
 from ...base.records import dataclass
 from ...graph import Graph, Opr, Var
+from ...ops.catalog import types
+from ...ops.op import Trait
 from ...passes.arithmetic.terms import is_step
 from .changes import ChangedConstant, changed_constants, changes
 from .matching import Matching, is_constant, kind_of
@@ -15,6 +17,8 @@ from .measuring import Distance
 from .patching import Located
 
 __all__ = ["SuspectVar", "blame", "unexplained", "with_counterpart", "with_located"]
+
+_SHAPE_ONLY = types(Trait.SHAPE_ONLY)
 
 Errors = Callable[[Sequence["SuspectVar"]], Mapping[int, float]]
 _ROUNDING = 1e-6
@@ -95,7 +99,7 @@ def _sizes(graph: Graph) -> set[int]:
     """List the variables that are computed from shapes and constants alone."""
     sizes: set[int] = set()
     for opr in graph.oprs:
-        if opr.type in ("GetVarShapeV1", "CompositeSizes") or (
+        if opr.type in _SHAPE_ONLY or (
             opr.inputs and all(v.id in sizes or is_constant(v) for v in opr.inputs)
         ):
             sizes.update(v.id for v in opr.outputs)
