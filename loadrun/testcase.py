@@ -459,7 +459,9 @@ class Bundle:
     def lasting(self) -> Bundle:
         """Return this bundle for a file, which holds one graph: it refuses sizes for which it does not hold."""
         lowered = self.lowered()
-        return lowered if lowered.guarded is None else lowered.guarded()
+        written = lowered if lowered.guarded is None else lowered.guarded()
+        # Testcases may have been edited.
+        return written if written.testcases is self.testcases else replace(written, testcases=self.testcases)
 
     def lowered(self) -> Bundle:
         """Return this bundle with a graph of MegEngine's operators alone: what dumps hold and passes rewrite."""

@@ -371,6 +371,9 @@ class Loader:
             if self.transform is not None:
                 _check_rank(array, tensor)
                 array = self.transform(array)
+        if tensor.shape == () and array.shape == (1,):
+            # Specifications have no numbers without axes.
+            array = array.reshape(())
         _check_rank(array, tensor)
         if tensor.shape is not None and array.shape[1:] != tensor.shape[1:] and name not in self.open:
             self.warn(f"input {_name(name)} has shape {_shape(tensor)}, its data {list(array.shape)}")

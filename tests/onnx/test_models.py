@@ -119,9 +119,7 @@ def test_test_data_from_another_folder(tmp_path: Path) -> None:
 
 def test_info_and_verify(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", model("convnet")]) == 0
-    shown = capsys.readouterr().out
-    assert "Conv " in shown
-    assert "ConvolutionV2" not in shown
+    assert "Conv " in capsys.readouterr().out
     # The folders beside it hold no digests, so that nothing is verified.
     assert main(["verify", model("convnet")]) == 3
 
@@ -145,8 +143,10 @@ def test_bytes_and_input_shapes() -> None:
 
 def test_an_input_as_a_constant() -> None:
     data = Path(model("control")).read_bytes()
+    whole = loadrun.load(data, input_shapes={"x": (2,)})
+    assert any(v.name == "cond" for v in whole.inputs)
     chosen = loadrun.load(data, input_shapes={"x": (2,)}, constants={"cond": True})
-    assert [v.name for v in chosen.inputs] == ["x"]
+    assert not any(v.name == "cond" for v in chosen.inputs)
     (result,) = loadrun.run(chosen, {"x": np.float32([2, 3])})
     assert result["chosen"].tolist() == [4, 9]
 

@@ -253,7 +253,8 @@ def _free(folder: str | os.PathLike[str]) -> Path:
 
 
 def _unpack(bundle: Bundle, folder: Path) -> None:
-    model = bare(bundle.lasting())
+    bundle = bundle.lasting()
+    model = bare(bundle)
     # In the file that it was, an output without a name of its own had that of its check.
     model.has_middle_tensors = True
     save(model, folder / "model.mge")
