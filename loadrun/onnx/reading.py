@@ -25,8 +25,7 @@ from .limits import read_limits, record_of
 from .messages import ModelProto, ValueInfoProto
 from .tensors import ExternalData
 from .testdata import DataSet, find_sets, lost_sets, spread, testcases
-from .types import dtype_of_kind, kind_of_dtype, type_of
-from .values import StandIn, axis_of, declared_shape
+from .types import StandIn, axis_of, declared_shape, dtype_of_kind, kind_of_dtype, type_of
 
 __all__ = ["OnnxReader", "fitting"]
 

@@ -26,7 +26,8 @@ from .file import OnnxFile
 from .importing import Importer
 from .reading import STAND_INS, OnnxReader, fitting, witness
 from .testdata import item_kind, lost_sets, testcases
-from .values import StandIn, axis_of, declared_shape, graph_type
+from .types import StandIn, axis_of, declared_shape
+from .values import graph_type
 
 __all__ = ["OnnxModel", "UnsizedBundle"]
 
