@@ -5,26 +5,37 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import loadrun
-from loadrun.base.errors import InputError, LoadRunError, UnsupportedError
+from loadrun.base.errors import LoadRunError
 from loadrun.engines.reference import ReferenceEngine
-from loadrun.graph.composite import Composite
-from loadrun.onnx.operators import HOMES
 from loadrun.onnx.traced.recording import recorded
 
 onnx = pytest.importorskip("onnx", reason="ONNX's node tests come with the package onnx")
 
 from tests.onnx.contrib_cases import CASES  # noqa: E402
-from tests.support.onnx_files import model  # noqa: E402
 
 PARTS = 4
-KINDS = frozenset("bool float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64".split())
+KINDS = frozenset(
+    [
+        "bool",
+        "float16",
+        "float32",
+        "float64",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+    ]
+)
 WITHOUT_EXAMPLE = """
 """
 """Operators of which neither ONNX's node tests nor the cases of com.microsoft have one node alone."""
