@@ -206,12 +206,12 @@ class OnnxReader:
         """
         own = {n: s for n, s in shapes.items() if not n.endswith(EXPECT)}
         cases = data or ([case.inputs for case in bundle.testcases] if lasting else [])
-        found = {
+        sizes = {
             tuple(sorted((n, case[n].shape if n in case else s) for n, s in own.items())) for case in cases
         }
-        if len(found) > 1 or (lasting and not found and assumed):
+        if len(sizes) > 1 or (lasting and not sizes and assumed):
             return self.lowered.for_data(data[0]) if data else self.lowered
-        return self._traced(bundle, shapes, dict(*found))
+        return self._traced(bundle, shapes, dict(*sizes))
 
     def _traced(self, bundle: Bundle, shapes: Mapping[str, Shape], sizes: Mapping[str, Shape]) -> Bundle:
         """Record the definitions of a bundle's operators at some sizes; where that is refused, lower the nodes."""
@@ -230,7 +230,12 @@ class OnnxReader:
                     bundle, graph=graph, lower=None, sized=sized, warnings=[*bundle.warnings, *notes]
                 )
                 lasting = replace(graph, fixed_shapes=fixed)
-                lowered.guarded = lambda: replace(lowered, graph=lasting, sized=None, guarded=None)
+                # Both are the file still, whose rule judges their outputs.
+                lowered.source = replace(self._source, graph=graph)
+                source = replace(self._source, graph=lasting)
+                lowered.guarded = lambda: replace(
+                    lowered, graph=lasting, source=source, sized=None, guarded=None
+                )
             return bundles[key]
 
         def sized(arrays: Mapping[str, Array]) -> Bundle:
