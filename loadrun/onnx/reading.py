@@ -25,7 +25,7 @@ from .limits import read_limits, record_of
 from .messages import ModelProto, ValueInfoProto
 from .tensors import ExternalData
 from .testdata import DataSet, find_sets, lost_sets, spread, testcases
-from .types import StandIn, axis_of, declared_shape, kind_of_dtype, type_of
+from .types import StandIn, axis_of, declared_shape, dtype_of_kind, kind_of_dtype, type_of
 
 __all__ = ["OnnxReader", "fitting"]
 
@@ -174,15 +174,17 @@ class OnnxReader:
         if objects:
             # What no array holds is compared as the file has it.
             bundle.missed = lost_sets(self._own_sets)
-            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True)
+            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True, held=dtype_of_kind)
             return bundle
         kinds = {v.name or "": kind_of_dtype(v.owner.tensors[0].dtype) for v in graph.inputs}
         if self._sets:
             bundle.missed = lost_sets(self._sets)
-            bundle.testcases = testcases(self._sets, kinds, self._types, native=self._native)
+            bundle.testcases = testcases(
+                self._sets, kinds, self._types, native=self._native, held=dtype_of_kind
+            )
         elif self._native and self._own_sets:
             bundle.missed = lost_sets(self._own_sets)
-            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True)
+            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True, held=dtype_of_kind)
         return bundle
 
     def _reader(self, constants: Mapping[str, TensorAttribute]) -> tuple[GraphReader, list[str]]:
@@ -341,7 +343,7 @@ class OnnxReader:
         bundle.warnings.append(f"not run by the reference engine: {why}")
         if self._own_sets:
             bundle.missed = lost_sets(self._own_sets)
-            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True)
+            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True, held=dtype_of_kind)
         return bundle
 
 
