@@ -19,7 +19,7 @@ from .protocol import FileEngine
 
 __all__ = ["FileJudge", "FileReplay", "file_errors", "own_inputs"]
 
-_ABSENT = "the runtime returns no such value"
+_ABSENT = "the model returns no such value"
 
 
 class FileJudge:

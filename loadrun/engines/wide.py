@@ -19,6 +19,7 @@ from ..base import __version__
 from ..base.about import About, Island
 from ..base.errors import EngineError, InputError
 from ..graph import Graph, Opr, Var
+from ..graph.composite import Composite
 from ..graph.dtypes import Array, DType, round_bfloat16
 from ..ops.control import find_branches
 from ..ops.formulas import FORMULAS, MOVING
@@ -225,7 +226,9 @@ def computed_alike(opr: Opr) -> bool:
 
     Such an operator cannot be judged by computing it again.
     """
-    return opr.type not in MOVING and any(
+    params = opr.params[0] if opr.params else None
+    moves = opr.type in MOVING or (isinstance(params, Composite) and params.definition.views)
+    return not moves and any(
         v.dtype is not None and v.dtype.name == "Float64" for v in (*opr.inputs, *opr.outputs)
     )
 

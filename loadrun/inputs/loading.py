@@ -365,6 +365,9 @@ class Loader:
                     raise InputError(f"{array.nbytes} bytes repeated {self.repeat} times are too many")
                 array = np.repeat(array, self.repeat, axis=0)
             array = self._of_step(array, tensor)
+            if tensor.shape == () and array.size == 1:
+                # One number may stand in brackets.
+                array = array.reshape(())
             if self.transform is not None:
                 _check_rank(array, tensor)
                 array = self.transform(array)

@@ -28,8 +28,7 @@ from .nodes import attributes_of, in_order, names_captured, nodes_needed, title_
 from .operators import HOMES, find
 from .subgraph import Subgraph
 from .tensors import STRING, ExternalData, UnsupportedTensorTypeError, array, dense, texts
-from .types import dtype_of_kind, sizes_of, type_of
-from .values import declared_shape
+from .types import declared_shape, dtype_of_kind, sizes_of, type_of
 
 __all__ = ["GraphReader", "NotExpressed"]
 

@@ -36,6 +36,7 @@ from .messages import (
 )
 from .nodes import in_order, nodes_needed
 from .tensors import HELD, STRING, ExternalData
+from .types import StandIn
 from .unrolling import least_unrolled
 from .values import (
     ABSENT,
@@ -45,7 +46,6 @@ from .values import (
     DeclaredInput,
     Items,
     Scope,
-    StandIn,
     UnsupportedNodeError,
     Value,
     checked,

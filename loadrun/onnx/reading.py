@@ -25,8 +25,7 @@ from .limits import read_limits, record_of
 from .messages import ModelProto, ValueInfoProto
 from .tensors import ExternalData
 from .testdata import DataSet, find_sets, lost_sets, spread, testcases
-from .types import kind_of_dtype, type_of
-from .values import StandIn, axis_of, declared_shape
+from .types import StandIn, axis_of, declared_shape, dtype_of_kind, kind_of_dtype, type_of
 
 __all__ = ["OnnxReader", "fitting"]
 
@@ -176,15 +175,17 @@ class OnnxReader:
         if objects:
             # What no array holds is compared as the file has it.
             bundle.missed = lost_sets(self._own_sets)
-            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True)
+            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True, typed=dtype_of_kind)
             return bundle
         kinds = {v.name or "": kind_of_dtype(v.owner.tensors[0].dtype) for v in graph.inputs}
         if self._sets:
             bundle.missed = lost_sets(self._sets)
-            bundle.testcases = testcases(self._sets, kinds, self._types, native=self._native)
+            bundle.testcases = testcases(
+                self._sets, kinds, self._types, native=self._native, typed=dtype_of_kind
+            )
         elif self._native and self._own_sets:
             bundle.missed = lost_sets(self._own_sets)
-            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True)
+            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True, typed=dtype_of_kind)
         return bundle
 
     def _lowered(
@@ -206,12 +207,12 @@ class OnnxReader:
         """
         own = {n: s for n, s in shapes.items() if not n.endswith(EXPECT)}
         cases = data or ([case.inputs for case in bundle.testcases] if lasting else [])
-        found = {
+        sizes = {
             tuple(sorted((n, case[n].shape if n in case else s) for n, s in own.items())) for case in cases
         }
-        if len(found) > 1 or (lasting and not found and assumed):
+        if len(sizes) > 1 or (lasting and not sizes and assumed):
             return self.lowered.for_data(data[0]) if data else self.lowered
-        return self._traced(bundle, shapes, dict(*found))
+        return self._traced(bundle, shapes, dict(*sizes))
 
     def _traced(self, bundle: Bundle, shapes: Mapping[str, Shape], sizes: Mapping[str, Shape]) -> Bundle:
         """Record the definitions of a bundle's operators at some sizes; where that is refused, lower the nodes."""
@@ -230,7 +231,12 @@ class OnnxReader:
                     bundle, graph=graph, lower=None, sized=sized, warnings=[*bundle.warnings, *notes]
                 )
                 lasting = replace(graph, fixed_shapes=fixed)
-                lowered.guarded = lambda: replace(lowered, graph=lasting, sized=None, guarded=None)
+                # Both are the file still, whose rule judges their outputs.
+                lowered.source = replace(self._source, graph=graph)
+                source = replace(self._source, graph=lasting)
+                lowered.guarded = lambda: replace(
+                    lowered, graph=lasting, source=source, sized=None, guarded=None
+                )
             return bundles[key]
 
         def sized(arrays: Mapping[str, Array]) -> Bundle:
@@ -398,7 +404,7 @@ class OnnxReader:
         bundle.warnings.append(f"not run by the reference engine: {why}")
         if self._own_sets:
             bundle.missed = lost_sets(self._own_sets)
-            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True)
+            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True, typed=dtype_of_kind)
         return bundle
 
 

@@ -26,7 +26,8 @@ from .file import OnnxFile
 from .importing import Importer
 from .reading import STAND_INS, OnnxReader, fitting, witness
 from .testdata import item_kind, lost_sets, testcases
-from .values import StandIn, axis_of, declared_shape, graph_type
+from .types import StandIn, axis_of, declared_shape
+from .values import graph_type
 
 __all__ = ["OnnxModel", "UnsizedBundle"]
 
@@ -341,10 +342,12 @@ class OnnxModel(OnnxReader):
         elif self._sets:
             kinds = {n: k for n, k in kinds.items() if n in fed}
             bundle.missed = lost_sets(self._sets)
-            bundle.testcases = testcases(self._sets, kinds, self._types, native=self._native)
+            bundle.testcases = testcases(
+                self._sets, kinds, self._types, native=self._native, typed=graph_type
+            )
         elif self._native and self._own_sets:
             bundle.missed = lost_sets(self._own_sets)
-            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True)
+            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True, typed=graph_type)
         return bundle
 
     def _unsized(self, importer: Importer, why: UnsupportedError | None) -> Bundle:

@@ -10,7 +10,6 @@ import numpy as np
 
 from ..arrays.names import kernel
 from ..engines.reference import ReferenceEngine
-from ..engines.wide import WideEngine
 from ..graph import Graph, same_graph
 from ..graph.composite import GraphAttribute
 from ..graph.dtypes import Array, DType
@@ -75,6 +74,8 @@ class Subgraph(GraphAttribute):
         used = self._engine.inputs
         feeds = {n: _held(v, used[n].owner.tensors[0].dtype) for n, v in values.items() if n in used}
         if any(a.dtype == np.float64 != used[n].owner.tensors[0].dtype.np for n, a in feeds.items()):
+            from ..engines.wide import WideEngine  # for start-up
+
             results = WideEngine(self.graph).run(feeds)
         else:
             results = self._engine.run(feeds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from ..graph.dtypes import Array, DType
 from ..testcase import EXPECT, FileValue, LazyTestcases, Testcase
 from .messages import TensorProto, TypeProto, parse
 from .tensors import STRING, ExternalData, UnsupportedTensorTypeError, kind_name
-from .values import UnsupportedNodeError, checked, graph_type
+from .values import UnsupportedNodeError
 
 __all__ = ["DataSet", "find_sets", "item_kind", "lost_sets", "set_name", "sets_in", "spread", "testcases"]
 
@@ -202,6 +202,7 @@ def testcases(
     types: Mapping[str, TypeProto | None],
     *,
     native: bool,
+    typed: Callable[[int], DType],
 ) -> LazyTestcases:
     """Read the data sets as testcases of the graph, and of the file itself.
 
@@ -210,6 +211,7 @@ def testcases(
         kinds: ONNX's types of the graph's inputs and, by name and ``:expect``, of the expected values.
         types: the declared types of the model's inputs and outputs.
         native: values that the graph cannot hold are left to runtimes that run the file.
+        typed: gives the graph's type for ONNX's.
     """
 
     def read(i: int) -> Testcase:
@@ -237,8 +239,9 @@ def testcases(
                     raise InputError(f"the data of the input {name!r} in {one.folder} {said}")
                 faults[name[: -len(EXPECT)]] = f"its expected value {said}"
             try:
-                arrays[name] = np.atleast_1d(checked(value, kind))
-                dtypes[name] = graph_type(kind)
+                dtypes[name] = typed(kind)
+                with np.errstate(all="ignore"):
+                    arrays[name] = np.atleast_1d(value.astype(dtypes[name].np, copy=False))
             except UnsupportedNodeError as e:
                 if not native:
                     raise InputError(f"{one.folder}: {e}") from e

@@ -1,6 +1,8 @@
-"""ONNX's element types as types of a graph."""
+"""ONNX's element types as types of a graph, and the shapes that a file declares."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from ..base.errors import FormatError
 from ..graph.composite import ObjectType
@@ -8,7 +10,7 @@ from ..graph.dtypes import DType
 from .messages import TypeProto, ValueInfoProto
 from .tensors import NAMES
 
-__all__ = ["dtype_of_kind", "kind_of_dtype", "sizes_of", "type_of"]
+__all__ = ["StandIn", "axis_of", "declared_shape", "dtype_of_kind", "kind_of_dtype", "sizes_of", "type_of"]
 
 
 def type_of(kind: TypeProto | None) -> DType | None:
@@ -25,8 +27,14 @@ def type_of(kind: TypeProto | None) -> DType | None:
 
 
 def sizes_of(info: ValueInfoProto) -> tuple[int | str | None, ...] | None:
-    """Return the declared sizes of a tensor: numbers, names of open ones or None; None where it declares no shape."""
-    tensor = info.type.tensor if info.type is not None else None
+    """Return the declared sizes of a tensor, or of those that a sequence or an optional value holds.
+
+    They are numbers, names of open ones or None; None stands for no shape.
+    """
+    kind = info.type
+    while kind is not None and (holder := kind.sequence or kind.optional) is not None:
+        kind = holder.of
+    tensor = kind.tensor if kind is not None else None
     if tensor is None or tensor.shape is None:
         return None
     return tuple(d.param or None if d.value is None or d.value < 0 else d.value for d in tensor.shape.dims)
@@ -59,3 +67,46 @@ def kind_of_dtype(dtype: DType) -> int:
     7
     """
     return _KINDS[dtype.name]
+
+
+def declared_shape(info: ValueInfoProto) -> tuple[int | None, ...] | None:
+    """Return the shape of an input as the file declares it, with None for open sizes; None without one."""
+    tensor = info.type.tensor if info.type else None
+    if tensor is None or tensor.shape is None:
+        return None
+    return tuple(None if d.value is None or d.value < 0 else d.value for d in tensor.shape.dims)
+
+
+def axis_of(info: ValueInfoProto, axis: int) -> tuple[int | None, str]:
+    """Return the declared size of an input's axis (None if open) and its name, or a name made up for it."""
+    declared = declared_shape(info)
+    if declared is None:
+        return None, f"{info.name} {axis}"
+    tensor = info.type.tensor if info.type else None
+    name = tensor.shape.dims[axis].param if tensor is not None and tensor.shape is not None else ""
+    return declared[axis], name or f"{info.name} {axis}"
+
+
+class StandIn:
+    """Sizes to assume where none are given: of the first axes, and of the others.
+
+    Args:
+        infos: the model's inputs; a first axis that shares its name with a later axis has the size of those.
+
+    Attributes:
+        first, other: the sizes; 1 by default.
+    """
+
+    def __init__(self, infos: Sequence[ValueInfoProto] = (), first: int = 1, other: int = 1) -> None:
+        self.first, self.other = first, other
+        self._other: set[str] = set()
+        for info in infos:
+            tensor = info.type.tensor if info.type else None
+            dims = tensor.shape.dims if tensor is not None and tensor.shape is not None else []
+            self._other |= {d.param for d in (dims[1:] if len(dims) > 1 else dims) if d.param}
+            if len(dims) == 1:
+                self._other.add(f"{info.name} 0")
+
+    def of(self, name: str, axis: int) -> int:
+        """Return the size of an axis by its name and number."""
+        return self.other if axis or name in self._other else self.first

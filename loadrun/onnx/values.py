@@ -32,6 +32,7 @@ from ..tensors.switches import active
 from ..tracing.recorder import TraceRecorder
 from .messages import ValueInfoProto
 from .tensors import E8M0, HELD, SMALL_FLOATS, STRING, kind_name
+from .types import StandIn, axis_of, declared_shape
 
 __all__ = [
     "ABSENT",
@@ -55,12 +56,9 @@ __all__ = [
     "InnerNodeError",
     "Items",
     "Scope",
-    "StandIn",
     "Unheld",
     "UnsupportedNodeError",
     "Value",
-    "axis_of",
-    "declared_shape",
     "graph_type",
     "kind_of",
     "objects",
@@ -359,49 +357,6 @@ def _container(info: ValueInfoProto) -> str:
     if kind is not None and kind.optional is not None:
         return "an optional value (None, or what it holds)"
     return "a map" if kind is not None and kind.map is not None else "no tensor"
-
-
-def declared_shape(info: ValueInfoProto) -> tuple[int | None, ...] | None:
-    """Return the shape of an input as the file declares it, with None for open sizes; None without one."""
-    tensor = info.type.tensor if info.type else None
-    if tensor is None or tensor.shape is None:
-        return None
-    return tuple(None if d.value is None or d.value < 0 else d.value for d in tensor.shape.dims)
-
-
-def axis_of(info: ValueInfoProto, axis: int) -> tuple[int | None, str]:
-    """Return the declared size of an input's axis (None if open) and its name, or a name made up for it."""
-    declared = declared_shape(info)
-    if declared is None:
-        return None, f"{info.name} {axis}"
-    tensor = info.type.tensor if info.type else None
-    name = tensor.shape.dims[axis].param if tensor is not None and tensor.shape is not None else ""
-    return declared[axis], name or f"{info.name} {axis}"
-
-
-class StandIn:
-    """Sizes to assume where none are given: of the first axes, and of the others.
-
-    Args:
-        infos: the model's inputs; a first axis that shares its name with a later axis has the size of those.
-
-    Attributes:
-        first, other: the sizes; 1 by default.
-    """
-
-    def __init__(self, infos: Sequence[ValueInfoProto] = (), first: int = 1, other: int = 1) -> None:
-        self.first, self.other = first, other
-        self._other: set[str] = set()
-        for info in infos:
-            tensor = info.type.tensor if info.type else None
-            dims = tensor.shape.dims if tensor is not None and tensor.shape is not None else []
-            self._other |= {d.param for d in (dims[1:] if len(dims) > 1 else dims) if d.param}
-            if len(dims) == 1:
-                self._other.add(f"{info.name} 0")
-
-    def of(self, name: str, axis: int) -> int:
-        """Return the size of an axis by its name and number."""
-        return self.other if axis or name in self._other else self.first
 
 
 class DeclaredInput:

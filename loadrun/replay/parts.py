@@ -70,7 +70,7 @@ def prepared(bundle: Bundle, flags: Sequence[str] = (), batch: int | None = None
             cut = f"the first {size} of {rows} expected rows were run (--batch-size {size})"
             return replace(case, arrays=arrays, left_out=cut if rows > size else "")
 
-        # A graph that is made for the sizes of data, or serves all, takes a batch that is asked for, whatever the file declares.
+        # A graph for all sizes takes a batch that is asked for, whatever the file declares.
         refuses = None if bundle.at_all_sizes else bundle.refuses
         bundle = replace(bundle, testcases=LazyTestcases(read, range(len(cases))), refuses=refuses)
     return bundle
@@ -369,7 +369,8 @@ def _warnings(bundle: Bundle, task: Task) -> list[str]:
     warnings = [*bundle.warnings, *bundle.defects]
     if bundle.is_container and not len(bundle.testcases):
         warnings.append("the file is of the testcase format, but has no testcases")
-    if len(bundle.testcases) and not bundle.checks and bundle.outputs and bundle.refusal is None:
+    unchecked = not bundle.checks and bundle.outputs and bundle.refusal is None and not bundle.holds_objects
+    if len(bundle.testcases) and unchecked:
         warnings.append("the testcases have no expected outputs (packed with --no-assert)")
     if not len(bundle.testcases) and task.input_data is None:
         warnings.append(f"there are no testcases, so the model ran once on random data (seed {task.seed})")

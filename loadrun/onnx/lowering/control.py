@@ -22,8 +22,9 @@ from ...tensors.access import (
 from ...tracing.recorder import TraceRecorder
 from ..call import NodeCall, front, lower
 from ..messages import GraphProto
+from ..types import declared_shape
 from ..unrolling import least_unrolled, takes_all_turns
-from ..values import BOOL, INT64, Items, UnsupportedNodeError, Value, declared_shape
+from ..values import BOOL, INT64, Items, UnsupportedNodeError, Value
 from . import cast, of_length
 
 __all__ = ["index_value"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -41,7 +40,6 @@ from .session import Draws, Session, stored_type
 
 __all__ = ["Untraceable", "recorded"]
 
-_FAMILIES = ("activations", "windows", "layers", "data", "signal", "recurrent")
 _HALF = ("Float16", "BFloat16")
 _DECIDED = {"If": frozenset((0,)), "Loop": frozenset((0, 1))}
 """Inputs that decide what is computed, by operator."""
@@ -294,8 +292,8 @@ def recorded(
     Raises:
         UnsupportedError: an operator cannot be expressed, or needs values that depend on inputs.
     """
-    for family in _FAMILIES:
-        import_module(f"{__package__}.{family}")
+    from . import activations, data, layers, recurrent, signal, windows  # noqa: F401 - for start-up: they register
+
     infer_dtypes(graph.oprs)
     session = Session()
     walker = _Walker(session)
