@@ -114,7 +114,7 @@ class FilePacker:
             if options.replace or not len(self._bundle.testcases):
                 # A file is written at the sizes of its data, where these are of one size.
                 first = [*islice(self._cases, _PEEKED if self._bundle.open_inputs else 1)]
-                self._cases, self._first = chain(first, self._cases), first
+                self._cases, self._first = chain(first, self._cases), [*first]
                 self._bundle = self._bundle.for_data(first[0])
         # In a separate process it opens the model while tolerances are measured.
         self._witness = self._other_runtime()
