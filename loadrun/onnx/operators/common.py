@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from ...arrays.names import kernel, np
 from ...graph.dtypes import Array, DType, plain
 from ...ops.registry import UnknownShape
 
@@ -18,6 +19,7 @@ __all__ = [
     "once",
     "one_of",
     "refuse_unless",
+    "refuse_where",
     "taking",
     "tensor_type",
     "unknown_shape",
@@ -49,6 +51,12 @@ def refuse_unless(fits: bool, why: str) -> None:
     """Raise an error unless a condition holds."""
     if not fits:
         raise ValueError(why)
+
+
+@kernel
+def refuse_where(wrong: Array, why: str) -> None:
+    """Raise an error where one of some booleans is true."""
+    refuse_unless(not np.any(wrong), why)
 
 
 def one_of(name: str, value: T, *known: T) -> T:

@@ -11,8 +11,7 @@ from ...arrays.names import np
 from ...graph.composite import Known
 from ...graph.dtypes import Array
 from . import operator
-from .common import integers, one_of, refuse_unless
-from .elementwise import refuse_where
+from .common import integers, one_of, refuse_unless, refuse_where
 
 __all__: list[str] = []
 

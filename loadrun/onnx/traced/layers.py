@@ -15,7 +15,7 @@ from ...graph.dtypes import DType, plain
 from ...tensors import Tensor, apply1
 from ...tensors.access import dtype_of
 from ...tensors.apply import type_cvt
-from ..operators import elementwise, kernels, linalg, norms, quantization
+from ..operators import common, kernels, linalg, norms, quantization
 from . import instead, operand
 from .windows import _less
 
@@ -87,7 +87,7 @@ def power(x: Any, y: Any) -> Any:
 # Types
 
 
-@instead(elementwise.refuse_where)
+@instead(common.refuse_where)
 def refuse_where(wrong: Any, why: str) -> None:
     """Refuse nothing: it depends on data, of which MegEngine does not complain."""
 
