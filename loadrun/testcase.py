@@ -349,7 +349,8 @@ class Bundle:
         refuses: raises an InputError for sizes of arrays, by input name, that the file does not declare.
         guarded: gives this model for a file: a graph of MegEngine's operators that refuses sizes for which it does not
             hold; see `lasting`.
-        lower: gives this model with a graph of MegEngine's operators, where it has composite ones; see `lowered`.
+        lower: gives this model with a graph of MegEngine's operators at the sizes of some data, where the graph has
+            composite ones; see `lowered`. The second argument is whether it is for a file.
         open_inputs: inputs with sizes that the file leaves open, so that theirs here are one choice among many.
         expressible: gives the graph of what can be expressed of a file with a `refusal`, None if it is not known.
         model: the bytes of the dump without its testcases; None for what is no dump.
@@ -375,7 +376,7 @@ class Bundle:
     sized: Callable[[Mapping[str, Array]], Bundle] | None = None
     refuses: Callable[[Mapping[str, Array]], None] | None = None
     guarded: Callable[[], Bundle] | None = None
-    lower: Callable[[], Bundle] | None = None
+    lower: Callable[[Sequence[Mapping[str, Array]], bool], Bundle] | None = None
     open_inputs: frozenset[str] = frozenset()
     taken: str | None = None
     expressible: Callable[[], Graph] | None = None
@@ -456,17 +457,24 @@ class Bundle:
         """Whether its graph, or one that it makes, runs at sizes that the file does not declare."""
         return self.sized is not None or self.lower is not None
 
-    def lasting(self) -> Bundle:
-        """Return this bundle for a file, which holds one graph: it refuses sizes for which it does not hold."""
-        lowered = self.lowered()
+    def lasting(self, data: Sequence[Mapping[str, Array]] = ()) -> Bundle:
+        """Return this bundle for a file, which holds one graph: it refuses sizes for which it does not hold.
+
+        Args:
+            data: inputs that it is to run with, by name; by default those of the testcases.
+        """
+        lowered = self._lowered(data, True)
         written = lowered if lowered.guarded is None else lowered.guarded()
         # Testcases may have been edited.
         return written if written.testcases is self.testcases else replace(written, testcases=self.testcases)
 
     def lowered(self) -> Bundle:
-        """Return this bundle with a graph of MegEngine's operators alone: what dumps hold and passes rewrite."""
+        """Return this bundle with a graph of MegEngine's operators alone: what passes rewrite and other engines run."""
+        return self._lowered((), False)
+
+    def _lowered(self, data: Sequence[Mapping[str, Array]], lasting: bool) -> Bundle:
         if self.lower is not None and self.file is not None:
-            return self.lower()
+            return self.lower(data, lasting)
         if holds_composites(self.graph):
             lower: Callable[[Bundle], Bundle] = resolve("loadrun.onnx.exporting:lowered")
             return lower(self)

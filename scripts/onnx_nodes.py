@@ -1,19 +1,21 @@
 """Run ONNX's own node tests through the importer and the reference engine, and write what came out into docs/onnx.md.
 
-Usage: ``python scripts/onnx_nodes.py [--check] [PATTERN]``. Without a pattern the document is written; ``--check`` only
-says whether the numbers in it still hold. Needs the package onnx.
+Usage: ``python scripts/onnx_nodes.py [--check] [--mge] [PATTERN]``. Without a pattern the document is written; ``--check``
+only says whether the numbers in it still hold; ``--mge`` writes the models as .mge files and replays these instead. Needs
+the package onnx.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import re
 import sys
 import time
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +239,41 @@ def _loaded(case: Case, inputs: Sequence[Any]) -> tuple[loadrun.Bundle, dict[str
     return bundle, {n: v for n, v in feeds.items() if n in dtypes}
 
 
+def _written(case: Case, inputs: Sequence[Any]) -> tuple[loadrun.Bundle, dict[str, Any]]:
+    """The bundle for a dump and what to feed it; inputs that must be known are made constants.
+
+    First none, then those of at most one axis except the first (axes, sizes, pads), at last all of them.
+    """
+    names = [i.name for i in case.graph.inputs]
+    given = {
+        n: v
+        for n, v in zip(names, inputs, strict=False)
+        if isinstance(v, np.ndarray) and v.dtype.kind in "biuf"
+    }
+    few = {n: given[n] for n in names[1:] if n in given and given[n].ndim <= 1}
+    # Lists, optional values and text are known when the model is loaded, or not at all.
+    static = {n: v for n, v in zip(names, inputs, strict=False) if n not in given}
+    error: UnsupportedError | None = None
+    for chosen in ({}, few, given):
+        constants = {**static, **chosen}
+        shapes = {n: v.shape for n, v in given.items() if n not in constants}
+        try:
+            bundle = loadrun.load(case.data, input_shapes=shapes, constants=constants).lasting()
+            # There is none yet where it depends on values.
+            variables = bundle.graph.inputs
+        except UnsupportedError as e:
+            if "constants=" not in str(e):
+                raise
+            error = e
+            continue
+        fed = {}
+        for var in variables:
+            fed[var.name or ""] = given[var.name or ""].astype(var.owner.tensors[0].dtype.np)
+        return bundle, fed
+    assert error is not None
+    raise error
+
+
 def difference(got: Any, expected: Any, case: Case, kind: int) -> str:
     """How two arrays differ by the rule of ONNX's runner; empty where they agree."""
     if "O" in (got.dtype.kind, expected.dtype.kind):
@@ -259,10 +296,46 @@ def difference(got: Any, expected: Any, case: Case, kind: int) -> str:
     return ""
 
 
+# Written as .mge files
+
+
+def attempt_dump(case: Case) -> Outcome:
+    """Write a test's model and data as a .mge file at their sizes, replay that, and compare the outputs."""
+    operators: set[str] = set()
+    try:
+        for inputs, outputs in case.sets:
+            bundle, feeds = _written(case, inputs)
+            file = io.BytesIO()
+            loadrun.save(replace(bundle, record=None, testcases=[loadrun.Testcase(dict(feeds))]), file)
+            dump = loadrun.load(file.getvalue())
+            operators |= {o.title for o in dump.graph.oprs if not o.tensors and o.type != "Identity"}
+            if operators & {"UniformRNGV1", "GaussianRNGV1", "Dropout"}:
+                return Outcome("random", "its numbers are random", frozenset(operators))
+            values = {o.name: o.value for o in loadrun.Runner(dump).run(dump.testcases[0].inputs).outputs}
+            for name, expected in _by_name(case, outputs).items():
+                if name not in values:
+                    return Outcome("refused", f"output {name!r} is left out")
+                value, wanted = values[name], np.asarray(expected)
+                assert value is not None
+                # A dump has no scalars, and fewer types.
+                value = value.reshape(wanted.shape) if value.size == wanted.size == 1 else value
+                fault = difference(value.astype(wanted.dtype), wanted, case, _kind_of(case, name))
+                if fault:
+                    kind = "rounding" if case.name in _ROUNDING else "wrong"
+                    return Outcome(kind, f"{name}: {fault}", frozenset(operators))
+    except UnsupportedError as e:
+        return Outcome("refused", (str(e).split("\n")[1:] or [str(e)])[0].strip(), frozenset(operators))
+    except LoadRunError as e:
+        return Outcome("refused", f"{type(e).__name__}: {e}", frozenset(operators))
+    except Exception as e:
+        return Outcome("fault", f"{type(e).__name__}: {e}", frozenset(operators))
+    return Outcome("pass", "", frozenset(operators))
+
+
 # The document
 
 
-def measured(pattern: str = "") -> list[tuple[Case, Outcome]]:
+def measured(pattern: str = "", attempt: Callable[[Case], Outcome] = attempt) -> list[tuple[Case, Outcome]]:
     """All tests with what came of them."""
     return [(case, attempt(case)) for case in cases(pattern)]
 
@@ -331,15 +404,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("pattern", nargs="?", default="")
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--mge", action="store_true")
     args = parser.parse_args()
     start = time.perf_counter()
-    found = measured(args.pattern)
+    found = measured(args.pattern, attempt_dump if args.mge else attempt)
     count = Counter(o.kind for _, o in found)
     for case, outcome in found:
-        if outcome.kind in ("wrong", "fault") or (args.pattern and outcome.kind != "pass"):
+        if outcome.kind in ("wrong", "fault") or ((args.pattern or args.mge) and outcome.kind != "pass"):
             print(f"{outcome.kind}: {case.name}: {outcome.reason}")
     print(dict(count), f"{time.perf_counter() - start:.0f} s")
-    if not args.pattern:
+    if not args.pattern and not args.mge:
         old = DOCUMENT.read_text(encoding="utf-8") if DOCUMENT.exists() else "# ONNX\n"
         new = written(old, section(found))
         if args.check:

@@ -221,7 +221,7 @@ def private_names(source: str) -> Iterator[tuple[int, str]]:
                 yield node.lineno, node.attr
 
 
-DERIVED = {"loadrun.arrays.array", "loadrun.arrays.array_methods", "loadrun.megengine.network.nodes"}
+DERIVED = {"loadrun.arrays.array", "loadrun.arrays.array_methods"}
 """The files of the classes derived from `Tensor`, which know its state as any class knows its parent's."""
 
 

@@ -45,8 +45,8 @@ CODE = {
     "loadrun/base/records.py": {"exec"},
     "loadrun/cli/accept.py": {"input"},
     "loadrun/megengine/__main__.py": {"runpy"},
-    "loadrun/megengine/hub/tools.py": {"exec_module"},
-    "loadrun/megengine/hub/fetcher.py": {"urlopen"},
+    "loadrun/megengine/hub/archives.py": {"urlopen"},
+    "loadrun/megengine/hub/hub.py": {"exec_module"},
 }
 """Where code is run (that of dataclasses, too), and where the network or the user is asked, because a call says so."""
 IMPORTS = {
@@ -54,6 +54,7 @@ IMPORTS = {
     "loadrun/base/registry.py": "a module or attribute that a registry's own line names",
     "loadrun/cli/__init__.py": "a command listed there",
     "loadrun/cli/completion.py": "a command listed there",
+    "loadrun/megengine/absent.py": "a module of the table there, which holds no code",
     "loadrun/megengine/in_place/megengine.py": "a module of `loadrun.megengine`, for MegEngine's name of it",
     "loadrun/megengine/hub/hub.py": "the hub's own function of that name: code that a call names",
 }
@@ -75,7 +76,7 @@ OPENS = {
     "loadrun/base/logger.py": "the log file that a call names",
     "loadrun/base/limits.py": "what the system says of itself",
     "loadrun/ops/numeric/parallel.py": "what the system says of itself",
-    "loadrun/megengine/hub/fetcher.py": "the archive of a repository that a call names, while it is unpacked",
+    "loadrun/megengine/hub/archives.py": "the archive of a repository that a call names, while it is unpacked",
 }
 """Where files are opened otherwise than by `loadrun.base.files` and `writing`."""
 WORKERS = {

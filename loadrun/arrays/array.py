@@ -97,6 +97,13 @@ class TracedArray(ArrayMethods):
             TraceError: another dtype, since bytes cannot be read again.
         """
         if dtype is not None and np.dtype(dtype) != self.dtype:
+            if (
+                self.dtype.kind in "biu"
+                and np.dtype(dtype).kind in "iu"
+                and np.dtype(dtype).itemsize == self.itemsize
+            ):
+                # Integers of as many bits wrap.
+                return cast(TracedArray, self.astype(dtype))
             raise refused(f"x.view({np.dtype(dtype)}) reads the bytes as another dtype", way_out="use astype")
         return self._viewed(whole())
 
@@ -231,9 +238,10 @@ class TracedArray(ArrayMethods):
     # Reading values
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        if active() is not None:
-            _read_by_numpy()
         value = self.numpy()
+        session = active()
+        if session is not None and not session.detached(self):
+            _read_by_numpy()
         return value if dtype is None else value.astype(dtype)
 
     def __bool__(self) -> bool:

@@ -121,9 +121,9 @@ def _index_entry(value: Any) -> Any:
             "indexing with a single bool has no lowering", way_out="use None, or an array of booleans"
         )
     if isinstance(value, Tensor):
-        if dtype_of(value).name not in ("Bool", "Int32", "Int16", "Int8", "Uint8", "Uint16"):
+        if dtype_of(value).np.kind not in "biu" or dtype_of(value).is_quantized:
             raise IndexError("arrays used as indices must be of integer (or boolean) type")
-        return value
+        return e.cast(value, "int32") if dtype_of(value).is_wide else value
     if isinstance(value, (list, np.ndarray, tuple)):
         if not isinstance(value, np.ndarray) and any(isinstance(v, Tensor) for v in value):
             return stacked(list(value), np.dtype(np.int32))

@@ -124,6 +124,9 @@ def _extreme_function(a: Any, axis: Any, keepdims: Any, initial: Any, where: Any
             raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
         return extreme(x, largest, axes, keepdims)
     start = operand(initial, access.dtype_of(x).np)
+    if any(e.sizes(x)[i] == 0 for i in axes):
+        shape = [1 if i in axes else n for i, n in enumerate(x.shape) if keepdims or i not in axes]
+        return e.full(start, shape)
     if where is not True:
         x = e.where(operand(where, np.bool_), x, start)
     result = extreme(x, largest, axes, keepdims)

@@ -21,7 +21,6 @@ __all__ = [
     "FormatError",
     "InputError",
     "LoadRunError",
-    "NotDefinedError",
     "OutOfMemoryError",
     "SpecError",
     "TimeLimitError",
@@ -125,10 +124,6 @@ class UsageRuntimeError(UsageError, RuntimeError):
 
 class UsageAssertionError(UsageError, AssertionError):
     """A call that fails an assertion of MegEngine's, which code for it may catch."""
-
-
-class NotDefinedError(UsageError, NotImplementedError):
-    """A method that a subclass has to define, like Python's NotImplementedError."""
 
 
 class TimeLimitError(LoadRunError, TimeoutError):

@@ -12,7 +12,6 @@ from ..graph.dtypes import DType
 from ..tensors import Tensor, TensorLike, apply1, as_tensor, shape_tensor
 from ..tensors.access import dtype_of
 from ..tensors.promotion import convert
-from ..tensors.switches import SWITCHES
 from .geometry import Mode, Sizes, member, pair, require, sizes, triple
 
 __all__ = [
@@ -50,9 +49,7 @@ def cross(conv_mode: Mode) -> None:
 
 def plus(y: Tensor, bias: TensorLike | None) -> Tensor:
     """Return the output with the bias added, if there is one."""
-    if bias is None:
-        return y
-    return y + (as_tensor(bias).astype(SWITCHES.low_prec_dtype) if SWITCHES.autocast else bias)
+    return y if bias is None else y + bias
 
 
 def planar(stride: Sizes, padding: Sizes, dilation: Sizes, groups: int, compute_mode: Mode) -> P.Convolution:

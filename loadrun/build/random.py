@@ -6,7 +6,6 @@ draws again; every run of a dump draws what the seeds in it lead to.
 
 from __future__ import annotations
 
-import secrets
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -303,14 +302,6 @@ class _Latest(threading.local):
 
 
 _latest = _Latest()
-
-
-def global_seed() -> int:
-    """Return the seed that this thread's global source began with; without `seed` before, a random one."""
-    if _latest.seed is None:
-        seed(secrets.randbits(32))
-    assert _latest.seed is not None
-    return _latest.seed
 
 
 _default = RNG()

@@ -206,8 +206,8 @@ def _fitted(name: str, array: Array, tensor: StoredTensor, fixed: Sequence[int |
     if any(want not in (None, n) for want, n in zip(fixed, array.shape, strict=False)):
         sizes = ", ".join("any" if n is None else str(n) for n in fixed)
         raise InputError(
-            f"input {name!r} has shape {list(array.shape)}, but the model was traced for [{sizes}] and may give other "
-            "values elsewhere; trace it with dynamic_shapes for sizes that differ"
+            f"input {name!r} has shape {list(array.shape)}, but the file is made for [{sizes}] and may give other "
+            "values elsewhere; pack it with data of these sizes, or trace it with dynamic_shapes"
         )
     return array
 

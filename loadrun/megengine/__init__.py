@@ -7,6 +7,7 @@ Nothing else of loadrun needs this package.
 from typing import TYPE_CHECKING
 
 from ..base.registry import lazy
+from . import absent  # noqa: F401 - modules that went are found from now on
 
 if TYPE_CHECKING:
     from ..tensors import Parameter, Tensor, tensor
@@ -17,6 +18,14 @@ __all__ = ["Parameter", "Tensor", "load", "save", "tensor"]
 __version__ = "1.13.0"
 """The MegEngine whose API this is."""
 
+# Of these four names compute, the others are refused one by one.
+_DEVICE = """
+get_default_device get_device_count is_cuda_available set_default_device
+coalesce_free_memory get_allocated_memory get_cuda_compute_capability get_cuda_device_property get_cuda_driver_version
+get_cuda_version get_cudnn_version get_max_allocated_memory get_max_reserved_memory get_mem_status_bytes
+get_reserved_memory get_tensorrt_version is_atlas_available is_cambricon_available is_rocm_available
+reset_max_memory_stats set_prealloc_config
+"""
 # Where the names live; they are imported on first use.
 _LATER = {
     "Parameter": ".tensor",
@@ -25,32 +34,7 @@ _LATER = {
     "load": ".serialization",
     "save": ".serialization",
     **dict.fromkeys(("enable_debug_log", "get_logger", "set_log_file", "set_log_level"), ".logger"),
-    **dict.fromkeys(
-        (
-            "coalesce_free_memory",
-            "get_allocated_memory",
-            "get_cuda_compute_capability",
-            "get_cuda_device_property",
-            "get_cuda_driver_version",
-            "get_cuda_version",
-            "get_cudnn_version",
-            "get_default_device",
-            "get_device_count",
-            "get_max_allocated_memory",
-            "get_max_reserved_memory",
-            "get_mem_status_bytes",
-            "get_reserved_memory",
-            "get_tensorrt_version",
-            "is_atlas_available",
-            "is_cambricon_available",
-            "is_cuda_available",
-            "is_rocm_available",
-            "reset_max_memory_stats",
-            "set_default_device",
-            "set_prealloc_config",
-        ),
-        ".device",
-    ),
+    **dict.fromkeys(_DEVICE.split(), ".device"),
 }
 _MODULES = """
 amp autodiff config core data device distributed dtr functional hub jit logger module optimizer quantization random

@@ -12,8 +12,8 @@ from ..base.writing import replacing
 from ..engines.reference import ReferenceEngine
 from ..graph.composite import holds_composites
 from ..graph.dtypes import Array
-from ..testcase import FileValue
-from .encode import ElemType, Piece, TensorMessage, encode_tensor, encode_value
+from ..testcase import EXPECT, FileValue, Testcase
+from .encode import OPTIONAL, ElemType, Piece, TensorMessage, encode_tensor, encode_value
 from .file import OnnxFile, accepted_file, element_type, read_accepted
 from .limits import FILE, KEY
 from .model import WrittenModel
@@ -40,43 +40,20 @@ def write_data_sets(model: Path, source: ExportSource, written: WrittenModel) ->
     A testcase of a shape that the model does not take is left out. Folders of higher numbers, and files of inputs and
     outputs that the model does not have, are what an earlier export left there: they go.
     """
-    engine: ReferenceEngine | None = None
-    graph = written.model.graph
-    elems = (
-        {v.name: v.elem for v in (*graph.inputs, *graph.outputs)} if holds_composites(source.graph) else {}
-    )
+    makers = _Files(source, written)
     count = 0
     left_out: list[str] = []
     for number, case in enumerate(source.testcases):
-        fed = case.inputs
-        inputs = {n: fed[n] for n in written.inputs if n in fed}
-        if why := _misfit(source, written, inputs):
-            left_out.append(f"testcase {number}, {why}")
-            continue
-        ranks = {v.name: None if v.shape is None else len(v.shape) for v in written.model.graph.outputs}
-        expects = {
-            n: e
-            for n, e in case.expects.items()
-            if n in written.outputs and not (e.ndim == _PACKED and ranks[written.outputs[n]] == _PACKED - 1)
-        }
-        missing = [n for n in written.outputs if n not in expects]
-        if missing:
-            engine = engine or ReferenceEngine(source.graph, list(source.outputs.values()))
-            used = {n: v for n, v in inputs.items() if n in engine.inputs}
-            computed = dict(zip(source.outputs, engine.run(used), strict=True))
-            expects |= {n: computed[n] for n in missing}
+        files = makers.of_file(case)
+        if files is None:
+            if why := _misfit(source, written, {n: v for n, v in case.inputs.items() if n in written.inputs}):
+                left_out.append(f"testcase {number}, {why}")
+                continue
+            files = makers.of_arrays(case)
         target = model.parent / f"{set_name(model.stem)}{count}"
         target.mkdir(parents=True, exist_ok=True)
-        for k, (name, new) in enumerate(written.inputs.items()):
-            value = inputs[name]
-            _write(target / f"input_{k}.pb", _tensor(new, value, name in source.scalars, elems.get(new)))
-        for k, (name, new) in enumerate(written.outputs.items()):
-            dtype = source.outputs[name].dtype
-            value = expects[name]
-            if dtype is not None and not dtype.is_quantized and value.dtype != dtype.np:
-                value = value.astype(dtype.np)
-            scalar = name in source.scalars and value.size == 1
-            _write(target / f"output_{k}.pb", _tensor(new, value, scalar, elems.get(new)))
+        for name, pieces in files.items():
+            _write(target / name, pieces)
         if KEY in written.model.metadata:
             with replacing(target / FILE) as file:
                 file.write(written.model.metadata[KEY].encode())
@@ -90,6 +67,63 @@ def write_data_sets(model: Path, source: ExportSource, written: WrittenModel) ->
         count += 1
     _remove_older(model, count)
     return count, left_out
+
+
+class _Files:
+    """Makes the files of a data set."""
+
+    def __init__(self, source: ExportSource, written: WrittenModel) -> None:
+        self._source, self._written = source, written
+        graph = written.model.graph
+        self._infos = {v.name: v for v in (*graph.inputs, *graph.outputs)}
+        self._own = holds_composites(source.graph)
+        self._engine: ReferenceEngine | None = None
+
+    def of_file(self, case: Testcase) -> dict[str, list[Piece]] | None:
+        """Return the values as the file that the model was made of has them, None where they are not all there."""
+        values = case.own if self._own else None
+        names = {n: f"input_{k}.pb" for k, n in enumerate(self._written.inputs)}
+        names |= {n + EXPECT: f"output_{k}.pb" for k, n in enumerate(self._written.outputs)}
+        if values is None or any(n not in values or isinstance(values[n], dict) for n in names):
+            return None
+        ends = {**self._written.inputs, **{n + EXPECT: new for n, new in self._written.outputs.items()}}
+        infos = {n: self._infos[ends[n]] for n in names}
+        return {
+            path: encode_value(
+                ends[n], values[n], infos[n].elem, is_optional=infos[n].held[:1] == (OPTIONAL,)
+            )
+            for n, path in names.items()
+        }
+
+    def of_arrays(self, case: Testcase) -> dict[str, list[Piece]]:
+        """Return the values that the graph takes and gives."""
+        source, written = self._source, self._written
+        expects = {
+            n: e for n, e in case.expects.items() if n in written.outputs and not self._is_packed(n, e)
+        }
+        missing = [n for n in written.outputs if n not in expects]
+        if missing:
+            self._engine = self._engine or ReferenceEngine(source.graph, list(source.outputs.values()))
+            used = {n: v for n, v in case.inputs.items() if n in self._engine.inputs}
+            computed = dict(zip(source.outputs, self._engine.run(used), strict=True))
+            expects |= {n: computed[n] for n in missing}
+        files = {}
+        for k, (name, new) in enumerate(written.inputs.items()):
+            files[f"input_{k}.pb"] = self._tensor(new, case.inputs[name], name in source.scalars)
+        for k, (name, new) in enumerate(written.outputs.items()):
+            dtype, value = source.outputs[name].dtype, expects[name]
+            if dtype is not None and not dtype.is_quantized and value.dtype != dtype.np:
+                value = value.astype(dtype.np)
+            files[f"output_{k}.pb"] = self._tensor(new, value, name in source.scalars and value.size == 1)
+        return files
+
+    def _is_packed(self, name: str, value: Array) -> bool:
+        shape = self._infos[self._written.outputs[name]].shape
+        return value.ndim == _PACKED and shape is not None and len(shape) == _PACKED - 1
+
+    def _tensor(self, name: str, value: Array, scalar: bool) -> list[Piece]:
+        elem = self._infos[name].elem if self._own else None
+        return encode_tensor(TensorMessage.of(name, value.reshape(()) if scalar else value, elem))
 
 
 def accept(
@@ -160,10 +194,6 @@ def _misfit(source: ExportSource, written: WrittenModel, inputs: Mapping[str, Ar
             sizes = ["?" if n is None else n for n in shape]
             return f"whose {name!r} has shape {list(value.shape)}, while the model takes {sizes}"
     return ""
-
-
-def _tensor(name: str, value: Array, scalar: bool, elem: ElemType | None) -> list[Piece]:
-    return encode_tensor(TensorMessage.of(name, value.reshape(()) if scalar else value, elem))
 
 
 def _write(path: Path, pieces: Iterable[Piece]) -> None:

@@ -22,6 +22,8 @@ from ..graph.dtypes import Array
 from ..testcase import FileValue
 
 __all__ = [
+    "OPTIONAL",
+    "SEQUENCE",
     "Attribute",
     "ElemType",
     "GraphMessage",
@@ -145,6 +147,8 @@ class ValueMessage:
     held: tuple[int, ...] = ()
 
 
+SEQUENCE, OPTIONAL = 4, 9
+"""Fields of TypeProto for what holds values."""
 Attribute = Union[
     int,
     float,

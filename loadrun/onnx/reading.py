@@ -17,7 +17,7 @@ from ..graph import Graph, StoredTensor
 from ..graph.composite import TensorAttribute
 from ..graph.dtypes import Array, DType, numpy_array
 from ..graph.params import Host2DeviceCopy
-from ..ops.registry import limited
+from ..ops.registry import Shape, limited
 from ..testcase import EXPECT, Bundle, FileValue, NamedRuntime
 from .file import OnnxFile, declared, file_dtype, read_accepted
 from .graph import GraphReader, NotExpressed
@@ -158,7 +158,7 @@ class OnnxReader:
         graph.magic = f"ONNX opset {opset}"
         graph.input_order = tuple(i.name for i in self._infos)
         bundle = self._told(bundle)
-        bundle.lower = lambda: self.lowered
+        bundle.lower = partial(self._lowered, bundle, reader.shapes, bool(assumed))
         bundle.refuses = self.refuse
         scalars = [n for n, s in reader.shapes.items() if not s]
         scalars += [n for n, v in outputs.items() if reader.known.shapes.get(v.id) == ()]
@@ -174,18 +174,78 @@ class OnnxReader:
         if objects:
             # What no array holds is compared as the file has it.
             bundle.missed = lost_sets(self._own_sets)
-            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True, held=dtype_of_kind)
+            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True, typed=dtype_of_kind)
             return bundle
         kinds = {v.name or "": kind_of_dtype(v.owner.tensors[0].dtype) for v in graph.inputs}
         if self._sets:
             bundle.missed = lost_sets(self._sets)
             bundle.testcases = testcases(
-                self._sets, kinds, self._types, native=self._native, held=dtype_of_kind
+                self._sets, kinds, self._types, native=self._native, typed=dtype_of_kind
             )
         elif self._native and self._own_sets:
             bundle.missed = lost_sets(self._own_sets)
-            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True, held=dtype_of_kind)
+            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True, typed=dtype_of_kind)
         return bundle
+
+    def _lowered(
+        self,
+        bundle: Bundle,
+        shapes: Mapping[str, Shape],
+        assumed: bool,
+        data: Sequence[Mapping[str, Array]],
+        lasting: bool,
+    ) -> Bundle:
+        """Return a bundle with a graph of MegEngine's operators, at one set of sizes where there is one.
+
+        Args:
+            bundle: the bundle with composite operators.
+            shapes: its inputs' shapes.
+            assumed: whether nobody gave them.
+            data: inputs that it is to run with; for a file by default those of the testcases.
+            lasting: whether it is for a file, which holds one graph.
+        """
+        own = {n: s for n, s in shapes.items() if not n.endswith(EXPECT)}
+        cases = data or ([case.inputs for case in bundle.testcases] if lasting else [])
+        sizes = {
+            tuple(sorted((n, case[n].shape if n in case else s) for n, s in own.items())) for case in cases
+        }
+        if len(sizes) > 1 or (lasting and not sizes and assumed):
+            return self.lowered.for_data(data[0]) if data else self.lowered
+        return self._traced(bundle, shapes, dict(*sizes))
+
+    def _traced(self, bundle: Bundle, shapes: Mapping[str, Shape], sizes: Mapping[str, Shape]) -> Bundle:
+        """Record the definitions of a bundle's operators at some sizes; where that is refused, lower the nodes."""
+        record: Any = resolve("loadrun.onnx.traced.recording:recorded")
+        bundles: dict[tuple[Any, ...], Bundle] = {}
+
+        def at(sizes: Mapping[str, Shape]) -> Bundle:
+            now = {**shapes, **sizes}
+            key = tuple(sorted(now.items()))
+            if key not in bundles:
+                notes: list[str] = []
+                with limited(self._external.folding(self._size)):
+                    graph = record(bundle.graph, now, notes.append)
+                fixed, graph.fixed_shapes = graph.fixed_shapes, {}
+                lowered = bundles[key] = replace(
+                    bundle, graph=graph, lower=None, sized=sized, warnings=[*bundle.warnings, *notes]
+                )
+                lasting = replace(graph, fixed_shapes=fixed)
+                # Both are the file still, whose rule judges their outputs.
+                lowered.source = replace(self._source, graph=graph)
+                source = replace(self._source, graph=lasting)
+                lowered.guarded = lambda: replace(
+                    lowered, graph=lasting, source=source, sized=None, guarded=None
+                )
+            return bundles[key]
+
+        def sized(arrays: Mapping[str, Array]) -> Bundle:
+            # What is fed to a graph has an axis at least.
+            return at({n: () if shapes[n] == () else arrays[n].shape for n in shapes if n in arrays})
+
+        try:
+            return at(sizes)
+        except UnsupportedError:
+            return self.lowered
 
     def _reader(self, constants: Mapping[str, TensorAttribute]) -> tuple[GraphReader, list[str]]:
         """Read the graph, at the first sizes that all nodes fit; return the inputs whose sizes were assumed, too."""
@@ -343,7 +403,7 @@ class OnnxReader:
         bundle.warnings.append(f"not run by the reference engine: {why}")
         if self._own_sets:
             bundle.missed = lost_sets(self._own_sets)
-            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True, held=dtype_of_kind)
+            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True, typed=dtype_of_kind)
         return bundle
 
 

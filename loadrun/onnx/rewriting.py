@@ -14,7 +14,17 @@ from ..graph import Graph, Opr, StoredTensor, Var
 from ..graph.composite import Composite, ObjectType, TensorAttribute
 from ..graph.dtypes import Array, DType
 from ..ops.infer import describe, infer_dtypes
-from .encode import Attribute, ElemType, GraphMessage, ModelMessage, NodeMessage, TensorMessage, ValueMessage
+from .encode import (
+    OPTIONAL,
+    SEQUENCE,
+    Attribute,
+    ElemType,
+    GraphMessage,
+    ModelMessage,
+    NodeMessage,
+    TensorMessage,
+    ValueMessage,
+)
 from .held import HeldTensor
 from .model import DEFAULT_OPSET, WrittenModel, ir_version
 from .schemas import versions_of
@@ -25,8 +35,7 @@ from .types import kind_of_dtype
 __all__ = ["rewritten"]
 
 Sizes = tuple[int | str | None, ...]
-_HELD = {"sequence": 4, "optional": 9}
-"""Fields of TypeProto for what holds values."""
+_HELD = {"sequence": SEQUENCE, "optional": OPTIONAL}
 _EMPTY = {"6": np.float32, "8": np.str_}
 """Dtypes of empty lists by the kind of the attribute; others hold integers."""
 
@@ -63,7 +72,7 @@ def rewritten(source: ExportSource, inputs: Mapping[str, str], outputs: Mapping[
     ]
     opsets = common.opsets()
     values = [*zip(inputs, graph.inputs, strict=True), *zip(outputs, graph.outputs, strict=True)]
-    scalars = source.scalars | {n for n, v in values if v.shape == ()}
+    scalars = source.scalars | {n for n, v in values if v.shape == () and not v.held}
     counts = Counter(f"{n.domain}.{n.op_type}".lstrip(".") for n in graph.nodes)
     return WrittenModel(
         ModelMessage(
@@ -84,7 +93,7 @@ def _shapes(source: ExportSource) -> Iterator[tuple[str, Sizes]]:
     """Yield the sizes that inputs and outputs have in all testcases, None for those that differ."""
     for var in source.graph.inputs:
         stored = var.owner.tensors[0]
-        if stored.shape is not None:
+        if stored.shape is not None and stored.dtype.name != "Object":
             yield var.name or "", stored.shape
     cases = [] if source.graph.declared else source.testcases
     seen: dict[str, list[tuple[int, ...]]] = {}

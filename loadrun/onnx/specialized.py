@@ -342,10 +342,12 @@ class OnnxModel(OnnxReader):
         elif self._sets:
             kinds = {n: k for n, k in kinds.items() if n in fed}
             bundle.missed = lost_sets(self._sets)
-            bundle.testcases = testcases(self._sets, kinds, self._types, native=self._native, held=graph_type)
+            bundle.testcases = testcases(
+                self._sets, kinds, self._types, native=self._native, typed=graph_type
+            )
         elif self._native and self._own_sets:
             bundle.missed = lost_sets(self._own_sets)
-            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True, held=graph_type)
+            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True, typed=graph_type)
         return bundle
 
     def _unsized(self, importer: Importer, why: UnsupportedError | None) -> Bundle:

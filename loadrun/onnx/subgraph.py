@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.names import kernel
 from ..engines.reference import ReferenceEngine
 from ..graph import Graph, same_graph
 from ..graph.composite import GraphAttribute
@@ -58,6 +59,7 @@ class Subgraph(GraphAttribute):
     def _engine(self) -> ReferenceEngine:
         return ReferenceEngine(self.graph)
 
+    @kernel
     def __call__(self, inputs: Sequence[Any], captured: Sequence[Any] = ()) -> list[Any]:
         """Run the graph.
 
@@ -68,7 +70,7 @@ class Subgraph(GraphAttribute):
         Returns:
             its outputs in order.
         """
-        values = self._named(inputs, captured)
+        values = self.named(inputs, captured)
         used = self._engine.inputs
         feeds = {n: _held(v, used[n].owner.tensors[0].dtype) for n, v in values.items() if n in used}
         if any(a.dtype == np.float64 != used[n].owner.tensors[0].dtype.np for n, a in feeds.items()):
@@ -87,7 +89,7 @@ class Subgraph(GraphAttribute):
         Raises:
             ValueError: a shape depends on data.
         """
-        shapes = {n: np.shape(v) for n, v in self._named(inputs, captured).items()}
+        shapes = {n: np.shape(v) for n, v in self.named(inputs, captured).items()}
         inferred = infer_shapes(self.graph, inputs=shapes).shapes
         rows = []
         outputs = list(zip(self.graph.outputs, self.output_shapes, self.dtypes, strict=True))
@@ -98,7 +100,8 @@ class Subgraph(GraphAttribute):
             rows.append(np.zeros((0, *shape), dtype.np))
         return rows
 
-    def _named(self, inputs: Sequence[Any], captured: Sequence[Any]) -> dict[str, Any]:
+    def named(self, inputs: Sequence[Any], captured: Sequence[Any]) -> dict[str, Any]:
+        """Return the inputs, and what the graph reads from around, by name."""
         values = dict(zip(self.inputs, inputs, strict=False))
         values.update((name, captured[i]) for name, i in self.places.items())
         return values

@@ -16,7 +16,7 @@ from ..graph.dtypes import Array, DType
 from ..testcase import EXPECT, FileValue, LazyTestcases, Testcase
 from .messages import TensorProto, TypeProto, parse
 from .tensors import STRING, ExternalData, UnsupportedTensorTypeError, kind_name
-from .values import UnsupportedNodeError, checked
+from .values import UnsupportedNodeError
 
 __all__ = ["DataSet", "find_sets", "item_kind", "lost_sets", "set_name", "sets_in", "spread", "testcases"]
 
@@ -202,7 +202,7 @@ def testcases(
     types: Mapping[str, TypeProto | None],
     *,
     native: bool,
-    held: Callable[[int], DType],
+    typed: Callable[[int], DType],
 ) -> LazyTestcases:
     """Read the data sets as testcases of the graph, and of the file itself.
 
@@ -211,7 +211,7 @@ def testcases(
         kinds: ONNX's types of the graph's inputs and, by name and ``:expect``, of the expected values.
         types: the declared types of the model's inputs and outputs.
         native: values that the graph cannot hold are left to runtimes that run the file.
-        held: gives the graph's type for one of ONNX's.
+        typed: gives the graph's type for ONNX's.
     """
 
     def read(i: int) -> Testcase:
@@ -239,8 +239,9 @@ def testcases(
                     raise InputError(f"the data of the input {name!r} in {one.folder} {said}")
                 faults[name[: -len(EXPECT)]] = f"its expected value {said}"
             try:
-                arrays[name] = np.atleast_1d(checked(value, kind))
-                dtypes[name] = held(kind)
+                dtypes[name] = typed(kind)
+                with np.errstate(all="ignore"):
+                    arrays[name] = np.atleast_1d(value.astype(dtypes[name].np, copy=False))
             except UnsupportedNodeError as e:
                 if not native:
                     raise InputError(f"{one.folder}: {e}") from e

@@ -27,8 +27,14 @@ def type_of(kind: TypeProto | None) -> DType | None:
 
 
 def sizes_of(info: ValueInfoProto) -> tuple[int | str | None, ...] | None:
-    """Return the declared sizes of a tensor: numbers, names of open ones or None; None where it declares no shape."""
-    tensor = info.type.tensor if info.type is not None else None
+    """Return the declared sizes of a tensor, or of those that a sequence or an optional value holds.
+
+    They are numbers, names of open ones or None; None stands for no shape.
+    """
+    kind = info.type
+    while kind is not None and (holder := kind.sequence or kind.optional) is not None:
+        kind = holder.of
+    tensor = kind.tensor if kind is not None else None
     if tensor is None or tensor.shape is None:
         return None
     return tuple(d.param or None if d.value is None or d.value < 0 else d.value for d in tensor.shape.dims)

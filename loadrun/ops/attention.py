@@ -20,7 +20,7 @@ from .norm import softmax_rows
 from .numeric.special import rounded, stored
 from .registry import Call, Shape, ShapeCall, kernel
 
-__all__ = ["attention_scores", "by_head", "projections"]
+__all__ = ["projections"]
 
 Mask = MultiHeadAttnAttnMaskType
 Extra = MultiHeadAttnTensorCombinationType
@@ -191,7 +191,7 @@ def _projected(x: Array, weights: dict[str, Array], side: str, dtype: DType) -> 
     return rounded(y, dtype)
 
 
-def by_head(x: Array, projected: bool, heads: int) -> Array:
+def _by_head(x: Array, projected: bool, heads: int) -> Array:
     """Split [batch, length, size] into [batch, heads, length, head size]; an unprojected input serves every head."""
     n, length, size = x.shape
     if not projected:
@@ -215,7 +215,7 @@ def _dropped(c: Call, x: Array, prob: float, dtype: DType) -> tuple[Array, Array
     return rounded(y, dtype), kept
 
 
-def attention_scores(p: MultiHeadAttn, q: Array, k: Array, mask: Array | None, dtype: DType) -> Array:
+def _attention_scores(p: MultiHeadAttn, q: Array, k: Array, mask: Array | None, dtype: DType) -> Array:
     """Compute ``q @ k.T * sm_scaler + mask`` of shape [batch, heads, queries, keys]."""
     scores = rounded(np.matmul(q, k.transpose(0, 1, 3, 2)), dtype)
     scores *= rounded(np.array([p.sm_scaler], np.float32), dtype)
@@ -256,10 +256,10 @@ def multi_head_attn(
     rows = (None, None) if bias is None else (extra[bias], extra[bias + 1])
     k, v = (_longer(x, row, p.add_zero_attn) for x, row in zip((k, v), rows, strict=True))
     mask = None if at is None else extra[at].astype(np.float32, copy=False)
-    attn = attention_scores(
+    attn = _attention_scores(
         p,
-        by_head(q, p.qproj_size > 0, z.heads),
-        by_head(k, p.kproj_size > 0, z.heads),
+        _by_head(q, p.qproj_size > 0, z.heads),
+        _by_head(k, p.kproj_size > 0, z.heads),
         mask,
         dtype,
     )
@@ -272,7 +272,7 @@ def multi_head_attn(
     if p.training:
         attn, keep = _dropped(c, attn, p.attn_prob, dtype)
         kept[: keep.size] = keep.reshape(-1)
-    mixed = rounded(np.matmul(attn, by_head(v, p.vproj_size > 0, z.heads)), dtype)
+    mixed = rounded(np.matmul(attn, _by_head(v, p.vproj_size > 0, z.heads)), dtype)
     out = mixed.transpose(0, 2, 1, 3).reshape(z.batch, z.queries, z.heads * z.value)
     out = _projected(out, weights, "o", dtype)
     if p.training:

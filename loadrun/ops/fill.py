@@ -17,7 +17,7 @@ from ..graph.dtypes import Array, DType, plain
 from .registry import Call, Shape, ShapeCall, kernel
 from .shape import MAX_NDIM, c_cast, first_input, known_value, target_shape
 
-__all__ = ["padding_sources"]
+__all__: list[str] = []
 
 
 # Padding
@@ -65,13 +65,13 @@ def padding(c: Call, x: Array) -> Array:
         out[tuple(slice(front, front + n) for (front, _), n in zip(sides, x.shape, strict=True))] = x
         return out
     out = x
-    for axis, at in enumerate(padding_sources(p, x.shape)):
+    for axis, at in enumerate(_padding_sources(p, x.shape)):
         if len(at) > x.shape[axis]:
             out = out.take(at, axis)
     return out
 
 
-def padding_sources(p: P.Padding, shape: Shape) -> list[Array]:
+def _padding_sources(p: P.Padding, shape: Shape) -> list[Array]:
     """Return, for every axis, which element each element of the padded axis repeats; outside where it is constant."""
     sources = []
     for (front, back), n in zip(_padding(p, shape)[0], shape, strict=True):

@@ -96,9 +96,7 @@ class Trait(Flag):
         INFERRED: static inference computes it from inputs known before data is fed: the arithmetic of shapes.
         SHAPE_ONLY: looks at the shapes of its inputs, never at their values.
         TAKES_SIZES: some of its inputs are sizes or places, or it joins them.
-        LOW: mixed precision computes it in the low precision.
-        HIGH: mixed precision computes it in the high precision.
-        LOW_DATA: mixed precision computes its first input in the low precision, the others in the high one.
+        LINEAR: a matrix product or a convolution: linear in each of its inputs.
         FLOAT32_ONLY: stays as it is when a graph is converted to float16.
         NO_WORKSPACE: MegEngine's operator owns no variable for scratch memory, whose dtype is Byte.
         LIMITED: the first such operator of a file brings a constant along in MegEngine, the limit of scratch memory.
@@ -128,9 +126,7 @@ class Trait(Flag):
     INFERRED = auto()
     SHAPE_ONLY = auto()
     TAKES_SIZES = auto()
-    LOW = auto()
-    HIGH = auto()
-    LOW_DATA = auto()
+    LINEAR = auto()
     FLOAT32_ONLY = auto()
     NO_WORKSPACE = auto()
     LIMITED = auto()
@@ -169,7 +165,7 @@ class Op:
 
     >>> from loadrun.ops.catalog import CATALOG
     >>> conv = CATALOG["ConvolutionV2"]
-    >>> conv.class_name, Trait.LOW in conv.traits, conv.wide
+    >>> conv.class_name, Trait.LINEAR in conv.traits, conv.wide
     ('ConvolutionForward', True, 'convolution.convolution')
     """
 

@@ -212,6 +212,7 @@ def no_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int
 
 
 WITHOUT_KERNEL = {
+    "backward": "it computes a gradient, which belongs to training; MegEngine runs it",
     "control_flow": "MegEngine's own open-source code can neither dump nor load it",
     "training": "it stands for a gradient while a graph is made",
     "vendor": "it runs only inside its vendor's runtime or a private plug-in",
@@ -254,7 +255,7 @@ def implementation(name: str) -> OpImpl:
     """Return the implementation of an operator, importing its family on first use.
 
     Raises:
-        UnsupportedError: the operator has no kernel (vendor runtimes, custom operators).
+        UnsupportedError: the operator has no kernel (gradients, vendor runtimes, custom operators).
     """
     impl = _IMPLS.get(name)
     if impl is not None:

@@ -18,7 +18,7 @@ from ..graph.params import LSTM, RNN, RNNCell, RNNCellNonlineMode
 from .numeric.special import round_half
 from .registry import Call, Shape, ShapeCall, kernel
 
-__all__ = ["Weights", "split_weights"]
+__all__ = ["Weights"]
 
 Rounding = Callable[[Array], Array]
 Step = Callable[[Array, list[Array]], list[Array]]
@@ -181,7 +181,7 @@ def _stack_check(p: RNN | LSTM, shapes: Sequence[Shape], gates: int) -> None:
         )
 
 
-def split_weights(p: RNN | LSTM, flat: Array, size: int, gates: int) -> list[Weights]:
+def _split_weights(p: RNN | LSTM, flat: Array, size: int, gates: int) -> list[Weights]:
     """Split the weights of every cell from their flat concatenation: layer by layer, forward before reverse."""
     width = gates * p.hidden_size
     directions = 2 if p.bidirectional else 1
@@ -219,7 +219,7 @@ def _run_stack(c: Call, p: RNN | LSTM, gates: int, ins: Sequence[Array], step: S
     r = _rounding(dtype)
     cells: list[Weights] | None = c.memo.get(x.shape[2])
     if cells is None:
-        cells = split_weights(p, weights, x.shape[2], gates)
+        cells = _split_weights(p, weights, x.shape[2], gates)
         if c.const and c.const[-1]:
             c.memo[x.shape[2]] = cells
     length, batch, _ = x.shape
@@ -276,7 +276,7 @@ def rnn(c: Call, x: Array, h: Array, weights: Array) -> tuple[Array, ...]:
         c: the call.
         x: [time, batch, size].
         h: first states [layers * directions, batch, hidden].
-        weights: all weights one after the other (`split_weights`).
+        weights: all weights one after the other (`_split_weights`).
 
     Returns:
         the last layer's states [time, batch, directions * hidden], the last states like `h`, and the reserve:
@@ -308,7 +308,7 @@ def lstm(c: Call, x: Array, h: Array, cell: Array, weights: Array) -> tuple[Arra
         x: [time, batch, size].
         h: first hidden states [layers * directions, batch, hidden].
         cell: first cell states, alike.
-        weights: all weights one after the other (`split_weights`).
+        weights: all weights one after the other (`_split_weights`).
 
     Returns:
         the last layer's hidden states [time, batch, directions * hidden], last hidden and cell states, and the

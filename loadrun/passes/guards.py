@@ -58,7 +58,7 @@ _THROUGH = _SUMS | _PRODUCTS | {M.MAX, M.MIN}
 """Modes whose result shows the rounding of what goes in."""
 _FAMILIES = (_SUMS, _PRODUCTS, frozenset({M.MAX}), frozenset({M.MIN}))
 _ARITHMETIC, _PRODUCT = select(lambda op: op.family == "elemwise.modes"), "BatchedMatrixMulV2"
-_LINEAR = types(T.LOW)
+_LINEAR = types(T.LINEAR)
 _MADE = types(T.CONSTANT | T.SHAPE_ONLY)
 _VIEWS = types(T.REARRANGES)
 _MOVES = (types(T.VIEW) & types(T.INFERRED)) | {"Concat"}

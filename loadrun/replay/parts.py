@@ -70,7 +70,7 @@ def prepared(bundle: Bundle, flags: Sequence[str] = (), batch: int | None = None
             cut = f"the first {size} of {rows} expected rows were run (--batch-size {size})"
             return replace(case, arrays=arrays, left_out=cut if rows > size else "")
 
-        # A graph that is made for the sizes of data, or serves all, takes a batch whatever the file declares.
+        # A graph for all sizes takes a batch that is asked for, whatever the file declares.
         refuses = None if bundle.at_all_sizes else bundle.refuses
         bundle = replace(bundle, testcases=LazyTestcases(read, range(len(cases))), refuses=refuses)
     return bundle

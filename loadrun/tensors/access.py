@@ -30,7 +30,6 @@ __all__ = [
     "memory_format",
     "named_device",
     "qparams_of",
-    "rank_of",
     "recorded",
     "recorded_variable",
     "session_of",
@@ -86,11 +85,6 @@ def stored_shape(x: Tensor) -> tuple[int, ...]:
 def static_shape(x: Tensor) -> tuple[int, ...]:
     """Return the shape as users see it, in plain numbers."""
     return x._tuple_shape
-
-
-def rank_of(x: Tensor) -> int:
-    """Return how many axes users see."""
-    return x._ndim()
 
 
 def variable_of(x: Tensor) -> Var | None:

@@ -21,8 +21,8 @@ from ..ops.registry import Call, Kernel, implementation, pay_operator
 from . import formats
 from .device import Device, device_of
 from .device import in_use as devices_in_use
-from .switches import SWITCHES, active, is_exact
-from .value import Session, Tensor
+from .switches import active, is_exact
+from .value import Tensor
 
 if TYPE_CHECKING:
     from ..ops.numeric.stream import Stream
@@ -81,17 +81,12 @@ def apply(
         EngineError: the operator does not take these inputs; the text says what was found and expected.
         DeviceMixtureError: the inputs are on different devices.
     """
-    if SWITCHES.change_operators():
-        from .settings import adapted  # for start-up
-
-        params, inputs = adapted(type, params, inputs)
     if scalar is None:
         scalar = type in _KEEPS_SCALARS and bool(inputs) and False not in [x._scalar for x in inputs]
-    session = active() or _standing(inputs)
+    session = active()
     # Checked before applying: mixed formats or devices are an error.
     format = formats.format_of(type, [x._format for x in inputs]) if formats.in_use() else formats.DEFAULT
-    # Variables of edited graphs carry it themselves.
-    if place is None and devices_in_use() and (session is None or not session.standing):
+    if place is None and devices_in_use():
         place = device_of(type, [x._place for x in inputs])
     if session is not None:
         if any(x._pair is not None for x in inputs):
@@ -104,12 +99,6 @@ def apply(
     if place is not None or format != formats.DEFAULT:
         _mark(type, outputs, place, format)
     return outputs
-
-
-def _standing(inputs: Sequence[Tensor]) -> Session | None:
-    """Return the session of an edited graph that one of the inputs belongs to."""
-    sessions = [x._session for x in inputs if x._session is not None and x._session.standing]
-    return sessions[-1] if sessions else None
 
 
 def _mark(type: str, outputs: Sequence[Tensor], place: Device | None, format: str) -> None:

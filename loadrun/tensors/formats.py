@@ -82,13 +82,13 @@ def format_of(type: str, inputs: Sequence[str]) -> str:
     if type in _JOINS:
         if len(result) > 1:
             raise EngineError(
-                f"{type} takes inputs of one format, found 'nchw' and 'nhwc'; convert with "
-                "amp.convert_tensor_format, or create the tensors without a format"
+                f"{type} takes inputs of one format, found 'nchw' and 'nhwc'; assign to one's "
+                "attribute .format, or create the tensors without a format"
             )
         return result.pop()
     if type == "ConvolutionV2" and (inputs[0] == "nhwc") != (inputs[1] == "nhwc"):
         raise EngineError(
             f"a convolution takes an image and a weight of one format, found {inputs[0]!r} and "
-            f"{inputs[1]!r}; amp.convert_module_format and amp.convert_tensor_format convert them"
+            f"{inputs[1]!r}; assign to one's attribute .format"
         )
     return inputs[0] if type in _KEEPS else DEFAULT

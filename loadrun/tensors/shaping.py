@@ -279,20 +279,9 @@ def concat(inps: Iterable[Any], axis: int = 0, device: Any = None) -> Tensor:
     tensors = [as_tensor(x) for x in inps]
     if not tensors:
         raise ValueError("nothing to join: the list of tensors is empty")
-    if device is not None:
-        tensors = [_placed_nowhere(x) for x in tensors]
     if len(tensors) == 1:
         return copy(tensors[0], device)
     return apply1("Concat", P.Axis(axis=axis), inputs=tensors, scalar=False, place=placed(device))
-
-
-def _placed_nowhere(x: Tensor) -> Tensor:
-    """Return a variable of an edited graph without its device, as it goes with those of any."""
-    if x._place is None or x._session is None or not x._session.standing:
-        return x
-    frozen = x._frozen()
-    frozen._place = None
-    return frozen
 
 
 def stack(inps: Iterable[Any], axis: int = 0, device: Any = None) -> Tensor:

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from ..tensors.switches import active, set_symbolic_shape, use
+from ..tensors.switches import active, use
 from .recording import TraceOptions
 from .torch_door import is_torch_call, traced_torch
 from .traced import Traced
 
-__all__ = ["exclude_from_trace", "is_tracing", "set_symbolic_shape", "trace"]
+__all__ = ["exclude_from_trace", "is_tracing", "trace"]
 
 
 def is_tracing() -> bool:

@@ -138,7 +138,6 @@ FOLDERS = {
         "dump_options",
         "elemwise",
         "format",
-        "gradients",
         "index",
         "linalg",
         "matmul",
@@ -290,7 +289,6 @@ def test_wrong_helpers_do_not_reach_the_float64_engine() -> None:
 HIDDEN = {
     "reduce._extreme": "changes the maximum of nothing but minus infinity, which no recorded sample has",
     "numeric.parallel.scratch": "gives memory to write into, whose numbers nobody reads",
-    "gradients.recurrent._forward": "gives numbers to the next layer, which no recorded gradient has",
     "numeric.special.round_half": "runs on float32 only because a wrong `rnn._as_is` is no longer that function",
 }
 """Helpers that no number depends on here, and why."""
@@ -327,15 +325,8 @@ def test_the_reference_engine_shows_every_wrong_helper() -> None:
     }
 
 
-UNRECORDED = frozenset(
-    {
-        *("BatchConvBiasForwardV1", "Cross", "MaskConvolutionV2", "WhereBackward"),
-        *("DeformablePSROIPoolingBackward", "LSTMBackward", "MultiHeadAttnBackward"),
-        *("ROIAlignBackwardV1", "ROIPoolingBackward"),
-    }
-)
-"""Operators of which no fixture has numbers alone; `test_float64_formulas` and `tests/ops/test_gradients` hold
-their formulas against others'."""
+UNRECORDED = frozenset({"BatchConvBiasForwardV1", "Cross", "MaskConvolutionV2"})
+"""Operators of which no fixture has numbers alone; `test_float64_formulas` holds their formulas against others'."""
 
 
 @pytest.mark.parametrize("kind", sorted(set(FORMULAS) - UNRECORDED - COMPOSITE))

@@ -397,7 +397,7 @@ def test_other_sizes_than_those_given() -> None:
 def test_what_sizes_decide_is_refused_in_a_file(tmp_path: Path) -> None:
     case = CASES["writing at the end"]
     loadrun.save(loadrun.load(case.model, input_shapes={"x": (3, 4)}), tmp_path / "m.mge")
-    with pytest.raises(EngineError, match="this file is valid only for size 3 of axis 0 of 'x'"):
+    with pytest.raises(InputError, match=r"made for \[3, 4\]"):
         loadrun.run(tmp_path / "m.mge", case.feeds(1))
 
 
@@ -416,16 +416,16 @@ def test_a_file_made_at_an_empty_size_refuses_other_empty_ones(tmp_path: Path) -
     body = "s = Shape <start = 2> (x)  y, i = TopK <axis = -1> (x, s)"
     case = Case("float[2,n,m] x", body, [], np.asarray)
     loadrun.save(loadrun.load(case.model, input_shapes={"x": (2, 0, 1)}), tmp_path / "m.mge")
-    with pytest.raises(EngineError, match="this file is valid only for size 0 of axis 1 of 'x'"):
+    with pytest.raises(InputError, match=r"made for \[2, 0, 1\]"):
         loadrun.run(tmp_path / "m.mge", {"x": np.zeros((2, 3, 0), F)})
 
 
 def test_bounds_computed_from_sizes_may_have_another_sign_in_a_file(tmp_path: Path) -> None:
     case = Case("float[n] x", "n = Shape(x)  s = Sub(n, six)  y = Slice(x, s, far)", [], np.asarray)
     case.stored = {"six": np.array([6]), "far": np.array([2**62])}
-    loadrun.save(loadrun.load(case.model, input_shapes={"x": (2,)}), tmp_path / "m.mge")
     for n in (1, 4, 6, 9):
         x = np.arange(n, dtype=F)
+        loadrun.save(loadrun.load(case.model, input_shapes={"x": (n,)}), tmp_path / "m.mge")
         np.testing.assert_array_equal(loadrun.run(tmp_path / "m.mge", {"x": x})[0]["y"], x[n - 6 :])
 
 

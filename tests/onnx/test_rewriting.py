@@ -398,3 +398,32 @@ def test_commands(argv: list[str], said: str, tmp_path: Path, capsys: pytest.Cap
     good, _ = faulty(tmp_path)
     assert main([str(good), *argv]) == 0
     assert said in capsys.readouterr().out
+
+
+def test_data_sets_of_text_and_sequences(tmp_path: Path) -> None:
+    """They hold what the graph's arrays cannot, as the data sets of the source do."""
+    made = model(
+        [node("Equal", ["word", "other"], ["same"]), node("SequenceAt", ["list", "place"], ["item"])],
+        [
+            ("word", TensorProto.STRING, [2]),
+            ("other", TensorProto.STRING, [2]),
+            helper.make_tensor_sequence_value_info("list", FLOAT, ["n"]),
+        ],
+        [("same", TensorProto.BOOL, [2]), ("item", FLOAT, ["n"])],
+        initializer=[stored("place", 1, "i8")],
+        opset=19,
+    )
+    rows = [np.arange(3, dtype="f4"), np.ones(3, "f4")]
+    words = np.array(["cat", "dog"]), np.array(["cat", "cow"])
+    source = write(tmp_path, made, ([*words, rows], [np.array([True, False]), rows[1]]))
+    exported = export(source, f=tmp_path / "b.onnx")
+    assert (exported.test_data_sets, exported.left_out) == (1, [])
+    onnx.checker.check_model(tmp_path / "b.onnx", full_check=True)
+    for file in (tmp_path / "test_data_set_0").iterdir():
+        kind = onnx.SequenceProto if file.name == "input_2.pb" else TensorProto
+        mine, theirs = kind(), kind()
+        mine.ParseFromString((tmp_path / "b.test_data_set_0" / file.name).read_bytes())
+        theirs.ParseFromString(file.read_bytes())
+        read = numpy_helper.to_list if kind is onnx.SequenceProto else numpy_helper.to_array
+        np.testing.assert_array_equal(read(mine), read(theirs))
+    assert [r.verdict.value for r in loadrun.run(tmp_path / "b.onnx", engine="onnxruntime")] == ["pass"]

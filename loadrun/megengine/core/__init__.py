@@ -1,6 +1,8 @@
-"""Names that code written for MegEngine takes from ``megengine.core``."""
+"""`core.tensor.dtype`: quantized dtypes, where code written for MegEngine looks for them."""
 
-from . import ops, tensor
-from .options import get_option, set_option
+from ..absent import absent
+from . import tensor
 
-__all__ = ["get_option", "ops", "set_option", "tensor"]
+__all__ = ["tensor"]
+
+__getattr__ = absent(__name__)

@@ -11,18 +11,8 @@ from ...build.pooling import *  # noqa: F403
 from ...build.tensor import *  # noqa: F403
 from ...build.warping import remap, warp_affine, warp_perspective  # noqa: F401
 from ...build.windows import *  # noqa: F403
-from . import (  # noqa: F401
-    debug_param,
-    distributed,
-    elemwise,
-    external,
-    loss,
-    math,
-    metric,
-    nn,
-    quantized,
-    tensor,
-    utils,
-    vision,
-)
+from ..absent import absent
+from . import elemwise, loss, math, metric, nn, quantized, tensor, utils, vision  # noqa: F401
 from .metric import *  # noqa: F403
+
+__getattr__ = absent(__name__)

@@ -4,7 +4,6 @@ from ...build.elemwise import *  # noqa: F403
 from ...build.elemwise import __all__ as __all__
 from ...build.modes import elemwise_multi_type as _elemwise_multi_type  # noqa: F401
 from ...build.modes import elwise as _elwise  # noqa: F401
-from ..opdefs import DEFINITIONS as _DEFINITIONS
+from ..absent import absent
 
-Elemwise = _DEFINITIONS["Elemwise"]
-"""The operator of these functions as a value, found here as in MegEngine."""
+__getattr__ = absent(__name__)

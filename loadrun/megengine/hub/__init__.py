@@ -5,18 +5,9 @@ downloaded when it is not there yet: they trust whoever wrote it. Nothing else i
 to.
 """
 
-from . import const, exceptions, fetcher, tools
+from ..absent import absent
 from .hub import help, import_module, list, load, load_serialized_obj_from_url, pretrained
 
-__all__ = [
-    "const",
-    "exceptions",
-    "fetcher",
-    "help",
-    "import_module",
-    "list",
-    "load",
-    "load_serialized_obj_from_url",
-    "pretrained",
-    "tools",
-]
+__all__ = ["help", "import_module", "list", "load", "load_serialized_obj_from_url", "pretrained"]
+
+__getattr__ = absent(__name__)

@@ -7,65 +7,45 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from ...base.errors import UsageError, UsageRuntimeError
 from ...dump.checkpoint.hub import load_serialized_obj_from_url, pretrained
-from .const import (
-    DEFAULT_CACHE_DIR,
-    DEFAULT_GIT_HOST,
-    DEFAULT_PROTOCOL,
-    ENV_MGE_HOME,
-    ENV_XDG_CACHE_HOME,
-    HUBCONF,
-    HUBDEPENDENCY,
-)
-from .exceptions import InvalidProtocol
-from .fetcher import GitHTTPSFetcher, GitSSHFetcher, RepoFetcherBase
-from .tools import cd, check_module_exists, load_module
+from .archives import downloaded
 
-__all__ = [
-    "PROTOCOLS",
-    "help",
-    "import_module",
-    "list",
-    "load",
-    "load_serialized_obj_from_url",
-    "pretrained",
-]
+__all__ = ["help", "import_module", "list", "load", "load_serialized_obj_from_url", "pretrained"]
 
-PROTOCOLS: dict[str, type[RepoFetcherBase]] = {"HTTPS": GitHTTPSFetcher, "SSH": GitSSHFetcher}
-"""Ways to a repository."""
+_HOST = "github.com"
+_CONF = "hubconf.py"
 
 
-def _get_megengine_home() -> str:
-    cache = os.getenv(ENV_XDG_CACHE_HOME, DEFAULT_CACHE_DIR)
-    return os.path.expanduser(os.getenv(ENV_MGE_HOME, os.path.join(cache, "megengine")))
+def _cache() -> Path:
+    cache = os.getenv("XDG_CACHE_HOME", "~/.cache")
+    return Path(os.path.expanduser(os.getenv("MGE_HOME", os.path.join(cache, "megengine")))) / "hub"
 
 
 def _folder(repo_info: str, git_host: str, use_cache: bool, commit: str | None, protocol: str) -> Path:
     """Return the folder of a repository: itself where it is one, else that to which it is downloaded."""
     local = Path(os.path.expanduser(repo_info))
-    if (local / HUBCONF).is_file():
+    if (local / _CONF).is_file():
         return local.resolve()
-    if protocol not in PROTOCOLS:
-        raise InvalidProtocol(
-            f"invalid protocol {protocol!r}; the value should be one of {', '.join(PROTOCOLS)}"
+    if protocol != "HTTPS":
+        raise UsageError(
+            f"protocol: expected 'HTTPS', found {protocol!r}, as loadrun starts no git; clone {repo_info} and give "
+            "the folder's path"
         )
-    cache = Path(_get_megengine_home()) / "hub"
-    cache.mkdir(parents=True, exist_ok=True)
-    with cd(cache):
-        return cache.resolve() / PROTOCOLS[protocol].fetch(git_host, repo_info, use_cache, commit)
+    return downloaded(_cache().resolve(), git_host, repo_info, use_cache, commit)
 
 
 def import_module(
     repo_info: str,
-    git_host: str = DEFAULT_GIT_HOST,
+    git_host: str = _HOST,
     use_cache: bool = True,
     commit: str | None = None,
-    protocol: str = DEFAULT_PROTOCOL,
+    protocol: str = "HTTPS",
 ) -> ModuleType:
     """Run ``hubconf.py`` of a repository and return it as a module.
 
@@ -75,27 +55,29 @@ def import_module(
         git_host: the host.
         use_cache: take what was downloaded before, if it is there.
         commit: the commit, in place of the newest one.
-        protocol: "HTTPS"; "SSH" takes only what is there.
+        protocol: "HTTPS"; loadrun starts no git, which MegEngine's "SSH" needs.
 
     Raises:
-        FetcherError: it cannot be had.
-        UsageError: it holds no ``hubconf.py``.
+        UsageError: it cannot be had, or holds no ``hubconf.py``.
     """
     folder = _folder(repo_info, git_host, use_cache, commit, protocol)
-    if not (folder / HUBCONF).is_file():
-        raise UsageError(f"{repo_info} holds no {HUBCONF}, which says what it offers")
+    if not (folder / _CONF).is_file():
+        raise UsageError(f"{repo_info} holds no {_CONF}, which says what it offers")
     sys.path.insert(0, str(folder))
     try:
-        return load_module(HUBCONF, folder / HUBCONF)
+        spec: Any = spec_from_file_location(_CONF, folder / _CONF)
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
     finally:
         sys.path.remove(str(folder))
+    return module
 
 
 def _entry(module: ModuleType, name: str) -> Any:
     function = getattr(module, name, None)
     if not callable(function):
         raise UsageRuntimeError(
-            f"cannot find callable {name} in {HUBCONF}; it has {', '.join(_entries(module))}"
+            f"cannot find callable {name} in {_CONF}; it has {', '.join(_entries(module))}"
         )
     return function
 
@@ -108,10 +90,10 @@ def load(
     repo_info: str,
     entry: str,
     *args: Any,
-    git_host: str = DEFAULT_GIT_HOST,
+    git_host: str = _HOST,
     use_cache: bool = True,
     commit: str | None = None,
-    protocol: str = DEFAULT_PROTOCOL,
+    protocol: str = "HTTPS",
     **kwargs: Any,
 ) -> Any:
     """Return what an entry of a repository gives, usually a model.
@@ -126,7 +108,7 @@ def load(
     """
     module = import_module(repo_info, git_host, use_cache, commit, protocol)
     function = _entry(module, entry)
-    missing = [m for m in getattr(module, HUBDEPENDENCY, None) or () if not check_module_exists(m)]
+    missing = [m for m in getattr(module, "dependencies", None) or () if find_spec(m) is None]
     if missing:
         raise UsageRuntimeError(
             f"missing dependencies: {', '.join(missing)}; {repo_info} needs them installed"
@@ -136,10 +118,10 @@ def load(
 
 def list(
     repo_info: str,
-    git_host: str = DEFAULT_GIT_HOST,
+    git_host: str = _HOST,
     use_cache: bool = True,
     commit: str | None = None,
-    protocol: str = DEFAULT_PROTOCOL,
+    protocol: str = "HTTPS",
 ) -> Any:
     """Return the names of a repository's entries; see `import_module`, which runs its code."""
     return _entries(import_module(repo_info, git_host, use_cache, commit, protocol))
@@ -148,10 +130,10 @@ def list(
 def help(
     repo_info: str,
     entry: str,
-    git_host: str = DEFAULT_GIT_HOST,
+    git_host: str = _HOST,
     use_cache: bool = True,
     commit: str | None = None,
-    protocol: str = DEFAULT_PROTOCOL,
+    protocol: str = "HTTPS",
 ) -> str | None:
     """Return the docstring of a repository's entry; see `import_module`, which runs its code.
 

@@ -1,6 +1,8 @@
 """Tracing under the name of ``megengine.jit.tracing``."""
 
 from ...tracing import TraceError, exclude_from_trace, is_tracing, trace
-from ..core._trace_option import set_symbolic_shape
+from ..absent import absent
 
-__all__ = ["TraceError", "exclude_from_trace", "is_tracing", "set_symbolic_shape", "trace"]
+__all__ = ["TraceError", "exclude_from_trace", "is_tracing", "trace"]
+
+__getattr__ = absent(__name__)

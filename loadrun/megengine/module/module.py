@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
+from ...base.errors import UnsupportedError
 from ...tensors import Parameter, Tensor
 from ...tensors.access import set_attribute_path, set_name, tensor_name
 from ...tensors.naming import scope
-from ..absent import stand_in
 from .hooks import HookHandler
 from .state import State, load_state, state_of
 from .structure import ModuleBase, expand
@@ -232,7 +232,9 @@ class Module(ModuleBase, metaclass=ABCMeta):
         for module in list(self.modules()):
             fn(module)
 
-    zero_grad = stand_in(__name__, "zero_grad")
+    def zero_grad(self) -> None:
+        """Refuse: there are no gradients."""
+        raise UnsupportedError("zero_grad: loadrun runs networks, it does not train them; MegEngine has it")
 
     def train(self, mode: bool = True, recursive: bool = True) -> None:
         """Set ``training`` here and, unless `recursive` is False, in all modules below."""

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import pi, sqrt
 
-import numpy as np
-
+from ...arrays.names import kernel, np
 from ...graph.dtypes import Array
-from ...ops.elemwise import formulas
 from ...ops.norm import softmax_rows
-from ...ops.numeric import special
+from . import kernels
 
 __all__ = ["activated", "gelu", "sigmoid", "silu", "softmax"]
 
 
+@kernel
 def sigmoid(x: Array) -> Array:
     """Compute 1 / (1 + exp(-x)), 0 where the power is beyond all numbers."""
     return np.reciprocal(1 + np.exp(-x))
 
 
+@kernel
 def silu(x: Array) -> Array:
     """Compute x * sigmoid(x)."""
     return x * sigmoid(x)
@@ -29,9 +29,10 @@ def gelu(x: Array, *, tanh: bool = False) -> Array:
     """Multiply by the normal distribution function, exact or approximated by a hyperbolic tangent."""
     if tanh:
         return x * 0.5 * (1 + np.tanh(x * (sqrt(2 / pi) + 0.044715 * sqrt(2 / pi) * x * x)))
-    return formulas.gelu(x) if x.dtype == np.float64 else special.gelu(x)
+    return kernels.gelu(x)
 
 
+@kernel
 def softmax(x: Array, axis: int = -1, *, guard: bool = False) -> Array:
     """Compute exp(x - max) / sum(exp(x - max)).
 

@@ -6,14 +6,13 @@ from collections.abc import Callable, Sequence
 from math import sqrt
 from typing import Any
 
-import numpy as np
-
+from ...arrays.names import np
 from ...graph.composite import Flag, NodeTypes
 from ...graph.dtypes import Array, DType
-from ...ops.numeric.special import rounded
 from . import operator
 from .activations import softmax
 from .common import like_first, one_of, refuse_unless
+from .kernels import rounded
 
 __all__ = ["capped", "heads", "masked", "merged", "rotated", "scaled_scores", "shared_heads"]
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
+from ...arrays.names import np
 from ...graph.composite import Flag, Known, NodeTypes
 from ...graph.dtypes import Array
 from . import find, operator

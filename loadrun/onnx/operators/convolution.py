@@ -8,8 +8,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
-import numpy as np
-
+from ...arrays.names import kernel, np
 from ...graph.composite import Known
 from ...graph.dtypes import Array
 from ...ops.conv.fast import conv_fast
@@ -50,7 +49,7 @@ def _check(x: Array, w: Array, bias: Array | None, group: int, channels: int) ->
         refuse_unless(fits, f"its bias is {list(bias.shape)} for {channels} channels")
 
 
-def _plan(x: Array, w: Array, bias: Array | None, group: int, space: Mapping[str, Any]) -> SpatialWindow:
+def plan(x: Array, w: Array, bias: Array | None, group: int, space: Mapping[str, Any]) -> SpatialWindow:
     """Check what is convolved, and return the window."""
     _check(x, w, bias, group, w.shape[0])
     refuse_unless(
@@ -69,16 +68,17 @@ def _conv_shape(
     x: Array, w: Array, bias: Array | None = None, *rest: Array | None, group: int = 1, **space: Any
 ) -> Shape:
     window = {name: space[name] for name in SPACE if name in space}
-    return (x.shape[0], w.shape[0], *_plan(x, w, bias, group, window).out)
+    return (x.shape[0], w.shape[0], *plan(x, w, bias, group, window).out)
 
 
 @operator("Conv", shape=_conv_shape)
 @taking(**SPACE)
 def conv(x: Array, w: Array, bias: Array | None = None, *, group: int = 1, **space: Any) -> Array:
     """Convolve (N, C, ...) with (OC, C / group, ...)."""
-    return with_bias(convolved(x, w, _plan(x, w, bias, group, space), group), bias)
+    return with_bias(convolved(x, w, plan(x, w, bias, group, space), group), bias)
 
 
+@kernel
 def convolved(x: Array, w: Array, window: SpatialWindow, group: int = 1) -> Array:
     """Convolve floats: columns of the data are multiplied by the filters."""
     shape = (x.shape[0], w.shape[0], *window.out)
@@ -173,7 +173,7 @@ def conv_last(
 # Transposed
 
 
-def _transposed_window(
+def transposed_window(
     x: Array,
     w: Array,
     bias: Array | None,
@@ -216,7 +216,7 @@ def _transposed_window(
 def _transposed_shape(
     x: Array, w: Array, bias: Array | None = None, *, group: int = 1, **space: Any
 ) -> Shape:
-    sizes = _transposed_window(x, w, bias, group=group, **space).sizes
+    sizes = transposed_window(x, w, bias, group=group, **space).sizes
     return (x.shape[0], w.shape[1] * group, *sizes)
 
 
@@ -224,7 +224,7 @@ def _transposed_shape(
 @taking(output_padding=None, output_shape=None, **SPACE)
 def conv_transpose(x: Array, w: Array, bias: Array | None = None, *, group: int = 1, **space: Any) -> Array:
     """Compute the transpose of a convolution of (N, C, ...) with (C, OC / group, ...)."""
-    window = _transposed_window(x, w, bias, group=group, **space)
+    window = transposed_window(x, w, bias, group=group, **space)
     shape = (x.shape[0], w.shape[1] * group, *window.sizes)
     if 0 in (*shape, *x.shape):
         return with_bias(np.zeros(shape, x.dtype), bias)
@@ -260,13 +260,13 @@ def _widths(ndim: int, axis: int, after: int) -> list[tuple[int, int]]:
 # Deformable
 
 
-def _deform_window(
+def deform_window(
     x: Array, w: Array, bias: Array | None, group: int, offset_group: int, space: Mapping[str, Any]
 ) -> SpatialWindow:
     refuse_unless(x.ndim == 4, f"its input has {x.ndim - 2} axes of space, expected 2")
     fits = offset_group >= 1 and x.shape[1] % offset_group == 0
     refuse_unless(fits, f"{x.shape[1]} channels are not a multiple of {offset_group} groups of offsets")
-    return _plan(x, w, bias, group, space)
+    return plan(x, w, bias, group, space)
 
 
 def _deform_shape(
@@ -280,7 +280,7 @@ def _deform_shape(
     offset_group: int = 1,
     **space: Any,
 ) -> Shape:
-    return (x.shape[0], w.shape[0], *_deform_window(x, w, bias, group, offset_group, space).out)
+    return (x.shape[0], w.shape[0], *deform_window(x, w, bias, group, offset_group, space).out)
 
 
 @operator("DeformConv", since=19, shape=_deform_shape)
@@ -297,7 +297,7 @@ def deform_conv(
     **space: Any,
 ) -> Array:
     """Convolve what every tap finds at its own offset, between pixels by bilinear interpolation."""
-    window = _deform_window(x, w, bias, group, offset_group, space)
+    window = deform_window(x, w, bias, group, offset_group, space)
     n, taps = x.shape[0], prod(window.kernel)
     moves = offset.reshape(n, offset_group, taps, 2, *window.out)
     grid = np.meshgrid(*(np.arange(k) for k in window.kernel), indexing="ij")
@@ -336,11 +336,12 @@ def _between(x: Array, rows: Array, columns: Array) -> Array:
 # Integers
 
 
+@kernel
 def integer_convolution(
     x: Array, w: Array, x_zero: Array | None, w_zero: Array | None, group: int = 1, **space: Any
 ) -> Array:
     """Convolve 8-bit tensors without their zero points, exact in int32."""
-    window = _plan(x, w, None, group, space)
+    window = plan(x, w, None, group, space)
     if w_zero is not None and w_zero.ndim == 1 and w_zero.shape[0] != 1:
         w_zero = w_zero.reshape(-1, *(1,) * (w.ndim - 1))
     data, filters = less(x, x_zero), less(w, w_zero)

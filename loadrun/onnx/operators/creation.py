@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from math import ceil
 from typing import Any
 
-import numpy as np
-
+from ...arrays.names import np
 from ...graph.composite import Known, NodeTypes, TensorAttribute
 from ...graph.dtypes import Array, DType, plain
 from . import operator

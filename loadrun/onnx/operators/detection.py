@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from ...arrays.names import np
 from ...graph.dtypes import Array
 from ...ops.image.nms import keep
 from . import operator
@@ -31,7 +30,7 @@ def non_max_suppression(
     count, share, least = _number(most, 0), _number(overlap, 0.0), _number(bound, -np.inf)
     refuse_unless(0 <= share <= 1, f"its IoU threshold is {share:g}, expected 0 to 1")
     rows = []
-    for image, (own, classes) in enumerate(zip(_corners(boxes, center_point_box), scores, strict=True)):
+    for image, (own, classes) in enumerate(zip(corners(boxes, center_point_box), scores, strict=True)):
         for k, score in enumerate(classes if count > 0 else ()):
             above = np.flatnonzero(score > least)
             order = above[np.argsort(-score[above], kind="stable")]
@@ -39,7 +38,7 @@ def non_max_suppression(
     return np.array(rows, np.int64).reshape(-1, 3)
 
 
-def _corners(boxes: Array, centered: int) -> Array:
+def corners(boxes: Array, centered: int) -> Array:
     """Return boxes (B, N, 4) with the lesser corner first."""
     a, b = boxes[..., :2], boxes[..., 2:]
     low, high = (a - b / 2, a + b / 2) if centered else (np.minimum(a, b), np.maximum(a, b))

@@ -6,21 +6,21 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import Any
 
-import numpy as np
-
+from ...arrays.names import kernel, np
 from ...graph.composite import Flag, NodeTypes
-from ...graph.dtypes import Array, DType, round_bfloat16
-from ...ops.typecvt import exactly
+from ...graph.dtypes import Array, DType
 from ..codes import codes_of_floats
 from ..tensors import NAMES, decoded
 from . import operator
 from .common import one_of, refuse_unless, tensor_type
 from .early import consuming, operator_since_1, operator_since_7
+from .kernels import exactly, round_bfloat16
 from .small_floats import SMALL, rounded_small
 
 __all__ = ["converted", "refuse_where"]
 
 
+@kernel
 def refuse_where(wrong: Array, why: str) -> None:
     """Raise an error where one of some booleans is true."""
     refuse_unless(not np.any(wrong), why)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from ...arrays.names import np
 from ...graph.composite import Flag
 from ...graph.dtypes import Array
 from . import operator

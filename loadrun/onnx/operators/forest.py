@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
+from ...arrays.names import kernel, np
 from ...graph.dtypes import Array
 from .common import refuse_unless
 
@@ -108,24 +107,31 @@ class TreeNodes:
         at = np.broadcast_to(self.roots, (len(x), len(self.roots)))
         rows = np.arange(len(x))[:, None]
         for _ in range(self.depth):
-            value = x[rows, self.features[at]]
-            at = np.where(self._holds(at, value), self.yes[at], self.no[at])
+            value = x[rows, np.take(self.features, at)]
+            at = np.where(self._holds(at, value), np.take(self.yes, at), np.take(self.no, at))
         return at
 
     def _holds(self, at: Array, value: Array) -> Array:
-        split = self.splits[at]
+        split = np.take(self.splits, at)
         holds = np.zeros(at.shape, bool)
         for kind in self._kinds:
-            outcome = self._is_member(at, value) if kind == MEMBER else _COMPARE[kind](value, split)
-            holds = outcome if len(self._kinds) == 1 else np.where(self.modes[at] == kind, outcome, holds)
-        return holds | (self.missing[at] & (value != value)) if self.missing.any() else holds
+            outcome = is_member(self.members, at, value) if kind == MEMBER else _COMPARE[kind](value, split)
+            holds = (
+                outcome
+                if len(self._kinds) == 1
+                else np.where(np.take(self.modes, at) == kind, outcome, holds)
+            )
+        return holds | (np.take(self.missing, at) & (value != value)) if self.missing.any() else holds
 
-    def _is_member(self, at: Array, value: Array) -> Array:
-        if self.members is None or not len(self.members):
-            return np.zeros(at.shape, bool)
-        # Complex numbers are sorted by node first.
-        pair = at + 1j * value
-        return self.members[np.searchsorted(self.members, pair).clip(0, len(self.members) - 1)] == pair
+
+@kernel
+def is_member(members: Array | None, at: Array, value: Array) -> Array:
+    """Return whether values are among those of their nodes; members are pairs of node and value as complex numbers."""
+    if members is None or not len(members):
+        return np.zeros(at.shape, bool)
+    # Complex numbers are sorted by node first.
+    pair = at + 1j * value
+    return members[np.searchsorted(members, pair).clip(0, len(members) - 1)] == pair
 
 
 class WeightedTrees:
@@ -174,9 +180,9 @@ class WeightedTrees:
         scores, there = [], []
         step = max(_BLOCK // (len(self.forest.roots) * self.targets), 1)
         for start in range(0, max(len(x), 1), step):
-            at = self._number[self.forest.leaves(x[start : start + step])]
-            has = np.ones((len(at), self.targets), bool) if always else self._has[at].any(1)
-            scores.append(np.where(has, reduce(table[at], 1), 0))
+            at = np.take(self._number, self.forest.leaves(x[start : start + step]))
+            has = np.ones((len(at), self.targets), bool) if always else np.take(self._has, at, 0).any(1)
+            scores.append(np.where(has, reduce(np.take(table, at, 0), 1), 0))
             there.append(has)
         return np.concatenate(scores), np.concatenate(there)
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
+from ...arrays.names import kernel, np
 from ...graph.dtypes import Array
-from ...ops.elemwise import formulas
-from ...ops.numeric import special
-from ...ops.typecvt import exactly
-from . import operator
+from . import kernels, operator
 from .activations import gelu, sigmoid
 from .common import like_first, one_of, refuse_unless
 from .early import operator_since_1
+from .kernels import exactly
 
 __all__: list[str] = []
 
@@ -51,7 +48,7 @@ for _name in ("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh"):
 @operator("Erf", since=9, pointwise=True)
 def erf(x: Array) -> Array:
     """Compute the error function."""
-    return formulas.erf(x) if x.dtype == np.float64 else special.erf(x)
+    return kernels.erf(x)
 
 
 @operator_since_1("Reciprocal", pointwise=True)
@@ -73,6 +70,7 @@ def relu(x: Array) -> Array:
 
 
 @operator("Softplus", pointwise=True)
+@kernel
 def softplus(x: Array) -> Array:
     """Compute log(1 + exp(x)) without overflow."""
     return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
@@ -84,7 +82,8 @@ def hard_swish(x: Array) -> Array:
     return x * (np.clip(x + 3, 0, 6) / 6)
 
 
-def _elu(x: Array, alpha: float, gamma: float = 1, steepness: float = 1) -> Array:
+@kernel
+def scaled_elu(x: Array, alpha: float, gamma: float = 1, steepness: float = 1) -> Array:
     """Compute gamma * x above 0, else gamma * alpha * (exp(steepness * x) - 1)."""
     return gamma * np.maximum(x, 0) + gamma * alpha * np.expm1(steepness * np.minimum(x, 0))
 
@@ -92,13 +91,13 @@ def _elu(x: Array, alpha: float, gamma: float = 1, steepness: float = 1) -> Arra
 @operator_since_1("Elu", pointwise=True)
 def elu(x: Array, *, alpha: float = 1.0) -> Array:
     """Compute x above 0, else alpha * (exp(x) - 1)."""
-    return _elu(x, finite("alpha", alpha))
+    return scaled_elu(x, finite("alpha", alpha))
 
 
 @operator("Celu", since=12, pointwise=True)
 def celu(x: Array, *, alpha: float = 1.0) -> Array:
     """Compute x above 0, else alpha * (exp(x / alpha) - 1)."""
-    return _elu(x, alpha, steepness=1 / alpha if alpha else np.inf)
+    return scaled_elu(x, alpha, steepness=1 / alpha if alpha else np.inf)
 
 
 @operator("Selu", pointwise=True)
@@ -106,13 +105,13 @@ def selu_1(
     x: Array, *, alpha: float = 1.6732, gamma: float = 1.0507, consumed_inputs: list[int] | None = None
 ) -> Array:
     """Compute gamma * ELU."""
-    return _elu(x, finite("alpha", alpha), finite("gamma", gamma))
+    return scaled_elu(x, finite("alpha", alpha), finite("gamma", gamma))
 
 
 @operator("Selu", since=6, pointwise=True)
 def selu(x: Array, *, alpha: float = 1.6732631921768188, gamma: float = 1.0507010221481323) -> Array:
     """Compute gamma * ELU."""
-    return _elu(x, finite("alpha", alpha), finite("gamma", gamma))
+    return scaled_elu(x, finite("alpha", alpha), finite("gamma", gamma))
 
 
 @operator_since_1("LeakyRelu", pointwise=True)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from ...arrays.names import kernel, np
 from ...graph.composite import Known
 from ...graph.dtypes import Array
 from . import operator
@@ -51,7 +50,13 @@ def gather_nd(x: Array, at: Array, *, batch_dims: int = 0) -> Array:
         np.arange(x.shape[b]).reshape([-1 if i == b else 1 for i in range(rank)]) for b in range(batch_dims)
     ]
     ids = batch + [at[..., i] for i in range(at.shape[-1])]
-    return x[tuple(ids)] if ids else x
+    return taken(x, tuple(ids)) if ids else x
+
+
+@kernel
+def taken(x: Array, at: tuple[Array, ...]) -> Array:
+    """Take parts by their positions along the first axes."""
+    return x[at]
 
 
 @operator("GatherND", since=11, shape=_gathered_nd)
@@ -63,7 +68,8 @@ def gather_nd_11(x: Array, at: Array) -> Array:
 # Writing
 
 
-def _combined(x: Array, at: tuple[Array, ...], updates: Array, reduction: str) -> Array:
+@kernel
+def combined(x: Array, at: tuple[Array, ...], updates: Array, reduction: str) -> Array:
     """Return a copy in which updates replace elements, or are combined with them."""
     one_of("reduction", reduction, "none", "add", "mul", "max", "min")
     y = x.copy()
@@ -86,7 +92,7 @@ def scatter_elements(x: Array, at: Array, updates: Array, *, axis: int = 0, redu
     axis = axis_of(axis, x.ndim)
     rank = range(x.ndim)
     ids = [np.arange(at.shape[i]).reshape([-1 if k == i else 1 for k in rank]) for i in rank]
-    return _combined(x, tuple(at if i == axis else ids[i] for i in rank), updates, reduction)
+    return combined(x, tuple(at if i == axis else ids[i] for i in rank), updates, reduction)
 
 
 @operator("ScatterElements", since=11, shape=like_first)
@@ -99,7 +105,7 @@ def scatter_elements_11(x: Array, at: Array, updates: Array, *, axis: int = 0) -
 @operator("ScatterND", since=16, shape=like_first)
 def scatter_nd(x: Array, at: Array, updates: Array, *, reduction: str = "none") -> Array:
     """Write parts by their positions along the first axes."""
-    return _combined(x, tuple(at[..., i] for i in range(at.shape[-1])), updates, reduction)
+    return combined(x, tuple(at[..., i] for i in range(at.shape[-1])), updates, reduction)
 
 
 @operator("ScatterND", since=11, shape=like_first)
@@ -120,8 +126,8 @@ def tensor_scatter(
     at = first[:, None] + np.arange(count)
     if mode == "circular":
         at = at % x.shape[axis]
-    y = np.moveaxis(x, axis, 1).copy()
-    y[np.arange(x.shape[0])[:, None], at] = np.moveaxis(updates, axis, 1)
+    places = np.arange(x.shape[0])[:, None], at
+    y = combined(np.moveaxis(x, axis, 1), places, np.moveaxis(updates, axis, 1), "none")
     return np.moveaxis(y, 1, axis)
 
 

@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-import numpy as np
-
+from ...arrays.names import kernel, np
 from ...graph.composite import Flag
 from ...graph.dtypes import Array
-from ...ops.numeric import parallel
-from ...ops.numeric.special import broadcast_shapes, int_matmul
+from ...ops.numeric.special import broadcast_shapes
 from . import operator
 from .activations import activated
 from .common import refuse_unless, taking
+from .kernels import int_matmul, matrix_product
 
 __all__ = ["bounded_by", "integer_product", "matmul", "product_shape"]
 
@@ -37,13 +36,14 @@ def product_shape(x: Array, y: Array, *rest: Array | None) -> tuple[int, ...]:
 
 
 @operator("MatMul", shape=product_shape)
+@kernel
 def matmul(x: Array, y: Array) -> Array:
     """Multiply matrices, or stacks of them, with numpy's broadcasting."""
     shape = product_shape(x, y)
     if y.ndim == 2 < x.ndim and x.dtype.kind == "f":
         # One long product is faster than many.
-        return parallel.matmul(x.reshape(prod(x.shape[:-1]), x.shape[-1]), y).reshape(shape)
-    return parallel.matmul(x, y) if x.ndim == y.ndim == 2 else np.matmul(x, y)
+        return matrix_product(x.reshape(prod(x.shape[:-1]), x.shape[-1]), y).reshape(shape)
+    return matrix_product(x, y) if x.ndim == y.ndim == 2 else np.matmul(x, y)
 
 
 def _turned(x: Array, matrix: int, batch: int = 0) -> Array:
@@ -99,7 +99,7 @@ def fused_matmul_activation(
 _GEMM = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0}
 
 
-def _gemm_shape(
+def gemm_shape(
     a: Array, b: Array, c: Array | None = None, *, transA: Flag = 0, transB: Flag = 0, **others: object
 ) -> tuple[int, ...]:
     refuse_unless(a.ndim == b.ndim == 2, f"its factors have {a.ndim} and {b.ndim} axes, expected matrices")
@@ -116,7 +116,7 @@ def bounded_by(shape: Sequence[int], whole: Sequence[int]) -> bool:
     return len(shape) <= len(whole) and all(n in (1, m) for n, m in zip(shape, tail, strict=True))
 
 
-@operator("Gemm", since=7, shape=_gemm_shape)
+@operator("Gemm", since=7, shape=gemm_shape)
 def gemm(
     a: Array,
     b: Array,
@@ -128,7 +128,7 @@ def gemm(
     transB: Flag = 0,
 ) -> Array:
     """Compute alpha * a @ b + beta * c."""
-    _gemm_shape(a, b, c, transA=transA, transB=transB)
+    gemm_shape(a, b, c, transA=transA, transB=transB)
     y = matmul(_turned(a, transA), _turned(b, transB))
     if alpha != 1.0:
         y = (y * alpha).astype(y.dtype, copy=False)
@@ -137,7 +137,7 @@ def gemm(
     return y + (c if beta == 1.0 else (c * beta).astype(c.dtype, copy=False))
 
 
-@operator("Gemm", shape=_gemm_shape)
+@operator("Gemm", shape=gemm_shape)
 @taking(broadcast=0, **_GEMM)
 def gemm_1(a: Array, b: Array, c: Array, **how: Any) -> Array:
     """Compute alpha * a @ b + beta * c."""
@@ -145,7 +145,7 @@ def gemm_1(a: Array, b: Array, c: Array, **how: Any) -> Array:
     return gemm(a, b, c, **how)
 
 
-@operator("FusedGemm", domain=CONTRIB, shape=_gemm_shape)
+@operator("FusedGemm", domain=CONTRIB, shape=gemm_shape)
 @taking(**_GEMM)
 def fused_gemm(
     a: Array,
@@ -248,6 +248,7 @@ def _without(x: Array, term: str, letters: set[str]) -> tuple[Array, str]:
 # Integers
 
 
+@kernel
 def integer_product(x: Array, y: Array, x_zero: Array | None = None, y_zero: Array | None = None) -> Array:
     """Multiply 8-bit matrices without their zero points, exact in int32; those per row of `x` are a vector."""
     if x_zero is not None and x_zero.ndim == 1 and x_zero.shape[0] != 1:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from ...graph.composite import NodeTypes
+from ...arrays.names import np
+from ...graph.composite import Known, NodeTypes
 from ...graph.dtypes import Array, DType, plain
 from ...ops.numeric.stream import Stream
 from . import operator
@@ -74,15 +73,17 @@ def _with_mask(x: Array, *others: Array | None, **attributes: object) -> list[tu
 @operator("Dropout", since=12, out=(0, "Bool"), shape=_with_mask)
 def dropout(
     x: Array,
-    ratio: Array | None = None,
-    training: Array | None = None,
+    ratio: Known | None = None,
+    training: Known | None = None,
     *,
     seed: int | None = None,
     stream: Stream | None = None,
 ) -> tuple[Array, Array]:
     """Return the input; while training, random elements become 0 and the others grow. The mask tells who stays."""
+    if training is None or not training.item():
+        return x, np.ones(x.shape, bool)
     rate = 0.5 if ratio is None else float(ratio.item())
-    if training is None or not training.item() or not rate:
+    if not rate:
         return x, np.ones(x.shape, bool)
     source = Stream(seed or 0) if stream is None else stream
     stays = source.uniform("UniformRNGV1", x.shape) >= rate

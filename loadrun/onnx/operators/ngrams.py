@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-
+from ...arrays.names import kernel, np
 from ...graph.dtypes import Array
 from . import operator
 from .common import once, one_of, refuse_unless
@@ -100,21 +99,29 @@ def tf_idf_vectorizer(
         ),
     )
     columns = len(ngram_indexes)
-    rows = (x if x.ndim == 2 else x.reshape(1, -1)).tolist()
+    rows = x if x.ndim == 2 else x.reshape(1, -1)
     counts = np.zeros((len(rows), columns))
-    for count, row in zip(counts, rows, strict=True):
-        for n in range(max(min_gram_length, 1), min(max_gram_length, len(pool)) + 1):
-            grams = pool[n - 1]
-            # A skip means nothing to single elements, so they count once.
-            for step in range(1, 2 if n == 1 else min(max(max_skip_count, 0) + 2, len(row) + 1)):
-                for gram in zip(*(row[k * step :] for k in range(n)), strict=False):
-                    if gram in grams:
-                        count[grams[gram]] += 1
+    for n in range(max(min_gram_length, 1), min(max_gram_length, len(pool)) + 1):
+        # A skip means nothing to single elements, so they count once.
+        skips = range(1, 2 if n == 1 else min(max(max_skip_count, 0) + 2, rows.shape[1] + 1))
+        counts = counts + counted(rows, pool[n - 1], columns, skips)
     if mode == "IDF":
         counts = np.minimum(counts, 1)
     if mode != "TF" and weights:
         counts = counts * np.array(weights)
-    result = np.zeros((len(rows), max(ngram_indexes) + 1), np.float32)
-    for count, row in zip(counts, result, strict=True):
-        np.add.at(row, np.array(ngram_indexes), count.astype(np.float32))
+    place = np.zeros((columns, max(ngram_indexes) + 1))
+    place[np.arange(columns), ngram_indexes] = 1
+    result = (counts @ place).astype(np.float32)
     return result if x.ndim == 2 else result[0]
+
+
+@kernel
+def counted(rows: Array, grams: dict[tuple[Any, ...], int], columns: int, skips: Iterable[int]) -> Array:
+    """Count every n-gram of one length in rows (N, L), with its elements so far apart: (N, columns)."""
+    counts = np.zeros((len(rows), columns))
+    for count, row in zip(counts, rows.tolist(), strict=True):
+        for step in skips:
+            for gram in zip(*(row[k * step :] for k in range(len(next(iter(grams), ())))), strict=False):
+                if gram in grams:
+                    count[grams[gram]] += 1
+    return counts

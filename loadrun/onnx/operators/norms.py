@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
+from ...arrays.names import kernel, np
 from ...graph.composite import Flag, NodeTypes
 from ...graph.dtypes import Array
 from . import operator
@@ -47,10 +46,11 @@ def batch_norm(
     if any(types.wanted[1:]):
         raise ValueError("it has running statistics as outputs without training_mode")
     parts = (_channels(v, x.ndim) for v in (scale, bias, mean, variance))
-    return _by_statistics(x, *parts, epsilon=epsilon)
+    return by_statistics(x, *parts, epsilon=epsilon)
 
 
-def _by_statistics(
+@kernel
+def by_statistics(
     x: Array, scale: Array, bias: Array, mean: Array, variance: Array, *, epsilon: float
 ) -> Array:
     return (x - mean) * (scale / np.sqrt(variance + epsilon)) + bias
@@ -62,7 +62,7 @@ def _trained(
     """Normalize by the statistics of the batch; return the running ones and those of the batch too."""
     axes = tuple(i for i in range(x.ndim) if i != 1)
     now, spread = x.mean(axes), x.var(axes)
-    y = _by_statistics(x, *(_channels(v, x.ndim) for v in (scale, bias, now, spread)), epsilon=epsilon)
+    y = by_statistics(x, *(_channels(v, x.ndim) for v in (scale, bias, now, spread)), epsilon=epsilon)
     running = (old * momentum + new * (1 - momentum) for old, new in ((mean, now), (variance, spread)))
     # What versions before 14 save for gradients, as ONNX Runtime does.
     return y, *running, now, np.reciprocal(np.sqrt(spread + epsilon))
@@ -89,12 +89,13 @@ def batch_norm_1(
             raise ValueError("it trains statistics of every place, not of channels")
         return _trained(x, scale, bias, mean, variance, epsilon, momentum)
     parts = (_channels(v, x.ndim) if spatial else v for v in (scale, bias, mean, variance))
-    return _by_statistics(x, *parts, epsilon=epsilon)
+    return by_statistics(x, *parts, epsilon=epsilon)
 
 
 # Over groups of channels
 
 
+@kernel
 def grouped(x: Array, groups: int, scale: Array, bias: Array, epsilon: float) -> Array:
     """Normalize groups of channels of every sample, then scale and shift each channel.
 
@@ -143,6 +144,7 @@ def _with_statistics(
     return [x.shape, statistics, statistics]
 
 
+@kernel
 def layer_normalized(
     x: Array, scale: Array, bias: Array | None, axes: Sequence[int], epsilon: float
 ) -> tuple[Array, Array, Array]:
@@ -154,6 +156,7 @@ def layer_normalized(
     return y if bias is None else y + bias, middle, inverse
 
 
+@kernel
 def root_mean_square(x: Array, scale: Array, axes: Sequence[int], epsilon: float) -> tuple[Array, Array]:
     """Divide by the root of the mean square over axes; return 1 / root too."""
     inverse = np.reciprocal(np.sqrt((x * x).mean(tuple(axes), keepdims=True) + epsilon))

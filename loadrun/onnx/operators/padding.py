@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
+from ...arrays.names import np
 from ...graph.composite import Known
 from ...graph.dtypes import Array
 from . import operator

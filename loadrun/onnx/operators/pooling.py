@@ -6,13 +6,14 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-import numpy as np
-
+from ...arrays.names import kernel, np
 from ...graph.composite import Flag, Known, NodeTypes
 from ...graph.dtypes import Array
 from . import operator
 from .common import refuse_unless, taking
 from .convolution import from_last, to_last
+from .elementwise import refuse_where
+from .indexing import combined
 from .windows import SPACE, Ints, SpatialWindow, given_pads, spaced, window_of
 
 __all__ = ["global_average", "pooled_shape"]
@@ -61,6 +62,7 @@ def pooled_shape(x: Array, *, kernel_shape: Ints = None, **space: Any) -> tuple[
     return (*x.shape[:2], *pooling_window(x, kernel_shape, **space).out)
 
 
+@kernel
 def folded(x: Array, window: SpatialWindow, fold: Callable[[Array, Array], Array], start: float) -> Array:
     """Fold the elements of all windows, one axis of space after the other; pads hold a number to start with."""
     for i, (k, s, d) in enumerate(zip(window.kernel, window.strides, window.dilations, strict=True)):
@@ -242,11 +244,8 @@ def max_unpool(
     """Put values back at the places that they came from, zeros elsewhere."""
     shape = _unpooled_shape(x, places, output_shape, kernel_shape=kernel_shape, strides=strides, pads=pads)
     size, at = prod(shape), places.reshape(-1)
-    if at.size and not 0 <= at.min() <= at.max() < size:
-        raise ValueError(f"its indices go from {at.min()} to {at.max()}, of {size} places")
-    result = np.zeros(size, x.dtype)
-    result[at] = x.reshape(-1)
-    return result.reshape(shape)
+    refuse_where((at < 0) | (at >= size), f"some of its indices are no places of {size}")
+    return combined(np.zeros(size, x.dtype), (at,), x.reshape(-1), "none").reshape(shape)
 
 
 def _last_shape(x: Array, **attributes: Any) -> tuple[int, ...]:

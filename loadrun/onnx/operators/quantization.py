@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
+from ...arrays.names import kernel, np
 from ...graph.composite import Flag, NodeTypes
-from ...graph.dtypes import Array, DType, plain, round_bfloat16
+from ...graph.dtypes import Array, DType, plain
 from . import operator
 from .common import axis_of, refuse_unless, tensor_type
 from .convolution import integer_convolution, integer_shape
+from .kernels import round_bfloat16
 from .linalg import integer_product, product_shape
 from .small_floats import SMALL, rounded_small
 
@@ -53,10 +53,20 @@ def spread(v: Array, x: Array, axis: int, block: int) -> Array:
     return np.repeat(v, each, at)[(slice(None),) * at + (slice(size),)]
 
 
+def range_of(dtype: DType) -> tuple[int, int]:
+    """Return the least and the greatest number of an integer type."""
+    return _FEW_BITS.get(dtype.name) or (int(np.iinfo(dtype.np).min), int(np.iinfo(dtype.np).max))
+
+
+@kernel
+def rounded_to(quotient: Array, zero: Array | None, dtype: DType) -> Array:
+    """Round to whole numbers, halves to even ones, add a zero point and saturate."""
+    return saturated(np.rint(quotient), zero, dtype)
+
+
 def saturated(whole: Array, zero: Array | None, dtype: DType) -> Array:
     """Add a zero point to whole float numbers, within the range of an integer type."""
-    info = _FEW_BITS.get(dtype.name)
-    low, high = info or (int(np.iinfo(dtype.np).min), int(np.iinfo(dtype.np).max))
+    low, high = range_of(dtype)
     # Counted from the least number, which is what processors make of NaN.
     if zero is not None:
         whole = whole + (zero.astype(whole.dtype) - low)
@@ -68,9 +78,10 @@ def saturated(whole: Array, zero: Array | None, dtype: DType) -> Array:
 
 def quantized(x: Array, scale: Array, zero: Array | None, dtype: DType) -> Array:
     """Compute round(x / scale) + zero point, saturated."""
-    return saturated(np.rint(x / scale), zero, dtype)
+    return rounded_to(x / scale, zero, dtype)
 
 
+@kernel
 def dequantized(x: Array, scale: Array, zero: Array | None = None) -> Array:
     """Compute (x - zero point) * scale in the scale's type."""
     if zero is None or x.dtype.kind == "f":
@@ -81,7 +92,7 @@ def dequantized(x: Array, scale: Array, zero: Array | None = None) -> Array:
 
 def requantized(total: Array, factor: Array, zero: Array | None, dtype: DType) -> Array:
     """Multiply whole sums by a factor, round and saturate."""
-    return saturated(np.rint(total.astype(factor.dtype) * factor), zero, dtype)
+    return rounded_to(total.astype(factor.dtype) * factor, zero, dtype)
 
 
 def _shape(x: Array, *others: Array | None, **attributes: Any) -> tuple[int, ...]:
@@ -139,7 +150,7 @@ def quantize_linear(
     quotient = _rounded(_rounded(x, kind) / spread(_rounded(scale, kind), x, axis, block_size), kind)
     if to.name in SMALL:
         return rounded_small(quotient, SMALL[to.name], saturate)
-    return saturated(np.rint(quotient), None if zero is None else spread(zero, x, axis, block_size), to)
+    return rounded_to(quotient, None if zero is None else spread(zero, x, axis, block_size), to)
 
 
 @operator("QuantizeLinear", since=21, out=(_quantized_type,), pointwise=True, shape=_shape)

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
-
+from ...arrays.names import np
 from ...graph.composite import Flag
 from ...graph.dtypes import Array
 from . import operator

@@ -6,14 +6,13 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-import numpy as np
-
+from ...arrays.names import kernel, np
 from ...graph.composite import Flag, Known
 from ...graph.dtypes import Array
-from ...ops.typecvt import exactly
 from . import operator
 from .activations import softmax
 from .common import axes_of, axis_of
+from .kernels import exactly
 
 __all__: list[str] = []
 
@@ -171,6 +170,7 @@ def _shape(x: Array, *_: Any, **__: Any) -> tuple[int, ...]:
     return x.shape
 
 
+@kernel
 def log_softmax(x: Array, axis: int) -> Array:
     """Compute the logarithm of softmax, exact where the values are large."""
     if not x.size:

@@ -8,8 +8,7 @@ from itertools import product
 from math import ceil, floor
 from typing import NamedTuple
 
-import numpy as np
-
+from ...arrays.names import np
 from ...graph.composite import Known
 from ...graph.dtypes import Array
 from ...ops.image.sampling import blend

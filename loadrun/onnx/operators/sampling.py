@@ -7,8 +7,7 @@ from functools import partial, reduce
 from itertools import product
 from math import prod
 
-import numpy as np
-
+from ...arrays.names import np
 from ...graph.composite import Known
 from ...graph.dtypes import Array
 from . import operator

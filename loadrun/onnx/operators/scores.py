@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-import numpy as np
-
+from ...arrays.names import np
 from ...graph.composite import NodeTypes, OutRule
 from ...graph.dtypes import Array, DType, plain
 from . import operator
@@ -91,4 +90,4 @@ def label_type(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
 
 def chosen(at: Array, numbers: Sequence[int], texts: Sequence[str]) -> Array:
     """Return the labels of classes by their index."""
-    return (np.array(texts, object) if texts else np.array(numbers, np.int64))[at]
+    return np.take(np.array(texts, object) if texts else np.array(numbers, np.int64), at)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
+from ...arrays.names import np
 from ...graph.composite import NodeTypes, ObjectType
 from ...graph.dtypes import Array, DType
 from . import operator

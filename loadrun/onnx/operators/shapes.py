@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-import numpy as np
-
+from ...arrays.names import np
 from ...graph.composite import Known, NodeTypes
 from ...graph.dtypes import Array
 from ...ops.numeric.special import broadcast_shapes
@@ -188,7 +187,7 @@ def split_1(
 def _cut(start: int, end: int, step: int, n: int) -> slice:
     refuse_unless(step != 0, "a step is 0")
     if step > 0:
-        return slice(start, end, step)
+        return slice(*slice(start, end, step).indices(n))
     # Going back, bounds are clamped to the last entry and to one before the first, which numpy counts from the end.
     start, end = (min(max(v + n if v < 0 else v, low), n - 1) for v, low in ((start, 0), (end, -1)))
     return slice(start, None if end < 0 else end, step) if start >= 0 else slice(0, 0)

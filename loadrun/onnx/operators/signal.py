@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
+from ...arrays.names import kernel, np
 from ...graph.composite import Known, NodeTypes
 from ...graph.dtypes import Array, DType
 from . import operator
@@ -28,7 +27,7 @@ def _pair(z: Array) -> Array:
     return np.stack([z.real, z.imag], -1)
 
 
-def _dft_sizes(
+def dft_sizes(
     x: Array, length: Known | None, axis: int, inverse: int, onesided: int
 ) -> tuple[int, int, Shape]:
     """Return the axis, the length of the transform, and the shape of the result."""
@@ -44,8 +43,10 @@ def _dft_sizes(
     return axis, n, (*x.shape[:axis], bins, *x.shape[axis + 1 : -1], last)
 
 
-def _dft(x: Array, length: Known | None, axis: int, inverse: int, onesided: int) -> Array:
-    axis, n, shape = _dft_sizes(x, length, axis, inverse, onesided)
+@kernel
+def transformed(x: Array, length: Known | None, axis: int, inverse: int, onesided: int) -> Array:
+    """Transform an axis."""
+    axis, n, shape = dft_sizes(x, length, axis, inverse, onesided)
     z = _complex(x)
     if inverse and onesided:
         return np.fft.irfft(z, n, axis)[..., None]
@@ -63,7 +64,7 @@ def _axis(axis: Known | None) -> int:
 def _dft_shape(
     x: Array, length: Known | None = None, axis: Known | None = None, *, inverse: int = 0, onesided: int = 0
 ) -> Shape:
-    return _dft_sizes(x, length, _axis(axis), inverse, onesided)[2]
+    return dft_sizes(x, length, _axis(axis), inverse, onesided)[2]
 
 
 @operator("DFT", since=20, shape=_dft_shape)
@@ -71,13 +72,13 @@ def dft(
     x: Array, length: Known | None = None, axis: Known | None = None, *, inverse: int = 0, onesided: int = 0
 ) -> Array:
     """Compute the discrete Fourier transform of an axis; the last one holds real and imaginary parts."""
-    return _dft(x, length, _axis(axis), inverse, onesided)
+    return transformed(x, length, _axis(axis), inverse, onesided)
 
 
 def _dft_shape_17(
     x: Array, length: Known | None = None, *, axis: int = 1, inverse: int = 0, onesided: int = 0
 ) -> Shape:
-    return _dft_sizes(x, length, axis, inverse, onesided)[2]
+    return dft_sizes(x, length, axis, inverse, onesided)[2]
 
 
 @operator("DFT", since=17, shape=_dft_shape_17)
@@ -85,7 +86,7 @@ def dft_17(
     x: Array, length: Known | None = None, *, axis: int = 1, inverse: int = 0, onesided: int = 0
 ) -> Array:
     """Compute the discrete Fourier transform of an axis; the last one holds real and imaginary parts."""
-    return _dft(x, length, axis, inverse, onesided)
+    return transformed(x, length, axis, inverse, onesided)
 
 
 def _frames(
@@ -121,10 +122,10 @@ def stft(
 ) -> Array:
     """Compute the Fourier transform of every frame of signals (B, L) or (B, L, 1 or 2)."""
     n, by, shape = _frames(x, step, window, length, onesided)
-    z = _complex(x[..., None] if x.ndim == 2 else x)
-    cut = np.take(z, np.arange(shape[1])[:, None] * by + np.arange(n), 1)
-    cut = cut if window is None else cut * window
-    return _pair(np.fft.fft(cut, n, -1)[..., : shape[2]])
+    signal = x[..., None] if x.ndim == 2 else x
+    cut = np.take(signal, np.arange(shape[1])[:, None] * by + np.arange(n), 1)
+    cut = cut if window is None else cut * window[:, None]
+    return transformed(cut, None, 2, 0, onesided)
 
 
 # Windows and filters

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-import numpy as np
-
+from ...arrays.names import np
 from ...graph.dtypes import Array
 from ..tensors import E8M0, FLOAT4, SMALL_FLOATS
 from .common import one_of, tensor_type

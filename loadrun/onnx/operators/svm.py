@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations
 
-import numpy as np
-
+from ...arrays.names import np
 from ...graph.dtypes import Array
-from ...ops.numeric.parallel import matmul
 from .common import once, one_of, refuse_unless
+from .kernels import matrix_product as matmul
 from .scores import as_rows, chosen, label_type, logistic, row_operator, transformed
 
 __all__: list[str] = []

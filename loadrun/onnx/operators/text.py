@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
+from ...arrays.names import np
 from ...graph.dtypes import Array
 from . import operator
 from .common import one_of, refuse_unless

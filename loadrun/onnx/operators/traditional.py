@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
+from ...arrays.names import np
 from ...graph.composite import NodeTypes, ObjectType, TensorAttribute
 from ...graph.dtypes import Array, DType, plain
-from ...ops.numeric.parallel import matmul
 from . import operator
 from .common import like_first, once, one_of, refuse_unless
+from .kernels import matrix_product as matmul
 from .scores import as_rows, chosen, label_type, logistic, probit, row_operator, transformed
 
 __all__: list[str] = []

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
+from ...arrays.names import np
 from ...graph.dtypes import Array
 from . import operator
 from .common import one_of, refuse_unless

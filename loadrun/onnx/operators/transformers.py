@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import sqrt
 from typing import Any
 
-import numpy as np
-
+from ...arrays.names import np
 from ...graph.composite import Flag, Known, NodeTypes
 from ...graph.dtypes import Array, DType
 from . import operator

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
+from ...arrays.names import np
 from ...graph.composite import TensorAttribute
 from ...graph.dtypes import Array
 from .common import once, one_of, refuse_unless

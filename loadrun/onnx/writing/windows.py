@@ -14,7 +14,7 @@ from ...ops.conv.correlation import correlation_plan
 from ...ops.numeric.taps import Taps
 from ..encode import ElemType
 from .emitter import Dim, UnsupportedOprError
-from .writer import OnnxWriter, elem_of, translation
+from .writer import REASONS, OnnxWriter, elem_of, translation
 
 __all__ = ["unfolded"]
 
@@ -200,6 +200,9 @@ def local_share(w: OnnxWriter, opr: Opr) -> str:
     out = w.reshape(w.op("MatMul", left, right), [groups, gh, gw, n, ch, cw, ocg])
     out = w.transpose(out, [3, 0, 6, 1, 4, 2, 5])
     return w.stored(w.reshape(out, [n, groups * ocg, oh, ow]), w.dtype(x))
+
+
+REASONS.add("RegionRestrictedConvolutionBackwardData", "ONNX's transposed convolutions have no regions")
 
 
 @translation("RegionRestrictedConvolution")

@@ -17,7 +17,7 @@ from ..registry import Call, Shape, ShapeCall, kernel
 from .fast import conv_fast
 from .rules import Geometry, geometry
 
-__all__ = ["cell_geometry", "conv_columns", "conv_geometry", "tap_positions"]
+__all__ = ["conv_columns"]
 
 _CHUNK = 1 << 21
 """Elements of one block of sampled columns."""
@@ -162,20 +162,10 @@ def local_share(c: Call, x: Array, w: Array) -> Array:
     return out.reshape(n, geo.channels, *geo.out)
 
 
-def cell_geometry(opr: Opr, x: Shape, w: Shape) -> tuple[Geometry, tuple[int, int], bool]:
-    """Return how windows lie, how many cells have a filter, and whether it is turned; for gradients too."""
-    p = opr.params[0]
-    if isinstance(p, P.LocalShare):
-        return *_share_geometry(p, x, w), False
-    assert isinstance(p, P.Convolution)
-    geo = _local_geometry(p, x, w, opr.type.startswith("Group"))
-    return geo, (geo.out[0], geo.out[1]), p.mode == P.ConvMode.CONVOLUTION
-
-
 # Deformable convolution: taps at fractional positions.
 
 
-def conv_geometry(p: P.Convolution, x: Shape, w: Shape, what: str) -> Geometry:
+def _conv_geometry(p: P.Convolution, x: Shape, w: Shape, what: str) -> Geometry:
     """Return the geometry of an operator on NCHW images with a filter [OC, IC, FH, FW], groups being an axis before."""
     _nchw(p, what)
     grouped = p.sparse == P.Sparse.GROUP
@@ -187,7 +177,7 @@ def conv_geometry(p: P.Convolution, x: Shape, w: Shape, what: str) -> Geometry:
 
 
 def _deformable(p: P.Convolution, x: Shape, w: Shape, offset: Shape, mask: Shape) -> tuple[Geometry, int]:
-    geo = conv_geometry(p, x, w, "DeformableConv")
+    geo = _conv_geometry(p, x, w, "DeformableConv")
     if p.mode != P.ConvMode.CROSS_CORRELATION:
         raise ValueError("DeformableConv is cross-correlation only")
     if len(offset) != 4 or len(mask) != 4:
@@ -232,7 +222,7 @@ def deformable_conv(c: Call, x: Array, w: Array, offset: Array, mask: Array) -> 
     out = np.empty((n, geo.channels, points), np.float32)
     filters = w.reshape(geo.groups, geo.ocg, geo.icg, taps).transpose(0, 3, 2, 1)
     filters = filters.reshape(geo.groups, taps * geo.icg, geo.ocg)
-    ys, xs = tap_positions(geo)
+    ys, xs = _tap_positions(geo)
     step = max(1, _CHUNK // max(1, taps * channels))
     part = channels // parts
     for i in range(n):
@@ -255,7 +245,7 @@ def deformable_conv(c: Call, x: Array, w: Array, offset: Array, mask: Array) -> 
     return out.reshape(n, geo.channels, *geo.out)
 
 
-def tap_positions(geo: Geometry) -> tuple[Array, Array]:
+def _tap_positions(geo: Geometry) -> tuple[Array, Array]:
     """Return the row and the column of every tap of every window, float32 [points, taps]."""
     base = [
         ((np.arange(o) * s - p).astype(np.float32), (np.arange(k) * d).astype(np.float32))
@@ -291,7 +281,7 @@ def _bilinear(image: Array, h: Array, w: Array, size: tuple[int, ...]) -> Array:
 
 
 def _region_geometry(p: P.Convolution, x: Shape, w: Shape, rin: Shape, rout: Shape) -> Geometry:
-    geo = conv_geometry(p, x, w, "RegionRestrictedConvolution")
+    geo = _conv_geometry(p, x, w, "RegionRestrictedConvolution")
     if rin != (x[0], *geo.size) or rout != (x[0], *geo.out):
         raise ValueError(
             f"regions must be {[x[0], *geo.size]} for the input and {[x[0], *geo.out]} for the output, "
@@ -318,7 +308,7 @@ def _region_shape(s: ShapeCall) -> Sequence[Shape | None]:
 
 
 def _conv_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    geo = conv_geometry(opr.get(P.Convolution), inputs[0], inputs[1], opr.type)
+    geo = _conv_geometry(opr.get(P.Convolution), inputs[0], inputs[1], opr.type)
     return 2 * inputs[0][0] * geo.channels * geo.points * geo.taps * geo.icg
 
 
@@ -370,7 +360,7 @@ def _mask_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
 
 
 def _mask_geometry(p: P.Convolution, x: Shape, w: Shape, mask: Shape) -> Geometry:
-    geo = conv_geometry(p, x, w, "MaskConvolution")
+    geo = _conv_geometry(p, x, w, "MaskConvolution")
     if mask != geo.out:
         raise ValueError(f"the mask must be {list(geo.out)}, found {list(mask)}")
     return geo

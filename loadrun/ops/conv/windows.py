@@ -16,7 +16,7 @@ from ..numeric.taps import Taps
 from ..registry import Call, Shape, ShapeCall, kernel
 from .rules import output_size
 
-__all__ = ["neibs_shape", "window_taps"]
+__all__ = ["neibs_shape"]
 
 _PLAIN = frozenset({"Float32", "Float16", "BFloat16", "Int32", "Int16", "Int8", "Uint8"})
 _INTEGERS = frozenset({"Int32", "Int16", "Int8"})
@@ -58,7 +58,7 @@ def mask_propagate(c: Call, x: Array) -> Array:
     return out.astype(x.dtype)
 
 
-def window_taps(p: P.Images2Neibs | P.SlidingWindowTranspose, height: int, width: int) -> tuple[Taps, Taps]:
+def _window_taps(p: P.Images2Neibs | P.SlidingWindowTranspose, height: int, width: int) -> tuple[Taps, Taps]:
     """Find where the taps of windows meet images of a size, along both axes."""
     oh = output_size(height, p.window_h, p.pad_h, p.stride_h, p.dilate_h)
     ow = output_size(width, p.window_w, p.pad_w, p.stride_w, p.dilate_w)
@@ -79,7 +79,7 @@ def neibs_shape(p: P.Images2Neibs, shape: Shape) -> Shape:
     if len(shape) not in (4, 5):
         raise ValueError(f"Images2Neibs takes [N, C, H, W] or [N, H, C/4, W, 4], found {list(shape)}")
     five = len(shape) == 5
-    rows, cols = window_taps(p, shape[1 if five else 2], shape[3])
+    rows, cols = _window_taps(p, shape[1 if five else 2], shape[3])
     n, c = shape[0], shape[2 if five else 1]
     window = (p.window_h, p.window_w)
     return (n, rows.out, c, cols.out, *window, 4) if five else (n, c, rows.out, cols.out, *window)
@@ -102,7 +102,7 @@ def images2neibs(c: Call, x: Array) -> Array:
     if not out.size:
         return out
     five = x.ndim == 5
-    rows, cols = window_taps(p, x.shape[1 if five else 2], x.shape[3])
+    rows, cols = _window_taps(p, x.shape[1 if five else 2], x.shape[3])
     for (ky, ty, fy), (kx, tx, fx) in product(rows, list(cols)):
         if five:
             out[:, ty, :, tx, ky, kx] = x[:, fy, :, fx]
@@ -114,7 +114,7 @@ def images2neibs(c: Call, x: Array) -> Array:
 def _transpose_shape_of(p: P.SlidingWindowTranspose, shape: Shape) -> tuple[Shape, Taps, Taps]:
     if len(shape) != 6:
         raise ValueError(f"SlidingWindowTranspose takes [N, C, OH, OW, KH, KW], found {list(shape)}")
-    rows, cols = window_taps(p, p.out_h, p.out_w)
+    rows, cols = _window_taps(p, p.out_h, p.out_w)
     want = (rows.out, cols.out, p.window_h, p.window_w)
     if shape[2:] != want:
         raise ValueError(

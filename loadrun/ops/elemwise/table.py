@@ -47,7 +47,6 @@ class ModeTrait(Flag):
         UNDOES: doing it twice is doing nothing.
         INTEGRAL: gives integers, so that it leaves integers alone.
         GIVES_FLOAT: MegEngine's Python converts integers to float32 first.
-        HIGH: mixed precision computes it in the high precision.
         FINITE: gives finite numbers for zeros and all that follows from them.
         QUANTIZED: takes QuantizedS8 and QuantizedS32 as they are.
         ONE_PASS: goes over the array once; others run in pieces that stay in the cache.
@@ -75,7 +74,6 @@ class ModeTrait(Flag):
     UNDOES = auto()
     INTEGRAL = auto()
     GIVES_FLOAT = auto()
-    HIGH = auto()
     FINITE = auto()
     QUANTIZED = auto()
     ONE_PASS = auto()
@@ -140,18 +138,18 @@ class Row(NamedTuple):
 _ROWS = (
     Row(M.RELU, 1, f.relu, i.relu, exact=f.exact_relu, narrow=f.exact_relu, wide=w.relu, nonline=NonlineMode.RELU, onnx="Relu", traits=T.REPEATS | T.FINITE | T.QUANTIZED | T.VECTOR | T.FROM_S32 | T.ON_GRID),
     Row(M.ABS, 1, f.Of(np.abs), f.Of(np.abs), wide=np.abs, onnx="Abs", traits=T.REPEATS | T.FINITE | T.ONE_PASS | T.VECTOR | T.ON_GRID),
-    Row(M.ACOS, 1, f.Of(np.arccos), wide=np.arccos, onnx="Acos", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY),
-    Row(M.ASIN, 1, f.Of(np.arcsin), wide=np.arcsin, onnx="Asin", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY),
+    Row(M.ACOS, 1, f.Of(np.arccos), wide=np.arccos, onnx="Acos", traits=T.GIVES_FLOAT | T.ONE_PASS | T.LIBRARY),
+    Row(M.ASIN, 1, f.Of(np.arcsin), wide=np.arcsin, onnx="Asin", traits=T.GIVES_FLOAT | T.ONE_PASS | T.LIBRARY),
     Row(M.CEIL, 1, f.Of(np.ceil), wide=np.ceil, onnx="Ceil", traits=T.REPEATS | T.INTEGRAL | T.FINITE | T.ONE_PASS | T.STEPS),
-    Row(M.COS, 1, f.Of(np.cos), wide=np.cos, onnx="Cos", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY),
-    Row(M.EXP, 1, f.exp, exact=f.Of(np.exp), narrow=f.Of(np.exp), wide=np.exp, onnx="Exp", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.VECTOR | T.LIBRARY),
-    Row(M.EXPM1, 1, f.Of(np.expm1), wide=np.expm1, traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY),
+    Row(M.COS, 1, f.Of(np.cos), wide=np.cos, onnx="Cos", traits=T.GIVES_FLOAT | T.ONE_PASS | T.LIBRARY),
+    Row(M.EXP, 1, f.exp, exact=f.Of(np.exp), narrow=f.Of(np.exp), wide=np.exp, onnx="Exp", traits=T.GIVES_FLOAT | T.ONE_PASS | T.VECTOR | T.LIBRARY),
+    Row(M.EXPM1, 1, f.Of(np.expm1), wide=np.expm1, traits=T.GIVES_FLOAT | T.ONE_PASS | T.LIBRARY),
     Row(M.FLOOR, 1, f.Of(np.floor), wide=np.floor, onnx="Floor", traits=T.REPEATS | T.INTEGRAL | T.FINITE | T.ONE_PASS | T.STEPS),
-    Row(M.LOG, 1, f.Of(np.log), wide=np.log, onnx="Log", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY),
-    Row(M.LOG1P, 1, f.Of(np.log1p), wide=np.log1p, traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY),
+    Row(M.LOG, 1, f.Of(np.log), wide=np.log, onnx="Log", traits=T.GIVES_FLOAT | T.ONE_PASS | T.LIBRARY),
+    Row(M.LOG1P, 1, f.Of(np.log1p), wide=np.log1p, traits=T.GIVES_FLOAT | T.ONE_PASS | T.LIBRARY),
     Row(M.NEGATE, 1, f.Of(np.negative), f.Of(np.negative), wide=np.negative, onnx="Neg", traits=T.UNDOES | T.FINITE | T.QUANTIZED | T.ONE_PASS | T.COMPLEX | T.ON_GRID | T.SUM),
     Row(M.SIGMOID, 1, f.sigmoid, exact=f.logistic, narrow=f.logistic, wide=w.sigmoid, nonline=NonlineMode.SIGMOID, onnx="Sigmoid", traits=T.FINITE | T.VECTOR),
-    Row(M.SIN, 1, f.Of(np.sin), wide=np.sin, onnx="Sin", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY),
+    Row(M.SIN, 1, f.Of(np.sin), wide=np.sin, onnx="Sin", traits=T.GIVES_FLOAT | T.ONE_PASS | T.LIBRARY),
     Row(M.TANH, 1, f.Of(np.tanh), wide=np.tanh, onnx="Tanh", traits=T.GIVES_FLOAT | T.FINITE | T.ONE_PASS | T.FALLBACK | T.LIBRARY),
     Row(M.ABS_GRAD, 2, f.abs_grad, f.abs_grad, wide=w.abs_grad, traits=T.ON_GRID),
     Row(M.ADD, 2, f.Of(np.add), f.Of(np.add), wide=np.add, neutral=0, inverse=M.SUB, onnx="Add", traits=T.ASSOCIATIVE | T.FINITE | T.QUANTIZED | T.ONE_PASS | T.VECTOR | T.FROM_S32 | T.COMPLEX | T.ON_GRID | T.SUM | T.NATURAL | T.LEFT_OUT),
@@ -160,13 +158,13 @@ _ROWS = (
     Row(M.MIN, 2, f.minimum, f.Of(np.minimum), exact=f.Of(np.minimum), narrow=f.minimum_narrow, wide=np.minimum, traits=T.SORTED | T.BY_PLACE | T.ASSOCIATIVE | T.SELECTS | T.FINITE | T.QUANTIZED | T.VECTOR | T.ON_GRID | T.NATURAL),
     Row(M.MOD, 2, f.Of(np.fmod), i.mod, wide=np.fmod, traits=T.ONE_PASS | T.STEPS),
     Row(M.MUL, 2, f.Of(np.multiply), i.product, exact=f.Of(np.multiply), wide=np.multiply, neutral=1, inverse=M.TRUE_DIV, onnx="Mul", traits=T.ASSOCIATIVE | T.FINITE | T.ONE_PASS | T.VECTOR | T.COMPLEX | T.ON_GRID | T.PRODUCT | T.NATURAL | T.LEFT_OUT),
-    Row(M.POW, 2, f.power, wide=np.power, neutral=1, onnx="Pow", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY | T.LEFT_OUT),
+    Row(M.POW, 2, f.power, wide=np.power, neutral=1, onnx="Pow", traits=T.GIVES_FLOAT | T.ONE_PASS | T.LIBRARY | T.LEFT_OUT),
     Row(M.SIGMOID_GRAD, 2, f.sigmoid_grad, f.sigmoid_grad),
     Row(M.SUB, 2, f.Of(np.subtract), f.Of(np.subtract), wide=np.subtract, neutral=0, of_same=0, onnx="Sub", traits=T.FINITE | T.QUANTIZED | T.ONE_PASS | T.VECTOR | T.COMPLEX | T.ON_GRID | T.SUM),
     Row(M.SWITCH_GT0, 2, f.switch_gt0, f.switch_gt0, wide=w.switch_gt0),
     Row(M.TANH_GRAD, 2, f.tanh_grad, f.tanh_grad),
-    Row(M.TRUE_DIV, 2, f.true_div, wide=np.divide, neutral=1, of_same=1, onnx="Div", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.FALLBACK | T.ON_GRID | T.PRODUCT),
-    Row(M.LOG_SUM_EXP, 2, f.log_sum_exp, exact=f.Of(np.logaddexp), wide=np.logaddexp, traits=T.GIVES_FLOAT | T.HIGH),
+    Row(M.TRUE_DIV, 2, f.true_div, wide=np.divide, neutral=1, of_same=1, onnx="Div", traits=T.GIVES_FLOAT | T.ONE_PASS | T.FALLBACK | T.ON_GRID | T.PRODUCT),
+    Row(M.LOG_SUM_EXP, 2, f.log_sum_exp, exact=f.Of(np.logaddexp), wide=np.logaddexp, traits=T.GIVES_FLOAT),
     Row(M.LT, 2, f.compared(np.less), f.compared(np.less), truth=f.compared(np.less), wide=np.less, traits=T.COMPARES | T.ONE_PASS | T.STEPS),
     Row(M.LEQ, 2, f.compared(np.less_equal), f.compared(np.less_equal), truth=f.compared(np.less_equal), wide=np.less_equal, traits=T.COMPARES | T.ONE_PASS | T.STEPS),
     Row(M.EQ, 2, f.compared(np.equal), f.compared(np.equal), truth=f.compared(np.equal), wide=np.equal, traits=T.COMPARES | T.ONE_PASS | T.STEPS),
@@ -182,7 +180,7 @@ _ROWS = (
     Row(M.FAST_TANH_GRAD, 2, f.fast_tanh_grad),
     Row(M.ROUND, 1, f.round_half_away, wide=w.round_away, traits=T.REPEATS | T.INTEGRAL | T.FINITE | T.STEPS),
     Row(M.RMULH, 2, None, i.rmulh),
-    Row(M.ATAN2, 2, f.Of(np.arctan2), wide=np.arctan2, traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS | T.LIBRARY),
+    Row(M.ATAN2, 2, f.Of(np.arctan2), wide=np.arctan2, traits=T.GIVES_FLOAT | T.ONE_PASS | T.LIBRARY),
     Row(M.ERF, 1, f.erf, wide=w.erf, onnx="Erf", traits=T.FINITE),
     Row(M.ERFINV, 1, f.copied(erfinv), wide=w.erfinv),
     Row(M.ERFC, 1, f.erfc, wide=w.erfc),
@@ -202,26 +200,26 @@ _ROWS = (
     Row(M.NEQ, 2, None, wide=np.not_equal, traits=T.COMPARES | T.STEPS),
     Row(M.ISNAN, 1, None, wide=np.isnan, traits=T.COMPARES),
     Row(M.ISINF, 1, None, wide=np.isinf, traits=T.COMPARES),
-    Row(M.SINH, 1, f.Of(np.sinh), wide=np.sinh, onnx="Sinh", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS),
-    Row(M.COSH, 1, f.Of(np.cosh), wide=np.cosh, onnx="Cosh", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS),
-    Row(M.ASINH, 1, f.Of(np.arcsinh), wide=np.arcsinh, onnx="Asinh", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS),
-    Row(M.ACOSH, 1, f.Of(np.arccosh), wide=np.arccosh, onnx="Acosh", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS),
-    Row(M.ATANH, 1, f.Of(np.arctanh), wide=np.arctanh, onnx="Atanh", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS),
-    Row(M.TAN, 1, f.Of(np.tan), wide=np.tan, onnx="Tan", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS),
+    Row(M.SINH, 1, f.Of(np.sinh), wide=np.sinh, onnx="Sinh", traits=T.GIVES_FLOAT | T.ONE_PASS),
+    Row(M.COSH, 1, f.Of(np.cosh), wide=np.cosh, onnx="Cosh", traits=T.GIVES_FLOAT | T.ONE_PASS),
+    Row(M.ASINH, 1, f.Of(np.arcsinh), wide=np.arcsinh, onnx="Asinh", traits=T.GIVES_FLOAT | T.ONE_PASS),
+    Row(M.ACOSH, 1, f.Of(np.arccosh), wide=np.arccosh, onnx="Acosh", traits=T.GIVES_FLOAT | T.ONE_PASS),
+    Row(M.ATANH, 1, f.Of(np.arctanh), wide=np.arctanh, onnx="Atanh", traits=T.GIVES_FLOAT | T.ONE_PASS),
+    Row(M.TAN, 1, f.Of(np.tan), wide=np.tan, onnx="Tan", traits=T.GIVES_FLOAT | T.ONE_PASS),
     Row(M.ASINH_GRAD, 2, f.asinh_grad),
     Row(M.ACOSH_GRAD, 2, f.acosh_grad),
     Row(M.ATANH_GRAD, 2, f.atanh_grad),
     Row(M.PRELU, 2, f.prelu, f.prelu, wide=w.prelu),
     Row(M.CLIP, 3, f.clip, f.clip, exact=f.exact_clip, wide=w.clip),
     Row(M.PRELU_GRAD, 3, f.prelu_grad),
-    Row(M.SOFTPLUS, 1, f.softplus, wide=w.softplus, traits=T.GIVES_FLOAT | T.HIGH),
+    Row(M.SOFTPLUS, 1, f.softplus, wide=w.softplus, traits=T.GIVES_FLOAT),
     Row(M.SOFTPLUS_GRAD, 2, f.softplus_grad),
     Row(M.RELU6, 1, f.relu6, i.relu6, exact=f.exact_relu6, narrow=f.exact_relu6, wide=w.relu6, traits=T.REPEATS | T.FINITE),
     Row(M.RELU6_GRAD, 2, f.relu6_grad),
-    Row(M.HSIGMOID, 1, f.hsigmoid, wide=w.hsigmoid, traits=T.GIVES_FLOAT | T.HIGH | T.FINITE),
+    Row(M.HSIGMOID, 1, f.hsigmoid, wide=w.hsigmoid, traits=T.GIVES_FLOAT | T.FINITE),
     Row(M.HSIGMOID_GRAD, 2, f.hsigmoid_grad),
-    Row(M.LOGSIGMOID, 1, f.logsigmoid, wide=w.logsigmoid, traits=T.GIVES_FLOAT | T.HIGH),
-    Row(M.SQRT, 1, f.Of(np.sqrt), wide=np.sqrt, onnx="Sqrt", traits=T.GIVES_FLOAT | T.HIGH | T.ONE_PASS),
+    Row(M.LOGSIGMOID, 1, f.logsigmoid, wide=w.logsigmoid, traits=T.GIVES_FLOAT),
+    Row(M.SQRT, 1, f.Of(np.sqrt), wide=np.sqrt, onnx="Sqrt", traits=T.GIVES_FLOAT | T.ONE_PASS),
     Row(M.SQUARE, 1, f.Of(np.square), f.Of(np.square), wide=np.square, traits=T.FINITE | T.ONE_PASS),
     Row(M.SIGN, 1, f.sign, i.sign, exact=f.Of(np.sign), wide=np.sign, onnx="Sign", traits=T.REPEATS | T.ON_GRID),
 )

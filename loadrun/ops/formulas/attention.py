@@ -11,7 +11,7 @@ from ...graph.params import MultiHeadAttnTensorCombinationType as Extra
 from ..registry import Call, Shape
 from .norm import softmax_of
 
-__all__ = ["added_mask", "attention", "heads_of", "projections"]
+__all__ = ["attention", "projections"]
 
 
 def projections(p: P.MultiHeadAttn, flat: Array) -> dict[str, tuple[Array | None, Array | float]]:
@@ -40,7 +40,7 @@ def _projected(x: Array, by: tuple[Array | None, Array | float]) -> Array:
     return x if by[0] is None else x @ by[0] + by[1]
 
 
-def heads_of(x: Array, projected: bool, heads: int) -> Array:
+def _heads_of(x: Array, projected: bool, heads: int) -> Array:
     """Give [N, heads, length, size]; what was not projected serves every head."""
     n, length, size = x.shape
     if not projected:
@@ -55,7 +55,7 @@ def _longer(x: Array, row: Array | None, zero: bool) -> Array:
     return np.concatenate([x, *more, *[np.zeros((n, 1, size))] * zero], 1)
 
 
-def added_mask(p: P.MultiHeadAttn, mask: Array | None, shape: Shape) -> Array | float:
+def _added_mask(p: P.MultiHeadAttn, mask: Array | None, shape: Shape) -> Array | float:
     """Give what is added to the scores; without an input the default mask hides later keys."""
     if p.attn_mask_type not in (Mask.DEFAULT_MASK, Mask.USER_DEFINED_MASK):
         return 0.0
@@ -81,7 +81,7 @@ def attention(
         for x, s, r in zip((key, value), "kv", rows, strict=True)
     )
     q, k, v = (
-        heads_of(x, size > 0, p.num_heads)
+        _heads_of(x, size > 0, p.num_heads)
         for x, size in (
             (_projected(query, by["q"]), p.qproj_size),
             (k, p.kproj_size),
@@ -89,7 +89,7 @@ def attention(
         )
     )
     scores = q @ k.swapaxes(2, 3) * float(np.float32(p.sm_scaler))
-    attn = softmax_of(scores + added_mask(p, mask, scores.shape), 3)
+    attn = softmax_of(scores + _added_mask(p, mask, scores.shape), 3)
     out = (attn @ v).swapaxes(1, 2)
     n, length, heads, size = out.shape
     out = _projected(out.reshape(n, length, heads * size), by["o"])

@@ -16,19 +16,7 @@ from ..image.planes import as_planes, from_planes
 from ..registry import Call, Shape
 from .sampling import bilinear, blended, cubic, linear, pixels_of
 
-__all__ = [
-    "correlation",
-    "correlation_places",
-    "nearest_pixels",
-    "region_samples",
-    "remap",
-    "resize",
-    "resize_volume",
-    "roi_align",
-    "warp_affine",
-    "warp_perspective",
-    "warped_points",
-]
+__all__ = ["correlation", "remap", "resize", "resize_volume", "roi_align", "warp_affine", "warp_perspective"]
 
 _NHWC_CHANNELS = (1, 3)
 """Channels of NHWC images that MegEngine resizes as OpenCV does."""
@@ -49,14 +37,14 @@ def resize(c: Call, x: Array, out_shape: Array) -> Array | None:
     for axis, out in zip((2, 3), out_shape.reshape(-1).tolist(), strict=True):
         size = planes.shape[axis]
         if p.imode == InterpolationMode.NEAREST:
-            planes = planes.take(nearest_pixels(size, out, np.float64 if opencv else np.float32), axis)
+            planes = planes.take(_nearest_pixels(size, out, np.float64 if opencv else np.float32), axis)
             continue
         smooth = p.imode == InterpolationMode.CUBIC and (opencv or p.format == Format.NCHW)
         planes = blended(planes, (cubic if smooth else linear)(_centres(size, out), size), axis)
     return from_planes(planes, p.format)
 
 
-def nearest_pixels(size: int, out: int, kind: type[np.floating[Any]] = np.float32) -> Array:
+def _nearest_pixels(size: int, out: int, kind: type[np.floating[Any]] = np.float32) -> Array:
     """Return the nearest pixel of an axis for every output pixel.
 
     It is chosen in the kernels' precision, which is part of the operator's definition.
@@ -95,7 +83,7 @@ def _opencv(planes: Array, layout: Format) -> bool:
     return layout == Format.NHWC and planes.shape[4] in (1, 2, 3)
 
 
-def warped_points(size: Array | tuple[int, ...]) -> Array:
+def _warped_points(size: Array | tuple[int, ...]) -> Array:
     """Give the output's pixels as columns (x, y, 1) of shape [3, OH, OW]."""
     oh, ow = (int(n) for n in np.reshape(size, -1))
     y, x = np.mgrid[:oh, :ow].astype(np.float64)
@@ -113,7 +101,7 @@ def warp_perspective(c: Call, *args: Array) -> Array | None:
     known = (which >= 0) & (which < len(planes))
     if p.imode != InterpolationMode.LINEAR or opencv or not planes.size or not len(mat) or not known.all():
         return None
-    x, y, z = np.moveaxis(np.einsum("nij,jhw->nihw", mat, warped_points(args[-1])), 1, 0)
+    x, y, z = np.moveaxis(np.einsum("nij,jhw->nihw", mat, _warped_points(args[-1])), 1, 0)
     out = [
         _warped(planes[i], b, a, p.bmode, p.border_val) for i, a, b in zip(which, x / z, y / z, strict=True)
     ]
@@ -126,7 +114,7 @@ def warp_affine(c: Call, x: Array, mat: Array, out_shape: Array) -> Array | None
     planes = as_planes(x, p.format)
     if p.imode != InterpolationMode.LINEAR or _opencv(planes, p.format) or not planes.size:
         return None
-    at = np.einsum("nij,jhw->nihw", mat, warped_points(out_shape))
+    at = np.einsum("nij,jhw->nihw", mat, _warped_points(out_shape))
     out = [
         _warped(image, b, a, p.border_mode, p.border_val) for image, (a, b) in zip(planes, at, strict=True)
     ]
@@ -154,7 +142,7 @@ def roi_align(c: Call, x: Array, rois: Array) -> tuple[Array, Array] | None:
     known = (rois[:, 0] > -1) & (rois[:, 0] < len(x))
     if not p.sample_height * p.sample_width or not x.size or not len(rois) or not known.all():
         return None
-    ys, xs = region_samples(p, rois)
+    ys, xs = _region_samples(p, rois)
     bins = []
     for image, y, at in zip(rois[:, 0].astype(np.int64), ys, xs, strict=True):
         rows, cols = np.broadcast_arrays(y[:, None, :, None], at[None, :, None, :])
@@ -166,7 +154,7 @@ def roi_align(c: Call, x: Array, rois: Array) -> tuple[Array, Array] | None:
     return samples.mean(-1), np.zeros(samples.shape[:-1], np.int32)
 
 
-def region_samples(p: P.ROIAlign, rois: Array) -> tuple[Array, Array]:
+def _region_samples(p: P.ROIAlign, rois: Array) -> tuple[Array, Array]:
     """Return the rows and the columns of the samples in every bin, each [regions, bins, samples]."""
     corners = rois[:, 1:] * float(np.float32(p.spatial_scale)) - float(np.float32(p.offset))
     ys, xs = (
@@ -188,7 +176,7 @@ def correlation(c: Call, a: Array, b: Array) -> Array:
     combine: Callable[[Array, Array], Array] = np.multiply if p.is_multiply else lambda x, y: np.abs(x - y)
     moves, sizes = _correlation_sizes(p, a.shape)
     out = np.zeros((len(a), len(moves) ** 2, *sizes))
-    for at, rows, cols, dy, dx in correlation_places(p, a.shape):
+    for at, rows, cols, dy, dx in _correlation_places(p, a.shape):
         out[:, at] += combine(_shifted(a, rows, cols), _shifted(b, rows + dy, cols + dx)).mean(1)
     return out / (2 * ((p.kernel_size - 1) // 2) + 1) ** 2
 
@@ -200,7 +188,7 @@ def _correlation_sizes(p: P.Correlation, shape: Shape) -> tuple[range, list[int]
     return range(-reach * p.stride2, reach * p.stride2 + 1, p.stride2), sizes
 
 
-def correlation_places(p: P.Correlation, shape: Shape) -> Iterator[tuple[int, Array, Array, int, int]]:
+def _correlation_places(p: P.Correlation, shape: Shape) -> Iterator[tuple[int, Array, Array, int, int]]:
     """Yield channel, rows and columns [OH, OW] in the first image, and displacement, for every tap of the kernel."""
     moves, sizes = _correlation_sizes(p, shape)
     radius = (p.kernel_size - 1) // 2

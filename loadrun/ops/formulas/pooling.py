@@ -12,7 +12,7 @@ from ...graph.params import AdaptivePooling, Format, Pooling, PoolingMode
 from ..elemwise.formulas import Formula
 from ..registry import Call, Shape
 
-__all__ = ["pooling", "window_ends"]
+__all__ = ["pooling"]
 
 Ends = list[tuple[int, int]]
 _AXES = {Format.NHWC: (1, 2), Format.NHWCD4: (1, 3), Format.CHWN4: (1, 2)}
@@ -22,7 +22,7 @@ _AXES = {Format.NHWC: (1, 2), Format.NHWCD4: (1, 3), Format.CHWN4: (1, 2)}
 def pooling(c: Call, x: Array, *size: Array) -> Array | None:
     """Pool over windows of given or, to a target size, of derived height and width."""
     p: Any = c.opr.params[0]
-    (rows, cols), ends = window_ends(p, x.shape, *size)
+    (rows, cols), ends = _window_ends(p, x.shape, *size)
     empty = any(first >= end for axis in ends for first, end in axis)
     if not x.size or (empty and p.mode != PoolingMode.AVERAGE):
         return None
@@ -36,7 +36,7 @@ def pooling(c: Call, x: Array, *size: Array) -> Array | None:
     return total / _folded(np.ones_like(x), (rows, cols), ends, np.sum)
 
 
-def window_ends(
+def _window_ends(
     p: Pooling | AdaptivePooling, shape: Shape, *size: Array
 ) -> tuple[tuple[int, int], tuple[Ends, Ends]]:
     """Give the axes that are pooled, and the first and past-the-last element of each window on them."""

@@ -19,7 +19,7 @@ from .planes import as_planes, from_planes, output_size, planes_shape
 from .resize_cv import resize_cv
 from .sampling import Axis, blend, cubic_weights, store
 
-__all__ = ["resize_taps"]
+__all__: list[str] = []
 
 _DTYPES = ("Float32", "Float16", "BFloat16", "Int8", "Uint8", "QuantizedS8", "Quantized8Asymm")
 _FORMATS = (Format.NCHW, Format.NHWC, Format.NHWCD4, Format.NCHW4, Format.NCHW44, Format.NCHW88)
@@ -125,15 +125,6 @@ def _linear(size: int, out: int) -> Axis:
 def _cubic(size: int, out: int) -> Axis:
     left, alpha = _position(size, out)
     return np.clip(left[:, None] + np.arange(-1, 3), 0, size - 1), cubic_weights(alpha)
-
-
-def resize_taps(mode: InterpolationMode, size: int, out: int) -> Axis:
-    """Return which pixels make every pixel of a resized axis of NCHW images, and by what weights."""
-    if mode == InterpolationMode.NEAREST:
-        return _nearest(size, out)[:, None], np.ones((out, 1), np.float32)
-    if mode not in (InterpolationMode.LINEAR, InterpolationMode.CUBIC):
-        raise ValueError(f"NCHW images are resized by NEAREST, LINEAR, CUBIC, not {mode.name}")
-    return (_cubic if mode == InterpolationMode.CUBIC else _linear)(size, out)
 
 
 def _sample(x: Array, rows: Axis, cols: Axis) -> Array:

@@ -12,7 +12,7 @@ from ...graph.dtypes import Array, DType, plain
 from ...graph.params import DeformablePSROIPooling, Format, ROIAlign, ROIAlignMode, ROIPooling, ROIPoolingMode
 from ..registry import Call, Shape, ShapeCall, kernel
 
-__all__ = ["align_centres", "images_of", "pooled_lengths", "pooled_samples", "pooling_bins"]
+__all__: list[str] = []
 
 _LOWEST = np.finfo(np.float32).min
 _CHUNK = 1 << 20
@@ -28,7 +28,7 @@ def _check(x: Shape, rois: Shape) -> None:
         raise ValueError(f"regions must be [M, 5], found {list(rois)}")
 
 
-def images_of(rois: Array, count: int) -> Array:
+def _images_of(rois: Array, count: int) -> Array:
     """Return the image number of every region."""
     number = rois[:, 0]
     if not ((number > -1) & (number < count)).all():
@@ -99,7 +99,7 @@ def _centres(start: Array, end: Array, pooled: int, samples: int) -> Array:
     return start[:, None, None] + bins[:, None, None] * at
 
 
-def align_centres(p: ROIAlign, rois: Array) -> tuple[Array, Array]:
+def _align_centres(p: ROIAlign, rois: Array) -> tuple[Array, Array]:
     """Return the rows and the columns of the samples in every bin, each [M, pooled, samples]."""
     scaled = rois[:, 1:] * np.float32(p.spatial_scale) - np.float32(p.offset)
     return (
@@ -148,8 +148,8 @@ def roi_align(c: Call, x: Array, rois: Array) -> tuple[Array, Array]:
     p = c.get(ROIAlign)
     m, channels, ph, pw = shape = _align_size(p, x.shape, rois.shape)
     size = (x.shape[2], x.shape[3])
-    images = images_of(rois, x.shape[0])
-    hs, ws = align_centres(p, rois)
+    images = _images_of(rois, x.shape[0])
+    hs, ws = _align_centres(p, rois)
     pixels = _pixel_rows(x)
     out = np.zeros(shape, np.float32)
     index = np.zeros(shape, np.int32)
@@ -213,7 +213,7 @@ def pooling_corners(p: ROIPooling, rois: Array) -> Array:
     return _round_away(rois[:, 1:] * np.float32(p.scale))
 
 
-def pooling_bins(
+def _pooling_bins(
     p: ROIPooling, rois: Array, pooled: Shape, size: Shape
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     """Return the first and past-the-last row, and column, of every bin, each [M, pooled]."""
@@ -231,8 +231,8 @@ def roi_pooling(c: Call, x: Array, rois: Array, out_shape: Array) -> tuple[Array
     """
     p = c.get(ROIPooling)
     m, _, ph, pw = shape = _pooling_size(x.shape, rois.shape, [int(v) for v in out_shape.reshape(-1)])
-    (tops, bottoms), (lefts, rights) = pooling_bins(p, rois, (ph, pw), x.shape[2:])
-    images = images_of(rois, x.shape[0])
+    (tops, bottoms), (lefts, rights) = _pooling_bins(p, rois, (ph, pw), x.shape[2:])
+    images = _images_of(rois, x.shape[0])
     largest = p.mode == ROIPoolingMode.MAX
     out = np.zeros(shape, np.float32)
     index = np.full(shape, -1 if largest else 0, np.int32)
@@ -337,12 +337,7 @@ def _region(p: DeformablePSROIPooling, rois: Array) -> tuple[Array, Array]:
     return start, np.maximum((whole[:, 2:] + 1).astype(np.float32) * scale - half - start, np.float32(0.1))
 
 
-def pooled_lengths(p: DeformablePSROIPooling, rois: Array) -> Array:
-    """Return width and height of every region, [M, 2], which displacements of its bins are measured in."""
-    return _region(p, rois)[1]
-
-
-def pooled_samples(
+def _pooled_samples(
     p: DeformablePSROIPooling, rois: Array, trans: Array, size: Shape, here: slice = slice(None)
 ) -> Iterator[tuple[Array, Array, Array]]:
     """Yield rows, columns and whether they are inside for each sample of a bin, [M, PH, PW], of the regions `here`."""
@@ -390,7 +385,7 @@ def deformable_ps_roi_pooling(c: Call, x: Array, rois: Array, trans: Array) -> t
     p = c.get(DeformablePSROIPooling)
     m, channels, ph, pw = shape = _deformable_size(p, x.shape, rois.shape, trans.shape)
     height, width = x.shape[2:]
-    images = images_of(rois, x.shape[0])
+    images = _images_of(rois, x.shape[0])
     out, number = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
     if not out.size or not x.size:
         return out, number
@@ -399,7 +394,7 @@ def deformable_ps_roi_pooling(c: Call, x: Array, rois: Array, trans: Array) -> t
         total = np.zeros((here.stop - here.start, ph, pw, channels), np.float32)
         counts = np.zeros(total.shape[:3], np.float32)
         base = (images[here] * (height * width))[:, None, None]
-        for h, w, inside in pooled_samples(p, rois, trans, (height, width), here):
+        for h, w, inside in _pooled_samples(p, rois, trans, (height, width), here):
             total += np.where(inside[..., None], _corner_sample(pixels, base, h, w, width), np.float32(0))
             counts += inside
         total /= np.maximum(counts, 1)[..., None]

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 
 from ...base.arguments import typed
 from ...base.errors import UsageError
@@ -34,6 +34,9 @@ from .unpacking import Unpacked, read_unpacked
 from .witness import Witness
 
 __all__ = ["FilePacker", "Packed", "pack_file"]
+
+_PEEKED = 64
+"""So many inputs are loaded to see whether all are of one size."""
 
 Cases = Iterator[dict[str, Array]]
 
@@ -107,9 +110,11 @@ class FilePacker:
             total = count_cases(step_text(s, 0) for s in options.input_data)
             cases = self._loaded()
             self._cases = cases if watch is None else watch(cases, total)
-            if self._bundle.sized is not None and (options.replace or not len(self._bundle.testcases)):
-                first = next(self._cases)
-                self._cases, self._bundle = chain([first], self._cases), self._bundle.for_data(first)
+            if options.replace or not len(self._bundle.testcases):
+                # A file is written at the sizes of its data, where these are of one size.
+                first = [*islice(self._cases, _PEEKED if self._bundle.open_inputs else 1)]
+                self._cases, model = chain(first, self._cases), self._bundle
+                self._bundle = model.for_data(first[0]) if model.lower is None else model.lasting(first)
         # In a separate process it opens the model while tolerances are measured.
         self._witness = self._other_runtime()
         if options.suggest_maxerr:

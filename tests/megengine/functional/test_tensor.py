@@ -13,7 +13,6 @@ import loadrun
 from loadrun import Tensor
 from loadrun.megengine import functional as F
 from loadrun.megengine import tensor
-from loadrun.megengine.core._imperative_rt import core2
 
 RNG = np.random.default_rng(5)
 
@@ -278,8 +277,6 @@ def test_complex_numbers_of_parts_that_broadcast() -> None:
     half = tensor([1, 2], dtype="int32")
     assert F.imag(F.complex(half, half)).tolist() == [1, 2]
     assert (F.real(y).tolist(), F.imag(y).tolist()) == ([3, 4], [0, 0])
-    z = core2.create_complex(x, y)
-    assert (core2.get_real(z).tolist(), core2.get_imag(z).tolist()) == ([[1, 1], [2, 2]], [[3, 4], [3, 4]])
 
 
 def test_a_graph_with_complex_numbers_holds_real_ones() -> None:

@@ -17,11 +17,6 @@ import loadrun.megengine.module as M
 from loadrun import Parameter, Tensor
 from loadrun.dump.checkpoint import load_checkpoint, save_checkpoint
 from loadrun.megengine.module.structure import access
-from loadrun.megengine.utils.module_utils import (
-    get_expand_structure,
-    set_expand_structure,
-    set_module_mode_safe,
-)
 
 FOLDER = Path(__file__).resolve().parents[3] / "fixtures/checkpoints"
 
@@ -194,9 +189,6 @@ def test_modes() -> None:
     m.eval()
     m.i.train()
     assert [x.training for x in m.modules()] == [False, False, True, True]
-    with set_module_mode_safe(m, training=True):
-        assert all(x.training for x in m.modules())
-    assert [x.training for x in m.modules()] == [False, False, True, True]
     m.disable_quantize()
     assert all(x.quantize_disabled for x in m.modules())
 
@@ -231,11 +223,8 @@ def test_paths() -> None:
     names = ["a.0", "a.1.x", "a.1.y.0", "a.1.y.0.bn", "a.2.0"]
     assert [k for k, _ in m.named_modules()][1:] == names
     for name, found in list(m.named_modules())[1:]:
-        assert get_expand_structure(m, name) is found
+        assert access(m, name) is found
         assert access(m, name, lambda parent, key, value: (value, type(parent)))[0] is found
-    for name in names[2::-1]:
-        set_expand_structure(m, name, "other")
-        assert get_expand_structure(m, name) == "other"
 
 
 def test_keys_must_be_strings() -> None:

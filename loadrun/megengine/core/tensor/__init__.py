@@ -1,5 +1,8 @@
-"""Names that code written for MegEngine takes from ``megengine.core.tensor``."""
+"""Quantized dtypes, where code written for MegEngine looks for them."""
 
-from . import amp, dtype
+from ...absent import absent
+from . import dtype
 
-__all__ = ["amp", "dtype"]
+__all__ = ["dtype"]
+
+__getattr__ = absent(__name__)

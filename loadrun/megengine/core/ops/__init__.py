@@ -1,5 +1,0 @@
-"""Operators as values, under the name of ``megengine.core.ops``."""
-
-from . import builtin
-
-__all__ = ["builtin"]

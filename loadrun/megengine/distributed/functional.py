@@ -1,7 +1,0 @@
-"""Names that training scripts import from ``megengine.functional.distributed``; calling one is refused."""
-
-from ..absent import listed, refusing
-
-__all__ = listed(__name__)
-
-__getattr__ = refusing(__name__)

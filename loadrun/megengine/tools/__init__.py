@@ -1,1 +1,0 @@
-"""MegEngine's tools that need the graph alone."""

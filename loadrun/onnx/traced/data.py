@@ -1,0 +1,244 @@
+"""Order, scattering and what data decide the size of: sorting, conditional and suppressed entries, n-grams."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...arrays.array import TracedArray
+from ...arrays.reductions import cumulated
+from ...build import emit as e
+from ...build.emit import M
+from ...graph import params as P
+from ...graph.dtypes import Array
+from ...tensors import Tensor, apply, const
+from ...tensors.access import dtype_of, static_shape
+from ..operators import forest, indexing, ngrams
+from ..operators.common import axis_of
+from . import instead, known, operand, traced
+
+__all__: list[str] = []
+
+_LT, _EQ = P.ElemwiseMultiTypeMode.LT, P.ElemwiseMultiTypeMode.EQ
+
+# Scattering
+
+_MOST_STEPS = 64
+
+
+@instead(indexing.taken)
+def taken(x: Any, at: tuple[Any, ...]) -> Any:
+    return traced(x)[at]
+
+
+@instead(indexing.combined)
+def combined(x: Any, at: tuple[Any, ...], updates: Any, reduction: str) -> Any:
+    x = traced(x)
+    if reduction in ("none", "add") or x.dtype == bool:
+        return indexing.combined.__wrapped__(x, at, traced(updates), reduction)
+    lead = tuple(np.broadcast_shapes(*(np.shape(i) for i in at)))
+    rows, rest = int(np.prod(lead)), x.shape[len(at) :]
+    places = [np.broadcast_to(i, lead).reshape(rows) for i in at]
+    parts = traced(np.broadcast_to(updates, (*lead, *rest))).reshape(rows, *rest)
+    combine = {"mul": np.multiply, "max": np.maximum, "min": np.minimum}[reduction]
+    y = x.copy()
+    for chosen in _rounds(places, rows):
+        here = tuple(i[chosen] for i in places)
+        y[here] = combine(y[here], parts[chosen])
+    return y
+
+
+def _rounds(places: Sequence[Any], count: int) -> list[Array]:
+    """Group updates into rounds, none of which has a place twice."""
+    if any(isinstance(i, Tensor) for i in places):
+        if count > _MOST_STEPS:
+            raise ValueError(
+                f"{count} positions that depend on data are combined one by one; at most {_MOST_STEPS}"
+            )
+        return [np.array([i]) for i in range(count)]
+    seen: dict[tuple[int, ...], int] = {}
+    rounds: list[list[int]] = []
+    for i, place in enumerate(zip(*(p.tolist() for p in places), strict=True)):
+        n = seen[place] = seen.get(place, -1) + 1
+        if n == len(rounds):
+            rounds.append([])
+        rounds[n].append(i)
+    return [np.array(r) for r in rounds]
+
+
+# Order
+
+
+def ordered(keys: Tensor, largest: bool = False) -> Tensor:
+    """Return the positions of sorted elements of a vector; ties keep their order."""
+    keys = e.real(keys) if dtype_of(keys).is_float else e.whole(keys)
+    if largest:
+        keys = e.elem(M.NEGATE, keys)
+    param = P.Argsort(order=P.ArgsortOrder.ASCENDING)
+    flat = e.reshape(keys, (1, keys.shape[0]))
+    return e.reshape(apply("Argsort", param, inputs=[flat], n=2, scalar=False)[1], (keys.shape[0],))
+
+
+# Sizes that data decide
+
+
+def _places(mask: Tensor) -> Tensor:
+    """Return the positions, in the flattened tensor, where a mask is true."""
+    flat = e.flat(mask)
+    return e.cond_take(flat, flat)[1]
+
+
+@instead("NonZero")
+def non_zero(x: Any) -> Tensor:
+    x = x if x.ndim else x.reshape(1)
+    rest = _places(operand(x != 0))
+    rows: list[Tensor] = []
+    for n in x.shape[:0:-1]:
+        size = e.like(n, rest)
+        rows.insert(0, e.add_axes(e.elem(M.MOD, rest, size), [0]))
+        rest = e.elem(M.FLOOR_DIV, rest, size)
+    rows.insert(0, e.add_axes(rest, [0]))
+    return e.concat(rows, 0)
+
+
+@instead("Compress")
+def compress(x: Any, mask: Any, *, axis: int | None = None) -> Tensor:
+    x = traced(x if axis is not None else x.reshape(-1))
+    axis = 0 if axis is None else axis_of(axis, x.ndim)
+    places = _places(operand(mask[: x.shape[axis]]))
+    return e.gather(operand(x), [(axis, places)])
+
+
+@instead("Unique")
+def unique(x: Any, *, axis: int | None = None, sorted: int = 1) -> tuple[Tensor, ...]:
+    """Sort rows by one element after the other, and find where each differs from the one before."""
+    if axis is None or x.ndim < 2:
+        rows, order = x.reshape(-1), [0]
+    else:
+        axis = axis_of(axis, x.ndim)
+        order = [axis, *[i for i in range(x.ndim) if i != axis]]
+        rows = np.transpose(x, order)
+    keys = operand(rows.reshape(rows.shape[0], -1))
+    n, width = static_shape(keys)
+    if width > 256:
+        raise ValueError(f"rows of {width} elements; 256 at most can be sorted one key after another")
+    place = e.arange(n)
+    # Ordered by the last column first; every order keeps that of equal ones.
+    for column in range(width - 1, -1, -1):
+        now = e.gather(e.subtensor(keys, [(1, None, None, None, column)]), [(0, place)])
+        place = e.gather(place, [(0, ordered(now))])
+    lined = e.gather(keys, [(0, place)])
+    fresh = const(np.ones(min(n, 1), np.int32))
+    if n > 1:
+        late = e.subtensor(lined, [(0, 1, None, None, None)])
+        early = e.subtensor(lined, [(0, None, -1, None, None)])
+        differ = e.whole(e.logical_not(e.compare(_EQ, late, early)))
+        fresh = e.concat([fresh, e.reduce(differ, P.ReduceMode.MAX, [1])], 0)
+    group = cumulated(fresh, 0)
+    first = e.gather(place, [(0, _places(e.cast(fresh, "bool")))])
+    inverse = e.scatter(place, e.elem(M.SUB, group, e.number(1, group)), [(0, place)])
+    if not sorted:
+        by = ordered(first)
+        first = e.gather(first, [(0, by)])
+        rank = e.scatter(by, e.arange(by.shape[0]), [(0, by)])
+        inverse = e.gather(rank, [(0, inverse)])
+    result = e.gather(operand(rows), [(0, first)])
+    counts = e.compare(_EQ, e.add_axes(inverse, [0]), e.add_axes(e.arange(first.shape[0]), [1]))
+    how_often = e.reduce(e.whole(counts), P.ReduceMode.SUM, [1])
+    back = [order.index(i) for i in range(len(order))]
+    return e.permute(result, back), first, inverse, how_often
+
+
+_MOST, _KEPT = 512, 1 << 14
+
+
+@instead("NonMaxSuppression")
+def non_max_suppression(
+    boxes: Any,
+    scores: Any,
+    most: Any = None,
+    overlap: Any = None,
+    bound: Any = None,
+    *,
+    center_point_box: int = 0,
+) -> Any:
+    """Keep boxes by MegEngine's operator, one image and class at a time."""
+    limit = int(known(most, "most boxes").item()) if most is not None and most.size else 0
+    share = float(known(overlap, "IoU threshold").item()) if overlap is not None and overlap.size else 0.0
+    if not 0 <= share <= 1:
+        raise ValueError(f"its IoU threshold is {share:g}, expected 0 to 1")
+    batch, classes, count = scores.shape
+    if batch * classes > _MOST:
+        raise ValueError(f"{batch} images of {classes} classes; at most {_MOST} are unrolled")
+    if limit <= 0 or not count:
+        return np.zeros((0, 3), np.int64)
+    from ..operators.detection import corners  # for start-up
+
+    own = operand(corners(boxes, center_point_box))
+    least = None if bound is None or not bound.size else operand(bound.reshape(1))
+    table, rows = operand(scores), []
+    for b in range(batch):
+        for k in range(classes):
+            score = e.subtensor(table, [(0, None, None, None, b), (1, None, None, None, k)])
+            mine = e.subtensor(own, [(0, None, None, None, b)])
+            kept = _suppressed(mine, score, share, min(limit, max(count, _KEPT)))
+            if least is not None:
+                good = e.compare(_LT, least, e.gather(score, [(0, kept)]))
+                kept = e.gather(kept, [(0, _places(good))])
+            zero = e.elem(M.MUL, kept, e.number(0, kept))
+            label = e.elem(M.ADD, e.add_axes(zero, [1]), const(np.array([[b, k]], np.int32)))
+            rows.append(e.concat([label, e.add_axes(kept, [1])], 1))
+    return e.concat(rows, 0)
+
+
+def _suppressed(boxes: Tensor, score: Tensor, overlap: float, most: int) -> Tensor:
+    """Select boxes that overlap no better one, best first; ties go to the first."""
+    order = ordered(score, True)
+    param = P.NMSKeep(iou_thresh=overlap, max_output=most)
+    lined = e.reshape(e.gather(boxes, [(0, order)]), (1, -1, 4))
+    places, count = apply("NMSKeepMGB", param, inputs=[lined], n=2, scalar=False)
+    first = e.subtensor(places, [(0, None, None, None, 0)])
+    return e.gather(order, [(0, e.subtensor(first, [(0, None, count, None, None)]))])
+
+
+# Trees
+
+
+@instead(forest.is_member)
+def is_member(members: Any, at: Any, value: Any) -> Any:
+    if members is None or not len(members):
+        return np.zeros(value.shape, bool)
+    nodes, values = members.real.astype(np.int32), members.imag.astype(value.dtype)
+    return ((at[..., None] == nodes) & (value[..., None] == values)).any(-1)
+
+
+# N-grams
+
+_MOST_PLACES = 1 << 26
+
+
+@instead(ngrams.counted)
+def counted(rows: Any, grams: dict[tuple[int, ...], int], columns: int, skips: range) -> Any:
+    """Compare all places of rows (N, L) with all n-grams of one length at once."""
+    if not grams:
+        return 0
+    table, numbers = np.array([*grams]), [*grams.values()]
+    n, length = table.shape[1], rows.shape[1]
+    if length * len(table) > _MOST_PLACES:
+        raise ValueError(
+            f"{len(table)} n-grams are compared at {length} places, at most {_MOST_PLACES} comparisons"
+        )
+    total: Any = 0
+    for step in skips:
+        width = length - step * (n - 1)
+        if width < 1:
+            break
+        same: Any = True
+        for k in range(n):
+            same = (rows[:, k * step : k * step + width, None] == table[:, k]) & same
+        total = total + same.astype(np.float32).sum(1)
+    place = np.zeros((len(table), columns), np.float32)
+    place[np.arange(len(table)), numbers] = 1
+    return total @ place if isinstance(total, TracedArray) else 0

@@ -1,0 +1,170 @@
+"""Products, normalizations, quantization, recurrent layers and resizing by MegEngine's operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...build import emit as e
+from ...build.emit import M
+from ...build.layers import norm
+from ...graph import params as P
+from ...graph.dtypes import DType, plain
+from ...tensors import Tensor, apply1
+from ...tensors.access import dtype_of
+from ...tensors.apply import type_cvt
+from ..operators import elementwise, kernels, linalg, norms, quantization
+from . import instead, operand
+from .windows import _less
+
+__all__: list[str] = []
+
+# Products
+
+
+@instead(kernels.matrix_product)
+def matrix_product(x: Any, y: Any) -> Any:
+    return np.matmul(x, y)
+
+
+@instead("Gemm", since=7, halves=True)
+def gemm(
+    a: Any, b: Any, c: Any = None, *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0
+) -> Any:
+    """Let the operator transpose its factors."""
+    if (
+        a.dtype.kind != "f"
+        or (a.dtype == np.float16 and (alpha, beta) != (1.0, 1.0))
+        or 0 in (*a.shape, *b.shape)
+    ):
+        return NotImplemented
+    linalg.gemm_shape(a, b, c, transA=transA, transB=transB)
+    mode = P.MatrixMulComputeMode
+    param = P.MatrixMul(
+        transposeA=bool(transA),
+        transposeB=bool(transB),
+        compute_mode=mode.FLOAT32 if a.dtype == np.float16 else mode.DEFAULT,
+    )
+    y = apply1("MatrixMulV2", param, inputs=[operand(a), operand(b)], scalar=False)
+    if alpha != 1.0:
+        y = e.elem(M.MUL, e.number(alpha, y), y)
+    if c is None or beta == 0.0:
+        return y
+    added = operand(c if beta == 1.0 else (c * beta).astype(c.dtype))
+    return e.elem(M.ADD, y, added)
+
+
+@instead(linalg.integer_product)
+def integer_product(x: Any, y: Any, x_zero: Any = None, y_zero: Any = None) -> Any:
+    """Multiply 8-bit matrices: sums of 258 products are exact in float32; longer ones go byte by byte."""
+    if x_zero is not None and x_zero.ndim == 1 and x_zero.shape[0] != 1:
+        x_zero = x_zero[:, None]
+    if x.shape[-1] <= 258:
+        return np.matmul(_less(x, x_zero), _less(y, y_zero)).astype(np.int32)
+    a, b = (v.astype(np.int16) for v in (x, y))
+    a = a if x_zero is None else a - x_zero.astype(np.int16)
+    b = b if y_zero is None else b - y_zero.astype(np.int16)
+    return np.matmul(a.astype(np.int32), b.astype(np.int32))
+
+
+# Integers
+
+
+@instead("Pow", since=7)
+def power(x: Any, y: Any) -> Any:
+    """Raise integers to powers that data decide as floats; what is within rounding of a whole number is that."""
+    if x.dtype.kind == "f" or isinstance(y, np.ndarray):
+        return NotImplemented
+    real = np.power(x.astype(np.float64), y.astype(np.float64))
+    near = np.rint(real)
+    if y.dtype.kind == "f":
+        near = np.where(np.abs(real - near) <= 1e-6 * np.abs(near), near, real)
+    return near.astype(x.dtype)
+
+
+# Types
+
+
+@instead(elementwise.refuse_where)
+def refuse_where(wrong: Any, why: str) -> None:
+    """Refuse nothing: it depends on data, of which MegEngine does not complain."""
+
+
+@instead(kernels.exactly)
+def exactly(x: Any, want: Any) -> Any:
+    return x != 0 if want.kind == "b" else x.astype(want)
+
+
+@instead(kernels.round_bfloat16)
+def round_bfloat16(x: Any) -> Tensor:
+    return rounded(x, plain("BFloat16"))
+
+
+@instead(kernels.rounded)
+def rounded(x: Any, kind: DType) -> Tensor:
+    wide = operand(x)
+    return type_cvt(type_cvt(wide, kind), dtype_of(wide))
+
+
+# Normalizations
+
+
+@instead(norms.by_statistics)
+def by_statistics(x: Any, scale: Any, bias: Any, mean: Any, variance: Any, *, epsilon: float) -> Any:
+    parts = [np.ravel(v) if isinstance(v, np.ndarray) else None for v in (mean, variance, scale, bias)]
+    if any(v is None or v.shape != x.shape[1:2] for v in parts) or x.dtype != np.float32:
+        factor = scale / np.sqrt(variance + epsilon)
+        return x * factor + (bias - mean * factor)
+    return norm.batch_norm(operand(x), *(operand(v) for v in parts), eps=epsilon)
+
+
+@instead(norms.layer_normalized)
+def layer_normalized(x: Any, scale: Any, bias: Any, axes: Sequence[int], epsilon: float) -> Any:
+    if list(axes) != list(range(axes[0], x.ndim)) or not x.size:
+        return NotImplemented
+    added = None if bias is None else operand(bias)
+    return norm.layer_norm(operand(x), axes[0], operand(scale), added, epsilon)
+
+
+@instead(norms.grouped)
+def grouped(x: Any, groups: int, scale: Any, bias: Any, epsilon: float) -> Any:
+    if groups < 1 or x.shape[1] % groups:
+        return NotImplemented
+    groups = 0 if groups == x.shape[1] else groups
+    return norm.group_norm(operand(x), groups, operand(scale), operand(bias), epsilon)
+
+
+@instead("LRN")
+def lrn(x: Any, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Any:
+    return norm.local_response_norm(operand(x), size, alpha / size, beta, bias)
+
+
+# Quantization
+
+_HALF_WHOLE = 12582912.0
+"""1.5 * 2 ** 23: float32 numbers that it is added to are rounded to whole ones, halves to even."""
+
+
+@instead(quantization.rounded_to)
+def rounded_to(quotient: Any, zero: Any, dtype: DType) -> Any:
+    """Saturate and round by adding and subtracting a large number, which is exact for up to 16 bits."""
+    if not (zero is None or isinstance(zero, np.ndarray)) or dtype.bits > 16 or quotient.dtype != np.float32:
+        return NotImplemented
+    low, high = quantization.range_of(dtype)
+    x = operand(quotient)
+    z = np.float32(0) if zero is None else zero.astype(np.float32)
+    large = np.float32(_HALF_WHOLE)
+    bounded = e.elem(M.MAX, x, operand(np.asarray(low - z, np.float32)))
+    shifted = e.elem(M.ADD, bounded, e.number(float(large), x))
+    most = e.elem(M.MIN, shifted, operand(np.asarray(high - z + large, np.float32)))
+    whole = e.elem(M.SUB, most, operand(np.asarray(large - z, np.float32)))
+    return e.cast(whole, dtype.np)
+
+
+@instead(quantization.dequantized)
+def dequantized(x: Any, scale: Any, zero: Any = None) -> Any:
+    if x.dtype.itemsize > 2 or scale.dtype != np.float32:
+        return NotImplemented
+    return _less(x, zero) * scale

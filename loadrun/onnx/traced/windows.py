@@ -1,0 +1,167 @@
+"""Convolutions and pooling, of which MegEngine has one to three axes of space."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ...build import emit as e
+from ...build.layers import pooling as pools
+from ...build.layers import windows as layers
+from ...build.layers.windows import WindowGeometry
+from ...tensors import Tensor
+from ..operators import convolution, pooling
+from ..operators.windows import SpatialWindow, window_of
+from . import instead, known, operand
+
+__all__: list[str] = []
+
+
+def _geometry(window: SpatialWindow) -> WindowGeometry:
+    """Return the window as layers take it: what is cut in front, and what the last position needs beyond the pads."""
+    pads = [(max(a, 0), b) for a, b in window.pads]
+    result = WindowGeometry(window.kernel, window.strides, window.dilations, pads)
+    result.cuts = [max(-a, 0) for a, _ in window.pads]
+    result.sizes = window.sizes
+    ends = zip(window.out, window.strides, window.reach, window.sizes, window.pads, strict=True)
+    result.beyond = [max((out - 1) * s + r - (size + a + b), 0) for out, s, r, size, (a, b) in ends]
+    return result
+
+
+@instead(convolution.convolved)
+def convolved(x: Any, w: Any, window: SpatialWindow, group: int = 1) -> Any:
+    if not 1 <= len(window.out) <= 3:
+        return NotImplemented
+    plain = WindowGeometry(window.kernel, window.strides, window.dilations, window.pads)
+    return layers.convolved(operand(x), operand(w), plain, group)
+
+
+@instead("Conv", halves=True)
+def conv(x: Any, w: Any, bias: Any = None, *, group: int = 1, **space: Any) -> Any:
+    window = convolution.plan(x, w, bias, group, space)
+    if not 1 <= len(window.out) <= 3:
+        return NotImplemented
+    plain = WindowGeometry(window.kernel, window.strides, window.dilations, window.pads)
+    return layers.convolved(operand(x), operand(w), plain, group, None if bias is None else operand(bias))
+
+
+@instead("ConvTranspose", halves=True)
+def conv_transpose(x: Any, w: Any, bias: Any = None, *, group: int = 1, **space: Any) -> Any:
+    window = convolution.transposed_window(x, w, bias, group=group, **space)
+    if not 1 <= len(window.sizes) <= 3 or 0 in (*x.shape, *window.sizes):
+        return NotImplemented
+    ends = zip(window.sizes, window.out, window.strides, window.reach, window.pads, strict=True)
+    extra = [size + a + b - (s * (i - 1) + r) for size, i, s, r, (a, b) in ends]
+    plain = WindowGeometry(window.kernel, window.strides, window.dilations, window.pads)
+    added = None if bias is None else operand(bias)
+    return layers.transposed(operand(x), operand(w), plain, extra, group, added)
+
+
+@instead("DeformConv")
+def deform_conv(
+    x: Any,
+    w: Any,
+    offset: Any,
+    bias: Any = None,
+    mask: Any = None,
+    *,
+    group: int = 1,
+    offset_group: int = 1,
+    **space: Any,
+) -> Any:
+    window = convolution.deform_window(x, w, bias, group, offset_group, space)
+    if any(a != b for a, b in window.pads) or (group == 1 and w.shape[0] % offset_group):
+        return NotImplemented
+    if mask is None:
+        mask = np.ones((offset.shape[0], offset.shape[1] // 2, *offset.shape[2:]), np.float32)
+    from ...build.conv import deformable_conv2d  # for start-up
+
+    filters = layers.grouped(operand(w), group)
+    pads = [a for a, _ in window.pads]
+    y = deformable_conv2d(
+        operand(x),
+        filters,
+        operand(offset),
+        operand(mask),
+        None,
+        window.strides,
+        pads,
+        window.dilations,
+        group,
+    )
+    return layers.with_bias(y, None if bias is None else operand(bias))
+
+
+@instead(convolution.integer_convolution)
+def integer_convolution(x: Any, w: Any, x_zero: Any, w_zero: Any, group: int = 1, **space: Any) -> Any:
+    """Sum products of 8-bit numbers in float32, which holds 258 of them; longer sums in parts."""
+    window = convolution.plan(x, w, None, group, space)
+    if not 1 <= len(window.out) <= 3:
+        return NotImplemented
+    if w_zero is not None and w_zero.ndim == 1 and w_zero.shape[0] != 1:
+        w_zero = w_zero.reshape(-1, *(1,) * (w.ndim - 1))
+    data, filters = _less(x, x_zero), _less(w, w_zero)
+    each = max(258 // prod(window.kernel), 1)
+    per = w.shape[1] * group
+    if per <= each * group or group > 1:
+        return convolution.convolved(data, filters, window, group).astype(np.int32)
+    total: Any = None
+    for start in range(0, per, each):
+        part = convolution.convolved(
+            data[:, start : start + each], filters[:, start : start + each], window
+        ).astype(np.int32)
+        total = part if total is None else total + part
+    return total
+
+
+def _less(x: Any, zero: Any) -> Any:
+    """Subtract a zero point."""
+    wide = x.astype(np.float32)
+    if zero is None or (isinstance(zero, np.ndarray) and not zero.any()):
+        return wide
+    return wide - zero.astype(np.float32)
+
+
+# Windows put back
+
+
+@instead("Col2Im")
+def col2im(
+    x: Any,
+    image_shape: Any,
+    block_shape: Any,
+    *,
+    dilations: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Any:
+    """Add up blocks where their windows lie by a transposed convolution with unit filters."""
+    image, block = ([int(n) for n in known(v, "shape")] for v in (image_shape, block_shape))
+    if len(block) > 3:
+        return NotImplemented
+    window = window_of(image, block, strides=strides, dilations=dilations, pads=pads)
+    area = prod(block)
+    cells = x.reshape(x.shape[0] * x.shape[1] // area, area, *window.out)
+    units = np.eye(area, dtype=np.float32).reshape(area, 1, *block)
+    ends = zip(image, window.out, window.strides, window.reach, window.pads, strict=True)
+    extra = [size + a + b - (s * (i - 1) + r) for size, i, s, r, (a, b) in ends]
+    plain = WindowGeometry(window.kernel, window.strides, window.dilations, window.pads)
+    y = layers.transposed(operand(cells, np.float32), operand(units), plain, extra)
+    return e.reshape(y, (x.shape[0], -1, *image))
+
+
+# Pooling
+
+
+@instead(pooling.folded)
+def folded(x: Any, window: SpatialWindow, fold: Any, start: float) -> Any:
+    """Take maxima by MegEngine's operator; sums as they are defined."""
+    return pools.max_pooled(operand(x), _geometry(window)) if fold is np.maximum else NotImplemented
+
+
+@instead("AveragePool")
+def average_pool(x: Any, *, count_include_pad: int = 0, **space: Any) -> Tensor:
+    window = pooling.pooling_window(x, **space)
+    return pools.averaged(operand(x), _geometry(window), include=bool(count_include_pad))
