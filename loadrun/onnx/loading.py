@@ -68,16 +68,9 @@ def load_model(
         from ..dump import load  # for start-up
 
         other = load(packed)
+        bundle.testcases, bundle.scenarios, bundle.record = other.testcases, other.scenarios, other.record
         limits = {c.name: c.maxerr for c in other.checks}
-        lower = bundle.lower
-
-        def beside(read: Bundle) -> Bundle:
-            read.testcases, read.scenarios, read.record = other.testcases, other.scenarios, other.record
-            read.source = model.source(read.graph, limits)
-            return read
-
-        bundle = beside(bundle)
-        bundle.lower = None if lower is None else lambda: beside(lower())
+        bundle.source = model.source(bundle.graph, limits)
     return bundle
 
 

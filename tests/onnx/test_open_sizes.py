@@ -340,14 +340,14 @@ def test_a_dump_is_right_or_refuses(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     first = case.feeds(0)
     path = tmp_path / "model.mge"
-    loadrun.save(loadrun.load(case.model).for_data(first), path)
+    loadrun.save(loadrun.load(case.model, input_shapes={n: x.shape for n, x in first.items()}), path)
     runner = loadrun.Runner(path)
     np.testing.assert_allclose(runner.run(first)["y"], case.want(*first.values()), rtol=2e-5, atol=2e-5)
     for row in range(1, len(case.shapes)):
         feeds = case.feeds(row)
         try:
             got = runner.run(feeds)["y"]
-        except EngineError:
+        except (EngineError, InputError):
             continue
         np.testing.assert_allclose(got, case.want(*feeds.values()), rtol=2e-5, atol=2e-5)
 
