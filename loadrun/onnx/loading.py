@@ -77,7 +77,7 @@ def load_model(
             return read
 
         bundle = beside(bundle)
-        bundle.lower = None if lower is None else lambda: beside(lower())
+        bundle.lower = None if lower is None else lambda data, lasting: beside(lower(data, lasting))
     return bundle
 
 
