@@ -1,8 +1,8 @@
-"""Run ONNX's own node tests through the importer and the reference engine, and write what came out into docs/onnx.md.
+"""Run ONNX's own node tests on the reference engine, and write what came out into docs/onnx.md.
 
-Usage: ``python scripts/onnx_nodes.py [--check] [--mge] [PATTERN]``. Without a pattern the document is written; ``--check``
-only says whether the numbers in it still hold; ``--mge`` writes the models as .mge files and replays these instead. Needs
-the package onnx.
+Usage: ``python scripts/onnx_nodes.py [--check] [--mge] [PATTERN]``. Without a pattern the document is written;
+``--check`` only says whether the numbers in it still hold; ``--mge`` writes the models as .mge files and replays these
+instead. Needs the package onnx.
 """
 
 from __future__ import annotations

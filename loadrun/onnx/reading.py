@@ -158,7 +158,8 @@ class OnnxReader:
         graph.magic = f"ONNX opset {opset}"
         graph.input_order = tuple(i.name for i in self._infos)
         bundle = self._told(bundle)
-        bundle.lower = partial(self._lowered, bundle, reader.shapes, bool(assumed))
+        shapes = {n: tuple(s) for n, s in reader.shapes.items()}
+        bundle.lower = partial(self._lowered, bundle, shapes, bool(assumed))
         bundle.refuses = self.refuse
         scalars = [n for n, s in reader.shapes.items() if not s]
         scalars += [n for n, v in outputs.items() if reader.known.shapes.get(v.id) == ()]

@@ -12,6 +12,7 @@ from ...graph.composite import Known
 from ...graph.dtypes import Array
 from . import operator
 from .common import integers, one_of, refuse_unless
+from .elementwise import refuse_where
 
 __all__: list[str] = []
 
@@ -204,8 +205,7 @@ def roi_align(
     one_of(
         "coordinate_transformation_mode", coordinate_transformation_mode, "half_pixel", "output_half_pixel"
     )
-    inside = batch.size == 0 or (batch.min() >= 0 and batch.max() < len(x))
-    refuse_unless(bool(inside), f"regions in images {batch[:8].tolist()} of {len(x)}")
+    refuse_where((batch < 0) | (batch >= len(x)), f"regions are in images beyond the {len(x)} that there are")
     half = coordinate_transformation_mode == "half_pixel"
     boxes = rois * spatial_scale - (0.5 if half else 0.0)
     start, length = boxes[:, :2], boxes[:, 2:] - boxes[:, :2]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...arrays.names import np
-from ...graph.composite import NodeTypes, ObjectType
+from ...graph.composite import Known, NodeTypes, ObjectType
 from ...graph.dtypes import Array, DType
 from . import operator
 from .common import axis_of, integers, refuse_unless, tensor_type
@@ -78,7 +78,7 @@ def sequence_length(items: Items) -> Array:
 
 
 @operator("SplitToSequence", since=11, out=(_sequence,), shape=lambda x, parts=None, axis=0, keepdims=1: ())
-def split_to_sequence(x: Array, parts: Array | None = None, *, axis: int = 0, keepdims: int = 1) -> Items:
+def split_to_sequence(x: Array, parts: Known | None = None, *, axis: int = 0, keepdims: int = 1) -> Items:
     """Cut an axis into parts: single entries, parts of one size, or parts of their own sizes each."""
     axis = axis_of(axis, x.ndim)
     n = x.shape[axis]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,11 +33,14 @@ def taken(x: Any, at: tuple[Any, ...]) -> Any:
     return traced(x)[at]
 
 
+combine_as_defined: Callable[..., Any] = indexing.combined.__wrapped__  # type: ignore[attr-defined]
+
+
 @instead(indexing.combined)
 def combined(x: Any, at: tuple[Any, ...], updates: Any, reduction: str) -> Any:
     x = traced(x)
     if reduction in ("none", "add") or x.dtype == bool:
-        return indexing.combined.__wrapped__(x, at, traced(updates), reduction)
+        return combine_as_defined(x, at, traced(updates), reduction)
     lead = tuple(np.broadcast_shapes(*(np.shape(i) for i in at)))
     rows, rest = int(np.prod(lead)), x.shape[len(at) :]
     places = [np.broadcast_to(i, lead).reshape(rows) for i in at]

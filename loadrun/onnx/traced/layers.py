@@ -117,7 +117,8 @@ def by_statistics(x: Any, scale: Any, bias: Any, mean: Any, variance: Any, *, ep
     if any(v is None or v.shape != x.shape[1:2] for v in parts) or x.dtype != np.float32:
         factor = scale / np.sqrt(variance + epsilon)
         return x * factor + (bias - mean * factor)
-    return norm.batch_norm(operand(x), *(operand(v) for v in parts), eps=epsilon)
+    middle, spread, factor, shift = map(operand, parts)
+    return norm.batch_norm(operand(x), middle, spread, factor, shift, eps=epsilon)
 
 
 @instead(norms.layer_normalized)

@@ -41,8 +41,8 @@ from .session import Draws, Session, stored_type
 __all__ = ["Untraceable", "recorded"]
 
 _HALF = ("Float16", "BFloat16")
-_DECIDED = ("If", "Loop")
-"""Operators of which the first two inputs decide what is computed."""
+_DECIDED = {"If": frozenset((0,)), "Loop": frozenset((0, 1))}
+"""Inputs that decide what is computed, by operator."""
 _HINT = "give what decides as constants="
 Made = Any
 """A value while the graph is made: an array that is known, a `TracedArray`, or a list or None of ONNX's objects."""
@@ -62,7 +62,8 @@ class _Walker:
             if opr.outputs[0].id in values:
                 continue
             if opr.tensors:
-                values[opr.outputs[0].id] = opr.tensors[0].value()
+                value = opr.tensors[0].value()
+                values[opr.outputs[0].id] = value[()] if opr.tensors[0].dtype.name == "Object" else value
                 self._named(opr)
                 continue
             inputs = [values[v.id] for v in opr.inputs]
@@ -113,11 +114,12 @@ class _Walker:
 
     def _asking(self, opr: Opr, inputs: Sequence[Made], error: Untraceable) -> Untraceable:
         """Return an error that says how the values that an operator needs are given."""
-        known = getattr(_definition(opr), "known", ())
-        if _HINT in str(error) or not (known or opr.title in _DECIDED):
+        p = opr.params[0] if opr.params else None
+        known = _DECIDED.get(opr.title, p.definition.known) if isinstance(p, Composite) else frozenset[int]()
+        if not isinstance(p, Composite) or _HINT in str(error) or not known:
             return Untraceable(f"{_called(opr)}: {error}")
-        places = [i for i, here in enumerate(opr.params[0].present) if here]
-        deciding = [v for i, v in zip(places, inputs, strict=True) if i in (known or {0, 1})]
+        places = [i for i, here in enumerate(p.present) if here]
+        deciding = [v for i, v in zip(places, inputs, strict=True) if i in known]
         names = sorted({n for t in all_tensors(deciding) for n in self._inputs_behind(t)})
         return Untraceable(
             f"{_called(opr)}: {error}; {_HINT}{{{', '.join(f'{n!r}: ...' for n in names)}}} (--constant)"
@@ -140,7 +142,7 @@ class _Walker:
         call = Call(opr, ins, outs)
         arrays = [_stored(a, d) for a, d in zip(inputs, ins, strict=True)]
         pay_operator(opr, ins, outs, arrays)
-        with use(None), np.errstate(all="ignore"):
+        with use(None):
             result = kernel_of(call)(call, *arrays)
         results = result if isinstance(result, tuple) else (result,)
         return [r[()] if d.name == "Object" else r for r, d in zip(results, outs, strict=False)]
@@ -296,7 +298,7 @@ def recorded(
     session = Session()
     walker = _Walker(session)
     checks = {id(c.opr): c for c in checks_of(graph)}
-    with exact_arithmetic(wide=True), use(session), recording(walker.lower):
+    with exact_arithmetic(wide=True), use(session), recording(walker.lower), np.errstate(all="ignore"):
         values: dict[int, Made] = {}
         fed: dict[str, Var] = {}
         for var in graph.inputs:
@@ -346,6 +348,9 @@ def _parts(var: Var, value: Made, note: Callable[[str], None]) -> list[tuple[str
 def _input(session: Session, var: Var, shape: Shape | None) -> TracedArray:
     if shape is None:
         raise UnsupportedError(f"the shape of the input {var.name!r} is not known; give it as input_shapes")
+    if _typed(var).np.kind == "O":
+        hint = f"{_HINT}{{{var.name!r}: ...}} (--constant)"
+        raise UnsupportedError(f"the input {var.name!r} is no tensor of numbers; {hint}")
     dtype = stored_type(_typed(var))
     value = np.broadcast_to(np.ones((), dtype.np), shape or (1,))
     return traced(session.argument(var.name or "", from_stored(value, dtype, not shape)))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
+from ...arrays.names import np
 from ...build.layers.recurrent import layers
 from ...graph import params as P
 from ...graph.dtypes import Array
@@ -15,7 +14,7 @@ from . import instead, operand, traced
 __all__: list[str] = []
 
 _ORDER = {2: [0, 2, 3, 1], 1: [0]}
-"""ONNX's gates input, output, forget, cell in MegEngine's order input, forget, cell, output, by the number of states."""
+"""ONNX's gates (input, output, forget, cell) in MegEngine's order (input, forget, cell, output), by states."""
 _MODES = {"tanh": P.RNNCellNonlineMode.TANH, "relu": P.RNNCellNonlineMode.RELU}
 
 

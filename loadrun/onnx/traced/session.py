@@ -29,7 +29,7 @@ __all__ = ["Draws", "Session", "stored_type"]
 
 _STORED = {"Int4": "Int8", "Int2": "Int8", "Uint4": "Uint8", "Uint2": "Uint8"}
 _LARGE = 1024
-"""Constants of more elements are looked up, so that a graph holds each of them once, by the name that the file gives it."""
+"""Constants of more elements are looked up, so that a graph holds each once, by the name that the file gives it."""
 
 
 def stored_type(dtype: DType) -> DType:

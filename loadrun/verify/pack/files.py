@@ -113,8 +113,8 @@ class FilePacker:
             if options.replace or not len(self._bundle.testcases):
                 # A file is written at the sizes of its data, where these are of one size.
                 first = [*islice(self._cases, _PEEKED if self._bundle.open_inputs else 1)]
-                self._cases, model = chain(first, self._cases), self._bundle
-                self._bundle = model.for_data(first[0]) if model.lower is None else model.lasting(first)
+                self._cases, source = chain(first, self._cases), self._bundle
+                self._bundle = source.for_data(first[0]) if source.lower is None else source.lasting(first)
         # In a separate process it opens the model while tolerances are measured.
         self._witness = self._other_runtime()
         if options.suggest_maxerr:
