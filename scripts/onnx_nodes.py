@@ -299,6 +299,10 @@ def difference(got: Any, expected: Any, case: Case, kind: int) -> str:
 # Written as .mge files
 
 
+def _is_finite(value: Any) -> bool:
+    return not isinstance(value, np.ndarray) or value.dtype.kind != "f" or bool(np.isfinite(value).all())
+
+
 def attempt_dump(case: Case) -> Outcome:
     """Write a test's model and data as a .mge file at their sizes, replay that, and compare the outputs."""
     operators: set[str] = set()
@@ -322,6 +326,8 @@ def attempt_dump(case: Case) -> Outcome:
                 fault = difference(value.astype(wanted.dtype), wanted, case, _kind_of(case, name))
                 if fault:
                     kind = "rounding" if case.name in _ROUNDING else "wrong"
+                    if not all(_is_finite(v) for v in (*inputs, *outputs)):
+                        kind = "infinite"
                     return Outcome(kind, f"{name}: {fault}", frozenset(operators))
     except UnsupportedError as e:
         return Outcome("refused", (str(e).split("\n")[1:] or [str(e)])[0].strip(), frozenset(operators))

@@ -68,9 +68,16 @@ def load_model(
         from ..dump import load  # for start-up
 
         other = load(packed)
-        bundle.testcases, bundle.scenarios, bundle.record = other.testcases, other.scenarios, other.record
         limits = {c.name: c.maxerr for c in other.checks}
-        bundle.source = model.source(bundle.graph, limits)
+        lower = bundle.lower
+
+        def beside(read: Bundle) -> Bundle:
+            read.testcases, read.scenarios, read.record = other.testcases, other.scenarios, other.record
+            read.source = model.source(read.graph, limits)
+            return read
+
+        bundle = beside(bundle)
+        bundle.lower = None if lower is None else lambda data, lasting: beside(lower(data, lasting))
     return bundle
 
 

@@ -307,7 +307,7 @@ def recorded(
             fed[var.name or ""] = recorded_variable(value)
         compared = [checks.get(id(v.owner)) for v in graph.outputs]
         targets = [v if c is None else c.get for v, c in zip(graph.outputs, compared, strict=True)]
-        walker.run(graph, values, targets)
+        walker.run(graph, values, [*targets, *(c.expect for c in compared if c is not None)])
         ends: list[tuple[Var, str | None]] = []
         for var, c in zip(targets, compared, strict=True):
             if c is not None:

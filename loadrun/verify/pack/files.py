@@ -106,6 +106,7 @@ class FilePacker:
         InferenceOptions.of(**options.passes or {})
         self.options = options = options.without_pipes()
         self._cases: Cases = iter([{}] if alone else ())
+        self._first: list[Mapping[str, Array]] = []
         if options.input_data is not None:
             total = count_cases(step_text(s, 0) for s in options.input_data)
             cases = self._loaded()
@@ -113,8 +114,8 @@ class FilePacker:
             if options.replace or not len(self._bundle.testcases):
                 # A file is written at the sizes of its data, where these are of one size.
                 first = [*islice(self._cases, _PEEKED if self._bundle.open_inputs else 1)]
-                self._cases, source = chain(first, self._cases), self._bundle
-                self._bundle = source.for_data(first[0]) if source.lower is None else source.lasting(first)
+                self._cases, self._first = chain(first, self._cases), [*first]
+                self._bundle = self._bundle.for_data(first[0])
         # In a separate process it opens the model while tolerances are measured.
         self._witness = self._other_runtime()
         if options.suggest_maxerr:
@@ -169,6 +170,7 @@ class FilePacker:
             options,
             reasons=self._reasons,
             finish=self._finish if options.passes is not None else None,
+            data=self._first,
             warn=self._warn,
         )
         if options.expect and options.no_assert:

@@ -65,6 +65,7 @@ class Packer:
         reasons: why the outputs have these tolerances, for the record.
         finish: changes the graph, checks included, before it is written; ground truth is what the model computed
             before.
+        data: inputs for whose sizes the file is made, where these are of one size; by default those of the testcases.
         warn: called with what deserves a look.
 
     Raises:
@@ -80,13 +81,14 @@ class Packer:
         recorder: Callable[[Bundle], Recorder] | None = None,
         reasons: Mapping[str, str] | None = None,
         finish: Callable[[Graph], Graph] | None = None,
+        data: Sequence[Mapping[str, Array]] = (),
         warn: Warn,
     ) -> None:
         self.options = options = options or PackOptions()
         self.finish = finish
         self.reasons = dict(reasons or {})
         self.loosened: dict[str, float] = {}
-        self.source = bundle = bundle.lasting()
+        self.source = bundle = bundle.lasting(data)
         self.warn = warn
         self.kept = 0 if options.replace else len(bundle.testcases)
         self.extends = bool(self.kept and bundle.checks)
