@@ -51,7 +51,7 @@ def engines(
     """The command and environment of every engine that is installed."""
     numbers = [str(args.iter), str(args.warmup), str(threads)]
     found = {"loadrun": ([sys.executable, str(HERE / "run_loadrun.py"), model, *numbers], {})}
-    if args.megengine:
+    if args.megengine and not model.endswith(".onnx"):
         command = [args.megengine, str(HERE / "run_megengine.py"), model, *numbers]
         found["MegEngine"] = (command, {})
         # On AMD processors MKL takes its slow path unless told otherwise; both bars are shown.

@@ -328,6 +328,10 @@ class Composite(Record, code=1 << 16):
         return f"{self.title}({', '.join(f'{n}={_shown(v)}' for n, v in self.attributes.items())})"
 
 
+# No dump names it, so no dump can ask for it.
+del Record.by_code[Composite.code]
+
+
 def holds_composites(graph: Graph) -> bool:
     """Return whether a graph has composite operators: it is made of the nodes of a file of another format."""
     return any(isinstance(p, Composite) for o in graph.oprs for p in o.params)

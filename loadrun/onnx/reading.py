@@ -232,8 +232,9 @@ class OnnxReader:
                 )
                 lasting = replace(graph, fixed_shapes=fixed)
                 # Both are the file still, whose rule judges their outputs.
-                lowered.source = replace(self._source, graph=graph)
-                source = replace(self._source, graph=lasting)
+                own = bundle.source if isinstance(bundle.source, OnnxFile) else self._source
+                lowered.source = replace(own, graph=graph)
+                source = replace(own, graph=lasting)
                 lowered.guarded = lambda: replace(
                     lowered, graph=lasting, source=source, sized=None, guarded=None
                 )

@@ -340,8 +340,7 @@ def test_a_dump_is_right_or_refuses(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     first = case.feeds(0)
     path = tmp_path / "model.mge"
-    sizes = {n: a.shape for n, a in first.items()}
-    loadrun.save(loadrun.load(case.model, input_shapes=sizes), path)
+    loadrun.save(loadrun.load(case.model, input_shapes={n: x.shape for n, x in first.items()}), path)
     runner = loadrun.Runner(path)
     np.testing.assert_allclose(runner.run(first)["y"], case.want(*first.values()), rtol=2e-5, atol=2e-5)
     for row in range(1, len(case.shapes)):

@@ -14,7 +14,7 @@ from . import instead, operand, traced
 __all__: list[str] = []
 
 _ORDER = {2: [0, 2, 3, 1], 1: [0]}
-"""ONNX's gates (input, output, forget, cell) in MegEngine's order (input, forget, cell, output), by number of states."""
+"""ONNX's gates (input, output, forget, cell) in MegEngine's order (input, forget, cell, output), by states."""
 _MODES = {"tanh": P.RNNCellNonlineMode.TANH, "relu": P.RNNCellNonlineMode.RELU}
 
 
