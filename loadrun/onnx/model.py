@@ -311,6 +311,8 @@ class _Walk:
         self.inside, writer.merged = branches.guard, branches.merged
         self.inputs: dict[str, str] = {}
         self.operators: dict[str, int] = {}
+        writer.described = self._doc
+        writer.ends = {v.id for v in (*request.outputs.values(), *request.reads.values())}
         for opr in oprs:
             writer.decide(opr)
             for var in opr.inputs:

@@ -122,6 +122,9 @@ def stack(w: OnnxWriter, opr: Opr) -> list[str]:
         for finals, end in zip(last, ends, strict=True):
             finals.append(end)
         # [time, directions, batch, hidden] becomes [time, batch, directions * hidden].
+        if directions == 1:
+            layer = w.squeeze(out, [1])
+            continue
         turned = w.transpose(out, [0, 2, 1, 3])
         layer = w.reshape(turned, [w.dim(x, 0), w.dim(x, 1), directions * int(p.hidden_size)])
     outs = [layer, *(h[0] if len(h) == 1 else w.op("Concat", *h, axis=0) for h in last)]

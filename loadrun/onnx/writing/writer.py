@@ -31,6 +31,7 @@ __all__ = [
     "Sizes",
     "Translation",
     "elem_of",
+    "joined",
     "reason",
     "smaller_scale",
     "translation",
@@ -51,6 +52,7 @@ _FAMILIES = (
         "linalg",
         "conv",
         "pooling",
+        "joined",
     ),
     *("quantization", "norm", "select", "relayout", "rnn", "resize", "warp", "roi", "windows", "image"),
     *("attention", "rng", "control"),
@@ -60,6 +62,9 @@ _HOMES = [f"{__package__}.{family}" for family in _FAMILIES]
 TRANSLATIONS: Registry[str, Translation] = Registry("translation to ONNX", _HOMES)
 """Translations by operator type; each returns the names of the outputs."""
 translation = TRANSLATIONS.register
+JOINED: Registry[str, Callable[[OnnxWriter, Opr], str | None]] = Registry("joined translation", _HOMES)
+"""Translations of an operator with those before it, by mode or type; None where they do not fit together."""
+joined = JOINED.register
 REASONS: Registry[str, str] = Registry("reason", _HOMES)
 """Reasons why operators of a type have no translation."""
 _CATEGORIES = {
@@ -163,6 +168,8 @@ class OnnxWriter(NodeEmitter):
     Attributes:
         decided: variables that follow from comparisons, remainders, extremes and the like of open sizes: equal at all
             sizes that are known, they may differ at others.
+        ends: variables that are outputs.
+        described: what nodes say of an operator.
     """
 
     def __init__(
@@ -179,6 +186,8 @@ class OnnxWriter(NodeEmitter):
         self.vectors: dict[int, list[Dim]] = {}
         self.readers: dict[int, list[Opr]] = {}
         self.decided: set[int] = set()
+        self.ends: set[int] = set()
+        self.described: Callable[[Opr], str] = lambda _: ""
         self._rounded: set[int] = set()
         self.merged: dict[int, tuple[Var, ...]] = {}
         self._real: dict[int, str] = {}
@@ -197,7 +206,8 @@ class OnnxWriter(NodeEmitter):
             if rule is None:
                 raise UnsupportedOprError(reason(opr.type))
             with self._computing(opr):
-                result = rule(self, opr)
+                together = JOINED.get(opr.title)
+                result = (together and together(self, opr)) or rule(self, opr)
                 names = [result] if isinstance(result, str) else list(result)
                 if self.floating is not ElemType.FLOAT or self.whole is not ElemType.INT32:
                     names = [self._own(n, v) for n, v in zip(names, opr.outputs, strict=False)]
@@ -366,6 +376,10 @@ class OnnxWriter(NodeEmitter):
         if chosen or any(v.id in self.decided for v in opr.inputs):
             self.decided.update(v.id for v in opr.outputs if v.id in first)
 
+    def alone(self, var: Var) -> bool:
+        """Return whether one operator reads a variable, and no output is it."""
+        return len(self.readers.get(var.id, ())) == 1 and var.id not in self.ends
+
     def constant(self, var: Var, what: str) -> Array:
         """Return the value of a variable that must be constant.
 
@@ -497,6 +511,8 @@ class OnnxWriter(NodeEmitter):
 
     def int64(self, var: Var) -> str:
         """Return an integer variable as int64: shapes, indices, bounds of slices."""
+        if var.owner.type == "TypeCvtV2" and self.dtype(var.owner.inputs[0]).name == "Int64":
+            var = var.owner.inputs[0]
         if self.dtype(var).name == "Int64":
             return self.name(var)
         value = self.value(var)
