@@ -15,10 +15,11 @@ from ...graph import params as P
 from ...graph.dtypes import Array, DType
 from ...graph.params import ElemwiseMode as M
 from ...ops.elemwise.table import ROWS
-from ...ops.shape import NO_AXIS
+from ...ops.shape import axis_of
 from .conv import CONVOLUTIONS, convolution_with_bias
 from .elemwise_float import compose
 from .linalg import operand
+from .reduce import without_axes
 from .shape import select
 from .writer import OnnxWriter, joined
 
@@ -204,19 +205,12 @@ def _same_matrices(w: OnnxWriter, x: Var, y: Var) -> bool:
     return all(a is not None and b is not None and a[-2:] == b[-2:] for a, b in shapes)
 
 
-@joined("ReshapeV1")
 def _stacked(w: OnnxWriter, opr: Opr) -> str | None:
     """Write a product of matrices whose rows or stacks were put together and are taken apart again as MatMul."""
     out, x = opr.outputs[0], opr.inputs[0]
     product = x.owner
     if opr.inputs[1].id in w.decided:
         return None
-    if (
-        opr.get(P.OptionalAxisV1).axis == NO_AXIS
-        and w.value(opr.inputs[1]) is not None
-        and _same(w, x, out, 0)
-    ):
-        return w.name(x)
     if product.type not in ("MatrixMulV2", "BatchedMatrixMulV2") or not w.alone(x):
         return None
     p = product.get(P.MatrixMul)
@@ -238,3 +232,135 @@ def _stacked(w: OnnxWriter, opr: Opr) -> str | None:
     else:
         return None
     return w.op("MatMul", data, operand(w, b, p.transposeB))
+
+
+# Layouts
+
+
+def _sources(w: OnnxWriter, var: Var) -> Iterator[Var]:
+    """Yield a variable and those before it that hold the same numbers in the same order."""
+    while True:
+        yield var
+        opr = var.owner
+        if opr.type == "Dimshuffle":
+            sizes = w.shape(opr.inputs[0])
+            moved = [a for a in opr.get(P.Dimshuffle).pattern if a >= 0 and sizes[a] != 1]
+            if moved != sorted(moved):
+                return
+        elif opr.type == "ReshapeV1":
+            if w.value(opr.inputs[1]) is None:
+                return
+        elif opr.type != "AxisAddRemove":
+            return
+        var = opr.inputs[0]
+
+
+@joined("Dimshuffle", "AxisAddRemove", "ReshapeV1")
+def _unchanged(w: OnnxWriter, opr: Opr) -> str | None:
+    """Leave out changes of shape that undo each other, and those around products of matrices."""
+    first, *before = _sources(w, opr.outputs[0])
+    same = [v for v in before if _same(w, v, first, 0)]
+    if same:
+        return w.name(same[-1])
+    if opr.type == "AxisAddRemove":
+        return without_axes(w, opr)
+    return _stacked(w, opr) if opr.type == "ReshapeV1" else None
+
+
+@joined("Softmax")
+def _softmax(w: OnnxWriter, opr: Opr) -> str | None:
+    """Leave out the maximum that is subtracted first, as runtimes do so themselves."""
+    gap = opr.inputs[0].owner
+    rank, axis = w.rank(opr.inputs[0]), opr.get(P.Softmax).axis
+    if gap.type != "Elemwise" or gap.get(P.Elemwise).mode is not M.SUB:
+        return None
+    x, peak = gap.inputs
+    highest = [*_sources(w, peak)][-1].owner
+    if highest.type != "ReduceV2" or highest.inputs != [x] or w.dtype(x).name != "Float32":
+        return None
+    p = highest.get(P.Reduce)
+    along = axis_of(axis, rank)
+    if p.mode != P.ReduceMode.MAX or axis_of(p.axis, rank) != along or w.shape(peak)[along] != 1:
+        return None
+    return w.softmax(w.name(x), along, rank) if w.rank(peak) == rank else None
+
+
+# Quantized numbers
+
+_WHOLE = 1.5 * 2.0**23
+_INTEGERS = ("Int8", "Uint8", "Int16", "Uint16")
+
+
+def _steps(w: OnnxWriter, var: Var, *modes: M) -> tuple[Var, list[Var]] | None:
+    """Follow operators of two inputs back, the last one first; return where they begin, and the constant operands."""
+    constants = []
+    for mode in modes:
+        opr = var.owner
+        if opr.type != "Elemwise" or opr.get(P.Elemwise).mode is not mode:
+            return None
+        sides = [*_sides(w, opr)]
+        if not sides or (mode in (M.SUB, M.TRUE_DIV) and sides[0][1] is not opr.inputs[1]):
+            return None
+        var, constant, _ = sides[0]
+        constants.append(constant)
+    return var, constants
+
+
+def _by_axis(w: OnnxWriter, rank: int, *values: Array) -> tuple[int | None, list[Array]] | None:
+    """Return numbers that broadcast, as QuantizeLinear takes them, and the axis along which they differ."""
+    shapes = [(1,) * (rank - v.ndim) + v.shape for v in values]
+    axes = {i for shape in shapes for i, n in enumerate(shape) if n != 1}
+    if len(axes) > 1 or any(v.ndim > rank for v in values):
+        return None
+    size = max(v.size for v in values)
+    flat = [np.broadcast_to(v.reshape(-1), size) if axes else v.reshape(()) for v in values]
+    return (axes.pop() if axes else None), [np.ascontiguousarray(v) for v in flat]
+
+
+@joined("TypeCvtV2")
+def _quantized(w: OnnxWriter, opr: Opr) -> str | None:
+    """Write division, rounding and saturation as QuantizeLinear."""
+    dtype = w.dtype(opr.outputs[0])
+    found = _steps(w, opr.inputs[0], M.SUB, M.MIN, M.ADD, M.MAX, M.TRUE_DIV)
+    if dtype.name not in _INTEGERS or found is None or w.dtype(opr.inputs[0]).name != "Float32":
+        return None
+    x, constants = found
+    shift, top, whole, least, scale = (w.constant(v, "a limit") for v in constants)
+    low, high = np.iinfo(dtype.np).min, np.iinfo(dtype.np).max
+    zero = _WHOLE - shift.astype(np.float64)
+    if (whole != _WHOLE).any() or (least != low - zero).any() or (top != high + _WHOLE - zero).any():
+        return None
+    together = _by_axis(w, w.rank(x), scale, zero.astype(dtype.np))
+    if together is None or w.opset < (10 if together[0] is None else 13):
+        return None
+    if dtype.np.itemsize > 1 and w.opset < 21:
+        return None
+    axis, (by, offset) = together
+    attributes = {} if axis is None else {"axis": axis}
+    return w.op("QuantizeLinear", w.name(x), w.const(by), w.const(offset), **attributes)
+
+
+@joined("MUL")
+def _dequantized(w: OnnxWriter, opr: Opr) -> str | None:
+    """Write the difference from a zero point in int32, times a scale, as DequantizeLinear."""
+    scaled = _steps(w, opr.outputs[0], M.MUL)
+    if scaled is None or scaled[0].owner.type != "TypeCvtV2" or w.dtype(opr.outputs[0]).name != "Float32":
+        return None
+    wide, scale = scaled[0].owner.inputs[0], w.constant(scaled[1][0], "a scale")
+    if w.dtype(wide).name != "Int32":
+        return None
+    shifted = _steps(w, wide, M.SUB)
+    x = shifted[0] if shifted else wide
+    zero = w.constant(shifted[1][0], "a zero point") if shifted else np.zeros((), np.int32)
+    if x.owner.type == "TypeCvtV2" and w.dtype(x.owner.inputs[0]).name in _INTEGERS:
+        x = x.owner.inputs[0]
+    dtype = w.dtype(x)
+    together = _by_axis(w, w.rank(x), scale, zero)
+    if together is None or dtype.name not in _INTEGERS or w.opset < (10 if together[0] is None else 13):
+        return None
+    low, high = np.iinfo(dtype.np).min, np.iinfo(dtype.np).max
+    if (dtype.np.itemsize > 1 and w.opset < 21) or (zero < low).any() or (zero > high).any():
+        return None
+    axis, (by, offset) = together
+    attributes = {} if axis is None else {"axis": axis}
+    return w.op("DequantizeLinear", w.name(x), w.const(by), w.const(offset.astype(dtype.np)), **attributes)

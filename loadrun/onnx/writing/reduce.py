@@ -15,9 +15,9 @@ from ...ops.reduce import target_axes
 from ...ops.shape import axis_of
 from ..encode import ElemType
 from .emitter import UnsupportedOprError
-from .writer import OnnxWriter, elem_of, joined, translation
+from .writer import OnnxWriter, elem_of, translation
 
-__all__: list[str] = []
+__all__ = ["without_axes"]
 
 _KINDS = {
     Mode.SUM: "ReduceSum",
@@ -71,9 +71,8 @@ def _whole(w: OnnxWriter, opr: Opr) -> tuple[Var, list[int], int]:
     return x, axes, rank
 
 
-@joined("AxisAddRemove")
-def _dropped(w: OnnxWriter, opr: Opr) -> str | None:
-    """Reduce without keeping the axes where they go behind it."""
+def without_axes(w: OnnxWriter, opr: Opr) -> str | None:
+    """Write a reduction and the removal of its axes as one that does not keep them."""
     (source,), desc = opr.inputs, opr.get(AxisAddRemove).desc
     inner = source.owner
     if inner.type != "ReduceV2" or not w.alone(source) or any(method == 0 for method, _ in desc):

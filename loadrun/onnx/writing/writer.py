@@ -377,8 +377,12 @@ class OnnxWriter(NodeEmitter):
             self.decided.update(v.id for v in opr.outputs if v.id in first)
 
     def alone(self, var: Var) -> bool:
-        """Return whether one operator reads a variable, and no output is it."""
-        return len(self.readers.get(var.id, ())) == 1 and var.id not in self.ends
+        """Return whether one operator reads a variable, and no output is it.
+
+        Those whose results are constants, since they read a fixed shape, do not count.
+        """
+        readers = [o for o in self.readers.get(var.id, ()) if any(self.value(v) is None for v in o.outputs)]
+        return len(readers) == 1 and var.id not in self.ends
 
     def constant(self, var: Var, what: str) -> Array:
         """Return the value of a variable that must be constant.
