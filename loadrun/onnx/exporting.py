@@ -378,7 +378,7 @@ def _names(kind: str, old_names: Sequence[str], new_names: Sequence[str]) -> dic
 
 
 def _simplify(source: ExportSource, optimize: bool) -> None:
-    """Fold constants, and normalization into weights; what has no effect goes."""
+    """Fold constants; in a trace, also normalization into weights. A file stays as it was optimized."""
     from ..passes.cleanup.fold import fold_constants  # for start-up
     from ..passes.simplify import simplify  # for start-up
 
@@ -387,5 +387,5 @@ def _simplify(source: ExportSource, optimize: bool) -> None:
     order = [source.outputs[n] for n in wanted]
     if [id(v) for v in order] != [id(v) for v in whole.outputs]:
         return
-    source.graph = simplify(whole) if optimize else fold_constants(whole)
+    source.graph = simplify(whole) if optimize and source.called else fold_constants(whole)
     source.outputs = dict(zip(wanted, source.graph.outputs, strict=True))
