@@ -20,6 +20,7 @@ from ...ops.conv.rules import Plan, backward_plan, conv_plan
 from ..encode import ElemType
 from .elemwise_float import compose, stepwise_h_swish
 from .emitter import Dim, UnsupportedOprError
+from .integers import integer_weights
 from .layout import plain_dims, to_packed, to_plain
 from .writer import OnnxWriter, translation
 
@@ -202,6 +203,7 @@ def _convolve(w: OnnxWriter, opr: Opr, p: _Convolution, plan: Plan, rest: tuple[
         later = later[1:]
     if wide and (later or mode != NonlineMode.IDENTITY):
         data, filters = w.cast(data, ElemType.FLOAT), w.cast(filters, ElemType.FLOAT)
+    filters, bias = integer_weights(w, x, filters, bias)
     out = w.op("Conv", data, filters, bias, **_attributes(plan))
     for var in later:
         out = w.op("Add", out, _addend(w, var, fmt, plan, w.float(var)))

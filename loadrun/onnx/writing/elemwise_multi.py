@@ -63,7 +63,8 @@ def elemwise_multi_type(w: OnnxWriter, opr: Opr) -> str:
 def _noise(opr: Opr, sources: Sequence[DType], target: DType) -> int:
     """Choose by how much QuantizeLinear's scale is smaller: so that all bytes give what MegEngine gives, if possible.
 
-    A smaller scale also rounds up what is just below a half; of two bytes there are few enough to try all.
+    A smaller scale also rounds up what is just below a half; of two bytes there are few enough to try all. Where none
+    does for all, -1: the numbers are rounded as MegEngine does it, by more operators.
     """
     if len(sources) > 2 or any(not t.is_quantized or t.bits != 8 for t in (*sources, target)):
         return _NOISE
@@ -81,7 +82,7 @@ def _noise(opr: Opr, sources: Sequence[DType], target: DType) -> int:
             by = real / smaller_scale(target, noise)
             if np.array_equal(np.clip(np.rint(by) + target.zero_point, *target.range), want):
                 return noise
-    return _NOISE
+    return -1
 
 
 def _affine(w: OnnxWriter, opr: Opr) -> str:

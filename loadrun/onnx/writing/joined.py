@@ -18,6 +18,7 @@ from ...ops.elemwise.table import ROWS
 from ...ops.shape import axis_of
 from .conv import CONVOLUTIONS, convolution_with_bias
 from .elemwise_float import compose
+from .integers import integer_weights
 from .linalg import operand
 from .reduce import without_axes
 from .shape import select
@@ -171,7 +172,8 @@ def _with_bias(w: OnnxWriter, x: Var, bias: Var, value: Array) -> str | None:
         return None
     vector = w.name(bias) if value.ndim == 1 else w.derived(bias, "bias", value.reshape(-1))
     turned = {k: 1 for k, on in (("transA", p.transposeA), ("transB", p.transposeB)) if on}
-    return w.op("Gemm", w.name(a), w.name(b), vector, **turned)
+    weight, vector = integer_weights(w, a, w.name(b), vector, 0 if p.transposeB else 1)
+    return w.op("Gemm", w.name(a), weight, vector, **turned)
 
 
 def _same(w: OnnxWriter, x: Var, y: Var, less: int) -> bool:
@@ -362,5 +364,7 @@ def _dequantized(w: OnnxWriter, opr: Opr) -> str | None:
     if (dtype.np.itemsize > 1 and w.opset < 21) or (zero < low).any() or (zero > high).any():
         return None
     axis, (by, offset) = together
+    if axis is None:
+        w.scales[opr.outputs[0].id] = np.float32(by)
     attributes = {} if axis is None else {"axis": axis}
     return w.op("DequantizeLinear", w.name(x), w.const(by), w.const(offset.astype(dtype.np)), **attributes)

@@ -170,6 +170,7 @@ class OnnxWriter(NodeEmitter):
             sizes that are known, they may differ at others.
         ends: variables that are outputs.
         described: what nodes say of an operator.
+        scales: the scales of variables that DequantizeLinear gives.
     """
 
     def __init__(
@@ -187,6 +188,7 @@ class OnnxWriter(NodeEmitter):
         self.readers: dict[int, list[Opr]] = {}
         self.decided: set[int] = set()
         self.ends: set[int] = set()
+        self.scales: dict[int, np.float32] = {}
         self.described: Callable[[Opr], str] = lambda _: ""
         self._rounded: set[int] = set()
         self.merged: dict[int, tuple[Var, ...]] = {}
@@ -481,11 +483,12 @@ class OnnxWriter(NodeEmitter):
         QuantizeLinear rounds halves to even, so it gets a scale that is a little smaller.
 
         Args:
-            noise: how much smaller, in units of the last place: the error that the preceding operators may have.
+            noise: how much smaller, in units of the last place: the error that the preceding operators may have. Below
+                0 halves are rounded away from zero by operators instead.
         """
         low, high = dtype.range
         scale = np.float32(dtype.scale)
-        if dtype.name in ("QuantizedS32", "QuantizedS16") or self.opset < 10:
+        if dtype.name in ("QuantizedS32", "QuantizedS16") or self.opset < 10 or noise < 0:
             top = 2147483520 if dtype.name == "QuantizedS32" else high
             by = self.op("Div", x, self.const(scale))
             if dtype.name == "QuantizedS32":
