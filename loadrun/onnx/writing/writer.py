@@ -491,7 +491,7 @@ class OnnxWriter(NodeEmitter):
         if dtype.name in ("QuantizedS32", "QuantizedS16") or self.opset < 10 or noise < 0:
             top = 2147483520 if dtype.name == "QuantizedS32" else high
             by = self.op("Div", x, self.const(scale))
-            if dtype.name == "QuantizedS32":
+            if dtype.name == "QuantizedS32" or noise < 0:
                 by = self.op("Mul", x, self.const(np.float32(1) / scale))
             whole = self.round_away(by)
             if dtype.zero_point:
