@@ -22,30 +22,48 @@ def integer_weights(w: OnnxWriter, x: Var, weight: str, bias: str, axis: int = 0
     Returns:
         the names of what takes their places; themselves unless each is a multiple of its scale exactly.
     """
-    by, stored = w.scales.get(x.id), w.initializers.get(weight)
-    values = stored.value if stored is not None else None
-    if by is None or values is None or values.dtype != np.float32 or w.opset < 13:
+    by = w.scales.get(x.id)
+    if by is None or w.opset < 13 or w.inner:
         return weight, bias
-    found = _steps(values, axis)
-    if found is None:
+    if weight not in w.steps:
+        stored = w.initializers[weight].value if weight in w.initializers else None
+        if stored is None or stored.dtype != np.float32:
+            return weight, bias
+        w.steps[weight] = _steps(stored, axis)
+    found = w.steps[weight]
+    addend = _whole_bias(w, by, found, bias)
+    if found is None or (bias and addend is None):
         return weight, bias
     whole, scale = found
-    addend = w.initializers[bias].value if bias in w.initializers else None
-    if bias and (addend is None or addend.ndim != 1):
-        return weight, bias
+    weight = _dequantized(w, weight, whole, scale, axis)
+    return weight, bias if addend is None else _dequantized(w, bias, addend, by * scale, 0)
+
+
+def _whole_bias(w: OnnxWriter, by: np.float32, found: tuple[Array, Array] | None, bias: str) -> Array | None:
+    """Return a bias as multiples of the products' scale; None if it is none exactly."""
+    value = w.initializers[bias].value if bias in w.initializers else None
+    if found is None or value is None or value.ndim != 1:
+        return None
+    unit = by * found[1]
+    whole = np.rint(value / unit)
+    exact = (np.abs(whole) < 2**31).all() and (whole.astype(np.float32) * unit == value).all()
+    return whole.astype(np.int32) if exact else None
+
+
+def _dequantized(w: OnnxWriter, name: str, whole: Array, scale: Array, axis: int) -> str:
+    """Write what gives a constant its value, in its place if it is not read so far."""
+    if name not in w.initializers:
+        return name
+    stored = w.const(whole, f"{name}:{whole.dtype}", raw=True)
+    for names in (w.params, w.automatic):
+        if name in names:
+            names.add(stored)
     attributes = {"axis": axis} if scale.ndim else {}
-    if addend is not None:
-        unit = by * scale
-        large = np.rint(addend / unit)
-        if not (np.abs(large) < 2**31).all() or (large.astype(np.float32) * unit != addend).any():
-            return weight, bias
-        zero = w.const(np.zeros(unit.shape, np.int32), raw=True)
-        number = w.const(large.astype(np.int32), f"{bias}:int32", raw=True)
-        bias = w.op("DequantizeLinear", number, w.const(unit), zero, **({"axis": 0} if unit.ndim else {}))
-    zero = w.const(np.zeros(scale.shape, np.int8))
-    return w.op(
-        "DequantizeLinear", w.const(whole, f"{weight}:int8"), w.const(scale), zero, **attributes
-    ), bias
+    operands = stored, w.const(scale), w.const(np.zeros(scale.shape, whole.dtype), raw=True)
+    if any(name in node.inputs for node in w.nodes):
+        return w.op("DequantizeLinear", *operands, **attributes)
+    del w.initializers[name]
+    return w.ops("DequantizeLinear", *operands, out=[name], **attributes)[0]
 
 
 def _steps(values: Array, axis: int) -> tuple[Array, Array] | None:

@@ -169,8 +169,11 @@ class OnnxWriter(NodeEmitter):
         decided: variables that follow from comparisons, remainders, extremes and the like of open sizes: equal at all
             sizes that are known, they may differ at others.
         ends: variables that are outputs.
+        inner: whether a subgraph is being written.
         described: what nodes say of an operator.
         scales: the scales of variables that DequantizeLinear gives.
+        steps: weights as integers and their scales; None for others that were tried.
+        stored_once: names of what is derived from weights.
     """
 
     def __init__(
@@ -188,7 +191,10 @@ class OnnxWriter(NodeEmitter):
         self.readers: dict[int, list[Opr]] = {}
         self.decided: set[int] = set()
         self.ends: set[int] = set()
+        self.inner = False
         self.scales: dict[int, np.float32] = {}
+        self.steps: dict[str, tuple[Array, Array] | None] = {}
+        self.stored_once: dict[str, str] = {}
         self.described: Callable[[Opr], str] = lambda _: ""
         self._rounded: set[int] = set()
         self.merged: dict[int, tuple[Var, ...]] = {}
@@ -279,13 +285,14 @@ class OnnxWriter(NodeEmitter):
         """Collect the nodes that are written inside, which may read all that is known outside."""
         outer = self.nodes, self.names, self._real, self._dims, self._cast, self._sized, self.vectors
         body: list[NodeMessage] = []
-        self.nodes = body
+        self.nodes, was_inner, self.inner = body, self.inner, True
         self.names, self._real, self._dims = dict(self.names), dict(self._real), dict(self._dims)
         self._cast, self._sized, self.vectors = dict(self._cast), dict(self._sized), dict(self.vectors)
         try:
             yield body
         finally:
             self.nodes, self.names, self._real, self._dims, self._cast, self._sized, self.vectors = outer
+            self.inner = was_inner
 
     # Facts about variables
 
@@ -437,16 +444,20 @@ class OnnxWriter(NodeEmitter):
             self.names[var.id] = constant = self.const(value, "" if plain else var.label, raw=True)
             if is_param:
                 self.params.add(constant)
+            if not var.name:
+                self.automatic.add(constant)
         return self.names[var.id]
 
     def derived(self, var: Var, what: str, value: Array) -> str:
         """Store a constant derived from a weight once, as a weight itself."""
         key = f"{var.label}:{what}"
-        if key not in self.initializers:
-            self.const(value, key)
+        if key not in self.stored_once:
+            self.stored_once[key] = name = self.const(value, key)
             if var.owner.type != "ImmutableTensor":
-                self.params.add(key)
-        return key
+                self.params.add(name)
+            if not var.name:
+                self.automatic.add(name)
+        return self.stored_once[key]
 
     def real(self, var: Var) -> str:
         """Return a quantized variable's real numbers as float32; other variables as they are."""
