@@ -30,21 +30,21 @@ def integer_weights(w: OnnxWriter, x: Var, weight: str, bias: str, axis: int = 0
         if stored is None or stored.dtype != np.float32:
             return weight, bias
         w.steps[weight] = _steps(stored, axis)
-    found = w.steps[weight]
-    addend = _whole_bias(w, by, found, bias)
-    if found is None or (bias and addend is None):
+    steps = w.steps[weight]
+    addend = _whole_bias(w, by, steps, bias)
+    if steps is None or (bias and addend is None):
         return weight, bias
-    whole, scale = found
+    whole, scale = steps
     weight = _dequantized(w, weight, whole, scale, axis)
     return weight, bias if addend is None else _dequantized(w, bias, addend, by * scale, 0)
 
 
-def _whole_bias(w: OnnxWriter, by: np.float32, found: tuple[Array, Array] | None, bias: str) -> Array | None:
+def _whole_bias(w: OnnxWriter, by: np.float32, steps: tuple[Array, Array] | None, bias: str) -> Array | None:
     """Return a bias as multiples of the products' scale; None if it is none exactly."""
     value = w.initializers[bias].value if bias in w.initializers else None
-    if found is None or value is None or value.ndim != 1:
+    if steps is None or value is None or value.ndim != 1:
         return None
-    unit = by * found[1]
+    unit = by * steps[1]
     whole = np.rint(value / unit)
     exact = (np.abs(whole) < 2**31).all() and (whole.astype(np.float32) * unit == value).all()
     return whole.astype(np.int32) if exact else None

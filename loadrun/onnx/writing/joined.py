@@ -316,17 +316,17 @@ def _by_axis(w: OnnxWriter, rank: int, *values: Array) -> tuple[int | None, list
         return None
     size = max(v.size for v in values)
     flat = [np.broadcast_to(v.reshape(-1), size) if axes else v.reshape(()) for v in values]
-    return (axes.pop() if axes else None), [np.ascontiguousarray(v) for v in flat]
+    return (axes.pop() if axes else None), flat
 
 
 @joined("TypeCvtV2")
 def _quantized(w: OnnxWriter, opr: Opr) -> str | None:
     """Write division, rounding and saturation as QuantizeLinear."""
     dtype = w.dtype(opr.outputs[0])
-    found = _steps(w, opr.inputs[0], M.SUB, M.MIN, M.ADD, M.MAX, M.TRUE_DIV)
-    if dtype.name not in _INTEGERS or found is None or w.dtype(opr.inputs[0]).name != "Float32":
+    steps = _steps(w, opr.inputs[0], M.SUB, M.MIN, M.ADD, M.MAX, M.TRUE_DIV)
+    if dtype.name not in _INTEGERS or steps is None or w.dtype(opr.inputs[0]).name != "Float32":
         return None
-    x, constants = found
+    x, constants = steps
     shift, top, whole, least, scale = (w.constant(v, "a limit") for v in constants)
     low, high = np.iinfo(dtype.np).min, np.iinfo(dtype.np).max
     zero = _WHOLE - shift.astype(np.float64)
