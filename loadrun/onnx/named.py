@@ -60,7 +60,8 @@ def keep_names(graph: GraphMessage, names: Mapping[str, str | None], writer: Onn
 
 def number_names(graph: GraphMessage, writer: OnnxWriter) -> None:
     """Name nodes, and values and constants without a name, by their places, which another export has as well."""
-    fixed = {name for node in graph.nodes for name in _captured(node.attributes.values())}
+    bodies = (v for node in graph.nodes for v in node.attributes.values() if isinstance(v, GraphMessage))
+    fixed = {name for body in bodies for name in (*free_names(body), *_own_names(body))}
     free = writer.automatic - fixed
     taken = {t.name for t in graph.initializers} | {n for node in graph.nodes for n in node.outputs}
     taken = {v.name for v in (*graph.inputs, *graph.outputs)} | fixed | (taken - free)
@@ -81,6 +82,17 @@ def number_names(graph: GraphMessage, writer: OnnxWriter) -> None:
         number(tensor.name, f"const_{i}")
     rename(graph, new)
     writer.params = {new.get(n, n) for n in writer.params}
+
+
+def _own_names(graph: GraphMessage) -> set[str]:
+    """Return the names of values and constants of a graph and of those inside it."""
+    names = {v.name for v in graph.inputs} | {t.name for t in graph.initializers}
+    for node in graph.nodes:
+        names.update(node.outputs)
+        for attribute in node.attributes.values():
+            if isinstance(attribute, GraphMessage):
+                names |= _own_names(attribute)
+    return names
 
 
 def domains(graph: GraphMessage) -> set[str]:

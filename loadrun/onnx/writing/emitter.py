@@ -65,6 +65,7 @@ class NodeEmitter:
     Attributes:
         floating: the type in which real numbers are computed: what is written as float32 is of that type.
         whole: the same of integers, which are written as int32.
+        read: names that nodes read.
         automatic: names that say nothing but how many there were before.
 
     >>> e = NodeEmitter(18)
@@ -81,6 +82,7 @@ class NodeEmitter:
         self.initializers: dict[str, TensorMessage] = {}
         self.taken: set[str] = set()
         self.automatic: set[str] = set()
+        self.read: set[str] = set()
         self.doc = ""
         self._constants: dict[object, str] = {}
         self._count = 0
@@ -128,6 +130,7 @@ class NodeEmitter:
         operands = list(inputs)
         while operands and not operands[-1]:
             operands.pop()
+        self.read.update(operands)
         self.nodes.append(NodeMessage(kind, operands, outputs, attributes, "", domain, self.doc))
         return outputs
 

@@ -60,10 +60,10 @@ def _dequantized(w: OnnxWriter, name: str, whole: Array, scale: Array, axis: int
             names.add(stored)
     attributes = {"axis": axis} if scale.ndim else {}
     operands = stored, w.const(scale), w.const(np.zeros(scale.shape, whole.dtype), raw=True)
-    if any(name in node.inputs for node in w.nodes):
+    if name in w.read:
         return w.op("DequantizeLinear", *operands, **attributes)
     del w.initializers[name]
-    return w.ops("DequantizeLinear", *operands, out=[name], **attributes)[0]
+    return w.ops("DequantizeLinear", *operands, out=[name], **attributes)[0]  # type: ignore[arg-type]
 
 
 def _steps(values: Array, axis: int) -> tuple[Array, Array] | None:

@@ -26,6 +26,8 @@ from .writer import OnnxWriter, joined
 
 __all__: list[str] = []
 
+_REACH = 8
+"""How many changes of shape in a row are looked at."""
 _REAL = ("Float32", "Float64")
 _TURN = {M.MAX: M.MIN, M.MIN: M.MAX}
 _AFTER_SUM = {mode: row.after_add for mode, row in ROWS.items() if row.after_add is not None}
@@ -240,8 +242,8 @@ def _stacked(w: OnnxWriter, opr: Opr) -> str | None:
 
 
 def _sources(w: OnnxWriter, var: Var) -> Iterator[Var]:
-    """Yield a variable and those before it that hold the same numbers in the same order."""
-    while True:
+    """Yield a variable and some of those before it that hold the same numbers in the same order."""
+    for _ in range(_REACH):
         yield var
         opr = var.owner
         if opr.type == "Dimshuffle":

@@ -106,9 +106,9 @@ def stack(w: OnnxWriter, opr: Opr) -> list[str]:
     parts = [_layers_of(w, s, p.num_layers, directions) for s in states]
     last: list[list[str]] = [[] for _ in states]
     for number, (of_input, of_hidden, biases) in enumerate(_layer_weights(p, flat, size, gates)):
-        base = f"{weights.label}:{number}"
         operands = [
-            w.const(v, f"{base}{k}") for k, v in zip("WRB", (of_input, of_hidden, biases), strict=True)
+            w.derived(weights, f"{number}{k}", v)
+            for k, v in zip("WRB", (of_input, of_hidden, biases), strict=True)
         ]
         out, *ends = w.ops(
             "LSTM" if is_lstm else "RNN",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 
 import numpy as np
 
@@ -197,6 +198,7 @@ class OnnxWriter(NodeEmitter):
         self.stored_once: dict[str, str] = {}
         self.described: Callable[[Opr], str] = lambda _: ""
         self._rounded: set[int] = set()
+        self._alone: dict[int, bool] = {}
         self.merged: dict[int, tuple[Var, ...]] = {}
         self._real: dict[int, str] = {}
         self._dims: dict[tuple[int, int], Dim] = {}
@@ -390,8 +392,10 @@ class OnnxWriter(NodeEmitter):
 
         Those whose results are constants, since they read a fixed shape, do not count.
         """
-        readers = [o for o in self.readers.get(var.id, ()) if any(self.value(v) is None for v in o.outputs)]
-        return len(readers) == 1 and var.id not in self.ends
+        if var.id not in self._alone:
+            readers = (o for o in self.readers[var.id] if any(self.value(v) is None for v in o.outputs))
+            self._alone[var.id] = len([*islice(readers, 2)]) == 1 and var.id not in self.ends
+        return self._alone[var.id]
 
     def constant(self, var: Var, what: str) -> Array:
         """Return the value of a variable that must be constant.
