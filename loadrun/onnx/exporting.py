@@ -197,7 +197,7 @@ def export(
         source = read_source(model, args, kwargs, replace(options, weights=True))
     source.expect(example_outputs)
     if do_constant_folding and not holds_composites(source.graph):
-        _fold(source)
+        _simplify(source, optimize)
     exported = Exported(_written(source, options, check_names("output", output_names), how), source)
     _finish(exported, f, external, verify, export_params)
     if watch is not None:
@@ -395,16 +395,17 @@ def _names(kind: str, old_names: Sequence[str], new_names: Sequence[str]) -> dic
     return names
 
 
-def _fold(source: ExportSource) -> None:
-    """Fold constants."""
+def _simplify(source: ExportSource, optimize: bool) -> None:
+    """Fold constants; in a trace, also normalization into weights. A file stays as it was optimized."""
     from ..passes.cleanup.fold import fold_constants  # for start-up
+    from ..passes.simplify import simplify  # for start-up
 
     wanted = list(source.outputs)
     whole = source.graph
     order = [source.outputs[n] for n in wanted]
     if [id(v) for v in order] != [id(v) for v in whole.outputs]:
         return
-    source.graph = fold_constants(whole)
+    source.graph = simplify(whole) if optimize and source.called else fold_constants(whole)
     source.outputs = dict(zip(wanted, source.graph.outputs, strict=True))
 
 

@@ -20,7 +20,7 @@ from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
 from ..ops.registry import Shape
 from .encode import ElemType, ModelMessage, NodeMessage, TensorMessage, ValueMessage
 from .inserted import InsertedNode
-from .named import domains, keep_names, merge_ends
+from .named import domains, keep_names, merge_ends, number_names
 from .writing import TRANSLATIONS
 from .writing.emitter import UnsupportedOprError
 from .writing.writer import OnnxWriter, elem_of
@@ -311,6 +311,8 @@ class _Walk:
         self.inside, writer.merged = branches.guard, branches.merged
         self.inputs: dict[str, str] = {}
         self.operators: dict[str, int] = {}
+        writer.described = self._doc
+        writer.ends = {v.id for v in (*request.outputs.values(), *request.reads.values())}
         for opr in oprs:
             writer.decide(opr)
             for var in opr.inputs:
@@ -442,6 +444,7 @@ class _Walk:
         graph = w.graph("main_graph", inputs, outputs)
         merge_ends(graph)
         keep_names(graph, {w.names[v.id]: v.name for v in self._named() if v.id in w.names}, w)
+        number_names(graph, w)
         weights = [t for t in graph.initializers if t.name in w.params]
         if request.weights_are_inputs or not request.export_params:
             graph.inputs += [ValueMessage(t.name, t.elem, t.dims) for t in weights]

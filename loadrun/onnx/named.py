@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from .encode import GraphMessage
+from .inserted import rename
 from .writing.emitter import free_names
 from .writing.writer import OnnxWriter
 
-__all__ = ["domains", "keep_names", "merge_ends"]
+__all__ = ["domains", "keep_names", "merge_ends", "number_names"]
 
 
 def merge_ends(graph: GraphMessage) -> None:
@@ -55,6 +56,43 @@ def keep_names(graph: GraphMessage, names: Mapping[str, str | None], writer: Onn
     for node in graph.nodes:
         node.inputs = [renamed.get(n, n) for n in node.inputs]
         node.outputs = [renamed.get(n, n) for n in node.outputs]
+
+
+def number_names(graph: GraphMessage, writer: OnnxWriter) -> None:
+    """Name nodes, and values and constants without a name, by their places, which another export has as well."""
+    bodies = (v for node in graph.nodes for v in node.attributes.values() if isinstance(v, GraphMessage))
+    fixed = {name for body in bodies for name in (*free_names(body), *_own_names(body))}
+    free = writer.automatic - fixed
+    taken = {t.name for t in graph.initializers} | {n for node in graph.nodes for n in node.outputs}
+    taken = {v.name for v in (*graph.inputs, *graph.outputs)} | fixed | (taken - free)
+    new: dict[str, str] = {}
+
+    def number(old: str, name: str) -> None:
+        if old in free:
+            while name in taken:
+                name += "_"
+            taken.add(name)
+            new[old] = name
+
+    for i, node in enumerate(graph.nodes):
+        node.name = f"{node.op_type}_{i}"
+        for k, old in enumerate(node.outputs):
+            number(old, f"{node.name}_{k}" if k else node.name)
+    for i, tensor in enumerate(graph.initializers):
+        number(tensor.name, f"const_{i}")
+    rename(graph, new)
+    writer.params = {new.get(n, n) for n in writer.params}
+
+
+def _own_names(graph: GraphMessage) -> set[str]:
+    """Return the names of values and constants of a graph and of those inside it."""
+    names = {v.name for v in graph.inputs} | {t.name for t in graph.initializers}
+    for node in graph.nodes:
+        names.update(node.outputs)
+        for attribute in node.attributes.values():
+            if isinstance(attribute, GraphMessage):
+                names |= _own_names(attribute)
+    return names
 
 
 def domains(graph: GraphMessage) -> set[str]:

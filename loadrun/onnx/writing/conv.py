@@ -20,10 +20,13 @@ from ...ops.conv.rules import Plan, backward_plan, conv_plan
 from ..encode import ElemType
 from .elemwise_float import compose, stepwise_h_swish
 from .emitter import Dim, UnsupportedOprError
+from .integers import integer_weights
 from .layout import plain_dims, to_packed, to_plain
 from .writer import OnnxWriter, translation
 
-__all__ = ["activate"]
+__all__ = ["CONVOLUTIONS", "activate", "convolution_with_bias"]
+
+CONVOLUTIONS = ("ConvolutionV2", "Convolution3D", "ConvolutionBackwardDataV2", "Convolution3DBackwardData")
 
 _Convolution = P.Convolution | P.Convolution3D | P.ConvBias
 
@@ -145,10 +148,26 @@ def _parameters(opr: Opr, deep: bool) -> P.Convolution | P.Convolution3D:
 @translation("ConvolutionV2", "Convolution3D")
 def convolution(w: OnnxWriter, opr: Opr) -> str:
     """Emit Conv; for integers ConvInteger, or Conv between DequantizeLinear and QuantizeLinear."""
+    return _convolution(w, opr)
+
+
+def _convolution(w: OnnxWriter, opr: Opr, *bias: Var) -> str:
     x, f = opr.inputs
     p = _parameters(opr, opr.type == "Convolution3D")
     plan = conv_plan(p, [w.dtype(x), w.dtype(f)], *_geometry_holds(w, opr, x, f))
-    return _finish(w, opr, _convolve(w, opr, p, plan, ()), plan.out)
+    return _finish(w, opr, _convolve(w, opr, p, plan, bias), plan.out)
+
+
+def convolution_with_bias(w: OnnxWriter, opr: Opr, bias: Var, value: Array) -> str | None:
+    """Write a convolution, which may be transposed, with one constant number for every channel."""
+    p, rank = _parameters(opr, opr.type.startswith("Convolution3D")), w.rank(opr.outputs[0])
+    channels = w.shape(opr.outputs[0])[1]
+    plain = value.size == channels and value.shape[-rank + 1 :] == (channels, *(1,) * (rank - 2))
+    if p.format.name not in ("NCHW", "NCDHW") or value.ndim > rank or not plain:
+        return None
+    if opr.type in ("ConvolutionV2", "Convolution3D"):
+        return _convolution(w, opr, bias)
+    return transposed(w, opr, w.derived(bias, "bias", np.ascontiguousarray(value.reshape(-1))))
 
 
 @translation("ConvBiasForwardV4")
@@ -184,6 +203,7 @@ def _convolve(w: OnnxWriter, opr: Opr, p: _Convolution, plan: Plan, rest: tuple[
         later = later[1:]
     if wide and (later or mode != NonlineMode.IDENTITY):
         data, filters = w.cast(data, ElemType.FLOAT), w.cast(filters, ElemType.FLOAT)
+    filters, bias = integer_weights(w, x, filters, bias)
     out = w.op("Conv", data, filters, bias, **_attributes(plan))
     for var in later:
         out = w.op("Add", out, _addend(w, var, fmt, plan, w.float(var)))
@@ -250,7 +270,7 @@ def batch_conv_bias(w: OnnxWriter, opr: Opr) -> str:
 
 
 @translation("ConvolutionBackwardDataV2", "Convolution3DBackwardData")
-def transposed(w: OnnxWriter, opr: Opr) -> str:
+def transposed(w: OnnxWriter, opr: Opr, bias: str = "") -> str:
     """Emit ConvTranspose; a given shape becomes output_padding."""
     f, diff, *like = opr.inputs
     p = _parameters(opr, opr.type == "Convolution3DBackwardData")
@@ -273,7 +293,7 @@ def transposed(w: OnnxWriter, opr: Opr) -> str:
         data, real = _centred_floats(w, w.name(diff), types[1]), _centred_floats(w, filters, types[0])
     else:
         data, real = w.real(diff), w.dequantize(filters, types[0])
-    out = w.op("ConvTranspose", to_plain(w, data, diff, plan.out), real, **attributes)
+    out = w.op("ConvTranspose", to_plain(w, data, diff, plan.out), real, bias, **attributes)
     out = w.cast(out, ElemType.INT32) if raw else w.stored(out, target)
     return _finish(w, opr, out, plan.x)
 

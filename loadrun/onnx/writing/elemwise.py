@@ -29,7 +29,7 @@ _INTEGER: Registry[M, Callable[..., str]] = Registry("mode on integers")
 _on_integers = _INTEGER.register
 _UNSIGNED: Registry[M, Callable[..., str]] = Registry("mode on unsigned integers of 32 and 64 bits")
 _on_unsigned = _UNSIGNED.register
-_SELECTS = modes(ModeTrait.SELECTS)
+_SELECTS, _CHAINS = modes(ModeTrait.SELECTS), modes(ModeTrait.ASSOCIATIVE)
 
 
 def convert(w: OnnxWriter, x: str, source: DType, target: DType) -> str:
@@ -106,6 +106,9 @@ def elemwise(w: OnnxWriter, opr: Opr) -> str:
     mode = opr.get(Elemwise).mode
     dtype = w.dtype(opr.outputs[0])
     args = [convert(w, w.name(v), w.dtype(v), dtype) for v in opr.inputs]
+    if mode in _CHAINS and w.value(opr.inputs[0]) is not None:
+        # Exporters write constants behind, and runtimes look for them there.
+        args.reverse()
     if dtype.name == "Bool":
         return _bool(w, mode, args)
     if dtype.is_float:

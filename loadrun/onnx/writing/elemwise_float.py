@@ -64,11 +64,11 @@ def _erfc(e: NodeEmitter, x: str) -> str:
 
 @composed(M.GELU)
 def erf_gelu(e: NodeEmitter, x: str) -> str:
-    """Compute ``x / 2 (1 + erf(x / sqrt 2))``: halved first, the largest numbers stay finite."""
+    """Compute ``x (1 + erf(x / sqrt 2)) / 2``, in the order in which runtimes recognize it."""
     if e.opset >= 20:
         return e.op("Gelu", x)
-    inner = e.op("Add", e.f32(1), e.op("Erf", e.op("Mul", x, e.f32(1 / sqrt(2)))))
-    return e.op("Mul", e.op("Mul", x, e.f32(0.5)), inner)
+    inner = e.op("Add", e.op("Erf", e.op("Div", x, e.f32(sqrt(2)))), e.f32(1))
+    return e.op("Mul", e.op("Mul", x, inner), e.f32(0.5))
 
 
 @composed(M.H_SWISH)

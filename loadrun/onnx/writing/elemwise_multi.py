@@ -39,7 +39,8 @@ def elemwise_multi_type(w: OnnxWriter, opr: Opr) -> str:
     target = w.dtype(opr.outputs[0])
     if mode.name.startswith("Q"):
         args = [w.real(v) for v in opr.inputs]
-        noise = _noise(opr, [w.dtype(v) for v in opr.inputs], target)
+        dense = len({w.shape(v) for v in opr.inputs}) == 1
+        noise = _noise(opr, [w.dtype(v) for v in opr.inputs], target, dense)
         if mode is M.QH_SWISH:
             return w.quantize(stepwise_h_swish(w, *args), target, noise)
         if mode is M.QFUSE_ADD_H_SWISH:
@@ -60,15 +61,19 @@ def elemwise_multi_type(w: OnnxWriter, opr: Opr) -> str:
     return _fixed_point(w, opr, wide, target)
 
 
-def _noise(opr: Opr, sources: Sequence[DType], target: DType) -> int:
+def _noise(opr: Opr, sources: Sequence[DType], target: DType, dense: bool) -> int:
     """Choose by how much QuantizeLinear's scale is smaller: so that all bytes give what MegEngine gives, if possible.
 
-    A smaller scale also rounds up what is just below a half; of two bytes there are few enough to try all.
+    A smaller scale also rounds up what is just below a half; of two bytes there are few enough to try all. Where none
+    does for all, -1: the numbers are rounded as MegEngine does it, by more operators.
     """
     if len(sources) > 2 or any(not t.is_quantized or t.bits != 8 for t in (*sources, target)):
         return _NOISE
     every = np.arange(256, dtype=np.uint8)
     grid = [every] if len(sources) == 1 else [every[:, None], every]
+    if dense:
+        # MegEngine multiplies by the reciprocal of the scale where nothing broadcasts, else it divides.
+        grid = [np.ascontiguousarray(x) for x in np.broadcast_arrays(*grid)]
     stored = [x.view(t.np) for x, t in zip(grid, sources, strict=True)]
     reals = [dequantize(x, t) for x, t in zip(stored, sources, strict=True)]
     float32 = DType("Float32")
@@ -81,7 +86,7 @@ def _noise(opr: Opr, sources: Sequence[DType], target: DType) -> int:
             by = real / smaller_scale(target, noise)
             if np.array_equal(np.clip(np.rint(by) + target.zero_point, *target.range), want):
                 return noise
-    return _NOISE
+    return -1 if dense else _NOISE
 
 
 def _affine(w: OnnxWriter, opr: Opr) -> str:

@@ -65,6 +65,8 @@ class NodeEmitter:
     Attributes:
         floating: the type in which real numbers are computed: what is written as float32 is of that type.
         whole: the same of integers, which are written as int32.
+        read: names that nodes read.
+        automatic: names that say nothing but how many there were before.
 
     >>> e = NodeEmitter(18)
     >>> e.op("Add", "x", e.const(np.float32(1)))
@@ -79,6 +81,8 @@ class NodeEmitter:
         self.nodes: list[NodeMessage] = []
         self.initializers: dict[str, TensorMessage] = {}
         self.taken: set[str] = set()
+        self.automatic: set[str] = set()
+        self.read: set[str] = set()
         self.doc = ""
         self._constants: dict[object, str] = {}
         self._count = 0
@@ -94,6 +98,7 @@ class NodeEmitter:
             self._count += 1
             if name not in self.taken:
                 self.taken.add(name)
+                self.automatic.add(name)
                 return name
 
     def claim(self, name: str) -> str:
@@ -125,6 +130,7 @@ class NodeEmitter:
         operands = list(inputs)
         while operands and not operands[-1]:
             operands.pop()
+        self.read.update(operands)
         self.nodes.append(NodeMessage(kind, operands, outputs, attributes, "", domain, self.doc))
         return outputs
 

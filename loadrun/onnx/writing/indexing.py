@@ -72,13 +72,17 @@ def subtensor(w: OnnxWriter, opr: Opr) -> str:
     items = _items(w, opr, 1)
     out, rank = _slices(w, w.name(opr.inputs[0]), items), w.rank(opr.inputs[0])
     single = [i for i in items if i.index is not None]
-    for item in single:
+    # From the last axis on, so that those before keep their numbers.
+    for item in reversed(single):
         assert item.index is not None
-        out = w.op("Gather", out, w.int64(item.index), axis=item.axis)
-    gone = [i.axis for i in single]
-    if len(gone) == rank:
-        gone = gone[1:]
-    return w.squeeze(out, gone)
+        value = w.value(item.index)
+        last = len(single) == rank and item is single[0]
+        if value is None or last:
+            out = w.op("Gather", out, w.int64(item.index), axis=item.axis)
+            out = out if last else w.squeeze(out, [item.axis])
+        else:
+            out = w.op("Gather", out, w.const(value.reshape(()).astype(np.int64)), axis=item.axis)
+    return out
 
 
 # Vector indices

@@ -13,7 +13,7 @@ from ..encode import ElemType
 from .emitter import UnsupportedOprError
 from .writer import REASONS, OnnxWriter, elem_of, translation
 
-__all__: list[str] = []
+__all__ = ["operand"]
 
 REASONS.add("SVD", "ONNX has no singular value decomposition")
 REASONS.add("MatrixInverse", "ONNX has no inverse of a matrix")
@@ -28,11 +28,12 @@ def matrix_mul(w: OnnxWriter, opr: Opr) -> str:
         return _packed(w, opr, p)
     target = w.dtype(opr.outputs[0])
     return _product(
-        w, _operand(w, a, p.transposeA), _operand(w, b, p.transposeB), w.dtype(a), w.dtype(b), target
+        w, operand(w, a, p.transposeA), operand(w, b, p.transposeB), w.dtype(a), w.dtype(b), target
     )
 
 
-def _operand(w: OnnxWriter, var: Var, turn: bool) -> str:
+def operand(w: OnnxWriter, var: Var, turn: bool) -> str:
+    """Return the matrices in a variable, turned if asked for."""
     rank = w.rank(var)
     if not turn:
         return w.name(var)

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from ...graph import Opr
+from ...graph import Opr, Var
 from ...graph.dtypes import DType
-from ...graph.params import Cumsum, Reduce
+from ...graph.params import AxisAddRemove, Cumsum, Reduce
 from ...graph.params import ReduceDataType as Kind
 from ...graph.params import ReduceMode as Mode
 from ...ops.reduce import target_axes
@@ -17,7 +17,7 @@ from ..encode import ElemType
 from .emitter import UnsupportedOprError
 from .writer import OnnxWriter, elem_of, translation
 
-__all__: list[str] = []
+__all__ = ["without_axes"]
 
 _KINDS = {
     Mode.SUM: "ReduceSum",
@@ -55,15 +55,56 @@ def _axes(w: OnnxWriter, opr: Opr) -> tuple[list[int], int]:
     return next(sorted(a) for a in candidates if len(a) == most), ranks.pop()
 
 
+_JOINED = (Mode.SUM, Mode.MEAN, Mode.MAX, Mode.MIN)
+
+
+def _whole(w: OnnxWriter, opr: Opr) -> tuple[Var, list[int], int]:
+    """Return what a reduction and those before it reduce, the axes, and the rank of the result."""
+    x, (axes, rank) = opr.inputs[0], _axes(w, opr)
+    p, joins = opr.get(Reduce), w.dtype(x) in (DType("Float32"), DType("Float64"))
+    while joins and len(opr.inputs) == 1 and p.mode in _JOINED and x.owner.type == "ReduceV2" and w.alone(x):
+        inner = x.owner
+        if inner.get(Reduce).replace(axis=p.axis) != p or len(inner.inputs) > 1:
+            break
+        axes = sorted({*axes, *_axes(w, inner)[0]})
+        x = inner.inputs[0]
+    return x, axes, rank
+
+
+def without_axes(w: OnnxWriter, opr: Opr) -> str | None:
+    """Write a reduction and the removal of its axes as one that does not keep them."""
+    (source,), desc = opr.inputs, opr.get(AxisAddRemove).desc
+    inner = source.owner
+    if inner.type != "ReduceV2" or not w.alone(source) or any(method == 0 for method, _ in desc):
+        return None
+    x, axes, rank = _whole(w, inner)
+    left = list(range(w.rank(x)))
+    if w.dtype(x).name not in ("Float32", "Float64") or w.dtype(x) != w.dtype(source) or rank != len(left):
+        return None
+    for _, axis in desc:
+        del left[axis_of(axis, len(left))]
+    kept = [a for a in range(rank) if a not in axes]
+    if not kept or left != kept:
+        return None
+    mode = inner.get(Reduce).mode
+    if mode == Mode.MEAN and _may_be_empty(w, x):
+        return None
+    return w.reduce(_KINDS[mode], w.name(x), axes, keepdims=0)
+
+
+def _may_be_empty(w: OnnxWriter, x: Var) -> bool:
+    return not all(math.prod(k.shapes.get(x.id) or (0,)) for k in w.known)
+
+
 @translation("ReduceV2")
 def reduce(w: OnnxWriter, opr: Opr) -> str:
     """Emit ReduceSum and its relatives; the axes of a target shape follow from the sizes."""
-    p, x = opr.get(Reduce), opr.inputs[0]
-    axes, rank = _axes(w, opr)
+    p = opr.get(Reduce)
+    x, axes, rank = _whole(w, opr)
     source, target = w.dtype(x), w.dtype(opr.outputs[0])
     value = w.name(x)
     if axes:
-        value = _reduced(w, opr, value, source, target, axes)
+        value = _reduced(w, opr, x, source, target, axes)
     else:
         value = _unreduced(w, p.mode, value, source, target)
     old = w.rank(x)
@@ -76,21 +117,19 @@ def _unreduced(w: OnnxWriter, mode: Mode, x: str, source: DType, target: DType) 
     return x if elem_of(source) == elem_of(target) else w.cast(x, elem_of(target))
 
 
-def _reduced(w: OnnxWriter, opr: Opr, x: str, source: DType, target: DType, axes: list[int]) -> str:
-    p = opr.get(Reduce)
+def _reduced(w: OnnxWriter, opr: Opr, var: Var, source: DType, target: DType, axes: list[int]) -> str:
+    p, x = opr.get(Reduce), w.name(var)
     if source.is_quantized:
         return _quantized(w, p, x, source, target, axes)
     if source.is_float:
         if source.np != np.float32:
             x = w.cast(x, ElemType.FLOAT)
-        if p.mode == Mode.MEAN and not all(
-            math.prod(k.shapes.get(opr.inputs[0].id) or (0,)) for k in w.known
-        ):
+        if p.mode == Mode.MEAN and _may_be_empty(w, var):
             return w.stored(_quotient(w, x, axes), target)
         return w.stored(w.reduce(_KINDS[p.mode], x, axes), target)
     if p.data_type != Kind.DEFAULT:
         return w.stored(w.reduce(_KINDS[p.mode], w.cast(x, ElemType.FLOAT), axes), target)
-    return _integer(w, p, x, source, axes, w.fixed(opr.inputs[0], axes) if p.mode == Mode.MEAN else ())
+    return _integer(w, p, x, source, axes, w.fixed(var, axes) if p.mode == Mode.MEAN else ())
 
 
 def _quotient(w: OnnxWriter, x: str, axes: list[int]) -> str:

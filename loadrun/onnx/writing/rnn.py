@@ -106,9 +106,9 @@ def stack(w: OnnxWriter, opr: Opr) -> list[str]:
     parts = [_layers_of(w, s, p.num_layers, directions) for s in states]
     last: list[list[str]] = [[] for _ in states]
     for number, (of_input, of_hidden, biases) in enumerate(_layer_weights(p, flat, size, gates)):
-        base = f"{weights.label}:{number}"
         operands = [
-            w.const(v, f"{base}{k}") for k, v in zip("WRB", (of_input, of_hidden, biases), strict=True)
+            w.derived(weights, f"{number}{k}", v)
+            for k, v in zip("WRB", (of_input, of_hidden, biases), strict=True)
         ]
         out, *ends = w.ops(
             "LSTM" if is_lstm else "RNN",
@@ -122,6 +122,9 @@ def stack(w: OnnxWriter, opr: Opr) -> list[str]:
         for finals, end in zip(last, ends, strict=True):
             finals.append(end)
         # [time, directions, batch, hidden] becomes [time, batch, directions * hidden].
+        if directions == 1:
+            layer = w.squeeze(out, [1])
+            continue
         turned = w.transpose(out, [0, 2, 1, 3])
         layer = w.reshape(turned, [w.dim(x, 0), w.dim(x, 1), directions * int(p.hidden_size)])
     outs = [layer, *(h[0] if len(h) == 1 else w.op("Concat", *h, axis=0) for h in last)]

@@ -91,17 +91,23 @@ def dimshuffle(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("AxisAddRemove")
 def axis_add_remove(w: OnnxWriter, opr: Opr) -> str:
-    """Emit Unsqueeze and Squeeze, one after the other; the only axis of ``[1]`` stays."""
+    """Emit Squeeze, then Unsqueeze; the only axis of ``[1]`` stays."""
     (x,) = opr.inputs
-    out, ndim = w.name(x), w.rank(x)
+    old = list(range(w.rank(x)))
+    axes: list[int | None] = [*old]
     for method, axis in opr.get(P.AxisAddRemove).desc:
         if method == 0:
-            out = w.unsqueeze(out, [axis_of(axis, ndim + 1)])
-            ndim += 1
-        elif ndim > 1:
-            out = w.squeeze(out, [axis_of(axis, ndim)])
-            ndim -= 1
-    return out
+            axes.insert(axis_of(axis, len(axes) + 1), None)
+        elif len(axes) > 1:
+            del axes[axis_of(axis, len(axes))]
+    lost = [a for a in old if a not in axes]
+    if (
+        len(axes) == len(old)
+        and [w.shape(x)[a] for a in lost] == [1] * len(lost)
+        and w.shape(x) == w.shape(opr.outputs[0])
+    ):
+        return w.name(x)
+    return w.unsqueeze(w.squeeze(w.name(x), lost), [i for i, a in enumerate(axes) if a is None])
 
 
 @translation("Concat")

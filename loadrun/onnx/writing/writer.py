@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 
 import numpy as np
 
@@ -31,6 +32,7 @@ __all__ = [
     "Sizes",
     "Translation",
     "elem_of",
+    "joined",
     "reason",
     "smaller_scale",
     "translation",
@@ -51,6 +53,7 @@ _FAMILIES = (
         "linalg",
         "conv",
         "pooling",
+        "joined",
     ),
     *("quantization", "norm", "select", "relayout", "rnn", "resize", "warp", "roi", "windows", "image"),
     *("attention", "rng", "control"),
@@ -60,6 +63,9 @@ _HOMES = [f"{__package__}.{family}" for family in _FAMILIES]
 TRANSLATIONS: Registry[str, Translation] = Registry("translation to ONNX", _HOMES)
 """Translations by operator type; each returns the names of the outputs."""
 translation = TRANSLATIONS.register
+JOINED: Registry[str, Callable[[OnnxWriter, Opr], str | None]] = Registry("joined translation", _HOMES)
+"""Translations of an operator with those before it, by mode or type; None where they do not fit together."""
+joined = JOINED.register
 REASONS: Registry[str, str] = Registry("reason", _HOMES)
 """Reasons why operators of a type have no translation."""
 _CATEGORIES = {
@@ -163,6 +169,12 @@ class OnnxWriter(NodeEmitter):
     Attributes:
         decided: variables that follow from comparisons, remainders, extremes and the like of open sizes: equal at all
             sizes that are known, they may differ at others.
+        ends: variables that are outputs.
+        inner: whether a subgraph is being written.
+        described: what nodes say of an operator.
+        scales: the scales of variables that DequantizeLinear gives.
+        steps: weights as integers and their scales; None for others that were tried.
+        stored_once: names of what is derived from weights.
     """
 
     def __init__(
@@ -179,7 +191,14 @@ class OnnxWriter(NodeEmitter):
         self.vectors: dict[int, list[Dim]] = {}
         self.readers: dict[int, list[Opr]] = {}
         self.decided: set[int] = set()
+        self.ends: set[int] = set()
+        self.inner = False
+        self.scales: dict[int, np.float32] = {}
+        self.steps: dict[str, tuple[Array, Array] | None] = {}
+        self.stored_once: dict[str, str] = {}
+        self.described: Callable[[Opr], str] = lambda _: ""
         self._rounded: set[int] = set()
+        self._alone: dict[int, bool] = {}
         self.merged: dict[int, tuple[Var, ...]] = {}
         self._real: dict[int, str] = {}
         self._dims: dict[tuple[int, int], Dim] = {}
@@ -197,7 +216,8 @@ class OnnxWriter(NodeEmitter):
             if rule is None:
                 raise UnsupportedOprError(reason(opr.type))
             with self._computing(opr):
-                result = rule(self, opr)
+                together = JOINED.get(opr.title)
+                result = (together and together(self, opr)) or rule(self, opr)
                 names = [result] if isinstance(result, str) else list(result)
                 if self.floating is not ElemType.FLOAT or self.whole is not ElemType.INT32:
                     names = [self._own(n, v) for n, v in zip(names, opr.outputs, strict=False)]
@@ -267,13 +287,14 @@ class OnnxWriter(NodeEmitter):
         """Collect the nodes that are written inside, which may read all that is known outside."""
         outer = self.nodes, self.names, self._real, self._dims, self._cast, self._sized, self.vectors
         body: list[NodeMessage] = []
-        self.nodes = body
+        self.nodes, was_inner, self.inner = body, self.inner, True
         self.names, self._real, self._dims = dict(self.names), dict(self._real), dict(self._dims)
         self._cast, self._sized, self.vectors = dict(self._cast), dict(self._sized), dict(self.vectors)
         try:
             yield body
         finally:
             self.nodes, self.names, self._real, self._dims, self._cast, self._sized, self.vectors = outer
+            self.inner = was_inner
 
     # Facts about variables
 
@@ -366,6 +387,16 @@ class OnnxWriter(NodeEmitter):
         if chosen or any(v.id in self.decided for v in opr.inputs):
             self.decided.update(v.id for v in opr.outputs if v.id in first)
 
+    def alone(self, var: Var) -> bool:
+        """Return whether one operator reads a variable, and no output is it.
+
+        Those whose results are constants, since they read a fixed shape, do not count.
+        """
+        if var.id not in self._alone:
+            readers = (o for o in self.readers[var.id] if any(self.value(v) is None for v in o.outputs))
+            self._alone[var.id] = len([*islice(readers, 2)]) == 1 and var.id not in self.ends
+        return self._alone[var.id]
+
     def constant(self, var: Var, what: str) -> Array:
         """Return the value of a variable that must be constant.
 
@@ -417,16 +448,20 @@ class OnnxWriter(NodeEmitter):
             self.names[var.id] = constant = self.const(value, "" if plain else var.label, raw=True)
             if is_param:
                 self.params.add(constant)
+            if not var.name:
+                self.automatic.add(constant)
         return self.names[var.id]
 
     def derived(self, var: Var, what: str, value: Array) -> str:
         """Store a constant derived from a weight once, as a weight itself."""
         key = f"{var.label}:{what}"
-        if key not in self.initializers:
-            self.const(value, key)
+        if key not in self.stored_once:
+            self.stored_once[key] = name = self.const(value, key)
             if var.owner.type != "ImmutableTensor":
-                self.params.add(key)
-        return key
+                self.params.add(name)
+            if not var.name:
+                self.automatic.add(name)
+        return self.stored_once[key]
 
     def real(self, var: Var) -> str:
         """Return a quantized variable's real numbers as float32; other variables as they are."""
@@ -463,14 +498,15 @@ class OnnxWriter(NodeEmitter):
         QuantizeLinear rounds halves to even, so it gets a scale that is a little smaller.
 
         Args:
-            noise: how much smaller, in units of the last place: the error that the preceding operators may have.
+            noise: how much smaller, in units of the last place: the error that the preceding operators may have. Below
+                0 halves are rounded away from zero by operators instead.
         """
         low, high = dtype.range
         scale = np.float32(dtype.scale)
-        if dtype.name in ("QuantizedS32", "QuantizedS16") or self.opset < 10:
+        if dtype.name in ("QuantizedS32", "QuantizedS16") or self.opset < 10 or noise < 0:
             top = 2147483520 if dtype.name == "QuantizedS32" else high
             by = self.op("Div", x, self.const(scale))
-            if dtype.name == "QuantizedS32":
+            if dtype.name == "QuantizedS32" or noise < 0:
                 by = self.op("Mul", x, self.const(np.float32(1) / scale))
             whole = self.round_away(by)
             if dtype.zero_point:
@@ -497,6 +533,8 @@ class OnnxWriter(NodeEmitter):
 
     def int64(self, var: Var) -> str:
         """Return an integer variable as int64: shapes, indices, bounds of slices."""
+        if var.owner.type == "TypeCvtV2" and self.dtype(var.owner.inputs[0]).name == "Int64":
+            var = var.owner.inputs[0]
         if self.dtype(var).name == "Int64":
             return self.name(var)
         value = self.value(var)

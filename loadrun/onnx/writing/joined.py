@@ -1,0 +1,372 @@
+"""Several operators that are one of ONNX's together, as exporters write them.
+
+A rule is tried before the translation of the last of the operators and looks back at those that its inputs come from;
+what they wrote is left out of the model unless something else reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ...graph import Opr, Var
+from ...graph import params as P
+from ...graph.dtypes import Array, DType
+from ...graph.params import ElemwiseMode as M
+from ...ops.elemwise.table import ROWS
+from ...ops.shape import axis_of
+from .conv import CONVOLUTIONS, convolution_with_bias
+from .elemwise_float import compose
+from .integers import integer_weights
+from .linalg import operand
+from .reduce import without_axes
+from .shape import select
+from .writer import OnnxWriter, joined
+
+__all__: list[str] = []
+
+_REACH = 8
+"""How many changes of shape in a row are looked at."""
+_REAL = ("Float32", "Float64")
+_TURN = {M.MAX: M.MIN, M.MIN: M.MAX}
+_AFTER_SUM = {mode: row.after_add for mode, row in ROWS.items() if row.after_add is not None}
+
+
+def _sides(w: OnnxWriter, opr: Opr) -> Iterator[tuple[Var, Var, Array]]:
+    """Yield an operand of an operator of two inputs and the other one, where that is constant, with its value."""
+    for x, other in (opr.inputs, opr.inputs[::-1]):
+        value = w.value(other)
+        if value is not None and w.value(x) is None:
+            yield x, other, value
+
+
+# Clip
+
+
+def _limit(w: OnnxWriter, opr: Opr) -> tuple[M, Var, float] | None:
+    """Return MAX or MIN of an operator with a constant number: the mode, the operand, the number."""
+    mode = opr.get(P.Elemwise).mode if opr.type == "Elemwise" else None
+    if mode is M.RELU:
+        return M.MAX, opr.inputs[0], 0.0
+    if mode in (M.MAX, M.MIN):
+        for x, _, value in _sides(w, opr):
+            if value.size == 1 and value.ndim <= w.rank(x):
+                return mode, x, float(value.reshape(-1)[0])
+    return None
+
+
+@joined("MAX", "MIN")
+def _clip(w: OnnxWriter, opr: Opr) -> str | None:
+    """Write ``min(max(x, low), high)`` as Clip."""
+    outer = _limit(w, opr)
+    inner = _limit(w, outer[1].owner) if outer is not None else None
+    dtype = w.dtype(opr.outputs[0])
+    if outer is None or inner is None or inner[0] is not _TURN[outer[0]]:
+        return None
+    if dtype.name != "Float32" and (dtype.name != "Float64" or w.opset < 11):
+        return None
+    low, high = sorted((inner[2], outer[2]))
+    if (inner[2] if inner[0] is M.MAX else outer[2]) != low:
+        return None
+    return w.clip(w.name(inner[1]), low, high)
+
+
+# Where
+
+
+def _choice(w: OnnxWriter, var: Var) -> tuple[Var | Array, bool, Var] | None:
+    """Return what a conditional move moves where: the mask, whether it is to be true, and the values."""
+    opr = var.owner
+    mode = opr.get(P.Elemwise).mode if opr.type == "Elemwise" else None
+    if mode not in (M.COND_LT_MOV, M.COND_LEQ_MOV) or not all(w.dtype(v) == w.dtype(var) for v in opr.inputs):
+        return None
+    strict = mode is M.COND_LT_MOV
+    a, b = (w.value(v) for v in opr.inputs[:2])
+    if a is not None and b is not None:
+        return (a < b if strict else a <= b), True, opr.inputs[2]
+    zero, chosen = (a, opr.inputs[1]) if strict else (b, opr.inputs[0])
+    mask = chosen.owner.inputs[0] if chosen.owner.type == "TypeCvtV2" else None
+    if mask is None or w.dtype(mask).name != "Bool" or zero is None or zero.size != 1 or zero.any():
+        return None
+    return mask, strict, opr.inputs[2]
+
+
+def _select(w: OnnxWriter, mask: Var | Array, yes: str, no: str, dtype: DType) -> str:
+    return select(w, w.name(mask) if isinstance(mask, Var) else w.const(mask), yes, no, 0, dtype)
+
+
+@joined("COND_LT_MOV", "COND_LEQ_MOV")
+def _chosen(w: OnnxWriter, opr: Opr) -> str | None:
+    """Write a conditional move whose condition is a mask as Where with zeros."""
+    choice, dtype = _choice(w, opr.outputs[0]), w.dtype(opr.outputs[0])
+    if choice is None:
+        return None
+    mask, wanted, x = choice
+    zero = w.const(np.zeros((), dtype.np))
+    return _select(w, mask, *((w.name(x), zero) if wanted else (zero, w.name(x))), dtype)
+
+
+def _where(w: OnnxWriter, opr: Opr) -> str | None:
+    dtype = w.dtype(opr.outputs[0])
+    for one, other in (opr.inputs, opr.inputs[::-1]):
+        first, second = _choice(w, one), _choice(w, other)
+        if first is None:
+            continue
+        mask, wanted, x = first
+        if second is not None and second[0] is mask and wanted and not second[1]:
+            return _select(w, mask, w.name(x), w.name(second[2]), dtype)
+        rest = w.value(other)
+        if rest is None or isinstance(mask, Var) or rest.shape != mask.shape or rest[mask].any():
+            continue
+        elsewhere = rest[~mask]
+        if elsewhere.size and (elsewhere == elsewhere[0]).all():
+            return _select(w, mask, w.name(x), w.const(elsewhere[0]), dtype)
+    return None
+
+
+# Products
+
+
+@joined("ADD", *(mode.name for mode in _AFTER_SUM))
+def _sum(w: OnnxWriter, opr: Opr) -> str | None:
+    """Write a convolution or a product of matrices with its bias, and two conditional moves of one mask as Where."""
+    if opr.type != "Elemwise" or any(w.dtype(v) != w.dtype(opr.outputs[0]) for v in opr.inputs):
+        return None
+    out = _biased(w, opr)
+    mode = opr.get(P.Elemwise).mode
+    if mode is M.ADD:
+        return out or _where(w, opr)
+    return compose(w, _AFTER_SUM[mode], out) if out else None
+
+
+def _biased(w: OnnxWriter, opr: Opr) -> str | None:
+    if w.dtype(opr.outputs[0]).name not in _REAL:
+        return None
+    for x, bias, value in _sides(w, opr):
+        written = _with_bias(w, x, bias, value) if w.alone(x) else None
+        if written:
+            return written
+        # Under a residual: (x + z) + bias.
+        inner = x.owner
+        if w.alone(x) and inner.type == "Elemwise" and inner.get(P.Elemwise).mode is M.ADD:
+            for one, other in (inner.inputs, inner.inputs[::-1]):
+                written = _with_bias(w, one, bias, value) if w.alone(one) and w.value(other) is None else None
+                if written and _same(w, one, x, 0):
+                    return w.op("Add", written, w.name(other))
+    return None
+
+
+def _with_bias(w: OnnxWriter, x: Var, bias: Var, value: Array) -> str | None:
+    """Write a convolution or a product again, with a bias."""
+    opr = x.owner
+    w.doc = w.described(opr)
+    if opr.type in CONVOLUTIONS:
+        return convolution_with_bias(w, opr, bias, value)
+    if (
+        opr.type != "MatrixMulV2"
+        or opr.get(P.MatrixMul).format != P.MatrixMulFormat.DEFAULT
+        or w.rank(x) != 2
+    ):
+        return None
+    p, (a, b) = opr.get(P.MatrixMul), opr.inputs
+    if value.size not in (1, w.shape(x)[1]) or value.shape[-1:] != (value.size,) or value.ndim > 2:
+        return None
+    vector = w.name(bias) if value.ndim == 1 else w.derived(bias, "bias", value.reshape(-1))
+    turned = {k: 1 for k, on in (("transA", p.transposeA), ("transB", p.transposeB)) if on}
+    weight, vector = integer_weights(w, a, w.name(b), vector, 0 if p.transposeB else 1)
+    return w.op("Gemm", w.name(a), weight, vector, **turned)
+
+
+def _same(w: OnnxWriter, x: Var, y: Var, less: int) -> bool:
+    """Return whether two variables have the same sizes, but for some of the last axes, at all sizes of the inputs."""
+    for known in w.known:
+        first, second = known.shapes.get(x.id), known.shapes.get(y.id)
+        if first is None or second is None or first[: len(first) - less] != second[: len(second) - less]:
+            return False
+    return True
+
+
+def _matrices(w: OnnxWriter, var: Var, like: Var) -> Var | None:
+    """Return what was reshaped into a stack of matrices: the same matrices in a stack of the shape that `like` has."""
+    if var.owner.type != "ReshapeV1":
+        return None
+    x = var.owner.inputs[0]
+    if w.rank(x) < 2 or not _same(w, x, like, 2) or not _same_matrices(w, x, var):
+        return None
+    spread = x.owner
+    if (
+        spread.type == "Broadcast"
+        and w.rank(spread.inputs[0]) >= 2
+        and _same_matrices(w, spread.inputs[0], x)
+    ):
+        return spread.inputs[0]
+    return x
+
+
+def _same_matrices(w: OnnxWriter, x: Var, y: Var) -> bool:
+    shapes = [(k.shapes.get(x.id), k.shapes.get(y.id)) for k in w.known]
+    return all(a is not None and b is not None and a[-2:] == b[-2:] for a, b in shapes)
+
+
+def _stacked(w: OnnxWriter, opr: Opr) -> str | None:
+    """Write a product of matrices whose rows or stacks were put together and are taken apart again as MatMul."""
+    out, x = opr.outputs[0], opr.inputs[0]
+    product = x.owner
+    if opr.inputs[1].id in w.decided:
+        return None
+    if product.type not in ("MatrixMulV2", "BatchedMatrixMulV2") or not w.alone(x):
+        return None
+    p = product.get(P.MatrixMul)
+    if w.dtype(out).name not in _REAL or p.format != P.MatrixMulFormat.DEFAULT:
+        return None
+    a, b = product.inputs
+    if product.type == "BatchedMatrixMulV2":
+        first, second = _matrices(w, a, out), _matrices(w, b, out)
+        if first is None or second is None or w.rank(out) < 3 or not _same_matrices(w, out, x):
+            return None
+        return w.op("MatMul", operand(w, first, p.transposeA), operand(w, second, p.transposeB))
+    if a.owner.type != "ReshapeV1" or p.transposeA or w.rank(out) < 2:
+        return None
+    rows, width = a.owner.inputs[0], w.shape(a)[-1]
+    if w.rank(rows) > 1 and _same(w, rows, out, 1) and w.shape(rows)[-1] == width:
+        data = w.name(rows)
+    elif w.value(opr.inputs[1]) is not None and width is not None:
+        data = w.reshape(w.name(rows), [*w.split_dims(opr.inputs[1])[:-1], width])
+    else:
+        return None
+    return w.op("MatMul", data, operand(w, b, p.transposeB))
+
+
+# Layouts
+
+
+def _sources(w: OnnxWriter, var: Var) -> Iterator[Var]:
+    """Yield a variable and some of those before it that hold the same numbers in the same order."""
+    for _ in range(_REACH):
+        yield var
+        opr = var.owner
+        if opr.type == "Dimshuffle":
+            sizes = w.shape(opr.inputs[0])
+            moved = [a for a in opr.get(P.Dimshuffle).pattern if a >= 0 and sizes[a] != 1]
+            if moved != sorted(moved):
+                return
+        elif opr.type == "ReshapeV1":
+            if w.value(opr.inputs[1]) is None:
+                return
+        elif opr.type != "AxisAddRemove":
+            return
+        var = opr.inputs[0]
+
+
+@joined("Dimshuffle", "AxisAddRemove", "ReshapeV1")
+def _unchanged(w: OnnxWriter, opr: Opr) -> str | None:
+    """Leave out changes of shape that undo each other, and those around products of matrices."""
+    first, *before = _sources(w, opr.outputs[0])
+    same = [v for v in before if _same(w, v, first, 0)]
+    if same:
+        return w.name(same[-1])
+    if opr.type == "AxisAddRemove":
+        return without_axes(w, opr)
+    return _stacked(w, opr) if opr.type == "ReshapeV1" else None
+
+
+@joined("Softmax")
+def _softmax(w: OnnxWriter, opr: Opr) -> str | None:
+    """Leave out the maximum that is subtracted first, as runtimes do so themselves."""
+    gap = opr.inputs[0].owner
+    rank, axis = w.rank(opr.inputs[0]), opr.get(P.Softmax).axis
+    if gap.type != "Elemwise" or gap.get(P.Elemwise).mode is not M.SUB:
+        return None
+    x, peak = gap.inputs
+    highest = [*_sources(w, peak)][-1].owner
+    if highest.type != "ReduceV2" or highest.inputs != [x] or w.dtype(x).name != "Float32":
+        return None
+    p = highest.get(P.Reduce)
+    along = axis_of(axis, rank)
+    if p.mode != P.ReduceMode.MAX or axis_of(p.axis, rank) != along or w.shape(peak)[along] != 1:
+        return None
+    return w.softmax(w.name(x), along, rank) if w.rank(peak) == rank else None
+
+
+# Quantized numbers
+
+_WHOLE = 1.5 * 2.0**23
+_INTEGERS = ("Int8", "Uint8", "Int16", "Uint16")
+
+
+def _steps(w: OnnxWriter, var: Var, *modes: M) -> tuple[Var, list[Var]] | None:
+    """Follow operators of two inputs back, the last one first; return where they begin, and the constant operands."""
+    constants = []
+    for mode in modes:
+        opr = var.owner
+        if opr.type != "Elemwise" or opr.get(P.Elemwise).mode is not mode:
+            return None
+        sides = [*_sides(w, opr)]
+        if not sides or (mode in (M.SUB, M.TRUE_DIV) and sides[0][1] is not opr.inputs[1]):
+            return None
+        var, constant, _ = sides[0]
+        constants.append(constant)
+    return var, constants
+
+
+def _by_axis(w: OnnxWriter, rank: int, *values: Array) -> tuple[int | None, list[Array]] | None:
+    """Return numbers that broadcast, as QuantizeLinear takes them, and the axis along which they differ."""
+    shapes = [(1,) * (rank - v.ndim) + v.shape for v in values]
+    axes = {i for shape in shapes for i, n in enumerate(shape) if n != 1}
+    if len(axes) > 1 or any(v.ndim > rank for v in values):
+        return None
+    size = max(v.size for v in values)
+    flat = [np.broadcast_to(v.reshape(-1), size) if axes else v.reshape(()) for v in values]
+    return (axes.pop() if axes else None), flat
+
+
+@joined("TypeCvtV2")
+def _quantized(w: OnnxWriter, opr: Opr) -> str | None:
+    """Write division, rounding and saturation as QuantizeLinear."""
+    dtype = w.dtype(opr.outputs[0])
+    steps = _steps(w, opr.inputs[0], M.SUB, M.MIN, M.ADD, M.MAX, M.TRUE_DIV)
+    if dtype.name not in _INTEGERS or steps is None or w.dtype(opr.inputs[0]).name != "Float32":
+        return None
+    x, constants = steps
+    shift, top, whole, least, scale = (w.constant(v, "a limit") for v in constants)
+    low, high = np.iinfo(dtype.np).min, np.iinfo(dtype.np).max
+    zero = _WHOLE - shift.astype(np.float64)
+    if (whole != _WHOLE).any() or (least != low - zero).any() or (top != high + _WHOLE - zero).any():
+        return None
+    together = _by_axis(w, w.rank(x), scale, zero.astype(dtype.np))
+    if together is None or w.opset < (10 if together[0] is None else 13):
+        return None
+    if dtype.np.itemsize > 1 and w.opset < 21:
+        return None
+    axis, (by, offset) = together
+    attributes = {} if axis is None else {"axis": axis}
+    return w.op("QuantizeLinear", w.name(x), w.const(by), w.const(offset), **attributes)
+
+
+@joined("MUL")
+def _dequantized(w: OnnxWriter, opr: Opr) -> str | None:
+    """Write the difference from a zero point in int32, times a scale, as DequantizeLinear."""
+    scaled = _steps(w, opr.outputs[0], M.MUL)
+    if scaled is None or scaled[0].owner.type != "TypeCvtV2" or w.dtype(opr.outputs[0]).name != "Float32":
+        return None
+    wide, scale = scaled[0].owner.inputs[0], w.constant(scaled[1][0], "a scale")
+    if w.dtype(wide).name != "Int32":
+        return None
+    shifted = _steps(w, wide, M.SUB)
+    x = shifted[0] if shifted else wide
+    zero = w.constant(shifted[1][0], "a zero point") if shifted else np.zeros((), np.int32)
+    if x.owner.type == "TypeCvtV2" and w.dtype(x.owner.inputs[0]).name in _INTEGERS:
+        x = x.owner.inputs[0]
+    dtype = w.dtype(x)
+    together = _by_axis(w, w.rank(x), scale, zero)
+    if together is None or dtype.name not in _INTEGERS or w.opset < (10 if together[0] is None else 13):
+        return None
+    low, high = np.iinfo(dtype.np).min, np.iinfo(dtype.np).max
+    if (dtype.np.itemsize > 1 and w.opset < 21) or (zero < low).any() or (zero > high).any():
+        return None
+    axis, (by, offset) = together
+    if axis is None:
+        w.scales[opr.outputs[0].id] = np.float32(by)
+    attributes = {} if axis is None else {"axis": axis}
+    return w.op("DequantizeLinear", w.name(x), w.const(by), w.const(offset.astype(dtype.np)), **attributes)
