@@ -117,6 +117,8 @@ def page() -> str:
     ]
     categories: dict[str, list[Op]] = defaultdict(list)
     for op in CATALOG.values():
+        if op.category == "composite":
+            continue
         categories[op.category].append(op)
     for category, ops in categories.items():
         lines += ["", f"## {category.replace('_', ' ').capitalize()}", ""]
