@@ -93,7 +93,7 @@ def table(rows: Iterable[Sequence[Any]], headers: Sequence[str], right: Iterable
 
 def shape_text(shape: Sequence[int] | None) -> str:
     """``1x3x224x224``, or ``?`` when unknown."""
-    return "?" if shape is None else "x".join(map(str, shape))
+    return "?" if shape is None else "x".join(map(str, shape)) or "scalar"
 
 
 def _error_text(x: float | None) -> str:
