@@ -19,10 +19,12 @@ NAMES = sorted(
     p.stem for p in NETS.glob("*.mge") if not p.stem.startswith("xfail_") and not p.stem.endswith(".v1")
 )
 FEW = [
+    "bert",
     "dynamic_reshape",
     "gpt",
     "lstm_2_both",
     "mobilenet_v2",
+    "quant_conversions",
     "quant_mobilenet_ema",
     "rnn_1_one",
     "super_resolution_nearest",

@@ -266,3 +266,30 @@ def test_numpy_code() -> None:
     made = onnx.load_from_string(export(net, x).data)
     assert kinds(made) == ["Add", "Clip", "MatMul", "ReduceMean"]
     np.testing.assert_allclose(run(made, x), net(x), rtol=1e-5, atol=1e-6)
+
+
+def test_products_at_open_sizes() -> None:
+    weight, bias = numbers(6, 4), numbers(4)
+
+    def net(x: Any) -> Any:
+        y = np.matmul(x, weight) + bias
+        return np.matmul(y, np.swapaxes(y, -1, -2))
+
+    x = numbers(2, 3, 6)
+    data = export(net, x, input_names=["x"], dynamic_axes={"x": {0: "n", 1: "t"}}).data
+    assert kinds(onnx.load_from_string(data)) == ["Add", "MatMul", "MatMul", "Transpose"]
+    for shape in ((1, 1, 6), (3, 3, 6), (4, 7, 6)):
+        x = numbers(*shape)
+        np.testing.assert_allclose(run(onnx.load_from_string(data), x), net(x), rtol=1e-4, atol=1e-5)
+
+
+def test_both_operands_repeated(tmp_path: Path) -> None:
+    nodes = [
+        node("Expand", ["x", "shape"], ["a"]),
+        node("Expand", ["w", "shape2"], ["c"]),
+        node("MatMul", ["a", "c"], ["y"]),
+    ]
+    stored = {"shape": np.array([4, 2, 3]), "shape2": np.array([4, 3, 2]), "w": numbers(1, 3, 2)}
+    made, x = onnx_model(nodes, [1, 2, 3], stored), numbers(1, 2, 3)
+    first, _ = trips(made, tmp_path)
+    np.testing.assert_allclose(run(first, x), run(made, x), rtol=1e-5, atol=1e-6)

@@ -22,7 +22,7 @@ from .integers import integer_weights
 from .linalg import operand
 from .reduce import without_axes
 from .shape import select
-from .writer import OnnxWriter, joined
+from .writer import PRODUCTS, OnnxWriter, joined
 
 __all__: list[str] = []
 
@@ -194,14 +194,33 @@ def _matrices(w: OnnxWriter, var: Var, like: Var) -> Var | None:
     x = var.owner.inputs[0]
     if w.rank(x) < 2 or not _same(w, x, like, 2) or not _same_matrices(w, x, var):
         return None
-    spread = x.owner
-    if (
-        spread.type == "Broadcast"
-        and w.rank(spread.inputs[0]) >= 2
-        and _same_matrices(w, spread.inputs[0], x)
-    ):
-        return spread.inputs[0]
-    return x
+    return _compact(w, x)
+
+
+def _compact(w: OnnxWriter, x: Var) -> Var:
+    """Return the matrices that are repeated, which MatMul does by itself."""
+    source = x.owner.inputs[0] if x.owner.type == "Broadcast" else x
+    return source if w.rank(source) > 1 and _same_matrices(w, source, x) else x
+
+
+def _stacks(w: OnnxWriter, product: Opr, first: Var, second: Var, out: Var) -> str | None:
+    """Write MatMul of these operands, unless its result is less repeated."""
+    for known in w.known:
+        a, b, c = (known.shapes.get(v.id) for v in (first, second, out))
+        if a is None or b is None or c is None or np.broadcast_shapes(a[:-2], b[:-2]) != c[:-2]:
+            return None
+    p = product.get(P.MatrixMul)
+    return w.op("MatMul", operand(w, first, p.transposeA), operand(w, second, p.transposeB))
+
+
+@joined("BatchedMatrixMulV2")
+def _batched(w: OnnxWriter, opr: Opr) -> str | None:
+    """Write a product of repeated stacks as MatMul of the stacks."""
+    a, b = opr.inputs
+    first, second = _compact(w, a), _compact(w, b)
+    if (first is a and second is b) or w.dtype(a).name not in _REAL:
+        return None
+    return _stacks(w, opr, first, second, opr.outputs[0])
 
 
 def _same_matrices(w: OnnxWriter, x: Var, y: Var) -> bool:
@@ -213,9 +232,7 @@ def _stacked(w: OnnxWriter, opr: Opr) -> str | None:
     """Write a product of matrices whose rows or stacks were put together and are taken apart again as MatMul."""
     out, x = opr.outputs[0], opr.inputs[0]
     product = x.owner
-    if opr.inputs[1].id in w.decided:
-        return None
-    if product.type not in ("MatrixMulV2", "BatchedMatrixMulV2") or not w.alone(x):
+    if product.type not in PRODUCTS or not w.alone(x):
         return None
     p = product.get(P.MatrixMul)
     if w.dtype(out).name not in _REAL or p.format != P.MatrixMulFormat.DEFAULT:
@@ -225,8 +242,8 @@ def _stacked(w: OnnxWriter, opr: Opr) -> str | None:
         first, second = _matrices(w, a, out), _matrices(w, b, out)
         if first is None or second is None or w.rank(out) < 3 or not _same_matrices(w, out, x):
             return None
-        return w.op("MatMul", operand(w, first, p.transposeA), operand(w, second, p.transposeB))
-    if a.owner.type != "ReshapeV1" or p.transposeA or w.rank(out) < 2:
+        return _stacks(w, product, first, second, out)
+    if a.owner.type != "ReshapeV1" or p.transposeA or w.rank(out) < 2 or opr.inputs[1].id in w.decided:
         return None
     rows, width = a.owner.inputs[0], w.shape(a)[-1]
     if w.rank(rows) > 1 and _same(w, rows, out, 1) and w.shape(rows)[-1] == width:

@@ -27,6 +27,7 @@ from ..encode import Attribute, ElemType, NodeMessage
 from .emitter import Dim, NodeEmitter, UnsupportedOprError
 
 __all__ = [
+    "PRODUCTS",
     "TRANSLATIONS",
     "OnnxWriter",
     "Sizes",
@@ -97,6 +98,7 @@ _SINGLE_PRECISION = frozenset(
     )
 )
 """Operators for which ONNX Runtime has no kernel of float64."""
+PRODUCTS = ("MatrixMulV2", "BatchedMatrixMulV2")
 BFLOAT16 = 16
 """ONNX's number of bfloat16, used only as the target of a Cast."""
 
@@ -140,6 +142,17 @@ def reason(name: str) -> str:
     if op is not None and op.category in _CATEGORIES:
         return _CATEGORIES[op.category]
     return "no composition of ONNX's operators is known for it"
+
+
+def _of_operand(product: Var, axis: int, rank: int) -> tuple[Var, int] | None:
+    """Return the operand of a product of matrices that has the size of an axis, and where; None for other values."""
+    opr = product.owner
+    if opr.type not in PRODUCTS or opr.get(P.MatrixMul).format != P.MatrixMulFormat.DEFAULT:
+        return None
+    p, (a, b) = opr.get(P.MatrixMul), opr.inputs
+    last = axis == rank - 1
+    turned = (p.transposeB if last else p.transposeA) and axis >= rank - 2
+    return b if last else a, 2 * rank - 3 - axis if turned else axis
 
 
 def followed_sizes(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
@@ -390,10 +403,17 @@ class OnnxWriter(NodeEmitter):
     def alone(self, var: Var) -> bool:
         """Return whether one operator reads a variable, and no output is it.
 
-        Those whose results are constants, since they read a fixed shape, do not count.
+        Those do not count whose results are constants, since they read a fixed shape, or that ask for the sizes of a
+        product of matrices, which are those of its operands.
         """
         if var.id not in self._alone:
-            readers = (o for o in self.readers[var.id] if any(self.value(v) is None for v in o.outputs))
+            product = var.owner.type in PRODUCTS
+            readers = (
+                o
+                for o in self.readers[var.id]
+                if any(self.value(v) is None for v in o.outputs)
+                and not (product and o.type == "GetVarShapeV1")
+            )
             self._alone[var.id] = len([*islice(readers, 2)]) == 1 and var.id not in self.ends
         return self._alone[var.id]
 
@@ -552,6 +572,8 @@ class OnnxWriter(NodeEmitter):
         n = shape[axis]
         if n is not None:
             return n
+        while (operand := _of_operand(var, axis, len(shape))) is not None:
+            var, axis = operand
         key = (var.id, axis)
         if key not in self._dims:
             self._dims[key] = self.dim_of(self.name(var), axis)
