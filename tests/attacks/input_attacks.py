@@ -144,7 +144,7 @@ def i10_json_of_empty_lists(folder: Path) -> list[str]:
     return written(folder, "a.json", text.encode())
 
 
-@attack("would take more than", memory=1100 * MB, seconds=15)
+@attack("too large results", memory=1100 * MB, seconds=15)
 def i11_values_that_pile_up(folder: Path) -> list[str]:
     """60 arrays of 512 MB."""
     items = ", ".join(["np.ones(2**26)"] * 60)
