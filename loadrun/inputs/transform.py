@@ -255,11 +255,11 @@ class TransformExpression:
             self._refuse(node, "only functions and array methods can be called")
         else:
             self._check(func, names, depth + 1)
-        for given in node.keywords:
-            if given.arg not in _KEYWORDS:
-                self._refuse(node, f"the argument {given.arg or '**'} is not allowed here")
-        for argument in (*args, *(k.value for k in node.keywords)):
-            self._check(argument, names, depth + 1)
+        for argument in node.keywords:
+            if argument.arg not in _KEYWORDS:
+                self._refuse(node, f"the argument {argument.arg or '**'} is not allowed here")
+        for value in (*args, *(k.value for k in node.keywords)):
+            self._check(value, names, depth + 1)
 
     def _check_callee(self, func: ast.Attribute) -> None:
         self._check_underscore(func)
@@ -537,16 +537,16 @@ class _Evaluation:
             ValueError: nothing is left, or a size is negative.
             TypeError: arguments are refused, or sizes are not whole numbers.
         """
-        given = [*args, *named.values()]
-        counts = [self.count(a) for a in given]
-        lists = [n for n, a in zip(counts, given, strict=True) if isinstance(a, (list, tuple))]
+        values = [*args, *named.values()]
+        counts = [self.count(a) for a in values]
+        lists = [n for n, a in zip(counts, values, strict=True) if isinstance(a, (list, tuple))]
         if name not in _JOINS and max(lists, default=0) > _MAX_LIST:
             raise TypeError("expected an array, such as np.array([...]) or np.stack([...])")
         cost = sum(counts)
         if name in _COSTS:
             cost = max(cost, int(_COSTS[name](*args, **named)))
         elif isinstance(getattr(np, name, None), np.ufunc) or name in ("clip", "where"):
-            cost = max(cost, _broadcast(*given) * (np.ndim(args[0]) if len(args) == 1 else 1))
+            cost = max(cost, _broadcast(*values) * (np.ndim(args[0]) if len(args) == 1 else 1))
         self.spend(cost * (4 if name in _SORTS else 1))
 
 
