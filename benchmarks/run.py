@@ -65,9 +65,8 @@ def engines(
         pass
     else:
         found["ONNX Runtime"] = ([sys.executable, str(HERE / "run_onnxruntime.py"), model, *numbers], {})
-    for name, package in (("PyTorch", "torch"), ("OpenVINO, float32", "openvino")):
-        if find_spec(package) is not None:
-            found[name] = ([*found["loadrun"][0], package], {})
+    if find_spec("openvino") is not None:
+        found["OpenVINO, float32"] = ([*found["loadrun"][0], "openvino"], {})
     return found
 
 

@@ -1,6 +1,6 @@
 """Replay every fixture on every engine and write docs/engines.md.
 
-    python scripts/engines.py onnxruntime torch                       # these sections anew, the others as they are
+    python scripts/engines.py onnxruntime openvino                    # these sections anew, the others as they are
     python scripts/engines.py megengine:.venv-oracle/bin/python       # real MegEngine, one process for all files
     python scripts/engines.py openvino 'nets/*'                       # some files; only prints
 
@@ -32,7 +32,7 @@ Every file below `fixtures/` is replayed on every engine and judged by its own c
 MegEngine 1.13.0 recorded. What the reference engine does not pass either (files whose names begin with `xfail`, files
 without checks) is counted apart. Written by `scripts/engines.py`.
 
-Differences of `onnxruntime` and `torch` are those of the model that they get; [onnx_export.md](onnx_export.md) gives
+Differences of `onnxruntime` are those of the model that it gets; [onnx_export.md](onnx_export.md) gives
 the reasons: one quantum of a quantized value where rounding meets a half, one step of 8-bit images, the order of equal
 elements, the last bit of means of integers, sums of float16.
 
@@ -137,7 +137,6 @@ def main() -> None:
     specs = [check_engine(a).spec for a in sys.argv[1:] if a not in patterns] or [
         "onnxruntime",
         "openvino",
-        "torch",
     ]
     files = sorted(FIXTURES.rglob("*.mge"))
     if patterns:

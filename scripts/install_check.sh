@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# loadrun with its extra `images` installs beside other packages and changes none of them (docs/install.md).
+# loadrun installs beside other packages and changes none of them (docs/install.md).
 #
 #     scripts/install_check.sh [PYTHON [PACKAGE...]]
 #
 # The packages are those beside which it is installed, such as `torch`, or `megengine 'numpy<1.24'`; by default numpy 1.23 and
-# opencv-python, as MegEngine brings them, for which Python 3.10 and 3.11 have wheels, then numpy 1.23 alone.
+# opencv-python, as MegEngine brings them, for which Python 3.10 and 3.11 have wheels, then numpy alone.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${1:-python3}
@@ -14,17 +14,16 @@ trap 'rm -rf "$folder"' EXIT
 cp -r loadrun pyproject.toml README.md LICENSE "$folder/" # a build leaves files behind where it runs
 
 beside() {
-  local bin=$folder/venv/bin changed
+  local bin=$folder/venv/bin changed extra
   "$python" -m venv --clear "$folder/venv"
   "$bin/pip" install --quiet "$@"
   "$bin/pip" freeze > "$folder/before"
-  "$bin/pip" install --quiet "$folder[images]"
+  extra=[images]
+  ! grep -qi '^opencv' "$folder/before" || extra= # pictures are read by the cv2 that is there
+  "$bin/pip" install --quiet "$folder$extra"
   "$bin/pip" freeze > "$folder/after"
   changed=$(grep -vxFf "$folder/after" "$folder/before" || true)
   [ -z "$changed" ] || { echo "changed or removed by the install: $changed" >&2; exit 1; }
-  [ "$(grep -ci '^opencv' "$folder/after" || true)" = "$(grep -ci '^opencv' "$folder/before" || true)" ] ||
-    { echo "another OpenCV was installed" >&2; exit 1; }
-
   for package in megengine torch; do
     ! grep -qi "^$package==" "$folder/after" || "$bin/python" -c "import $package; print('$package', $package.__version__)"
   done
@@ -39,5 +38,5 @@ if [ $# -gt 0 ]; then
   beside "$@"
 else
   beside 'numpy==1.23.*' 'opencv-python<4.9'
-  beside 'numpy==1.23.*'
+  beside 'numpy<2.3'
 fi

@@ -95,7 +95,6 @@ PATHS = {
     "loadrun/verify/bench/environment.py": "what the system says of itself",
     "loadrun/verify/pack/unpacking.py": "a folder that is only just made",
     "loadrun/inputs/files.py": "a member of an open archive",
-    "loadrun/inputs/pictures.py": "bytes in memory, which Pillow decodes",
     "loadrun/dump/checkpoint/archive.py": "a member of an open archive",
     "loadrun/verify/saved.py": "a member of an open archive",
 }

@@ -55,7 +55,7 @@ NAMES = {
         "options, onnxruntime:translated runs loadrun's graph"
     ),
     "openvino": "OpenVINO on the CPU in float32, .onnx files unchanged; also openvino:bf16 and openvino:f16",
-    "torch": "PyTorch's kernels, and .pt2 files as PyTorch programs",
+    "torch": "PyTorch, which runs .pt2 files unchanged and nothing else",
     "megengine": "MegEngine itself, in the Python of megengine:PYTHON",
     "load_and_run": "MegEngine's C++ tool: load_and_run:PATH",
 }

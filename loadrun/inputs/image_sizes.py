@@ -1,12 +1,15 @@
-"""The size of an image as its header says, so that a few bytes cannot make a decoder take gigabytes."""
+"""The kind of an image, and the size that a PNG or JPEG claims: a few bytes cannot make a decoder take gigabytes.
+
+OpenCV has a limit of pixels, which is set before it is imported. Where a program imported it before, only these two
+formats, in which some bytes can claim any size, are checked.
+"""
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterable
 
-__all__ = ["MAX_PIXELS", "check_image", "image_kind", "tiff_fields"]
+__all__ = ["MAX_PIXELS", "check_image", "image_kind"]
 
 MAX_PIXELS = 2**27
 """Maximum pixels of an image: 400 MB when decoded."""
@@ -19,11 +22,48 @@ _DEFLATE = 1032
 _MOST_SCANS = 200
 """Maximum scans of a progressive JPEG; encoders use about ten."""
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
+_KINDS = (
+    (rb"\x89PNG\r\n\x1a\n", "PNG"),
+    (rb"\xff\xd8\xff", "JPEG"),
+    (rb"BM", "BMP"),
+    (rb"GIF8[79]a", "GIF"),
+    (rb"RIFF....WEBP", "WebP"),
+    (rb"P[1-7fF]\s", "PNM"),
+    (rb"II[*+]\0|MM\0[*+]", "TIFF"),
+    (rb"\0\0\0\x0cjP  |\xff\x4f\xff\x51", "JPEG 2000"),
+    (rb"#\?RGBE|#\?RADIANCE", "Radiance"),
+    (rb"\x59\xa6\x6a\x95", "Sun raster"),
+)
 
-Size = tuple[int, int]
+
+def image_kind(raw: bytes) -> str | None:
+    """Return the kind of image that some bytes begin as, or None.
+
+    >>> image_kind(b"GIF89a....")
+    'GIF'
+    """
+    return next((name for magic, name in _KINDS if re.match(magic, raw[:16], re.DOTALL)), None)
 
 
-def _png(raw: bytes) -> Size:
+def check_image(raw: bytes) -> None:
+    """Check that what the header of a PNG or JPEG claims is plausible for the bytes that follow.
+
+    Raises:
+        ValueError: it is damaged, or would take much more memory than the file does.
+    """
+    sizes = {"PNG": _png, "JPEG": _jpeg}
+    kind = image_kind(raw)
+    if kind not in sizes:
+        return
+    try:
+        width, height = sizes[kind](raw)
+    except struct.error:
+        raise ValueError("it ends within its header") from None
+    if width * height > min(MAX_PIXELS, _SMALL + _PIXELS_A_BYTE * len(raw)):
+        raise ValueError(f"{width} x {height} pixels in {len(raw)} bytes are too many")
+
+
+def _png(raw: bytes) -> tuple[int, int]:
     """Check that chunks are within the file and that the packed data can hold the rows."""
     at, packed = 8, 0
     width, height, depth, color = struct.unpack_from(">IIBB", raw, 16)
@@ -44,7 +84,7 @@ def _png(raw: bytes) -> Size:
     return width, height
 
 
-def _jpeg(raw: bytes) -> Size:
+def _jpeg(raw: bytes) -> tuple[int, int]:
     """Read the frame's size from the first start-of-frame segment."""
     if raw.count(b"\xff\xda") > _MOST_SCANS:
         raise ValueError(f"it comes in more than {_MOST_SCANS} scans")
@@ -65,129 +105,3 @@ def _jpeg(raw: bytes) -> Size:
         else:
             at += 2 + int(struct.unpack_from(">H", raw, at + 2)[0])
     raise ValueError("it has no frame")
-
-
-def _bmp(raw: bytes) -> Size:
-    if struct.unpack_from("<I", raw, 14)[0] == 12:
-        width, height = struct.unpack_from("<HH", raw, 18)
-    else:
-        width, height = struct.unpack_from("<ii", raw, 18)
-    return abs(width), abs(height)
-
-
-def _gif(raw: bytes) -> Size:
-    width, height = struct.unpack_from("<HH", raw, 6)
-    return width, height
-
-
-def _webp(raw: bytes) -> Size:
-    kind = raw[12:16]
-    if kind == b"VP8X":
-        wide, high = raw[24:27], raw[27:30]
-        return 1 + int.from_bytes(wide, "little"), 1 + int.from_bytes(high, "little")
-    if kind == b"VP8L":
-        bits = int.from_bytes(raw[21:25], "little")
-        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
-    width, height = struct.unpack_from("<HH", raw, 26)
-    return width & 0x3FFF, height & 0x3FFF
-
-
-def _pnm(raw: bytes) -> Size:
-    head = re.match(rb"P[1-6fF]((?:\s|#[^\n]*\n)+)(\d{1,9})(?:\s|#[^\n]*\n)+(\d{1,9})", raw[:4096])
-    pam = re.search(rb"\nWIDTH (\d{1,9})\s", raw[:4096]), re.search(rb"\nHEIGHT (\d{1,9})\s", raw[:4096])
-    if head:
-        return int(head[2]), int(head[3])
-    if raw[:2] == b"P7" and pam[0] and pam[1]:
-        return int(pam[0][1]), int(pam[1][1])
-    raise ValueError("its header gives no size")
-
-
-def tiff_fields(raw: bytes, tags: Iterable[int], listed: int = 0) -> dict[int, int]:
-    """Read the numbers in the first directory of a TIFF, 0 for those that it leaves out.
-
-    Args:
-        raw: the file.
-        tags: which ones.
-        listed: one that may be a list, of which the first number counts.
-    """
-    order = "<" if raw[:2] == b"II" else ">"
-    big = struct.unpack_from(order + "H", raw, 2)[0] == 43
-    at = int(struct.unpack_from(order + ("Q" if big else "I"), raw, 8 if big else 4)[0])
-    (count,) = struct.unpack_from(order + ("Q" if big else "H"), raw, at)
-    at, step = at + (8 if big else 2), 20 if big else 12
-    values = dict.fromkeys(tags, 0)
-    for i in range(min(int(count), 4096)):
-        tag, kind = struct.unpack_from(order + "HH", raw, at + i * step)
-        if tag in values:
-            form = {1: "B", 3: "H", 16: "Q"}.get(kind, "I")
-            place = at + i * step + (12 if big else 8)
-            (number,) = struct.unpack_from(order + ("Q" if big else "I"), raw, at + i * step + 4)
-            if tag == listed and number * struct.calcsize(form) > (8 if big else 4):
-                (place,) = struct.unpack_from(order + ("Q" if big else "I"), raw, place)
-            (values[tag],) = struct.unpack_from(order + form, raw, place)
-    return values
-
-
-def _tiff(raw: bytes) -> Size:
-    """Return the larger of image and tile, from the first directory."""
-    tags = tiff_fields(raw, (256, 257, 322, 323))
-    return max(tags[256], tags[322]), max(tags[257], tags[323])
-
-
-def _jpeg2000(raw: bytes) -> Size:
-    at = raw.find(b"\xff\x4f\xff\x51")
-    if at < 0:
-        raise ValueError("it has no codestream")
-    right, bottom, left, top = struct.unpack_from(">IIII", raw, at + 8)
-    return max(0, right - left), max(0, bottom - top)
-
-
-def _radiance(raw: bytes) -> Size:
-    match = re.search(rb"\n[-+][XY] (\d{1,9}) [-+][XY] (\d{1,9})\n", raw[:65536])
-    if match is None:
-        raise ValueError("its header gives no size")
-    return int(match[2]), int(match[1])
-
-
-def _sun(raw: bytes) -> Size:
-    width, height = struct.unpack_from(">II", raw, 4)
-    return width, height
-
-
-_KINDS: tuple[tuple[bytes, str, Callable[[bytes], Size]], ...] = (
-    (rb"\x89PNG\r\n\x1a\n", "PNG", _png),
-    (rb"\xff\xd8\xff", "JPEG", _jpeg),
-    (rb"BM", "BMP", _bmp),
-    (rb"GIF8[79]a", "GIF", _gif),
-    (rb"RIFF....WEBP", "WebP", _webp),
-    (rb"P[1-7fF]\s", "PNM", _pnm),
-    (rb"II[*+]\0|MM\0[*+]", "TIFF", _tiff),
-    (rb"\0\0\0\x0cjP  |\xff\x4f\xff\x51", "JPEG 2000", _jpeg2000),
-    (rb"#\?RGBE|#\?RADIANCE", "Radiance", _radiance),
-    (rb"\x59\xa6\x6a\x95", "Sun raster", _sun),
-)
-
-
-def image_kind(raw: bytes) -> str | None:
-    """Return the kind of image that some bytes begin as, or None.
-
-    >>> image_kind(b"GIF89a....")
-    'GIF'
-    """
-    return next((name for magic, name, _ in _KINDS if re.match(magic, raw[:16], re.DOTALL)), None)
-
-
-def check_image(raw: bytes) -> None:
-    """Check that what an image's header claims is plausible for the bytes that follow.
-
-    Raises:
-        ValueError: it is damaged, or would take much more memory than the file does.
-    """
-    for magic, _, size in _KINDS:
-        if re.match(magic, raw[:16], re.DOTALL):
-            try:
-                width, height = size(raw)
-            except (struct.error, OverflowError):
-                raise ValueError("it ends within its header") from None
-            if width * height > min(MAX_PIXELS, _SMALL + _PIXELS_A_BYTE * len(raw)):
-                raise ValueError(f"{width} x {height} pixels in {len(raw)} bytes are too many")

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 from ..base.about import About
 from ..base.errors import EngineError
 from ..engines import NATIVE
 from ..engines.executed import Executed
+from ..ops.numeric.parallel import threads
 from ..testcase import FileValue, SourceFile
 from ..torch.exporting import callable_of, changes_buffers
 from ..torch.program import ProgramFile, arguments, run_program
 from ..torch.signature import Signature
 from ..torch.values import narrow
 from .native import Ports, fitted
-from .torch_running import TorchProfile, torch_threads
 
 __all__ = ["TorchProgram"]
 
@@ -34,7 +36,7 @@ class TorchProgram:
     """
 
     def __init__(self, source: SourceFile, *, profile: bool = False) -> None:
-        self._profile = TorchProfile(profile)
+        self._profile = _TorchProfile(profile)
         if not isinstance(source, ProgramFile):
             raise EngineError(f"torch runs .pt2 files as they are, found {source.format}")
         self._source = source
@@ -59,9 +61,61 @@ class TorchProgram:
     def run(self, inputs: Mapping[str, Any]) -> Mapping[str, FileValue]:
         """See `FileEngine.run`; a program that changes its buffers begins again each time."""
         module = callable_of(self._source.program) if self._changes else self._module
-        with torch_threads(), self._profile:
+        with _torch_threads(), self._profile:
             return run_program(module, self._signature, inputs["args"], inputs["kwargs"])
 
     def executed(self) -> list[Executed]:
         """Return what operators took in the last run."""
         return self._profile.executed()
+
+
+@contextmanager
+def _torch_threads() -> Iterator[None]:
+    """Let torch use as many threads as loadrun itself does; the program's own number stands again afterwards."""
+    before, wanted = torch.get_num_threads(), threads()
+    if before != wanted:
+        torch.set_num_threads(wanted)
+    try:
+        yield
+    finally:
+        if before != wanted:
+            torch.set_num_threads(before)
+
+
+class _TorchProfile:
+    """A context in which torch's profiler watches operators, if it is switched on; it keeps the last run.
+
+    Args:
+        enabled: whether it is.
+    """
+
+    def __init__(self, enabled: bool) -> None:
+        self._enabled = enabled
+        self._profile: Any = None
+
+    def __enter__(self) -> None:
+        if self._enabled:
+            self._profile = profile(activities=[ProfilerActivity.CPU], record_shapes=True)
+            self._profile.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        if self._enabled:
+            self._profile.__exit__(*error)
+
+    def executed(self) -> list[Executed]:
+        """Return the operators that were called, without those that they call in turn."""
+        if self._profile is None:
+            return []
+        events = [e for e in self._profile.events() if e.cpu_parent is None]
+        began = min((e.time_range.start for e in events), default=0.0)
+        return [
+            Executed(
+                e.name,
+                e.name,
+                (e.time_range.start - began) * 1e-6,
+                (e.time_range.end - e.time_range.start) * 1e-6,
+                f"thread {e.thread}",
+                [shape for shape in e.input_shapes if shape],
+            )
+            for e in sorted(events, key=lambda e: e.time_range.start)
+        ]

@@ -257,6 +257,7 @@ EXPRESSIONS = [
     "np.where(data > data.mean(axis=1, keepdims=True), data, -data).clip(0, 9)",
     "np.pad(data, ((1, 1), (0, 2)), mode='edge') @ np.ones((5, 3))",
     "(data if data.sum() > 3 else np.zeros_like(data)) ** 2 // 3 % 5 << 1",
+    "np.stack([(lambda x, k=2: x * k)(row) for i, row in enumerate(data) if i < max(2, len(data))]) + sum(range(3))",
 ]
 EXPRESSION_WORDS = [
     *(
@@ -277,6 +278,9 @@ EXPRESSION_WORDS = [
         "1e9",
         "2**62",
         "'int64'",
+        "lambda x:",
+        "for x in",
+        "range",
     ),
     *(
         "shape",

@@ -243,13 +243,12 @@ def test_a_policy_beyond_rounding_is_told_from_wrong_expected_values(
     assert "not packed together" not in out
 
 
-def test_without_opencv_and_pillow_an_image_says_what_to_install(
+def test_without_opencv_an_image_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     picture = tmp_path / "cat.png"
     picture.write_bytes(cv2.imencode(".png", np.zeros((4, 4, 3), np.uint8))[1].tobytes())
     monkeypatch.setitem(sys.modules, "cv2", None)
-    monkeypatch.setitem(sys.modules, "PIL.Image", None)
     code = main(["fixtures/nets/resnet_basic.mge", "--input", str(picture)])
     assert code == 2
     printed = capsys.readouterr()

@@ -270,7 +270,7 @@ def test_devices_are_not_read() -> None:
 def test_pixels_of_huge_images_are_not_unpacked(tmp_path: Path) -> None:
     """A .ppm header of 60000 x 60000 pixels: OpenCV's own limit holds, or its lower one that is set here."""
     (tmp_path / "i.ppm").write_bytes(b"P6\n60000 60000\n255\n" + bytes(30))
-    with pytest.raises(InputError, match="60000 x 60000 pixels in 49 bytes are too many"):
+    with pytest.raises(InputError, match=r"i\.ppm is a PNM image that OpenCV refuses"):
         load(tmp_path / "i.ppm", (1, 3, 4, 5))
 
 

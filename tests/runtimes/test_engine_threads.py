@@ -25,24 +25,6 @@ def count(request: pytest.FixtureRequest) -> Iterator[int]:
     parallel.set_threads(before)
 
 
-def test_torch(count: int, fixtures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    torch = pytest.importorskip("torch")
-    from loadrun.runtimes import torch as engine
-
-    seen = []
-    block = engine._Block.run
-
-    def run(self: engine._Block, values: dict[str, object]) -> list[object]:
-        seen.append(torch.get_num_threads())
-        return block(self, values)
-
-    monkeypatch.setattr(engine._Block, "run", run)
-    before = torch.get_num_threads()
-    assert loadrun.Runner(fixtures / "nets" / "mlp.mge", "torch").replay_one(0).verdict.value == "pass"
-    assert set(seen) == {count}
-    assert torch.get_num_threads() == before
-
-
 def test_exported_programs(count: int, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     seen = []

@@ -64,7 +64,7 @@ def test_float64_rounds_once() -> None:
         ("reference:fast", "numpy", "takes nothing after a colon, found 'fast'"),
         ("onnxruntime:speed=1", "onnxruntime", "has no option 'speed'"),
         ("openvino:SPEED=1", "openvino", "does not take the option SPEED=1: NotFound"),
-        ("torch:cuda", "torch", "takes nothing after a colon but translated"),
+        ("torch:cuda", "torch", "takes nothing after a colon, found 'cuda'"),
     ],
 )
 def test_a_wrong_option_is_said_once(

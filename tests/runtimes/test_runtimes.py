@@ -14,7 +14,7 @@ from loadrun.base.errors import UsageError
 from loadrun.engines import Choice, check_argument, make_engine
 from loadrun.testing import GraphBuilder
 
-RUNTIMES = {"onnxruntime": "CPUExecutionProvider", "openvino": "CPU", "torch": "cpu"}
+RUNTIMES = {"onnxruntime": "CPUExecutionProvider", "openvino": "CPU"}
 NAMES = (
     *(
         "bert",

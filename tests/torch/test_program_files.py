@@ -106,7 +106,6 @@ def test_the_program_and_the_graph_give_what_torch_gave(tmp_path: Path) -> None:
     for engine, way, kind in (
         ("reference", "", "int64"),
         ("torch", "native", "int64"),
-        ("torch:translated", "translated", "int64"),
     ):
         result = loadrun.Runner(path, engine).replay_one(0)
         assert result.verdict.value == "pass"
@@ -583,3 +582,20 @@ def test_a_branch_on_a_size_is_a_condition_of_the_file(tmp_path: Path) -> None:
     np.testing.assert_array_equal(runner.run({"x": np.ones((3, 50), "f4")}).outputs[0].value, 2)
     with pytest.raises(InputError, match=r"x.size\(\)\[1\] <= 50"):
         runner.run({"x": np.ones((3, 60), "f4")})
+
+
+def test_torch_runs_programs_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = "the engine torch runs .pt2 files of torch.export and no other models"
+    assert main(["fixtures/nets/mlp.mge", "--engine", "torch"]) == 2
+    shown = capsys.readouterr()
+    assert said in shown.out + shown.err
+    assert main([str(written(tmp_path)), "--engine", "torch:translated"]) == 2
+    assert "takes nothing after a colon, found 'translated'" in capsys.readouterr().err
+
+
+def test_operators_by_torchs_profiler(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--engine", "torch", "--min-time", "0", "--min-passes", "1", "--top", "50"]
+    assert main(["bench", str(written(tmp_path)), *flags]) == 0
+    shown = capsys.readouterr().out
+    assert " on torch " in shown
+    assert "aten::relu" in shown

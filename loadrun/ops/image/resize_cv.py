@@ -1,7 +1,6 @@
 """Resizing NHWC images of 1 or 3 channels as MegEngine's x86 kernel does, which derives from OpenCV.
 
 Unlike OpenCV, LINEAR and AREA cut off the fraction of a uint8 result instead of rounding it.
-`resize_picture` is OpenCV's own ``resize``, for pictures that feed an input.
 """
 
 from __future__ import annotations
@@ -14,12 +13,10 @@ from ...graph.dtypes import Array
 from ...graph.params import InterpolationMode
 from .sampling import Axis, blend, cubic_weights, lanczos_weights
 
-__all__ = ["resize_cv", "resize_picture"]
+__all__ = ["resize_cv"]
 
 _BITS = 11
 _ONE = 1 << _BITS
-_CHUNK = 2**20
-"""Pixels that are resized at once; what lies between takes 20 bytes for each number of them."""
 
 
 def resize_cv(x: Array, oh: int, ow: int, mode: InterpolationMode) -> Array:
@@ -41,49 +38,6 @@ def resize_cv(x: Array, oh: int, ow: int, mode: InterpolationMode) -> Array:
         return blend(blend(x, cols, 2), rows, 1)
     wide = blend(blend(x, _fixed(cols), 2), _fixed(rows), 1)
     return np.clip((wide + (1 << (2 * _BITS - 1))) >> (2 * _BITS), 0, 255).astype(np.uint8)
-
-
-def resize_picture(pixels: Array, height: int, width: int) -> Array:
-    """Resize a picture to the bytes that OpenCV's ``resize`` gives.
-
-    Args:
-        pixels: uint8 [H, W, C].
-        height: of the result.
-        width: of the result.
-
-    >>> resize_picture(np.uint8([[[0], [10], [20]]]), 1, 5).ravel().tolist()
-    [0, 4, 10, 16, 20]
-    """
-    h, w, c = pixels.shape
-    if (h, w) == (2 * height, 2 * width):
-        # OpenCV takes the mean of four pixels in place of what is linear between them.
-        return _area(pixels[None], height, width)[0]
-    rows, cols = _fixed(_picture_taps(h, height, False)), _fixed(_picture_taps(w, width, True))
-    out = np.empty((height, width, c), np.uint8)
-    step = max(1, _CHUNK // width)
-    for at in range(0, height, step):
-        chunk = slice(at, at + step)
-        top, bottom = (blend(pixels[index], cols, 1) >> 4 for index in rows[0][chunk].T)
-        out[chunk] = _weighted_rows(top, bottom, rows[1][chunk], (-1, 1, 1))
-    return out
-
-
-def _picture_taps(size: int, out: int, stop: bool) -> Axis:
-    """Compute both neighbours of every pixel and their weights; `stop` gives the border's pixels a single one."""
-    position = ((np.arange(out) + 0.5) * (1.0 / (out / size)) - 0.5).astype(np.float32)
-    left = np.floor(position)
-    right = position - left
-    if stop:
-        right[(left < 0) | (left >= size - 1)] = 0
-    index = np.clip(left.astype(np.int64)[:, None] + np.arange(2), 0, size - 1)
-    return index, np.stack((np.float32(1) - right, right), -1)
-
-
-def _weighted_rows(top: Array, bottom: Array, weights: Array, shape: tuple[int, ...]) -> Array:
-    """Weigh rows of 15 bits against each other, each product cut to 16 bits, and round to uint8."""
-    high = (top * weights[:, 0].reshape(shape)) >> 16
-    low = (bottom * weights[:, 1].reshape(shape)) >> 16
-    return np.clip((high + low + 2) >> 2, 0, 255).astype(np.uint8)
 
 
 def _lanczos_weights(x: Array) -> Array:
@@ -175,7 +129,9 @@ def _area_up(x: Array, oh: int, ow: int) -> Array:
         return blend(blend(x, cols, 2), rows, 1)
     wide = blend(x, _fixed(cols), 2) >> 4
     index, w = _fixed(rows)
-    return _weighted_rows(wide.take(index[:, 0], 1), wide.take(index[:, 1], 1), w, (1, -1, 1, 1))
+    # Rows of 15 bits are weighed against each other, each product cut to 16 bits.
+    parts = [(wide.take(index[:, i], 1) * w[:, i].reshape(1, -1, 1, 1)) >> 16 for i in (0, 1)]
+    return np.clip((parts[0] + parts[1] + 2) >> 2, 0, 255).astype(np.uint8)
 
 
 def _area_up_taps(size: int, out: int, stop: bool) -> Axis:

@@ -356,7 +356,7 @@ def test_streams_run_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert main(["bench", MLP, "--streams", "0"]) == 2
 
 
-@pytest.mark.parametrize("engine", ["onnxruntime", "openvino", "torch"])
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
 def test_operators_by_the_engines_own_profiler(
     engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -123,9 +123,9 @@ def test_expected_values_are_those_of_numpy(packed: Path) -> None:
     assert [s["position"].tolist() for s in case.steps] == [[1], [2], [3], [4]]
 
 
-@pytest.mark.parametrize("engine", ["reference", "float64", "onnxruntime", "torch"])
+@pytest.mark.parametrize("engine", ["reference", "float64", "onnxruntime"])
 def test_every_engine_passes_every_step(packed: Path, engine: str) -> None:
-    if engine in ("onnxruntime", "torch"):
+    if engine == "onnxruntime":
         pytest.importorskip(engine)
     (result,) = loadrun.run(packed, engine=engine)
     assert result.verdict is Verdict.PASS
@@ -467,11 +467,8 @@ def test_commands_that_would_lose_the_steps_refuse(
     assert "testcase 0 is a scenario of 5 steps" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("engine", ["onnxruntime", "torch"])
-def test_one_model_serves_all_sizes_of_a_cache(
-    packed: Path, engine: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip(engine)
+def test_one_model_serves_all_sizes_of_a_cache(packed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxruntime")
     from loadrun.runtimes import translated  # optional
 
     loaded: list[int] = []
@@ -484,7 +481,7 @@ def test_one_model_serves_all_sizes_of_a_cache(
 
     monkeypatch.setattr(translated.OpenSizes, "model", counted)
     monkeypatch.setattr(translated, "_LARGE", 8)
-    runner = Runner(packed, engine)
+    runner = Runner(packed, "onnxruntime")
     exact = Decoder.drawn().exact()
     for rows in (3, 1, 7, 2, 12, 30):
         past = np.linspace(-1, 1, rows * WIDTH, dtype="f4").reshape(rows, WIDTH)
