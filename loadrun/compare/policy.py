@@ -420,7 +420,7 @@ def require_compared(policies: Iterable[str], outputs: Iterable[str], compared: 
     known, compared = dict.fromkeys(outputs), dict.fromkeys(compared)
     sequences = {sequence_of(n) for n in compared}
     for name in sorted(set(policies) - {"", *sequences}):
-        if name not in known:
+        if name not in known and sequence_of(name) not in known:
             shown = ", ".join(map(repr, known)) or "none"
             raise UsageError(f"a policy names the output {name!r}; the outputs are {shown}")
         if name not in compared:

@@ -177,7 +177,8 @@ class OnnxReader:
             bundle.missed = lost_sets(self._own_sets)
             bundle.testcases = testcases(self._own_sets, {}, self._types, native=True, typed=dtype_of_kind)
             return bundle
-        kinds = {v.name or "": kind_of_dtype(v.owner.tensors[0].dtype) for v in graph.inputs}
+        fed = {v.name or "": v for v in (*bundle.inputs, *graph.inputs)}
+        kinds = {n: kind_of_dtype(v.owner.tensors[0].dtype) for n, v in fed.items()}
         if self._sets:
             bundle.missed = lost_sets(self._sets)
             bundle.testcases = testcases(

@@ -154,19 +154,22 @@ def test_diff_says_why_a_runtime_does_not_take_a_file(
 def test_text_is_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, bad = texts(tmp_path / "good", ["ab", "é"]), texts(tmp_path / "bad", ["ab", "e"])
     assert [o.value.tolist() for o in replay(good).outputs if o.value is not None] == [["ab", "é"]]
-    assert main([str(good), "--engine", "onnxruntime"]) == 0
-    assert "not run by the reference engine" in capsys.readouterr().out
+    assert main([str(good), "--engine", "reference,onnxruntime"]) == 0
+    assert main([str(bad)]) == 1
     saved = str(tmp_path / "saved.zip")
     assert main([str(bad), "--engine", "onnxruntime", "--save-results", saved]) == 1
     assert "1 of 2 values differs" in capsys.readouterr().out
-    with pytest.raises(UnsupportedError):
-        loadrun.load(good)
 
 
 def test_what_only_the_runtime_runs_is_no_fault_of_the_reference_engine(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = str(texts(tmp_path, ["ab", "é"]))
+    # An operator of the packed layout in which ONNX Runtime computes convolutions, which no definition knows.
+    node = helper.make_node("GlobalMaxPool", ["x"], ["y"], domain="com.microsoft.nchwc")
+    made = model([node], [("x", T.FLOAT, [1, 16, 1, 1])], [("y", T.FLOAT, [1, 16, 1, 1])])
+    made.opset_import.append(helper.make_opsetid("com.microsoft.nchwc", 1))
+    x = np.arange(16, dtype=np.float32).reshape(1, 16, 1, 1)
+    path = str(write(tmp_path, made, ((x,), (x,))))
     names = {n: tmp_path / f"r.{n}" for n in ("junit", "html", "json")}
     reports = [arg for n, p in names.items() for arg in (f"--{n}", str(p))]
     # An engine that was named and ran nothing is no silent pass.
@@ -175,7 +178,7 @@ def test_what_only_the_runtime_runs_is_no_fault_of_the_reference_engine(
     assert "not compared: not run by reference" in capsys.readouterr().out
     assert main([path, "--engine", "reference,onnxruntime", "--iter", "2", *reports]) == 3
     said = capsys.readouterr().out
-    assert "not run by reference: 2 parts of the model cannot be expressed" in said
+    assert "not run by reference: " in said
     assert "reference: not compared" in said
     (file,) = json.loads(names["json"].read_text())["files"]
     assert [(e["name"], e["verdict"]) for e in file["engines"]] == [
@@ -193,9 +196,7 @@ def test_a_fault_of_the_graph_shows_beside_the_file(tmp_path: Path) -> None:
     """What the importer reads wrongly is wrong in the translated way alone, as here a constant of the graph."""
     x = np.ones(2, "f4")
     bundle = loadrun.load(write(tmp_path, doubled(T.FLOAT), ((x,), (x * 2,))))
-    (two,) = (
-        t for o in bundle.graph.oprs for t in o.tensors if t.data is not None and t.value().tolist() == [2]
-    )
+    (two,) = (t for o in bundle.graph.oprs for t in o.tensors if t.name == "two")
     two.data = np.array([3], "f4").view("u1")
     ways = {
         e: loadrun.Runner(bundle, e).replay_one(0).verdict.value

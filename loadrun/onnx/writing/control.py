@@ -103,7 +103,7 @@ def merge(w: OnnxWriter, opr: Opr) -> list[str]:
 
 def _plus(w: OnnxWriter, a: str, b: str, var: Var) -> str:
     elem = elem_of(w.dtype(var))
-    if elem in (ElemType.FLOAT, ElemType.INT32, ElemType.FLOAT16):
+    if w.dtype(var).is_float or elem is ElemType.INT32:
         return w.op("Add", a, b)
     return w.cast(w.op("Add", w.cast(a, ElemType.INT32), w.cast(b, ElemType.INT32)), elem)
 

@@ -244,7 +244,7 @@ def select(w: OnnxWriter, mask: str, a: str, b: str, trailing: int, dtype: DType
         shape = w.op("Concat", w.op("Shape", mask), w.ints(*(1,) * trailing), axis=0)
         mask = w.op("Reshape", mask, shape)
     elem = elem_of(dtype)
-    if elem in (ElemType.FLOAT, ElemType.INT32, ElemType.FLOAT16, ElemType.UINT8):
+    if dtype.is_float or elem in (ElemType.INT32, ElemType.UINT8):
         return w.where(mask, a, b)
     return w.cast(w.where(mask, w.cast(a, ElemType.INT32), w.cast(b, ElemType.INT32)), elem)
 
