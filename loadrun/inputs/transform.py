@@ -141,7 +141,7 @@ class TransformExpression:
         seen.flags.writeable = False
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            result = _Evaluation(self, seen).value(self._tree, {"data": seen, **_BUILTINS})
+            result = _Evaluation(self, seen).value(self._tree, {"data": seen})
         if not isinstance(result, np.ndarray):
             raise InputError(str(self.error(f"the expression results in {_kind(result)}, not an array")))
         return np.ascontiguousarray(result) if result.flags.writeable else result.copy()
@@ -334,7 +334,7 @@ class _Evaluation:
         return node.value
 
     def _name(self, node: ast.Name, names: dict[str, Any]) -> object:
-        return names[node.id]
+        return names[node.id] if node.id in names else _BUILTINS[node.id]
 
     def _list(self, node: ast.List | ast.Tuple, names: dict[str, Any]) -> list[Any]:
         return [self.value(item, names) for item in node.elts]
@@ -547,7 +547,13 @@ class _Evaluation:
             cost = max(cost, int(_COSTS[name](*args, **named)))
         elif isinstance(getattr(np, name, None), np.ufunc) or name in ("clip", "where"):
             cost = max(cost, _broadcast(*values) * (np.ndim(args[0]) if len(args) == 1 else 1))
-        self.spend(cost * (4 if name in _SORTS else 1))
+        # A text beside a dtype or a mode makes an array of texts, of 36 bytes each.
+        texts = [*args, *(v for k, v in named.items() if k not in ("dtype", "mode"))]
+        many = 4 if name in _SORTS else 1
+        self.spend(
+            cost
+            * (8 if name not in ("astype", "einsum") and any(isinstance(t, str) for t in texts) else many)
+        )
 
 
 def _sane(value: object) -> object:
@@ -612,6 +618,8 @@ def _is_mask(item: object) -> bool:
 
 
 def _size(shape: Any) -> int:  # noqa: ANN401 - whatever the expression gives as a shape
+    if np.size(shape) > _MAX_LIST:
+        raise ValueError(f"a shape of {np.size(shape)} axes")
     axes = [operator.index(n) for n in np.ravel(shape).tolist()]
     if any(n < 0 for n in axes):
         raise ValueError(f"an axis of {min(axes)} elements")
@@ -671,7 +679,7 @@ def _like(a: Any, *_: object, shape: Any = None, **__: object) -> int:  # noqa: 
 
 def _split(ary: Any, parts: Any = 1, *_: object, indices_or_sections: Any = None, **__: object) -> int:  # noqa: ANN401 - an array and numbers
     sections = np.ravel(parts if indices_or_sections is None else indices_or_sections)
-    return np.size(ary) + _STEP * max(sections.size, *sections.tolist())
+    return np.size(ary) + _STEP * max(sections.size, int(np.max(sections, initial=0)))
 
 
 _COSTS: dict[str, Callable[..., Any]] = {
@@ -683,7 +691,7 @@ _COSTS: dict[str, Callable[..., Any]] = {
         _size(num) * _broadcast(np.array(start), np.array(stop))
     ),
     "tile": lambda A, reps: _size(reps) * np.size(A),
-    "repeat": lambda a, repeats, axis=None: np.size(a) * max(np.ravel(repeats).tolist(), default=0),
+    "repeat": lambda a, repeats, axis=None: np.size(a) * np.max(repeats, initial=0),
     "broadcast_to": lambda array, shape: _size(shape),
     **dict.fromkeys(("percentile", "quantile"), lambda a, q, *_, **__: np.size(a) * np.size(q)),
     **dict.fromkeys(("dot", "matmul"), _product),
