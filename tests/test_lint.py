@@ -101,6 +101,10 @@ PATHS = {
 """Where methods of paths and archives open something."""
 
 
+UNPICKLES = "loadrun/dump/checkpoint/machine.py"
+"""What has an unpickler, with a `find_class` that looks nothing up."""
+
+
 def dotted(node: ast.AST) -> str:
     """``a.b.c`` of an expression that is one, else an empty text."""
     parts: list[str] = []
@@ -136,6 +140,9 @@ def faults(tree: ast.Module, path: str) -> Iterator[str]:
             names = []
         names = [n for n in names if not ((n == "subprocess" and path in STARTS) or n in CODE.get(path, ()))]
         yield from (f"{path}:{node.lineno} imports {n}" for n in names if n.split(".")[0] in MODULES)  # type: ignore[attr-defined]
+        if isinstance(node, ast.ClassDef) and path != UNPICKLES:
+            bases = [dotted(b) for b in node.bases]
+            yield from (f"{path}:{node.lineno} derives from {b}" for b in bases if b.startswith("pickle."))
         if not isinstance(node, ast.Call):
             continue
         name = dotted(node.func)
@@ -177,6 +184,7 @@ def test_promises() -> None:
         ("eval('1')", "x.py:1 calls eval"),
         ("pickle.loads(data)", "x.py:1 calls pickle.loads"),
         ("pickle.Unpickler(f)", "x.py:1 calls pickle.Unpickler"),
+        ("class A(pickle.Unpickler): pass", "x.py:1 derives from pickle.Unpickler"),
         ("from pickle import loads", "x.py:1 imports from pickle"),
         ("import marshal", "x.py:1 imports marshal"),
         ("import urllib\nimport http.client", "x.py:2 imports http.client"),

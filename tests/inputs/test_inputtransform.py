@@ -280,6 +280,13 @@ def test_failures_point_at_the_operation(text: str, caret: int, message: str) ->
         "(lambda x: [x(x) for a in range(99)])(lambda x: [x(x) for a in range(99)])",
         "data[np.zeros(10**4, 'i8'), np.zeros(10**4, 'i8')[:, None]]",
         "np.tile(data, [9] * 30)",
+        "np.full(6 * 10**7, 'symmetric')",
+        "np.repeat('symmetric', 6 * 10**7)",
+        "np.where(np.zeros(10**7), 'symmetric', 'f4')",
+        "np.full_like(np.zeros(2 * 10**7), fill_value='symmetric')",
+        "np.zeros(np.arange(3 * 10**7))",
+        "np.repeat(data, np.arange(3 * 10**7))",
+        "np.split(data, np.arange(3 * 10**7))",
     ],
 )
 def test_bounded(text: str) -> None:

@@ -1,7 +1,7 @@
-"""MegEngine checkpoints (state dicts that ``megengine.save`` wrote) without MegEngine, and without unpickling.
+"""MegEngine checkpoints (state dicts that ``megengine.save`` wrote) without MegEngine, and without running code.
 
-A checkpoint is a pickle, and a pickle is a program. It is read here by a machine that knows arrays, tensors and
-containers and refuses everything else: no name of the file is ever looked up or called.
+A checkpoint is a pickle, and a pickle is a program. Its names stand for records that know arrays, tensors and
+containers and refuse everything else: no name of the file is ever looked up or called.
 """
 
 from __future__ import annotations

@@ -86,8 +86,8 @@ class _Settler:
             return type(value)(self.value(v, level) for v in value)
         if isinstance(value, (bytes, set, frozenset)):
             return value
-        if isinstance(value, memoryview):
-            self.machine.spend(value.nbytes)
+        if isinstance(value, bytearray):
+            self.machine.spend(len(value))
             return bytes(value)
         return self._draft(value, level)
 

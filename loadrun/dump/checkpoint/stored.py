@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,7 @@ __all__ = [
     "build",
     "call",
     "make",
+    "named",
     "raw_bytes",
 ]
 
@@ -64,32 +65,78 @@ _FACTORIES: dict[str, Callable[[], Any]] = {
 }
 
 
-@dataclass(eq=False)
-class Global:
-    """A name that the file refers to; it is never looked up.
+class Global(type):
+    """A name that the file refers to; it is never looked up. It is a class, as the unpickler wants for objects.
 
     Attributes:
         at: byte offset at which the file names it.
     """
 
+    machine: Machine
     module: str
     name: str
     at: int
 
+    def __call__(cls, *args: Any) -> Any:  # noqa: ANN401 - what the call gives
+        """Do what a REDUCE asks for."""
+        return call(cls.machine, cls, args)
+
+    def __setstate__(cls, state: object) -> None:
+        """Refuse a BUILD of the name itself."""
+        build(cls.machine, cls, state)
+
     @property
-    def key(self) -> tuple[str, str]:
+    def key(cls) -> tuple[str, str]:
         """The name under its newest home: numpy 2 and Python 3 moved some modules."""
-        module = self.module
+        module = cls.module
         if module.startswith("numpy._core"):
             module = re.sub(r"^numpy\._core\b", "numpy.core", module)
-        return {"__builtin__": "builtins", "copy_reg": "copyreg"}.get(module, module), self.name
+        return {"__builtin__": "builtins", "copy_reg": "copyreg"}.get(module, module), cls.name
 
-    def __str__(self) -> str:
-        return f"{self.module}.{self.name}"[:200]
+    def __str__(cls) -> str:
+        return f"{cls.module}.{cls.name}"[:200]
+
+
+def named(machine: Machine, module: str, name: str, at: int) -> Global:
+    """Return the record of a name; a NEWOBJ of it makes what `make` gives."""
+
+    def new(cls: Global, *args: Any, **keywords: Any) -> object:
+        return make(machine, cls, (*args, keywords) if keywords else args)
+
+    record = Global("Stored", (), {"__new__": new})
+    record.machine, record.module, record.name, record.at = machine, module, name, at
+    return record
+
+
+class _Record:
+    """Something that a BUILD gives attributes or contents."""
+
+    machine: Machine
+
+    def __setstate__(self, state: object) -> None:
+        """Take what a BUILD gives."""
+        build(self.machine, self, state)
+
+
+_R = TypeVar("_R", bound=_Record)
+
+
+def _of(machine: Machine, record: _R) -> _R:
+    """Tell a record which reader it belongs to."""
+    record.machine = machine
+    return record
+
+
+class _Ordered(OrderedDict[Any, Any], _Record):
+    """An OrderedDict, whose BUILD is refused."""
+
+
+class _Default(defaultdict[Any, Any], _Record):
+    """A defaultdict, whose BUILD is refused."""
 
 
 @dataclass(eq=False)
-class DTypeDraft:
+class DTypeDraft(_Record):
     """A numpy dtype that is being rebuilt: its code first, byte order and MegEngine's metadata later."""
 
     code: str
@@ -105,14 +152,14 @@ class DTypeDraft:
 
 
 @dataclass(eq=False)
-class ArrayDraft:
+class ArrayDraft(_Record):
     """An array that is being rebuilt; `value` is None until its contents came."""
 
     value: Array | None = None
 
 
 @dataclass(eq=False)
-class PickledTensor:
+class PickledTensor(_Record):
     """A MegEngine tensor.
 
     Attributes:
@@ -128,7 +175,7 @@ class PickledTensor:
 
 
 @dataclass(eq=False)
-class StoredObject:
+class StoredObject(_Record):
     """An instance of a class that is not known here: its arguments and attributes, nothing that runs."""
 
     cls: Global
@@ -214,19 +261,19 @@ def _reconstruct(machine: Machine, args: tuple[Any, ...]) -> ArrayDraft:
         machine.fail(f"_reconstruct may make a numpy.ndarray only{named}")
     if args[1] != (0,):
         machine.fail("_reconstruct starts from an array of shape (0,), but the file has another shape")
-    return ArrayDraft()
+    return _of(machine, ArrayDraft())
 
 
 def _dtype(machine: Machine, args: tuple[Any, ...]) -> DTypeDraft:
     code = args[0] if args else None
     if isinstance(code, Global):
         if code.key == _BFLOAT16:
-            return DTypeDraft("u2", bfloat16=True)
+            return _of(machine, DTypeDraft("u2", bfloat16=True))
         code = _TYPES.get(code.name) if code.key[0] == "numpy" else str(code)
     if not isinstance(code, str) or not _DTYPE.fullmatch(code):
         shown = repr(code[:40]) if isinstance(code, str) else _kind_of(code)
         machine.fail(f"dtype {shown} is refused; expected plain numbers or booleans")
-    return DTypeDraft(code)
+    return _of(machine, DTypeDraft(code))
 
 
 def _scalar(machine: Machine, args: tuple[Any, ...]) -> object:
@@ -238,7 +285,7 @@ def _scalar(machine: Machine, args: tuple[Any, ...]) -> object:
 def _frombuffer(machine: Machine, args: tuple[Any, ...]) -> ArrayDraft:
     if len(args) != 4:
         machine.fail("_frombuffer takes bytes, dtype, shape and order")
-    return ArrayDraft(_array(machine, args[2], args[1], args[0], args[3] == "F"))
+    return _of(machine, ArrayDraft(_array(machine, args[2], args[1], args[0], args[3] == "F")))
 
 
 def _encode(machine: Machine, args: tuple[Any, ...]) -> bytes:
@@ -253,7 +300,7 @@ def _encode(machine: Machine, args: tuple[Any, ...]) -> bytes:
 
 
 def _ordered(machine: Machine, args: tuple[Any, ...]) -> OrderedDict[Any, Any]:
-    ordered: OrderedDict[Any, Any] = OrderedDict()
+    ordered = _of(machine, _Ordered())
     if not args:
         return ordered
     pairs = args[0]
@@ -272,11 +319,11 @@ def _defaultdict(machine: Machine, args: tuple[Any, ...]) -> defaultdict[Any, An
     if len(args) > 1 or (factory is not None and not isinstance(factory, Global)):
         machine.fail("a defaultdict takes one factory")
     if factory is None:
-        return defaultdict(None)
+        return _of(machine, _Default(None))
     module, name = factory.key
     if module != "builtins" or name not in _FACTORIES:
         raise machine.refusal(factory, "use as a factory")
-    return defaultdict(_FACTORIES[name])
+    return _of(machine, _Default(_FACTORIES[name]))
 
 
 def _collection(
@@ -297,7 +344,7 @@ def _bytes(machine: Machine, args: tuple[Any, ...]) -> bytes:
         return b""
     if len(args) == 2 and isinstance(args[0], str):
         return _encode(machine, args)
-    if len(args) != 1 or not isinstance(args[0], (bytes, memoryview)):
+    if len(args) != 1 or not isinstance(args[0], (bytes, bytearray)):
         machine.fail("bytes and bytearray may be made of bytes only")
     machine.spend(len(args[0]))
     return bytes(args[0])
@@ -349,7 +396,7 @@ def call(machine: Machine, function: object, args: object) -> object:
     if function.key in TENSORS:
         return make(machine, function, args)
     if function.module == "megengine" or function.module.startswith("megengine."):
-        return StoredObject(function, args)
+        return _of(machine, StoredObject(function, args))
     raise machine.refusal(function, "call")
 
 
@@ -360,10 +407,10 @@ def make(machine: Machine, cls: object, args: object) -> PickledTensor | StoredO
     kind = TENSORS.get(cls.key)
     if kind is not None:
         device = args[2] if len(args) > 2 and isinstance(args[2], str) else "xpux"
-        return PickledTensor(kind, args[0] if args else None, device)
+        return _of(machine, PickledTensor(kind, args[0] if args else None, device))
     if cls.key in CALLS or cls.key[0] in ("builtins", "numpy"):
         raise machine.refusal(cls, "make an object of")
-    return StoredObject(cls, args)
+    return _of(machine, StoredObject(cls, args))
 
 
 # ---- attributes and contents that come after the object
