@@ -414,3 +414,18 @@ def test_the_usual_tolerance_gives_way_to_rounding(tmp_path: Path) -> None:
             s for s in said if s.startswith("the tolerance of 'y' is 0.0005 instead of 0.0001: 10 times the")
         ]
         assert len(wider) == (tolerance == 5e-4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "second"), [("f8", 0.3, 2.0**60 + 2**10), ("i8", -3, 2**60 + 1), ("u8", 3, 2**64 - 1)]
+)
+def test_what_is_chosen_by_a_mask_keeps_its_digits_in_onnx_runtime(
+    kind: str, first: float, second: float
+) -> None:
+    pytest.importorskip("onnxruntime", reason="the graph is written for ONNX Runtime")
+    x, other = np.array([first, second], kind), np.array([second, first], kind)
+    data = onnx(node("Where", ["m", "x", "o"], ["y"]), x=x, m=np.array([True, False]), o=other)
+    for engine in ("reference", "onnxruntime:translated"):
+        result = loadrun.Runner(loadrun.loads(data), engine).run({"x": x})
+        np.testing.assert_array_equal(result["y"], [first, first])
+        assert result["y"].dtype == x.dtype

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.base.errors import EngineError, InputError, UnsupportedError, UsageError
+from loadrun.base.errors import EngineError, InputError, UsageError
 from loadrun.cli import main
 from loadrun.engines import file_of, make_file_engine, runs_file
 from loadrun.graph import StoredTensor
