@@ -94,9 +94,11 @@ def reduce_sum(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
 @_reduction("ReduceMean")
 def reduce_mean(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
     """Take the mean, 0 of nothing; of integers toward zero."""
-    count = max(prod(x.shape[a] for a in axes), 1)
+    count = prod(x.shape[a] for a in axes)
+    if not count:
+        return _sum(x, axes, keepdims)
     if x.dtype.kind == "f":
-        return _sum(x, axes, keepdims) / count
+        return x.mean(axes, keepdims=keepdims)
     total = _sum(x.astype(np.uint64 if x.dtype == np.uint64 else np.int64), axes, keepdims)
     return np.asarray((total - np.fmod(total, count)) // count).astype(x.dtype)
 

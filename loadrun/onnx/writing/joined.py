@@ -363,24 +363,25 @@ def _quantized(w: OnnxWriter, opr: Opr) -> str | None:
 
 @joined("MUL")
 def _dequantized(w: OnnxWriter, opr: Opr) -> str | None:
-    """Write the difference from a zero point in int32, times a scale, as DequantizeLinear."""
+    """Write the difference from a zero point, times a scale, as DequantizeLinear."""
     scaled = _steps(w, opr.outputs[0], M.MUL)
-    if scaled is None or scaled[0].owner.type != "TypeCvtV2" or w.dtype(opr.outputs[0]).name != "Float32":
+    if scaled is None or w.dtype(opr.outputs[0]).name != "Float32":
         return None
-    wide, scale = scaled[0].owner.inputs[0], w.constant(scaled[1][0], "a scale")
-    if w.dtype(wide).name != "Int32":
-        return None
-    shifted = _steps(w, wide, M.SUB)
-    x = shifted[0] if shifted else wide
-    zero = w.constant(shifted[1][0], "a zero point") if shifted else np.zeros((), np.int32)
-    if x.owner.type == "TypeCvtV2" and w.dtype(x.owner.inputs[0]).name in _INTEGERS:
-        x = x.owner.inputs[0]
+    x, scale, zero = scaled[0], w.constant(scaled[1][0], "a scale"), np.zeros((), np.int32)
+    # The difference is one of floats, or for wide integers one of int32 that is then converted.
+    while w.dtype(x).name in ("Float32", "Int32"):
+        if x.owner.type == "TypeCvtV2":
+            x = x.owner.inputs[0]
+        elif not zero.any() and (shifted := _steps(w, x, M.SUB)):
+            x, zero = shifted[0], w.constant(shifted[1][0], "a zero point")
+        else:
+            break
     dtype = w.dtype(x)
     together = _by_axis(w, w.rank(x), scale, zero)
     if together is None or dtype.name not in _INTEGERS or w.opset < (10 if together[0] is None else 13):
         return None
     low, high = np.iinfo(dtype.np).min, np.iinfo(dtype.np).max
-    if (dtype.np.itemsize > 1 and w.opset < 21) or (zero < low).any() or (zero > high).any():
+    if (dtype.np.itemsize > 1 and w.opset < 21) or (zero != np.clip(np.rint(zero), low, high)).any():
         return None
     axis, (by, offset) = together
     if axis is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 
 from ...base.errors import LoadRunError
@@ -11,7 +11,7 @@ from ...graph.dtypes import Array
 from .blaming import SuspectVar
 from .changes import ChangedConstant
 from .extracting import own_values
-from .matching import Matching, is_constant
+from .matching import Matching, are_alike, is_constant
 from .measuring import distance
 
 __all__ = ["with_lone"]
@@ -66,14 +66,36 @@ def _of_root(
     feeds: Mapping[str, Array],
     seed: int,
 ) -> SuspectVar | None:
-    if root.opr.title != partner.owner.title:
-        return _last(root, partner, matching)
-    others = any(not t.startswith("input ") for t in root.changes)
-    if others or len(root.opr.inputs) != len(partner.owner.inputs):
-        return None
-    pairs = zip(root.opr.inputs, partner.owner.inputs, strict=True)
-    tried = (_lone(root, mine, theirs, graphs, matching, feeds, seed) for mine, theirs in pairs)
+    new = None if are_alike(root.opr, partner.owner) else _last(root, partner, matching)
+    if new is not None or any(not t.startswith("input ") for t in root.changes):
+        return new
+    pairs = _operands(root.opr, partner.owner, matching)
+    tried = (_lone(root, one, other, graphs, matching, feeds, seed) for one, other in pairs)
     return next((new for new in tried if new is not None), None)
+
+
+def _operands(one: Opr, other: Opr, matching: Matching) -> list[tuple[Var, Var]]:
+    """Pair what two operators read; nothing if they are others.
+
+    One side may have in one operator what the other has in two, as a product with its bias.
+    """
+    mine, theirs = [*one.inputs], [*other.inputs]
+    if not are_alike(one, other):
+        if len(mine) == len(theirs) or min(len(mine), len(theirs)) < 2:
+            return []
+        _look_inside(mine, len(theirs), matching.pairs)
+        _look_inside(theirs, len(mine), matching.taken)
+    return [*zip(mine, theirs, strict=True)] if len(mine) == len(theirs) else []
+
+
+def _look_inside(inputs: list[Var], count: int, with_partner: Container[int]) -> None:
+    """Replace what operators without partners compute by what these read, up to a number of values."""
+    while len(inputs) < count:
+        inner = (i for i, v in enumerate(inputs) if len(v.owner.inputs) > 1 and v.id not in with_partner)
+        at = next(inner, None)
+        if at is None:
+            break
+        inputs[at : at + 1] = inputs[at].owner.inputs
 
 
 def _lone(
@@ -112,13 +134,9 @@ def _last(root: SuspectVar, partner: Var, matching: Matching) -> SuspectVar | No
     """Find an operator that one side has alone just before an output, where two others have one name."""
 
     def read_alike(one: Opr, other: Opr) -> bool:
-        return (
-            one.title == other.title
-            and len(one.inputs) == len(other.inputs)
-            and all(
-                matching.pairs.get(x.id) is y or (is_constant(x) and is_constant(y))
-                for x, y in zip(one.inputs, other.inputs, strict=True)
-            )
+        operands = _operands(one, other, matching)
+        return bool(operands) and all(
+            matching.pairs.get(x.id) is y or (is_constant(x) and is_constant(y)) for x, y in operands
         )
 
     before = _path(partner, lambda v: read_alike(root.opr, v.owner), lambda v: v.id in matching.taken)

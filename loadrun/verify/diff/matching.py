@@ -11,9 +11,19 @@ import numpy as np
 
 from ...base.records import dataclass
 from ...graph import Graph, Opr, Var
+from ...graph import params as P
 from ...graph.composite import Composite
+from ...ops.elemwise.table import ROWS
 
-__all__ = ["Matching", "extend", "first_of", "is_cast", "is_constant", "kind_of", "match"]
+__all__ = ["Matching", "are_alike", "extend", "first_of", "is_cast", "is_constant", "kind_of", "match"]
+
+_NODES = {
+    "MatrixMulV2": "MatMul",
+    "BatchedMatrixMulV2": "MatMul",
+    "ConvolutionV2": "Conv",
+    "Softmax": "Softmax",
+}
+"""The nodes of ONNX that operators of MegEngine are, beside elementwise ones."""
 
 
 @dataclass(eq=False)
@@ -199,6 +209,16 @@ def is_cast(opr: Opr) -> bool:
 def kind_of(opr: Opr) -> str:
     """Return an operator's type, or the node that it is where the graph is made of nodes of another format."""
     return opr.title if any(isinstance(p, Composite) for p in opr.params) else opr.type
+
+
+def are_alike(one: Opr, other: Opr) -> bool:
+    """Return whether two operators have one name, in MegEngine's words or in ONNX's."""
+    return one.title == other.title or _node_of(one) == _node_of(other)
+
+
+def _node_of(opr: Opr) -> str:
+    row = ROWS[opr.get(P.Elemwise).mode] if opr.type == "Elemwise" else None
+    return _NODES.get(opr.type, opr.title) if row is None else row.onnx or opr.title
 
 
 def is_constant(var: Var) -> bool:

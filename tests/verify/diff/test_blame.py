@@ -379,7 +379,7 @@ def test_a_conversion_and_its_weights_that_are_transposed(
     [
         ("quant_resnet_minmax", "Conv_11", "strides", [2, 2]),
         ("quant_resnet_minmax", "Conv_46", "dilations", [2, 2]),
-        ("mobilenet_v3", "ReduceMean_10", "keepdims", 0),
+        ("mobilenet_v3", "ReduceMean_6", "keepdims", 0),
     ],
 )
 def test_a_fault_in_a_node_of_a_conversion(
