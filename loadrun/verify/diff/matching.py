@@ -17,14 +17,6 @@ from ...ops.elemwise.table import ROWS
 
 __all__ = ["Matching", "are_alike", "extend", "first_of", "is_cast", "is_constant", "kind_of", "match"]
 
-_NODES = {
-    "MatrixMulV2": "MatMul",
-    "BatchedMatrixMulV2": "MatMul",
-    "ConvolutionV2": "Conv",
-    "Softmax": "Softmax",
-}
-"""The nodes of ONNX that operators of MegEngine are, beside elementwise ones."""
-
 
 @dataclass(eq=False)
 class Matching:
@@ -218,7 +210,7 @@ def are_alike(one: Opr, other: Opr) -> bool:
 
 def _node_of(opr: Opr) -> str:
     row = ROWS[opr.get(P.Elemwise).mode] if opr.type == "Elemwise" else None
-    return _NODES.get(opr.type, opr.title) if row is None else row.onnx or opr.title
+    return opr.title if row is None else row.onnx or opr.title
 
 
 def is_constant(var: Var) -> bool:
