@@ -215,8 +215,8 @@ def beyond_rounding(
 
 
 def shaken(x: Any) -> Any:
-    """Return real numbers with other last digits."""
-    if not isinstance(x, torch.Tensor) or not x.is_floating_point():
+    """Return real and complex numbers with other last digits."""
+    if not isinstance(x, torch.Tensor) or not (x.is_floating_point() or x.is_complex()):
         return x
     signs = 1 - 2 * (torch.arange(x.numel()) % 2).reshape(x.shape)
     return x * (1 + 4 * torch.finfo(x.dtype).eps * signs).to(x.dtype)
