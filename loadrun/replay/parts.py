@@ -346,10 +346,13 @@ def _count_cases(specs: Sequence[object]) -> int:
 
 def _compared(bundle: Bundle) -> list[str]:
     """Return the outputs of which the first testcase has an expected value, the values of sequences among them."""
-    stored = bundle.testcases[0].own or {}
-    own = {n.removesuffix(EXPECT): value for n, value in stored.items() if n.endswith(EXPECT)}
-    values = [f"{n}.{i}" for n, value in own.items() if isinstance(value, list) for i in range(len(value))]
-    return [*(c.name for c in bundle.checks if bundle.refusal is None), *own, *values]
+    checked = [c.name for c in bundle.checks if bundle.refusal is None]
+    own = bundle.testcases[0].own
+    if not own:
+        return checked
+    from ..onnx.testdata import spread  # for start-up
+
+    return [*checked, *(n.removesuffix(EXPECT) for n in (*own, *spread(own)) if n.endswith(EXPECT))]
 
 
 def _arrays(case: Testcase, bundle: Bundle) -> dict[str, Array]:
