@@ -137,7 +137,12 @@ def test_an_interrupt_ends_the_command_with_its_children(
     number: signal.Signals, command: tuple[str, int], tmp_path: Path
 ) -> None:
     words = ["reduce", str(NETS / "mlp.mge"), "--fails", command[0], "-o", str(tmp_path / "small.mge")]
-    with subprocess.Popen([sys.executable, "-m", "loadrun", *words], stderr=subprocess.DEVNULL) as run:
+    # A script that runs the tests in its background has them ignore SIGINT, and so what they start.
+    code = (
+        "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "runpy.run_module('loadrun', run_name='__main__')"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, *words], stderr=subprocess.DEVNULL) as run:
         assert heard(command[1]) == b"x"
         run.send_signal(number)
         assert heard(command[1]) == b""
