@@ -32,6 +32,7 @@ __all__ = [
     "SourceFile",
     "Testcase",
     "checks_of",
+    "spread",
 ]
 
 _SHOWN = 8
@@ -45,6 +46,22 @@ EXPECT = ":expect"
 FORWARDING = types(Trait.FORWARDS) | select(lambda op: op.family == "typecvt")
 """Operators that forward their input, at most converted."""
 NamedRuntime = tuple[str, Callable[[Mapping[str, Array]], Mapping[str, Array]]]
+
+
+def spread(values: Mapping[str, FileValue]) -> dict[str, FileValue]:
+    """Give the values of each output that is a sequence names of their own, as graphs do.
+
+    >>> sorted(spread({"x": [1], "s:expect": [2, 3]}))
+    ['s.0:expect', 's.1:expect', 'x']
+    """
+    spread_out: dict[str, FileValue] = {}
+    for name, value in values.items():
+        if name.endswith(EXPECT) and isinstance(value, list):
+            output = name.removesuffix(EXPECT)
+            spread_out.update((f"{output}.{i}{EXPECT}", v) for i, v in enumerate(value))
+        else:
+            spread_out[name] = value
+    return spread_out
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,13 @@ from ..graph.composite import TensorAttribute
 from ..graph.dtypes import Array, DType, numpy_array
 from ..graph.params import Host2DeviceCopy
 from ..ops.registry import Shape, limited
-from ..testcase import EXPECT, Bundle, FileValue, NamedRuntime
+from ..testcase import EXPECT, Bundle, FileValue, NamedRuntime, spread
 from .file import OnnxFile, declared, file_dtype, read_accepted
 from .graph import GraphReader, NotExpressed
 from .limits import read_limits, record_of
 from .messages import ModelProto, ValueInfoProto
 from .tensors import ExternalData
-from .testdata import DataSet, find_sets, lost_sets, spread, testcases
+from .testdata import DataSet, find_sets, lost_sets, testcases
 from .types import StandIn, axis_of, declared_shape, dtype_of_kind, kind_of_dtype, type_of
 
 __all__ = ["OnnxReader", "fitting"]

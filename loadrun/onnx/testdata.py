@@ -13,12 +13,12 @@ import numpy as np
 from ..base.errors import FormatError, InputError, UsageError
 from ..base.files import contents
 from ..graph.dtypes import Array, DType
-from ..testcase import EXPECT, FileValue, LazyTestcases, Testcase
+from ..testcase import EXPECT, FileValue, LazyTestcases, Testcase, spread
 from .messages import TensorProto, TypeProto, parse
 from .tensors import STRING, ExternalData, UnsupportedTensorTypeError, kind_name
 from .values import UnsupportedNodeError
 
-__all__ = ["DataSet", "find_sets", "item_kind", "lost_sets", "set_name", "sets_in", "spread", "testcases"]
+__all__ = ["DataSet", "find_sets", "item_kind", "lost_sets", "set_name", "sets_in", "testcases"]
 
 _MOST_BYTES = 1 << 31
 _MOST_SETS = 1 << 20
@@ -107,22 +107,6 @@ class DataSet:
     def _numbered(self, side: str) -> list[tuple[str, int]]:
         matches = (re.fullmatch(rf"{side}_(\d+)\.pb", p.name) for p in self.folder.glob(f"{side}_*.pb"))
         return sorted(((m.group(), int(m.group(1))) for m in matches if m is not None), key=itemgetter(1))
-
-
-def spread(values: Mapping[str, FileValue]) -> dict[str, FileValue]:
-    """Give the values of each output that is a sequence names of their own, as graphs do.
-
-    >>> sorted(spread({"x": [1], "s:expect": [2, 3]}))
-    ['s.0:expect', 's.1:expect', 'x']
-    """
-    spread_out: dict[str, FileValue] = {}
-    for name, value in values.items():
-        if name.endswith(EXPECT) and isinstance(value, list):
-            output = name.removesuffix(EXPECT)
-            spread_out.update((f"{output}.{i}{EXPECT}", v) for i, v in enumerate(value))
-        else:
-            spread_out[name] = value
-    return spread_out
 
 
 def item_kind(name: str, types: Mapping[str, TypeProto | None]) -> int | None:

@@ -22,7 +22,7 @@ from ..dump.record import graph_digest, tensor_digest
 from ..engines import check_engine, runs_file
 from ..graph.dtypes import Array, array_dtype
 from ..runner import Result, Runner, Verdict, own_errors, random_inputs
-from ..testcase import EXPECT, Bundle, LazyTestcases, Testcase
+from ..testcase import EXPECT, Bundle, LazyTestcases, Testcase, spread
 from .reporting import Closed, Event, Opened, Replayed, Task, TaskPart, Warned
 
 if TYPE_CHECKING:
@@ -350,8 +350,6 @@ def _compared(bundle: Bundle) -> list[str]:
     own = bundle.testcases[0].own
     if not own:
         return checked
-    from ..onnx.testdata import spread  # for start-up
-
     return [*checked, *(n.removesuffix(EXPECT) for n in (*own, *spread(own)) if n.endswith(EXPECT))]
 
 
