@@ -22,7 +22,7 @@ from loadrun.ops.catalog import CATALOG
 ROOT = Path(__file__).resolve().parent.parent
 HOMES = ("loadrun/ops/catalog.py", "loadrun/ops/elemwise/table.py")
 """Where such tables belong."""
-ONNX = ("loadrun/onnx/exact.py", "loadrun/onnx/lowering/")
+ONNX = ("loadrun/onnx/operators/", "loadrun/onnx/traced/")
 """Where texts name ONNX's operators, of which some are called as MegEngine's."""
 ENUMS = frozenset(("ElemwiseMode", "ElemwiseMultiTypeMode"))
 MODES = frozenset(mode.name for mode in (*ElemwiseMode, *ElemwiseMultiTypeMode))

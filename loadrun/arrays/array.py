@@ -259,7 +259,7 @@ class TracedArray(ArrayMethods):
     def __len__(self) -> int:
         if not e.sizes(self):
             raise TypeError("len() of unsized object")
-        return int(e.sizes(self)[0])
+        return operator.index(self.shape[0])
 
     def __contains__(self, value: Any) -> bool:
         return bool(np.any(self == value))

@@ -5,27 +5,27 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeGuard
 
 import numpy as np
 
 from ..base.errors import EngineError, InputError, UnsupportedError, UsageError
-from ..base.registry import resolve
 from ..graph import Graph, StoredTensor
 from ..graph.composite import TensorAttribute
 from ..graph.dtypes import Array, DType, numpy_array
 from ..graph.params import Host2DeviceCopy
 from ..ops.registry import Shape, limited
-from ..testcase import EXPECT, Bundle, FileValue, NamedRuntime, spread
+from ..testcase import EXPECT, Bundle, FileValue, LazyTestcases, NamedRuntime, spread
 from .file import OnnxFile, declared, file_dtype, read_accepted
 from .graph import GraphReader, NotExpressed
+from .lasting import Lowering
 from .limits import read_limits, record_of
 from .messages import ModelProto, ValueInfoProto
 from .tensors import ExternalData
-from .testdata import DataSet, find_sets, lost_sets, testcases
-from .types import StandIn, axis_of, declared_shape, dtype_of_kind, kind_of_dtype, type_of
+from .testdata import DataSet, find_sets, item_kind, lost_sets, testcases
+from .types import StandIn, axis_of, declared_shape, kind_of_dtype, type_of
 
 __all__ = ["OnnxReader", "fitting"]
 
@@ -135,13 +135,6 @@ class OnnxReader:
                 bundle.expressible = self._last.unfinished
             return bundle
 
-    @cached_property
-    def lowered(self) -> Bundle:
-        """The bundle whose graph is of MegEngine's operators."""
-        model: Any = resolve("loadrun.onnx.specialized:OnnxModel")(self)
-        bundle: Bundle = model.first()
-        return bundle
-
     def _direct(self) -> Bundle:
         """Build the bundle whose graph has one operator for each node."""
         proto = self._model.graph
@@ -158,13 +151,12 @@ class OnnxReader:
         graph.magic = f"ONNX opset {opset}"
         graph.input_order = tuple(i.name for i in self._infos)
         bundle = self._told(bundle)
-        shapes = {n: tuple(s) for n, s in reader.shapes.items()}
-        bundle.lower = partial(self._lowered, bundle, shapes, bool(assumed))
+        bundle.lower = self._lowering(bundle, {n: tuple(s) for n, s in reader.shapes.items()}, bool(assumed))
         bundle.refuses = self.refuse
         scalars = [n for n, s in reader.shapes.items() if not s]
         scalars += [n for n, v in outputs.items() if reader.known.shapes.get(v.id) == ()]
         bundle.scalars = frozenset(scalars)
-        bundle.open_inputs = self._open_inputs(reader.shapes)
+        bundle.open_inputs = frozenset(axes[0][0] for axes in self._open_axes(reader.shapes).values())
         if assumed:
             taken = [f"{n} {list(reader.shapes[n])}" for n in assumed if n in reader.shapes]
             more = f" and {len(taken) - 5} more" if len(taken) > 5 else ""
@@ -175,82 +167,31 @@ class OnnxReader:
         if objects:
             # What no array holds is compared as the file has it.
             bundle.missed = lost_sets(self._own_sets)
-            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True, typed=dtype_of_kind)
+            bundle.testcases = testcases(self._own_sets, {}, self._types)
             return bundle
         fed = {v.name or "": v for v in (*bundle.inputs, *graph.inputs)}
         kinds = {n: kind_of_dtype(v.owner.tensors[0].dtype) for n, v in fed.items()}
         if self._sets:
             bundle.missed = lost_sets(self._sets)
-            bundle.testcases = testcases(
-                self._sets, kinds, self._types, native=self._native, typed=dtype_of_kind
-            )
+            bundle.testcases = testcases(self._sets, kinds, self._types)
         elif self._native and self._own_sets:
             bundle.missed = lost_sets(self._own_sets)
-            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True, typed=dtype_of_kind)
+            bundle.testcases = testcases(self._own_sets, {}, self._types)
         return bundle
 
-    def _lowered(
-        self,
-        bundle: Bundle,
-        shapes: Mapping[str, Shape],
-        assumed: bool,
-        data: Sequence[Mapping[str, Array]],
-        lasting: bool,
-    ) -> Bundle:
-        """Return a bundle with a graph of MegEngine's operators, at one set of sizes where there is one.
+    def _lowering(self, bundle: Bundle, shapes: Mapping[str, Shape], assumed: bool) -> Lowering:
+        """Return what makes graphs of MegEngine's operators of a bundle."""
+        items = {n: v for n, v in self._expected.items() if item_kind(n, self._types) is not None}
 
-        Args:
-            bundle: the bundle with composite operators.
-            shapes: its inputs' shapes.
-            assumed: whether nobody gave them.
-            data: inputs that it is to run with; for a file by default those of the testcases.
-            lasting: whether it is for a file, which holds one graph.
-        """
-        own = {n: s for n, s in shapes.items() if not n.endswith(EXPECT)}
-        cases = data or ([case.inputs for case in bundle.testcases] if lasting else [])
-        sizes = {
-            tuple(sorted((n, case[n].shape if n in case else s) for n, s in own.items())) for case in cases
-        }
-        # Values of sequences are outputs of their own in testcases, which the older way alone gives.
-        objects = bundle.holds_objects and len(bundle.testcases) > 0
-        if objects or len(sizes) > 1 or (lasting and not sizes and assumed):
-            return self.lowered.for_data(data[0]) if data else self.lowered
-        return self._traced(bundle, shapes, dict(*sizes))
+        def of_items(graph: Graph) -> LazyTestcases | None:
+            if not self._sets:
+                return None
+            kinds = {v.name or "": kind_of_dtype(v.owner.tensors[0].dtype) for v in graph.inputs}
+            return testcases(self._sets, kinds, self._types)
 
-    def _traced(self, bundle: Bundle, shapes: Mapping[str, Shape], sizes: Mapping[str, Shape]) -> Bundle:
-        """Record the definitions of a bundle's operators at some sizes; where that is refused, lower the nodes."""
-        record: Any = resolve("loadrun.onnx.traced.recording:recorded")
-        bundles: dict[tuple[Any, ...], Bundle] = {}
-
-        def at(sizes: Mapping[str, Shape]) -> Bundle:
-            now = {**shapes, **sizes}
-            key = tuple(sorted(now.items()))
-            if key not in bundles:
-                notes: list[str] = []
-                with limited(self._external.folding(self._size)):
-                    graph = record(bundle.graph, now, notes.append)
-                fixed, graph.fixed_shapes = graph.fixed_shapes, {}
-                lowered = bundles[key] = replace(
-                    bundle, graph=graph, lower=None, sized=sized, warnings=[*bundle.warnings, *notes]
-                )
-                lasting = replace(graph, fixed_shapes=fixed)
-                # Both are the file still, whose rule judges their outputs.
-                own = bundle.source if isinstance(bundle.source, OnnxFile) else self._source
-                lowered.source = replace(own, graph=graph)
-                source = replace(own, graph=lasting)
-                lowered.guarded = lambda: replace(
-                    lowered, graph=lasting, source=source, sized=None, guarded=None
-                )
-            return bundles[key]
-
-        def sized(arrays: Mapping[str, Array]) -> Bundle:
-            # What is fed to a graph has an axis at least.
-            return at({n: () if shapes[n] == () else arrays[n].shape for n in shapes if n in arrays})
-
-        try:
-            return at(sizes)
-        except UnsupportedError:
-            return self.lowered
+        folding = partial(self._external.folding, self._size)
+        open_axes = list(self._open_axes(shapes).values())
+        return Lowering(bundle, self._source, shapes, items, assumed, open_axes, folding, of_items)
 
     def _reader(self, constants: Mapping[str, TensorAttribute]) -> tuple[GraphReader, list[str]]:
         """Read the graph, at the first sizes that all nodes fit; return the inputs whose sizes were assumed, too."""
@@ -322,15 +263,15 @@ class OnnxReader:
         names = ", ".join(i.name for i in self._model.graph.inputs) or "none"
         return f"the model has no input {name!r}; its inputs are {names}"
 
-    def _open_inputs(self, shapes: Mapping[str, Sequence[int]]) -> frozenset[str]:
-        """Return the inputs whose sizes the file leaves open, one for each size that is the same in several."""
-        groups: dict[tuple[str, int], str] = {}
+    def _open_axes(self, shapes: Mapping[str, Sequence[int]]) -> dict[tuple[str, int], list[tuple[str, int]]]:
+        """Group the axes of inputs whose sizes the file leaves open by name and size."""
+        groups: dict[tuple[str, int], list[tuple[str, int]]] = {}
         for info in self._infos:
             for axis, size in enumerate(shapes.get(info.name, ())):
                 declared_size, name = axis_of(info, axis)
                 if declared_size is None:
-                    groups.setdefault((name, size), info.name)
-        return frozenset(groups.values())
+                    groups.setdefault((name, size), []).append((info.name, axis))
+        return groups
 
     def _constant(self, name: str, value: object) -> TensorAttribute:
         """Convert the constant for an input; one number takes the rank that the file declares.
@@ -408,7 +349,7 @@ class OnnxReader:
         bundle.warnings.append(f"not run by the reference engine: {why}")
         if self._own_sets:
             bundle.missed = lost_sets(self._own_sets)
-            bundle.testcases = testcases(self._own_sets, {}, self._types, native=True, typed=dtype_of_kind)
+            bundle.testcases = testcases(self._own_sets, {}, self._types)
         return bundle
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from ..graph.dtypes import Array, DType
 from ..testcase import EXPECT, FileValue, LazyTestcases, Testcase, spread
 from .messages import TensorProto, TypeProto, parse
 from .tensors import STRING, ExternalData, UnsupportedTensorTypeError, kind_name
-from .values import UnsupportedNodeError
+from .types import dtype_of_kind
 
 __all__ = ["DataSet", "find_sets", "item_kind", "lost_sets", "set_name", "sets_in", "testcases"]
 
@@ -181,12 +181,7 @@ def set_name(stem: str) -> str:
 
 
 def testcases(
-    sets: Sequence[DataSet],
-    kinds: Mapping[str, int],
-    types: Mapping[str, TypeProto | None],
-    *,
-    native: bool,
-    typed: Callable[[int], DType],
+    sets: Sequence[DataSet], kinds: Mapping[str, int], types: Mapping[str, TypeProto | None]
 ) -> LazyTestcases:
     """Read the data sets as testcases of the graph, and of the file itself.
 
@@ -194,8 +189,6 @@ def testcases(
         sets: the data sets.
         kinds: ONNX's types of the graph's inputs and, by name and ``:expect``, of the expected values.
         types: the declared types of the model's inputs and outputs.
-        native: values that the graph cannot hold are left to runtimes that run the file.
-        typed: gives the graph's type for ONNX's.
     """
 
     def read(i: int) -> Testcase:
@@ -222,14 +215,9 @@ def testcases(
                 if not name.endswith(EXPECT):
                     raise InputError(f"the data of the input {name!r} in {one.folder} {said}")
                 faults[name[: -len(EXPECT)]] = f"its expected value {said}"
-            try:
-                dtypes[name] = typed(kind)
-                with np.errstate(all="ignore"):
-                    arrays[name] = np.atleast_1d(value.astype(dtypes[name].np, copy=False))
-            except UnsupportedNodeError as e:
-                if not native:
-                    raise InputError(f"{one.folder}: {e}") from e
-                arrays[name], dtypes[name] = np.atleast_1d(value), DType("Int64")
+            dtypes[name] = dtype_of_kind(kind)
+            with np.errstate(all="ignore"):
+                arrays[name] = np.atleast_1d(value.astype(dtypes[name].np, copy=False))
         return Testcase(arrays, dtypes, {"source": one.folder.name}, faults=faults).with_own(own)
 
     return LazyTestcases(read, range(len(sets)))

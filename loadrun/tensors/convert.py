@@ -186,7 +186,9 @@ def shape_of(x: Tensor, sizes: tuple[int, ...], session: Session | None) -> tupl
         return sizes
     fixed = x._frozen()
     kind = Shape if x.numpy_sizes else TensorShape
-    return kind(size_of(n, fixed, axis, session) for axis, n in enumerate(sizes))
+    return kind(
+        size_of(n, fixed, axis, session) if session.varies(x, axis) else n for axis, n in enumerate(sizes)
+    )
 
 
 def shape_tensor(shape: ShapeLike | Iterable[int | Tensor]) -> Tensor:

@@ -59,6 +59,12 @@ class SessionOf(Protocol[T]):
     def measured(self, tensor: T) -> None:
         """Note that code inside the function took a size as a number."""
 
+    def varies(self, tensor: T, axis: int) -> bool:
+        """Return whether the size of a tensor along an axis may differ in another call."""
+
+    def froze(self) -> None:
+        """Note that code in C took a symbolic size as a number."""
+
     def named(self, tensor: T, name: str) -> None:
         """Note that code inside the function named a tensor."""
 

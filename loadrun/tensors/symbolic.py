@@ -42,6 +42,7 @@ __all__ = [
     "TracedInt",
     "TracedLong",
     "TracedNumber",
+    "as_number",
     "at_other_sizes",
     "is_natural",
     "largest",
@@ -132,6 +133,7 @@ class TracedNumber:
         return self._value
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        self._session.froze()
         return np.array(self._asked(), dtype)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
@@ -171,9 +173,11 @@ class TracedNumber:
         return int(self._asked())
 
     def __float__(self) -> float:
+        self._session.froze()
         return float(self._asked())
 
     def __complex__(self) -> complex:
+        self._session.froze()
         return complex(self._asked())
 
 
@@ -361,7 +365,7 @@ def _part(fraction: Callable[[float], int], how: Any) -> Any:
     def method(self: Any) -> Any:
         if not isinstance(self, TracedFloat):
             return +self
-        return TracedInt(fraction(float(self)), (how, self), self._session)
+        return TracedInt(fraction(float(self._asked())), (how, self), self._session)
 
     return method
 
@@ -427,6 +431,7 @@ class TracedInt(_Number, _Int):
     _stored = _INT
 
     def __index__(self) -> int:
+        self._session.froze()
         return int(self._asked())
 
     def __invert__(self) -> Any:
@@ -465,6 +470,25 @@ _KINDS: dict[type, type[TracedNumber]] = {int: TracedInt, float: TracedFloat, bo
 def size_of(value: int, x: Tensor, axis: int, session: Session) -> TracedInt:
     """Return the size of a tensor along an axis."""
     return TracedInt(value, (_size, x, axis), session)
+
+
+def as_number(tensor: Tensor, value: Array | None = None) -> Any:
+    """Convert a 0-d tensor to a symbolic number; an integer has as many bits.
+
+    Args:
+        tensor: what a graph computes it from.
+        value: what it is in this call, by default computed.
+    """
+    session, dtype = active(), tensor._dtype
+    number = (tensor._stored() if value is None else value).reshape(-1)[0]
+    if dtype.is_float:
+        return float(number) if session is None else TracedFloat(float(number), (_itself, tensor), session)
+    kind = TracedInt if dtype.np.itemsize <= 4 else TracedLong
+    return int(number) if session is None else kind(int(number), (_itself, tensor), session)
+
+
+def _itself(x: Tensor) -> Tensor:
+    return x
 
 
 _FOLLOWED = {*_NATURAL, _M.SUB, _size}

@@ -10,29 +10,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..tensors import Tensor, TracedFloat, TracedInt, TracedLong, TracedNumber, active, largest, least
-from ..tensors.access import dtype_of, stored, variable_of
-from ..tensors.symbolic import not_fixed
+from ..tensors import Tensor, TracedInt, TracedNumber, largest, least
+from ..tensors.access import dtype_of, variable_of
+from ..tensors.symbolic import as_number, not_fixed
 from .call import FxCall
 from .registry import UnsupportedCallError
 from .values import arr, ten
 
-__all__ = ["as_number", "as_size", "computed", "is_size_operator", "open_scalars", "without_checks"]
+__all__ = ["as_size", "computed", "is_size_operator", "open_scalars", "without_checks"]
 
 
 def as_size(value: Any) -> Any:
     """Convert a 0-d integer tensor to a symbolic size; numbers stay."""
     return as_number(ten(value, "int32")) if isinstance(value, Tensor) else value
-
-
-def as_number(tensor: Tensor) -> Any:
-    """Convert a 0-d tensor to a symbolic number; an integer has as many bits."""
-    session, dtype = active(), dtype_of(tensor)
-    number = stored(tensor).reshape(-1)[0]
-    if dtype.is_float:
-        return float(number) if session is None else TracedFloat(float(number), (_itself, tensor), session)
-    kind = TracedInt if dtype.np.itemsize <= 4 else TracedLong
-    return int(number) if session is None else kind(int(number), (_itself, tensor), session)
 
 
 def open_scalars(call: FxCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
@@ -55,10 +45,6 @@ def open_scalars(call: FxCall, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
     positional = tuple(map(opened, types, args)) + tuple(args[len(types) :])
     return positional, {name: opened(name, value) for name, value in kwargs.items()}
-
-
-def _itself(x: Tensor) -> Tensor:
-    return x
 
 
 def _extreme(choose: Callable[..., Any]) -> Callable[[Any, Any], Any]:

@@ -179,6 +179,13 @@ class RunningTrace(Session):
         """Return whether the data may decide how large a tensor is."""
         return recorded_variable(tensor) is not None and recorded_variable(tensor).id in self.recording.fluid
 
+    def varies(self, tensor: Tensor, axis: int) -> bool:
+        """Return whether the size of a tensor along an axis may differ in another call."""
+        return True
+
+    def froze(self) -> None:
+        """Note that code in C took a symbolic size as a number."""
+
     def became(self, tensor: Tensor, kind: str) -> None:
         """Note that code inside the function made a Python number of a value; where it runs again, that is checked."""
 

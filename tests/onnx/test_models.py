@@ -92,7 +92,16 @@ def test_names_with_marks_on_the_command_line(tmp_path: Path, capsys: pytest.Cap
     assert 10.0 in [float(v) for v in saved.values() if v.size == 1]
 
 
-@pytest.mark.parametrize("name", NAMES)
+def test_data_that_choose_between_shapes_are_not_packed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pack", model("control"), "-o", str(tmp_path / "m.mge"), "-q"]) == 2
+    said = capsys.readouterr().err
+    assert "If 'chosen': data decide between values of the shapes (4,) and (8,)" in said
+    assert "constants={'cond': ...} (--constant)" in said
+
+
+@pytest.mark.parametrize("name", sorted({*NAMES} - {"control"}))
 def test_packed_as_a_dump(name: str, tmp_path: Path) -> None:
     out = tmp_path / "m.mge"
     assert main(["pack", model(name), "-o", str(out), "-q"]) == 0

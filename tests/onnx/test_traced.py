@@ -125,9 +125,7 @@ def test_positions_in_a_stored_table_stay_an_input(tmp_path: Path) -> None:
 
 def test_a_shape_that_is_fed_is_refused() -> None:
     bundle = made("g (float[6] x, int64[2] s) => (float[n,m] y) { y = Reshape(x, s) }")
-    with pytest.raises(
-        UnsupportedError, match=r"Reshape 'y': an input that decides .* constants=\{'s': \.\.\.\}"
-    ):
+    with pytest.raises(UnsupportedError, match=r"Reshape 'y': it decides .* constants=\{'s': \.\.\.\}"):
         recorded(bundle.graph, {"x": (6,), "s": (2,)})
 
 
@@ -153,11 +151,21 @@ def test_turns_whose_number_is_known_are_recorded() -> None:
     assert ReferenceEngine(graph).run({"x": np.array([1, 2], np.float32)})[0].tolist() == [4, 8]
 
 
-def test_a_branch_that_data_choose_is_refused() -> None:
-    body = """g (float[2] x, bool c) => (float[2] y) {
-      y = If(c) <then_branch = t () => (float[2] a) { a = Neg(x) }, else_branch = e () => (float[2] b) { b = Abs(x) }>
-    }"""
-    with pytest.raises(UnsupportedError, match=r"If 'y': .* constants=\{'c': \.\.\.\}"):
+BRANCHES = """g (float[2] x, bool c) => (float[n] y) {
+  y = If(c) <then_branch = t () => (float[k] a) { a = Neg(x) }, else_branch = e () => (float[m] b) { b = OTHER }>
+}"""
+
+
+def test_both_branches_are_computed_where_data_choose() -> None:
+    graph = recorded(made(BRANCHES.replace("OTHER", "Abs(x)")).graph, {"x": (2,), "c": ()})
+    for c, want in ((True, [-3, 4]), (False, [3, 4])):
+        feeds = {"x": np.array([3, -4], np.float32), "c": np.array([c])}
+        assert ReferenceEngine(graph).run(feeds)[0].tolist() == want
+
+
+def test_data_do_not_choose_between_shapes() -> None:
+    body = BRANCHES.replace("OTHER", "Concat <axis=0> (x, x)")
+    with pytest.raises(UnsupportedError, match=r"If 'y': .*\(2,\) and \(4,\).* constants=\{'c': \.\.\.\}"):
         recorded(made(body).graph, {"x": (2,), "c": ()})
 
 

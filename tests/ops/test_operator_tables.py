@@ -60,5 +60,5 @@ def test_what_is_none(script: dict[str, Any], source: str) -> None:
 
 def test_texts_of_onnx_name_other_operators(script: dict[str, Any]) -> None:
     source = 'A = ("Softmax", "Concat")\nB = (ElemwiseMode.ADD, ElemwiseMode.MUL)'
-    found = script["tables_of"](source, "loadrun/onnx/lowering/x.py")
+    found = script["tables_of"](source, "loadrun/onnx/traced/x.py")
     assert [t.names for t in found] == [("ADD", "MUL")]

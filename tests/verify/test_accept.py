@@ -385,4 +385,4 @@ def test_a_model_of_nothing_but_an_empty_sequence(tmp_path: Path, capsys: pytest
     stored = (tmp_path / "test_data_set_0" / "output_0.pb").read_bytes()
     assert not SequenceProto.FromString(stored).tensor_values
     assert main(["convert", path, str(tmp_path / "m.mge")]) == 2
-    assert "no outputs" in capsys.readouterr().err
+    assert "none of its outputs is a tensor" in capsys.readouterr().err

@@ -76,8 +76,9 @@ def axes_of(axes: Sequence[int] | Array | None, rank: int) -> list[int]:
     return list(range(rank)) if axes is None else [axis_of(int(a), rank) for a in axes]
 
 
+@kernel
 def integers(values: Array | None) -> list[int]:
-    """Return the whole numbers of an array, none of an input that is left out."""
+    """Return the whole numbers of an array, none of an input that is left out; where it is traced, symbolic sizes."""
     return [] if values is None else [int(v) for v in values.reshape(-1)]
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ...graph.dtypes import Array
-from ...ops.numeric.special import broadcast_shapes
 from . import F, operator
 from .common import axis_of, refuse_unless
+from .kernels import broadcast_shapes
 
 __all__ = ["consuming", "operator_since_1", "operator_since_7", "with_attributes"]
 

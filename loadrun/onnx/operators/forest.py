@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...arrays.names import kernel, np
@@ -104,8 +104,8 @@ class TreeNodes:
 
     def leaves(self, x: Array) -> Array:
         """Return the leaves (N, T) that samples (N, F) reach."""
-        at = np.broadcast_to(self.roots, (len(x), len(self.roots)))
-        rows = np.arange(len(x))[:, None]
+        at = np.broadcast_to(self.roots, (x.shape[0], len(self.roots)))
+        rows = np.arange(x.shape[0])[:, None]
         for _ in range(self.depth):
             value = x[rows, np.take(self.features, at)]
             at = np.where(self._holds(at, value), np.take(self.yes, at), np.take(self.no, at))
@@ -122,6 +122,12 @@ class TreeNodes:
                 else np.where(np.take(self.modes, at) == kind, outcome, holds)
             )
         return holds | (np.take(self.missing, at) & (value != value)) if self.missing.any() else holds
+
+
+@kernel
+def blocks(x: Array, step: int) -> Sequence[Array]:
+    """Return parts of so many rows, at least one part."""
+    return [x[i : i + step] for i in range(0, max(len(x), 1), step)]
 
 
 @kernel
@@ -179,9 +185,9 @@ class WeightedTrees:
         always = bool(self._has.all())
         scores, there = [], []
         step = max(_BLOCK // (len(self.forest.roots) * self.targets), 1)
-        for start in range(0, max(len(x), 1), step):
-            at = np.take(self._number, self.forest.leaves(x[start : start + step]))
-            has = np.ones((len(at), self.targets), bool) if always else np.take(self._has, at, 0).any(1)
+        for block in blocks(x, step):
+            at = np.take(self._number, self.forest.leaves(block))
+            has = np.ones((at.shape[0], self.targets), bool) if always else np.take(self._has, at, 0).any(1)
             scores.append(np.where(has, reduce(np.take(table, at, 0), 1), 0))
             there.append(has)
         return np.concatenate(scores), np.concatenate(there)

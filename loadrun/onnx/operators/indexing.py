@@ -6,7 +6,7 @@ from ...arrays.names import kernel, np
 from ...graph.composite import Known
 from ...graph.dtypes import Array
 from . import operator
-from .common import axis_of, like_first, one_of, refuse_unless, unknown_shape
+from .common import axis_of, integers, like_first, one_of, refuse_unless, unknown_shape
 
 __all__: list[str] = []
 
@@ -54,8 +54,8 @@ def gather_nd(x: Array, at: Array, *, batch_dims: int = 0) -> Array:
 
 
 @kernel
-def taken(x: Array, at: tuple[Array, ...]) -> Array:
-    """Take parts by their positions along the first axes."""
+def taken(x: Array, at: tuple[Array | slice, ...]) -> Array:
+    """Take parts by positions or slices of the first axes."""
     return x[at]
 
 
@@ -169,7 +169,8 @@ def _best(x: Array, k: int, axis: int) -> list[Shape]:
     return [(*x.shape[:axis], k, *x.shape[axis + 1 :])] * 2
 
 
-def _least(keys: Array, k: int) -> Array:
+@kernel
+def least(keys: Array, k: int) -> Array:
     """Return the positions of the least of the last axis, in order, the first among equal ones."""
     n = keys.shape[-1]
     if k and 16 * k < n > 1024:
@@ -190,7 +191,7 @@ def _top(x: Array, k: int, axis: int, largest: int = 1) -> tuple[Array, Array]:
     if largest:
         # The least integer has no negative, so their bits are turned.
         keys = -x if x.dtype.kind == "f" else ~x
-    at = np.moveaxis(_least(np.moveaxis(keys, axis, -1), k), -1, axis)
+    at = np.moveaxis(least(np.moveaxis(keys, axis, -1), k), -1, axis)
     return np.take_along_axis(x, at, axis), at
 
 
@@ -198,17 +199,17 @@ def _top(x: Array, k: int, axis: int, largest: int = 1) -> tuple[Array, Array]:
     "TopK",
     since=11,
     out=(0, "Int64"),
-    shape=lambda x, k, axis=-1, largest=1, sorted=1: _best(x, int(k.item()), axis),
+    shape=lambda x, k, axis=-1, largest=1, sorted=1: _best(x, integers(k)[0], axis),
 )
 def top_k(x: Array, k: Known, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Array, Array]:
     """Return the largest or least elements along an axis, the first among equal ones, and their positions."""
-    return _top(x, int(k.item()), axis, largest)
+    return _top(x, integers(k)[0], axis, largest)
 
 
-@operator("TopK", since=10, out=(0, "Int64"), shape=lambda x, k, axis=-1: _best(x, int(k.item()), axis))
+@operator("TopK", since=10, out=(0, "Int64"), shape=lambda x, k, axis=-1: _best(x, integers(k)[0], axis))
 def top_k_10(x: Array, k: Known, *, axis: int = -1) -> tuple[Array, Array]:
     """Return the largest elements along an axis and their positions."""
-    return _top(x, int(k.item()), axis)
+    return _top(x, integers(k)[0], axis)
 
 
 @operator("TopK", out=(0, "Int64"), shape=lambda x, k, axis=-1: _best(x, k, axis))

@@ -9,11 +9,10 @@ from typing import Any
 from ...arrays.names import kernel, np
 from ...graph.composite import Flag
 from ...graph.dtypes import Array
-from ...ops.numeric.special import broadcast_shapes
 from . import operator
 from .activations import activated
 from .common import refuse_unless, taking
-from .kernels import int_matmul, matrix_product
+from .kernels import broadcast_shapes, int_matmul, matrix_product
 
 __all__ = ["bounded_by", "integer_product", "matmul", "product_shape"]
 

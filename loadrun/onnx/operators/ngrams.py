@@ -100,7 +100,7 @@ def tf_idf_vectorizer(
     )
     columns = len(ngram_indexes)
     rows = x if x.ndim == 2 else x.reshape(1, -1)
-    counts = np.zeros((len(rows), columns))
+    counts = np.zeros((rows.shape[0], columns))
     for n in range(max(min_gram_length, 1), min(max_gram_length, len(pool)) + 1):
         # A skip means nothing to single elements, so they count once.
         skips = range(1, 2 if n == 1 else min(max(max_skip_count, 0) + 2, rows.shape[1] + 1))
@@ -118,7 +118,7 @@ def tf_idf_vectorizer(
 @kernel
 def counted(rows: Array, grams: dict[tuple[Any, ...], int], columns: int, skips: Iterable[int]) -> Array:
     """Count every n-gram of one length in rows (N, L), with its elements so far apart: (N, columns)."""
-    counts = np.zeros((len(rows), columns))
+    counts = np.zeros((rows.shape[0], columns))
     for count, row in zip(counts, rows.tolist(), strict=True):
         for step in skips:
             for gram in zip(*(row[k * step :] for k in range(len(next(iter(grams), ())))), strict=False):

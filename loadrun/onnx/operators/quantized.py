@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 from ...arrays.names import np
 from ...graph.composite import Flag, NodeTypes
 from ...graph.dtypes import Array, DType, dtype_of, plain
-from ...ops.numeric.special import broadcast_shapes
 from . import operator
 from .activations import sigmoid, softmax
 from .common import axis_of, refuse_unless
 from .convolution import from_last, to_last
 from .early import with_attributes
-from .kernels import int_matmul
+from .kernels import broadcast_shapes, int_matmul
 from .kernels import matrix_product as matmul
 from .linalg import integer_product, less, product_shape
 from .pooling import counted, folded, pooled_shape, pooling_window

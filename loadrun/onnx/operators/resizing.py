@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from functools import reduce
 from itertools import product
 from math import ceil, floor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ...arrays.names import np
+from ...arrays.names import kernel, np
 from ...graph.composite import Known
 from ...graph.dtypes import Array
 from ...ops.image.sampling import blend
@@ -37,7 +37,7 @@ class _Axis(NamedTuple):
         axis: which one.
         size: its size.
         out: its new size.
-        scale: by which positions are computed, out / size or as the file says.
+        scale: by which positions are computed, out / size or as the file says; 1.0 where that keeps the size.
         roi: the part of the axis that ``tf_crop_and_resize`` takes.
     """
 
@@ -50,7 +50,7 @@ class _Axis(NamedTuple):
     def positions(self, mode: str) -> Array:
         """Compute the input positions of the output's elements."""
         i = np.arange(self.out, dtype=np.float32)
-        n, m, s = np.float32(self.size), np.float32(self.out), np.float32(self.scale)
+        n, m, s = single(self.size), single(self.out), single(self.scale)
         half, one = np.float32(0.5), np.float32(1)
         if mode == "half_pixel" or (mode == "pytorch_half_pixel" and self.out > 1):
             return (i + half) / s - half
@@ -76,7 +76,15 @@ class _Axis(NamedTuple):
         return values.reshape([-1 if i == self.axis else 1 for i in range(rank)])
 
 
-def _scaled(size: int, scale: float) -> int:
+@kernel
+def single(number: float) -> Any:  # noqa: ANN401 - while it is traced, a size is
+    """Return a number in float32."""
+    return np.float32(number)
+
+
+@kernel
+def scaled(size: int, scale: float) -> int:
+    """Return a size times a number, which ONNX Runtime rounds to float32 before it cuts the fraction off."""
     return floor(np.float32(size) * np.float32(scale))
 
 
@@ -88,9 +96,9 @@ def _sizes(
     if sizes is None or not sizes.size:
         by = [] if scales is None else [float(v) for v in scales.reshape(-1)]
         refuse_unless(len(by) == len(n) and min(by, default=1) > 0, f"the scales {by} for {len(n)} axes")
-        return [_scaled(k, s) for k, s in zip(n, by, strict=True)], by
+        return [scaled(k, s) for k, s in zip(n, by, strict=True)], by
     outs = integers(sizes)
-    by = [float(np.float32(w) / np.float32(k)) if k else 1.0 for w, k in zip(outs, n, strict=True)]
+    by = [single(w) / single(k) if k != w else 1.0 for w, k in zip(outs, n, strict=True)]
     if policy != "stretch":
         by = [min(by) if policy == "not_larger" else max(by)] * len(n)
         outs = [floor(by[0] * k + 0.5) for k in n]
@@ -145,7 +153,7 @@ def resize(
     for i, (a, out, s) in enumerate(zip(places, outs, by, strict=True)):
         refuse_unless(1 <= out <= _LARGEST, f"axis {a} gets the size {out}, expected 1 to {_LARGEST}")
         # An axis that keeps its size is taken as it is, whatever the region of interest.
-        if s != 1 and not (antialias and out == n[i]):
+        if not (type(s) is float and s == 1) and not (antialias and out == n[i]):
             plan.append(_Axis(a, n[i], out, s, (regions[i], regions[len(n) + i])))
     if mode == "nearest":
         y = _nearest(x, plan, coordinates, nearest_mode)

@@ -121,7 +121,7 @@ def _pixels(x: Array) -> Array:
 def _mixed(x: Array, taps: Sequence[Sequence[Tap]], bounded: bool) -> Array:
     """Sum the cells around positions by their shares; those outside are 0, or the outermost ones."""
     cells, shape = _pixels(x), taps[0][0][0].shape
-    batch = np.arange(len(x)).reshape(-1, *[1] * (len(shape) - 1))
+    batch = np.arange(x.shape[0]).reshape(-1, *[1] * (len(shape) - 1))
     parts = []
     for chosen in product(*taps):
         at, share = batch, np.ones((), x.dtype)
@@ -204,7 +204,9 @@ def roi_align(
     one_of(
         "coordinate_transformation_mode", coordinate_transformation_mode, "half_pixel", "output_half_pixel"
     )
-    refuse_where((batch < 0) | (batch >= len(x)), f"regions are in images beyond the {len(x)} that there are")
+    refuse_where(
+        (batch < 0) | (batch >= x.shape[0]), f"regions are in images beyond the {x.shape[0]} that there are"
+    )
     half = coordinate_transformation_mode == "half_pixel"
     boxes = rois * spatial_scale - (0.5 if half else 0.0)
     start, length = boxes[:, :2], boxes[:, 2:] - boxes[:, :2]

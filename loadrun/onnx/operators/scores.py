@@ -35,7 +35,7 @@ def row_operator(name: str, *, since: int = 1, out: Sequence[OutRule] = ("Float3
         def shape(x: Array, **attributes: Any) -> list[tuple[int, ...]]:
             result = function(np.zeros((1, *x.shape[1:]) if x.ndim > 1 else x.shape, x.dtype), **attributes)
             results = result if isinstance(result, tuple) else (result,)
-            return [(len(x) if x.ndim > 1 else 1, *r.shape[1:]) for r in results]
+            return [(x.shape[0] if x.ndim > 1 else 1, *r.shape[1:]) for r in results]
 
         return operator(name, domain="ai.onnx.ml", since=since, out=out, shape=shape)(function)
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from math import prod
 
-from ...arrays.names import np
+from ...arrays.names import kernel, np
 from ...graph.composite import Known, NodeTypes
 from ...graph.dtypes import Array
-from ...ops.numeric.special import broadcast_shapes
 from . import operator
 from .common import axes_of, axis_of, integers, one_of, refuse_unless
+from .indexing import taken
+from .kernels import broadcast_shapes
 
 __all__: list[str] = []
 
@@ -142,7 +144,9 @@ def _parts(x: Array, axis: int, parts: Sequence[int] | None, types: NodeTypes) -
     refuse_unless(
         min(parts) >= 0 and sum(parts) == n, f"parts of {list(parts)} do not make up the {n} of axis {axis}"
     )
-    return tuple(np.split(x, np.cumsum(parts)[:-1].tolist(), axis))
+    ends = [*accumulate(parts)]
+    before = (slice(None),) * axis
+    return tuple(taken(x, (*before, slice(a, b))) for a, b in zip([0, *ends], ends, strict=False))
 
 
 @operator("Split", since=18, views=True)
@@ -184,7 +188,9 @@ def split_1(
     return _parts(x, axis, split if parts is None else integers(parts), types)
 
 
-def _cut(start: int, end: int, step: int, n: int) -> slice:
+@kernel
+def cut(start: int, end: int, step: int, n: int) -> slice:
+    """Return the part of an axis of n elements between two positions."""
     refuse_unless(step != 0, "a step is 0")
     if step > 0:
         return slice(*slice(start, end, step).indices(n))
@@ -207,8 +213,8 @@ def slices(
     )
     index = [slice(None)] * x.ndim
     for a, start, end, step in zip(places, begin, stop, by, strict=True):
-        index[a] = _cut(start, end, step, x.shape[a])
-    return x[tuple(index)]
+        index[a] = cut(start, end, step, x.shape[a])
+    return taken(x, tuple(index))
 
 
 @operator("Slice", views=True)

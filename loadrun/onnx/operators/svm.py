@@ -188,7 +188,7 @@ def _shares(
     r = both[:, places]
     turned = r.transpose(0, 2, 1)
     q = np.eye(count) * (turned * turned).sum(2, keepdims=True) - r * turned
-    p = np.full((len(scores), count), 1 / count)
+    p = np.full((scores.shape[0], count), 1 / count)
     for _ in range(_ROUNDS):
         p = _improved(p, q)
     return p

@@ -96,7 +96,7 @@ def feature_vectorizer(*xs: Array, inputdimensions: Sequence[int] = ()) -> Array
     parts = []
     for x, size in zip(xs, sizes, strict=True):
         x = _floats(x)
-        x = x.reshape(len(x) if x.ndim > 1 else 1, -1)[:, :size]
+        x = x.reshape(x.shape[0] if x.ndim > 1 else 1, -1)[:, :size]
         parts.append(np.pad(x, ((0, 0), (0, size - x.shape[1]))))
     return np.concatenate(parts, 1)
 

@@ -84,6 +84,11 @@ def ordered(keys: Tensor, largest: bool = False) -> Tensor:
     return e.reshape(apply("Argsort", param, inputs=[flat], n=2, scalar=False)[1], (keys.shape[0],))
 
 
+@instead(indexing.least)
+def least(keys: Any, k: Any) -> Any:
+    return np.argsort(keys, -1, kind="stable")[..., :k]
+
+
 # Sizes that data decide
 
 
@@ -124,7 +129,7 @@ def unique(x: Any, *, axis: int | None = None, sorted: int = 1) -> tuple[Tensor,
         order = [axis, *[i for i in range(x.ndim) if i != axis]]
         rows = np.transpose(x, order)
     keys = operand(rows.reshape(rows.shape[0], -1))
-    n, width = static_shape(keys)
+    n, (_, width) = keys.shape[0], static_shape(keys)
     if width > 256:
         raise ValueError(f"rows of {width} elements; 256 at most can be sorted one key after another")
     place = e.arange(n)
@@ -207,6 +212,11 @@ def _suppressed(boxes: Tensor, score: Tensor, overlap: float, most: int) -> Tens
 
 
 # Trees
+
+
+@instead(forest.blocks)
+def blocks(x: Any, step: int) -> tuple[Any]:
+    return (x,)
 
 
 @instead(forest.is_member)

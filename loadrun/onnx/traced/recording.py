@@ -22,15 +22,16 @@ from ...passes.constants import subgraph
 from ...passes.loadable import make_loadable
 from ...tensors import Tensor, apply
 from ...tensors.access import (
+    dtype_of,
     from_stored,
     recorded_variable,
     snapshot,
     variable_of,
 )
 from ...tensors.apply import type_cvt
-from ...tensors.convert import TracedInt
 from ...tensors.naming import scope as named_part
 from ...tensors.switches import exact_arithmetic, use
+from ...tensors.symbolic import TracedNumber
 from ...testcase import EXPECT, Check, checks_of
 from ..file import check, check_within
 from ..graph import RULE
@@ -116,7 +117,7 @@ class _Walker:
         """Return an error that says how the values that an operator needs are given."""
         p = opr.params[0] if opr.params else None
         known = _DECIDED.get(opr.title, p.definition.known) if isinstance(p, Composite) else frozenset[int]()
-        if not isinstance(p, Composite) or _HINT in str(error) or not known:
+        if not isinstance(p, Composite) or _HINT in str(error) or not known or "left open" in str(error):
             return Untraceable(f"{_called(opr)}: {error}")
         places = [i for i, here in enumerate(p.present) if here]
         deciding = [v for i, v in zip(places, inputs, strict=True) if i in known]
@@ -154,10 +155,6 @@ class _Walker:
         args = [_argument(a, _typed(v), halves) for a, v in zip(inputs, opr.inputs, strict=True)]
         placed = p.placed(args)
         function = OPERATORS.get(p.definition.function)
-        if function is None and any(
-            isinstance(placed[i], Tensor) for i in p.definition.known if i < len(placed)
-        ):
-            raise Untraceable("an input that decides the shape of its result depends on the model's inputs")
         result = NotImplemented if function is None else function(*placed, **_taken(function, p.keywords))
         if result is NotImplemented:
             result = p.call(args, **({"stream": Draws(p.seed)} if p.definition.random else {}))
@@ -207,10 +204,12 @@ def _typed(var: Var) -> DType:
 
 
 def _any_traced(values: Iterable[Any]) -> bool:
-    """Return whether a value is traced, or a size that data decide, in lists and dicts too."""
+    """Return whether a value is traced, or a size that is left open or data decide, in lists and dicts too."""
     for value in values:
-        if isinstance(value, (Tensor, TracedInt)):
+        if isinstance(value, (Tensor, TracedNumber)):
             return True
+        if isinstance(value, slice):
+            value = (value.start, value.stop, value.step)
         inner = value.values() if isinstance(value, dict) else value
         if isinstance(value, (list, tuple, dict)) and _any_traced(inner):
             return True
@@ -280,7 +279,12 @@ def tensor_of(value: Made, dtype: DType) -> Tensor:
 
 
 def recorded(
-    graph: Graph, shapes: Mapping[str, Shape], note: Callable[[str], None] = lambda text: None
+    graph: Graph,
+    shapes: Mapping[str, Shape],
+    note: Callable[[str], None] = lambda text: None,
+    *,
+    items: Mapping[str, Array] | None = None,
+    elsewhere: Sequence[Mapping[str, Shape]] = (),
 ) -> Graph:
     """Return a graph of MegEngine's operators that computes what a graph of composites does, at one set of sizes.
 
@@ -288,14 +292,17 @@ def recorded(
         graph: the graph of composites; its checks stay.
         shapes: the shape of every input by name, as the model has them.
         note: called with what a dump does not have of the model's outputs.
+        items: the expected values of sequences by the names that they have as outputs, where they are to be compared.
+        elsewhere: the shapes of inputs in other runs; sizes that differ there are values of the graph, which then may
+            run at others, too.
 
     Raises:
         UnsupportedError: an operator cannot be expressed, or needs values that depend on inputs.
     """
-    from . import activations, data, layers, recurrent, signal, windows  # noqa: F401 - for start-up: they register
+    from . import activations, data, layers, recurrent, signal, sizes, windows  # noqa: F401 - for start-up: they register
 
     infer_dtypes(graph.oprs)
-    session = Session()
+    session = Session(elsewhere)
     walker = _Walker(session)
     checks = {id(c.opr): c for c in checks_of(graph)}
     with exact_arithmetic(wide=True), use(session), recording(walker.lower), np.errstate(all="ignore"):
@@ -314,7 +321,7 @@ def recorded(
                 ends.append((_compared(session, c, values), None))
             else:
                 parts = _parts(var, values[var.id], note)
-                ends += [(session.source(tensor).var, name) for name, tensor in parts]
+                ends += [_end(session, name, tensor, items or {}) for name, tensor in parts]
     if not ends:
         raise UnsupportedError("none of its outputs is a tensor of numbers, which is all that MegEngine has")
     if fed and all(var.id in session.recording.static for var, _ in ends):
@@ -330,6 +337,15 @@ def _compared(session: Session, c: Check, values: Mapping[int, Made]) -> Var:
     if c.err.owner.params and _definition(c.err.owner) is RULE:
         return session.source(check(expect, get, 16 if _typed(c.get).name == "BFloat16" else 0)).var
     return session.source(check_within(expect, get, c.maxerr)).var
+
+
+def _end(session: Session, name: str, tensor: Tensor, items: Mapping[str, Array]) -> tuple[Var, str | None]:
+    """Return an output and its name, or its comparison with the value that is expected of it."""
+    if name not in items:
+        return session.source(tensor).var, name
+    value = np.asarray(items[name])
+    expect = from_stored(value.reshape(value.shape or (1,)).astype(dtype_of(tensor).np), dtype_of(tensor))
+    return session.source(check(session.argument(name + EXPECT, expect), tensor, 0)).var, None
 
 
 def _parts(var: Var, value: Made, note: Callable[[str], None]) -> list[tuple[str, Tensor]]:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
 import numpy as np
 
 from ...arrays.array import TracedArray
-from ...base.errors import UnsupportedError
+from ...base.errors import EngineError, UnsupportedError
 from ...build.random import seed_of_operator
+from ...graph import Var
 from ...graph import params as P
 from ...graph.dtypes import Array, DType, plain
+from ...ops.infer import Inference, follow
 from ...ops.registry import Shape
 from ...tensors import Tensor, apply1
 from ...tensors.access import (
@@ -21,9 +27,10 @@ from ...tensors.access import (
     variable_of,
 )
 from ...tensors.convert import shape_tensor
+from ...tensors.symbolic import as_number
 from ...tracing.recorder import TraceRecorder
 from ...tracing.recording import RecordedInput
-from . import Untraceable
+from . import Untraceable, traced
 
 __all__ = ["Draws", "Session", "stored_type"]
 
@@ -46,12 +53,21 @@ def stored_type(dtype: DType) -> DType:
 
 
 class Session(TraceRecorder):
-    """Records operators; values are known of constants alone."""
+    """Records operators; values are known of constants alone.
 
-    def __init__(self) -> None:
+    Args:
+        elsewhere: the shapes of inputs in other runs, by name: sizes that differ there are values of the graph, which
+            then may run at others; all else are numbers.
+    """
+
+    def __init__(self, elsewhere: Sequence[Mapping[str, Shape]] = ()) -> None:
         super().__init__("lazy", fixed=True, symbolic_shape=True, places=False)
         self.recording.graph.exact = True
         self.large: dict[tuple[DType, Shape, int], Tensor] = {}
+        self.open = bool(elsewhere)
+        self._runs = [({n: s or (1,) for n, s in shapes.items()}, Inference()) for shapes in elsewhere]
+        self._followed = 0
+        self._sized: set[int] = set()
 
     def argument(self, name: str, tensor: Tensor) -> Tensor:
         """Return a stand-in for an input, whose value nobody may ask for."""
@@ -59,9 +75,56 @@ class Session(TraceRecorder):
         set_stored(stand_in, None)
         return stand_in
 
+    def apply(
+        self,
+        type: str,
+        params: tuple[P.Record, ...],
+        inputs: Sequence[Tensor],
+        n: int,
+        output_dtype: DType | None,
+        scalar: bool,
+    ) -> list[Tensor]:
+        """Record an operator, and note whether sizes alone decide its values."""
+        outputs = super().apply(type, params, inputs, n, output_dtype, scalar)
+        last = self.recording.entries[-1]
+        if type == "GetVarShapeV1" and not self.fluid(inputs[0]):
+            axis = last.opr.get(P.OptionalAxisV1).axis
+            shape = np.array(self.shape(inputs[0]), np.int32)
+            self.evaluator.values[last.opr.outputs[0].id] = shape if axis is None else shape[axis : axis + 1]
+        elif not all(self.sized(s.var) for s in last.sources):
+            return outputs
+        self._sized.update(v.id for v in last.opr.outputs)
+        return outputs
+
+    def _elsewhere(self) -> list[Inference]:
+        """Return what is known of variables in the other runs, where it follows from their sizes."""
+        oprs = self.recording.graph.oprs
+        for opr in oprs[self._followed :]:
+            for shapes, known in self._runs:
+                with suppress(EngineError):
+                    follow(opr, known, shapes)
+        self._followed = len(oprs)
+        return [known for _, known in self._runs]
+
+    def varies(self, tensor: Tensor, axis: int) -> bool:
+        """Return whether a size differs in another run, or may."""
+        var, size = recorded_variable(tensor), self.shape(tensor)[axis]
+        shapes = [known.shapes.get(var.id) for known in self._elsewhere()]
+        return not shapes or any(shape is None or shape[axis] != size for shape in shapes)
+
+    def stays(self, var: Var) -> bool:
+        """Return whether a value that sizes alone decide is the same in all runs."""
+        here = self.evaluator.value(var)
+        values = [known.values.get(var.id) for known in self._elsewhere()]
+        return bool(values) and all(v is not None and np.array_equal(v, here) for v in values)
+
+    def sized(self, var: Var) -> bool:
+        """Return whether constants and sizes alone decide a value, so that it is known at these sizes."""
+        return var.id in self._sized or var.id in self.recording.static
+
     def detached(self, tensor: Tensor) -> bool:
-        """Return whether the sizes of a tensor are numbers: all but those that data decide."""
-        return not self.fluid(tensor)
+        """Return whether the sizes of a tensor are numbers: all but those that data decide, and open ones."""
+        return super().detached(tensor) if self.open else not self.fluid(tensor)
 
     def measured(self, tensor: Tensor) -> None:
         """Refuse what takes a size that data decide as a number."""
@@ -88,9 +151,27 @@ class Session(TraceRecorder):
             Untraceable: it is none.
         """
         var = recorded_variable(tensor)
-        if var.id not in self.recording.static:
-            raise Untraceable("it decides by a value that depends on the model's inputs")
+        if var.id not in self.recording.static and not (self.sized(var) and self.stays(var)):
+            what = (
+                "a size that is left open"
+                if self.sized(var)
+                else "a value that depends on the model's inputs"
+            )
+            raise Untraceable(f"it decides by {what}")
         return self.evaluator.value(var)
+
+    def froze(self) -> None:
+        """Refuse code that keeps the number that an open size is in this recording."""
+        if self.open:
+            raise Untraceable("it needs a size that is left open as a number")
+
+    def number(self, tensor: Tensor) -> Any:
+        """Return a number that sizes alone decide, as a symbolic one where it varies; another one as it is."""
+        var = recorded_variable(tensor)
+        if not self.sized(var):
+            return traced(tensor)
+        value = self.evaluator.value(var)
+        return value.item() if self.stays(var) else as_number(tensor, value)
 
     def shape(self, tensor: Tensor) -> Shape:
         """Return the shape of a tensor; where data decide it, of some data that have an element along every axis."""

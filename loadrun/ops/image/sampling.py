@@ -112,7 +112,7 @@ def blend(x: Array, axis: Axis, at: int, fill: np.float32 | None = None) -> Arra
     """
     index, weight = axis
     shape = [1] * x.ndim
-    shape[at] = len(index)
+    shape[at] = -1
     out: Array | None = None
     for k in range(index.shape[1]):
         part = x.take(index[:, k], at).astype(weight.dtype, copy=False)

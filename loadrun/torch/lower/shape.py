@@ -11,9 +11,10 @@ from ...build.layers.axes import MOST_AXES, ManyAxes, permuted, reshaped
 from ...build.layers.padding import pad as pad_ends
 from ...tensors import TracedInt, largest, least
 from ...tensors.access import dtype_of, snapshot
+from ...tensors.symbolic import as_number
 from ..call import FxCall, axes_of, axis_of
 from ..registry import UnsupportedCallError, aten
-from ..sizes import as_number, as_size
+from ..sizes import as_size
 from ..values import INT_MAX, arr, ten, tensor_or_axes
 
 __all__: list[str] = []

@@ -1,0 +1,236 @@
+"""An ONNX model in MegEngine's operators: at one set of sizes, or at open ones, then compared with the model itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..base.errors import EngineError, LoadRunError, UnsupportedError
+from ..base.registry import resolve
+from ..graph import Graph
+from ..graph.composite import Composite
+from ..graph.dtypes import Array
+from ..inputs.feeds import random_inputs
+from ..ops.registry import FoldingBudget, Shape, limited
+from ..runner import Runner
+from ..testcase import EXPECT, Bundle, LazyTestcases
+from .file import OnnxFile
+
+__all__ = ["Lowering"]
+
+_LIMITS = {"Float16": 5e-2, "BFloat16": 5e-2}
+_ELSEWHERE = (0.5, 2, 100)
+"""By how much open sizes are multiplied to find out what follows from them."""
+_LIMIT = 1e-3
+"""The error, of the size of an output, above which two graphs compute something else."""
+
+
+@dataclass
+class Lowering:
+    """Makes graphs of MegEngine's operators of a bundle with composite ones.
+
+    Attributes:
+        bundle: the model.
+        source: its file.
+        shapes: the shapes of its inputs, expected values included.
+        items: the values of sequences that its first data set expects, by name.
+        assumed: whether nobody gave the sizes of the model's inputs.
+        open_axes: which axes of inputs the file leaves open, those of one size together.
+        budget: limits what is computed beforehand.
+        testcases: gives the testcases of a graph in which values of sequences are outputs.
+    """
+
+    bundle: Bundle
+    source: OnnxFile
+    shapes: Mapping[str, Shape]
+    items: Mapping[str, Array]
+    assumed: bool
+    open_axes: Sequence[Sequence[tuple[str, int]]]
+    budget: Callable[[], FoldingBudget | None]
+    testcases: Callable[[Graph], LazyTestcases | None]
+
+    def __post_init__(self) -> None:
+        self._made: dict[tuple[tuple[str, Shape], ...], Bundle] = {}
+
+    def __call__(self, data: Sequence[Mapping[str, Array]] = (), lasting: bool = False) -> Bundle:
+        """Return the bundle whose graph has MegEngine's operators alone.
+
+        Args:
+            data: inputs that it is to run with; for a file by default those of the testcases.
+            lasting: whether it is for a file, which holds one graph: where data have several sizes, or nothing tells
+                any, sizes are left open.
+
+        Raises:
+            UnsupportedError: an operator cannot be expressed, or not at these sizes.
+        """
+        cases = data or ([case.inputs for case in self.bundle.testcases] if lasting else [])
+        own = [n for n in self.shapes if not n.endswith(EXPECT)]
+        sizes = {
+            tuple((n, self._shape(n, case[n]) if n in case else self.shapes[n]) for n in own): case
+            for case in cases
+        }
+        if len(sizes) > 1:
+            return self._open([dict(s) for s in sizes], list(sizes.values()))
+        if lasting and not sizes and self.assumed:
+            return self._as_open_as_possible()
+        return self._at(dict(*sizes))
+
+    def _shape(self, name: str, value: Array) -> Shape:
+        # What is fed to a graph has an axis at least.
+        return () if self.shapes[name] == () else value.shape
+
+    def _sized(self, arrays: Mapping[str, Array]) -> Bundle:
+        return self._at({n: self._shape(n, arrays[n]) for n in self.shapes if n in arrays})
+
+    def _at(self, sizes: Mapping[str, Shape]) -> Bundle:
+        """Return the bundle for one set of sizes, which makes others for other sizes until it is written."""
+        now = {**self.shapes, **sizes}
+        key = tuple(sorted(now.items()))
+        if key not in self._made:
+            graph, notes = self._recorded(now)
+            bundle = self._made[key] = self._with(replace(graph, fixed_shapes={}), notes)
+            bundle.sized = self._sized
+            bundle.guarded = lambda: self._with(graph, notes)
+        return self._made[key]
+
+    def _with(self, graph: Graph, notes: Sequence[str]) -> Bundle:
+        bundle = replace(self.bundle, graph=graph, lower=None, warnings=[*self.bundle.warnings, *notes])
+        # It is the file still, whose rule judges its outputs.
+        source = self.bundle.source if isinstance(self.bundle.source, OnnxFile) else self.source
+        bundle.source = replace(source, graph=graph)
+        cases = self.testcases(graph) if self.bundle.holds_objects else None
+        return bundle if cases is None else replace(bundle, testcases=cases)
+
+    def _recorded(
+        self, shapes: Mapping[str, Shape], elsewhere: Sequence[Mapping[str, Shape]] = ()
+    ) -> tuple[Graph, list[str]]:
+        record: Any = resolve("loadrun.onnx.traced.recording:recorded")
+        notes: list[str] = []
+        with limited(self.budget()):
+            graph: Graph = record(
+                self.bundle.graph, shapes, notes.append, items=self.items, elsewhere=elsewhere
+            )
+        return graph, notes
+
+    # Open sizes
+
+    def _open(self, sizes: Sequence[Mapping[str, Shape]], cases: Sequence[Mapping[str, Array]]) -> Bundle:
+        """Return the bundle that is right at several sets of sizes, where it is compared with the model itself.
+
+        Raises:
+            UnsupportedError: it is not.
+        """
+        ranks = {n: {len(s[n]) for s in sizes} for n in sizes[0]}
+        why = next((f"input {n!r} has {sorted(r)} axes" for n, r in ranks.items() if len(r) > 1), None)
+        if why is None:
+            varying = {
+                n: tuple(a if len({s[n][i] for s in sizes}) == 1 else None for i, a in enumerate(shape))
+                for n, shape in sizes[0].items()
+            }
+            bundle = self._opened(varying)
+            if isinstance(bundle, Bundle):
+                why = next((w for case in cases if (w := self._difference(bundle, case))), None)
+                if why is None:
+                    return bundle
+            else:
+                why = bundle
+        shown = " and ".join(", ".join(f"{n} {list(s)}" for n, s in one.items()) for one in sizes[:2])
+        raise UnsupportedError(
+            f"the data have several sizes ({shown}), and no graph of MegEngine's operators serves them all: {why}; "
+            "pack data of one size into each file"
+        )
+
+    def _as_open_as_possible(self) -> Bundle:
+        """Return the bundle whose sizes are left open as the file leaves them, where it stays right at others."""
+        open_axes = list(self.open_axes)
+        while open_axes:
+            varying = {
+                n: tuple(
+                    None if any((n, i) in axes for axes in open_axes) else a for i, a in enumerate(shape)
+                )
+                for n, shape in self.shapes.items()
+                if not n.endswith(EXPECT)
+            }
+            bundle = self._opened(varying)
+            if not isinstance(bundle, Bundle):
+                break
+            fixed = [axes for axes in open_axes if self._differs_with(bundle, axes)]
+            if not fixed:
+                return bundle
+            open_axes = [axes for axes in open_axes if axes not in fixed]
+        return self._at({})
+
+    def _opened(self, varying: Mapping[str, tuple[int | None, ...]]) -> Bundle | str:
+        """Return the bundle with open sizes, or why there is none.
+
+        Args:
+            varying: the sizes of inputs, None where they are open.
+        """
+        elsewhere = [
+            {
+                n: tuple(_other(self.shapes[n][i], k) if a is None else a for i, a in enumerate(s))
+                for n, s in varying.items()
+            }
+            for k in _ELSEWHERE
+        ]
+        try:
+            graph, notes = self._recorded(self.shapes, elsewhere)
+        except EngineError as e:
+            return str(e)
+        graph.fixed_shapes = {n: s for n, s in varying.items() if s}
+        return self._with(graph, notes)
+
+    def _differs_with(self, bundle: Bundle, axes: Sequence[tuple[str, int]]) -> bool:
+        """Return whether a bundle computes something else, or does not run, where some axes are longer."""
+        feeds = random_inputs(self.bundle)
+        for factor, more in ((1, 1), (2, 0)):
+            longer = {n: _longer(x, [i for m, i in axes if m == n], factor, more) for n, x in feeds.items()}
+            try:
+                return self._difference(bundle, longer) is not None
+            except LoadRunError:
+                continue
+        return True
+
+    def _difference(self, bundle: Bundle, feeds: Mapping[str, Array]) -> str | None:
+        """Say in what a bundle differs from the model on some data; None where it does not, or draws random numbers."""
+        from ..tracing.checking import error_between  # for start-up
+
+        if any(
+            p.definition.random for o in self.bundle.graph.oprs for p in o.params if isinstance(p, Composite)
+        ):
+            return None
+        ours = Runner(replace(self.bundle, refuses=None)).run(feeds)
+        if ours.message is not None:
+            raise UnsupportedError(ours.message)
+        try:
+            written = Runner(replace(bundle, sized=None, refuses=None)).run(feeds)
+        except EngineError as e:
+            return str(e)
+        if written.message is not None:
+            return written.message
+        values = {o.name: o.value for o in written.outputs}
+        dtypes = {v.dtype.name for o in self.bundle.graph.oprs for v in o.outputs if v.dtype is not None}
+        limit = max((_LIMITS.get(d, _LIMIT) for d in dtypes), default=_LIMIT)
+        for output in ours.outputs:
+            a, b = output.value, values.get(output.name)
+            if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+                error = error_between(np.atleast_1d(a), np.atleast_1d(b), by_size=True)
+                if not error <= limit:
+                    return f"output {output.name!r} is off by {error:.3g}"
+        return None
+
+
+def _other(size: int, factor: float) -> int:
+    """Return another size; of several no product or quotient is the same, and equal ones stay equal."""
+    return int(size * factor) + 1
+
+
+def _longer(x: Array, axes: Sequence[int], factor: int, more: int) -> Array:
+    """Return an array that is longer along some axes."""
+    for axis in axes:
+        if n := x.shape[axis]:
+            x = np.take(x, np.arange(factor * n + more) % n, axis)
+    return x
