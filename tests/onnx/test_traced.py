@@ -125,7 +125,9 @@ def test_positions_in_a_stored_table_stay_an_input(tmp_path: Path) -> None:
 
 def test_a_shape_that_is_fed_is_refused() -> None:
     bundle = made("g (float[6] x, int64[2] s) => (float[n,m] y) { y = Reshape(x, s) }")
-    with pytest.raises(UnsupportedError, match=r"Reshape 'y': it decides .* constants=\{'s': \.\.\.\}"):
+    with pytest.raises(
+        UnsupportedError, match=r"Reshape 'y': an input that decides .* constants=\{'s': \.\.\.\}"
+    ):
         recorded(bundle.graph, {"x": (6,), "s": (2,)})
 
 

@@ -189,6 +189,12 @@ def split_1(
 
 
 @kernel
+def positions(values: Array) -> list[int]:
+    """Return where parts begin or end."""
+    return integers(values)
+
+
+@kernel
 def cut(start: int, end: int, step: int, n: int) -> slice:
     """Return the part of an axis of n elements between two positions."""
     refuse_unless(step != 0, "a step is 0")
@@ -204,7 +210,7 @@ def slices(
     x: Array, starts: Known, ends: Known, axes: Known | None = None, steps: Known | None = None
 ) -> Array:
     """Cut axes between two positions, by steps."""
-    begin, stop = integers(starts), integers(ends)
+    begin, stop = positions(starts), positions(ends)
     by = [1] * len(begin) if steps is None else integers(steps)
     places = range(len(begin)) if axes is None else axes_of(integers(axes), x.ndim)
     refuse_unless(

@@ -30,7 +30,7 @@ from ...tensors.convert import shape_tensor
 from ...tensors.symbolic import as_number
 from ...tracing.recorder import TraceRecorder
 from ...tracing.recording import RecordedInput
-from . import Untraceable, traced
+from . import Untraceable
 
 __all__ = ["Draws", "Session", "stored_type"]
 
@@ -166,10 +166,14 @@ class Session(TraceRecorder):
             raise Untraceable("it needs a size that is left open as a number")
 
     def number(self, tensor: Tensor) -> Any:
-        """Return a number that sizes alone decide, as a symbolic one where it varies; another one as it is."""
+        """Return a number that sizes alone decide, as a symbolic one where it varies.
+
+        Raises:
+            Untraceable: data decide it.
+        """
         var = recorded_variable(tensor)
         if not self.sized(var):
-            return traced(tensor)
+            raise Untraceable("an input that decides the shape of its result depends on the model's inputs")
         value = self.evaluator.value(var)
         return value.item() if self.stays(var) else as_number(tensor, value)
 

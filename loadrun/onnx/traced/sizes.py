@@ -33,6 +33,14 @@ def integers(values: TracedArray) -> list[Any]:
     return [_number(e.subtensor(vector, [(0, None, None, None, i)])) for i in range(int(vector.shape[0]))]
 
 
+@instead(shapes.positions)
+def positions(values: TracedArray) -> list[Any]:
+    session = active()
+    assert isinstance(session, Session)
+    # A part may begin and end where data say.
+    return integers(values) if session.sized(recorded_variable(values)) else [*values.reshape(-1)]
+
+
 @instead(kernels.broadcast_shapes)
 def broadcast_shapes(*shapes: Any) -> Any:
     return e.broadcast_shape(shapes)
