@@ -191,6 +191,8 @@ def _bounds(s: slice, size: int, axis: int) -> tuple[e.Index | None, e.Index | N
         # A symbolic bound that is 0 in this call may be another number in a later one.
         if type(begin) is int and begin == 0:
             begin = None
+        if type(end) is int and type(size) is int and end >= size:
+            end = None
     else:
         if isinstance(size, TracedInt) and any(type(v) is int and v < -n for v in (begin, end)):
             return _reversed_part(begin, end, size, axis), (axis, None, None, step, None)

@@ -307,6 +307,7 @@ class _Walk:
         self.sizes = sizes
         self.request = request
         self.oprs = oprs
+        writer.reserved = frozenset(v.name for o in oprs for v in o.outputs if v.name)
         branches = find_branches(oprs)
         self.inside, writer.merged = branches.guard, branches.merged
         self.inputs: dict[str, str] = {}

@@ -80,3 +80,14 @@ def test_a_few(name: str, tmp_path: Path) -> None:
 def test_all(part: int, tmp_path: Path) -> None:
     found = {n: differences(n, tmp_path / n) for n in NAMES[part::PARTS]}
     assert {n: d for n, d in found.items() if bool(d) != (n == PACKED)} == {}
+
+
+def test_later_trips_change_nothing(tmp_path: Path) -> None:
+    source = NETS.parent / "onnx" / "convnet" / "model.onnx"
+    trips = []
+    for i in range(3):
+        loadrun.save(loadrun.load(source), tmp_path / f"{i}.mge")
+        source = tmp_path / f"{i}.onnx"
+        export(tmp_path / f"{i}.mge", f=source)
+        trips.append(source.read_bytes())
+    assert trips[0] == trips[1] == trips[2]

@@ -30,7 +30,7 @@ def _places(n: int, before: int, after: int, mode: str) -> Array:
 def padded(x: Array, widths: Widths, mode: str, value: Array | float) -> Array:
     """Return an array with elements added before and after every axis, or cut off where a width is negative."""
     one_of("mode", mode, "constant", "edge", "reflect", "wrap")
-    x = x[tuple(slice(max(-b, 0), max(n + min(a, 0), 0)) for n, (b, a) in zip(x.shape, widths, strict=True))]
+    x = x[tuple(slice(max(-b, 0), min(a, 0) or None) for b, a in widths)]
     widths = [(max(b, 0), max(a, 0)) for b, a in widths]
     if mode == "constant":
         return np.pad(x, widths, constant_values=value) if any(map(any, widths)) else x

@@ -79,7 +79,7 @@ class _Walker:
         return values
 
     def _named(self, opr: Opr) -> None:
-        """Remember a large constant by its name."""
+        """Remember a constant by its name."""
         tensor = opr.tensors[0]
         if tensor.dtype.np.kind in "biuf":
             self.session.remember(tensor.value(), stored_type(tensor.dtype), tensor.name or "")

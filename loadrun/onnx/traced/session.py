@@ -35,8 +35,6 @@ from . import Untraceable
 __all__ = ["Draws", "Session", "stored_type"]
 
 _STORED = {"Int4": "Int8", "Int2": "Int8", "Uint4": "Uint8", "Uint2": "Uint8"}
-_LARGE = 1024
-"""Constants of more elements are looked up, so that a graph holds each once, by the name that the file gives it."""
 
 
 def stored_type(dtype: DType) -> DType:
@@ -63,7 +61,7 @@ class Session(TraceRecorder):
     def __init__(self, elsewhere: Sequence[Mapping[str, Shape]] = ()) -> None:
         super().__init__("lazy", fixed=True, symbolic_shape=True, places=False)
         self.recording.graph.exact = True
-        self.large: dict[tuple[DType, Shape, int], Tensor] = {}
+        self.constants: dict[tuple[DType, Shape, int], Tensor] = {}
         self.open = bool(elsewhere)
         self._runs = [({n: s or (1,) for n, s in shapes.items()}, Inference()) for shapes in elsewhere]
         self._followed = 0
@@ -132,17 +130,17 @@ class Session(TraceRecorder):
             raise Untraceable("it needs a size that depends on the model's inputs")
 
     def source(self, tensor: Tensor) -> RecordedInput:
-        """Return what a tensor is to the recording; large constants of equal bytes are one."""
-        if variable_of(tensor) is None and stored(tensor).size > _LARGE:
-            tensor = self.large.setdefault(_key(stored(tensor), dtype_of(tensor)), tensor)
+        """Return what a tensor is to the recording; equal constants are one, by the name that the file gives it."""
+        if variable_of(tensor) is None and stored(tensor).size > 1:
+            tensor = self.constants.setdefault(_key(stored(tensor), dtype_of(tensor)), tensor)
         return super().source(tensor)
 
     def remember(self, value: Array, dtype: DType, name: str) -> None:
-        """Remember by which name the file knows a large constant."""
-        if value.size > _LARGE:
+        """Remember by which name the file knows a constant."""
+        if value.size > 1:
             constant = from_stored(value, dtype, const=True)
             set_name(constant, name)
-            self.large.setdefault(_key(value, dtype), constant)
+            self.constants.setdefault(_key(value, dtype), constant)
 
     def value(self, tensor: Tensor) -> Array:
         """Return the value of a constant.

@@ -66,6 +66,7 @@ class NodeEmitter:
         floating: the type in which real numbers are computed: what is written as float32 is of that type.
         whole: the same of integers, which are written as int32.
         read: names that nodes read.
+        reserved: names that values of the source have, which no other gets.
         automatic: names that say nothing but how many there were before.
 
     >>> e = NodeEmitter(18)
@@ -81,6 +82,7 @@ class NodeEmitter:
         self.nodes: list[NodeMessage] = []
         self.initializers: dict[str, TensorMessage] = {}
         self.taken: set[str] = set()
+        self.reserved: frozenset[str] = frozenset()
         self.automatic: set[str] = set()
         self.read: set[str] = set()
         self.doc = ""
@@ -96,7 +98,7 @@ class NodeEmitter:
         while True:
             name = f"{base}_{self._count}"
             self._count += 1
-            if name not in self.taken:
+            if name not in self.taken and name not in self.reserved:
                 self.taken.add(name)
                 self.automatic.add(name)
                 return name
