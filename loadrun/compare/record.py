@@ -60,6 +60,7 @@ ABOUT = schema.exactly(
         "dump": schema.integer(0, 1 << 31),
         "narrowed": schema.record({"asked": schema.truth, "dtypes": schema.mapping(schema.text)}),
         "accepted": schema.items(schema.mapping(schema.anything)),
+        "not_proven": schema.items(schema.text),
     },
 )
 _TESTCASE = schema.exactly(

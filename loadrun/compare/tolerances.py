@@ -7,8 +7,9 @@ import math
 import numpy as np
 
 from ..graph.dtypes import Array
+from .metrics import errors
 
-__all__ = ["COARSE", "MAXERR", "default_maxerr", "magnitude"]
+__all__ = ["COARSE", "MAXERR", "default_maxerr", "error_between", "magnitude"]
 
 MAXERR = 1e-4
 """The tolerance of MegEngine's ``trace.dump``."""
@@ -18,6 +19,8 @@ _SMALL = 0.1
 """Outputs whose numbers are all smaller have a default tolerance of their scale."""
 _LEAST_HALF = 2.0**-22
 """And those of float16 no less than this, four of its smallest steps."""
+_LEAST_SIZE = 1e-30
+"""Numbers below are no size to measure by, as in `default_maxerr`."""
 
 
 def magnitude(value: Array) -> float:
@@ -48,3 +51,31 @@ def default_maxerr(scale: float, plain: float = MAXERR) -> float:
         return plain
     tolerance = float(f"{plain * 10.0 ** math.ceil(math.log10(scale)):.0e}")
     return max(tolerance, _LEAST_HALF) if plain == COARSE["Float16"] else tolerance
+
+
+def error_between(a: Array, b: Array, *, by_size: bool = False) -> float:
+    """Return the largest ``|a - b| / max(1, min(|a|, |b|))``; equal values, NaN and infinity included, have none.
+
+    Args:
+        a: what is right.
+        b: what is compared with it.
+        by_size: whether the largest magnitude of `a` takes the place of 1 where it is less, so that 0 in place of small
+            numbers is an error; for tolerances that nobody gave.
+
+    >>> error_between(np.array([1.0, np.nan]), np.array([1.5, np.nan]))
+    0.5
+    >>> error_between(np.array([1e-4]), np.array([0.0])), error_between(np.array([1e-4]), np.array([0.0]), by_size=True)
+    (0.0001, 1.0)
+    """
+    if a.shape != b.shape:
+        return float("inf")
+    if not a.size:
+        return 0.0
+    unit = 1.0
+    if by_size and a.dtype.kind in "fc" and (size := magnitude(a)) > _LEAST_SIZE:
+        unit = min(1.0, max(size, float(np.finfo(a.dtype).tiny)))
+    x, y = a.astype(np.float64) / unit, b.astype(np.float64) / unit
+    error = errors(x, y)
+    same = (x == y) | (np.isnan(x) & np.isnan(y))
+    error = np.where(same, 0.0, np.where(np.isnan(error), np.inf, error))
+    return float(error.max())

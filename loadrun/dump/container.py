@@ -258,6 +258,7 @@ def _take_record(data: memoryview, bundles: list[Bundle]) -> int:
 
     owner.graph.input_order, owner.graph.fixed_shapes = input_order(record), fixed_shapes(record)
     owner.warnings += narrowings(record)
+    owner.warnings += [f"not proven: {text}" for text in header(record).get("not_proven", ())]
     return len(record)
 
 

@@ -25,7 +25,7 @@ from .check import check_model, verify
 from .datasets import write_data_sets
 from .exported import Exported
 from .inserted import rename
-from .limits import metadata_of
+from .limits import NOT_PROVEN, metadata_of
 from .model import Request, WrittenModel, write
 from .options import (
     ExportOptions,
@@ -37,6 +37,7 @@ from .options import (
     check_target,
     option,
 )
+from .proving import prove_export
 from .rewriting import rewritten
 from .sizes import DynamicAxes, DynamicShapes, dynamic_sizes, sizes_of_testcases
 from .source import Exportable, ExportSource, read_source
@@ -304,6 +305,10 @@ def _finish(exported: Exported, f: Target, external: bool, judged: bool, whole: 
     """Save, verify, and write the testcases."""
     path = Path(f) if isinstance(f, (str, os.PathLike)) else None
     beside = path is not None and (external or exported.is_large)
+    data = None if exported.is_large else exported.data
+    if left := prove_export(exported.source, exported.written, data).left:
+        model = exported.written.model
+        model.metadata = {**model.metadata, NOT_PROVEN: "\n".join(left)}
     if f is not None:
         if beside and not external:
             warnings.warn(f"the weights take more than 2 GiB: they are written to {path}.data", stacklevel=3)

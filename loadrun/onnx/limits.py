@@ -17,11 +17,13 @@ from ..passes.checks import formula
 from ..testcase import Bundle
 from .messages import ModelProto
 
-__all__ = ["FILE", "KEY", "limits_of", "metadata_of", "read_limits", "record_of"]
+__all__ = ["FILE", "KEY", "NOT_PROVEN", "limits_of", "metadata_of", "read_limits", "record_of"]
 
 KEY = "loadrun:checks"
 """The key of the model's metadata."""
 PROMISE = "loadrun:promise"
+NOT_PROVEN = "loadrun:not_proven"
+"""The key under which stands what was not compared when the model was written, a line each."""
 """The key of the digest of that text: where the text is lost, that of the data must have it."""
 FILE = "checks.json"
 """The file in a folder of test data that says the same, for models that lost their metadata."""

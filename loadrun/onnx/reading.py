@@ -21,7 +21,7 @@ from ..testcase import EXPECT, Bundle, FileValue, LazyTestcases, NamedRuntime, s
 from .file import OnnxFile, declared, file_dtype, read_accepted
 from .graph import GraphReader, NotExpressed
 from .lasting import Lowering
-from .limits import read_limits, record_of
+from .limits import NOT_PROVEN, read_limits, record_of
 from .messages import ModelProto, ValueInfoProto
 from .tensors import ExternalData
 from .testdata import DataSet, find_sets, item_kind, lost_sets, testcases
@@ -327,6 +327,8 @@ class OnnxReader:
         bundle.watches = tuple(self._external.watches)
         bundle.witness = partial(witness, self._path, self._constants)
         bundle.record = self._record
+        left = next((p.value for p in self._model.properties if p.key == NOT_PROVEN), "")
+        bundle.warnings += [f"not proven: {text}" for text in left.splitlines()]
         return bundle
 
     def _unread(self, why: str) -> Bundle:

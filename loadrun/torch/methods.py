@@ -9,7 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..base.errors import InputError, LoadRunError, TraceError, UsageError, UsageTypeError
-from ..tracing.checking import error_between
+from ..compare.tolerances import error_between
 from ..tracing.modules import TracedModule, _call_form, checked_inputs
 from ..tracing.structure import leaves
 from .complex import parts

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import torch
 
 from ..base.errors import EngineError, InputError
+from ..compare.tolerances import error_between
 from ..graph.dtypes import Array
-from ..tracing.checking import error_between
 from .complex import parts
 from .exporting import name_of_target, submodules
 from .guards import linear

@@ -18,12 +18,12 @@ from ..base.arguments import typed
 from ..base.errors import EngineError, FormatError, InputError, LoadRunError, TraceError, UsageError
 from ..base.records import dataclass
 from ..base.writing import replacing, temporary
+from ..compare.tolerances import error_between
 from ..graph import Graph, StoredTensor
 from ..graph.dtypes import Array, DType, array_dtype
 from ..graph.params import Host2DeviceCopy
 from ..inputs.lists import items_of
 from ..testcase import EXPECT, Bundle, FileValue, SourceFile, Testcase
-from ..tracing.checking import error_between
 from ..tracing.dumping import EXAMPLE
 from ..verify.pack.capture import MAXERR, default_maxerr, embed, magnitude, tolerances
 from ..verify.pack.noise import WIDEST, round_up

@@ -14,12 +14,12 @@ from torch.utils import _pytree as pytree
 
 from ..base.errors import EngineError, InputError, LoadRunError, TraceError, TraceWarning, UnsupportedError
 from ..base.stages import stage
+from ..compare.tolerances import error_between
 from ..graph import Graph
 from ..graph.dtypes import Array
 from ..tensors import Tensor, access
 from ..tensors.switches import exact_arithmetic
 from ..testcase import Bundle
-from ..tracing.checking import error_between
 from ..tracing.dumping import Dumps
 from ..tracing.naming import input_names
 from ..tracing.recording import Evaluator, TraceOptions

@@ -11,9 +11,9 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..base.errors import EngineError
+from ..compare.tolerances import error_between
 from ..graph.dtypes import Array
 from ..testcase import EXPECT, Bundle, Testcase
-from ..tracing.checking import error_between
 from ..tracing.naming import input_names
 from ..verify.pack.capture import Recorder
 from .complex import parts

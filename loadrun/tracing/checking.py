@@ -9,8 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..base.errors import EngineError, TraceError
-from ..compare import errors
-from ..compare.tolerances import magnitude
+from ..compare.tolerances import error_between
 from ..graph.dtypes import Array
 from ..ops.registry import implementation
 from ..tensors.access import stored, stored_shape
@@ -24,38 +23,7 @@ from .recorder import TraceRecorder
 from .recording import Evaluator, Mode, RecordedOpr, Recording, TraceOptions
 from .structure import leaves, rebuilt
 
-__all__ = ["TracedCode", "arrays_of", "check_method", "error_between", "fresh"]
-
-_LEAST_SIZE = 1e-30
-"""Numbers below are no size to measure by, as in `loadrun.compare.tolerances.default_maxerr`."""
-
-
-def error_between(a: Array, b: Array, *, by_size: bool = False) -> float:
-    """Return the largest ``|a - b| / max(1, min(|a|, |b|))``; equal values, NaN and infinity included, have none.
-
-    Args:
-        a: what is right.
-        b: what is compared with it.
-        by_size: whether the largest magnitude of `a` takes the place of 1 where it is less, so that 0 in place of small
-            numbers is an error; for tolerances that nobody gave.
-
-    >>> error_between(np.array([1.0, np.nan]), np.array([1.5, np.nan]))
-    0.5
-    >>> error_between(np.array([1e-4]), np.array([0.0])), error_between(np.array([1e-4]), np.array([0.0]), by_size=True)
-    (0.0001, 1.0)
-    """
-    if a.shape != b.shape:
-        return float("inf")
-    if not a.size:
-        return 0.0
-    unit = 1.0
-    if by_size and a.dtype.kind in "fc" and (size := magnitude(a)) > _LEAST_SIZE:
-        unit = min(1.0, max(size, float(np.finfo(a.dtype).tiny)))
-    x, y = a.astype(np.float64) / unit, b.astype(np.float64) / unit
-    error = errors(x, y)
-    same = (x == y) | (np.isnan(x) & np.isnan(y))
-    error = np.where(same, 0.0, np.where(np.isnan(error), np.inf, error))
-    return float(error.max())
+__all__ = ["TracedCode", "arrays_of", "check_method", "fresh"]
 
 
 class TracedCode(Protocol):

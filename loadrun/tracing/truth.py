@@ -10,6 +10,7 @@ import numpy as np
 
 from ..arrays.array import TracedArray
 from ..base.errors import TraceError, TraceWarning
+from ..compare.tolerances import error_between
 from ..graph.dtypes import Array
 from ..ops.registry import implementation
 from ..tensors.access import from_stored
@@ -18,7 +19,7 @@ from ..tensors.naming import here
 from ..testcase import Bundle, Testcase
 from ..verify.pack.capture import MAXERR, Recorder, default_maxerr, magnitude
 from .arguments import Slot
-from .checking import TracedCode, arrays_of, check_method, error_between, fresh
+from .checking import TracedCode, arrays_of, check_method, fresh
 from .structure import rebuilt
 
 __all__ = ["CheckedRecorder"]

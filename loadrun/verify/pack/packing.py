@@ -89,6 +89,8 @@ class Packer:
         self.reasons = dict(reasons or {})
         self.loosened: dict[str, float] = {}
         self.source = bundle = bundle.lasting(data)
+        kept = bundle.record if isinstance(bundle.record, Mapping) else {}
+        self._proven = {"not_proven": kept["not_proven"]} if "not_proven" in kept else {}
         self.warn = warn
         self.kept = 0 if options.replace else len(bundle.testcases)
         self.extends = bool(self.kept and bundle.checks)
@@ -216,7 +218,7 @@ class Packer:
         file = self._file_options(graph)
         self.watch.errors.update(own_errors(bundle))
         if self.options.record:
-            bundle.record = {"record": 1, **self.about, "policy": policy}
+            bundle.record = {"record": 1, **self.about, "policy": policy, **self._proven}
         else:
             graph.input_order, graph.fixed_shapes = (), {}
         return save(

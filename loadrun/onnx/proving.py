@@ -1,0 +1,62 @@
+"""An exported model, read back and compared with what it was written from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..base.errors import LoadRunError
+from ..dump import load
+from ..engines.reference import ReferenceEngine
+from ..graph.composite import holds_composites
+from ..graph.dtypes import Array
+from ..proof import Proof, ProofError, level, proved
+from ..testcase import Bundle
+from .model import WrittenModel
+from .source import ExportSource
+
+__all__ = ["prove_export"]
+
+
+def prove_export(source: ExportSource, written: WrittenModel, data: bytes | None) -> Proof:
+    """Compare a model that was written with the graph that it was written from, on the reference engine.
+
+    Args:
+        source: what was exported.
+        written: the model and its names.
+        data: its bytes, None for a model that is too large for one file.
+
+    Raises:
+        ProofError: they give different numbers.
+    """
+    if level() == "none":
+        return proved(Bundle(source.graph), Bundle(source.graph), [])
+    if holds_composites(source.graph):
+        # The file's own nodes.
+        return Proof()
+    if source.inserted or source.parameters or any(t.value is None for t in written.weights) or data is None:
+        why = "its weights are no part of it" if data is not None else "it is too large to be read back"
+        return Proof(left=("nodes beside the graph" if source.inserted else why,))
+    try:
+        again = load(data)
+        again.graph  # noqa: B018 - raises where there is none
+    except LoadRunError as e:
+        return Proof(left=(f"it cannot be read back: {' '.join(str(e).split())}",))
+    inputs = {v.name for v in again.inputs}
+    if not inputs or not inputs <= {*written.inputs.values()}:
+        return Proof(left=("its weights are inputs, or its inputs have other names",))
+    engine = ReferenceEngine(source.graph, list(source.outputs.values()))
+
+    def compute(feeds: Mapping[str, Array]) -> Mapping[str, Array]:
+        return dict(zip(source.outputs, engine.run({n: feeds[n] for n in engine.inputs}), strict=True))
+
+    cases = [source.examples] if source.examples else [case.inputs for case in source.testcases[:1]]
+    names, others = {**written.inputs, **written.outputs}, written.sizes[1:]
+    try:
+        what = "the ONNX model"
+        return proved(
+            Bundle(source.graph), again, cases, sizes=others, names=names, what=what, compute=compute
+        )
+    except ProofError as e:
+        if not written.approximated:
+            raise
+        return Proof(left=(f"it is approximated ({'; '.join(written.approximated)}): {e}",))
