@@ -420,17 +420,36 @@ def full(value: Tensor, shape: Sequence[int]) -> Tensor:
 def reduce(
     x: Tensor, mode: P.ReduceMode, axes: Sequence[int], kind: P.ReduceDataType = P.ReduceDataType.DEFAULT
 ) -> Tensor:
-    """Reduce axes and drop them; all axes at once are reduced as one vector."""
+    """Reduce axes and drop them: all axes at once, as one vector; so are neighbours whose sizes are known."""
     if not axes:
         return x
     x = as_vector(x)
-    ndim = len(sizes(x))
-    if len(axes) == ndim and ndim > 1:
-        x, axes, ndim = flat(x), (0,), 1
-    axes = sorted(axes)
-    for axis in axes:
+    joined, places = _neighbours_joined(x.shape, axes)
+    x = reshape(x, joined) if len(joined) < x.ndim else x
+    for axis in places:
         x = apply1("ReduceV2", P.Reduce(mode=mode, axis=axis, data_type=kind), inputs=[x], scalar=False)
-    return drop_axes(x, axes)
+    return drop_axes(x, places)
+
+
+def _neighbours_joined(shape: Sequence[int], axes: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Return a shape in which axes that are reduced side by side are one, and the axes to reduce there."""
+    if len(axes) == len(shape):
+        return [-1], [0]
+    joined: list[int] = []
+    places: list[int] = []
+    for i, n in enumerate(shape):
+        if (
+            i in axes
+            and i - 1 in axes
+            and not isinstance(n, TracedInt)
+            and not isinstance(joined[-1], TracedInt)
+        ):
+            joined[-1] *= n
+            continue
+        if i in axes:
+            places.append(len(joined))
+        joined.append(n)
+    return joined, places
 
 
 def summed(x: Tensor, axes: Sequence[int], keepdims: object = False) -> Tensor:

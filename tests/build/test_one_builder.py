@@ -264,7 +264,7 @@ def _run(graph: Graph, x: Array) -> tuple[dict[str, int], Array]:
 
 
 def _graphs(layer: Layer, x: Array) -> dict[str, Graph]:
-    graphs = {"onnx": _by_onnx(layer, x).graph, "torch": _by_torch(layer, x)}
+    graphs = {"onnx": _by_onnx(layer, x).lasting([{"x": x}]).graph, "torch": _by_torch(layer, x)}
     if layer.megengine is not None:
         weights = [mge.Tensor(w) for w in layer.weights]
         graphs["megengine"] = _traced(layer.megengine, mge.Tensor(x), weights)

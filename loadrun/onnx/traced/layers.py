@@ -17,7 +17,7 @@ from ...tensors.access import dtype_of
 from ...tensors.apply import type_cvt
 from ..operators import common, kernels, linalg, norms, quantization
 from . import instead, operand
-from .windows import _less
+from .windows import _less, rescaled
 
 __all__: list[str] = []
 
@@ -114,11 +114,16 @@ def rounded(x: Any, kind: DType) -> Tensor:
 @instead(norms.by_statistics)
 def by_statistics(x: Any, scale: Any, bias: Any, mean: Any, variance: Any, *, epsilon: float) -> Any:
     parts = [np.ravel(v) if isinstance(v, np.ndarray) else None for v in (mean, variance, scale, bias)]
-    if any(v is None or v.shape != x.shape[1:2] for v in parts) or x.dtype != np.float32:
-        factor = scale / np.sqrt(variance + epsilon)
-        return x * factor + (bias - mean * factor)
-    middle, spread, factor, shift = map(operand, parts)
-    return norm.batch_norm(operand(x), middle, spread, factor, shift, eps=epsilon)
+    if all(v is not None and v.shape == x.shape[1:2] for v in parts) and x.dtype == np.float32:
+        factor = parts[2] / np.sqrt(parts[1].astype(np.float64) + epsilon)
+        folded = rescaled(x, factor, parts[3] - parts[0] * factor)
+        if folded is not None:
+            return folded
+        if x.ndim == 4:
+            middle, spread, factor, shift = map(operand, parts)
+            return norm.batch_norm(operand(x), middle, spread, factor, shift, eps=epsilon)
+    factor = scale / np.sqrt(variance + epsilon)
+    return x * factor + (bias - mean * factor)
 
 
 @instead(norms.layer_normalized)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -11,10 +13,13 @@ from ...build import emit as e
 from ...build.layers import pooling as pools
 from ...build.layers import windows as layers
 from ...build.layers.windows import WindowGeometry
+from ...graph import Var
+from ...graph.dtypes import Array
 from ...tensors import Tensor
+from ...tensors.access import dtype_of, from_variable, recorded_variable, session_of
 from ..operators import convolution, pooling
 from ..operators.windows import SpatialWindow, window_of
-from . import instead, known, operand
+from . import instead, known, operand, traced
 
 __all__: list[str] = []
 
@@ -44,7 +49,29 @@ def conv(x: Any, w: Any, bias: Any = None, *, group: int = 1, **space: Any) -> A
     if not 1 <= len(window.out) <= 3:
         return NotImplemented
     plain = WindowGeometry(window.kernel, window.strides, window.dilations, window.pads)
-    return layers.convolved(operand(x), operand(w), plain, group, None if bias is None else operand(bias))
+    data, added = operand(x), None if bias is None else operand(bias)
+    y = layers.convolved(data, operand(w), plain, group, added)
+    if isinstance(w, np.ndarray) and not isinstance(bias, Tensor):
+
+        def again(x: Any, factor: Array, shift: Array) -> Any:
+            filters = w * factor.reshape(-1, *(1,) * (w.ndim - 1))
+            moved = shift if bias is None else shift + bias * factor
+            return conv(x, filters.astype(w.dtype), moved.astype(w.dtype), group=group, **space)
+
+        _FIXED[recorded_variable(y)] = recorded_variable(data), again
+    return y
+
+
+_FIXED: WeakKeyDictionary[Var, tuple[Var, Callable[[Any, Array, Array], Any]]] = WeakKeyDictionary()
+"""What convolutions of constant filters read, and how they are computed with their channels scaled and shifted."""
+
+
+def rescaled(x: Any, factor: Array, shift: Array) -> Any:
+    """Scale and shift the channels of a convolution within it; None where `x` is none of constant filters."""
+    source, again = _FIXED.get(recorded_variable(x), (None, None))
+    if source is None or again is None:
+        return None
+    return again(traced(from_variable(source, dtype_of(x), False, session_of(x))), factor, shift)
 
 
 @instead("ConvTranspose", halves=True)

@@ -89,7 +89,25 @@ def without_axes(w: OnnxWriter, opr: Opr) -> str | None:
     mode = inner.get(Reduce).mode
     if mode == Mode.MEAN and _may_be_empty(w, x):
         return None
+    x, axes = _before_joining(w, x, axes)
     return w.reduce(_KINDS[mode], w.name(x), axes, keepdims=0)
+
+
+def _before_joining(w: OnnxWriter, x: Var, axes: list[int]) -> tuple[Var, list[int]]:
+    """Return what a Reshape joined neighbouring axes of to reduce them at once, and those axes; else what is given."""
+    if x.owner.type != "ReshapeV1" or not w.alone(x):
+        return x, axes
+    source = x.owner.inputs[0]
+    shapes = {(k.shapes.get(source.id, ()), k.shapes.get(x.id, ())) for k in w.known}
+    (old, new), wide, at = shapes.pop(), list[int](), 0
+    for i, n in enumerate(new):
+        start, at = at, at + 1
+        while at < len(old) and math.prod(old[start:at]) != n:
+            at += 1
+        wide += range(start, at) if i in axes else []
+        if math.prod(old[start:at]) != n or (i not in axes and at > start + 1):
+            return x, axes
+    return (source, wide) if new and at == len(old) and not shapes else (x, axes)
 
 
 def _may_be_empty(w: OnnxWriter, x: Var) -> bool:
