@@ -12,12 +12,13 @@ import numpy as np
 from ...build import emit as e
 from ...build.layers import pooling as pools
 from ...build.layers import windows as layers
+from ...build.layers.padding import pad
 from ...build.layers.windows import WindowGeometry
 from ...graph import Var
 from ...graph.dtypes import Array
 from ...tensors import Tensor
 from ...tensors.access import dtype_of, from_variable, recorded_variable, session_of
-from ..operators import convolution, pooling
+from ..operators import convolution, padding, pooling
 from ..operators.windows import SpatialWindow, window_of
 from . import instead, known, operand, traced
 
@@ -179,7 +180,14 @@ def col2im(
     return e.reshape(y, (x.shape[0], -1, *image))
 
 
-# Pooling
+# Pooling and borders
+
+
+@instead(padding.padded)
+def padded(x: Any, widths: padding.Widths, mode: str, value: Any) -> Any:
+    """Add borders by MegEngine's operator, which has no reflection of more than an axis has."""
+    near = all(min(pair) >= 0 and max(pair) < n for n, pair in zip(x.shape, widths, strict=True))
+    return pad(operand(x), widths, mode) if mode in ("edge", "reflect") and near else NotImplemented
 
 
 @instead(pooling.folded)
