@@ -13,11 +13,11 @@ from ...build.layers import norm
 from ...graph import params as P
 from ...graph.dtypes import DType, plain
 from ...tensors import Tensor, apply1
-from ...tensors.access import dtype_of
+from ...tensors.access import dtype_of, recorded_variable
 from ...tensors.apply import type_cvt
 from ..operators import common, kernels, linalg, norms, quantization
 from . import instead, operand
-from .windows import _less, rescaled
+from .windows import STEPS, less, rescaled
 
 __all__: list[str] = []
 
@@ -62,7 +62,7 @@ def integer_product(x: Any, y: Any, x_zero: Any = None, y_zero: Any = None) -> A
     if x_zero is not None and x_zero.ndim == 1 and x_zero.shape[0] != 1:
         x_zero = x_zero[:, None]
     if x.shape[-1] <= 258:
-        return np.matmul(_less(x, x_zero), _less(y, y_zero)).astype(np.int32)
+        return np.matmul(less(x, x_zero), less(y, y_zero)).astype(np.int32)
     a, b = (v.astype(np.int16) for v in (x, y))
     a = a if x_zero is None else a - x_zero.astype(np.int16)
     b = b if y_zero is None else b - y_zero.astype(np.int16)
@@ -161,17 +161,20 @@ _HALF_WHOLE = 12582912.0
 
 @instead(quantization.rounded_to)
 def rounded_to(quotient: Any, zero: Any, dtype: DType) -> Any:
-    """Saturate and round by adding and subtracting a large number, which is exact for up to 16 bits."""
+    """Saturate and round by adding and subtracting a large number, which is exact for up to 16 bits.
+
+    MegEngine would fold each sum into the one before it, but for the minimum and the ReLUs between them.
+    """
     if not (zero is None or isinstance(zero, np.ndarray)) or dtype.bits > 16 or quotient.dtype != np.float32:
         return NotImplemented
     low, high = quantization.range_of(dtype)
-    x = operand(quotient)
     z = np.float32(0) if zero is None else zero.astype(np.float32)
     large = np.float32(_HALF_WHOLE)
-    bounded = e.elem(M.MAX, x, operand(np.asarray(low - z, np.float32)))
-    shifted = e.elem(M.ADD, bounded, e.number(float(large), x))
-    most = e.elem(M.MIN, shifted, operand(np.asarray(high - z + large, np.float32)))
-    whole = e.elem(M.SUB, most, operand(np.asarray(large - z, np.float32)))
+    least = e.elem(M.MIN, operand(quotient), operand(np.asarray(high - z, np.float32)))
+    shifted = e.elem(M.FUSE_ADD_RELU, least, e.number(float(large), least))
+    steps = e.elem(M.FUSE_ADD_RELU, shifted, operand(np.asarray(z - low - large, np.float32)))
+    whole = e.elem(M.ADD, steps, e.number(low, steps)) if low else steps
+    STEPS[recorded_variable(whole)] = recorded_variable(steps), low
     return e.cast(whole, dtype.np)
 
 
@@ -179,4 +182,4 @@ def rounded_to(quotient: Any, zero: Any, dtype: DType) -> Any:
 def dequantized(x: Any, scale: Any, zero: Any = None) -> Any:
     if x.dtype.itemsize > 2 or scale.dtype != np.float32:
         return NotImplemented
-    return _less(x, zero) * scale
+    return less(x, zero) * scale

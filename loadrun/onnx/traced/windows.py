@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from ...arrays.array import TracedArray
 from ...build import emit as e
 from ...build.layers import pooling as pools
 from ...build.layers import windows as layers
@@ -16,8 +17,9 @@ from ...build.layers.padding import pad
 from ...build.layers.windows import WindowGeometry
 from ...graph import Var
 from ...graph.dtypes import Array
+from ...graph.dtypes import plain as plain_type
 from ...tensors import Tensor
-from ...tensors.access import dtype_of, from_variable, recorded_variable, session_of
+from ...tensors.access import dtype_of, from_variable, is_scalar, recorded_variable, session_of
 from ..operators import convolution, padding, pooling
 from ..operators.windows import SpatialWindow, window_of
 from . import instead, known, operand, traced
@@ -130,7 +132,7 @@ def integer_convolution(x: Any, w: Any, x_zero: Any, w_zero: Any, group: int = 1
         return NotImplemented
     if w_zero is not None and w_zero.ndim == 1 and w_zero.shape[0] != 1:
         w_zero = w_zero.reshape(-1, *(1,) * (w.ndim - 1))
-    data, filters = _less(x, x_zero), _less(w, w_zero)
+    data, filters = less(x, x_zero), less(w, w_zero)
     each = max(258 // prod(window.kernel), 1)
     per = w.shape[1] * group
     if per <= each * group or group > 1:
@@ -144,12 +146,23 @@ def integer_convolution(x: Any, w: Any, x_zero: Any, w_zero: Any, group: int = 1
     return total
 
 
-def _less(x: Any, zero: Any) -> Any:
-    """Subtract a zero point."""
-    wide = x.astype(np.float32)
-    if zero is None or (isinstance(zero, np.ndarray) and not zero.any()):
-        return wide
-    return wide - zero.astype(np.float32)
+STEPS: WeakKeyDictionary[Var, tuple[Var, int]] = WeakKeyDictionary()
+"""What quantized numbers are as float32, before they become integers: whole steps from the least one, and that."""
+
+
+def less(x: Any, zero: Any) -> Any:
+    """Subtract a zero point as float32; what was quantized just before is taken from before it became integers."""
+    start = np.float32(0) if zero is None else zero.astype(np.float32)
+    opr = recorded_variable(x).owner if isinstance(x, TracedArray) else None
+    steps, low = STEPS.get(opr.inputs[0], (None, 0)) if opr and opr.type == "TypeCvtV2" else (None, 0)
+    if steps is None:
+        wide = x.astype(np.float32)
+    else:
+        wide, start = (
+            traced(from_variable(steps, plain_type("Float32"), is_scalar(x), session_of(x))),
+            start - low,
+        )
+    return wide - start if isinstance(start, Tensor) or start.any() else wide
 
 
 # Windows put back
