@@ -113,7 +113,9 @@ def rounded(x: Any, kind: DType) -> Tensor:
 
 @instead(norms.by_statistics)
 def by_statistics(x: Any, scale: Any, bias: Any, mean: Any, variance: Any, *, epsilon: float) -> Any:
-    parts = [np.ravel(v) if isinstance(v, np.ndarray) else None for v in (mean, variance, scale, bias)]
+    parts: list[Any] = [
+        np.ravel(v) if isinstance(v, np.ndarray) else None for v in (mean, variance, scale, bias)
+    ]
     if all(v is not None and v.shape == x.shape[1:2] for v in parts) and x.dtype == np.float32:
         factor = parts[2] / np.sqrt(parts[1].astype(np.float64) + epsilon)
         folded = rescaled(x, factor, parts[3] - parts[0] * factor)

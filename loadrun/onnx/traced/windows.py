@@ -19,7 +19,7 @@ from ...graph import Var
 from ...graph.dtypes import Array
 from ...graph.dtypes import plain as plain_type
 from ...tensors import Tensor
-from ...tensors.access import dtype_of, from_variable, is_scalar, recorded_variable, session_of
+from ...tensors.access import from_variable, is_scalar, recorded_variable, session_of
 from ..operators import convolution, padding, pooling
 from ..operators.windows import SpatialWindow, window_of
 from . import instead, known, operand, traced
@@ -74,7 +74,14 @@ def rescaled(x: Any, factor: Array, shift: Array) -> Any:
     source, again = _FIXED.get(recorded_variable(x), (None, None))
     if source is None or again is None:
         return None
-    return again(traced(from_variable(source, dtype_of(x), False, session_of(x))), factor, shift)
+    return again(_float(source, x), factor, shift)
+
+
+def _float(var: Var, reader: TracedArray) -> TracedArray:
+    """Return the float32 variable that a traced array was made of."""
+    session = session_of(reader)
+    assert session is not None
+    return traced(from_variable(var, plain_type("Float32"), is_scalar(reader), session))
 
 
 @instead("ConvTranspose", halves=True)
@@ -158,10 +165,7 @@ def less(x: Any, zero: Any) -> Any:
     if steps is None:
         wide = x.astype(np.float32)
     else:
-        wide, start = (
-            traced(from_variable(steps, plain_type("Float32"), is_scalar(x), session_of(x))),
-            start - low,
-        )
+        wide, start = _float(steps, x), start - np.float32(low)
     return wide - start if isinstance(start, Tensor) or start.any() else wide
 
 
