@@ -240,3 +240,18 @@ def test_neighbouring_axes_are_reduced_at_once(tmp_path: Path) -> None:
         "ReduceMean",
         "ReduceSum",
     ]
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+def test_what_reads_quantized_numbers_gets_them_as_floats(kind: str) -> None:
+    nodes = "q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, s, z)"
+    text = f"g (float[7] x) => ({kind}[7] q, float[7] y) <float s = {{0.5}}, {kind} z = {{3}}> {{ {nodes} }}"
+    graph = recorded(made(text).graph, {"x": (7,)})
+    x = np.float32([-1e9, -1.25, -0.25, 0.25, 0.75, 60.25, 1e9])
+    low, high = np.iinfo(kind).min, np.iinfo(kind).max
+    # Halves go to even numbers; 120.5 steps and the zero point are 123.
+    whole = [low, 3 - 2, 3, 3, 3 + 2, 123, high]
+    q, y = ReferenceEngine(graph).run({"x": x})
+    assert q.tolist() == whole
+    assert y.tolist() == [(n - 3) / 2 for n in whole]
+    assert operators(graph).count("TypeCvtV2") == 1
