@@ -42,9 +42,9 @@ def loaded(model: str) -> Any:
     net.load(model)
     for name in net.get_all_input_name():
         tensor = net.get_io_tensor(name)
-        zeros = tensor.to_numpy()
-        filled = np.random.default_rng(0).uniform(0.5, 1, zeros.shape)
-        tensor.set_data_by_copy((zeros if zeros.dtype.kind in "iu" else filled).astype(zeros.dtype))
+        like = tensor.to_numpy()
+        # Below 1, so that integers are 0: ids.
+        tensor.set_data_by_copy(np.random.default_rng(0).uniform(0.5, 1, like.shape).astype(like.dtype))
     return net
 
 
