@@ -1,4 +1,4 @@
-"""Write the benchmark models with MegEngine: ResNet-18, ResNet-50, VGG16, MobileNetV2 and a BERT-base stack.
+"""Write the benchmark models with MegEngine: ResNet-18, ResNet-50, VGG16, MobileNetV2, a U-Net, ViT-S/16 and BERT-base.
 
 resnet18_int8 and mobilenetv2_int8 are quantized with MegEngine's default scheme (min-max observers, int8).
 
@@ -27,6 +27,8 @@ from megengine.core.tensor import megbrain_graph
 from megengine.jit import trace
 
 IMAGE = (1, 3, 224, 224)
+LARGER = (1, 3, 256, 256)
+"""For the U-Net."""
 MAXERR = 1e-3
 PLAN = ((16, 1, 1), (24, 2, 2), (32, 3, 2), (64, 4, 2), (96, 3, 1), (160, 3, 2), (320, 1, 1))
 """Stages of MobileNetV2: channels, blocks, stride."""
@@ -121,6 +123,31 @@ class Vgg16(M.Module):
 
     def forward(self, x: mge.Tensor) -> mge.Tensor:
         return self.head(F.flatten(self.body(x), 1))
+
+
+class UNet(M.Module):
+    """A U-Net of four levels, two classes."""
+
+    def __init__(self, widths: tuple[int, ...] = (32, 64, 128, 256)) -> None:
+        super().__init__()
+        self.down = [self.pair(i, o) for i, o in zip((3, *widths[:-1]), widths, strict=True)]
+        self.up = [M.ConvTranspose2d(2 * w, w, 2, 2) for w in widths[-2::-1]]
+        self.merge = [self.pair(2 * w, w) for w in widths[-2::-1]]
+        self.out = M.Conv2d(widths[0], 2, 1)
+
+    def pair(self, inp: int, out: int) -> M.Module:
+        """Two convolutions of one level."""
+        return M.Sequential(ConvBn(inp, out, 3), ConvBn(out, out, 3))
+
+    def forward(self, x: mge.Tensor) -> mge.Tensor:
+        kept = []
+        for level in self.down[:-1]:
+            kept.append(level(x))
+            x = F.max_pool2d(kept[-1], 2)
+        x = self.down[-1](x)
+        for up, merge in zip(self.up, self.merge, strict=True):
+            x = merge(F.concat([kept.pop(), up(x)], 1))
+        return self.out(x)
 
 
 class Inverted(M.Module):
@@ -282,6 +309,46 @@ class Bert(M.Module):
         return x
 
 
+class VitLayer(M.Module):
+    """One layer of ViT: the norms stand before attention and feed-forward net."""
+
+    def __init__(self, hidden: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = M.LayerNorm(hidden), M.LayerNorm(hidden)
+        self.qkv, self.o = M.Linear(hidden, 3 * hidden), M.Linear(hidden, hidden)
+        self.up, self.down = M.Linear(hidden, 4 * hidden), M.Linear(4 * hidden, hidden)
+
+    def forward(self, x: mge.Tensor) -> mge.Tensor:
+        n, t, c = x.shape
+        each = c // self.heads
+        qkv = F.reshape(self.qkv(self.norm1(x)), (n, t, 3, self.heads, each))
+        q, k, v = F.transpose(qkv, (2, 0, 3, 1, 4))
+        score = F.matmul(q, k, transpose_b=True) * float(each**-0.5)
+        mix = F.matmul(F.softmax(score, axis=-1), v)
+        x = x + self.o(F.reshape(F.transpose(mix, (0, 2, 1, 3)), (n, t, c)))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+class Vit(M.Module):
+    """ViT-S/16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        hidden = 384
+        self.patches = M.Conv2d(3, hidden, 16, 16)
+        self.first = mge.Parameter(np.zeros((1, 1, hidden), np.float32))
+        self.places = mge.Parameter(np.zeros((1, 197, hidden), np.float32))
+        self.layers = M.Sequential(*[VitLayer(hidden, 6) for _ in range(12)])
+        self.norm = M.LayerNorm(hidden)
+        self.fc = M.Linear(hidden, 1000)
+
+    def forward(self, x: mge.Tensor) -> mge.Tensor:
+        x = F.transpose(F.flatten(self.patches(x), 2), (0, 2, 1))
+        x = F.concat([self.first, x], 1) + self.places
+        return self.fc(self.norm(self.layers(x))[:, 0])
+
+
 def set_weights(net: M.Module, rng: np.random.RandomState) -> None:
     """Give every weight matrix and filter He's standard deviation and every vector small random values."""
     for name, param in net.named_parameters():
@@ -320,13 +387,15 @@ def make(name: str, folder: Path) -> None:
         "resnet50": lambda: ResNet((3, 4, 6, 3), bottleneck=True),
         "vgg16": Vgg16,
         "mobilenetv2": MobileNetV2,
+        "unet": UNet,
+        "vit": Vit,
         "bert": Bert,
         "resnet18_int8": lambda: QuantizedNet(mobile=False),
         "mobilenetv2_int8": lambda: QuantizedNet(mobile=True),
     }
     net = build[name]()
     set_weights(net, rng)
-    if name.startswith(("resnet", "mobilenet")):
+    if name.startswith(("resnet", "mobilenet", "unet")):
         settle_batch_norm(net, IMAGE, rng)
     net.eval()
     if name.endswith("int8"):
@@ -337,7 +406,7 @@ def make(name: str, folder: Path) -> None:
         args = [rng.randint(0, 8192, (1, 128)).astype(np.int32), np.ones((1, 128), np.float32)]
     else:
         arg_names, data = ["data"], ["#rand(-1,1)"]
-        args = [rng.uniform(-1, 1, IMAGE).astype(np.float32)]
+        args = [rng.uniform(-1, 1, LARGER if name == "unet" else IMAGE).astype(np.float32)]
     out = func(*map(mge.Tensor, args))
     peak = float(np.abs(out.numpy()).max())
     path = folder / f"{name}.mge"
@@ -349,7 +418,8 @@ def make(name: str, folder: Path) -> None:
 
 def main(argv: list[str]) -> None:
     """Parse the command line and write the models."""
-    names = ["resnet18", "resnet50", "vgg16", "mobilenetv2", "bert", "resnet18_int8", "mobilenetv2_int8"]
+    names = ["resnet18", "resnet50", "vgg16", "mobilenetv2", "unet", "vit", "bert"]
+    names += ["resnet18_int8", "mobilenetv2_int8"]
     parser = argparse.ArgumentParser(description="Write the benchmark models with MegEngine.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("models", nargs="*", metavar="MODEL", help="some of: " + ", ".join(names))

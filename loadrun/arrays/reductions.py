@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..build import emit as e
-from ..build.emit import M, elem, half_sums, is_bool, is_float, kept, number, summed
+from ..build.emit import M, elem, half_sums, is_bool, is_float, number, summed
 from ..build.layers.sizes import of_length
 from ..graph import params as P
 from ..graph.dtypes import DType
@@ -97,7 +97,7 @@ def prod(
     x = operand(a)
     x = _masked(e.cast(x, sum_dtype(x, dtype)), where, 1)
     axes = axes_of(axis, len(e.sizes(x)))
-    result = kept(e.reduce(x, _R.PRODUCT, axes), axes, keepdims)
+    result = e.reduce(x, _R.PRODUCT, axes, keepdims=keepdims)
     return result if initial is None else elem(M.MUL, result, operand(initial, access.dtype_of(x).np))
 
 
@@ -107,7 +107,7 @@ def extreme(x: Tensor, largest: bool, axes: Sequence[int], keepdims: Any = False
         return e.cast(extreme(e.cast(x, _TRUTH), largest, axes, keepdims), "bool")
     if access.dtype_of(x).name == "Uint16":
         return e.cast(extreme(e.cast(x, "int32"), largest, axes, keepdims), np.uint16)
-    return kept(e.reduce(x, _R.MAX if largest else _R.MIN, axes), axes, keepdims)
+    return e.reduce(x, _R.MAX if largest else _R.MIN, axes, keepdims=keepdims)
 
 
 def _extreme_function(a: Any, axis: Any, keepdims: Any, initial: Any, where: Any, *, largest: bool) -> Tensor:
@@ -163,7 +163,7 @@ def any_(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, *, wh
     x = _masked(e.cast(e.cast(operand(a), "bool"), _TRUTH), where, 0)
     axes = axes_of(axis, len(e.sizes(x)))
     # Of no values, too, which have no maximum.
-    return e.cast(kept(e.reduce(x, _R.SUM, axes), axes, keepdims), "bool")
+    return e.cast(e.reduce(x, _R.SUM, axes, keepdims=keepdims), "bool")
 
 
 @lowers("all")
@@ -171,7 +171,7 @@ def all_(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, *, wh
     """Return whether all values are true."""
     x = _masked(e.cast(e.cast(operand(a), "bool"), _TRUTH), where, 1)
     axes = axes_of(axis, len(e.sizes(x)))
-    return e.cast(kept(e.reduce(x, _R.PRODUCT, axes), axes, keepdims), "bool")
+    return e.cast(e.reduce(x, _R.PRODUCT, axes, keepdims=keepdims), "bool")
 
 
 @lowers("count_nonzero")
@@ -191,7 +191,7 @@ def _as_floating(x: Tensor, dtype: Any) -> Tensor:
 
 def mean_of(x: Tensor, axes: Sequence[int], keepdims: Any = False) -> Tensor:
     """Return the mean of floating-point numbers."""
-    return kept(e.reduce(x, _R.MEAN, axes, half_sums(x)), axes, keepdims)
+    return e.reduce(x, _R.MEAN, axes, half_sums(x), keepdims=keepdims)
 
 
 @lowers("mean")

@@ -418,29 +418,55 @@ def full(value: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def reduce(
-    x: Tensor, mode: P.ReduceMode, axes: Sequence[int], kind: P.ReduceDataType = P.ReduceDataType.DEFAULT
+    x: Tensor,
+    mode: P.ReduceMode,
+    axes: Sequence[int],
+    kind: P.ReduceDataType = P.ReduceDataType.DEFAULT,
+    *,
+    keepdims: object = False,
 ) -> Tensor:
-    """Reduce axes and drop them; all axes at once are reduced as one vector."""
+    """Reduce axes: all axes at once, as one vector; so are neighbours whose sizes are known."""
     if not axes:
         return x
     x = as_vector(x)
-    ndim = len(sizes(x))
-    if len(axes) == ndim and ndim > 1:
-        x, axes, ndim = flat(x), (0,), 1
-    axes = sorted(axes)
-    for axis in axes:
+    joined, places, gone = _neighbours_joined(x.shape, axes)
+    x = reshape(x, joined) if len(joined) < x.ndim else x
+    for axis in places:
         x = apply1("ReduceV2", P.Reduce(mode=mode, axis=axis, data_type=kind), inputs=[x], scalar=False)
-    return drop_axes(x, axes)
+    return add_axes(x, gone) if keepdims else drop_axes(x, places)
+
+
+def _neighbours_joined(shape: Sequence[int], axes: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
+    """Return a shape in which axes that are reduced side by side are one, the axes to reduce there, and those gone."""
+    if len(axes) == len(shape):
+        return [-1], [0], list(range(1, len(shape)))
+    joined: list[int] = []
+    places: list[int] = []
+    gone: list[int] = []
+    for i, n in enumerate(shape):
+        if (
+            i in axes
+            and i - 1 in axes
+            and not isinstance(n, TracedInt)
+            and not isinstance(joined[-1], TracedInt)
+        ):
+            joined[-1] *= n
+            gone.append(i)
+            continue
+        if i in axes:
+            places.append(len(joined))
+        joined.append(n)
+    return joined, places, gone
 
 
 def summed(x: Tensor, axes: Sequence[int], keepdims: object = False) -> Tensor:
     """Return the sum over axes in the tensor's own dtype; float16 is summed in float32, as numpy does."""
-    return kept(reduce(x, P.ReduceMode.SUM, axes, half_sums(x)), axes, keepdims)
+    return reduce(x, P.ReduceMode.SUM, axes, half_sums(x), keepdims=keepdims)
 
 
 def mean(x: Tensor, axes: Sequence[int]) -> Tensor:
     """Return the mean over axes, which stay; of float16 summed in float32."""
-    return cast(kept(reduce(real(x), P.ReduceMode.MEAN, axes), axes, True), dtype_of(x))
+    return cast(reduce(real(x), P.ReduceMode.MEAN, axes, keepdims=True), dtype_of(x))
 
 
 def half_sums(x: Tensor) -> P.ReduceDataType:

@@ -45,7 +45,7 @@ from ..ops.elemwise.table import ROWS, modes
 from ..ops.elemwise.table import ModeTrait as ModeT
 from ..ops.infer import infer_dtypes, infer_shapes
 from ..ops.op import Trait as T
-from .arithmetic.terms import extreme_products, large_sums, mode_of, scalar_value
+from .arithmetic.terms import extreme_products, large_sums, mode_of, rounds, scalar_value
 from .constants import subgraph
 
 __all__ = ["guarded"]
@@ -445,7 +445,7 @@ def _before_steps(oprs: Sequence[Opr]) -> set[int]:
 def _is_step(opr: Opr) -> bool:
     dtype = opr.outputs[0].dtype
     whole = opr.type == "TypeCvtV2" and dtype is not None and not (dtype.is_float or dtype.is_quantized)
-    return whole or mode_of(opr) in _STEPS
+    return whole or mode_of(opr) in _STEPS or rounds(opr)
 
 
 def _watch_factors(opr: Opr, change: _Change) -> None:

@@ -224,6 +224,8 @@ LAYERS = {
 
 
 _OF_ONE_BATCH = {"attention"}
+_GUARDED = {"attention"}
+"""ONNX's layers that give zeros where all is masked, torch's NaN."""
 
 
 def _by_onnx(layer: Layer, x: Array) -> loadrun.Bundle:
@@ -264,7 +266,7 @@ def _run(graph: Graph, x: Array) -> tuple[dict[str, int], Array]:
 
 
 def _graphs(layer: Layer, x: Array) -> dict[str, Graph]:
-    graphs = {"onnx": _by_onnx(layer, x).graph, "torch": _by_torch(layer, x)}
+    graphs = {"onnx": _by_onnx(layer, x).lasting([{"x": x}]).graph, "torch": _by_torch(layer, x)}
     if layer.megengine is not None:
         weights = [mge.Tensor(w) for w in layer.weights]
         graphs["megengine"] = _traced(layer.megengine, mge.Tensor(x), weights)
@@ -282,7 +284,9 @@ def test_same_operators_and_values(name: str) -> None:
     for front, graph in _graphs(layer, x).items():
         found[front], got = _run(graph, x)
         np.testing.assert_allclose(got, want, 1e-5, 1e-5, err_msg=front)
-    first = found["onnx"] if layer.own is None else layer.own
+    if name in _GUARDED:
+        del found["onnx"]
+    first = next(iter(found.values())) if layer.own is None else layer.own
     assert found == dict.fromkeys(found, first)
 
 

@@ -18,6 +18,7 @@ from loadrun.onnx.traced.recording import recorded
 from tests.onnx.contrib_cases import CASES
 
 onnx = pytest.importorskip("onnx", reason="ONNX's node tests come with the package onnx")
+reference = pytest.importorskip("onnx.reference", reason="comes with the package onnx")
 
 PARTS = 4
 KINDS = frozenset(
@@ -192,3 +193,75 @@ def test_operators_of_one_node(node: str, expected: list[str]) -> None:
     stored = "<float low = {0}, float high = {6}>" if "low" in node else ""
     bundle = made(f"g (float[3,3] x) => (float[3,3] y) {stored} {{ y = {node} }}")
     assert operators(recorded(bundle.graph, {"x": (3, 3)})) == expected
+
+
+@pytest.mark.parametrize(
+    ("groups", "sizes", "bias"), [(1, (6, 5), False), (2, (6, 5), True), (1, (7,), True)]
+)
+def test_batch_normalization_goes_into_the_filters_of_a_convolution(
+    groups: int, sizes: tuple[int, ...], bias: bool
+) -> None:
+    rng = np.random.default_rng(1)
+    shapes = {
+        "w": (6, 4 // groups, *(3 for _ in sizes)),
+        "b": (6,),
+        "s": (6,),
+        "a": (6,),
+        "m": (6,),
+        "v": (6,),
+    }
+    values = {n: rng.uniform(0.5, 2, shape).astype(np.float32) for n, shape in shapes.items()}
+    float32, text = onnx.TensorProto.FLOAT, onnx.helper
+    nodes = [
+        text.make_node(
+            "Conv", ["x", "w", *["b"][: int(bias)]], ["c"], group=groups, pads=[1, 0] * len(sizes)
+        ),
+        text.make_node("BatchNormalization", ["c", "s", "a", "m", "v"], ["y"]),
+    ]
+    x = rng.standard_normal((2, 4, *sizes)).astype(np.float32)
+    ends = [[text.make_tensor_value_info(n, float32, s)] for n, s in (("x", x.shape), ("y", None))]
+    stored = [onnx.numpy_helper.from_array(v, n) for n, v in values.items() if n != "b" or bias]
+    model = text.make_model(
+        text.make_graph(nodes, "g", *ends, stored), opset_imports=[text.make_opsetid("", 20)]
+    )
+    graph = recorded(loadrun.load(model.SerializeToString()).graph, {"x": x.shape})
+    assert "BatchNormV1" not in operators(graph)
+    assert operators(graph).count("ADD") == 1
+    assert "MUL" not in operators(graph)
+    (want,) = reference.ReferenceEvaluator(model).run(None, {"x": x})
+    np.testing.assert_allclose(ReferenceEngine(graph).run({"x": x})[0], want, 1e-5, 1e-5)
+
+
+def test_neighbouring_axes_are_reduced_at_once(tmp_path: Path) -> None:
+    body = "y = GlobalAveragePool(x) z = ReduceMax<keepdims = 0>(x, ends) t = ReduceSum(x, some)"
+    stored = "<int64[2] ends = {0, 3}, int64[3] some = {0, 1, 3}>"
+    text = f"g (float[2,3,4,5] x) => (float[2,3,1,1] y, float[3,4] z, float[1,1,4,1] t) {stored} {{ {body} }}"
+    graph = recorded(made(text).graph, {"x": (2, 3, 4, 5)})
+    x = np.random.default_rng(1).standard_normal((2, 3, 4, 5)).astype(np.float32)
+    wide = x.astype(np.float64)
+    wants = wide.mean((2, 3), keepdims=True), wide.max((0, 3)), wide.sum((0, 1, 3), keepdims=True)
+    for got, want in zip(ReferenceEngine(graph).run({"x": x}), wants, strict=True):
+        np.testing.assert_allclose(got, want, 1e-5, 1e-5)
+    assert operators(graph).count("ReduceV2") == 1 + 2 + 2
+    loadrun.onnx.export(graph, f=tmp_path / "m.onnx")
+    nodes = onnx.load(tmp_path / "m.onnx").graph.node
+    assert sorted(n.op_type for n in nodes if n.op_type.startswith("Re")) == [
+        "ReduceMax",
+        "ReduceMean",
+        "ReduceSum",
+    ]
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+def test_what_reads_quantized_numbers_gets_them_as_floats(kind: str) -> None:
+    nodes = "q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, s, z)"
+    text = f"g (float[7] x) => ({kind}[7] q, float[7] y) <float s = {{0.5}}, {kind} z = {{3}}> {{ {nodes} }}"
+    graph = recorded(made(text).graph, {"x": (7,)})
+    x = np.float32([-1e9, -1.25, -0.25, 0.25, 0.75, 60.25, 1e9])
+    low, high = np.iinfo(kind).min, np.iinfo(kind).max
+    # Halves go to even numbers; 120.5 steps and the zero point are 123.
+    whole = [low, 3 - 2, 3, 3, 3 + 2, 123, high]
+    q, y = ReferenceEngine(graph).run({"x": x})
+    assert q.tolist() == whole
+    assert y.tolist() == [(n - 3) / 2 for n in whole]
+    assert operators(graph).count("TypeCvtV2") == 1

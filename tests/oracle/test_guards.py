@@ -64,7 +64,25 @@ _QUANTIZED = {
         ["s = Add(x, b)", "y = QuantizeLinear<axis = 1>(s, c, zs)"],
         _PER_CHANNEL,
     ),
+    "a sum before floats of the same steps": (
+        [
+            "s = Add(x, b)",
+            "q = QuantizeLinear(s, one, z)",
+            "d = DequantizeLinear(q, few, z)",
+            "y = MatMul(d, eye)",
+        ],
+        _TIES,
+    ),
+    "floats of the same steps of each channel": (
+        [
+            "q = QuantizeLinear<axis = 1>(x, c, zs)",
+            "d = DequantizeLinear<axis = 1>(q, fews, zs)",
+            "y = MatMul(d, eye)",
+        ],
+        _PER_CHANNEL,
+    ),
 }
+"""The last two are whole numbers, times a power of two, in front of a product."""
 
 
 @pytest.mark.parametrize("options", [[], ["--optimize-for-inference"]], ids=["as it is", "optimized"])
@@ -75,6 +93,11 @@ def test_ties_are_quantized_to_even_numbers_in_megengine(
     onnx = pytest.importorskip("onnx")
     zeros, ends = np.arange(3).astype(kind), np.iinfo(kind)
     stored = {"b": np.float32(7.5), "one": np.float32(1), "z": kind(3), "c": _SCALES, "zs": zeros}
+    stored |= {
+        "few": np.float32(0.25),
+        "fews": np.full(3, 0.25, np.float32),
+        "eye": np.eye(10, dtype=np.float32),
+    }
     names = {}
     for i, (name, (nodes, x)) in enumerate(_QUANTIZED.items()):
         text = f'<ir_version: 10, opset_import: ["" : 21]> g (float[2, 3, 10, 10] x) => (y) {{ {" ".join(nodes)} }}'
@@ -88,10 +111,12 @@ def test_ties_are_quantized_to_even_numbers_in_megengine(
         path = str(tmp_path / f"{i}.mge")
         data = f"x:{tmp_path / 'x.npy'}"
         assert main(["pack", str(tmp_path / "m.onnx"), "-d", data, "-o", path, *options]) == 0
-        each = "scale" in name
+        each, floats = "each channel" in name, "floats" in name
         s = x + stored["b"] if "sum" in name else x
         steps = np.rint(s / (_SCALES[:, None, None] if each else np.float32(1)))
-        want = np.clip(steps + (zeros[:, None, None] if each else stored["z"]), ends.min, ends.max)
+        zero = (zeros[:, None, None] if each else stored["z"]).astype(np.float32)
+        want = np.clip(steps + zero, ends.min, ends.max)
+        want = (want - zero) * 0.25 if floats else want
         np.testing.assert_array_equal(loadrun.load(path).testcases[0].arrays["y:expect"], want, err_msg=name)
         names[path] = name
     results = run([Path(p) for p in names])

@@ -46,8 +46,9 @@ def gelu(x: Tensor, *, tanh: bool = False) -> Tensor:
         from ..activation import gelu as own  # for start-up
 
         return own(x)
-    cube = e.elem(M.MUL, e.elem(M.MUL, e.elem(M.SQUARE, x), x), e.number(0.044715, x))
-    inner = e.elem(M.MUL, e.number((2 / np.pi) ** 0.5, x), e.elem(M.ADD, x, cube))
+    factor = (2 / np.pi) ** 0.5
+    bent = e.elem(M.MUL, e.number(0.044715 * factor, x), e.elem(M.SQUARE, x))
+    inner = e.elem(M.MUL, x, e.elem(M.ADD, e.number(factor, x), bent))
     half = e.elem(M.MUL, e.number(0.5, x), x)
     return e.elem(M.MUL, half, e.elem(M.ADD, e.number(1, x), e.elem(M.TANH, inner)))
 
@@ -92,7 +93,7 @@ def softmax(x: Tensor, axis: int, *, guard: bool = False) -> Tensor:
     if guard:
         # MegEngine's maximum of minus infinity is the lowest finite number, which a mask may be, too.
         masked = e.cast(e.compare(P.ElemwiseMultiTypeMode.EQ, wide, e.number(-np.inf, wide)), dtype_of(wide))
-        dead = e.kept(e.reduce(masked, P.ReduceMode.MIN, [axis]), [axis], True)
+        dead = e.reduce(masked, P.ReduceMode.MIN, [axis], keepdims=True)
         y = e.elem(M.COND_LEQ_MOV, dead, e.number(0, dead), y)
     return e.cast(y if x.ndim else e.reshape(y, ()), dtype_of(x))
 
@@ -104,7 +105,7 @@ def log_softmax(x: Tensor, axis: int) -> Tensor:
     [0.0, -1000.0]
     """
     wide = e.real(x)
-    top = e.kept(e.reduce(wide, P.ReduceMode.MAX, [axis]), [axis], True)
+    top = e.reduce(wide, P.ReduceMode.MAX, [axis], keepdims=True)
     shifted = e.elem(M.SUB, wide, top)
     total = e.elem(M.LOG, e.summed(e.elem(M.EXP, shifted), [axis], True))
     return e.cast(e.elem(M.SUB, shifted, total), dtype_of(x))

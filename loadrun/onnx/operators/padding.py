@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...arrays.names import np
+from ...arrays.names import kernel, np
 from ...graph.composite import Known
 from ...graph.dtypes import Array
 from . import operator
@@ -27,6 +27,7 @@ def _places(n: int, before: int, after: int, mode: str) -> Array:
     return np.minimum(at, 2 * n - 2 - at)
 
 
+@kernel
 def padded(x: Array, widths: Widths, mode: str, value: Array | float) -> Array:
     """Return an array with elements added before and after every axis, or cut off where a width is negative."""
     one_of("mode", mode, "constant", "edge", "reflect", "wrap")

@@ -13,11 +13,11 @@ from ...build.layers import norm
 from ...graph import params as P
 from ...graph.dtypes import DType, plain
 from ...tensors import Tensor, apply1
-from ...tensors.access import dtype_of
+from ...tensors.access import dtype_of, recorded_variable
 from ...tensors.apply import type_cvt
 from ..operators import common, kernels, linalg, norms, quantization
 from . import instead, operand
-from .windows import _less
+from .windows import STEPS, less, rescaled
 
 __all__: list[str] = []
 
@@ -62,7 +62,7 @@ def integer_product(x: Any, y: Any, x_zero: Any = None, y_zero: Any = None) -> A
     if x_zero is not None and x_zero.ndim == 1 and x_zero.shape[0] != 1:
         x_zero = x_zero[:, None]
     if x.shape[-1] <= 258:
-        return np.matmul(_less(x, x_zero), _less(y, y_zero)).astype(np.int32)
+        return np.matmul(less(x, x_zero), less(y, y_zero)).astype(np.int32)
     a, b = (v.astype(np.int16) for v in (x, y))
     a = a if x_zero is None else a - x_zero.astype(np.int16)
     b = b if y_zero is None else b - y_zero.astype(np.int16)
@@ -113,12 +113,19 @@ def rounded(x: Any, kind: DType) -> Tensor:
 
 @instead(norms.by_statistics)
 def by_statistics(x: Any, scale: Any, bias: Any, mean: Any, variance: Any, *, epsilon: float) -> Any:
-    parts = [np.ravel(v) if isinstance(v, np.ndarray) else None for v in (mean, variance, scale, bias)]
-    if any(v is None or v.shape != x.shape[1:2] for v in parts) or x.dtype != np.float32:
-        factor = scale / np.sqrt(variance + epsilon)
-        return x * factor + (bias - mean * factor)
-    middle, spread, factor, shift = map(operand, parts)
-    return norm.batch_norm(operand(x), middle, spread, factor, shift, eps=epsilon)
+    parts: list[Any] = [
+        np.ravel(v) if isinstance(v, np.ndarray) else None for v in (mean, variance, scale, bias)
+    ]
+    if all(v is not None and v.shape == x.shape[1:2] for v in parts) and x.dtype == np.float32:
+        factor = parts[2] / np.sqrt(parts[1].astype(np.float64) + epsilon)
+        folded = rescaled(x, factor, parts[3] - parts[0] * factor)
+        if folded is not None:
+            return folded
+        if x.ndim == 4:
+            middle, spread, factor, shift = map(operand, parts)
+            return norm.batch_norm(operand(x), middle, spread, factor, shift, eps=epsilon)
+    factor = scale / np.sqrt(variance + epsilon)
+    return x * factor + (bias - mean * factor)
 
 
 @instead(norms.layer_normalized)
@@ -127,6 +134,12 @@ def layer_normalized(x: Any, scale: Any, bias: Any, axes: Sequence[int], epsilon
         return NotImplemented
     added = None if bias is None else operand(bias)
     return norm.layer_norm(operand(x), axes[0], operand(scale), added, epsilon)
+
+
+@instead(norms.root_mean_square)
+def root_mean_square(x: Any, scale: Any, axes: Sequence[int], epsilon: float) -> tuple[Any, Any]:
+    root = np.sqrt((x * x).mean(tuple(axes), keepdims=True) + epsilon)
+    return x / root * scale, 1 / root
 
 
 @instead(norms.grouped)
@@ -150,17 +163,20 @@ _HALF_WHOLE = 12582912.0
 
 @instead(quantization.rounded_to)
 def rounded_to(quotient: Any, zero: Any, dtype: DType) -> Any:
-    """Saturate and round by adding and subtracting a large number, which is exact for up to 16 bits."""
+    """Saturate and round by adding and subtracting a large number, which is exact for up to 16 bits.
+
+    MegEngine would fold each sum into the one before it, but for the minimum and the ReLUs between them.
+    """
     if not (zero is None or isinstance(zero, np.ndarray)) or dtype.bits > 16 or quotient.dtype != np.float32:
         return NotImplemented
     low, high = quantization.range_of(dtype)
-    x = operand(quotient)
     z = np.float32(0) if zero is None else zero.astype(np.float32)
     large = np.float32(_HALF_WHOLE)
-    bounded = e.elem(M.MAX, x, operand(np.asarray(low - z, np.float32)))
-    shifted = e.elem(M.ADD, bounded, e.number(float(large), x))
-    most = e.elem(M.MIN, shifted, operand(np.asarray(high - z + large, np.float32)))
-    whole = e.elem(M.SUB, most, operand(np.asarray(large - z, np.float32)))
+    least = e.elem(M.MIN, operand(quotient), operand(np.asarray(high - z, np.float32)))
+    shifted = e.elem(M.FUSE_ADD_RELU, least, e.number(float(large), least))
+    steps = e.elem(M.FUSE_ADD_RELU, shifted, operand(np.asarray(z - low - large, np.float32)))
+    whole = e.elem(M.ADD, steps, e.number(low, steps)) if low else steps
+    STEPS[recorded_variable(whole)] = recorded_variable(steps), low
     return e.cast(whole, dtype.np)
 
 
@@ -168,4 +184,4 @@ def rounded_to(quotient: Any, zero: Any, dtype: DType) -> Any:
 def dequantized(x: Any, scale: Any, zero: Any = None) -> Any:
     if x.dtype.itemsize > 2 or scale.dtype != np.float32:
         return NotImplemented
-    return _less(x, zero) * scale
+    return less(x, zero) * scale

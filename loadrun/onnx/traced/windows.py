@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from ...arrays.array import TracedArray
 from ...build import emit as e
 from ...build.layers import pooling as pools
 from ...build.layers import windows as layers
+from ...build.layers.padding import pad
 from ...build.layers.windows import WindowGeometry
+from ...graph import Var
+from ...graph.dtypes import Array
+from ...graph.dtypes import plain as plain_type
 from ...tensors import Tensor
-from ..operators import convolution, pooling
+from ...tensors.access import from_variable, is_scalar, recorded_variable, session_of
+from ..operators import convolution, padding, pooling
 from ..operators.windows import SpatialWindow, window_of
-from . import instead, known, operand
+from . import instead, known, operand, traced
 
 __all__: list[str] = []
 
@@ -44,7 +52,36 @@ def conv(x: Any, w: Any, bias: Any = None, *, group: int = 1, **space: Any) -> A
     if not 1 <= len(window.out) <= 3:
         return NotImplemented
     plain = WindowGeometry(window.kernel, window.strides, window.dilations, window.pads)
-    return layers.convolved(operand(x), operand(w), plain, group, None if bias is None else operand(bias))
+    data, added = operand(x), None if bias is None else operand(bias)
+    y = layers.convolved(data, operand(w), plain, group, added)
+    if isinstance(w, np.ndarray) and not isinstance(bias, Tensor):
+
+        def again(x: Any, factor: Array, shift: Array) -> Any:
+            filters = w * factor.reshape(-1, *(1,) * (w.ndim - 1))
+            moved = shift if bias is None else shift + bias * factor
+            return conv(x, filters.astype(w.dtype), moved.astype(w.dtype), group=group, **space)
+
+        _FIXED[recorded_variable(y)] = recorded_variable(data), again
+    return y
+
+
+_FIXED: WeakKeyDictionary[Var, tuple[Var, Callable[[Any, Array, Array], Any]]] = WeakKeyDictionary()
+"""What convolutions of constant filters read, and how they are computed with their channels scaled and shifted."""
+
+
+def rescaled(x: Any, factor: Array, shift: Array) -> Any:
+    """Scale and shift the channels of a convolution within it; None where `x` is none of constant filters."""
+    source, again = _FIXED.get(recorded_variable(x), (None, None))
+    if source is None or again is None:
+        return None
+    return again(_float(source, x), factor, shift)
+
+
+def _float(var: Var, reader: TracedArray) -> TracedArray:
+    """Return the float32 variable that a traced array was made of."""
+    session = session_of(reader)
+    assert session is not None
+    return traced(from_variable(var, plain_type("Float32"), is_scalar(reader), session))
 
 
 @instead("ConvTranspose", halves=True)
@@ -102,7 +139,7 @@ def integer_convolution(x: Any, w: Any, x_zero: Any, w_zero: Any, group: int = 1
         return NotImplemented
     if w_zero is not None and w_zero.ndim == 1 and w_zero.shape[0] != 1:
         w_zero = w_zero.reshape(-1, *(1,) * (w.ndim - 1))
-    data, filters = _less(x, x_zero), _less(w, w_zero)
+    data, filters = less(x, x_zero), less(w, w_zero)
     each = max(258 // prod(window.kernel), 1)
     per = w.shape[1] * group
     if per <= each * group or group > 1:
@@ -116,12 +153,20 @@ def integer_convolution(x: Any, w: Any, x_zero: Any, w_zero: Any, group: int = 1
     return total
 
 
-def _less(x: Any, zero: Any) -> Any:
-    """Subtract a zero point."""
-    wide = x.astype(np.float32)
-    if zero is None or (isinstance(zero, np.ndarray) and not zero.any()):
-        return wide
-    return wide - zero.astype(np.float32)
+STEPS: WeakKeyDictionary[Var, tuple[Var, int]] = WeakKeyDictionary()
+"""What quantized numbers are as float32, before they become integers: whole steps from the least one, and that."""
+
+
+def less(x: Any, zero: Any) -> Any:
+    """Subtract a zero point as float32; what was quantized just before is taken from before it became integers."""
+    start = np.float32(0) if zero is None else zero.astype(np.float32)
+    opr = recorded_variable(x).owner if isinstance(x, TracedArray) else None
+    steps, low = STEPS.get(opr.inputs[0], (None, 0)) if opr and opr.type == "TypeCvtV2" else (None, 0)
+    if steps is None:
+        wide = x.astype(np.float32)
+    else:
+        wide, start = _float(steps, x), start - np.float32(low)
+    return wide - start if isinstance(start, Tensor) or start.any() else wide
 
 
 # Windows put back
@@ -152,7 +197,14 @@ def col2im(
     return e.reshape(y, (x.shape[0], -1, *image))
 
 
-# Pooling
+# Pooling and borders
+
+
+@instead(padding.padded)
+def padded(x: Any, widths: padding.Widths, mode: str, value: Any) -> Any:
+    """Add borders by MegEngine's operator, which has no reflection of more than an axis has."""
+    near = all(min(pair) >= 0 and max(pair) < n for n, pair in zip(x.shape, widths, strict=True))
+    return pad(operand(x), widths, mode) if mode in ("edge", "reflect") and near else NotImplemented
 
 
 @instead(pooling.folded)

@@ -310,6 +310,7 @@ def _softmax(w: OnnxWriter, opr: Opr) -> str | None:
 
 _WHOLE = 1.5 * 2.0**23
 _INTEGERS = ("Int8", "Uint8", "Int16", "Uint16")
+_UNSIGNED = (DType("Uint8"), DType("Uint16"))
 
 
 def _steps(w: OnnxWriter, var: Var, *modes: M) -> tuple[Var, list[Var]] | None:
@@ -342,19 +343,29 @@ def _by_axis(w: OnnxWriter, rank: int, *values: Array) -> tuple[int | None, list
 def _quantized(w: OnnxWriter, opr: Opr) -> str | None:
     """Write division, rounding and saturation as QuantizeLinear."""
     dtype = w.dtype(opr.outputs[0])
-    steps = _steps(w, opr.inputs[0], M.SUB, M.MIN, M.ADD, M.MAX, M.TRUE_DIV)
-    if dtype.name not in _INTEGERS or steps is None or w.dtype(opr.inputs[0]).name != "Float32":
+    if dtype.name not in _INTEGERS or w.dtype(opr.inputs[0]).name != "Float32":
+        return None
+    steps, low = opr.inputs[0], np.iinfo(dtype.np).min
+    if low and (shifted := _steps(w, steps, M.ADD)) and (w.constant(shifted[1][0], "a limit") == low).all():
+        steps = shifted[0]
+    elif low:
+        return None
+    return _rounded(w, steps, dtype)
+
+
+def _rounded(w: OnnxWriter, var: Var, dtype: DType) -> str | None:
+    """Write division, rounding and saturation to steps from 0 as QuantizeLinear to a type."""
+    steps = _steps(w, var, M.FUSE_ADD_RELU, M.FUSE_ADD_RELU, M.MIN, M.TRUE_DIV)
+    if steps is None or w.opset < (21 if dtype.np.itemsize > 1 else 10):
         return None
     x, constants = steps
-    shift, top, whole, least, scale = (w.constant(v, "a limit") for v in constants)
+    shift, whole, top, scale = (w.constant(v, "a limit") for v in constants)
     low, high = np.iinfo(dtype.np).min, np.iinfo(dtype.np).max
-    zero = _WHOLE - shift.astype(np.float64)
-    if (whole != _WHOLE).any() or (least != low - zero).any() or (top != high + _WHOLE - zero).any():
+    zero = shift.astype(np.float64) + _WHOLE + low
+    if (whole != _WHOLE).any() or (top != high - zero).any() or (zero < low).any() or (zero > high).any():
         return None
     together = _by_axis(w, w.rank(x), scale, zero.astype(dtype.np))
-    if together is None or w.opset < (10 if together[0] is None else 13):
-        return None
-    if dtype.np.itemsize > 1 and w.opset < 21:
+    if together is None or (together[0] is not None and w.opset < 13):
         return None
     axis, (by, offset) = together
     attributes = {} if axis is None else {"axis": axis}
@@ -376,7 +387,10 @@ def _dequantized(w: OnnxWriter, opr: Opr) -> str | None:
             x, zero = shifted[0], w.constant(shifted[1][0], "a zero point")
         else:
             break
-    dtype = w.dtype(x)
+    dtype, rounded = w.dtype(x), None
+    if dtype.name == "Float32":
+        # Steps that were quantized just before: their least one is 0.
+        dtype, rounded = next(((d, r) for d in _UNSIGNED if (r := _rounded(w, x, d))), (dtype, None))
     together = _by_axis(w, w.rank(x), scale, zero)
     if together is None or dtype.name not in _INTEGERS or w.opset < (10 if together[0] is None else 13):
         return None
@@ -387,4 +401,6 @@ def _dequantized(w: OnnxWriter, opr: Opr) -> str | None:
     if axis is None:
         w.scales[opr.outputs[0].id] = np.float32(by)
     attributes = {} if axis is None else {"axis": axis}
-    return w.op("DequantizeLinear", w.name(x), w.const(by), w.const(offset.astype(dtype.np)), **attributes)
+    return w.op(
+        "DequantizeLinear", rounded or w.name(x), w.const(by), w.const(offset.astype(dtype.np)), **attributes
+    )

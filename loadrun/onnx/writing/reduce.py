@@ -72,24 +72,45 @@ def _whole(w: OnnxWriter, opr: Opr) -> tuple[Var, list[int], int]:
 
 
 def without_axes(w: OnnxWriter, opr: Opr) -> str | None:
-    """Write a reduction and the removal of its axes as one that does not keep them."""
+    """Write a reduction, and the removal of its axes or the return of those that were joined for it, as one."""
     (source,), desc = opr.inputs, opr.get(AxisAddRemove).desc
     inner = source.owner
-    if inner.type != "ReduceV2" or not w.alone(source) or any(method == 0 for method, _ in desc):
+    if inner.type != "ReduceV2" or not w.alone(source) or len({method for method, _ in desc}) > 1:
         return None
     x, axes, rank = _whole(w, inner)
-    left = list(range(w.rank(x)))
-    if w.dtype(x).name not in ("Float32", "Float64") or w.dtype(x) != w.dtype(source) or rank != len(left):
-        return None
-    for _, axis in desc:
-        del left[axis_of(axis, len(left))]
-    kept = [a for a in range(rank) if a not in axes]
-    if not kept or left != kept:
+    if w.dtype(x).name not in ("Float32", "Float64") or w.dtype(x) != w.dtype(source) or rank != w.rank(x):
         return None
     mode = inner.get(Reduce).mode
     if mode == Mode.MEAN and _may_be_empty(w, x):
         return None
-    return w.reduce(_KINDS[mode], w.name(x), axes, keepdims=0)
+    before, wide = _before_joining(w, x, axes)
+    added = [axis for method, axis in desc if method == 0]
+    if added:
+        fits = before is not x and added == [a for a in wide if a - 1 in wide]
+        return w.reduce(_KINDS[mode], w.name(before), wide, keepdims=1) if fits else None
+    left = list(range(rank))
+    for _, axis in desc:
+        del left[axis_of(axis, len(left))]
+    if not left or left != [a for a in range(rank) if a not in axes]:
+        return None
+    return w.reduce(_KINDS[mode], w.name(before), wide, keepdims=0)
+
+
+def _before_joining(w: OnnxWriter, x: Var, axes: list[int]) -> tuple[Var, list[int]]:
+    """Return what a Reshape joined neighbouring axes of to reduce them at once, and those axes; else what is given."""
+    if x.owner.type != "ReshapeV1" or not w.alone(x):
+        return x, axes
+    source = x.owner.inputs[0]
+    shapes = {(k.shapes.get(source.id, ()), k.shapes.get(x.id, ())) for k in w.known}
+    (old, new), wide, at = shapes.pop(), list[int](), 0
+    for i, n in enumerate(new):
+        start, at = at, at + 1
+        while at < len(old) and math.prod(old[start:at]) != n:
+            at += 1
+        wide += range(start, at) if i in axes else []
+        if math.prod(old[start:at]) != n or (i not in axes and at > start + 1):
+            return x, axes
+    return (source, wide) if new and at == len(old) and not shapes else (x, axes)
 
 
 def _may_be_empty(w: OnnxWriter, x: Var) -> bool:

@@ -23,6 +23,7 @@ __all__ = [
     "leaves",
     "mode_of",
     "on_grid",
+    "rounds",
     "scalar_value",
     "uniform",
 ]
@@ -39,6 +40,8 @@ _STORED, _SIZES = types(Trait.CONSTANT), types(Trait.SHAPE_ONLY)
 _CARRIES = _VIEWS | {"Broadcast"}
 """What gives values of its first input alone."""
 _GIVEN = select(lambda op: op.category == "io")
+_WHOLE = 2.0**23
+"""From where on all float32 numbers are whole."""
 _EXTREME = 40
 """The exponent of 2, of either sign, beyond which a factor is extreme: four of them leave float32."""
 
@@ -185,7 +188,13 @@ def is_step(opr: Opr) -> bool:
         return bool(source and target and source.is_float and not (target.is_float or target.is_quantized))
     real = any(v.dtype is not None and v.dtype.is_float for v in opr.inputs)
     compares = opr.type == "ElemwiseMultiType" and opr.outputs[0].dtype == _BOOL
-    return real and (compares or mode_of(opr) in _STEPS)
+    return real and (compares or mode_of(opr) in _STEPS or rounds(opr))
+
+
+def rounds(opr: Opr) -> bool:
+    """Return whether an operator rounds to whole numbers by adding so large a one that nothing is kept behind them."""
+    adds = mode_of(opr) in (ElemwiseMode.ADD, ElemwiseMode.FUSE_ADD_RELU)
+    return adds and any((scalar_value(v) or 0) >= _WHOLE for v in opr.inputs)
 
 
 def _grid(oprs: Sequence[Opr]) -> set[int]:
