@@ -42,14 +42,13 @@ CALLS = {
     *("onnx.load", "yaml.load", "builtins.eval", "builtins.exec", "importlib.__import__"),
 }
 CODE = {
-    "loadrun/base/records.py": {"exec"},
     "loadrun/cli/accept.py": {"input"},
     "loadrun/inputs/transform.py": {"compile", "eval"},
     "loadrun/megengine/__main__.py": {"runpy"},
     "loadrun/megengine/hub/archives.py": {"urlopen"},
     "loadrun/megengine/hub/hub.py": {"exec_module"},
 }
-"""Where code is run (that of dataclasses, and the checked input_transform), and where the network or the user is asked, because a call says so."""
+"""Where code is run, checked or because a call says so, and where the network or the user is asked."""
 IMPORTS = {
     "loadrun/base/configuration.py": "tomllib, or tomli for Python before 3.11",
     "loadrun/base/registry.py": "a module or attribute that a registry's own line names",

@@ -17,7 +17,7 @@ import glob
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date
 from fnmatch import fnmatchcase
 from importlib import import_module
@@ -27,7 +27,6 @@ from typing import Any
 from . import schema
 from .errors import FormatError, UsageError, clean
 from .files import contents, is_remote
-from .records import dataclass
 
 __all__ = [
     "Configuration",
@@ -94,7 +93,7 @@ class FileRule:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Configuration:
     """The rules of a project.
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TypeVar
 
 import numpy as np
 
-from ..base.records import dataclass
 from .dtypes import Array, DType, decode, encode
 from .params import Record
 
@@ -192,7 +191,7 @@ class Opr:
         return f"[{outs}] = {self.type}({ins}) {params}".rstrip()
 
 
-@dataclass
+@dataclass(eq=False)
 class Metadata:
     """The metadata of a dump; `user_info` is the opaque bytes of the file (a pickle, never loaded)."""
 

@@ -13,7 +13,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import NoReturn
@@ -22,7 +22,6 @@ import numpy as np
 
 from ..base.arguments import require_seed
 from ..base.errors import InputError, SpecError, UsageError
-from ..base.records import dataclass
 from ..graph import StoredTensor, Var
 from ..graph.dtypes import Array, DType, odd, round_bfloat16
 from ..inputspec import (

@@ -192,9 +192,7 @@ class _Guarded(ast.NodeTransformer):
             self.refuse(node, f"{type(node).__name__} is refused; only arithmetic on data and np is allowed")
         return super().visit(node)
 
-    def guard(
-        self, node: ast.AST, name: str, *args: Any, keywords: Sequence[ast.keyword] = ()
-    ) -> ast.Call:
+    def guard(self, node: ast.AST, name: str, *args: Any, keywords: Sequence[ast.keyword] = ()) -> ast.Call:
         values = [a if isinstance(a, ast.expr) else ast.Constant(a) for a in args]
         return ast.copy_location(ast.Call(ast.Name(f"{name}()", ast.Load()), values, list(keywords)), node)
 

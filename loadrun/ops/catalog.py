@@ -323,4 +323,5 @@ def types(traits: T) -> frozenset[str]:
     >>> sorted(types(T.ELEMENTWISE))
     ['CompositePointwise', 'Elemwise', 'ElemwiseMultiType', 'PowC', 'TypeCvtV2']
     """
-    return select(lambda op: bool(op.traits & traits))
+    wanted = traits.value  # as numbers, since every start makes a dozen of these sets
+    return select(lambda op: bool(op.traits.value & wanted))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Flag, auto
 from functools import cached_property
 from struct import unpack_from
 
-from ..base.records import dataclass
 from ..graph import Opr
 from ..graph.params import Record
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ..base import schema
-from ..base.arguments import typed
 from ..base.configuration import Configuration, FileRule
 from ..base.errors import FormatError, InputError, UsageError
-from ..base.records import dataclass
 from ..compare.policy import Policy
 from ..compare.results import FileResult, Verdict
 from ..engines import Choice
@@ -23,7 +21,7 @@ __all__ = ["ChosenFiles", "ProfileOptions", "ReplayOptions", "RunOptions", "sele
 PathName = str | os.PathLike[str]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ReplayOptions(ModelOptions, DataOptions):
     """Describe how a file is replayed; the options of `ModelOptions` and `DataOptions` are among these.
 
@@ -63,8 +61,7 @@ class ReplayOptions(ModelOptions, DataOptions):
         return {**super().read, **({} if self.test_data is None else {"test_data": self.test_data})}
 
 
-@typed
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ProfileOptions:
     """Profile single operators.
 
@@ -88,7 +85,6 @@ class ProfileOptions:
         return bool(self.profile or self.perfetto or self.top or self.memory)
 
 
-@typed
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(ReplayOptions, ProfileOptions):
     """Describe how `loadrun.replay_files` replays files, and where its results go.
@@ -261,7 +257,7 @@ _NOT_DECISIVE = frozenset(
 )
 
 
-@dataclass
+@dataclass(eq=False)
 class ChosenFiles:
     """The files of a run.
 

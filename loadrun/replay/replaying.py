@@ -11,9 +11,8 @@ from itertools import chain, groupby
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ..base.arguments import typed
 from ..base.configuration import FileRule
-from ..base.errors import EXIT_ERROR, Warnings, clean
+from ..base.errors import EXIT_ERROR, UsageError, Warnings, clean
 from ..base.files import files_of
 from ..base.limits import memory_limited
 from ..compare.policy import parse_all
@@ -178,12 +177,15 @@ class Replay:
 
     reports: Sinks
 
-    @typed
     def __init__(self, files: Iterable[str | os.PathLike[str]], options: RunOptions | None = None) -> None:
         self.options = (options or RunOptions()).without_pipes()
         if self.options.loosen:
             asked = {name: replace(p, loosens=True) for name, p in self.options.policies.items()}
             self.options = replace(self.options, policies=asked)
+        if isinstance(files, (str, os.PathLike)):
+            raise UsageError(
+                f"the files must be a collection of names, found the single name {os.fspath(files)!r}"
+            )
         self._selection = selected(files_of([os.fspath(f) for f in files]), self.options)
         self.paths = tuple(self._selection.paths)
         self.skipped = self._selection.skipped
@@ -336,7 +338,6 @@ class Replay:
             )
 
 
-@typed
 def replay_files(
     files: Iterable[str | os.PathLike[str]], options: RunOptions | None = None, out: TextIO | None = None
 ) -> Replay:

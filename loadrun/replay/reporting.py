@@ -8,7 +8,7 @@ import platform
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,7 +16,6 @@ import numpy as np
 
 from ..base import __version__
 from ..base.errors import UsageError
-from ..base.records import dataclass
 from ..base.writing import FileNames, check_targets, growing, replacing, text_file
 from ..compare.judging import ImpostorWatch
 from ..compare.results import Result, Verdict
@@ -45,7 +44,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Task(ReplayOptions):
     """One file to replay, and how.
 
@@ -66,7 +65,7 @@ class Task(ReplayOptions):
     state: str = field(default="", kw_only=True)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class TaskPart:
     """A part of a task: testcases of its only dump, or everything.
 
@@ -81,7 +80,7 @@ class TaskPart:
     most: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Opened:
     """A dump of the file was opened; its results follow.
 
@@ -108,7 +107,7 @@ class Opened:
     rest: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Replayed:
     """A result.
 
@@ -127,7 +126,7 @@ class Replayed:
     feeds: Mapping[str, Array] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Warned:
     """Something deserves a look.
 
@@ -140,7 +139,7 @@ class Warned:
     weak: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Explained:
     """Where the first testcase of this part that fails begins to differ.
 
@@ -153,7 +152,7 @@ class Explained:
     drawing: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Closed:
     """The dump (or this part of it) came to its end.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..base.records import dataclass
 from ..tensors import Tensor
 from .values import arr, constant, ten
 

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,7 +18,6 @@ import torch
 import torch.fx.experimental._config
 
 from ..base.errors import TraceError, UnsupportedError, UsageError
-from ..base.records import dataclass
 from ..base.registry import resolve
 from .complex import is_complex, touches_complex
 from .packed import PaddedSequences

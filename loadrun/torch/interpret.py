@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
@@ -13,7 +14,6 @@ from torch.utils import _pytree as pytree
 
 from ..arrays.array import TracedArray
 from ..base.errors import LoadRunError, UnsupportedError
-from ..base.records import dataclass
 from ..build import emit as e
 from ..build.layers.axes import ManyAxes
 from ..graph import Var

@@ -6,6 +6,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,6 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..base.errors import EngineError, InputError, TraceError, TraceWarning, UsageError
-from ..base.records import dataclass
 from ..graph.dtypes import Array
 from ..graph.dtypes import dtype_of as array_dtype_of
 from ..onnx.options import ExportOptions, OperatorExportTypes, TrainingMode

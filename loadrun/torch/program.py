@@ -7,16 +7,14 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from ..base.arguments import typed
 from ..base.errors import EngineError, FormatError, InputError, LoadRunError, TraceError, UsageError
-from ..base.records import dataclass
 from ..base.writing import replacing, temporary
 from ..graph import Graph, StoredTensor
 from ..graph.dtypes import Array, DType, array_dtype
@@ -91,7 +89,6 @@ class ProgramFile:
         return []
 
 
-@typed
 def save(
     module: Any,
     path: str | os.PathLike[str],

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ..base.records import dataclass
 from ..base.registry import Registry
 
 __all__ = [

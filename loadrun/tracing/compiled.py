@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..base.errors import EngineError
-from ..base.records import dataclass
 from ..engines.reference import ReferenceEngine
 from ..graph import Var
 from ..graph.dtypes import Array

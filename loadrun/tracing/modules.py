@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from ..base.arguments import typed
 from ..base.errors import FormatError, InputError, TraceError, UsageError, UsageTypeError
 from ..base.files import contents
 from ..base.writing import replacing
@@ -178,7 +177,6 @@ class TracedModule:
         return results
 
 
-@typed
 def trace_module(
     mod: Any,
     inputs: Mapping[str, Any],

@@ -6,13 +6,12 @@ import ctypes
 import re
 import warnings
 import weakref
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from ..base.errors import TraceWarning, UsageError
-from ..base.records import dataclass
 from ..engines.program import execute, make_step
 from ..graph import Graph, Opr, StoredTensor, Var
 from ..graph.dtypes import Array, DType, encode

@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, TypeVar
 
 import numpy as np
 
 from ...base.errors import FormatError
-from ...base.records import dataclass
 from ...graph.dtypes import Array, DType
 from ...graph.params import DTypeEnum
 

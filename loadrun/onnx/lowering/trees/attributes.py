@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from ....base.records import dataclass
 from ....graph.dtypes import Array
 from ...call import NodeCall
 from ...values import DOUBLE, UnsupportedNodeError

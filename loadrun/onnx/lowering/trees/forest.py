@@ -8,10 +8,10 @@ Leaves come first in the tables and lead to themselves.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from ....base.records import dataclass
 from ....graph.dtypes import Array
 from ...values import UnsupportedNodeError
 
