@@ -84,7 +84,7 @@ verify.reduce: ReduceOptions reduce_file
 verify.saved: JudgeOptions judge_results
 verify.share: ShareOptions share_file
 """
-"""Where the names live; they are imported on first use, so that pytest's start, shell completion and worker processes
+"""Where the names live; they are imported on first use, so that pytest's start and worker processes
 pay for what they use alone."""
 _PACKAGES = """
 arrays base build compare dump engines graph inputs inputspec jit megengine onnx ops passes replay report runner

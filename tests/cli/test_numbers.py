@@ -11,7 +11,7 @@ import pytest
 
 from loadrun.base.errors import UsageError
 from loadrun.cli import main
-from loadrun.cli.completion import parsers
+from loadrun.cli.parsers import parsers
 from loadrun.verify.reduce import ReduceOptions, reduce_file
 
 MLP = "fixtures/nets/mlp.mge"
