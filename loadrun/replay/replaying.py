@@ -28,7 +28,7 @@ from ..compare.results import (
 from ..engines import Choice, baseline_for, check_argument, check_engine
 from ..graph.dtypes import Array
 from ..ops.numeric.parallel import set_threads, threads
-from .options import ReplayOptions, RunOptions, selected, state_with_data
+from .options import ReplayOptions, RunOptions, selected
 from .parts import serial
 from .reporting import Closed, Event, Explained, Opened, Replayed, Sinks, Task, Warned, sinks
 
@@ -159,7 +159,7 @@ class Replay:
         options: how they are replayed.
         paths: the files that are replayed.
         skipped: those that the configuration leaves out, with the reason.
-        files: what was found of each dump, in order; first what the report that is resumed says.
+        files: what was found of each dump, in order.
         done: how many files were replayed.
         fed: what the first dump ran on, where operators are looked at and data was given.
         wrong: what `observe` found of values that are not finite or out of range.
@@ -189,7 +189,7 @@ class Replay:
         self._selection = selected(files_of([os.fspath(f) for f in files]), self.options)
         self.paths = tuple(self._selection.paths)
         self.skipped = self._selection.skipped
-        self.files: list[FileResult] = self._selection.done
+        self.files: list[FileResult] = []
         self.done = 0
         self.fed: list[Mapping[str, Array]] = []
         self.wrong: str | None = None
@@ -317,7 +317,6 @@ class Replay:
         common["values"] |= options.output is not None or options.save_results is not None
         # Operators are observed only in the first file, on the data it was fed, so that data is loaded once.
         looked = options.input_data is not None and options.observed
-        known: dict[str, bytes] = {}
         for i, path in enumerate(self.paths):
             rule = self._selection.rules[path]
             own: dict[str, Any] = {}
@@ -332,7 +331,6 @@ class Replay:
                 **{**common, **own},
                 timeout=rule.timeout,
                 facts=options.reported,
-                state=state_with_data(path, options, known) if options.reported else "",
                 pictures=options.html is not None,
                 feeds=looked and i == 0,
             )

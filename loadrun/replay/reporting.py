@@ -54,7 +54,6 @@ class Task(ReplayOptions):
         images: whether failing outputs are drawn.
         feeds: whether results come with what was fed.
         timeout: seconds that the file may take, None for those of the run.
-        state: what it was before it was read (`loadrun.base.states.state_of`), empty where no report asks.
     """
 
     path: str
@@ -62,7 +61,6 @@ class Task(ReplayOptions):
     pictures: bool = field(default=False, kw_only=True)
     feeds: bool = field(default=False, kw_only=True)
     timeout: float | None = field(default=None, kw_only=True)
-    state: str = field(default="", kw_only=True)
 
 
 @dataclass(eq=False)
@@ -279,7 +277,7 @@ def sinks(options: RunOptions, files: Sequence[str], chosen: ChosenFiles) -> Ite
     Args:
         options: what is requested.
         files: the models.
-        chosen: what the configuration leaves out, and what the report that is resumed tells of.
+        chosen: what the configuration leaves out.
 
     Raises:
         UsageError: two reports, or a report and a file that is read, are the same file; outputs would go to a file.
@@ -309,7 +307,6 @@ def sinks(options: RunOptions, files: Sequence[str], chosen: ChosenFiles) -> Ite
             "environment": environment(),
             "engine": ",".join(map(str, options.engines)),
             "seed": options.seed,
-            "settings": options.settings,
             **({"skipped": chosen.skipped} if chosen.skipped else {}),
         }
     with ExitStack() as stack:
@@ -321,7 +318,7 @@ def sinks(options: RunOptions, files: Sequence[str], chosen: ChosenFiles) -> Ite
             file = sys.stdout if whole == "-" else stack.enter_context(text_file(whole))
             writers.append(JsonWriter(file, __version__, about))
         if lines is not None:
-            writers.append(stack.enter_context(_lines(lines, about, chosen.recorded)))
+            writers.append(stack.enter_context(_lines(lines, about)))
         if options.junit is not None:
             from ..report.junit import JUnitWriter  # for start-up
 
@@ -339,9 +336,7 @@ def sinks(options: RunOptions, files: Sequence[str], chosen: ChosenFiles) -> Ite
 
 
 @contextmanager
-def _lines(
-    target: str, about: Mapping[str, Any], recorded: Sequence[Mapping[str, Any]]
-) -> Iterator[LineWriter]:
+def _lines(target: str, about: Mapping[str, Any]) -> Iterator[LineWriter]:
     """Open a report of JSON lines that says when it was interrupted."""
     from ..report.json import LineWriter  # for start-up
 
@@ -353,7 +348,6 @@ def _lines(
             file = stack.enter_context(io.TextIOWrapper(raw, encoding="ascii", newline="\n"))
         writer = LineWriter(file, __version__, about)
         try:
-            writer.copy(recorded)
             yield writer
         except BaseException as e:
             writer.interrupted("the run was ended by a signal" if _ended(e) else f"{type(e).__name__}: {e}")
