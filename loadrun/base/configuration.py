@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
@@ -38,9 +37,6 @@ __all__ = [
 ]
 
 _OWN, _SHARED = "loadrun.toml", "pyproject.toml"
-_LARGEST = 1 << 18
-_PARTS = 64
-"""How many parts a dotted key may have: each is a table, and reading takes the square of their number."""
 _TEXTS = schema.items(schema.text)
 
 
@@ -190,13 +186,6 @@ def read_configuration(path: str | os.PathLike[str]) -> Configuration:
     name = os.fspath(path)
     loads = _toml(name)
     text = contents(path, "a configuration")
-    if len(text) > _LARGEST:
-        raise FormatError(
-            f"it has {len(text)} bytes; a configuration has at most {_LARGEST}, so name patterns instead of files",
-            path=name,
-        )
-    if _has_long_key(text):
-        raise FormatError(f"one of its keys has more than {_PARTS} parts", path=name)
     try:
         data: Any = loads(text.decode())
     except ValueError as e:
@@ -212,12 +201,6 @@ def read_configuration(path: str | os.PathLike[str]) -> Configuration:
     except FormatError as e:
         raise FormatError(e.message, path=name) from None
     return Configuration(name, data, date.today())
-
-
-def _has_long_key(text: bytes) -> bool:
-    """Return whether a key has too many parts, in time that grows with the text alone."""
-    text = re.sub(rb"[ \t]+", b" ", text).replace(b" .", b".").replace(b". ", b".")
-    return b"a." * _PARTS in re.sub(rb"[\w\"'-]+", b"a", text)
 
 
 def _toml(name: str) -> Callable[[str], Any]:
