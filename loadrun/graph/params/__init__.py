@@ -3,7 +3,10 @@
 The one place that knows them; the wire codec, the kernels and the documentation read it.
 """
 
+from . import tensor
 from .enums import *  # noqa: F403 - these modules hold nothing else
 from .nn import *  # noqa: F403
 from .tensor import *  # noqa: F403
-from .tensor import DType as DTypeParam  # noqa: F401 - beside MegEngine's dtypes
+
+DTypeParam = tensor.DType
+"""The parameter of that name; a dtype of MegEngine is something else."""
