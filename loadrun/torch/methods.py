@@ -11,7 +11,6 @@ from torch.utils import _pytree as pytree
 from ..base.errors import InputError, LoadRunError, TraceError, UsageError, UsageTypeError
 from ..tracing.checking import error_between
 from ..tracing.modules import TracedModule, _call_form, checked_inputs
-from ..tracing.structure import leaves
 from .exporting import name_of_target, place_of
 from .left_out import node_values
 from .modules import ModuleAttributes, as_module, as_torch, is_torch_program, owner_of
@@ -42,15 +41,6 @@ class TracedTorchModule(ModuleAttributes, TracedModule):
     def __getattr__(self, name: str) -> Any:
         methods = self.__dict__.get("methods", {})
         return methods[name] if name in methods else super().__getattr__(name)
-
-    def _returned(self, name: str) -> Any:
-        flat = [x for _, x in leaves(super()._returned(name))]
-        signature = self.methods[name].signature
-        if len(signature.user_outputs()) != len(flat):
-            # Results that are no tensors: one after the other.
-            return flat
-        nested = signature.nested(flat)
-        return nested if all(a is b for (_, a), b in zip(leaves(nested), flat, strict=True)) else flat
 
     @property
     def code(self) -> str:

@@ -128,7 +128,6 @@ def record(
     try:
         with use(recorder):
             outputs = called(function, arguments, inside)
-        recorder.freezing.operator()
         # A value from outside that is returned is a part of the graph only where the graph runs alone.
         alone = options.fixed or options.without_host
         returned = _outputs(recorder, outputs, alone=alone)
