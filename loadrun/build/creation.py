@@ -214,9 +214,7 @@ def full_like(inp: TensorLike, value: TensorLike) -> Tensor:
     [[2, 2], [2, 2]]
     """
     x = as_tensor(inp)
-    filled = _broadcast_filling(x.shape, const(value, x.dtype), "FillLike", named_device(x))
-    filled.format = x.format
-    return filled
+    return _broadcast_filling(x.shape, const(value, x.dtype), "FillLike", named_device(x))
 
 
 def ones_like(inp: TensorLike) -> Tensor:

@@ -103,7 +103,6 @@ class Trait(Flag):
         REARRANGES: gives every element of its input once, in another shape or order.
         COMPLEX: moves complex numbers as pairs of real ones.
         FIRST_DEVICE: its result is on the device of the first input, wherever the others are.
-        KEEPS_FORMAT: its result is in the memory format of the first input, as long as it has the axes for it.
         FOLDED: MegEngine's traces compute it where its inputs are constants.
         DATA_SHAPED: MegEngine does not know the shape of its result before it runs.
         PACKED: MegEngine's layout passes convert it: data, filter, then bias and residual if there are any.
@@ -133,7 +132,6 @@ class Trait(Flag):
     REARRANGES = auto()
     COMPLEX = auto()
     FIRST_DEVICE = auto()
-    KEEPS_FORMAT = auto()
     FOLDED = auto()
     DATA_SHAPED = auto()
     PACKED = auto()

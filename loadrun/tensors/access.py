@@ -27,7 +27,6 @@ __all__ = [
     "is_constant",
     "is_scalar",
     "mark_constant",
-    "memory_format",
     "named_device",
     "qparams_of",
     "recorded",
@@ -35,7 +34,6 @@ __all__ = [
     "session_of",
     "set_attribute_path",
     "set_device",
-    "set_format",
     "set_name",
     "set_qparams",
     "set_stored",
@@ -106,11 +104,6 @@ def session_of(x: Tensor) -> Session | None:
 def named_device(x: Tensor) -> Device | None:
     """Return the device that the tensor names, None for a constant that goes wherever it is needed."""
     return x._place
-
-
-def memory_format(x: Tensor) -> str:
-    """Return the memory format that the tensor names."""
-    return x._format
 
 
 def qparams_of(x: Tensor) -> Any:
@@ -228,11 +221,6 @@ def set_attribute_path(x: Tensor, path: str) -> None:
 def set_device(x: Tensor, device: Device | None) -> None:
     """Set the device that the tensor names."""
     x._place = device
-
-
-def set_format(x: Tensor, format: str) -> None:
-    """Set the memory format that the tensor names."""
-    x._format = format
 
 
 def set_qparams(x: Tensor, qparams: Any) -> None:

@@ -18,7 +18,6 @@ from ..ops.infer import kernel_of
 from ..ops.numeric.parallel import blas_serial
 from ..ops.op import Trait
 from ..ops.registry import Call, Kernel, implementation, pay_operator
-from . import formats
 from .device import Device, device_of
 from .device import in_use as devices_in_use
 from .switches import active, is_exact
@@ -84,8 +83,7 @@ def apply(
     if scalar is None:
         scalar = type in _KEEPS_SCALARS and bool(inputs) and False not in [x._scalar for x in inputs]
     session = active()
-    # Checked before applying: mixed formats or devices are an error.
-    format = formats.format_of(type, [x._format for x in inputs]) if formats.in_use() else formats.DEFAULT
+    # Checked before applying: mixed devices are an error.
     if place is None and devices_in_use():
         place = device_of(type, [x._place for x in inputs])
     if session is not None:
@@ -96,18 +94,10 @@ def apply(
         values, dtypes = execute(type, params, inputs, [x._stored() for x in inputs], n, output_dtype)
         make = Tensor._of
         outputs = [make(v, d, scalar and v.size == 1) for v, d in zip(values, dtypes, strict=True)]
-    if place is not None or format != formats.DEFAULT:
-        _mark(type, outputs, place, format)
-    return outputs
-
-
-def _mark(type: str, outputs: Sequence[Tensor], place: Device | None, format: str) -> None:
-    """Say on which device the results of an operator are, and in which format those that have the axes for it."""
-    for x in outputs:
-        if place is not None:
+    if place is not None:
+        for x in outputs:
             x._place = place
-        if format != formats.DEFAULT and formats.fits(type, format, x._ndim()):
-            x._format = format
+    return outputs
 
 
 def _on_pairs(type: str, params: tuple[Record, ...], inputs: Sequence[Tensor]) -> Tensor:

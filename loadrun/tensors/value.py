@@ -12,12 +12,11 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from ..base.errors import UsageTypeError
+from ..base.errors import UsageRuntimeError, UsageTypeError
 from ..base.registry import resolve
 from ..graph import Var
 from ..graph import params as P
 from ..graph.dtypes import Array, DType
-from . import formats
 from .device import Device, check_place, default_device, placed
 from .dtypes import graph_dtype, numpy_dtype
 from .switches import SessionOf, active
@@ -170,7 +169,6 @@ class Tensor:
     _name: str
     _place: Device | None = None
     _pair: tuple[Tensor, Tensor] | None = None
-    _format: str = formats.DEFAULT
     _path: str | None = None
     __array_priority__ = 1000.0
 
@@ -206,10 +204,8 @@ class Tensor:
         else:
             _bound.fill(self, data, dtype)
             self._place = place
-        if format is not None:
-            self._format = formats.used(
-                formats.checked(format, self._ndim(), self._format if is_tensor else None)
-            )
+        if format not in (None, "default"):
+            raise UsageRuntimeError(f"values are held in one memory format: leave out format={format!r}")
 
     @classmethod
     def _of(
@@ -242,7 +238,6 @@ class Tensor:
         self._scalar = other._scalar
         self._var = other._var
         self._session = other._session
-        self._format = other._format
         self._place = other._place
         self._pair = other._pair
         if self._session is not None:
@@ -253,7 +248,6 @@ class Tensor:
         x = Tensor._of(self._value, self._dtype, self._scalar, const=self._const)
         x._var = self._var
         x._session = self._session
-        x._format = self._format
         x._place = self._place
         x._pair = self._pair
         if x._session is not None:
@@ -368,15 +362,6 @@ class Tensor:
     def set_value(self, value: Any) -> None:
         """Make the tensor stand for another value."""
         self._reset(value)
-
-    @property
-    def format(self) -> str:
-        """The memory format in which MegEngine would hold the value; it may be assigned."""
-        return self._format
-
-    @format.setter
-    def format(self, value: str) -> None:
-        self._format = formats.used(formats.checked(value, self._ndim()))
 
     def __dlpack__(self, **options: Any) -> Any:
         """Hand the value to another library, as numpy's arrays do."""

@@ -57,7 +57,6 @@ def _arguments(session: TraceRecorder | ReplaySession, arguments: CallArguments)
     inside = {}
     for a in arguments.tensors:
         inside[id(a)] = tensor = session.argument(a.name, a.tensor)
-        tensor.format = a.tensor.format
         set_device(tensor, named_device(a.tensor))
     return inside
 
@@ -181,7 +180,7 @@ def _outputs(recorder: TraceRecorder, outputs: Any, *, alone: bool) -> Outputs:
 def _hole(leaf: Any) -> Any:
     if not isinstance(leaf, Tensor):
         return leaf
-    return TensorPlaceholder(leaf.__class__, is_scalar(leaf), leaf.format, named_device(leaf))
+    return TensorPlaceholder(leaf.__class__, is_scalar(leaf), named_device(leaf))
 
 
 def _first_values(
@@ -343,7 +342,6 @@ def _filled(outputs: Outputs, values: Mapping[int, Array]) -> Any:
         assert var is not None
         assert var.dtype is not None
         tensor = from_stored(values[var.id], var.dtype, leaf.scalar, kind=leaf.kind)
-        tensor.format = leaf.format
         set_device(tensor, leaf.place)
         return tensor
 

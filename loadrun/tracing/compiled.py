@@ -79,7 +79,6 @@ class TensorPlaceholder:
 
     kind: type[Tensor]
     scalar: bool
-    format: str
     place: Device | None
 
 
