@@ -102,7 +102,6 @@ class Trait(Flag):
         LIMITED: the first such operator of a file brings a constant along in MegEngine, the limit of scratch memory.
         REARRANGES: gives every element of its input once, in another shape or order.
         COMPLEX: moves complex numbers as pairs of real ones.
-        FIRST_DEVICE: its result is on the device of the first input, wherever the others are.
         FOLDED: MegEngine's traces compute it where its inputs are constants.
         DATA_SHAPED: MegEngine does not know the shape of its result before it runs.
         PACKED: MegEngine's layout passes convert it: data, filter, then bias and residual if there are any.
@@ -131,7 +130,6 @@ class Trait(Flag):
     LIMITED = auto()
     REARRANGES = auto()
     COMPLEX = auto()
-    FIRST_DEVICE = auto()
     FOLDED = auto()
     DATA_SHAPED = auto()
     PACKED = auto()

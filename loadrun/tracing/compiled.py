@@ -16,7 +16,6 @@ from ..ops.registry import Shape
 from ..passes.constants import subgraph
 from ..passes.simplify import simplify
 from ..tensors.apply import stream
-from ..tensors.device import Device
 from ..tensors.naming import Place, shown
 from ..tensors.value import Tensor
 from .config import GraphOptimizationConfig
@@ -79,7 +78,6 @@ class TensorPlaceholder:
 
     kind: type[Tensor]
     scalar: bool
-    place: Device | None
 
 
 class Outputs(NamedTuple):
