@@ -42,6 +42,10 @@ class TracedTorchModule(ModuleAttributes, TracedModule):
         methods = self.__dict__.get("methods", {})
         return methods[name] if name in methods else super().__getattr__(name)
 
+    def save(self, file: Any, method: str | None = None, **options: Any) -> Any:
+        """Write one method as a .mge file, which `dump` does as well."""
+        return self.dump(file, method, **options)
+
     @property
     def code(self) -> str:
         """What torch exported of ``forward``, or of the only method, as Python code."""

@@ -350,8 +350,8 @@ def test_documented_example_of_trace_module(tmp_path):
     torch.testing.assert_close(
         module.weighted_kernel_sum(example_weight), n.weighted_kernel_sum(example_weight).detach()
     )
-    module.save(tmp_path / "net", input_data={"forward": "#rand(0,1)"})
-    assert loadrun.run(loadrun.load(tmp_path / "net" / "forward.mge"))[0].verdict.value == "pass"
+    module.save(tmp_path / "net.mge", "forward", input_data="#rand(0,1)")
+    assert loadrun.run(loadrun.load(tmp_path / "net.mge"))[0].verdict.value == "pass"
 
 
 def test_check_inputs_and_keywords():
