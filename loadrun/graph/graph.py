@@ -191,7 +191,7 @@ class Opr:
         return f"[{outs}] = {self.type}({ins}) {params}".rstrip()
 
 
-@dataclass(eq=False)
+@dataclass
 class Metadata:
     """The metadata of a dump; `user_info` is the opaque bytes of the file (a pickle, never loaded)."""
 
