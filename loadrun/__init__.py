@@ -5,180 +5,100 @@ from typing import TYPE_CHECKING
 from .base import __version__
 from .base.registry import lazy
 
-if TYPE_CHECKING:
-    from .base.errors import EngineError, FormatError, InputError, LoadRunError, SpecError, UnsupportedError
-    from .dump import load, load_all, loads, save
-    from .dump.options import DumpOptions
-    from .engines import register_engine
-    from .graph import Graph
-    from .inputs.feeds import ModelOptions
-    from .onnx.converting import ConvertOptions, convert_file
-    from .replay.options import ProfileOptions, RunOptions
-    from .replay.profiling import profile_file
-    from .replay.replaying import Replay, replay_files
-    from .report.changes import CompareOptions, compare_reports
-    from .report.history import report_history
-    from .runner import Result, Runner, Verdict, random_inputs, run
-    from .tensors import Parameter, Tensor, tensor
-    from .testcase import Bundle, Testcase
-    from .tracing import trace, trace_module
-    from .verify.accepting import AcceptOptions, accept_files
-    from .verify.against import check
-    from .verify.audit import AuditOptions, audit_files
-    from .verify.bench.files import BenchOptions, bench_files
-    from .verify.blame_pass import BlamePassOptions, blame_pass
-    from .verify.diff.files import DiffOptions, diff_files
-    from .verify.pack.describing import describe_engine, describe_files
-    from .verify.pack.files import pack_file
-    from .verify.pack.options import PackOptions
-    from .verify.pack.packing import Packer
-    from .verify.pack.unpacking import UnpackOptions, unpack_file
-    from .verify.pack.verifying import VerifyOptions, verify_files
-    from .verify.reduce import ReduceOptions, reduce_file
-    from .verify.saved import JudgeOptions, judge_results
-    from .verify.share import ShareOptions, share_file
+if TYPE_CHECKING:  # `as` tells type checkers that a name is exported
+    from .base.errors import (
+        EngineError as EngineError,
+        FormatError as FormatError,
+        InputError as InputError,
+        LoadRunError as LoadRunError,
+        SpecError as SpecError,
+        UnsupportedError as UnsupportedError,
+    )
+    from .dump import load as load, load_all as load_all, loads as loads, save as save
+    from .dump.options import DumpOptions as DumpOptions
+    from .engines import register_engine as register_engine
+    from .graph import Graph as Graph
+    from .inputs.feeds import ModelOptions as ModelOptions
+    from .onnx.converting import ConvertOptions as ConvertOptions, convert_file as convert_file
+    from .replay.options import ProfileOptions as ProfileOptions, RunOptions as RunOptions
+    from .replay.profiling import profile_file as profile_file
+    from .replay.replaying import Replay as Replay, replay_files as replay_files
+    from .report.changes import CompareOptions as CompareOptions, compare_reports as compare_reports
+    from .report.history import report_history as report_history
+    from .runner import (
+        Result as Result,
+        Runner as Runner,
+        Verdict as Verdict,
+        random_inputs as random_inputs,
+        run as run,
+    )
+    from .tensors import Parameter as Parameter, Tensor as Tensor, tensor as tensor
+    from .testcase import Bundle as Bundle, Testcase as Testcase
+    from .tracing import trace as trace, trace_module as trace_module
+    from .verify.accepting import AcceptOptions as AcceptOptions, accept_files as accept_files
+    from .verify.against import check as check
+    from .verify.audit import AuditOptions as AuditOptions, audit_files as audit_files
+    from .verify.bench.files import BenchOptions as BenchOptions, bench_files as bench_files
+    from .verify.blame_pass import BlamePassOptions as BlamePassOptions, blame_pass as blame_pass
+    from .verify.diff.files import DiffOptions as DiffOptions, diff_files as diff_files
+    from .verify.pack.describing import describe_engine as describe_engine, describe_files as describe_files
+    from .verify.pack.files import pack_file as pack_file
+    from .verify.pack.options import PackOptions as PackOptions
+    from .verify.pack.packing import Packer as Packer
+    from .verify.pack.unpacking import UnpackOptions as UnpackOptions, unpack_file as unpack_file
+    from .verify.pack.verifying import VerifyOptions as VerifyOptions, verify_files as verify_files
+    from .verify.reduce import ReduceOptions as ReduceOptions, reduce_file as reduce_file
+    from .verify.saved import JudgeOptions as JudgeOptions, judge_results as judge_results
+    from .verify.share import ShareOptions as ShareOptions, share_file as share_file
 
-__all__ = [
-    "AcceptOptions",
-    "AuditOptions",
-    "BenchOptions",
-    "BlamePassOptions",
-    "Bundle",
-    "CompareOptions",
-    "ConvertOptions",
-    "DiffOptions",
-    "DumpOptions",
-    "EngineError",
-    "FormatError",
-    "Graph",
-    "InputError",
-    "JudgeOptions",
-    "LoadRunError",
-    "ModelOptions",
-    "PackOptions",
-    "Packer",
-    "Parameter",
-    "ProfileOptions",
-    "ReduceOptions",
-    "Replay",
-    "Result",
-    "RunOptions",
-    "Runner",
-    "ShareOptions",
-    "SpecError",
-    "Tensor",
-    "Testcase",
-    "UnpackOptions",
-    "UnsupportedError",
-    "Verdict",
-    "VerifyOptions",
-    "__version__",
-    "accept_files",
-    "audit_files",
-    "bench_files",
-    "blame_pass",
-    "check",
-    "compare_reports",
-    "convert_file",
-    "describe_engine",
-    "describe_files",
-    "diff_files",
-    "judge_results",
-    "load",
-    "load_all",
-    "loads",
-    "pack_file",
-    "profile_file",
-    "random_inputs",
-    "reduce_file",
-    "register_engine",
-    "replay_files",
-    "report_history",
-    "run",
-    "save",
-    "share_file",
-    "tensor",
-    "trace",
-    "trace_module",
-    "unpack_file",
-    "verify_files",
-]
-
-# Where the names live; they are imported on first use, so that pytest's start, shell completion and
-# worker processes pay for what they use alone.
-_LATER = {
-    "Bundle": "testcase",
-    "EngineError": "base.errors",
-    "FormatError": "base.errors",
-    "Graph": "graph",
-    "InputError": "base.errors",
-    "LoadRunError": "base.errors",
-    "Parameter": "tensors",
-    "Result": "runner",
-    "Runner": "runner",
-    "SpecError": "base.errors",
-    "Tensor": "tensors",
-    "Testcase": "testcase",
-    "UnsupportedError": "base.errors",
-    "Verdict": "runner",
-    "check": "verify.against",
-    "load": "dump",
-    "load_all": "dump",
-    "loads": "dump",
-    "random_inputs": "runner",
-    "register_engine": "engines",
-    "run": "runner",
-    "save": "dump",
-    "AcceptOptions": "verify.accepting",
-    "AuditOptions": "verify.audit",
-    "accept_files": "verify.accepting",
-    "audit_files": "verify.audit",
-    "BenchOptions": "verify.bench.files",
-    "bench_files": "verify.bench.files",
-    "CompareOptions": "report.changes",
-    "compare_reports": "report.changes",
-    "report_history": "report.history",
-    "ConvertOptions": "onnx.converting",
-    "convert_file": "onnx.converting",
-    "ShareOptions": "verify.share",
-    "share_file": "verify.share",
-    "BlamePassOptions": "verify.blame_pass",
-    "blame_pass": "verify.blame_pass",
-    "ReduceOptions": "verify.reduce",
-    "reduce_file": "verify.reduce",
-    "DiffOptions": "verify.diff.files",
-    "diff_files": "verify.diff.files",
-    "DumpOptions": "dump.options",
-    "JudgeOptions": "verify.saved",
-    "judge_results": "verify.saved",
-    "ModelOptions": "inputs.feeds",
-    "PackOptions": "verify.pack.options",
-    "Packer": "verify.pack.packing",
-    "pack_file": "verify.pack.files",
-    "ProfileOptions": "replay.options",
-    "profile_file": "replay.profiling",
-    "Replay": "replay.replaying",
-    "RunOptions": "replay.options",
-    "replay_files": "replay.replaying",
-    "UnpackOptions": "verify.pack.unpacking",
-    "unpack_file": "verify.pack.unpacking",
-    "VerifyOptions": "verify.pack.verifying",
-    "verify_files": "verify.pack.verifying",
-    "describe_engine": "verify.pack.describing",
-    "describe_files": "verify.pack.describing",
-    "tensor": "tensors",
-    "trace": "tracing",
-    "trace_module": "tracing",
-}
+_NAMES = """
+base.errors: EngineError FormatError InputError LoadRunError SpecError UnsupportedError
+dump: load load_all loads save
+dump.options: DumpOptions
+engines: register_engine
+graph: Graph
+inputs.feeds: ModelOptions
+onnx.converting: ConvertOptions convert_file
+replay.options: ProfileOptions RunOptions
+replay.profiling: profile_file
+replay.replaying: Replay replay_files
+report.changes: CompareOptions compare_reports
+report.history: report_history
+runner: Result Runner Verdict random_inputs run
+tensors: Parameter Tensor tensor
+testcase: Bundle Testcase
+tracing: trace trace_module
+verify.accepting: AcceptOptions accept_files
+verify.against: check
+verify.audit: AuditOptions audit_files
+verify.bench.files: BenchOptions bench_files
+verify.blame_pass: BlamePassOptions blame_pass
+verify.diff.files: DiffOptions diff_files
+verify.pack.describing: describe_engine describe_files
+verify.pack.files: pack_file
+verify.pack.options: PackOptions
+verify.pack.packing: Packer
+verify.pack.unpacking: UnpackOptions unpack_file
+verify.pack.verifying: VerifyOptions verify_files
+verify.reduce: ReduceOptions reduce_file
+verify.saved: JudgeOptions judge_results
+verify.share: ShareOptions share_file
+"""
+"""Where the names live; they are imported on first use, so that pytest's start and worker processes
+pay for what they use alone."""
 _PACKAGES = """
 arrays base build compare dump engines graph inputs inputspec jit megengine onnx ops passes replay report runner
 runtimes tensors testcase testing torch tracing verify
 """
-__getattr__ = lazy(
-    __name__, {n: f".{home}" for n, home in _LATER.items()} | dict.fromkeys(_PACKAGES.split(), ".")
-)
+_HOMES = {
+    name: f".{home}"
+    for home, names in (line.split(": ") for line in _NAMES.strip().splitlines())
+    for name in names.split()
+}
+__all__ = ["__version__", *_HOMES]
+__getattr__ = lazy(__name__, _HOMES | dict.fromkeys(_PACKAGES.split(), "."))
 
 
 def __dir__() -> list[str]:
     """List the names that are there, those included that are loaded on first use."""
-    return sorted({*globals(), *_PACKAGES.split(), *_LATER} - {"lazy", "TYPE_CHECKING"})
+    return sorted({*globals(), *_PACKAGES.split(), *_HOMES} - {"lazy", "TYPE_CHECKING"})

@@ -25,11 +25,10 @@ import math
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .base.errors import SpecError
-from .base.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,13 +6,12 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
 from .base.errors import EngineError, LoadRunError, UnsupportedError, UsageError
-from .base.records import dataclass
 from .compare.tolerances import error_between
 from .engines.reference import ReferenceEngine
 from .graph.composite import Composite

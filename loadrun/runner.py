@@ -8,14 +8,14 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, ParamSpec, cast
 
 import numpy as np
 
 from .base.about import About
-from .base.arguments import require_seed, typed
+from .base.arguments import require_seed
 from .base.errors import (
     EngineError,
     InputError,
@@ -25,7 +25,6 @@ from .base.errors import (
     UsageError,
     out_of_memory,
 )
-from .base.records import dataclass
 from .base.registry import resolve
 from .compare.judging import NARROW, Criteria, blind, judge, judge_empty, policy_for
 from .compare.metrics import Formula
@@ -152,7 +151,6 @@ class Runner:
     ['pass', 'pass', 'pass']
     """
 
-    @typed
     def __init__(
         self,
         bundle: Bundle | str | os.PathLike[str],
@@ -548,7 +546,6 @@ def _measure(graph: Graph, engine: str) -> Callable[[Array, Array], float]:
     return error
 
 
-@typed
 def run(
     bundle: Bundle | str | os.PathLike[str],
     inputs: Mapping[str, Array] | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Protocol, overload
 
@@ -13,7 +13,6 @@ import numpy as np
 
 from .base.errors import FormatError
 from .base.files import FileWatch
-from .base.records import dataclass
 from .base.registry import resolve
 from .graph import Graph, Opr, Var
 from .graph.composite import holds_composites
@@ -64,7 +63,7 @@ def spread(values: Mapping[str, FileValue]) -> dict[str, FileValue]:
     return spread_out
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Testcase:
     """One set of arrays to feed: model inputs and, for every checked output, ``<name>:expect``.
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from loadrun.cli.completion import help_text, metavar, parsers
+from loadrun.cli.parsers import help_text, metavar, parsers
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "options.md"
 HEAD = """# Options

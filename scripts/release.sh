@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Build the sdist and the wheel in dist/, check them, and run what each installs.
+# Build the sdist and the wheel in dist/ and completions of shells in completions/, check the packages, and run what
+# each installs.
 #
 #     scripts/release.sh [TAG]     with a tag, such as v0.2.0: also what must hold before it is published
 set -euo pipefail
@@ -35,4 +36,6 @@ for package in "$wheel" "dist/loadrun-$version.tar.gz"; do
     venv/bin/python -c "from importlib.resources import files; assert files('loadrun').joinpath('py.typed').is_file()"
   )
 done
+"$folder/tools/bin/pip" install --quiet --disable-pip-version-check "$wheel" "shtab>=1.8"
+"$folder/tools/bin/python" scripts/completions.py completions
 echo "loadrun $version: $(du -h "$wheel" | cut -f1) wheel, both packages install and run"

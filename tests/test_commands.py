@@ -15,7 +15,7 @@ import loadrun
 from loadrun import RunOptions
 from loadrun.base.errors import UsageError
 from loadrun.cli import COMMANDS, main
-from loadrun.cli.completion import parsers
+from loadrun.cli.parsers import parsers
 from loadrun.compare.policy import parse_all
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -90,7 +90,7 @@ def test_every_option_is_a_field(command: str) -> None:
 def test_the_page_names_every_command_and_its_call() -> None:
     page = (ROOT / "docs/api/commands.md").read_text(encoding="utf-8")
     rows = [line.split("|")[1:4] for line in page.splitlines() if line.startswith("| `")]
-    assert {r[0].strip(" `").removeprefix("loadrun ") for r in rows} == set(COMMANDS) - {"completion"}
+    assert {r[0].strip(" `").removeprefix("loadrun ") for r in rows} == set(COMMANDS)
     for command, call, record in rows:
         if "load_and_run" not in command:
             for name in re.findall(r"`(\w+)`", call + record):

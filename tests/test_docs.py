@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from loadrun.cli import main
-from loadrun.cli.completion import options, parsers
+from loadrun.cli.parsers import options, parsers
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(

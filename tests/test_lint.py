@@ -42,18 +42,18 @@ CALLS = {
     *("onnx.load", "yaml.load", "builtins.eval", "builtins.exec", "importlib.__import__"),
 }
 CODE = {
-    "loadrun/base/records.py": {"exec"},
     "loadrun/cli/accept.py": {"input"},
+    "loadrun/inputs/transform.py": {"compile", "eval"},
     "loadrun/megengine/__main__.py": {"runpy"},
     "loadrun/megengine/hub/archives.py": {"urlopen"},
     "loadrun/megengine/hub/hub.py": {"exec_module"},
 }
-"""Where code is run (that of dataclasses, too), and where the network or the user is asked, because a call says so."""
+"""Where code is run, checked or because a call says so, and where the network or the user is asked."""
 IMPORTS = {
     "loadrun/base/configuration.py": "tomllib, or tomli for Python before 3.11",
     "loadrun/base/registry.py": "a module or attribute that a registry's own line names",
     "loadrun/cli/__init__.py": "a command listed there",
-    "loadrun/cli/completion.py": "a command listed there",
+    "loadrun/cli/parsers.py": "a command listed there",
     "loadrun/megengine/absent.py": "a module of the table there, which holds no code",
     "loadrun/megengine/in_place/megengine.py": "a module of `loadrun.megengine`, for MegEngine's name of it",
     "loadrun/megengine/hub/hub.py": "the hub's own function of that name: code that a call names",

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from ..base.records import dataclass
 from ..build import emit as e
 from ..build.emit import M
 from ..tensors import Tensor, TracedInt, const

@@ -16,7 +16,6 @@ from ..tensors.access import dtype_of
 from ..tensors.naming import refused
 from .axes import axes_of, axis_of
 from .manipulation import moved
-from .products import dot
 from .promotion import operand
 from .reductions import extreme
 from .registry import lowers
@@ -73,15 +72,6 @@ def matrix_power(a: Any, n: int) -> Tensor:
             assert result is not None
             return result
         x = product(x, x)
-
-
-@lowers("linalg.multi_dot")
-def multi_dot(arrays: Any, *, out: Any = None) -> Tensor:
-    """Return the product of several matrices, from the left."""
-    result = operand(arrays[0])
-    for other in arrays[1:]:
-        result = dot(result, other)
-    return result
 
 
 _LARGEST = 16
@@ -162,44 +152,6 @@ def svdvals(x: Any, /) -> Tensor:
     return result
 
 
-@lowers("linalg.pinv")
-def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Tensor:
-    """Return the pseudo-inverse by the singular values that are not tiny."""
-    u, s, vt = svd(a, full_matrices=False)
-    cut = rtol if rcond is None and rtol is not None else 1e-15 if rcond is None else rcond
-    largest = extreme(s, True, [len(e.sizes(s)) - 1], True)
-    keep = e.compare(_LT, elem(M.MUL, operand(cut, np.float32), largest), s)
-    inverse = e.where(keep, elem(M.TRUE_DIV, number(1, s), e.where(keep, s, number(1, s))), number(0, s))
-    order = [*range(len(e.sizes(u)) - 2), len(e.sizes(u)) - 1, len(e.sizes(u)) - 2]
-    scaled = elem(M.MUL, e.permute(vt, order), e.add_axes(inverse, [len(e.sizes(inverse)) - 1]))
-    return product(scaled, e.permute(u, order))
-
-
-@lowers("linalg.matrix_rank")
-def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Tensor:
-    """Return how many singular values are not tiny."""
-    x = _as_float(A)
-    s = svdvals(x)
-    if tol is None:
-        share = max(e.sizes(x)[-2:]) * float(np.finfo(np.float32).eps) if rtol is None else rtol
-        limit = elem(M.MUL, extreme(s, True, [len(e.sizes(s)) - 1], True), operand(share, np.float32))
-    else:
-        limit = operand(tol, np.float32)
-    return summed(e.cast(e.compare(_LT, limit, s), "int32"), [len(e.sizes(s)) - 1])
-
-
-@lowers("linalg.cond")
-def cond(x: Any, p: Any = None) -> Tensor:
-    """Return the condition number, of the largest and smallest singular value or by another norm."""
-    if p not in (None, 2, -2):
-        a = _square(x)
-        return elem(M.MUL, norm(a, p, (-2, -1)), norm(inv(a), p, (-2, -1)))
-    s = svdvals(x)
-    last = [len(e.sizes(s)) - 1]
-    high, low = extreme(s, True, last), extreme(s, False, last)
-    return elem(M.TRUE_DIV, low, high) if p == -2 else elem(M.TRUE_DIV, high, low)
-
-
 # Norms
 
 
@@ -260,20 +212,3 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Te
     if rows == columns:
         raise ValueError("Duplicate axes given.")
     return _matrix_norm(y, ord, rows, columns, keepdims)
-
-
-@lowers("linalg.vector_norm")
-def vector_norm(x: Any, /, *, axis: Any = None, keepdims: Any = False, ord: Any = 2) -> Tensor:
-    """Return the norm over axes as vectors."""
-    y = operand(x)
-    y = y if e.is_float(y) else e.real(y)
-    axes = axes_of(axis, len(e.sizes(y)))
-    return _vector_norm(y, ord, axes, keepdims)
-
-
-@lowers("linalg.matrix_norm")
-def matrix_norm(x: Any, /, *, keepdims: Any = False, ord: Any = "fro") -> Tensor:
-    """Return the norm of matrices."""
-    y = _as_float(x)
-    ndim = len(e.sizes(y))
-    return _matrix_norm(y, ord, ndim - 2, ndim - 1, keepdims)

@@ -30,7 +30,6 @@ _FAMILIES = (
     "math",
     "logic",
     "reductions",
-    "nan",
     "sorting",
     "manipulation",
     "joining",
@@ -40,7 +39,6 @@ _FAMILIES = (
     "einsum",
     "creation",
     "series",
-    "statistics",
     "miscellaneous",
 )
 _TABLE: list[tuple[str, Sequence[str], str]] = []

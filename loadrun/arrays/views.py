@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from ..base.errors import TraceError
-from ..base.records import dataclass
 from ..build import emit as e
 from ..graph.dtypes import Array as NDArray
 from ..tensors import Tensor

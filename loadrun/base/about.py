@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
-
-from .records import dataclass
 
 __all__ = ["About", "Island", "about_data", "author"]
 

@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date
 from fnmatch import fnmatchcase
 from importlib import import_module
@@ -27,7 +26,6 @@ from typing import Any
 from . import schema
 from .errors import FormatError, UsageError, clean
 from .files import contents, is_remote
-from .records import dataclass
 
 __all__ = [
     "Configuration",
@@ -39,9 +37,6 @@ __all__ = [
 ]
 
 _OWN, _SHARED = "loadrun.toml", "pyproject.toml"
-_LARGEST = 1 << 18
-_PARTS = 64
-"""How many parts a dotted key may have: each is a table, and reading takes the square of their number."""
 _TEXTS = schema.items(schema.text)
 
 
@@ -94,7 +89,7 @@ class FileRule:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Configuration:
     """The rules of a project.
 
@@ -191,13 +186,6 @@ def read_configuration(path: str | os.PathLike[str]) -> Configuration:
     name = os.fspath(path)
     loads = _toml(name)
     text = contents(path, "a configuration")
-    if len(text) > _LARGEST:
-        raise FormatError(
-            f"it has {len(text)} bytes; a configuration has at most {_LARGEST}, so name patterns instead of files",
-            path=name,
-        )
-    if _has_long_key(text):
-        raise FormatError(f"one of its keys has more than {_PARTS} parts", path=name)
     try:
         data: Any = loads(text.decode())
     except ValueError as e:
@@ -213,12 +201,6 @@ def read_configuration(path: str | os.PathLike[str]) -> Configuration:
     except FormatError as e:
         raise FormatError(e.message, path=name) from None
     return Configuration(name, data, date.today())
-
-
-def _has_long_key(text: bytes) -> bool:
-    """Return whether a key has too many parts, in time that grows with the text alone."""
-    text = re.sub(rb"[ \t]+", b" ", text).replace(b" .", b".").replace(b". ", b".")
-    return b"a." * _PARTS in re.sub(rb"[\w\"'-]+", b"a", text)
 
 
 def _toml(name: str) -> Callable[[str], Any]:

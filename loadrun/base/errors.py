@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TypeVar
-
-from .records import dataclass
 
 __all__ = [
     "EXIT_ERROR",

@@ -20,9 +20,9 @@ from ..tensors import (
     elemwise,
     shape_tensor,
 )
-from ..tensors.access import as_vector, dtype_of, named_device, set_device, snapshot, static_shape
+from ..tensors.access import as_vector, dtype_of, snapshot, static_shape
 from ..tensors.complex_pairs import as_pair, of_pair
-from ..tensors.device import default_device, placed
+from ..tensors.device import check_device
 from ..tensors.dtypes import COMPLEX, DTypeLike, graph_dtype
 from ..tensors.naming import titled
 from ..tensors.shaping import broadcast_to
@@ -66,7 +66,7 @@ def arange(
         stop: the end.
         step: the distance, possibly negative.
         dtype: of the result.
-        device: of the result; the CPU computes whatever it is.
+        device: a name that MegEngine knows; the CPU computes.
 
     >>> arange(5).tolist(), arange(9, 2, -3, dtype="int32").tolist()
     ([0.0, 1.0, 2.0, 3.0, 4.0], [9, 6, 3])
@@ -101,7 +101,7 @@ def linspace(
         stop: the last one.
         num: how many, a number or a scalar tensor.
         dtype: of the result.
-        device: of the result; the CPU computes whatever it is.
+        device: a name that MegEngine knows; the CPU computes.
 
     Raises:
         EngineError: a bound is a uint16 tensor, or the number is one or a boolean one.
@@ -115,8 +115,8 @@ def linspace(
             raise EngineError(
                 f"Linspace does not take {dtype_of(x)} as its {part}; convert it to int32 or float32"
             )
-    param, place = P.Linspace(endpoint=True), placed(device)
-    return apply1("Linspace", param, inputs=inputs, scalar=False, place=place).astype(dtype)
+    check_device(device)
+    return apply1("Linspace", P.Linspace(endpoint=True), inputs=inputs, scalar=False).astype(dtype)
 
 
 def eye(
@@ -128,7 +128,7 @@ def eye(
         N: the number of rows; or, without `M`, a pair, or a tensor of one or two sizes.
         M: the number of columns, by default as many as rows.
         dtype: of the result.
-        device: of the result; the CPU computes whatever it is.
+        device: a name that MegEngine knows; the CPU computes.
 
     >>> eye(2, 3, dtype="int32").tolist()
     [[1, 0, 0], [0, 1, 0]]
@@ -137,9 +137,8 @@ def eye(
     want = graph_dtype(dtype)
     # MegEngine's kernel gives zeros for uint16.
     kind = P.DTypeEnum["Int32" if want.name == "Uint16" else want.name]
-    return apply1("Eye", P.Eye(k=0, dtype=kind), inputs=[shape], scalar=False, place=placed(device)).astype(
-        want
-    )
+    check_device(device)
+    return apply1("Eye", P.Eye(k=0, dtype=kind), inputs=[shape], scalar=False).astype(want)
 
 
 def diag(inp: TensorLike, k: int = 0) -> Tensor:
@@ -167,7 +166,7 @@ def full(
         shape: one size, several, or a tensor of sizes; ``()`` for a scalar.
         value: a number.
         dtype: of the result; by default that of the value, int32 for integers.
-        device: of the result; the CPU computes whatever it is.
+        device: a name that MegEngine knows; the CPU computes.
 
     >>> full((2, 3), 6).tolist()
     [[6, 6, 6], [6, 6, 6]]
@@ -176,17 +175,14 @@ def full(
 
 
 def _broadcast_filling(shape: ShapeLike, filling: Tensor, name: str, device: str | None = None) -> Tensor:
-    place = placed(device) or named_device(filling)
+    check_device(device)
     if isinstance(shape, Tensor):
-        place = place or default_device()
         shape = as_vector(shape)
     if not isinstance(shape, (int, np.integer)) and not len(shape):
-        filled = snapshot(filling)
-        set_device(filled, place)
-        return filled
+        return snapshot(filling)
     sizes = shape_tensor(shape)
     with titled(name, None if name == "Broadcast" else filling):
-        return apply1("Broadcast", P.Empty(), inputs=[filling, sizes], scalar=False, place=place)
+        return apply1("Broadcast", P.Empty(), inputs=[filling, sizes], scalar=False)
 
 
 def ones(shape: ShapeLike, *, dtype: DTypeLike = "float32", device: str | None = None) -> Tensor:
@@ -214,9 +210,7 @@ def full_like(inp: TensorLike, value: TensorLike) -> Tensor:
     [[2, 2], [2, 2]]
     """
     x = as_tensor(inp)
-    filled = _broadcast_filling(x.shape, const(value, x.dtype), "FillLike", named_device(x))
-    filled.format = x.format
-    return filled
+    return _broadcast_filling(x.shape, const(value, x.dtype), "FillLike")
 
 
 def ones_like(inp: TensorLike) -> Tensor:

@@ -28,10 +28,8 @@ from ..tensors.access import (
     is_constant,
     is_scalar,
     mark_constant,
-    memory_format,
     recorded,
     session_of,
-    set_format,
     static_shape,
     value_of,
     variable_of,
@@ -156,9 +154,7 @@ def _dense(x: Tensor, row: Tensor) -> Tensor:
     is_row = other[-1] == now[-1] != 1 and (len(other) < len(now) or (other[0] == 1 and grows))
     if not session.chosen(("dense", var.id, None if first is None else first.id), is_row):
         return x
-    dense = apply1("ReshapeV1", P.OptionalAxisV1(), inputs=[flat(x), shape_tensor(x.shape)], scalar=False)
-    set_format(dense, memory_format(x))
-    return dense
+    return apply1("ReshapeV1", P.OptionalAxisV1(), inputs=[flat(x), shape_tensor(x.shape)], scalar=False)
 
 
 def _has_gaps(opr: Opr) -> bool:

@@ -16,9 +16,9 @@ from ..graph.params import DTypeEnum
 from ..ops.numeric.stream import Stream
 from ..ops.rng import drawing_from
 from ..tensors import ShapeLike, Tensor, TensorLike, active, apply, as_tensor, shape_tensor
-from ..tensors.access import as_vector, dtype_of, named_device
+from ..tensors.access import as_vector, dtype_of
 from ..tensors.apply import seed as _start
-from ..tensors.device import Device, get_default_device, placed
+from ..tensors.device import check_device, get_default_device
 from ..tensors.dtypes import graph_dtype
 from ..tensors.shaping import broadcast_to
 
@@ -71,23 +71,16 @@ def _broadcast_sizes(tensors: list[Tensor]) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _parameters(
-    name: str, size: ShapeLike | None, place: Device | None, **values: float | Tensor
-) -> list[Tensor]:
+def _parameters(name: str, size: ShapeLike | None, **values: float | Tensor) -> list[Tensor]:
     """Return the parameters of a distribution as float tensors of the wanted shape.
 
     Raises:
-        AssertionError: a parameter that is not positive, or on another device than `place`, if that is given.
+        AssertionError: a parameter that is not positive.
     """
     tensors = []
     for key, value in values.items():
         if not isinstance(value, Tensor) and not value > 0:
             raise AssertionError(f"{name} is not defined when {key} <= 0, found {value}")
-        if isinstance(value, Tensor) and None is not named_device(value) != place is not None:
-            raise AssertionError(
-                f"{key} must be the same device as its source, found {named_device(value)!s} and {place!s}; "
-                f"move it, {key}.to({str(place)!r})"
-            )
         tensors.append(value if isinstance(value, Tensor) else as_tensor(value, "float32"))
     head = tuple(size) if isinstance(size, Iterable) else (size,) if size else ()
     want = (*head, *_broadcast_sizes(tensors))
@@ -99,7 +92,7 @@ class RNG:
 
     Args:
         seed: where its numbers start; without one it shares the global source, which `seed` starts.
-        device: of the tensors, if there is a seed; by default that of the parameters, else the default one.
+        device: a name that MegEngine knows.
 
     >>> first, second = RNG(seed=7), RNG(seed=7)
     >>> first.uniform(size=(2, 3)).tolist() == second.uniform(size=(2, 3)).tolist()
@@ -109,9 +102,7 @@ class RNG:
     def __init__(self, seed: int | None = None, device: str | None = None) -> None:
         self._seed = seed
         self._device = device or get_default_device()
-        place = placed(self._device)
-        # Without a seed MegEngine ignores the device, too.
-        self._place = None if seed is None else place
+        check_device(device)
         self._stream = None if seed is None else Stream(seed)
         self._trace = None if active() is None else ref(active())
 
@@ -124,7 +115,7 @@ class RNG:
             # A source created inside a traced function gives the same numbers in every call.
             inside = self._trace is not None and self._trace() is active()
             param = drawing_from(self._stream.next() if inside else self._stream, param)
-        return apply(type, param, inputs=inputs, n=n, scalar=False, place=self._place)[0]
+        return apply(type, param, inputs=inputs, n=n, scalar=False)[0]
 
     def uniform(self, low: float = 0, high: float = 1, size: ShapeLike | None = None) -> Tensor:
         """Return numbers spread evenly between `low` and `high`.
@@ -175,7 +166,7 @@ class RNG:
         >>> RNG(seed=1).gamma(Tensor([[1.0], [10.0]]), Tensor([1.0, 5.0]), size=3).shape
         (3, 2, 2)
         """
-        inputs = _parameters("Gamma", size, self._place, shape=shape, scale=scale)
+        inputs = _parameters("Gamma", size, shape=shape, scale=scale)
         return self._draw("GammaRNG", P.GammaRNG, inputs)
 
     def beta(self, alpha: float | Tensor, beta: float | Tensor, size: ShapeLike | None = None) -> Tensor:
@@ -184,9 +175,7 @@ class RNG:
         >>> 0 <= RNG(seed=1).beta(2, 1).item() <= 1
         True
         """
-        return self._draw(
-            "BetaRNG", P.BetaRNG, _parameters("Beta", size, self._place, alpha=alpha, beta=beta)
-        )
+        return self._draw("BetaRNG", P.BetaRNG, _parameters("Beta", size, alpha=alpha, beta=beta))
 
     def poisson(self, lam: float | Tensor, size: ShapeLike | None = None) -> Tensor:
         """Draw Poisson distributed integers (as floats) of the mean `lam`; the arguments are as those of `gamma`.
@@ -194,7 +183,7 @@ class RNG:
         >>> RNG(seed=1).poisson(2.0, size=(1, 3)).shape
         (1, 3)
         """
-        return self._draw("PoissonRNG", P.PoissonRNG, _parameters("Poisson", size, self._place, lam=lam))
+        return self._draw("PoissonRNG", P.PoissonRNG, _parameters("Poisson", size, lam=lam))
 
     def exponential(self, rate: float | Tensor = 1.0, size: ShapeLike | None = None) -> Tensor:
         """Draw exponentially distributed numbers of the mean ``1 / rate``; the arguments are as those of `gamma`.
@@ -202,7 +191,7 @@ class RNG:
         >>> RNG(seed=1).exponential(0.5, size=4).shape
         (4,)
         """
-        inputs = _parameters("Exponential", size, self._place, rate=rate)
+        inputs = _parameters("Exponential", size, rate=rate)
         return self._draw("ExponentialRNG", P.ExponentialRNG, inputs)
 
     def multinomial(self, input: TensorLike, num_samples: int, replacement: bool | None = False) -> Tensor:

@@ -86,9 +86,6 @@ def warp_affine(
     [1.0, 3.0]
     """
     x = as_tensor(inp)
-    if x.format == "nhwc":
-        # MegEngine reads the image in its memory order, with the axes of NCHW.
-        format = "NCHW"
     param = P.WarpAffine(
         imode=member(P.InterpolationMode, interp_mode, "interp_mode"),
         border_mode=member(P.BorderMode, border_mode, "border_mode"),

@@ -37,7 +37,6 @@ COMMANDS = {
     "bench": "time models and compare them",
     "load_and_run": "run a model like MegEngine's load_and_run",
     "convert": "write a model in another format: .mge, .onnx",
-    "completion": "print shell completions or the manual page",
 }
 JOBS = {
     "Check models": ("run", "verify", "diff", "reduce", "blame-pass", "audit"),

@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TextIO
 
 from ..base import __version__
-from ..base.records import dataclass
 from ..base.writing import check_targets, text_file
 from ..report.json import dumps
 from .groups import Parser, add_jobs_option, add_json_option, add_junit_option

@@ -1,4 +1,4 @@
-"""What the subcommands share: their parser, groups of options, progress."""
+"""What the subcommands share: their parser, groups of options."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import math
 import os
 import re
 import sys
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
@@ -40,7 +39,6 @@ __all__ = [
     "integer",
     "limited",
     "model_files",
-    "progress",
     "real",
     "seconds",
     "seed",
@@ -379,20 +377,6 @@ def target(value: str) -> str:
 def warn(text: str) -> None:
     """Print a warning to standard error."""
     print(f"warning: {indented(text, 9)}", file=sys.stderr)
-
-
-def progress(items: Iterable[T], total: int, what: str) -> Iterator[T]:
-    """Pass items on; on a terminal, show progress after the first second."""
-    started = last = time.monotonic()
-    shown = False
-    for i, item in enumerate(items):
-        yield item
-        now = time.monotonic()
-        if sys.stderr.isatty() and now - started > 1 and now - last > 0.2:
-            print(f"\r{what} {i + 1}/{total}", end="", file=sys.stderr, flush=True)
-            shown, last = True, now
-    if shown:
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 _SPEC_HELP = (

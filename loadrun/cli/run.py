@@ -177,11 +177,6 @@ def _add_choosing_options(p: Parser) -> None:
         help="only files that did not pass according to a report of --json or --json-lines",
     )
     group.add_argument(
-        "--resume",
-        action="store_true",
-        help="skip files that are already in the --json-lines report, and append to it",
-    )
-    group.add_argument(
         "--shard", metavar="I/N", type=_shard, help="only every N-th file, starting with the I-th"
     )
     group.add_argument(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from sys import intern
 from typing import Any
 
 import numpy as np
 
-from ..base.records import dataclass
 from ..graph.dtypes import Array, DType
 from .metrics import Totals, as_numbers, chunks, errors, top1_share
 
@@ -19,7 +18,7 @@ __all__ = ["Comparison", "Number", "compare", "with_places"]
 Number = bool | int | float | complex
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Comparison:
     """All differences of an expected and a computed array.
 

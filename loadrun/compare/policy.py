@@ -11,13 +11,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from ..base.errors import UsageError
-from ..base.records import dataclass
 from ..graph.dtypes import Array
 from . import Comparison, errors
 

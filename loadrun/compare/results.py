@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import numpy as np
 
 from ..base.about import About
 from ..base.errors import EXIT_ERROR, EXIT_FAULT, failure
-from ..base.records import dataclass
 from ..base.registry import resolve
 from ..graph.dtypes import Array, DType
 from . import Comparison
@@ -79,7 +78,7 @@ class Verdict(str, Enum):
 
 
 # Frozen classes of as many fields take five times as long to make, which a run of a small model would notice.
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class OutputResult:
     """One output of one run.
 
@@ -168,7 +167,7 @@ class OutputResult:
         )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Result:
     """One run: of a testcase, or of a model on given inputs.
 
@@ -287,7 +286,7 @@ def _worse(a: float, b: float) -> float:
     return b if b > a or b != b else a
 
 
-@dataclass
+@dataclass(eq=False)
 class FileResult:
     """The summary of one file's results; it grows with their number only where several engines are timed.
 

@@ -6,8 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, BinaryIO
 
-from ..base.arguments import misfits
-from ..base.errors import LoadRunError, UsageTypeError
+from ..base.errors import UsageTypeError
 from ..graph import Graph
 from ..testcase import Bundle, Testcase
 from .container import load, load_all, loads
@@ -44,26 +43,7 @@ def save(
         raise UsageTypeError(
             f"save writes to a path or to a file opened in binary mode, found {type(target).__name__}"
         )
-    graph = source.graph if isinstance(source, Bundle) else source
-    _require_fitting([(source, "the bundle"), (graph, "the graph")])
-    try:
-        return write(source, target, options, format=format, testcases=testcases, inspect=inspect)
-    except (AssertionError, AttributeError, TypeError, ValueError) as e:
-        if not isinstance(e, LoadRunError):
-            _require_fitting(
-                (part, f"operator {o.id!r}") for o in graph.oprs for part in (o, *o.outputs, *o.tensors)
-            )
-        raise
-
-
-def _require_fitting(parts: Iterable[tuple[object, str]]) -> None:
-    """Refuse what has attributes of wrong types.
-
-    Raises:
-        UsageTypeError: the first one.
-    """
-    for said in (said for part, what in parts for said in misfits(part, what)):
-        raise UsageTypeError(said)
+    return write(source, target, options, format=format, testcases=testcases, inspect=inspect)
 
 
 __all__ = ["Bundle", "load", "load_all", "loads", "save"]

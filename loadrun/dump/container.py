@@ -12,7 +12,6 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 import numpy as np
 
-from ..base.arguments import typed
 from ..base.errors import FormatError, UsageError
 from ..base.files import FileWatch, fetched, mapped_file
 from ..base.registry import resolve
@@ -59,7 +58,6 @@ _FOREIGN = (
 )
 
 
-@typed
 def load(
     source: str | os.PathLike[str] | BinaryIO | bytes | SerializableModel,
     *,
@@ -110,7 +108,6 @@ def load(
     return load_all(source, copy=copy, native=native, weights=weights, **read)[0]
 
 
-@typed
 def loads(data: bytes) -> Bundle:
     """Read the first dump in some bytes.
 
@@ -122,7 +119,6 @@ def loads(data: bytes) -> Bundle:
     return load_all(data)[0]
 
 
-@typed
 def load_all(
     source: str | os.PathLike[str] | BinaryIO | bytes | SerializableModel,
     *,

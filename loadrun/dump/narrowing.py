@@ -7,14 +7,13 @@ refused, unless narrowing is requested; the record says that then.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, cast, overload
 
 import numpy as np
 
 from ..base.errors import EngineError, InputError, UsageError
-from ..base.records import dataclass
 from ..base.registry import resolve
 from ..compare import assert_equal_error
 from ..compare.judging import NARROW

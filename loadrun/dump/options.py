@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-from ..base.arguments import typed
 from ..base.errors import LoadRunError, UsageError
 from ..base.files import contents
-from ..base.records import dataclass
 from ..base.writing import replacing
 from ..graph import Graph, Metadata, Opr, Var
 from ..graph.params import Elemwise
@@ -31,7 +29,6 @@ _FIRST = -(2**31)
 _NO_WORKSPACE = types(Trait.NO_WORKSPACE)
 
 
-@typed
 @dataclass(frozen=True)
 class DumpOptions:
     """How a graph is written. None keeps what the graph says.

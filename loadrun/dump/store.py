@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import chain
 from struct import pack
 from typing import IO, BinaryIO
 
-from ..base.arguments import misfits, typed
 from ..base.errors import FormatError, InputError, UsageError, UsageTypeError
-from ..base.records import dataclass
 from ..base.writing import replacing, temporary
 from ..graph import Graph, StoredTensor
 from ..testcase import Bundle, Testcase
@@ -33,7 +31,6 @@ _LARGE = 2**24
 """Bytes of weights from which on a thread of its own hashes them."""
 
 
-@typed
 def save(
     source: Graph | Bundle,
     target: str | os.PathLike[str] | BinaryIO,
@@ -273,8 +270,6 @@ def _write_testcases(
     for case in cases:
         if not isinstance(case, Testcase):
             raise UsageTypeError(f"testcase {count} must be a Testcase, found {type(case).__name__}")
-        for said in misfits(case, f"testcase {count}"):
-            raise UsageTypeError(said)
         for name, why in case.faults.items():
             raise InputError(
                 f"testcase {count} fails whatever {name!r} is, and would no longer do so in this file: {why}; "

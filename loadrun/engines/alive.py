@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from ..base.records import dataclass
 from ..graph import Opr
 from ..graph.dtypes import Array
 from .program import MemoryMeter, root

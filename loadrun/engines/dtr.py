@@ -16,12 +16,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..base.records import dataclass
 from ..graph.dtypes import Array
 from ..ops.infer import Inference
 from ..ops.registry import implementation

@@ -7,9 +7,9 @@ rules here predict that from operator types and shapes; where they cannot tell t
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 
-from ..base.records import dataclass
 from ..graph.params import Axis, Reduce, ReduceMode
 from ..ops.catalog import types
 from ..ops.op import Trait

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
 from ..base.errors import UsageError
-from ..base.records import dataclass
 from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array
 from ..ops.infer import Inference

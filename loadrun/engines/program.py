@@ -9,13 +9,13 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..base.errors import EngineError, LoadRunError, OutOfMemoryError
-from ..base.records import dataclass
 from ..graph import Opr, Var
 from ..graph.dtypes import Array, DType
 from ..ops.catalog import types

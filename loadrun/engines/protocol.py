@@ -18,15 +18,14 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from ..base.about import About
-from ..base.arguments import typed
 from ..base.errors import EngineError, InputError, LoadRunError
 from ..base.limits import EndedBySignal
-from ..base.records import dataclass
 from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array
 from ..testcase import FileValue, SourceFile
@@ -109,7 +108,6 @@ class FileEngine(Protocol):
         ...
 
 
-@typed
 @dataclass(frozen=True)
 class Choice:
     """An engine's name and how it is to be made; functions that take an engine's name take this as well.

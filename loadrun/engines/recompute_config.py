@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from ..base.errors import UsageAssertionError
-from ..base.records import dataclass
 
 __all__ = ["DTRConfig", "SublinearMemoryConfig", "parse_bytes", "sublinear_from_environment"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..base.arguments import typed
 from ..base.errors import UsageError
 from ..base.limits import EndedBySignal
 from ..base.registry import Registry
@@ -90,7 +89,6 @@ _FILES = {"onnxruntime": "onnx", "openvino": "onnx", "torch": "pt2"}
 _registered: dict[str, Factory] = {}
 
 
-@typed
 def register_engine(name: str, factory: Factory) -> None:
     """Make an engine known by a name, for `Runner(engine=...)` and `make_engine`.
 

@@ -14,10 +14,9 @@ from bisect import bisect_left
 from collections import ChainMap
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count, pairwise
 
-from ..base.records import dataclass
 from ..ops.infer import Inference
 from ..ops.registry import Shape, implementation
 from .liveness import peak_bytes, stored_bytes

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TypeVar
 
 import numpy as np
 
-from ..base.records import dataclass
 from .dtypes import Array, DType, decode, encode
 from .params import Record
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ..base.arguments import require_seed, typed
+from ..base.arguments import require_seed
 from ..base.errors import InputError, UsageError
-from ..base.records import dataclass
 from ..graph import StoredTensor
 from ..graph.dtypes import Array, numpy_array
 from ..testcase import EXPECT, Bundle
@@ -26,8 +25,7 @@ MOST_RANDOM = 2**27
 """Maximum elements of all random inputs: a few bytes of a file can request any number."""
 
 
-@typed
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ModelOptions:
     """Fill in what an ONNX model leaves open, and say where weights are that a dump has outside.
 
@@ -52,8 +50,7 @@ class ModelOptions:
         return {k: v for k, v in options.items() if v}
 
 
-@typed
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class DataOptions:
     """Choose the data that a model runs on.
 
@@ -133,7 +130,6 @@ class DataOptions:
         return load_steps(self.input_data or (), loader, steps, fed)
 
 
-@typed
 def random_inputs(bundle: Bundle, seed: int = 0) -> dict[str, Array]:
     """Draw seeded random inputs for a model: the same bytes on every platform and numpy version.
 

@@ -7,14 +7,13 @@ import os
 import select
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
 from ..base.errors import SpecError
 from ..base.files import files_of, is_remote, opened
-from ..base.records import dataclass
 from ..graph.dtypes import Array, numpy_array
 from ..inputspec import (
     FILLS,

@@ -13,7 +13,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import NoReturn
@@ -22,7 +22,6 @@ import numpy as np
 
 from ..base.arguments import require_seed
 from ..base.errors import InputError, SpecError, UsageError
-from ..base.records import dataclass
 from ..graph import StoredTensor, Var
 from ..graph.dtypes import Array, DType, odd, round_bfloat16
 from ..inputspec import (
@@ -30,7 +29,6 @@ from ..inputspec import (
     Generated,
     InputData,
     InputPart,
-    InputSpec,
     PathSource,
     Source,
     Values,
@@ -42,7 +40,7 @@ from .lists import LocatedSpec, count_cases, expand
 from .pictures import image_array
 from .transform import TransformExpression
 
-__all__ = ["Loader", "count_cases", "load_cases", "load_spec", "of_step"]
+__all__ = ["Loader", "count_cases", "load_cases", "of_step"]
 
 _SHOWN_INPUTS = 8
 _NUMBERS = re.compile(r"[-+0-9.eE, ]*[0-9][-+0-9.eE, ]*")
@@ -93,13 +91,6 @@ def load_cases(
     loader.open = frozenset(open_inputs)
     cases = expand(specs)
     return loader.load_all(cases)
-
-
-def load_spec(spec: InputSpec, inputs: Sequence[Var], *, seed: int = 0) -> dict[str, Array]:
-    """Load the data of a parsed specification, which must be no list file, for the given graph inputs."""
-    if spec.listed is not None:
-        raise SpecError(f"one specification is expected here, not the list {spec.listed}")
-    return Loader(inputs, 1, False, None, seed, None).load(LocatedSpec(spec), 0)
 
 
 def load_located(

@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..base.errors import UsageError
 from ..base.files import contents
-from ..base.records import dataclass
 from ..passes.options import LAYOUTS, OPTIMIZATIONS
 
 __all__ = ["FLAGS", "GROUPS", "Flag", "ParsedFlags", "parse"]

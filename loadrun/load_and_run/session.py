@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import sqrt
 from pathlib import Path
 from typing import TextIO
@@ -18,7 +18,6 @@ from typing import TextIO
 import numpy as np
 
 from ..base.errors import UsageError, clean
-from ..base.records import dataclass
 from ..base.writing import replacing
 from ..dump import load, save
 from ..graph.dtypes import Array

@@ -29,6 +29,7 @@ _OPERATORS = "loadrun applies operators through loadrun.megengine.functional alo
 _SETTINGS = "loadrun computes with numpy, where there is nothing to set; leave the line out"
 _STATISTICS = "loadrun counts the sizes and operations of dumps; see loadrun info --help"
 _TOOLS = "loadrun has no such tool"
+_CONVERTERS = "loadrun quantizes tensors: x.astype(dtype), and back x.astype('float32')"
 _VENDORS = "it runs only inside its vendor's runtime; loadrun reads dumps that hold it and does not run it"
 _HUB = "loadrun.megengine.hub.load downloads a repository and runs its hubconf.py, nothing else"
 _NO_GPU = "there is no GPU; the CPU computes"
@@ -103,6 +104,13 @@ _TABLE = (
         _VENDORS,
         "functional.external",
         "atlas_runtime_opr cambricon_runtime_opr extern_opr_subgraph magicmind_runtime_opr tensorrt_runtime_opr",
+    ),
+    (
+        _CONVERTERS,
+        "core.tensor.dtype",
+        "convert_from_qint1 convert_from_qint32 convert_from_qint4 convert_from_qint8 convert_from_quint4 "
+        "convert_from_quint8 convert_to_qint1 convert_to_qint32 convert_to_qint4 convert_to_qint8 convert_to_quint4 "
+        "convert_to_quint8",
     ),
     (_STATISTICS, "utils.module_stats", _ANY),
     (

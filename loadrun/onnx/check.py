@@ -6,12 +6,12 @@ Both packages are extras; only models written here pass through them, never a fi
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 
 import numpy as np
 
 from ..base.errors import EngineError, UsageError
-from ..base.records import dataclass
 from ..compare import assert_equal_error
 from ..engines.reference import ReferenceEngine
 from ..graph import Var

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from ..base.arguments import typed
 from ..base.errors import UsageError, clean
 from ..base.files import MODELS, one_file
-from ..base.records import dataclass
 from ..base.stages import stage
 from ..dump import save
 from ..dump.choosing import load_dump
@@ -25,7 +23,6 @@ __all__ = ["ConvertOptions", "Converted", "convert_file"]
 _WRITTEN = (".mge", ".onnx")
 
 
-@typed
 @dataclass(frozen=True, kw_only=True)
 class ConvertOptions(ModelOptions):
     """Describe how a model is converted; the options of `ModelOptions` are among these.
@@ -66,7 +63,6 @@ class Converted:
     missed: tuple[str, ...] = ()
 
 
-@typed
 def convert_file(
     source: str | os.PathLike[str], target: str | os.PathLike[str], options: ConvertOptions | None = None
 ) -> Converted:

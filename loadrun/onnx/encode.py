@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Union
 
 import numpy as np
 
-from ..base.records import dataclass
 from ..graph.dtypes import Array
 from ..testcase import FileValue
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 import os
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
 from tabulate import tabulate
 
 from ..base.errors import UsageError
-from ..base.records import dataclass
 from ..base.writing import replacing
 from .check import Verification
 from .encode import TensorMessage, encode, raw_bytes

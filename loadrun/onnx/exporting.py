@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from ..base.arguments import typed
 from ..base.errors import UsageError
 from ..base.writing import replacing
 from ..dump import load
@@ -49,7 +48,6 @@ _OTHERWISE_OF_NAN = frozenset(
 )
 
 
-@typed
 def export(
     model: Exportable,
     args: object = (),

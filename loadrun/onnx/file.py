@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from ..base.errors import FormatError
 from ..base.files import contents
-from ..base.records import dataclass
 from ..build import emit as e
 from ..graph import Graph
 from ..graph import params as P

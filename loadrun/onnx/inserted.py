@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..base.records import dataclass
 from ..graph.dtypes import DType
 from ..ops.registry import Shape
 from .encode import Attribute, GraphMessage, NodeMessage, TensorMessage

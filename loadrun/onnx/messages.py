@@ -6,13 +6,12 @@ Field numbers are those of onnx.proto. Unknown fields are skipped, as protobuf d
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
 from ..base.errors import FormatError
-from ..base.records import dataclass
 from ..graph.dtypes import Array
 from .wire import BYTES, FIXED32, FIXED64, VARINT, fields, packed_varints, signed, text
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..base import __version__
 from ..base.errors import LoadRunError, UnsupportedError, UsageError
-from ..base.records import dataclass
 from ..engines.reference import ReferenceEngine
 from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array, DType

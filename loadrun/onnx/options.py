@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from ..base.errors import UsageError
-from ..base.records import dataclass
 from ..graph import Graph
 
 __all__ = [

@@ -6,13 +6,12 @@ import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from ..base.errors import UnsupportedError, UsageError
-from ..base.records import dataclass
 from ..base.registry import resolve
 from ..graph import Graph, Var
 from ..graph.composite import holds_composites

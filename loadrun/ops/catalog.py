@@ -84,8 +84,8 @@ _OPS = (
     Op("SharedDeviceTensorWithFormat", "io", "io", v2="SharedDeviceTensorWithFormat", traits=T.CONSTANT | T.NO_WORKSPACE),
     Op("MultipleDeviceTensorHolder", "io", "io", outputs=_tensors, v2="MultipleDeviceTensorHolder", traits=T.CONSTANT | T.NO_WORKSPACE),
     Op("MultipleDeviceTensorWithFormatHolder", "io", "io", outputs=_tensors, v2="MultipleDeviceTensorWithFormatHolder", traits=T.CONSTANT | T.NO_WORKSPACE),
-    Op("Copy", "inference", "io", params=(P.Empty,), inputs="src", traits=T.FORWARDS | T.VIEW | T.CONTIGUOUS | T.MOVES | T.INFERRED | T.NO_WORKSPACE | T.REARRANGES | T.COMPLEX | T.FIRST_DEVICE | T.KEEPS_FORMAT),
-    Op("Identity", "inference", "io", params=(P.Empty,), inputs="src", traits=T.FORWARDS | T.VIEW | T.CONTIGUOUS | T.MOVES | T.INFERRED | T.NO_WORKSPACE | T.REARRANGES | T.COMPLEX | T.KEEPS_FORMAT),
+    Op("Copy", "inference", "io", params=(P.Empty,), inputs="src", traits=T.FORWARDS | T.VIEW | T.CONTIGUOUS | T.MOVES | T.INFERRED | T.NO_WORKSPACE | T.REARRANGES | T.COMPLEX),
+    Op("Identity", "inference", "io", params=(P.Empty,), inputs="src", traits=T.FORWARDS | T.VIEW | T.CONTIGUOUS | T.MOVES | T.INFERRED | T.NO_WORKSPACE | T.REARRANGES | T.COMPLEX),
     Op("MarkDynamicVar", "utility", "io", params=(P.Empty,), inputs="src", traits=T.VIEW | T.MOVES | T.NO_WORKSPACE | T.DATA_SHAPED),
     Op("MarkNoBroadcastElemwise", "utility", "io", params=(P.Empty,), inputs="src", traits=T.VIEW | T.MOVES | T.NO_WORKSPACE),
     Op("PersistentOutputStorage", "utility", "io", params=(P.PersistentOutputStorage,), inputs="src", traits=T.EFFECTS),
@@ -102,24 +102,24 @@ _OPS = (
     Op("ElemwiseMultiType", "inference", "elemwise.multi", params=(P.ElemwiseMultiType,), inputs="x0 ...", traits=T.GENERIC | T.ELEMENTWISE | T.INFERRED | T.NO_WORKSPACE | T.FOLDED),
     Op("AffineInt", "inference", "elemwise.multi", params=(P.Empty,), inputs="x k b"),
     # typecvt
-    Op("TypeCvtV2", "inference", "typecvt", params=(TypeParam,), inputs="src", cls="TypeCvt", traits=T.GENERIC | T.ELEMENTWISE | T.INFERRED | T.NO_WORKSPACE | T.KEEPS_FORMAT | T.FOLDED),
+    Op("TypeCvtV2", "inference", "typecvt", params=(TypeParam,), inputs="src", cls="TypeCvt", traits=T.GENERIC | T.ELEMENTWISE | T.INFERRED | T.NO_WORKSPACE | T.FOLDED),
     # reduce
     Op("ReduceV2", "inference", "reduce", params=(P.Reduce,), inputs="src target_shape?", cls="Reduce", traits=T.INFERRED | T.FOLDED, wide="basic.reduce"),
     Op("CumsumV1", "inference", "reduce", params=(P.Cumsum,), inputs="src", cls="Cumsum", wide="basic.cumsum"),
     # linalg
-    Op("MatrixMulV2", "inference", "linalg", params=(P.MatrixMul,), inputs="A B", cls="MatrixMul", traits=T.LINEAR | T.LIMITED | T.FIRST_DEVICE, wide="basic.matmul"),
-    Op("BatchedMatrixMulV2", "inference", "linalg", params=(P.MatrixMul,), inputs="A B", cls="BatchedMatrixMul", traits=T.LINEAR | T.LIMITED | T.FIRST_DEVICE, wide="basic.matmul"),
-    Op("Dot", "inference", "linalg", params=(P.Empty,), inputs="a b", traits=T.FIRST_DEVICE, wide="basic.dot"),
+    Op("MatrixMulV2", "inference", "linalg", params=(P.MatrixMul,), inputs="A B", cls="MatrixMul", traits=T.LINEAR | T.LIMITED, wide="basic.matmul"),
+    Op("BatchedMatrixMulV2", "inference", "linalg", params=(P.MatrixMul,), inputs="A B", cls="BatchedMatrixMul", traits=T.LINEAR | T.LIMITED, wide="basic.matmul"),
+    Op("Dot", "inference", "linalg", params=(P.Empty,), inputs="a b", wide="basic.dot"),
     Op("MatrixInverse", "inference", "linalg", params=(P.Empty,), inputs="src", wide="basic.inverse"),
     Op("SVD", "inference", "linalg", params=(P.SVD,), inputs="src", outputs=_svd, all_outputs=3, traits=T.GENERIC),
     Op("Cross", "inference", "linalg", params=(P.Cross,), inputs="A B", after_1_13_0=True, wide="basic.cross"),
     # shape
-    Op("Broadcast", "inference", "shape", params=(P.Empty,), inputs="src target_shape", traits=T.VIEW | T.MOVES | T.INFERRED | T.TAKES_SIZES | T.NO_WORKSPACE | T.COMPLEX | T.FIRST_DEVICE | T.KEEPS_FORMAT),
+    Op("Broadcast", "inference", "shape", params=(P.Empty,), inputs="src target_shape", traits=T.VIEW | T.MOVES | T.INFERRED | T.TAKES_SIZES | T.NO_WORKSPACE | T.COMPLEX),
     Op("Dimshuffle", "inference", "shape", params=(P.Dimshuffle,), inputs="src", traits=T.VIEW | T.MOVES | T.INFERRED | T.NO_WORKSPACE | T.REARRANGES | T.COMPLEX | T.FOLDED),
     Op("AxisAddRemove", "inference", "shape", params=(P.AxisAddRemove,), inputs="src", traits=T.VIEW | T.CONTIGUOUS | T.MOVES | T.INFERRED | T.NO_WORKSPACE | T.REARRANGES | T.COMPLEX | T.FOLDED),
     Op("Concat", "inference", "shape", params=(P.Axis,), inputs="x0 x1 ...", traits=T.MOVES | T.INFERRED | T.TAKES_SIZES | T.NO_WORKSPACE | T.COMPLEX | T.FOLDED),
     Op("GetVarShapeV1", "inference", "shape", params=(P.OptionalAxisV1,), inputs="x0 ...", cls="GetVarShape", traits=T.GENERIC | T.INFERRED | T.SHAPE_ONLY | T.NO_WORKSPACE),
-    Op("ReshapeV1", "inference", "shape", params=(P.OptionalAxisV1,), inputs="src target_shape", cls="Reshape", traits=T.VIEW | T.CONTIGUOUS | T.MOVES | T.INFERRED | T.TAKES_SIZES | T.NO_WORKSPACE | T.REARRANGES | T.COMPLEX | T.FIRST_DEVICE | T.KEEPS_FORMAT | T.FOLDED),
+    Op("ReshapeV1", "inference", "shape", params=(P.OptionalAxisV1,), inputs="src target_shape", cls="Reshape", traits=T.VIEW | T.CONTIGUOUS | T.MOVES | T.INFERRED | T.TAKES_SIZES | T.NO_WORKSPACE | T.REARRANGES | T.COMPLEX | T.FOLDED),
     Op("Split", "inference", "shape", params=(P.Axis,), inputs="src size0 ...", outputs=_inputs_minus_one, traits=T.VIEW | T.MOVES | T.INFERRED | T.NO_WORKSPACE | T.COUNTED),
     Op("Diag", "inference", "fill", params=(P.Diag,), inputs="src", traits=T.MOVES),
     Op("Padding", "inference", "fill", params=(P.Padding,), inputs="src", cls="PaddingForward", traits=T.MOVES),
@@ -129,11 +129,11 @@ _OPS = (
     Op("Eye", "inference", "fill", params=(P.Eye,), inputs="shape", traits=T.GENERIC | T.NO_WORKSPACE),
     Op("Where", "inference", "fill", params=(P.Empty,), inputs="mask x y", after_1_13_0=True, cls="WhereForward", traits=T.MOVES),
     # indexing
-    Op("Subtensor", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="src idx...", traits=T.VIEW | T.MOVES | T.INFERRED | T.TAKES_SIZES | T.NO_WORKSPACE | T.COMPLEX | T.KEEPS_FORMAT | T.FOLDED),
-    Op("SetSubtensor", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="dest value idx...", traits=T.INTO_FIRST | T.MOVES | T.INFERRED | T.TAKES_SIZES | T.NO_WORKSPACE | T.KEEPS_FORMAT),
+    Op("Subtensor", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="src idx...", traits=T.VIEW | T.MOVES | T.INFERRED | T.TAKES_SIZES | T.NO_WORKSPACE | T.COMPLEX | T.FOLDED),
+    Op("SetSubtensor", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="dest value idx...", traits=T.INTO_FIRST | T.MOVES | T.INFERRED | T.TAKES_SIZES | T.NO_WORKSPACE),
     Op("IncrSubtensor", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="dest value idx...", traits=T.GENERIC | T.INTO_FIRST | T.NO_WORKSPACE),
-    Op("IndexingMultiAxisVec", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="src idx...", traits=T.MOVES | T.INFERRED | T.COMPLEX | T.KEEPS_FORMAT),
-    Op("IndexingSetMultiAxisVec", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="dest value idx...", traits=T.MOVES | T.KEEPS_FORMAT),
+    Op("IndexingMultiAxisVec", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="src idx...", traits=T.MOVES | T.INFERRED | T.COMPLEX),
+    Op("IndexingSetMultiAxisVec", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="dest value idx...", traits=T.MOVES),
     Op("IndexingIncrMultiAxisVec", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="dest value idx...", traits=T.GENERIC),
     Op("MeshIndexing", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="src idx...", traits=T.MOVES),
     Op("SetMeshIndexing", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="dest value idx...", traits=T.MOVES),
@@ -141,7 +141,7 @@ _OPS = (
     Op("BatchedMeshIndexing", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="src idx...", traits=T.MOVES),
     Op("BatchedSetMeshIndexing", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="dest value idx...", traits=T.MOVES),
     Op("BatchedIncrMeshIndexing", "inference", "indexing", params=(P.IndexDescMaskDump,), inputs="dest value idx...", traits=T.GENERIC),
-    Op("IndexingOneHot", "inference", "indexing", params=(P.Axis,), inputs="src index", traits=T.MOVES | T.FIRST_DEVICE),
+    Op("IndexingOneHot", "inference", "indexing", params=(P.Axis,), inputs="src index", traits=T.MOVES),
     Op("IndexingSetOneHot", "inference", "indexing", params=(P.Axis,), inputs="src index value", traits=T.MOVES),
     Op("IndexingRemap", "inference", "indexing", params=(P.IndexingRemap,), inputs="src map"),
     # backward
@@ -209,10 +209,10 @@ _OPS = (
     Op("CustomOpNode", "vendor", "", inputs="x0 ...", outputs=_unknown, v2="CustomOpNode"),
     Op("dynamic", "vendor", "", inputs="x0 ...", outputs=_unknown, v2="dynamic"),
     # conv
-    Op("ConvolutionV2", "inference", "conv.convolution", params=(P.Convolution, P.ExecutionPolicy), inputs="src filter", v2="Convolution", retired=("ConvolutionV1",), cls="ConvolutionForward", traits=T.LINEAR | T.LIMITED | T.FIRST_DEVICE | T.KEEPS_FORMAT | T.PACKED, wide="convolution.convolution"),
-    Op("ConvolutionBackwardDataV2", "inference", "conv.convolution", params=(P.Convolution, P.ExecutionPolicy), inputs="filter diff src_for_shape?", v2="ConvolutionBackwardData", retired=("ConvolutionBackwardDataV1",), cls="ConvolutionBackwardData", traits=T.LINEAR | T.LIMITED | T.FIRST_DEVICE, wide="convolution.transposed"),
-    Op("Convolution3D", "inference", "conv.convolution", params=(P.Convolution3D, P.ExecutionPolicy), inputs="src filter", v2="Convolution3D", cls="Convolution3DForward", traits=T.LIMITED | T.FIRST_DEVICE, wide="convolution.convolution"),
-    Op("Convolution3DBackwardData", "inference", "conv.convolution", params=(P.Convolution3D, P.ExecutionPolicy), inputs="filter diff src_for_shape?", v2="Convolution3DBackwardData", traits=T.LIMITED | T.FIRST_DEVICE, wide="convolution.transposed"),
+    Op("ConvolutionV2", "inference", "conv.convolution", params=(P.Convolution, P.ExecutionPolicy), inputs="src filter", v2="Convolution", retired=("ConvolutionV1",), cls="ConvolutionForward", traits=T.LINEAR | T.LIMITED | T.PACKED, wide="convolution.convolution"),
+    Op("ConvolutionBackwardDataV2", "inference", "conv.convolution", params=(P.Convolution, P.ExecutionPolicy), inputs="filter diff src_for_shape?", v2="ConvolutionBackwardData", retired=("ConvolutionBackwardDataV1",), cls="ConvolutionBackwardData", traits=T.LINEAR | T.LIMITED, wide="convolution.transposed"),
+    Op("Convolution3D", "inference", "conv.convolution", params=(P.Convolution3D, P.ExecutionPolicy), inputs="src filter", v2="Convolution3D", cls="Convolution3DForward", traits=T.LIMITED, wide="convolution.convolution"),
+    Op("Convolution3DBackwardData", "inference", "conv.convolution", params=(P.Convolution3D, P.ExecutionPolicy), inputs="filter diff src_for_shape?", v2="Convolution3DBackwardData", traits=T.LIMITED, wide="convolution.transposed"),
     Op("ConvBiasForwardV4", "inference", "conv.convolution", params=(P.ConvBias, P.ExecutionPolicy), inputs="src filter bias? z?", v2="ConvBiasForward", retired=("ConvBiasForwardV3",), cls="ConvBiasForward", traits=T.LIMITED | T.PACKED, wide="convolution.convolution", title="ConvBias"),
     Op("BatchConvBiasForwardV1", "inference", "conv.convolution", params=(P.BatchConvBias, P.ExecutionPolicy), inputs="src filter bias? z?", v2="BatchConvBiasForward", retired=("BatchConvBiasForward",), cls="BatchConvBiasForward", traits=T.LIMITED, title="BatchConvBias", wide="convolution.batched"),
     # local_conv
@@ -228,15 +228,15 @@ _OPS = (
     Op("GroupLocalV2", "inference", "conv.local", params=(P.Convolution,), inputs="src filter", retired=("GroupLocalV1",), cls="GroupLocalForward", wide="local.local"),
     # norm
     Op("LRN", "inference", "norm", params=(P.LRN,), inputs="src", cls="LRNForward", wide="norm.lrn"),
-    Op("BatchNormV1", "inference", "norm", params=(P.BN,), inputs="x scale bias mean? variance?", outputs=_batch_norm, retired=("BatchNorm",), cls="BatchNormForward", traits=T.LIMITED | T.FIRST_DEVICE | T.KEEPS_FORMAT, wide="norm.batch_norm", all_outputs=6),
-    Op("LayerNorm", "inference", "norm", params=(P.LayerNorm,), inputs="x weight? bias?", outputs=3, cls="LayerNormForward", traits=T.IN_PLACE | T.FIRST_DEVICE, wide="norm.layer_norm"),
+    Op("BatchNormV1", "inference", "norm", params=(P.BN,), inputs="x scale bias mean? variance?", outputs=_batch_norm, retired=("BatchNorm",), cls="BatchNormForward", traits=T.LIMITED, wide="norm.batch_norm", all_outputs=6),
+    Op("LayerNorm", "inference", "norm", params=(P.LayerNorm,), inputs="x weight? bias?", outputs=3, cls="LayerNormForward", traits=T.IN_PLACE, wide="norm.layer_norm"),
     Op("GeneralNorm", "inference", "norm", params=(P.GeneralNorm,), inputs="x weight? bias?", outputs=3, cls="GeneralNormForward", wide="norm.general_norm"),
-    Op("GroupNorm", "inference", "norm", params=(P.GroupNorm,), inputs="x weight? bias?", outputs=3, v2="GroupNorm", cls="GroupNormForward", traits=T.FIRST_DEVICE, wide="norm.group_norm"),
+    Op("GroupNorm", "inference", "norm", params=(P.GroupNorm,), inputs="x weight? bias?", outputs=3, v2="GroupNorm", cls="GroupNormForward", wide="norm.group_norm"),
     Op("InstanceNorm", "inference", "norm", params=(P.GroupNorm,), inputs="x weight? bias?", outputs=3, v2="InstanceNorm", cls="InstanceNormForward", wide="norm.group_norm"),
     Op("Softmax", "inference", "norm", params=(P.Softmax,), inputs="src", v2="Softmax", cls="SoftmaxForward", traits=T.IN_PLACE, wide="norm.softmax"),
     # pooling
-    Op("PoolingV1", "inference", "pooling", params=(P.Pooling,), inputs="src", retired=("Pooling",), cls="PoolingForward", traits=T.CHANNELWISE | T.LIMITED | T.KEEPS_FORMAT, wide="pooling.pooling"),
-    Op("AdaptivePoolingV1", "inference", "pooling", params=(P.AdaptivePooling,), inputs="src out_shape", retired=("AdaptivePooling",), cls="AdaptivePoolingForward", traits=T.CHANNELWISE | T.KEEPS_FORMAT, wide="pooling.pooling"),
+    Op("PoolingV1", "inference", "pooling", params=(P.Pooling,), inputs="src", retired=("Pooling",), cls="PoolingForward", traits=T.CHANNELWISE | T.LIMITED, wide="pooling.pooling"),
+    Op("AdaptivePoolingV1", "inference", "pooling", params=(P.AdaptivePooling,), inputs="src out_shape", retired=("AdaptivePooling",), cls="AdaptivePoolingForward", traits=T.CHANNELWISE, wide="pooling.pooling"),
     # roi
     Op("ROIPooling", "inference", "image.roi", params=(P.ROIPooling,), inputs="src rois out_shape", outputs=2, cls="ROIPoolingForward"),
     Op("ROIAlignV1", "inference", "image.roi", params=(P.ROIAlign,), inputs="src rois", outputs=2, retired=("ROIAlign",), cls="ROIAlignForward", wide="images.roi_align"),
@@ -256,10 +256,10 @@ _OPS = (
     Op("LSQ", "quantization", "quantization", params=(P.LSQ,), inputs="x scale zero_point grad_scale", cls="LSQForward"),
     # warp
     Op("WarpPerspectiveV2", "inference", "image.warp", params=(P.WarpPerspective,), inputs="src... mat mat_idx? out_shape", retired=("WarpPerspective",), cls="WarpPerspectiveForward", traits=T.CHANNELWISE, float32_inputs=(1,), wide="images.warp_perspective"),
-    Op("WarpAffineV2", "inference", "image.warp", params=(P.WarpAffine,), inputs="src mat out_shape", retired=("WarpAffineV1",), cls="WarpAffineForward", traits=T.CHANNELWISE | T.KEEPS_FORMAT, float32_inputs=(0, 1), wide="images.warp_affine"),
+    Op("WarpAffineV2", "inference", "image.warp", params=(P.WarpAffine,), inputs="src mat out_shape", retired=("WarpAffineV1",), cls="WarpAffineForward", traits=T.CHANNELWISE, float32_inputs=(0, 1), wide="images.warp_affine"),
     Op("RemapV1", "inference", "image.warp", params=(P.Remap,), inputs="src map_xy", retired=("Remap",), cls="RemapForward", float32_inputs=(1,), wide="images.remap"),
     # resize
-    Op("ResizeV2", "inference", "image.resize", params=(P.Resize,), inputs="src out_shape", retired=("ResizeV1",), cls="ResizeForward", traits=T.CHANNELWISE | T.KEEPS_FORMAT, wide="images.resize"),
+    Op("ResizeV2", "inference", "image.resize", params=(P.Resize,), inputs="src out_shape", retired=("ResizeV1",), cls="ResizeForward", traits=T.CHANNELWISE, wide="images.resize"),
     Op("Resize3D", "inference", "image.resize", params=(P.Resize3D,), inputs="src out_shape", cls="Resize3DForward", wide="images.resize_volume"),
     # image
     Op("Rotate", "inference", "image.filters", params=(P.Rotate,), inputs="src", cls="RotateForward"),
@@ -277,7 +277,7 @@ _OPS = (
     Op("ShuffleRNG", "rng", "rng", params=(P.ShuffleRNG,), inputs="src", outputs=2, cls="ShuffleRNGForward", traits=T.RANDOM),
     Op("ExponentialRNG", "rng", "rng", params=(P.ExponentialRNG,), inputs="rate", after_1_13_0=True, traits=T.RANDOM),
     Op("MultinomialRNG", "rng", "rng", params=(P.MultinomialRNG,), inputs="probs", after_1_13_0=True, traits=T.RANDOM),
-    Op("Dropout", "rng", "rng", params=(P.Dropout,), inputs="x", outputs=2, cls="DropoutForward", traits=T.RANDOM | T.KEEPS_FORMAT),
+    Op("Dropout", "rng", "rng", params=(P.Dropout,), inputs="x", outputs=2, cls="DropoutForward", traits=T.RANDOM),
     # control
     Op("CondExecPred", "control_flow", "control", params=(P.CondExecPred,), inputs="key0 ... pred", outputs=_cond_pred, traits=T.GENERIC | T.FLOAT32_ONLY | T.NO_WORKSPACE),
     Op("CondExecPredLogical", "control_flow", "control", params=(P.CondExecPredLogical,), inputs="ppv0 ...", traits=T.GENERIC | T.NO_WORKSPACE),
@@ -323,4 +323,5 @@ def types(traits: T) -> frozenset[str]:
     >>> sorted(types(T.ELEMENTWISE))
     ['CompositePointwise', 'Elemwise', 'ElemwiseMultiType', 'PowC', 'TypeCvtV2']
     """
-    return select(lambda op: bool(op.traits & traits))
+    wanted = traits.value  # as numbers, since every start makes a dozen of these sets
+    return select(lambda op: bool(op.traits.value & wanted))

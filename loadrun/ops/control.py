@@ -8,12 +8,11 @@ is 1; `find_branches` tells which operators those are, the engine leaves them ou
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..base.errors import EngineError
-from ..base.records import dataclass
 from ..graph import Opr, Var
 from ..graph import params as P
 from ..graph.dtypes import Array, DType, plain

@@ -8,14 +8,13 @@ ties to even, which is what ONNX Runtime and PyTorch do.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from ..base.errors import EngineError, LoadRunError
-from ..base.records import dataclass
 from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array, DType, plain, round_bfloat16
 from .catalog import types

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from ..base.records import dataclass
 from ..graph import Graph, Opr, Var
 from ..graph.params import CondExecPredLogical, PowC, Reduce
 from .catalog import CATALOG

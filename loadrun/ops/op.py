@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Flag, auto
 from functools import cached_property
 from struct import unpack_from
 
-from ..base.records import dataclass
 from ..graph import Opr
 from ..graph.params import Record
 
@@ -102,8 +102,6 @@ class Trait(Flag):
         LIMITED: the first such operator of a file brings a constant along in MegEngine, the limit of scratch memory.
         REARRANGES: gives every element of its input once, in another shape or order.
         COMPLEX: moves complex numbers as pairs of real ones.
-        FIRST_DEVICE: its result is on the device of the first input, wherever the others are.
-        KEEPS_FORMAT: its result is in the memory format of the first input, as long as it has the axes for it.
         FOLDED: MegEngine's traces compute it where its inputs are constants.
         DATA_SHAPED: MegEngine does not know the shape of its result before it runs.
         PACKED: MegEngine's layout passes convert it: data, filter, then bias and residual if there are any.
@@ -132,8 +130,6 @@ class Trait(Flag):
     LIMITED = auto()
     REARRANGES = auto()
     COMPLEX = auto()
-    FIRST_DEVICE = auto()
-    KEEPS_FORMAT = auto()
     FOLDED = auto()
     DATA_SHAPED = auto()
     PACKED = auto()

@@ -7,12 +7,12 @@ rows and then along them, so the cost is proportional to window height plus widt
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from ..base.records import dataclass
 from ..graph import Opr
 from ..graph.dtypes import Array, DType, round_bfloat16
 from ..graph.params import AdaptivePooling, Format, Pooling, PoolingMode

@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ..base.errors import EngineError, UnsupportedError
-from ..base.records import dataclass
 from ..base.registry import Registry
 from ..graph import Opr
 from ..graph.dtypes import Array, DType

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..base.records import dataclass
 from ..graph import Opr
 from ..graph import params as P
 from ..graph.dtypes import Array, DType

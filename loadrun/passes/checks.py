@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from ..base.records import dataclass
 from ..compare.metrics import Formula
 from ..graph import Graph, Opr, StoredTensor, Var
 from ..graph.dtypes import DType, encode
@@ -288,7 +288,7 @@ def _expression(opr: Opr, index: int, inputs: Sequence[int]) -> object:
     return opr.type, opr.params, opr.output_dtype, tuple(inputs), index
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Cone:
     """The operators that compute an error from an expected value, as a graph of their own.
 

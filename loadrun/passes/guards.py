@@ -28,14 +28,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import chain
 from math import prod
 
 import numpy as np
 
 from ..base.errors import LoadRunError
-from ..base.records import dataclass
 from ..graph import Graph, Opr, StoredTensor, Var
 from ..graph import params as P
 from ..graph.dtypes import DType, encode

@@ -5,10 +5,10 @@ The bits are those of MegEngine's ``OptimizeForInferenceOptions::serialize``, wh
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 
 from ..base.errors import UsageError
-from ..base.records import dataclass
 
 __all__ = ["FLAGS", "LAYOUTS", "OPTIMIZATIONS", "InferenceOptions", "Layout"]
 

@@ -14,7 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,6 @@ from ..base import __version__
 from ..base.errors import UsageError
 from ..base.extras import install
 from ..base.files import is_remote, opened
-from ..base.records import dataclass
 from ..base.writing import replacing
 from ..compare.results import Verdict
 from ..ops.numeric.parallel import threads

@@ -5,25 +5,23 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..base import schema
-from ..base.arguments import typed
 from ..base.configuration import Configuration, FileRule
 from ..base.errors import FormatError, InputError, UsageError
-from ..base.records import dataclass
 from ..compare.policy import Policy
-from ..compare.results import FileResult, Verdict
+from ..compare.results import Verdict
 from ..engines import Choice
 from ..inputs.feeds import DataOptions, ModelOptions
 
-__all__ = ["ChosenFiles", "ProfileOptions", "ReplayOptions", "RunOptions", "selected", "state_with_data"]
+__all__ = ["ChosenFiles", "ProfileOptions", "ReplayOptions", "RunOptions", "selected"]
 
 PathName = str | os.PathLike[str]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ReplayOptions(ModelOptions, DataOptions):
     """Describe how a file is replayed; the options of `ModelOptions` and `DataOptions` are among these.
 
@@ -63,8 +61,7 @@ class ReplayOptions(ModelOptions, DataOptions):
         return {**super().read, **({} if self.test_data is None else {"test_data": self.test_data})}
 
 
-@typed
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ProfileOptions:
     """Profile single operators.
 
@@ -88,7 +85,6 @@ class ProfileOptions:
         return bool(self.profile or self.perfetto or self.top or self.memory)
 
 
-@typed
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(ReplayOptions, ProfileOptions):
     """Describe how `loadrun.replay_files` replays files, and where its results go.
@@ -120,7 +116,6 @@ class RunOptions(ReplayOptions, ProfileOptions):
             engines and time limits take the place of those here, its policies stand below them.
         keyword: words that names of files must have, as ``-k`` takes them.
         last_failed: a report; only files that did not pass there are replayed, or that its run did not reach.
-        resume: whether files that `json_lines` tells of already are left as they are there.
         shard: number of this part of the files, from 1, and how many parts there are.
         retries: how many times a file that does not pass is replayed again.
         command: the command line, for reports.
@@ -159,7 +154,6 @@ class RunOptions(ReplayOptions, ProfileOptions):
     configuration: Configuration | None = None
     keyword: str | None = None
     last_failed: PathName | None = None
-    resume: bool = False
     shard: tuple[int, int] | None = None
     retries: int = 0
     command: str | None = None
@@ -168,10 +162,6 @@ class RunOptions(ReplayOptions, ProfileOptions):
         self.check_data()
         if self.shard is not None and not 1 <= self.shard[0] <= self.shard[1]:
             raise UsageError(f"--shard takes I/N, from 1/N to N/N; found {self.shard[0]}/{self.shard[1]}")
-        if self.resume and (self.json_lines is None or self.json_lines == "-"):
-            raise UsageError("--resume continues the report of --json-lines FILE; add that option")
-        if self.resume and any(x is not None for x in (self.json, self.junit, self.html, self.save_results)):
-            raise UsageError("--resume works only with --json-lines; leave out the other reports")
         if self.loosen and not self.policies:
             raise UsageError(
                 "--loosen lets --check replace a file's own check; say what is to hold with --check"
@@ -204,16 +194,6 @@ class RunOptions(ReplayOptions, ProfileOptions):
         return self.watched or self.profiled
 
     @property
-    def settings(self) -> str:
-        """Return a digest of the options that verdicts depend on."""
-        from hashlib import blake2b  # for start-up
-
-        decisive = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _NOT_DECISIVE}
-        decisive["engines"] = [str(e) for e in self.engines]
-        decisive["configuration"] = None if self.configuration is None else self.configuration.data
-        return blake2b(repr(decisive).encode(), digest_size=16).hexdigest()
-
-    @property
     def reported(self) -> bool:
         """Return whether a report is written."""
         return any(x is not None for x in (self.json, self.json_lines, self.junit, self.html))
@@ -223,45 +203,11 @@ _FILE = schema.record(
     {"file": schema.text, "testcases": schema.items(schema.record({"verdict": schema.text}))},
     {"verdict": schema.text, "message": schema.either(schema.text)},
 )
-_REPORT = schema.record(
-    {"files": schema.items(_FILE)}, {"cut": schema.either(schema.text), "settings": schema.text}
-)
+_REPORT = schema.record({"files": schema.items(_FILE)}, {"cut": schema.either(schema.text)})
 _DUMP = r" \(dump \d+\)$"
 
 
-_NOT_DECISIVE = frozenset(
-    (
-        *(
-            "profile",
-            "perfetto",
-            "top",
-            "by",
-            "memory",
-            "explain",
-            "copy",
-            "iter",
-            "warmup_iter",
-            "values",
-            "output",
-        ),
-        *(
-            "jobs",
-            "dask",
-            "dask_files",
-            "timeout",
-            "max_memory",
-            "fail_fast",
-            "threads",
-            "json",
-            "json_lines",
-        ),
-        *("junit", "html", "save_results", "io_dump", "bin_io_dump", "bin_out_dump", "model_info", "keyword"),
-        *("last_failed", "resume", "shard", "retries", "command"),
-    )
-)
-
-
-@dataclass
+@dataclass(eq=False)
 class ChosenFiles:
     """The files of a run.
 
@@ -269,20 +215,13 @@ class ChosenFiles:
         paths: those to replay.
         rules: what is configured for each.
         skipped: those that the configuration leaves out, with the reason.
-        recorded: entries of the report that is resumed, of files that are done.
         missed: sentences on patterns of the configuration that match no file.
     """
 
     paths: list[str] = field(default_factory=list)
     rules: dict[str, FileRule] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
-    recorded: list[Mapping[str, Any]] = field(default_factory=list)
     missed: tuple[str, ...] = ()
-
-    @property
-    def done(self) -> list[FileResult]:
-        """Return the resumed report's entries for files that are done."""
-        return [_file_result(entry) for entry in self.recorded]
 
 
 def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
@@ -301,10 +240,9 @@ def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
     named = len(files)
     missed = () if options.configuration is None else tuple(options.configuration.unmatched(files))
     if options.keyword is not None:
-        from .keywords import keyword  # for start-up
+        from .keywords import matches_words  # for start-up
 
-        wanted = keyword(options.keyword)
-        files = [p for p in files if wanted(p)]
+        files = [p for p in files if matches_words(options.keyword, p)]
     if options.last_failed is not None:
         report = _report(options.last_failed)
         verdicts = [(re.sub(_DUMP, "", e["file"]), e.get("verdict")) for e in report["files"]]
@@ -321,53 +259,14 @@ def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
         number, count = options.shard
         files = files[number - 1 :: count]
     chosen = ChosenFiles(missed=missed)
-    done: set[str] = set()
-    if options.resume and options.json_lines is not None and os.path.exists(options.json_lines):
-        report = _report(options.json_lines)
-        if report.get("settings", options.settings) != options.settings:
-            raise UsageError(
-                f"{options.json_lines} was written with other options (engine, checks, data, configuration), by which "
-                "its verdicts were reached; repeat these, or write another report"
-            )
-        # A file of several dumps is done when the next file has begun.
-        entries = [e for e in report["files"] if "verdict" in e]
-        written = os.stat(options.json_lines).st_mtime_ns
-        states = {re.sub(_DUMP, "", e["file"]): e.get("state") for e in reversed(entries)}
-        known: dict[str, bytes] = {}
-        done = {
-            path
-            for path in states.keys() & set(files)
-            if _is_same(path, states[path], options, written, known)
-        }
-        chosen.recorded = [e for e in entries if re.sub(_DUMP, "", e["file"]) in done]
     for path in files:
         rule = FileRule() if options.configuration is None else options.configuration.of(path)
         if rule.skip is not None:
             chosen.skipped[path] = rule.skip
-        elif path not in done:
+        else:
             chosen.paths.append(path)
             chosen.rules[path] = rule
     return chosen
-
-
-def state_with_data(path: str, options: DataOptions, known: dict[str, bytes]) -> str:
-    """Return `loadrun.base.states.state_of` a file and the files of the user's data; `known` as there."""
-    from ..base.states import state_of  # for start-up
-    from ..inputs.lists import files_named  # for start-up
-
-    return state_of(path, files_named(options.input_data or ()), known)
-
-
-def _is_same(
-    path: str, state: str | None, options: RunOptions, written: int, known: dict[str, bytes]
-) -> bool:
-    """Return whether a report's entry is of what there is now: by its state, else by when the report was written."""
-    try:
-        if state is not None:
-            return state == state_with_data(path, options, known)
-        return os.stat(path).st_mtime_ns <= written
-    except OSError:
-        return True
 
 
 def _choices(options: RunOptions) -> str:
@@ -385,19 +284,3 @@ def _report(path: str | os.PathLike[str]) -> dict[str, Any]:
             f"this is not a report of `loadrun --json`: {e.message}", path=os.fspath(path)
         ) from None
     return report
-
-
-def _file_result(entry: Mapping[str, Any]) -> FileResult:
-    result = FileResult(entry["file"], message=entry.get("message"))
-    verdict = Verdict(entry["verdict"]) if entry["verdict"] in {v.value for v in Verdict} else Verdict.ERROR
-    result.verdicts.add(verdict)
-    result.ended = verdict if verdict in (Verdict.TIMEOUT, Verdict.CRASH) else None
-    # Only a failure that is excused has it.
-    result.expected = entry.get("expected_failure")
-    for case in entry["testcases"]:
-        result.testcases += case.get("testcase") is not None
-        result.errors += case["verdict"] == Verdict.ERROR.value
-        for output in case.get("outputs", ()):
-            result.passed += output.get("verdict") == Verdict.PASS.value
-            result.failed += output.get("verdict") == Verdict.FAIL.value
-    return result

@@ -133,7 +133,7 @@ class PartReplayer:
             self._open(task)
         except Exception as e:
             error = failure(e)
-            yield Opened(task.path, facts={"state": task.state} if task.state else {})
+            yield Opened(task.path)
             yield Closed(nothing_there(task.path) or error.message, error.fault)
             return
         for i, bundle in enumerate(self._bundles):
@@ -382,7 +382,7 @@ def _warnings(bundle: Bundle, task: Task) -> list[str]:
 
 
 def _facts(bundle: Bundle, task: Task) -> dict[str, Any]:
-    """Digest and inputs of a model, who packed it, how many bytes it takes, and the state of its files."""
+    """Digest and inputs of a model, who packed it, and how many bytes it takes."""
     inputs = [
         {
             "name": v.name,
@@ -392,8 +392,6 @@ def _facts(bundle: Bundle, task: Task) -> dict[str, Any]:
         for v in bundle.inputs
     ]
     facts: dict[str, Any] = {"model_digest": _model_digest(bundle), "inputs": inputs}
-    if task.state:
-        facts["state"] = task.state
     facts["bytes"] = bundle.size or os.path.getsize(fetched(task.path))
     if isinstance(bundle.record, memoryview):
         facts["provenance"] = header(bundle.record).get("provenance")

@@ -10,7 +10,6 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from ..base.arguments import typed
 from ..base.errors import clean
 from ..base.writing import replacing
 from ..dump import load
@@ -98,7 +97,6 @@ def _measured(
     return own.get_profile(), f"the reference engine{why}"
 
 
-@typed
 def profile_file(
     path: str | os.PathLike[str],
     options: ProfileOptions,

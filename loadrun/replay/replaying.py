@@ -11,9 +11,8 @@ from itertools import chain, groupby
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ..base.arguments import typed
 from ..base.configuration import FileRule
-from ..base.errors import EXIT_ERROR, Warnings, clean
+from ..base.errors import EXIT_ERROR, UsageError, Warnings, clean
 from ..base.files import files_of
 from ..base.limits import memory_limited
 from ..compare.policy import parse_all
@@ -29,7 +28,7 @@ from ..compare.results import (
 from ..engines import Choice, baseline_for, check_argument, check_engine
 from ..graph.dtypes import Array
 from ..ops.numeric.parallel import set_threads, threads
-from .options import ReplayOptions, RunOptions, selected, state_with_data
+from .options import ReplayOptions, RunOptions, selected
 from .parts import serial
 from .reporting import Closed, Event, Explained, Opened, Replayed, Sinks, Task, Warned, sinks
 
@@ -160,7 +159,7 @@ class Replay:
         options: how they are replayed.
         paths: the files that are replayed.
         skipped: those that the configuration leaves out, with the reason.
-        files: what was found of each dump, in order; first what the report that is resumed says.
+        files: what was found of each dump, in order.
         done: how many files were replayed.
         fed: what the first dump ran on, where operators are looked at and data was given.
         wrong: what `observe` found of values that are not finite or out of range.
@@ -178,16 +177,19 @@ class Replay:
 
     reports: Sinks
 
-    @typed
     def __init__(self, files: Iterable[str | os.PathLike[str]], options: RunOptions | None = None) -> None:
         self.options = (options or RunOptions()).without_pipes()
         if self.options.loosen:
             asked = {name: replace(p, loosens=True) for name, p in self.options.policies.items()}
             self.options = replace(self.options, policies=asked)
+        if isinstance(files, (str, os.PathLike)):
+            raise UsageError(
+                f"the files must be a collection of names, found the single name {os.fspath(files)!r}"
+            )
         self._selection = selected(files_of([os.fspath(f) for f in files]), self.options)
         self.paths = tuple(self._selection.paths)
         self.skipped = self._selection.skipped
-        self.files: list[FileResult] = self._selection.done
+        self.files: list[FileResult] = []
         self.done = 0
         self.fed: list[Mapping[str, Array]] = []
         self.wrong: str | None = None
@@ -315,7 +317,6 @@ class Replay:
         common["values"] |= options.output is not None or options.save_results is not None
         # Operators are observed only in the first file, on the data it was fed, so that data is loaded once.
         looked = options.input_data is not None and options.observed
-        known: dict[str, bytes] = {}
         for i, path in enumerate(self.paths):
             rule = self._selection.rules[path]
             own: dict[str, Any] = {}
@@ -330,13 +331,11 @@ class Replay:
                 **{**common, **own},
                 timeout=rule.timeout,
                 facts=options.reported,
-                state=state_with_data(path, options, known) if options.reported else "",
                 pictures=options.html is not None,
                 feeds=looked and i == 0,
             )
 
 
-@typed
 def replay_files(
     files: Iterable[str | os.PathLike[str]], options: RunOptions | None = None, out: TextIO | None = None
 ) -> Replay:

@@ -8,7 +8,7 @@ import platform
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,7 +16,6 @@ import numpy as np
 
 from ..base import __version__
 from ..base.errors import UsageError
-from ..base.records import dataclass
 from ..base.writing import FileNames, check_targets, growing, replacing, text_file
 from ..compare.judging import ImpostorWatch
 from ..compare.results import Result, Verdict
@@ -45,7 +44,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Task(ReplayOptions):
     """One file to replay, and how.
 
@@ -55,7 +54,6 @@ class Task(ReplayOptions):
         images: whether failing outputs are drawn.
         feeds: whether results come with what was fed.
         timeout: seconds that the file may take, None for those of the run.
-        state: what it was before it was read (`loadrun.base.states.state_of`), empty where no report asks.
     """
 
     path: str
@@ -63,10 +61,9 @@ class Task(ReplayOptions):
     pictures: bool = field(default=False, kw_only=True)
     feeds: bool = field(default=False, kw_only=True)
     timeout: float | None = field(default=None, kw_only=True)
-    state: str = field(default="", kw_only=True)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class TaskPart:
     """A part of a task: testcases of its only dump, or everything.
 
@@ -81,7 +78,7 @@ class TaskPart:
     most: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Opened:
     """A dump of the file was opened; its results follow.
 
@@ -108,7 +105,7 @@ class Opened:
     rest: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Replayed:
     """A result.
 
@@ -127,7 +124,7 @@ class Replayed:
     feeds: Mapping[str, Array] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Warned:
     """Something deserves a look.
 
@@ -140,7 +137,7 @@ class Warned:
     weak: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Explained:
     """Where the first testcase of this part that fails begins to differ.
 
@@ -153,7 +150,7 @@ class Explained:
     drawing: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Closed:
     """The dump (or this part of it) came to its end.
 
@@ -280,7 +277,7 @@ def sinks(options: RunOptions, files: Sequence[str], chosen: ChosenFiles) -> Ite
     Args:
         options: what is requested.
         files: the models.
-        chosen: what the configuration leaves out, and what the report that is resumed tells of.
+        chosen: what the configuration leaves out.
 
     Raises:
         UsageError: two reports, or a report and a file that is read, are the same file; outputs would go to a file.
@@ -310,7 +307,6 @@ def sinks(options: RunOptions, files: Sequence[str], chosen: ChosenFiles) -> Ite
             "environment": environment(),
             "engine": ",".join(map(str, options.engines)),
             "seed": options.seed,
-            "settings": options.settings,
             **({"skipped": chosen.skipped} if chosen.skipped else {}),
         }
     with ExitStack() as stack:
@@ -322,7 +318,7 @@ def sinks(options: RunOptions, files: Sequence[str], chosen: ChosenFiles) -> Ite
             file = sys.stdout if whole == "-" else stack.enter_context(text_file(whole))
             writers.append(JsonWriter(file, __version__, about))
         if lines is not None:
-            writers.append(stack.enter_context(_lines(lines, about, chosen.recorded)))
+            writers.append(stack.enter_context(_lines(lines, about)))
         if options.junit is not None:
             from ..report.junit import JUnitWriter  # for start-up
 
@@ -340,9 +336,7 @@ def sinks(options: RunOptions, files: Sequence[str], chosen: ChosenFiles) -> Ite
 
 
 @contextmanager
-def _lines(
-    target: str, about: Mapping[str, Any], recorded: Sequence[Mapping[str, Any]]
-) -> Iterator[LineWriter]:
+def _lines(target: str, about: Mapping[str, Any]) -> Iterator[LineWriter]:
     """Open a report of JSON lines that says when it was interrupted."""
     from ..report.json import LineWriter  # for start-up
 
@@ -354,7 +348,6 @@ def _lines(
             file = stack.enter_context(io.TextIOWrapper(raw, encoding="ascii", newline="\n"))
         writer = LineWriter(file, __version__, about)
         try:
-            writer.copy(recorded)
             yield writer
         except BaseException as e:
             writer.interrupted("the run was ended by a signal" if _ended(e) else f"{type(e).__name__}: {e}")

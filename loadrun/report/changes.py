@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from ..base import schema
-from ..base.arguments import typed
 from ..base.errors import FormatError, UsageError
-from ..base.records import dataclass
 from ..compare.policy import Policy, parse
 from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from .benchmark_changes import benchmark_changes, common_subjects
@@ -145,7 +144,6 @@ def _changes(before: _Report, now: _Report, growth: float, slower: float) -> lis
     return sorted(deltas, key=lambda c: _ORDER.index(c.kind))
 
 
-@typed
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions:
     """Describe what of two reports is told.
@@ -187,7 +185,6 @@ class ReportChanges:
         return EXIT_PASS if self.common else EXIT_NOT_COMPARED
 
 
-@typed
 def compare_reports(
     old: str | os.PathLike[str], new: str | os.PathLike[str], options: CompareOptions | None = None
 ) -> ReportChanges:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from html import escape
 
 from ..base.errors import clean
-from ..base.records import dataclass
 from ..graph import Opr, Var, readers_of
 from ..ops.catalog import CATALOG
 from ..testcase import Bundle

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
 from ..base import schema
-from ..base.arguments import typed
 from ..base.errors import FormatError, clean
-from ..base.records import dataclass
 from .page import FOOT, HEAD
 from .plots import history_line
 from .reading import load_report
@@ -106,7 +104,6 @@ class History:
         return [run.files.get(name) for run in self.runs]
 
 
-@typed
 def report_history(reports: Sequence[str | os.PathLike[str]]) -> History:
     """Read the reports of several runs, JSON or JSON lines.
 

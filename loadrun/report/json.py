@@ -124,15 +124,6 @@ class LineWriter:
         """End a file with what its results come to."""
         self._write("file_end", {"file": file.path, **file_end(file, timing, explanation)})
 
-    def copy(self, files: Sequence[Mapping[str, Any]]) -> None:
-        """Write files from another report, as returned by `loadrun.report.reading`."""
-        for entry in files:
-            facts = {k: v for k, v in entry.items() if k not in (*_ENDS, "testcases")}
-            self._write("file", facts)
-            for result in entry["testcases"]:
-                self._write("result", result)
-            self._write("file_end", {"file": entry["file"], **{k: entry[k] for k in _ENDS if k in entry}})
-
     def close(self, exit_code: int) -> None:
         """End the report; the file stays open."""
         self._write("end", {"exit_code": exit_code})

@@ -5,13 +5,13 @@ from __future__ import annotations
 import platform
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import IO, Any, TextIO
 from xml.sax.saxutils import escape, quoteattr
 
 from ..base.errors import clean
 from ..base.plain import plain
-from ..base.records import dataclass
 from ..runner import FileResult, OutputResult, Result, Verdict
 from ..verify.bench import Timing
 from .engines import entrants_lines

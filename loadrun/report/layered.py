@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-
-from ..base.records import dataclass
 
 __all__ = ["GraphLayout", "Point", "layered"]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ..base.errors import clean
-from ..base.records import dataclass
 from ..engines.alive import PeakMeter
 from .text import shape_text, table
 

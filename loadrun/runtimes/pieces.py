@@ -7,9 +7,8 @@ operators of a level are one piece; there are as few of them as the graph allows
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from ..base.records import dataclass
 from ..graph import Opr, Var
 
 __all__ = ["Piece", "divide"]

@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
@@ -19,7 +19,6 @@ import numpy as np
 from ..base import __version__
 from ..base.about import About, Island
 from ..base.errors import EngineError, LoadRunError, UnsupportedError
-from ..base.records import dataclass
 from ..dump.record import graph_digest
 from ..engines import TRANSLATED, Setup
 from ..engines.executed import Executed, Profiling, executed_of

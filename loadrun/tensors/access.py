@@ -10,7 +10,6 @@ from typing import Any, TypeVar, overload
 
 from ..graph import Var
 from ..graph.dtypes import Array, DType
-from .device import Device
 from .symbolic import TracedNumber
 from .value import Session, Tensor
 
@@ -27,15 +26,11 @@ __all__ = [
     "is_constant",
     "is_scalar",
     "mark_constant",
-    "memory_format",
-    "named_device",
     "qparams_of",
     "recorded",
     "recorded_variable",
     "session_of",
     "set_attribute_path",
-    "set_device",
-    "set_format",
     "set_name",
     "set_qparams",
     "set_stored",
@@ -101,16 +96,6 @@ def recorded_variable(x: Tensor) -> Var:
 def session_of(x: Tensor) -> Session | None:
     """Return the session of the running trace that a tensor belongs to, else None."""
     return x._session
-
-
-def named_device(x: Tensor) -> Device | None:
-    """Return the device that the tensor names, None for a constant that goes wherever it is needed."""
-    return x._place
-
-
-def memory_format(x: Tensor) -> str:
-    """Return the memory format that the tensor names."""
-    return x._format
 
 
 def qparams_of(x: Tensor) -> Any:
@@ -223,16 +208,6 @@ def set_name(x: Tensor, name: str) -> None:
 def set_attribute_path(x: Tensor, path: str) -> None:
     """Set the path of the module's attribute that the tensor is."""
     x._path = path
-
-
-def set_device(x: Tensor, device: Device | None) -> None:
-    """Set the device that the tensor names."""
-    x._place = device
-
-
-def set_format(x: Tensor, format: str) -> None:
-    """Set the memory format that the tensor names."""
-    x._format = format
 
 
 def set_qparams(x: Tensor, qparams: Any) -> None:

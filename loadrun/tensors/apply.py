@@ -18,9 +18,6 @@ from ..ops.infer import kernel_of
 from ..ops.numeric.parallel import blas_serial
 from ..ops.op import Trait
 from ..ops.registry import Call, Kernel, implementation, pay_operator
-from . import formats
-from .device import Device, device_of
-from .device import in_use as devices_in_use
 from .switches import active, is_exact
 from .value import Tensor
 
@@ -63,7 +60,6 @@ def apply(
     n: int = 1,
     output_dtype: DType | None = None,
     scalar: bool | None = None,
-    place: Device | None = None,
 ) -> list[Tensor]:
     """Apply an operator of the catalog to tensors.
 
@@ -75,19 +71,13 @@ def apply(
         output_dtype: the dtype that the operator is configured to give.
         scalar: whether the outputs are scalars (shape ``()``, stored as ``[1]``); by default they are when the
             operator is elementwise and all its inputs are.
-        place: the device of the outputs; by default that of the inputs.
 
     Raises:
         EngineError: the operator does not take these inputs; the text says what was found and expected.
-        DeviceMixtureError: the inputs are on different devices.
     """
     if scalar is None:
         scalar = type in _KEEPS_SCALARS and bool(inputs) and False not in [x._scalar for x in inputs]
     session = active()
-    # Checked before applying: mixed formats or devices are an error.
-    format = formats.format_of(type, [x._format for x in inputs]) if formats.in_use() else formats.DEFAULT
-    if place is None and devices_in_use():
-        place = device_of(type, [x._place for x in inputs])
     if session is not None:
         if any(x._pair is not None for x in inputs):
             return [_on_pairs(type, params, inputs)]
@@ -96,18 +86,7 @@ def apply(
         values, dtypes = execute(type, params, inputs, [x._stored() for x in inputs], n, output_dtype)
         make = Tensor._of
         outputs = [make(v, d, scalar and v.size == 1) for v, d in zip(values, dtypes, strict=True)]
-    if place is not None or format != formats.DEFAULT:
-        _mark(type, outputs, place, format)
     return outputs
-
-
-def _mark(type: str, outputs: Sequence[Tensor], place: Device | None, format: str) -> None:
-    """Say on which device the results of an operator are, and in which format those that have the axes for it."""
-    for x in outputs:
-        if place is not None:
-            x._place = place
-        if format != formats.DEFAULT and formats.fits(type, format, x._ndim()):
-            x._format = format
 
 
 def _on_pairs(type: str, params: tuple[Record, ...], inputs: Sequence[Tensor]) -> Tensor:
@@ -133,10 +112,9 @@ def apply1(
     inputs: Sequence[Tensor],
     output_dtype: DType | None = None,
     scalar: bool | None = None,
-    place: Device | None = None,
 ) -> Tensor:
     """Call `apply` for an operator with one output."""
-    return apply(type, *params, inputs=inputs, output_dtype=output_dtype, scalar=scalar, place=place)[0]
+    return apply(type, *params, inputs=inputs, output_dtype=output_dtype, scalar=scalar)[0]
 
 
 @cache

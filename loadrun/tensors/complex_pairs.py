@@ -25,9 +25,7 @@ def of_pair(real: Tensor, imag: Tensor) -> Tensor:
         return paired(real, imag, COMPLEX)
     whole = np.empty(real._stored().shape, np.complex64)
     whole.real, whole.imag = real._stored(), imag._stored()
-    tensor = Tensor._of(whole, COMPLEX, real._scalar)
-    tensor._place = real._place
-    return tensor
+    return Tensor._of(whole, COMPLEX, real._scalar)
 
 
 def as_pair(z: Tensor) -> tuple[Tensor, Tensor]:
@@ -39,7 +37,6 @@ def as_pair(z: Tensor) -> tuple[Tensor, Tensor]:
     value, parts = z._stored(), []
     for part in (value.real, value.imag):
         parts.append(Tensor._of(np.ascontiguousarray(part), _FLOAT, z._scalar, const=z._const))
-        parts[-1]._place = z._place
     return parts[0], parts[1]
 
 
@@ -47,7 +44,6 @@ def paired(real: Tensor, imag: Tensor, dtype: DType) -> Tensor:
     """Return what stands for complex numbers in a trace: their real and imaginary parts."""
     tensor = Tensor._of(None, dtype, real._scalar)
     tensor._pair = real, imag
-    tensor._place = real._place
     return tensor
 
 

@@ -9,7 +9,6 @@ import numpy as np
 from ..base.errors import UsageRuntimeError
 from ..graph.dtypes import odd, plain, round_bfloat16
 from .convert import Shape
-from .device import Device
 from .dtypes import graph_dtype, narrowed, numpy_dtype
 from .shaping import stacked
 from .symbolic import TracedNumber
@@ -56,21 +55,16 @@ def fill(x: Tensor, data: Any, dtype: Any) -> None:
     x._dtype = want
 
 
-def check_kept(data: Tensor, dtype: Any, place: Device | None) -> None:
-    """Refuse a dtype and a device that the tensor given does not have.
+def check_kept(data: Tensor, dtype: Any) -> None:
+    """Refuse a dtype that the tensor given does not have.
 
     Raises:
-        UsageError: one of them is another.
+        UsageError: it is another.
     """
     if dtype is not None and graph_dtype(dtype) != data._dtype:
         raise UsageRuntimeError(
             f"a tensor created from another keeps its dtype, found dtype={dtype!s:.60} for one of {data._dtype}; "
             "convert it with x.astype(dtype)"
-        )
-    if place is not None and place != data.device:
-        raise UsageRuntimeError(
-            f"a tensor created from another keeps its device, found device={place!s} for one on {data.device!s}; "
-            "move it with x.to(device)"
         )
 
 

@@ -299,7 +299,6 @@ def as_tensor(value: Any, dtype: Any = None, like: Tensor | None = None) -> Tens
     elif isinstance(value, (list, tuple)):
         result = Tensor(value)
         result._const = True
-        result._place = None
     else:
         return const(value, dtype)
     return result if dtype is None or graph_dtype(dtype) == result._dtype else result.astype(dtype)

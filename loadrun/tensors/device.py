@@ -1,19 +1,14 @@
 """Names of devices, as MegEngine writes them; whatever they say, the CPU computes.
 
-So that code written for MegEngine finds what it would find there, a result is said to be on the device of what it was
-computed from, and tensors of two devices are refused where MegEngine refuses them.
+Names are checked and make no difference: every tensor is on the default device.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
-from typing import overload
 
-from ..base.errors import EngineError, UsageError
-from ..ops.catalog import types
-from ..ops.op import Trait
+from ..base.errors import UsageError
 
 __all__ = [
     "DEFAULT",
@@ -21,12 +16,10 @@ __all__ = [
     "InvalidDeviceError",
     "check_device",
     "check_place",
-    "device_of",
+    "default_device",
     "get_default_device",
     "get_device_count",
-    "in_use",
     "is_cuda_available",
-    "placed",
     "set_default_device",
 ]
 
@@ -40,10 +33,6 @@ _VALID = (
 _INVALID = "invalid"
 """The name of no device."""
 _KINDS = ("cpu", "gpu", "rocm", "xpu")
-
-
-class DeviceMixtureError(EngineError, ValueError):
-    """Tensors of several devices; MegEngine raises ValueError where it joins them, RuntimeError elsewhere."""
 
 
 class InvalidDeviceError(UsageError, RuntimeError, AssertionError):
@@ -112,7 +101,7 @@ class Device(str):
 
 
 def check_device(name: object) -> None:
-    """Accept the names that MegEngine accepts.
+    """Accept None, and the names that MegEngine accepts.
 
     Raises:
         InvalidDeviceError: no such name.
@@ -122,7 +111,7 @@ def check_device(name: object) -> None:
     Traceback (most recent call last):
     loadrun.tensors.device.InvalidDeviceError: invalid device name cuda0: ...
     """
-    if not isinstance(name, str) or not re.fullmatch(_VALID, name):
+    if name is not None and (not isinstance(name, str) or not re.fullmatch(_VALID, name)):
         raise InvalidDeviceError(
             f"invalid device name {name}: a device is cpu, gpu or xpu with a number or x, for instance xpux or cpu0"
         )
@@ -157,63 +146,8 @@ def check_place(name: object) -> None:
 
 DEFAULT = str.__new__(Device, "xpux:0")
 """Any device: what MegEngine's tensors are on unless another is requested."""
-_default = [DEFAULT]
-"""The device of new tensors."""
 _named = ["xpux"]
-"""Its name, as it was set."""
-_used = False
-_OF_THE_FIRST = types(Trait.FIRST_DEVICE)
-
-
-def in_use() -> bool:
-    """Return whether any device but the default one was ever named."""
-    return _used
-
-
-@overload
-def placed(name: str) -> Device: ...
-
-
-@overload
-def placed(name: str | None) -> Device | None: ...
-
-
-def placed(name: str | None) -> Device | None:
-    """Return the device of a name that is accepted, for a tensor that is to be there; None for none.
-
-    >>> placed("cpu0") == "cpu0:0", str(placed("xpu"))
-    (True, 'xpux:0')
-    """
-    global _used
-    if name is None:
-        return None
-    place = name if isinstance(name, Device) else Device(name)
-    _used = _used or place != DEFAULT
-    return place
-
-
-def device_of(type: str, places: Iterable[Device | None]) -> Device | None:
-    """Return the device of an operator's results from those of its inputs.
-
-    Constants go wherever they are needed, so theirs is None.
-
-    Raises:
-        DeviceMixtureError: MegEngine refuses to apply the operator to inputs of these devices.
-    """
-    device: Device | None = None
-    for place in places:
-        if place is None or place is device:
-            continue
-        if device is None:
-            device = place
-            if type in _OF_THE_FIRST:
-                break
-        elif place != device:
-            raise DeviceMixtureError(
-                f"{type} takes inputs of one device, found ambiguous device: {device!s} and {place!s}; "
-                "move one of them, x.to(y.device)"
-            )
-    return device
+"""The device of all tensors, as it was set."""
 
 
 def is_cuda_available() -> bool:
@@ -240,21 +174,20 @@ def get_device_count(device_type: str) -> int:
 
 
 def get_default_device() -> str:
-    """Return the device of new tensors, by the name that was set."""
+    """Return the device of tensors, by the name that was set."""
     return _named[0]
 
 
 def set_default_device(device: str = "xpux") -> None:
-    """Name the device of new tensors; the CPU computes all the same.
+    """Name the device of tensors; the CPU computes all the same.
 
     Raises:
         InvalidDeviceError: no name of a device.
     """
     check_place(device)
-    _default[0] = placed(device)
     _named[0] = str(device)
 
 
 def default_device() -> Device:
-    """Return the device of new tensors."""
-    return _default[0]
+    """Return the device of tensors."""
+    return Device(_named[0])

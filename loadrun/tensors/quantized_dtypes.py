@@ -3,11 +3,8 @@
 The stored integers are an array of int8, uint8 or int32 whose dtype has the metadata
 ``{"mgb_dtype": {"name": ..., "scale": ..., "zero_point": ...}}``; 4-bit and 1-bit types take a byte per element.
 
->>> import numpy as np
->>> q = qint8(0.5)
->>> x = convert_to_qint8(np.float32([1.2, -3.0, 999]), q)
->>> x.tolist(), convert_from_qint8(x).tolist()
-([2, -6, 127], [1.0, -3.0, 63.5])
+>>> get_scale(qint8(0.5)), get_zero_point(quint8(0.5, 128))
+(0.5, 128)
 """
 
 from __future__ import annotations
@@ -17,25 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..graph.dtypes import Array, plain
+from ..graph.dtypes import plain
 from .dtypes import numpy_dtype
 
 __all__ = [
     "KINDS",
     "QuantDtypeMeta",
     "bfloat16",
-    "convert_from_qint1",
-    "convert_from_qint4",
-    "convert_from_qint8",
-    "convert_from_qint32",
-    "convert_from_quint4",
-    "convert_from_quint8",
-    "convert_to_qint1",
-    "convert_to_qint4",
-    "convert_to_qint8",
-    "convert_to_qint32",
-    "convert_to_quint4",
-    "convert_to_quint8",
     "create_quantized_dtype",
     "get_dtype_bit",
     "get_scale",
@@ -236,25 +221,6 @@ def create_quantized_dtype(dtype_meta: QuantDtypeMeta, scale: float, zp: int | N
     return np.dtype(dtype_meta.np_dtype_str, metadata={"mgb_dtype": details})
 
 
-def _quantized(arr: Array, dtype: Any, meta: QuantDtypeMeta) -> Array:
-    if not isinstance(arr, np.ndarray):
-        raise ValueError(f"arr must be an ndarray, found {type(arr).__name__}")
-    if _details(dtype).get("name") != meta.cname:
-        raise ValueError(f"the dtype must be {meta.name}, found {dtype}")
-    shift = get_zero_point(dtype) if meta.is_unsigned else 0
-    return (np.round(arr / get_scale(dtype)) + shift).clip(meta.qmin, meta.qmax).astype(dtype)
-
-
-def _dequantized(arr: Array, meta: QuantDtypeMeta) -> Array:
-    if not isinstance(arr, np.ndarray):
-        raise ValueError(f"arr must be an ndarray, found {type(arr).__name__}")
-    if _details(arr.dtype).get("name") != meta.cname:
-        raise ValueError(f"the array's dtype must be {meta.name}, found {arr.dtype}")
-    shift = get_zero_point(arr.dtype) if meta.is_unsigned else 0
-    result: Array = (arr.astype(np.float32) - np.float32(shift)) * np.float32(get_scale(arr.dtype))
-    return result
-
-
 def quint8(scale: float, zero_point: int) -> NpDType:
     """Make an unsigned 8-bit dtype: ``scale * (stored - zero_point)``."""
     return create_quantized_dtype(KINDS["quint8"], scale, zero_point)
@@ -283,63 +249,3 @@ def qint4(scale: float) -> NpDType:
 def qint1(scale: float) -> NpDType:
     """Return 1 bit: ``scale * stored``."""
     return create_quantized_dtype(KINDS["qint1"], scale, None)
-
-
-def convert_to_quint8(arr: Array, q: Any) -> Array:
-    """Return an array of real numbers, quantized to a `quint8` dtype."""
-    return _quantized(arr, q, KINDS["quint8"])
-
-
-def convert_from_quint8(arr: Array) -> Array:
-    """Return the real numbers of a `quint8` array, float32."""
-    return _dequantized(arr, KINDS["quint8"])
-
-
-def convert_to_qint8(arr: Array, q: Any) -> Array:
-    """Return an array of real numbers, quantized to a `qint8` dtype."""
-    return _quantized(arr, q, KINDS["qint8"])
-
-
-def convert_from_qint8(arr: Array) -> Array:
-    """Return the real numbers of a `qint8` array, float32."""
-    return _dequantized(arr, KINDS["qint8"])
-
-
-def convert_to_qint32(arr: Array, q: Any) -> Array:
-    """Return an array of real numbers, quantized to a `qint32` dtype."""
-    return _quantized(arr, q, KINDS["qint32"])
-
-
-def convert_from_qint32(arr: Array) -> Array:
-    """Return the real numbers of a `qint32` array, float32."""
-    return _dequantized(arr, KINDS["qint32"])
-
-
-def convert_to_quint4(arr: Array, q: Any) -> Array:
-    """Return an array of real numbers, quantized to a `quint4` dtype."""
-    return _quantized(arr, q, KINDS["quint4"])
-
-
-def convert_from_quint4(arr: Array) -> Array:
-    """Return the real numbers of a `quint4` array, float32."""
-    return _dequantized(arr, KINDS["quint4"])
-
-
-def convert_to_qint4(arr: Array, q: Any) -> Array:
-    """Return an array of real numbers, quantized to a `qint4` dtype."""
-    return _quantized(arr, q, KINDS["qint4"])
-
-
-def convert_from_qint4(arr: Array) -> Array:
-    """Return the real numbers of a `qint4` array, float32."""
-    return _dequantized(arr, KINDS["qint4"])
-
-
-def convert_to_qint1(arr: Array, q: Any) -> Array:
-    """Return an array of real numbers, quantized to a `qint1` dtype."""
-    return _quantized(arr, q, KINDS["qint1"])
-
-
-def convert_from_qint1(arr: Array) -> Array:
-    """Return the real numbers of a `qint1` array, float32."""
-    return _dequantized(arr, KINDS["qint1"])

@@ -12,7 +12,7 @@ from ..base.errors import EngineError, TraceError, UsageError
 from ..graph import params as P
 from .apply import apply1
 from .convert import as_tensor, shape_tensor
-from .device import placed
+from .device import check_device
 from .naming import titled, untitled
 from .value import Tensor
 
@@ -266,10 +266,10 @@ def concat(inps: Iterable[Any], axis: int = 0, device: Any = None) -> Tensor:
     Args:
         inps: tensors that agree in all other axes.
         axis: the axis along which they are joined.
-        device: of the result; by default that of the tensors, which then must be the same.
+        device: a name that MegEngine knows.
 
     Raises:
-        ValueError: no tensors, or tensors of several devices.
+        ValueError: no tensors.
         EngineError: shapes that differ elsewhere, or dtypes without a common one.
 
     >>> from loadrun import Tensor
@@ -281,7 +281,8 @@ def concat(inps: Iterable[Any], axis: int = 0, device: Any = None) -> Tensor:
         raise ValueError("nothing to join: the list of tensors is empty")
     if len(tensors) == 1:
         return copy(tensors[0], device)
-    return apply1("Concat", P.Axis(axis=axis), inputs=tensors, scalar=False, place=placed(device))
+    check_device(device)
+    return apply1("Concat", P.Axis(axis=axis), inputs=tensors, scalar=False)
 
 
 def stack(inps: Iterable[Any], axis: int = 0, device: Any = None) -> Tensor:
@@ -290,10 +291,10 @@ def stack(inps: Iterable[Any], axis: int = 0, device: Any = None) -> Tensor:
     Args:
         inps: the tensors; scalars among several count as vectors of one entry, as in MegEngine.
         axis: the place of the new axis in the result.
-        device: of the result; by default that of the tensors, which then must be the same.
+        device: a name that MegEngine knows.
 
     Raises:
-        ValueError: no tensors, or tensors of several devices.
+        ValueError: no tensors.
         EngineError: shapes that differ, or dtypes without a common one.
 
     >>> from loadrun import Tensor
@@ -312,10 +313,7 @@ def stacked(tensors: Sequence[Tensor], axis: int = 0, device: Any = None) -> Ten
     [1, 2]
     """
     if len(tensors) == 1:
-        wide = expand_dims(tensors[0], axis)
-        if device is not None:
-            wide._place = placed(device)
-        return wide
+        return expand_dims(tensors[0], axis)
     with untitled():
         apart = [expand_dims(x, axis) for x in tensors]
     with titled("Stack"):
@@ -330,4 +328,5 @@ def copy(inp: Any, device: Any = None) -> Tensor:
     [1, 2]
     """
     kind = "Identity" if device is None else "Copy"
-    return apply1(kind, P.Empty(), inputs=[as_tensor(inp)], place=placed(device))
+    check_device(device)
+    return apply1(kind, P.Empty(), inputs=[as_tensor(inp)])

@@ -12,13 +12,12 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from ..base.errors import UsageTypeError
+from ..base.errors import UsageRuntimeError, UsageTypeError
 from ..base.registry import resolve
 from ..graph import Var
 from ..graph import params as P
 from ..graph.dtypes import Array, DType
-from . import formats
-from .device import Device, check_place, default_device, placed
+from .device import Device, check_device, check_place, default_device
 from .dtypes import graph_dtype, numpy_dtype
 from .switches import SessionOf, active
 
@@ -144,14 +143,13 @@ class Tensor:
         is_const: inside a trace, whether the value is a constant of the graph even where captured values are not.
         no_cache: accepted for MegEngine's sake.
         name: the name of the value in a dump.
-        format: "default", "nchw" or "nhwc" (4 or 5 dimensions): what `format` says, and what comes of it says as in
-            MegEngine. Values and shapes are the same in each.
+        format: "default"; there is one.
 
     Raises:
         TypeError: `data` is nothing that a tensor can hold.
         InputError: a value that the dtype does not have (``intb1`` to ``intb4`` hold odd numbers alone).
-        UsageError: an unknown format, or one that does not go with the shape; a dtype, a device or a format other than
-            that of the tensor given, as MegEngine refuses it.
+        UsageError: another format, no name of a device, or a dtype other than that of the tensor given, as MegEngine
+            refuses it.
 
     >>> x = Tensor([[1.0, 2.0], [3.0, 4.0]])
     >>> x.shape, x.dtype, (x * 2).numpy().tolist()
@@ -168,9 +166,7 @@ class Tensor:
     _session: Session | None
     _qparams: Any
     _name: str
-    _place: Device | None = None
     _pair: tuple[Tensor, Tensor] | None = None
-    _format: str = formats.DEFAULT
     _path: str | None = None
     __array_priority__ = 1000.0
 
@@ -198,18 +194,14 @@ class Tensor:
         if data is None:
             # MegEngine makes an empty tensor of it.
             data = np.zeros(0, np.float32)
-        is_tensor = isinstance(data, Tensor)
-        place = default_device() if device is None else placed(device)
-        if is_tensor:
-            _bound.check_kept(data, dtype, None if device is None else place)
+        check_device(device)
+        if isinstance(data, Tensor):
+            _bound.check_kept(data, dtype)
             self._copy_state(data)
         else:
             _bound.fill(self, data, dtype)
-            self._place = place
-        if format is not None:
-            self._format = formats.used(
-                formats.checked(format, self._ndim(), self._format if is_tensor else None)
-            )
+        if format not in (None, "default"):
+            raise UsageRuntimeError(f"values are held in one memory format: leave out format={format!r}")
 
     @classmethod
     def _of(
@@ -242,8 +234,6 @@ class Tensor:
         self._scalar = other._scalar
         self._var = other._var
         self._session = other._session
-        self._format = other._format
-        self._place = other._place
         self._pair = other._pair
         if self._session is not None:
             self._session.joined(self)
@@ -253,8 +243,6 @@ class Tensor:
         x = Tensor._of(self._value, self._dtype, self._scalar, const=self._const)
         x._var = self._var
         x._session = self._session
-        x._format = self._format
-        x._place = self._place
         x._pair = self._pair
         if x._session is not None:
             x._session.joined(x)
@@ -311,8 +299,8 @@ class Tensor:
 
     @property
     def device(self) -> Device:
-        """The device that it was given, or that what it was computed from has; everything is computed on the CPU."""
-        return self._place or default_device()
+        """The default device; everything is computed on the CPU."""
+        return default_device()
 
     @property
     def name(self) -> str:
@@ -362,21 +350,12 @@ class Tensor:
     def _reset(self, other: Any) -> None:
         """Make the tensor stand for another value."""
         if not isinstance(other, Tensor):
-            other = Tensor(other, dtype=self.dtype, device=self._place)
+            other = Tensor(other, dtype=self.dtype)
         self._copy_state(other)
 
     def set_value(self, value: Any) -> None:
         """Make the tensor stand for another value."""
         self._reset(value)
-
-    @property
-    def format(self) -> str:
-        """The memory format in which MegEngine would hold the value; it may be assigned."""
-        return self._format
-
-    @format.setter
-    def format(self, value: str) -> None:
-        self._format = formats.used(formats.checked(value, self._ndim()))
 
     def __dlpack__(self, **options: Any) -> Any:
         """Hand the value to another library, as numpy's arrays do."""
@@ -397,13 +376,11 @@ class Tensor:
             ValueError: MegEngine has no device of this name.
         """
         check_place(device)
-        return _bound.apply1("Copy", inputs=[self], scalar=self._scalar, place=placed(device))
+        return _bound.apply1("Copy", inputs=[self], scalar=self._scalar)
 
     def _dev_tensor(self) -> DeviceTensor:
         """Return the value as MegEngine's graphs take it."""
-        x = DeviceTensor._of(self._stored(), self._dtype, self._scalar)
-        x._place = self.device
-        return x
+        return DeviceTensor._of(self._stored(), self._dtype, self._scalar)
 
     def __repr__(self) -> str:
         kind = self.__class__.__name__
@@ -416,8 +393,7 @@ class Tensor:
         return f"{text}, device={self.device})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        place = None if self._place is None else str(self._place)
-        parts = self.__class__, self._stored(), self._dtype, self._scalar, self._name, place, self._qparams
+        parts = self.__class__, self._stored(), self._dtype, self._scalar, self._name, self._qparams
         return (_rebuild, parts)
 
     def __getnewargs__(self) -> tuple[Array, np.dtype[Any], str]:
@@ -429,19 +405,12 @@ class Tensor:
         return {} if self._qparams is None else {"qparams": self._qparams}
 
     def __copy__(self: T) -> T:
-        x = cast(
-            T, _rebuild(self.__class__, self._stored(), self._dtype, self._scalar, self._name, self._place)
-        )
+        x = cast(T, _rebuild(self.__class__, self._stored(), self._dtype, self._scalar, self._name))
         x._qparams = self._qparams
         return x
 
     def __deepcopy__(self: T, memo: dict[int, Any]) -> T:
-        x = cast(
-            T,
-            _rebuild(
-                self.__class__, self._stored().copy(), self._dtype, self._scalar, self._name, self._place
-            ),
-        )
+        x = cast(T, _rebuild(self.__class__, self._stored().copy(), self._dtype, self._scalar, self._name))
         x._qparams = deepcopy(self._qparams, memo)
         memo[id(self)] = x
         return x
@@ -710,12 +679,10 @@ def _rebuild(
     dtype: DType,
     scalar: bool,
     name: str,
-    place: str | None = None,
     qparams: Any = None,
 ) -> Tensor:
     x = kind._of(value, dtype, scalar)
     x._name = name
-    x._place = placed(place)
     x._qparams = qparams
     return x
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..base.arguments import require_seed, typed
+from ..base.arguments import require_seed
 from ..base.errors import UsageError
 from ..graph import Graph, StoredTensor, Var
 from ..graph.dtypes import Array, DType, encode
@@ -35,7 +35,6 @@ class GraphBuilder:
     def __init__(self) -> None:
         self.graph = Graph()
 
-    @typed
     def input(self, name: str, *shape: int, dtype: DType = _F32) -> Var:
         """Add an input of the model.
 
@@ -47,7 +46,6 @@ class GraphBuilder:
         tensor = StoredTensor(dtype, shape, name)
         return self.graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[name], tensors=[tensor])[0]
 
-    @typed
     def const(self, value: npt.ArrayLike, dtype: DType = _F32, type: str = "ImmutableTensor") -> Var:
         """Add a constant; a number becomes an array of one element.
 
@@ -60,12 +58,10 @@ class GraphBuilder:
         array = np.atleast_1d(numbers.astype(dtype.np))
         return self.graph.add(type, tensors=[StoredTensor(dtype, array.shape, None, encode(array, dtype))])[0]
 
-    @typed
     def ints(self, *values: int) -> Var:
         """Add a constant row of int32 numbers, such as a shape."""
         return self.const(values, DType("Int32"))
 
-    @typed
     def elemwise(self, mode: str | ElemwiseMode, *inputs: Var, name: str | None = None) -> Var:
         """Add an Elemwise operator, its mode by name.
 
@@ -79,14 +75,12 @@ class GraphBuilder:
         which = ElemwiseMode[mode] if isinstance(mode, str) else mode
         return self.add("Elemwise", Elemwise(mode=which), inputs=inputs, name=name)
 
-    @typed
     def add(
         self, type: str, *params: Record, inputs: Sequence[Var], name: str | None = None, **how: Any
     ) -> Var:
         """Add any operator and return its first output."""
         return self.graph.add(type, *params, inputs=inputs, names=[name], **how)[0]
 
-    @typed
     def done(self, *outputs: Var) -> Graph:
         """Return the graph with these outputs; those without a name are called ``out0``, ``out1``, ..."""
         for i, var in enumerate(outputs):
@@ -95,7 +89,6 @@ class GraphBuilder:
         return self.graph
 
 
-@typed
 def random_feeds(graph: Graph, seed: int = 0) -> dict[str, Array]:
     """Draw values for a graph's inputs: floats from -1 to 1, integers from 0 to 254.
 

@@ -7,7 +7,6 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from ..base.arguments import typed
 from ..base.errors import UsageError, UsageTypeError
 from ..graph.dtypes import Array
 
@@ -17,7 +16,6 @@ _DEFAULTS = {"float16": (1e-3, 1e-5), "float32": (1.3e-6, 1e-5), "float64": (1e-
 """Relative and absolute tolerance by dtype, those of ``torch.testing.assert_close``."""
 
 
-@typed
 def assert_close(
     actual: object,
     expected: object,

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from loadrun.base.arguments import typed
 from loadrun.base.errors import UsageError
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph, StoredTensor
@@ -21,7 +20,6 @@ __all__ = ["operator_graph", "run_operator"]
 Array = np.ndarray[Any, Any]
 
 
-@typed
 def operator_graph(
     name: str,
     params: Sequence[Record] | Record,
@@ -76,7 +74,6 @@ def operator_graph(
     return g
 
 
-@typed
 def run_operator(
     name: str,
     params: Sequence[Record] | Record,

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from ..base.arguments import typed
 from ..graph import Graph, Metadata, StoredTensor, TensorFormat, Var
 from ..graph.dtypes import DType, nbytes
 from ..graph.params import AxisDesc, DTypeScalar, Host2DeviceCopy, IndexItem, Record, RecordField
@@ -68,7 +67,6 @@ def _field(f: RecordField) -> st.SearchStrategy[Any]:
     return st.integers(*_RANGE[f.wire])
 
 
-@typed
 def records(kind: type[Record]) -> st.SearchStrategy[Record]:
     """Draw records of a kind, every field free within its wire type."""
     if kind is TypeParam:

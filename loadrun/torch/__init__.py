@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..base.arguments import typed
 from .extra import need_torch
 from .registry import aten
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["aten", "save", "trace", "trace_module"]
 
 
-@typed
 def trace(
     module: Callable[..., Any],
     args: Any = None,

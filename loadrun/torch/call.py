@@ -48,7 +48,7 @@ class FxCall:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype of the (first) result in the graph, of both parts where it is complex."""
+        """The dtype of the (first) result in the graph."""
         first = self.fake[0] if isinstance(self.fake, (tuple, list)) else self.fake
         return self._narrow(first.dtype)
 

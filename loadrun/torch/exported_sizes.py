@@ -9,7 +9,6 @@ from typing import Any
 
 from ..base.errors import InputError
 from ..graph.dtypes import Array
-from .complex import parts
 from .guards import Condition, axes_of, broken, conditions_of, linear
 from .signature import Signature
 
@@ -30,7 +29,7 @@ class SizesRefused:
 
     def __init__(self, program: Any, signature: Signature) -> None:
         fakes = signature.graph_inputs()
-        self._keys = {name: parts(name, fake)[0][0] for name, fake in fakes}
+        self._names = [name for name, _ in fakes]
         declared = [*_declared(axes_of(fakes), program.range_constraints), *conditions_of(program)]
         self._conditions = [*{c.text: c for c in declared}.values()]
 
@@ -40,7 +39,7 @@ class SizesRefused:
         Raises:
             InputError: a size is none of those that the file declares.
         """
-        shapes = {n: arrays[key].shape for n, key in self._keys.items() if key in arrays}
+        shapes = {n: arrays[n].shape for n in self._names if n in arrays}
         sizes = {(name, axis): n for name, shape in shapes.items() for axis, n in enumerate(shape)}
         for condition in self._conditions:
             if broken([condition], lambda name, axis: sizes[name, axis]):

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,18 +18,16 @@ import torch
 import torch.fx.experimental._config
 
 from ..base.errors import TraceError, UnsupportedError, UsageError
-from ..base.records import dataclass
 from ..base.registry import resolve
-from .complex import is_complex, touches_complex
 from .packed import PaddedSequences
 from .quiet import quiet
 from .registry import lowering_of
 from .sizes import is_size_operator, without_checks
 from .steps import any_number_of_steps
+from .values import NO_COMPLEX, touches_complex
 from .written import WritesToPlaces
 
 __all__ = [
-    "NO_COMPLEX",
     "LoweringProblem",
     "Selecting",
     "callable_of",
@@ -51,8 +50,6 @@ _WAY_OUT = (
     "register a lowering with loadrun.torch.aten(name), write the module with other operators, or compute this part "
     "outside"
 )
-
-NO_COMPLEX = "it is lowered for real numbers only; split complex ones with torch.view_as_real"
 
 
 @dataclass(frozen=True)
@@ -352,62 +349,16 @@ def _module_title(module: Any) -> str:
 
 def _decomposed(program: Any, kept: frozenset[str]) -> Any:
     """Decompose the operators that have no lowering but that torch can express by others."""
+    # What takes complex numbers is refused under its own name.
+    kept |= {name_of_target(n.target) for n in _nodes(program) if touches_complex(n)}
     missing = {name_of_target(n.target) for n in _nodes(program) if is_missing(n)} - kept
     rules = _decompositions().items()
-    table = {t: f for t, f in rules if not any(_lowered(t)) and name_of_target(t) not in kept}
+    table = {t: f for t, f in rules if not lowering_of(name_of_target(t)) and name_of_target(t) not in kept}
     # Views that torch composes of others are in no table: any run takes them apart.
     decomposed = program.run_decompositions(table) if missing else program
-    decomposed = _complex_decomposed(decomposed)
     for module in submodules(decomposed):
-        _name_parts(module)
         without_checks(module.graph)
     return decomposed
-
-
-def _name_parts(module: Any) -> None:
-    """Replace slices of `view_as_real` by real and imaginary part, so that neither is joined with the other first."""
-    for node in module.graph.nodes:
-        if node.op != "call_function" or node.target is not torch.ops.aten.select.int:
-            continue
-        view, axis, place = node.args
-        if not isinstance(view, torch.fx.Node) or view.target is not torch.ops.aten.view_as_real.default:
-            continue
-        if axis in (-1, view.meta["val"].ndim - 1) and place in (-2, -1, 0, 1):
-            node.target = (torch.ops.aten.imag if place % 2 else torch.ops.aten.real).default
-            node.args = view.args
-            if not view.users:
-                module.graph.erase_node(view)
-
-
-def _complex_decomposed(program: Any) -> Any:
-    """Do the same for operators that have a lowering for real numbers only."""
-    missing = {n.target for n in _nodes(program) if is_missing(n)}
-    table = {
-        t: _for_complex(f)
-        for t, f in _decompositions().items()
-        if t in missing and _lowered(t) == (True, False)
-    }
-    if not table:
-        return program
-    try:
-        return program.run_decompositions(table)
-    except Exception:
-        # Some of torch's rules write into tensors; then the operator is refused under its own name.
-        return program
-
-
-def _lowered(target: Any) -> tuple[bool, bool]:
-    """Return whether an operator is lowered for real, and whether for complex numbers."""
-    name = name_of_target(target)
-    return lowering_of(name) is not None, lowering_of(name, complex=True) is not None
-
-
-def _for_complex(rule: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *args, **kwargs: rule(*args, **kwargs) if _any_complex(args, kwargs) else NotImplemented
-
-
-def _any_complex(*values: Any) -> bool:
-    return any(is_complex(leaf) for leaf in torch.utils._pytree.tree_leaves(values))
 
 
 @cache
@@ -486,7 +437,7 @@ def is_missing(node: Any) -> bool:
         return False
     if is_size_operator(node.target):
         return False
-    return lowering_of(name_of_target(node.target), touches_complex(node)) is None
+    return touches_complex(node) or lowering_of(name_of_target(node.target)) is None
 
 
 def unsupported(program: Any, left_out: Mapping[str, Any] | None = None) -> list[LoweringProblem]:
@@ -502,8 +453,7 @@ def unsupported(program: Any, left_out: Mapping[str, Any] | None = None) -> list
         if is_missing(node) and id(node) not in inside:
             # What a decomposition is made of tells a user less than the operator that was decomposed.
             target = name_of_target(node.meta.get("original_aten") or node.target)
-            known = touches_complex(node) and lowering_of(target) is not None
-            problem = LoweringProblem(target, NO_COMPLEX if known else "", place_of(node))
+            problem = LoweringProblem(target, NO_COMPLEX if touches_complex(node) else "", place_of(node))
             problems.setdefault((target, node.meta.get("stack_trace"), problem.place), problem)
     return list(problems.values())
 

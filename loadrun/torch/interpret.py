@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
@@ -13,7 +14,6 @@ from torch.utils import _pytree as pytree
 
 from ..arrays.array import TracedArray
 from ..base.errors import LoadRunError, UnsupportedError
-from ..base.records import dataclass
 from ..build import emit as e
 from ..build.layers.axes import ManyAxes
 from ..graph import Var
@@ -31,12 +31,11 @@ from ..tensors.access import (
 from ..tensors.naming import scope
 from ..tracing.recorder import loses_float64
 from .call import FxCall
-from .complex import Complex, constants, touches_complex
-from .exporting import NO_COMPLEX, WRAPPERS, LoweringProblem, name_of_target, place_of, refusal
+from .exporting import WRAPPERS, LoweringProblem, name_of_target, place_of, refusal
 from .half import is_half, needs_float32, rounds_often, widened
 from .registry import OperatorLowering, UnsupportedCallError, lowering_of
 from .sizes import computed, is_size_operator, open_scalars
-from .values import arr, narrow, ten
+from .values import arr, constant, narrow, ten
 
 __all__ = ["Constant", "Interpreter", "Port"]
 
@@ -72,8 +71,7 @@ class Interpreter:
         failed: nodes that could not be lowered.
         types: the operators that each node is recorded as.
         places: source lines by the names of operators, "" for a name that several have.
-        variables: what each node gave, by name, as a variable of the recorded graph, and whether it has no axes; of a
-            complex value both parts.
+        variables: what each node gave, by name, as a variable of the recorded graph, and whether it has no axes.
         open_sizes: the symbols of dynamic sizes that operators need to know.
         coarse: operators that give float64 and are computed in float32.
     """
@@ -154,10 +152,7 @@ class Interpreter:
         return None
 
     def _keep(self, name: str, value: Any) -> None:
-        if isinstance(value, Complex):
-            self._keep(f"{name}.real", value.real)
-            self._keep(f"{name}.imag", value.imaginary)
-        elif isinstance(value, Tensor) and variable_of(value) is not None:
+        if isinstance(value, Tensor) and variable_of(value) is not None:
             self.variables[name] = recorded_variable(value), is_scalar(value)
 
     def _leave_out(self, node: Any, env: Mapping[Any, Any]) -> Any:
@@ -165,10 +160,6 @@ class Interpreter:
         values: list[Tensor] = []
 
         def port(leaf: Any) -> Any:
-            if isinstance(leaf, Complex):
-                raise UnsupportedError(
-                    f"{name_of_target(node.target)} of complex numbers, in {place_of(node)}"
-                )
             if isinstance(leaf, ManyAxes):
                 raise UnsupportedError(f"{leaf.refusal}, in {place_of(node)}")
             if isinstance(leaf, TracedNumber):
@@ -207,10 +198,9 @@ class Interpreter:
                 return self._higher(node, name, args, kwargs)
             if is_size_operator(node.target):
                 return computed(node.target, args, kwargs)
-            complex = touches_complex(node)
-            lowering = lowering_of(name, complex)
+            lowering = lowering_of(name)
             if lowering is None:
-                raise UnsupportedCallError(NO_COMPLEX if complex else "no lowering")
+                raise UnsupportedCallError("no lowering")
             call = FxCall(node, _fakes(node.args), _fakes(dict(node.kwargs)))
             args, kwargs = open_scalars(call, args, kwargs)
             with _scope_of(node):
@@ -270,8 +260,6 @@ class Interpreter:
         def chosen(x: Any, y: Any) -> Any:
             if not isinstance(x, Tensor) and not isinstance(y, Tensor) and x == y:
                 return x
-            if isinstance(x, Complex) and isinstance(y, Complex):
-                return Complex(chosen(x.real, y.real), chosen(x.imag, y.imag))
             return ten(np.where(arr(condition, "bool"), arr(x), arr(y)))
 
         return type(a)(chosen(x, y) for x, y in zip(a, b, strict=True))
@@ -315,12 +303,10 @@ def _constant(x: Tensor) -> Array | None:
 
 
 def _entry(x: Any, i: int) -> Any:
-    return Complex(_entry(x.real, i), _entry(x.imag, i)) if isinstance(x, Complex) else ten(arr(x)[i])
+    return ten(arr(x)[i])
 
 
 def _stacked(values: Sequence[Any]) -> Any:
-    if isinstance(values[0], Complex):
-        return Complex(_stacked([v.real for v in values]), _stacked([v.imag for v in values]))
     return ten(np.stack([arr(v) for v in values]))
 
 
@@ -343,11 +329,11 @@ class _Later:
     def __init__(self, value: torch.Tensor, name: str) -> None:
         self.value = value
         self.name = name
-        self.cached: Tensor | Complex | None = None
+        self.cached: Tensor | None = None
 
-    def tensor(self) -> Tensor | Complex:
+    def tensor(self) -> Tensor:
         if self.cached is None:
-            self.cached = constants(self.value, self.name)
+            self.cached = constant(self.value, self.name)
         return self.cached
 
 
@@ -372,17 +358,15 @@ def _attribute(module: Any, target: str) -> Any:
     value = module
     for part in target.split("."):
         value = getattr(value, part)
-    return constants(value, target) if isinstance(value, torch.Tensor) else value
+    return constant(value, target) if isinstance(value, torch.Tensor) else value
 
 
 def _is_wide(fake: Any) -> bool:
     first = fake[0] if isinstance(fake, (list, tuple)) and fake else fake
-    return getattr(first, "dtype", None) in (torch.float64, torch.complex128)
+    return getattr(first, "dtype", None) is torch.float64
 
 
-_WHOLE = frozenset(
-    ("conv", "norm", "pool", "attention", "recurrent", "quantized", "random", "complex", "fourier")
-)
+_WHOLE = frozenset(("conv", "norm", "pool", "attention", "recurrent", "quantized", "random"))
 """Families that MegEngine has whole operators for, or that take no float16."""
 _MOVES = frozenset(
     (
@@ -442,14 +426,6 @@ def _settled(value: Any, fake: Any, rounds: bool) -> Any:
     """
     if isinstance(value, TracedArray):
         value = snapshot(value)
-    if isinstance(value, Complex):
-        value = value.settled()
-        if not isinstance(fake, torch.Tensor):
-            return value
-        real, imaginary = (
-            v if v is None else _as_torch(v, fake, False) for v in (value.real, value.imaginary)
-        )
-        return Complex(real, imaginary)
     if isinstance(value, (list, tuple)):
         fakes = fake if isinstance(fake, (list, tuple)) else [None] * len(value)
         return tuple(_settled(v, f, rounds) for v, f in zip_longest(value, fakes[: len(value)]))
@@ -481,8 +457,7 @@ def _stand_in(fake: Any) -> Any:
                 dtype = narrow(leaf.dtype)
             except UnsupportedCallError:
                 dtype = np.dtype("float32")
-            tensor = ten(arr(np.zeros(sizes, dtype)))
-            return Complex(tensor) if leaf.is_complex() else tensor
+            return ten(arr(np.zeros(sizes, dtype)))
         return leaf if isinstance(leaf, (int, float, bool)) else 1
 
     return pytree.tree_map(zeros, fake)

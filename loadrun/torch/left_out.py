@@ -67,7 +67,7 @@ def weights_of(program: Any) -> dict[str, tuple[str, Any]]:
     weights = {}
     for spec in program.graph_signature.input_specs:
         weight = program.state_dict.get(spec.target) if spec.target is not None else None
-        if isinstance(weight, torch.Tensor) and spec.arg.name in used and not weight.is_complex():
+        if isinstance(weight, torch.Tensor) and spec.arg.name in used:
             path = spec.target if spec.target not in users else f"{spec.target}#2"
             weights[spec.arg.name] = path, weight
     return weights

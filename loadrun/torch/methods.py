@@ -11,8 +11,6 @@ from torch.utils import _pytree as pytree
 from ..base.errors import InputError, LoadRunError, TraceError, UsageError, UsageTypeError
 from ..compare.tolerances import error_between
 from ..tracing.modules import TracedModule, _call_form, checked_inputs
-from ..tracing.structure import leaves
-from .complex import parts
 from .exporting import name_of_target, place_of
 from .left_out import node_values
 from .modules import ModuleAttributes, as_module, as_torch, is_torch_program, owner_of
@@ -44,14 +42,9 @@ class TracedTorchModule(ModuleAttributes, TracedModule):
         methods = self.__dict__.get("methods", {})
         return methods[name] if name in methods else super().__getattr__(name)
 
-    def _returned(self, name: str) -> Any:
-        flat = [x for _, x in leaves(super()._returned(name))]
-        signature = self.methods[name].signature
-        if len(signature.user_outputs()) != len(flat):
-            # Complex numbers, or results that are no tensors: one after the other.
-            return flat
-        nested = signature.nested(flat)
-        return nested if all(a is b for (_, a), b in zip(leaves(nested), flat, strict=True)) else flat
+    def save(self, file: Any, method: str | None = None, **options: Any) -> Any:
+        """Write one method as a .mge file, which `dump` does as well."""
+        return self.dump(file, method, **options)
 
     @property
     def code(self) -> str:
@@ -204,10 +197,7 @@ def _first_difference(method: TorchTrace, flat: list[Any], tolerance: float) -> 
         want = seen.get(node.name)
         if node.op != "call_function" or not isinstance(want, torch.Tensor):
             continue
-        errors = [
-            error_between(ndarray(part), values[key]) for key, part in parts(node.name, want) if key in values
-        ]
-        error = max(errors, default=0.0)
+        error = error_between(ndarray(want), values[node.name]) if node.name in values else 0.0
         if error > tolerance:
             return (
                 f"first operator that differs: {name_of_target(node.target)} by {error:.3g}, in {place_of(node)}\n"

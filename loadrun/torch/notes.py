@@ -13,8 +13,6 @@ __all__ = ["notes_of", "surprises"]
 
 _NARROWED = {
     torch.bfloat16: "float32, rounded to bfloat16 after each operator",
-    torch.complex64: "two tensors of float32",
-    torch.complex128: "two tensors of float64",
 }
 
 

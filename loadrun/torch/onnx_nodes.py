@@ -7,6 +7,7 @@ function of the user what that writes, and all others nodes of torch's own domai
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,6 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..base.errors import UnsupportedError, UsageError
-from ..base.records import dataclass
 from ..graph.dtypes import DType
 from ..onnx.encode import ElemType, GraphMessage, NodeMessage, TensorMessage, ValueMessage
 from ..onnx.inserted import InsertedNode, InsertedOutput, inline

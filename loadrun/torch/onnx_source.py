@@ -6,6 +6,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,6 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..base.errors import EngineError, InputError, TraceError, TraceWarning, UsageError
-from ..base.records import dataclass
 from ..graph.dtypes import Array
 from ..graph.dtypes import dtype_of as array_dtype_of
 from ..onnx.options import ExportOptions, OperatorExportTypes, TrainingMode
@@ -22,7 +22,6 @@ from ..onnx.writing import TRANSLATIONS
 from ..tensors.access import dtype_of, stored, tensor_name
 from ..testcase import EXPECT, Testcase
 from ..verify.pack.capture import coarse_limits, largest, tolerances
-from .complex import parts
 from .exporting import is_missing, name_of_target, place_of
 from .left_out import node_values, result_names, results_of
 from .modules import as_torch, owner_of
@@ -314,13 +313,6 @@ class _Reader:
                     return f"axis {axis} of {label!r}"
         return ""
 
-    def _shapes_by_part(self) -> dict[str, Any] | None:
-        """Return `wanted_shapes` by the names of the graph's inputs, two for a complex one."""
-        fakes, shapes = self.traced.signature.fakes(), self.wanted_shapes
-        if shapes is None:
-            return None
-        return {key: spec for name, spec in shapes.items() for key, _ in parts(name, fakes.get(name))}
-
     # What is exported
 
     def source(self, cases: Sequence[Mapping[str, Array]] | None) -> ExportSource:
@@ -350,7 +342,7 @@ class _Reader:
         source.sizes, source.tied = self._sizes(free)
         source.resized = shapes_that_follow(traced, self.flat, free)
         source.invalid = partial(why_invalid, traced, self.flat)
-        source.shapes = self._shapes_by_part()
+        source.shapes = self.wanted_shapes
         source.weights = self._weights()
         source.places = traced._interpreter.places
         source.save_program = lambda file: torch.export.save(traced.program, file)
@@ -407,10 +399,9 @@ class _Reader:
             for axis, n in enumerate(getattr(fake, "shape", ())):
                 if _differs(n):
                     symbol = str(free.get(n.node.expr, n.node.expr))
-                    for key, _ in parts(name, fake):
-                        tied[key, axis] = symbol
-                        if self.wanted is not None or all(s in free for s in n.node.expr.free_symbols):
-                            dynamic.setdefault(key, {})[axis] = names.setdefault(symbol, f"{name}_dim_{axis}")
+                    tied[name, axis] = symbol
+                    if self.wanted is not None or all(s in free for s in n.node.expr.free_symbols):
+                        dynamic.setdefault(name, {})[axis] = names.setdefault(symbol, f"{name}_dim_{axis}")
         return dynamic, tied
 
     def _free(self) -> dict[Any, Any]:

@@ -12,7 +12,6 @@ import torch
 from ..base.errors import EngineError, InputError
 from ..compare.tolerances import error_between
 from ..graph.dtypes import Array
-from .complex import parts
 from .exporting import name_of_target, submodules
 from .guards import linear
 from .signature import Signature
@@ -52,9 +51,6 @@ Axes = frozenset[tuple[int, int]]
 _FREE = {
     "topk kthvalue sort argsort median nanmedian mode": (
         "{} may name any place of equal values: compare values, sort with stable=True, or make the values differ"
-    ),
-    "linalg_eigh _linalg_eigh linalg_svd _linalg_svd linalg_qr linalg_eig": (
-        "the vectors of {} may have either sign: settle it in the module, as by v * v.sum(-2, keepdim=True).sign()"
     ),
 }
 """What torch leaves open, by its operators."""
@@ -138,7 +134,7 @@ def _resized(traced: Trace, sizes: Mapping[Any, int], alone: Mapping[Place, int]
 
 def _is_sorted(x: torch.Tensor) -> bool:
     """Whether numbers go up along the last axis."""
-    return x.ndim > 0 and not x.is_complex() and x.shape[-1] > 1 and bool((x[..., 1:] >= x[..., :-1]).all())
+    return x.ndim > 0 and x.shape[-1] > 1 and bool((x[..., 1:] >= x[..., :-1]).all())
 
 
 def differing_outputs(
@@ -215,8 +211,8 @@ def beyond_rounding(
 
 
 def shaken(x: Any) -> Any:
-    """Return real and complex numbers with other last digits."""
-    if not isinstance(x, torch.Tensor) or not (x.is_floating_point() or x.is_complex()):
+    """Return numbers with other last digits."""
+    if not isinstance(x, torch.Tensor) or not x.is_floating_point():
         return x
     signs = 1 - 2 * (torch.arange(x.numel()) % 2).reshape(x.shape)
     return x * (1 + 4 * torch.finfo(x.dtype).eps * signs).to(x.dtype)
@@ -298,23 +294,21 @@ def shapes_that_follow(
         return from_sizes
 
     return {
-        key: complete(resizing(fake, tuple(value.shape)))
+        name: complete(resizing(fake, tuple(value.shape)))
         for name, value, fake in traced.signature.inputs(flat)
         if any(
             isinstance(n, torch.SymInt) and not (n.node.expr.is_number or n.node.expr.is_symbol)
             for n in getattr(fake, "shape", ())
         )
-        for key, _ in parts(name, fake)
     }
 
 
 def why_invalid(traced: Trace, flat: Sequence[Any], sizes: Mapping[str, tuple[int, ...]]) -> str:
     """Say why a trace does not hold for other shapes of its inputs, by name; "" where it does."""
     leaves = []
-    for name, value, fake in traced.signature.inputs(flat):
-        key = next((key for key, _ in parts(name, fake)), name)
-        if isinstance(value, torch.Tensor) and value.ndim and key in sizes:
-            value = value.new_zeros(1).expand(sizes[key])
+    for name, value, _ in traced.signature.inputs(flat):
+        if isinstance(value, torch.Tensor) and value.ndim and name in sizes:
+            value = value.new_zeros(1).expand(sizes[name])
         leaves.append(value)
     try:
         traced.check(leaves)

@@ -7,16 +7,14 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from ..base.arguments import typed
 from ..base.errors import EngineError, FormatError, InputError, LoadRunError, TraceError, UsageError
-from ..base.records import dataclass
 from ..base.writing import replacing, temporary
 from ..compare.tolerances import error_between
 from ..graph import Graph, StoredTensor
@@ -28,7 +26,6 @@ from ..tracing.dumping import EXAMPLE
 from ..verify.pack.capture import MAXERR, default_maxerr, embed, magnitude, tolerances
 from ..verify.pack.noise import WIDEST, round_up
 from .archive import read_program
-from .complex import parts
 from .exported_sizes import SizesRefused
 from .exporting import callable_of, not_exported
 from .modules import as_module, as_torch, call_of, named_alone, refuse_no_numbers
@@ -91,7 +88,6 @@ class ProgramFile:
         return []
 
 
-@typed
 def save(
     module: Any,
     path: str | os.PathLike[str],
@@ -250,9 +246,8 @@ def _own_parts(name: str, value: Any) -> Iterator[tuple[str, Array]]:
     """Yield a leaf as arrays, in float32 for types that numpy lacks."""
     if not isinstance(value, (torch.Tensor, int, float, bool)):
         return
-    for key, part in parts(name, torch.as_tensor(value)):
-        tensor = part.detach().cpu().resolve_neg()
-        yield key, np.array((tensor if _in_numpy(tensor.dtype) else tensor.float()).numpy())
+    tensor = torch.as_tensor(value).detach().cpu().resolve_neg()
+    yield name, np.array((tensor if _in_numpy(tensor.dtype) else tensor.float()).numpy())
 
 
 def _in_numpy(kind: torch.dtype) -> bool:
@@ -279,10 +274,7 @@ def arguments(signature: Signature, arrays: Mapping[str, Array]) -> tuple[Any, A
         if not isinstance(fake, torch.Tensor):
             flat.append(arrays[name].reshape(-1)[0].item())
             continue
-        kind = fake.dtype
-        part_dtype = {torch.complex64: torch.float32, torch.complex128: torch.float64}.get(kind, kind)
-        values = [of_numpy(arrays[key], part_dtype) for key, _ in parts(name, fake)]
-        flat.append(torch.complex(*values) if len(values) == 2 else values[0])
+        flat.append(of_numpy(arrays[name], fake.dtype))
     args, kwargs = pytree.tree_unflatten(flat, signature.program.call_spec.in_spec)
     return args, kwargs
 
@@ -435,7 +427,7 @@ def _read(
 def _results(signature: Signature) -> list[tuple[str, Any]]:
     """Pair the name of every result with torch's fake value of it."""
     specs = zip(signature.user_outputs(), signature.output_fakes(), strict=True)
-    fakes = [part for s, fake in specs if not hasattr(s.arg, "value") for _, part in parts("", fake)]
+    fakes = [fake for s, fake in specs if not hasattr(s.arg, "value")]
     return list(zip(signature.output_names(), fakes, strict=True))
 
 

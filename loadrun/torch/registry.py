@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ..base.records import dataclass
 from ..base.registry import Registry
 
 __all__ = [
@@ -38,12 +38,9 @@ FAMILIES = (
     "create",
     "resample",
     "linalg",
-    "factor",
     "special",
     "quantized",
     "random",
-    "complex",
-    "fourier",
 )
 
 
@@ -83,12 +80,11 @@ class OperatorLowering:
 
 _HOMES = [f"{__package__}.lower.{family}" for family in FAMILIES]
 _TABLE: Registry[str, OperatorLowering] = Registry("lowering of torch", _HOMES)
-_COMPLEX: Registry[str, OperatorLowering] = Registry("lowering of torch on complex numbers", _HOMES)
-_YOURS: dict[tuple[str, bool], OperatorLowering] = {}
+_YOURS: dict[str, OperatorLowering] = {}
 """Lowerings registered by users, which take precedence over loadrun's own."""
 
 
-def aten(*targets: str, complex: bool = False) -> Callable[[F], F]:
+def aten(*targets: str) -> Callable[[F], F]:
     """Register a lowering for operators by torch's names, overload included.
 
     The function gets a `FxCall` (the node's context) and then the operator's own arguments; tensors among them
@@ -98,8 +94,6 @@ def aten(*targets: str, complex: bool = False) -> Callable[[F], F]:
 
     Args:
         targets: such as ``"aten.relu.default"`` or ``"mylib.scale.default"``.
-        complex: whether the lowering is for calls that take or give complex tensors, which others do not get. They are
-            `Complex`: a pair of arrays, ``real`` and ``imag``.
 
     >>> @aten("mylib.doubled.default")
     ... def doubled(call, x):
@@ -113,25 +107,21 @@ def aten(*targets: str, complex: bool = False) -> Callable[[F], F]:
         family = module.removeprefix(package).partition(".")[0]
         for target in targets:
             if module.startswith(package):
-                (_COMPLEX if complex else _TABLE).add(target, OperatorLowering(func, family))
+                _TABLE.add(target, OperatorLowering(func, family))
             else:
-                _YOURS[target, complex] = OperatorLowering(func, "yours")
+                _YOURS[target] = OperatorLowering(func, "yours")
         return func
 
     return register
 
 
-def lowering_of(target: str, complex: bool = False) -> OperatorLowering | None:
-    """Return the lowering of an operator on real or on complex numbers, or None if there is none."""
-    yours = _YOURS.get((target, complex))
-    return yours or (_COMPLEX if complex else _TABLE).get(target)
+def lowering_of(target: str) -> OperatorLowering | None:
+    """Return the lowering of an operator, or None if there is none."""
+    return _YOURS.get(target) or _TABLE.get(target)
 
 
-def lowerings(complex: bool = False) -> Iterator[tuple[str, OperatorLowering]]:
+def lowerings() -> Iterator[tuple[str, OperatorLowering]]:
     """List all operators that are lowered, with their lowerings, in the order of the families."""
     order = {f: i for i, f in enumerate((*FAMILIES, "yours"))}
-    table = {
-        **(_COMPLEX if complex else _TABLE),
-        **{t: row for (t, c), row in _YOURS.items() if c == complex},
-    }
+    table = {**_TABLE, **_YOURS}
     yield from sorted(table.items(), key=lambda row: (order[row[1].family], row[0]))

@@ -11,13 +11,12 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from ..base.errors import InputError
+from ..base.errors import InputError, UnsupportedError
 from ..graph.dtypes import Array
 from ..tensors import Tensor, TracedInt, TracedNumber
 from ..tensors.switches import exact_arithmetic
-from .complex import Complex, of_parts, parts
 from .registry import UnsupportedCallError
-from .values import ndarray, of_numpy, ten
+from .values import NO_COMPLEX, is_complex, ndarray, of_numpy, ten
 
 __all__ = ["Signature"]
 
@@ -25,8 +24,7 @@ __all__ = ["Signature"]
 class Signature:
     """Conversion between callers' nested arguments and results and the graph's lists of tensors.
 
-    A leaf is a tensor or a number in nested arguments. Leaves that are not tensors are constants of the program; a
-    complex one is two tensors of the graph.
+    A leaf is a tensor or a number in nested arguments. Leaves that are not tensors are constants of the program.
 
     Args:
         program: what torch exported.
@@ -36,6 +34,10 @@ class Signature:
     def __init__(self, program: Any, parameters: inspect.Signature | None = None) -> None:
         self.program = program
         self.parameters = parameters
+        results = [(f"result {i}", fake) for i, fake in enumerate(self.output_fakes())]
+        for name, fake in [*((f"argument {n!r}", fake) for n, fake in self.graph_inputs()), *results]:
+            if is_complex(fake):
+                raise UnsupportedError(f"{name} is complex: {NO_COMPLEX}")
 
     def user_inputs(self) -> list[Any]:
         """Return the specifications of the caller's arguments, in order."""
@@ -104,8 +106,8 @@ class Signature:
         return {n.name: n.meta.get("val") for n in self.program.graph.nodes if n.op == "placeholder"}
 
     def input_names(self) -> list[str]:
-        """Name the graph's inputs: as the arguments, two for a complex one."""
-        return [key for name, fake in self.graph_inputs() for key, _ in parts(name, fake)]
+        """Name the graph's inputs: as the arguments."""
+        return [name for name, _ in self.graph_inputs()]
 
     def input_shapes(self) -> list[tuple[int | None, ...]]:
         """List the shapes of the graph's inputs, None for sizes that may differ."""
@@ -116,11 +118,7 @@ class Signature:
             # One that torch found to be fixed is still a symbolic number.
             return int(n.node.expr) if n.node.expr.is_number else None
 
-        return [
-            tuple(map(fixed, getattr(fake, "shape", ())))
-            for name, fake in self.graph_inputs()
-            for _ in parts(name, fake)
-        ]
+        return [tuple(map(fixed, getattr(fake, "shape", ()))) for _, fake in self.graph_inputs()]
 
     def feeds(self, flat: Sequence[Any]) -> list[Tensor]:
         """Build tensors with the names of the program's inputs.
@@ -136,8 +134,8 @@ class Signature:
                 _check_tensor(name, value, fake)
                 try:
                     with exact_arithmetic(wide=True):
-                        arrays = [(key, ndarray(part)) for key, part in parts(name, value)]
-                        tensors += [Tensor(a, a.dtype, name=key) for key, a in arrays]
+                        array = ndarray(value)
+                        tensors.append(Tensor(array, array.dtype, name=name))
                 except UnsupportedCallError as error:
                     raise InputError(f"argument {name!r}: {error}") from error
             elif isinstance(fake, torch.SymInt):
@@ -162,9 +160,7 @@ class Signature:
         paths = [path for path, _ in pytree.tree_flatten_with_path(self.nested(marks))[0]]
         kept = [i for i, s in enumerate(leaves) if not _is_constant(s)]
         names = [_label(paths[i]) for i in kept]
-        names = names if len(kept) != 1 or names[0] != "" else ["output"]
-        fakes = self.output_fakes()
-        return [key for i, name in zip(kept, names, strict=True) for key, _ in parts(name, fakes[i])]
+        return names if len(kept) != 1 or names[0] != "" else ["output"]
 
     def output_fakes(self) -> list[Any]:
         """Return torch's fake value of each result."""
@@ -179,13 +175,11 @@ class Signature:
         """Select the user's results from those that the output node lists, as tensors."""
         specs = self.program.graph_signature.output_specs
         kinds = torch.export.graph_signature.OutputKind
-        kept = []
+        kept: list[Any] = []
         for spec, value in zip(specs, results, strict=True):
             if spec.kind != kinds.USER_OUTPUT or _is_constant(spec):
                 continue
-            if isinstance(value, Complex):
-                kept += [value.real, ten(value.imag)]
-            elif type(value) is TracedInt:
+            if type(value) is TracedInt:
                 # Torch's own exporter gives sizes in 64 bits, too.
                 kept.append(ten(value, "int64"))
             else:
@@ -200,13 +194,7 @@ class Signature:
             if _is_constant(spec):
                 leaves.append(getattr(spec.arg, "value", None))
                 continue
-            value = of_parts(fake, values)
-            if isinstance(value, Complex):
-                # Not a sum, in which an infinite part makes NaN of the other one.
-                kind = torch.float64 if fake.dtype is torch.complex128 else torch.float32
-                both = [of_numpy(v, kind) for v in (value.real, value.imag)]
-                leaves.append(torch.complex(*both).to(fake.dtype))
-                continue
+            value = next(values)
             leaves.append(of_numpy(value, fake.dtype) if isinstance(fake, torch.Tensor) else value.item())
         return self.nested(leaves)
 

@@ -25,7 +25,6 @@ from ..tracing.naming import input_names
 from ..tracing.recording import Evaluator, TraceOptions
 from ..tracing.traced import Traced
 from ..verify.pack.capture import Recorder
-from .complex import of_parts
 from .exporting import callable_of, export, made_functional, refusal, submodules, unsupported
 from .guards import Condition, guarded, read_inputs, refusing
 from .interpret import Interpreter
@@ -474,7 +473,7 @@ class TorchTrace(ModuleAttributes, Dumps):
             with exact_arithmetic(wide=True):
                 inputs = self.signature.graph_inputs()
                 conditions = [*never_a_one(inputs, self._never_one), *self._conditions]
-                values, left = guarded({n: of_parts(f, waiting) for n, f in inputs}, conditions, read)
+                values, left = guarded({n: next(waiting) for n, _ in inputs}, conditions, read)
                 values |= given_results(self.left_out, waiting)
                 values |= {name: next(waiting) for name in self.weights}
                 outputs = self.signature.kept(interpreter.run({**self.signature.numbers(), **values}))

@@ -16,7 +16,6 @@ from ..graph.dtypes import Array
 from ..testcase import EXPECT, Bundle, Testcase
 from ..tracing.naming import input_names
 from ..verify.pack.capture import Recorder
-from .complex import parts
 from .quiet import quiet
 from .registry import UnsupportedCallError
 from .values import ndarray, no_numbers, of_numpy
@@ -76,7 +75,7 @@ def outputs_of(traced: Any, flat: Sequence[Any], module: Any = None, *, anew: bo
             )
         try:
             value = leaf if isinstance(leaf, torch.Tensor) else torch.as_tensor(leaf)
-            arrays += [ndarray(part) for _, part in parts("", value)]
+            arrays.append(ndarray(value))
         except UnsupportedCallError as error:
             raise EngineError(f"torch's result: {error}") from error
     return arrays
@@ -150,11 +149,9 @@ class TorchRecorder(Recorder):
         """Build the leaves of the module's arguments for a testcase; unused inputs are the example's."""
         places = {key: f"arg_{i}" for i, key in enumerate(self.traced.signature.input_names())}
         flat = []
-        for name, example, fake in self.traced.signature.inputs(self.traced._example):
-            keys = parts(name, example)
-            arrays = [inputs.get(self.names.get(places.get(key, ""), "")) for key, _ in keys]
-            values = [v if g is None else _like(g, v) for g, (_, v) in zip(arrays, keys, strict=True)]
-            flat.append(torch.complex(*values).to(fake.dtype) if len(values) == 2 else values[0])
+        for name, example, _ in self.traced.signature.inputs(self.traced._example):
+            fed = inputs.get(self.names.get(places.get(name, ""), ""))
+            flat.append(example if fed is None else _like(fed, example))
         return flat
 
 

@@ -18,8 +18,10 @@ from .registry import UnsupportedCallError
 
 __all__ = [
     "INT_MAX",
+    "NO_COMPLEX",
     "arr",
     "constant",
+    "is_complex",
     "is_number",
     "narrow",
     "ndarray",
@@ -28,9 +30,14 @@ __all__ = [
     "plain_number",
     "ten",
     "tensor_or_axes",
+    "touches_complex",
 ]
 
 INT_MAX = 2**31 - 1
+NO_COMPLEX = (
+    "graphs hold no complex numbers: compute with real and imaginary parts, and Fourier transforms as products with "
+    "matrices of cosines and sines"
+)
 _HELD = {
     torch.float64: "float64",
     torch.bfloat16: "float32",
@@ -48,18 +55,14 @@ _HELD = {
     torch.qint8: "float32",
     torch.quint8: "float32",
     torch.qint32: "float32",
-    # A complex tensor is two tensors: its real and its imaginary part.
-    torch.complex128: "float64",
-    torch.complex64: "float32",
-    torch.complex32: "float16",
 }
 
 
 def narrow(dtype: torch.dtype) -> np.dtype[Any]:
-    """Return the dtype in which the graph computes one of torch; of a complex one, that of both parts.
+    """Return the dtype in which the graph computes one of torch.
 
     Raises:
-        UnsupportedCallError: there is none (8-bit floats, uint16).
+        UnsupportedCallError: there is none (complex numbers, 8-bit floats, uint16).
 
     >>> import torch
     >>> narrow(torch.int64), narrow(torch.bfloat16)
@@ -121,6 +124,18 @@ def of_numpy(value: Array, dtype: torch.dtype) -> torch.Tensor:
     return torch.from_numpy(np.array(value, order="C")).to(dtype)
 
 
+def is_complex(value: Any) -> bool:
+    """Return whether a torch tensor or a Python number is complex."""
+    return isinstance(value, complex) or (isinstance(value, torch.Tensor) and value.is_complex())
+
+
+def touches_complex(node: Any) -> bool:
+    """Return whether a node of an exported graph takes or returns complex numbers."""
+    values = [node.meta.get("val"), *node.args, *node.kwargs.values()]
+    leaves = torch.utils._pytree.tree_leaves(values)
+    return any(is_complex(v.meta.get("val") if isinstance(v, torch.fx.Node) else v) for v in leaves)
+
+
 def plain_number(value: Any) -> Any:
     """Convert a Python number to one that the graph can hold.
 
@@ -128,7 +143,7 @@ def plain_number(value: Any) -> Any:
         UnsupportedCallError: an integer beyond 64 bits, or a complex number.
     """
     if isinstance(value, complex):
-        raise UnsupportedCallError("complex numbers have no operators in MegEngine")
+        raise UnsupportedCallError(NO_COMPLEX)
     if type(value) is int and not -(2**63) <= value < 2**64:
         raise UnsupportedCallError(f"the integer {value} has more than 64 bits")
     return value

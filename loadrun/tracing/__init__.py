@@ -8,21 +8,19 @@ if TYPE_CHECKING:
     from ..base.errors import TraceError
     from ..engines.recompute_config import DTRConfig, SublinearMemoryConfig
     from .config import GraphOptimizationConfig
-    from .modules import LoadedModule, TracedModule, load_module, partial_trace, trace_module
+    from .modules import TracedModule, partial_trace, trace_module
     from .traced import Traced
     from .tracing import exclude_from_trace, is_tracing, trace
 
 __all__ = [
     "DTRConfig",
     "GraphOptimizationConfig",
-    "LoadedModule",
     "SublinearMemoryConfig",
     "TraceError",
     "Traced",
     "TracedModule",
     "exclude_from_trace",
     "is_tracing",
-    "load_module",
     "partial_trace",
     "trace",
     "trace_module",
@@ -34,9 +32,7 @@ __getattr__ = lazy(
     {
         **dict.fromkeys(("DTRConfig", "SublinearMemoryConfig"), "..engines.recompute_config"),
         "GraphOptimizationConfig": ".config",
-        **dict.fromkeys(
-            ("LoadedModule", "TracedModule", "load_module", "partial_trace", "trace_module"), ".modules"
-        ),
+        **dict.fromkeys(("TracedModule", "partial_trace", "trace_module"), ".modules"),
         "TraceError": "..base.errors",
         "Traced": ".traced",
         **dict.fromkeys(("exclude_from_trace", "is_tracing", "trace"), ".tracing"),

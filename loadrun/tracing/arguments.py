@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..arrays.array import TracedArray
 from ..base.errors import TraceError, UsageAssertionError
-from ..base.records import dataclass
 from ..graph.dtypes import Array, DType
 from ..tensors.access import (
     copy_state,

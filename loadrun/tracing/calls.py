@@ -17,10 +17,8 @@ from ..tensors.access import (
     dtype_of,
     from_stored,
     is_scalar,
-    named_device,
     recorded_variable,
     session_of,
-    set_device,
     set_stored,
     static_shape,
     stored,
@@ -56,9 +54,7 @@ def _arguments(session: TraceRecorder | ReplaySession, arguments: CallArguments)
     """Make the tensors that stand for a call's arguments inside the function."""
     inside = {}
     for a in arguments.tensors:
-        inside[id(a)] = tensor = session.argument(a.name, a.tensor)
-        tensor.format = a.tensor.format
-        set_device(tensor, named_device(a.tensor))
+        inside[id(a)] = session.argument(a.name, a.tensor)
     return inside
 
 
@@ -128,7 +124,6 @@ def record(
     try:
         with use(recorder):
             outputs = called(function, arguments, inside)
-        recorder.freezing.operator()
         # A value from outside that is returned is a part of the graph only where the graph runs alone.
         alone = options.fixed or options.without_host
         returned = _outputs(recorder, outputs, alone=alone)
@@ -182,7 +177,7 @@ def _outputs(recorder: TraceRecorder, outputs: Any, *, alone: bool) -> Outputs:
 def _hole(leaf: Any) -> Any:
     if not isinstance(leaf, Tensor):
         return leaf
-    return TensorPlaceholder(leaf.__class__, is_scalar(leaf), leaf.format, named_device(leaf))
+    return TensorPlaceholder(leaf.__class__, is_scalar(leaf))
 
 
 def _first_values(
@@ -326,7 +321,6 @@ def execute(compiled: Compiled, call: CallArguments) -> Any:
     for name, var, scalar in compiled.assigned:
         assert var.dtype is not None
         new_value = from_stored(values[var.id], var.dtype, scalar)
-        set_device(new_value, named_device(arguments[name].tensor))
         changed.append((arguments[name], new_value))
     returned = (x for _, x in leaves(outputs) if isinstance(x, Tensor))
     settle(call.tensors, changed, (*returned, *(t for t, _ in compiled.updates)))
@@ -343,9 +337,6 @@ def _filled(outputs: Outputs, values: Mapping[int, Array]) -> Any:
         var = next(variables)
         assert var is not None
         assert var.dtype is not None
-        tensor = from_stored(values[var.id], var.dtype, leaf.scalar, kind=leaf.kind)
-        tensor.format = leaf.format
-        set_device(tensor, leaf.place)
-        return tensor
+        return from_stored(values[var.id], var.dtype, leaf.scalar, kind=leaf.kind)
 
     return None if outputs.structure is None else rebuilt(outputs.structure, fill)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..base.errors import EngineError
-from ..base.records import dataclass
 from ..engines.reference import ReferenceEngine
 from ..graph import Var
 from ..graph.dtypes import Array
@@ -17,7 +16,6 @@ from ..ops.registry import Shape
 from ..passes.constants import subgraph
 from ..passes.simplify import simplify
 from ..tensors.apply import stream
-from ..tensors.device import Device
 from ..tensors.naming import Place, shown
 from ..tensors.value import Tensor
 from .config import GraphOptimizationConfig
@@ -80,8 +78,6 @@ class TensorPlaceholder:
 
     kind: type[Tensor]
     scalar: bool
-    format: str
-    place: Device | None
 
 
 class Outputs(NamedTuple):

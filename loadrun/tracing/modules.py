@@ -1,38 +1,25 @@
-"""`trace_module`: trace several methods of one object, check them, dump them and load them back."""
+"""`trace_module`: trace several methods of one object, check them and dump them."""
 
 from __future__ import annotations
 
 import inspect
-import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..base.arguments import typed
-from ..base.errors import FormatError, InputError, TraceError, UsageError, UsageTypeError
-from ..base.files import contents
-from ..base.writing import replacing
-from ..dump import load
+from ..base.errors import TraceError, UsageError, UsageTypeError
 from ..dump.options import DumpResult
-from ..engines.reference import ReferenceEngine
-from ..graph import Graph, Var
-from ..graph.dtypes import Array
-from ..inputspec import InputData
+from ..graph import Graph
 from ..tensors.value import Tensor
 from .checking import check_method, fresh
-from .naming import input_names
 from .recording import TraceOptions
 from .structure import leaves
 from .torch_door import is_torch_callable, traced_torch_module
 from .traced import Traced
 
-__all__ = ["LoadedModule", "TracedModule", "load_module", "partial_trace", "trace_module"]
-
-_INDEX = "index.json"
+__all__ = ["TracedModule", "partial_trace", "trace_module"]
 
 
 def partial_trace(
@@ -129,56 +116,7 @@ class TracedModule:
         dumped: DumpResult = getattr(self, name).dump(file, **options)
         return dumped
 
-    def _returned(self, name: str) -> Any:
-        """Return the structure of what a method returns, with a placeholder for every tensor."""
-        return self.methods[name].outputs.structure  # type: ignore[union-attr]
 
-    def save(
-        self,
-        folder: str | os.PathLike[str],
-        *,
-        input_data: Mapping[str, InputData | Iterable[InputData]] | None = None,
-        **options: Any,
-    ) -> dict[str, DumpResult]:
-        """Write every method as ``<method>.mge`` in a folder, and ``index.json`` that says what they take and give.
-
-        Args:
-            folder: made if it is not there.
-            input_data: what `trace.dump` takes as such, by method name.
-            options: those of `trace.dump`, for all methods.
-        """
-        target = Path(folder)
-        target.mkdir(parents=True, exist_ok=True)
-        index: dict[str, Any] = {"loadrun": "methods", "version": 1, "methods": {}}
-        results = {}
-        for name, method in self.methods.items():
-            recording = method.recording
-            if recording is None or method.outputs is None:
-                raise TraceError(f"the method {name!r} is not traced yet")
-            structure, outs = method.outputs.structure, method.outputs.vars
-            names = [f"output_{i}" for i in range(len(outs))]
-            path = f"{_file_name(name)}.mge"
-            keywords = dict(options)
-            if input_data is not None and name in input_data:
-                keywords["input_data"] = input_data[name]
-            if not isinstance(structure, dict):
-                keywords["output_names"] = names
-            results[name] = method.dump(target / path, **keywords)
-            inputs = [
-                {"name": n, "keyword": a.startswith("kwarg_")}
-                for a, n in input_names(recording, options.get("arg_names")).items()
-            ]
-            index["methods"][name] = {
-                "file": path,
-                "inputs": inputs,
-                "outputs": _described(self._returned(name)),
-            }
-        with replacing(target / _INDEX) as f:
-            f.write(json.dumps(index, indent=1).encode())
-        return results
-
-
-@typed
 def trace_module(
     mod: Any,
     inputs: Mapping[str, Any],
@@ -326,96 +264,3 @@ def _mutable(outputs: Any) -> Any:
     if isinstance(outputs, tuple):
         return next((m for x in outputs if (m := _mutable(x)) is not None), None)
     return None
-
-
-def _file_name(method: str) -> str:
-    return method.strip("_") or "method"
-
-
-def _described(structure: Any) -> Any:
-    """Return the structure of outputs as JSON: a leaf is null or "scalar"."""
-    if isinstance(structure, dict):
-        return {"dict": [[str(k), _described(v)] for k, v in structure.items()]}
-    if isinstance(structure, (list, tuple)):
-        return {
-            type(structure).__name__ if type(structure) in (list, tuple) else "tuple": [
-                *map(_described, structure)
-            ]
-        }
-    return "scalar" if structure.scalar else None
-
-
-class LoadedModule:
-    """The methods that `TracedModule.save` wrote, as attributes; they take and return ndarrays."""
-
-    def __init__(self, folder: Path, methods: Mapping[str, Mapping[str, Any]]) -> None:
-        self.methods = {n: _LoadedMethod(n, folder, m) for n, m in methods.items()}
-
-    def __getattr__(self, name: str) -> Any:
-        methods = self.__dict__.get("methods", {})
-        if name in methods:
-            return methods[name]
-        raise AttributeError(f"there is no method {name!r}; there are {', '.join(methods)}")
-
-
-class _LoadedMethod:
-    def __init__(self, name: str, folder: Path, about: Mapping[str, Any]) -> None:
-        self.name = name
-        self.path = folder / str(about["file"])
-        self.inputs = list(about["inputs"])
-        self.structure = about["outputs"]
-        self._engine: ReferenceEngine | None = None
-        self._outputs: list[Var] = []
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._engine is None:
-            bundle = load(self.path)
-            self._outputs = list(bundle.outputs.values())
-            self._engine = ReferenceEngine(bundle.graph, self._outputs)
-        names = [i["name"] for i in self.inputs if not i["keyword"]]
-        if len(args) > len(names):
-            raise InputError(f"{self.name} takes {len(names)} arrays ({', '.join(names)}), got {len(args)}")
-        arguments = {**dict(zip(names, args, strict=False)), **kwargs}
-        feeds: dict[str, Array] = {}
-        for name, var in self._engine.inputs.items():
-            if name not in arguments:
-                raise InputError(f"{self.name} needs {name!r}; found {', '.join(arguments) or 'none'}")
-            feeds[name] = np.asarray(arguments[name], var.owner.tensors[0].dtype.np)
-        values = iter(self._engine.run(feeds))
-        return _filled(self.structure, values)
-
-
-def _filled(structure: Any, values: Any) -> Any:
-    if isinstance(structure, dict):
-        ((kind, parts),) = structure.items()
-        if kind == "dict":
-            return {k: _filled(v, values) for k, v in parts}
-        items = [_filled(v, values) for v in parts]
-        return tuple(items) if kind == "tuple" else items
-    value = next(values)
-    return value.reshape(()) if structure == "scalar" else value
-
-
-def load_module(folder: str | os.PathLike[str]) -> LoadedModule:
-    """Load what `TracedModule.save` wrote; nothing but the files beside the index is opened.
-
-    Raises:
-        FormatError: the folder has no index, or it is not one of these.
-    """
-    path = Path(folder)
-    try:
-        index = json.loads(contents(path / _INDEX, "an index of traced methods"))
-        methods = index["methods"]
-        if index["loadrun"] != "methods" or index["version"] != 1:
-            raise FormatError(f"{path / _INDEX} is of version {index['version']}, expected 1")
-        for name, about in methods.items():
-            if Path(about["file"]).name != about["file"] or not isinstance(about["inputs"], list):
-                raise FormatError(f"{path / _INDEX}: the file of {name!r} is not next to the index")
-            _ = about["outputs"], [(i["name"], i["keyword"]) for i in about["inputs"]]
-    except FileNotFoundError:
-        raise FormatError(f"{path} has no {_INDEX}; it is written by TracedModule.save") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-        if isinstance(e, FormatError):
-            raise
-        raise FormatError(f"{path / _INDEX} is not an index of traced methods: {e}") from e
-    return LoadedModule(path, methods)

@@ -150,7 +150,6 @@ class TraceRecorder(RunningTrace):
         """Record an operator and, in the eager mode, compute it."""
         recording = self.recording
         place = here()
-        self.freezing.operator()
         pay_recorded()
         sources = tuple(self.source(x) for x in inputs)
         outs = recording.graph.add(

@@ -6,12 +6,11 @@ import inspect
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, BinaryIO, TextIO, TypeVar
 
 from ..base.errors import UsageAssertionError
-from ..base.records import dataclass
 from ..base.stages import counted, stage
 from ..dump import save
 from ..dump.options import DumpOptions, DumpResult

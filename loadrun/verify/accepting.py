@@ -7,16 +7,14 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from ..base.about import author
-from ..base.arguments import typed
 from ..base.errors import EngineError, Failure, FormatError, UsageError, failure
 from ..base.files import files_of, opened
-from ..base.records import dataclass
 from ..base.registry import resolve
 from ..base.writing import replacing
 from ..compare.policy import sequence_of
@@ -42,7 +40,6 @@ _WRITERS = {"onnx": "loadrun.onnx.datasets:accept", "pt2": "loadrun.torch.progra
 """What writes expected values into files of other formats, or beside them."""
 
 
-@typed
 @dataclass(frozen=True, kw_only=True)
 class AcceptOptions:
     """Say who accepts new values, and why.
@@ -106,7 +103,6 @@ class Acceptance:
     failure: Failure | None = None
 
 
-@typed
 def accept_files(
     files: Iterable[str | os.PathLike[str]],
     options: AcceptOptions | None = None,

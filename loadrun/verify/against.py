@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from ..base.arguments import typed
 from ..base.errors import InputError, UsageTypeError
 from ..compare import Comparison
 from ..compare.judging import Criteria, judge, policy_for
@@ -31,7 +30,6 @@ __all__ = ["check"]
 _Call = Callable[[Mapping[str, Array]], dict[str, Array]]
 
 
-@typed
 def check(
     function: object,
     bundle: Bundle | str | os.PathLike[str],

@@ -8,17 +8,15 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
 import numpy as np
 
-from ..base.arguments import typed
 from ..base.errors import Failure, LoadRunError, failure
 from ..base.files import files_of
 from ..base.pipes import mapped
-from ..base.records import dataclass
 from ..base.stages import stage
 from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, Result, Verdict
 from ..dump import load_all
@@ -345,7 +343,6 @@ def _same(old: Array | None, new: Array | None) -> bool:
     return old.shape == new.shape and (np.array_equal(old, new) or old.tobytes() == new.tobytes())
 
 
-@typed
 @dataclass(frozen=True, kw_only=True)
 class AuditOptions(ModelOptions):
     """Describe how files are audited; the options of `ModelOptions` are among these.
@@ -395,7 +392,6 @@ class Audit:
         return EXIT_PASS if scored and not silent else EXIT_NOT_COMPARED
 
 
-@typed
 def audit_files(files: Iterable[str | os.PathLike[str]], options: AuditOptions | None = None) -> Audit:
     """Try mutants of files on their own checks; see `audit`.
 

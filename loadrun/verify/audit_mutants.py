@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import copy
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
-from ..base.records import dataclass
 from ..graph import Graph, Opr, StoredTensor
 from ..graph.dtypes import Array, DType, encode
 from ..passes.constants import subgraph

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,11 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from ..base.arguments import typed
 from ..base.errors import EngineError, UsageError
 from ..base.extras import install
 from ..base.files import contents
-from ..base.records import dataclass
 from ..dump import load
 from ..dump.choosing import load_dump
 from ..engines import make_file_engine
@@ -74,7 +73,6 @@ ort.InferenceSession(sys.argv[1], o, providers=["CPUExecutionProvider"])
 """
 
 
-@typed
 @dataclass(frozen=True, kw_only=True)
 class BlamePassOptions(ModelOptions, DataOptions):
     """Say on what optimized models are compared; the options of `ModelOptions` and `DataOptions` are among these.
@@ -117,7 +115,6 @@ _Outputs = Mapping[str, Array]
 _Worst = tuple[str, Distance | None] | None
 
 
-@typed
 def blame_pass(
     model: str | os.PathLike[str],
     options: BlamePassOptions | None = None,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 from ..base.errors import LoadRunError
-from ..base.records import dataclass
 from ..compare.judging import policy_for
 from ..compare.record import header, packed_policies
 from ..graph import Opr, Var

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from ..base.records import dataclass
 from ..compare import errors
 from ..graph.dtypes import Array
 

@@ -9,14 +9,13 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ..base.arguments import typed
 from ..base.errors import EngineError, UsageError
 from ..base.files import one_file
 from ..base.pipes import run_whole
-from ..base.records import dataclass
 from ..compare.judging import policy_for
 from ..compare.policy import Policy, parse
 from ..compare.record import packed_policies
@@ -121,7 +120,6 @@ class FailureOptions(ModelOptions, DataOptions):
                 yield asked(_Command(self.fails, self.message, self.timeout, path))
 
 
-@typed
 @dataclass(frozen=True, kw_only=True)
 class ReduceOptions(FailureOptions):
     """Describe what failing means and how long to search; the options of `FailureOptions` are among these.
@@ -133,7 +131,6 @@ class ReduceOptions(FailureOptions):
     runs: int = 60
 
 
-@typed
 def reduce_file(
     model: str | os.PathLike[str],
     target: str | os.PathLike[str],

@@ -7,7 +7,7 @@ import os
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import IO, Any
 
 import numpy as np
@@ -15,9 +15,7 @@ import numpy as np
 from ..base import schema
 from ..base.about import About, Island, about_data
 from ..base.archives import DAMAGE
-from ..base.arguments import typed
 from ..base.errors import FormatError, InputError, UsageError, clean
-from ..base.records import dataclass
 from ..compare.judging import ABSURD, NARROW, Criteria, judge, policy_for
 from ..compare.metrics import Formula
 from ..compare.policy import Policy, parse, require_compared
@@ -310,7 +308,6 @@ def judge_saved(
         yield Result(*said, engine=about.get("engine"))
 
 
-@typed
 @dataclass(frozen=True, kw_only=True)
 class JudgeOptions:
     """Say by what saved results are judged.
@@ -325,7 +322,6 @@ class JudgeOptions:
     policies: Mapping[str, Policy] = field(default_factory=dict)
 
 
-@typed
 def judge_results(
     path: str | os.PathLike[str], options: JudgeOptions | None = None
 ) -> Iterator[CountedResults]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..base.arguments import typed
 from ..base.errors import EngineError, UsageError
-from ..base.records import dataclass
 from ..dump.choosing import load_dump, save_as
 from ..graph import Graph, StoredTensor, Var
 from ..graph.composite import Composite, GraphAttribute, TensorAttribute
@@ -32,7 +31,6 @@ _KEPT = ("nothing", "zeros and what is not finite", "zeros, signs and what is no
 """What of a tensor is kept, tried in this order."""
 
 
-@typed
 @dataclass(frozen=True, kw_only=True)
 class ShareOptions(FailureOptions):
     """Describe what failing means and what is replaced; the options of `FailureOptions` are among these.
@@ -60,7 +58,6 @@ class Shared:
     kept: str
 
 
-@typed
 def share_file(
     model: str | os.PathLike[str],
     target: str | os.PathLike[str],

@@ -158,25 +158,6 @@ x = f * 1; np.maximum(x, 0, out=x); x
 """)
 
 NAN = cases("""
-np.nansum(nan)
-np.nansum(nan, 0)
-np.nanprod(nan * 0 + 2, 1)
-np.nanmax(nan)
-np.nanmax(nan, 1)
-np.nanmax(nan * np.array([[np.nan, 1, 1, 1]], 'f4'), 0)
-np.nanmin(nan, 0, keepdims=True)
-np.nanmin(i)
-np.nanmean(nan[:, :2])
-np.nanmean(nan[:, :2], 1)
-np.nanmean(f)
-np.nanvar(nan[:, :2], 0)
-np.nanstd(nan[2:], 1, ddof=1)
-np.nanstd(f, (0, 1), keepdims=True)
-np.nanargmax(nan, 1)
-np.nanargmin(nan, 1)
-np.nancumsum(nan[:, :2])
-np.nancumprod(nan[:, :2], 0)
-np.nansum(i, 1)
 """)
 
 ALL = REDUCTIONS + METHODS + NAN

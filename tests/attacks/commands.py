@@ -17,7 +17,7 @@ import numpy as np
 
 from loadrun.base.errors import LoadRunError
 from loadrun.cli import main
-from loadrun.cli.completion import options, parsers
+from loadrun.cli.parsers import options, parsers
 from loadrun.dump import load
 from loadrun.onnx import export
 

@@ -16,7 +16,7 @@ import pytest
 
 import loadrun
 from loadrun.base.writing import replacing
-from loadrun.cli import groups, main, stream
+from loadrun.cli import main, stream
 from loadrun.report import json as json_report
 from loadrun.runner import FileResult, Result, Verdict
 from loadrun.testcase import Bundle
@@ -196,21 +196,3 @@ def test_devices_stay(tmp_path: Path) -> None:
     assert not Path("/dev/null").is_file()
     assert main([MLP, "-q", "--json", str(pipe)]) == 0
     assert pipe.is_symlink()
-
-
-def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing within the first second; afterwards one line that disappears."""
-
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    clock = iter(np.arange(0, 10, 0.4))
-    terminal = Terminal()
-    monkeypatch.setattr(groups.sys, "stderr", terminal)
-    monkeypatch.setattr(groups.time, "monotonic", lambda: next(clock))
-    said = []
-    for _ in groups.progress(range(5), 5, "testcase"):
-        said.append(terminal.getvalue())
-    assert said == ["", "", "", "\rtestcase 3/5", "\rtestcase 3/5\rtestcase 4/5"]
-    assert terminal.getvalue().endswith("\rtestcase 5/5\r\x1b[K")

@@ -261,7 +261,7 @@ def test_graphs_edited_into_nonsense(change: Callable[[Graph], None], why: str) 
     [
         (Testcase({"x": [1.0, 2.0]}), "the value of 'x' must be a numpy array, found list"),  # type: ignore[dict-item]
         (Testcase({"x": np.array(["a", "b"])}), "graphs have no dtype for numpy <U1"),
-        ({"x": np.zeros(2, "f4")}, r"testcases\[0\] of save\(\) must be a Testcase, found dict"),
+        ({"x": np.zeros(2, "f4")}, "testcase 0 must be a Testcase, found dict"),
     ],
 )
 def test_testcases_of_nonsense(case: Any, why: str) -> None:

@@ -16,8 +16,8 @@ from loadrun.base.errors import InputError, LoadRunError, SpecError, UsageError
 from loadrun.graph.dtypes import DType
 from loadrun.inputs.generation import fill_values, normal_quantile, stream
 from loadrun.inputs.lists import count_cases, expand
-from loadrun.inputs.loading import cast, load_cases, load_spec
-from loadrun.inputspec import Generated, parse
+from loadrun.inputs.loading import cast, load_cases
+from loadrun.inputspec import Generated
 from tests.support.input_models import model
 
 Inputs = dict[str, np.ndarray]
@@ -25,7 +25,7 @@ X = model(a=("Float32", (2, 3)))
 
 
 def load(text: str, inputs: list = X, seed: int = 0) -> Inputs:
-    return load_spec(parse(text), inputs, seed=seed)
+    return next(load_cases(text, inputs, seed=seed))
 
 
 def digest(array: np.ndarray) -> str:

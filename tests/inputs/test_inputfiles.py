@@ -19,15 +19,14 @@ from hypothesis import strategies as st
 
 from loadrun.base.errors import InputError
 from loadrun.inputs.files import members, read_json, read_npy
-from loadrun.inputs.loading import load_cases, load_spec
-from loadrun.inputspec import parse
+from loadrun.inputs.loading import load_cases
 from tests.support.input_models import model
 
 BGR = np.random.PCG64(3).random_raw(60).astype("u1").reshape(4, 5, 3)
 
 
 def load(path: Path | str, shape: tuple[int, ...] = (2, 2), dtype: str = "Float32") -> np.ndarray:
-    return load_spec(parse(f"a:'{path}'"), model(a=(dtype, shape)))["a"]
+    return next(load_cases(f"a:'{path}'", model(a=(dtype, shape))))["a"]
 
 
 @pytest.mark.parametrize(
@@ -192,7 +191,7 @@ def test_json(tmp_path: Path) -> None:
     assert found["a"].dtype == np.int8
     assert found["a"].tolist() == [[1, 2, -1], [-1, 127, -128]]
     assert found["b"].tolist() == [np.float32(0.1)]
-    assert load_spec(parse(f"x:'{path}'!b"), model(x=("Float32", (1,))))["x"].tolist() == [np.float32(0.1)]
+    assert next(load_cases(f"x:'{path}'!b", model(x=("Float32", (1,)))))["x"].tolist() == [np.float32(0.1)]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import tracemalloc
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -53,7 +54,13 @@ EXPRESSIONS = [
     "np.take(data, [0, 2], axis=1)",
     "data if data.ndim == 4 else data[None]",
     "data if data.ndim == 3 and data.shape[0] > 1 or not data.size else data[0]",
-    "np.zeros_like(data, shape=(2, 2))",
+    "np.zeros((2, 2), data.dtype)",
+    "(lambda x, scale=2: x * scale)(data)",
+    "np.stack([c - c.mean() for c in data[0]])[None]",
+    "np.array([f(1) for f in [lambda x: x + i for i in range(2)]])",
+    "np.linalg.norm(data.astype(float), axis=1)",
+    "np.arange(256)[data]",
+    "data[:, 0][None, ..., [True, False, True, False, True]]",
     "np.expand_dims(data[0, 0], (0, 1))",
     "np.rot90(data, 1, (2, 3))",
     "data.clip(0, 9).repeat(2, axis=1)",
@@ -92,15 +99,15 @@ def test_numbers_beyond_the_type_widen_it(text: str, want: list[int], dtype: str
         ("sin(data)", 0, "tuple, zip (np.sin is allowed)"),
         ("open('x').read()", 10, ".read is not among the array methods"),
         ("__import__('os')", 0, "unknown name '__import__'"),
-        ("import os", 0, "'import' starts a statement"),
+        ("import os", 0, "this is not an expression"),
         ("data = 1", 5, "this is not an expression"),
         ("data +", None, "this is not an expression"),
         ("", 0, "this is not an expression"),
         ("data; data", 4, "this is not an expression"),
-        ("data.__class__", 5, "names that start with an underscore are refused"),
-        ("data._x()", 5, "names that start with an underscore are refused"),
-        ("().__class__.__bases__", 13, "names that start with an underscore are refused"),
-        ("np.__builtins__", 3, "names that start with an underscore are refused"),
+        ("data.__class__", 5, ".__class__ is not among the attributes"),
+        ("data._x()", 5, "._x is not among the array methods"),
+        ("().__class__.__bases__", 13, ".__bases__ is not among the attributes"),
+        ("np.__builtins__", 3, "np.__builtins__ is not among"),
         ("np.load('x')", 3, "np.load is not among the numpy functions"),
         ("np.save('x', data)", 3, "np.save is not among"),
         ("np.fromfile('x')", 3, "np.fromfile is not among"),
@@ -118,38 +125,45 @@ def test_numbers_beyond_the_type_widen_it(text: str, want: list[int], dtype: str
         ("data.ctypes", 5, ".ctypes is not among the attributes"),
         ("data.base", 5, ".base is not among the attributes"),
         ("data.setflags(write=1)", 5, ".setflags is not among"),
-        ("data.mean", 5, ".mean is a method; call it"),
-        ("np.mean", 3, "np.mean is a function; call it"),
+        ("data.mean", 5, ".mean is not among the attributes"),
+        ("np.mean", 3, "np.mean is not among the numpy names"),
         ("np", 0, "np alone is not a value"),
         ("data[np]", 5, "np alone is not a value"),
-        ("data[0](1)", 0, "only functions and array methods can be called"),
         ("lambda *x: x", 0, "a function takes its values by place"),
         ("lambda x: y", 10, "unknown name 'y'"),
-        ("lambda np: np.load('x')", 0, "np stands for numpy alone"),
-        ("[np.load(x) for np in data]", 0, "np stands for numpy alone"),
+        ("lambda np: np.load('x')", 7, "np is not a name for a value"),
+        ("[np.load(x) for np in data]", 16, "np is not a name for a value"),
+        ("lambda __builtins__: 1", 7, "__builtins__ is not a name for a value"),
         ("[x for data[0] in data]", 0, "gives its values to names"),
-        ("[x async for x in data]", 0, "async is refused"),
-        ("[x.__class__ for x in data]", 3, "names that start with an underscore are refused"),
-        ("(lambda x: x.__globals__)(abs)", 13, "names that start with an underscore are refused"),
+        ("[x async for x in data]", 0, "gives its values to names"),
+        ("[x.__class__ for x in data]", 3, ".__class__ is not among the attributes"),
+        ("(lambda x: x.__globals__)(abs)", 13, ".__globals__ is not among the attributes"),
         ("[x for x in data].append", 18, ".append is not among the attributes"),
         ("'f4'.format(data)", 5, ".format is not among the array methods"),
         ("{x for x in data}", 0, "SetComp is refused"),
         ("{x: x for x in data}", 0, "DictComp is refused"),
         ("{**data}", 0, "Dict is refused"),
-        ("f'{data}'", 0, "a formatted text is refused"),
-        ("(data := 1)", 1, "an assignment is refused"),
+        ("f'{data}'", 0, "JoinedStr is refused"),
+        ("(data := 1)", 1, "NamedExpr is refused"),
         ("(yield data)", 1, "Yield is refused"),
-        ("np.max(*data)", 7, "a starred argument is refused"),
+        ("np.max(*data)", 7, "Starred is refused"),
         ("np.max(**data)", 0, "the argument ** is not allowed here"),
         ("np.max(data, out=data)", 0, "the argument out is not allowed here"),
         ("1 < data < 3", 0, "only one comparison"),
-        ("data is None", 0, "only one comparison"),
+        ("data is None", 0, "values are compared by < <= == != >= >"),
         ("data.astype('O')", 12, "the text 'O' is neither"),
         ("np.zeros(3, 'S999999999')", 12, "the text 'S999999999' is neither"),
         ("data * 2j", 7, "complex values are refused"),
         ("data * b'x'", 7, "bytes values are refused"),
         ("data " + "+ 1 " * 300, None, "at most 1000 characters"),
-        ("-" * 300 + "1", None, "nested more than 60 deep"),
+        ("-" * 900 + "1", None, "not an expression"),
+        ("'f4' * 3", 0, "a text can only be the dtype or the padding mode of a call"),
+        ("np.array(['f4'])", 10, "a text can only be"),
+        ("np.full(9, 'f4')", 11, "a text can only be"),
+        ("np.pad(data, 1, 'x' * 9)", 16, "a text can only be"),
+        ("np.linalg.inv(data)", 10, "np.linalg.inv is not among"),
+        ("np.array(data).load()", 15, ".load is not among the array methods"),
+        ("f(data)(1)", 0, "unknown name 'f'"),
         ("(" * 400 + "1" + ")" * 400, None, ""),
         ("data\0", None, "not an expression"),
     ],
@@ -170,12 +184,15 @@ def test_refused_before_anything_runs(text: str, caret: int | None, message: str
         ("lambda: data", 0, "results in a function, not an array"),
         ("float", 0, "results in a type, not an array"),
         ("data(1)", 0, "a ndarray cannot be called"),
+        ("data[0](1)", 0, "a ndarray cannot be called"),
+        ("(lambda: np.float32)()(1)", 0, "a type cannot be called"),
+        ("[(lambda: x) for x in data] and x", 32, "name 'x' is not defined"),
         ("abs(data, 2)", 0, "exactly one argument"),
         ("max(data, data)", 0, "max takes numbers; np.max takes arrays"),
         ("np.array([abs])", 0, "values of type builtin_function_or_method are refused"),
         ("np.zeros(2, (float, 9))", 0, "values of type type are refused"),
         ("np.pad(data, 1, lambda a, b, c, d: a)", 0, "are refused"),
-        ("(lambda x: x)(1, 2)", 0, "a function of 1 values got 2"),
+        ("(lambda x: x)(1, 2)", 0, "takes 1 positional argument but 2 were given"),
         ("(-8.5) ** 0.5 + data", 0, "complex values are refused"),
         ("[1][data.max():] < [2]", 0, "arithmetic takes numbers and arrays, not list"),
         ("[[1]]", 0, "results in a list, not an array"),
@@ -186,11 +203,9 @@ def test_refused_before_anything_runs(text: str, caret: int | None, message: str
         ("data.reshape(7, 7)", 0, "cannot reshape array"),
         ("1 // 0 + data", 0, "by zero"),
         ("(1,) * 99", 0, "arithmetic takes numbers and arrays, not tuple"),
-        ("'f4' * 3", 0, "arithmetic takes numbers and arrays, not str"),
-        ("data.shape.T", 0, "a tuple has no .T"),
+        ("data.shape.T", 0, "no attribute 'T'"),
         ("data.shape.max()", 0, "a tuple has no .max"),
         ("np.array([[1], [2, 3]])", 0, ""),
-        ("np.array(['f4'])", 0, "are refused"),
         ("np.array([None])", 0, "are refused"),
         ("data if data else data", 8, "truth value"),
     ],
@@ -292,10 +307,12 @@ def test_failures_point_at_the_operation(text: str, caret: int, message: str) ->
 def test_bounded(text: str) -> None:
     tracemalloc.start()
     start = time.process_time()
-    with pytest.raises(LoadRunError):
-        TransformExpression(text)(DATA)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
+    try:
+        with pytest.raises(LoadRunError):
+            TransformExpression(text)(DATA)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
     assert peak < 1.1e9
     assert time.process_time() - start < 5
 
@@ -320,7 +337,7 @@ def test_nothing_is_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_allowed_names_exist_and_are_harmless() -> None:
     for name in FUNCTIONS:
-        assert callable(getattr(np, name)), name
+        assert callable(attrgetter(name)(np)), name
         assert not any(
             word in name for word in ("load", "save", "file", "mem", "eval", "import", "buffer", "print")
         )
@@ -388,7 +405,6 @@ def test_any_text_works_or_fails_clearly(text: str) -> None:
         ("np.array([i * v for i, v in enumerate(data)])", [0, 2, 18]),
         ("np.stack([(c - m) / s for c, m, s in zip(data, [1, 1, 1], [1, 2, 4])])", [0, 0.5, 2]),
         ("np.array([a + b for a in range(2) for b in data])", [1, 2, 9, 2, 3, 10]),
-        ("np.array([f(1) for f in [lambda x: x + i for i in range(2)]])", [1, 2]),
         ("data - min(data)", [0, 1, 8]),
         ("data / max(1, 2)", [0.5, 1, 4.5]),
         ("data + sum(data)", [13, 14, 21]),

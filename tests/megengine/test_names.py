@@ -126,28 +126,6 @@ def test_training_is_refused_when_it_is_asked_for() -> None:
         M.Linear(1, 1).zero_grad()
 
 
-@pytest.mark.parametrize(
-    ("name", "full"),
-    [
-        ("cpu0", "cpu0:0"),
-        ("cpux", "cpux:0"),
-        ("xpu0", "xpu0:0"),
-        ("xpu", "xpux:0"),
-        ("cpu0:1", "cpu0:1"),
-        ("cpu:0", "cpu0:0"),
-        ("xpu:2", "xpu0:2"),
-        ("multithread4:0", "multithread4:0"),
-        ("multithread:default:0", "multithread:default:0"),
-        ("cpu:default", "cpu:default"),
-    ],
-)
-def test_devices_of_tensors(name: str, full: str) -> None:
-    x = Tensor([1.0], device=name)
-    assert str(x.device) == full
-    assert x.device == name
-    assert x.to("xpux").device == "xpux"
-
-
 @pytest.mark.parametrize("name", ["cuda0", "cpu", "CPU0", "tpu0", "cpu-1", "multithread", "cambricon", ""])
 def test_names_of_no_device(name: str) -> None:
     with pytest.raises(RuntimeError, match="invalid device name"):

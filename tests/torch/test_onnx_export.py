@@ -754,24 +754,6 @@ def test_a_trace_is_exported_in_the_mode_in_which_it_was_traced(tmp_path):
 AXES = {0: "n"}
 
 
-@pytest.mark.parametrize(
-    "sizes",
-    [{}, {"dynamic_shapes": {"x": AXES}}, {"dynamic_axes": {"x.real": AXES, "x.imag": AXES}}],
-)
-def test_sizes_of_complex_inputs(sizes, tmp_path):
-    def function(x):
-        return torch.fft.irfft(x, n=7)
-
-    x, other = torch.randn(3, 5, dtype=torch.cfloat), torch.randn(6, 5, dtype=torch.cfloat)
-    if sizes:
-        export(function, (x,), tmp_path / "m.onnx", **sizes)
-    else:
-        export(loadrun.torch.trace(function, x, dynamic_shapes=True), f=tmp_path / "m.onnx")
-    feeds = {"x.real": other.real.numpy().copy(), "x.imag": other.imag.numpy().copy()}
-    (got,) = ort.InferenceSession(tmp_path / "m.onnx").run(None, feeds)
-    np.testing.assert_allclose(got, function(other).numpy(), rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize("last", [7.0, -1.0])
 def test_what_data_choose_may_be_nothing(last):
     def function(x):

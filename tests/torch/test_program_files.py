@@ -191,7 +191,7 @@ def test_further_cases_sizes_and_tolerances(tmp_path: Path) -> None:
         ({"y": 1}, "maxerr names the output 'y'; the outputs are 'output'"),
         (
             "1e-3",
-            "maxerr of save.. must be a number or a mapping of texts to numbers or None, found the text '1e-3'",
+            "maxerr must be a finite number >= 0, found '1e-3'",
         ),
     ):
         with pytest.raises(UsageError, match=text):

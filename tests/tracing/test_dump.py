@@ -279,7 +279,7 @@ def test_what_megengine_would_leave_out_while_loading_is_left_out(level: int) ->
         (
             {"maxerr": "1e-3", "input_data": "#ones"},
             ValueError,
-            "maxerr must be a number or a mapping of texts to numbers or None, found the text '1e-3'",
+            "maxerr must be a finite number >= 0, found '1e-3'",
         ),
         ({"keep_var_name": 7}, ValueError, "keep_var_name must be 0, 1 or 2, found 7"),
     ],

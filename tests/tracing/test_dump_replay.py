@@ -146,13 +146,16 @@ def test_no_stored_tensor_and_no_elementwise_operator_is_empty(f: Callable[..., 
 
 
 def test_what_traced_sizes_make_empty_is_told() -> None:
-    t = traced(lambda x: {"y": np.gradient(x, axis=0)}, X[:2])
+    def central(x: Any) -> Any:
+        return np.concatenate([x[:1], (x[2:] - x[:-2]) / 2, x[-1:]])
+
+    t = traced(lambda x: {"y": central(x)}, X[:2])
     file = io.BytesIO()
     with pytest.warns(UserWarning, match="SUB in .*gives no elements at the traced.*on larger inputs"):
         t.dump(file)
     # At other sizes the same file runs, and gives what numpy gives.
     got = loadrun.run(loadrun.loads(file.getvalue()), {"arg_0": X})[0].outputs[0].value
-    np.testing.assert_allclose(got, np.gradient(X, axis=0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(got, central(X), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -82,22 +82,6 @@ def test_where_the_python_code_runs_again_it_is_checked() -> None:
     assert frozen(_branch, loadrun.tensor(X), capture_as_const=False) == []
 
 
-def test_numpy_random_numbers() -> None:
-    def noisy(x: Any) -> Any:
-        y = x * 2
-        return y + np.random.rand(3).astype("f4")
-
-    (found,) = frozen(noisy, loadrun.tensor(X))
-    assert "numpy's random numbers were drawn in test_safe_tracing.py:" in str(found.message)
-    assert found.lineno == noisy.__code__.co_firstlineno + 2
-
-    def decides(x: Any) -> Any:
-        return x * 2 if np.random.rand() > 2 else x
-
-    assert len(frozen(decides, loadrun.tensor(X))) == 1
-    assert frozen(lambda x: x * 2, loadrun.tensor(X)) == []
-
-
 def traced_quietly(function: Callable[..., Any], *args: Any) -> Any:
     made = trace(function, symbolic=True, capture_as_const=True)
     with warnings.catch_warnings():

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO
 
 from ...base.errors import FormatError
 from ...base.files import contents
 from ...graph.dtypes import Array
 from ...tensors import Parameter, Tensor
 from ...tensors.access import set_qparams
-from ...tensors.device import InvalidDeviceError, check_device, get_default_device
+from ...tensors.device import check_device
 from ...tensors.qparams import QParams
 from .archive import read_archive
 from .emit import save_checkpoint
@@ -25,8 +24,6 @@ from .states import settle
 from .stored import PickledTensor
 
 __all__ = ["load_checkpoint", "save_checkpoint"]
-
-_Locate: TypeAlias = Callable[[str], str]
 
 
 def load_checkpoint(
@@ -45,8 +42,7 @@ def load_checkpoint(
 
     Args:
         source: path, bytes or open binary file.
-        map_location: on which device tensors go: a name, names by names, or a function of names. By default where they
-            were; what was on a GPU goes to the default device.
+        map_location: on which device tensors go: a name, names by names, or a function of names; the CPU computes.
         tensors: False gives arrays where the file holds MegEngine's tensors.
         max_steps: opcodes after which a pickle is refused; a tensor takes about thirty.
 
@@ -71,7 +67,7 @@ def load_checkpoint(
     Traceback (most recent call last):
     loadrun.base.errors.FormatError: refuses to call os.system: a checkpoint may hold ... (at byte 0)
     """
-    locate = _location(map_location)
+    _check_location(map_location)
     try:
         data = _contents(source)
         if data[:4] == b"PK\x03\x04":
@@ -80,16 +76,16 @@ def load_checkpoint(
                 return content
             data = content
         machine = PickleMachine(data, max_steps)
-        return settle(machine, machine.run(), partial(_tensor, locate) if tensors else None)
+        return settle(machine, machine.run(), _tensor if tensors else None)
     except FormatError as e:
         if e.path is None and isinstance(source, (str, os.PathLike)):
             e.path = os.fspath(source)
         raise
 
 
-def _tensor(locate: _Locate, stored: PickledTensor, array: Array, qparams: QParams | None) -> Tensor:
+def _tensor(stored: PickledTensor, array: Array, qparams: QParams | None) -> Tensor:
     kinds = {"Tensor": Tensor, "Parameter": Parameter}
-    tensor = kinds[stored.kind](array, dtype=array.dtype, device=locate(stored.device))
+    tensor = kinds[stored.kind](array, dtype=array.dtype)
     set_qparams(tensor, qparams)
     return tensor
 
@@ -105,34 +101,20 @@ def read_pickle(data: bytes, named: Callable[[str, str], Any]) -> Any:  # noqa: 
         FormatError: as `load_checkpoint`.
     """
     machine = PickleMachine(data)
-    return settle(machine, machine.run(), partial(_tensor, _location(None)), named)
+    return settle(machine, machine.run(), _tensor, named)
 
 
-def _location(map_location: str | Mapping[str, str] | _Locate | None) -> _Locate:
-    """Return the function that gives the device of a tensor for the name that the file gives.
+def _check_location(map_location: str | Mapping[str, str] | Callable[[str], str] | None) -> None:
+    """Refuse names of no device; where tensors go makes no difference.
 
     Raises:
-        InvalidDeviceError: `map_location` names no device.
+        InvalidDeviceError: one of them is no such name.
     """
-    if map_location is None:
-        return _as_saved
-    if callable(map_location):
-        return map_location
-    if not isinstance(map_location, Mapping):
+    if isinstance(map_location, Mapping):
+        for name in (*map_location.keys(), *map_location.values()):
+            check_device(name)
+    elif not callable(map_location):
         check_device(map_location)
-        return lambda saved: map_location
-    for name in (*map_location.keys(), *map_location.values()):
-        check_device(name)
-    return lambda saved: map_location.get(saved[:4]) or _as_saved(saved)
-
-
-def _as_saved(saved: str) -> str:
-    """Return the device of that name; the default one for a GPU, which no machine is asked to have."""
-    try:
-        check_device(saved)
-    except InvalidDeviceError:
-        return get_default_device()
-    return saved if saved.startswith(("cpu", "xpu", "multithread")) else get_default_device()
 
 
 def _contents(source: str | os.PathLike[str] | bytes | BinaryIO) -> bytes:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, TypeVar
 
 import numpy as np
 
 from ...base.errors import FormatError
-from ...base.records import dataclass
 from ...graph.dtypes import Array, DType
 from ...graph.params import DTypeEnum
 
@@ -170,7 +170,6 @@ class PickledTensor(_Record):
 
     kind: str
     value: Any = None
-    device: str = "xpux"
     state: Any = None
 
 
@@ -406,8 +405,7 @@ def make(machine: Machine, cls: object, args: object) -> PickledTensor | StoredO
         machine.fail(f"the class of an object is {_kind_of(cls)}, expected a name")
     kind = TENSORS.get(cls.key)
     if kind is not None:
-        device = args[2] if len(args) > 2 and isinstance(args[2], str) else "xpux"
-        return _of(machine, PickledTensor(kind, args[0] if args else None, device))
+        return _of(machine, PickledTensor(kind, args[0] if args else None))
     if cls.key in CALLS or cls.key[0] in ("builtins", "numpy"):
         raise machine.refusal(cls, "make an object of")
     return _of(machine, StoredObject(cls, args))
@@ -477,5 +475,4 @@ def _build_tensor(machine: Machine, target: PickledTensor, state: object) -> Non
         machine.fail(f"the state of a tensor is {_kind_of(state)}, expected a dict")
     if "data" in state:  # as releases up to 1.1 wrote it
         target.value = state["data"]
-        target.device = state["device"] if isinstance(state.get("device"), str) else target.device
     target.state = state

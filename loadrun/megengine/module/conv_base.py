@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ...base.records import dataclass
 from ...build.geometry import Sizes
 from ...tensors import Parameter, Tensor, TensorLike, as_tensor
 from .. import functional as F

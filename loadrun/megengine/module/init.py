@@ -38,7 +38,7 @@ _GAINS: dict[str, float] = {
 
 
 def _set(tensor: Tensor, value: Array) -> None:
-    tensor.set_value(Tensor(value, dtype=tensor.dtype, device=tensor.device))
+    tensor.set_value(Tensor(value, dtype=tensor.dtype))
 
 
 def fill_(tensor: Tensor, val: float) -> None:

@@ -104,4 +104,4 @@ def _fitting(kind: type[HoldsStates], name: str, tensor: Tensor, value: Any) -> 
                 f"the shape of param `{name}` is {list(shape)}, the given value's {list(value.shape)}: shape mismatch"
             )
         value = value.reshape(shape)
-    return Tensor(value, dtype=value.dtype, device=tensor.device)
+    return Tensor(value, dtype=value.dtype)

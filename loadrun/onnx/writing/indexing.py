@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from ...base.records import dataclass
 from ...graph import Opr, Var
 from ...graph import params as P
 from ...ops.shape import axis_of

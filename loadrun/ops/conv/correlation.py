@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from ...base.records import dataclass
 from ...graph import Opr
 from ...graph.dtypes import Array, DType, round_bfloat16
 from ...graph.params import Correlation, FormatV0

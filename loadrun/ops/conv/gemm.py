@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from math import gcd, prod
 from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ...base.records import dataclass
 from ...graph.dtypes import Array, DType
 from ...graph.params import NonlineMode
 from ..numeric.parallel import parallel, scratch, splits

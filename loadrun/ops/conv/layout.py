@@ -7,9 +7,9 @@ layouts applies follows from the number of axes, as there.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 
-from ...base.records import dataclass
 from ...graph.dtypes import Array
 from ...graph.params import Format
 from ..registry import Shape

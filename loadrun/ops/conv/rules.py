@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...base.records import dataclass
 from ...graph import Opr
 from ...graph import params as P
 from ...graph.dtypes import DType

@@ -245,4 +245,5 @@ def modes(traits: T) -> frozenset[M]:
     >>> sorted(m.name for m in modes(ModeTrait.UNDOES))
     ['NEGATE', 'NOT']
     """
-    return frozenset(row.mode for row in _ROWS if row.traits & traits)
+    wanted = traits.value
+    return frozenset(row.mode for row in _ROWS if row.traits.value & wanted)

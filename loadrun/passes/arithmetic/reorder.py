@@ -6,10 +6,10 @@ other, from small to large. Sums and products of floats agree to within rounding
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 
-from ...base.records import dataclass
 from ...graph import Graph, Opr, Var
 from ...graph.params import ElemwiseMode
 from ...ops.elemwise.table import ModeTrait, modes

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from ...base.records import dataclass
 from ...graph import Graph, Opr, Var
 from ...graph.params import (
     Axis,

@@ -3,7 +3,8 @@ EnableNchw44Dot)."""
 
 from __future__ import annotations
 
-from ...base.records import dataclass
+from dataclasses import dataclass
+
 from ...graph import Graph, Opr, Var
 from ...graph.dtypes import DType
 from ...graph.params import (

@@ -5,11 +5,11 @@ The shape arithmetic is in the graph, so that the result follows other batch siz
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
-from ...base.records import dataclass
 from ...graph import Var
 from ...graph.dtypes import DType
 from ...graph.params import Axis, Dimshuffle, ElemwiseMode, IndexDescMaskDump, IndexItem, OptionalAxisV1

@@ -13,7 +13,6 @@ from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size
 from ..values import arr, is_number, ten
-from .factor import first_zero, lu_factored, lu_signed_logarithm
 
 __all__: list[str] = []
 
@@ -170,8 +169,7 @@ def solve_ex(call: FxCall, a: Any, b: Any, *, left: bool = True, check_errors: b
     if not any(u.args[1:] != (0,) for u in call.node.users):
         zero = ten(np.int32(0))
         return result, zero, zero, zero
-    lu, chosen, _ = lu_factored(call, a)
-    return result, lu, chosen, first_zero(call, lu)
+    raise UnsupportedCallError("MegEngine has no factorizations, so the factored matrix is not given")
 
 
 @aten("aten.det.default", "aten.linalg_det.default")
@@ -181,8 +179,7 @@ def det(call: FxCall, x: Any) -> Any:
         return e.full(ten(1, call.dtype), ten(x).shape[:-2])
     if call.static(call.shape_of(0)[-1:], "a determinant")[0] <= 16:
         return np.linalg.det(arr(x))
-    sign, size = lu_signed_logarithm(*lu_factored(call, x)[:2])
-    return sign * np.exp(size)
+    raise UnsupportedCallError("a matrix of more than 16 rows, which would have to be factored")
 
 
 @aten("aten.linalg_matrix_power.default", "aten.matrix_power.default")

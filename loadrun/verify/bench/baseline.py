@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...base import schema
 from ...base.errors import FormatError, InputError, clean
 from ...base.files import is_remote
-from ...base.records import dataclass
 from .comparing import ratio
 from .environment import environment
 from .measurement import Measurement, short_names

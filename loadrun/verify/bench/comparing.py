@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
-
-from ...base.records import dataclass
 
 __all__ = ["Ratio", "paired_ratio", "ratio"]
 

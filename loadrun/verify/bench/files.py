@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from typing import Any
 
-from ...base.arguments import typed
 from ...base.errors import Failure, InputError, LoadRunError, failure
 from ...base.files import contents, files_of
-from ...base.records import dataclass
 from ...compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from ...inputs.feeds import ModelOptions
 from ...runner import Verdict
@@ -23,7 +22,6 @@ from .running import run_subjects
 __all__ = ["BenchOptions", "Benchmark", "bench_files"]
 
 
-@typed
 @dataclass(frozen=True, kw_only=True)
 class BenchOptions(ModelOptions):
     """Describe how models are timed; the options of `ModelOptions` are among these.
@@ -91,7 +89,6 @@ class Benchmark:
         return EXIT_PASS if all(r.compared for r in self.regressions) else EXIT_NOT_COMPARED
 
 
-@typed
 def bench_files(
     files: Iterable[str | os.PathLike[str]],
     options: BenchOptions | None = None,

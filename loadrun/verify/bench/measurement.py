@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ...base.records import dataclass
 from ...runner import Verdict
 from .timing import Timing
 

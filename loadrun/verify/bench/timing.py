@@ -6,8 +6,7 @@ import gc
 import math
 import time
 from collections.abc import Callable, Sequence
-
-from ...base.records import dataclass
+from dataclasses import dataclass
 
 __all__ = ["Timing", "measure", "needed"]
 

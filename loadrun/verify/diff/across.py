@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...base.errors import LoadRunError
-from ...base.records import dataclass
 from ...dump import load
 from ...dump.choosing import save_as
 from ...graph import Graph, Opr, Var

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from ...base.arguments import typed
 from ...base.errors import UsageError
-from ...base.records import dataclass
 from ...engines import Choice
 from ...graph import Graph, Var
 from ...graph.dtypes import Array
@@ -32,7 +31,6 @@ class Bisected:
     runs: int
 
 
-@typed
 def bisect(
     graph: Graph,
     engine: str | Choice | FileSide,

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
 
-from ...base.records import dataclass
 from ...graph import Graph, Opr, Var
 from ...ops.catalog import types
 from ...ops.op import Trait

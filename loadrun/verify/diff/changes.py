@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from operator import eq
 
 import numpy as np
 
-from ...base.records import dataclass
 from ...graph import Graph, Opr, Var
 from ...graph.composite import Composite, alike
 from ...graph.dtypes import Array, DType

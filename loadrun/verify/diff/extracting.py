@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ...base.arguments import typed
 from ...base.errors import UsageError
 from ...compare.results import Verdict
 from ...engines import make_engine
@@ -25,7 +24,6 @@ from .running import FileSide, GraphSide, taken
 __all__ = ["as_testcase", "extract", "fails_alone", "own_values", "reference_dtypes", "reference_values"]
 
 
-@typed
 def extract(
     graph: Graph,
     opr: Opr,

@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
 
-from ...base.arguments import typed
 from ...base.errors import EngineError, LoadRunError, UnsupportedError, UsageError
 from ...base.files import one_file
-from ...base.records import dataclass
 from ...dump import load
 from ...dump.choosing import load_dump, save_as
 from ...engines import engine_names, file_of, runs_composites
@@ -155,7 +153,6 @@ class FileDifferences:
         )
 
 
-@typed
 def diff_files(
     model: str | os.PathLike[str],
     against: str | os.PathLike[str] = "float64",

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf, isclose
 
-from ...base.arguments import typed
 from ...base.errors import UsageError
-from ...base.records import dataclass
 from ...engines.wide import computed_alike
 from ...graph import Graph, Opr, Var, readers_of
 from ...graph.dtypes import Array, DType
@@ -125,7 +123,6 @@ class Differences:
         return [c for c in self.constants if c.var.id in reads]
 
 
-@typed
 def between(
     graph: Graph,
     against: Graph | StoredValues | FileSide | str,

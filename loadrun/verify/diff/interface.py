@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from ...base.errors import LoadRunError
-from ...base.records import dataclass
 from ...graph import Var
 from ...graph.dtypes import DType
 from ...ops.infer import infer_dtypes

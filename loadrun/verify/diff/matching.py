@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from hashlib import blake2b
 
 import numpy as np
 
-from ...base.records import dataclass
 from ...graph import Graph, Opr, Var
 from ...graph import params as P
 from ...graph.composite import Composite

@@ -5,11 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 import numpy as np
 
 from ...base.errors import LoadRunError
-from ...base.records import dataclass
 from ...compare import assert_equal_error
 from ...graph import Graph, Opr, Var
 from ...graph.dtypes import Array, DType

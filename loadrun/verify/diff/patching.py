@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, islice
 from math import prod
 
 from ...base.errors import LoadRunError
-from ...base.records import dataclass
 from ...engines.reference import ReferenceEngine
 from ...graph import Graph, Opr, Var
 from ...graph.dtypes import Array

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from ...base.errors import UsageError
-from ...base.records import dataclass
 from ...graph import Graph, Var
 from ...graph.dtypes import Array
 from ..pack.intermediates import FIGURES, computed, figures

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Protocol
 
 from ...base.errors import EngineError, LoadRunError, UsageError
-from ...base.records import dataclass
 from ...graph import Graph, Opr, Var, readers_of
 from ...graph.dtypes import Array, DType
 from ...ops.infer import infer_dtypes

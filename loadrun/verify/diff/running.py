@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from ...base.errors import EngineError, InputError, OutOfMemoryError
-from ...base.records import dataclass
 from ...engines import Choice, check_engine, make_engine, make_file_engine
 from ...engines.reference import ReferenceEngine
 from ...engines.wide import WideEngine

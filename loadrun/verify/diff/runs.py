@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from ...base.arguments import typed
 from ...base.errors import InputError
 from ...base.files import one_file
-from ...base.records import dataclass
 from ...dump import load
 from ...graph.dtypes import Array
 from ...inputs.feeds import DataOptions, ModelOptions, fit_inputs, random_inputs
@@ -31,7 +30,6 @@ __all__ = [
 ]
 
 
-@typed
 @dataclass(frozen=True, kw_only=True)
 class DiffOptions(ModelOptions, DataOptions):
     """Say on what two runs are compared; the options of `ModelOptions` and `DataOptions` are among these.

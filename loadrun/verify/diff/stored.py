@@ -16,6 +16,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from struct import unpack_from
 
@@ -23,7 +24,6 @@ import numpy as np
 
 from ...base.errors import FormatError, InputError
 from ...base.files import contents
-from ...base.records import dataclass
 from ...graph import Graph, Opr, Var
 from ...graph.dtypes import Array, DType, decode, nbytes
 from ...inputs.files import members, read_array

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from ...base.arguments import typed
-from ...base.records import dataclass
 from ...engines.reference import ReferenceEngine
 from ...graph import Graph, Var
 from ...graph.dtypes import Array, round_bfloat16
@@ -42,7 +41,6 @@ class Finding:
     hidden: bool = False
 
 
-@typed
 def watch(
     graph: Graph, feeds: Mapping[str, Array], *, limit: float | None = None, seed: int = 0
 ) -> list[Finding]:

@@ -12,7 +12,6 @@ from functools import partial
 import numpy as np
 
 from ...base import __version__
-from ...base.arguments import typed
 from ...base.errors import EngineError, InputError, UsageError
 from ...compare.tolerances import COARSE, MAXERR, default_maxerr, magnitude
 from ...engines import Choice
@@ -55,7 +54,6 @@ def expect_input(check: Check) -> Var:
     return var
 
 
-@typed
 def capture(
     model: Graph | Bundle, inputs: Mapping[str, Array], engine: str | Choice = "reference", *, seed: int = 0
 ) -> Testcase:
@@ -82,7 +80,6 @@ def capture(
     return Recorder(model, engine, seed=seed).capture(inputs)
 
 
-@typed
 def embed(
     model: Graph | Bundle,
     cases: Sequence[Testcase],

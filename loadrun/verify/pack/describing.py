@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from ...base.about import About
-from ...base.arguments import typed
 from ...base.errors import Failure, failure
 from ...base.files import files_of
 from ...base.limits import memory_limited, time_limited
-from ...base.records import dataclass
 from ...dump import load_all
 from ...engines import Choice, runs_file
 from ...inputs.feeds import ModelOptions
@@ -44,7 +42,6 @@ class Described(Generic[T]):
         return max((f.code for _, f in self.failures), default=0)
 
 
-@typed
 def describe_files(
     files: Iterable[str | os.PathLike[str]],
     read: ModelOptions | None = None,
@@ -74,7 +71,6 @@ def describe_files(
     return _each(files, read, said, timeout, max_memory)
 
 
-@typed
 def describe_engine(
     files: Iterable[str | os.PathLike[str]],
     engine: str | Choice,

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 
-from ...base.arguments import typed
 from ...base.errors import UsageError
-from ...base.records import dataclass
 from ...compare.policy import parse_all
 from ...dump.choosing import load_dump
 from ...dump.options import DumpResult
@@ -77,7 +75,6 @@ class FilePacker:
         LoadRunError: the model or the data cannot be read, or they do not fit.
     """
 
-    @typed
     def __init__(
         self,
         model: str | os.PathLike[str],
@@ -210,7 +207,6 @@ class FilePacker:
         return None if witness is None else Witness(*witness)
 
 
-@typed
 def pack_file(
     model: str | os.PathLike[str], target: str | os.PathLike[str], options: PackOptions | None = None
 ) -> Packed:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import numpy as np
 
-from ...base.arguments import typed
 from ...base.errors import LoadRunError
-from ...base.records import dataclass
 from ...compare import errors
 from ...engines import Choice, make_engine
 from ...engines.reference import ReferenceEngine
@@ -67,7 +65,6 @@ class Suggestion:
         return f"{_FACTOR} times the noise of {self.noise[worst]:.2g} from {what}, rounded up"
 
 
-@typed
 def suggest(
     bundle: Bundle, inputs: Mapping[str, Array], engine: str | Choice = "reference", *, seed: int = 0
 ) -> dict[str, Suggestion]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from ...base.arguments import typed
 from ...base.limits import memory_limited, time_limited
-from ...base.records import dataclass
 from ...compare.policy import Policy
 from ...dump.options import DumpOptions
 from ...engines import Choice
@@ -18,7 +16,6 @@ from ...inputs.feeds import DataOptions, ModelOptions
 __all__ = ["PackOptions"]
 
 
-@typed
 @dataclass(frozen=True, kw_only=True)
 class PackOptions(ModelOptions, DataOptions):
     """Describe how a model and data become a file; the options of `ModelOptions` and `DataOptions` are among these.

@@ -10,7 +10,6 @@ from functools import lru_cache, partial
 from itertools import chain, islice
 from typing import BinaryIO
 
-from ...base.arguments import typed
 from ...base.errors import EngineError, InputError, UsageError
 from ...compare import compare, passes
 from ...compare.judging import Criteria, ImpostorWatch, policy_for
@@ -72,7 +71,6 @@ class Packer:
         UsageError: what is requested does not fit the model or the testcases that it has.
     """
 
-    @typed
     def __init__(
         self,
         bundle: Bundle,

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ...base.errors import LoadRunError, UsageError
-from ...base.records import dataclass
 from ...graph.dtypes import Array
 from ...testcase import EXPECT, Testcase
 

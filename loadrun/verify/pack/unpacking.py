@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...base.arguments import typed
 from ...base.errors import InputError, LoadRunError, UsageError
 from ...base.files import one_file
 from ...base.plain import plain
-from ...base.records import dataclass
 from ...base.seals import seal
 from ...base.writing import FileNames, new_folder
 from ...compare.record import header, lines
@@ -197,7 +196,6 @@ def unpack_all(bundles: Sequence[Bundle], folder: str | os.PathLike[str]) -> Non
             _unpack(bundle, target / str(i))
 
 
-@typed
 @dataclass(frozen=True, kw_only=True)
 class UnpackOptions(ModelOptions):
     """Describe what is unpacked; the options of `ModelOptions` are among these.
@@ -209,7 +207,6 @@ class UnpackOptions(ModelOptions):
     dump: int | None = None
 
 
-@typed
 def unpack_file(
     path: str | os.PathLike[str], folder: str | os.PathLike[str], options: UnpackOptions | None = None
 ) -> list[int]:

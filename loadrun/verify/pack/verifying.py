@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
-from ...base.arguments import typed
 from ...base.errors import failure
 from ...base.files import files_of
 from ...base.pipes import mapped
-from ...base.records import dataclass
 from ...base.stages import counted
 from ...compare.record import header
 from ...compare.results import (
@@ -34,7 +33,6 @@ from .witness import testimony
 __all__ = ["VerifiedDump", "VerifiedSummary", "VerifyOptions", "verified", "verify_files", "verify_summaries"]
 
 
-@typed
 @dataclass(frozen=True, kw_only=True)
 class VerifyOptions(ModelOptions):
     """Describe how files are verified; the options of `ModelOptions` are among these.
@@ -108,7 +106,6 @@ class VerifiedDump(CountedResults):
                 self.said.append(failure(e).message)
 
 
-@typed
 def verify_files(
     files: Iterable[str | os.PathLike[str]], options: VerifyOptions | None = None
 ) -> Iterator[VerifiedDump]:

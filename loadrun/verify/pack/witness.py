@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...base.errors import EngineError, FormatError, LoadRunError
-from ...base.records import dataclass
 from ...base.schema import number
 from ...compare import assert_equal_error, passes
 from ...compare.record import lines
