@@ -188,10 +188,10 @@ class Lowering:
             }
             feeds = at_sizes(random_inputs(self.bundle), longer)
             try:
-                found = proved(self.bundle, bundle, [feeds], drawn=False)
+                proof = proved(self.bundle, bundle, [feeds], drawn=False)
             except ProofError:
                 return False
-            if found.compared:
+            if proof.compared:
                 return True
         return False
 
@@ -207,10 +207,10 @@ class Lowering:
             ProofError: they differ.
         """
         feeds = cases or [at_sizes(random_inputs(self.bundle), shapes)]
-        found = proved(self.bundle, bundle, feeds, what="the graph for a .mge file")
-        if found.left:
+        proof = proved(self.bundle, bundle, feeds, what="the graph for a .mge file")
+        if proof.left:
             record = bundle.record if isinstance(bundle.record, Mapping) else {"record": 1}
-            bundle.record = {**record, "not_proven": [*found.left]}
+            bundle.record = {**record, "not_proven": [*proof.left]}
         return bundle
 
 
