@@ -17,6 +17,7 @@ from .groups import (
     add_dump_option,
     add_limit_options,
     add_narrow_option,
+    add_prove_option,
     add_quiet_option,
     limited,
     target,
@@ -46,6 +47,7 @@ def parser() -> Parser:
         help="format version of a .mge file (default: that of A, or FBS_V2)",
     )
     add_narrow_option(p)
+    add_prove_option(p)
     add_dump_option(p)
     add_model_options(p)
     g = p.add_argument_group("writing ONNX")

@@ -31,6 +31,7 @@ __all__ = [
     "add_narrow_option",
     "add_no_check_option",
     "add_policy_option",
+    "add_prove_option",
     "add_quiet_option",
     "add_seed_option",
     "add_testcase_option",
@@ -411,6 +412,17 @@ def add_dump_option(p: argparse.ArgumentParser) -> None:
     """Add the option that selects one of several dumps in a file (``args.dump``)."""
     p.add_argument(
         "--dump", metavar="N", type=whole, help="use the N-th dump of a file that has several, counted from 1"
+    )
+
+
+def add_prove_option(p: argparse._ActionsContainer) -> None:
+    """Add ``--prove``."""
+    p.add_argument(
+        "--prove",
+        choices=("none", "quick", "full"),
+        default="quick",
+        help="how much is proven before a translated model is written: nothing, what a second allows (default), or "
+        "data of every kind",
     )
 
 

@@ -32,6 +32,7 @@ from .groups import (
     add_maxerr_option,
     add_narrow_option,
     add_policy_option,
+    add_prove_option,
     add_quiet_option,
     add_seed_option,
     target,
@@ -214,6 +215,7 @@ def _file_options(p: Parser) -> None:
     g.add_argument("--user-info", metavar="TEXT", help="text to store as metadata")
     g.add_argument("--no-metadata", action="store_true", help="omit the metadata")
     add_narrow_option(g)
+    add_prove_option(g)
     g.add_argument("--append", action="store_true", help="append the dump to OUT.mge")
     g.add_argument(
         "--strip-info-file", metavar="FILE", help="write the operators and dtypes in use to a JSON file"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from ..base.errors import UsageError, clean
 from ..base.files import MODELS, one_file
+from ..base.proving import proving
 from ..base.stages import stage
 from ..dump import save
 from ..dump.choosing import load_dump
@@ -36,6 +37,7 @@ class ConvertOptions(ModelOptions):
         external_data: whether weights go to a file of their own.
         verify: whether what was written is checked with onnx.checker, and ONNX Runtime compared with loadrun.
         narrow: for a .mge file, see `loadrun.dump.options.DumpOptions`.
+        prove: how much is proven of what is written, see `loadrun.proof`: ``none``, ``quick`` or ``full``.
     """
 
     dump: int | None = None
@@ -45,6 +47,7 @@ class ConvertOptions(ModelOptions):
     external_data: bool = False
     verify: bool = False
     narrow: bool = False
+    prove: str = "quick"
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ def convert_file(
         raise UsageError(f"--{'format' if options.format else 'narrow'} applies to .mge files only")
     with stage(f"reading {path}"):
         bundle = load_dump(path, options.dump, **options.read)
-    with stage(f"writing {os.fspath(target)}"):
+    with stage(f"writing {os.fspath(target)}"), proving(options.prove):
         return replace(_written(bundle, target, ending, options), missed=tuple(bundle.missed))
 
 

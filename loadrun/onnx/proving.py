@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..base.errors import LoadRunError
+from ..base.proving import level
 from ..dump import load
 from ..engines.reference import ReferenceEngine
 from ..graph.composite import holds_composites
 from ..graph.dtypes import Array
-from ..proof import Proof, ProofError, level, proved
+from ..proof import Proof, ProofError, proved
 from ..testcase import Bundle
 from .model import WrittenModel
 from .source import ExportSource

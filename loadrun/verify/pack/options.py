@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ...base.limits import memory_limited, time_limited
+from ...base.proving import proving
 from ...compare.policy import Policy
 from ...dump.options import DumpOptions
 from ...engines import Choice
@@ -45,6 +46,8 @@ class PackOptions(ModelOptions, DataOptions):
         passes: keywords of `loadrun.passes.inference.optimize_for_inference`, which changes the graph before it is
             written; None for none. The outputs that the file must give are those of the model before.
         file: how the graph is written.
+        prove: how much of a translation from another format is proven before it is written, see `loadrun.proof`:
+            ``none``, ``quick`` or ``full``.
         timeout: seconds after which packing is given up, the file being as it was.
         max_memory: bytes that this process may take beyond what it has; None for what the machine can give (Linux).
     """
@@ -67,15 +70,16 @@ class PackOptions(ModelOptions, DataOptions):
     engine: str | Choice = "reference"
     passes: Mapping[str, object] | None = None
     file: DumpOptions = field(default_factory=DumpOptions)
+    prove: str = "quick"
     timeout: float | None = None
     max_memory: int | None = None
 
     @contextmanager
     def limited(self) -> Iterator[None]:
-        """Hold what runs inside to `timeout` and `max_memory`.
+        """Hold what runs inside to `timeout` and `max_memory`, and prove as much as `prove` says.
 
         Raises:
             TimeLimitError: it took longer.
         """
-        with memory_limited(self.max_memory), time_limited(self.timeout):
+        with memory_limited(self.max_memory), time_limited(self.timeout), proving(self.prove):
             yield

@@ -1,0 +1,117 @@
+"""Faults planted in lowerings and writers are stopped where the file is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import loadrun
+from loadrun.base.errors import UnsupportedError
+from loadrun.cli import main
+from loadrun.onnx import export
+from loadrun.onnx.traced import OPERATORS
+from loadrun.onnx.writing import TRANSLATIONS
+from loadrun.proof import ProofError, proving
+
+onnx = pytest.importorskip("onnx", reason="models are built with the package onnx")
+parser = pytest.importorskip("onnx.parser")
+
+F = np.float32
+
+
+def model(nodes: str, shape: str = "2, 6", y: str = "float[a, b]") -> bytes:
+    text = f'<ir_version: 9, opset_import: ["" : 20]>\ng (float[{shape}] x) => ({y} y) {{ {nodes} }}'
+    made: bytes = parser.parse_model(text).SerializeToString()
+    return made
+
+
+def definition(name: str) -> Any:
+    """What computes a node of that name, of one input."""
+    bundle = loadrun.load(model(f"y = {name}(x)"))
+    # What stands in place of definitions is known once something was lowered.
+    bundle.lowered()
+    return bundle.graph.outputs[0].owner.params[0].definition.function
+
+
+FAULTS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "a sign": ("Relu", lambda x: -x),
+    "an axis": ("Softmax", lambda x, axis=-1: np.exp(x) / np.exp(x).sum(0, keepdims=True)),
+    "a bound": ("Relu", lambda x: np.minimum(np.maximum(x, 0), 2)),
+    "small numbers are 0": ("Tanh", lambda x: np.where(np.abs(x) < 1e-3, 0 * x, np.tanh(x))),
+    "zeros are 1": ("Exp", lambda x: np.where(x == 0, x + 2, np.exp(x))),
+    "a tie": ("Round", lambda x: np.floor(x + 0.5)),
+    "a dtype": ("Erf", lambda x: (x * 16).astype(np.int32).astype(F) / 16),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_wrong_lowering_is_stopped(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node, fault = FAULTS[name]
+    monkeypatch.setitem(OPERATORS, definition(node), fault)
+    bundle = loadrun.load(model(f"y = {node}(x)"))
+    with pytest.raises(ProofError, match=r"gives other numbers than the model: output 'y' is \S+ at \["):
+        loadrun.save(bundle, tmp_path / "m.mge")
+    assert not (tmp_path / "m.mge").exists()
+    with proving("none"):
+        loadrun.save(bundle, tmp_path / "m.mge")
+    assert "not proven: it was written without a proof" in loadrun.load(tmp_path / "m.mge").warnings[0]
+
+
+def test_a_size_taken_from_the_example_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(OPERATORS, definition("Relu"), lambda x: np.maximum(x, 0) * F(int(x.shape[0]) - 1))
+    (tmp_path / "m.onnx").write_bytes(model("y = Relu(x)", "n, 3"))
+    data = ["-d", "x:#rand(1,2,2,3)", "-d", "x:#rand(1,2,4,3)"]
+    assert main(["pack", str(tmp_path / "m.onnx"), *data, "-o", str(tmp_path / "m.mge"), "-q"]) == 2
+    assert not (tmp_path / "m.mge").exists()
+
+
+def test_the_command_says_what_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(OPERATORS, definition("Relu"), lambda x: -x)
+    (tmp_path / "m.onnx").write_bytes(model("y = Relu(x)"))
+    argv = ["pack", str(tmp_path / "m.onnx"), "-d", "x:#rand(1,2,2,6)", "-o", str(tmp_path / "m.mge"), "-q"]
+    assert main(argv) == 2
+    assert "prove=none (--prove none)" in capsys.readouterr().err
+    assert main([*argv, "--prove", "none"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    [
+        ("Elemwise", lambda w, opr: w.op("Sinh", w.name(opr.inputs[0]))),
+        ("ReduceV2", lambda w, opr: w.reduce("ReduceSum", w.name(opr.inputs[0]), [0], 1)),
+    ],
+)
+def test_a_wrong_writer_is_stopped(kind: str, fault: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def traced(x: Any) -> Any:
+        if kind == "Elemwise":
+            return np.sin(x)
+        return x.sum(1, keepdims=True)
+
+    monkeypatch.setitem(TRANSLATIONS, kind, fault)
+    with pytest.raises(ProofError, match="the ONNX model gives other numbers than the model"):
+        export(traced, np.arange(6, dtype=F).reshape(2, 3))
+
+
+def test_rounding_and_ties_are_no_fault(tmp_path: Path) -> None:
+    """Sums in another order, the place of one of equal numbers, and values that are not finite."""
+    for node in ("ReduceSum", "Softmax", "LogSoftmax", "Log", "Reciprocal", "Sqrt"):
+        loadrun.save(loadrun.load(model(f"y = {node}(x)")), tmp_path / f"{node}.mge")
+    loadrun.save(loadrun.load(model("y = ArgMax(x)", y="int64[a, b]")), tmp_path / "m.mge")
+    assert not loadrun.load(tmp_path / "m.mge").warnings
+
+
+def test_random_numbers_are_not_compared(tmp_path: Path) -> None:
+    loadrun.save(loadrun.load(model("r = RandomNormalLike(x)  y = Add(r, x)")), tmp_path / "m.mge")
+    assert "not proven: it draws random numbers" in loadrun.load(tmp_path / "m.mge").warnings
+
+
+def test_levels() -> None:
+    with pytest.raises(loadrun.base.errors.UsageError, match="none, quick, full"), proving("some"):
+        pass
+    assert issubclass(ProofError, UnsupportedError)
