@@ -26,6 +26,7 @@ __all__ = [
     "Proof",
     "ProofError",
     "at_sizes",
+    "kinds",
     "of_bundle",
     "proved",
     "proving",
@@ -181,7 +182,7 @@ class _Gate:
         for shapes in sizes:
             shown = ", ".join(f"{n} {list(s)}" for n, s in shapes.items())
             yield f"at sizes {shown}", at_sizes(feeds, shapes)
-        yield from _kinds(feeds)
+        yield from kinds(feeds)
 
     def look(self, feeds: Mapping[str, Array], kind: str, *, drawn: bool) -> None:
         """Compare once.
@@ -277,8 +278,12 @@ def _shaken(x: Array) -> Array:
     return (x + steps).astype(x.dtype)
 
 
-def _kinds(feeds: Mapping[str, Array]) -> Iterator[tuple[str, dict[str, Array]]]:
-    """Yield data of other kinds: indices stay in range."""
+def kinds(feeds: Mapping[str, Array]) -> Iterator[tuple[str, dict[str, Array]]]:
+    """Yield data of other kinds by what they are; positions stay in range.
+
+    >>> [kind for kind, _ in kinds({"x": np.ones(3, "f4")})]
+    ['other numbers', 'numbers of 1e-4', 'zeros', 'ties']
+    """
     rng = np.random.default_rng(1)
     floats = any(v.dtype.kind == "f" for v in feeds.values())
     yield "other numbers", {n: _redrawn(v, rng) for n, v in feeds.items()}

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 
 from ..base.errors import EngineError, InputError
 from ..compare.tolerances import error_between
 from ..graph.dtypes import Array
+from ..proof import kinds
 from .exporting import name_of_target, submodules
 from .guards import linear
 from .signature import Signature
@@ -36,6 +39,11 @@ __all__ = [
     "why_invalid",
 ]
 
+_FLOATS = (torch.float32, torch.float64, torch.float16)
+_SECOND = 1.0
+_ROUNDING = 32 * 2.0**-23
+_KINDS = ("numbers of 1e-4", "ties")
+"""What neither the example nor other sizes show."""
 _LIMITS = {torch.float16: 5e-2, torch.bfloat16: 5e-2}
 _LIMIT = 1e-3
 """The error above which a result differs from torch's, for programs that compute in none of the dtypes of `_LIMITS`."""
@@ -315,6 +323,36 @@ def why_invalid(traced: Trace, flat: Sequence[Any], sizes: Mapping[str, tuple[in
     except InputError as error:
         return str(error)
     return ""
+
+
+def on_other_data(traced: Trace, flat: Sequence[Any]) -> Iterator[tuple[str, list[Any], dict[str, float]]]:
+    """Yield data of other kinds at the sizes of an example, while there is a second, and the graph's errors there."""
+    names = [str(i) for i, x in enumerate(flat) if isinstance(x, torch.Tensor) and x.dtype in _FLOATS]
+    began = time.monotonic()
+    for kind, values in kinds({n: flat[int(n)].detach().numpy() for n in names}):
+        if kind not in _KINDS:
+            continue
+        leaves = list(flat)
+        for n in names:
+            value, example = torch.from_numpy(np.asarray(values[n])), flat[int(n)]
+            leaves[int(n)] = value.sort(-1).values if _is_sorted(example) else value
+        try:
+            truth = traced.truth(leaves)
+            if all(np.isfinite(v).all() for v in truth if v.dtype.kind in "fc"):
+                outputs = traced._run(leaves)
+                errors = differing_outputs(traced, outputs, truth)
+                # Sums of numbers near 1 inside round that much, however small their difference is.
+                far = {
+                    n: float(np.abs(a.astype(np.float64) - b).max(initial=0))
+                    for n, a, b in zip(traced._keys, outputs, truth, strict=True)
+                    if n in errors and a.shape == b.shape
+                }
+                errors = {n: e for n, e in errors.items() if not far.get(n, 1.0) <= _ROUNDING}
+                yield kind, leaves, beyond_rounding(traced, leaves, errors, truth)
+        except (InputError, EngineError, RuntimeError, TypeError, ValueError, IndexError):
+            continue
+        if time.monotonic() - began > _SECOND:
+            return
 
 
 def at_another_size(traced: Trace) -> tuple[dict[str, float], list[Any]]:

@@ -47,6 +47,7 @@ from .other_sizes import (
     beyond_rounding,
     differing_outputs,
     draws_numbers,
+    on_other_data,
     why_different,
 )
 from .quiet import quiet
@@ -385,6 +386,8 @@ class TorchTrace(ModuleAttributes, Dumps):
             return
         errors = differing_outputs(self, outputs, truth)
         self._report(beyond_rounding(self, self._example, errors, truth), self._example)
+        for kind, flat, errors in on_other_data(self, self._example):
+            self._report(errors, flat, kind)
         if not self._symbolic:
             return
         errors, flat = at_another_size(self)
@@ -398,13 +401,13 @@ class TorchTrace(ModuleAttributes, Dumps):
             # Record again, with inputs that refuse other sizes.
             self._recorded(module, args, kwargs)
 
-    def _report(self, errors: Mapping[str, float], flat: list[Any]) -> None:
+    def _report(self, errors: Mapping[str, float], flat: Sequence[Any], kind: str = "") -> None:
         if not errors or self._checks is None:
             return
         worst = ", ".join(f"{n} ({e:.3g})" for n, e in [*errors.items()][:3])
         why = "; ".join([*self.notes, why_different(self, flat)])
         sizes = ", ".join(str([*x.shape]) for x in flat if hasattr(x, "shape"))
-        where = "the example" if flat is self._example else f"sizes of {sizes}"
+        where = kind or ("the example" if flat is self._example else f"sizes of {sizes}")
         text = f"the graph differs from torch for {where}: {worst}, the error of MegEngine's measure; {why}"
         if self._checks:
             raise _DifferenceError(f"{text}; check=False accepts it anyway")

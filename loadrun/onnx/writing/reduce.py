@@ -98,7 +98,7 @@ def without_axes(w: OnnxWriter, opr: Opr) -> str | None:
 
 def _before_joining(w: OnnxWriter, x: Var, axes: list[int]) -> tuple[Var, list[int]]:
     """Return what a Reshape joined neighbouring axes of to reduce them at once, and those axes; else what is given."""
-    if x.owner.type != "ReshapeV1" or not w.alone(x):
+    if x.owner.type != "ReshapeV1":
         return x, axes
     source = x.owner.inputs[0]
     shapes = {(k.shapes.get(source.id, ()), k.shapes.get(x.id, ())) for k in w.known}
