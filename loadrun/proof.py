@@ -306,7 +306,7 @@ def _redrawn(value: Array, rng: np.random.Generator) -> Array:
         scale = size if 0 < size < np.inf else 1.0
         drawn: Array = np.asarray(rng.normal(size=value.shape) * scale)
         return drawn.astype(value.dtype)
-    return rng.permutation(value.reshape(-1)).reshape(value.shape)
+    return value.reshape(-1)[rng.permutation(value.size)].reshape(value.shape)
 
 
 def _halves(value: Array) -> Array:

@@ -286,6 +286,10 @@ def _in_place(p: Composite) -> Callable[..., object]:
 
         return normalize
     if p.definition.writes_into:
+        # Called for every block: nothing but the function.
+        function, keywords = p.definition.function, p.keywords
+        if all(p.present):
+            return lambda out, *values: function(*values, out=out, **keywords)
         return lambda out, *values: p.call(values, out=out)
     return lambda out, *values: np.copyto(out, p.call(values))
 
