@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Protocol
 
 import numpy as np
@@ -38,6 +39,8 @@ _LIMIT = 1e-3
 _NOISE = 16
 """As many times the error of rounding is rounding, too: another order of sums has another one."""
 _QUICK = 1.0
+_MOST = 1 << 20
+"""Elements of inputs at other sizes than the example's, above which nothing is drawn."""
 _TIES = "ties"
 _ORDERING = select(lambda op: op.family in ("select", "image.nms"))
 
@@ -105,7 +108,8 @@ def proved(
     written: Bundle,
     cases: Iterable[Mapping[str, Array]],
     *,
-    names: Mapping[str, str] | None = None,
+    inputs: Mapping[str, str] | None = None,
+    outputs: Mapping[str, str] | None = None,
     sizes: Sequence[Mapping[str, Shape]] = (),
     what: str = "the written graph",
     compute: Computing | None = None,
@@ -117,7 +121,7 @@ def proved(
         source: the model.
         written: what was written, as it is read back.
         cases: inputs of testcases, which come first.
-        names: other names of inputs and outputs in what was written.
+        inputs, outputs: other names that these have in what was written.
         sizes: shapes of inputs by name, for models that run at several.
         what: what was written, for the error.
         compute: computes the source, by default on the reference engine.
@@ -132,7 +136,7 @@ def proved(
         return Proof(left=("text, sequences and maps are not compared",))
     if _draws(source):
         return Proof(left=("it draws random numbers",))
-    gate = _Gate(source, written, names or {}, what, compute or of_bundle(source))
+    gate = _Gate(source, written, (inputs or {}, outputs or {}), what, compute or of_bundle(source))
     return gate.run(list(cases), sizes, drawn=drawn)
 
 
@@ -146,9 +150,15 @@ def _draws(bundle: Bundle) -> bool:
 
 class _Gate:
     def __init__(
-        self, source: Bundle, written: Bundle, names: Mapping[str, str], what: str, compute: Computing
+        self,
+        source: Bundle,
+        written: Bundle,
+        names: tuple[Mapping[str, str], Mapping[str, str]],
+        what: str,
+        compute: Computing,
     ) -> None:
-        self.source, self.target, self.names, self.what, self.compute = source, written, names, what, compute
+        self.source, self.target, self.what, self.compute = source, written, what, compute
+        self.inputs, self.outputs = names
         self._run = of_bundle(replace(written, sized=None))
         # Which of equal elements comes first is anyone's.
         self._orders = any(o.type in _ORDERING for o in (*source.graph.oprs, *written.graph.oprs))
@@ -164,11 +174,17 @@ class _Gate:
             self.look(feeds, f"testcase {i}", drawn=False)
         spent = time.monotonic() - began
         late: list[str] = []
+        elements, took = 0, 0.0
         for kind, feeds in self._drawn(dict(cases[0]) if cases else None, sizes) if drawn else ():
-            if level() == "quick" and time.monotonic() - began > max(_QUICK, 2 * spent):
+            now = sum(v.size for v in feeds.values())
+            # What is computed may grow as the square.
+            next_one = took * (now / elements) ** 2 if elements else 0.0
+            before = time.monotonic()
+            if level() == "quick" and before - began + next_one > max(_QUICK, 2 * spent):
                 late.append(kind)
-            else:
-                self.look(feeds, kind, drawn=True)
+                continue
+            self.look(feeds, kind, drawn=True)
+            elements, took = now, time.monotonic() - before
         left = (f"{', '.join(late)} (for the time; --prove full)",) if late else ()
         return Proof(self.compared, self.dropped, left)
 
@@ -179,7 +195,9 @@ class _Gate:
             feeds = random_inputs(self.source) if case is None else case
         except LoadRunError:
             return
-        for shapes in sizes:
+        for shapes in sorted(sizes, key=lambda s: sum(map(prod, s.values()))):
+            if sum(map(prod, shapes.values())) > _MOST:
+                continue
             shown = ", ".join(f"{n} {list(s)}" for n, s in shapes.items())
             yield f"at sizes {shown}", at_sizes(feeds, shapes)
         yield from kinds(feeds)
@@ -200,14 +218,14 @@ class _Gate:
             self.dropped += 1
             return
         try:
-            got = self._run({self.names.get(n, n): v for n, v in feeds.items()})
+            got = self._run({self.inputs.get(n, n): v for n, v in feeds.items()})
         except LoadRunError as e:
             raise ProofError(
                 f"{self.what} does not run where the model does ({kind}): {e}; {_WAY_OUT}"
             ) from e
         self.compared += 1
         for name, a in want.items():
-            b = got.get(self.names.get(name, name))
+            b = got.get(self.outputs.get(name, name))
             if b is None:
                 continue
             error = _error(a, b)
@@ -218,7 +236,7 @@ class _Gate:
                 )
 
     def _is_finite_inside(self, feeds: Mapping[str, Array]) -> bool:
-        for graph, names in ((self.source.graph, {}), (self.target.graph, self.names)):
+        for graph, names in ((self.source.graph, {}), (self.target.graph, self.inputs)):
             inner = [v for o in graph.needed() for v in o.outputs if v.dtype is not None and v.dtype.is_float]
             known = {v.name for v in graph.inputs}
             arrays = {names.get(n, n): v for n, v in feeds.items() if names.get(n, n) in known}

@@ -51,11 +51,16 @@ def prove_export(source: ExportSource, written: WrittenModel, data: bytes | None
         return dict(zip(source.outputs, engine.run({n: feeds[n] for n in engine.inputs}), strict=True))
 
     cases = [source.examples] if source.examples else [case.inputs for case in source.testcases[:1]]
-    names, others = {**written.inputs, **written.outputs}, written.sizes[1:]
     try:
-        what = "the ONNX model"
         return proved(
-            Bundle(source.graph), again, cases, sizes=others, names=names, what=what, compute=compute
+            Bundle(source.graph),
+            again,
+            cases,
+            inputs=written.inputs,
+            outputs=written.outputs,
+            sizes=written.sizes[1:],
+            what="the ONNX model",
+            compute=compute,
         )
     except ProofError as e:
         if not written.approximated:
