@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support.cases import fewer
+from tests.support.fixture_files import FIXTURES
 from tests.support.forks import forks
 
 # The same tree gives the same answer everywhere, unless new examples are asked for.
@@ -62,7 +63,7 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(scope="session")
 def fixtures() -> Path:
-    return ROOT / "fixtures"
+    return FIXTURES
 
 
 @pytest.fixture(autouse=True)

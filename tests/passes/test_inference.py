@@ -23,7 +23,8 @@ from loadrun.tracing import trace
 from loadrun.verify.pack.files import pack_file
 from loadrun.verify.pack.options import PackOptions
 from tests.support.cases import WHOLE, check_all
-from tests.support.optimize_graphs import FIXTURES, error, operators, run
+from tests.support.fixture_files import FIXTURES
+from tests.support.optimize_graphs import error, operators, run
 
 INDEX: dict[str, dict[str, Any]] = json.loads((FIXTURES / "optimized/index.json").read_text())
 CASES = [name.removesuffix(".mge") for name in INDEX if not name.endswith("_plain.mge")]
