@@ -3,14 +3,13 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import settings
 
-from tests.support.cases import fewer
+from tests.support.cases import WHOLE, fewer
 from tests.support.fixture_files import FIXTURES
 from tests.support.forks import forks
 
@@ -72,8 +71,13 @@ def _at_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 
 
-def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
-    """Skip what needs real MegEngine where there is none."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is slow, unless all or that is asked for; skip what needs real MegEngine where there is none."""
+    named = any("::" in argument for argument in config.args)
+    if not (WHOLE or named or "slow" in config.option.markexpr):
+        left = [item for item in items if item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
     if os.environ.get("LOADRUN_ORACLE"):
         return
     absent = pytest.mark.skip(reason="real MegEngine is absent; scripts/oracle.sh sets it up")
