@@ -22,6 +22,9 @@ ROOT = Path(__file__).resolve().parent.parent
 # Models there are for tests; they are no tests by themselves, as loadrun's plugin would have it.
 collect_ignore = ["data"]
 
+# What tests write need not outlast a loss of power; each wait for the disk takes milliseconds.
+os.fsync = lambda fd: None
+
 # Hundreds of processes import loadrun here, which takes them twice as long where nothing keeps the compiled files.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
