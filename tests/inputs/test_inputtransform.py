@@ -274,7 +274,10 @@ def test_failures_point_at_the_operation(text: str, caret: int, message: str) ->
         pytest.param(
             "(lambda f: f(f, 30))(lambda f, n: f(f, n - 1) + f(f, n - 1) if n else 1)", marks=pytest.mark.slow
         ),
-        "(lambda f: f(f, 40, [data]))(lambda f, n, x: f(f, n - 1, [x, x]) if n else np.array(x))",
+        pytest.param(
+            "(lambda f: f(f, 40, [data]))(lambda f, n, x: f(f, n - 1, [x, x]) if n else np.array(x))",
+            marks=pytest.mark.slow,
+        ),
         "sum([np.ones((10**5, 1)), np.ones((1, 10**5))])",
         "max([np.ones((10**5, 1)), np.ones((1, 10**5))])",
         "[np.ones((10**5, 1))] == [np.ones((1, 10**5))]",
