@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 import loadrun
+from fixtures.make import archives
 from loadrun import Verdict
 from tests.support.cases import check_all, in_groups, kind_of_file, some_of
 from tests.support.fixture_files import FIXTURES, fixture_names
@@ -48,6 +51,22 @@ def explain(results: list[loadrun.Result]) -> str:
 
 def test_there_are_fixtures() -> None:
     assert (len(GOOD), len(BAD)) == (3289, 27)
+
+
+def test_the_same_files_make_the_same_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(archives.OPS / "window.tar.xz", tmp_path)
+    monkeypatch.setattr(archives, "OPS", tmp_path)
+    made = []
+    for seconds in (1, 2):
+        archives.unpack("window", tmp_path / "window")
+        for path in (tmp_path / "window").iterdir():
+            os.utime(path, (seconds, seconds))
+        archives.pack("window")
+        made.append((tmp_path / "window.tar.xz").read_bytes())
+    assert made[0] == made[1]
+    archives.unpack("window", tmp_path / "window")
+    for path in (tmp_path / "window").iterdir():
+        assert path.read_bytes() == (FIXTURES / "ops" / "window" / path.name).read_bytes(), path.name
 
 
 def folder(name: str) -> str:
