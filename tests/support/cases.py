@@ -74,7 +74,7 @@ def some_of(cases: Iterable[T], every: int, kind: Callable[[T], Hashable] = lamb
     return taken
 
 
-def slow_but(always: Iterable[str], cases: Iterable[str]) -> list[Any]:
+def slow_but(always: Iterable[Hashable], cases: Iterable[Hashable]) -> list[Any]:
     """Parameters of a test that takes seconds for each: those in `always` stay in every run, the others are slow."""
     kept = {*always}
     return [case if case in kept else pytest.param(case, marks=pytest.mark.slow) for case in cases]
