@@ -19,8 +19,10 @@ from loadrun.runner import Runner, own_errors
 from loadrun.verify.audit import NO_CHECK, audit
 from loadrun.verify.audit_mutants import EXPECTED
 
+sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
+from tests.support.fixture_files import FIXTURES, fixture_names  # noqa: E402
+
 ROOT = Path(__file__).resolve().parent.parent
-FIXTURES = ROOT / "fixtures"
 TARGET = ROOT / "docs" / "audit.md"
 MUTANTS = 12
 """Weight elements that are made wrong in a file."""
@@ -35,7 +37,7 @@ change away. Elements that only meet padding are not counted. This page is writt
 
 def paths() -> list[Path]:
     """The fixtures that are to pass, in order."""
-    return sorted(p for p in FIXTURES.rglob("*.mge") if not p.name.startswith("xfail_"))
+    return [FIXTURES / name for name in fixture_names() if "/xfail_" not in name]
 
 
 def examined(path: Path) -> list[dict[str, Any]]:

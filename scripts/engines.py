@@ -23,8 +23,10 @@ from loadrun.base.errors import LoadRunError
 from loadrun.engines import check_engine
 from loadrun.runner import Verdict
 
+sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
+from tests.support.fixture_files import FIXTURES, fixture_names  # noqa: E402
+
 ROOT = Path(__file__).resolve().parent.parent
-FIXTURES = ROOT / "fixtures"
 DOCUMENT = ROOT / "docs" / "engines.md"
 HEAD = """# Engines over all fixtures
 
@@ -138,9 +140,8 @@ def main() -> None:
         "onnxruntime",
         "openvino",
     ]
-    files = sorted(FIXTURES.rglob("*.mge"))
-    if patterns:
-        files = [f for f in files if any(fnmatch(f.relative_to(FIXTURES).as_posix(), p) for p in patterns)]
+    names = [n for n in fixture_names() if not patterns or any(fnmatch(n, p) for p in patterns)]
+    files = [FIXTURES / n for n in names]
     made = {s.partition(":")[0]: section(s, measure(s, files)) for s in specs}
     if patterns:
         print("\n".join(made.values()))

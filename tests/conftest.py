@@ -3,14 +3,14 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import settings
 
-from tests.support.cases import fewer
+from tests.support.cases import WHOLE, fewer
+from tests.support.fixture_files import FIXTURES
 from tests.support.forks import forks
 
 # The same tree gives the same answer everywhere, unless new examples are asked for.
@@ -21,6 +21,9 @@ settings.load_profile("explore" if os.environ.get("LOADRUN_EXPLORE") else "same"
 ROOT = Path(__file__).resolve().parent.parent
 # Models there are for tests; they are no tests by themselves, as loadrun's plugin would have it.
 collect_ignore = ["data"]
+
+# What tests write need not outlast a loss of power; each wait for the disk takes milliseconds.
+os.fsync = lambda fd: None
 
 # Hundreds of processes import loadrun here, which takes them twice as long where nothing keeps the compiled files.
 sys.dont_write_bytecode = False
@@ -62,7 +65,7 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(scope="session")
 def fixtures() -> Path:
-    return ROOT / "fixtures"
+    return FIXTURES
 
 
 @pytest.fixture(autouse=True)
@@ -71,8 +74,13 @@ def _at_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 
 
-def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
-    """Skip what needs real MegEngine where there is none."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is slow, unless all or that is asked for; skip what needs real MegEngine where there is none."""
+    named = any("::" in argument for argument in config.args)
+    if not (WHOLE or named or "slow" in config.option.markexpr):
+        left = [item for item in items if item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
     if os.environ.get("LOADRUN_ORACLE"):
         return
     absent = pytest.mark.skip(reason="real MegEngine is absent; scripts/oracle.sh sets it up")

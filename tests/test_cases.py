@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support import cases
-from tests.support.cases import check_all, fewer, in_groups, kind_of_file, some_of
+from tests.support.cases import check_all, fewer, in_groups, kind_of_file, slow_but, some_of
 
 
 def one_over(n: int) -> None:
@@ -52,3 +52,9 @@ def test_kinds_of_files() -> None:
         ("ops/conv", "conv2d", False),
         ("nets", "mlp", False),
     ]
+
+
+def test_slow_ones_are_marked() -> None:
+    kept, slow = slow_but(["a"], ["a", "b"])
+    assert kept == "a"
+    assert (slow.values, [mark.name for mark in slow.marks]) == (("b",), ["slow"])

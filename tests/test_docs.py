@@ -22,6 +22,7 @@ PAGES = sorted(
 )
 
 
+@pytest.mark.slow
 def test_operator_table_is_up_to_date() -> None:
     command = [sys.executable, "scripts/operators.py", "--check"]
     done = subprocess.run(command, cwd=ROOT, check=False)

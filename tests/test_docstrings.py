@@ -16,7 +16,7 @@ MODULES = sorted(
     for p in (ROOT / "loadrun").rglob("*.py")
     if ">>>" in p.read_text(encoding="utf-8")
 )
-PARTS = 4
+PARTS = 2
 
 
 @pytest.mark.parametrize("part", range(PARTS))

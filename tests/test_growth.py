@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import slow_but
+
 GROWTH = runpy.run_path(str(Path(__file__).resolve().parents[1] / "benchmarks" / "growth.py"))
 SMALL, LARGE = 8, 24
 STEPS = ("trace", "optimized dump", "info", "optimize", "run", "diff", "to onnx", "diff onnx", "from onnx")
@@ -79,7 +81,7 @@ def work(
     return found
 
 
-@pytest.mark.parametrize("net", GROWTH["NETS"])
+@pytest.mark.parametrize("net", slow_but(["chain"], GROWTH["NETS"]))
 @pytest.mark.filterwarnings("ignore")
 def test_no_function_runs_more_often_than_the_graph_is_larger(net: str, tmp_path: Path) -> None:
     # What happens once is done with the first.

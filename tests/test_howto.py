@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import slow_but
 from tests.support.forks import forks, python
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -16,11 +17,12 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 FILES = ("yaml", "toml", "ini")
 """Fences of what stands in files, which is neither run nor printed."""
 PAGES = ["tutorial.md", "tolerances.md", *sorted(p.name for p in DOCS.glob("howto-*.md"))]
+LONG = ("howto-bench.md", "howto-checks.md", "howto-diff.md", "tolerances.md")
 NEEDS = {"howto-huggingface.md": "transformers", "howto-timm.md": "timm"}
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the pages are written for a POSIX shell")
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", slow_but([p for p in PAGES if p not in LONG], PAGES))
 def test_page(page: str, tmp_path: Path) -> None:
     if page == "howto-engines.md":
         pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")

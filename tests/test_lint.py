@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -114,19 +112,6 @@ def dotted(node: ast.AST) -> str:
     return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
 
 
-@cache
-def trees() -> dict[str, ast.Module]:
-    """The package's modules, parsed once for all tests."""
-    return {p.relative_to(ROOT).as_posix(): ast.parse(p.read_text(encoding="utf-8")) for p in SOURCES}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _released() -> Iterator[None]:
-    """Let no later search for garbage walk through the trees."""
-    yield
-    trees.cache_clear()
-
-
 def faults(tree: ast.Module, path: str) -> Iterator[str]:
     """What a module does that none may."""
     for node in ast.walk(tree):
@@ -174,8 +159,12 @@ def faults(tree: ast.Module, path: str) -> Iterator[str]:
 
 
 def test_promises() -> None:
-    found = [(path, fault) for path, tree in trees().items() for fault in faults(tree, path)]
-    assert [fault for path, fault in found if fault.split()[-1] not in WORKERS.get(path, ())] == []
+    found = []
+    for source in SOURCES:
+        path = source.relative_to(ROOT).as_posix()
+        tree = ast.parse(source.read_text(encoding="utf-8"))
+        found += [f for f in faults(tree, path) if f.split()[-1] not in WORKERS.get(path, ())]
+    assert found == []
 
 
 @pytest.mark.parametrize(
@@ -218,36 +207,11 @@ def test_reading_a_dump_knows_no_way_to_a_file() -> None:
         assert opening == allowed.get(path.name, set()), path.name
 
 
-SAME_NAME = {
-    "graph": "MegEngine's parameter records have the names of its operators, and so have modules and transforms",
-    "megengine": "MegEngine gives a layer and its quantized forms one name in three namespaces",
-}
-"""Where public classes share a name: a package, or the name, and why."""
-
-
 def test_no_exception_is_left_that_nothing_needs() -> None:
     computed = [
         p for p in IMPORTS if not re.search(r"import_module\((?!\")", (ROOT / p).read_text(encoding="utf-8"))
     ]
     assert computed == []
-
-
-def test_public_classes_have_names_of_their_own() -> None:
-    """A name that two packages give to different things says too little in either."""
-    homes: dict[str, list[str]] = defaultdict(list)
-    for path, tree in trees().items():
-        package = path.split("/")[1]
-        for node in tree.body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                homes[node.name].append(package)
-    shared = {name: packages for name, packages in homes.items() if len(packages) > 1}
-    unlisted = {
-        name: packages
-        for name, packages in shared.items()
-        if name not in SAME_NAME and sum(package not in SAME_NAME for package in packages) > 1
-    }
-    assert unlisted == {}
-    assert {n for n in SAME_NAME if n[0].isupper()} <= set(shared)
 
 
 def test_no_test_module_imports_another() -> None:
@@ -256,24 +220,3 @@ def test_no_test_module_imports_another() -> None:
     for path in sorted((ROOT / "tests").rglob("*.py")):
         for names in imported.findall(path.read_text(encoding="utf-8")):
             assert not re.search(r"\btest_", names), f"{path}: {names}"
-
-
-VAGUE = {"found", "given", "made", "held"}
-"""What a local variable could always be called; its name says what it holds instead."""
-
-
-def test_local_names_say_what_they_hold() -> None:
-    """Fields may be called `found` beside `expected`."""
-    named: set[tuple[str, str]] = set()
-    for path, tree in trees().items():
-        text = (ROOT / path).read_text(encoding="utf-8")
-        if not re.search(rf"\b({'|'.join(VAGUE)})\b( =|, |\.|\)|: )", text):
-            continue
-        fields: set[ast.AST] = set()
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                fields.update(s.target for s in node.body if isinstance(s, ast.AnnAssign))
-            name = node.id if isinstance(node, ast.Name) else node.arg if isinstance(node, ast.arg) else None
-            if name in VAGUE and node not in fields:
-                named.add((path, str(name)))
-    assert named == set()

@@ -57,6 +57,7 @@ def test_four_threads_get_what_one_gets(part: int) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+@pytest.mark.slow
 def test_children_forked_while_other_threads_run() -> None:
     """Every child replays with its parent's runner and ends; none waits for a lock of a thread that is not there."""
     runner = loadrun.Runner("fixtures/nets/resnet_basic.mge")

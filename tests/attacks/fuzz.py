@@ -48,6 +48,7 @@ from tests.attacks.commands import command, take_command
 from tests.attacks.execute import run
 from tests.attacks.input_attacks import chunk, png
 from tests.attacks.mutate import Seed, examine
+from tests.support.fixture_files import FIXTURES
 
 __all__ = ["KEPT", "KINDS", "Kind", "fuzz", "judge"]
 
@@ -106,7 +107,7 @@ _SEEDS: dict[str, list[Seed]] = {}
 def dump(rng: random.Random, *, meaning: bool) -> bytes:
     key = f"dump {meaning}"
     if key not in _SEEDS:
-        _SEEDS[key] = [Seed((ROOT / "fixtures" / n).read_bytes(), meaning=meaning) for n in DUMPS]
+        _SEEDS[key] = [Seed((FIXTURES / n).read_bytes(), meaning=meaning) for n in DUMPS]
     return rng.choice(_SEEDS[key]).mutant(rng)
 
 
@@ -415,7 +416,7 @@ def onnx_model(rng: random.Random) -> bytes:
 
         for name in ("mlp.mge", "scalars.mge"):
             with tempfile.TemporaryDirectory() as folder:
-                export(load(ROOT / "fixtures" / "nets" / name), f=f"{folder}/m.onnx")
+                export(load(FIXTURES / "nets" / name), f=f"{folder}/m.onnx")
                 _ONNX.append((Path(folder) / "m.onnx").read_bytes())
     data = rng.choice(_ONNX)
     for _ in range(rng.choice((1, 1, 2, 3))):

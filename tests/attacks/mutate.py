@@ -27,9 +27,9 @@ from loadrun.base.errors import FormatError
 from loadrun.dump import flat, load_all, loads
 from loadrun.dump.flat import Buffer, Table
 from loadrun.dump.writer import dump_bytes
+from tests.support.fixture_files import FIXTURES, fixture_names
 
 EDGES = (0, 1, 2, 3, 4, 7, 8, 16, 255, 1000, 65535, 2**20, 2**31 - 1, 2**31)
-ROOT = Path(__file__).resolve().parents[2]
 Site = tuple[int, int, str]
 """Position in the file, width in bytes, what lies there."""
 
@@ -172,7 +172,7 @@ def seeds(paths: list[str], most: int = 3000) -> list[Path]:
     """The given files, or a spread of small fixtures."""
     if paths:
         return [Path(p) for p in paths]
-    small = sorted(p for p in (ROOT / "fixtures").rglob("*.mge") if p.stat().st_size < most)
+    small = [p for n in fixture_names() if (p := FIXTURES / n).stat().st_size < most]
     return small[:: max(1, len(small) // 250)]
 
 

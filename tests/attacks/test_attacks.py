@@ -8,6 +8,9 @@ import pytest
 
 from tests.attacks.attacks import ATTACKS
 from tests.attacks.run import Server
+from tests.support.cases import slow_but
+
+LONG = {"a08_one_long_name_for_all", "a17_inputs_of_one_name", "a31_fifty_thousand_operators"}
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +20,7 @@ def server() -> Iterator[Server]:
     started.close()
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize("name", slow_but({*ATTACKS} - LONG, ATTACKS))
 def test_attack(name: str, server: Server) -> None:
     attack = ATTACKS[name]
     row = server.ask(name)

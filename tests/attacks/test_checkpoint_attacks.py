@@ -8,6 +8,7 @@ import pytest
 
 from tests.attacks.checkpoint_attacks import ATTACKS
 from tests.attacks.run import Server
+from tests.support.cases import slow_but
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +18,7 @@ def server() -> Iterator[Server]:
     started.close()
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize("name", slow_but({*ATTACKS} - {"c20_many_small_objects"}, ATTACKS))
 def test_attack(name: str, server: Server) -> None:
     attack = ATTACKS[name]
     row = server.ask(name)

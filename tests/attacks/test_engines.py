@@ -124,7 +124,11 @@ def replayed(
 @pytest.mark.parametrize(
     ("what", "jobs"),
     # A worker tells what its engine raised or gave in the same way, whatever it was.
-    [*((what, []) for what in ERRORS), *((what, ["-j", "2"]) for what in ("exit", "recursion", "few"))],
+    [
+        *((what, []) for what in ERRORS),
+        ("exit", ["-j", "2"]),
+        *(pytest.param(what, ["-j", "2"], marks=pytest.mark.slow) for what in ("recursion", "few")),
+    ],
 )
 def test_errors(what: str, jobs: list[str], package: Path) -> None:
     done = replayed(package, MLP, "--engine", f"bad:{what}", *jobs)

@@ -15,6 +15,7 @@ from loadrun.cli import main
 from tests.attacks.onnx_attacks import ATTACKS
 from tests.attacks.run import Server
 from tests.onnx.wire_models import tensor
+from tests.support.cases import slow_but
 from tests.support.forks import python
 
 REFUSED = {
@@ -35,7 +36,7 @@ def server() -> Iterator[Server]:
     started.close()
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize("name", slow_but({*ATTACKS} - {"functions_of_functions"}, ATTACKS))
 def test_attack(name: str, server: Server) -> None:
     row = server.ask(name)
     assert row["end"] == ("refused" if name in REFUSED else "loaded"), row
@@ -94,6 +95,7 @@ def test_info_describes_a_loop_that_would_take_hours(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux alone keeps the limit")
+@pytest.mark.slow
 def test_max_memory_holds_while_a_model_runs(tmp_path: Path) -> None:
     path = written("one_constant_computed_with", tmp_path)
     done = loadrun(path, "--max-memory", "300M")
@@ -123,6 +125,7 @@ def test_timeout_of_info(tmp_path: Path) -> None:
     assert done.stderr == f"loadrun: {path}: it took longer than 0.01 s (--timeout)\n"
 
 
+@pytest.mark.slow
 def test_timeout_of_pack(tmp_path: Path) -> None:
     out = tmp_path / "out.mge"
     out.write_bytes(b"as it was")

@@ -103,6 +103,7 @@ def test_report_of_files_and_dumps(tmp_path: Path, capsys: pytest.CaptureFixture
     assert sorted(os.listdir(tmp_path)) == ["bad.mge", "r.json", "two.mge"]
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow(many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is alive at the end of a run with a report does not depend on the number of testcases."""
     held: list[int] = []

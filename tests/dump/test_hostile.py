@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 import loadrun
 from loadrun import FormatError
 from tests.support.cases import WHOLE, fewer
+from tests.support.fixture_files import FIXTURES
 
 SMALL = [
-    "fixtures/nets/mlp.mge",
-    "fixtures/nets/mlp.v1.mge",
-    "fixtures/ops/format/mgbs_testcases.mge",
-    "fixtures/ops/format/v2_version_1.mge",
+    "nets/mlp.mge",
+    "nets/mlp.v1.mge",
+    "ops/format/mgbs_testcases.mge",
+    "ops/format/v2_version_1.mge",
 ]
 
 
@@ -36,7 +37,7 @@ def try_load(data: bytes) -> loadrun.Bundle | FormatError:
 
 @pytest.mark.parametrize("path", SMALL)
 def test_truncation(path: str) -> None:
-    data = Path(path).read_bytes()
+    data = (FIXTURES / path).read_bytes()
     for n in range(0, len(data), 1 if WHOLE else 7):
         found = try_load(data[:n])
         assert isinstance(found, FormatError), f"{n} of {len(data)} bytes were accepted"
@@ -51,7 +52,7 @@ def written(bundle: loadrun.Bundle) -> bytes:
 
 @pytest.mark.parametrize("path", SMALL)
 def test_flipped_bits(path: str) -> None:
-    data = bytearray(Path(path).read_bytes())
+    data = bytearray((FIXTURES / path).read_bytes())
     rng, refused = random.Random(1), 0
     for _ in range(fewer(200)):
         at, bit = rng.randrange(len(data)), 1 << rng.randrange(8)
@@ -100,7 +101,7 @@ def test_other_kinds_of_files_are_named(head: bytes, what: str) -> None:
 
 
 def test_count_that_lies() -> None:
-    data = bytearray(Path(SMALL[0]).read_bytes())
+    data = bytearray((FIXTURES / SMALL[0]).read_bytes())
     assert data[:8] == b"mgbtest0"
     (n,) = struct.unpack_from("<I", data, 8)
     struct.pack_into("<I", data, 8, 0xFFFFFFFF)
@@ -109,13 +110,13 @@ def test_count_that_lies() -> None:
 
 
 def test_trailing_bytes_are_counted() -> None:
-    data = Path(SMALL[0]).read_bytes()
+    data = (FIXTURES / SMALL[0]).read_bytes()
     assert loadrun.loads(data + b"garbage").trailing == 7
 
 
 def test_error_names_file_and_offset(tmp_path: Path) -> None:
     path = tmp_path / "cut.mge"
-    path.write_bytes(Path(SMALL[0]).read_bytes()[:100])
+    path.write_bytes((FIXTURES / SMALL[0]).read_bytes()[:100])
     with pytest.raises(FormatError, match=r"cut\.mge: .*truncated.*\(at byte 12\)"):
         loadrun.load(path)
 
@@ -136,10 +137,10 @@ def test_loading_opens_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     sys.addaudithook(audit)
     for small in SMALL[:2]:
         # What reads them is imported now.
-        loadrun.run(small)
+        loadrun.run(FIXTURES / small)
     watching[0] = True
     try:
-        loadrun.run(SMALL[1])
+        loadrun.run(FIXTURES / SMALL[1])
     finally:
         watching[0] = False
     assert [o for o in opened if "mlp.v1.mge" not in o] == []

@@ -13,9 +13,7 @@ from loadrun.graph import Graph
 from loadrun.testing.strategies import graphs
 from tests.support.cases import check_all, fewer, in_groups, kind_of_file, some_of
 from tests.support.dump_graphs import plain
-
-ROOT = Path(__file__).resolve().parents[2] / "fixtures"
-FILES = sorted(p.relative_to(ROOT).as_posix() for p in ROOT.rglob("*.mge"))
+from tests.support.fixture_files import FIXTURES, fixture_names
 
 
 def kept(graph: Graph, fmt: str) -> list[object]:
@@ -56,7 +54,7 @@ def test_any_graph(fmt: str, magic: str, graph: Graph) -> None:
 
 
 @pytest.mark.parametrize(
-    "names", in_groups(some_of(FILES, 8, kind_of_file), lambda name: Path(name).parent.as_posix())
+    "names", in_groups(some_of(fixture_names(), 8, kind_of_file), lambda name: Path(name).parent.as_posix())
 )
 def test_fixtures(names: list[str]) -> None:
     """Nothing that a file of real MegEngine says is lost, and writing is stable."""
@@ -64,7 +62,7 @@ def test_fixtures(names: list[str]) -> None:
 
 
 def round_trip(name: str) -> None:
-    for bundle in load_all(ROOT / name):
+    for bundle in load_all(FIXTURES / name):
         data = dump_bytes(bundle.graph)
         again = loads(data).graph
         assert plain(again) == plain(bundle.graph)

@@ -126,6 +126,7 @@ class Many:
         return (Testcase({"x": np.full((2, 3), i, np.float32)}) for i in range(self.count))
 
 
+@pytest.mark.slow
 def test_thousands_of_testcases(tmp_path: Path) -> None:
     """Loading finds where they are; they are decoded one at a time."""
     few, path = tmp_path / "few.mge", tmp_path / "many.mge"

@@ -121,6 +121,7 @@ def test_plans_do_not_depend_on_workers(workers: int) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_genetic_search_finds_better_plans() -> None:
     totals = []
     for rounds in (0, 5):

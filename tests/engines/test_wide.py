@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -14,8 +12,8 @@ from loadrun.graph import Graph, StoredTensor
 from loadrun.graph.dtypes import DType
 from loadrun.graph.params import CondTake, Elemwise, ElemwiseMode, Host2DeviceCopy, MatrixMul
 from tests.support.cases import kind_of_file, some_of
+from tests.support.fixture_files import FIXTURES
 
-ROOT = Path(__file__).resolve().parents[2] / "fixtures"
 F32 = DType("Float32")
 FAMILIES = (
     "nets",
@@ -48,7 +46,7 @@ def test_recorded_numbers(family: str) -> None:
     wide = narrow = 0
     files = [
         path
-        for path in sorted((ROOT / family).glob("*.mge"))
+        for path in sorted((FIXTURES / family).glob("*.mge"))
         if not path.name.startswith("xfail_") and not path.name.endswith(".v1.mge")
     ]
     for path in some_of(files, 4, lambda p: (kind_of_file(p.as_posix()), p.name in SUBTRACTS_SQUARES)):

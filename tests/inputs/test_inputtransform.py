@@ -271,12 +271,17 @@ def test_failures_point_at_the_operation(text: str, caret: int, message: str) ->
         "[0 for a in range(10**5) for b in range(10**5)]",
         "[0 for a in data.ravel() for b in data.ravel() for c in data.ravel() for d in data.ravel()]",
         "(lambda f: f(f))(lambda f: f(f))",
-        "(lambda f: f(f, 30))(lambda f, n: f(f, n - 1) + f(f, n - 1) if n else 1)",
-        "(lambda f: f(f, 40, [data]))(lambda f, n, x: f(f, n - 1, [x, x]) if n else np.array(x))",
+        pytest.param(
+            "(lambda f: f(f, 30))(lambda f, n: f(f, n - 1) + f(f, n - 1) if n else 1)", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "(lambda f: f(f, 40, [data]))(lambda f, n, x: f(f, n - 1, [x, x]) if n else np.array(x))",
+            marks=pytest.mark.slow,
+        ),
         "sum([np.ones((10**5, 1)), np.ones((1, 10**5))])",
         "max([np.ones((10**5, 1)), np.ones((1, 10**5))])",
         "[np.ones((10**5, 1))] == [np.ones((1, 10**5))]",
-        "[[[[data] * 900] * 900] * 900] * 900 + data",
+        pytest.param("[[[[data] * 900] * 900] * 900] * 900 + data", marks=pytest.mark.slow),
         "np.power([10**18], [10**18], dtype='O')",
         "np.power([2**200], [2**200])",
         "np.diff(data, 10**9)",
@@ -291,7 +296,7 @@ def test_failures_point_at_the_operation(text: str, caret: int, message: str) ->
         "np.ones(1, dtype=(float, 10**9))",
         "np.full(1, 0, [('f4', 'f4')])",
         "data.round(decimals=10**9)",
-        "[np.ones(10**6) for a in range(10**4)]",
+        pytest.param("[np.ones(10**6) for a in range(10**4)]", marks=pytest.mark.slow),
         "(lambda x: [x(x) for a in range(99)])(lambda x: [x(x) for a in range(99)])",
         "data[np.zeros(10**4, 'i8'), np.zeros(10**4, 'i8')[:, None]]",
         "np.tile(data, [9] * 30)",
@@ -300,7 +305,7 @@ def test_failures_point_at_the_operation(text: str, caret: int, message: str) ->
         "np.where(np.zeros(10**7), 'symmetric', 'f4')",
         "np.full_like(np.zeros(2 * 10**7), fill_value='symmetric')",
         "np.zeros(np.arange(3 * 10**7))",
-        "np.repeat(data, np.arange(3 * 10**7))",
+        pytest.param("np.repeat(data, np.arange(3 * 10**7))", marks=pytest.mark.slow),
         "np.split(data, np.arange(3 * 10**7))",
     ],
 )

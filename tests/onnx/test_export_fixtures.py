@@ -14,9 +14,9 @@ from loadrun.onnx import export
 from loadrun.onnx.check import available, run_session
 from loadrun.onnx.session import new_session
 from loadrun.ops.catalog import CATALOG
+from tests.support.fixture_files import FIXTURES, fixture_names
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-FIXTURES = ROOT / "fixtures"
 
 
 def script() -> Any:
@@ -31,7 +31,7 @@ def script() -> Any:
 
 
 SCRIPT = script()
-FILES = sorted(p for p in FIXTURES.rglob("*.mge") if not p.name.startswith("xfail_"))
+FILES = [FIXTURES / name for name in fixture_names() if "/xfail_" not in name]
 NETS = [p for p in FILES if p.parent.name == "nets" and not p.name.endswith(".v1.mge")]
 OPERATORS = [p for p in FILES if p.parent.parent.name == "ops"]
 # A prime step meets every family, kind and layout in turn.

@@ -15,6 +15,7 @@ import pytest
 import loadrun
 from loadrun.cli import main
 from loadrun.onnx.truth import runtime, runtime_name
+from tests.support.cases import slow_but
 
 HOWTO = Path(__file__).resolve().parent.parent.parent / "docs" / "howto-onnx-import.md"
 needs_runtime = pytest.mark.skipif(runtime_name() is None, reason="onnxruntime is not installed")
@@ -105,8 +106,9 @@ def test_the_commands_of_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 @needs_onnx
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["densenet121", "inception_v2", "resnet50", "shufflenet"])
+@pytest.mark.parametrize(
+    "name", slow_but(["shufflenet"], ["densenet121", "inception_v2", "resnet50", "shufflenet"])
+)
 def test_nets_of_the_zoo(name: str) -> None:
     from loadrun.onnx.messages import TensorProto, parse
     from loadrun.onnx.tensors import array
@@ -126,8 +128,7 @@ def test_nets_of_the_zoo(name: str) -> None:
 
 
 @needs_onnx
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["pytorch-converted", "pytorch-operator", "simple"])
+@pytest.mark.parametrize("kind", slow_but(["simple"], ["pytorch-converted", "pytorch-operator", "simple"]))
 def test_models_of_old_exporters(kind: str) -> None:
     assert SMALL is not None
     refused = []

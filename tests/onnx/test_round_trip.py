@@ -13,6 +13,7 @@ from loadrun.onnx import export
 from loadrun.onnx.check import available
 from loadrun.runner import random_inputs
 from loadrun.verify.pack.capture import capture
+from tests.support.cases import slow_but
 
 NETS = Path(__file__).resolve().parent.parent.parent / "fixtures" / "nets"
 NAMES = sorted(
@@ -67,7 +68,7 @@ def differences(name: str, folder: Path) -> list[str]:
     return [f"{name}: {f}" for f in found]
 
 
-@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize("name", slow_but({*FEW} - {"dynamic_reshape"}, FEW))
 def test_a_few(name: str, tmp_path: Path) -> None:
     assert differences(name, tmp_path) == []
 

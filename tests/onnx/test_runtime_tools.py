@@ -12,6 +12,7 @@ import pytest
 
 import loadrun
 from loadrun.onnx import export
+from tests.support.cases import slow_but
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")
 ort = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
@@ -70,9 +71,8 @@ def pairs(path: str, feeds: dict[str, np.ndarray]) -> Iterator[tuple[str, np.nda
         yield output.name, value, np.asarray(got[output.name])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("level", ["ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED"])
-@pytest.mark.parametrize("name", FLOAT)
+@pytest.mark.parametrize("name", slow_but(FLOAT[:1], FLOAT))
 def test_optimized(name: str, level: str, tmp_path: Path) -> None:
     path, feeds = written(name, tmp_path)
     better = str(tmp_path / "better.onnx")

@@ -19,6 +19,7 @@ def script() -> dict[str, Any]:
     return runpy.run_path(str(ROOT / "scripts" / "operator_tables.py"))
 
 
+@pytest.mark.slow
 def test_tables_outside_the_catalog_are_few(script: dict[str, Any]) -> None:
     found = script["tables"]()
     assert len(found) <= MOST, "\n".join(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -12,12 +10,10 @@ from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph.dtypes import Array
 from loadrun.ops.infer import infer_dtypes, infer_shapes
 from tests.support.cases import check_all, in_groups
+from tests.support.fixture_files import FIXTURES
 from tests.support.vision_cases import FAMILIES, Case
 
-RECORDED = {
-    family: dict(np.load(Path(__file__).parents[2] / "fixtures" / "ops" / family / "recorded.npz"))
-    for family in FAMILIES
-}
+RECORDED = {family: dict(np.load(FIXTURES / "ops" / family / "recorded.npz")) for family in FAMILIES}
 CASES = [(f, c) for f, cases in FAMILIES.items() for c in cases() if c.name in RECORDED[f]]
 
 

@@ -1,6 +1,6 @@
 """Windows, position-dependent convolutions, regions and NMS: slow formulations, hand-made values, error texts.
 
-What MegEngine computes is in fixtures/ops/windows, replayed by tests/test_fixtures.py.
+What MegEngine computes is in fixtures/ops/windows.tar.xz, replayed by tests/test_fixtures.py.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from loadrun.ops.infer import infer_shapes
 from loadrun.ops.numeric.taps import Taps
 from loadrun.ops.registry import Call, ShapeCall, implementation
 from tests.support.cases import fewer
+from tests.support.fixture_files import FIXTURES
 
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures/ops/windows"
 TWO = {"ROIAlignV1", "ROIPooling", "DeformablePSROIPoolingForward", "NMSKeepMGB"}
 CONV = P.ConvMode.CONVOLUTION
 
@@ -58,7 +58,7 @@ def at(x: Array, *index: int) -> float:
     return float(x[index]) if inside else 0.0
 
 
-@pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.mge")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", sorted((FIXTURES / "ops/windows").glob("*.mge")), ids=lambda p: p.stem)
 def test_shape_rules_agree_with_results(path: Path) -> None:
     bundle = loadrun.load(path)
     engine = ReferenceEngine(bundle.graph)

@@ -13,7 +13,7 @@ import loadrun
 from loadrun.cli import main
 from loadrun.load_and_run import naming
 from loadrun.ops.infer import infer_dtypes, infer_shapes
-from tests.support.oracle import ORACLE, ROOT
+from tests.support.oracle import ORACLE, ROOT, TESTS
 
 pytestmark = pytest.mark.oracle
 NETS = ROOT / "nets"
@@ -43,7 +43,7 @@ def test_binary_dumps_are_read(net: str, tmp_path: Path) -> None:
 
 
 def test_the_tools_own_dump_agrees(tmp_path: Path) -> None:
-    with zipfile.ZipFile(ROOT.parent / "tests" / "data" / "load_and_run" / "samples.zip") as z:
+    with zipfile.ZipFile(TESTS / "data" / "load_and_run" / "samples.zip") as z:
         z.extractall(tmp_path)
     (tmp_path / "ours").mkdir()
     flags = ["--iter", "0", "--bin_io_dump", str(tmp_path / "ours")]
@@ -64,7 +64,7 @@ def test_profiles_are_read(tmp_path: Path) -> None:
 
 def test_numbers_and_names() -> None:
     files = [p for p in sorted(NETS.glob("*.mge")) if not p.name.startswith(CONTROL)]
-    script = ROOT.parent / "tests" / "oracle" / "list_names.py"
+    script = TESTS / "oracle" / "list_names.py"
     done = subprocess.run(
         [str(ORACLE), str(script), *map(str, files)], capture_output=True, text=True, timeout=900, check=False
     )

@@ -11,7 +11,7 @@ import pytest
 
 from fixtures.functional._case import Case
 from tests.support.cases import check_all
-from tests.support.oracle import ORACLE, ROOT
+from tests.support.oracle import ORACLE, TESTS
 from tests.support.output_names import check_names
 
 pytestmark = pytest.mark.oracle
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.oracle
 )
 def test_outputs_are_called_as_megengine_calls_them(tmp_path: Path) -> None:
     table = tmp_path / "names.json"
-    script = ROOT.parent / "tests" / "oracle" / "list_functional.py"
+    script = TESTS / "oracle" / "list_functional.py"
     subprocess.run(
         [str(ORACLE), str(script), str(table), "--all"], capture_output=True, timeout=3600, check=True
     )

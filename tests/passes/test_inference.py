@@ -22,8 +22,9 @@ from loadrun.testing import random_feeds as feeds_of
 from loadrun.tracing import trace
 from loadrun.verify.pack.files import pack_file
 from loadrun.verify.pack.options import PackOptions
-from tests.support.cases import WHOLE, check_all
-from tests.support.optimize_graphs import FIXTURES, error, operators, run
+from tests.support.cases import WHOLE, check_all, kind_of_file, some_of
+from tests.support.fixture_files import FIXTURES
+from tests.support.optimize_graphs import error, operators, run
 
 INDEX: dict[str, dict[str, Any]] = json.loads((FIXTURES / "optimized/index.json").read_text())
 CASES = [name.removesuffix(".mge") for name in INDEX if not name.endswith("_plain.mge")]
@@ -157,7 +158,7 @@ NETS_ALONE = sorted(
 )
 
 
-@pytest.mark.parametrize("name", NETS_ALONE)
+@pytest.mark.parametrize("name", some_of(NETS_ALONE, 4, kind_of_file))
 def test_nets_compute_what_they_did(name: str) -> None:
     bundle = loadrun.load(FIXTURES / "nets" / name)
     if not len(bundle.testcases):

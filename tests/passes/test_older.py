@@ -19,15 +19,15 @@ from loadrun.runner import Verdict
 from loadrun.testcase import Bundle
 from loadrun.verify.pack.packing import Packer
 from loadrun.verify.pack.unpacking import mismatches
+from tests.support.fixture_files import FIXTURES
 from tests.support.small_models import unary
 
-ROOT = Path(__file__).resolve().parents[2] / "fixtures"
 CASES = {
     "nets": {"FBS_V2": 11, "FBS": 22},
-    "ops/elemwise": {"FBS_V2": 63, "FBS": 63},
-    "ops/elemwise_multi": {"FBS_V2": 13, "FBS": 13},
-    "ops/norm": {"FBS_V2": 18, "FBS": 36},
-    "ops/attention": {"FBS": 26},
+    "ops/elemwise": {"FBS_V2": 61, "FBS": 61},
+    "ops/elemwise_multi": {"FBS_V2": 12, "FBS": 12},
+    "ops/norm": {"FBS_V2": 16, "FBS": 28},
+    "ops/attention": {"FBS": 15},
 }
 """How many files of a folder have operators that are newer than a format's runtimes."""
 ROUNDED = ("prelu_int32", "square_int32")
@@ -39,13 +39,13 @@ def titles(graph: Graph) -> set[str]:
 
 
 def written_by_megengine(name: str) -> Graph:
-    return loadrun.load(next(ROOT.rglob(f"rewritten_{name}.mge"))).graph
+    return loadrun.load(next((FIXTURES / "ops").rglob(f"rewritten_{name}.mge"))).graph
 
 
 @pytest.mark.parametrize("folder", CASES)
 def test_rewritten_graphs_give_the_recorded_numbers(folder: str) -> None:
     seen = dict.fromkeys(CASES[folder], 0)
-    for path in sorted((ROOT / folder).glob("*.mge")):
+    for path in sorted((FIXTURES / folder).glob("*.mge")):
         bundle = loadrun.load(path)
         if path.name.startswith("xfail_") or not bundle.checks or "Dropout" in titles(bundle.graph):
             continue
@@ -79,7 +79,7 @@ def rewritten(path: Path, bundle: Bundle, format: str) -> None:
 )
 def test_operators_that_megengine_writes(name: str, modes: str) -> None:
     """Where the formula is MegEngine's, so are the operators that a runtime needs."""
-    found = [p for p in (ROOT / "ops/elemwise").glob(f"{name}_float32*.mge") if ".v1" not in p.name]
+    found = [p for p in (FIXTURES / "ops/elemwise").glob(f"{name}_float32*.mge") if ".v1" not in p.name]
     made = for_older(loadrun.load(found[0]).graph)
     assert set(modes.split()) <= titles(made)
     check = {
@@ -125,7 +125,7 @@ def test_names_stay() -> None:
 
 def test_statistics_that_are_read_stay() -> None:
     """An operator of several outputs is rewritten when only its first is in use."""
-    graph = loadrun.load(ROOT / "ops/norm/group_norm_three_outputs.mge").graph
+    graph = loadrun.load(FIXTURES / "ops/norm/group_norm_three_outputs.mge").graph
     assert "GroupNorm" in titles(for_older(graph))
 
 
@@ -148,7 +148,7 @@ def test_options(tmp_path: Path) -> None:
 
 def test_softmax_stays_in_v2(tmp_path: Path) -> None:
     """MegEngine rewrites it in version 1 files alone, whose runtimes are older."""
-    bundle = loadrun.load(ROOT / "ops/attention/softmax_axism1.mge")
+    bundle = loadrun.load(FIXTURES / "ops/attention/softmax_axism1.mge")
     for format, there in (("FBS_V2", True), ("FBS", False)):
         options = DumpOptions(dump_format=format, no_change_graph=False)
         loadrun.save(bundle, tmp_path / "o.mge", options)
@@ -159,7 +159,7 @@ def test_softmax_stays_in_v2(tmp_path: Path) -> None:
 
 def test_dropout() -> None:
     """The rewritten form drops as many and scales the rest alike; which ones is for a runtime's own numbers."""
-    path = ROOT / "ops/rng/dropout.mge"
+    path = FIXTURES / "ops/rng/dropout.mge"
     bundle = loadrun.load(path)
     made = for_older(bundle.graph, "FBS")
     assert "Dropout" not in titles(made)

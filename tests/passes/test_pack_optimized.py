@@ -16,7 +16,8 @@ from loadrun.passes.fusion.convz import fuse_conv_bias_z
 from loadrun.passes.inference import optimize_for_inference
 from loadrun.passes.options import Layout
 from loadrun.testing import random_feeds as feeds_of
-from tests.support.optimize_graphs import FIXTURES, run
+from tests.support.fixture_files import FIXTURES
+from tests.support.optimize_graphs import run
 
 NET = str(FIXTURES / "nets/layout_float_unoptimized.mge")
 

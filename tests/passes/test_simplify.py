@@ -30,7 +30,8 @@ from loadrun.passes.simplify import simplify
 from loadrun.testing import GraphBuilder as Builder
 from loadrun.testing import random_feeds as feeds_of
 from tests.support.cases import fewer
-from tests.support.optimize_graphs import F32, FIXTURES, error, run, titles
+from tests.support.fixture_files import FIXTURES
+from tests.support.optimize_graphs import F32, error, run, titles
 
 INT = DType("Int32")
 

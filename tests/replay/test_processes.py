@@ -110,6 +110,7 @@ def test_time_limit(obedient: None) -> None:
     assert (closed["quick:"], closed["sleep:0"]) == (Closed(), Closed())
 
 
+@pytest.mark.slow
 def test_what_waits_for_its_turn_is_bounded(obedient: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second file floods while the first one sleeps; the third passes it by."""
     monkeypatch.setattr(processes, "_HELD", 100_000)

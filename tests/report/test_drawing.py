@@ -105,6 +105,7 @@ def test_blocks_by_the_names_of_weights() -> None:
     assert re.findall(r"<b>([^<]*)</b>: (\d+) op", page)[1:] == [("a", "2"), ("b", "3")]
 
 
+@pytest.mark.slow
 def test_thousands_of_operators() -> None:
     bundle = layers(8000)
     before = perf_counter()

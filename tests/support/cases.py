@@ -2,7 +2,8 @@
 
 Every case is looked at, whatever came of those before it; the failure names each that failed, with what it raised.
 ``LOADRUN_CASE=TEXT`` in the environment leaves only the cases with that text in their names. Of the largest sweeps
-a run takes a part, in which every kind of case occurs, the same in every run; ``LOADRUN_WHOLE=1`` takes all.
+a run takes a part, in which every kind of case occurs, the same in every run; ``LOADRUN_WHOLE=1`` takes all, and the
+tests that are marked ``slow``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-__all__ = ["WHOLE", "check_all", "fewer", "in_groups", "kind_of_file", "some_of"]
+__all__ = ["WHOLE", "check_all", "fewer", "in_groups", "kind_of_file", "slow_but", "some_of"]
 
 T = TypeVar("T")
 ONLY = os.environ.get("LOADRUN_CASE", "")
@@ -71,6 +72,12 @@ def some_of(cases: Iterable[T], every: int, kind: Callable[[T], Hashable] = lamb
         if WHOLE or new or others % every == 0:
             taken.append(case)
     return taken
+
+
+def slow_but(always: Iterable[Hashable], cases: Iterable[Hashable]) -> list[Any]:
+    """Parameters of a test that takes seconds for each: those in `always` stay in every run, the others are slow."""
+    kept = {*always}
+    return [case if case in kept else pytest.param(case, marks=pytest.mark.slow) for case in cases]
 
 
 def fewer(count: int, by: int = 4) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,8 @@ from loadrun.graph.dtypes import DType, dtype_of
 from loadrun.graph.params import Host2DeviceCopy, Record
 from loadrun.ops.catalog import CATALOG
 from loadrun.ops.infer import infer_dtypes, infer_shapes
+from tests.support.fixture_files import FIXTURES
 
-ROOT = Path(__file__).resolve().parents[2] / "fixtures" / "ops"
 Array = np.ndarray[Any, Any]
 
 NAMES = {"BatchNorm": "BatchNormV1", "RNNCell": "RNNCellForward", "LSTMCell": "LSTMCellForward"} | {
@@ -31,7 +30,7 @@ RECORDS = {"BatchNorm": "BN", "LSTMCell": "Empty", "InstanceNorm": "GroupNorm"}
 @cache
 def load(family: str) -> dict[str, dict[str, Any]]:
     """Every recorded case: operator, params, dtype, ins and outs."""
-    with np.load(ROOT / family / "recorded_nn.npz") as z:
+    with np.load(FIXTURES / "ops" / family / "recorded_nn.npz") as z:
         index, data = json.loads(str(z["index"])), z["data"]
     at = 0
     for case in index.values():

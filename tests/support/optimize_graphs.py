@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 
@@ -11,7 +10,6 @@ from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph, Opr
 from loadrun.graph.dtypes import Array, DType
 
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 F32 = DType("Float32")
 _DESCRIBED = ("format", "nonlineMode", "sparse", "compute_mode", "data_type", "mode")
 

@@ -97,7 +97,7 @@ def test_everything(folder: Path) -> None:
     assert re.search(r"4 failed, 9 passed, 3 skipped, 2 xfailed", out), out[-500:]
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "1")])
+@pytest.mark.parametrize("workers", [(), pytest.param(("-n", "1"), marks=pytest.mark.slow)])
 def test_pytest_alone_takes_the_models_that_are_listed(tmp_path: Path, workers: tuple[str, ...]) -> None:
     for place in ("data", "models"):
         (tmp_path / place).mkdir()

@@ -197,7 +197,12 @@ def test_a_scalar_and_a_vector_of_one_element_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"symbolic": True}, {"capture_as_const": True, "without_host": True}]
+    "options",
+    [
+        {},
+        pytest.param({"symbolic": True}, marks=pytest.mark.slow),
+        pytest.param({"capture_as_const": True, "without_host": True}, marks=pytest.mark.slow),
+    ],
 )
 def test_calls_leave_nothing_in_memory(options: dict[str, bool]) -> None:
     traces: list[tuple[Any, Any]] = [

@@ -20,6 +20,7 @@ from loadrun.passes.constants import bare
 from loadrun.verify.audit import Audit, Score, audit
 from loadrun.verify.audit_mutants import EXPECTED, Weight, drawn
 from loadrun.verify.pack.capture import capture, embed
+from tests.support.fixture_files import FIXTURES
 
 F32 = DType("Float32")
 
@@ -216,6 +217,6 @@ def test_the_page_of_the_fixtures_holds() -> None:
     names = re.findall(r"^- `([\w./]+)` (\S+?)(?:: (.*))?$", page, re.M)
     assert names
     for name, output, _ in names[:: max(1, len(names) // 5)]:
-        score = {s.output: s for s in audit(loadrun.load(f"fixtures/{name}"), mutants=4).scores}[output]
+        score = {s.output: s for s in audit(loadrun.load(FIXTURES / name), mutants=4).scores}[output]
         unmoved = page.index(f"`{name}` {output}") > page.index("## Checks whose outputs no mutant moves")
         assert bool({*score.caught, *score.passed} - {EXPECTED}) != unmoved, name

@@ -121,6 +121,7 @@ def heard(reader: int) -> bytes:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs process groups")
+@pytest.mark.slow
 def test_a_command_that_takes_too_long_ends_with_its_children(
     command: tuple[str, int], tmp_path: Path
 ) -> None:

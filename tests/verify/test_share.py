@@ -49,6 +49,7 @@ def test_no_tensor_can_be_read_off(name: str, tmp_path: Path, capsys: pytest.Cap
     assert main([str(shared), "-q"]) == 1
 
 
+@pytest.mark.slow
 def test_signs_are_kept_where_the_failure_needs_them(tmp_path: Path) -> None:
     """It fails where all weights are negative: random signs would never do."""
     b = GraphBuilder()

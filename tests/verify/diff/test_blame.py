@@ -353,6 +353,7 @@ def test_what_cannot_be_expressed_does_not_agree(tmp_path: Path, capsys: pytest.
     assert "outputs agree" not in said.out
 
 
+@pytest.mark.slow
 def test_a_conversion_and_its_weights_that_are_transposed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

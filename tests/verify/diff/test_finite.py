@@ -39,7 +39,7 @@ def total(dtype: DType = HALF) -> Graph:
 ONES = {"x": np.ones(MANY, "f4")}
 
 
-@pytest.mark.parametrize("dtype", [HALF, DType("BFloat16")])
+@pytest.mark.parametrize("dtype", [HALF, pytest.param(DType("BFloat16"), marks=pytest.mark.slow)])
 def test_every_value_is_computed_in_float64(dtype: DType) -> None:
     """262,144 ones are that many, in whatever type the model adds them up; float16 ends at 65,504."""
     graph = total(dtype)
@@ -63,6 +63,7 @@ def test_a_conversion_to_few_bits_keeps_all_of_them() -> None:
     assert between(graph, "float64", {"x": x[:1].repeat(2)}).agree
 
 
+@pytest.mark.slow
 def test_what_leaves_the_range_is_told_where_a_testcase_fails(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -222,6 +222,7 @@ def test_no_data(model: str, tmp_path: Path) -> None:
         Packer(loadrun.load(model), warn=print).pack([], tmp_path / "o.mge")
 
 
+@pytest.mark.slow
 def test_thousands_of_testcases_stream(model: str, tmp_path: Path) -> None:
     """Memory while packing does not depend on the number of testcases."""
 
