@@ -87,7 +87,7 @@ verify.share: ShareOptions share_file
 """Where the names live; they are imported on first use, so that pytest's start and worker processes
 pay for what they use alone."""
 _PACKAGES = """
-arrays base build compare dump engines graph inputs inputspec jit megengine onnx ops passes replay report runner
+arrays base compare dump engines graph inputs inputspec jit layers megengine onnx ops passes replay report runner
 runtimes tensors testcase testing torch tracing verify
 """
 _HOMES = {

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ..build import emit as e
-from ..build.emit import M, elem, is_bool, is_float, known, number, where
 from ..graph import params as P
+from ..layers import emit as e
+from ..layers.emit import M, elem, is_bool, is_float, known, number, where
 from ..tensors import Tensor, access, apply1, const
 from ..tensors.naming import refused
 from .promotion import common, dtype_of, narrow, operand

@@ -12,9 +12,9 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from ..base.errors import TraceWarning
-from ..build import emit as e
 from ..graph import Var
 from ..graph.dtypes import Array, DType
+from ..layers import emit as e
 from ..tensors import Tensor
 from ..tensors.naming import refused, user_line
 from ..tensors.protocols import lowering

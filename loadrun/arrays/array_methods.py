@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..build import emit as e
+from ..layers import emit as e
 from ..tensors import Tensor
 from .promotion import dtype_of, narrow
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..build import emit as e
+from ..layers import emit as e
 from ..tensors import Tensor, TracedInt
 
 __all__ = ["AxisError", "axes_of", "axis_of", "checked_shape", "given_shape"]

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ..build import emit as e
-from ..build.emit import M, elem
 from ..graph import params as P
+from ..layers import emit as e
+from ..layers.emit import M, elem
 from ..tensors import Tensor, TracedInt, TracedNumber, plain_number
 from ..tensors.naming import refused
 from .array import TracedArray

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ..build import emit as e
-from ..build.emit import M
+from ..layers import emit as e
+from ..layers.emit import M
 from ..tensors import Tensor, TracedInt, const
 from ..tensors.access import dtype_of, is_scalar
 from ..tensors.naming import refused

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..build import emit as e
-from ..build.layers.padding import padded
+from ..layers import emit as e
+from ..layers.shared.padding import padded
 from ..tensors import Tensor, TracedInt, TracedNumber
 from ..tensors.access import dtype_of
 from ..tensors.naming import refused

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ..build import emit as e
-from ..build.emit import M, elem, kept, number, summed
-from ..build.exact_products import product
 from ..graph import params as P
+from ..layers import emit as e
+from ..layers.emit import M, elem, kept, number, summed
+from ..layers.exact_products import product
 from ..tensors import Tensor, apply, apply1
 from ..tensors.access import dtype_of
 from ..tensors.naming import refused

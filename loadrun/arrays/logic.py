@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ..build import emit as e
-from ..build.emit import M, compare, elem, is_bool, is_float, known, logical_not, number
 from ..graph import params as P
+from ..layers import emit as e
+from ..layers.emit import M, compare, elem, is_bool, is_float, known, logical_not, number
 from ..tensors import Tensor, const
 from ..tensors.access import dtype_of
 from .promotion import common, narrow, operand

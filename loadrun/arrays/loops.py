@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..build import emit as e
+from ..layers import emit as e
 from ..tensors import Tensor
 from ..tensors.access import dtype_of, static_shape
 from ..tensors.naming import refused

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..build import emit as e
+from ..layers import emit as e
 from ..tensors import Tensor, TracedInt
 from ..tensors.access import as_vector
 from . import indexing as numpy_index

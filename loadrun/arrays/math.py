@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..build import emit as e
-from ..build.emit import M, elem, number, where
 from ..graph import params as P
+from ..layers import emit as e
+from ..layers.emit import M, elem, number, where
 from ..ops.elemwise.table import MODES, ModeTrait, modes
 from ..tensors import Tensor
 from ..tensors.access import dtype_of

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..build import emit as e
-from ..build.emit import M, elem, number, summed
-from ..build.exact_products import multiply, product
+from ..layers import emit as e
+from ..layers.emit import M, elem, number, summed
+from ..layers.exact_products import multiply, product
 from ..tensors import Tensor, TracedInt
 from ..tensors.naming import refused
 from .axes import axis_of

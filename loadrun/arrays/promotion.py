@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ..build import emit as e
-from ..build.emit import cast
+from ..layers import emit as e
+from ..layers.emit import cast
 from ..tensors import Tensor, TracedBool, TracedNumber, access, const
 from ..tensors.access import recorded
 from ..tensors.dtypes import graph_dtype

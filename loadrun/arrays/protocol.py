@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import TraceError
-from ..build import emit as e
+from ..layers import emit as e
 from ..tensors import Tensor, active
 from ..tensors.access import dtype_of, is_scalar, session_of, snapshot
 from ..tensors.naming import WAY_OUT, refused

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ..build import emit as e
-from ..build.emit import M, elem, half_sums, is_bool, is_float, number, summed
-from ..build.layers.sizes import of_length
 from ..graph import params as P
 from ..graph.dtypes import DType
+from ..layers import emit as e
+from ..layers.emit import M, elem, half_sums, is_bool, is_float, number, summed
+from ..layers.shared.sizes import of_length
 from ..tensors import Tensor, TracedInt, access, apply1
 from ..tensors.access import as_vector, is_scalar
 from ..tensors.naming import refused

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..build import emit as e
-from ..build.emit import M, elem
+from ..layers import emit as e
+from ..layers.emit import M, elem
 from ..tensors import Tensor
 from .axes import axis_of
 from .joining import concatenate

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import TraceError
-from ..build import emit as e
 from ..graph.dtypes import Array as NDArray
+from ..layers import emit as e
 from ..tensors import Tensor
 from ..tensors.access import session_of
 from ..tensors.naming import here, shown

@@ -1,3 +1,3 @@
 """MegEngine's ``random``: for a seed the numbers that MegEngine gives on a CPU."""
 
-from ..build.random import *  # noqa: F403
+from ..layers.random import *  # noqa: F403

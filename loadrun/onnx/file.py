@@ -11,10 +11,10 @@ import numpy as np
 
 from ..base.errors import FormatError
 from ..base.files import contents
-from ..build import emit as e
 from ..graph import Graph
 from ..graph import params as P
 from ..graph.dtypes import Array, DType
+from ..layers import emit as e
 from ..tensors import Tensor, apply1, const
 from ..tensors.access import as_vector, dtype_of, stored_shape
 from ..testcase import FileValue, SourceFile

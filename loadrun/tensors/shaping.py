@@ -1,4 +1,4 @@
-"""Reshaping, permuting, broadcasting and joining tensors, for their methods and for `loadrun.build`."""
+"""Reshaping, permuting, broadcasting and joining tensors, for their methods and for `loadrun.layers`."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from ..build.layers.sizes import refused_where
+from ..layers.shared.sizes import refused_where
 from ..tensors import Tensor, largest, least
 from ..tensors.convert import TracedInt
 

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from ..build import emit as e
 from ..graph import Opr
 from ..graph import params as P
 from ..graph.dtypes import plain
+from ..layers import emit as e
 from ..tensors import Tensor
 from ..tensors.access import dtype_of
 from .call import FxCall

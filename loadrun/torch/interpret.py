@@ -14,10 +14,10 @@ from torch.utils import _pytree as pytree
 
 from ..arrays.array import TracedArray
 from ..base.errors import LoadRunError, UnsupportedError
-from ..build import emit as e
-from ..build.layers.axes import ManyAxes
 from ..graph import Var
 from ..graph.dtypes import Array, array_dtype, plain
+from ..layers import emit as e
+from ..layers.shared.axes import ManyAxes
 from ..tensors import Tensor, TracedNumber, active
 from ..tensors.access import (
     dtype_of,

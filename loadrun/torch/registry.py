@@ -89,7 +89,7 @@ def aten(*targets: str) -> Callable[[F], F]:
 
     The function gets a `FxCall` (the node's context) and then the operator's own arguments; tensors among them
     are loadrun's, dynamic sizes are symbolic ints. It computes with
-    `loadrun.build` or numpy and returns a tensor, or a tuple where the operator returns one. A lowering of a
+    `loadrun.layers` or numpy and returns a tensor, or a tuple where the operator returns one. A lowering of a
     custom operator is registered in the same way.
 
     Args:

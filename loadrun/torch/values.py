@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from ..arrays.array import TracedArray
-from ..build import emit as e
-from ..build.layers.axes import ManyAxes
 from ..graph.dtypes import Array, array_dtype, plain
+from ..layers import emit as e
+from ..layers.shared.axes import ManyAxes
 from ..tensors import Tensor, TracedNumber, const
 from ..tensors.access import dtype_of, from_stored, recorded, set_name, snapshot
 from ..tensors.dtypes import graph_dtype

@@ -71,7 +71,7 @@ def called(function: Callable[..., Any], arguments: CallArguments, inside: Mappi
         if type(e).__module__.partition(".")[0] == "cv2" and "not a numpy array" in str(e):
             raise TraceError(
                 f"OpenCV is called on a traced value, in {shown(_raised(e))}: its result is computed outside the "
-                "graph. Use loadrun.build.vision (interpolate, remap, warp_affine, warp_perspective, cvt_color), or "
+                "graph. Use loadrun.layers.vision (interpolate, remap, warp_affine, warp_perspective, cvt_color), or "
                 "call it before the traced function and pass in the result; input_transform and --resize-input do it "
                 "when a file is packed"
             ) from e

@@ -11,7 +11,7 @@ import pytest
 
 import loadrun.megengine.functional as F
 from loadrun import Tensor
-from loadrun.build.random import RNG
+from loadrun.layers.random import RNG
 from loadrun.megengine.quantization.utils import LSQParams, QuantMode, create_qparams
 from loadrun.megengine.serialization import load, save
 from loadrun.tensors.device import Device

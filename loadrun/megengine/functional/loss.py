@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ...build.activation import logsigmoid, logsumexp, relu
-from ...build.elemwise import abs, equal, log, logaddexp, maximum
-from ...build.math import mean, sum
-from ...build.tensor import arange, broadcast_to, cumsum, linspace, zeros
-from ...build.windows import indexing_one_hot
 from ...graph import params as P
+from ...layers.activation import logsigmoid, logsumexp, relu
+from ...layers.elemwise import abs, equal, log, logaddexp, maximum
+from ...layers.math import mean, sum
+from ...layers.tensor import arange, broadcast_to, cumsum, linspace, zeros
+from ...layers.windows import indexing_one_hot
 from ...tensors import Tensor, TensorLike, as_tensor, elemwise
 
 __all__ = ["binary_cross_entropy", "cross_entropy", "ctc_loss", "hinge_loss", "l1_loss", "square_loss"]

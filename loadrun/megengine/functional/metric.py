@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...build.math import topk as _topk
+from ...layers.math import topk as _topk
 from ...tensors import Tensor, TensorLike, as_tensor
 
 __all__ = ["topk_accuracy"]

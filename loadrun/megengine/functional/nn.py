@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...build.activation import (
+from ...layers.activation import (
     gelu,
     hsigmoid,
     hswish,
@@ -18,8 +18,8 @@ from ...build.activation import (
     softmax,
     softplus,
 )
-from ...build.attention import multi_head_attention
-from ...build.conv import (
+from ...layers.attention import multi_head_attention
+from ...layers.conv import (
     conv1d,
     conv2d,
     conv3d,
@@ -29,8 +29,8 @@ from ...build.conv import (
     local_conv2d,
     region_restricted_conv,
 )
-from ...build.linalg import normalize
-from ...build.norm import (
+from ...layers.linalg import normalize
+from ...layers.norm import (
     batch_norm,
     general_norm,
     group_norm,
@@ -39,16 +39,16 @@ from ...build.norm import (
     local_response_norm,
     sync_batch_norm,
 )
-from ...build.pooling import (
+from ...layers.pooling import (
     adaptive_avg_pool2d,
     adaptive_max_pool2d,
     avg_pool2d,
     deformable_psroi_pooling,
     max_pool2d,
 )
-from ...build.vision import correlation, cvt_color, interpolate, nms, roi_align, roi_pooling
-from ...build.warping import remap, warp_affine, warp_perspective
-from ...build.windows import (
+from ...layers.vision import correlation, cvt_color, interpolate, nms, roi_align, roi_pooling
+from ...layers.warping import remap, warp_affine, warp_perspective
+from ...layers.windows import (
     dropout,
     embedding,
     indexing_one_hot,

@@ -6,9 +6,9 @@ the result quantized to the output dtype (MegEngine's dnn conv_bias kernels).
 
 from __future__ import annotations
 
-from ...build.conv import cross, planar, sparse, transposed, window
-from ...build.geometry import Mode, Sizes, member
 from ...graph import params as P
+from ...layers.conv import cross, planar, sparse, transposed, window
+from ...layers.geometry import Mode, Sizes, member
 from ...tensors import Tensor, TensorLike, apply1, as_tensor
 from ...tensors.access import dtype_of
 from ...tensors.dtypes import DTypeLike, graph_dtype

@@ -1,3 +1,3 @@
 """MegEngine's ``functional.tensor``."""
 
-from ...build.tensor import *  # noqa: F403
+from ...layers.tensor import *  # noqa: F403

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ...base.errors import EngineError
-from ...build.elemwise import abs, maximum, minimum
-from ...build.math import max
 from ...graph import params as P
+from ...layers.elemwise import abs, maximum, minimum
+from ...layers.math import max
 from ...tensors import Tensor, TensorLike, apply1
 from ...tensors.access import is_scalar, static_shape, value_of
 from ...tensors.promotion import convert

@@ -1,3 +1,3 @@
 """MegEngine's ``functional.vision``."""
 
-from ...build.vision import *  # noqa: F403
+from ...layers.vision import *  # noqa: F403

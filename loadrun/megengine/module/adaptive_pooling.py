@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...build.geometry import Sizes
+from ...layers.geometry import Sizes
 from ...tensors import Tensor, TensorLike
 from .. import functional as F
 from .module import Module

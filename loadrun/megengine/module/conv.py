@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...build.geometry import Sizes
+from ...layers.geometry import Sizes
 from ...tensors import Tensor, TensorLike
 from .. import functional as F
 from .conv_base import ConvSettings, _Conv2d, _ConvNd

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...build.geometry import Sizes
+from ...layers.geometry import Sizes
 from ...tensors import Parameter, Tensor, TensorLike, as_tensor
 from .. import functional as F
 from .sizes import pair, pair_nonzero, triple, triple_nonzero

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...build.modes import elwise
+from ...layers.modes import elwise
 from ...tensors import Tensor, TensorLike
 from .module import Module
 

@@ -1,6 +1,6 @@
 """Initial values of parameters, with the functions of MegEngine's ``module.init``.
 
-Numbers are drawn by `loadrun.build.random`, whose ``seed`` makes them repeatable; they are MegEngine's for it.
+Numbers are drawn by `loadrun.layers.random`, whose ``seed`` makes them repeatable; they are MegEngine's for it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import math
 
 import numpy as np
 
-from ...build import random
 from ...graph.dtypes import Array
+from ...layers import random
 from ...tensors import Tensor, suspended
 from ...tensors.access import static_shape
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...build.geometry import member
 from ...graph import params as P
+from ...layers.geometry import member
 from ...tensors import Parameter, Tensor, TensorLike, apply, as_tensor
 from ...tensors.access import static_shape
 from .. import functional as F

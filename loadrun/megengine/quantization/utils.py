@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...build.fake_quant import fake_quant_bias, fake_quant_tensor, lsq_forward, tqt_forward
+from ...layers.fake_quant import fake_quant_bias, fake_quant_tensor, lsq_forward, tqt_forward
 from ...tensors.qparams import LSQParams, QParams, QuantMode, create_qparams
 from ...tensors.quantized_dtypes import create_quantized_dtype
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...build import emit as e
-from ...build.emit import M
-from ...build.layers import activation as layers
+from ...layers import emit as e
+from ...layers.emit import M
+from ...layers.shared import activation as layers
 from ...tensors import Tensor
 from ..operators import activations, functions, kernels, reductions
 from . import instead, operand

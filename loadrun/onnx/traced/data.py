@@ -9,10 +9,10 @@ import numpy as np
 
 from ...arrays.array import TracedArray
 from ...arrays.reductions import cumulated
-from ...build import emit as e
-from ...build.emit import M
 from ...graph import params as P
 from ...graph.dtypes import Array
+from ...layers import emit as e
+from ...layers.emit import M
 from ...tensors import Tensor, apply, const
 from ...tensors.access import dtype_of, static_shape
 from ..operators import forest, indexing, ngrams

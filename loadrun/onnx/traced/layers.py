@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ...build import emit as e
-from ...build.emit import M
-from ...build.layers import norm
 from ...graph import params as P
 from ...graph.dtypes import DType, plain
+from ...layers import emit as e
+from ...layers.emit import M
+from ...layers.shared import norm
 from ...tensors import Tensor, apply1
 from ...tensors.access import dtype_of, recorded_variable
 from ...tensors.apply import type_cvt

@@ -12,10 +12,10 @@ from ...arrays.array import TracedArray
 from ...arrays.names import recording
 from ...arrays.promotion import all_tensors
 from ...base.errors import FormatError, LoadRunError, UnsupportedError
-from ...build import emit as e
 from ...graph import Graph, Opr, Var
 from ...graph.composite import Composite
 from ...graph.dtypes import Array, DType, plain
+from ...layers import emit as e
 from ...ops.infer import infer_dtypes, kernel_of
 from ...ops.registry import Call, Shape, pay_operator
 from ...passes.constants import subgraph

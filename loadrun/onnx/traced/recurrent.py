@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...arrays.names import np
-from ...build.layers.recurrent import layers
 from ...graph import params as P
 from ...graph.dtypes import Array
+from ...layers.shared.recurrent import layers
 from . import instead, operand, traced
 
 __all__: list[str] = []

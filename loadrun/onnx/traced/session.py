@@ -10,10 +10,10 @@ import numpy as np
 
 from ...arrays.array import TracedArray
 from ...base.errors import EngineError, UnsupportedError
-from ...build.random import seed_of_operator
 from ...graph import Var
 from ...graph import params as P
 from ...graph.dtypes import Array, DType, plain
+from ...layers.random import seed_of_operator
 from ...ops.infer import Inference, follow
 from ...ops.registry import Shape
 from ...tensors import Tensor, apply1

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ...build import emit as e
-from ...build.fourier import Pair, real_of_half, transform
+from ...layers import emit as e
+from ...layers.fourier import Pair, real_of_half, transform
 from ..operators import signal
 from . import instead, operand
 

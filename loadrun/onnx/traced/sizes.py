@@ -8,7 +8,7 @@ from typing import Any
 from ...arrays import creation
 from ...arrays.array import TracedArray
 from ...arrays.names import np
-from ...build import emit as e
+from ...layers import emit as e
 from ...tensors import Tensor, TracedInt, active
 from ...tensors.access import recorded_variable
 from ..operators import common, kernels, resizing, shapes

@@ -10,14 +10,14 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ...arrays.array import TracedArray
-from ...build import emit as e
-from ...build.layers import pooling as pools
-from ...build.layers import windows as layers
-from ...build.layers.padding import pad
-from ...build.layers.windows import WindowGeometry
 from ...graph import Var
 from ...graph.dtypes import Array
 from ...graph.dtypes import plain as plain_type
+from ...layers import emit as e
+from ...layers.shared import pooling as pools
+from ...layers.shared import windows as layers
+from ...layers.shared.padding import pad
+from ...layers.shared.windows import WindowGeometry
 from ...tensors import Tensor
 from ...tensors.access import from_variable, is_scalar, recorded_variable, session_of
 from ..operators import convolution, padding, pooling
@@ -113,7 +113,7 @@ def deform_conv(
         return NotImplemented
     if mask is None:
         mask = np.ones((offset.shape[0], offset.shape[1] // 2, *offset.shape[2:]), np.float32)
-    from ...build.conv import deformable_conv2d  # for start-up
+    from ...layers.conv import deformable_conv2d  # for start-up
 
     filters = layers.grouped(operand(w), group)
     pads = [a for a, _ in window.pads]

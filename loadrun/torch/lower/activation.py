@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ...build import emit as e
-from ...build import nn as F
-from ...build.layers import activation as build
-from ...build.layers.sizes import per_channel
+from ...layers import emit as e
+from ...layers import nn as F
+from ...layers.shared import activation as build
+from ...layers.shared.sizes import per_channel
 from ..call import FxCall, axis_of
 from ..registry import UnsupportedCallError, aten
 from ..values import arr, is_number, ten

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ...build import emit as e
-from ...build.layers.attention import attended, causal_bias, mask_bias, shared_heads
+from ...layers import emit as e
+from ...layers.shared.attention import attended, causal_bias, mask_bias, shared_heads
 from ...tensors.access import dtype_of
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...build import emit
+from ...layers import emit
 from ..call import FxCall
 from ..registry import aten
 from ..values import arr, ten

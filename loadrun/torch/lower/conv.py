@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...build import emit as e
-from ...build.layers import windows as build
-from ...build.layers.windows import WindowGeometry
+from ...layers import emit as e
+from ...layers.shared import windows as build
+from ...layers.shared.windows import WindowGeometry
 from ...tensors import Tensor
 from ...tensors.access import static_shape
 from ..call import FxCall

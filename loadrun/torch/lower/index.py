@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ...build import emit as e
-from ...build import nn as F
+from ...layers import emit as e
+from ...layers import nn as F
 from ..call import FxCall, axis_of
 from ..registry import UnsupportedCallError, aten
 from ..values import arr, ten

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...build import emit as e
+from ...layers import emit as e
 from ..call import FxCall, axis_of
 from ..registry import aten
 from ..sizes import as_size

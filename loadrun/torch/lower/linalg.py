@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ...build import emit as e
-from ...build import nn as F
+from ...layers import emit as e
+from ...layers import nn as F
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ...build import emit as e
-from ...build.layers import norm as build
-from ...build.layers.sizes import per_channel
+from ...layers import emit as e
+from ...layers.shared import norm as build
+from ...layers.shared.sizes import per_channel
 from ...tensors import Tensor, TracedNumber
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ...build import emit as e
-from ...build.layers import pooling as build
-from ...build.layers.windows import WindowGeometry
+from ...layers import emit as e
+from ...layers.shared import pooling as build
+from ...layers.shared.windows import WindowGeometry
 from ...tensors import Tensor
 from ...tensors.convert import product_of
 from ..call import FxCall

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ...build import emit as e
-from ...build import random as R
+from ...layers import emit as e
+from ...layers import random as R
 from ..call import FxCall
 from ..registry import aten
 from ..sizes import as_size

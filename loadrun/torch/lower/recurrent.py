@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ...build import emit as e
-from ...build import nn as F
-from ...build.layers import recurrent as build
 from ...graph import params as P
+from ...layers import emit as e
+from ...layers import nn as F
+from ...layers.shared import recurrent as build
 from ...tensors import Tensor, apply
 from ...tensors.access import static_shape
 from ..call import FxCall

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...build import emit as e
+from ...layers import emit as e
 from ..call import FxCall, axes_of, axis_of
 from ..registry import aten
 from ..values import arr, ten

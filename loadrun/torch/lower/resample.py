@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...build import emit as e
-from ...build import vision
-from ...build.layers import sampling
-from ...build.layers.resize import axis_weights, resized, shares_at, weighted
 from ...graph.dtypes import plain
+from ...layers import emit as e
+from ...layers import vision
+from ...layers.shared import sampling
+from ...layers.shared.resize import axis_weights, resized, shares_at, weighted
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size, computed

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...build import emit as e
 from ...graph import params as P
+from ...layers import emit as e
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..values import arr, ten

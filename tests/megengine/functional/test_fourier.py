@@ -5,7 +5,7 @@ import pytest
 
 import loadrun
 from loadrun import Tensor
-from loadrun.build.fourier import Pair, real_of_half, transform
+from loadrun.layers.fourier import Pair, real_of_half, transform
 
 # One product, two of them, both with a prime factor, a large prime, two large primes' product, powers.
 LENGTHS = (1, 2, 3, 7, 64, 211, 360, 400, 514, 1021, 1024, 2062, 3 * 1031, 4096)

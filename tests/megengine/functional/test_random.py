@@ -13,7 +13,7 @@ import loadrun
 import loadrun.megengine.functional as F
 import loadrun.megengine.module as M
 from loadrun import Tensor
-from loadrun.build import random as rand
+from loadrun.layers import random as rand
 
 N = (100, 100)
 # Distribution, its mean and standard deviation by the textbook.

@@ -333,11 +333,11 @@ def test_paths_of_parameters() -> None:
 
 
 def test_initial_values() -> None:
-    import loadrun.build.random
+    import loadrun.layers.random
 
-    loadrun.build.random.seed(3)
+    loadrun.layers.random.seed(3)
     first = M.Linear(400, 300)
-    loadrun.build.random.seed(3)
+    loadrun.layers.random.seed(3)
     second = M.Linear(400, 300)
     np.testing.assert_array_equal(first.weight.numpy(), second.weight.numpy())
     weight = first.weight.numpy()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, Protocol
 
-from ....build.fake_quant import fake_quant_bias
+from ....layers.fake_quant import fake_quant_bias
 from ....tensors import Tensor, TensorLike
 from ..module import Module
 

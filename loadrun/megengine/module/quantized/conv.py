@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....build.geometry import Sizes
+from ....layers.geometry import Sizes
 from ....tensors import Parameter, Tensor, TensorLike, as_tensor
 from ....tensors.dtypes import DTypeLike
 from ...functional.quantized import conv_bias_activation, conv_transpose2d

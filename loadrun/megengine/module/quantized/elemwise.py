@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ....build.modes import elemwise_multi_type
+from ....layers.modes import elemwise_multi_type
 from ....tensors import Tensor, TensorLike
 from ....tensors.dtypes import DTypeLike
 from .module import QuantizedModule

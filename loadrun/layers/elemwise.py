@@ -1,7 +1,7 @@
 """Elementwise functions of MegEngine's functional package: arithmetic, rounding, comparison, logic.
 
 All take tensors, arrays and numbers that broadcast together and are promoted as MegEngine promotes them; the
-functions of the exponential and trigonometric kind are in `loadrun.build.transcendental` and offered here too.
+functions of the exponential and trigonometric kind are in `loadrun.layers.transcendental` and offered here too.
 """
 
 from __future__ import annotations

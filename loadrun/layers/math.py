@@ -1,6 +1,6 @@
 """Reductions, searching and sorting of MegEngine's functional package.
 
-Products and the like are in `loadrun.build.linalg` and offered here too.
+Products and the like are in `loadrun.layers.linalg` and offered here too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """MegEngine's functions on the form of tensors: joining, splitting, reshaping, repeating, permuting.
 
-Functions that make tensors are in `loadrun.build.creation`, those that pick elements in
-`loadrun.build.selection`; both are offered here too.
+Functions that make tensors are in `loadrun.layers.creation`, those that pick elements in
+`loadrun.layers.selection`; both are offered here too.
 """
 
 from __future__ import annotations
