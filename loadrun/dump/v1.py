@@ -9,8 +9,8 @@ import numpy as np
 from ..base.errors import FormatError
 from ..graph import Graph, Opr, StoredTensor, TensorFormat
 from ..graph.dtypes import Array, nbytes
-from .flat import Buffer, Table
 from .build import GraphAssembler, check_shape, comp_node, constant_or_input, describe, take_blobs
+from .flat import Buffer, Table
 from .records import check_params, find_op, read_dtype, read_params
 
 __all__ = ["IDENTIFIER", "MAGICS", "read"]

@@ -7,8 +7,8 @@ from struct import unpack_from
 from ..base.errors import FormatError
 from ..graph import Graph, Opr, StoredTensor, TensorFormat, Var
 from ..graph.dtypes import nbytes
-from .flat import Buffer, Table, TableFields
 from .build import GraphAssembler, check_shape, comp_node, constant_or_input, describe, take_blobs
+from .flat import Buffer, Table, TableFields
 from .records import check_params, find_op, read_dtype, read_params
 
 __all__ = ["IDENTIFIER", "read"]
