@@ -220,3 +220,11 @@ def test_no_test_module_imports_another() -> None:
     for path in sorted((ROOT / "tests").rglob("*.py")):
         for names in imported.findall(path.read_text(encoding="utf-8")):
             assert not re.search(r"\btest_", names), f"{path}: {names}"
+
+
+def test_every_test_file_is_collected() -> None:
+    """pytest leaves out folders of some names, such as build."""
+    left_out = {"build", "dist", "node_modules", "venv", "_darcs", "CVS"}
+    files = [p.relative_to(ROOT) for p in (ROOT / "tests").rglob("test_*.py")]
+    assert files
+    assert [str(p) for p in files if left_out.intersection(p.parts) or any(s.startswith(".") for s in p.parts)] == []
