@@ -46,7 +46,6 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is exported
     from .verify.pack.options import PackOptions as PackOptions
     from .verify.pack.packing import Packer as Packer
     from .verify.pack.unpacking import UnpackOptions as UnpackOptions, unpack_file as unpack_file
-    from .verify.pack.verifying import VerifyOptions as VerifyOptions, verify_files as verify_files
     from .verify.reduce import ReduceOptions as ReduceOptions, reduce_file as reduce_file
     from .verify.saved import JudgeOptions as JudgeOptions, judge_results as judge_results
     from .verify.share import ShareOptions as ShareOptions, share_file as share_file
@@ -79,7 +78,6 @@ verify.pack.files: pack_file
 verify.pack.options: PackOptions
 verify.pack.packing: Packer
 verify.pack.unpacking: UnpackOptions unpack_file
-verify.pack.verifying: VerifyOptions verify_files
 verify.reduce: ReduceOptions reduce_file
 verify.saved: JudgeOptions judge_results
 verify.share: ShareOptions share_file

@@ -24,7 +24,6 @@ RECORDS: dict[str, tuple[type, ...]] = {
     "run": (loadrun.RunOptions,),
     "pack": (loadrun.PackOptions, loadrun.DumpOptions),
     "unpack": (loadrun.UnpackOptions,),
-    "verify": (loadrun.VerifyOptions,),
     "audit": (loadrun.AuditOptions,),
     "accept": (loadrun.AcceptOptions,),
     "judge": (loadrun.JudgeOptions,),
@@ -63,7 +62,6 @@ WRITTEN = {
     "diff": {"json", "extract"},
     "bench": {"json", "html", "save_baseline"},
     "info": {"json", "graph", "strict_engine", "cache"},
-    "verify": {"json", "junit"},
     "audit": {"json", "junit"},
 }
 """Files that are written from what the call gives."""

@@ -138,7 +138,7 @@ def test_not_compared_is_so_on_every_surface(
     assert "badge not-compared" in html
     assert "class='total fail'" in html
     assert main(["judge", names["zip"], "-q"]) == 3
-    assert main(["verify", path, "-q"]) == 3
+    assert main([path, "-q"]) == 3
     capsys.readouterr()
 
     code, out = pytest_run(tmp_path, "m.mge")

@@ -50,6 +50,8 @@ _MANY = 5
 """From this number of files on, each gets a single line."""
 _LISTED = 3
 """How many failing outputs of a file the list at the end names."""
+_SHOWN = 20
+"""How many differences from the digests are printed where nothing else is."""
 
 
 _COMMON = (
@@ -294,6 +296,9 @@ class _RunDisplay:
         else:
             engines = [str(e) for e in self.run.options.engines]
             show(file, results, out, style=self.style, metrics=self.verbose > 1, engines=engines)
+        if self.verbose and out is not None and not file.altered:
+            for said in dump.packed:
+                print(f"  {clean(said, 300)}", file=out)
         if dump.timing is not None and out is not None:
             print(f"  {text.timing_line(dump.timing)}", file=out)
         if dump.explanation or out is not None:
@@ -314,7 +319,7 @@ class _RunDisplay:
 
     def _judge(self, file: FileResult, spots: list[str]) -> None:
         """Note what the end of the output says about a file."""
-        told = [*file.damage, *(w for w in file.weak if w not in file.missed)]
+        told = [*file.damage, *file.altered[:_SHOWN], *(w for w in file.weak if w not in file.missed)]
         if self.quiet and told:
             print(clean(file.path, 200), *map(text.warning, told), sep="\n", file=self.out)
         if file.good:
@@ -322,7 +327,7 @@ class _RunDisplay:
         said = [*spots[:_LISTED], *([f"{len(spots) - _LISTED} more"] if len(spots) > _LISTED else [])]
         if file.message:
             said.append(clean(" ".join(line.strip() for line in file.message.splitlines()), 500))
-        said += [*file.missed, *file.unrun, *filter(None, [file.surprise])]
+        said += [*file.altered[:_LISTED], *file.missed, *file.unrun, *filter(None, [file.surprise])]
         if file.verdict is Verdict.NOT_COMPARED and not file.passed:
             said.append("nothing was compared")
         word = self.style.verdict(file.verdict, file.verdict.value)

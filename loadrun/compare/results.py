@@ -298,6 +298,7 @@ class FileResult:
         warnings: what MegEngine would only warn of.
         damage: those of them that tell of damage, which are said even where nothing else is.
         missed: what the file holds to be compared and was not, besides what its results say.
+        altered: what differs from the digests that the file carries; it fails then.
         free: whether it is wanted that nothing is compared.
         load_seconds: time to read the file.
         testcases: how many results are of testcases, not of a run on given inputs.
@@ -328,6 +329,7 @@ class FileResult:
     warnings: list[str] = field(default_factory=list)
     damage: Sequence[str] = ()
     missed: Sequence[str] = ()
+    altered: list[str] = field(default_factory=list)
     free: bool = False
     load_seconds: float = 0.0
     testcases: int = 0
@@ -388,7 +390,7 @@ class FileResult:
         """Return the worst of some verdicts; not compared if something in the file was not."""
         if self.ended or self.message:
             return self.ended or Verdict.ERROR
-        worst = Verdict.worst(verdicts)
+        worst = Verdict.worst([*verdicts, Verdict.FAIL] if self.altered else verdicts)
         return Verdict.worst([worst, Verdict.NOT_COMPARED]) if self.missed or self.unrun else worst
 
     @property

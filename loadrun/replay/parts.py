@@ -118,6 +118,7 @@ class PartReplayer:
     def __init__(self) -> None:
         self._task: Task | None = None
         self._bundles: list[Bundle] = []
+        self._read: list[Bundle] = []
         self._runner: Runner | None = None
         self._like: tuple[Bundle, Runner] | None = None
         self._beside: EngineComparison | None = None
@@ -136,13 +137,13 @@ class PartReplayer:
             yield Opened(task.path)
             yield Closed(nothing_there(task.path) or error.message, error.fault)
             return
-        for i, bundle in enumerate(self._bundles):
+        for i, (read, bundle) in enumerate(zip(self._read, self._bundles, strict=True)):
             name = task.path if i == 0 else f"{task.path} (dump {i + 1})"
             if task.strict and bundle.defects:
                 yield Opened(name, i, load_seconds=self._seconds)
                 yield Closed("; ".join(bundle.defects))
                 continue
-            yield from self._dump(part, bundle, name, i)
+            yield from self._dump(part, read, bundle, name, i)
 
     def _open(self, task: Task) -> None:
         if task == self._task:
@@ -160,9 +161,12 @@ class PartReplayer:
             b if b.sized and later else prepared(b, task.optimize, task.batch_size) for b in bundles
         ]
         self._seconds = time.perf_counter() - start
+        self._read = bundles
         self._task = task
 
-    def _dump(self, part: TaskPart, bundle: Bundle, name: str, number: int) -> Iterator[Event]:
+    def _dump(
+        self, part: TaskPart, read: Bundle, bundle: Bundle, name: str, number: int
+    ) -> Iterator[Event]:
         task = part.task
         total = len(bundle.testcases)
         stop = total
@@ -178,18 +182,21 @@ class PartReplayer:
             bundle = self._sized(bundle, task)
             facts = _facts(bundle, task) if task.facts and part.start == 0 else {}
             many = total if task.input_data is None else _count_cases(task.input_data)
+            packed, doubts = _packing(read) if part.start == 0 else ([], [])
             yield Opened(
                 name,
                 number,
                 many or 1,
-                tuple(_warnings(bundle, task)),
+                (*_warnings(bundle, task), *doubts),
                 tuple(bundle.defects),
                 tuple(bundle.missed),
+                tuple(packed),
                 self._seconds,
                 facts,
                 stop if stop < total else None,
             )
             opened = True
+            yield from _altered(read, part.start, stop if task.input_data is None else 0)
             runner = self._made(bundle, task)
             watch = ImpostorWatch({}, runner.policies, own_errors(bundle))
             if part.start:
@@ -379,6 +386,28 @@ def _warnings(bundle: Bundle, task: Task) -> list[str]:
         if bundle.taken is not None:
             warnings.append(bundle.taken)
     return warnings
+
+
+def _packing(bundle: Bundle) -> tuple[list[str], list[str]]:
+    """Return who packed a file and what another runtime computed then, and where that differs from the file."""
+    if not isinstance(bundle.record, memoryview):
+        return [], []
+    from ..verify.pack.witness import testimony  # for start-up
+
+    known = header(bundle.record).get("provenance") or {}
+    by = ", ".join(f"{k} {known[k]}" for k in ("time", "loadrun", "engine", "seed") if k in known)
+    said = list(testimony(bundle))
+    agree = [text for text, agrees in said if agrees]
+    return [f"all digests agree ({by})" if by else "all digests agree", *agree], [text for text, agrees in said if not agrees]
+
+
+def _altered(bundle: Bundle, start: int, stop: int) -> Iterator[Warned]:
+    """Yield what differs from the digests that a file carries."""
+    if isinstance(bundle.record, memoryview):
+        from ..verify.pack.verifying import mismatches  # for start-up
+
+        for text in mismatches(bundle, start, stop):
+            yield Warned(text, altered=True)
 
 
 def _facts(bundle: Bundle, task: Task) -> dict[str, Any]:

@@ -47,6 +47,7 @@ class ReplayedDump(CountedResults):
         path: the file.
         file: what its results come to, so far.
         total: how many results there will be.
+        packed: who packed the file, and what another runtime computed then.
         timing: the runs that were timed, once all results were read.
         explanation: why the first testcase that fails does so, where that was requested.
         drawing: the operators to blame and those around them as SVG, likewise.
@@ -55,6 +56,7 @@ class ReplayedDump(CountedResults):
     def __init__(self, path: str, opened: Opened, events: Iterator[Event], run: Replay) -> None:
         self.path = path
         self.total = opened.total
+        self.packed = opened.packed
         rule = run.rule(path)
         warnings = Warnings([*opened.warnings, *rule.notes])
         file = FileResult(
@@ -119,6 +121,8 @@ class ReplayedDump(CountedResults):
         for event in self._events:
             if isinstance(event, Warned):
                 assert isinstance(self.file.warnings, Warnings)
+                if event.altered:
+                    self.file.altered.append(event.text)
                 if event.weak:
                     self.file.weak.append(event.text)
                 if event.weak and self._run.options.fail_on_weak:

@@ -89,6 +89,7 @@ class Opened:
         warnings: what there is to say of the file.
         damage: those of them that tell of damage.
         missed: those that tell of what the file holds to be compared and is not.
+        packed: who packed the file, and what another runtime computed then, to be said if all digests agree.
         load_seconds: how long reading took.
         facts: digest of the model, its inputs, the size of the file.
         rest: the first testcase that this part leaves to others, None when it leaves none.
@@ -100,6 +101,7 @@ class Opened:
     warnings: tuple[str, ...] = ()
     damage: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
+    packed: tuple[str, ...] = ()
     load_seconds: float = 0.0
     facts: Mapping[str, Any] = field(default_factory=dict)
     rest: int | None = None
@@ -131,10 +133,12 @@ class Warned:
     Attributes:
         text: a sentence.
         weak: whether it says of a check that it could not fail on the testcases.
+        altered: whether it says what differs from the digests that the file carries.
     """
 
     text: str
     weak: bool = False
+    altered: bool = False
 
 
 @dataclass(eq=False)

@@ -124,6 +124,8 @@ class JUnitWriter:
             self._case(file.verdict.value, 0.0, "error", file.message.splitlines()[0], file.message)
         if file.surprise and file.strict:
             self.case("xfail", "failure", file.surprise)
+        if file.altered:
+            self.case("digests", "failure", "\n".join(file.altered))
         for number, missed in enumerate(file.missed):
             self._case(f"not compared {number}", 0.0, self._silent, missed, missed)
         self._all.add(self._counts)

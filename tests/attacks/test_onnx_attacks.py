@@ -138,7 +138,6 @@ def test_timeout_of_pack(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        ("verify",),
         ("diff",),
         ("bench",),
         ("accept", "--reason", "a test"),

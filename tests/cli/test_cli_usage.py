@@ -34,7 +34,7 @@ def two(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("typed", "meant"),
-    [(["inof", MLP], "info"), (["Pack", MLP, "-o", "x.mge"], "pack"), (["verfy"], "verify")],
+    [(["inof", MLP], "info"), (["Pack", MLP, "-o", "x.mge"], "pack"), (["redcue"], "reduce")],
 )
 def test_a_mistyped_command(typed: list[str], meant: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(typed) == 2
@@ -205,7 +205,7 @@ def test_tolerances_are_numbers(typed: list[str], value: str, capsys: pytest.Cap
     assert "expected a number of at least 0, found" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", [[], ["bench"], ["audit"], ["verify"]])
+@pytest.mark.parametrize("command", [[], ["bench"], ["audit"]])
 def test_what_holds_no_model_is_said(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

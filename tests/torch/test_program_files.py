@@ -484,8 +484,7 @@ def test_testcases_that_are_damaged_or_missing(tmp_path: Path, capsys: pytest.Ca
         (same, lambda said: said[:-1]),
         (same, lambda said: said[:-32] + said[-32:].upper()),
     ):
-        for command in ("run", "verify"):
-            assert main([command, rewritten(change, comment), "-q"]) == 2
+        assert main([rewritten(change, comment), "-q"]) == 2
     assert "promises" in capsys.readouterr().err
     assert main([rewritten(same, lambda _: b""), "-q"]) == 0
     data = path.read_bytes()

@@ -45,7 +45,7 @@ def test_given_values_are_expected(golden: Path, capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err == ""
     bundle = loadrun.load(golden / "p.mge")
     np.testing.assert_array_equal(bundle.testcases[0].expects["out"], np.load(golden / "golden.npy"))
-    assert main(["verify", str(golden / "p.mge"), "-q"]) == 0
+    assert main([str(golden / "p.mge"), "-q"]) == 0
     assert main([*argv, "--expect", str(golden / "other.npy")]) == 0
     said = capsys.readouterr().err
     assert "the model does not compute the expected value of 'out'" in said
@@ -417,7 +417,6 @@ def test_folders_that_are_skipped_are_counted(tmp_path: Path, capsys: pytest.Cap
     for argv in (
         [folder, "-q"],
         [folder],
-        ["verify", folder, "--no-check"],
         ["audit", folder, "--mutants", "1"],
     ):
         assert main(argv) == 0

@@ -386,7 +386,7 @@ def test_a_file_that_is_written_again_keeps_its_steps(packed: Path, tmp_path: Pa
     again = loadrun.load(tmp_path / "again.mge")
     assert again.scenarios == {0: STEPS - 1}
     assert [r.verdict for r in loadrun.run(again)] == [Verdict.PASS]
-    assert main(["verify", str(tmp_path / "again.mge")]) == 0
+    assert main([str(tmp_path / "again.mge")]) == 0
     # Without --replace a further scenario stands beside the first.
     assert pack(packed, tmp_path / "two.mge", DATA.replace("[3", "[9")) == 0
     two = loadrun.load(tmp_path / "two.mge")
@@ -431,7 +431,7 @@ def test_a_changed_step_is_seen(packed: Path, tmp_path: Path, capsys: pytest.Cap
     value = loadrun.load(packed).testcases[0].steps[1]["logits:expect"].tobytes()
     at = data.rindex(value)
     (tmp_path / "changed.mge").write_bytes(data[:at] + b"\x00\x00\x80\x3f" + data[at + 4 :])
-    assert main(["verify", str(tmp_path / "changed.mge")]) == 1
+    assert main([str(tmp_path / "changed.mge")]) == 1
     assert "testcase 0: its later steps have changed" in capsys.readouterr().out
 
 
@@ -597,7 +597,7 @@ def test_accept_renews_the_steps_that_fail(packed: Path, wrong: Path, tmp_path: 
     assert {"logits@2", "present@4", "now_seen@4"} <= places
     assert not places & {"logits@0", "logits@1"}
     assert [r.verdict for r in loadrun.run(file)] == [Verdict.PASS]
-    assert main(["verify", str(file)]) == 0
+    assert main([str(file)]) == 0
     moved = Decoder.drawn()
     moved.places[2] += 0.5
     case, before = (loadrun.load(p).testcases[0] for p in (file, packed))
