@@ -18,7 +18,7 @@ from loadrun.passes.older import for_older, newer
 from loadrun.runner import Verdict
 from loadrun.testcase import Bundle
 from loadrun.verify.pack.packing import Packer
-from loadrun.verify.pack.unpacking import mismatches
+from loadrun.verify.pack.verifying import mismatches
 from tests.support.small_models import unary
 
 ROOT = Path(__file__).resolve().parents[2] / "fixtures"
@@ -198,7 +198,7 @@ def test_a_rewritten_file_keeps_its_record(tmp_path: Path) -> None:
     (sqrt,) = (o for o in damaged.graph.oprs if o.title == "SQRT")
     sqrt.params = (Elemwise(mode=ElemwiseMode.SQUARE),)
     loadrun.save(damaged, second, DumpOptions(no_change_graph=False))
-    assert "not the one that was packed" in next(mismatches(loadrun.load(second))).what
+    assert "not the one that was packed" in next(mismatches(loadrun.load(second)))
     record = loadrun.load(second).record
     assert isinstance(record, memoryview)
     assert header(record)["policy"]["y"]["maxerr"] == pytest.approx(1e-4)
