@@ -23,15 +23,11 @@ MLP = "fixtures/nets/mlp.mge"
 RECORDS: dict[str, tuple[type, ...]] = {
     "run": (loadrun.RunOptions,),
     "pack": (loadrun.PackOptions, loadrun.DumpOptions),
-    "unpack": (loadrun.UnpackOptions,),
     "audit": (loadrun.AuditOptions,),
     "accept": (loadrun.AcceptOptions,),
-    "judge": (loadrun.JudgeOptions,),
-    "compare": (loadrun.CompareOptions,),
+    "report": (loadrun.CompareOptions,),
     "diff": (loadrun.DiffOptions,),
     "reduce": (loadrun.ReduceOptions,),
-    "share": (loadrun.ShareOptions,),
-    "blame-pass": (loadrun.BlamePassOptions,),
     "bench": (loadrun.BenchOptions, loadrun.ProfileOptions),
     "convert": (loadrun.ConvertOptions,),
     "info": (loadrun.ModelOptions,),
@@ -53,18 +49,20 @@ SPELLED = {
     "no_config": "configuration",
 }
 """Options that stand in a record under another name; an engine of its own is a `Choice` there."""
-CALLED = {"files", "model", "file", "old", "new", "source", "target", "against", "other", "output", "engine"}
+CALLED = {"files", "model", "file", "reports", "source", "target", "against", "other", "output", "engine"}
 """What a call takes beside its record."""
 SHOWN = {"help", "help_all", "quiet", "verbose", "color", "no_operators", "all"}
 """What is about the screen alone."""
 WRITTEN = {
-    "judge": {"json"},
-    "diff": {"json", "extract"},
+    "run": {"maxerr"},
+    "report": {"html"},
+    "reduce": {"anonymize"},
+    "diff": {"json", "extract", "passes"},
     "bench": {"json", "html", "save_baseline"},
     "info": {"json", "graph", "strict_engine", "cache"},
     "audit": {"json", "junit"},
 }
-"""Files that are written from what the call gives."""
+"""Files that are written from what the call gives, and options of another call."""
 LIMITS = {"timeout", "max_memory"}
 """Limits of the command's process: a program that calls the functions has a process of its own."""
 

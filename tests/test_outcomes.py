@@ -137,7 +137,7 @@ def test_not_compared_is_so_on_every_surface(
     html = Path(names["html"]).read_text()
     assert "badge not-compared" in html
     assert "class='total fail'" in html
-    assert main(["judge", names["zip"], "-q"]) == 3
+    assert main([names["zip"], "-q"]) == 3
     assert main([path, "-q"]) == 3
     capsys.readouterr()
 
@@ -225,7 +225,7 @@ def test_a_policy_of_an_output_without_expected_value_is_an_error(
     assert main([path, "-q", "--check", "y: exact"]) == 0
     assert main([path, "-q", "--input", "x:[1,2,3,4,5,6]", "--check", "y: exact"]) == 2
     assert main([path, "--save-results", str(tmp_path / "r.zip"), "-q"]) == 0
-    assert main(["judge", str(tmp_path / "r.zip"), "-q", "--check", "z: exact"]) == 2
+    assert main([str(tmp_path / "r.zip"), "-q", "--check", "z: exact"]) == 2
     with pytest.raises(UsageError, match="no expected value"):
         loadrun.check(lambda x: {"y": -x, "z": x}, path, policies={"z": parse("exact")})
 

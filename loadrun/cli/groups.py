@@ -154,6 +154,19 @@ class Parser(argparse.ArgumentParser):
         except UsageError as e:
             self.error(str(e))
 
+    def only(self, arguments: Mapping[str, object], names: Collection[str], why: str) -> None:
+        """Refuse options that were given and have no effect.
+
+        Args:
+            arguments: values by argument name.
+            names: arguments that have one.
+            why: the rest of the sentence that begins with the option.
+        """
+        for action in self._actions:
+            changed = arguments.get(action.dest, action.default) != action.default
+            if action.option_strings and changed and action.dest not in names:
+                self.error(f"{action.option_strings[-1]} {why}")
+
     def _meant(self) -> Iterator[tuple[str, str]]:
         """Yield each unknown option with the known one that it abbreviates or resembles."""
         import difflib  # for start-up

@@ -72,7 +72,7 @@ def parser() -> Parser:
         description="Run a model on input data and write a file that carries the model, the data and the expected "
         "outputs. Testcases already in the model's file are kept.",
     )
-    p.add_argument("model", metavar="MODEL", help="the model, or a folder written by `loadrun unpack`")
+    p.add_argument("model", metavar="MODEL", help="the model, or a folder written by `loadrun convert`")
     add_input_options(p, "-d", "--data")
     p.add_argument(
         "--test-data",

@@ -6,12 +6,15 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Iterator
-from typing import TextIO
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, TextIO
 
 from ..base.configuration import Configuration, find_configuration, read_configuration
 from ..base.errors import clean
+from ..base.files import opened
+from ..base.writing import check_targets
 from ..compare.policy import parse_all
+from ..compare.results import exit_code
 from ..replay.options import RunOptions
 from ..replay.replaying import Replay, ReplayedDump
 from ..report import text
@@ -26,12 +29,14 @@ from .groups import (
     add_json_option,
     add_junit_option,
     add_limit_options,
+    add_maxerr_option,
     add_no_check_option,
     add_policy_option,
     add_quiet_option,
     add_seed_option,
     model_files,
     target,
+    tolerances,
     whole,
 )
 from .models import (
@@ -42,7 +47,10 @@ from .models import (
     model_options,
     optimizations,
 )
-from .stream import FileProgress, clear_progress, show, show_line
+from .stream import FileProgress, clear_progress, json_file, show, show_line
+
+if TYPE_CHECKING:
+    from ..report.json import JsonWriter
 
 __all__ = ["main"]
 
@@ -54,6 +62,8 @@ _SHOWN = 20
 """How many differences from the digests are printed where nothing else is."""
 
 
+_JUDGED = ("check", "maxerr", "no_check", "json", "quiet", "color")
+"""The options that apply to saved results."""
 _COMMON = (
     *("--input", "--check", "--explain", "-k", "--last-failed", "--jobs", "--timeout", "--fail-fast"),
     *("--engine", "--json", "--junit", "--html", "--top", "--quiet", "--verbose"),
@@ -75,7 +85,8 @@ def parser() -> Parser:
         "files",
         nargs="+",
         metavar="MODEL",
-        help="files, patterns, and folders, of which all .mge, .onnx and .pt2 files are run",
+        help="files, patterns, and folders, of which all .mge, .onnx and .pt2 files are run; or a file of "
+        "--save-results, which is judged again by --check and --maxerr without running anything",
     )
     data = p.add_argument_group("data")
     add_input_options(data, "--input")
@@ -85,6 +96,7 @@ def parser() -> Parser:
     )
     checks = p.add_argument_group("checks")
     add_policy_option(checks, "; added to what the file requires")
+    add_maxerr_option(checks, "the file's; of saved results only")
     checks.add_argument(
         "--loosen",
         action="store_true",
@@ -241,7 +253,10 @@ def _add_report_options(p: Parser) -> None:
     add_junit_option(group)
     add_html_option(group)
     group.add_argument(
-        "--save-results", metavar="FILE", type=target, help="save values and verdicts for `loadrun judge`"
+        "--save-results",
+        metavar="FILE",
+        type=target,
+        help="save values and verdicts, which `loadrun FILE` judges again by --maxerr and --check",
     )
 
 
@@ -249,6 +264,15 @@ def main(argv: list[str]) -> int:
     """Replay the files and return the exit code of the verdict."""
     p = parser()
     args = p.parse_args(argv)
+    if any(map(_holds_results, args.files)):
+        p.only(vars(args), _JUDGED, "applies to models, not to saved results")
+        if len(args.files) > 1:
+            p.error("name one file of saved results, and no models beside it")
+        check_targets({"--json": args.json}, args.files)
+        judged = _judge(args.files[0], tolerances(args.maxerr), args.check or (), args.json, args.quiet)
+        return exit_code(judged, no_check=args.no_check)
+    if args.maxerr:
+        p.error('--maxerr judges saved results; of a run, --check "maxerr<=X" asks for less')
     options = p.record(
         RunOptions,
         vars(args),
@@ -269,6 +293,51 @@ def main(argv: list[str]) -> int:
         if wrong is not None:
             print(wrong, file=out)
     return run.exit_code
+
+
+def _holds_results(name: str) -> bool:
+    """Return whether a file is one of --save-results: a zip file, as a .pt2 program is, too."""
+    if name.lower().endswith((".mge", ".onnx", ".pt2")) or not os.path.isfile(name):
+        return False
+    with opened(name, "results") as file:
+        return file.read(4) == b"PK\3\4"
+
+
+def _judge(
+    path: str,
+    maxerr: float | Mapping[str, float] | None,
+    check: Sequence[str],
+    json: str | None,
+    quiet: bool,
+) -> list[Verdict]:
+    """Judge saved results, and return the verdicts on the files that were run."""
+    from ..verify.saved import JudgeOptions, judge_results  # for start-up
+
+    out = sys.stderr if json == "-" else sys.stdout
+    results: list[FileResult] = []
+    with json_file(json) as report:
+        for judged in judge_results(path, JudgeOptions(maxerr=maxerr, policies=parse_all(check))):
+            results.append(judged.file)
+            if report is not None:
+                report.begin(judged.file)
+            each = judged if report is None else _added(judged, report)
+            show(judged.file, each, None if quiet else out)
+            if report is not None:
+                report.end(judged.file)
+            if not quiet:
+                print(file=out)
+        print(text.summary(results), file=out)
+        verdicts = [f.verdict for f in results]
+        if report is not None:
+            report.close(exit_code(verdicts))
+    return verdicts
+
+
+def _added(results: Iterable[Result], report: JsonWriter) -> Iterator[Result]:
+    """Put results into a report on their way."""
+    for result in results:
+        report.add(result)
+        yield result
 
 
 class _RunDisplay:

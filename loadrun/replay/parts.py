@@ -164,9 +164,7 @@ class PartReplayer:
         self._read = bundles
         self._task = task
 
-    def _dump(
-        self, part: TaskPart, read: Bundle, bundle: Bundle, name: str, number: int
-    ) -> Iterator[Event]:
+    def _dump(self, part: TaskPart, read: Bundle, bundle: Bundle, name: str, number: int) -> Iterator[Event]:
         task = part.task
         total = len(bundle.testcases)
         stop = total
@@ -396,9 +394,10 @@ def _packing(bundle: Bundle) -> tuple[list[str], list[str]]:
 
     known = header(bundle.record).get("provenance") or {}
     by = ", ".join(f"{k} {known[k]}" for k in ("time", "loadrun", "engine", "seed") if k in known)
-    said = list(testimony(bundle))
-    agree = [text for text, agrees in said if agrees]
-    return [f"all digests agree ({by})" if by else "all digests agree", *agree], [text for text, agrees in said if not agrees]
+    agree, doubts = [f"all digests agree ({by})" if by else "all digests agree"], []
+    for text, agrees in testimony(bundle):
+        (agree if agrees else doubts).append(text)
+    return agree, doubts
 
 
 def _altered(bundle: Bundle, start: int, stop: int) -> Iterator[Warned]:

@@ -202,7 +202,7 @@ class Sinks:
     Args:
         writers: the reports.
         drawing: the one that draws images.
-        saved: where values go for `loadrun judge`.
+        saved: where values go, to be judged again.
         folder: where outputs are saved.
         several: whether there is more than one file, so that names of outputs begin with the file's.
     """

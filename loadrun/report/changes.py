@@ -179,7 +179,7 @@ class ReportChanges:
 
     @property
     def exit_code(self) -> int:
-        """What `loadrun compare` exits with: 0 when nothing is for the worse."""
+        """What `loadrun report` exits with for two: 0 when nothing is for the worse."""
         if self.bad:
             return EXIT_FAIL
         return EXIT_PASS if self.common else EXIT_NOT_COMPARED

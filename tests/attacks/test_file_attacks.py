@@ -70,11 +70,11 @@ def test_a_file_that_is_written_to_or_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the platform has no named pipes")
-@pytest.mark.parametrize("command", ["run", "info", "unpack", "pack"])
+@pytest.mark.parametrize("command", ["run", "info", "convert", "pack"])
 def test_a_pipe_as_model(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo(tmp_path / "p")
     for path, what in ((tmp_path / "p", "pipe"), (Path("/dev/zero"), "device")):
-        more = {"unpack": ["-o", str(tmp_path / "o")], "pack": ["-d", "#ones", "-o", str(tmp_path / "o")]}
+        more = {"convert": ["-o", f"{tmp_path}/o/"], "pack": ["-d", "#ones", "-o", str(tmp_path / "o")]}
         assert main([command, str(path), *more.get(command, [])]) == 2
         said = capsys.readouterr()
         assert f"a .mge file must be a regular file, not a {what}" in said.out + said.err
@@ -156,7 +156,7 @@ def test_outputs_whose_names_become_equal(tmp_path: Path) -> None:
     assert len(os.listdir(tmp_path / "out")) == len(names)
     packed = str(tmp_path / "p.mge")
     assert main(["pack", str(tmp_path / "m.mge"), "-d", "#ones", "-o", packed, "-q"]) == 0
-    assert main(["unpack", packed, "-o", str(tmp_path / "u")]) == 0
+    assert main(["convert", packed, "-o", str(tmp_path / "u") + "/"]) == 0
     about = json.loads((tmp_path / "u" / "testcases.json").read_text())
     files = [v["file"].lower() for v in about["testcases"][0].values()]
     assert len(set(files)) == len(names) + 1
@@ -206,8 +206,8 @@ def test_nothing_from_a_file_commands_the_terminal(
         main(["info", "--json", str(path)]),
         main(["pack", str(path), "-d", "#ones", "-o", packed]),
         main([packed]),
-        main(["unpack", packed, "-o", str(tmp_path / f"u{DECEIVING}")]),
-        main(["unpack", packed, "-o", str(tmp_path / f"u{DECEIVING}")]),
+        main(["convert", packed, "-o", str(tmp_path / f"u{DECEIVING}") + "/"]),
+        main(["convert", packed, "-o", str(tmp_path / f"u{DECEIVING}") + "/"]),
         main([packed, "--json", str(tmp_path / DECEIVING)]),
         main([packed, f"--{DECEIVING}"]),
         main(["load_and_run", packed, "--model_info", "--verbose"]),
@@ -238,7 +238,7 @@ def test_json_without_literals_that_are_none(tmp_path: Path) -> None:
     one = np.ones(1, "f4")
     case = loadrun.Testcase({"x": one, "y:expect": one}, {"x": F32, "y:expect": F32})
     loadrun.save(loadrun.Bundle(graph, [case]), tmp_path / "m.mge")
-    assert main(["unpack", str(tmp_path / "m.mge"), "-o", str(tmp_path / "u")]) == 0
+    assert main(["convert", str(tmp_path / "m.mge"), "-o", str(tmp_path / "u") + "/"]) == 0
 
     def refuse(text: str) -> float:
         raise AssertionError(text)

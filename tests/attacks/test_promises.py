@@ -142,7 +142,7 @@ def test_checks_in_metadata(tmp_path: Path) -> None:
 
 def test_an_unpacked_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "u"
-    assert main(["unpack", str(failing(tmp_path)), "-o", str(folder)]) == 0
+    assert main(["convert", str(failing(tmp_path)), "-o", str(folder) + "/"]) == 0
     file, again = folder / "testcases.json", str(tmp_path / "again.mge")
     whole = file.read_bytes()
     assert main(["pack", str(folder), "-o", again, "-q"]) == 0

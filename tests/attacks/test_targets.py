@@ -46,7 +46,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "--json and --junit both write a",
         ),
         (["v.mge", "--profile", "a", "--perfetto", "a"], "--profile and --perfetto both write a"),
-        (["judge", "r.npz", "--json", "r.npz"], "--json would overwrite r.npz"),
+        (["r.npz", "--json", "r.npz"], "--json would overwrite r.npz"),
         (["bench", "v.mge", "--json", "v.mge"], "--json would overwrite v.mge"),
         (
             ["bench", "v.mge", "--json", "a", "--save-baseline", "a"],
@@ -88,9 +88,9 @@ HALF = "\ud800"
         ["pack", "v.mge", "-d", "#rand(0,1,1,20)", "-o", f"{HALF}.mge"],
         ["convert", "v.mge", f"{HALF}.onnx"],
         ["convert", "v.mge", "x.onnx", "--dynamic", f"data:0={HALF}"],
-        ["unpack", "v.mge", "-o", HALF],
-        ["compare", HALF, HALF],
-        ["judge", HALF],
+        ["convert", "v.mge", "-o", HALF + "/"],
+        ["report", HALF, HALF],
+        [HALF],
     ],
 )
 def test_half_characters(args: list[str], here: Path, capsys: pytest.CaptureFixture[str]) -> None:

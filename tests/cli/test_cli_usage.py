@@ -95,7 +95,7 @@ def test_standard_output_on_a_full_disk() -> None:
 
 @pytest.mark.parametrize(
     "typed",
-    [["pack", MLP, "-d", "#ones", "-o", "-"], ["unpack", MLP, "-o", "-"], [MLP, "--save-results", "-"]],
+    [["pack", MLP, "-d", "#ones", "-o", "-"], ["convert", MLP, "-o", "-"], [MLP, "--save-results", "-"]],
 )
 def test_models_do_not_go_to_standard_output(
     typed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -129,10 +129,10 @@ def test_appended_dumps_are_not_dropped(
     assert len(loadrun.load(out).testcases) == 3
     assert main(["pack", str(two), "--dump", "3", "-d", "#ones", "-o", out, "-q"]) == 2
     assert "holds dumps 1 to 2, found --dump 3" in capsys.readouterr().err
-    assert main(["unpack", str(two), "-o", str(tmp_path / "all")]) == 0
+    assert main(["convert", str(two), "-o", str(tmp_path / "all") + "/"]) == 0
     assert "2 models and 5 testcases" in capsys.readouterr().out
     assert [len(list((tmp_path / "all" / n).glob("[0-9]"))) for n in ("1", "2")] == [3, 2]
-    assert main(["unpack", str(two), "--dump", "1", "-o", str(tmp_path / "one")]) == 0
+    assert main(["convert", str(two), "--dump", "1", "-o", str(tmp_path / "one") + "/"]) == 0
     assert (tmp_path / "one" / "2").is_dir()
     assert main(["diff", str(two)]) == 2
     assert main(["diff", str(two), "--dump", "1"]) == 0
@@ -197,7 +197,10 @@ def test_names_that_are_loaded_later_are_listed() -> None:
 @pytest.mark.parametrize("value", ["nan", "-1", "inf", "x"])
 @pytest.mark.parametrize(
     "typed",
-    [["blame-pass", MLP, "--tolerance"], ["reduce", MLP, "-o", "o.mge", "--against", "float64", "--maxerr"]],
+    [
+        ["diff", "--passes", MLP, "--tolerance"],
+        ["reduce", MLP, "-o", "o.mge", "--against", "float64", "--maxerr"],
+    ],
 )
 def test_tolerances_are_numbers(typed: list[str], value: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Everything would be within NaN."""

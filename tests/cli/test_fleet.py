@@ -60,9 +60,7 @@ def test_a_change_is_no_failure_that_is_expected(files: tuple[str, str, str], tm
     assert main([files[1], "--config", str(config), "-q"]) == 1
 
 
-def test_quiet_names_what_is_changed(
-    files: tuple[str, str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_quiet_names_what_is_changed(files: tuple[str, str, str], capsys: pytest.CaptureFixture[str]) -> None:
     good, bad, _ = files
     assert main([good, bad, "-q"]) == 1
     out = capsys.readouterr().out

@@ -152,7 +152,7 @@ def test_a_rule_in_place_of_the_data_sets(
     outputs = json.loads(report.read_text())["files"][0]["testcases"][0]["outputs"]
     assert [o["verdict"] for o in outputs] == verdicts
     assert [o["name"] for o in outputs if o["loosened"] is not None] == list(terms)
-    assert main(["judge", saved, "-q"]) == code
+    assert main([saved, "-q"]) == code
 
 
 @pytest.mark.parametrize("more", [[], ["--maxerr", "labels=1e9", "--maxerr", "y=1e9"]])

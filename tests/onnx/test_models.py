@@ -181,7 +181,7 @@ def test_sizes_and_constants_on_the_command_line(tmp_path: Path, capsys: pytest.
     assert main(["bench", str(alone), *given, "--min-time", "0", "--top", "2"]) == 0
     assert main(["convert", str(alone), str(tmp_path / "a.mge"), *given]) == 0
     assert [v.name for v in loadrun.load(tmp_path / "a.mge").inputs] == ["x"]
-    assert main(["unpack", str(alone), "-o", str(tmp_path / "u"), *given]) == 0
+    assert main(["convert", str(alone), "-o", str(tmp_path / "u") + "/", *given]) == 0
     assert [v.name for v in loadrun.load(tmp_path / "u" / "model.mge").inputs] == ["x"]
     np.save(tmp_path / "c.npy", np.array(True))
     given[3] = f"cond:{tmp_path / 'c.npy'}"

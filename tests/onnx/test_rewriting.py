@@ -372,7 +372,7 @@ def test_diff_extracts(tmp_path: Path) -> None:
 def test_share_hides_branches_too(tmp_path: Path) -> None:
     good, _ = faulty(tmp_path)
     target = tmp_path / "shared.onnx"
-    argv = ["share", str(good), "--against", "float64", "--maxerr", "1e-9", "--anonymize", "-o", str(target)]
+    argv = ["reduce", str(good), "--against", "float64", "--maxerr", "1e-9", "--anonymize", "-o", str(target)]
     assert main(argv) == 0
     onnx.checker.check_model(target, full_check=True)
     data = target.read_bytes()

@@ -128,7 +128,7 @@ def test_lines_that_were_cut_short_are_read(reports: Path, cut: float) -> None:
 
 
 def test_compare_reads_lines(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", str(reports / "r.json"), str(reports / "r.jsonl")]) == 0
+    assert main(["report", str(reports / "r.json"), str(reports / "r.jsonl")]) == 0
     assert "0 changes" in capsys.readouterr().out
 
 
@@ -325,17 +325,17 @@ def test_compare_two_benchmarks(tmp_path: Path, capsys: pytest.CaptureFixture[st
     steady, noisy = [1.0, 1.01, 0.99] * 20, [0.5, 1.0, 1.5] * 20
     old.write_text(bench_report({"reference": steady, "torch": noisy, "gone": steady}))
     new.write_text(bench_report({"reference": [1.3 * s for s in steady], "torch": [1.3 * s for s in noisy]}))
-    assert main(["compare", str(old), str(new)]) == 1
+    assert main(["report", str(old), str(new)]) == 1
     said = capsys.readouterr().out
     assert [line.split()[0] for line in said.splitlines()[2:4]] == ["slowdown", "missing"]
     # 30 % more is less than what single passes of that engine differ by.
     assert "torch" not in said
     assert "2 measurements in both reports, 2 changes, 2 for the worse" in said
-    assert main(["compare", str(old), str(old)]) == 0
-    assert main(["compare", str(old), str(new), "--slower", "1.4"]) == 1
+    assert main(["report", str(old), str(old)]) == 0
+    assert main(["report", str(old), str(new), "--slower", "1.4"]) == 1
     assert "slowdown" not in capsys.readouterr().out
     run.write_text('{"files": []}')
-    assert main(["compare", str(old), str(run)]) == 2
+    assert main(["report", str(old), str(run)]) == 2
     assert "one report is of `loadrun bench`" in capsys.readouterr().err
 
 

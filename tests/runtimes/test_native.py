@@ -133,7 +133,7 @@ def test_what_is_judged_again_says_which_way_ran(tmp_path: Path, capsys: pytest.
     ):
         assert main([path, "--engine", engine, "--save-results", saved, "-q"]) == 0
         capsys.readouterr()
-        assert main(["judge", saved]) == 0
+        assert main([saved]) == 0
         (line,) = (t for t in capsys.readouterr().out.splitlines() if "engine:" in t)
         assert line.endswith(way)
 
@@ -504,7 +504,7 @@ def test_saved_results_are_judged_again(tmp_path: Path, capsys: pytest.CaptureFi
     saved = str(tmp_path / "saved.zip")
     path = str(ONNX / "forest" / "model.onnx")
     assert main([path, "--engine", "onnxruntime", "--save-results", saved, "-q"]) == 0
-    assert main(["judge", saved, "-q"]) == 0
+    assert main([saved, "-q"]) == 0
 
 
 def test_a_changed_graph_is_not_the_file() -> None:

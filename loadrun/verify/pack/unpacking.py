@@ -196,7 +196,7 @@ def unpack_file(
 def _free(folder: str | os.PathLike[str]) -> Path:
     target = Path(folder)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise UsageError(f"{target} already exists; unpack needs a new or empty folder")
+        raise UsageError(f"{target} already exists; a model is unpacked into a new or empty folder")
     return target
 
 

@@ -244,7 +244,9 @@ def _sentences(name: str, cases: list[tuple[int, Mapping[str, object]]]) -> Iter
         if error is None:
             yield f"{name} computed another shape for {output!r} of testcase {i}", False
         elif not passes(error, limit):
-            text = f"{name} differs from {output!r} of testcase {i} by {error:.3g}, which is more than {limit:g}"
+            text = (
+                f"{name} differs from {output!r} of testcase {i} by {error:.3g}, which is more than {limit:g}"
+            )
             yield text, False
     for i, about in cases:
         if about.get("error"):

@@ -28,8 +28,8 @@ from loadrun.verify.pack.files import FilePacker, pack_file
 from loadrun.verify.pack.scenario import Feedback, capture_steps
 from loadrun.verify.pack.unpacking import unpack_file
 from loadrun.verify.pack.witness import Witness
-from loadrun.verify.reduce import ReduceOptions, reduce_file
-from loadrun.verify.share import ShareOptions, share_file
+from loadrun.verify.reduce import FailureOptions, ReduceOptions, reduce_file
+from loadrun.verify.share import share_file
 
 WORDS, WIDTH, PLACES, STEPS = 11, 6, 16, 5
 IDS = [3, 1, 4, 1, 5]
@@ -190,7 +190,7 @@ def test_large_states_are_expected_after_some_steps() -> None:
 
 def test_unpack_and_pack_again_keep_all_steps(packed: Path, wrong: Path, tmp_path: Path) -> None:
     folder, again = tmp_path / "folder", tmp_path / "again.mge"
-    assert main(["unpack", str(packed), "-o", str(folder)]) == 0
+    assert main(["convert", str(packed), "-o", str(folder) + "/"]) == 0
     stored = np.load(folder / "0" / "step3" / "logits.expect.npy")
     np.testing.assert_allclose(stored, Decoder.drawn().logits(IDS)[3], rtol=1e-4, atol=1e-5)
     assert main(["pack", str(folder), "-o", str(again), "-q"]) == 0
@@ -579,7 +579,7 @@ def test_reduce_takes_the_first_step_that_fails(packed: Path, wrong: Path, tmp_p
 def test_share_takes_a_step(packed: Path, tmp_path: Path) -> None:
     """Rounding of float32 fails a tolerance of 1e-9, in a step at the latest in which the cache is not zeros."""
     out = tmp_path / "shared.mge"
-    shared = share_file(packed, out, ShareOptions(against="float64", maxerr=1e-9))
+    shared = share_file(packed, out, FailureOptions(against="float64", maxerr=1e-9))
     assert shared.reason == "values differ"
     bundle = loadrun.load(out)
     assert not bundle.scenarios

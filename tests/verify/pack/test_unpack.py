@@ -34,7 +34,7 @@ def test_files_without_names_are_packed_again(
 ) -> None:
     source, first, again = f"fixtures/nets/{name}.mge", tmp_path / "a.mge", tmp_path / "b.mge"
     assert main(["pack", source, "--keep-var-name", "0", "--format", format, "-o", str(first), "-q"]) == 0
-    assert main(["unpack", str(first), "-o", str(tmp_path / "f")]) == 0
+    assert main(["convert", str(first), "-o", str(tmp_path / "f") + "/"]) == 0
     assert main(["pack", str(tmp_path / "f"), "-o", str(again), "-q"]) == 0
     made, was = loadrun.load(again), loadrun.load(source)
     assert [(c.name, c.maxerr) for c in made.checks] == [(c.name, c.maxerr) for c in was.checks]
@@ -46,7 +46,7 @@ def test_files_without_names_are_packed_again(
 
 def test_unpack(packed: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert main(["unpack", str(packed), "-o", str(out)]) == 0
+    assert main(["convert", str(packed), "-o", str(out) + "/"]) == 0
     assert sorted(os.listdir(out)) == ["0", "1", "inputs.txt", "model.mge", "testcases.json"]
     assert np.load(out / "1" / "x.npy").tolist() == [[3, 3, 3]]
     assert np.load(out / "1" / "c.expect.npy").tolist() == [[-6, -6, -6]]
@@ -64,7 +64,7 @@ def test_unpack(packed: Path, tmp_path: Path) -> None:
 
 def test_packed_again(packed: Path, tmp_path: Path) -> None:
     out, again = tmp_path / "out", tmp_path / "again.mge"
-    assert main(["unpack", str(packed), "-o", str(out)]) == 0
+    assert main(["convert", str(packed), "-o", str(out) + "/"]) == 0
     assert main(["pack", str(out / "model.mge"), "-d", f"@{out}/inputs.txt", "-o", str(again), "-q"]) == 0
     one, two = loadrun.load(packed), loadrun.load(again)
     for a, b in zip(one.testcases, two.testcases, strict=True):
@@ -79,7 +79,7 @@ def test_names_that_are_no_file_names(tmp_path: Path) -> None:
     loadrun.save(model, tmp_path / "m.mge")
     packed, out = tmp_path / "p.mge", tmp_path / "out"
     assert main(["pack", str(tmp_path / "m.mge"), "-d", "#ones", "-o", str(packed)]) == 0
-    assert main(["unpack", str(packed), "-o", str(out)]) == 0
+    assert main(["convert", str(packed), "-o", str(out) + "/"]) == 0
     assert sorted(os.listdir(out / "0")) == [".._a_b__.expect.npy", ".._a_b__.npy"]
     again = tmp_path / "again.mge"
     assert main(["pack", str(out / "model.mge"), "-d", f"@{out}/inputs.txt", "-o", str(again)]) == 0
@@ -88,7 +88,7 @@ def test_names_that_are_no_file_names(tmp_path: Path) -> None:
 def test_unpack_needs_an_empty_folder(
     packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["unpack", str(packed), "-o", str(tmp_path)]) == 2
+    assert main(["convert", str(packed), "-o", str(tmp_path) + "/"]) == 2
     assert "already exists" in capsys.readouterr().err
 
 
@@ -98,7 +98,7 @@ def test_failed_unpack_leaves_nothing(packed: Path, tmp_path: Path) -> None:
     broken = tmp_path / "b.mge"
     broken.write_bytes(data)
     before = sorted(os.listdir(tmp_path))
-    assert main(["unpack", str(broken), "-o", str(tmp_path / "out")]) == 2
+    assert main(["convert", str(broken), "-o", str(tmp_path / "out") + "/"]) == 2
     assert sorted(os.listdir(tmp_path)) == before
 
 
@@ -184,7 +184,7 @@ def test_a_folder_is_packed_as_it_was(tmp_path: Path, capsys: pytest.CaptureFixt
         "--silent",
     ]
     assert main(["pack", model, "-d", "#ones", *given, "-o", str(first), "-q"]) == 0
-    assert main(["unpack", str(first), "-o", str(tmp_path / "out")]) == 0
+    assert main(["convert", str(first), "-o", str(tmp_path / "out") + "/"]) == 0
     assert main(["pack", str(tmp_path / "out"), "-o", str(again), "-q"]) == 0
     capsys.readouterr()
     old, new = loadrun.load(first), loadrun.load(again)
@@ -203,7 +203,7 @@ def test_a_folder_of_inputs_alone(tmp_path: Path) -> None:
     loadrun.save(unary(), tmp_path / "m.mge")
     first, again = tmp_path / "p.mge", tmp_path / "again.mge"
     assert main(["pack", str(tmp_path / "m.mge"), "-d", "#ones", "--no-assert", "-o", str(first), "-q"]) == 0
-    assert main(["unpack", str(first), "-o", str(tmp_path / "out")]) == 0
+    assert main(["convert", str(first), "-o", str(tmp_path / "out") + "/"]) == 0
     assert main(["pack", str(tmp_path / "out"), "-o", str(again), "-q"]) == 0
     assert loadrun.load(again).checks == []
     (tmp_path / "out" / "testcases.json").write_text("[]")
