@@ -34,7 +34,7 @@ RECORDS: dict[str, tuple[type, ...]] = {
 }
 SPELLED = {
     "engine": "engines",
-    "strict_engine": "engine",
+    "strict": "engine",
     "cache": "engine",
     "check": "policies",
     "input_shape": "input_shapes",
@@ -59,7 +59,7 @@ WRITTEN = {
     "reduce": {"anonymize"},
     "diff": {"json", "extract", "passes"},
     "bench": {"json", "html", "save_baseline"},
-    "info": {"json", "graph", "strict_engine", "cache"},
+    "info": {"json", "graph", "strict", "cache"},
     "audit": {"json", "junit"},
 }
 """Files that are written from what the call gives, and options of another call."""
@@ -130,7 +130,7 @@ def test_an_interrupted_block_leaves_no_report(tmp_path: Path) -> None:
         ({}, [], 0),
         ({"policies": parse_all(["exact"])}, ["--check", "exact"], 1),
         ({"input_data": ("#ones",)}, ["--input", "#ones"], 3),
-        ({"input_data": ("#ones",), "no_check": True}, ["--input", "#ones", "--no-check"], 0),
+        ({"input_data": ("#ones",), "allow_uncompared": True}, ["--input", "#ones", "--allow-uncompared"], 0),
         ({"input_data": ("missing.npy",)}, ["--input", "missing.npy"], 2),
         ({"range": 1e-3}, ["--range", "1e-3"], 1),
     ],

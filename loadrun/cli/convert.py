@@ -39,8 +39,8 @@ def parser() -> Parser:
         description="Convert the model in A and write it to B. File name endings tell the formats: .mge (MegEngine) or "
         ".onnx, and .pt2 (torch.export) for A. From .onnx to .onnx the nodes stay as they are, unless --opset or "
         "--dynamic asks for others. Testcases are converted too: into the .mge file, or next to B.onnx as "
-        "B.test_data_set_N. If B ends in /, it becomes a folder: the model without checks (model.mge), testcases as .npy "
-        "files, and lists of them (inputs.txt, testcases.json). `loadrun pack B` makes the file again; of several "
+        "B.test_data_set_N. If B ends in /, it becomes a folder: the model without checks (model.mge), testcases as "
+        ".npy files, and lists of them (inputs.txt, testcases.json). `loadrun pack B` makes the file again; of several "
         "dumps, each gets a folder in it.",
         epilog="Exit codes: 0 done, 2 A cannot be read or expressed or B cannot be written, 3 done, but testcases of "
         "shapes that B does not take were left out, or A's data sets have a gap.",

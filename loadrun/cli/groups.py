@@ -29,13 +29,13 @@ __all__ = [
     "add_maxerr_option",
     "add_memory_option",
     "add_narrow_option",
-    "add_no_check_option",
     "add_policy_option",
     "add_prove_option",
     "add_quiet_option",
     "add_seed_option",
     "add_testcase_option",
     "add_tolerance_option",
+    "add_uncompared_option",
     "factor",
     "integer",
     "limited",
@@ -276,10 +276,10 @@ def limited(max_memory: int | None = None, timeout: float | None = None) -> Iter
         yield
 
 
-def add_no_check_option(p: argparse._ActionsContainer) -> None:
-    """Add ``--no-check``."""
+def add_uncompared_option(p: argparse._ActionsContainer) -> None:
+    """Add ``--allow-uncompared``."""
     p.add_argument(
-        "--no-check", action="store_true", help="exit with 0 instead of 3 when nothing was compared"
+        "--allow-uncompared", action="store_true", help="exit with 0 instead of 3 when nothing was compared"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -145,12 +145,17 @@ def _no_image(pixels: Array, path: str) -> NoReturn:
 
 
 def add_engine_options(
-    p: argparse.ArgumentParser, *, several: bool = False, default: str | None = "reference"
+    p: argparse.ArgumentParser,
+    *,
+    several: bool = False,
+    default: str | None = "reference",
+    strict: Mapping[str, str] | None = None,
 ) -> None:
-    """Add ``--engine``, ``--strict-engine`` and ``--cache``.
+    """Add ``--engine``, ``--strict`` and ``--cache``.
 
     Args:
         several: the option takes several names, see `all_chosen`.
+        strict: what ``--strict`` takes besides ``engine``, and what each means, for the help.
         default: the engine where none is named.
     """
     g = p.add_argument_group("engine")
@@ -165,13 +170,26 @@ def add_engine_options(
         )
     else:
         g.add_argument("--engine", metavar="NAME", type=_engine, default=default, help=what)
+    kinds = {
+        **(strict or {}),
+        "engine": "models with operators that the engine leaves to the reference engine",
+    }
     g.add_argument(
-        "--strict-engine",
-        action="store_true",
-        help="reject models with operators that the engine does not support, which otherwise run on the reference "
-        "engine",
+        "--strict",
+        metavar=",".join(kinds),
+        type=partial(_kinds, kinds),
+        default=(),
+        help=f"reject {'; '.join(f'{kind}: {what}' for kind, what in kinds.items())}",
     )
     g.add_argument("--cache", metavar="DIR", type=_folder, help="cache converted models in this folder")
+
+
+def _kinds(known: Iterable[str], text: str) -> tuple[str, ...]:
+    """Read words separated by commas."""
+    words = tuple(text.split(","))
+    if unknown := [w for w in words if w not in known]:
+        raise argparse.ArgumentTypeError(f"expected {', '.join(known)}, found {unknown[0]!r}")
+    return words
 
 
 def _folder(name: str) -> Path:

@@ -241,7 +241,7 @@ def main(argv: list[str]) -> int:
         policies=parse_all(args.check or ()),
         record=not args.no_record,
         replay=not args.no_replay,
-        engine=Choice(args.engine, args.strict_engine, args.cache),
+        engine=Choice(args.engine, "engine" in args.strict, args.cache),
         passes=_passes(vars(args)),
         file=_dump_options(vars(args)),
     )

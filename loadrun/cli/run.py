@@ -30,10 +30,10 @@ from .groups import (
     add_junit_option,
     add_limit_options,
     add_maxerr_option,
-    add_no_check_option,
     add_policy_option,
     add_quiet_option,
     add_seed_option,
+    add_uncompared_option,
     model_files,
     target,
     tolerances,
@@ -62,7 +62,7 @@ _SHOWN = 20
 """How many differences from the digests are printed where nothing else is."""
 
 
-_JUDGED = ("check", "maxerr", "no_check", "json", "quiet", "color")
+_JUDGED = ("check", "maxerr", "allow_uncompared", "json", "quiet", "color")
 """The options that apply to saved results."""
 _COMMON = (
     *("--input", "--check", "--explain", "-k", "--last-failed", "--jobs", "--timeout", "--fail-fast"),
@@ -102,15 +102,7 @@ def parser() -> Parser:
         action="store_true",
         help="let what --check says of an output replace the file's own check of it, which reports show",
     )
-    checks.add_argument(
-        "--strict", action="store_true", help="treat a damaged end of a file as an error instead of a warning"
-    )
-    add_no_check_option(checks)
-    checks.add_argument(
-        "--fail-on-weak",
-        action="store_true",
-        help="exit with 3 if a check cannot fail on the testcases, because zeros would pass as well",
-    )
+    add_uncompared_option(checks)
     checks.add_argument(
         "--explain",
         action="store_true",
@@ -119,7 +111,11 @@ def parser() -> Parser:
     )
     _add_choosing_options(p)
     _add_running_options(p)
-    add_engine_options(p, several=True)
+    strict = {
+        "weak": "checks that cannot fail on the testcases, because zeros would pass as well (exit code 3)",
+        "damage": "files with a damaged end",
+    }
+    add_engine_options(p, several=True, strict=strict)
     add_model_options(p)
     p.add_argument(
         "--test-data",
@@ -270,13 +266,13 @@ def main(argv: list[str]) -> int:
             p.error("name one file of saved results, and no models beside it")
         check_targets({"--json": args.json}, args.files)
         judged = _judge(args.files[0], tolerances(args.maxerr), args.check or (), args.json, args.quiet)
-        return exit_code(judged, no_check=args.no_check)
+        return exit_code(judged, allow_uncompared=args.allow_uncompared)
     if args.maxerr:
         p.error('--maxerr judges saved results; of a run, --check "maxerr<=X" asks for less')
     options = p.record(
         RunOptions,
         vars(args),
-        engines=all_chosen(args.engine, args.strict_engine, args.cache),
+        engines=all_chosen(args.engine, "engine" in args.strict, args.cache),
         policies=parse_all(args.check or ()),
         optimize=optimizations(vars(args)),
         command=shlex.join(["loadrun", *argv]),

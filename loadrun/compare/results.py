@@ -434,7 +434,7 @@ _CODES = {
 """Exit codes of verdicts; the first one that occurs counts."""
 
 
-def exit_code(verdicts: Iterable[Verdict], *, no_check: bool = False, fault: bool = False) -> int:
+def exit_code(verdicts: Iterable[Verdict], *, allow_uncompared: bool = False, fault: bool = False) -> int:
     """Return the exit code for the verdicts of all files.
 
     A bug in loadrun outweighs a crash, that a timeout, that an error, that a failed check, and that a file with
@@ -442,7 +442,7 @@ def exit_code(verdicts: Iterable[Verdict], *, no_check: bool = False, fault: boo
 
     >>> exit_code([Verdict.PASS, Verdict.FAIL])
     1
-    >>> exit_code([Verdict.PASS, Verdict.NOT_COMPARED]), exit_code([Verdict.NOT_COMPARED], no_check=True)
+    >>> exit_code([Verdict.PASS, Verdict.NOT_COMPARED]), exit_code([Verdict.NOT_COMPARED], allow_uncompared=True)
     (3, 0)
     """
     kinds = set(verdicts)
@@ -452,7 +452,7 @@ def exit_code(verdicts: Iterable[Verdict], *, no_check: bool = False, fault: boo
         if verdict in kinds:
             return code
     if Verdict.NOT_COMPARED in kinds or not kinds:
-        return EXIT_PASS if no_check else EXIT_NOT_COMPARED
+        return EXIT_PASS if allow_uncompared else EXIT_NOT_COMPARED
     return EXIT_PASS
 
 

@@ -28,7 +28,8 @@ class ReplayOptions(ModelOptions, DataOptions):
     Attributes:
         engines: what executes the model; several run side by side and are compared with the first.
         policies: what outputs must fulfil besides their checks, by name, all others under the empty name.
-        strict: whether a damaged end of the file is an error.
+        strict: what is not only warned of: ``damage``, a damaged end of the file, is an error, ``weak``, a check that
+            cannot fail on the testcases, counts as not compared.
         explain: whether the first testcase that fails is run again to find the operator that is to blame.
         copy: whether the file is read into memory at once.
         iter: how often the first testcase is run again, timed.
@@ -44,7 +45,7 @@ class ReplayOptions(ModelOptions, DataOptions):
 
     engines: tuple[str | Choice, ...] = ("reference",)
     policies: Mapping[str, Policy] = field(default_factory=dict)
-    strict: bool = False
+    strict: tuple[str, ...] = ()
     explain: bool = False
     copy: bool = False
     iter: int = 0
@@ -94,8 +95,7 @@ class RunOptions(ReplayOptions, ProfileOptions):
     Attributes:
         output: a folder in which every output is saved as ``[FILE.]TESTCASE.OUTPUT.npy``.
         loosen: whether `policies` stand in place of what files themselves check of these outputs, not beside it.
-        no_check: whether a file with nothing to compare is as good as one that passes.
-        fail_on_weak: whether a check that could not fail on the testcases counts as not compared.
+        allow_uncompared: whether a file with nothing to compare is as good as one that passes.
         jobs: processes that files and testcases are shared among; None for this process alone.
         dask: address of a Dask scheduler, ``tcp://HOST:PORT`` or a file, whose workers do the work.
         dask_files: how they get files: ``path``, ``send``, or ``auto``: by name where they are there.
@@ -131,8 +131,7 @@ class RunOptions(ReplayOptions, ProfileOptions):
 
     output: PathName | None = None
     loosen: bool = False
-    no_check: bool = False
-    fail_on_weak: bool = False
+    allow_uncompared: bool = False
     jobs: int | None = None
     dask: str | None = None
     dask_files: str = "auto"

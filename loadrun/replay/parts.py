@@ -139,7 +139,7 @@ class PartReplayer:
             return
         for i, (read, bundle) in enumerate(zip(self._read, self._bundles, strict=True)):
             name = task.path if i == 0 else f"{task.path} (dump {i + 1})"
-            if task.strict and bundle.defects:
+            if "damage" in task.strict and bundle.defects:
                 yield Opened(name, i, load_seconds=self._seconds)
                 yield Closed("; ".join(bundle.defects))
                 continue

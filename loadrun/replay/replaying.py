@@ -64,7 +64,7 @@ class ReplayedDump(CountedResults):
             warnings=warnings,
             damage=opened.damage,
             missed=opened.missed,
-            free=run.options.no_check,
+            free=run.options.allow_uncompared,
             load_seconds=opened.load_seconds,
             expected=rule.xfail,
             strict=rule.xfail_strict,
@@ -125,7 +125,7 @@ class ReplayedDump(CountedResults):
                     self.file.altered.append(event.text)
                 if event.weak:
                     self.file.weak.append(event.text)
-                if event.weak and self._run.options.fail_on_weak:
+                if event.weak and "weak" in self._run.options.strict:
                     self.file.missed = (*self.file.missed, event.text)
                 else:
                     self.file.warnings.add(event.text)
@@ -252,7 +252,9 @@ class Replay:
         if not self.files and not self.skipped:
             return EXIT_ERROR
         fault = any(f.fault for f in self.files)
-        code = exit_code((f.outcome for f in self.files), no_check=self.options.no_check, fault=fault)
+        code = exit_code(
+            (f.outcome for f in self.files), allow_uncompared=self.options.allow_uncompared, fault=fault
+        )
         wrong = self.wrong is not None and code in (EXIT_PASS, EXIT_NOT_COMPARED)
         return EXIT_FAIL if wrong else code
 

@@ -86,7 +86,7 @@ def test_a_list_from_a_pipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     os.mkfifo(tmp_path / "p")
     writer = threading.Thread(target=(tmp_path / "p").write_text, args=("# two\n#ones\n\ndata:#zeros\n",))
     writer.start()
-    assert main([MLP, "--input", f"@{tmp_path / 'p'}", "--no-check", "--iter", "1"]) == 0
+    assert main([MLP, "--input", f"@{tmp_path / 'p'}", "--allow-uncompared", "--iter", "1"]) == 0
     writer.join()
     assert "2 testcases" in capsys.readouterr().out
 
@@ -151,7 +151,14 @@ def named(*outputs: str) -> Graph:
 def test_outputs_whose_names_become_equal(tmp_path: Path) -> None:
     names = ["a~", "a__2", "a/", "A_", "é", "é"]
     loadrun.save(named(*names), tmp_path / "m.mge")
-    argv = [str(tmp_path / "m.mge"), "--input", "#ones", "--no-check", "--output", str(tmp_path / "out")]
+    argv = [
+        str(tmp_path / "m.mge"),
+        "--input",
+        "#ones",
+        "--allow-uncompared",
+        "--output",
+        str(tmp_path / "out"),
+    ]
     assert main(argv) == 0
     assert len(os.listdir(tmp_path / "out")) == len(names)
     packed = str(tmp_path / "p.mge")
@@ -170,7 +177,7 @@ def test_files_of_one_name(tmp_path: Path) -> None:
     both = tmp_path / "b" / "m.mge"
     both.write_bytes(both.read_bytes() * 2)
     paths = [str(tmp_path / folder / "m.mge") for folder in ("a", "b")]
-    assert main([*paths, "--input", "#ones", "--no-check", "--output", str(tmp_path / "out")]) == 0
+    assert main([*paths, "--input", "#ones", "--allow-uncompared", "--output", str(tmp_path / "out")]) == 0
     assert sorted(os.listdir(tmp_path / "out")) == ["m.y.npy", "m.y_2.npy", "m.y_3.npy"]
 
 
@@ -182,7 +189,7 @@ def test_outputs_do_not_follow_links(tmp_path: Path) -> None:
     for name in ("y.npy", "r.json", "o.mge"):
         (out / name).symlink_to(precious)
     model = str(tmp_path / "m.mge")
-    common = ["--input", "#ones", "--no-check", "--output", str(out), "--json", str(out / "r.json")]
+    common = ["--input", "#ones", "--allow-uncompared", "--output", str(out), "--json", str(out / "r.json")]
     assert main([model, *common]) == 0
     assert main(["pack", model, "-d", "#ones", "-o", str(out / "o.mge")]) == 0
     assert precious.read_text() == "precious"
@@ -200,7 +207,16 @@ def test_nothing_from_a_file_commands_the_terminal(
     loadrun.save(graph, path)
     packed = str(tmp_path / "p.mge")
     codes = [
-        main([str(path), "--input", "#full(1e300)", "--no-check", "--output", str(tmp_path / DECEIVING)]),
+        main(
+            [
+                str(path),
+                "--input",
+                "#full(1e300)",
+                "--allow-uncompared",
+                "--output",
+                str(tmp_path / DECEIVING),
+            ]
+        ),
         main([str(path), "--input", "x:#ones"]),
         main(["info", str(path), str(tmp_path / f"none{DECEIVING}")]),
         main(["info", "--json", str(path)]),

@@ -50,7 +50,7 @@ def is_refused(data: bytes) -> None:
 
 
 def surfaces(path: Path) -> list[int]:
-    return [main([*argv, str(path)]) for argv in (["run", "-q"], ["run", "--strict", "-q"])]
+    return [main([*argv, str(path)]) for argv in (["run", "-q"], ["run", "--strict", "damage", "-q"])]
 
 
 @pytest.mark.parametrize("format", ["FBS_V2", "FBS"])

@@ -69,7 +69,7 @@ def test_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     path = str(plain_model(tmp_path / "p.mge"))
     assert main([path]) == 3
     assert "1 file with nothing compared" in capsys.readouterr().out
-    assert main([path, "--no-check"]) == 0
+    assert main([path, "--allow-uncompared"]) == 0
 
 
 def test_bad_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -200,7 +200,7 @@ def test_names_from_files_are_printed_safely(tmp_path: Path, capsys: pytest.Capt
     )
     graph.outputs = graph.add("Elemwise", Elemwise(), inputs=[x], names=["\x1b[31mred\n" + "long" * 100])
     loadrun.save(graph, tmp_path / "n.mge")
-    assert main([str(tmp_path / "n.mge"), "--no-check", "--output", str(tmp_path / "o")]) == 0
+    assert main([str(tmp_path / "n.mge"), "--allow-uncompared", "--output", str(tmp_path / "o")]) == 0
     out = capsys.readouterr().out
     assert "\x1b" not in out
     assert "\\x1b[31mred\\n" in out
