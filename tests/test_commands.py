@@ -40,25 +40,23 @@ SPELLED = {
     "input_shape": "input_shapes",
     "constant": "constants",
     "no_record": "record",
-    "no_replay": "replay",
-    "no_metadata": "enable_metadata",
+    "change_graph": "no_change_graph",
     "discard_var_name": "keep_var_name",
     "output_strip_info": "strip_info_file",
     "optimize_for_inference": "passes",
     "config": "configuration",
-    "no_config": "configuration",
 }
 """Options that stand in a record under another name; an engine of its own is a `Choice` there."""
 CALLED = {"files", "model", "file", "reports", "source", "target", "against", "other", "output", "engine"}
 """What a call takes beside its record."""
-SHOWN = {"help", "help_all", "quiet", "verbose", "color", "no_operators", "all"}
+SHOWN = {"help", "help_all", "quiet", "verbose", "color"}
 """What is about the screen alone."""
 WRITTEN = {
     "run": {"maxerr"},
     "report": {"html"},
     "reduce": {"anonymize"},
-    "diff": {"json", "extract", "passes"},
-    "bench": {"json", "html", "save_baseline"},
+    "diff": {"json", "passes"},
+    "bench": {"json", "html"},
     "info": {"json", "graph", "strict", "cache"},
     "audit": {"json", "junit"},
 }

@@ -24,7 +24,7 @@ from .groups import (
     target,
     whole,
 )
-from .models import add_model_options, model_options
+from .models import BESIDE, add_model_options, model_options
 
 __all__ = ["main"]
 
@@ -56,7 +56,7 @@ def parser() -> Parser:
     add_narrow_option(p)
     add_prove_option(p)
     add_dump_option(p)
-    add_model_options(p)
+    add_model_options(p, writes=True)
     g = p.add_argument_group("writing ONNX")
     g.add_argument("--opset", type=whole, metavar="N", help="opset version, 7 to 26 (default: 18 or later)")
     g.add_argument(
@@ -65,7 +65,6 @@ def parser() -> Parser:
         metavar="INPUT:AXIS=NAME",
         help="make an axis dynamic, such as data:0=batch (default: axes in which the testcases of A differ)",
     )
-    g.add_argument("--external-data", action="store_true", help="write weights to a separate file, B.data")
     g.add_argument(
         "--verify",
         action="store_true",
@@ -94,6 +93,8 @@ def main(argv: list[str]) -> int:
         vars(args),
         **model_options(args.input_shape, args.constant),
         dynamic=_dynamic(args.dynamic) if args.dynamic else None,
+        external_data=BESIDE in args.weights,
+        weights=tuple(w for w in args.weights if w != BESIDE),
     )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -76,9 +76,9 @@ def parser() -> Parser:
         help="find the operator by bisection, with one intermediate value per run, so that the engine's fusions stay "
         "intact",
     )
-    p.add_argument("--all", action="store_true", help="show every compared value")
+    p.add_argument("-v", "--verbose", action="store_true", help="show every compared value")
     p.add_argument(
-        "--extract", metavar="FILE", type=target, help="write the operator to blame as a file of its own"
+        "-o", "--output", metavar="FILE", type=target, help="write the operator to blame as a file of its own"
     )
     add_json_option(p)
     add_finite_options(p)
@@ -106,11 +106,11 @@ def main(argv: list[str]) -> int:
     args.against = args.against or args.other or "float64"
     try:
         options = p.record(DiffOptions, vars(args), **read)
-        check_targets({"--json": args.json, "--extract": args.extract}, [args.model, args.against])
+        check_targets({"--json": args.json, "--output": args.output}, [args.model, args.against])
         with limited(args.max_memory, args.timeout):
             result = diff_files(args.model, args.against, options, warn=warn)
         shown = sys.stderr if args.json == "-" and result.findings is None else sys.stdout
-        _show(result, args.model, args.against, args.range, args.tolerance, args.all, shown)
+        _show(result, args.model, args.against, args.range, args.tolerance, args.verbose, shown)
         if result.refusals and result.differences is not None and result.differences.agree:
             print(
                 "the parts that could not be translated are to blame: all values before them agree",
@@ -119,9 +119,9 @@ def main(argv: list[str]) -> int:
         if args.json and (result.differences is not None or result.interface):
             about = {"model": args.model, "against": args.against}
             _write_json(args.json, json.dumps({**about, **_plain(result)}))
-        if args.extract and (var := result.extract(args.extract)) is not None:
+        if args.output and (var := result.extract(args.output)) is not None:
             what = f"{var.owner.title} {clean(var.label, 100)!r} alone"
-            print(f"{clean(args.extract, 200)}: {what}", file=shown)
+            print(f"{clean(args.output, 200)}: {what}", file=shown)
     except Exception as e:
         why = failure(e, named=True)
         print(f"loadrun diff: {clean(why.message, 2000)}", file=sys.stderr)

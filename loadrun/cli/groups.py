@@ -36,13 +36,13 @@ __all__ = [
     "add_testcase_option",
     "add_tolerance_option",
     "add_uncompared_option",
-    "factor",
     "integer",
     "limited",
     "model_files",
     "real",
     "seconds",
     "seed",
+    "slowdown",
     "target",
     "tolerance",
     "tolerances",
@@ -307,14 +307,15 @@ def add_testcase_option(p: argparse._ActionsContainer, default: str) -> None:
 def add_tolerance_option(
     p: argparse._ActionsContainer, default: float | None = 1e-4, said: str = "1e-4"
 ) -> None:
-    """Add ``--tolerance``.
+    """Add ``--maxerr`` for values whose error is relative to the largest of their tensor (``args.tolerance``).
 
     Args:
         default: what is taken without it.
         said: the same for the help.
     """
     p.add_argument(
-        "--tolerance",
+        "--maxerr",
+        dest="tolerance",
         metavar="X",
         type=tolerance,
         default=default,
@@ -367,8 +368,34 @@ def real(
 whole = integer()
 seed = integer(0, 2**64 - 1, "a whole number from 0 to 2**64 - 1")
 tolerance = real()
-factor = real(1.0)
 seconds = real(math.ulp(0.0), 1e8, "a number of seconds above 0")
+
+
+def slowdown(text: str) -> float:
+    """Read a slowdown from a percentage, a factor or a fraction.
+
+    >>> slowdown("50%"), slowdown("1.5x"), slowdown("0.5")
+    (0.5, 0.5, 0.5)
+    """
+    number = text.rstrip("%x")
+    try:
+        value = tolerance(number)
+    except argparse.ArgumentTypeError:
+        value = -1.0
+    unit = text[len(number) :]
+    if unit == "x" and value >= 1:
+        return value - 1
+    if unit == "%" and value >= 0:
+        return value / 100
+    if unit == "" and 0 <= value <= 1:
+        return value
+    if unit == "" and value > 1:
+        raise argparse.ArgumentTypeError(
+            f"is {number}% or {number}x meant? ({number}x is {100 * (value - 1):g}% slower)"
+        )
+    raise argparse.ArgumentTypeError(
+        f"expected a percentage such as 10% or a factor such as 1.1x, found {text!r}"
+    )
 
 
 def _size(value: str) -> int:
@@ -434,8 +461,8 @@ def add_prove_option(p: argparse._ActionsContainer) -> None:
         "--prove",
         choices=("none", "quick", "full"),
         default="quick",
-        help="how much is proven before a translated model is written: nothing, what a second allows (default), or "
-        "data of every kind",
+        help="how much is proven before a file is written: nothing, what a second allows (default), or data of every "
+        "kind",
     )
 
 
@@ -448,17 +475,18 @@ def add_narrow_option(p: argparse._ActionsContainer) -> None:
     )
 
 
-def add_maxerr_option(p: argparse._ActionsContainer, default: str) -> None:
+def add_maxerr_option(p: argparse._ActionsContainer, default: str, more: str = "") -> None:
     """Add ``--maxerr``, whose texts `tolerances` reads (``args.maxerr``).
 
     Args:
         default: the tolerance without it, for the help.
+        more: text to append to the help.
     """
     p.add_argument(
         "--maxerr",
         metavar="[NAME=]X",
         action="append",
-        help=f"tolerance for all outputs or for one; may be repeated (default: {default})",
+        help=f"tolerance for all outputs or for one; may be repeated (default: {default}){more}",
     )
 
 

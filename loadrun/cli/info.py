@@ -45,7 +45,7 @@ def parser() -> Parser:
             "blocks)"
         ),
     )
-    p.add_argument("--no-operators", action="store_true", help="omit the table of operators")
+    p.add_argument("-q", "--quiet", action="store_true", help="omit the table of operators")
     add_engine_options(p, default=None)
     add_model_options(p)
     add_limit_options(p, "stop a file that takes longer")
@@ -79,7 +79,7 @@ def main(argv: list[str]) -> int:
     if args.json:
         print(json_report.dumps([d for _, d in result.descriptions]))
     elif result.descriptions:
-        print("\n\n".join(text(d, operators=not args.no_operators) for _, d in result.descriptions))
+        print("\n\n".join(text(d, operators=not args.quiet) for _, d in result.descriptions))
     return result.exit_code
 
 

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 from .groups import integer, tolerance, whole
 
+BESIDE = "beside"
+"""What ``--weights`` takes for weights in a file of their own."""
+
 __all__ = [
+    "BESIDE",
     "add_engine_options",
     "add_finite_options",
     "add_model_options",

@@ -39,11 +39,11 @@ from .groups import (
     tolerances,
     whole,
 )
-from .models import add_engine_options, add_model_options, model_options
+from .models import BESIDE, add_engine_options, add_model_options, model_options
 
 __all__ = ["main"]
 
-_BESIDE = "beside"
+_AUTO = "auto"
 _SHOWN = 8
 """How many testcases the table lists."""
 _FLAG_HELP = {
@@ -111,15 +111,13 @@ def parser() -> Parser:
         ),
     )
     p.add_argument("--replace", action="store_true", help="drop the testcases in MODEL")
-    add_maxerr_option(p, "1e-4, 0 for integers; existing checks keep theirs")
+    add_maxerr_option(
+        p,
+        "1e-4, 0 for integers; existing checks keep theirs",
+        f"; {_AUTO}: what the rounding error of the first testcase suggests, for new checks without another X",
+    )
     add_policy_option(p, "; stored in the file's record")
     p.add_argument("--loosen", action="store_true", help="allow existing checks to be loosened")
-    p.add_argument(
-        "--suggest-maxerr",
-        action="store_true",
-        help="suggest tolerances from the rounding error of the first testcase, and use them for new checks unless "
-        "--maxerr is given",
-    )
     p.add_argument(
         "--silent",
         action="store_true",
@@ -138,7 +136,6 @@ def parser() -> Parser:
         help="record statistics of every intermediate value, so that `loadrun --explain` on another machine can name "
         "the operator that went wrong",
     )
-    p.add_argument("--no-replay", action="store_true", help="do not replay the file after writing it")
     add_seed_option(p)
     add_engine_options(p)
     add_limit_options(p, "give up after this time and leave the output file unchanged")
@@ -170,22 +167,14 @@ def _optimization_options(p: Parser) -> None:
 
 def _file_options(p: Parser) -> None:
     g = p.add_argument_group("file format", "named as in MegEngine's trace.dump; by default nothing changes")
-    g.add_argument("--format", "--dump-format", choices=("FBS_V2", "FBS"), help="format version")
+    g.add_argument("--format", choices=("FBS_V2", "FBS"), help="format version")
     g.add_argument(
         "--model-version", metavar="N", type=whole, help="version number of FBS_V2 files, at least 2"
     )
-    change = g.add_mutually_exclusive_group()
-    change.add_argument(
-        "--no-change-graph",
-        action="store_true",
-        default=None,
-        help="keep operators as they are: the default here, but not in MegEngine",
-    )
-    change.add_argument(
+    g.add_argument(
         "--change-graph",
-        dest="no_change_graph",
-        action="store_false",
-        help="rewrite newer operators for older runtimes, as MegEngine does by default",
+        action=argparse.BooleanOptionalAction,
+        help="rewrite newer operators for older runtimes, as MegEngine does by default; off here",
     )
     g.add_argument(
         "--compat-older-version",
@@ -213,7 +202,12 @@ def _file_options(p: Parser) -> None:
         help="keep the priorities of operators",
     )
     g.add_argument("--user-info", metavar="TEXT", help="text to store as metadata")
-    g.add_argument("--no-metadata", action="store_true", help="omit the metadata")
+    g.add_argument(
+        "--enable-metadata",
+        action=argparse.BooleanOptionalAction,
+        default=argparse.SUPPRESS,
+        help="store metadata (the default)",
+    )
     add_narrow_option(g)
     add_prove_option(g)
     g.add_argument("--append", action="store_true", help="append the dump to OUT.mge")
@@ -236,11 +230,12 @@ def main(argv: list[str]) -> int:
         **model_options(args.input_shape, args.constant),
         expect=tuple(args.expect or ()),
         states=tuple(args.states),
-        weights=tuple(w for w in args.weights if w != _BESIDE),
-        maxerr=tolerances(args.maxerr),
+        weights=tuple(w for w in args.weights if w != BESIDE),
+        maxerr=tolerances([text for text in args.maxerr or () if text != _AUTO]),
+        suggest_maxerr=_AUTO in (args.maxerr or ()),
         policies=parse_all(args.check or ()),
         record=not args.no_record,
-        replay=not args.no_replay,
+        replay=args.prove != "none",
         engine=Choice(args.engine, "engine" in args.strict, args.cache),
         passes=_passes(vars(args)),
         file=_dump_options(vars(args)),
@@ -272,11 +267,11 @@ def _dump_options(arguments: Mapping[str, Any]) -> DumpOptions:
         strip = f"{arguments['output']}.json"
     names = {f.name for f in fields(DumpOptions)} & set(arguments)
     options = {name: arguments[name] for name in names}
-    if _BESIDE in arguments["weights"]:
-        options["beside"] = [w for w in arguments["weights"] if w != _BESIDE]
+    if BESIDE in arguments["weights"]:
+        options["beside"] = [w for w in arguments["weights"] if w != BESIDE]
     options.update(dump_format=arguments["format"], strip_info_file=strip)
-    if arguments["no_metadata"]:
-        options["enable_metadata"] = False
+    if arguments["change_graph"] is not None:
+        options["no_change_graph"] = not arguments["change_graph"]
     if arguments["discard_var_name"]:
         options.update(keep_var_name=0, keep_param_name=False)
     return DumpOptions(**options)

@@ -8,7 +8,7 @@ from ..compare.results import EXIT_PASS
 from ..report.changes import CompareOptions, compare_reports
 from ..report.history import history_html, history_table, report_history
 from ..report.text import table
-from .groups import Parser, add_html_option, factor
+from .groups import Parser, add_html_option, slowdown
 
 __all__ = ["main", "parser"]
 
@@ -27,18 +27,11 @@ def parser() -> Parser:
     )
     p.add_argument("reports", nargs="+", metavar="REPORT", help="reports of --json")
     p.add_argument(
-        "--growth",
-        metavar="X",
-        type=factor,
-        default=2.0,
-        help="of two: report errors that grew by a factor of X (default 2)",
-    )
-    p.add_argument(
-        "--slower",
-        metavar="X",
-        type=factor,
-        help="of two: report runs that are slower by a factor of X (default 1.5; for reports of bench, 1.1, which "
-        "counts as a failure)",
+        "--max-slowdown",
+        type=slowdown,
+        metavar="10%",
+        help="of two: report runs that are slower by more than this: 10%% or 1.1x (default 50%%; for reports of bench, "
+        "10%%, which counts as a failure)",
     )
     add_html_option(p)
     return p

@@ -26,7 +26,6 @@ from .groups import (
     add_html_option,
     add_input_options,
     add_jobs_option,
-    add_json_option,
     add_junit_option,
     add_limit_options,
     add_maxerr_option,
@@ -184,7 +183,7 @@ def _add_choosing_options(p: Parser) -> None:
     group.add_argument(
         "--last-failed",
         metavar="REPORT",
-        help="only files that did not pass according to a report of --json or --json-lines",
+        help="only files that did not pass according to a report of --json",
     )
     group.add_argument(
         "--shard", metavar="I/N", type=_shard, help="only every N-th file, starting with the I-th"
@@ -199,15 +198,14 @@ def _add_choosing_options(p: Parser) -> None:
     group.add_argument(
         "--config",
         metavar="FILE",
-        help="project configuration (default: loadrun.toml, or tool.loadrun in pyproject.toml, in this folder or the "
-        "nearest parent that has one)",
+        help="project configuration, or none (default: loadrun.toml, or tool.loadrun in pyproject.toml, in this "
+        "folder or the nearest parent that has one)",
     )
-    group.add_argument("--no-config", action="store_true", help="ignore project configuration")
 
 
-def _configuration(file: str | None, none: bool, engines: bool) -> Configuration | None:
+def _configuration(file: str | None, engines: bool) -> Configuration | None:
     """Read the configuration; engines on the command line override configured ones."""
-    if none:
+    if file == "none":
         return None
     configuration = find_configuration() if file is None else read_configuration(file)
     return configuration.without_engines() if configuration is not None and engines else configuration
@@ -240,11 +238,12 @@ def _numbers(text: str) -> tuple[int, ...]:
 def _add_report_options(p: Parser) -> None:
     """Add the options for reports."""
     group = p.add_argument_group("reports")
-    add_json_option(group, "; JSON lines if FILE ends in .jsonl")
     group.add_argument(
-        "--json-lines",
+        "--json",
         metavar="FILE",
-        help="write each result as a line of JSON as soon as it is known, so that an interrupted run keeps them",
+        action="append",
+        help="write the results as JSON (- for standard output); if FILE ends in .jsonl, as lines, which an "
+        "interrupted run keeps; may be given for both",
     )
     add_junit_option(group)
     add_html_option(group)
@@ -261,25 +260,29 @@ def main(argv: list[str]) -> int:
     p = parser()
     args = p.parse_args(argv)
     if any(map(_holds_results, args.files)):
+        json, _ = _reports(p, args.json)
         p.only(vars(args), _JUDGED, "applies to models, not to saved results")
         if len(args.files) > 1:
             p.error("name one file of saved results, and no models beside it")
-        check_targets({"--json": args.json}, args.files)
-        judged = _judge(args.files[0], tolerances(args.maxerr), args.check or (), args.json, args.quiet)
+        check_targets({"--json": json}, args.files)
+        judged = _judge(args.files[0], tolerances(args.maxerr), args.check or (), json, args.quiet)
         return exit_code(judged, allow_uncompared=args.allow_uncompared)
     if args.maxerr:
         p.error('--maxerr judges saved results; of a run, --check "maxerr<=X" asks for less')
+    json, lines = _reports(p, args.json)
     options = p.record(
         RunOptions,
         vars(args),
+        json=json,
+        json_lines=lines,
         engines=all_chosen(args.engine, "engine" in args.strict, args.cache),
         policies=parse_all(args.check or ()),
         optimize=optimizations(vars(args)),
         command=shlex.join(["loadrun", *argv]),
-        configuration=_configuration(args.config, args.no_config, args.engine is not None),
+        configuration=_configuration(args.config, args.engine is not None),
         **model_options(args.input_shape, args.constant),
     )
-    out = sys.stderr if "-" in (options.json, options.json_lines) else sys.stdout
+    out = sys.stderr if options.json == "-" else sys.stdout
     with Replay(model_files(args.files, out), options) as run:
         display = _RunDisplay(run, out, style_for(args.color, out), args.quiet, args.verbose)
         for dump in run:
@@ -289,6 +292,17 @@ def main(argv: list[str]) -> int:
         if wrong is not None:
             print(wrong, file=out)
     return run.exit_code
+
+
+def _reports(p: Parser, names: Sequence[str] | None) -> tuple[str | None, str | None]:
+    """Return the JSON report among some names, and that of lines."""
+    kinds: tuple[list[str], list[str]] = ([], [])
+    for name in names or ():
+        kinds[name.lower().endswith(".jsonl")].append(name)
+    if max(map(len, kinds)) > 1:
+        p.error("--json takes one file, and one more that ends in .jsonl")
+    json, lines = (kind[0] if kind else None for kind in kinds)
+    return json, lines
 
 
 def _holds_results(name: str) -> bool:

@@ -35,7 +35,7 @@ def full() -> Iterator[None]:
     [
         (["convert", MLP, "{}/o.mge"], "{}/o.mge"),
         (["convert", MLP, "-o", "{}/u/"], "{}/u/model.mge"),
-        ([MLP, "--json-lines", "{}/r.jsonl", "-q"], "{}/r.jsonl"),
+        ([MLP, "--json", "{}/r.jsonl", "-q"], "{}/r.jsonl"),
         ([MLP, "--json", "{}/r.json", "-q"], "{}/r.json"),
         ([MLP, "--save-results", "{}/r.npz", "-q"], "{}/r.npz"),
     ],

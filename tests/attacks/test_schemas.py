@@ -221,7 +221,7 @@ CASE = {
 def test_records(line: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "m.mge"
     # Each command in turn, which meets every member with some of the values.
-    commands = cycle((["run", "-v"], ["info", "--no-operators"], ["run", "-q"]))
+    commands = cycle((["run", "-v"], ["info", "--quiet"], ["run", "-q"]))
     for (what, mutant), args in zip(mutants((HEADER, CASE)[line], 4), commands):  # noqa: B905
         path.write_bytes(with_record(lambda _, mutant=mutant: mutant, line))
         ends_well([*args, str(path)], capsys, f"{args[0]} {what}", (0, 1, 2, 3))

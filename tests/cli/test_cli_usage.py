@@ -56,7 +56,7 @@ def test_a_file_called_like_a_mistyped_command(tmp_path: Path, monkeypatch: pyte
         ([MLP, "--ite", "2"], "did you mean --iter for --ite?"),
         ([MLP, "--iterr=2"], "did you mean --iter for --iterr?"),
         (["pack", MLP, "--outp", "x.mge"], "did you mean --output for --outp?"),
-        (["info", MLP, "--no-op"], "did you mean --no-operators for --no-op?"),
+        (["info", MLP, "--weight"], "did you mean --weights for --weight?"),
         (["diff", MLP, "--check"], "did you mean --check-finite for --check?"),
     ],
 )
@@ -198,7 +198,7 @@ def test_names_that_are_loaded_later_are_listed() -> None:
 @pytest.mark.parametrize(
     "typed",
     [
-        ["diff", "--passes", MLP, "--tolerance"],
+        ["diff", "--passes", MLP, "--maxerr"],
         ["reduce", MLP, "-o", "o.mge", "--against", "float64", "--maxerr"],
     ],
 )

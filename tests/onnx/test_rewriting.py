@@ -365,7 +365,7 @@ def test_reduce(tmp_path: Path) -> None:
 def test_diff_extracts(tmp_path: Path) -> None:
     good, bad = faulty(tmp_path)
     target = tmp_path / "part.onnx"
-    assert main(["diff", str(bad), "--against", str(good), "--extract", str(target)]) == 1
+    assert main(["diff", str(bad), "--against", str(good), "--output", str(target)]) == 1
     conv_alone(target)
 
 

@@ -62,7 +62,7 @@ def test_a_witness_that_agrees(
     assert main(["info", out, "--json"]) == 0
     (text,) = json.loads(capsys.readouterr().out)[0]["witnesses"]
     assert text.startswith("Other 1.2 computed 1 testcase")
-    assert main(["info", out, "--no-operators"]) == 0
+    assert main(["info", out, "--quiet"]) == 0
     assert "Other 1.2 computed" in capsys.readouterr().out
     record = loadrun.load(out).record
     assert isinstance(record, memoryview)

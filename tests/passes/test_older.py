@@ -183,8 +183,6 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert found.testcases[0].expects["y"].tolist() == [[3.0] * 3] * 2
     assert main([str(out), "-v"]) == 0
     assert "all digests agree" in capsys.readouterr().out
-    assert main([*argv, "--change-graph", "--no-change-graph"]) == 2
-    assert "not allowed with" in capsys.readouterr().err
 
 
 def test_a_rewritten_file_keeps_its_record(tmp_path: Path) -> None:

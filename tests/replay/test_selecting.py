@@ -87,7 +87,7 @@ def test_single_testcases(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 def test_last_failed(folder: Path) -> None:
     assert main([".", "--json", "r.json"]) == 2
-    assert main([".", "--last-failed", "r.json", "--json-lines", "l.jsonl"]) == 2
+    assert main([".", "--last-failed", "r.json", "--json", "l.jsonl"]) == 2
     lines = [json.loads(line) for line in Path("l.jsonl").read_text().splitlines()]
     assert [line["file"] for line in lines if line["type"] == "file"] == ["./b.mge", "./d.mge"]
     shutil.copy("a.mge", "b.mge")
@@ -96,7 +96,7 @@ def test_last_failed(folder: Path) -> None:
 
 
 def test_a_run_that_was_cut_failed_what_it_did_not_reach(folder: Path) -> None:
-    assert main(["a.mge", "cc.mge", "--json-lines", "l.jsonl"]) == 0
+    assert main(["a.mge", "cc.mge", "--json", "l.jsonl"]) == 0
     text = Path("l.jsonl").read_text().splitlines(keepends=True)
     end = next(i for i, line in enumerate(text) if '"cc.mge"' in line and '"file"' in line)
     for kept in (end, end + 2):
@@ -131,7 +131,7 @@ def test_configuration(folder: Path, capsys: pytest.CaptureFixture[str]) -> None
     rows = Path("r.html").read_text()
     assert '<tr class=xfail data-part="f1"><td>xfail</td>' in rows
     assert "<tr class=skipped><td>skipped</td><td>./d.mge<br>no model yet</td>" in rows
-    assert main([".", "--no-config"]) == 2
+    assert main([".", "--config", "none"]) == 2
     (folder / "loadrun.toml").write_text('[[files]]\nmatch = ["b.mge"]\nchek = ["exact"]\n')
     assert main(["."]) == 2
     (folder / "other.toml").write_text(
@@ -162,7 +162,7 @@ def test_of_several_exit_codes_an_error_wins_over_a_failure_and_that_over_nothin
 def test_a_pass_of_what_is_expected_to_fail_fails(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     entry = '[[files]]\nmatch = ["a.mge"]\nxfail = "rounds halves up"\n'
     (folder / "loadrun.toml").write_text(entry)
-    assert main(["a.mge", "--json-lines", "r.jsonl", "--junit", "r.xml", "--json", "r.json"]) == 1
+    assert main(["a.mge", "--json", "r.jsonl", "--junit", "r.xml", "--json", "r.json"]) == 1
     said = "it passes, but was expected to fail: rounds halves up; remove its entry"
     assert f"warning: {said}" in capsys.readouterr().out
     (file,) = json.loads(Path("r.json").read_text())["files"]

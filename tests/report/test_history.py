@@ -87,7 +87,7 @@ def test_names_are_text(tmp_path: Path) -> None:
 def test_a_run_that_was_cut_short_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All files that it came to passed, which are not all."""
     whole = tmp_path / "whole.jsonl"
-    assert main(["fixtures/nets/mlp.mge", "-q", "--json-lines", str(whole)]) == 0
+    assert main(["fixtures/nets/mlp.mge", "-q", "--json", str(whole)]) == 0
     cut = tmp_path / "cut.jsonl"
     cut.write_text("".join(whole.read_text().splitlines(keepends=True)[:-1]))
     capsys.readouterr()

@@ -42,7 +42,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     argv = [str(ROOT / f) for f in FILES] + ["-q", "--iter", "2", "--explain"]
     for option, name in (
         ("json", "r.json"),
-        ("json-lines", "r.jsonl"),
+        ("json", "r.jsonl"),
         ("junit", "r.xml"),
         ("html", "r.html"),
     ):
@@ -332,7 +332,7 @@ def test_compare_two_benchmarks(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "torch" not in said
     assert "2 measurements in both reports, 2 changes, 2 for the worse" in said
     assert main(["report", str(old), str(old)]) == 0
-    assert main(["report", str(old), str(new), "--slower", "1.4"]) == 1
+    assert main(["report", str(old), str(new), "--max-slowdown", "1.4x"]) == 1
     assert "slowdown" not in capsys.readouterr().out
     run.write_text('{"files": []}')
     assert main(["report", str(old), str(run)]) == 2

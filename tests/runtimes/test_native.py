@@ -289,7 +289,7 @@ def test_an_output_that_is_listed_twice(tmp_path: Path) -> None:
     for second in (-x, x):
         path = write(tmp_path / str(second), made, ((x,), (-x, second)))
         assert replay(path, "reference").verdict.value == "fail"
-        assert main([str(path), "--no-config", "-q"]) == 1
+        assert main([str(path), "--config", "none", "-q"]) == 1
 
 
 def test_types_that_numpy_lacks(tmp_path: Path) -> None:
@@ -578,7 +578,7 @@ def test_a_fault_is_found_by_the_files_own_values(
     said = capsys.readouterr().out
     assert ("first to diverge" if way else "v17") in said
     extracted = tmp_path / "one.mge"
-    assert main(["diff", str(path), "--against", "onnxruntime", *way, "--extract", str(extracted)]) == 1
+    assert main(["diff", str(path), "--against", "onnxruntime", *way, "--output", str(extracted)]) == 1
     case = loadrun.load(extracted).testcases[0]
     np.testing.assert_allclose(
         case.expects["v17"], x.astype("f8") * np.float64(np.float32(1.01)) ** 17, rtol=1e-5

@@ -206,7 +206,7 @@ def test_values_of_an_onnx_model_are_written_into_its_data_sets(
     assert testcase == 0
     assert first != second
     capsys.readouterr()
-    assert main(["info", model, "--no-operators"]) == 0
+    assert main(["info", model, "--quiet"]) == 0
     assert "by ann@lab: wanted (testcase 0 " in capsys.readouterr().out
     unchanged = path.read_bytes()
     assert main(["accept", model, "--reason", "again"]) == 0

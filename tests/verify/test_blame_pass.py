@@ -32,7 +32,7 @@ def test_an_optimizer_of_onnxruntime(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["diff", "--passes", model]) == 0
     capsys.readouterr()
     # To the bit nothing may change, and folding changes the last one.
-    assert main(["diff", "--passes", model, "--tolerance", "0"]) == 1
+    assert main(["diff", "--passes", model, "--maxerr", "0"]) == 1
     out = capsys.readouterr().out
     assert "to blame: onnxruntime at basic: ConvBNFusion" in out
     shown = next(line for line in out.splitlines() if "reproduce with" in line)

@@ -178,7 +178,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base = tmp_path / "base.json"
     flags = ["--min-time", "0", "--min-passes", "5"]
-    assert main(["bench", MLP, *flags, "--save-baseline", str(base)]) == 0
+    assert main(["bench", MLP, *flags, "--json", str(base)]) == 0
     data = json.loads(base.read_text())
 
     def scaled(factor: float) -> str:
@@ -216,7 +216,7 @@ def test_a_model_of_the_baseline_that_is_gone_is_said(
         shutil.copy(MLP, old / name)
     monkeypatch.chdir(tmp_path)
     flags = ["--min-time", "0", "--min-passes", "1", "--max-slowdown", "1000x"]
-    assert main(["bench", "old", *flags, "--save-baseline", "base.json"]) == 0
+    assert main(["bench", "old", *flags, "--json", "base.json"]) == 0
     # Not part of this run is nothing, also where the folder has moved to another place.
     assert main(["bench", "old/x/a.mge", *flags, "--baseline", "base.json"]) == 0
     (tmp_path / "old").rename(tmp_path / "new")
@@ -278,7 +278,7 @@ def test_a_failing_check_fails(tmp_path: Path) -> None:
     "flags",
     [
         ["--threads", "0"],
-        ["--batch", "a"],
+        ["--batch-size", "a"],
         ["--by", "size"],
         ["--min-time", "x"],
         ["--max-slowdown", "-1%"],

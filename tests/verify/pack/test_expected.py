@@ -255,7 +255,9 @@ def test_two_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_reports_of_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("a", "b"):
         assert main([MLP, "-q", "--json", str(tmp_path / f"{name}.json")]) == 0
-    assert main(["report", str(tmp_path / "a.json"), str(tmp_path / "b.json"), "--slower", "1000"]) == 0
+    assert (
+        main(["report", str(tmp_path / "a.json"), str(tmp_path / "b.json"), "--max-slowdown", "1000x"]) == 0
+    )
     assert "3 outputs in both reports, 0 changes" in capsys.readouterr().out
 
 

@@ -164,7 +164,7 @@ def test_append(model: str, tmp_path: Path) -> None:
         (["-d", "#ones", "--maxerr", "z=1"], "maxerr names the output 'z'; the outputs are 'y'"),
         (["-d", "#ones", "--model-version", "1"], "MegEngine 1.13 cannot read version 1"),
         (["-d", "#ones", "--append-json"], "name that file"),
-        (["-d", "#ones", "--no-metadata", "--user-info", "x"], "user_info is part of the metadata"),
+        (["-d", "#ones", "--no-enable-metadata", "--user-info", "x"], "user_info is part of the metadata"),
         (["-d", "#ones", "--format", "FBS_V2", "--compat-older-version", "8.14"], "needs the format FBS"),
     ],
 )
@@ -366,7 +366,7 @@ def test_tensors_in_user_info_are_megengines(tmp_path: Path) -> None:
 
 def test_suggested_tolerances(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "o.mge"
-    argv = [MLP, "-d", "#randn(0,1)", "-o", out, "--suggest-maxerr", "--replace"]
+    argv = [MLP, "-d", "#randn(0,1)", "-o", out, "--maxerr", "auto", "--replace"]
     assert pack(*argv) == 0
     assert "suggested: --maxerr out=" in capsys.readouterr().out
     bundle = loadrun.load(out)
@@ -543,7 +543,7 @@ def test_info_shows_the_policy_of_an_output(tmp_path: Path, capsys: pytest.Captu
     argv = ["pack", "fixtures/nets/mlp.mge", "--replace", "-d", "#rand(0,1)", "--check", "out: ulp<=2", "-q"]
     assert main([*argv, "-o", target]) == 0
     capsys.readouterr()
-    assert main(["info", target, "--no-operators"]) == 0
+    assert main(["info", target, "--quiet"]) == 0
     shown = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("output"))
     assert shown.endswith("; ulp<=2")
 
@@ -556,5 +556,5 @@ def test_replacing_testcases_by_none_is_told(tmp_path: Path, capsys: pytest.Capt
 def test_tolerances_are_measured_on_the_testcases_of_the_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert pack(MLP, "--suggest-maxerr", "-o", tmp_path / "m.mge") == 0
+    assert pack(MLP, "--maxerr", "auto", "-o", tmp_path / "m.mge") == 0
     assert "suggested: --maxerr out=" in capsys.readouterr().out
