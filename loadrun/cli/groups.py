@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import fields
 from typing import Any, NoReturn, TextIO, TypeVar
 
@@ -18,7 +16,6 @@ from ..base.files import files_of, skipped_line
 
 __all__ = [
     "Parser",
-    "add_copy_option",
     "add_dump_option",
     "add_html_option",
     "add_input_options",
@@ -78,49 +75,12 @@ class _Formatter(argparse.HelpFormatter):
             action.option_strings = every
 
 
-class _HelpAll(argparse.Action):
-    """Print the help with all options."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        assert isinstance(parser, Parser)
-        parser.common = None
-        parser.print_help()
-        parser.exit()
-
-
 class Parser(argparse.ArgumentParser):
-    """Parse arguments without abbreviations; error messages end by pointing to ``--help``.
+    """Parse arguments without abbreviations; error messages end by pointing to ``--help``."""
 
-    Args:
-        common: the options that ``--help`` shows, for commands that have very many; ``--help-all`` shows all.
-    """
-
-    def __init__(self, common: Collection[str] | None = None, **kwargs: Any) -> None:
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(allow_abbrev=False, **kwargs)
-        self.common = common
         self._given: list[str] = []
-        if common is not None:
-            self.add_argument("--help-all", nargs=0, action=_HelpAll, help="show all options and exit")
-
-    def format_help(self) -> str:
-        """Return the help text: all of it, or only the `common` options."""
-        if self.common is None:
-            return super().format_help()
-        shown = {*self.common, "--help", "--help-all"}
-        few = [copy(a) for a in self._actions if not a.option_strings or shown & set(a.option_strings)]
-        for action in few:
-            # The first clause is enough here; --help-all shows the rest.
-            action.help = re.split(r"; |, such as |, where |, which | \(", action.help or "")[0]
-        names = " ".join(f"{a.metavar} [{a.metavar} ...]" for a in few if not a.option_strings)
-        out = self._get_formatter()
-        out.add_usage(f"{self.prog} [options] {names}", few, [])
-        out.add_text(self.description)
-        out.start_section("options")
-        out.add_arguments(few)
-        out.end_section()
-        left = len(self._actions) - len(few)
-        out.add_text(f"{self.prog} --help-all shows {left} more options and explains the exit codes.")
-        return out.format_help()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:  # noqa: ANN401
         """Parse as argparse does, and keep the arguments for hints in error messages."""
@@ -193,15 +153,6 @@ def model_files(names: Iterable[str], out: TextIO) -> list[str]:
     if line := skipped_line(skipped):
         print(line, file=out)
     return paths
-
-
-def add_copy_option(p: argparse._ActionsContainer) -> None:
-    """Add ``--copy``."""
-    p.add_argument(
-        "--copy",
-        action="store_true",
-        help="read whole files into memory first, in case another program writes to them during the run",
-    )
 
 
 def add_jobs_option(p: argparse._ActionsContainer, what: str, default: int | None = None) -> None:

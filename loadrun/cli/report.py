@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
         with text_file(args.html, "utf-8") as file:
             file.write(history_html(history))
     if pair:
-        return _compare(*args.reports, p.record(CompareOptions, vars(args)))
+        return _compare(args.reports[0], args.reports[1], p.record(CompareOptions, vars(args)))
     assert history is not None
     print(history_table(history))
     return EXIT_PASS

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import fields, replace
 from itertools import chain, groupby
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any
 
 from ..base.configuration import FileRule
 from ..base.errors import EXIT_ERROR, UsageError, Warnings, clean
@@ -32,9 +31,6 @@ from .options import ReplayOptions, RunOptions, selected
 from .parts import serial
 from .reporting import Closed, Event, Explained, Opened, Replayed, Sinks, Task, Warned, sinks
 
-if TYPE_CHECKING:
-    from ..verify.bench import Timing
-
 __all__ = ["Replay", "ReplayedDump", "replay_files"]
 
 Events = Iterator[tuple[Task, Event]]
@@ -48,7 +44,6 @@ class ReplayedDump(CountedResults):
         file: what its results come to, so far.
         total: how many results there will be.
         packed: who packed the file, and what another runtime computed then.
-        timing: the runs that were timed, once all results were read.
         explanation: why the first testcase that fails does so, where that was requested.
         drawing: the operators to blame and those around them as SVG, likewise.
     """
@@ -70,7 +65,6 @@ class ReplayedDump(CountedResults):
             strict=rule.xfail_strict,
         )
         super().__init__(file, self._raw(), self._report)
-        self.timing: Timing | None = None
         self.explanation: tuple[str, ...] = ()
         self.drawing = ""
         self._number = opened.dump
@@ -107,10 +101,8 @@ class ReplayedDump(CountedResults):
         self._run.reports.add(self.path, self._last, bare)
 
     def _expect(self) -> None:
-        """Warn if the file did not do what was expected of it, or only after retries."""
+        """Warn if the file did not do what was expected of it."""
         assert isinstance(self.file.warnings, Warnings)
-        if self.file.flaky:
-            self.file.warnings.add(f"flaky: it passed on attempt {self.file.flaky + 1}")
         if self.file.excused:
             self.file.warnings.add(f"expected to fail: {self.file.expected}")
         elif self.file.surprise:
@@ -142,11 +134,8 @@ class ReplayedDump(CountedResults):
                 )
             elif isinstance(event, Closed):
                 self.file.message, self.file.fault = event.message, event.fault
-                self.file.ended, self.timing = event.ended, event.timing
-                self.file.flaky = event.flaky
+                self.file.ended = event.ended
                 self._expect()
-                for name, seconds in event.turns.items():
-                    self.file.entrants[name].seconds[:] = seconds
                 return
 
 
@@ -234,7 +223,7 @@ class Replay:
                 yield dump
                 for _ in dump:
                     continue
-                self.reports.end(dump.file, dump.timing, dump.reason, dump.drawing)
+                self.reports.end(dump.file, dump.reason, dump.drawing)
                 passed &= dump.file.good
             self.done += 1
             if self.options.fail_fast and not passed:
@@ -258,11 +247,8 @@ class Replay:
         wrong = self.wrong is not None and code in (EXIT_PASS, EXIT_NOT_COMPARED)
         return EXIT_FAIL if wrong else code
 
-    def observe(self, out: TextIO) -> str | None:
+    def observe(self) -> str | None:
         """Observe the operators of the first file, if requested and the file ran.
-
-        Args:
-            out: where tables go.
 
         Returns:
             what is to be said of values that are not finite or out of range, None when all is well.
@@ -270,7 +256,7 @@ class Replay:
         if self.options.observed and self.files and self.files[0].complete:
             from .observing import observe  # for start-up
 
-            self.wrong = observe(self.paths[0], self.options, out, self.fed)
+            self.wrong = observe(self.paths[0], self.options, self.fed)
         return self.wrong
 
     def _check_engines(self) -> None:
@@ -282,18 +268,7 @@ class Replay:
 
     def _source(self) -> AbstractContextManager[Events]:
         """Open the replayer of the files."""
-        options = self.options
-        tasks = list(self._tasks())
-        if not options.retries:
-            return self._replaying(tasks)
-        return self._retrying(tasks)
-
-    @contextmanager
-    def _retrying(self, tasks: Sequence[Task]) -> Iterator[Events]:
-        with self._replaying(tasks) as events:
-            from .retrying import retrying  # for start-up
-
-            yield retrying(events, self._replaying, self.options.retries)
+        return self._replaying(list(self._tasks()))
 
     def _unmatched(self) -> Events:
         """Yield the events that stand for the configuration, where a pattern of it matches no file."""
@@ -308,7 +283,7 @@ class Replay:
         if options.dask is not None:
             from .dask import Cluster  # for start-up
 
-            return Cluster(options.dask, options.timeout, options.dask_files).replaying(tasks)
+            return Cluster(options.dask, options.timeout).replaying(tasks)
         limited = options.timeout is not None or any(t.timeout for t in tasks)
         if (options.jobs or 1) == 1 and not limited:
             return closing(serial(tasks))  # type: ignore[type-var]
@@ -342,15 +317,12 @@ class Replay:
             )
 
 
-def replay_files(
-    files: Iterable[str | os.PathLike[str]], options: RunOptions | None = None, out: TextIO | None = None
-) -> Replay:
+def replay_files(files: Iterable[str | os.PathLike[str]], options: RunOptions | None = None) -> Replay:
     """Replay files as ``loadrun FILES`` does, and write the reports that are requested.
 
     Args:
         files: names, patterns, and folders, which stand for the models in them.
         options: how they are replayed.
-        out: where tables about operators go, default standard output.
 
     Returns:
         the finished run: `Replay.files` has a `loadrun.compare.results.FileResult` for every dump, `Replay.exit_code`
@@ -369,5 +341,5 @@ def replay_files(
     with Replay(files, options) as run:
         for _ in run:
             continue
-        run.observe(out or sys.stdout)
+        run.observe()
     return run
