@@ -379,9 +379,13 @@ _SPEC_HELP = (
 )
 
 
-def add_input_options(p: argparse._ActionsContainer, *flags: str) -> None:
-    """Add the option for input specifications under these flags (``input_data``), and those that go with it."""
-    p.add_argument(*flags, dest="input_data", metavar="SPEC", action="append", help=_SPEC_HELP)
+def add_input_options(p: argparse._ActionsContainer, *flags: str, more: str = "") -> None:
+    """Add the option for input specifications under these flags (``input_data``), and those that go with it.
+
+    Args:
+        more: text to append to the help.
+    """
+    p.add_argument(*flags, dest="input_data", metavar="SPEC", action="append", help=_SPEC_HELP + more)
     p.add_argument(
         "--repeat",
         metavar="N",

@@ -24,15 +24,18 @@ from .groups import integer, tolerance, whole
 
 BESIDE = "beside"
 """What ``--weights`` takes for weights in a file of their own."""
+ENGINES = f"{', '.join(NAMES)}, or an engine from an installed package"
 
 __all__ = [
     "BESIDE",
+    "ENGINES",
     "add_engine_options",
     "add_finite_options",
     "add_model_options",
     "add_observing_options",
     "add_profile_options",
     "all_chosen",
+    "engine",
     "engine_list",
     "model_options",
     "optimizations",
@@ -163,17 +166,16 @@ def add_engine_options(
         default: the engine where none is named.
     """
     g = p.add_argument_group("engine")
-    what = f"{', '.join(NAMES)}, or an engine from an installed package"
     if several:
         g.add_argument(
             "--engine",
             metavar="NAME[,NAME...]",
             type=engine_list,
             action="append",
-            help=f"{what}; several (separated by commas, or the option repeated) are compared",
+            help=f"{ENGINES}; several (separated by commas, or the option repeated) are compared",
         )
     else:
-        g.add_argument("--engine", metavar="NAME", type=_engine, default=default, help=what)
+        g.add_argument("--engine", metavar="NAME", type=engine, default=default, help=ENGINES)
     kinds = {
         **(strict or {}),
         "engine": "models with operators that the engine leaves to the reference engine",
@@ -221,7 +223,8 @@ def all_chosen(
     return tuple(Choice(name, strict, cache) for name in specs)
 
 
-def _engine(text: str) -> str:
+def engine(text: str) -> str:
+    """Read the name of an engine."""
     try:
         return check_engine(text).spec
     except UsageError as e:

@@ -17,7 +17,6 @@ from ..base.stages import counted
 from ..compare.policy import parse_all
 from ..compare.results import EXIT_FAIL, EXIT_PASS
 from ..dump.options import DumpOptions
-from ..engines import Choice
 from ..graph.dtypes import Array, DType
 from ..passes.options import FLAGS
 from ..report.text import shape_text, table
@@ -28,18 +27,18 @@ from .groups import (
     Parser,
     add_dump_option,
     add_input_options,
-    add_limit_options,
     add_maxerr_option,
     add_narrow_option,
     add_policy_option,
     add_prove_option,
     add_quiet_option,
     add_seed_option,
+    seconds,
     target,
     tolerances,
     whole,
 )
-from .models import BESIDE, add_engine_options, add_model_options, model_options
+from .models import BESIDE, ENGINES, add_model_options, engine, model_options
 
 __all__ = ["main"]
 
@@ -73,12 +72,7 @@ def parser() -> Parser:
         "outputs. Testcases already in the model's file are kept.",
     )
     p.add_argument("model", metavar="MODEL", help="the model, or a folder written by `loadrun convert`")
-    add_input_options(p, "-d", "--data")
-    p.add_argument(
-        "--test-data",
-        metavar="DIR",
-        help="test data of an ONNX model: a folder of test_data_set_N folders, or of input_0.pb and output_0.pb",
-    )
+    add_input_options(p, "-d", "--data", more="; of an ONNX model also a folder of test_data_set_N folders")
     p.add_argument("-o", "--output", metavar="OUT.mge", type=target, required=True, help="the file to write")
     add_dump_option(p)
     add_model_options(p, writes=True)
@@ -130,15 +124,14 @@ def parser() -> Parser:
     p.add_argument(
         "--no-record", action="store_true", help="omit provenance, digests and the order of the inputs"
     )
-    p.add_argument(
-        "--intermediates",
-        action="store_true",
-        help="record statistics of every intermediate value, so that `loadrun --explain` on another machine can name "
-        "the operator that went wrong",
-    )
     add_seed_option(p)
-    add_engine_options(p)
-    add_limit_options(p, "give up after this time and leave the output file unchanged")
+    p.add_argument("--engine", metavar="NAME", type=engine, default="reference", help=ENGINES)
+    p.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=seconds,
+        help="give up after this time and leave the output file unchanged",
+    )
     add_quiet_option(p)
     _optimization_options(p)
     _file_options(p)
@@ -224,9 +217,14 @@ def main(argv: list[str]) -> int:
     """Pack; 2 when something fails, which leaves the output unchanged; 1 when the written file fails its checks."""
     p = parser()
     args = p.parse_args(argv)
+    folders = [text for text in args.input_data or () if _holds_sets(text)]
+    if folders and len(args.input_data) > 1:
+        p.error(f"-d {clean(folders[0])} is a folder of test data; give no other data beside it")
     options = p.record(
         PackOptions,
         vars(args),
+        input_data=None if folders or args.input_data is None else tuple(args.input_data),
+        test_data=folders[0] if folders else None,
         **model_options(args.input_shape, args.constant),
         expect=tuple(args.expect or ()),
         states=tuple(args.states),
@@ -236,7 +234,6 @@ def main(argv: list[str]) -> int:
         policies=parse_all(args.check or ()),
         record=not args.no_record,
         replay=args.prove != "none",
-        engine=Choice(args.engine, "engine" in args.strict, args.cache),
         passes=_passes(vars(args)),
         file=_dump_options(vars(args)),
     )
@@ -258,6 +255,12 @@ def main(argv: list[str]) -> int:
         f"{packed.written.nr_opr} operators, {os.path.getsize(args.output)} bytes"
     )
     return EXIT_PASS if packed.holds else EXIT_FAIL
+
+
+def _holds_sets(text: str) -> bool:
+    """Return whether a specification is a folder with the test data of an ONNX model."""
+    names = os.listdir(text) if os.path.isdir(text) else ()
+    return any(name == "input_0.pb" or name.startswith("test_data_set_") for name in names)
 
 
 def _dump_options(arguments: Mapping[str, Any]) -> DumpOptions:

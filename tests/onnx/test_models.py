@@ -120,7 +120,7 @@ def test_test_data_from_another_folder(tmp_path: Path) -> None:
     shutil.copy(model("convnet"), alone)
     assert len(loadrun.load(alone).testcases) == 0
     data = MODELS / "convnet"
-    assert main(["pack", str(alone), "--test-data", str(data), "-o", str(tmp_path / "m.mge"), "-q"]) == 0
+    assert main(["pack", str(alone), "-d", str(data), "-o", str(tmp_path / "m.mge"), "-q"]) == 0
     assert [r.verdict.value for r in loadrun.run(str(tmp_path / "m.mge"))] == ["pass"]
     one = loadrun.load(alone, test_data=data / "test_data_set_0")
     assert [r.verdict.value for r in loadrun.run(one)] == ["pass"]
