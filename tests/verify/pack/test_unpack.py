@@ -1,4 +1,4 @@
-"""`loadrun unpack`, and digests that `loadrun run` compares."""
+"""`loadrun convert` to a folder, and digests that `loadrun run` compares."""
 
 from __future__ import annotations
 
