@@ -82,6 +82,21 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **kwargs)
         self._given: list[str] = []
 
+    def format_help(self) -> str:
+        """Return the help, whose first line leaves the options to the list of them."""
+        words = [f"{self.prog} [options]"]
+        for a in self._actions:
+            if a.option_strings and a.required:
+                words.append(f"{a.option_strings[0]} {a.metavar}")
+            elif not a.option_strings:
+                words.append(
+                    {"+": f"{a.metavar} [{a.metavar} ...]", "?": f"[{a.metavar}]"}.get(
+                        str(a.nargs), str(a.metavar)
+                    )
+                )
+        self.usage = " ".join(words)
+        return super().format_help()
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:  # noqa: ANN401
         """Parse as argparse does, and keep the arguments for hints in error messages."""
         self._given = list(sys.argv[1:] if args is None else args)
