@@ -150,7 +150,6 @@ class Timer:
         yield "run", lambda: ran("run", self.packed)
         yield "diff", lambda: ran("diff", self.packed, "--against", self.packed)
         yield "audit", lambda: ran("audit", self.packed, "--mutants", "2")
-        yield "verify", lambda: ran("verify", self.packed)
         yield "graph", lambda: ran("info", self.packed, "--graph", self.page)
         yield (
             "reduce",

@@ -46,10 +46,13 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is exported
     from .verify.pack.options import PackOptions as PackOptions
     from .verify.pack.packing import Packer as Packer
     from .verify.pack.unpacking import UnpackOptions as UnpackOptions, unpack_file as unpack_file
-    from .verify.pack.verifying import VerifyOptions as VerifyOptions, verify_files as verify_files
-    from .verify.reduce import ReduceOptions as ReduceOptions, reduce_file as reduce_file
+    from .verify.reduce import (
+        FailureOptions as FailureOptions,
+        ReduceOptions as ReduceOptions,
+        reduce_file as reduce_file,
+    )
     from .verify.saved import JudgeOptions as JudgeOptions, judge_results as judge_results
-    from .verify.share import ShareOptions as ShareOptions, share_file as share_file
+    from .verify.share import share_file as share_file
 
 _NAMES = """
 base.errors: EngineError FormatError InputError LoadRunError SpecError UnsupportedError
@@ -79,10 +82,9 @@ verify.pack.files: pack_file
 verify.pack.options: PackOptions
 verify.pack.packing: Packer
 verify.pack.unpacking: UnpackOptions unpack_file
-verify.pack.verifying: VerifyOptions verify_files
-verify.reduce: ReduceOptions reduce_file
+verify.reduce: FailureOptions ReduceOptions reduce_file
 verify.saved: JudgeOptions judge_results
-verify.share: ShareOptions share_file
+verify.share: share_file
 """
 """Where the names live; they are imported on first use, so that pytest's start and worker processes
 pay for what they use alone."""

@@ -86,7 +86,7 @@ def main() -> None:
         lines = shown(folder, "good.mge")
         lines += shown(folder, "bad.mge", ("testcase  ", "---", "0 ", "1 ", "2 "))
         lines += shown(
-            folder, "diff bad.mge --against good.mge --extract guilty.mge", ("to blame", "constant", "guilty")
+            folder, "diff bad.mge --against good.mge --output guilty.mge", ("to blame", "constant", "guilty")
         )
     (ROOT / "docs/terminal.svg").write_text(picture(lines[:-1]), encoding="utf-8")
 

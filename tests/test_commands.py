@@ -23,50 +23,44 @@ MLP = "fixtures/nets/mlp.mge"
 RECORDS: dict[str, tuple[type, ...]] = {
     "run": (loadrun.RunOptions,),
     "pack": (loadrun.PackOptions, loadrun.DumpOptions),
-    "unpack": (loadrun.UnpackOptions,),
-    "verify": (loadrun.VerifyOptions,),
     "audit": (loadrun.AuditOptions,),
     "accept": (loadrun.AcceptOptions,),
-    "judge": (loadrun.JudgeOptions,),
-    "compare": (loadrun.CompareOptions,),
+    "report": (loadrun.CompareOptions,),
     "diff": (loadrun.DiffOptions,),
     "reduce": (loadrun.ReduceOptions,),
-    "share": (loadrun.ShareOptions,),
-    "blame-pass": (loadrun.BlamePassOptions,),
     "bench": (loadrun.BenchOptions, loadrun.ProfileOptions),
     "convert": (loadrun.ConvertOptions,),
     "info": (loadrun.ModelOptions,),
 }
 SPELLED = {
     "engine": "engines",
-    "strict_engine": "engine",
+    "strict": "engine",
     "cache": "engine",
     "check": "policies",
     "input_shape": "input_shapes",
     "constant": "constants",
     "no_record": "record",
-    "no_replay": "replay",
-    "no_metadata": "enable_metadata",
+    "change_graph": "no_change_graph",
     "discard_var_name": "keep_var_name",
     "output_strip_info": "strip_info_file",
     "optimize_for_inference": "passes",
     "config": "configuration",
-    "no_config": "configuration",
 }
 """Options that stand in a record under another name; an engine of its own is a `Choice` there."""
-CALLED = {"files", "model", "file", "old", "new", "source", "target", "against", "other", "output", "engine"}
+CALLED = {"files", "model", "file", "reports", "source", "target", "against", "other", "output", "engine"}
 """What a call takes beside its record."""
-SHOWN = {"help", "help_all", "quiet", "verbose", "color", "no_operators", "all"}
+SHOWN = {"help", "quiet", "verbose"}
 """What is about the screen alone."""
 WRITTEN = {
-    "judge": {"json"},
-    "diff": {"json", "extract"},
-    "bench": {"json", "html", "save_baseline"},
-    "info": {"json", "graph", "strict_engine", "cache"},
-    "verify": {"json", "junit"},
+    "run": {"maxerr"},
+    "report": {"html"},
+    "reduce": {"anonymize"},
+    "diff": {"json", "passes"},
+    "bench": {"json", "html"},
+    "info": {"json", "graph", "strict", "cache"},
     "audit": {"json", "junit"},
 }
-"""Files that are written from what the call gives."""
+"""Files that are written from what the call gives, and options of another call."""
 LIMITS = {"timeout", "max_memory"}
 """Limits of the command's process: a program that calls the functions has a process of its own."""
 
@@ -134,7 +128,7 @@ def test_an_interrupted_block_leaves_no_report(tmp_path: Path) -> None:
         ({}, [], 0),
         ({"policies": parse_all(["exact"])}, ["--check", "exact"], 1),
         ({"input_data": ("#ones",)}, ["--input", "#ones"], 3),
-        ({"input_data": ("#ones",), "no_check": True}, ["--input", "#ones", "--no-check"], 0),
+        ({"input_data": ("#ones",), "allow_uncompared": True}, ["--input", "#ones", "--allow-uncompared"], 0),
         ({"input_data": ("missing.npy",)}, ["--input", "missing.npy"], 2),
         ({"range": 1e-3}, ["--range", "1e-3"], 1),
     ],
@@ -155,11 +149,10 @@ def test_nothing_runs_after_the_first_that_fails() -> None:
 @pytest.mark.parametrize(
     ("options", "found"),
     [
-        ({"iter": 2, "jobs": 2}, "-j would disturb the times of --iter"),
         ({"dask": "tcp://here:1", "jobs": 2}, "--dask replaces -j"),
         ({"threads": 1, "jobs": 2}, "--threads applies to this process only"),
         ({"threads": 0}, "--threads takes a number of at least 1, found 0"),
-        ({"engines": ("reference", "float64"), "top": 3}, "take a single --engine, found 2"),
+        ({"engines": ("reference", "float64"), "check_finite": True}, "take a single --engine, found 2"),
         ({"repeat": 2}, "apply to input data"),
     ],
 )

@@ -23,26 +23,20 @@ COMMANDS = {
     "run": "replay testcases or run a model (the default)",
     "info": "describe a model",
     "pack": "embed input data and expected outputs in a model",
-    "unpack": "split a packed file into model and testcases",
     "audit": "measure which faults the checks of a file catch",
     "accept": "make a file expect what its model computes now",
-    "judge": "judge saved results with other tolerances",
-    "compare": "show what changed between two reports",
-    "report": "show reports of several runs side by side",
+    "report": "compare the reports of runs",
     "diff": "find where two runs first diverge",
-    "reduce": "find the smallest part of a model that still fails",
-    "share": "write a failing model without its private data",
-    "blame-pass": "find the optimization that makes outputs diverge",
-    "verify": "check a packed file against its digests and replay it",
+    "reduce": "find the smallest part of a model that still fails, or anonymize it",
     "bench": "time models and compare them",
     "load_and_run": "run a model like MegEngine's load_and_run",
-    "convert": "write a model in another format: .mge, .onnx",
+    "convert": "write a model as .mge, as .onnx or as a folder",
 }
 JOBS = {
-    "Check models": ("run", "verify", "diff", "reduce", "blame-pass", "audit"),
-    "Make files": ("pack", "accept", "unpack", "convert", "share"),
+    "Check models": ("run", "diff", "reduce", "audit"),
+    "Make files": ("pack", "accept", "convert"),
     "Time models": ("bench",),
-    "Inspect files and reports": ("info", "judge", "compare", "report"),
+    "Inspect files and reports": ("info", "report"),
 }
 """The commands by purpose; those not listed here come last."""
 

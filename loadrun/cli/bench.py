@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 
@@ -23,8 +22,7 @@ from .groups import (
     limited,
     model_files,
     real,
-    tolerance,
-    whole,
+    slowdown,
 )
 from .models import add_model_options, add_profile_options, engine_list, model_options
 
@@ -46,7 +44,8 @@ def parser() -> Parser:
     )
     p.add_argument("--threads", type=_numbers, default=[None], metavar="1,2", help="thread counts to compare")
     p.add_argument(
-        "--batch",
+        "--batch-size",
+        dest="batch",
         type=_numbers,
         default=[None],
         metavar="1,8",
@@ -66,23 +65,15 @@ def parser() -> Parser:
         type=real(what="a number of seconds of at least 0"),
         default=3.0,
         metavar="SECONDS",
-        help="measure each model for at least this many seconds (default 3)",
-    )
-    p.add_argument(
-        "--min-passes",
-        type=whole,
-        default=5,
-        metavar="N",
-        help="... and for at least this many passes (default 5)",
+        help="measure each model for at least this many seconds, and five passes (default 3)",
     )
     add_seed_option(p)
     add_json_option(p)
     add_html_option(p)
-    p.add_argument("--save-baseline", metavar="FILE", help="save the measurements as a baseline")
-    p.add_argument("--baseline", metavar="FILE", help="compare with a baseline from --save-baseline")
+    p.add_argument("--baseline", metavar="FILE", help="compare with measurements that --json wrote")
     p.add_argument(
         "--max-slowdown",
-        type=_slowdown,
+        type=slowdown,
         default=0.1,
         metavar="10%",
         help="fail if a model is slower than the baseline by more than this: 10%% or 1.1x (default 10%%)",
@@ -100,8 +91,8 @@ def main(argv: list[str]) -> int:
     options = p.record(BenchOptions, vars(args), **model_options(args.input_shape, args.constant))
     out = sys.stderr if args.json == "-" else sys.stdout
     files = model_files(args.files, sys.stderr)
-    written = {"--json": args.json, "--html": args.html, "--save-baseline": args.save_baseline}
-    check_targets({**written, "--profile": args.profile, "--perfetto": args.perfetto}, files)
+    written = {"--json": args.json, "--html": args.html}
+    check_targets({**written, "--profile": args.profile}, files)
     with limited(args.max_memory, args.timeout):
         result = bench_files(files, options, done=_progress)
     for failed in result.failures:
@@ -122,8 +113,8 @@ def main(argv: list[str]) -> int:
         read=options,
         engine=result.measurements[0].subject.engine,
     )
-    for target in filter(None, (args.json, args.save_baseline)):
-        _write(target, json.dumps(benchmark_json(result.measurements, result.warnings)))
+    if args.json is not None:
+        _write(args.json, json.dumps(benchmark_json(result.measurements, result.warnings)))
     for regression in result.regressions:
         print(clean(regression.text, 300), file=out)
     if args.html is not None:
@@ -154,30 +145,3 @@ def _numbers(text: str) -> list[int | None]:
 
 
 _one = integer(1, what="whole numbers of at least {} such as 1,2")
-
-
-def _slowdown(text: str) -> float:
-    """Read a slowdown from a percentage, a factor or a fraction.
-
-    >>> _slowdown("50%"), _slowdown("1.5x"), _slowdown("0.5")
-    (0.5, 0.5, 0.5)
-    """
-    number = text.rstrip("%x")
-    try:
-        value = tolerance(number)
-    except argparse.ArgumentTypeError:
-        value = -1.0
-    unit = text[len(number) :]
-    if unit == "x" and value >= 1:
-        return value - 1
-    if unit == "%" and value >= 0:
-        return value / 100
-    if unit == "" and 0 <= value <= 1:
-        return value
-    if unit == "" and value > 1:
-        raise argparse.ArgumentTypeError(
-            f"is {number}% or {number}x meant? ({number}x is {100 * (value - 1):g}% slower)"
-        )
-    raise argparse.ArgumentTypeError(
-        f"expected a percentage such as 10% or a factor such as 1.1x, found {text!r}"
-    )

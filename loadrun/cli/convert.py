@@ -1,4 +1,4 @@
-"""`loadrun convert A B`: write a model in another format, chosen by the file name's ending."""
+"""`loadrun convert A B`: write a model in another format, chosen by the file name's ending, or as a folder."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ..compare.results import EXIT_NOT_COMPARED, EXIT_PASS
 from ..onnx.converting import Converted, ConvertOptions, convert_file
 from ..onnx.exported import Exported
 from ..report.text import table
+from ..verify.pack.unpacking import UnpackOptions, unpack_file
 from .groups import (
     Parser,
     add_dump_option,
@@ -23,9 +24,12 @@ from .groups import (
     target,
     whole,
 )
-from .models import add_model_options, model_options
+from .models import BESIDE, add_model_options, model_options
 
 __all__ = ["main"]
+
+_UNPACKED = ("output", "dump", "input_shape", "constant", "weights", "quiet", "timeout", "max_memory")
+"""The options that apply to a folder."""
 
 
 def parser() -> Parser:
@@ -35,12 +39,15 @@ def parser() -> Parser:
         description="Convert the model in A and write it to B. File name endings tell the formats: .mge (MegEngine) or "
         ".onnx, and .pt2 (torch.export) for A. From .onnx to .onnx the nodes stay as they are, unless --opset or "
         "--dynamic asks for others. Testcases are converted too: into the .mge file, or next to B.onnx as "
-        "B.test_data_set_N.",
+        "B.test_data_set_N. If B ends in /, it becomes a folder: the model without checks (model.mge), testcases as "
+        ".npy files, and lists of them (inputs.txt, testcases.json). `loadrun pack B` makes the file again; of several "
+        "dumps, each gets a folder in it.",
         epilog="Exit codes: 0 done, 2 A cannot be read or expressed or B cannot be written, 3 done, but testcases of "
         "shapes that B does not take were left out, or A's data sets have a gap.",
     )
     p.add_argument("source", metavar="A", help="the file to read")
-    p.add_argument("target", metavar="B", type=target, help="the file to write")
+    p.add_argument("target", metavar="B", type=target, nargs="?", help="the file or folder to write")
+    p.add_argument("-o", "--output", metavar="B", type=target, help="the same as B")
     p.add_argument(
         "--format",
         choices=("FBS_V2", "FBS"),
@@ -49,7 +56,7 @@ def parser() -> Parser:
     add_narrow_option(p)
     add_prove_option(p)
     add_dump_option(p)
-    add_model_options(p)
+    add_model_options(p, writes=True)
     g = p.add_argument_group("writing ONNX")
     g.add_argument("--opset", type=whole, metavar="N", help="opset version, 7 to 26 (default: 18 or later)")
     g.add_argument(
@@ -58,7 +65,6 @@ def parser() -> Parser:
         metavar="INPUT:AXIS=NAME",
         help="make an axis dynamic, such as data:0=batch (default: axes in which the testcases of A differ)",
     )
-    g.add_argument("--external-data", action="store_true", help="write weights to a separate file, B.data")
     g.add_argument(
         "--verify",
         action="store_true",
@@ -73,11 +79,22 @@ def main(argv: list[str]) -> int:
     """Convert; 2 when something fails, which leaves B unchanged, 3 when testcases were left out or missing."""
     p = parser()
     args = p.parse_args(argv)
+    if (args.target is None) == (args.output is None):
+        p.error("name one file or folder to write, as B or with -o B")
+    args.target = args.target or args.output
+    if args.target.endswith("/"):
+        p.only(vars(args), _UNPACKED, "applies to a file, not to a folder")
+        read = model_options(args.input_shape, args.constant)
+        with limited(args.max_memory, args.timeout):
+            _unpack(args.source, args.target, p.record(UnpackOptions, vars(args), **read))
+        return EXIT_PASS
     options = p.record(
         ConvertOptions,
         vars(args),
         **model_options(args.input_shape, args.constant),
         dynamic=_dynamic(args.dynamic) if args.dynamic else None,
+        external_data=BESIDE in args.weights,
+        weights=tuple(w for w in args.weights if w != BESIDE),
     )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -92,6 +109,14 @@ def main(argv: list[str]) -> int:
     print(f"{clean(args.target, 200)}: {_summary(converted)}, {os.path.getsize(args.target)} bytes")
     left_out = converted.exported is not None and converted.exported.left_out
     return EXIT_NOT_COMPARED if left_out or converted.missed else EXIT_PASS
+
+
+def _unpack(source: str, target: str, options: UnpackOptions) -> None:
+    """Write a folder."""
+    counts = unpack_file(source, target, options)
+    models = "the model" if len(counts) == 1 else f"{len(counts)} models"
+    count = sum(counts)
+    print(f"{clean(target, 200)}: {models} and {count} testcase{'s' * (count != 1)}")
 
 
 def _tables(exported: Exported) -> None:

@@ -10,6 +10,8 @@ from ..base.errors import LoadRunError, clean, failure
 from ..base.writing import check_targets, replacing
 from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from ..report import differences as report
+from ..report.optimization import optimization, optimized
+from ..verify.blame_pass import BlamePassOptions, blame_pass
 from ..verify.diff.files import DiffOptions, FileDifferences, diff_files
 from .groups import (
     Parser,
@@ -27,6 +29,12 @@ from .groups import (
 from .models import add_finite_options, add_model_options, model_options
 
 __all__ = ["main"]
+
+_PASSES = (
+    *("passes", "input_data", "repeat", "resize_input", "input_transform", "testcase", "tolerance", "seed"),
+    *("weights", "input_shape", "constant", "timeout", "max_memory"),
+)
+"""The options that go with ``--passes``."""
 
 
 def parser() -> Parser:
@@ -57,14 +65,20 @@ def parser() -> Parser:
         "1e-4; 3.9e-3 for values computed in float16, 3.1e-2 in bfloat16: four units in the last place",
     )
     p.add_argument(
+        "--passes",
+        action="store_true",
+        help="compare the model with itself under optimizations (ONNX Runtime's, onnxoptimizer's and onnxsim's if "
+        "installed, and loadrun's own), and find by bisection the one that makes the outputs diverge",
+    )
+    p.add_argument(
         "--bisect",
         action="store_true",
         help="find the operator by bisection, with one intermediate value per run, so that the engine's fusions stay "
         "intact",
     )
-    p.add_argument("--all", action="store_true", help="show every compared value")
+    p.add_argument("-v", "--verbose", action="store_true", help="show every compared value")
     p.add_argument(
-        "--extract", metavar="FILE", type=target, help="write the operator to blame as a file of its own"
+        "-o", "--output", metavar="FILE", type=target, help="write the operator to blame as a file of its own"
     )
     add_json_option(p)
     add_finite_options(p)
@@ -80,14 +94,23 @@ def main(argv: list[str]) -> int:
     args = p.parse_args(argv)
     if args.other is not None and args.against is not None:
         p.error(f"two references: {clean(args.other)} and --against {clean(args.against)}; give one")
+    read = model_options(args.input_shape, args.constant)
+    if args.passes:
+        p.only(vars(args), _PASSES, "does not go with --passes")
+        if args.other is not None:
+            p.error(f"--passes compares the model with itself; leave out {clean(args.other)}")
+        if args.tolerance is None:
+            args.tolerance = BlamePassOptions.tolerance
+        with limited(args.max_memory, args.timeout):
+            return _passes(args.model, p.record(BlamePassOptions, vars(args), **read))
     args.against = args.against or args.other or "float64"
     try:
-        options = p.record(DiffOptions, vars(args), **model_options(args.input_shape, args.constant))
-        check_targets({"--json": args.json, "--extract": args.extract}, [args.model, args.against])
+        options = p.record(DiffOptions, vars(args), **read)
+        check_targets({"--json": args.json, "--output": args.output}, [args.model, args.against])
         with limited(args.max_memory, args.timeout):
             result = diff_files(args.model, args.against, options, warn=warn)
         shown = sys.stderr if args.json == "-" and result.findings is None else sys.stdout
-        _show(result, args.model, args.against, args.range, args.tolerance, args.all, shown)
+        _show(result, args.model, args.against, args.range, args.tolerance, args.verbose, shown)
         if result.refusals and result.differences is not None and result.differences.agree:
             print(
                 "the parts that could not be translated are to blame: all values before them agree",
@@ -96,9 +119,9 @@ def main(argv: list[str]) -> int:
         if args.json and (result.differences is not None or result.interface):
             about = {"model": args.model, "against": args.against}
             _write_json(args.json, json.dumps({**about, **_plain(result)}))
-        if args.extract and (var := result.extract(args.extract)) is not None:
+        if args.output and (var := result.extract(args.output)) is not None:
             what = f"{var.owner.title} {clean(var.label, 100)!r} alone"
-            print(f"{clean(args.extract, 200)}: {what}", file=shown)
+            print(f"{clean(args.output, 200)}: {what}", file=shown)
     except Exception as e:
         why = failure(e, named=True)
         print(f"loadrun diff: {clean(why.message, 2000)}", file=sys.stderr)
@@ -106,6 +129,16 @@ def main(argv: list[str]) -> int:
     if not result.agree:
         return EXIT_FAIL
     return EXIT_NOT_COMPARED if result.incomplete else EXIT_PASS
+
+
+def _passes(model: str, options: BlamePassOptions) -> int:
+    """Find the optimization to blame."""
+    blamed = blame_pass(model, options, warn=warn)
+    for blame in blamed:
+        print("\n".join(optimization(blame)))
+    if not blamed:
+        print("the outputs agree with and without optimizations")
+    return EXIT_FAIL if blamed else EXIT_PASS
 
 
 def _show(
@@ -137,8 +170,6 @@ def _show_optimization(result: FileDifferences, tolerance: float | None, out: Te
     """Say which optimization of the runtime is to blame, where one is."""
     if result.optimized is None:
         return
-    from ..report.optimization import optimized  # for start-up
-
     print("\n".join(optimized(*result.optimized, tolerance)), file=out)
 
 

@@ -1,4 +1,4 @@
-"""What `verify` and `audit` share: many files in several processes, a line for each, and reports."""
+"""Many files in several processes, a line for each, and reports."""
 
 from __future__ import annotations
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import fields
 from typing import Any, NoReturn, TextIO, TypeVar
 
@@ -18,7 +16,6 @@ from ..base.files import files_of, skipped_line
 
 __all__ = [
     "Parser",
-    "add_copy_option",
     "add_dump_option",
     "add_html_option",
     "add_input_options",
@@ -29,20 +26,20 @@ __all__ = [
     "add_maxerr_option",
     "add_memory_option",
     "add_narrow_option",
-    "add_no_check_option",
     "add_policy_option",
     "add_prove_option",
     "add_quiet_option",
     "add_seed_option",
     "add_testcase_option",
     "add_tolerance_option",
-    "factor",
+    "add_uncompared_option",
     "integer",
     "limited",
     "model_files",
     "real",
     "seconds",
     "seed",
+    "slowdown",
     "target",
     "tolerance",
     "tolerances",
@@ -78,49 +75,27 @@ class _Formatter(argparse.HelpFormatter):
             action.option_strings = every
 
 
-class _HelpAll(argparse.Action):
-    """Print the help with all options."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        assert isinstance(parser, Parser)
-        parser.common = None
-        parser.print_help()
-        parser.exit()
-
-
 class Parser(argparse.ArgumentParser):
-    """Parse arguments without abbreviations; error messages end by pointing to ``--help``.
+    """Parse arguments without abbreviations; error messages end by pointing to ``--help``."""
 
-    Args:
-        common: the options that ``--help`` shows, for commands that have very many; ``--help-all`` shows all.
-    """
-
-    def __init__(self, common: Collection[str] | None = None, **kwargs: Any) -> None:
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(allow_abbrev=False, **kwargs)
-        self.common = common
         self._given: list[str] = []
-        if common is not None:
-            self.add_argument("--help-all", nargs=0, action=_HelpAll, help="show all options and exit")
 
     def format_help(self) -> str:
-        """Return the help text: all of it, or only the `common` options."""
-        if self.common is None:
-            return super().format_help()
-        shown = {*self.common, "--help", "--help-all"}
-        few = [copy(a) for a in self._actions if not a.option_strings or shown & set(a.option_strings)]
-        for action in few:
-            # The first clause is enough here; --help-all shows the rest.
-            action.help = re.split(r"; |, such as |, where |, which | \(", action.help or "")[0]
-        names = " ".join(f"{a.metavar} [{a.metavar} ...]" for a in few if not a.option_strings)
-        out = self._get_formatter()
-        out.add_usage(f"{self.prog} [options] {names}", few, [])
-        out.add_text(self.description)
-        out.start_section("options")
-        out.add_arguments(few)
-        out.end_section()
-        left = len(self._actions) - len(few)
-        out.add_text(f"{self.prog} --help-all shows {left} more options and explains the exit codes.")
-        return out.format_help()
+        """Return the help, whose first line leaves the options to the list of them."""
+        words = [f"{self.prog} [options]"]
+        for a in self._actions:
+            if a.option_strings and a.required:
+                words.append(f"{a.option_strings[0]} {a.metavar}")
+            elif not a.option_strings:
+                words.append(
+                    {"+": f"{a.metavar} [{a.metavar} ...]", "?": f"[{a.metavar}]"}.get(
+                        str(a.nargs), str(a.metavar)
+                    )
+                )
+        self.usage = " ".join(words)
+        return super().format_help()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:  # noqa: ANN401
         """Parse as argparse does, and keep the arguments for hints in error messages."""
@@ -154,6 +129,19 @@ class Parser(argparse.ArgumentParser):
         except UsageError as e:
             self.error(str(e))
 
+    def only(self, arguments: Mapping[str, object], names: Collection[str], why: str) -> None:
+        """Refuse options that were given and have no effect.
+
+        Args:
+            arguments: values by argument name.
+            names: arguments that have one.
+            why: the rest of the sentence that begins with the option.
+        """
+        for action in self._actions:
+            changed = arguments.get(action.dest, action.default) != action.default
+            if action.option_strings and changed and action.dest not in names:
+                self.error(f"{action.option_strings[-1]} {why}")
+
     def _meant(self) -> Iterator[tuple[str, str]]:
         """Yield each unknown option with the known one that it abbreviates or resembles."""
         import difflib  # for start-up
@@ -180,15 +168,6 @@ def model_files(names: Iterable[str], out: TextIO) -> list[str]:
     if line := skipped_line(skipped):
         print(line, file=out)
     return paths
-
-
-def add_copy_option(p: argparse._ActionsContainer) -> None:
-    """Add ``--copy``."""
-    p.add_argument(
-        "--copy",
-        action="store_true",
-        help="read whole files into memory first, in case another program writes to them during the run",
-    )
 
 
 def add_jobs_option(p: argparse._ActionsContainer, what: str, default: int | None = None) -> None:
@@ -263,10 +242,10 @@ def limited(max_memory: int | None = None, timeout: float | None = None) -> Iter
         yield
 
 
-def add_no_check_option(p: argparse._ActionsContainer) -> None:
-    """Add ``--no-check``."""
+def add_uncompared_option(p: argparse._ActionsContainer) -> None:
+    """Add ``--allow-uncompared``."""
     p.add_argument(
-        "--no-check", action="store_true", help="exit with 0 instead of 3 when nothing was compared"
+        "--allow-uncompared", action="store_true", help="exit with 0 instead of 3 when nothing was compared"
     )
 
 
@@ -294,14 +273,15 @@ def add_testcase_option(p: argparse._ActionsContainer, default: str) -> None:
 def add_tolerance_option(
     p: argparse._ActionsContainer, default: float | None = 1e-4, said: str = "1e-4"
 ) -> None:
-    """Add ``--tolerance``.
+    """Add ``--maxerr`` for values whose error is relative to the largest of their tensor (``args.tolerance``).
 
     Args:
         default: what is taken without it.
         said: the same for the help.
     """
     p.add_argument(
-        "--tolerance",
+        "--maxerr",
+        dest="tolerance",
         metavar="X",
         type=tolerance,
         default=default,
@@ -354,8 +334,34 @@ def real(
 whole = integer()
 seed = integer(0, 2**64 - 1, "a whole number from 0 to 2**64 - 1")
 tolerance = real()
-factor = real(1.0)
 seconds = real(math.ulp(0.0), 1e8, "a number of seconds above 0")
+
+
+def slowdown(text: str) -> float:
+    """Read a slowdown from a percentage, a factor or a fraction.
+
+    >>> slowdown("50%"), slowdown("1.5x"), slowdown("0.5")
+    (0.5, 0.5, 0.5)
+    """
+    number = text.rstrip("%x")
+    try:
+        value = tolerance(number)
+    except argparse.ArgumentTypeError:
+        value = -1.0
+    unit = text[len(number) :]
+    if unit == "x" and value >= 1:
+        return value - 1
+    if unit == "%" and value >= 0:
+        return value / 100
+    if unit == "" and 0 <= value <= 1:
+        return value
+    if unit == "" and value > 1:
+        raise argparse.ArgumentTypeError(
+            f"is {number}% or {number}x meant? ({number}x is {100 * (value - 1):g}% slower)"
+        )
+    raise argparse.ArgumentTypeError(
+        f"expected a percentage such as 10% or a factor such as 1.1x, found {text!r}"
+    )
 
 
 def _size(value: str) -> int:
@@ -388,9 +394,13 @@ _SPEC_HELP = (
 )
 
 
-def add_input_options(p: argparse._ActionsContainer, *flags: str) -> None:
-    """Add the option for input specifications under these flags (``input_data``), and those that go with it."""
-    p.add_argument(*flags, dest="input_data", metavar="SPEC", action="append", help=_SPEC_HELP)
+def add_input_options(p: argparse._ActionsContainer, *flags: str, more: str = "") -> None:
+    """Add the option for input specifications under these flags (``input_data``), and those that go with it.
+
+    Args:
+        more: text to append to the help.
+    """
+    p.add_argument(*flags, dest="input_data", metavar="SPEC", action="append", help=_SPEC_HELP + more)
     p.add_argument(
         "--repeat",
         metavar="N",
@@ -421,8 +431,8 @@ def add_prove_option(p: argparse._ActionsContainer) -> None:
         "--prove",
         choices=("none", "quick", "full"),
         default="quick",
-        help="how much is proven before a translated model is written: nothing, what a second allows (default), or "
-        "data of every kind",
+        help="how much is proven before a file is written: nothing, what a second allows (default), or data of every "
+        "kind",
     )
 
 
@@ -435,17 +445,18 @@ def add_narrow_option(p: argparse._ActionsContainer) -> None:
     )
 
 
-def add_maxerr_option(p: argparse._ActionsContainer, default: str) -> None:
+def add_maxerr_option(p: argparse._ActionsContainer, default: str, more: str = "") -> None:
     """Add ``--maxerr``, whose texts `tolerances` reads (``args.maxerr``).
 
     Args:
         default: the tolerance without it, for the help.
+        more: text to append to the help.
     """
     p.add_argument(
         "--maxerr",
         metavar="[NAME=]X",
         action="append",
-        help=f"tolerance for all outputs or for one; may be repeated (default: {default})",
+        help=f"tolerance for all outputs or for one; may be repeated (default: {default}){more}",
     )
 
 

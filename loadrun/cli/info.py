@@ -45,7 +45,7 @@ def parser() -> Parser:
             "blocks)"
         ),
     )
-    p.add_argument("--no-operators", action="store_true", help="omit the table of operators")
+    p.add_argument("-q", "--quiet", action="store_true", help="omit the table of operators")
     add_engine_options(p, default=None)
     add_model_options(p)
     add_limit_options(p, "stop a file that takes longer")
@@ -64,7 +64,7 @@ def main(argv: list[str]) -> int:
         with limited(args.max_memory, args.timeout):
             return _draw(files, args.graph, read)
     if args.engine is not None:
-        engine = Choice(args.engine, args.strict_engine, args.cache)
+        engine = Choice(args.engine, "engine" in args.strict, args.cache)
         ran = describe_engine(files, engine, read, timeout=args.timeout, max_memory=args.max_memory)
         for _, why in ran.failures:
             print(f"loadrun: {indented(why.message, 9)}", file=sys.stderr)
@@ -79,7 +79,7 @@ def main(argv: list[str]) -> int:
     if args.json:
         print(json_report.dumps([d for _, d in result.descriptions]))
     elif result.descriptions:
-        print("\n\n".join(text(d, operators=not args.no_operators) for _, d in result.descriptions))
+        print("\n\n".join(text(d, operators=not args.quiet) for _, d in result.descriptions))
     return result.exit_code
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -22,13 +22,20 @@ if TYPE_CHECKING:
 
 from .groups import integer, tolerance, whole
 
+BESIDE = "beside"
+"""What ``--weights`` takes for weights in a file of their own."""
+ENGINES = f"{', '.join(NAMES)}, or an engine from an installed package"
+
 __all__ = [
+    "BESIDE",
+    "ENGINES",
     "add_engine_options",
     "add_finite_options",
     "add_model_options",
     "add_observing_options",
     "add_profile_options",
     "all_chosen",
+    "engine",
     "engine_list",
     "model_options",
     "optimizations",
@@ -145,33 +152,50 @@ def _no_image(pixels: Array, path: str) -> NoReturn:
 
 
 def add_engine_options(
-    p: argparse.ArgumentParser, *, several: bool = False, default: str | None = "reference"
+    p: argparse.ArgumentParser,
+    *,
+    several: bool = False,
+    default: str | None = "reference",
+    strict: Mapping[str, str] | None = None,
 ) -> None:
-    """Add ``--engine``, ``--strict-engine`` and ``--cache``.
+    """Add ``--engine``, ``--strict`` and ``--cache``.
 
     Args:
         several: the option takes several names, see `all_chosen`.
+        strict: what ``--strict`` takes besides ``engine``, and what each means, for the help.
         default: the engine where none is named.
     """
     g = p.add_argument_group("engine")
-    what = f"{', '.join(NAMES)}, or an engine from an installed package"
     if several:
         g.add_argument(
             "--engine",
             metavar="NAME[,NAME...]",
             type=engine_list,
             action="append",
-            help=f"{what}; several (separated by commas, or the option repeated) are compared",
+            help=f"{ENGINES}; several (separated by commas, or the option repeated) are compared",
         )
     else:
-        g.add_argument("--engine", metavar="NAME", type=_engine, default=default, help=what)
+        g.add_argument("--engine", metavar="NAME", type=engine, default=default, help=ENGINES)
+    kinds = {
+        **(strict or {}),
+        "engine": "models with operators that the engine leaves to the reference engine",
+    }
     g.add_argument(
-        "--strict-engine",
-        action="store_true",
-        help="reject models with operators that the engine does not support, which otherwise run on the reference "
-        "engine",
+        "--strict",
+        metavar=",".join(kinds),
+        type=partial(_kinds, kinds),
+        default=(),
+        help=f"reject {'; '.join(f'{kind}: {what}' for kind, what in kinds.items())}",
     )
     g.add_argument("--cache", metavar="DIR", type=_folder, help="cache converted models in this folder")
+
+
+def _kinds(known: Iterable[str], text: str) -> tuple[str, ...]:
+    """Read words separated by commas."""
+    words = tuple(text.split(","))
+    if unknown := [w for w in words if w not in known]:
+        raise argparse.ArgumentTypeError(f"expected {', '.join(known)}, found {unknown[0]!r}")
+    return words
 
 
 def _folder(name: str) -> Path:
@@ -199,7 +223,8 @@ def all_chosen(
     return tuple(Choice(name, strict, cache) for name in specs)
 
 
-def _engine(text: str) -> str:
+def engine(text: str) -> str:
+    """Read the name of an engine."""
     try:
         return check_engine(text).spec
     except UsageError as e:
@@ -221,7 +246,7 @@ def add_observing_options(p: Parser) -> None:
     """Add the options; those spelled with underscores in MegEngine's tool take dashes as well."""
     changed = p.add_argument_group("changes to the model before it runs")
     for name, what in _SWITCHES.items():
-        _add(changed, name, action="store_true", help=what)
+        _add(changed, "enable_fuse_grain" if name == "fuse_grain" else name, action="store_true", help=what)
     _add(
         changed,
         "batch_size",
@@ -231,19 +256,9 @@ def add_observing_options(p: Parser) -> None:
     )
     _add(changed, "threads", metavar="N", type=integer(1), help="number of threads (default: all processors)")
     seen = p.add_argument_group(
-        "operators (an extra run of the first file; values come from the reference engine)"
+        "values inside the model (an extra run of the first file on the reference engine)"
     )
-    _add(seen, "io_dump", metavar="FILE", help="write every variable of every testcase as text")
-    _add(
-        seen,
-        "bin_io_dump",
-        metavar="DIR",
-        help="write each variable of the first testcase to its own file",
-    )
-    _add(seen, "bin_out_dump", metavar="DIR", help="write the outputs of every testcase, the first as run0")
     add_finite_options(seen)
-    _add(seen, "model_info", action="store_true", help="print inputs and outputs as a table")
-    add_profile_options(seen)
 
 
 def add_finite_options(p: argparse._ActionsContainer) -> None:
@@ -274,7 +289,8 @@ def optimizations(arguments: Mapping[str, object]) -> tuple[str, ...]:
     Args:
         arguments: values by argument name.
     """
-    return tuple("enable_" + n if n == "fuse_grain" else n for n in _SWITCHES if arguments[n])
+    switches = ["enable_fuse_grain" if n == "fuse_grain" else n for n in _SWITCHES]
+    return tuple(n for n in switches if arguments[n])
 
 
 def add_profile_options(p: argparse._ActionsContainer) -> None:
@@ -282,19 +298,21 @@ def add_profile_options(p: argparse._ActionsContainer) -> None:
     p.add_argument(
         "--profile",
         metavar="FILE",
-        help="write the time of each operator, in the format of MegEngine's profiler",
+        help="write the time of each operator in the format of MegEngine's profiler, or as a trace for the Perfetto "
+        "viewer if FILE ends in .perfetto.json",
     )
-    p.add_argument("--perfetto", metavar="FILE", help="write a trace for the Perfetto viewer")
-    p.add_argument("--top", type=whole, metavar="N", help="show the N most expensive groups of operators")
+    p.add_argument(
+        "--top",
+        type=whole,
+        metavar="N",
+        help="show the N most expensive groups of operators, and the values that are alive at the peak of memory",
+    )
     p.add_argument(
         "--by",
         type=_grouping,
         default="type",
         metavar="WHAT",
         help="group them by type, name or prefix:DEPTH (default: type)",
-    )
-    p.add_argument(
-        "--memory", action="store_true", help="show peak memory and the values that were alive at the peak"
     )
 
 

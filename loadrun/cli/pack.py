@@ -17,7 +17,6 @@ from ..base.stages import counted
 from ..compare.policy import parse_all
 from ..compare.results import EXIT_FAIL, EXIT_PASS
 from ..dump.options import DumpOptions
-from ..engines import Choice
 from ..graph.dtypes import Array, DType
 from ..passes.options import FLAGS
 from ..report.text import shape_text, table
@@ -28,22 +27,22 @@ from .groups import (
     Parser,
     add_dump_option,
     add_input_options,
-    add_limit_options,
     add_maxerr_option,
     add_narrow_option,
     add_policy_option,
     add_prove_option,
     add_quiet_option,
     add_seed_option,
+    seconds,
     target,
     tolerances,
     whole,
 )
-from .models import add_engine_options, add_model_options, model_options
+from .models import BESIDE, ENGINES, add_model_options, engine, model_options
 
 __all__ = ["main"]
 
-_BESIDE = "beside"
+_AUTO = "auto"
 _SHOWN = 8
 """How many testcases the table lists."""
 _FLAG_HELP = {
@@ -72,13 +71,8 @@ def parser() -> Parser:
         description="Run a model on input data and write a file that carries the model, the data and the expected "
         "outputs. Testcases already in the model's file are kept.",
     )
-    p.add_argument("model", metavar="MODEL", help="the model, or a folder written by `loadrun unpack`")
-    add_input_options(p, "-d", "--data")
-    p.add_argument(
-        "--test-data",
-        metavar="DIR",
-        help="test data of an ONNX model: a folder of test_data_set_N folders, or of input_0.pb and output_0.pb",
-    )
+    p.add_argument("model", metavar="MODEL", help="the model, or a folder written by `loadrun convert`")
+    add_input_options(p, "-d", "--data", more="; of an ONNX model also a folder of test_data_set_N folders")
     p.add_argument("-o", "--output", metavar="OUT.mge", type=target, required=True, help="the file to write")
     add_dump_option(p)
     add_model_options(p, writes=True)
@@ -111,15 +105,13 @@ def parser() -> Parser:
         ),
     )
     p.add_argument("--replace", action="store_true", help="drop the testcases in MODEL")
-    add_maxerr_option(p, "1e-4, 0 for integers; existing checks keep theirs")
+    add_maxerr_option(
+        p,
+        "1e-4, 0 for integers; existing checks keep theirs",
+        f"; {_AUTO}: what the rounding error of the first testcase suggests, for new checks without another X",
+    )
     add_policy_option(p, "; stored in the file's record")
     p.add_argument("--loosen", action="store_true", help="allow existing checks to be loosened")
-    p.add_argument(
-        "--suggest-maxerr",
-        action="store_true",
-        help="suggest tolerances from the rounding error of the first testcase, and use them for new checks unless "
-        "--maxerr is given",
-    )
     p.add_argument(
         "--silent",
         action="store_true",
@@ -132,16 +124,14 @@ def parser() -> Parser:
     p.add_argument(
         "--no-record", action="store_true", help="omit provenance, digests and the order of the inputs"
     )
-    p.add_argument(
-        "--intermediates",
-        action="store_true",
-        help="record statistics of every intermediate value, so that `loadrun --explain` on another machine can name "
-        "the operator that went wrong",
-    )
-    p.add_argument("--no-replay", action="store_true", help="do not replay the file after writing it")
     add_seed_option(p)
-    add_engine_options(p)
-    add_limit_options(p, "give up after this time and leave the output file unchanged")
+    p.add_argument("--engine", metavar="NAME", type=engine, default="reference", help=ENGINES)
+    p.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=seconds,
+        help="give up after this time and leave the output file unchanged",
+    )
     add_quiet_option(p)
     _optimization_options(p)
     _file_options(p)
@@ -170,22 +160,14 @@ def _optimization_options(p: Parser) -> None:
 
 def _file_options(p: Parser) -> None:
     g = p.add_argument_group("file format", "named as in MegEngine's trace.dump; by default nothing changes")
-    g.add_argument("--format", "--dump-format", choices=("FBS_V2", "FBS"), help="format version")
+    g.add_argument("--format", choices=("FBS_V2", "FBS"), help="format version")
     g.add_argument(
         "--model-version", metavar="N", type=whole, help="version number of FBS_V2 files, at least 2"
     )
-    change = g.add_mutually_exclusive_group()
-    change.add_argument(
-        "--no-change-graph",
-        action="store_true",
-        default=None,
-        help="keep operators as they are: the default here, but not in MegEngine",
-    )
-    change.add_argument(
+    g.add_argument(
         "--change-graph",
-        dest="no_change_graph",
-        action="store_false",
-        help="rewrite newer operators for older runtimes, as MegEngine does by default",
+        action=argparse.BooleanOptionalAction,
+        help="rewrite newer operators for older runtimes, as MegEngine does by default; off here",
     )
     g.add_argument(
         "--compat-older-version",
@@ -213,7 +195,12 @@ def _file_options(p: Parser) -> None:
         help="keep the priorities of operators",
     )
     g.add_argument("--user-info", metavar="TEXT", help="text to store as metadata")
-    g.add_argument("--no-metadata", action="store_true", help="omit the metadata")
+    g.add_argument(
+        "--enable-metadata",
+        action=argparse.BooleanOptionalAction,
+        default=argparse.SUPPRESS,
+        help="store metadata (the default)",
+    )
     add_narrow_option(g)
     add_prove_option(g)
     g.add_argument("--append", action="store_true", help="append the dump to OUT.mge")
@@ -230,18 +217,23 @@ def main(argv: list[str]) -> int:
     """Pack; 2 when something fails, which leaves the output unchanged; 1 when the written file fails its checks."""
     p = parser()
     args = p.parse_args(argv)
+    folders = [text for text in args.input_data or () if _holds_sets(text)]
+    if folders and len(args.input_data) > 1:
+        p.error(f"-d {clean(folders[0])} is a folder of test data; give no other data beside it")
     options = p.record(
         PackOptions,
         vars(args),
+        input_data=None if folders or args.input_data is None else tuple(args.input_data),
+        test_data=folders[0] if folders else None,
         **model_options(args.input_shape, args.constant),
         expect=tuple(args.expect or ()),
         states=tuple(args.states),
-        weights=tuple(w for w in args.weights if w != _BESIDE),
-        maxerr=tolerances(args.maxerr),
+        weights=tuple(w for w in args.weights if w != BESIDE),
+        maxerr=tolerances([text for text in args.maxerr or () if text != _AUTO]),
+        suggest_maxerr=_AUTO in (args.maxerr or ()),
         policies=parse_all(args.check or ()),
         record=not args.no_record,
-        replay=not args.no_replay,
-        engine=Choice(args.engine, args.strict_engine, args.cache),
+        replay=args.prove != "none",
         passes=_passes(vars(args)),
         file=_dump_options(vars(args)),
     )
@@ -265,6 +257,12 @@ def main(argv: list[str]) -> int:
     return EXIT_PASS if packed.holds else EXIT_FAIL
 
 
+def _holds_sets(text: str) -> bool:
+    """Return whether a specification is a folder with the test data of an ONNX model."""
+    names = os.listdir(text) if os.path.isdir(text) else ()
+    return any(name == "input_0.pb" or name.startswith("test_data_set_") for name in names)
+
+
 def _dump_options(arguments: Mapping[str, Any]) -> DumpOptions:
     """Return the options of the file format."""
     strip = arguments["strip_info_file"]
@@ -272,11 +270,11 @@ def _dump_options(arguments: Mapping[str, Any]) -> DumpOptions:
         strip = f"{arguments['output']}.json"
     names = {f.name for f in fields(DumpOptions)} & set(arguments)
     options = {name: arguments[name] for name in names}
-    if _BESIDE in arguments["weights"]:
-        options["beside"] = [w for w in arguments["weights"] if w != _BESIDE]
+    if BESIDE in arguments["weights"]:
+        options["beside"] = [w for w in arguments["weights"] if w != BESIDE]
     options.update(dump_format=arguments["format"], strip_info_file=strip)
-    if arguments["no_metadata"]:
-        options["enable_metadata"] = False
+    if arguments["change_graph"] is not None:
+        options["no_change_graph"] = not arguments["change_graph"]
     if arguments["discard_var_name"]:
         options.update(keep_var_name=0, keep_param_name=False)
     return DumpOptions(**options)

@@ -1,4 +1,4 @@
-"""`loadrun reduce FILE -o SMALL`: the smallest part of a model that still fails for the same reason."""
+"""`loadrun reduce FILE -o SMALL`: the smallest part of a model that still fails, or the same without private data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import sys
 from ..base.errors import clean
 from ..base.writing import check_targets
 from ..compare.results import EXIT_PASS
-from ..verify.reduce import ReduceOptions, reduce_file
+from ..verify.reduce import FailureOptions, ReduceOptions, reduce_file
+from ..verify.share import share_file
 from .groups import (
     Parser,
     add_dump_option,
@@ -24,7 +25,7 @@ from .groups import (
 )
 from .models import add_model_options, model_options
 
-__all__ = ["add_failure_options", "main"]
+__all__ = ["main"]
 
 
 def parser() -> Parser:
@@ -32,19 +33,11 @@ def parser() -> Parser:
     p = Parser(
         prog="loadrun reduce",
         description="Cut a failing model down to the fewest operators that still fail for the same reason, with "
-        "intermediate values frozen from the good run, and write them as a file of their own.",
+        "intermediate values frozen from the good run, and write them as a file of their own. With --anonymize, write "
+        "the whole model so that others may see it: with other weights, inputs and names it fails for the same reason.",
         epilog="Exit codes: 0 the file was written (an interrupt keeps the best candidate so far); 2 the model does "
-        "not fail, a bad file or bad usage.",
+        "not fail (or not with other tensors), a bad file or bad usage.",
     )
-    add_failure_options(p)
-    p.add_argument(
-        "--runs", metavar="N", type=whole, default=60, help="try at most N candidates (default 60)"
-    )
-    return p
-
-
-def add_failure_options(p: Parser) -> None:
-    """Add the model, the file to write, and the options that define the failure."""
     p.add_argument("model", metavar="MODEL", help="the model that fails")
     p.add_argument(
         "-o", "--output", metavar="FILE", type=target, required=True, help="the file to write, .mge or .onnx"
@@ -82,14 +75,32 @@ def add_failure_options(p: Parser) -> None:
     add_seed_option(p)
     add_model_options(p)
     add_memory_option(p)
+    p.add_argument(
+        "--runs", metavar="N", type=whole, default=60, help="try at most N candidates (default 60)"
+    )
+    p.add_argument(
+        "--anonymize",
+        action="store_true",
+        help="keep all operators and replace weights, inputs and names by random numbers and numbers",
+    )
+    return p
 
 
 def main(argv: list[str]) -> int:
     """Reduce; 0 when a smaller model, or the model itself, was written."""
     p = parser()
     args = p.parse_args(argv)
-    options = p.record(ReduceOptions, vars(args), **model_options(args.input_shape, args.constant))
+    read = model_options(args.input_shape, args.constant)
     check_targets({"--output": args.output}, [args.model])
+    if args.anonymize:
+        with limited(args.max_memory):
+            shared = share_file(
+                args.model, args.output, p.record(FailureOptions, vars(args), **read), warn=warn
+            )
+        print(f"{clean(args.output, 200)}: {clean(shared.reason, 300)}")
+        print(f"{shared.replaced} weights and inputs are replaced; kept of their values: {shared.kept}")
+        return EXIT_PASS
+    options = p.record(ReduceOptions, vars(args), **read)
     with limited(args.max_memory):
         reduction = reduce_file(args.model, args.output, options, done=_progress, warn=warn)
     if sys.stderr.isatty():

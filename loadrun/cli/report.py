@@ -1,11 +1,14 @@
-"""`loadrun report a.jsonl b.jsonl ...`: reports of several runs, side by side."""
+"""`loadrun report a.jsonl b.jsonl ...`: one report, what changed between two, or the history of several."""
 
 from __future__ import annotations
 
+from ..base.errors import clean
 from ..base.writing import check_targets, text_file
 from ..compare.results import EXIT_PASS
+from ..report.changes import CompareOptions, compare_reports
 from ..report.history import history_html, history_table, report_history
-from .groups import Parser, add_html_option
+from ..report.text import table
+from .groups import Parser, add_html_option, slowdown
 
 __all__ = ["main", "parser"]
 
@@ -14,22 +17,54 @@ def parser() -> Parser:
     """Add the options of `loadrun report`."""
     p = Parser(
         prog="loadrun report",
-        description="Show reports of several runs side by side, ordered by start time: how many files passed, and "
-        "which ones changed.",
-        epilog="Exit codes: 0 the reports were read, 2 a file is not a report, or bad usage.",
+        description="Of two reports of --json, say what changed from the first to the second: new and fixed failures, "
+        "larger errors, other tolerances, policies, inputs, expected values and models, and slower runs; reports of "
+        "`loadrun bench --json` are compared likewise. Of one or of more, show how many files passed, run by run in "
+        "the order of their start, and which ones changed.",
+        epilog="Exit codes: 0 the reports were read, nothing got worse; 1 of two: something newly fails, is missing, "
+        "has a larger error, a larger tolerance or a weaker policy, or is slower (bench), or a report is of an "
+        "incomplete run; 2 a file is not a report, or bad usage; 3 two reports have no output in common.",
     )
-    p.add_argument("reports", nargs="+", metavar="REPORT", help="reports of --json or --json-lines")
+    p.add_argument("reports", nargs="+", metavar="REPORT", help="reports of --json")
+    p.add_argument(
+        "--max-slowdown",
+        type=slowdown,
+        metavar="10%",
+        help="of two: report runs that are slower by more than this: 10%% or 1.1x (default 50%%; for reports of bench, "
+        "10%%, which counts as a failure)",
+    )
     add_html_option(p)
     return p
 
 
 def main(argv: list[str]) -> int:
-    """Read the reports and print their history."""
-    args = parser().parse_args(argv)
+    """Read the reports, and print what changed or their history."""
+    p = parser()
+    args = p.parse_args(argv)
     check_targets({"--html": args.html}, args.reports)
-    history = report_history(args.reports)
-    print(history_table(history))
-    if args.html is not None:
+    pair = len(args.reports) == 2
+    if not pair:
+        p.only(vars(args), ("html",), f"applies to two reports, found {len(args.reports)}")
+    history = None if pair and args.html is None else report_history(args.reports)
+    if history is not None and args.html is not None:
         with text_file(args.html, "utf-8") as file:
             file.write(history_html(history))
+    if pair:
+        return _compare(args.reports[0], args.reports[1], p.record(CompareOptions, vars(args)))
+    assert history is not None
+    print(history_table(history))
     return EXIT_PASS
+
+
+def _compare(old: str, new: str, options: CompareOptions) -> int:
+    """Print what changed."""
+    comparison = compare_reports(old, new, options)
+    if comparison.changes:
+        rows = [
+            (c.kind, *map(clean, (c.file, c.testcase, c.output, c.before, c.now))) for c in comparison.changes
+        ]
+        print(table(rows, ("change", "file", "testcase", "output", "before", "now"), right=(2,)))
+        print()
+    both = f"{comparison.common} {comparison.things} in both reports"
+    print(f"{both}, {len(comparison.changes)} changes, {comparison.bad} for the worse")
+    return comparison.exit_code

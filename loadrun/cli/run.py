@@ -6,12 +6,15 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Iterator
-from typing import TextIO
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, TextIO
 
 from ..base.configuration import Configuration, find_configuration, read_configuration
 from ..base.errors import clean
+from ..base.files import opened
+from ..base.writing import check_targets
 from ..compare.policy import parse_all
+from ..compare.results import exit_code
 from ..replay.options import RunOptions
 from ..replay.replaying import Replay, ReplayedDump
 from ..report import text
@@ -19,20 +22,19 @@ from ..report.text import Style, style_for
 from ..runner import FileResult, Result, Verdict
 from .groups import (
     Parser,
-    add_copy_option,
     add_html_option,
     add_input_options,
     add_jobs_option,
-    add_json_option,
     add_junit_option,
     add_limit_options,
-    add_no_check_option,
+    add_maxerr_option,
     add_policy_option,
     add_quiet_option,
     add_seed_option,
+    add_uncompared_option,
     model_files,
     target,
-    whole,
+    tolerances,
 )
 from .models import (
     add_engine_options,
@@ -42,7 +44,10 @@ from .models import (
     model_options,
     optimizations,
 )
-from .stream import FileProgress, clear_progress, show, show_line
+from .stream import FileProgress, clear_progress, json_file, show, show_line
+
+if TYPE_CHECKING:
+    from ..report.json import JsonWriter
 
 __all__ = ["main"]
 
@@ -50,19 +55,17 @@ _MANY = 5
 """From this number of files on, each gets a single line."""
 _LISTED = 3
 """How many failing outputs of a file the list at the end names."""
+_SHOWN = 20
+"""How many differences from the digests are printed where nothing else is."""
 
 
-_COMMON = (
-    *("--input", "--check", "--explain", "-k", "--last-failed", "--jobs", "--timeout", "--fail-fast"),
-    *("--engine", "--json", "--junit", "--html", "--top", "--quiet", "--verbose"),
-)
-"""The options that ``--help`` shows."""
+_JUDGED = ("check", "maxerr", "allow_uncompared", "json", "quiet")
+"""The options that apply to saved results."""
 
 
 def parser() -> Parser:
     """Add the options of `loadrun run`."""
     p = Parser(
-        common=_COMMON,
         prog="loadrun",
         description="Replay the testcases embedded in models and check their outputs.",
         epilog="Exit codes (the first that applies): 70 a bug in loadrun; 5 the process running a file "
@@ -73,7 +76,8 @@ def parser() -> Parser:
         "files",
         nargs="+",
         metavar="MODEL",
-        help="files, patterns, and folders, of which all .mge, .onnx and .pt2 files are run",
+        help="files, patterns, and folders, of which all .mge, .onnx and .pt2 files are run; or a file of "
+        "--save-results, which is judged again by --check and --maxerr without running anything",
     )
     data = p.add_argument_group("data")
     add_input_options(data, "--input")
@@ -83,20 +87,13 @@ def parser() -> Parser:
     )
     checks = p.add_argument_group("checks")
     add_policy_option(checks, "; added to what the file requires")
+    add_maxerr_option(checks, "the file's; of saved results only")
     checks.add_argument(
         "--loosen",
         action="store_true",
         help="let what --check says of an output replace the file's own check of it, which reports show",
     )
-    checks.add_argument(
-        "--strict", action="store_true", help="treat a damaged end of a file as an error instead of a warning"
-    )
-    add_no_check_option(checks)
-    checks.add_argument(
-        "--fail-on-weak",
-        action="store_true",
-        help="exit with 3 if a check cannot fail on the testcases, because zeros would pass as well",
-    )
+    add_uncompared_option(checks)
     checks.add_argument(
         "--explain",
         action="store_true",
@@ -105,7 +102,11 @@ def parser() -> Parser:
     )
     _add_choosing_options(p)
     _add_running_options(p)
-    add_engine_options(p, several=True)
+    strict = {
+        "weak": "checks that cannot fail on the testcases, because zeros would pass as well (exit code 3)",
+        "damage": "files with a damaged end",
+    }
+    add_engine_options(p, several=True, strict=strict)
     add_model_options(p)
     p.add_argument(
         "--test-data",
@@ -124,12 +125,6 @@ def parser() -> Parser:
         default=0,
         help="print a table for each file, however many there are; -vv: all metrics of every output",
     )
-    shown.add_argument(
-        "--color",
-        choices=("auto", "always", "never"),
-        default="auto",
-        help="use colours; auto (the default): on a terminal or with FORCE_COLOR, unless NO_COLOR is set",
-    )
     return p
 
 
@@ -142,24 +137,10 @@ def _add_running_options(p: Parser) -> None:
         metavar="ADDRESS",
         help="distribute them over the workers of a Dask cluster: tcp://HOST:PORT or a scheduler file",
     )
-    running.add_argument(
-        "--dask-files",
-        choices=("auto", "path", "send"),
-        default="auto",
-        help="path: workers open files by name; send: files are sent to them; auto (the default): by name where "
-        "workers see the file",
-    )
     add_limit_options(running, "stop a file whose testcases take longer in total")
     running.add_argument(
         "--fail-fast", action="store_true", help="stop after the first file that does not pass"
     )
-    running.add_argument(
-        "--iter", metavar="N", type=whole, default=0, help="time N more runs of the first testcase"
-    )
-    running.add_argument(
-        "--warmup-iter", metavar="N", type=whole, default=1, help="untimed runs before those (default 1)"
-    )
-    add_copy_option(running)
 
 
 def _add_choosing_options(p: Parser) -> None:
@@ -174,30 +155,22 @@ def _add_choosing_options(p: Parser) -> None:
     group.add_argument(
         "--last-failed",
         metavar="REPORT",
-        help="only files that did not pass according to a report of --json or --json-lines",
+        help="only files that did not pass according to a report of --json",
     )
     group.add_argument(
         "--shard", metavar="I/N", type=_shard, help="only every N-th file, starting with the I-th"
     )
     group.add_argument(
-        "--retries",
-        metavar="N",
-        type=whole,
-        default=0,
-        help="rerun a file that does not pass up to N times; if it passes then, it is reported as flaky",
-    )
-    group.add_argument(
         "--config",
         metavar="FILE",
-        help="project configuration (default: loadrun.toml, or tool.loadrun in pyproject.toml, in this folder or the "
-        "nearest parent that has one)",
+        help="project configuration, or none (default: loadrun.toml, or tool.loadrun in pyproject.toml, in this "
+        "folder or the nearest parent that has one)",
     )
-    group.add_argument("--no-config", action="store_true", help="ignore project configuration")
 
 
-def _configuration(file: str | None, none: bool, engines: bool) -> Configuration | None:
+def _configuration(file: str | None, engines: bool) -> Configuration | None:
     """Read the configuration; engines on the command line override configured ones."""
-    if none:
+    if file == "none":
         return None
     configuration = find_configuration() if file is None else read_configuration(file)
     return configuration.without_engines() if configuration is not None and engines else configuration
@@ -230,16 +203,20 @@ def _numbers(text: str) -> tuple[int, ...]:
 def _add_report_options(p: Parser) -> None:
     """Add the options for reports."""
     group = p.add_argument_group("reports")
-    add_json_option(group, "; JSON lines if FILE ends in .jsonl")
     group.add_argument(
-        "--json-lines",
+        "--json",
         metavar="FILE",
-        help="write each result as a line of JSON as soon as it is known, so that an interrupted run keeps them",
+        action="append",
+        help="write the results as JSON (- for standard output); if FILE ends in .jsonl, as lines, which an "
+        "interrupted run keeps; may be given for both",
     )
     add_junit_option(group)
     add_html_option(group)
     group.add_argument(
-        "--save-results", metavar="FILE", type=target, help="save values and verdicts for `loadrun judge`"
+        "--save-results",
+        metavar="FILE",
+        type=target,
+        help="save values and verdicts, which `loadrun FILE` judges again by --maxerr and --check",
     )
 
 
@@ -247,26 +224,95 @@ def main(argv: list[str]) -> int:
     """Replay the files and return the exit code of the verdict."""
     p = parser()
     args = p.parse_args(argv)
+    if any(map(_holds_results, args.files)):
+        json, _ = _reports(p, args.json)
+        p.only(vars(args), _JUDGED, "applies to models, not to saved results")
+        if len(args.files) > 1:
+            p.error("name one file of saved results, and no models beside it")
+        check_targets({"--json": json}, args.files)
+        judged = _judge(args.files[0], tolerances(args.maxerr), args.check or (), json, args.quiet)
+        return exit_code(judged, allow_uncompared=args.allow_uncompared)
+    if args.maxerr:
+        p.error('--maxerr judges saved results; of a run, --check "maxerr<=X" asks for less')
+    json, lines = _reports(p, args.json)
     options = p.record(
         RunOptions,
         vars(args),
-        engines=all_chosen(args.engine, args.strict_engine, args.cache),
+        json=json,
+        json_lines=lines,
+        engines=all_chosen(args.engine, "engine" in args.strict, args.cache),
         policies=parse_all(args.check or ()),
         optimize=optimizations(vars(args)),
         command=shlex.join(["loadrun", *argv]),
-        configuration=_configuration(args.config, args.no_config, args.engine is not None),
+        configuration=_configuration(args.config, args.engine is not None),
         **model_options(args.input_shape, args.constant),
     )
-    out = sys.stderr if "-" in (options.json, options.json_lines) else sys.stdout
+    out = sys.stderr if options.json == "-" else sys.stdout
     with Replay(model_files(args.files, out), options) as run:
-        display = _RunDisplay(run, out, style_for(args.color, out), args.quiet, args.verbose)
+        display = _RunDisplay(run, out, style_for(out), args.quiet, args.verbose)
         for dump in run:
             display.dump(dump)
         display.end()
-        wrong = run.observe(out)
+        wrong = run.observe()
         if wrong is not None:
             print(wrong, file=out)
     return run.exit_code
+
+
+def _reports(p: Parser, names: Sequence[str] | None) -> tuple[str | None, str | None]:
+    """Return the JSON report among some names, and that of lines."""
+    kinds: tuple[list[str], list[str]] = ([], [])
+    for name in names or ():
+        kinds[name.lower().endswith(".jsonl")].append(name)
+    if max(map(len, kinds)) > 1:
+        p.error("--json takes one file, and one more that ends in .jsonl")
+    json, lines = (kind[0] if kind else None for kind in kinds)
+    return json, lines
+
+
+def _holds_results(name: str) -> bool:
+    """Return whether a file is one of --save-results: a zip file, as a .pt2 program is, too."""
+    if name.lower().endswith((".mge", ".onnx", ".pt2")) or not os.path.isfile(name):
+        return False
+    with opened(name, "results") as file:
+        return file.read(4) == b"PK\3\4"
+
+
+def _judge(
+    path: str,
+    maxerr: float | Mapping[str, float] | None,
+    check: Sequence[str],
+    json: str | None,
+    quiet: bool,
+) -> list[Verdict]:
+    """Judge saved results, and return the verdicts on the files that were run."""
+    from ..verify.saved import JudgeOptions, judge_results  # for start-up
+
+    out = sys.stderr if json == "-" else sys.stdout
+    results: list[FileResult] = []
+    with json_file(json) as report:
+        for judged in judge_results(path, JudgeOptions(maxerr=maxerr, policies=parse_all(check))):
+            results.append(judged.file)
+            if report is not None:
+                report.begin(judged.file)
+            each = judged if report is None else _added(judged, report)
+            show(judged.file, each, None if quiet else out)
+            if report is not None:
+                report.end(judged.file)
+            if not quiet:
+                print(file=out)
+        print(text.summary(results), file=out)
+        verdicts = [f.verdict for f in results]
+        if report is not None:
+            report.close(exit_code(verdicts))
+    return verdicts
+
+
+def _added(results: Iterable[Result], report: JsonWriter) -> Iterator[Result]:
+    """Put results into a report on their way."""
+    for result in results:
+        report.add(result)
+        yield result
 
 
 class _RunDisplay:
@@ -294,8 +340,9 @@ class _RunDisplay:
         else:
             engines = [str(e) for e in self.run.options.engines]
             show(file, results, out, style=self.style, metrics=self.verbose > 1, engines=engines)
-        if dump.timing is not None and out is not None:
-            print(f"  {text.timing_line(dump.timing)}", file=out)
+        if self.verbose and out is not None and not file.altered:
+            for said in dump.packed:
+                print(f"  {clean(said, 300)}", file=out)
         if dump.explanation or out is not None:
             if self.quiet and dump.reason:
                 print(clean(file.path, 200), file=self.out)
@@ -314,7 +361,7 @@ class _RunDisplay:
 
     def _judge(self, file: FileResult, spots: list[str]) -> None:
         """Note what the end of the output says about a file."""
-        told = [*file.damage, *(w for w in file.weak if w not in file.missed)]
+        told = [*file.damage, *file.altered[:_SHOWN], *(w for w in file.weak if w not in file.missed)]
         if self.quiet and told:
             print(clean(file.path, 200), *map(text.warning, told), sep="\n", file=self.out)
         if file.good:
@@ -322,7 +369,7 @@ class _RunDisplay:
         said = [*spots[:_LISTED], *([f"{len(spots) - _LISTED} more"] if len(spots) > _LISTED else [])]
         if file.message:
             said.append(clean(" ".join(line.strip() for line in file.message.splitlines()), 500))
-        said += [*file.missed, *file.unrun, *filter(None, [file.surprise])]
+        said += [*file.altered[:_LISTED], *file.missed, *file.unrun, *filter(None, [file.surprise])]
         if file.verdict is Verdict.NOT_COMPARED and not file.passed:
             said.append("nothing was compared")
         word = self.style.verdict(file.verdict, file.verdict.value)

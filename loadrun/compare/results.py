@@ -298,6 +298,7 @@ class FileResult:
         warnings: what MegEngine would only warn of.
         damage: those of them that tell of damage, which are said even where nothing else is.
         missed: what the file holds to be compared and was not, besides what its results say.
+        altered: what differs from the digests that the file carries; it fails then.
         free: whether it is wanted that nothing is compared.
         load_seconds: time to read the file.
         testcases: how many results are of testcases, not of a run on given inputs.
@@ -310,7 +311,6 @@ class FileResult:
         entrants: the engines by name, where several run side by side.
         expected: why a check of it is expected to fail, None if it is expected to pass.
         strict: whether it fails where it is expected to and does not.
-        flaky: how many times it did not pass before it did.
         weak: of which checks nothing follows: they could not fail on the testcases.
 
     >>> import loadrun
@@ -328,6 +328,7 @@ class FileResult:
     warnings: list[str] = field(default_factory=list)
     damage: Sequence[str] = ()
     missed: Sequence[str] = ()
+    altered: list[str] = field(default_factory=list)
     free: bool = False
     load_seconds: float = 0.0
     testcases: int = 0
@@ -341,7 +342,6 @@ class FileResult:
     entrants: dict[str, EngineResults] = field(default_factory=dict)
     expected: str | None = None
     strict: bool = True
-    flaky: int = 0
     weak: list[str] = field(default_factory=list)
     verdicts: set[Verdict] = field(default_factory=set, repr=False)
 
@@ -388,7 +388,7 @@ class FileResult:
         """Return the worst of some verdicts; not compared if something in the file was not."""
         if self.ended or self.message:
             return self.ended or Verdict.ERROR
-        worst = Verdict.worst(verdicts)
+        worst = Verdict.worst([*verdicts, Verdict.FAIL] if self.altered else verdicts)
         return Verdict.worst([worst, Verdict.NOT_COMPARED]) if self.missed or self.unrun else worst
 
     @property
@@ -432,7 +432,7 @@ _CODES = {
 """Exit codes of verdicts; the first one that occurs counts."""
 
 
-def exit_code(verdicts: Iterable[Verdict], *, no_check: bool = False, fault: bool = False) -> int:
+def exit_code(verdicts: Iterable[Verdict], *, allow_uncompared: bool = False, fault: bool = False) -> int:
     """Return the exit code for the verdicts of all files.
 
     A bug in loadrun outweighs a crash, that a timeout, that an error, that a failed check, and that a file with
@@ -440,7 +440,7 @@ def exit_code(verdicts: Iterable[Verdict], *, no_check: bool = False, fault: boo
 
     >>> exit_code([Verdict.PASS, Verdict.FAIL])
     1
-    >>> exit_code([Verdict.PASS, Verdict.NOT_COMPARED]), exit_code([Verdict.NOT_COMPARED], no_check=True)
+    >>> exit_code([Verdict.PASS, Verdict.NOT_COMPARED]), exit_code([Verdict.NOT_COMPARED], allow_uncompared=True)
     (3, 0)
     """
     kinds = set(verdicts)
@@ -450,7 +450,7 @@ def exit_code(verdicts: Iterable[Verdict], *, no_check: bool = False, fault: boo
         if verdict in kinds:
             return code
     if Verdict.NOT_COMPARED in kinds or not kinds:
-        return EXIT_PASS if no_check else EXIT_NOT_COMPARED
+        return EXIT_PASS if allow_uncompared else EXIT_NOT_COMPARED
     return EXIT_PASS
 
 

@@ -26,7 +26,6 @@ from ..testcase import EXPECT, Bundle, LazyTestcases, Testcase, spread
 from .reporting import Closed, Event, Opened, Replayed, Task, TaskPart, Warned
 
 if TYPE_CHECKING:
-    from ..verify.bench import Timing
     from ..verify.beside import EngineComparison
     from ..verify.pictures import Picture
 
@@ -118,12 +117,12 @@ class PartReplayer:
     def __init__(self) -> None:
         self._task: Task | None = None
         self._bundles: list[Bundle] = []
+        self._read: list[Bundle] = []
         self._runner: Runner | None = None
         self._like: tuple[Bundle, Runner] | None = None
         self._beside: EngineComparison | None = None
         self._seconds = 0.0
         self._drawn = 0
-        self._first: dict[str, Array] = {}
 
     def events(self, part: TaskPart) -> Iterator[Event]:
         """Yield events; the last event of every dump is `Closed`."""
@@ -136,13 +135,13 @@ class PartReplayer:
             yield Opened(task.path)
             yield Closed(nothing_there(task.path) or error.message, error.fault)
             return
-        for i, bundle in enumerate(self._bundles):
+        for i, (read, bundle) in enumerate(zip(self._read, self._bundles, strict=True)):
             name = task.path if i == 0 else f"{task.path} (dump {i + 1})"
-            if task.strict and bundle.defects:
+            if "damage" in task.strict and bundle.defects:
                 yield Opened(name, i, load_seconds=self._seconds)
                 yield Closed("; ".join(bundle.defects))
                 continue
-            yield from self._dump(part, bundle, name, i)
+            yield from self._dump(part, read, bundle, name, i)
 
     def _open(self, task: Task) -> None:
         if task == self._task:
@@ -151,7 +150,7 @@ class PartReplayer:
         start = time.perf_counter()
         native = any(runs_file(e) for e in task.engines)
         like = self._like[0] if self._like is not None else None
-        bundles = load_all(task.path, copy=task.copy, native=native, like=like, **task.read)
+        bundles = load_all(task.path, native=native, like=like, **task.read)
         if like is not None and bundles[0].graph is not like.graph:
             self._like = None
         # If the input data determine the graph, it is not known yet.
@@ -160,9 +159,10 @@ class PartReplayer:
             b if b.sized and later else prepared(b, task.optimize, task.batch_size) for b in bundles
         ]
         self._seconds = time.perf_counter() - start
+        self._read = bundles
         self._task = task
 
-    def _dump(self, part: TaskPart, bundle: Bundle, name: str, number: int) -> Iterator[Event]:
+    def _dump(self, part: TaskPart, read: Bundle, bundle: Bundle, name: str, number: int) -> Iterator[Event]:
         task = part.task
         total = len(bundle.testcases)
         stop = total
@@ -170,7 +170,6 @@ class PartReplayer:
             stop = min(total, part.start + part.most)
         said: list[str] = []
         watch: ImpostorWatch | None = None
-        closed = Closed()
         failing: tuple[Result, dict[str, Array]] | None = None
         opened = False
         try:
@@ -178,18 +177,21 @@ class PartReplayer:
             bundle = self._sized(bundle, task)
             facts = _facts(bundle, task) if task.facts and part.start == 0 else {}
             many = total if task.input_data is None else _count_cases(task.input_data)
+            packed, doubts = _packing(read) if part.start == 0 else ([], [])
             yield Opened(
                 name,
                 number,
                 many or 1,
-                tuple(_warnings(bundle, task)),
+                (*_warnings(bundle, task), *doubts),
                 tuple(bundle.defects),
                 tuple(bundle.missed),
+                tuple(packed),
                 self._seconds,
                 facts,
                 stop if stop < total else None,
             )
             opened = True
+            yield from _altered(read, part.start, stop if task.input_data is None else 0)
             runner = self._made(bundle, task)
             watch = ImpostorWatch({}, runner.policies, own_errors(bundle))
             if part.start:
@@ -209,19 +211,13 @@ class PartReplayer:
                 watch = None
             if task.explain and failing is not None:
                 yield self._explained(bundle, *failing, task)
-            if task.iter:
-                timed = self._timed(bundle, task)
-                if self._beside is not None:
-                    closed = Closed(turns=self._beside.time(timed, task.iter, task.warmup_iter))
-                else:
-                    closed = Closed(timing=_timing(runner, timed, task))
         except Exception as e:
             error = failure(e, named=True)
             if not opened:
                 yield Opened(name, number, load_seconds=self._seconds)
             yield Closed(error.message, error.fault)
             return
-        yield replace(closed, watch=watch.sent() if watch is not None else None)
+        yield Closed(watch=watch.sent() if watch is not None else None)
 
     def _explained(self, bundle: Bundle, result: Result, feeds: Mapping[str, Array], task: Task) -> Event:
         """Describe where a failing testcase begins to differ; of a scenario, where the first step that fails does."""
@@ -280,8 +276,6 @@ class PartReplayer:
         if task.input_data is not None:
             many = _count_cases(task.input_data) > 1
             for i, feeds in enumerate(task.cases(bundle, said.append)):
-                if i == 0 and task.iter:
-                    self._first = feeds
                 index = i if many else None
                 if beside is not None:
                     yield beside.run(feeds, index), feeds
@@ -305,12 +299,6 @@ class PartReplayer:
                 except LoadRunError as e:
                     results = (Result(i, (), Verdict.ERROR, message=str(e)),)
                 yield results, arrays
-
-    def _timed(self, bundle: Bundle, task: Task) -> Testcase:
-        """Return the inputs for timed runs: the first testcase, or the first input data."""
-        if task.input_data is not None:
-            return Testcase(self._first)
-        return bundle.testcases[0] if len(bundle.testcases) else Testcase(random_inputs(bundle, task.seed))
 
     def _found(
         self, result: Result, feeds: dict[str, Array], digests: Mapping[str, str], task: Task
@@ -360,13 +348,6 @@ def _arrays(case: Testcase, bundle: Bundle) -> dict[str, Array]:
     return {n: v for n, v in case.own.items() if isinstance(v, np.ndarray) and v.dtype.kind in "biuf"}
 
 
-def _timing(runner: Runner, case: Testcase, task: Task) -> Timing:
-    from ..verify.bench import measure  # for start-up
-
-    feeds = runner.inputs_of(case)
-    return measure(lambda: runner.run(feeds), task.iter, task.warmup_iter)
-
-
 def _warnings(bundle: Bundle, task: Task) -> list[str]:
     warnings = [*bundle.warnings, *bundle.defects]
     if bundle.is_container and not len(bundle.testcases):
@@ -379,6 +360,30 @@ def _warnings(bundle: Bundle, task: Task) -> list[str]:
         if bundle.taken is not None:
             warnings.append(bundle.taken)
     return warnings
+
+
+def _packing(bundle: Bundle) -> tuple[list[str], list[str]]:
+    """Return who packed a file and what another runtime computed then, and where that differs from the file."""
+    if not isinstance(bundle.record, memoryview):
+        return [], []
+    from ..verify.pack.witness import testimony  # for start-up
+
+    known = header(bundle.record).get("provenance") or {}
+    by = ", ".join(f"{k} {known[k]}" for k in ("time", "loadrun", "engine", "seed") if k in known)
+    agree = [f"all digests agree ({by})" if by else "all digests agree"]
+    doubts: list[str] = []
+    for text, agrees in testimony(bundle):
+        (agree if agrees else doubts).append(text)
+    return agree, doubts
+
+
+def _altered(bundle: Bundle, start: int, stop: int) -> Iterator[Warned]:
+    """Yield what differs from the digests that a file carries."""
+    if isinstance(bundle.record, memoryview):
+        from ..verify.pack.verifying import mismatches  # for start-up
+
+        for text in mismatches(bundle, start, stop):
+            yield Warned(text, altered=True)
 
 
 def _facts(bundle: Bundle, task: Task) -> dict[str, Any]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import fields, replace
 from itertools import chain, groupby
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any
 
 from ..base.configuration import FileRule
 from ..base.errors import EXIT_ERROR, UsageError, Warnings, clean
@@ -32,9 +31,6 @@ from .options import ReplayOptions, RunOptions, selected
 from .parts import serial
 from .reporting import Closed, Event, Explained, Opened, Replayed, Sinks, Task, Warned, sinks
 
-if TYPE_CHECKING:
-    from ..verify.bench import Timing
-
 __all__ = ["Replay", "ReplayedDump", "replay_files"]
 
 Events = Iterator[tuple[Task, Event]]
@@ -47,7 +43,7 @@ class ReplayedDump(CountedResults):
         path: the file.
         file: what its results come to, so far.
         total: how many results there will be.
-        timing: the runs that were timed, once all results were read.
+        packed: who packed the file, and what another runtime computed then.
         explanation: why the first testcase that fails does so, where that was requested.
         drawing: the operators to blame and those around them as SVG, likewise.
     """
@@ -55,6 +51,7 @@ class ReplayedDump(CountedResults):
     def __init__(self, path: str, opened: Opened, events: Iterator[Event], run: Replay) -> None:
         self.path = path
         self.total = opened.total
+        self.packed = opened.packed
         rule = run.rule(path)
         warnings = Warnings([*opened.warnings, *rule.notes])
         file = FileResult(
@@ -62,13 +59,12 @@ class ReplayedDump(CountedResults):
             warnings=warnings,
             damage=opened.damage,
             missed=opened.missed,
-            free=run.options.no_check,
+            free=run.options.allow_uncompared,
             load_seconds=opened.load_seconds,
             expected=rule.xfail,
             strict=rule.xfail_strict,
         )
         super().__init__(file, self._raw(), self._report)
-        self.timing: Timing | None = None
         self.explanation: tuple[str, ...] = ()
         self.drawing = ""
         self._number = opened.dump
@@ -105,10 +101,8 @@ class ReplayedDump(CountedResults):
         self._run.reports.add(self.path, self._last, bare)
 
     def _expect(self) -> None:
-        """Warn if the file did not do what was expected of it, or only after retries."""
+        """Warn if the file did not do what was expected of it."""
         assert isinstance(self.file.warnings, Warnings)
-        if self.file.flaky:
-            self.file.warnings.add(f"flaky: it passed on attempt {self.file.flaky + 1}")
         if self.file.excused:
             self.file.warnings.add(f"expected to fail: {self.file.expected}")
         elif self.file.surprise:
@@ -119,9 +113,11 @@ class ReplayedDump(CountedResults):
         for event in self._events:
             if isinstance(event, Warned):
                 assert isinstance(self.file.warnings, Warnings)
+                if event.altered:
+                    self.file.altered.append(event.text)
                 if event.weak:
                     self.file.weak.append(event.text)
-                if event.weak and self._run.options.fail_on_weak:
+                if event.weak and "weak" in self._run.options.strict:
                     self.file.missed = (*self.file.missed, event.text)
                 else:
                     self.file.warnings.add(event.text)
@@ -138,11 +134,8 @@ class ReplayedDump(CountedResults):
                 )
             elif isinstance(event, Closed):
                 self.file.message, self.file.fault = event.message, event.fault
-                self.file.ended, self.timing = event.ended, event.timing
-                self.file.flaky = event.flaky
+                self.file.ended = event.ended
                 self._expect()
-                for name, seconds in event.turns.items():
-                    self.file.entrants[name].seconds[:] = seconds
                 return
 
 
@@ -230,7 +223,7 @@ class Replay:
                 yield dump
                 for _ in dump:
                     continue
-                self.reports.end(dump.file, dump.timing, dump.reason, dump.drawing)
+                self.reports.end(dump.file, dump.reason, dump.drawing)
                 passed &= dump.file.good
             self.done += 1
             if self.options.fail_fast and not passed:
@@ -248,15 +241,14 @@ class Replay:
         if not self.files and not self.skipped:
             return EXIT_ERROR
         fault = any(f.fault for f in self.files)
-        code = exit_code((f.outcome for f in self.files), no_check=self.options.no_check, fault=fault)
+        code = exit_code(
+            (f.outcome for f in self.files), allow_uncompared=self.options.allow_uncompared, fault=fault
+        )
         wrong = self.wrong is not None and code in (EXIT_PASS, EXIT_NOT_COMPARED)
         return EXIT_FAIL if wrong else code
 
-    def observe(self, out: TextIO) -> str | None:
+    def observe(self) -> str | None:
         """Observe the operators of the first file, if requested and the file ran.
-
-        Args:
-            out: where tables go.
 
         Returns:
             what is to be said of values that are not finite or out of range, None when all is well.
@@ -264,7 +256,7 @@ class Replay:
         if self.options.observed and self.files and self.files[0].complete:
             from .observing import observe  # for start-up
 
-            self.wrong = observe(self.paths[0], self.options, out, self.fed)
+            self.wrong = observe(self.paths[0], self.options, self.fed)
         return self.wrong
 
     def _check_engines(self) -> None:
@@ -276,18 +268,7 @@ class Replay:
 
     def _source(self) -> AbstractContextManager[Events]:
         """Open the replayer of the files."""
-        options = self.options
-        tasks = list(self._tasks())
-        if not options.retries:
-            return self._replaying(tasks)
-        return self._retrying(tasks)
-
-    @contextmanager
-    def _retrying(self, tasks: Sequence[Task]) -> Iterator[Events]:
-        with self._replaying(tasks) as events:
-            from .retrying import retrying  # for start-up
-
-            yield retrying(events, self._replaying, self.options.retries)
+        return self._replaying(list(self._tasks()))
 
     def _unmatched(self) -> Events:
         """Yield the events that stand for the configuration, where a pattern of it matches no file."""
@@ -302,7 +283,7 @@ class Replay:
         if options.dask is not None:
             from .dask import Cluster  # for start-up
 
-            return Cluster(options.dask, options.timeout, options.dask_files).replaying(tasks)
+            return Cluster(options.dask, options.timeout).replaying(tasks)
         limited = options.timeout is not None or any(t.timeout for t in tasks)
         if (options.jobs or 1) == 1 and not limited:
             return closing(serial(tasks))  # type: ignore[type-var]
@@ -336,15 +317,12 @@ class Replay:
             )
 
 
-def replay_files(
-    files: Iterable[str | os.PathLike[str]], options: RunOptions | None = None, out: TextIO | None = None
-) -> Replay:
+def replay_files(files: Iterable[str | os.PathLike[str]], options: RunOptions | None = None) -> Replay:
     """Replay files as ``loadrun FILES`` does, and write the reports that are requested.
 
     Args:
         files: names, patterns, and folders, which stand for the models in them.
         options: how they are replayed.
-        out: where tables about operators go, default standard output.
 
     Returns:
         the finished run: `Replay.files` has a `loadrun.compare.results.FileResult` for every dump, `Replay.exit_code`
@@ -363,5 +341,5 @@ def replay_files(
     with Replay(files, options) as run:
         for _ in run:
             continue
-        run.observe(out or sys.stdout)
+        run.observe()
     return run

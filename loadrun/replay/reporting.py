@@ -26,7 +26,6 @@ from .options import ChosenFiles, PathName, ReplayOptions, RunOptions
 if TYPE_CHECKING:
     from ..report.html import HtmlWriter
     from ..report.json import LineWriter
-    from ..verify.bench import Timing
     from ..verify.pictures import Picture
     from ..verify.saved import ResultWriter
 
@@ -89,6 +88,7 @@ class Opened:
         warnings: what there is to say of the file.
         damage: those of them that tell of damage.
         missed: those that tell of what the file holds to be compared and is not.
+        packed: who packed the file, and what another runtime computed then, to be said if all digests agree.
         load_seconds: how long reading took.
         facts: digest of the model, its inputs, the size of the file.
         rest: the first testcase that this part leaves to others, None when it leaves none.
@@ -100,6 +100,7 @@ class Opened:
     warnings: tuple[str, ...] = ()
     damage: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
+    packed: tuple[str, ...] = ()
     load_seconds: float = 0.0
     facts: Mapping[str, Any] = field(default_factory=dict)
     rest: int | None = None
@@ -131,10 +132,12 @@ class Warned:
     Attributes:
         text: a sentence.
         weak: whether it says of a check that it could not fail on the testcases.
+        altered: whether it says what differs from the digests that the file carries.
     """
 
     text: str
     weak: bool = False
+    altered: bool = False
 
 
 @dataclass(eq=False)
@@ -158,19 +161,13 @@ class Closed:
         message: why it ended early.
         fault: whether that is a bug in loadrun.
         ended: the verdict of a process that ended early: timeout or crash.
-        timing: further runs that were timed.
-        turns: seconds of such runs by engine, where several run side by side.
         watch: what the expected values of a part showed.
-        flaky: how many times the file did not pass before it did.
     """
 
     message: str | None = None
     fault: bool = False
     ended: Verdict | None = None
-    timing: Timing | None = None
-    turns: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     watch: ImpostorWatch | None = None
-    flaky: int = 0
 
 
 Event = Opened | Replayed | Warned | Explained | Closed
@@ -185,7 +182,7 @@ class ReportWriter(Protocol):
     def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
         """Take a result of the file."""
 
-    def end(self, file: FileResult, timing: Timing | None = None, explanation: Sequence[str] = ()) -> None:
+    def end(self, file: FileResult, explanation: Sequence[str] = ()) -> None:
         """End a file."""
 
     def close(self, exit_code: int) -> None:
@@ -198,7 +195,7 @@ class Sinks:
     Args:
         writers: the reports.
         drawing: the one that draws images.
-        saved: where values go for `loadrun judge`.
+        saved: where values go, to be judged again.
         folder: where outputs are saved.
         several: whether there is more than one file, so that names of outputs begin with the file's.
     """
@@ -246,14 +243,12 @@ class Sinks:
         for name, picture in pictures.items():
             self._drawing.picture(name, picture)
 
-    def end(
-        self, file: FileResult, timing: Timing | None, explanation: Sequence[str], drawing: str = ""
-    ) -> None:
+    def end(self, file: FileResult, explanation: Sequence[str], drawing: str = "") -> None:
         """End the file; `drawing` shows the operators to blame."""
         if self._drawing is not None:
             self._drawing.graph(drawing)
         for w in self._writers:
-            w.end(file, timing, explanation)
+            w.end(file, explanation)
 
     def close(self, exit_code: int) -> None:
         """End the run."""
@@ -291,7 +286,7 @@ def sinks(options: RunOptions, files: Sequence[str], chosen: ChosenFiles) -> Ite
         from ..inputs.lists import files_named  # for start-up
 
         read += files_named(options.input_data)
-    names = ("json", "json_lines", "junit", "html", "save_results", "profile", "perfetto", "io_dump")
+    names = ("json", "json_lines", "junit", "html", "save_results")
     check_targets({f"--{n.replace('_', '-')}": getattr(options, n) for n in names}, read)
     lines, whole = options.json_lines, options.json
     if whole is not None and whole.endswith(".jsonl"):

@@ -35,6 +35,8 @@ _ORDER = (
 _BAD = ("fail", "error", "timeout", "crash")
 _SHARE = 0.1
 """An error below this share of its tolerance, or what it grew from, is no growth."""
+_GROWTH = 2.0
+"""How many times an error must be greater to be told."""
 _FEW = 9
 """Testcases that tell how much chance is in their times."""
 Key = tuple[str, str, str]
@@ -114,7 +116,7 @@ class Change:
         )
 
 
-def changes(old: object, new: object, *, growth: float = 2.0, slower: float = 1.5) -> list[Change]:
+def changes(old: object, new: object, *, growth: float = _GROWTH, slower: float = 1.5) -> list[Change]:
     """Compare two reports that `loadrun --json` wrote.
 
     Args:
@@ -149,13 +151,11 @@ class CompareOptions:
     """Describe what of two reports is told.
 
     Attributes:
-        growth: how many times an error must be greater; one below a tenth of its tolerance counts as that.
-        slower: how many times longer a testcase must take, and a millisecond at least, 1.5 by default; in reports of
-            `loadrun bench`, how many times longer a pass must take, 1.1 by default.
+        max_slowdown: by what part longer a testcase must take, and a millisecond at least, 0.5 by default; in reports
+            of `loadrun bench`, by what part longer a pass must take, 0.1 by default.
     """
 
-    growth: float = 2.0
-    slower: float | None = None
+    max_slowdown: float | None = None
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class ReportChanges:
 
     @property
     def exit_code(self) -> int:
-        """What `loadrun compare` exits with: 0 when nothing is for the worse."""
+        """What `loadrun report` exits with for two: 0 when nothing is for the worse."""
         if self.bad:
             return EXIT_FAIL
         return EXIT_PASS if self.common else EXIT_NOT_COMPARED
@@ -206,17 +206,17 @@ def compare_reports(
     >>> found.changes, found.common, found.exit_code
     ([], 3, 0)
     """
-    options = options or CompareOptions()
+    slowdown = (options or CompareOptions()).max_slowdown
     before, now = load_report(old), load_report(new)
     kinds = [isinstance(x, dict) and "benchmark" in x for x in (before, now)]
     if any(kinds):
         if not all(kinds):
             raise FormatError("one report is of `loadrun bench`, the other of `loadrun --json`")
-        told = benchmark_changes(before, now, options.slower or 1.1)
+        told = benchmark_changes(before, now, 1 + (0.1 if slowdown is None else slowdown))
         measured = [Change(*each) for each in told]
         return ReportChanges(measured, common_subjects(before, now), "measurements")
     was, is_now = _Report(before, os.fspath(old)), _Report(now, os.fspath(new))
-    deltas = _changes(was, is_now, options.growth, options.slower or 1.5)
+    deltas = _changes(was, is_now, _GROWTH, 1 + (0.5 if slowdown is None else slowdown))
     return ReportChanges(deltas, len(was.outputs.keys() & is_now.outputs.keys()))
 
 

@@ -13,7 +13,6 @@ from xml.sax.saxutils import escape, quoteattr
 from ..base.errors import clean
 from ..base.plain import plain
 from ..runner import FileResult, OutputResult, Result, Verdict
-from ..verify.bench import Timing
 from .engines import entrants_lines
 from .text import engine
 
@@ -118,12 +117,14 @@ class JUnitWriter:
             # The testcase ran once, whatever the number of its outputs.
             seconds = 0.0
 
-    def end(self, file: FileResult, timing: Timing | None = None, explanation: Sequence[str] = ()) -> None:
+    def end(self, file: FileResult, explanation: Sequence[str] = ()) -> None:
         """End a file with the summary of its results."""
         if file.message:
             self._case(file.verdict.value, 0.0, "error", file.message.splitlines()[0], file.message)
         if file.surprise and file.strict:
             self.case("xfail", "failure", file.surprise)
+        if file.altered:
+            self.case("digests", "failure", "\n".join(file.altered))
         for number, missed in enumerate(file.missed):
             self._case(f"not compared {number}", 0.0, self._silent, missed, missed)
         self._all.add(self._counts)

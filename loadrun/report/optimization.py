@@ -1,4 +1,4 @@
-"""What `loadrun blame-pass` says of an optimization; `diff` and `--explain` say it, too."""
+"""What `loadrun diff` and `--explain` say of an optimization."""
 
 from __future__ import annotations
 

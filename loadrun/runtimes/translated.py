@@ -477,5 +477,5 @@ def _listed(name: str, islands: Sequence[Island]) -> str:
     count = f"{len(islands)} operator{'s' * (len(islands) > 1)}"
     lines = "\n".join(f"  {i.operator}: {i.reason}" for i in islands)
     return (
-        f"{count} cannot be executed by {name} (the reference engine does, without --strict-engine):\n{lines}"
+        f"{count} cannot be executed by {name} (the reference engine does, without --strict engine):\n{lines}"
     )

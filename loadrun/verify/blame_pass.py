@@ -1,4 +1,4 @@
-"""`loadrun blame-pass`: which optimization of a model makes its outputs diverge, by bisection."""
+"""`loadrun diff --passes`: which optimization of a model makes its outputs diverge, by bisection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`loadrun share`: a failing model with other tensors, which fails for the same reason."""
+"""`loadrun reduce --anonymize`: a failing model with other tensors, which fails for the same reason."""
 
 from __future__ import annotations
 
@@ -22,25 +22,13 @@ from .diff.extracting import as_testcase, own_values, reference_values
 from .diff.reducing import Judge
 from .reduce import FailureOptions, feeds_to_try
 
-__all__ = ["ShareOptions", "Shared", "share_file"]
+__all__ = ["Shared", "share_file"]
 
 _TRIES = 5
 _WORDS = ("activations", "nodes_modes")
 """Attributes that are lists of words of ONNX's own."""
 _KEPT = ("nothing", "zeros and what is not finite", "zeros, signs and what is not finite")
 """What of a tensor is kept, tried in this order."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShareOptions(FailureOptions):
-    """Describe what failing means and what is replaced; the options of `FailureOptions` are among these.
-
-    Attributes:
-        anonymize: whether weights and inputs are replaced by random numbers and names by numbers; without it the file
-            is the model and its testcase alone, without record and checks of its own.
-    """
-
-    anonymize: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,7 +49,7 @@ class Shared:
 def share_file(
     model: str | os.PathLike[str],
     target: str | os.PathLike[str],
-    options: ShareOptions,
+    options: FailureOptions,
     *,
     warn: Callable[[str], None] = warnings.warn,
 ) -> Shared:
@@ -83,7 +71,7 @@ def share_file(
 
     >>> import loadrun, os, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     options = ShareOptions(against="float64", maxerr=1e-9, anonymize=True)
+    ...     options = FailureOptions(against="float64", maxerr=1e-9)
     ...     found = share_file("fixtures/nets/mlp.mge", os.path.join(folder, "shared.mge"), options)
     >>> found.reason, found.kept
     ('values differ', 'nothing')
@@ -100,9 +88,6 @@ def share_file(
             candidate, reason = _judged(graph, feeds, options, judge)
             if reason is None:
                 continue
-            if not options.anonymize:
-                save_as(candidate, target)
-                return Shared(reason, 0, "everything")
             for kept, (other, values, count) in _replacements(graph, feeds):
                 try:
                     candidate, again = _judged(other, values, options, judge)
@@ -117,7 +102,7 @@ def share_file(
 
 
 def _judged(
-    graph: Graph, feeds: Mapping[str, Array], options: ShareOptions, judge: Judge
+    graph: Graph, feeds: Mapping[str, Array], options: FailureOptions, judge: Judge
 ) -> tuple[Bundle, str | None]:
     """Make a testcase of a whole model and say why it fails."""
     infer_dtypes(graph.needed())

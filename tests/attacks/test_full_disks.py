@@ -34,8 +34,8 @@ def full() -> Iterator[None]:
     ("args", "named"),
     [
         (["convert", MLP, "{}/o.mge"], "{}/o.mge"),
-        (["unpack", MLP, "-o", "{}/u"], "{}/u/model.mge"),
-        ([MLP, "--json-lines", "{}/r.jsonl", "-q"], "{}/r.jsonl"),
+        (["convert", MLP, "-o", "{}/u/"], "{}/u/model.mge"),
+        ([MLP, "--json", "{}/r.jsonl", "-q"], "{}/r.jsonl"),
         ([MLP, "--json", "{}/r.json", "-q"], "{}/r.json"),
         ([MLP, "--save-results", "{}/r.npz", "-q"], "{}/r.npz"),
     ],

@@ -88,7 +88,7 @@ def test_what_no_memory_holds_is_told_by_its_node_when_it_runs(name: str, tmp_pa
 
 
 def test_info_describes_a_loop_that_would_take_hours(tmp_path: Path) -> None:
-    done = loadrun("info", "--no-operators", written("loop_of_products", tmp_path))
+    done = loadrun("info", "--quiet", written("loop_of_products", tmp_path))
     assert done.returncode == 0, done.stderr
     assert "output  y       ?        float32" in done.stdout
     assert done.stderr == ""
@@ -141,7 +141,6 @@ def test_timeout_of_pack(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        ("verify",),
         ("diff",),
         ("bench",),
         ("accept", "--reason", "a test"),

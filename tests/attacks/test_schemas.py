@@ -88,7 +88,7 @@ def rezipped(source: Path, target: Path, entry: str, data: bytes) -> None:
 
 
 def test_results(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ends_well(["judge", str(results)], capsys, "as it is", (0,)) == 0
+    assert ends_well([str(results)], capsys, "as it is", (0,)) == 0
     target = tmp_path / "r.npz"
     refused = tried = 0
     for entry in ("0/0.json", "0/file.json"):
@@ -97,7 +97,7 @@ def test_results(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
         for what, mutant in mutants(data, 3):
             rezipped(results, target, entry, json.dumps(mutant).encode())
             tried += 1
-            refused += ends_well(["judge", str(target)], capsys, f"{entry} {what}", (0, 1, 2, 3)) == 2
+            refused += ends_well([str(target)], capsys, f"{entry} {what}", (0, 1, 2, 3)) == 2
     # The rest are texts in the place of texts, numbers in that of numbers.
     assert refused > 0.7 * tried
 
@@ -112,7 +112,7 @@ def test_damaged_entries_of_results(
 ) -> None:
     target = tmp_path / "r.npz"
     rezipped(results, target, entry, data)
-    ends_well(["judge", str(target)], capsys, entry, (2,))
+    ends_well([str(target)], capsys, entry, (2,))
 
 
 def test_values_of_another_type(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,13 +124,13 @@ def test_values_of_another_type(results: Path, tmp_path: Path, capsys: pytest.Ca
         raw = io.BytesIO()
         np.save(raw, value)
         rezipped(results, tmp_path / "r.npz", "0/0.0.got.npy", raw.getvalue())
-        ends_well(["judge", str(tmp_path / "r.npz")], capsys, str(value.dtype), (2,))
+        ends_well([str(tmp_path / "r.npz")], capsys, str(value.dtype), (2,))
         assert "bug" not in capsys.readouterr().err
     for value in (np.zeros((3, 7), np.float32), np.zeros((1, 4), np.int8), np.array(0.5)):
         raw = io.BytesIO()
         np.save(raw, value)
         rezipped(results, tmp_path / "r.npz", "0/0.0.got.npy", raw.getvalue())
-        ends_well(["judge", str(tmp_path / "r.npz")], capsys, str(value.dtype), (1,))
+        ends_well([str(tmp_path / "r.npz")], capsys, str(value.dtype), (1,))
 
 
 def test_encrypted_and_unknown_archives(
@@ -143,7 +143,7 @@ def test_encrypted_and_unknown_archives(
         made[at] = value
         made[raw.index(b"PK\x01\x02") + at + 2] = value
         (tmp_path / "r.npz").write_bytes(made)
-        ends_well(["judge", str(tmp_path / "r.npz")], capsys, str(at), (2,))
+        ends_well([str(tmp_path / "r.npz")], capsys, str(at), (2,))
 
 
 def test_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,7 +155,7 @@ def test_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         new.write_text(json.dumps(mutant))
         pair = (old, new) if tried % 2 else (new, old)
         tried += 1
-        refused += ends_well(["compare", *map(str, pair)], capsys, what, (0, 1, 2, 3)) == 2
+        refused += ends_well(["report", *map(str, pair)], capsys, what, (0, 1, 2, 3)) == 2
     # What of a report nobody looks at may be anything.
     assert refused > 0.1 * tried
 
@@ -170,7 +170,7 @@ def test_numbers_out_of_range(
     new.write_text(
         json.dumps(changed(json.loads(old.read_bytes()), ("files", 0, "testcases", 0, name), value))
     )
-    assert main(["compare", str(old), str(new)]) == 2
+    assert main(["report", str(old), str(new)]) == 2
     assert f"{name}: expected " in capsys.readouterr().err
 
 
@@ -221,7 +221,7 @@ CASE = {
 def test_records(line: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "m.mge"
     # Each command in turn, which meets every member with some of the values.
-    commands = cycle((["verify"], ["info", "--no-operators"], ["run", "-q"]))
+    commands = cycle((["run", "-v"], ["info", "--quiet"], ["run", "-q"]))
     for (what, mutant), args in zip(mutants((HEADER, CASE)[line], 4), commands):  # noqa: B905
         path.write_bytes(with_record(lambda _, mutant=mutant: mutant, line))
         ends_well([*args, str(path)], capsys, f"{args[0]} {what}", (0, 1, 2, 3))
@@ -244,7 +244,7 @@ def test_intermediates_of_a_record(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_unpacked_indexes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "unpacked"
-    assert main(["unpack", str(MLP), "-o", str(folder)]) == 0
+    assert main(["convert", str(MLP), "-o", str(folder) + "/"]) == 0
     capsys.readouterr()
     index = folder / "testcases.json"
     whole = json.loads(index.read_bytes())

@@ -34,9 +34,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             ["v.mge", "--json", "v.mge"],
             "--json would overwrite v.mge, an input of this command; choose another file",
         ),
-        (["v.mge", "--json-lines", "./sub/../v.mge"], "--json-lines would overwrite v.mge"),
+        (["v.mge", "--json", "./sub/../v.mge"], "--json would overwrite v.mge"),
         (["v.mge", "--html", "link.json"], "--html would overwrite v.mge"),
-        (["v.mge", "--json-lines", "hard.json"], "--json-lines would overwrite v.mge"),
+        (["v.mge", "--json", "hard.json"], "--json would overwrite v.mge"),
         ([".", "--junit", "v.mge"], "--junit would overwrite "),
         (["v.mge", "--input", "@list.txt", "--json", "list.txt"], "--json would overwrite list.txt"),
         (["v.mge", "--json", "a", "--html", "a"], "--json and --html both write a; choose different files"),
@@ -45,12 +45,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             ["v.mge", "--json", "a", "--html", "b", "--junit", "a"],
             "--json and --junit both write a",
         ),
-        (["v.mge", "--profile", "a", "--perfetto", "a"], "--profile and --perfetto both write a"),
-        (["judge", "r.npz", "--json", "r.npz"], "--json would overwrite r.npz"),
+        (["bench", "v.mge", "--profile", "a", "--html", "a"], "--html and --profile both write a"),
+        (["r.npz", "--json", "r.npz"], "--json would overwrite r.npz"),
         (["bench", "v.mge", "--json", "v.mge"], "--json would overwrite v.mge"),
         (
-            ["bench", "v.mge", "--json", "a", "--save-baseline", "a"],
-            "--json and --save-baseline both write a",
+            ["bench", "v.mge", "--json", "a", "--html", "a"],
+            "--json and --html both write a",
         ),
         (["diff", "v.mge", "--against", "v.mge", "--json", "v.mge"], "--json would overwrite v.mge"),
     ],
@@ -65,7 +65,7 @@ def test_refused(args: list[str], said: str, here: Path, capsys: pytest.CaptureF
 
 
 def test_reports_of_their_own_and_devices(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["v.mge", "--json", "a", "--html", "b", "--junit", "c", "--json-lines", "-", "-q"]) == 0
+    assert main(["v.mge", "--json", "a", "--html", "b", "--junit", "c", "--json", "a.jsonl", "-q"]) == 0
     assert main(["v.mge", "--json", "/dev/null", "--html", "/dev/null", "-q"]) == 0
     # A report may take the place of an older one.
     assert main(["v.mge", "--json", "a", "-q"]) == 0
@@ -83,14 +83,14 @@ HALF = "\ud800"
         ["v.mge", "--input", f"data:{HALF}.npy"],
         ["v.mge", "--input", f"@{HALF}"],
         ["v.mge", "--json", HALF],
-        ["v.mge", "--json-lines", HALF],
+        ["v.mge", "--json", f"{HALF}.jsonl"],
         ["v.mge", "--save-results", HALF],
         ["pack", "v.mge", "-d", "#rand(0,1,1,20)", "-o", f"{HALF}.mge"],
         ["convert", "v.mge", f"{HALF}.onnx"],
         ["convert", "v.mge", "x.onnx", "--dynamic", f"data:0={HALF}"],
-        ["unpack", "v.mge", "-o", HALF],
-        ["compare", HALF, HALF],
-        ["judge", HALF],
+        ["convert", "v.mge", "-o", HALF + "/"],
+        ["report", HALF, HALF],
+        [HALF],
     ],
 )
 def test_half_characters(args: list[str], here: Path, capsys: pytest.CaptureFixture[str]) -> None:

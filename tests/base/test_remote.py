@@ -104,7 +104,7 @@ def test_reports_and_lists(memory: object, tmp_path: Path, capsys: pytest.Captur
     assert [json.loads(x)["type"] for x in cat("/out/r.json-lines").splitlines()][-1] == "end"
     assert cat("/out/r.junit").startswith(b"<?xml")
     assert b"</html>" in cat("/out/r.html")
-    assert main(["compare", "memory://out/r.json", "memory://out/r.json"]) == 0
+    assert main(["report", "memory://out/r.json", "memory://out/r.json"]) == 0
     np.save(tmp_path / "x.npy", np.ones((2, 20), "f4"))
     memory.pipe("/data/x.npy", (tmp_path / "x.npy").read_bytes())  # type: ignore[attr-defined]
     memory.pipe("/data/list.txt", b"x.npy\ndata:memory://data/x.npy\n")  # type: ignore[attr-defined]

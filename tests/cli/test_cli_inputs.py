@@ -34,7 +34,7 @@ def test_several_testcases(negate: str, tmp_path: Path, capsys: pytest.CaptureFi
     out = tmp_path / "out"
     argv = [
         negate,
-        "--no-check",
+        "--allow-uncompared",
         "--input",
         "#full(1)",
         "--input",
@@ -50,10 +50,18 @@ def test_several_testcases(negate: str, tmp_path: Path, capsys: pytest.CaptureFi
 def test_options(negate: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save(tmp_path / "x.npy", np.array([[1, 2, 3]], "f4"))
     out = tmp_path / "out"
-    argv = [negate, "--no-check", "--input", f"{tmp_path}/x.npy", "--repeat", "2", "--output", str(out)]
-    assert main([*argv, "--input-transform", "data * 10", "--iter", "2"]) == 0
+    argv = [
+        negate,
+        "--allow-uncompared",
+        "--input",
+        f"{tmp_path}/x.npy",
+        "--repeat",
+        "2",
+        "--output",
+        str(out),
+    ]
+    assert main([*argv, "--input-transform", "data * 10"]) == 0
     assert np.load(out / "y.npy").tolist() == [[-10, -20, -30]] * 2
-    assert "2 runs after 1 warm-up" in capsys.readouterr().out
     for option in (["--repeat", "2"], ["--resize-input"], ["--input-transform", "data"]):
         assert main([negate, *option]) == 2
         assert "apply to input data" in capsys.readouterr().err
@@ -65,7 +73,7 @@ def test_seeds(negate: str, tmp_path: Path) -> None:
             main(
                 [
                     negate,
-                    "--no-check",
+                    "--allow-uncompared",
                     "--input",
                     "#rand(0,1)",
                     "--seed",
@@ -87,7 +95,7 @@ def test_warnings_and_errors(negate: str, tmp_path: Path, capsys: pytest.Capture
         main(
             [
                 negate,
-                "--no-check",
+                "--allow-uncompared",
                 "--input",
                 "#ones(2,4)",
                 "--input",
@@ -143,13 +151,13 @@ def damaged(path: Path) -> str:
     return str(path)
 
 
-LOOKED_AT = ["--iter", "2", "--check-finite", "--top", "1", "--explain"]
+LOOKED_AT = ["--check-finite", "--explain"]
 
 
 def test_a_picture_is_decoded_once(takes_picture: str, tmp_path: Path, decoded: list[int]) -> None:
     """Also where the model runs on it again: timed, and looked at operator by operator."""
     picture = damaged(tmp_path / "a.jpg")
-    assert main([takes_picture, "--input", picture, "--no-check", *LOOKED_AT]) == 0
+    assert main([takes_picture, "--input", picture, "--allow-uncompared", *LOOKED_AT]) == 0
     assert len(decoded) == 1
     assert main(["load_and_run", takes_picture, "--input", picture, "--iter", "1", "--thread", "3"]) == 0
     assert len(decoded) == 2

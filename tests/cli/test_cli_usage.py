@@ -34,7 +34,7 @@ def two(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("typed", "meant"),
-    [(["inof", MLP], "info"), (["Pack", MLP, "-o", "x.mge"], "pack"), (["verfy"], "verify")],
+    [(["inof", MLP], "info"), (["Pack", MLP, "-o", "x.mge"], "pack"), (["redcue"], "reduce")],
 )
 def test_a_mistyped_command(typed: list[str], meant: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(typed) == 2
@@ -53,10 +53,10 @@ def test_a_file_called_like_a_mistyped_command(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("typed", "hint"),
     [
-        ([MLP, "--ite", "2"], "did you mean --iter for --ite?"),
-        ([MLP, "--iterr=2"], "did you mean --iter for --iterr?"),
+        ([MLP, "--expl"], "did you mean --explain for --expl?"),
+        ([MLP, "--thread=2"], "did you mean --threads for --thread?"),
         (["pack", MLP, "--outp", "x.mge"], "did you mean --output for --outp?"),
-        (["info", MLP, "--no-op"], "did you mean --no-operators for --no-op?"),
+        (["info", MLP, "--weight"], "did you mean --weights for --weight?"),
         (["diff", MLP, "--check"], "did you mean --check-finite for --check?"),
     ],
 )
@@ -95,7 +95,7 @@ def test_standard_output_on_a_full_disk() -> None:
 
 @pytest.mark.parametrize(
     "typed",
-    [["pack", MLP, "-d", "#ones", "-o", "-"], ["unpack", MLP, "-o", "-"], [MLP, "--save-results", "-"]],
+    [["pack", MLP, "-d", "#ones", "-o", "-"], ["convert", MLP, "-o", "-"], [MLP, "--save-results", "-"]],
 )
 def test_models_do_not_go_to_standard_output(
     typed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -129,10 +129,10 @@ def test_appended_dumps_are_not_dropped(
     assert len(loadrun.load(out).testcases) == 3
     assert main(["pack", str(two), "--dump", "3", "-d", "#ones", "-o", out, "-q"]) == 2
     assert "holds dumps 1 to 2, found --dump 3" in capsys.readouterr().err
-    assert main(["unpack", str(two), "-o", str(tmp_path / "all")]) == 0
+    assert main(["convert", str(two), "-o", str(tmp_path / "all") + "/"]) == 0
     assert "2 models and 5 testcases" in capsys.readouterr().out
     assert [len(list((tmp_path / "all" / n).glob("[0-9]"))) for n in ("1", "2")] == [3, 2]
-    assert main(["unpack", str(two), "--dump", "1", "-o", str(tmp_path / "one")]) == 0
+    assert main(["convert", str(two), "--dump", "1", "-o", str(tmp_path / "one") + "/"]) == 0
     assert (tmp_path / "one" / "2").is_dir()
     assert main(["diff", str(two)]) == 2
     assert main(["diff", str(two), "--dump", "1"]) == 0
@@ -197,7 +197,10 @@ def test_names_that_are_loaded_later_are_listed() -> None:
 @pytest.mark.parametrize("value", ["nan", "-1", "inf", "x"])
 @pytest.mark.parametrize(
     "typed",
-    [["blame-pass", MLP, "--tolerance"], ["reduce", MLP, "-o", "o.mge", "--against", "float64", "--maxerr"]],
+    [
+        ["diff", "--passes", MLP, "--maxerr"],
+        ["reduce", MLP, "-o", "o.mge", "--against", "float64", "--maxerr"],
+    ],
 )
 def test_tolerances_are_numbers(typed: list[str], value: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Everything would be within NaN."""
@@ -205,7 +208,7 @@ def test_tolerances_are_numbers(typed: list[str], value: str, capsys: pytest.Cap
     assert "expected a number of at least 0, found" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", [[], ["bench"], ["audit"], ["verify"]])
+@pytest.mark.parametrize("command", [[], ["bench"], ["audit"]])
 def test_what_holds_no_model_is_said(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -22,7 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        ("loadrun ver", ["verify"]),
+        ("loadrun red", ["reduce"]),
         ("loadrun info --graph", ["--graph"]),
         ("loadrun --fail-f", ["--fail-fast"]),
         ("loadrun run --engine openv", ["openvino"]),

@@ -33,7 +33,7 @@ OPTIONS = dict(numeric())
 
 
 def test_the_options_with_numbers_are_found() -> None:
-    named = {"run --timeout", "reduce --timeout", "compare --growth", "bench --threads", "audit --mutants"}
+    named = {"run --timeout", "reduce --timeout", "bench --min-time", "bench --threads", "audit --mutants"}
     assert named <= set(OPTIONS)
 
 
@@ -57,11 +57,11 @@ def test_what_is_no_number_is_refused(option: str, text: str) -> None:
             ["reduce", MLP, "-o", "x.mge", "--fails", "false", "--timeout", "-1"],
             "seconds above 0, found '-1'",
         ),
-        (["compare", "a.json", "b.json", "--growth", "nan"], "at least 1, found 'nan'"),
-        (["compare", "a.json", "b.json", "--growth", "-5"], "at least 1, found '-5'"),
+        (["report", "a.json", "b.json", "--max-slowdown", "nan"], "1.1x, found 'nan'"),
+        (["report", "a.json", "b.json", "--max-slowdown", "-5"], "1.1x, found '-5'"),
         (["pack", MLP, "-o", "x.mge", "--maxerr", "nan"], "at least 0, found 'nan'"),
         (["pack", MLP, "-o", "x.mge", "--maxerr", "out=-1"], "at least 0, found '-1'"),
-        ([MLP, "--iter", "9" * 20], "a whole number of at least 0, found '9999"),
+        ([MLP, "--batch-size", "9" * 20], "a whole number of at least 1, found '9999"),
         ([MLP, "--batch-size", "0"], "a whole number of at least 1, found '0'"),
     ],
 )

@@ -43,10 +43,10 @@ def test_the_core_without_posix(tmp_path: Path) -> None:
         ([mlp, "--input", f"@{tmp_path / 'list.txt'}", "-q"], 3),
         (["info", mlp], 0),
         (["pack", mlp, "-d", "#ones", "-o", out, "--quiet"], 0),
-        (["verify", out, "-q"], 0),
+        ([out, "-q"], 0),
         (["audit", out], 0),
         (["diff", mlp, "--against", "float64"], 0),
-        (["bench", mlp, "--min-time", "0", "--min-passes", "1"], 0),
+        (["bench", mlp, "--min-time", "0"], 0),
     ]
     done = subprocess.run(
         [sys.executable, "-c", PROBE.format(commands=commands)],

@@ -348,5 +348,5 @@ def test_damaged_end(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "1 file, " in shown
     assert main([str(path), "-q"]) == code
     assert f"warning: {said}" in capsys.readouterr().out
-    assert main([str(path), "--strict"]) == 2
+    assert main([str(path), "--strict", "damage"]) == 2
     assert said in capsys.readouterr().out

@@ -416,7 +416,7 @@ def test_softmax_over_many_classes(tmp_path: Path, capsys: pytest.CaptureFixture
     made = embed(bundle, [capture(bundle, {"x": row[None]}) for row in probabilities], warn=print)
     assert made.checks[0].maxerr == pytest.approx(1e-8)
     loadrun.save(made, tmp_path / "scaled.mge")
-    assert main([str(tmp_path / "scaled.mge"), "--fail-on-weak"]) == 0
+    assert main([str(tmp_path / "scaled.mge"), "--strict", "weak"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -513,7 +513,7 @@ def test_weak_checks_are_told_and_may_fail(
     assert main([str(path), "-q", *jobs]) == 0
     assert "cannot fail on these testcases: zeros" in capsys.readouterr().out
     report = tmp_path / "r.json"
-    assert main([str(path), "-q", "--fail-on-weak", "--json", str(report), *jobs]) == 3
+    assert main([str(path), "-q", "--strict", "weak", "--json", str(report), *jobs]) == 3
     assert "cannot fail on these testcases: zeros" in capsys.readouterr().out
     assert json.loads(report.read_text())["files"][0]["verdict"] == "not compared"
 

@@ -365,14 +365,14 @@ def test_reduce(tmp_path: Path) -> None:
 def test_diff_extracts(tmp_path: Path) -> None:
     good, bad = faulty(tmp_path)
     target = tmp_path / "part.onnx"
-    assert main(["diff", str(bad), "--against", str(good), "--extract", str(target)]) == 1
+    assert main(["diff", str(bad), "--against", str(good), "--output", str(target)]) == 1
     conv_alone(target)
 
 
 def test_share_hides_branches_too(tmp_path: Path) -> None:
     good, _ = faulty(tmp_path)
     target = tmp_path / "shared.onnx"
-    argv = ["share", str(good), "--against", "float64", "--maxerr", "1e-9", "--anonymize", "-o", str(target)]
+    argv = ["reduce", str(good), "--against", "float64", "--maxerr", "1e-9", "--anonymize", "-o", str(target)]
     assert main(argv) == 0
     onnx.checker.check_model(target, full_check=True)
     data = target.read_bytes()
@@ -388,7 +388,7 @@ def test_share_hides_branches_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["--top", "5"], "Conv + Clip"),
+        (["bench", "--min-time", "0", "--top", "5"], "Conv + Clip"),
         (["--engine", "float64"], "1 passed"),
         (["--optimize-for-inference"], "1 passed"),
         (["--engine", "onnxruntime:translated"], "1 passed"),
@@ -396,7 +396,7 @@ def test_share_hides_branches_too(tmp_path: Path) -> None:
 )
 def test_commands(argv: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, _ = faulty(tmp_path)
-    assert main([str(good), *argv]) == 0
+    assert main([*argv[:1], str(good), *argv[1:]] if argv[0] == "bench" else [str(good), *argv]) == 0
     assert said in capsys.readouterr().out
 
 

@@ -56,13 +56,13 @@ def test_a_witness_that_agrees(
     capsys.readouterr()
     out = packed(tmp_path)
     assert capsys.readouterr().err == ""
-    assert main(["verify", out]) == 0
+    assert main([out, "-v"]) == 0
     said = capsys.readouterr().out
     assert "Other 1.2 computed 1 testcase as well: largest error 2e-05 ('y' of testcase 0)" in said
     assert main(["info", out, "--json"]) == 0
     (text,) = json.loads(capsys.readouterr().out)[0]["witnesses"]
     assert text.startswith("Other 1.2 computed 1 testcase")
-    assert main(["info", out, "--no-operators"]) == 0
+    assert main(["info", out, "--quiet"]) == 0
     assert "Other 1.2 computed" in capsys.readouterr().out
     record = loadrun.load(out).record
     assert isinstance(record, memoryview)
@@ -79,14 +79,14 @@ def test_a_witness_that_parts(
     said = capsys.readouterr().err
     assert "testcase 0: Other 1.2 computes a different value for the output 'y': they differ by" in said
     assert "allowed is 0.0001" in said
-    assert main(["verify", out]) == 0
+    assert main([out]) == 0
     assert "Other 1.2 differs from 'y' of testcase 0 by" in capsys.readouterr().out
     packed(tmp_path, "--maxerr", "10")
     assert "Other" not in capsys.readouterr().err
     pretend(monkeypatch, {"y": np.zeros((2, 4), np.float32)})
     out = packed(tmp_path)
     assert "computes shape [2, 4] for the output 'y', expected [2, 5]" in capsys.readouterr().err
-    assert main(["verify", out]) == 0
+    assert main([out]) == 0
     assert "computed another shape for 'y' of testcase 0" in capsys.readouterr().out
 
 
@@ -96,7 +96,7 @@ def test_a_witness_that_cannot_run(
     pretend(monkeypatch, EngineError("opset 99 is unknown"))
     out = packed(tmp_path)
     assert "Other 1.2 did not compute what testcase 0 expects: opset 99 is unknown" in capsys.readouterr().err
-    assert main(["verify", out]) == 0
+    assert main([out, "-v"]) == 0
     assert "Other 1.2 did not compute testcase 0: opset 99 is unknown" in capsys.readouterr().out
 
 
@@ -121,7 +121,7 @@ def test_onnx_runtime_agrees_with_every_model(
     out = str(tmp_path / "m.mge")
     assert main(["pack", str(MODELS / name / "model.onnx"), "-o", out, "-q"]) == 0
     assert "ONNX Runtime" not in capsys.readouterr().err
-    assert main(["verify", out]) == 0
+    assert main([out]) == 0
     assert f"{runtime_name()} computed" in capsys.readouterr().out
 
 
@@ -162,7 +162,7 @@ def test_a_model_is_witnessed_in_a_process_of_its_own(
     monkeypatch.setattr("loadrun.base.files._LARGE", 1)
     monkeypatch.setattr(truth, "runtime", lambda path, constants: pytest.fail("in this process"))
     out = packed(tmp_path)
-    assert main(["verify", out]) == 0
+    assert main([out]) == 0
     assert [r.verdict.value for r in loadrun.run(out)] == ["pass"]
 
 
@@ -174,4 +174,4 @@ def test_a_runtime_that_crashes_does_not_end_pack(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(truth, "runtime_name", lambda: "Other 1.2")
     monkeypatch.setattr(truth, "start", crashing)
     out = packed(tmp_path)
-    assert main(["verify", out]) == 0
+    assert main([out]) == 0

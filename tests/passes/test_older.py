@@ -18,7 +18,7 @@ from loadrun.passes.older import for_older, newer
 from loadrun.runner import Verdict
 from loadrun.testcase import Bundle
 from loadrun.verify.pack.packing import Packer
-from loadrun.verify.pack.unpacking import mismatches
+from loadrun.verify.pack.verifying import mismatches
 from tests.support.fixture_files import FIXTURES
 from tests.support.small_models import unary
 
@@ -181,10 +181,8 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = loadrun.load(out)
     assert "SQRT" not in titles(found.graph)
     assert found.testcases[0].expects["y"].tolist() == [[3.0] * 3] * 2
-    assert main(["verify", str(out)]) == 0
+    assert main([str(out), "-v"]) == 0
     assert "all digests agree" in capsys.readouterr().out
-    assert main([*argv, "--change-graph", "--no-change-graph"]) == 2
-    assert "not allowed with" in capsys.readouterr().err
 
 
 def test_a_rewritten_file_keeps_its_record(tmp_path: Path) -> None:
@@ -198,7 +196,7 @@ def test_a_rewritten_file_keeps_its_record(tmp_path: Path) -> None:
     (sqrt,) = (o for o in damaged.graph.oprs if o.title == "SQRT")
     sqrt.params = (Elemwise(mode=ElemwiseMode.SQUARE),)
     loadrun.save(damaged, second, DumpOptions(no_change_graph=False))
-    assert "not the one that was packed" in next(mismatches(loadrun.load(second))).what
+    assert "not the one that was packed" in next(mismatches(loadrun.load(second)))
     record = loadrun.load(second).record
     assert isinstance(record, memoryview)
     assert header(record)["policy"]["y"]["maxerr"] == pytest.approx(1e-4)

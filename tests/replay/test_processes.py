@@ -144,7 +144,7 @@ def command(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
         "from loadrun.replay import processes; from loadrun.cli import main; "
         "processes._MODULE = 'tests.replay.obedient'; sys.exit(main(sys.argv[1:]))"
     )
-    reports = ["--json-lines", "r.jsonl", "--html", "r.html", "--junit", "r.xml", "--json", "r.json"]
+    reports = ["--json", "r.jsonl", "--html", "r.html", "--junit", "r.xml", "--json", "r.json"]
     argv = [sys.executable, "-c", code, "first:", "sleep:60", "sleep:61", "-j", "2", "-q", *reports]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(argv, cwd=tmp_path, env=env, stderr=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -11,6 +11,7 @@ import pytest
 import loadrun
 from loadrun.base.errors import FormatError
 from loadrun.cli import main
+from loadrun.report.history import history_html, history_table
 
 
 def report(path: Path, started: str, **files: tuple[str, float, float]) -> str:
@@ -35,7 +36,7 @@ def report(path: Path, started: str, **files: tuple[str, float, float]) -> str:
     return str(path)
 
 
-def test_runs_in_the_order_of_their_days(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_in_the_order_of_their_days(tmp_path: Path) -> None:
     second = report(
         tmp_path / "b.json",
         "2026-05-02T00:00:00+00:00",
@@ -54,15 +55,13 @@ def test_runs_in_the_order_of_their_days(tmp_path: Path, capsys: pytest.CaptureF
         ("fail", 2.0, 2.5),
     ]
     assert found.of("c.mge")[0] is None
-    page = tmp_path / "h.html"
-    assert main(["report", second, first, "--html", str(page)]) == 0
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    lines = [line.split() for line in history_table(found).splitlines()]
     assert ["1", "2026-05-01T00:00:00+00:00", "1", "2", "2", "100.0", "%", "3.00"] in lines
     assert ["2", "2026-05-02T00:00:00+00:00", "1", "3", "2", "66.7", "%", "5.50"] in lines
     assert ["a.mge", "pass", "FAIL"] in lines
     assert not any(line[:1] in (["b.mge"], ["c.mge"]) for line in lines)
     assert " ".join(lines[-1]) == "2 of 3 files passed in all runs that have them; 1 file is not in all runs"
-    text = page.read_text()
+    text = history_html(found)
     assert text.count("<polyline") == 1 + 2 * 2  # no line of a single run
     assert "2 of 3" not in text
     assert "&lt;" not in text
@@ -88,10 +87,10 @@ def test_names_are_text(tmp_path: Path) -> None:
 def test_a_run_that_was_cut_short_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All files that it came to passed, which are not all."""
     whole = tmp_path / "whole.jsonl"
-    assert main(["fixtures/nets/mlp.mge", "-q", "--json-lines", str(whole)]) == 0
+    assert main(["fixtures/nets/mlp.mge", "-q", "--json", str(whole)]) == 0
     cut = tmp_path / "cut.jsonl"
     cut.write_text("".join(whole.read_text().splitlines(keepends=True)[:-1]))
     capsys.readouterr()
-    assert main(["report", str(whole), str(cut), "--html", str(tmp_path / "h.html")]) == 0
+    assert main(["report", str(whole), str(cut), str(whole), "--html", str(tmp_path / "h.html")]) == 0
     assert "run 2: the run is incomplete: its last line is missing" in capsys.readouterr().out
     assert "the run is incomplete" in (tmp_path / "h.html").read_text()

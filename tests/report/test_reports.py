@@ -39,10 +39,10 @@ EVIL = "<script>alert('&\"')</script>\x1b[31m]]>\u202e\x00 \ud800"
 def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file that passes, one that fails, one that compares nothing and one that is none, in every form."""
     folder = tmp_path_factory.mktemp("reports")
-    argv = [str(ROOT / f) for f in FILES] + ["-q", "--iter", "2", "--explain"]
+    argv = [str(ROOT / f) for f in FILES] + ["-q", "--explain"]
     for option, name in (
         ("json", "r.json"),
-        ("json-lines", "r.jsonl"),
+        ("json", "r.jsonl"),
         ("junit", "r.xml"),
         ("html", "r.html"),
     ):
@@ -128,7 +128,7 @@ def test_lines_that_were_cut_short_are_read(reports: Path, cut: float) -> None:
 
 
 def test_compare_reads_lines(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", str(reports / "r.json"), str(reports / "r.jsonl")]) == 0
+    assert main(["report", str(reports / "r.json"), str(reports / "r.jsonl")]) == 0
     assert "0 changes" in capsys.readouterr().out
 
 
@@ -251,7 +251,7 @@ def test_html(reports: Path) -> None:
         "errors by decade",
     ):
         assert expected in said
-    assert tags.count("svg") == 8 + 2 + 3, "two pictures a failing output, times of testcases and of --iter"
+    assert tags.count("svg") == 8 + 2, "two pictures a failing output, times of testcases"
     assert [a.get("open", "no") for t, a in page.tags if t == "details"] == ["no", None, None, None]
 
 
@@ -325,17 +325,17 @@ def test_compare_two_benchmarks(tmp_path: Path, capsys: pytest.CaptureFixture[st
     steady, noisy = [1.0, 1.01, 0.99] * 20, [0.5, 1.0, 1.5] * 20
     old.write_text(bench_report({"reference": steady, "torch": noisy, "gone": steady}))
     new.write_text(bench_report({"reference": [1.3 * s for s in steady], "torch": [1.3 * s for s in noisy]}))
-    assert main(["compare", str(old), str(new)]) == 1
+    assert main(["report", str(old), str(new)]) == 1
     said = capsys.readouterr().out
     assert [line.split()[0] for line in said.splitlines()[2:4]] == ["slowdown", "missing"]
     # 30 % more is less than what single passes of that engine differ by.
     assert "torch" not in said
     assert "2 measurements in both reports, 2 changes, 2 for the worse" in said
-    assert main(["compare", str(old), str(old)]) == 0
-    assert main(["compare", str(old), str(new), "--slower", "1.4"]) == 1
+    assert main(["report", str(old), str(old)]) == 0
+    assert main(["report", str(old), str(new), "--max-slowdown", "1.4x"]) == 1
     assert "slowdown" not in capsys.readouterr().out
     run.write_text('{"files": []}')
-    assert main(["compare", str(old), str(run)]) == 2
+    assert main(["report", str(old), str(run)]) == 2
     assert "one report is of `loadrun bench`" in capsys.readouterr().err
 
 

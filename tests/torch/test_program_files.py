@@ -244,7 +244,7 @@ def test_what_only_torch_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert sorted(result["output"].tolist()) == pytest.approx([1, 3], rel=1e-6)
     assert main([str(tmp_path), "--engine", "reference,torch"]) == 3
     assert "not run by reference" in capsys.readouterr().out
-    assert main([str(tmp_path), "--engine", "reference,torch", "--no-check"]) == 0
+    assert main([str(tmp_path), "--engine", "reference,torch", "--allow-uncompared"]) == 0
 
 
 def test_buffers_begin_anew_in_every_run(tmp_path: Path) -> None:
@@ -484,8 +484,7 @@ def test_testcases_that_are_damaged_or_missing(tmp_path: Path, capsys: pytest.Ca
         (same, lambda said: said[:-1]),
         (same, lambda said: said[:-32] + said[-32:].upper()),
     ):
-        for command in ("run", "verify"):
-            assert main([command, rewritten(change, comment), "-q"]) == 2
+        assert main([rewritten(change, comment), "-q"]) == 2
     assert "promises" in capsys.readouterr().err
     assert main([rewritten(same, lambda _: b""), "-q"]) == 0
     data = path.read_bytes()
@@ -594,7 +593,7 @@ def test_torch_runs_programs_alone(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_operators_by_torchs_profiler(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["--engine", "torch", "--min-time", "0", "--min-passes", "1", "--top", "50"]
+    flags = ["--engine", "torch", "--min-time", "0", "--top", "50"]
     assert main(["bench", str(written(tmp_path)), *flags]) == 0
     shown = capsys.readouterr().out
     assert " on torch " in shown

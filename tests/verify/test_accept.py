@@ -78,7 +78,7 @@ def test_new_values_are_written_with_who_and_why(changed: Path, capsys: pytest.C
     assert event["time"].endswith("Z")
     assert len(event["model"]) == 2
     assert main([str(changed), "-q"]) == 0
-    assert main(["verify", str(changed), "-q"]) == 0
+    assert main([str(changed), "-q"]) == 0
     assert loadrun.Runner(changed).policies["y"].text == "rtol=1e-3"
     capsys.readouterr()
     assert main(["info", str(changed)]) == 0
@@ -159,7 +159,7 @@ def test_all_dumps_of_a_file_stay(changed: Path, tmp_path: Path) -> None:
     first, second = loadrun.load_all(both)
     assert [r.verdict.value for b in (first, second) for r in loadrun.run(b)] == ["pass"] * 5
     assert len(describe(second).accepted) == 1
-    assert main(["verify", str(both), "-q", "--no-check"]) == 0
+    assert main([str(both), "-q", "--allow-uncompared"]) == 0
 
 
 def test_quantized_outputs_are_written_as_they_are_stored(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_values_of_an_onnx_model_are_written_into_its_data_sets(
     assert testcase == 0
     assert first != second
     capsys.readouterr()
-    assert main(["info", model, "--no-operators"]) == 0
+    assert main(["info", model, "--quiet"]) == 0
     assert "by ann@lab: wanted (testcase 0 " in capsys.readouterr().out
     unchanged = path.read_bytes()
     assert main(["accept", model, "--reason", "again"]) == 0

@@ -1,4 +1,4 @@
-"""`loadrun blame-pass` names the optimization that makes outputs diverge."""
+"""`loadrun diff --passes` names the optimization that makes outputs diverge."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def test_an_optimizer_of_onnxruntime(tmp_path: Path, capsys: pytest.CaptureFixtu
     from tests.support.onnx_files import batchnorm_model
 
     model = str(batchnorm_model(tmp_path))
-    assert main(["blame-pass", model]) == 0
+    assert main(["diff", "--passes", model]) == 0
     capsys.readouterr()
     # To the bit nothing may change, and folding changes the last one.
-    assert main(["blame-pass", model, "--tolerance", "0"]) == 1
+    assert main(["diff", "--passes", model, "--maxerr", "0"]) == 1
     out = capsys.readouterr().out
     assert "to blame: onnxruntime at basic: ConvBNFusion" in out
     shown = next(line for line in out.splitlines() if "reproduce with" in line)
@@ -77,7 +77,7 @@ def test_a_wrong_pass_is_named_with_a_command_that_shows_it(
     asked = {flag: True} if flag else {}
     monkeypatch.setattr(inference, "inference_passes", passes)
     monkeypatch.setattr(blame_pass, "inference_passes", passes)
-    assert main(["blame-pass", str(NETS / "mlp.mge"), "--testcase", "0"]) == 1
+    assert main(["diff", "--passes", str(NETS / "mlp.mge"), "--testcase", "0"]) == 1
     out = capsys.readouterr().out
     assert f"to blame: loadrun{f' at {flag}' if flag else ''}: normalize (" in out
     shown = next(line for line in out.splitlines() if "reproduce with" in line)

@@ -18,8 +18,8 @@ from loadrun.verify.pack.intermediates import figures
 
 
 def packed(path: Path, model: str = "fixtures/nets/resnet_basic.mge", count: int = 2) -> Path:
-    data = [x for _ in range(count) for x in ("-d", "#rand(0,1)")]
-    assert main(["pack", model, "--replace", *data, "--intermediates", "-o", str(path), "-q"]) == 0
+    options = loadrun.PackOptions(replace=True, input_data=("#rand(0,1)",) * count, intermediates=True)
+    loadrun.pack_file(model, path, options)
     return path
 
 
@@ -86,8 +86,7 @@ def test_a_stride_that_stops_the_model_is_explained(
 ) -> None:
     """A sum further on cannot take the shapes; the record knows how many elements there were."""
     kept, broken = str(tmp_path / "kept.mge"), str(tmp_path / "broken.mge")
-    data = ["--replace", "-d", "#rand(0,1)", "--intermediates", "-q"]
-    assert main(["pack", "fixtures/nets/resnet_basic.mge", *data, "-o", kept]) == 0
+    packed(Path(kept), count=1)
     bundle = loadrun.load(kept)
     opr = next(o for o in bundle.graph.oprs if o.type == "ConvolutionV2" and o.param.stride_h == 1)  # type: ignore[attr-defined]
     opr.params = (opr.params[0].replace(stride_h=2, stride_w=2), *opr.params[1:])

@@ -203,7 +203,7 @@ def test_a_violated_policy_is_a_failure(tmp_path: Path) -> None:
     # It is written, and fails at once: its values are MegEngine's.
     assert main(["pack", str(NETS / "mlp.mge"), "--check", "exact", "-q", "-o", str(packed)]) == 1
     assert loadrun.reduce_file(packed, small, loadrun.ReduceOptions(against="float64")).operators == 1
-    assert main(["share", str(packed), "--anonymize", "--against", "float64", "-o", str(shared)]) == 0
+    assert main(["reduce", str(packed), "--anonymize", "--against", "float64", "-o", str(shared)]) == 0
     assert [main([str(p), "-q"]) for p in (small, shared)] == [1, 1]
 
 

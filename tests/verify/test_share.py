@@ -1,4 +1,4 @@
-"""`loadrun share --anonymize` keeps the failure and nothing of the tensors."""
+"""`loadrun reduce --anonymize` keeps the failure and nothing of the tensors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from loadrun.base.errors import UsageError
 from loadrun.cli import main
 from loadrun.dump.options import DumpOptions
 from loadrun.testing import GraphBuilder
-from loadrun.verify.share import ShareOptions, _other, share_file
+from loadrun.verify.share import _other, share_file
 
 NETS = Path("fixtures/nets")
 
@@ -31,7 +31,7 @@ def floats(bundle: loadrun.Bundle) -> list[np.ndarray]:
 @pytest.mark.parametrize("name", ["resnet_basic.mge", "bert.mge", "gru_unrolled.mge"])
 def test_no_tensor_can_be_read_off(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shared = tmp_path / "shared.mge"
-    argv = ["share", str(NETS / name), "--against", "float64", "--maxerr", "1e-9", "--anonymize"]
+    argv = ["reduce", str(NETS / name), "--against", "float64", "--maxerr", "1e-9", "--anonymize"]
     assert main([*argv, "-o", str(shared)]) == 0
     assert "values differ" in capsys.readouterr().out
     old, new = loadrun.load(NETS / name), loadrun.load(shared)
@@ -63,7 +63,7 @@ def test_signs_are_kept_where_the_failure_needs_them(tmp_path: Path) -> None:
         "values = [t.value() for t in tensors if t.data is not None and t.shape == (40,)]\n"
         "sys.exit(4 * any((v < 0).all() for v in values))\n"
     )
-    options = loadrun.ShareOptions(fails=f"{sys.executable} {script}", anonymize=True)
+    options = loadrun.FailureOptions(fails=f"{sys.executable} {script}")
     found = loadrun.share_file(tmp_path / "m.mge", tmp_path / "shared.mge", options)
     assert (found.reason, found.kept) == ("exit code 4", "zeros, signs and what is not finite")
 
@@ -71,9 +71,9 @@ def test_signs_are_kept_where_the_failure_needs_them(tmp_path: Path) -> None:
 def test_what_is_refused(tmp_path: Path) -> None:
     model, target = NETS / "mlp.mge", tmp_path / "shared.mge"
     with pytest.raises(UsageError, match="here --against takes an engine or float64"):
-        loadrun.share_file(model, target, loadrun.ShareOptions(against=str(model)))
+        loadrun.share_file(model, target, loadrun.FailureOptions(against=str(model)))
     with pytest.raises(UsageError, match="does not fail"):
-        loadrun.share_file(model, target, loadrun.ShareOptions(against="float64", anonymize=True))
+        loadrun.share_file(model, target, loadrun.FailureOptions(against="float64"))
     assert not target.exists()
 
 
@@ -96,6 +96,6 @@ def test_numbers_are_of_the_same_kind() -> None:
 
 def test_random_numbers_that_an_operator_does_not_take(tmp_path: Path) -> None:
     """Regions begin with the number of an image, 0; where zeros are kept, the model runs."""
-    options = ShareOptions(against="float64", maxerr=1e-9, anonymize=True)
+    options = loadrun.FailureOptions(against="float64", maxerr=1e-9)
     shared = share_file(NETS / "mask_head.mge", tmp_path / "shared.mge", options)
     assert (shared.reason, shared.kept) == ("values differ", "zeros and what is not finite")

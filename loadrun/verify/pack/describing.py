@@ -66,7 +66,7 @@ def describe_files(
     """
 
     def said(bundle: Bundle) -> Description:
-        return replace(describe(bundle), witnesses=tuple(testimony(bundle)))
+        return replace(describe(bundle), witnesses=tuple(said for said, _ in testimony(bundle)))
 
     return _each(files, read, said, timeout, max_memory)
 

@@ -25,7 +25,7 @@ from ...testcase import EXPECT, Bundle
 __all__ = ["UNPACKED", "expected_cases", "read_index"]
 
 UNPACKED = "testcases.json"
-"""The file that `loadrun unpack` describes testcases in."""
+"""The file that `loadrun convert` describes testcases in."""
 
 
 def expected_cases(
@@ -119,14 +119,14 @@ def read_index(path: Path) -> dict[str, Any]:
     """Read the index of an unpacked file.
 
     Raises:
-        InputError: it is damaged, or not what `loadrun unpack` wrote.
+        InputError: it is damaged, or not what `loadrun convert` wrote.
     """
     text, digest = unsealed(bytes(contents(path, "an index of testcases")))
     try:
         index = _INDEX(json.loads(text), "the index")
         require_digest(text, digest, "the index")
     except (ValueError, RecursionError) as e:
-        raise InputError(f"{path} is not an index that `loadrun unpack` wrote: {e}") from None
+        raise InputError(f"{path} is not an index that `loadrun convert` wrote: {e}") from None
     return index
 
 

@@ -1,26 +1,24 @@
-"""Taking a packed file apart, and checking it against what was recorded when it was packed."""
+"""Taking a packed file apart."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...base.errors import InputError, LoadRunError, UsageError
+from ...base.errors import InputError, UsageError
 from ...base.files import one_file
 from ...base.plain import plain
 from ...base.seals import seal
 from ...base.writing import FileNames, new_folder
-from ...compare.record import header, lines
+from ...compare.record import header
 from ...dump import load_all, save
 from ...dump.choosing import load_dump
-from ...dump.record import graph_digest, tensor_digest
-from ...dump.scenarios import steps_digest
 from ...graph.dtypes import Array, DType
 from ...inputs.feeds import ModelOptions
 from ...inputspec import InputPart, InputSpec, PathSource
@@ -29,60 +27,13 @@ from ...testcase import EXPECT, Bundle
 from .expected import UNPACKED, read_index
 
 __all__ = [
-    "Mismatch",
     "UnpackOptions",
     "Unpacked",
-    "mismatches",
     "read_unpacked",
     "unpack",
     "unpack_all",
     "unpack_file",
 ]
-
-
-@dataclass(frozen=True)
-class Mismatch:
-    """Something that is not as it was when the file was packed; `testcase` is None for the model."""
-
-    testcase: int | None
-    what: str
-
-
-def mismatches(bundle: Bundle) -> Iterator[Mismatch]:
-    """Compare a file with the digests that it carries.
-
-    A file without a record, which is every file that loadrun did not pack, has nothing to compare.
-
-    Raises:
-        FormatError: a testcase is damaged.
-    """
-    if not isinstance(bundle.record, memoryview):
-        return
-    records = lines(bundle.record)
-    about = next(records, {})
-    if about.get("model") != graph_digest(bundle.graph):
-        yield Mismatch(None, "the model is not the one that was packed")
-    count = 0
-    for i, line in enumerate(records):
-        count += 1
-        if i >= len(bundle.testcases):
-            continue
-        digests = line.get("digests", {})
-        try:
-            case = bundle.testcases[i]
-        except LoadRunError as e:
-            yield Mismatch(i, str(e))
-            continue
-        for name in sorted({*digests, *case.arrays}):
-            if name not in digests or name not in case.arrays:
-                state = "missing" if name in digests else "not recorded"
-                yield Mismatch(i, f"{_kind(name)} is {state}")
-            elif digests[name] != tensor_digest(case.arrays[name], case.dtypes.get(name)):
-                yield Mismatch(i, f"{_kind(name)} has changed")
-        if line.get("steps") != steps_digest(case):
-            yield Mismatch(i, "its later steps have changed")
-    if count != len(bundle.testcases):
-        yield Mismatch(None, f"{count} testcases were packed, the file has {len(bundle.testcases)}")
 
 
 @dataclass(frozen=True)
@@ -245,7 +196,7 @@ def unpack_file(
 def _free(folder: str | os.PathLike[str]) -> Path:
     target = Path(folder)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise UsageError(f"{target} already exists; unpack needs a new or empty folder")
+        raise UsageError(f"{target} already exists; a model is unpacked into a new or empty folder")
     return target
 
 
@@ -304,9 +255,3 @@ def _values(
         np.save(folder / case / f"{file}.npy", array, allow_pickle=False)
         entries[name] = {"file": f"{case}/{file}.npy", "dtype": str(dtypes[name]), "shape": list(array.shape)}
     return entries
-
-
-def _kind(name: str) -> str:
-    if name.endswith(EXPECT):
-        return f"the expected value of {name[: -len(EXPECT)]!r}"
-    return f"the input {name!r}"

@@ -1,195 +1,72 @@
-"""Packed files compared with the digests that they carry, then replayed."""
+"""Packed files compared with the digests that they carry."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator
+from typing import Any
 
-from ...base.errors import failure
-from ...base.files import files_of
-from ...base.pipes import mapped
-from ...base.stages import counted
-from ...compare.record import header
-from ...compare.results import (
-    EXIT_FAIL,
-    EXIT_NOT_COMPARED,
-    EXIT_PASS,
-    CountedResults,
-    FileResult,
-    Result,
-    Verdict,
-    exit_code,
-)
-from ...dump import load_all
-from ...engines import Choice
-from ...inputs.feeds import ModelOptions
-from ...runner import Runner
-from ...testcase import Bundle
-from .unpacking import mismatches
-from .witness import testimony
+from ...base.errors import LoadRunError
+from ...compare.record import lines
+from ...dump.record import graph_digest, tensor_digest
+from ...dump.scenarios import steps_digest
+from ...testcase import EXPECT, Bundle
 
-__all__ = ["VerifiedDump", "VerifiedSummary", "VerifyOptions", "verified", "verify_files", "verify_summaries"]
+__all__ = ["mismatches"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class VerifyOptions(ModelOptions):
-    """Describe how files are verified; the options of `ModelOptions` are among these.
+def mismatches(bundle: Bundle, start: int = 0, stop: int | None = None) -> Iterator[str]:
+    """Compare a file with the digests that it carries.
 
-    Attributes:
-        seed: seed of random operators.
-        engine: what executes the models.
-        copy: whether files are read into memory at once.
-        no_check: whether a file with nothing to compare is as good as one that passes.
-        jobs: how many processes share the files; `verify_summaries` starts them.
-    """
-
-    seed: int = 0
-    engine: str | Choice = "reference"
-    copy: bool = False
-    no_check: bool = False
-    jobs: int = 1
-
-
-class VerifiedDump(CountedResults):
-    """One dump of a file beside its digests; its results are replayed as they are read.
-
-    Attributes:
-        file: what the results come to, so far.
-        opened: whether the file could be read.
-        total: how many results there will be.
-        agrees: whether all that was packed is as it was; None if no digests were recorded, or nothing could be read.
-        said: sentences: what differs, or who packed it and what witnesses said.
-        differences: how many of the sentences are differences between the model, a testcase and its digest.
-    """
-
-    def __init__(self, file: FileResult, bundle: Bundle | None, options: VerifyOptions) -> None:
-        results = _results(bundle, options) if bundle is not None and len(bundle.testcases) else ()
-        super().__init__(file, results)
-        self.opened = bundle is not None
-        self.total = 0 if bundle is None else len(bundle.testcases)
-        self.agrees: bool | None = None
-        self.said: list[str] = []
-        self.differences = 0
-        if bundle is not None:
-            self._compare(bundle)
-
-    def _compare(self, bundle: Bundle) -> None:
-        """Compare the dump with its digests."""
-        if bundle.trailing and (bundle.is_container or bundle.record is not None):
-            self.agrees = False
-            self.said.append(
-                f"{bundle.trailing} bytes after the end belong to no part of the file; a record there may be damaged"
-            )
-        elif not isinstance(bundle.record, memoryview):
-            self.said.append("no digests were recorded, so there is nothing to verify")
-        else:
-            self.agrees = False
-            try:
-                for mismatch in mismatches(bundle):
-                    place = "" if mismatch.testcase is None else f"testcase {mismatch.testcase}: "
-                    self.said.append(f"{place}{mismatch.what}")
-                    self.differences += 1
-                if not self.differences:
-                    whence = header(bundle.record).get("provenance")
-                    known = whence if isinstance(whence, dict) else {}
-                    by = ", ".join(
-                        f"{k} {known[k]}" for k in ("time", "loadrun", "engine", "seed") if k in known
-                    )
-                    self.said += [
-                        f"all digests agree ({by})" if by else "all digests agree",
-                        *testimony(bundle),
-                    ]
-                    self.agrees = True
-            except Exception as e:
-                self.said.append(failure(e).message)
-
-
-def verify_files(
-    files: Iterable[str | os.PathLike[str]], options: VerifyOptions | None = None
-) -> Iterator[VerifiedDump]:
-    """Compare models and testcases with the digests that packing recorded, then replay them.
+    A file without a record, which is every file that loadrun did not pack, has nothing to compare.
 
     Args:
-        files: names, patterns and folders.
-        options: what executes them.
+        bundle: the file, as it was read.
+        start, stop: the testcases that are compared, None for all from `start` on; the model is compared with the
+            first.
 
     Yields:
-        each dump, with its results as they are read.
+        sentences, one for each difference.
 
     Raises:
-        InputError: a file does not exist.
-
-    >>> for dump in verify_files(["fixtures/nets/mlp.mge"]):
-    ...     print([r.verdict.value for r in dump], dump.agrees, dump.said)
-    ['pass', 'pass', 'pass'] None ['no digests were recorded, so there is nothing to verify']
+        FormatError: the record is damaged.
     """
-    options = options or VerifyOptions()
-    for path in files_of([os.fspath(f) for f in files]):
-        try:
-            bundles = load_all(path, copy=options.copy, **options.read)
-        except Exception as e:
-            why = failure(e)
-            yield VerifiedDump(FileResult(path, message=why.message, fault=why.fault), None, options)
-            continue
-        for i, bundle in enumerate(bundles):
-            name = path if i == 0 else f"{path} (dump {i + 1})"
-            file = FileResult(
-                name, warnings=list(bundle.warnings), missed=bundle.missed, free=options.no_check
-            )
-            yield VerifiedDump(file, bundle, options)
+    if not isinstance(bundle.record, memoryview):
+        return
+    records = lines(bundle.record)
+    about = next(records, {})
+    total = len(bundle.testcases)
+    if start == 0:
+        if bundle.trailing:
+            yield f"{bundle.trailing} bytes after the end belong to no part of the file"
+        if about.get("model") != graph_digest(bundle.graph):
+            yield "the model is not the one that was packed"
+    count = 0
+    for i, line in enumerate(records):
+        count += 1
+        if start <= i < (total if stop is None else stop):
+            yield from (f"testcase {i}: {what}" for what in _changes(bundle, i, line))
+    if start == 0 and count != total:
+        yield f"{count} testcases were packed, the file has {total}"
 
 
-@dataclass(frozen=True)
-class VerifiedSummary:
-    """The verdict on one dump, without the values of its outputs; see `VerifiedDump`."""
-
-    file: FileResult
-    results: tuple[Result, ...]
-    opened: bool
-    agrees: bool | None
-    said: tuple[str, ...]
-    differences: int
-
-
-def verify_summaries(files: Sequence[str], options: VerifyOptions | None = None) -> Iterator[VerifiedSummary]:
-    """Verify files in as many processes as the options ask for, and give the verdicts in their order.
-
-    >>> [s.file.verdict.value for s in verify_summaries(["fixtures/nets/mlp.mge"])]
-    ['pass']
-    """
-    options = options or VerifyOptions()
-    for summaries in mapped(partial(_summaries, options=options), files, options.jobs):
-        yield from summaries
+def _changes(bundle: Bundle, number: int, line: dict[str, Any]) -> Iterator[str]:
+    """Yield what differs in a testcase."""
+    digests = line.get("digests", {})
+    try:
+        case = bundle.testcases[number]
+    except LoadRunError as e:
+        yield str(e)
+        return
+    for name in sorted({*digests, *case.arrays}):
+        if name not in digests or name not in case.arrays:
+            yield f"{_kind(name)} is {'missing' if name in digests else 'not recorded'}"
+        elif digests[name] != tensor_digest(case.arrays[name], case.dtypes.get(name)):
+            yield f"{_kind(name)} has changed"
+    if line.get("steps") != steps_digest(case):
+        yield "its later steps have changed"
 
 
-def _summaries(path: str, options: VerifyOptions) -> list[VerifiedSummary]:
-    summaries = []
-    for dump in verify_files([path], options):
-        results = tuple(counted(dump, dump.total, f"{path}: testcase"))
-        said = tuple(dump.said)
-        summaries.append(
-            VerifiedSummary(dump.file, results, dump.opened, dump.agrees, said, dump.differences)
-        )
-    return summaries
-
-
-def verified(dumps: Iterable[VerifiedDump | VerifiedSummary], *, no_check: bool = False) -> int:
-    """Return what `loadrun verify` exits with, for dumps whose results were read.
-
-    >>> dumps = list(verify_files(["fixtures/nets/mlp.mge"]))
-    >>> verified(dumps), [len(list(dump)) for dump in dumps], verified(dumps), verified(dumps, no_check=True)
-    (3, [3], 3, 0)
-    """
-    results = list(dumps)
-    verdicts = {d.file.verdict for d in results}
-    code = exit_code(verdicts, no_check=no_check, fault=any(d.file.fault for d in results))
-    states = {d.agrees for d in results}
-    if False in states:
-        return code if Verdict.ERROR in verdicts else EXIT_FAIL
-    return EXIT_NOT_COMPARED if code == EXIT_PASS and None in states and not no_check else code
-
-
-def _results(bundle: Bundle, options: VerifyOptions) -> Iterator[Result]:
-    yield from Runner(bundle, options.engine, seed=options.seed).replay()
+def _kind(name: str) -> str:
+    if name.endswith(EXPECT):
+        return f"the expected value of {name[: -len(EXPECT)]!r}"
+    return f"the input {name!r}"

@@ -200,11 +200,11 @@ def _largest_error(expect: Array, value: Array, *, relative: bool) -> float | No
     return float(ratio.max(initial=0.0))
 
 
-def testimony(bundle: Bundle) -> list[str]:
-    """Sentences of what a file's record says of witnesses.
+def testimony(bundle: Bundle) -> Iterator[tuple[str, bool]]:
+    """Yield sentences of what a file's record says of witnesses, and whether each agrees with the file.
 
     >>> import loadrun
-    >>> testimony(loadrun.load("fixtures/nets/mlp.mge"))
+    >>> list(testimony(loadrun.load("fixtures/nets/mlp.mge")))
     []
     """
     said: dict[str, list[tuple[int, Mapping[str, object]]]] = {}
@@ -212,7 +212,8 @@ def testimony(bundle: Bundle) -> list[str]:
         about = line.get("provenance", {}).get(_KEY)
         if i and isinstance(about, Mapping):
             said.setdefault(str(about.get("name")), []).append((i - 1, about))
-    return [text for name, cases in said.items() for text in _sentences(name, cases)]
+    for name, cases in said.items():
+        yield from _sentences(name, cases)
 
 
 def _figure(value: object) -> float | None:
@@ -223,7 +224,7 @@ def _figure(value: object) -> float | None:
         return None
 
 
-def _sentences(name: str, cases: list[tuple[int, Mapping[str, object]]]) -> Iterator[str]:
+def _sentences(name: str, cases: list[tuple[int, Mapping[str, object]]]) -> Iterator[tuple[str, bool]]:
     rows = []
     for i, about in cases:
         outputs = about.get("outputs")
@@ -237,13 +238,16 @@ def _sentences(name: str, cases: list[tuple[int, Mapping[str, object]]]) -> Iter
         if numbers:
             i, output, error, _ = max(numbers, key=lambda r: r[2])  # type: ignore[arg-type,return-value]
             text += f": largest error {error:.3g} ({output!r} of testcase {i})"
-        yield text
+        yield text, True
     for i, output, error, most in rows:
         limit = 0.0 if most is None else most
         if error is None:
-            yield f"{name} computed another shape for {output!r} of testcase {i}"
+            yield f"{name} computed another shape for {output!r} of testcase {i}", False
         elif not passes(error, limit):
-            yield f"{name} differs from {output!r} of testcase {i} by {error:.3g}, which is more than {limit:g}"
+            text = (
+                f"{name} differs from {output!r} of testcase {i} by {error:.3g}, which is more than {limit:g}"
+            )
+            yield text, False
     for i, about in cases:
         if about.get("error"):
-            yield f"{name} did not compute testcase {i}: {about['error']}"
+            yield f"{name} did not compute testcase {i}: {about['error']}", True

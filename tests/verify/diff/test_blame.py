@@ -98,7 +98,7 @@ def test_a_fault_in_a_quantized_net(
         good = tmp_path / "good.onnx"
         assert main(["convert", str(NETS / "quant_resnet_minmax.mge"), str(good), "-q"]) == 0
     alone = tmp_path / "alone.mge"
-    assert main(["diff", str(bad), "--against", str(good), "--extract", str(alone)]) == 1
+    assert main(["diff", str(bad), "--against", str(good), "--output", str(alone)]) == 1
     out = capsys.readouterr().out
     blamed = next(line for line in out.splitlines() if line.startswith("to blame"))
     assert f"'{name}'" in blamed

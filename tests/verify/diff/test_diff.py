@@ -293,7 +293,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save(tmp_path / "x.npy", X["x"])
     data = ["--input", f"x:{tmp_path / 'x.npy'}"]
     alone = tmp_path / "alone.mge"
-    assert main(["diff", str(bad), "--against", str(good), *data, "--extract", str(alone)]) == 1
+    assert main(["diff", str(bad), "--against", str(good), *data, "--output", str(alone)]) == 1
     out = capsys.readouterr().out
     assert "first to diverge: Elemwise 'scaled' (operator 2), worst at [1]: 2.5 against 2" in out
     assert "differs in 1 of 3 elements, most at [1]: 2.5 against 2" in out
@@ -343,7 +343,7 @@ def test_an_engine_as_the_other_side(
     slip: Path, how: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     alone = tmp_path / "alone.mge"
-    data = ["--input", "[3,4,5,6]", "--extract", str(alone)]
+    data = ["--input", "[3,4,5,6]", "--output", str(alone)]
     assert main(["diff", str(slip), "--against", "slip", *data, *how]) == 1
     out = capsys.readouterr().out
     assert "first to diverge: Elemwise 'slip'" in out

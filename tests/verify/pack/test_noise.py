@@ -1,4 +1,4 @@
-"""The noise that `loadrun pack --suggest-maxerr` measures."""
+"""The noise that `loadrun pack --maxerr auto` measures."""
 
 from __future__ import annotations
 

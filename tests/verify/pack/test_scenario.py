@@ -28,8 +28,8 @@ from loadrun.verify.pack.files import FilePacker, pack_file
 from loadrun.verify.pack.scenario import Feedback, capture_steps
 from loadrun.verify.pack.unpacking import unpack_file
 from loadrun.verify.pack.witness import Witness
-from loadrun.verify.reduce import ReduceOptions, reduce_file
-from loadrun.verify.share import ShareOptions, share_file
+from loadrun.verify.reduce import FailureOptions, ReduceOptions, reduce_file
+from loadrun.verify.share import share_file
 
 WORDS, WIDTH, PLACES, STEPS = 11, 6, 16, 5
 IDS = [3, 1, 4, 1, 5]
@@ -190,7 +190,7 @@ def test_large_states_are_expected_after_some_steps() -> None:
 
 def test_unpack_and_pack_again_keep_all_steps(packed: Path, wrong: Path, tmp_path: Path) -> None:
     folder, again = tmp_path / "folder", tmp_path / "again.mge"
-    assert main(["unpack", str(packed), "-o", str(folder)]) == 0
+    assert main(["convert", str(packed), "-o", str(folder) + "/"]) == 0
     stored = np.load(folder / "0" / "step3" / "logits.expect.npy")
     np.testing.assert_allclose(stored, Decoder.drawn().logits(IDS)[3], rtol=1e-4, atol=1e-5)
     assert main(["pack", str(folder), "-o", str(again), "-q"]) == 0
@@ -386,7 +386,7 @@ def test_a_file_that_is_written_again_keeps_its_steps(packed: Path, tmp_path: Pa
     again = loadrun.load(tmp_path / "again.mge")
     assert again.scenarios == {0: STEPS - 1}
     assert [r.verdict for r in loadrun.run(again)] == [Verdict.PASS]
-    assert main(["verify", str(tmp_path / "again.mge")]) == 0
+    assert main([str(tmp_path / "again.mge")]) == 0
     # Without --replace a further scenario stands beside the first.
     assert pack(packed, tmp_path / "two.mge", DATA.replace("[3", "[9")) == 0
     two = loadrun.load(tmp_path / "two.mge")
@@ -431,7 +431,7 @@ def test_a_changed_step_is_seen(packed: Path, tmp_path: Path, capsys: pytest.Cap
     value = loadrun.load(packed).testcases[0].steps[1]["logits:expect"].tobytes()
     at = data.rindex(value)
     (tmp_path / "changed.mge").write_bytes(data[:at] + b"\x00\x00\x80\x3f" + data[at + 4 :])
-    assert main(["verify", str(tmp_path / "changed.mge")]) == 1
+    assert main([str(tmp_path / "changed.mge")]) == 1
     assert "testcase 0: its later steps have changed" in capsys.readouterr().out
 
 
@@ -579,7 +579,7 @@ def test_reduce_takes_the_first_step_that_fails(packed: Path, wrong: Path, tmp_p
 def test_share_takes_a_step(packed: Path, tmp_path: Path) -> None:
     """Rounding of float32 fails a tolerance of 1e-9, in a step at the latest in which the cache is not zeros."""
     out = tmp_path / "shared.mge"
-    shared = share_file(packed, out, ShareOptions(against="float64", maxerr=1e-9))
+    shared = share_file(packed, out, FailureOptions(against="float64", maxerr=1e-9))
     assert shared.reason == "values differ"
     bundle = loadrun.load(out)
     assert not bundle.scenarios
@@ -597,7 +597,7 @@ def test_accept_renews_the_steps_that_fail(packed: Path, wrong: Path, tmp_path: 
     assert {"logits@2", "present@4", "now_seen@4"} <= places
     assert not places & {"logits@0", "logits@1"}
     assert [r.verdict for r in loadrun.run(file)] == [Verdict.PASS]
-    assert main(["verify", str(file)]) == 0
+    assert main([str(file)]) == 0
     moved = Decoder.drawn()
     moved.places[2] += 0.5
     case, before = (loadrun.load(p).testcases[0] for p in (file, packed))

@@ -1,4 +1,4 @@
-"""`loadrun unpack` and `loadrun verify`."""
+"""`loadrun convert` to a folder, and digests that `loadrun run` compares."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_files_without_names_are_packed_again(
 ) -> None:
     source, first, again = f"fixtures/nets/{name}.mge", tmp_path / "a.mge", tmp_path / "b.mge"
     assert main(["pack", source, "--keep-var-name", "0", "--format", format, "-o", str(first), "-q"]) == 0
-    assert main(["unpack", str(first), "-o", str(tmp_path / "f")]) == 0
+    assert main(["convert", str(first), "-o", str(tmp_path / "f") + "/"]) == 0
     assert main(["pack", str(tmp_path / "f"), "-o", str(again), "-q"]) == 0
     made, was = loadrun.load(again), loadrun.load(source)
     assert [(c.name, c.maxerr) for c in made.checks] == [(c.name, c.maxerr) for c in was.checks]
@@ -46,7 +46,7 @@ def test_files_without_names_are_packed_again(
 
 def test_unpack(packed: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert main(["unpack", str(packed), "-o", str(out)]) == 0
+    assert main(["convert", str(packed), "-o", str(out) + "/"]) == 0
     assert sorted(os.listdir(out)) == ["0", "1", "inputs.txt", "model.mge", "testcases.json"]
     assert np.load(out / "1" / "x.npy").tolist() == [[3, 3, 3]]
     assert np.load(out / "1" / "c.expect.npy").tolist() == [[-6, -6, -6]]
@@ -64,7 +64,7 @@ def test_unpack(packed: Path, tmp_path: Path) -> None:
 
 def test_packed_again(packed: Path, tmp_path: Path) -> None:
     out, again = tmp_path / "out", tmp_path / "again.mge"
-    assert main(["unpack", str(packed), "-o", str(out)]) == 0
+    assert main(["convert", str(packed), "-o", str(out) + "/"]) == 0
     assert main(["pack", str(out / "model.mge"), "-d", f"@{out}/inputs.txt", "-o", str(again), "-q"]) == 0
     one, two = loadrun.load(packed), loadrun.load(again)
     for a, b in zip(one.testcases, two.testcases, strict=True):
@@ -79,7 +79,7 @@ def test_names_that_are_no_file_names(tmp_path: Path) -> None:
     loadrun.save(model, tmp_path / "m.mge")
     packed, out = tmp_path / "p.mge", tmp_path / "out"
     assert main(["pack", str(tmp_path / "m.mge"), "-d", "#ones", "-o", str(packed)]) == 0
-    assert main(["unpack", str(packed), "-o", str(out)]) == 0
+    assert main(["convert", str(packed), "-o", str(out) + "/"]) == 0
     assert sorted(os.listdir(out / "0")) == [".._a_b__.expect.npy", ".._a_b__.npy"]
     again = tmp_path / "again.mge"
     assert main(["pack", str(out / "model.mge"), "-d", f"@{out}/inputs.txt", "-o", str(again)]) == 0
@@ -88,7 +88,7 @@ def test_names_that_are_no_file_names(tmp_path: Path) -> None:
 def test_unpack_needs_an_empty_folder(
     packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["unpack", str(packed), "-o", str(tmp_path)]) == 2
+    assert main(["convert", str(packed), "-o", str(tmp_path) + "/"]) == 2
     assert "already exists" in capsys.readouterr().err
 
 
@@ -98,18 +98,15 @@ def test_failed_unpack_leaves_nothing(packed: Path, tmp_path: Path) -> None:
     broken = tmp_path / "b.mge"
     broken.write_bytes(data)
     before = sorted(os.listdir(tmp_path))
-    assert main(["unpack", str(broken), "-o", str(tmp_path / "out")]) == 2
+    assert main(["convert", str(broken), "-o", str(tmp_path / "out") + "/"]) == 2
     assert sorted(os.listdir(tmp_path)) == before
 
 
 def test_verify(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["verify", str(packed)]) == 0
-    assert f"{packed}: all digests agree (time " in capsys.readouterr().out
-    assert main(["verify", MLP]) == 3
-    assert f"{MLP}: no digests were recorded" in capsys.readouterr().out
-    assert main(["verify", str(packed), MLP]) == 3, "what has no digests was not verified"
-    shown = capsys.readouterr().out
-    assert "2 files, 5 testcases, 5 checks: 5 passed, 0 failed" in shown
+    assert main([str(packed), "-v"]) == 0
+    assert "  all digests agree (time " in capsys.readouterr().out
+    assert main([MLP, "-v"]) == 0
+    assert "digests" not in capsys.readouterr().out
 
 
 def test_verify_finds_changed_values(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,24 +116,24 @@ def test_verify_finds_changed_values(packed: Path, capsys: pytest.CaptureFixture
     bundle.testcases = [cases[0], Testcase(shifted, cases[1].dtypes)]
     loadrun.save(bundle, packed)
     assert [r.verdict.value for r in loadrun.run(packed)] == ["pass", "pass"], "the checks see no change"
-    assert main(["verify", str(packed)]) == 1
+    assert main([str(packed)]) == 1
     shown = capsys.readouterr().out
     assert "testcase 1: the input 'x' has changed" in shown
     assert "testcase 1: the expected value of 'c' has changed" in shown
     bundle.testcases = cases[:1]
     loadrun.save(bundle, packed)
-    assert main(["verify", str(packed)]) == 1
+    assert main([str(packed)]) == 1
     assert "2 testcases were packed, the file has 1" in capsys.readouterr().out
 
 
 def test_verify_finds_a_changed_tolerance(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bundle = loadrun.load(packed)
     assert main(["pack", str(packed), "-d", "#ones", "--maxerr", "0.9", "--loosen", "-o", str(packed)]) == 0
-    assert main(["verify", str(packed)]) == 0, "packing again records again"
+    assert main([str(packed)]) == 0, "packing again records again"
     other = loadrun.load(packed)
     other.record = bundle.record
     loadrun.save(other, packed)
-    assert main(["verify", str(packed)]) == 1
+    assert main([str(packed)]) == 1
     assert "the model is not the one that was packed" in capsys.readouterr().out
 
 
@@ -144,12 +141,12 @@ def test_digests_are_those_of_the_numbers_that_a_file_holds(packed: Path) -> Non
     """A file holds 0.9 in 32 bits, as 0.8999999761581421."""
     assert main(["pack", str(packed), "-d", "#ones", "--replace", "--maxerr", "0.9", "-o", str(packed)]) == 0
     assert loadrun.load(packed).checks[0].maxerr == 0.8999999761581421
-    assert main(["verify", str(packed)]) == 0
+    assert main([str(packed)]) == 0
 
 
 def test_digests_do_not_depend_on_the_format(packed: Path) -> None:
     loadrun.save(loadrun.load(packed), packed, format="FBS")
-    assert main(["verify", str(packed)]) == 0
+    assert main([str(packed)]) == 0
 
 
 @pytest.mark.parametrize("tail", [b"[]\n", b"{}", b"\xff\n", b"[" * 5000 + b"\n"])
@@ -160,7 +157,7 @@ def test_damaged_record(
     at = data.index(MAGIC)
     broken = tmp_path / "b.mge"
     broken.write_bytes(data[:at] + MAGIC + len(tail).to_bytes(8, "little") + tail)
-    assert main(["verify", str(broken)]) == 2
+    assert main([str(broken)]) == 2
     assert "the record after the testcases is damaged" in capsys.readouterr().out
     for command in (["run"], ["pack", "-d", "#ones", "-o", str(tmp_path / "o.mge")]):
         assert main([*command, str(broken)]) == 2
@@ -168,7 +165,7 @@ def test_damaged_record(
 
 def test_verify_reads_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "x.mge").write_bytes(b"no dump")
-    assert main(["verify", str(tmp_path / "x.mge")]) == 2
+    assert main([str(tmp_path / "x.mge")]) == 2
     assert "expected a MegEngine dump" in capsys.readouterr().out
 
 
@@ -187,7 +184,7 @@ def test_a_folder_is_packed_as_it_was(tmp_path: Path, capsys: pytest.CaptureFixt
         "--silent",
     ]
     assert main(["pack", model, "-d", "#ones", *given, "-o", str(first), "-q"]) == 0
-    assert main(["unpack", str(first), "-o", str(tmp_path / "out")]) == 0
+    assert main(["convert", str(first), "-o", str(tmp_path / "out") + "/"]) == 0
     assert main(["pack", str(tmp_path / "out"), "-o", str(again), "-q"]) == 0
     capsys.readouterr()
     old, new = loadrun.load(first), loadrun.load(again)
@@ -196,7 +193,7 @@ def test_a_folder_is_packed_as_it_was(tmp_path: Path, capsys: pytest.CaptureFixt
     assert [(c.name, c.maxerr, c.verbose) for c in new.checks] == [(c.name, 0.75, False) for c in old.checks]
     assert packed_policies(new.record) == packed_policies(old.record)
     assert main(["info", "--json", str(again)]) == 0
-    assert main(["verify", str(again), "-q"]) == 1, "the digests agree, the value that was given does not"
+    assert main([str(again), "-q"]) == 1, "the digests agree, the value that was given does not"
     lines_ = list(lines(new.record))
     assert lines_[1]["provenance"]["given_from"] == ["testcases.json"]
     assert lines_[1]["provenance"]["unpacked"]["engine"] == "reference"
@@ -206,7 +203,7 @@ def test_a_folder_of_inputs_alone(tmp_path: Path) -> None:
     loadrun.save(unary(), tmp_path / "m.mge")
     first, again = tmp_path / "p.mge", tmp_path / "again.mge"
     assert main(["pack", str(tmp_path / "m.mge"), "-d", "#ones", "--no-assert", "-o", str(first), "-q"]) == 0
-    assert main(["unpack", str(first), "-o", str(tmp_path / "out")]) == 0
+    assert main(["convert", str(first), "-o", str(tmp_path / "out") + "/"]) == 0
     assert main(["pack", str(tmp_path / "out"), "-o", str(again), "-q"]) == 0
     assert loadrun.load(again).checks == []
     (tmp_path / "out" / "testcases.json").write_text("[]")
@@ -219,7 +216,7 @@ def test_large_weights_are_hashed_beside_writing(tmp_path: Path, monkeypatch: py
     out = tmp_path / "m.mge"
     argv = ["pack", MLP, "-d", "#rand(0,1)", "-o", str(out), "--replace", "-q"]
     assert main(argv) == 0
-    assert main(["verify", str(out)]) == 0
+    assert main([str(out)]) == 0
     bundle = loadrun.load(out)
     tensor = max(
         (t for o in bundle.graph.oprs for t in o.tensors if t.data is not None), key=lambda t: t.data.size
@@ -227,4 +224,4 @@ def test_large_weights_are_hashed_beside_writing(tmp_path: Path, monkeypatch: py
     data = bytearray(out.read_bytes())
     data[data.index(bytes(tensor.data))] ^= 1
     out.write_bytes(data)
-    assert main(["verify", str(out)]) == 1
+    assert main([str(out)]) == 1
