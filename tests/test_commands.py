@@ -49,7 +49,7 @@ SPELLED = {
 """Options that stand in a record under another name; an engine of its own is a `Choice` there."""
 CALLED = {"files", "model", "file", "reports", "source", "target", "against", "other", "output", "engine"}
 """What a call takes beside its record."""
-SHOWN = {"help", "quiet", "verbose"}
+SHOWN = {"help", "quiet", "verbose", "color"}
 """What is about the screen alone."""
 WRITTEN = {
     "run": {"maxerr"},
@@ -149,10 +149,11 @@ def test_nothing_runs_after_the_first_that_fails() -> None:
 @pytest.mark.parametrize(
     ("options", "found"),
     [
+        ({"iter": 2, "jobs": 2}, "-j would disturb the times of --iter"),
         ({"dask": "tcp://here:1", "jobs": 2}, "--dask replaces -j"),
         ({"threads": 1, "jobs": 2}, "--threads applies to this process only"),
         ({"threads": 0}, "--threads takes a number of at least 1, found 0"),
-        ({"engines": ("reference", "float64"), "check_finite": True}, "take a single --engine, found 2"),
+        ({"engines": ("reference", "float64"), "top": 3}, "take a single --engine, found 2"),
         ({"repeat": 2}, "apply to input data"),
     ],
 )

@@ -227,4 +227,6 @@ def test_every_test_file_is_collected() -> None:
     left_out = {"build", "dist", "node_modules", "venv", "_darcs", "CVS"}
     files = [p.relative_to(ROOT) for p in (ROOT / "tests").rglob("test_*.py")]
     assert files
-    assert [str(p) for p in files if left_out.intersection(p.parts) or any(s.startswith(".") for s in p.parts)] == []
+    assert [
+        str(p) for p in files if left_out.intersection(p.parts) or any(s.startswith(".") for s in p.parts)
+    ] == []

@@ -11,7 +11,7 @@ from ..report.text import error, table
 from ..verify.audit import NO_CHECK, Audit, AuditOptions, FileAudit, Score, audits_of
 from ..verify.audit_mutants import CASE_KINDS, ELEMENT
 from .fleet import FleetReports, add_fleet_options, fleet_reports
-from .groups import Parser, add_limit_options, add_seed_option, limited, model_files, whole
+from .groups import Parser, add_limit_options, add_seed_option, limited, model_files, seconds, whole
 from .models import add_engine_options, add_model_options, model_options
 
 __all__ = ["main"]
@@ -36,6 +36,13 @@ def parser() -> Parser:
         type=whole,
         default=60,
         help="number of weight elements to corrupt (default 60)",
+    )
+    p.add_argument(
+        "--budget",
+        metavar="SECONDS",
+        type=seconds,
+        default=60.0,
+        help="try no more mutants of a file after this time (default 60)",
     )
     add_seed_option(p)
     add_fleet_options(p)

@@ -23,6 +23,7 @@ from .groups import (
     model_files,
     real,
     slowdown,
+    whole,
 )
 from .models import add_model_options, add_profile_options, engine_list, model_options
 
@@ -65,7 +66,14 @@ def parser() -> Parser:
         type=real(what="a number of seconds of at least 0"),
         default=3.0,
         metavar="SECONDS",
-        help="measure each model for at least this many seconds, and five passes (default 3)",
+        help="measure each model for at least this many seconds (default 3)",
+    )
+    p.add_argument(
+        "--min-passes",
+        type=whole,
+        default=5,
+        metavar="N",
+        help="... and for at least this many passes (default 5)",
     )
     add_seed_option(p)
     add_json_option(p)
@@ -92,7 +100,7 @@ def main(argv: list[str]) -> int:
     out = sys.stderr if args.json == "-" else sys.stdout
     files = model_files(args.files, sys.stderr)
     written = {"--json": args.json, "--html": args.html}
-    check_targets({**written, "--profile": args.profile}, files)
+    check_targets({**written, "--profile": args.profile, "--perfetto": args.perfetto}, files)
     with limited(args.max_memory, args.timeout):
         result = bench_files(files, options, done=_progress)
     for failed in result.failures:

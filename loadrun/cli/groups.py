@@ -16,6 +16,7 @@ from ..base.files import files_of, skipped_line
 
 __all__ = [
     "Parser",
+    "add_copy_option",
     "add_dump_option",
     "add_html_option",
     "add_input_options",
@@ -168,6 +169,15 @@ def model_files(names: Iterable[str], out: TextIO) -> list[str]:
     if line := skipped_line(skipped):
         print(line, file=out)
     return paths
+
+
+def add_copy_option(p: argparse._ActionsContainer) -> None:
+    """Add ``--copy``."""
+    p.add_argument(
+        "--copy",
+        action="store_true",
+        help="read whole files into memory first, in case another program writes to them during the run",
+    )
 
 
 def add_jobs_option(p: argparse._ActionsContainer, what: str, default: int | None = None) -> None:

@@ -246,7 +246,7 @@ def add_observing_options(p: Parser) -> None:
     """Add the options; those spelled with underscores in MegEngine's tool take dashes as well."""
     changed = p.add_argument_group("changes to the model before it runs")
     for name, what in _SWITCHES.items():
-        _add(changed, "enable_fuse_grain" if name == "fuse_grain" else name, action="store_true", help=what)
+        _add(changed, name, action="store_true", help=what)
     _add(
         changed,
         "batch_size",
@@ -256,9 +256,19 @@ def add_observing_options(p: Parser) -> None:
     )
     _add(changed, "threads", metavar="N", type=integer(1), help="number of threads (default: all processors)")
     seen = p.add_argument_group(
-        "values inside the model (an extra run of the first file on the reference engine)"
+        "operators (an extra run of the first file; values come from the reference engine)"
     )
+    _add(seen, "io_dump", metavar="FILE", help="write every variable of every testcase as text")
+    _add(
+        seen,
+        "bin_io_dump",
+        metavar="DIR",
+        help="write each variable of the first testcase to its own file",
+    )
+    _add(seen, "bin_out_dump", metavar="DIR", help="write the outputs of every testcase, the first as run0")
     add_finite_options(seen)
+    _add(seen, "model_info", action="store_true", help="print inputs and outputs as a table")
+    add_profile_options(seen)
 
 
 def add_finite_options(p: argparse._ActionsContainer) -> None:
@@ -289,8 +299,7 @@ def optimizations(arguments: Mapping[str, object]) -> tuple[str, ...]:
     Args:
         arguments: values by argument name.
     """
-    switches = ["enable_fuse_grain" if n == "fuse_grain" else n for n in _SWITCHES]
-    return tuple(n for n in switches if arguments[n])
+    return tuple("enable_" + n if n == "fuse_grain" else n for n in _SWITCHES if arguments[n])
 
 
 def add_profile_options(p: argparse._ActionsContainer) -> None:
@@ -298,21 +307,19 @@ def add_profile_options(p: argparse._ActionsContainer) -> None:
     p.add_argument(
         "--profile",
         metavar="FILE",
-        help="write the time of each operator in the format of MegEngine's profiler, or as a trace for the Perfetto "
-        "viewer if FILE ends in .perfetto.json",
+        help="write the time of each operator, in the format of MegEngine's profiler",
     )
-    p.add_argument(
-        "--top",
-        type=whole,
-        metavar="N",
-        help="show the N most expensive groups of operators, and the values that are alive at the peak of memory",
-    )
+    p.add_argument("--perfetto", metavar="FILE", help="write a trace for the Perfetto viewer")
+    p.add_argument("--top", type=whole, metavar="N", help="show the N most expensive groups of operators")
     p.add_argument(
         "--by",
         type=_grouping,
         default="type",
         metavar="WHAT",
         help="group them by type, name or prefix:DEPTH (default: type)",
+    )
+    p.add_argument(
+        "--memory", action="store_true", help="show peak memory and the values that were alive at the peak"
     )
 
 

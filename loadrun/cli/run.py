@@ -22,6 +22,7 @@ from ..report.text import Style, style_for
 from ..runner import FileResult, Result, Verdict
 from .groups import (
     Parser,
+    add_copy_option,
     add_html_option,
     add_input_options,
     add_jobs_option,
@@ -35,6 +36,7 @@ from .groups import (
     model_files,
     target,
     tolerances,
+    whole,
 )
 from .models import (
     add_engine_options,
@@ -59,7 +61,7 @@ _SHOWN = 20
 """How many differences from the digests are printed where nothing else is."""
 
 
-_JUDGED = ("check", "maxerr", "allow_uncompared", "json", "quiet")
+_JUDGED = ("check", "maxerr", "allow_uncompared", "json", "quiet", "color")
 """The options that apply to saved results."""
 
 
@@ -125,6 +127,12 @@ def parser() -> Parser:
         default=0,
         help="print a table for each file, however many there are; -vv: all metrics of every output",
     )
+    shown.add_argument(
+        "--color",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="use colours; auto (the default): on a terminal or with FORCE_COLOR, unless NO_COLOR is set",
+    )
     return p
 
 
@@ -137,10 +145,24 @@ def _add_running_options(p: Parser) -> None:
         metavar="ADDRESS",
         help="distribute them over the workers of a Dask cluster: tcp://HOST:PORT or a scheduler file",
     )
+    running.add_argument(
+        "--dask-files",
+        choices=("auto", "path", "send"),
+        default="auto",
+        help="path: workers open files by name; send: files are sent to them; auto (the default): by name where "
+        "workers see the file",
+    )
     add_limit_options(running, "stop a file whose testcases take longer in total")
     running.add_argument(
         "--fail-fast", action="store_true", help="stop after the first file that does not pass"
     )
+    running.add_argument(
+        "--iter", metavar="N", type=whole, default=0, help="time N more runs of the first testcase"
+    )
+    running.add_argument(
+        "--warmup-iter", metavar="N", type=whole, default=1, help="untimed runs before those (default 1)"
+    )
+    add_copy_option(running)
 
 
 def _add_choosing_options(p: Parser) -> None:
@@ -159,6 +181,13 @@ def _add_choosing_options(p: Parser) -> None:
     )
     group.add_argument(
         "--shard", metavar="I/N", type=_shard, help="only every N-th file, starting with the I-th"
+    )
+    group.add_argument(
+        "--retries",
+        metavar="N",
+        type=whole,
+        default=0,
+        help="rerun a file that does not pass up to N times; if it passes then, it is reported as flaky",
     )
     group.add_argument(
         "--config",
@@ -249,11 +278,11 @@ def main(argv: list[str]) -> int:
     )
     out = sys.stderr if options.json == "-" else sys.stdout
     with Replay(model_files(args.files, out), options) as run:
-        display = _RunDisplay(run, out, style_for(out), args.quiet, args.verbose)
+        display = _RunDisplay(run, out, style_for(args.color, out), args.quiet, args.verbose)
         for dump in run:
             display.dump(dump)
         display.end()
-        wrong = run.observe()
+        wrong = run.observe(out)
         if wrong is not None:
             print(wrong, file=out)
     return run.exit_code
@@ -343,6 +372,8 @@ class _RunDisplay:
         if self.verbose and out is not None and not file.altered:
             for said in dump.packed:
                 print(f"  {clean(said, 300)}", file=out)
+        if dump.timing is not None and out is not None:
+            print(f"  {text.timing_line(dump.timing)}", file=out)
         if dump.explanation or out is not None:
             if self.quiet and dump.reason:
                 print(clean(file.path, 200), file=self.out)

@@ -87,8 +87,8 @@ class FileState:
         self.runs: deque[Run] = deque()
         self.done = False
         self._workers = workers
-        # Input data are handled in one process.
-        whole = task.input_data is not None
+        # Timing and input data are handled in one process.
+        whole = task.input_data is not None or bool(task.iter)
         self._waiting: deque[TaskPart] = deque([TaskPart(task, 0, None if whole else first)])
         self._shown = False
         self._stopped = False

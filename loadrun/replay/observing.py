@@ -1,42 +1,63 @@
-"""Observations besides a replay: values of every operator of the first file that are not finite or out of range."""
+"""Observations besides a replay: values, ranges and times of every operator of the first file."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TextIO
 
 from ..base.errors import clean
+from ..base.writing import replacing
 from ..dump import load
 from ..engines import runs_file
 from ..graph.dtypes import Array
 from ..inputs.feeds import random_inputs
+from ..load_and_run.dumps import BinaryDump, OutputDump, TextDump
+from ..load_and_run.observing import ObservedRunner
+from ..load_and_run.plan import ExecutionPlan
+from ..load_and_run.saying import model_table
 from ..passes.constants import bare
 from ..report.differences import findings
 from ..testcase import Bundle, Testcase
 from ..verify.diff import watch
 from .options import RunOptions
 from .parts import prepared
+from .profiling import write_profiles
 
 __all__ = ["observe"]
 
 
-def observe(path: str, options: RunOptions, fed: Sequence[Mapping[str, Array]] = ()) -> str | None:
-    """Run a file once more on the reference engine and look for values that are not finite or out of range.
+def observe(
+    path: str, options: RunOptions, out: TextIO, fed: Sequence[Mapping[str, Array]] = ()
+) -> str | None:
+    """Run a file once more and observe its operators: times on the engine, values on the reference engine.
 
     Args:
         path: the file.
-        options: what is looked for.
+        options: what is looked at.
+        out: where tables go.
         fed: what the replay was fed, where that is not in the file.
 
     Returns:
-        what is to be said of such values, None when all is well.
+        what is to be said of values that are not finite or out of range, None when all is well.
 
     Raises:
-        LoadRunError: the model cannot be read or executed.
+        LoadRunError: the model cannot be read or executed, or a folder does not exist.
     """
+    engine = options.engines[0]
     bundle = prepared(
-        load(path, native=runs_file(options.engines[0]), **options.read), options.optimize, options.batch_size
+        load(path, copy=options.copy, native=runs_file(engine), **options.read),
+        options.optimize,
+        options.batch_size,
     )
     cases = [Testcase(dict(feeds)) for feeds in fed] or _cases(bundle, options.seed)
+    write_profiles(options, bundle, cases[0].inputs, out, seed=options.seed, engine=engine)
+    if not options.watched:
+        return None
+    _watched(options, bundle, cases, out)
+    if not options.check_finite and options.range is None:
+        return None
     return "\n".join(_wrong(path, options, bundle, cases)) or None
 
 
@@ -53,3 +74,37 @@ def _wrong(path: str, options: RunOptions, bundle: Bundle, cases: list[Testcase]
         if defects:
             yield f"{clean(path, 200)}, testcase {i}:" if len(cases) > 1 else f"{clean(path, 200)}:"
             yield from (f"  {line}" for line in findings(defects, options.range))
+
+
+def _watched(options: RunOptions, bundle: Bundle, cases: list[Testcase], out: TextIO) -> None:
+    with ExitStack() as files:
+        text = None
+        if options.io_dump is not None:
+            raw = files.enter_context(replacing(options.io_dump))
+            text = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", newline="\n")
+            files.callback(text.detach)
+        outputs: OutputDump | None = None
+        for i, case in enumerate(cases):
+            sized = bundle.for_data(case.arrays)
+            plan = ExecutionPlan(sized.graph, {n: a.shape for n, a in case.arrays.items()})
+            if i == 0 and options.model_info:
+                print(model_table(plan), file=out)
+            runner = ObservedRunner(sized, seed=options.seed)
+            runner.plan = plan
+            if text is not None:
+                runner.plugins.append(TextDump(text, plan))
+            if options.bin_io_dump is not None and i == 0:
+                runner.plugins.append(BinaryDump(options.bin_io_dump, plan))
+            if options.bin_out_dump is not None:
+                outputs = outputs or OutputDump(options.bin_out_dump, plan)
+                outputs.plan = plan
+                runner.plugins.append(outputs)
+            if runner.plugins:
+                _run(runner, sized, case)
+
+
+def _run(runner: ObservedRunner, bundle: Bundle, case: Testcase) -> None:
+    if case.expects:
+        runner.check(case)
+    else:
+        runner.run(case.inputs)

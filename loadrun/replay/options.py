@@ -31,6 +31,9 @@ class ReplayOptions(ModelOptions, DataOptions):
         strict: what is not only warned of: ``damage``, a damaged end of the file, is an error, ``weak``, a check that
             cannot fail on the testcases, counts as not compared.
         explain: whether the first testcase that fails is run again to find the operator that is to blame.
+        copy: whether the file is read into memory at once.
+        iter: how often the first testcase is run again, timed.
+        warmup_iter: untimed runs before that.
         optimize: optimizations of the graph before it is run: keywords of
             `loadrun.passes.inference.optimize_for_inference`, or ``optimize_for_inference`` for none of them.
         batch_size: items of axis 0 that testcases are repeated or cut to.
@@ -44,6 +47,9 @@ class ReplayOptions(ModelOptions, DataOptions):
     policies: Mapping[str, Policy] = field(default_factory=dict)
     strict: tuple[str, ...] = ()
     explain: bool = False
+    copy: bool = False
+    iter: int = 0
+    warmup_iter: int = 1
     optimize: tuple[str, ...] = ()
     batch_size: int | None = None
     values: bool = False
@@ -61,27 +67,30 @@ class ProfileOptions:
     """Profile single operators.
 
     Attributes:
-        profile: a file for what each operator took, in the layout of MegEngine's profiler; a trace that Perfetto's
-            viewer opens if its name ends in .perfetto.json.
-        top: how many of the most expensive groups of operators are shown, with the values alive at the peak of memory.
+        profile: a file for what each operator took, in the layout of MegEngine's profiler.
+        perfetto: a file for a trace that Perfetto's viewer opens.
+        top: how many of the most expensive groups of operators are shown.
         by: what makes a group: ``type``, ``name`` or ``prefix:DEPTH``.
+        memory: whether the peak of memory is shown, with the values alive at it.
     """
 
     profile: str | None = None
+    perfetto: str | None = None
     top: int | None = None
     by: str = "type"
+    memory: bool = False
 
     @property
     def profiled(self) -> bool:
         """Return whether any of these options is set."""
-        return bool(self.profile or self.top)
+        return bool(self.profile or self.perfetto or self.top or self.memory)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(ReplayOptions):
+class RunOptions(ReplayOptions, ProfileOptions):
     """Describe how `loadrun.replay_files` replays files, and where its results go.
 
-    The options of `ReplayOptions` are among these.
+    The options of `ReplayOptions` and `ProfileOptions` are among these.
 
     Attributes:
         output: a folder in which every output is saved as ``[FILE.]TESTCASE.OUTPUT.npy``.
@@ -89,6 +98,7 @@ class RunOptions(ReplayOptions):
         allow_uncompared: whether a file with nothing to compare is as good as one that passes.
         jobs: processes that files and testcases are shared among; None for this process alone.
         dask: address of a Dask scheduler, ``tcp://HOST:PORT`` or a file, whose workers do the work.
+        dask_files: how they get files: ``path``, ``send``, or ``auto``: by name where they are there.
         timeout: seconds after which a file is ended, all its testcases together.
         max_memory: bytes that this process, and each that it starts, may take beyond what it has; None for what the
             machine can give (Linux).
@@ -96,22 +106,27 @@ class RunOptions(ReplayOptions):
         threads: how many threads this process uses; None for all processors.
         json, json_lines, junit, html: reports, files to write; ``-`` for JSON on standard output.
         save_results: a file for values and verdicts, which `loadrun.judge_results` reads.
+        io_dump: a text file for every variable of every testcase.
+        bin_io_dump: a folder for every variable of the first testcase.
+        bin_out_dump: a folder for the outputs of every testcase.
         check_finite: whether NaN and infinity fail, and the operators are named at which they begin.
         range: the greatest absolute value that does not fail.
+        model_info: whether inputs and outputs are printed as a table.
         configuration: what a project says of its files; see `loadrun.base.configuration.find_configuration`. Its
             engines and time limits take the place of those here, its policies stand below them.
         keyword: words that names of files must have, as ``-k`` takes them.
         last_failed: a report; only files that did not pass there are replayed, or that its run did not reach.
         shard: number of this part of the files, from 1, and how many parts there are.
+        retries: how many times a file that does not pass is replayed again.
         command: the command line, for reports.
 
     Raises:
         UsageError: options exclude each other.
 
-    >>> RunOptions(dask="tcp://here:8786", jobs=2)
+    >>> RunOptions(iter=5, jobs=2)
     Traceback (most recent call last):
     ...
-    loadrun.base.errors.UsageError: --dask replaces -j; leave one of them out
+    loadrun.base.errors.UsageError: -j would disturb the times of --iter; leave one of them out
     """
 
     output: PathName | None = None
@@ -119,6 +134,7 @@ class RunOptions(ReplayOptions):
     allow_uncompared: bool = False
     jobs: int | None = None
     dask: str | None = None
+    dask_files: str = "auto"
     timeout: float | None = None
     max_memory: int | None = None
     fail_fast: bool = False
@@ -128,12 +144,17 @@ class RunOptions(ReplayOptions):
     junit: PathName | None = None
     html: PathName | None = None
     save_results: PathName | None = None
+    io_dump: str | None = None
+    bin_io_dump: str | None = None
+    bin_out_dump: str | None = None
     check_finite: bool = False
     range: float | None = None
+    model_info: bool = False
     configuration: Configuration | None = None
     keyword: str | None = None
     last_failed: PathName | None = None
     shard: tuple[int, int] | None = None
+    retries: int = 0
     command: str | None = None
 
     def __post_init__(self) -> None:
@@ -146,22 +167,30 @@ class RunOptions(ReplayOptions):
             )
         if self.threads == 0:
             raise UsageError("--threads takes a number of at least 1, found 0")
-        if self.dask is not None and self.jobs is not None:
-            raise UsageError("--dask replaces -j; leave one of them out")
+        if self.iter and (self.jobs or 1) > 1:
+            raise UsageError("-j would disturb the times of --iter; leave one of them out")
+        if self.dask is not None and (self.jobs is not None or self.iter):
+            raise UsageError("--dask replaces -j and would disturb the times of --iter; leave those out")
         if self.threads is not None and (self.jobs is not None or self.dask is not None):
             raise UsageError(
                 "--threads applies to this process only; -j and --dask divide the threads themselves"
             )
         if len(self.engines) > 1 and (self.save_results is not None or self.observed):
             raise UsageError(
-                "--save-results, --check-finite and --range take a single --engine, found "
+                "--save-results and the options for values and operators take a single --engine, found "
                 f"{len(self.engines)}"
             )
 
     @property
+    def watched(self) -> bool:
+        """Return whether operators are watched while they run."""
+        looks = (self.io_dump, self.bin_io_dump, self.bin_out_dump, self.range)
+        return any(x is not None for x in looks) or self.check_finite or self.model_info
+
+    @property
     def observed(self) -> bool:
-        """Return whether values inside the model are looked at."""
-        return self.check_finite or self.range is not None
+        """Return whether any option requires more than the replay."""
+        return self.watched or self.profiled
 
     @property
     def reported(self) -> bool:

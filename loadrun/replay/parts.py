@@ -26,6 +26,7 @@ from ..testcase import EXPECT, Bundle, LazyTestcases, Testcase, spread
 from .reporting import Closed, Event, Opened, Replayed, Task, TaskPart, Warned
 
 if TYPE_CHECKING:
+    from ..verify.bench import Timing
     from ..verify.beside import EngineComparison
     from ..verify.pictures import Picture
 
@@ -123,6 +124,7 @@ class PartReplayer:
         self._beside: EngineComparison | None = None
         self._seconds = 0.0
         self._drawn = 0
+        self._first: dict[str, Array] = {}
 
     def events(self, part: TaskPart) -> Iterator[Event]:
         """Yield events; the last event of every dump is `Closed`."""
@@ -150,7 +152,7 @@ class PartReplayer:
         start = time.perf_counter()
         native = any(runs_file(e) for e in task.engines)
         like = self._like[0] if self._like is not None else None
-        bundles = load_all(task.path, native=native, like=like, **task.read)
+        bundles = load_all(task.path, copy=task.copy, native=native, like=like, **task.read)
         if like is not None and bundles[0].graph is not like.graph:
             self._like = None
         # If the input data determine the graph, it is not known yet.
@@ -170,6 +172,7 @@ class PartReplayer:
             stop = min(total, part.start + part.most)
         said: list[str] = []
         watch: ImpostorWatch | None = None
+        closed = Closed()
         failing: tuple[Result, dict[str, Array]] | None = None
         opened = False
         try:
@@ -211,13 +214,19 @@ class PartReplayer:
                 watch = None
             if task.explain and failing is not None:
                 yield self._explained(bundle, *failing, task)
+            if task.iter:
+                timed = self._timed(bundle, task)
+                if self._beside is not None:
+                    closed = Closed(turns=self._beside.time(timed, task.iter, task.warmup_iter))
+                else:
+                    closed = Closed(timing=_timing(runner, timed, task))
         except Exception as e:
             error = failure(e, named=True)
             if not opened:
                 yield Opened(name, number, load_seconds=self._seconds)
             yield Closed(error.message, error.fault)
             return
-        yield Closed(watch=watch.sent() if watch is not None else None)
+        yield replace(closed, watch=watch.sent() if watch is not None else None)
 
     def _explained(self, bundle: Bundle, result: Result, feeds: Mapping[str, Array], task: Task) -> Event:
         """Describe where a failing testcase begins to differ; of a scenario, where the first step that fails does."""
@@ -276,6 +285,8 @@ class PartReplayer:
         if task.input_data is not None:
             many = _count_cases(task.input_data) > 1
             for i, feeds in enumerate(task.cases(bundle, said.append)):
+                if i == 0 and task.iter:
+                    self._first = feeds
                 index = i if many else None
                 if beside is not None:
                     yield beside.run(feeds, index), feeds
@@ -299,6 +310,12 @@ class PartReplayer:
                 except LoadRunError as e:
                     results = (Result(i, (), Verdict.ERROR, message=str(e)),)
                 yield results, arrays
+
+    def _timed(self, bundle: Bundle, task: Task) -> Testcase:
+        """Return the inputs for timed runs: the first testcase, or the first input data."""
+        if task.input_data is not None:
+            return Testcase(self._first)
+        return bundle.testcases[0] if len(bundle.testcases) else Testcase(random_inputs(bundle, task.seed))
 
     def _found(
         self, result: Result, feeds: dict[str, Array], digests: Mapping[str, str], task: Task
@@ -346,6 +363,13 @@ def _arrays(case: Testcase, bundle: Bundle) -> dict[str, Array]:
     if bundle.refusal is None or case.own is None:
         return case.arrays
     return {n: v for n, v in case.own.items() if isinstance(v, np.ndarray) and v.dtype.kind in "biuf"}
+
+
+def _timing(runner: Runner, case: Testcase, task: Task) -> Timing:
+    from ..verify.bench import measure  # for start-up
+
+    feeds = runner.inputs_of(case)
+    return measure(lambda: runner.run(feeds), task.iter, task.warmup_iter)
 
 
 def _warnings(bundle: Bundle, task: Task) -> list[str]:

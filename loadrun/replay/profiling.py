@@ -48,17 +48,28 @@ def write_profiles(
 
     Raises:
         LoadRunError: it cannot be run.
+
+    >>> import sys, loadrun
+    >>> bundle = loadrun.load("fixtures/nets/mlp.mge")
+    >>> write_profiles(ProfileOptions(memory=True), bundle, bundle.testcases[0].inputs, sys.stdout)
+    memory of mlp.mge on the reference engine
+    peak: 224 B of intermediate values, after layers.1.MatrixMul (MatrixMulV2)
+    alive                             shape      bytes
+    --------------------------------  -------  -------
+    TANH (Elemwise)                   1x32       128 B
+    layers.1.MatrixMul (MatrixMulV2)  1x24        96 B
     """
     model = clean(os.path.basename(bundle.path) or "the model", 80)
-    if not options.profiled:
-        return
-    profile, name = _measured(bundle, feeds, seed, engine)
-    if options.profile:
-        traced = options.profile.endswith(".perfetto.json")
-        _write(options.profile, trace_events(profile, f"{model} on {name}") if traced else profile)
-    if options.top:
-        print(f"operators of {model} on {name}, one run", file=out)
-        print(cost_table(profile, options.by, options.top), file=out)
+    if options.profile or options.perfetto or options.top:
+        profile, name = _measured(bundle, feeds, seed, engine)
+        if options.profile:
+            _write(options.profile, profile)
+        if options.perfetto:
+            _write(options.perfetto, trace_events(profile, f"{model} on {name}"))
+        if options.top:
+            print(f"operators of {model} on {name}, one run", file=out)
+            print(cost_table(profile, options.by, options.top), file=out)
+    if options.memory:
         arrays = {n: v for n, v in feeds.items() if isinstance(v, np.ndarray)}
         print(f"memory of {model} on the reference engine", file=out)
         print(memory_table(peak_memory(bundle.for_data(arrays), arrays, seed)), file=out)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import fields, replace
 from itertools import chain, groupby
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ..base.configuration import FileRule
 from ..base.errors import EXIT_ERROR, UsageError, Warnings, clean
@@ -31,6 +32,9 @@ from .options import ReplayOptions, RunOptions, selected
 from .parts import serial
 from .reporting import Closed, Event, Explained, Opened, Replayed, Sinks, Task, Warned, sinks
 
+if TYPE_CHECKING:
+    from ..verify.bench import Timing
+
 __all__ = ["Replay", "ReplayedDump", "replay_files"]
 
 Events = Iterator[tuple[Task, Event]]
@@ -44,6 +48,7 @@ class ReplayedDump(CountedResults):
         file: what its results come to, so far.
         total: how many results there will be.
         packed: who packed the file, and what another runtime computed then.
+        timing: the runs that were timed, once all results were read.
         explanation: why the first testcase that fails does so, where that was requested.
         drawing: the operators to blame and those around them as SVG, likewise.
     """
@@ -65,6 +70,7 @@ class ReplayedDump(CountedResults):
             strict=rule.xfail_strict,
         )
         super().__init__(file, self._raw(), self._report)
+        self.timing: Timing | None = None
         self.explanation: tuple[str, ...] = ()
         self.drawing = ""
         self._number = opened.dump
@@ -101,8 +107,10 @@ class ReplayedDump(CountedResults):
         self._run.reports.add(self.path, self._last, bare)
 
     def _expect(self) -> None:
-        """Warn if the file did not do what was expected of it."""
+        """Warn if the file did not do what was expected of it, or only after retries."""
         assert isinstance(self.file.warnings, Warnings)
+        if self.file.flaky:
+            self.file.warnings.add(f"flaky: it passed on attempt {self.file.flaky + 1}")
         if self.file.excused:
             self.file.warnings.add(f"expected to fail: {self.file.expected}")
         elif self.file.surprise:
@@ -134,8 +142,11 @@ class ReplayedDump(CountedResults):
                 )
             elif isinstance(event, Closed):
                 self.file.message, self.file.fault = event.message, event.fault
-                self.file.ended = event.ended
+                self.file.ended, self.timing = event.ended, event.timing
+                self.file.flaky = event.flaky
                 self._expect()
+                for name, seconds in event.turns.items():
+                    self.file.entrants[name].seconds[:] = seconds
                 return
 
 
@@ -223,7 +234,7 @@ class Replay:
                 yield dump
                 for _ in dump:
                     continue
-                self.reports.end(dump.file, dump.reason, dump.drawing)
+                self.reports.end(dump.file, dump.timing, dump.reason, dump.drawing)
                 passed &= dump.file.good
             self.done += 1
             if self.options.fail_fast and not passed:
@@ -247,8 +258,11 @@ class Replay:
         wrong = self.wrong is not None and code in (EXIT_PASS, EXIT_NOT_COMPARED)
         return EXIT_FAIL if wrong else code
 
-    def observe(self) -> str | None:
+    def observe(self, out: TextIO) -> str | None:
         """Observe the operators of the first file, if requested and the file ran.
+
+        Args:
+            out: where tables go.
 
         Returns:
             what is to be said of values that are not finite or out of range, None when all is well.
@@ -256,7 +270,7 @@ class Replay:
         if self.options.observed and self.files and self.files[0].complete:
             from .observing import observe  # for start-up
 
-            self.wrong = observe(self.paths[0], self.options, self.fed)
+            self.wrong = observe(self.paths[0], self.options, out, self.fed)
         return self.wrong
 
     def _check_engines(self) -> None:
@@ -268,7 +282,18 @@ class Replay:
 
     def _source(self) -> AbstractContextManager[Events]:
         """Open the replayer of the files."""
-        return self._replaying(list(self._tasks()))
+        options = self.options
+        tasks = list(self._tasks())
+        if not options.retries:
+            return self._replaying(tasks)
+        return self._retrying(tasks)
+
+    @contextmanager
+    def _retrying(self, tasks: Sequence[Task]) -> Iterator[Events]:
+        with self._replaying(tasks) as events:
+            from .retrying import retrying  # for start-up
+
+            yield retrying(events, self._replaying, self.options.retries)
 
     def _unmatched(self) -> Events:
         """Yield the events that stand for the configuration, where a pattern of it matches no file."""
@@ -283,7 +308,7 @@ class Replay:
         if options.dask is not None:
             from .dask import Cluster  # for start-up
 
-            return Cluster(options.dask, options.timeout).replaying(tasks)
+            return Cluster(options.dask, options.timeout, options.dask_files).replaying(tasks)
         limited = options.timeout is not None or any(t.timeout for t in tasks)
         if (options.jobs or 1) == 1 and not limited:
             return closing(serial(tasks))  # type: ignore[type-var]
@@ -317,12 +342,15 @@ class Replay:
             )
 
 
-def replay_files(files: Iterable[str | os.PathLike[str]], options: RunOptions | None = None) -> Replay:
+def replay_files(
+    files: Iterable[str | os.PathLike[str]], options: RunOptions | None = None, out: TextIO | None = None
+) -> Replay:
     """Replay files as ``loadrun FILES`` does, and write the reports that are requested.
 
     Args:
         files: names, patterns, and folders, which stand for the models in them.
         options: how they are replayed.
+        out: where tables about operators go, default standard output.
 
     Returns:
         the finished run: `Replay.files` has a `loadrun.compare.results.FileResult` for every dump, `Replay.exit_code`
@@ -341,5 +369,5 @@ def replay_files(files: Iterable[str | os.PathLike[str]], options: RunOptions | 
     with Replay(files, options) as run:
         for _ in run:
             continue
-        run.observe()
+        run.observe(out or sys.stdout)
     return run

@@ -26,6 +26,7 @@ from .options import ChosenFiles, PathName, ReplayOptions, RunOptions
 if TYPE_CHECKING:
     from ..report.html import HtmlWriter
     from ..report.json import LineWriter
+    from ..verify.bench import Timing
     from ..verify.pictures import Picture
     from ..verify.saved import ResultWriter
 
@@ -161,13 +162,19 @@ class Closed:
         message: why it ended early.
         fault: whether that is a bug in loadrun.
         ended: the verdict of a process that ended early: timeout or crash.
+        timing: further runs that were timed.
+        turns: seconds of such runs by engine, where several run side by side.
         watch: what the expected values of a part showed.
+        flaky: how many times the file did not pass before it did.
     """
 
     message: str | None = None
     fault: bool = False
     ended: Verdict | None = None
+    timing: Timing | None = None
+    turns: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     watch: ImpostorWatch | None = None
+    flaky: int = 0
 
 
 Event = Opened | Replayed | Warned | Explained | Closed
@@ -182,7 +189,7 @@ class ReportWriter(Protocol):
     def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
         """Take a result of the file."""
 
-    def end(self, file: FileResult, explanation: Sequence[str] = ()) -> None:
+    def end(self, file: FileResult, timing: Timing | None = None, explanation: Sequence[str] = ()) -> None:
         """End a file."""
 
     def close(self, exit_code: int) -> None:
@@ -243,12 +250,14 @@ class Sinks:
         for name, picture in pictures.items():
             self._drawing.picture(name, picture)
 
-    def end(self, file: FileResult, explanation: Sequence[str], drawing: str = "") -> None:
+    def end(
+        self, file: FileResult, timing: Timing | None, explanation: Sequence[str], drawing: str = ""
+    ) -> None:
         """End the file; `drawing` shows the operators to blame."""
         if self._drawing is not None:
             self._drawing.graph(drawing)
         for w in self._writers:
-            w.end(file, explanation)
+            w.end(file, timing, explanation)
 
     def close(self, exit_code: int) -> None:
         """End the run."""
@@ -286,7 +295,7 @@ def sinks(options: RunOptions, files: Sequence[str], chosen: ChosenFiles) -> Ite
         from ..inputs.lists import files_named  # for start-up
 
         read += files_named(options.input_data)
-    names = ("json", "json_lines", "junit", "html", "save_results")
+    names = ("json", "json_lines", "junit", "html", "save_results", "profile", "perfetto", "io_dump")
     check_targets({f"--{n.replace('_', '-')}": getattr(options, n) for n in names}, read)
     lines, whole = options.json_lines, options.json
     if whole is not None and whole.endswith(".jsonl"):

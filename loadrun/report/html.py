@@ -10,11 +10,12 @@ from typing import IO, Any, TextIO
 from ..base.errors import clean
 from ..base.plain import plain
 from ..runner import FileResult, OutputResult, Result, Verdict
+from ..verify.bench import Timing
 from ..verify.pictures import Picture
 from .engines import entrants_lines
 from .page import FOOT, HEAD
 from .plots import Series, error_map, histogram, times
-from .text import engine, shape_text, summary, verdict_text
+from .text import engine, shape_text, summary, timing_line, verdict_text
 
 __all__ = ["HtmlWriter", "pairs"]
 
@@ -162,7 +163,7 @@ class HtmlWriter:
             row += f'<tr class=said><td></td><td colspan="7"><pre>{escape(lines)}</pre></td></tr>'
         self._rows.append(row)
 
-    def end(self, file: FileResult, explanation: Sequence[str] = ()) -> None:
+    def end(self, file: FileResult, timing: Timing | None = None, explanation: Sequence[str] = ()) -> None:
         """End a file with what its results come to."""
         number = len(self._found)
         self._found.append(file)
@@ -197,11 +198,16 @@ class HtmlWriter:
         out.write("".join(self._figures))
         if self._times.count > 1:
             out.write(f"<div class=plots>{times(self._times)}</div>\n")
+        if timing is not None:
+            series = Series()
+            for sample in timing.samples:
+                series.add(sample)
+            out.write(f"<p>{escape(timing_line(timing))}</p><div class=plots>{times(series)}</div>\n")
         out.write("</details>\n")
         self._index.append((_ORDER.index(verdict), self._overview(number, name, file)))
 
     def _overview(self, number: int, name: str, file: FileResult) -> str:
-        word = "xfail" if file.excused else file.verdict.value
+        word = "xfail" if file.excused else "flaky" if file.flaky else file.verdict.value
         checks = f"{file.passed} passed" if file.passed else ""
         if file.failed:
             checks = f"{file.failed} of {file.passed + file.failed} failed"

@@ -12,6 +12,7 @@ from ..base.plain import plain
 from ..compare import Comparison
 from ..compare.results import EngineResults
 from ..runner import FileResult, OutputResult, Result
+from ..verify.bench import Timing
 
 __all__ = ["VERSION", "JsonWriter", "LineWriter", "dumps", "file_end", "result_data"]
 
@@ -20,8 +21,8 @@ VERSION = 2
 
 
 _ENDS = (
-    *("verdict", "message", "warnings", "load_seconds", "engine", "engines", "explanation"),
-    "expected_failure",
+    *("verdict", "message", "warnings", "load_seconds", "engine", "engines", "explanation", "timing"),
+    *("expected_failure", "flaky"),
 )
 """Members that `file_end` writes."""
 
@@ -78,9 +79,9 @@ class JsonWriter:
         self.file.write(self._comma + "    " + _line({**result_data(result), **(extra or {})}))
         self._comma = ",\n"
 
-    def end(self, file: FileResult, explanation: Sequence[str] = ()) -> None:
+    def end(self, file: FileResult, timing: Timing | None = None, explanation: Sequence[str] = ()) -> None:
         """End a file with what its results come to."""
-        rest = file_end(file, explanation)
+        rest = file_end(file, timing, explanation)
         fields = ",\n".join(f"   {json.dumps(k)}: {_line(v)}" for k, v in rest.items())
         self.file.write(f"\n   ],\n{fields}\n  }}")
         # A text file buffers small writes.
@@ -119,9 +120,9 @@ class LineWriter:
         """Add a result of the file."""
         self._write("result", {**result_data(result), **(extra or {})})
 
-    def end(self, file: FileResult, explanation: Sequence[str] = ()) -> None:
+    def end(self, file: FileResult, timing: Timing | None = None, explanation: Sequence[str] = ()) -> None:
         """End a file with what its results come to."""
-        self._write("file_end", {"file": file.path, **file_end(file, explanation)})
+        self._write("file_end", {"file": file.path, **file_end(file, timing, explanation)})
 
     def close(self, exit_code: int) -> None:
         """End the report; the file stays open."""
@@ -132,7 +133,7 @@ class LineWriter:
         self._write("interrupted", {"message": why})
 
 
-def file_end(file: FileResult, explanation: Sequence[str]) -> dict[str, Any]:
+def file_end(file: FileResult, timing: Timing | None, explanation: Sequence[str]) -> dict[str, Any]:
     """Sum up the results of a file."""
     rest: dict[str, Any] = {
         "verdict": file.verdict.value,
@@ -147,8 +148,19 @@ def file_end(file: FileResult, explanation: Sequence[str]) -> dict[str, Any]:
         rest["engines"] = [_entrant(e) for e in file.entrants.values()]
     if file.excused:
         rest["expected_failure"] = file.expected
+    if file.flaky:
+        rest["flaky"] = file.flaky
     if explanation:
         rest["explanation"] = list(explanation)
+    if timing is not None:
+        rest["timing"] = {
+            "warmup": timing.warmup,
+            "samples": timing.samples,
+            "median": timing.median,
+            "min": timing.best,
+            "mean": timing.mean,
+            "mad": timing.deviation,
+        }
     return rest
 
 

@@ -13,6 +13,7 @@ from xml.sax.saxutils import escape, quoteattr
 from ..base.errors import clean
 from ..base.plain import plain
 from ..runner import FileResult, OutputResult, Result, Verdict
+from ..verify.bench import Timing
 from .engines import entrants_lines
 from .text import engine
 
@@ -117,7 +118,7 @@ class JUnitWriter:
             # The testcase ran once, whatever the number of its outputs.
             seconds = 0.0
 
-    def end(self, file: FileResult, explanation: Sequence[str] = ()) -> None:
+    def end(self, file: FileResult, timing: Timing | None = None, explanation: Sequence[str] = ()) -> None:
         """End a file with the summary of its results."""
         if file.message:
             self._case(file.verdict.value, 0.0, "error", file.message.splitlines()[0], file.message)

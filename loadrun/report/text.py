@@ -11,7 +11,7 @@ from ..compare.results import Verdict
 from ..runner import FileResult, OutputResult, Result
 
 if TYPE_CHECKING:
-    pass
+    from ..verify.bench import Timing
 
 __all__ = [
     "PLAIN",
@@ -25,6 +25,7 @@ __all__ = [
     "style_for",
     "summary",
     "table",
+    "timing_line",
     "verdict_text",
     "warning",
 ]
@@ -60,8 +61,16 @@ class Style:
 PLAIN = Style()
 
 
-def style_for(out: TextIO) -> Style:
-    """Return the style for a stream: colours on a terminal or with FORCE_COLOR, unless NO_COLOR is set."""
+def style_for(choice: str, out: TextIO) -> Style:
+    """Return the style for a stream.
+
+    Args:
+        choice: ``always``, ``never``, or ``auto``: on a terminal that knows colours, or where FORCE_COLOR is
+            set, unless NO_COLOR is.
+        out: where the text goes.
+    """
+    if choice != "auto":
+        return Style(choice == "always")
     forced = os.environ.get("FORCE_COLOR", "0") not in ("", "0")
     if forced and not os.environ.get("NO_COLOR"):
         return Style(True)
@@ -269,6 +278,22 @@ def file_line(file: FileResult, seconds: float, style: Style = PLAIN) -> str:
     return f"{style.verdict(verdict, f'{word:12}')}  {clean(file.path, 200)}  {', '.join(parts)}, {seconds:.2f} s"
 
 
+def timing_line(timing: Timing) -> str:
+    """Return a line of statistics, in milliseconds."""
+    parts = [f"{len(timing.samples)} runs after {timing.warmup} warm-up"]
+    parts += [
+        f"median {timing.median * 1e3:.3f} ms",
+        f"min {timing.best * 1e3:.3f}",
+        f"mean {timing.mean * 1e3:.3f}",
+    ]
+    parts.append(f"MAD {timing.deviation * 1e3:.3f}")
+    for p in (90, 99):
+        value = timing.percentile(p)
+        if value is not None:
+            parts.append(f"p{p} {value * 1e3:.3f}")
+    return ", ".join(parts)
+
+
 def summary(files: Sequence[FileResult]) -> str:
     """Return the summary line of all files."""
     passed, failed = sum(f.passed for f in files), sum(f.failed for f in files)
@@ -292,6 +317,8 @@ def summary(files: Sequence[FileResult]) -> str:
         parts.append(f"{_count(part, 'file')} not compared in full")
     if n := sum(f.excused for f in files):
         parts.append(_count(n, "expected failure"))
+    if n := sum(f.flaky > 0 for f in files):
+        parts.append(f"{n} flaky")
     return ", ".join(parts)
 
 

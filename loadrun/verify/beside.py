@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -54,6 +55,7 @@ class EngineComparison:
         self.policies = dict(policies or {})
         self._seed = seed
         self._runners = [Runner(bundle, c, seed=seed, policies=policies) for c in engines]
+        self._ran: set[str] = set()
 
     def rounds(self, cases: Iterable[Mapping[str, Array]] | None = None) -> Iterator[tuple[Result, ...]]:
         """Run every testcase, or the data that is given; a model without either runs once on random data.
@@ -78,11 +80,30 @@ class EngineComparison:
         """Run every engine on given data, which is called by a number."""
         return self._round(index, lambda runner: replace(runner.run(feeds), index=index))
 
+    def time(self, case: Testcase, iterations: int, warmup: int) -> dict[str, tuple[float, ...]]:
+        """Time further runs, the engines taking turns, so that what else the machine does disturbs all alike.
+
+        Returns:
+            the seconds of each run by engine, without those engines that failed before.
+        """
+        pairs = zip(self.engines, self._runners, strict=True)
+        alive = {c.spec: r for c, r in pairs if c.spec in self._ran}
+        times: dict[str, list[float]] = {name: [] for name in alive}
+        feeds = {name: runner.inputs_of(case) for name, runner in alive.items()}
+        for i in range(warmup + iterations):
+            for name, runner in alive.items():
+                start = time.perf_counter()
+                runner.run(feeds[name])
+                if i >= warmup:
+                    times[name].append(time.perf_counter() - start)
+        return {name: tuple(seconds) for name, seconds in times.items()}
+
     def _round(self, index: int | None, run: Callable[[Runner], Result]) -> tuple[Result, ...]:
         results: list[Result] = []
         for choice, runner in zip(self.engines, self._runners, strict=True):
             try:
                 result = run(runner)
+                self._ran.add(choice.spec)
             except (LoadRunError, OSError) as e:
                 # If only the file's own runtime can run it, that is not a fault of the other engines.
                 apart = self.bundle.refusal is not None and not runs_file(choice)

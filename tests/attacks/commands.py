@@ -26,6 +26,7 @@ __all__ = ["command", "take_command"]
 NETS = Path(__file__).resolve().parents[2] / "fixtures" / "nets"
 LEFT_OUT = {
     "--dask",
+    "--dask-files",
     "--jobs",
     "--max-memory",
     "--threads",
@@ -139,7 +140,7 @@ def command(rng: random.Random) -> bytes:
         words += [rng.choice(action.option_strings), *_values(rng, action)]
     if name == "bench":
         # It times for seconds otherwise.
-        words += ["--min-time", "0"]
+        words += ["--iter", "2", "--warmup-iter", "0"]
     if rng.random() < 0.2:
         words[rng.randrange(len(words))] = rng.choice(VALUES)
     return json.dumps([name, *words]).encode()

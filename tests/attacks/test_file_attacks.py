@@ -82,11 +82,11 @@ def test_a_pipe_as_model(command: str, tmp_path: Path, capsys: pytest.CaptureFix
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the platform has no named pipes")
 def test_a_list_from_a_pipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is read once, though its testcases are counted and run."""
+    """It is read once, though its testcases are counted, run and timed."""
     os.mkfifo(tmp_path / "p")
     writer = threading.Thread(target=(tmp_path / "p").write_text, args=("# two\n#ones\n\ndata:#zeros\n",))
     writer.start()
-    assert main([MLP, "--input", f"@{tmp_path / 'p'}", "--allow-uncompared"]) == 0
+    assert main([MLP, "--input", f"@{tmp_path / 'p'}", "--allow-uncompared", "--iter", "1"]) == 0
     writer.join()
     assert "2 testcases" in capsys.readouterr().out
 

@@ -45,7 +45,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             ["v.mge", "--json", "a", "--html", "b", "--junit", "a"],
             "--json and --junit both write a",
         ),
-        (["bench", "v.mge", "--profile", "a", "--html", "a"], "--html and --profile both write a"),
+        (["v.mge", "--profile", "a", "--perfetto", "a"], "--profile and --perfetto both write a"),
         (["r.npz", "--json", "r.npz"], "--json would overwrite r.npz"),
         (["bench", "v.mge", "--json", "v.mge"], "--json would overwrite v.mge"),
         (

@@ -84,7 +84,7 @@ def test_bad_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "argv", [[], ["--nonsense", MLP], ["run"], [MLP, "--batch-size", "-3"], [MLP, "--engine", "x"]]
+    "argv", [[], ["--nonsense", MLP], ["run"], [MLP, "--iter", "-3"], [MLP, "--engine", "x"]]
 )
 def test_bad_usage(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(argv) == 2
@@ -124,14 +124,15 @@ def test_random_inputs_are_the_same_everywhere(tmp_path: Path) -> None:
     assert x.tobytes() != loadrun.random_inputs(bundle, seed=2)["x"].tobytes()
 
 
-def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_and_timing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = tmp_path / "r.json"
-    assert main([MLP, "--json", str(report), "-q"]) == 0
-    capsys.readouterr()
+    assert main([MLP, "--iter", "3", "--warmup-iter", "1", "--json", str(report)]) == 0
+    assert "3 runs after 1 warm-up" in capsys.readouterr().out
     data = json.loads(report.read_text())
     assert data["exit_code"] == 0
     (entry,) = data["files"]
     assert entry["verdict"] == "pass"
+    assert len(entry["timing"]["samples"]) == 3
     assert [t["testcase"] for t in entry["testcases"]] == [0, 1, 2]
     assert main([MLP, "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["files"][0]["verdict"] == "pass"

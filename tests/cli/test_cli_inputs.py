@@ -60,8 +60,9 @@ def test_options(negate: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
         "--output",
         str(out),
     ]
-    assert main([*argv, "--input-transform", "data * 10"]) == 0
+    assert main([*argv, "--input-transform", "data * 10", "--iter", "2"]) == 0
     assert np.load(out / "y.npy").tolist() == [[-10, -20, -30]] * 2
+    assert "2 runs after 1 warm-up" in capsys.readouterr().out
     for option in (["--repeat", "2"], ["--resize-input"], ["--input-transform", "data"]):
         assert main([negate, *option]) == 2
         assert "apply to input data" in capsys.readouterr().err
@@ -151,7 +152,7 @@ def damaged(path: Path) -> str:
     return str(path)
 
 
-LOOKED_AT = ["--check-finite", "--explain"]
+LOOKED_AT = ["--iter", "2", "--check-finite", "--top", "1", "--explain"]
 
 
 def test_a_picture_is_decoded_once(takes_picture: str, tmp_path: Path, decoded: list[int]) -> None:

@@ -53,8 +53,8 @@ def test_a_file_called_like_a_mistyped_command(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("typed", "hint"),
     [
-        ([MLP, "--expl"], "did you mean --explain for --expl?"),
-        ([MLP, "--thread=2"], "did you mean --threads for --thread?"),
+        ([MLP, "--ite", "2"], "did you mean --iter for --ite?"),
+        ([MLP, "--iterr=2"], "did you mean --iter for --iterr?"),
         (["pack", MLP, "--outp", "x.mge"], "did you mean --output for --outp?"),
         (["info", MLP, "--weight"], "did you mean --weights for --weight?"),
         (["diff", MLP, "--check"], "did you mean --check-finite for --check?"),

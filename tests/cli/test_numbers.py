@@ -61,7 +61,7 @@ def test_what_is_no_number_is_refused(option: str, text: str) -> None:
         (["report", "a.json", "b.json", "--max-slowdown", "-5"], "1.1x, found '-5'"),
         (["pack", MLP, "-o", "x.mge", "--maxerr", "nan"], "at least 0, found 'nan'"),
         (["pack", MLP, "-o", "x.mge", "--maxerr", "out=-1"], "at least 0, found '-1'"),
-        ([MLP, "--batch-size", "9" * 20], "a whole number of at least 1, found '9999"),
+        ([MLP, "--iter", "9" * 20], "a whole number of at least 0, found '9999"),
         ([MLP, "--batch-size", "0"], "a whole number of at least 1, found '0'"),
     ],
 )

@@ -89,7 +89,7 @@ def test_report_of_files_and_dumps(tmp_path: Path, capsys: pytest.CaptureFixture
     two = tmp_path / "two.mge"
     two.write_bytes(Path(MLP).read_bytes() * 2)
     (tmp_path / "bad.mge").write_bytes(b"nothing")
-    assert main([str(two), str(tmp_path / "bad.mge"), "-q", "--json", str(report)]) == 2
+    assert main([str(two), str(tmp_path / "bad.mge"), "-q", "--json", str(report), "--iter", "2"]) == 2
     shown = capsys.readouterr()
     first, bad, last = shown.out.splitlines()
     assert (first, last) == ("not passed:", "3 files, 6 testcases, 6 checks: 6 passed, 0 failed, 1 error")
@@ -99,6 +99,7 @@ def test_report_of_files_and_dumps(tmp_path: Path, capsys: pytest.CaptureFixture
     assert (data["version"], data["exit_code"], data["loadrun"]) == (2, 2, loadrun.__version__)
     assert [len(f["testcases"]) for f in data["files"]] == [3, 3, 0]
     assert [f["verdict"] for f in data["files"]] == ["pass", "pass", "error"]
+    assert [len(f.get("timing", {"samples": ""})["samples"]) for f in data["files"]] == [2, 2, 0]
     assert sorted(os.listdir(tmp_path)) == ["bad.mge", "r.json", "two.mge"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from loadrun.passes.options import LAYOUTS
 from loadrun.replay.parts import prepared
 from loadrun.testcase import Bundle
 from loadrun.testing import GraphBuilder
+from loadrun.verify.diff.stored import read_values
 
 NETS = Path(__file__).resolve().parents[2] / "fixtures" / "nets"
 MODEL, MLP = str(NETS / "resnet_basic.mge"), str(NETS / "mlp.mge")
@@ -60,6 +62,36 @@ def test_threads() -> None:
     assert main([MLP, "--threads", "1", "-j", "2"]) == 2
 
 
+def test_dumps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values, outs, text = tmp_path / "values", tmp_path / "outs", tmp_path / "io.txt"
+    values.mkdir()
+    outs.mkdir()
+    flags = [
+        "--bin-io-dump",
+        str(values),
+        "--bin_out_dump",
+        str(outs),
+        "--io-dump",
+        str(text),
+        "--model-info",
+    ]
+    assert main([MODEL, *flags]) == 0
+    assert sorted(p.name for p in outs.iterdir()) == ["run0-var241", "run1-var241", "run2-var241"]
+    results = loadrun.run(MODEL)
+    out = next(v for o in loadrun.load(MODEL).graph.oprs for v in o.outputs if v.name == "out")
+    stored = read_values(values).of(out)
+    assert stored is not None
+    np.testing.assert_array_equal(stored, results[0].outputs[0].value)
+    expects = [case.expects["out"] for case in loadrun.load(MODEL).testcases]
+    for i, expect in enumerate(expects):
+        data = (outs / f"run{i}-var241").read_bytes()
+        (length,) = np.frombuffer(data, "<u4", 1)
+        np.testing.assert_array_equal(np.frombuffer(data[40 + length :], "<f4"), expect.reshape(-1))
+    assert text.read_text().count("produced: name=data ") == 3
+    assert "| INPUT  |              data               | {1,3,24,24} | float32 |" in capsys.readouterr().out
+    assert main([MLP, "--bin-io-dump", str(tmp_path / "nowhere")]) == 2
+
+
 def test_range(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([MODEL, "--range", "1e6"]) == 0
     assert main([MODEL, "--check-finite"]) == 0
@@ -83,3 +115,14 @@ def test_what_is_not_finite_is_found_where_it_begins(
     assert "m.mge, testcase 1:" in out
     assert "m.mge, testcase 0:" not in out
     assert "NaN begins at Elemwise 'log'" in out
+
+
+def test_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    profile, trace = tmp_path / "p.json", tmp_path / "t.json"
+    flags = ["--profile", str(profile), "--perfetto", str(trace), "--top", "2", "--memory"]
+    assert main([MLP, *flags]) == 0
+    out = capsys.readouterr().out
+    assert "GFLOP/s" in out
+    assert "peak: " in out
+    assert "profiler" in json.loads(profile.read_text())
+    assert json.loads(trace.read_text())["displayTimeUnit"] == "ms"

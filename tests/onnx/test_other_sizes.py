@@ -369,4 +369,7 @@ def test_a_batch_that_is_asked_for_is_no_other_size(tmp_path: Path) -> None:
     assert main(["pack", str(path), "-d", "#rand(0,1)", "-o", str(tmp_path / "m.mge"), "-q"]) == 0
     assert main(["convert", str(tmp_path / "m.mge"), str(tmp_path / "n.onnx"), "-q"]) == 0
     assert main([str(tmp_path / "n.onnx"), "--batch-size", "4"]) == 0
-    assert main(["bench", str(tmp_path / "n.onnx"), "--batch-size", "4", "--min-time", "0"]) == 0
+    assert (
+        main(["bench", str(tmp_path / "n.onnx"), "--batch-size", "4", "--min-time", "0", "--min-passes", "1"])
+        == 0
+    )

@@ -78,16 +78,13 @@ def test_the_same_with_processes(folder: Path, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == alone
 
 
-def test_colours(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    main(["a.mge", FAILING])
+def test_colours(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["a.mge", FAILING, "--color", "always"])
     out = capsys.readouterr().out
     assert "\x1b[32mpass" in out
     assert "\x1b[1;31mFAIL" in out
     plain = re.sub(r"\x1b\[[\d;]*m", "", out)
-    monkeypatch.setenv("NO_COLOR", "1")
-    main(["a.mge", FAILING])
+    main(["a.mge", FAILING, "--color", "never"])
     other = capsys.readouterr().out
     assert "\x1b" not in other
     # Milliseconds, whose column is as wide as the slowest run asks for.
@@ -109,8 +106,7 @@ def test_annotations(
 
 
 @pytest.mark.parametrize(
-    "argv",
-    [["-j", "0"], ["-j", "x"], ["--timeout", "0"], ["--timeout", "nan"], ["-j", "2", "--threads", "3"]],
+    "argv", [["-j", "0"], ["-j", "x"], ["--timeout", "0"], ["--timeout", "nan"], ["-j", "2", "--iter", "3"]]
 )
 def test_refused(folder: Path, argv: list[str]) -> None:
     assert main(["a.mge", *argv]) == 2

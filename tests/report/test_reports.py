@@ -39,7 +39,7 @@ EVIL = "<script>alert('&\"')</script>\x1b[31m]]>\u202e\x00 \ud800"
 def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file that passes, one that fails, one that compares nothing and one that is none, in every form."""
     folder = tmp_path_factory.mktemp("reports")
-    argv = [str(ROOT / f) for f in FILES] + ["-q", "--explain"]
+    argv = [str(ROOT / f) for f in FILES] + ["-q", "--iter", "2", "--explain"]
     for option, name in (
         ("json", "r.json"),
         ("json", "r.jsonl"),
@@ -251,7 +251,7 @@ def test_html(reports: Path) -> None:
         "errors by decade",
     ):
         assert expected in said
-    assert tags.count("svg") == 8 + 2, "two pictures a failing output, times of testcases"
+    assert tags.count("svg") == 8 + 2 + 3, "two pictures a failing output, times of testcases and of --iter"
     assert [a.get("open", "no") for t, a in page.tags if t == "details"] == ["no", None, None, None]
 
 

@@ -134,6 +134,11 @@ def test_the_worst_verdict_counts(other: str, code: int, capsys: pytest.CaptureF
     assert ("is not installed" in shown) == (other == "missing")
 
 
+def test_times_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([MLP, "--engine", "reference,float64", "--iter", "3"]) == 0
+    assert "times that of reference)" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -149,8 +154,8 @@ def test_bad_usage(options: list[str], said: str, capsys: pytest.CaptureFixture[
 
 
 def test_reports_of_several_engines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    names = {n: tmp_path / f"r.{n}" for n in ("junit", "html", "json", "jsonl")}
-    reports = [arg for n, path in names.items() for arg in (f"--{n.replace('jsonl', 'json')}", str(path))]
+    names = {n: tmp_path / f"r.{n}" for n in ("junit", "html", "json", "json-lines")}
+    reports = [arg for n, path in names.items() for arg in (f"--{n}", str(path))]
     files = [MLP, "fixtures/nets/resnet_basic.mge"]
     engines = ["--engine", "reference,shifted:0.5"]
     assert main([*files, *engines, "--fail-fast", "--output", str(tmp_path / "out"), *reports]) == 1
@@ -164,7 +169,7 @@ def test_reports_of_several_engines(tmp_path: Path, capsys: pytest.CaptureFixtur
     report = json.loads(names["json"].read_text())
     schema = json.loads(Path("docs/report.schema.json").read_text())
     assert [*faults(report, schema, schema), *undescribed(report, schema, schema)] == []
-    lines = [json.loads(line) for line in names["jsonl"].read_text().splitlines()]
+    lines = [json.loads(line) for line in names["json-lines"].read_text().splitlines()]
     results = [entry for entry in lines if entry["type"] == "result"]
     assert [entry["engine"] for entry in results] == ["reference", "shifted:0.5"] * 3
     assert sorted(p.name for p in (tmp_path / "out").iterdir())[:2] == [

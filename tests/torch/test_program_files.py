@@ -593,7 +593,7 @@ def test_torch_runs_programs_alone(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_operators_by_torchs_profiler(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["--engine", "torch", "--min-time", "0", "--top", "50"]
+    flags = ["--engine", "torch", "--min-time", "0", "--min-passes", "1", "--top", "50"]
     assert main(["bench", str(written(tmp_path)), *flags]) == 0
     shown = capsys.readouterr().out
     assert " on torch " in shown
