@@ -121,7 +121,7 @@ def test_onnx_runtime_agrees_with_every_model(
     out = str(tmp_path / "m.mge")
     assert main(["pack", str(MODELS / name / "model.onnx"), "-o", out, "-q"]) == 0
     assert "ONNX Runtime" not in capsys.readouterr().err
-    assert main([out]) == 0
+    assert main([out, "-v"]) == 0
     assert f"{runtime_name()} computed" in capsys.readouterr().out
 
 
@@ -162,7 +162,7 @@ def test_a_model_is_witnessed_in_a_process_of_its_own(
     monkeypatch.setattr("loadrun.base.files._LARGE", 1)
     monkeypatch.setattr(truth, "runtime", lambda path, constants: pytest.fail("in this process"))
     out = packed(tmp_path)
-    assert main([out]) == 0
+    assert main([out, "-v"]) == 0
     assert [r.verdict.value for r in loadrun.run(out)] == ["pass"]
 
 
@@ -174,4 +174,4 @@ def test_a_runtime_that_crashes_does_not_end_pack(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(truth, "runtime_name", lambda: "Other 1.2")
     monkeypatch.setattr(truth, "start", crashing)
     out = packed(tmp_path)
-    assert main([out]) == 0
+    assert main([out, "-v"]) == 0

@@ -13,7 +13,7 @@ from ...tensors import Tensor, TracedInt, active
 from ...tensors.access import recorded_variable
 from ..operators import common, kernels, resizing, shapes
 from ..subgraph import Subgraph
-from . import Untraceable, instead, operand
+from . import Untraceable, instead, operand, traced
 from .session import Session
 
 __all__: list[str] = []
@@ -44,6 +44,20 @@ def positions(values: TracedArray) -> list[Any]:
 @instead(kernels.broadcast_shapes)
 def broadcast_shapes(*shapes: Any) -> Any:
     return e.broadcast_shape(shapes)
+
+
+@instead("Reshape", since=5)
+def reshape(x: Any, shape: Any, *, allowzero: int = 0) -> Any:
+    """Leave the size that follows from the others to the operator, where any may differ."""
+    session = active()
+    if not isinstance(session, Session) or not session.open or allowzero or 0 in x.shape:
+        return NotImplemented
+    sizes = common.integers(shape)
+    free = [not isinstance(n, TracedInt) and n == -1 for n in sizes]
+    if free.count(True) != 1:
+        return NotImplemented
+    kept = [x.shape[i] if not isinstance(n, TracedInt) and n == 0 else n for i, n in enumerate(sizes)]
+    return traced(x).reshape(kept)
 
 
 @instead("Expand")
