@@ -163,7 +163,7 @@ def _ended_by_signals() -> Iterator[None]:
 
     def again(number: int) -> None:
         # In another thread, since where an exception was just dropped the next one would be, too.
-        threading.Timer(0.01, lambda: None if over else os.kill(os.getpid(), number)).start()
+        threading.Timer(0.1, lambda: None if over else os.kill(os.getpid(), number)).start()
 
     def unraisable(dropped: sys.UnraisableHookArgs) -> None:
         if dropped.exc_type is KeyboardInterrupt:
