@@ -366,7 +366,7 @@ class Bundle:
         guarded: gives this model for a file: a graph of MegEngine's operators that refuses sizes for which it does not
             hold; see `lasting`.
         lower: gives this model with a graph of MegEngine's operators at the sizes of some data, where the graph has
-            composite ones; see `lowered`. The second argument is whether it is for a file.
+            composite ones; see `lowered`. The others are whether it is for a file, and whether sizes stay open.
         open_inputs: inputs with sizes that the file leaves open, so that theirs here are one choice among many.
         expressible: gives the graph of what can be expressed of a file with a `refusal`, None if it is not known.
         model: the bytes of the dump without its testcases; None for what is no dump.
@@ -392,7 +392,7 @@ class Bundle:
     sized: Callable[[Mapping[str, Array]], Bundle] | None = None
     refuses: Callable[[Mapping[str, Array]], None] | None = None
     guarded: Callable[[], Bundle] | None = None
-    lower: Callable[[Sequence[Mapping[str, Array]], bool], Bundle] | None = None
+    lower: Callable[[Sequence[Mapping[str, Array]], bool, bool], Bundle] | None = None
     open_inputs: frozenset[str] = frozenset()
     taken: str | None = None
     expressible: Callable[[], Graph] | None = None
@@ -473,13 +473,18 @@ class Bundle:
         """Whether its graph, or one that it makes, runs at sizes that the file does not declare."""
         return self.sized is not None or self.lower is not None
 
-    def lasting(self, data: Sequence[Mapping[str, Array]] = ()) -> Bundle:
+    def lasting(self, data: Sequence[Mapping[str, Array]] = (), *, open_sizes: bool = False) -> Bundle:
         """Return this bundle for a file, which holds one graph: it refuses sizes for which it does not hold.
 
         Args:
             data: inputs that it is to run with, by name; by default those of the testcases.
+            open_sizes: whether sizes that its source leaves open stay so, as far as that holds; else those do in which
+                the data differ.
         """
-        lowered = self._lowered(data, True)
+        if open_sizes and self.lower is not None and self.file is not None:
+            lowered = self.lower(data, True, True)
+        else:
+            lowered = self._lowered(data, True)
         written = lowered if lowered.guarded is None else lowered.guarded()
         if written.testcases is self.testcases or self.holds_objects:
             return written
@@ -492,7 +497,7 @@ class Bundle:
 
     def _lowered(self, data: Sequence[Mapping[str, Array]], lasting: bool) -> Bundle:
         if self.lower is not None and self.file is not None:
-            return self.lower(data, lasting)
+            return self.lower(data, lasting, False)
         if holds_composites(self.graph):
             lower: Callable[[Bundle], Bundle] = resolve("loadrun.onnx.exporting:lowered")
             return lower(self)

@@ -203,6 +203,12 @@ def _file_options(p: Parser) -> None:
     )
     add_narrow_option(g)
     add_prove_option(g)
+    g.add_argument(
+        "--open-sizes",
+        action="store_true",
+        help="leave open the sizes that an ONNX model leaves open, as far as that holds (default: those in which data "
+        "differ)",
+    )
     g.add_argument("--append", action="store_true", help="append the dump to OUT.mge")
     g.add_argument(
         "--strip-info-file", metavar="FILE", help="write the operators and dtypes in use to a JSON file"

@@ -49,13 +49,16 @@ class Lowering:
     def __post_init__(self) -> None:
         self._made: dict[tuple[tuple[str, Shape], ...], Bundle] = {}
 
-    def __call__(self, data: Sequence[Mapping[str, Array]] = (), lasting: bool = False) -> Bundle:
+    def __call__(
+        self, data: Sequence[Mapping[str, Array]] = (), lasting: bool = False, open_sizes: bool = False
+    ) -> Bundle:
         """Return the bundle whose graph has MegEngine's operators alone.
 
         Args:
             data: inputs that it is to run with; for a file by default those of the testcases.
             lasting: whether it is for a file, which holds one graph: where data have several sizes, or nothing tells
                 any, sizes are left open.
+            open_sizes: whether all that the model leaves open are, as far as that holds.
 
         Raises:
             UnsupportedError: an operator cannot be expressed, or not at these sizes.
@@ -66,10 +69,12 @@ class Lowering:
             tuple((n, self._shape(n, case[n]) if n in case else self.shapes[n]) for n in own): case
             for case in cases
         }
+        if open_sizes:
+            return self._as_open_as_possible(cases)
         if len(sizes) > 1:
             return self._open([dict(s) for s in sizes], list(sizes.values()))
         if lasting and not sizes and self.assumed:
-            return self._as_open_as_possible()
+            return self._as_open_as_possible([])
         return self._at(dict(*sizes))
 
     def _shape(self, name: str, value: Array) -> Shape:
@@ -138,7 +143,7 @@ class Lowering:
             "pack data of one size into each file"
         )
 
-    def _as_open_as_possible(self) -> Bundle:
+    def _as_open_as_possible(self, cases: Sequence[Mapping[str, Array]]) -> Bundle:
         """Return the bundle whose sizes are left open as the file leaves them, where it stays right at others."""
         open_axes = list(self.open_axes)
         while open_axes:
@@ -154,9 +159,11 @@ class Lowering:
                 break
             fixed = [axes for axes in open_axes if not self._holds_with(bundle, axes)]
             if not fixed:
-                return self._proven(bundle, [], self.shapes)
+                return self._proven(bundle, cases, self.shapes)
             open_axes = [axes for axes in open_axes if axes not in fixed]
-        return self._at({})
+        return self._at(
+            {n: self._shape(n, v) for n, v in (cases[0] if cases else {}).items() if n in self.shapes}
+        )
 
     def _opened(self, varying: Mapping[str, tuple[int | None, ...]]) -> Bundle | str:
         """Return the bundle with open sizes, or why there is none.

@@ -77,7 +77,7 @@ def load_model(
             return read
 
         bundle = beside(bundle)
-        bundle.lower = None if lower is None else lambda data, lasting: beside(lower(data, lasting))
+        bundle.lower = None if lower is None else lambda *how: beside(lower(*how))
     return bundle
 
 

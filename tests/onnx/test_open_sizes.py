@@ -661,3 +661,22 @@ def test_a_count_that_depends_on_values_fails_where_it_is_wrong(
             (folder / f"{name}.pb").write_bytes(stored.SerializeToString())
     results = loadrun.run(tmp_path / "model.onnx")
     assert [r.verdict.value for r in results] == ["pass", verdict]
+
+
+def test_sizes_stay_open_on_request(tmp_path: Path) -> None:
+    case = CASES["convolution"]
+    (tmp_path / "m.onnx").write_bytes(case.model)
+    shape = case.feeds(0)["x"].shape
+    data = (f"x:#rand(0,1,{','.join(map(str, shape))})",)
+    for asked in (False, True):
+        pack_file(tmp_path / "m.onnx", tmp_path / "m.mge", PackOptions(input_data=data, open_sizes=asked))
+        runner = loadrun.Runner(tmp_path / "m.mge")
+        for row in range(3):
+            feeds = case.feeds(row)
+            if not asked and feeds["x"].shape != shape:
+                with pytest.raises(InputError, match="made for"):
+                    runner.run(feeds)
+                continue
+            np.testing.assert_allclose(
+                runner.run(feeds)["y"], case.want(*feeds.values()), rtol=2e-5, atol=2e-5
+            )

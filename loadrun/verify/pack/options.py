@@ -46,6 +46,8 @@ class PackOptions(ModelOptions, DataOptions):
         passes: keywords of `loadrun.passes.inference.optimize_for_inference`, which changes the graph before it is
             written; None for none. The outputs that the file must give are those of the model before.
         file: how the graph is written.
+        open_sizes: whether sizes that an ONNX model leaves open stay open in the file, as far as that holds; else those
+            do in which the data differ.
         prove: how much of a translation from another format is proven before it is written, see `loadrun.proof`:
             ``none``, ``quick`` or ``full``.
         timeout: seconds after which packing is given up, the file being as it was.
@@ -70,6 +72,7 @@ class PackOptions(ModelOptions, DataOptions):
     engine: str | Choice = "reference"
     passes: Mapping[str, object] | None = None
     file: DumpOptions = field(default_factory=DumpOptions)
+    open_sizes: bool = False
     prove: str = "quick"
     timeout: float | None = None
     max_memory: int | None = None

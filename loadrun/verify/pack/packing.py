@@ -86,7 +86,7 @@ class Packer:
         self.finish = finish
         self.reasons = dict(reasons or {})
         self.loosened: dict[str, float] = {}
-        self.source = bundle = bundle.lasting(data)
+        self.source = bundle = bundle.lasting(data, open_sizes=options.open_sizes)
         kept = bundle.record if isinstance(bundle.record, Mapping) else {}
         self._proven = {"not_proven": kept["not_proven"]} if "not_proven" in kept else {}
         self.warn = warn
