@@ -242,7 +242,7 @@ def _phase(geo: Geometry, ry: int, rx: int, at: int, lines: int) -> Callable[[Ar
 Run = Callable[[Array, Array, Array, "Finish | None"], None]
 """Convolves data by filters into an output, all contiguous, and applies what follows."""
 
-PIECE = 1 << 16
+PIECE = 1 << 17
 """Elements that are finished in one go, so that the passes over them stay in the second-level cache."""
 _LONG = 512
 """Elements of a channel from which on numpy does better without its buffers."""
