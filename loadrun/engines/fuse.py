@@ -114,6 +114,10 @@ class FusedKernel:
             for _, place in item.sources
         }
 
+        single = {
+            p: operands[p].reshape(()) for item in self.items for kind, p in item.sources if kind == _SCALAR
+        }
+
         def finish(block: Array, sample: int, first: int, positions: slice) -> None:
             channels = slice(first, first + block.shape[0])
             for func, sources, limits in self.items:
@@ -126,7 +130,7 @@ class FusedKernel:
                     if kind == _BLOCK:
                         values.append(block)
                     elif kind == _SCALAR:
-                        values.append(operands[place])
+                        values.append(single[place])
                     elif kind == _CHANNEL:
                         values.append(operands[place][channels])
                     else:

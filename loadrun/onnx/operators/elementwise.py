@@ -209,7 +209,7 @@ def identity(x: Any) -> Any:  # noqa: ANN401 - sequences and optional values, to
 
 
 def _bound(value: Array | None) -> Array | None:
-    return value if value is None else value.reshape(())
+    return value if value is None or not value.ndim else value.reshape(())
 
 
 @operator("Clip", since=11, pointwise=True, shape=lambda x, *ends: x.shape)

@@ -137,8 +137,15 @@ def bind_float(c: Call, s: ShapeCall) -> Callable[..., Array] | None:
 
         return plain
 
+    fixed: list[tuple[Array | None, Array | None]] = []
+
     def biased(finish: Finish | None, x: Array, w: Array, *rest: Array) -> Array:
-        ends = Real(p.nonlineMode, *_addends(c, Format.NCHW, plan, rest), then=finish)
+        bias, z = fixed[0] if fixed else _addends(c, Format.NCHW, plan, rest)
+        if not fixed and all(c.const[2:]):
+            # Pieces take their part of it hundreds of times.
+            bias, z = (v if v is None else v.reshape(*v.shape[:2], -1) for v in (bias, z))
+            fixed.append((bias, z))
+        ends = Real(p.nonlineMode, bias, z, then=finish)
         return convolve(x, _filters(c, w, plan, 1), None if ends.idle else ends)
 
     return biased

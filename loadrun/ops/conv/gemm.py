@@ -275,7 +275,7 @@ def activate(x: Array, mode: NonlineMode) -> None:
 
 def _part(value: Array, sample: int, channel: int, span: slice, count: int) -> Array:
     """Return the piece of a plain bias (1, C, 1, 1) or full (N, C, H, W) array that belongs to a block."""
-    flat = value.reshape(value.shape[0], value.shape[1], -1)
+    flat = value if value.ndim == 3 else value.reshape(value.shape[0], value.shape[1], -1)
     n = sample if flat.shape[0] > 1 else 0
     rows = flat[n, channel : channel + count]
     return rows[:, span] if rows.shape[1] > 1 else rows
@@ -307,7 +307,8 @@ class Real:
             block *= block.dtype.type(self.scale)
         if self.z is not None:
             block += _part(self.z, sample, channel, span, count)
-        activate(block, self.mode)
+        if self.mode is not NonlineMode.IDENTITY:
+            activate(block, self.mode)
         if self.then is not None:
             self.then(block, sample, channel, span)
 
