@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Protocol
 
 import numpy as np
 
 from .base.errors import EngineError, LoadRunError, UnsupportedError
-from .base.proving import level, proving
+from .base.proving import level
 from .compare.tolerances import error_between
 from .engines.reference import ReferenceEngine
 from .graph.composite import Composite
@@ -23,6 +22,7 @@ from .runner import Runner
 from .testcase import Bundle
 
 __all__ = [
+    "NOTHING",
     "Computing",
     "Proof",
     "ProofError",
@@ -30,7 +30,6 @@ __all__ = [
     "kinds",
     "of_bundle",
     "proved",
-    "proving",
 ]
 
 _LIMITS = {"Float16": 5e-2, "BFloat16": 5e-2}
@@ -45,19 +44,12 @@ _TIES = "ties"
 _ORDERING = select(lambda op: op.family in ("select", "image.nms"))
 
 
+Computing = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+"""Computes outputs by name from inputs; raises a LoadRunError where the model refuses these."""
+
+
 class ProofError(UnsupportedError):
     """What was written gives other numbers than its source; the text says which."""
-
-
-class Computing(Protocol):
-    """Computes a model's outputs."""
-
-    def __call__(self, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
-        """Return outputs by name.
-
-        Raises:
-            LoadRunError: the model refuses these inputs.
-        """
 
 
 @dataclass(frozen=True)
@@ -73,6 +65,9 @@ class Proof:
     compared: int = 0
     dropped: int = 0
     left: tuple[str, ...] = ()
+
+
+NOTHING = Proof(left=("it was written without a proof (prove=none)",))
 
 
 def of_bundle(bundle: Bundle, engine: str = "reference") -> Computing:
@@ -131,7 +126,7 @@ def proved(
         ProofError: they differ beyond rounding.
     """
     if level() == "none" and drawn:
-        return Proof(left=("it was written without a proof (prove=none)",))
+        return NOTHING
     if source.holds_objects:
         return Proof(left=("text, sequences and maps are not compared",))
     if _draws(source):

@@ -17,6 +17,7 @@ from ..engines.reference import ReferenceEngine
 from ..graph import Var
 from ..graph.dtypes import Array
 from ..ops.registry import implementation
+from ..proof import at_sizes
 from .encode import ElemType
 from .model import WrittenModel
 from .session import OnnxSession, new_session
@@ -78,13 +79,6 @@ def is_quantized(written: WrittenModel) -> bool:
     return any(n.op_type == "QuantizeLinear" for n in written.model.graph.nodes)
 
 
-def _feeds(
-    written: WrittenModel, examples: Mapping[str, Array], sizes: Mapping[str, tuple[int, ...]]
-) -> dict[str, Array]:
-    """Repeat or cut example values to other sizes, so that indices stay in range."""
-    return {n: np.resize(examples[n], shape).astype(examples[n].dtype) for n, shape in sizes.items()}
-
-
 def verify(source: ExportSource, written: WrittenModel, data: bytes | str) -> list[Verification]:
     """Check a model and execute it at the example's sizes and at another.
 
@@ -107,7 +101,7 @@ def verify(source: ExportSource, written: WrittenModel, data: bytes | str) -> li
     verifications = []
     # What stands beside the graph is not run by the reference engine.
     for sizes in () if source.inserted else _chosen(written.sizes):
-        feeds = _feeds(written, source.examples, sizes)
+        feeds = at_sizes({n: source.examples[n] for n in sizes}, sizes)
         verifications += _compare(source, written, session, engine, feeds, random)
     _by_position(source, written, session, engine, random)
     return verifications

@@ -303,8 +303,8 @@ def _finish(exported: Exported, f: Target, external: bool, judged: bool, whole: 
     """Save, verify, and write the testcases."""
     path = Path(f) if isinstance(f, (str, os.PathLike)) else None
     beside = path is not None and (external or exported.is_large)
-    data = None if exported.is_large else exported.data
-    if left := prove_export(exported.source, exported.written, data).left:
+    encoded = None if exported.is_large else lambda: exported.data
+    if left := prove_export(exported.source, exported.written, encoded).left:
         model = exported.written.model
         model.metadata = {**model.metadata, NOT_PROVEN: "\n".join(left)}
     if f is not None:

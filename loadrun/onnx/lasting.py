@@ -92,9 +92,13 @@ class Lowering:
             graph, notes = self._recorded(now)
             bundle = self._made[key] = self._with(replace(graph, fixed_shapes={}), notes)
             bundle.sized = self._sized
-            cases = [case.inputs for case in self.bundle.testcases if self._fit(case.inputs, now)]
-            bundle.guarded = lambda: self._proven(self._with(graph, notes), cases, now)
+            bundle.guarded = lambda: self._proven(self._with(graph, notes), self._cases_at(now), now)
         return self._made[key]
+
+    def _cases_at(self, shapes: Mapping[str, Shape]) -> list[Mapping[str, Array]]:
+        """Return the inputs of the testcases of those sizes."""
+        inputs = (case.inputs for case in self.bundle.testcases)
+        return [c for c in inputs if all(self._shape(n, v) == shapes[n] for n, v in c.items())]
 
     def _with(self, graph: Graph, notes: Sequence[str]) -> Bundle:
         bundle = replace(self.bundle, graph=graph, lower=None, warnings=[*self.bundle.warnings, *notes])
@@ -201,9 +205,6 @@ class Lowering:
             if proof.compared:
                 return True
         return False
-
-    def _fit(self, case: Mapping[str, Array], shapes: Mapping[str, Shape]) -> bool:
-        return all(self._shape(n, v) == shapes[n] for n, v in case.items())
 
     def _proven(
         self, bundle: Bundle, cases: Sequence[Mapping[str, Array]], shapes: Mapping[str, Shape]

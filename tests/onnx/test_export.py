@@ -15,13 +15,14 @@ import loadrun.megengine.module as M
 import loadrun.onnx
 from loadrun import Bundle
 from loadrun.base.errors import EngineError, UnsupportedError, UsageError
+from loadrun.base.proving import proving
 from loadrun.graph import Graph, StoredTensor
 from loadrun.graph.dtypes import DType
 from loadrun.graph.params import Host2DeviceCopy
 from loadrun.onnx import Dim, Exported, OperatorExportTypes, TrainingMode, export
 from loadrun.onnx.check import available, check_model
 from loadrun.ops.catalog import TypeParam
-from loadrun.proof import ProofError, proving
+from loadrun.proof import ProofError
 
 pytestmark = pytest.mark.skipif(not available(), reason="needs onnx and onnxruntime")
 

@@ -11,11 +11,12 @@ import pytest
 
 import loadrun
 from loadrun.base.errors import UnsupportedError
+from loadrun.base.proving import proving
 from loadrun.cli import main
 from loadrun.onnx import export
 from loadrun.onnx.traced import OPERATORS
 from loadrun.onnx.writing import TRANSLATIONS
-from loadrun.proof import ProofError, proving
+from loadrun.proof import ProofError
 
 onnx = pytest.importorskip("onnx", reason="models are built with the package onnx")
 parser = pytest.importorskip("onnx.parser")

@@ -21,24 +21,25 @@ __all__: list[str] = []
 _FAR = 2**31 - 1
 
 
-def _number(tensor: Tensor) -> Any:
+def _session() -> Session:
     session = active()
     assert isinstance(session, Session)
-    return session.number(tensor)
+    return session
 
 
 @instead(common.integers)
 def integers(values: TracedArray) -> list[Any]:
     vector = operand(values.reshape(-1))
-    return [_number(e.subtensor(vector, [(0, None, None, None, i)])) for i in range(int(vector.shape[0]))]
+    return [
+        _session().number(e.subtensor(vector, [(0, None, None, None, i)]))
+        for i in range(int(vector.shape[0]))
+    ]
 
 
 @instead(shapes.positions)
 def positions(values: TracedArray) -> list[Any]:
-    session = active()
-    assert isinstance(session, Session)
     # A part may begin and end where data say.
-    return integers(values) if session.sized(recorded_variable(values)) else [*values.reshape(-1)]
+    return integers(values) if _session().sized(recorded_variable(values)) else [*values.reshape(-1)]
 
 
 @instead(kernels.broadcast_shapes)
@@ -49,8 +50,7 @@ def broadcast_shapes(*shapes: Any) -> Any:
 @instead("Reshape", since=5)
 def reshape(x: Any, shape: Any, *, allowzero: int = 0) -> Any:
     """Leave the size that follows from the others to the operator, where any may differ."""
-    session = active()
-    if not isinstance(session, Session) or not session.open or allowzero or 0 in x.shape:
+    if not _session().open or allowzero or 0 in x.shape:
         return NotImplemented
     sizes = common.integers(shape)
     free = [not isinstance(n, TracedInt) and n == -1 for n in sizes]
@@ -68,7 +68,9 @@ def expand(x: Any, shape: Any) -> Tensor:
 
 @instead("Range")
 def counted(start: Any, limit: Any, delta: Any, *, stash_type: int = 1) -> Tensor:
-    bounds = [_number(operand(v)) if isinstance(v, Tensor) else v.item() for v in (start, limit, delta)]
+    bounds = [
+        _session().number(operand(v)) if isinstance(v, Tensor) else v.item() for v in (start, limit, delta)
+    ]
     return creation.arange(*bounds, dtype=start.dtype)
 
 
@@ -102,10 +104,7 @@ def scaled(size: Any, scale: float) -> Any:
 @instead("If")
 def if_(cond: Any, *captured: Any, then_branch: Subgraph, else_branch: Subgraph) -> Any:
     """Compute both branches where data decide, and select the values of one."""
-    session = active()
-    if not isinstance(cond, TracedArray) or not isinstance(session, Session):
-        return NotImplemented
-    if session.sized(recorded_variable(cond)):
+    if not isinstance(cond, TracedArray) or _session().sized(recorded_variable(cond)):
         return NotImplemented
     pairs = zip(then_branch((), captured), else_branch((), captured), strict=True)
     return tuple(_selected(cond.reshape(()), a, b) for a, b in pairs)
