@@ -175,11 +175,6 @@ def test_patterns_of_data(tmp_path: Path) -> None:
         out.unlink()
 
 
-def test_a_range_that_is_turned_round(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([MLP, "--input", "#rand(1,0)"]) == 2
-    assert "#rand takes the lower bound first, then the upper bound" in capsys.readouterr().out
-
-
 def test_a_run_on_random_data_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     loadrun.save(unary(), tmp_path / "m.mge")
     assert main([str(tmp_path / "m.mge"), "--seed", "5"]) == 3
