@@ -91,9 +91,11 @@ class Parser(argparse.ArgumentParser):
                 words.append(f"{a.option_strings[0]} {a.metavar}")
             elif not a.option_strings:
                 words.append(
-                    {"+": f"{a.metavar} [{a.metavar} ...]", "?": f"[{a.metavar}]"}.get(
-                        str(a.nargs), str(a.metavar)
-                    )
+                    {
+                        "+": f"{a.metavar} [{a.metavar} ...]",
+                        "*": f"[{a.metavar} ...]",
+                        "?": f"[{a.metavar}]",
+                    }.get(str(a.nargs), str(a.metavar))
                 )
         self.usage = " ".join(words)
         return super().format_help()
