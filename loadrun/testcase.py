@@ -512,7 +512,7 @@ class Bundle:
         for watch in self.watches:
             if watch.changed():
                 raise FormatError(
-                    "the file was written to while it was in use; load it again, or with copy=True (--copy) to keep "
+                    "the file was written to while it was in use; load it again, or with copy=True to keep "
                     "what it held",
                     path=self.path if watch.path == os.path.abspath(self.path) else watch.path,
                 )

@@ -11,7 +11,7 @@ from ..report.text import error, table
 from ..verify.audit import NO_CHECK, Audit, AuditOptions, FileAudit, Score, audits_of
 from ..verify.audit_mutants import CASE_KINDS, ELEMENT
 from .fleet import FleetReports, add_fleet_options, fleet_reports
-from .groups import Parser, add_limit_options, add_seed_option, limited, model_files, seconds, whole
+from .groups import Parser, add_memory_option, add_seed_option, limited, model_files, seconds, whole
 from .models import add_engine_options, add_model_options, model_options
 
 __all__ = ["main"]
@@ -38,7 +38,7 @@ def parser() -> Parser:
         help="number of weight elements to corrupt (default 60)",
     )
     p.add_argument(
-        "--budget",
+        "--timeout",
         metavar="SECONDS",
         type=seconds,
         default=60.0,
@@ -48,7 +48,7 @@ def parser() -> Parser:
     add_fleet_options(p)
     add_engine_options(p)
     add_model_options(p)
-    add_limit_options(p)
+    add_memory_option(p)
     return p
 
 
@@ -64,7 +64,7 @@ def main(argv: list[str]) -> int:
     )
     files = model_files(args.files, sys.stderr)
     result = Audit()
-    with limited(args.max_memory, args.timeout), fleet_reports(args.json, args.junit, files) as reports:
+    with limited(args.max_memory), fleet_reports(args.json, args.junit, files) as reports:
         for path, audit in zip(files, audits_of(files, options), strict=True):
             for _, why in audit.failures:
                 print(f"{clean(path, 200)}\n{error(why.message)}", file=sys.stderr)
@@ -161,7 +161,7 @@ def _about(path: str, audited: FileAudit) -> list[str]:
 
 def _silence(audited: FileAudit) -> str:
     """Say why there is no score."""
-    return "no mutant was tried within the budget" if audited.cut else "; ".join(audited.findings)
+    return "no mutant was tried within the time limit" if audited.cut else "; ".join(audited.findings)
 
 
 def _percent(share: float) -> str:

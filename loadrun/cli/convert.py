@@ -65,11 +65,6 @@ def parser() -> Parser:
         metavar="INPUT:AXIS=NAME",
         help="make an axis dynamic, such as data:0=batch (default: axes in which the testcases of A differ)",
     )
-    g.add_argument(
-        "--verify",
-        action="store_true",
-        help="check B with onnx.checker and compare its results in ONNX Runtime with loadrun's",
-    )
     add_quiet_option(p)
     add_limit_options(p)
     return p
@@ -120,14 +115,10 @@ def _unpack(source: str, target: str, options: UnpackOptions) -> None:
 
 
 def _tables(exported: Exported) -> None:
-    """Print what was approximated, and how ONNX Runtime's results compare."""
+    """Print what was approximated."""
     rows = [(clean(text, 100), clean(where)) for text, where in exported.approximated.items()]
     if rows:
         print(table(rows, ("approximated", "first at")))
-        print()
-    compared = [(clean(v.output), clean(v.sizes), f"{v.error:.3g}", v.quanta) for v in exported.verification]
-    if compared:
-        print(table(compared, ("verified", "at", "error", "quanta"), right=(2, 3)))
         print()
 
 

@@ -26,7 +26,7 @@ from .groups import (
     target,
     warn,
 )
-from .models import add_finite_options, add_model_options, model_options
+from .models import add_model_options, add_range_option, model_options
 
 __all__ = ["main"]
 
@@ -53,7 +53,7 @@ def parser() -> Parser:
         "--against",
         metavar="OTHER",
         help="the reference: another model, a folder from load_and_run's --bin_io_dump or of .npy files, an .npz file "
-        "of values by variable name, results of --save-results, an engine, or float64 (default), the same model in "
+        "of values by variable name, results of --output FILE.zip, an engine, or float64 (default), the same model in "
         "double precision",
     )
     add_dump_option(p)
@@ -81,7 +81,7 @@ def parser() -> Parser:
         "-o", "--output", metavar="FILE", type=target, help="write the operator to blame as a file of its own"
     )
     add_json_option(p)
-    add_finite_options(p)
+    add_range_option(p)
     add_seed_option(p)
     add_model_options(p)
     add_limit_options(p)

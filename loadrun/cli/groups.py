@@ -6,7 +6,7 @@ import argparse
 import math
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any, NoReturn, TextIO, TypeVar
@@ -16,7 +16,6 @@ from ..base.files import files_of, skipped_line
 
 __all__ = [
     "Parser",
-    "add_copy_option",
     "add_dump_option",
     "add_html_option",
     "add_input_options",
@@ -34,6 +33,7 @@ __all__ = [
     "add_testcase_option",
     "add_tolerance_option",
     "add_uncompared_option",
+    "chosen_data",
     "integer",
     "limited",
     "model_files",
@@ -155,10 +155,7 @@ class Parser(argparse.ArgumentParser):
             name = text.split("=")[0]
             if text == "--":
                 return
-            if name == "--input" and "-d" in every:
-                # `run` calls it so.
-                yield name, "-d"
-            elif name.startswith("--") and name not in every:
+            if name.startswith("--") and name not in every:
                 close = [o for o in known if o.startswith(name)] or difflib.get_close_matches(
                     name, known, 1, 0.75
                 )
@@ -174,15 +171,6 @@ def model_files(names: Iterable[str], out: TextIO) -> list[str]:
     if line := skipped_line(skipped):
         print(line, file=out)
     return paths
-
-
-def add_copy_option(p: argparse._ActionsContainer) -> None:
-    """Add ``--copy``."""
-    p.add_argument(
-        "--copy",
-        action="store_true",
-        help="read whole files into memory first, in case another program writes to them during the run",
-    )
 
 
 def add_jobs_option(p: argparse._ActionsContainer, what: str, default: int | None = None) -> None:
@@ -431,6 +419,28 @@ def add_input_options(p: argparse._ActionsContainer, *flags: str, more: str = ""
         metavar="EXPR",
         help="numpy expression in data (the array as read) and np, such as \"data.astype('float32') / 255\"",
     )
+
+
+def chosen_data(
+    p: Parser, given: Sequence[str] | None, endings: tuple[str, ...] = ()
+) -> tuple[tuple[str, ...] | None, str | None]:
+    """Return specifications of inputs and the test data of an ONNX model, of which one was given as ``--input``.
+
+    Args:
+        p: the parser.
+        given: the option's values.
+        endings: endings of files that hold test data, besides folders.
+    """
+    sets = [text for text in given or () if text.lower().endswith(endings) or _holds_sets(text)]
+    if sets and given is not None and len(given) > 1:
+        p.error(f"{clean(sets[0])} is test data of an ONNX model; give no other data beside it")
+    return None if sets or given is None else tuple(given), sets[0] if sets else None
+
+
+def _holds_sets(text: str) -> bool:
+    """Return whether a specification is a folder with the test data of an ONNX model."""
+    names = os.listdir(text) if os.path.isdir(text) else ()
+    return any(name == "input_0.pb" or name.startswith("test_data_set_") for name in names)
 
 
 def add_dump_option(p: argparse.ArgumentParser) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -30,10 +31,10 @@ __all__ = [
     "BESIDE",
     "ENGINES",
     "add_engine_options",
-    "add_finite_options",
     "add_model_options",
     "add_observing_options",
     "add_profile_options",
+    "add_range_option",
     "all_chosen",
     "engine",
     "engine_list",
@@ -246,7 +247,7 @@ def add_observing_options(p: Parser) -> None:
     """Add the options; those spelled with underscores in MegEngine's tool take dashes as well."""
     changed = p.add_argument_group("changes to the model before it runs")
     for name, what in _SWITCHES.items():
-        _add(changed, name, action="store_true", help=what)
+        _add(changed, _spelled(name), action="store_true", help=what)
     _add(
         changed,
         "batch_size",
@@ -259,32 +260,18 @@ def add_observing_options(p: Parser) -> None:
         "operators (an extra run of the first file; values come from the reference engine)"
     )
     _add(seen, "io_dump", metavar="FILE", help="write every variable of every testcase as text")
-    _add(
-        seen,
-        "bin_io_dump",
-        metavar="DIR",
-        help="write each variable of the first testcase to its own file",
-    )
-    _add(seen, "bin_out_dump", metavar="DIR", help="write the outputs of every testcase, the first as run0")
-    add_finite_options(seen)
-    _add(seen, "model_info", action="store_true", help="print inputs and outputs as a table")
-    add_profile_options(seen)
+    add_range_option(seen)
+    _add_top_option(seen)
 
 
-def add_finite_options(p: argparse._ActionsContainer) -> None:
-    """Add ``--check-finite`` and ``--range``."""
-    _add(
-        p,
-        "check_finite",
-        action="store_true",
-        help="fail on NaN and infinity, and name the operators where they first appear",
-    )
-    _add(
-        p,
-        "range",
+def add_range_option(p: argparse._ActionsContainer) -> None:
+    """Add ``--range``."""
+    p.add_argument(
+        "--range",
         metavar="LIMIT",
-        type=tolerance,
-        help="fail on absolute values above LIMIT, and name the operators where they first appear",
+        type=_limit,
+        help="fail on NaN and on absolute values above LIMIT (inf: on NaN and infinity), and name the operators where "
+        "they first appear",
     )
 
 
@@ -299,7 +286,12 @@ def optimizations(arguments: Mapping[str, object]) -> tuple[str, ...]:
     Args:
         arguments: values by argument name.
     """
-    return tuple("enable_" + n if n == "fuse_grain" else n for n in _SWITCHES if arguments[n])
+    return tuple(n for n in map(_spelled, _SWITCHES) if arguments[n])
+
+
+def _spelled(name: str) -> str:
+    """Return an optimization as `trace.dump` spells it; `load_and_run` has one name without the first word."""
+    return "enable_fuse_grain" if name == "fuse_grain" else name
 
 
 def add_profile_options(p: argparse._ActionsContainer) -> None:
@@ -310,7 +302,7 @@ def add_profile_options(p: argparse._ActionsContainer) -> None:
         help="write the time of each operator, in the format of MegEngine's profiler",
     )
     p.add_argument("--perfetto", metavar="FILE", help="write a trace for the Perfetto viewer")
-    p.add_argument("--top", type=whole, metavar="N", help="show the N most expensive groups of operators")
+    _add_top_option(p)
     p.add_argument(
         "--by",
         type=_grouping,
@@ -321,6 +313,14 @@ def add_profile_options(p: argparse._ActionsContainer) -> None:
     p.add_argument(
         "--memory", action="store_true", help="show peak memory and the values that were alive at the peak"
     )
+
+
+def _add_top_option(p: argparse._ActionsContainer) -> None:
+    p.add_argument("--top", type=whole, metavar="N", help="show the N most expensive groups of operators")
+
+
+def _limit(text: str) -> float:
+    return math.inf if text == "inf" else tolerance(text)
 
 
 def _grouping(text: str) -> str:

@@ -33,6 +33,7 @@ from .groups import (
     add_prove_option,
     add_quiet_option,
     add_seed_option,
+    chosen_data,
     seconds,
     target,
     tolerances,
@@ -72,7 +73,7 @@ def parser() -> Parser:
         "outputs. Testcases already in the model's file are kept.",
     )
     p.add_argument("model", metavar="MODEL", help="the model, or a folder written by `loadrun convert`")
-    add_input_options(p, "-d", "--data", more="; of an ONNX model also a folder of test_data_set_N folders")
+    add_input_options(p, "-d", "--input", more="; of an ONNX model also a folder of test_data_set_N folders")
     p.add_argument("-o", "--output", metavar="OUT.mge", type=target, required=True, help="the file to write")
     add_dump_option(p)
     add_model_options(p, writes=True)
@@ -180,11 +181,6 @@ def _file_options(p: Parser) -> None:
         choices=(0, 1, 2),
         help="keep variable names: of none, of the outputs, or of all",
     )
-    g.add_argument(
-        "--discard-var-name",
-        action="store_true",
-        help="the same as --keep-var-name 0 --no-keep-param-name",
-    )
     for what, names in (("opr", "operators"), ("param", "weights")):
         g.add_argument(
             f"--keep-{what}-name", action=argparse.BooleanOptionalAction, help=f"keep the names of {names}"
@@ -213,9 +209,6 @@ def _file_options(p: Parser) -> None:
     g.add_argument(
         "--strip-info-file", metavar="FILE", help="write the operators and dtypes in use to a JSON file"
     )
-    g.add_argument(
-        "--output-strip-info", action="store_true", help="the same as --strip-info-file OUT.mge.json"
-    )
     g.add_argument("--append-json", action="store_true", help="add to that JSON file instead of replacing it")
 
 
@@ -223,14 +216,12 @@ def main(argv: list[str]) -> int:
     """Pack; 2 when something fails, which leaves the output unchanged; 1 when the written file fails its checks."""
     p = parser()
     args = p.parse_args(argv)
-    folders = [text for text in args.input_data or () if _holds_sets(text)]
-    if folders and len(args.input_data) > 1:
-        p.error(f"-d {clean(folders[0])} is a folder of test data; give no other data beside it")
+    data, sets = chosen_data(p, args.input_data)
     options = p.record(
         PackOptions,
         vars(args),
-        input_data=None if folders or args.input_data is None else tuple(args.input_data),
-        test_data=folders[0] if folders else None,
+        input_data=data,
+        test_data=sets,
         **model_options(args.input_shape, args.constant),
         expect=tuple(args.expect or ()),
         states=tuple(args.states),
@@ -264,26 +255,15 @@ def main(argv: list[str]) -> int:
     return EXIT_PASS if packed.holds else EXIT_FAIL
 
 
-def _holds_sets(text: str) -> bool:
-    """Return whether a specification is a folder with the test data of an ONNX model."""
-    names = os.listdir(text) if os.path.isdir(text) else ()
-    return any(name == "input_0.pb" or name.startswith("test_data_set_") for name in names)
-
-
 def _dump_options(arguments: Mapping[str, Any]) -> DumpOptions:
     """Return the options of the file format."""
-    strip = arguments["strip_info_file"]
-    if strip is None and arguments["output_strip_info"]:
-        strip = f"{arguments['output']}.json"
     names = {f.name for f in fields(DumpOptions)} & set(arguments)
     options = {name: arguments[name] for name in names}
     if BESIDE in arguments["weights"]:
         options["beside"] = [w for w in arguments["weights"] if w != BESIDE]
-    options.update(dump_format=arguments["format"], strip_info_file=strip)
+    options.update(dump_format=arguments["format"])
     if arguments["change_graph"] is not None:
         options["no_change_graph"] = not arguments["change_graph"]
-    if arguments["discard_var_name"]:
-        options.update(keep_var_name=0, keep_param_name=False)
     return DumpOptions(**options)
 
 

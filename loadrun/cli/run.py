@@ -22,7 +22,6 @@ from ..report.text import Style, style_for
 from ..runner import FileResult, Result, Verdict
 from .groups import (
     Parser,
-    add_copy_option,
     add_html_option,
     add_input_options,
     add_jobs_option,
@@ -33,6 +32,7 @@ from .groups import (
     add_quiet_option,
     add_seed_option,
     add_uncompared_option,
+    chosen_data,
     model_files,
     target,
     tolerances,
@@ -61,7 +61,7 @@ _SHOWN = 20
 """How many differences from the digests are printed where nothing else is."""
 
 
-_JUDGED = ("check", "maxerr", "allow_uncompared", "json", "quiet", "color")
+_JUDGED = ("check", "maxerr", "allow_uncompared", "json", "quiet")
 """The options that apply to saved results."""
 
 
@@ -79,13 +79,21 @@ def parser() -> Parser:
         nargs="+",
         metavar="MODEL",
         help="files, patterns, and folders, of which all .mge, .onnx and .pt2 files are run; or a file of "
-        "--save-results, which is judged again by --check and --maxerr without running anything",
+        "--output FILE.zip, which is judged again by --check and --maxerr without running anything",
     )
     data = p.add_argument_group("data")
-    add_input_options(data, "--input")
+    add_input_options(
+        data,
+        "--input",
+        more="; of an ONNX model also a folder of test_data_set_N folders, or a .mge file that was packed from it",
+    )
     add_seed_option(data)
     data.add_argument(
-        "--output", metavar="DIR", type=target, help="save every output as DIR/[FILE.]TESTCASE.OUTPUT.npy"
+        "--output",
+        metavar="DIR|FILE.zip",
+        type=target,
+        help="save every output as DIR/[FILE.]TESTCASE.OUTPUT.npy, or all values and verdicts in one file, which "
+        "`loadrun FILE.zip` judges again by --maxerr and --check",
     )
     checks = p.add_argument_group("checks")
     add_policy_option(checks, "; added to what the file requires")
@@ -110,12 +118,6 @@ def parser() -> Parser:
     }
     add_engine_options(p, several=True, strict=strict)
     add_model_options(p)
-    p.add_argument(
-        "--test-data",
-        metavar="DIR|FILE.mge",
-        help="testcases of an ONNX model: a folder of test_data_set_N folders, or a .mge file that was packed from it, "
-        "for engines that run the file itself",
-    )
     _add_report_options(p)
     add_observing_options(p)
     shown = p.add_argument_group("output")
@@ -126,12 +128,6 @@ def parser() -> Parser:
         action="count",
         default=0,
         help="print a table for each file, however many there are; -vv: all metrics of every output",
-    )
-    shown.add_argument(
-        "--color",
-        choices=("auto", "always", "never"),
-        default="auto",
-        help="use colours; auto (the default): on a terminal or with FORCE_COLOR, unless NO_COLOR is set",
     )
     return p
 
@@ -145,13 +141,6 @@ def _add_running_options(p: Parser) -> None:
         metavar="ADDRESS",
         help="distribute them over the workers of a Dask cluster: tcp://HOST:PORT or a scheduler file",
     )
-    running.add_argument(
-        "--dask-files",
-        choices=("auto", "path", "send"),
-        default="auto",
-        help="path: workers open files by name; send: files are sent to them; auto (the default): by name where "
-        "workers see the file",
-    )
     add_limit_options(running, "stop a file whose testcases take longer in total")
     running.add_argument(
         "--fail-fast", action="store_true", help="stop after the first file that does not pass"
@@ -159,10 +148,6 @@ def _add_running_options(p: Parser) -> None:
     running.add_argument(
         "--iter", metavar="N", type=whole, default=0, help="time N more runs of the first testcase"
     )
-    running.add_argument(
-        "--warmup-iter", metavar="N", type=whole, default=1, help="untimed runs before those (default 1)"
-    )
-    add_copy_option(running)
 
 
 def _add_choosing_options(p: Parser) -> None:
@@ -241,12 +226,6 @@ def _add_report_options(p: Parser) -> None:
     )
     add_junit_option(group)
     add_html_option(group)
-    group.add_argument(
-        "--save-results",
-        metavar="FILE",
-        type=target,
-        help="save values and verdicts, which `loadrun FILE` judges again by --maxerr and --check",
-    )
 
 
 def main(argv: list[str]) -> int:
@@ -264,9 +243,12 @@ def main(argv: list[str]) -> int:
     if args.maxerr:
         p.error('--maxerr judges saved results; of a run, --check "maxerr<=X" asks for less')
     json, lines = _reports(p, args.json)
+    data, sets = chosen_data(p, args.input_data, (".mge",))
     options = p.record(
         RunOptions,
         vars(args),
+        input_data=data,
+        test_data=sets,
         json=json,
         json_lines=lines,
         engines=all_chosen(args.engine, "engine" in args.strict, args.cache),
@@ -278,7 +260,7 @@ def main(argv: list[str]) -> int:
     )
     out = sys.stderr if options.json == "-" else sys.stdout
     with Replay(model_files(args.files, out), options) as run:
-        display = _RunDisplay(run, out, style_for(args.color, out), args.quiet, args.verbose)
+        display = _RunDisplay(run, out, style_for(out), args.quiet, args.verbose)
         for dump in run:
             display.dump(dump)
         display.end()
@@ -300,7 +282,7 @@ def _reports(p: Parser, names: Sequence[str] | None) -> tuple[str | None, str | 
 
 
 def _holds_results(name: str) -> bool:
-    """Return whether a file is one of --save-results: a zip file, as a .pt2 program is, too."""
+    """Return whether a file is one of --output FILE.zip: a zip file, as a .pt2 program is, too."""
     if name.lower().endswith((".mge", ".onnx", ".pt2")) or not os.path.isfile(name):
         return False
     with opened(name, "results") as file:

@@ -35,7 +35,6 @@ class ConvertOptions(ModelOptions):
         dynamic: names of axes of inputs whose sizes may change, such as ``{"data": {0: "batch"}}``; None for those
             in which the testcases differ.
         external_data: whether weights go to a file of their own.
-        verify: whether what was written is checked with onnx.checker, and ONNX Runtime compared with loadrun.
         narrow: for a .mge file, see `loadrun.dump.options.DumpOptions`.
         prove: how much is proven of what is written, see `loadrun.proof`: ``none``, ``quick`` or ``full``.
     """
@@ -45,7 +44,6 @@ class ConvertOptions(ModelOptions):
     opset: int | None = None
     dynamic: Mapping[str, Mapping[int, str]] | None = None
     external_data: bool = False
-    verify: bool = False
     narrow: bool = False
     prove: str = "quick"
 
@@ -93,7 +91,7 @@ def convert_file(
     path = one_file(os.fspath(source))
     _ending(path, MODELS)
     ending = _ending(os.fspath(target), _WRITTEN)
-    onnx_options = [n for n in ("opset", "dynamic", "external_data", "verify") if getattr(options, n)]
+    onnx_options = [n for n in ("opset", "dynamic", "external_data") if getattr(options, n)]
     if ending == ".mge" and onnx_options:
         raise UsageError(f"--{onnx_options[0].replace('_', '-')} applies to .onnx files only")
     if ending == ".onnx" and (options.format or options.narrow):
@@ -120,7 +118,6 @@ def _written(
         opset_version=options.opset,
         dynamic_axes=options.dynamic,
         external_data=options.external_data,
-        verify=options.verify,
     )
     return Converted(exported=exported)
 

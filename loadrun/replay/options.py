@@ -31,9 +31,7 @@ class ReplayOptions(ModelOptions, DataOptions):
         strict: what is not only warned of: ``damage``, a damaged end of the file, is an error, ``weak``, a check that
             cannot fail on the testcases, counts as not compared.
         explain: whether the first testcase that fails is run again to find the operator that is to blame.
-        copy: whether the file is read into memory at once.
-        iter: how often the first testcase is run again, timed.
-        warmup_iter: untimed runs before that.
+        iter: how often the first testcase is run again, timed, after one run that is not.
         optimize: optimizations of the graph before it is run: keywords of
             `loadrun.passes.inference.optimize_for_inference`, or ``optimize_for_inference`` for none of them.
         batch_size: items of axis 0 that testcases are repeated or cut to.
@@ -47,9 +45,7 @@ class ReplayOptions(ModelOptions, DataOptions):
     policies: Mapping[str, Policy] = field(default_factory=dict)
     strict: tuple[str, ...] = ()
     explain: bool = False
-    copy: bool = False
     iter: int = 0
-    warmup_iter: int = 1
     optimize: tuple[str, ...] = ()
     batch_size: int | None = None
     values: bool = False
@@ -87,31 +83,28 @@ class ProfileOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(ReplayOptions, ProfileOptions):
+class RunOptions(ReplayOptions):
     """Describe how `loadrun.replay_files` replays files, and where its results go.
 
-    The options of `ReplayOptions` and `ProfileOptions` are among these.
+    The options of `ReplayOptions` are among these.
 
     Attributes:
-        output: a folder in which every output is saved as ``[FILE.]TESTCASE.OUTPUT.npy``.
+        output: a folder in which every output is saved as ``[FILE.]TESTCASE.OUTPUT.npy``; or a file that ends in .zip
+            or .npz for values and verdicts, which `loadrun.judge_results` reads.
         loosen: whether `policies` stand in place of what files themselves check of these outputs, not beside it.
         allow_uncompared: whether a file with nothing to compare is as good as one that passes.
         jobs: processes that files and testcases are shared among; None for this process alone.
         dask: address of a Dask scheduler, ``tcp://HOST:PORT`` or a file, whose workers do the work.
-        dask_files: how they get files: ``path``, ``send``, or ``auto``: by name where they are there.
         timeout: seconds after which a file is ended, all its testcases together.
         max_memory: bytes that this process, and each that it starts, may take beyond what it has; None for what the
             machine can give (Linux).
         fail_fast: whether no further file is run after the first that does not pass.
         threads: how many threads this process uses; None for all processors.
         json, json_lines, junit, html: reports, files to write; ``-`` for JSON on standard output.
-        save_results: a file for values and verdicts, which `loadrun.judge_results` reads.
         io_dump: a text file for every variable of every testcase.
-        bin_io_dump: a folder for every variable of the first testcase.
-        bin_out_dump: a folder for the outputs of every testcase.
-        check_finite: whether NaN and infinity fail, and the operators are named at which they begin.
-        range: the greatest absolute value that does not fail.
-        model_info: whether inputs and outputs are printed as a table.
+        range: the greatest absolute value that does not fail; NaN does. The operators are named where
+            such values begin.
+        top: how many of the most expensive groups of operators are shown.
         configuration: what a project says of its files; see `loadrun.base.configuration.find_configuration`. Its
             engines and time limits take the place of those here, its policies stand below them.
         keyword: words that names of files must have, as ``-k`` takes them.
@@ -134,7 +127,6 @@ class RunOptions(ReplayOptions, ProfileOptions):
     allow_uncompared: bool = False
     jobs: int | None = None
     dask: str | None = None
-    dask_files: str = "auto"
     timeout: float | None = None
     max_memory: int | None = None
     fail_fast: bool = False
@@ -143,13 +135,9 @@ class RunOptions(ReplayOptions, ProfileOptions):
     json_lines: str | None = None
     junit: PathName | None = None
     html: PathName | None = None
-    save_results: PathName | None = None
     io_dump: str | None = None
-    bin_io_dump: str | None = None
-    bin_out_dump: str | None = None
-    check_finite: bool = False
     range: float | None = None
-    model_info: bool = False
+    top: int | None = None
     configuration: Configuration | None = None
     keyword: str | None = None
     last_failed: PathName | None = None
@@ -177,20 +165,25 @@ class RunOptions(ReplayOptions, ProfileOptions):
             )
         if len(self.engines) > 1 and (self.save_results is not None or self.observed):
             raise UsageError(
-                "--save-results and the options for values and operators take a single --engine, found "
+                "--output FILE.zip and the options for values and operators take a single --engine, found "
                 f"{len(self.engines)}"
             )
 
     @property
     def watched(self) -> bool:
         """Return whether operators are watched while they run."""
-        looks = (self.io_dump, self.bin_io_dump, self.bin_out_dump, self.range)
-        return any(x is not None for x in looks) or self.check_finite or self.model_info
+        return self.io_dump is not None or self.range is not None
 
     @property
     def observed(self) -> bool:
         """Return whether any option requires more than the replay."""
-        return self.watched or self.profiled
+        return self.watched or bool(self.top)
+
+    @property
+    def save_results(self) -> PathName | None:
+        """The file for values and verdicts; None if there is none."""
+        name = os.fspath(self.output or "")
+        return self.output if name.lower().endswith((".zip", ".npz")) else None
 
     @property
     def reported(self) -> bool:

@@ -152,7 +152,7 @@ class PartReplayer:
         start = time.perf_counter()
         native = any(runs_file(e) for e in task.engines)
         like = self._like[0] if self._like is not None else None
-        bundles = load_all(task.path, copy=task.copy, native=native, like=like, **task.read)
+        bundles = load_all(task.path, native=native, like=like, **task.read)
         if like is not None and bundles[0].graph is not like.graph:
             self._like = None
         # If the input data determine the graph, it is not known yet.
@@ -218,7 +218,7 @@ class PartReplayer:
                 timed = self._timed(bundle, task)
                 if self._beside is not None:
                     first = next(iter(timed.values()))
-                    closed = Closed(turns=self._beside.time(first, task.iter, task.warmup_iter))
+                    closed = Closed(turns=self._beside.time(first, task.iter, 1))
                 else:
                     closed = Closed(timings=tuple(_timing(runner, i, c, task) for i, c in timed.items()))
         except Exception as e:
@@ -372,7 +372,7 @@ def _timing(runner: Runner, number: int | None, case: Testcase, task: Task) -> T
     from ..verify.bench import measure  # for start-up
 
     feeds = runner.inputs_of(case)
-    return replace(measure(lambda: runner.run(feeds), task.iter, task.warmup_iter), testcase=number)
+    return replace(measure(lambda: runner.run(feeds), task.iter, 1), testcase=number)
 
 
 def _warnings(bundle: Bundle, task: Task) -> list[str]:

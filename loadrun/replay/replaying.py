@@ -308,7 +308,7 @@ class Replay:
         if options.dask is not None:
             from .dask import Cluster  # for start-up
 
-            return Cluster(options.dask, options.timeout, options.dask_files).replaying(tasks)
+            return Cluster(options.dask, options.timeout).replaying(tasks)
         limited = options.timeout is not None or any(t.timeout for t in tasks)
         if (options.jobs or 1) == 1 and not limited:
             return closing(serial(tasks))  # type: ignore[type-var]
@@ -320,7 +320,7 @@ class Replay:
         """Return the task of each file."""
         options = self.options
         common = {f.name: getattr(options, f.name) for f in fields(ReplayOptions)}
-        common["values"] |= options.output is not None or options.save_results is not None
+        common["values"] |= options.output is not None
         # Operators are observed only in the first file, on the data it was fed, so that data is loaded once.
         looked = options.input_data is not None and options.observed
         for i, path in enumerate(self.paths):

@@ -195,7 +195,7 @@ def read_saved(path: str | os.PathLike[str]) -> list[SavedFile]:
     except DAMAGE as e:
         if isinstance(e, (FormatError, InputError)):
             raise
-        raise FormatError(f"{name} is not a file of `loadrun --save-results`") from None
+        raise FormatError(f"{name} is not a file of `loadrun --output FILE.zip`") from None
     return files
 
 
@@ -325,7 +325,7 @@ class JudgeOptions:
 def judge_results(
     path: str | os.PathLike[str], options: JudgeOptions | None = None
 ) -> Iterator[CountedResults]:
-    """Judge results that ``--save-results`` wrote by other tolerances, without running anything.
+    """Judge results that ``--output FILE.zip`` wrote by other tolerances, without running anything.
 
     Args:
         path: the file.
@@ -340,8 +340,8 @@ def judge_results(
 
     >>> import os, tempfile, loadrun
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     saved = os.path.join(folder, "results")
-    ...     _ = loadrun.replay_files(["fixtures/nets/mlp.mge"], loadrun.RunOptions(save_results=saved))
+    ...     saved = os.path.join(folder, "r.zip")
+    ...     _ = loadrun.replay_files(["fixtures/nets/mlp.mge"], loadrun.RunOptions(output=saved))
     ...     for found in judge_results(saved, JudgeOptions(maxerr=0.0)):
     ...         print(found.file.path, [r.verdict.value for r in found])
     fixtures/nets/mlp.mge ['fail', 'fail', 'fail']

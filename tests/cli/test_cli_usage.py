@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -57,8 +58,7 @@ def test_a_file_called_like_a_mistyped_command(tmp_path: Path, monkeypatch: pyte
         ([MLP, "--iterr=2"], "did you mean --iter for --iterr?"),
         (["pack", MLP, "--outp", "x.mge"], "did you mean --output for --outp?"),
         (["info", MLP, "--weight"], "did you mean --weights for --weight?"),
-        (["diff", MLP, "--check"], "did you mean --check-finite for --check?"),
-        (["pack", MLP, "--input", "x.npy", "-o", "x.mge"], "did you mean -d for --input?"),
+        (["diff", MLP, "--test"], "did you mean --testcase for --test?"),
     ],
 )
 def test_options_have_one_name(typed: list[str], hint: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,7 +114,7 @@ def test_standard_output_on_a_full_disk() -> None:
 
 @pytest.mark.parametrize(
     "typed",
-    [["pack", MLP, "-d", "#ones", "-o", "-"], ["convert", MLP, "-o", "-"], [MLP, "--save-results", "-"]],
+    [["pack", MLP, "-d", "#ones", "-o", "-"], ["convert", MLP, "-o", "-"], [MLP, "--output", "-"]],
 )
 def test_models_do_not_go_to_standard_output(
     typed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -233,3 +233,9 @@ def test_what_holds_no_model_is_said(
         assert main([*command, name]) == 2
         printed = capsys.readouterr()
         assert said in printed.out + printed.err
+
+
+def test_options_fit_on_a_screen() -> None:
+    commands = runpy.run_path("scripts/options.py")["counted"]()
+    assert {name: len(options) for name, options in commands.items() if len(options) > 40} == {}
+    assert len({o for options in commands.values() for o in options}) <= 85

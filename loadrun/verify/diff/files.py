@@ -165,7 +165,7 @@ def diff_files(
     Args:
         model: the model under suspicion.
         against: another model; a folder of load_and_run's ``--bin_io_dump`` or of .npy files; an .npz file of values by
-            variable name; results of ``--save-results``; the name of an engine; or ``float64``, the same model in
+            variable name; results of ``--output FILE.zip``; the name of an engine; or ``float64``, the same model in
             double precision.
         options: on what, and how near is near enough.
         warn: called with what deserves a look.
@@ -211,7 +211,7 @@ def _compared(
     graph = expressible(bundle, refusals, warn)
     seed = options.seed
     result = partial(FileDifferences, ran_on=ran_on, _graph=graph, _feeds=feeds, _seed=seed)
-    if options.check_finite or options.range is not None:
+    if options.range is not None:
         findings = watch(graph, feeds, limit=options.range, seed=seed)
         return result(None, None, findings, refusals=tuple(refusals), _other=None)
     read = options.read if against.lower().endswith(".onnx") else {}
@@ -418,7 +418,7 @@ def _side(
 def _results(
     saved: list[SavedFile], run: DataRun, path: str, bundle: Bundle, warn: Callable[[str], None]
 ) -> StoredValues:
-    """Take a testcase's outputs from a file of `--save-results`."""
+    """Take a testcase's outputs from a file of `--output FILE.zip`."""
     testcase = run.testcase
     expects: Mapping[str, Array] = {}
     if testcase < len(bundle.testcases):

@@ -41,15 +41,13 @@ class DiffOptions(ModelOptions, DataOptions):
         tolerance: how far a value may be off, relative to the largest value of its tensor; None takes 1e-4, and more
             for what is computed in float16 or bfloat16 (`Tolerances`).
         bisect: whether an engine is asked for one intermediate value in each run, and what is left halved each time.
-        check_finite: whether the model runs alone and operators are named that make NaN or infinity.
-        range: the greatest absolute value; the model runs alone and operators are named that make greater ones.
+        range: the greatest absolute value; the model runs alone, and operators are named that make NaN or greater ones.
     """
 
     dump: int | None = None
     testcase: int | None = None
     tolerance: float | None = None
     bisect: bool = False
-    check_finite: bool = False
     range: float | None = None
 
 
@@ -75,7 +73,7 @@ def together(first: DataRun, last: DataRun) -> str:
 
 
 def is_results(path: Path) -> bool:
-    """Return whether a file is one of `--save-results`; a .pt2 program is a zip file as well."""
+    """Return whether a file is one of `--output FILE.zip`; a .pt2 program is a zip file as well."""
     return zipfile.is_zipfile(path) and path.suffix.lower() != ".pt2"
 
 

@@ -280,19 +280,6 @@ def test_streams() -> None:
     assert pipe.getvalue() == data.getvalue()[4:]
 
 
-def test_names_of_the_old_script(model: str, tmp_path: Path) -> None:
-    """The options of MegEngine's dump_with_testcase that trace.dump has not."""
-    out = tmp_path / "o.mge"
-    assert (
-        pack(MLP, "-d", "#ones", "-o", out, "-q", "--replace", "--discard-var-name", "--output-strip-info")
-        == 0
-    )
-    graph = loadrun.load(out).graph
-    assert {v.name for v in graph.vars()} == {None, "data", "out:expect"}
-    assert {t.name for o in graph.oprs for t in o.tensors if o.type != "Host2DeviceCopy"} == {None}
-    assert "MatrixMul" in json.loads((tmp_path / "o.mge.json").read_text())["opr_types"]
-
-
 def test_places_that_cannot_be_written(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
