@@ -7,11 +7,13 @@ import sys
 from ..base.errors import clean
 from ..compare.results import FileResult
 from ..engines import Choice
+from ..replay.options import RunOptions
 from ..report.text import error, table
 from ..verify.audit import NO_CHECK, Audit, AuditOptions, FileAudit, Score, audits_of
 from ..verify.audit_mutants import CASE_KINDS, ELEMENT
-from .fleet import FleetReports, add_fleet_options, fleet_reports
-from .groups import Parser, add_memory_option, add_seed_option, limited, model_files, seconds, whole
+from .fields import add_options
+from .fleet import FleetReports, fleet_reports
+from .groups import Parser, limited, model_files
 from .models import add_engine_options, add_model_options, model_options
 
 __all__ = ["main"]
@@ -30,25 +32,11 @@ def parser() -> Parser:
         "read or run, 3 there are no checks, or one fails on the unchanged model.",
     )
     p.add_argument("files", nargs="+", metavar="MODEL", help="files, patterns and folders")
-    p.add_argument(
-        "--mutants",
-        metavar="N",
-        type=whole,
-        default=60,
-        help="number of weight elements to corrupt (default 60)",
-    )
-    p.add_argument(
-        "--timeout",
-        metavar="SECONDS",
-        type=seconds,
-        default=60.0,
-        help="try no more mutants of a file after this time (default 60)",
-    )
-    add_seed_option(p)
-    add_fleet_options(p)
+    add_options(p, AuditOptions, "mutants", "timeout", "seed", "jobs")
+    add_options(p, RunOptions, "junit", json={"more": ""})
     add_engine_options(p)
     add_model_options(p)
-    add_memory_option(p)
+    add_options(p, RunOptions, "max_memory")
     return p
 
 

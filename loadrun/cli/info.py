@@ -16,7 +16,8 @@ from ..report.engines import islands
 from ..report.text import shape_text, table
 from ..verify.describe import Description, VarInfo
 from ..verify.pack.describing import describe_engine, describe_files
-from .groups import Parser, add_limit_options, limited, model_files
+from .fields import add_limit_options
+from .groups import Parser, limited, model_files
 from .models import add_engine_options, add_model_options, model_options
 
 __all__ = ["main"]

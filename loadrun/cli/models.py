@@ -13,28 +13,24 @@ import numpy as np
 
 from ..base.errors import InputError, SpecError, UsageError, clean
 from ..engines import Choice, check_engine, split_engines
-from ..engines.registry import NAMES
 from ..graph.dtypes import Array
+from ..inputs.feeds import ModelOptions
 from ..passes.options import LAYOUTS, OPTIMIZATIONS
-from .groups import Parser
+from ..replay.options import ReplayOptions, RunOptions
+from .fields import add_options, documented
+from .groups import Parser, integer, tolerance
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-from .groups import integer, tolerance, whole
-
 BESIDE = "beside"
 """What ``--weights`` takes for weights in a file of their own."""
-ENGINES = f"{', '.join(NAMES)}, or an engine from an installed package"
-
 __all__ = [
     "BESIDE",
-    "ENGINES",
+    "LIMIT",
     "add_engine_options",
     "add_model_options",
     "add_observing_options",
-    "add_profile_options",
-    "add_range_option",
     "all_chosen",
     "engine",
     "engine_list",
@@ -50,30 +46,12 @@ def add_model_options(p: argparse.ArgumentParser, *, writes: bool = False) -> No
         p: the parser.
         writes: whether the command writes a file that may have its weights outside.
     """
-    folders = "another folder with the weights of a file that was packed with --weights beside"
-    p.add_argument(
-        "--weights",
-        metavar="beside|DIR" if writes else "DIR",
-        action="append",
-        default=[],
-        help=f"beside: store the weights in a separate file, identified by digest; DIR: {folders}"
-        if writes
-        else folders,
-    )
-    g = p.add_argument_group("ONNX models")
-    g.add_argument(
-        "--input-shape",
-        metavar="NAME:N,N,...",
-        action="append",
-        help="shape of an input whose size neither the file nor the data determines, such as x:1,3,224,224; "
-        "NAME: alone means a scalar; or a size that the file leaves open, by its name, such as seq:7",
-    )
-    g.add_argument(
-        "--constant",
-        metavar="NAME:VALUE",
-        action="append",
-        help="turn an input into a constant, such as axes:[0,2], rate:16000 or axes:axes.npy",
-    )
+    beside = {
+        "metavar": "beside|DIR",
+        "more": "; or beside: store the weights in a separate file, identified by digest",
+    }
+    add_options(p, ModelOptions, weights=beside if writes else {})
+    add_options(p.add_argument_group("ONNX models"), ModelOptions, "input_shapes", "constants")
 
 
 def model_options(input_shape: Sequence[str] | None, constant: Sequence[str] | None) -> dict[str, Any]:
@@ -157,38 +135,25 @@ def add_engine_options(
     *,
     several: bool = False,
     default: str | None = "reference",
-    strict: Mapping[str, str] | None = None,
+    strict: Sequence[str] = ("engine",),
 ) -> None:
     """Add ``--engine``, ``--strict`` and ``--cache``.
 
     Args:
         several: the option takes several names, see `all_chosen`.
-        strict: what ``--strict`` takes besides ``engine``, and what each means, for the help.
+        strict: what ``--strict`` takes.
         default: the engine where none is named.
     """
     g = p.add_argument_group("engine")
+    text = documented(Choice)["spec"].split(". ")[0]
     if several:
-        g.add_argument(
-            "--engine",
-            metavar="NAME[,NAME...]",
-            type=engine_list,
-            action="append",
-            help=f"{ENGINES}; several (separated by commas, or the option repeated) are compared",
-        )
+        text += "; several (separated by commas, or the option repeated) are compared"
+        g.add_argument("--engine", metavar="NAME[,NAME...]", type=engine_list, action="append", help=text)
     else:
-        g.add_argument("--engine", metavar="NAME", type=engine, default=default, help=ENGINES)
-    kinds = {
-        **(strict or {}),
-        "engine": "models with operators that the engine leaves to the reference engine",
-    }
-    g.add_argument(
-        "--strict",
-        metavar=",".join(kinds),
-        type=partial(_kinds, kinds),
-        default=(),
-        help=f"reject {'; '.join(f'{kind}: {what}' for kind, what in kinds.items())}",
-    )
-    g.add_argument("--cache", metavar="DIR", type=_folder, help="cache converted models in this folder")
+        g.add_argument("--engine", metavar="NAME", type=engine, default=default, help=text)
+    kinds = {"metavar": ",".join(strict), "type": partial(_kinds, strict), "default": (), "action": "store"}
+    add_options(g, Choice if strict == ("engine",) else ReplayOptions, strict=kinds)
+    add_options(g, Choice, cache={"metavar": "DIR", "type": _folder})
 
 
 def _kinds(known: Iterable[str], text: str) -> tuple[str, ...]:
@@ -248,31 +213,13 @@ def add_observing_options(p: Parser) -> None:
     changed = p.add_argument_group("changes to the model before it runs")
     for name, what in _SWITCHES.items():
         _add(changed, _spelled(name), action="store_true", help=what)
-    _add(
-        changed,
-        "batch_size",
-        metavar="N",
-        type=integer(1),
-        help="repeat or cut testcases along axis 0 to N items",
-    )
-    _add(changed, "threads", metavar="N", type=integer(1), help="number of threads (default: all processors)")
+    both = {"flags": ("--batch-size", "--batch_size"), "type": integer(1)}
+    add_options(changed, RunOptions, "threads", batch_size=both)
     seen = p.add_argument_group(
         "operators (an extra run of the first file; values come from the reference engine)"
     )
-    _add(seen, "io_dump", metavar="FILE", help="write every variable of every testcase as text")
-    add_range_option(seen)
-    _add_top_option(seen)
-
-
-def add_range_option(p: argparse._ActionsContainer) -> None:
-    """Add ``--range``."""
-    p.add_argument(
-        "--range",
-        metavar="LIMIT",
-        type=_limit,
-        help="fail on NaN and on absolute values above LIMIT (inf: on NaN and infinity), and name the operators where "
-        "they first appear",
-    )
+    add_options(seen, RunOptions, io_dump={"flags": ("--io-dump", "--io_dump")}, range=LIMIT)
+    add_options(seen, RunOptions, "top")
 
 
 def _add(group: argparse._ActionsContainer, name: str, **how: object) -> None:
@@ -294,39 +241,9 @@ def _spelled(name: str) -> str:
     return "enable_fuse_grain" if name == "fuse_grain" else name
 
 
-def add_profile_options(p: argparse._ActionsContainer) -> None:
-    """Add the options that profile single operators."""
-    p.add_argument(
-        "--profile",
-        metavar="FILE",
-        help="write the time of each operator, in the format of MegEngine's profiler",
-    )
-    p.add_argument("--perfetto", metavar="FILE", help="write a trace for the Perfetto viewer")
-    _add_top_option(p)
-    p.add_argument(
-        "--by",
-        type=_grouping,
-        default="type",
-        metavar="WHAT",
-        help="group them by type, name or prefix:DEPTH (default: type)",
-    )
-    p.add_argument(
-        "--memory", action="store_true", help="show peak memory and the values that were alive at the peak"
-    )
-
-
-def _add_top_option(p: argparse._ActionsContainer) -> None:
-    p.add_argument("--top", type=whole, metavar="N", help="show the N most expensive groups of operators")
-
-
 def _limit(text: str) -> float:
     return math.inf if text == "inf" else tolerance(text)
 
 
-def _grouping(text: str) -> str:
-    kind, colon, depth = text.partition(":")
-    if kind in ("type", "name") and not colon:
-        return text
-    if kind == "prefix" and (not colon or (depth.isdigit() and int(depth))):
-        return text
-    raise argparse.ArgumentTypeError(f"expected type, name or prefix:DEPTH, found {text!r}")
+LIMIT = {"metavar": "LIMIT", "type": _limit}
+"""How ``--range`` is added."""

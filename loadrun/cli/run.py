@@ -13,31 +13,15 @@ from ..base.configuration import Configuration, find_configuration, read_configu
 from ..base.errors import clean
 from ..base.files import opened
 from ..base.writing import check_targets
-from ..compare.policy import parse_all
+from ..compare.policy import JudgeOptions, parse_all
 from ..compare.results import exit_code
 from ..replay.options import RunOptions
 from ..replay.replaying import Replay, ReplayedDump
 from ..report import text
 from ..report.text import Style, style_for
 from ..runner import FileResult, Result, Verdict
-from .groups import (
-    Parser,
-    add_html_option,
-    add_input_options,
-    add_jobs_option,
-    add_junit_option,
-    add_limit_options,
-    add_maxerr_option,
-    add_policy_option,
-    add_quiet_option,
-    add_seed_option,
-    add_uncompared_option,
-    chosen_data,
-    model_files,
-    target,
-    tolerances,
-    whole,
-)
+from .fields import add_options
+from .groups import Parser, add_quiet_option, chosen_data, model_files, target, tolerances
 from .models import (
     add_engine_options,
     add_model_options,
@@ -82,43 +66,32 @@ def parser() -> Parser:
         "--output FILE.zip, which is judged again by --check and --maxerr without running anything",
     )
     data = p.add_argument_group("data")
-    add_input_options(
-        data,
-        "--input",
-        more="; of an ONNX model also a folder of test_data_set_N folders, or a .mge file that was packed from it",
+    sets = (
+        "; of an ONNX model also a folder of test_data_set_N folders, or a .mge file that was packed from it"
     )
-    add_seed_option(data)
-    data.add_argument(
-        "--output",
-        metavar="DIR|FILE.zip",
-        type=target,
-        help="save every output as DIR/[FILE.]TESTCASE.OUTPUT.npy, or all values and verdicts in one file, which "
-        "`loadrun FILE.zip` judges again by --maxerr and --check",
-    )
+    add_options(data, RunOptions, input_data={"more": sets})
+    add_options(data, RunOptions, "repeat", "resize_input", "input_transform", "seed")
+    add_options(data, RunOptions, output={"metavar": "DIR|FILE.zip", "type": target})
     checks = p.add_argument_group("checks")
-    add_policy_option(checks, "; added to what the file requires")
-    add_maxerr_option(checks, "the file's; of saved results only")
-    checks.add_argument(
-        "--loosen",
-        action="store_true",
-        help="let what --check says of an output replace the file's own check of it, which reports show",
+    add_options(checks, JudgeOptions, maxerr={"metavar": "[NAME=]X", "action": "append"})
+    add_options(checks, RunOptions, "policies", "loosen", "allow_uncompared", "explain")
+    chosen = p.add_argument_group("selection of files")
+    add_options(
+        chosen,
+        RunOptions,
+        keyword={"flags": ("-k",), "metavar": "WORDS"},
+        testcases={"flags": ("--testcase",), "metavar": "0,3-5", "type": _numbers},
+        last_failed={"metavar": "REPORT"},
+        shard={"metavar": "I/N", "type": _shard},
     )
-    add_uncompared_option(checks)
-    checks.add_argument(
-        "--explain",
-        action="store_true",
-        help="find the operator where the first failing testcase diverges from float64, or a failing engine from the "
-        "reference engine",
-    )
-    _add_choosing_options(p)
-    _add_running_options(p)
-    strict = {
-        "weak": "checks that cannot fail on the testcases, because zeros would pass as well (exit code 3)",
-        "damage": "files with a damaged end",
-    }
-    add_engine_options(p, several=True, strict=strict)
+    add_options(chosen, RunOptions, "retries", configuration={"flags": ("--config",), "dest": "config"})
+    running = p.add_argument_group("execution")
+    add_options(running, RunOptions, "jobs", dask={"metavar": "ADDRESS"})
+    add_options(running, RunOptions, "timeout", "max_memory", "fail_fast", "iter")
+    add_engine_options(p, several=True, strict=("weak", "damage", "engine"))
     add_model_options(p)
-    _add_report_options(p)
+    reports = p.add_argument_group("reports")
+    add_options(reports, RunOptions, "junit", "html", json={"action": "append"})
     add_observing_options(p)
     shown = p.add_argument_group("output")
     add_quiet_option(shown)
@@ -130,56 +103,6 @@ def parser() -> Parser:
         help="print a table for each file, however many there are; -vv: all metrics of every output",
     )
     return p
-
-
-def _add_running_options(p: Parser) -> None:
-    """Add the options for processes, limits and repetitions."""
-    running = p.add_argument_group("execution")
-    add_jobs_option(running, "files and testcases")
-    running.add_argument(
-        "--dask",
-        metavar="ADDRESS",
-        help="distribute them over the workers of a Dask cluster: tcp://HOST:PORT or a scheduler file",
-    )
-    add_limit_options(running, "stop a file whose testcases take longer in total")
-    running.add_argument(
-        "--fail-fast", action="store_true", help="stop after the first file that does not pass"
-    )
-    running.add_argument(
-        "--iter", metavar="N", type=whole, default=0, help="time N more runs of the first testcase"
-    )
-
-
-def _add_choosing_options(p: Parser) -> None:
-    """Add the options that select files and testcases."""
-    group = p.add_argument_group("selection of files")
-    group.add_argument(
-        "-k", dest="keyword", metavar="WORDS", help='only files whose names match: "resnet and not quant"'
-    )
-    group.add_argument(
-        "--testcase", dest="testcases", metavar="0,3-5", type=_numbers, help="use only these testcases"
-    )
-    group.add_argument(
-        "--last-failed",
-        metavar="REPORT",
-        help="only files that did not pass according to a report of --json",
-    )
-    group.add_argument(
-        "--shard", metavar="I/N", type=_shard, help="only every N-th file, starting with the I-th"
-    )
-    group.add_argument(
-        "--retries",
-        metavar="N",
-        type=whole,
-        default=0,
-        help="rerun a file that does not pass up to N times; if it passes then, it is reported as flaky",
-    )
-    group.add_argument(
-        "--config",
-        metavar="FILE",
-        help="project configuration, or none (default: loadrun.toml, or tool.loadrun in pyproject.toml, in this "
-        "folder or the nearest parent that has one)",
-    )
 
 
 def _configuration(file: str | None, engines: bool) -> Configuration | None:
@@ -212,20 +135,6 @@ def _numbers(text: str) -> tuple[int, ...]:
             raise argparse.ArgumentTypeError(f"expected testcase numbers such as 0,3-5, found {text!r}")
         numbers += range(int(ends[0]), int(ends[1]) + 1)
     return tuple(dict.fromkeys(numbers))
-
-
-def _add_report_options(p: Parser) -> None:
-    """Add the options for reports."""
-    group = p.add_argument_group("reports")
-    group.add_argument(
-        "--json",
-        metavar="FILE",
-        action="append",
-        help="write the results as JSON (- for standard output); if FILE ends in .jsonl, as lines, which an "
-        "interrupted run keeps; may be given for both",
-    )
-    add_junit_option(group)
-    add_html_option(group)
 
 
 def main(argv: list[str]) -> int:
@@ -297,7 +206,7 @@ def _judge(
     quiet: bool,
 ) -> list[Verdict]:
     """Judge saved results, and return the verdicts on the files that were run."""
-    from ..verify.saved import JudgeOptions, judge_results  # for start-up
+    from ..verify.saved import judge_results  # for start-up
 
     out = sys.stderr if json == "-" else sys.stdout
     results: list[FileResult] = []

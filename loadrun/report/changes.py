@@ -151,8 +151,9 @@ class CompareOptions:
     """Describe what of two reports is told.
 
     Attributes:
-        max_slowdown: by what part longer a testcase must take, and a millisecond at least, 0.5 by default; in reports
-            of `loadrun bench`, by what part longer a pass must take, 0.1 by default.
+        max_slowdown: of two: report runs that are slower by more than this: 10% or 1.1x (default 50%; for reports of
+            bench, 10%, which counts as a failure). A run that is slower by less than a millisecond is not. In Python,
+            0.1 for 10 %.
     """
 
     max_slowdown: float | None = None

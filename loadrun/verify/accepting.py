@@ -45,9 +45,9 @@ class AcceptOptions:
     """Say who accepts new values, and why.
 
     Attributes:
-        reason: why they are right; None if a function is asked for it.
-        by: who accepts them, default `author`.
-        seed: seed of random operators.
+        reason: why the new values are right; accepts them without asking.
+        by: who accepts them (default: the current user@host).
+        seed: seed for everything that is drawn at random (default 0).
         engine: what executes the models.
     """
 

@@ -348,11 +348,11 @@ class AuditOptions(ModelOptions):
     """Describe how files are audited; the options of `ModelOptions` are among these.
 
     Attributes:
-        mutants: how many weight elements of a file are made wrong.
-        timeout: seconds after which no further mutant of a file is tried.
-        seed: seed of the draw and of random operators.
+        mutants: number of weight elements to corrupt.
+        timeout: try no more mutants of a file after this time.
+        seed: seed for everything that is drawn at random (default 0).
         engine: what executes the models.
-        jobs: how many processes share the files.
+        jobs: distribute the files over N processes (default: one).
     """
 
     mutants: int = 60

@@ -78,8 +78,8 @@ class BlamePassOptions(ModelOptions, DataOptions):
     """Say on what optimized models are compared; the options of `ModelOptions` and `DataOptions` are among these.
 
     Attributes:
-        testcase: which testcase's inputs are taken; None takes all of them.
-        tolerance: how far an output may be off, relative to its largest value.
+        testcase: use only testcase N (default: all).
+        tolerance: largest error that counts as equal, relative to the largest value of the output.
     """
 
     testcase: int | None = None

@@ -7,7 +7,7 @@ import os
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import IO, Any
 
 import numpy as np
@@ -18,13 +18,13 @@ from ..base.archives import DAMAGE
 from ..base.errors import FormatError, InputError, UsageError, clean
 from ..compare.judging import ABSURD, NARROW, Criteria, judge, policy_for
 from ..compare.metrics import Formula
-from ..compare.policy import Policy, parse, require_compared
+from ..compare.policy import JudgeOptions, Policy, parse, require_compared
 from ..compare.results import CountedResults, FileResult, OutputResult, Result, Verdict
 from ..graph.dtypes import Array, DType, is_dtype_name
 from ..inputs.files import members
 from .pack.capture import limits_of
 
-__all__ = ["JudgeOptions", "ResultWriter", "SavedFile", "judge_results", "judge_saved", "read_saved"]
+__all__ = ["ResultWriter", "SavedFile", "judge_results", "judge_saved", "read_saved"]
 
 _FORMAT = "loadrun results 1"
 """Exceptions of an archive that is damaged, encrypted, or packed in a way that nobody knows."""
@@ -306,20 +306,6 @@ def judge_saved(
             verdict = Verdict.ERROR
         said = about["testcase"], judged, verdict, about["seconds"], about["message"]
         yield Result(*said, engine=about.get("engine"))
-
-
-@dataclass(frozen=True, kw_only=True)
-class JudgeOptions:
-    """Say by what saved results are judged.
-
-    Attributes:
-        maxerr: tolerance of all outputs, or by output name, that of all others under the empty name; None is each
-            file's own.
-        policies: what must hold besides, by output name, all others under the empty name.
-    """
-
-    maxerr: float | Mapping[str, float] | None = None
-    policies: Mapping[str, Policy] = field(default_factory=dict)
 
 
 def judge_results(

@@ -13,6 +13,7 @@ import pytest
 
 import loadrun
 from loadrun.cli import main
+from loadrun.cli.parsers import help_text, parsers
 from tests.support.small_models import unary
 
 MLP = "fixtures/nets/mlp.mge"
@@ -239,3 +240,13 @@ def test_options_fit_on_a_screen() -> None:
     commands = runpy.run_path("scripts/options.py")["counted"]()
     assert {name: len(options) for name, options in commands.items() if len(options) > 40} == {}
     assert len({o for options in commands.values() for o in options}) <= 85
+
+
+def test_every_option_says_what_it_does() -> None:
+    """Also those whose help is the text of a field, in which no sentence for Python is left."""
+    for name, (_, parser) in parsers().items():
+        for action in parser._actions:
+            said = help_text(action)
+            assert len(said) > 10 or name == "load_and_run", (name, action.option_strings)
+            assert "In Python" not in said, (name, action.option_strings)
+            assert "``" not in said, (name, action.option_strings)

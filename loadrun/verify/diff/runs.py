@@ -35,13 +35,14 @@ class DiffOptions(ModelOptions, DataOptions):
     """Say on what two runs are compared; the options of `ModelOptions` and `DataOptions` are among these.
 
     Attributes:
-        dump: which dump of a file that holds several, from 1.
-        testcase: which testcase's inputs are taken where no data is given; None takes all of them in turn, up to the
-            first on which something differs.
-        tolerance: how far a value may be off, relative to the largest value of its tensor; None takes 1e-4, and more
-            for what is computed in float16 or bfloat16 (`Tolerances`).
-        bisect: whether an engine is asked for one intermediate value in each run, and what is left halved each time.
-        range: the greatest absolute value; the model runs alone, and operators are named that make NaN or greater ones.
+        dump: use the N-th dump of a file that has several, counted from 1.
+        testcase: use only testcase N (default: one after another until something differs).
+        tolerance: largest error that counts as equal, relative to the largest value of the tensor (default 1e-4; 3.9e-3
+            for values computed in float16, 3.1e-2 in bfloat16: four units in the last place).
+        bisect: find the operator by bisection, with one intermediate value per run, so that the engine's fusions stay
+            intact.
+        range: run the model alone: fail on NaN and on absolute values above LIMIT (inf: on NaN and infinity), and name
+            the operators where they first appear.
     """
 
     dump: int | None = None
