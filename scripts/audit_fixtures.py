@@ -15,7 +15,7 @@ from typing import Any
 from loadrun.base.errors import LoadRunError
 from loadrun.compare.judging import ImpostorWatch
 from loadrun.dump import load_all
-from loadrun.runner import Runner, own_errors
+from loadrun.runner import Runner, check_errors
 from loadrun.verify.audit import NO_CHECK, audit
 from loadrun.verify.audit_mutants import EXPECTED
 
@@ -45,7 +45,7 @@ def examined(path: Path) -> list[dict[str, Any]]:
     found = []
     for bundle in load_all(path):
         runner = Runner(bundle)
-        watch = ImpostorWatch({}, runner.policies, own_errors(bundle))
+        watch = ImpostorWatch({}, runner.policies, check_errors(bundle))
         try:
             for result in runner.replay():
                 watch.results(result)

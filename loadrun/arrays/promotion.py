@@ -160,8 +160,8 @@ def operand(value: Any, dtype: Any = None) -> Tensor:
         if not limits.min <= int(value) <= limits.max:
             raise OverflowError(f"Python integer {value} out of bounds for {np.dtype(dtype)}")
     array = np.asarray(value)
-    own = array.dtype if array.dtype != np.float64 else np.float32
-    want = narrow(own if dtype is None else dtype)
+    dtype_of_array = array.dtype if array.dtype != np.float64 else np.float32
+    want = narrow(dtype_of_array if dtype is None else dtype)
     with np.errstate(all="ignore"):
         return const(array.astype(want) if array.dtype != want else array, want)
 

@@ -74,8 +74,8 @@ class LocatedSpec:
             path = os.path.expanduser(path)
         if self.folder is None or os.path.isabs(path) or is_remote(path):
             return path
-        own = os.path.join(self.folder, path)
-        return path if not os.path.exists(own) and os.path.exists(path) else own
+        beside = os.path.join(self.folder, path)
+        return path if not os.path.exists(beside) and os.path.exists(path) else beside
 
 
 def expand(specs: InputData | Iterable[InputData]) -> Iterator[LocatedSpec]:

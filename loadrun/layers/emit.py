@@ -310,12 +310,12 @@ def _same_size(a: TracedInt, b: TracedInt) -> bool:
 
 def _own_shape(x: Tensor, shape: Sequence[int]) -> bool:
     """Return whether a shape is the tensor's own, also at other sizes."""
-    own = x.shape
-    return len(own) == len(shape) and all(
+    known = x.shape
+    return len(known) == len(shape) and all(
         _same_size(n, m)
         if isinstance(n, TracedInt) and isinstance(m, TracedInt)
         else not isinstance(m, TracedInt) and int(n) == int(m)
-        for n, m in zip(own, shape, strict=True)
+        for n, m in zip(known, shape, strict=True)
     )
 
 

@@ -64,9 +64,9 @@ class Lowering:
             UnsupportedError: an operator cannot be expressed, or not at these sizes.
         """
         cases = data or ([case.inputs for case in self.bundle.testcases] if lasting else [])
-        own = [n for n in self.shapes if not n.endswith(EXPECT)]
+        names = [n for n in self.shapes if not n.endswith(EXPECT)]
         sizes = {
-            tuple((n, self._shape(n, case[n]) if n in case else self.shapes[n]) for n in own): case
+            tuple((n, self._shape(n, case[n]) if n in case else self.shapes[n]) for n in names): case
             for case in cases
         }
         if open_sizes:

@@ -21,7 +21,7 @@ from ..dump import load_all
 from ..dump.record import graph_digest, tensor_digest
 from ..engines import check_engine, runs_file
 from ..graph.dtypes import Array, array_dtype
-from ..runner import Result, Runner, Verdict, own_errors, random_inputs
+from ..runner import Result, Runner, Verdict, check_errors, random_inputs
 from ..testcase import EXPECT, Bundle, LazyTestcases, Testcase, spread
 from .reporting import Closed, Event, Opened, Replayed, Task, TaskPart, Warned
 
@@ -196,7 +196,7 @@ class PartReplayer:
             opened = True
             yield from _altered(read, part.start, stop if task.input_data is None else 0)
             runner = self._made(bundle, task)
-            watch = ImpostorWatch({}, runner.policies, own_errors(bundle))
+            watch = ImpostorWatch({}, runner.policies, check_errors(bundle))
             if part.start:
                 watch.before(bundle.testcases[part.start - 1].expects)
             for results, feeds in self._results(runner, part, stop, said):
@@ -355,17 +355,17 @@ def _count_cases(specs: Sequence[object]) -> int:
 def _compared(bundle: Bundle) -> list[str]:
     """Return the outputs of which the first testcase has an expected value, the values of sequences among them."""
     checked = [c.name for c in bundle.checks if bundle.refusal is None]
-    own = bundle.testcases[0].own
-    if not own:
+    values = bundle.testcases[0].file_values
+    if not values:
         return checked
-    return [*checked, *(n.removesuffix(EXPECT) for n in (*own, *spread(own)) if n.endswith(EXPECT))]
+    return [*checked, *(n.removesuffix(EXPECT) for n in (*values, *spread(values)) if n.endswith(EXPECT))]
 
 
 def _arrays(case: Testcase, bundle: Bundle) -> dict[str, Array]:
     """Return what a testcase feeds; without a graph, what its file has but for text and sequences."""
-    if bundle.refusal is None or case.own is None:
+    if bundle.refusal is None or case.file_values is None:
         return case.arrays
-    return {n: v for n, v in case.own.items() if isinstance(v, np.ndarray) and v.dtype.kind in "biuf"}
+    return {n: v for n, v in case.file_values.items() if isinstance(v, np.ndarray) and v.dtype.kind in "biuf"}
 
 
 def _timing(runner: Runner, number: int | None, case: Testcase, task: Task) -> Timing:

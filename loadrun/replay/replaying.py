@@ -225,10 +225,10 @@ class Replay:
         events = chain(self._events, self._unmatched())
         for (_, task), group in groupby(events, key=lambda pair: (id(pair[0]), pair[0])):
             passed = True
-            own = (event for _, event in group)
-            for event in own:
+            of_file = (event for _, event in group)
+            for event in of_file:
                 assert isinstance(event, Opened)
-                dump = ReplayedDump(task.path, event, own, self)
+                dump = ReplayedDump(task.path, event, of_file, self)
                 self.files.append(dump.file)
                 self.reports.begin(dump.file, event.facts)
                 yield dump
@@ -325,16 +325,16 @@ class Replay:
         looked = options.input_data is not None and options.observed
         for i, path in enumerate(self.paths):
             rule = self._selection.rules[path]
-            own: dict[str, Any] = {}
+            special: dict[str, Any] = {}
             if rule.engines:
                 first = options.engines[0]
                 like = first if isinstance(first, Choice) else Choice("reference")
-                own["engines"] = tuple(replace(like, spec=check_engine(e).spec) for e in rule.engines)
+                special["engines"] = tuple(replace(like, spec=check_engine(e).spec) for e in rule.engines)
             if rule.check:
-                own["policies"] = {**parse_all(rule.check), **options.policies}
+                special["policies"] = {**parse_all(rule.check), **options.policies}
             yield Task(
                 path,
-                **{**common, **own},
+                **{**common, **special},
                 timeout=rule.timeout,
                 facts=options.reported,
                 pictures=options.html is not None,

@@ -168,10 +168,10 @@ class Translated:
         records: list[Executed] = []
         for start, ran in self._run:
             if isinstance(ran, ReferenceEngine):
-                own = [e._replace(lane="reference engine") for e in executed_of(ran.get_profile())]
+                on_reference = [e._replace(lane="reference engine") for e in executed_of(ran.get_profile())]
             else:
-                own = ran.executed() if isinstance(ran, Profiling) else []
-            records += [e._replace(start=e.start + start) for e in own]
+                on_reference = ran.executed() if isinstance(ran, Profiling) else []
+            records += [e._replace(start=e.start + start) for e in on_reference]
         return records
 
     # Values

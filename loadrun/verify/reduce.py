@@ -29,7 +29,7 @@ from ..inputs.feeds import DataOptions, ModelOptions, fit_inputs, random_inputs
 from ..ops.infer import infer_dtypes
 from ..runner import Runner
 from ..testcase import Bundle
-from .diff.extracting import own_values, reference_dtypes, reference_values
+from .diff.extracting import computed_values, reference_dtypes, reference_values
 from .diff.files import expressible, reference_graph, sized
 from .diff.matching import match
 from .diff.reducing import Judge, Reduced, reduce_graph
@@ -207,7 +207,7 @@ def _reduced(
         reduce_graph, graph, maxerr=options.maxerr, runs=options.runs, done=done, passing=options.passing
     )
     known = {v.id for v in graph.vars()}
-    good = partial(own_values, graph, feeds=feeds, seed=options.seed)
+    good = partial(computed_values, graph, feeds=feeds, seed=options.seed)
     if options.against is not None and options.engine is None:
         reference: Graph | str = options.against
         matching = None

@@ -368,12 +368,12 @@ def _judged(
         policy = replace(policy, loosens=bool(policy.text))
     if asked is not None:
         policy = replace(policy, maxerr=asked)
-    own = np.array([out["error"]]) if out["by_file"] and out["error"] is not None else None
+    check_error = np.array([out["error"]]) if out["by_file"] and out["error"] is not None else None
     criteria = Criteria(
         name,
         dtype,
         out["maxerr"],
-        Formula.REAL if own is None else Formula.OTHER,
+        Formula.REAL if check_error is None else Formula.OTHER,
         # A tolerance that let everything pass is no fault of what it is replaced by.
         None if out["reason"] and out["reason"].startswith(ABSURD) else out["reason"],
         policy,
@@ -381,4 +381,4 @@ def _judged(
         loosened=out["loosened"],
         rounding=NARROW.get(dtype.name, 0.0),
     )
-    return judge(criteria, expect, got, own)
+    return judge(criteria, expect, got, check_error)

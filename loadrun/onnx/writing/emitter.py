@@ -405,11 +405,11 @@ class NodeEmitter:
 def free_names(graph: GraphMessage) -> set[str]:
     """Return the names that a subgraph takes from outside."""
     names = {v.name for v in graph.outputs}
-    own = {v.name for v in graph.inputs} | {t.name for t in graph.initializers}
+    bound = {v.name for v in graph.inputs} | {t.name for t in graph.initializers}
     for node in graph.nodes:
         names.update(node.inputs)
-        own.update(node.outputs)
+        bound.update(node.outputs)
         for attribute in node.attributes.values():
             if isinstance(attribute, GraphMessage):
                 names.update(free_names(attribute))
-    return names - own
+    return names - bound

@@ -233,7 +233,7 @@ class OnnxWriter(NodeEmitter):
                 result = (together and together(self, opr)) or rule(self, opr)
                 names = [result] if isinstance(result, str) else list(result)
                 if self.floating is not ElemType.FLOAT or self.whole is not ElemType.INT32:
-                    names = [self._own(n, v) for n, v in zip(names, opr.outputs, strict=False)]
+                    names = [self._narrowed(n, v) for n, v in zip(names, opr.outputs, strict=False)]
             sizes = followed_sizes(self, opr)
         except UnsupportedOprError as e:
             if e.opr is None:
@@ -275,11 +275,13 @@ class OnnxWriter(NodeEmitter):
         finally:
             self.floating, self.whole = before
 
-    def _own(self, name: str, var: Var) -> str:
+    def _narrowed(self, name: str, var: Var) -> str:
         """Return an output in its own type, where others of its operator are wider."""
-        own = var.dtype
+        dtype = var.dtype
         return (
-            name if own is None or own.name not in ("Float32", "Int32") else self.cast_raw(name, elem_of(own))
+            name
+            if dtype is None or dtype.name not in ("Float32", "Int32")
+            else self.cast_raw(name, elem_of(dtype))
         )
 
     def translate_for(self, variables: Sequence[Var]) -> None:

@@ -265,7 +265,7 @@ def _beside(
     warn: Callable[[str], None],
 ) -> tuple[Differences | None, Bisected | None, Graph | StoredValues | FileSide | str]:
     """Run the model and the reference; returns what was found, and the reference's side."""
-    feeds, seed, own = run.feeds, options.seed, not refusals
+    feeds, seed, complete = run.feeds, options.seed, not refusals
     other = (
         reference_graph(reference, bundle, feeds, refusals, warn)
         if isinstance(reference, Bundle)
@@ -277,7 +277,7 @@ def _beside(
         )
     if options.bisect and isinstance(other, (str, FileSide)):
         return None, bisect(graph, other, feeds, tolerance=options.tolerance, seed=seed), other
-    whole = own, len(refusals) <= (not own)
+    whole = complete, len(refusals) <= (not complete)
     compare = partial(between, feeds=feeds, tolerance=options.tolerance, seed=seed, whole=whole)
     differences = compare(graph, other)
     if isinstance(other, Graph) and (refusals or not differences.agree):

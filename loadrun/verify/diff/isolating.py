@@ -12,7 +12,7 @@ from ...graph.dtypes import Array
 from ...graph.excerpts import excerpt
 from ...ops.infer import infer_dtypes
 from .blaming import SuspectVar
-from .extracting import own_values, reference_values
+from .extracting import computed_values, reference_values
 from .matching import Matching, is_constant
 from .measuring import distance, is_packed_otherwise, real
 
@@ -79,7 +79,10 @@ class Isolation:
                 self._graph, wanted, self._against, self._feeds, self._seed, self._matching
             )
             missing = [v for v in wanted if v.id not in known]
-            return {**(own_values(self._graph, missing, self._feeds, self._seed) if missing else {}), **known}
+            return {
+                **(computed_values(self._graph, missing, self._feeds, self._seed) if missing else {}),
+                **known,
+            }
         except LoadRunError:
             return {}
 

@@ -131,9 +131,9 @@ def inputs_of(bundle: Bundle, chosen: int, seed: int) -> Iterator[Mapping[str, A
         steps = Runner(bundle, seed=seed).steps_fed(case) if case.steps else [case.arrays]
         yield from (Testcase(dict(arrays), case.dtypes).inputs for arrays in steps)
         return
-    own = case.own or {}
+    values = case.file_values or {}
     dtypes = {v.name or "": v.owner.tensors[0].dtype.np for v in bundle.inputs}
-    yield {n: a.astype(dtypes[n]) for n, a in own.items() if n in dtypes and isinstance(a, np.ndarray)}
+    yield {n: a.astype(dtypes[n]) for n, a in values.items() if n in dtypes and isinstance(a, np.ndarray)}
 
 
 def paired_inputs(other: Bundle, bundle: Bundle) -> dict[str, str]:

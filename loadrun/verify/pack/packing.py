@@ -24,7 +24,7 @@ from ...graph import Graph
 from ...graph.dtypes import Array
 from ...passes.checks import compared, formula, set_tolerances
 from ...passes.constants import bare, subgraph
-from ...runner import own_errors
+from ...runner import check_errors
 from ...testcase import EXPECT, Bundle, Check, Testcase
 from .capture import (
     MAXERR,
@@ -214,7 +214,7 @@ class Packer:
                 policy[check.name]["loosened"] = self.loosened[check.name]
         bundle = Bundle(graph, is_container=True)
         file = self._file_options(graph)
-        self.watch.errors.update(own_errors(bundle))
+        self.watch.errors.update(check_errors(bundle))
         if self.options.record:
             bundle.record = {"record": 1, **self.about, "policy": policy, **self._proven}
         else:
@@ -460,10 +460,10 @@ class Packer:
             named = maxerr is not None and (not isinstance(maxerr, Mapping) or {check.name, ""} & set(maxerr))
             if named or not policy.text:
                 continue
-            own = formula(check) is Formula.OTHER
-            if policy.leaves_elements and not own:
+            other_formula = formula(check) is Formula.OTHER
+            if policy.leaves_elements and not other_formula:
                 continue
-            limit = _ALL if own or policy.covering is None else min(policy.covering, _ALL)
+            limit = _ALL if other_formula or policy.covering is None else min(policy.covering, _ALL)
             if limit > check.maxerr:
                 self._loosens(check, limit)
                 admitted[check.opr.id] = limit
