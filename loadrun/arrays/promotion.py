@@ -178,7 +178,7 @@ def stacked(value: Any, dtype: Any = None) -> Tensor:
 
 
 def flattened(value: Any) -> Iterator[Any]:
-    """Return the elements of nested lists.
+    """Yield the elements of nested lists.
 
     >>> [*flattened([1, [2, (3,)]])]
     [1, 2, 3]
@@ -191,7 +191,7 @@ def flattened(value: Any) -> Iterator[Any]:
 
 
 def all_tensors(values: Any) -> Iterator[Tensor]:
-    """Return the tensors among values, in nested lists and dicts too."""
+    """Yield the tensors among values, in nested lists and dicts too."""
     for value in values:
         if isinstance(value, Tensor):
             yield value

@@ -19,7 +19,7 @@ _SHOWN = 40
 
 
 def parser() -> Parser:
-    """Add the options of `loadrun accept`."""
+    """Build the parser of `loadrun accept`."""
     p = Parser(
         prog="loadrun accept",
         description="After an intended change: show the failing outputs with their old and new errors, and make the "

@@ -22,7 +22,7 @@ _HEADERS = ("file", "output", "mutants", "caught", "score", "not caught")
 
 
 def parser() -> Parser:
-    """Add the options of `loadrun audit`."""
+    """Build the parser of `loadrun audit`."""
     p = Parser(
         prog="loadrun audit",
         description="Replay files with single weight elements or testcases corrupted, and report how many of these "

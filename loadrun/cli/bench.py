@@ -20,7 +20,7 @@ __all__ = ["main", "parser"]
 
 
 def parser() -> Parser:
-    """Add the options of `loadrun bench`."""
+    """Build the parser of `loadrun bench`."""
     p = Parser(
         prog="loadrun bench",
         description="Time models: loading, the first run, the steady state. Several models are timed in turns.",

@@ -24,7 +24,7 @@ _UNPACKED = ("output", "dump", "input_shape", "constant", "weights", "quiet", "t
 
 
 def parser() -> Parser:
-    """Add the options of `loadrun convert`."""
+    """Build the parser of `loadrun convert`."""
     p = Parser(
         prog="loadrun convert",
         description="Convert the model in A and write it to B. File name endings tell the formats: .mge (MegEngine) or "

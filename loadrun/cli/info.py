@@ -29,7 +29,7 @@ _WIDEST = 12
 
 
 def parser() -> Parser:
-    """Add the options of `loadrun info`."""
+    """Build the parser of `loadrun info`."""
     p = Parser(
         prog="loadrun info",
         description="Show inputs, outputs, operators, parameters, FLOPs, testcases and metadata of a model.",

@@ -36,7 +36,7 @@ _SHOWN = 8
 
 
 def parser() -> Parser:
-    """Add the options of `loadrun pack`."""
+    """Build the parser of `loadrun pack`."""
     p = Parser(
         prog="loadrun pack",
         description="Run a model on input data and write a file that carries the model, the data and the expected "

@@ -16,7 +16,7 @@ __all__ = ["main", "parser"]
 
 
 def parser() -> Parser:
-    """Add the options of `loadrun report`."""
+    """Build the parser of `loadrun report`."""
     p = Parser(
         prog="loadrun report",
         description="Of two reports of --json, say what changed from the first to the second: new and fixed failures, "

@@ -50,7 +50,7 @@ _JUDGED = ("check", "maxerr", "allow_uncompared", "json", "quiet")
 
 
 def parser() -> Parser:
-    """Add the options of `loadrun run`."""
+    """Build the parser of `loadrun run`."""
     p = Parser(
         prog="loadrun",
         description="Replay the testcases embedded in models and check their outputs.",

@@ -125,7 +125,7 @@ def files_named(specs: Iterable[InputData]) -> list[str]:
 
 
 def _matching(case: LocatedSpec) -> Iterator[LocatedSpec]:
-    """Return the specification itself, or one for each file that a pattern or a folder in it stands for."""
+    """Yield the specification itself, or one for each file that a pattern or a folder in it stands for."""
     paths = {i: p.source.path for i, p in enumerate(case.spec.parts) if isinstance(p.source, PathSource)}
     # A long specification may contain a path many times.
     standing = {path: _several(case.path(path)) for path in set(paths.values())}

@@ -267,7 +267,7 @@ def _source(opr: Opr) -> int | None:
 
 
 def _terms(var: Var, reader: Opr) -> Iterator[Var]:
-    """Return the terms that MegEngine may bring together with others when it reorders a chain."""
+    """Yield the terms that MegEngine may bring together with others when it reorders a chain."""
     family = next((f for f in _FAMILIES if mode_of(reader) in f), frozenset())
     stack, met = [var], set()
     while stack:

@@ -183,7 +183,7 @@ class Cluster:
         return True
 
     def _take(self, future: Future) -> None:
-        """Return the outcome of a part."""
+        """Take the outcome of a part from its worker."""
         run = self._runs.pop(future)
         if future.status != "finished":
             self._end(run, self._failed(future))

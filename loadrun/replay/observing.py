@@ -62,7 +62,7 @@ def observe(
 
 
 def _cases(bundle: Bundle, seed: int) -> list[Testcase]:
-    """Yield what the replay ran on: testcases of the file, else random numbers."""
+    """Return what the replay ran on: testcases of the file, else random numbers."""
     return list(bundle.testcases) if len(bundle.testcases) else [Testcase(random_inputs(bundle, seed))]
 
 

@@ -81,12 +81,12 @@ class _Optimized:
 
     def __init__(self, flags: Sequence[str]) -> None:
         self._options = dict.fromkeys((f for f in flags if f != "optimize_for_inference"), True)
-        self._kept = lru_cache(_KEPT)(self._made)
+        self._kept = lru_cache(_KEPT)(self._optimized)
 
     def __call__(self, bundle: Bundle) -> Bundle:
         return self._kept(bundle)
 
-    def _made(self, bundle: Bundle) -> Bundle:
+    def _optimized(self, bundle: Bundle) -> Bundle:
         from ..passes.inference import optimize_for_inference  # for start-up
 
         bundle = bundle.lowered()
@@ -177,7 +177,7 @@ class PartReplayer:
         opened = False
         try:
             _require_testcases(task, total)
-            bundle = self._sized(bundle, task)
+            bundle = self._for_sizes(bundle, task)
             facts = _facts(bundle, task) if task.facts and part.start == 0 else {}
             many = total if task.input_data is None else _count_cases(task.input_data)
             packed, doubts = _packing(read) if part.start == 0 else ([], [])
@@ -195,7 +195,7 @@ class PartReplayer:
             )
             opened = True
             yield from _altered(read, part.start, stop if task.input_data is None else 0)
-            runner = self._made(bundle, task)
+            runner = self._runner_of(bundle, task)
             watch = ImpostorWatch({}, runner.policies, check_errors(bundle))
             if part.start:
                 watch.before(bundle.testcases[part.start - 1].expects)
@@ -207,7 +207,7 @@ class PartReplayer:
                     failing = next(((r, feeds) for r in results if r.verdict in _FAILING), None)
                 digests = _digests(feeds) if task.facts else {}
                 for result in results:
-                    yield self._found(result, feeds, digests, task)
+                    yield self._replayed(result, feeds, digests, task)
             if part.start == 0 and stop == total:
                 yield from (Warned(text) for text in said)
                 yield from (Warned(text, weak=True) for text in watch.warnings())
@@ -243,7 +243,7 @@ class PartReplayer:
         shown = explained(bundle, result, feeds, engine=task.engines[0], seed=task.seed)
         return replace(shown, lines=said + shown.lines)
 
-    def _sized(self, bundle: Bundle, task: Task) -> Bundle:
+    def _for_sizes(self, bundle: Bundle, task: Task) -> Bundle:
         """Return the bundle for the sizes of the first data passed."""
         if bundle.sized is None or task.input_data is None:
             return bundle
@@ -252,7 +252,7 @@ class PartReplayer:
         first = next(task.cases(bundle, lambda _: None), None)
         return prepared(bundle if first is None else bundle.for_data(first), task.optimize, task.batch_size)
 
-    def _made(self, bundle: Bundle, task: Task) -> Runner:
+    def _runner_of(self, bundle: Bundle, task: Task) -> Runner:
         """Return a runner of the dump, reusing the last one for a further part."""
         if self._runner is not None and self._runner.bundle is bundle:
             return self._runner
@@ -320,7 +320,7 @@ class PartReplayer:
         cases: dict[int | None, Testcase] = {i: bundle.testcases[i] for i in chosen}
         return cases or {None: Testcase(random_inputs(bundle, task.seed))}
 
-    def _found(
+    def _replayed(
         self, result: Result, feeds: dict[str, Array], digests: Mapping[str, str], task: Task
     ) -> Replayed:
         shapes = {n: a.shape for n, a in feeds.items() if not n.endswith(EXPECT)}

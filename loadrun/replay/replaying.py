@@ -317,7 +317,7 @@ class Replay:
         return Pool(options.jobs or 1, options.timeout, len(tasks)).replaying(tasks)
 
     def _tasks(self) -> Iterator[Task]:
-        """Return the task of each file."""
+        """Yield the task of each file."""
         options = self.options
         common = {f.name: getattr(options, f.name) for f in fields(ReplayOptions)}
         common["values"] |= options.output is not None

@@ -19,18 +19,21 @@ from .reading import load_report
 __all__ = ["Change", "CompareOptions", "ReportChanges", "changes", "compare_reports"]
 
 _ORDER = (
-    *(
-        "cut",
-        "newly failing",
-        "missing",
-        "greater tolerance",
-        "weaker policy",
-        "mended",
-        "new",
-        "greater error",
-    ),
-    *("smaller tolerance", "other policy", "other inputs", "other expected values", "other model"),
-    *("other engine", "slower"),
+    "cut",
+    "newly failing",
+    "missing",
+    "greater tolerance",
+    "weaker policy",
+    "fixed",
+    "new",
+    "greater error",
+    "smaller tolerance",
+    "other policy",
+    "other inputs",
+    "other expected values",
+    "other model",
+    "other engine",
+    "slower",
 )
 _BAD = ("fail", "error", "timeout", "crash")
 _SHARE = 0.1
@@ -286,7 +289,7 @@ def _verdicts(before: _Report, now: _Report, growth: float) -> Iterator[Change]:
         if passed and not holds:
             yield Change("newly failing", *key, was, verdict)
         elif was in _BAD and verdict == "pass":
-            yield Change("mended", *key, was, verdict)
+            yield Change("fixed", *key, was, verdict)
         elif _grew(old_error, error, growth, before.tolerances.get(key, 0.0)):
             yield Change("greater error", *key, f"{old_error:.4g}", f"{error:.4g}")
     for key in now.outputs.keys() - before.outputs.keys():

@@ -15,7 +15,7 @@ __all__ = ["entrants_lines", "islands"]
 
 
 def islands(about: About) -> Iterator[str]:
-    """Return the operators that an engine leaves to the reference engine."""
+    """Yield the operators that an engine leaves to the reference engine."""
     yield f"engine: {clean(about.text, 300)}"
     if about.way == NATIVE:
         yield f"{about.engine} runs the file itself, with its {about.operators} operators"
@@ -28,7 +28,7 @@ def islands(about: About) -> Iterator[str]:
 
 
 def entrants_lines(entrants: Sequence[EngineResults]) -> Iterator[str]:
-    """Return a line for each engine: what ran, its verdict, its time, and its distance from the first engine."""
+    """Yield a line for each engine: what ran, its verdict, its time, and its distance from the first engine."""
     if not entrants:
         return
     first = entrants[0]

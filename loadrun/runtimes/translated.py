@@ -297,7 +297,7 @@ class Translated:
         return Cache.key(self._identity, *parts)
 
     def _spread(self, todo: Sequence[Opr], reasons: dict[int, str]) -> None:
-        """Give a graph with branches to one engine as a whole: values of a branch that is not taken do not exist."""
+        """Hand a graph with branches to one engine as a whole: values of a branch that is not taken do not exist."""
         if not reasons or not any(o.type in CONDITIONAL for o in self._oprs):
             return
         first = next((o for o in self._oprs if o.id in reasons), None)

@@ -74,7 +74,7 @@ def output_names_of(
 
 
 def name_outputs(graph: Graph, names: Sequence[str | None]) -> None:
-    """Give outputs their names; a variable that is an output twice, or an input, gets an operator of its own."""
+    """Name the outputs; a variable that is an output twice, or an input, gets an operator of its own."""
     taken: set[int] = set()
     for i, (var, name) in enumerate(zip(graph.outputs, names, strict=True)):
         if name is None:

@@ -133,7 +133,7 @@ class Record:
         return type(self)(**{**self.__dict__, **values})
 
     def pairs(self) -> Iterator[tuple[str, Any]]:
-        """Return pairs of field name and value, in wire order."""
+        """Yield pairs of field name and value, in wire order."""
         for f in self.fields():
             yield f.name, getattr(self, f.name)
 

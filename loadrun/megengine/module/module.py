@@ -141,7 +141,7 @@ class Module(ModuleBase, metaclass=ABCMeta):
         predicate: Callable[[Any], bool] = _anything,
         seen: set[int] | None = None,
     ) -> Iterator[Any]:
-        """Return the tensors and modules below, each once, before what is below them.
+        """Yield the tensors and modules below, each once, before what is below them.
 
         Args:
             recursive: look into modules.
@@ -217,12 +217,12 @@ class Module(ModuleBase, metaclass=ABCMeta):
         return self._flatten(with_key=True, predicate=_is_module, recursive=False, **kwargs)
 
     def modules(self, **kwargs: Any) -> Iterator[Any]:
-        """Return this module and all below."""
+        """Yield this module and all below."""
         yield (self, None) if kwargs.get("with_parent") else self
         yield from self._flatten(predicate=_is_module, **kwargs)
 
     def named_modules(self, prefix: str | None = None, **kwargs: Any) -> Iterator[Any]:
-        """Return this module and all below, with their dotted names; its own is empty or `prefix`."""
+        """Yield this module and all below, with their dotted names; its own is empty or `prefix`."""
         this = ("" if prefix is None else prefix, self)
         yield (*this, None) if kwargs.get("with_parent") else this
         yield from self._flatten(with_key=True, prefix=prefix, predicate=_is_module, **kwargs)

@@ -300,15 +300,19 @@ class OnnxWriter(NodeEmitter):
     @contextmanager
     def subgraph(self) -> Iterator[list[NodeMessage]]:
         """Collect the nodes that are written inside, which may read all that is known outside."""
-        outer = self.nodes, self.names, self._real, self._dims, self._cast, self._sized, self.vectors
+        outer = self.nodes, self.names, self._real, self._dims, self._cast, self._size_nodes, self.vectors
         body: list[NodeMessage] = []
         self.nodes, was_inner, self.inner = body, self.inner, True
         self.names, self._real, self._dims = dict(self.names), dict(self._real), dict(self._dims)
-        self._cast, self._sized, self.vectors = dict(self._cast), dict(self._sized), dict(self.vectors)
+        self._cast, self._size_nodes, self.vectors = (
+            dict(self._cast),
+            dict(self._size_nodes),
+            dict(self.vectors),
+        )
         try:
             yield body
         finally:
-            self.nodes, self.names, self._real, self._dims, self._cast, self._sized, self.vectors = outer
+            self.nodes, self.names, self._real, self._dims, self._cast, self._size_nodes, self.vectors = outer
             self.inner = was_inner
 
     # Facts about variables

@@ -273,7 +273,8 @@ def _beside(
     )
     if isinstance(other, StoredValues) and run.is_random:
         warn(
-            f"the stored values of {against} were hardly computed from random inputs: give theirs with --input"
+            f"the stored values of {against} were probably computed from other inputs than random numbers; pass those "
+            "inputs with --input"
         )
     if options.bisect and isinstance(other, (str, FileSide)):
         return None, bisect(graph, other, feeds, tolerance=options.tolerance, seed=seed), other

@@ -243,7 +243,7 @@ def test_two_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     new = report(tmp_path / "new.json", now, seconds=0.1)
     assert main(["report", old, new]) == 1
     rows = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()[2:8]]
-    assert rows == ["newly failing", "missing", "mended", "new", "greater error", "slower"]
+    assert rows == ["newly failing", "missing", "fixed", "new", "greater error", "slower"]
     assert main(["report", old, old]) == 0
     assert main(["report", new, report(tmp_path / "x.json", {})]) == 1
     empty = report(tmp_path / "y.json", {})
