@@ -35,7 +35,7 @@ class ReplayOptions(ModelOptions, DataOptions):
             engine. In Python, the last is a field of `loadrun.engines.Choice`.
         explain: find the operator where the first failing testcase diverges from float64, or a failing engine from the
             reference engine.
-        iter: time N more runs of the first testcase, after one that is not timed.
+        iter: time N more runs of each testcase, after one that is not timed.
         optimize: optimizations of the graph before it is run: keywords of
             `loadrun.passes.inference.optimize_for_inference`, or ``optimize_for_inference`` for none of them.
         batch_size: repeat or cut testcases along axis 0 to N items.

@@ -354,9 +354,9 @@ def test_testcases_of_a_dump_are_compared_on_every_engine(
     good, packed = str(tmp_path / "good.onnx"), str(tmp_path / "p.mge")
     data = ["-d", "i:[3,4,5];x:#rand(0,1)"]
     assert main(["pack", good, *data, "-o", packed, "-q"]) == 0
-    assert main([good, "--test-data", packed]) == 0
+    assert main([good, "--input", packed]) == 0
     assert "2 checks: 2 passed" in capsys.readouterr().out
-    assert main([str(tmp_path / "bad.onnx"), "--test-data", packed]) == 1
+    assert main([str(tmp_path / "bad.onnx"), "--input", packed]) == 1
     assert "1 passed, 1 failed" in capsys.readouterr().out
 
 
