@@ -13,7 +13,7 @@ from ..replay.profiling import profile_file
 from ..report.benchmark import benchmark_json, benchmark_table, comparisons
 from ..verify.bench.files import BenchOptions, bench_files
 from .fields import add_limit_options, add_options
-from .groups import Parser, integer, limited, model_files, real, slowdown
+from .groups import Parser, decimal, integer, limited, model_files, slowdown
 from .models import add_model_options, engine_list, model_options
 
 __all__ = ["main", "parser"]
@@ -36,7 +36,7 @@ def parser() -> Parser:
         threads={"type": _numbers, "default": [None], "metavar": "1,2"},
         batch={"flags": ("--batch-size",), "type": _numbers, "default": [None], "metavar": "1,8"},
         streams={"type": _numbers, "default": [1], "metavar": "1,4"},
-        min_time={"type": real(what="a number of seconds of at least 0"), "metavar": "SECONDS"},
+        min_time={"type": decimal(what="a number of seconds of at least 0"), "metavar": "SECONDS"},
         max_slowdown={"type": slowdown, "metavar": "10%"},
     )
     add_options(p, BenchOptions, "testcase", "min_passes", "seed", "baseline")

@@ -18,10 +18,10 @@ __all__ = [
     "Parser",
     "add_quiet_option",
     "chosen_data",
+    "decimal",
     "integer",
     "limited",
     "model_files",
-    "real",
     "seconds",
     "seed",
     "size",
@@ -196,12 +196,12 @@ def integer(
     return read
 
 
-def real(
+def decimal(
     least: float = 0.0, most: float = sys.float_info.max, what: str = "a number of at least {:g}"
 ) -> Callable[[str], float]:
     """Make the type of an option with numbers in a range, which NaN and infinity are not.
 
-    >>> real()("nan")
+    >>> decimal()("nan")
     Traceback (most recent call last):
     argparse.ArgumentTypeError: expected a number of at least 0, found 'nan'
     """
@@ -220,8 +220,8 @@ def real(
 
 whole = integer()
 seed = integer(0, 2**64 - 1, "a whole number from 0 to 2**64 - 1")
-tolerance = real()
-seconds = real(math.ulp(0.0), 1e8, "a number of seconds above 0")
+tolerance = decimal()
+seconds = decimal(math.ulp(0.0), 1e8, "a number of seconds above 0")
 
 
 def slowdown(text: str) -> float:

@@ -76,7 +76,7 @@ def _rounds(places: Sequence[Any], count: int) -> list[Array]:
 
 def ordered(keys: Tensor, largest: bool = False) -> Tensor:
     """Return the positions of sorted elements of a vector; ties keep their order."""
-    keys = e.real(keys) if dtype_of(keys).is_float else e.whole(keys)
+    keys = e.as_float(keys) if dtype_of(keys).is_float else e.whole(keys)
     if largest:
         keys = e.elem(M.NEGATE, keys)
     param = P.Argsort(order=P.ArgsortOrder.ASCENDING)

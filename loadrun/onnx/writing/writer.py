@@ -489,7 +489,7 @@ class OnnxWriter(NodeEmitter):
                 self.automatic.add(name)
         return self.stored_once[key]
 
-    def real(self, var: Var) -> str:
+    def dequantized(self, var: Var) -> str:
         """Return a quantized variable's real numbers as float32; other variables as they are."""
         dtype = self.dtype(var)
         if not dtype.is_quantized:
@@ -501,7 +501,7 @@ class OnnxWriter(NodeEmitter):
     def float(self, var: Var) -> str:
         """Return a variable as float32 numbers."""
         dtype = self.dtype(var)
-        x = self.real(var)
+        x = self.dequantized(var)
         target = self.floating.numpy if dtype.name == "Float64" else np.float32
         return x if dtype.is_quantized or dtype.np == target else self.cast(x, ElemType.FLOAT)
 

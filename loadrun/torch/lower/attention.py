@@ -32,7 +32,7 @@ def attention(
     """Compute ``softmax(query @ key.T * scale + mask) @ value``."""
     if dropout:
         raise UnsupportedCallError("attention with dropout; call .eval() first")
-    q, k, v = (e.real(as_tensor(x)) for x in (query, key, value))
+    q, k, v = (e.as_float(as_tensor(x)) for x in (query, key, value))
     if enable_gqa:
         heads, fewer = call.static([call.shape_of(0)[-3], call.shape_of(1)[-3]], "the number of heads")
         k, v = shared_heads(k, heads // fewer), shared_heads(v, heads // fewer)

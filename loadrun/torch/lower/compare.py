@@ -67,7 +67,7 @@ def _tested(function: Callable[..., Any]) -> Callable[..., Any]:
         return (
             function(x)
             if np.dtype(x.dtype).kind == "f" or function is np.signbit
-            else function(as_array(emit.real(as_tensor(x))))
+            else function(as_array(emit.as_float(as_tensor(x))))
         )
 
     return lowered

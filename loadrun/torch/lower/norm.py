@@ -52,7 +52,7 @@ def batch_norm(
 
 def _by_batch(call: FxCall, x: Any, weight: Any, bias: Any, eps: float) -> Any:
     x, weight, bias = _tensors(call, x, weight, bias)
-    y, _, _ = build.standardized(e.real(x), [i for i in range(x.ndim) if i != 1], eps)
+    y, _, _ = build.standardized(e.as_float(x), [i for i in range(x.ndim) if i != 1], eps)
     scales = [None if v is None else per_channel(v, x.ndim) for v in (weight, bias)]
     return build.affine(e.cast(y, call.dtype), *scales)
 

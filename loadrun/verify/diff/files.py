@@ -26,7 +26,7 @@ from .bisecting import Bisected, bisect
 from .extracting import extract, fails_alone
 from .finding import Differences, between
 from .interface import interface_changes, rank_changes
-from .measuring import real
+from .measuring import dequantized
 from .running import FileSide
 from .runs import DataRun, DiffOptions, data_of, is_results, paired_inputs, runs_of, together
 from .stored import StoredValues, read_values
@@ -444,7 +444,7 @@ def _results(
                         f"{name!r}: they come from another model or other inputs"
                     )
                 if got is not None:
-                    values.append((name, real(got, dtype)))
+                    values.append((name, dequantized(got, dtype)))
             return StoredValues(values)
     raise UsageError(f"{path} has no results of testcase {testcase}")
 

@@ -26,11 +26,11 @@ __all__ = [
     "agree",
     "are_in_order",
     "are_reordered",
+    "dequantized",
     "distance",
     "has_layouts",
     "is_even",
     "is_packed_otherwise",
-    "real",
     "sketch",
     "sketches_agree",
 ]
@@ -176,7 +176,7 @@ def _terms(opr: Opr) -> Sequence[Var]:
     return opr.inputs if opr.title in ("ADD", "SUB", "Add", "Sub", "Sum") else ()
 
 
-def real(value: Array, dtype: DType | None) -> Array:
+def dequantized(value: Array, dtype: DType | None) -> Array:
     """Return the numbers that an array in storage form stands for."""
     if dtype is None or not dtype.is_quantized:
         return value

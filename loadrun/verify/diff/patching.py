@@ -23,7 +23,7 @@ from ...ops.catalog import types
 from ...ops.op import Trait
 from .extracting import stored_as
 from .matching import Matching, is_constant
-from .measuring import Distance, Sketch, SketchIndex, are_in_order, distance, is_even, real, sketch
+from .measuring import Distance, Sketch, SketchIndex, are_in_order, dequantized, distance, is_even, sketch
 from .running import GraphSide, taken
 
 __all__ = ["Located", "Sketched", "explains", "locate"]
@@ -127,7 +127,7 @@ class Sketched:
             got = engine.run(taken(engine.inputs, fed))
         except LoadRunError:
             return None
-        return [real(a, v.dtype) for v, a in zip(outputs, got, strict=True)]
+        return [dequantized(a, v.dtype) for v, a in zip(outputs, got, strict=True)]
 
 
 def locate(
