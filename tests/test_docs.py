@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import runpy
@@ -183,3 +184,29 @@ def test_every_promise_names_tests_that_exist() -> None:
                 file = f"{folder}/{path.rpartition('/')[2]}"
             text = (ROOT / file).read_text(encoding="utf-8")
             assert not function or f"def {function}(" in text, name
+
+
+PYTHON_OPTIONS = {"--loadrun-engine", "--loadrun-timeout", "--loadrun-update", "--loadrun-reason"}
+STYLES = {"page.py", "notebook.py", "plots.py"}
+"""Files with style sheets, whose variables are written like options."""
+
+
+def named_options(source: str) -> set[str]:
+    """The options that the texts of a file name."""
+    texts = (n.value for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Constant))
+    return {o for t in texts if isinstance(t, str) for o in re.findall(r"(?<![\w-])--[a-z][\w-]*\w", t)}
+
+
+def test_messages_name_options_that_exist() -> None:
+    known = {o for _, p in parsers().values() for a in options(p) for o in a.option_strings}
+    known |= {"--version", "--help", "--name", "--noname", *PYTHON_OPTIONS}
+    spelled = {o.replace("_", "-") for o in known}
+    wrong = {
+        f"{path.name}: {o}"
+        for path in (ROOT / "loadrun").rglob("*.py")
+        if path.name not in STYLES
+        for o in named_options(path.read_text(encoding="utf-8"))
+        if o.replace("_", "-") not in spelled
+    }
+    assert wrong == set()
+    assert named_options('raise UsageError(f"{x}: drop --batch")') == {"--batch"}

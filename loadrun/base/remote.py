@@ -172,7 +172,7 @@ def _system(url: str) -> tuple[AbstractFileSystem, str]:
     try:
         from fsspec.core import url_to_fs  # an optional package
     except ImportError:
-        raise UsageError(f"{url} is a remote file, which takes fsspec: {install('remote')}") from None
+        raise UsageError(f"{url} is a remote file; reading it requires fsspec: {install('remote')}") from None
     try:
         fs, path = url_to_fs(url)
     except ImportError as e:

@@ -231,7 +231,7 @@ def fit_inputs(bundle: Bundle, inputs: Mapping[str, Array]) -> dict[str, Array]:
         try:
             value = numpy_array(array)
         except (ValueError, TypeError) as e:
-            raise InputError(f"the value for the input {name!r} is no array: {e}") from None
+            raise InputError(f"the value for the input {name!r} is not an array: {e}") from None
         fed[name] = _fitted(name, value, known[name].owner.tensors[0], fixed.get(name, ()))
     left = [] if len(fed) == len(known) else bundle.inputs
     missing = [v.name for v in left if v.name not in fed and v.owner.tensors[0].data is None]

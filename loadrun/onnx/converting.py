@@ -111,7 +111,7 @@ def _written(
     require_single_steps(
         bundle,
         "converting it to ONNX",
-        f"convert the model from before packing; `loadrun NAME.onnx --test-data {bundle.path}` replays the steps",
+        f"convert the model from before packing; `loadrun NAME.onnx --input {bundle.path}` replays the steps",
     )
     exported = export(
         bundle,

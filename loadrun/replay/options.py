@@ -160,7 +160,7 @@ class RunOptions(ReplayOptions):
             raise UsageError(f"--shard takes I/N, from 1/N to N/N; found {self.shard[0]}/{self.shard[1]}")
         if self.loosen and not self.policies:
             raise UsageError(
-                "--loosen lets --check replace a file's own check; say what is to hold with --check"
+                "--loosen lets --check replace a file's own check; give the replacement with --check"
             )
         if self.threads == 0:
             raise UsageError("--threads takes a number of at least 1, found 0")

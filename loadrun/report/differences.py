@@ -80,7 +80,7 @@ def _compared(comparison: Differences, everything: bool, rows: int) -> Iterator[
         )
     left = sum(not r.agrees for r in comparison.rows) - sum(not r.agrees for r in chosen)
     if left > 0:
-        yield f"... and {left} more that do not agree (--all shows them)"
+        yield f"... and {left} more that do not agree (--verbose shows them)"
     yield ""
 
 

@@ -174,4 +174,4 @@ def test_a_rule_in_place_of_the_data_sets_is_packed(
 
 def test_loosening_takes_a_rule(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([MLP, "--loosen"]) == 2
-    assert "say what is to hold with --check" in capsys.readouterr().err
+    assert "give the replacement with --check" in capsys.readouterr().err

@@ -127,7 +127,7 @@ class FileDifferences:
         if self.blamed is None or self._other is None:
             return None
         if isinstance(self._other, StoredValues):
-            raise UsageError("--extract needs all inputs of the operator: compare with a model or float64")
+            raise UsageError("--output needs all inputs of the operator: compare with a model or float64")
         suspects = self.differences.roots if self.differences is not None else []
         regions = [(r.var, r.between) for r in suspects[:_MOST_TRIED]] or [(self.blamed, ())]
         why = "it reproduces the reference's values on the reference's inputs"

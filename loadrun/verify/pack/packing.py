@@ -93,7 +93,9 @@ class Packer:
         self.kept = 0 if options.replace else len(bundle.testcases)
         self.extends = bool(self.kept and bundle.checks)
         if self.extends and options.no_assert:
-            raise UsageError("the file's testcases have checks; --no-assert needs --replace to drop them")
+            raise UsageError(
+                "the file's testcases have checks; add --replace to drop them, or leave out --no-assert"
+            )
         self.model = subgraph(bundle.graph, bundle.graph.outputs)[0] if self.extends else bare(bundle)
         if options.no_assert and not Bundle(self.model).inputs:
             raise UsageError("the model has no inputs, so without checks there is nothing to pack")

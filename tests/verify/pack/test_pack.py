@@ -103,7 +103,7 @@ def test_no_assert(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert pack(plain, "-d", "#full(3)", "-o", both) == 0
     assert verdicts(both) == [Verdict.PASS] * 2, "testcases without outputs get them"
     assert pack(both, "-d", "#full(3)", "-o", plain, "--no-assert") == 2
-    assert "--no-assert needs --replace" in capsys.readouterr().err
+    assert "add --replace to drop them" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("fmt", ["FBS", "FBS_V2"])
