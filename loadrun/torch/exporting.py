@@ -490,10 +490,10 @@ def place_of(node: Any) -> str:
     lines = re.findall(
         r'File "([^"]+)", line (\d+), in [^\n]*\n\s*([^\n]*)', node.meta.get("stack_trace") or ""
     )
-    own = [f for f in lines if not f[0].startswith((*_PACKAGES, "torch/", "<"))]
-    if not own:
+    users = [f for f in lines if not f[0].startswith((*_PACKAGES, "torch/", "<"))]
+    if not users:
         return where
-    file, line, text = own[-1]
+    file, line, text = users[-1]
     return f"{where}{', ' if where else ''}{file}:{line}: {text.strip()}"
 
 

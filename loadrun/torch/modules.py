@@ -63,7 +63,7 @@ class ModuleAttributes:
         owner = self.__dict__.get("original")
         if not isinstance(owner, torch.nn.Module):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        if name in _READ or any(name in own for own in (owner._parameters, owner._buffers, owner._modules)):
+        if name in _READ or any(name in kind for kind in (owner._parameters, owner._buffers, owner._modules)):
             return getattr(owner, name)
         if name in _SAME or name in _FIXED:
             return lambda *args, **kwargs: self._moved(owner, name, args, kwargs)
