@@ -6,6 +6,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,6 +16,7 @@ from .base.errors import EngineError, LoadRunError, UnsupportedError
 from .base.proving import level
 from .compare.tolerances import error_between
 from .engines.reference import ReferenceEngine
+from .graph import Opr
 from .graph.composite import Composite
 from .graph.dtypes import Array
 from .inputs.feeds import random_inputs
@@ -24,6 +28,8 @@ from .testcase import Bundle
 __all__ = [
     "NOTHING",
     "Computing",
+    "Found",
+    "Other",
     "Proof",
     "ProofError",
     "at_sizes",
@@ -52,6 +58,15 @@ class ProofError(UnsupportedError):
     """What was written gives other numbers than its source; the text says which."""
 
 
+class Found(NamedTuple):
+    """The error of an output in a runtime, by the output's size, and what data show it."""
+
+    runtime: str
+    output: str
+    data: str
+    error: float
+
+
 @dataclass(frozen=True)
 class Proof:
     """What was found.
@@ -60,11 +75,13 @@ class Proof:
         compared: how many sets of data both models ran on.
         dropped: how many of those that were drawn the source refused, or was not finite on.
         left: what was not compared, and why.
+        found: what was compared, and the errors.
     """
 
     compared: int = 0
     dropped: int = 0
     left: tuple[str, ...] = ()
+    found: tuple[Found, ...] = ()
 
 
 NOTHING = Proof(left=("it was written without a proof (prove=none)",))
@@ -98,9 +115,30 @@ def at_sizes(feeds: Mapping[str, Array], shapes: Mapping[str, Shape]) -> dict[st
     return resized
 
 
+@dataclass(frozen=True)
+class Other:
+    """Another runtime beside the reference engine, in a process of its own.
+
+    Attributes:
+        name: its name.
+        of: which of both models it runs, for the error.
+        run: computes outputs by the source's names from inputs by the source's names.
+        stop: ends it, where its answer is waited for no longer.
+        told: whether it stands in the record that it does not take the model.
+        required: whether that is an error.
+    """
+
+    name: str
+    of: str
+    run: Computing
+    stop: Callable[[], None]
+    told: bool = False
+    required: bool = False
+
+
 def proved(
     source: Bundle,
-    written: Bundle,
+    written: Bundle | None,
     cases: Iterable[Mapping[str, Array]],
     *,
     inputs: Mapping[str, str] | None = None,
@@ -108,80 +146,143 @@ def proved(
     sizes: Sequence[Mapping[str, Shape]] = (),
     what: str = "the written graph",
     compute: Computing | None = None,
+    others: Sequence[Other] = (),
     drawn: bool = True,
+    runs: int = 2,
 ) -> Proof:
     """Compare a model that was written with its source.
 
     Args:
         source: the model.
-        written: what was written, as it is read back.
+        written: what was written, as it is read back; None if only `others` run it.
         cases: inputs of testcases, which come first.
         inputs, outputs: other names that these have in what was written.
         sizes: shapes of inputs by name, for models that run at several.
         what: what was written, for the error.
         compute: computes the source, by default on the reference engine.
+        others: other runtimes of either, which are asked as far as `level` allows.
         drawn: whether data of other kinds follow, as far as `level` says; else the cases are all.
+        runs: how often writing runs what is written on each case: quick takes as long.
 
     Raises:
         ProofError: they differ beyond rounding.
     """
-    if level() == "none" and drawn:
+    if level() == "none" and drawn and not any(o.required for o in others):
         return NOTHING
     if source.holds_objects:
         return Proof(left=("text, sequences and maps are not compared",))
-    if _draws(source):
-        return Proof(left=("it draws random numbers",))
-    gate = _Gate(source, written, (inputs or {}, outputs or {}), what, compute or of_bundle(source))
-    return gate.run(list(cases), sizes, drawn=drawn)
+    gate = _Gate(source, written, (inputs or {}, outputs or {}), what, compute or of_bundle(source), others)
+    gate.runs = runs
+    return gate.run(cases, sizes, drawn=drawn and level() != "none")
 
 
-def _draws(bundle: Bundle) -> bool:
-    for opr in bundle.graph.oprs:
+def _random_outputs(bundle: Bundle) -> set[str]:
+    """List the outputs that differ from run to run."""
+
+    def draws(opr: Opr) -> bool:
         p = opr.params[0] if opr.params else None
-        if p.definition.random if isinstance(p, Composite) else implementation(opr.type).random:
-            return True
-    return False
+        return p.definition.random if isinstance(p, Composite) else implementation(opr.type).random
+
+    if not any(map(draws, bundle.graph.oprs)):
+        return set()
+    return {n for n, v in bundle.outputs.items() if any(map(draws, bundle.graph.needed([v])))}
+
+
+class _Asked:
+    """A runtime that computes beside the reference engine."""
+
+    def __init__(self, other: Other) -> None:
+        self.other = other
+        self._answers: SimpleQueue[Mapping[str, Array] | LoadRunError] = SimpleQueue()
+
+    def ask(self, feeds: Mapping[str, Array]) -> None:
+        """Let it begin; the thread is a daemon, for which Python does not wait at its end."""
+        Thread(target=self._answer, args=(feeds,), daemon=True).start()
+
+    def _answer(self, feeds: Mapping[str, Array]) -> None:
+        try:
+            self._answers.put(self.other.run(feeds))
+        except LoadRunError as e:
+            self._answers.put(e)
+
+    def answer(self, seconds: float | None) -> Mapping[str, Array]:
+        """Return its outputs.
+
+        Raises:
+            TimeoutError: it takes longer.
+            LoadRunError: it does not take the model or these data.
+        """
+        try:
+            answer = self._answers.get(timeout=seconds)
+        except Empty:
+            self.other.stop()
+            raise TimeoutError from None
+        if isinstance(answer, LoadRunError):
+            raise answer
+        return {n: np.atleast_1d(v) for n, v in answer.items()}
 
 
 class _Gate:
     def __init__(
         self,
         source: Bundle,
-        written: Bundle,
+        written: Bundle | None,
         names: tuple[Mapping[str, str], Mapping[str, str]],
         what: str,
         compute: Computing,
+        others: Sequence[Other],
     ) -> None:
         self.source, self.target, self.what, self.compute = source, written, what, compute
         self.inputs, self.outputs = names
-        self._run = of_bundle(replace(written, sized=None))
+        self._run = None if written is None else of_bundle(replace(written, sized=None))
+        self.graphs = [b.graph for b in (source, written) if b is not None]
+        oprs = [o for g in self.graphs for o in g.oprs]
         # Which of equal elements comes first is anyone's.
-        self._orders = any(o.type in _ORDERING for o in (*source.graph.oprs, *written.graph.oprs))
+        self._orders = any(o.type in _ORDERING for o in oprs)
         dtypes = {v.dtype.name for o in source.graph.oprs for v in o.outputs if v.dtype is not None}
         self.limit = max((_LIMITS.get(d, _LIMIT) for d in dtypes), default=_LIMIT)
+        self.random = _random_outputs(source)
+        self.asked = [_Asked(o) for o in others]
         self.compared = self.dropped = 0
+        self.runs, self.seconds = 0, 0.0
+        self.left = ["it draws random numbers"] if self.random else []
+        self.found: list[Found] = []
+
+    def _time(self) -> float:
+        """Return how much time is left: quick takes a second, or as long as packing runs what is written."""
+        if level() == "full":
+            return np.inf
+        return max(_QUICK, self.runs * self.seconds) - (time.monotonic() - self.began)
 
     def run(
-        self, cases: Sequence[Mapping[str, Array]], sizes: Sequence[Mapping[str, Shape]], *, drawn: bool
+        self, cases: Iterable[Mapping[str, Array]], sizes: Sequence[Mapping[str, Shape]], *, drawn: bool
     ) -> Proof:
-        began = time.monotonic()
-        for i, feeds in enumerate(cases):
-            self.look(feeds, f"testcase {i}", drawn=False)
-        spent = time.monotonic() - began
+        self.began = time.monotonic()
         late: list[str] = []
+        first: dict[str, Array] | None = None
+        for i, feeds in enumerate(cases):
+            if first is not None and self._time() < 0:
+                late.append(f"testcases from number {i} on")
+                break
+            if first is None:
+                first = dict(feeds)
+                for one in self.asked:
+                    one.ask(feeds)
+            self.look(feeds, f"testcase {i}", drawn=False, asked=i == 0)
         elements, took = 0, 0.0
-        for kind, feeds in self._drawn(dict(cases[0]) if cases else None, sizes) if drawn else ():
+        for kind, feeds in self._drawn(first, sizes) if drawn else ():
             now = sum(v.size for v in feeds.values())
             # What is computed may grow as the square.
             next_one = took * (now / elements) ** 2 if elements else 0.0
             before = time.monotonic()
-            if level() == "quick" and before - began + next_one > max(_QUICK, 2 * spent):
+            if next_one > self._time():
                 late.append(kind)
                 continue
             self.look(feeds, kind, drawn=True)
             elements, took = now, time.monotonic() - before
-        left = (f"{', '.join(late)} (for the time; --prove full)",) if late else ()
-        return Proof(self.compared, self.dropped, left)
+        if late:
+            self.left.append(f"{', '.join(late)} (for the time; --prove full)")
+        return Proof(self.compared, self.dropped, tuple(self.left), tuple(self.found))
 
     def _drawn(
         self, case: dict[str, Array] | None, sizes: Sequence[Mapping[str, Shape]]
@@ -197,8 +298,11 @@ class _Gate:
             yield f"at sizes {shown}", at_sizes(feeds, shapes)
         yield from kinds(feeds)
 
-    def look(self, feeds: Mapping[str, Array], kind: str, *, drawn: bool) -> None:
+    def look(self, feeds: Mapping[str, Array], kind: str, *, drawn: bool, asked: bool = False) -> None:
         """Compare once.
+
+        Args:
+            asked: whether the other runtimes have these data already.
 
         Raises:
             ProofError: the models differ.
@@ -207,31 +311,91 @@ class _Gate:
             with np.errstate(all="ignore"):
                 want = self.compute(feeds)
         except LoadRunError:
+            want = {}
+        if not want or (drawn and not all(_finite(v) for v in want.values())):
             self.dropped += 1
+            if asked:
+                self.asked = [_Asked(one.other) for one in self.asked]
             return
-        if drawn and not all(_finite(v) for v in want.values()):
-            self.dropped += 1
-            return
-        try:
-            got = self._run({self.inputs.get(n, n): v for n, v in feeds.items()})
-        except LoadRunError as e:
-            raise ProofError(
-                f"{self.what} does not run where the model does ({kind}): {e}; {_WAY_OUT}"
-            ) from e
+        if self._run is not None:
+            before = time.monotonic()
+            try:
+                got = self._run({self.inputs.get(n, n): v for n, v in feeds.items()})
+            except LoadRunError as e:
+                raise ProofError(
+                    f"{self.what} does not run where the model does ({kind}): {e}; {_WAY_OUT}"
+                ) from e
+            self.seconds += time.monotonic() - before
+            named = {n: got[new] for n in want if (new := self.outputs.get(n, n)) in got}
+            self._compare(feeds, kind, want, named, f"{self.what} gives other numbers than the model")
         self.compared += 1
+        for one in [*self.asked]:
+            self._hear(one, feeds, kind, want, drawn=drawn, asked=asked)
+
+    def _hear(
+        self,
+        one: _Asked,
+        feeds: Mapping[str, Array],
+        kind: str,
+        want: Mapping[str, Array],
+        *,
+        drawn: bool,
+        asked: bool,
+    ) -> None:
+        """Compare with what another runtime computes; one that takes too long, or does not run, is let go."""
+        other = one.other
+        try:
+            if not asked:
+                one.ask(feeds)
+            seconds = None if other.required or level() == "full" else max(self._time(), 0.0)
+            got = one.answer(seconds)
+        except TimeoutError:
+            self.asked.remove(one)
+            self.left.append(f"{other.of} in {other.name} (for the time; --prove full)")
+            return
+        except LoadRunError as e:
+            if other.required:
+                raise
+            self.asked.remove(one)
+            if other.told:
+                self.left.append(f"{other.of} in {other.name}: {' '.join(str(e).split())}")
+            return
+        said = f"{other.name} gives other numbers of {other.of}"
+        finite = {n: v for n, v in got.items() if _finite(v) or not _finite(want.get(n, v))}
+        try:
+            if len(finite) < len(got):
+                raise ProofError(f"{said}: not finite ones ({kind})")
+            self._compare(feeds, kind, want, got, said, other.name)
+        except ProofError as e:
+            # Runtimes have their own digits of small numbers, and their own edge cases.
+            if not drawn or (other.told and len(finite) == len(got)):
+                raise
+            self.asked.remove(one)
+            self.left.append(str(e).removesuffix(f"; {_WAY_OUT}"))
+
+    def _compare(
+        self,
+        feeds: Mapping[str, Array],
+        kind: str,
+        want: Mapping[str, Array],
+        got: Mapping[str, Array],
+        said: str,
+        runtime: str = "loadrun",
+    ) -> None:
         for name, a in want.items():
-            b = got.get(self.outputs.get(name, name))
+            b = got.get(name)
             if b is None:
                 continue
-            error = _error(a, b)
+            random = name in self.random and a.shape == b.shape
+            error = 0.0 if random else _error(a, b)
             exact = kind == _TIES and not self._orders
             if not error <= self.limit and not self._is_rounding(feeds, name, a, b, error, exact=exact):
-                raise ProofError(
-                    f"{self.what} gives other numbers than the model: {_shown(name, a, b)} ({kind}); {_WAY_OUT}"
-                )
+                raise ProofError(f"{said}: {_shown(name, a, b)} ({kind}); {_WAY_OUT}")
+            if not random:
+                self.found.append(Found(runtime, name, kind, error))
 
     def _is_finite_inside(self, feeds: Mapping[str, Array]) -> bool:
-        for graph, names in ((self.source.graph, {}), (self.target.graph, self.inputs)):
+        for graph, names in zip(self.graphs, ({}, self.inputs), strict=False):
             inner = [v for o in graph.needed() for v in o.outputs if v.dtype is not None and v.dtype.is_float]
             known = {v.name for v in graph.inputs}
             arrays = {names.get(n, n): v for n, v in feeds.items() if names.get(n, n) in known}
@@ -255,6 +419,10 @@ class _Gate:
             return False
         if not self._is_finite_inside(feeds):
             return True
+        try:
+            same = self.compute(dict(feeds)).get(name)
+        except LoadRunError:
+            return False
         for shaken in (False,) if exact else (True, False):
             try:
                 if shaken:
@@ -263,7 +431,9 @@ class _Gate:
                     c = of_bundle(self.source, "float64")(feeds).get(name)
             except LoadRunError:
                 continue
-            if c is not None and c.shape == a.shape and error <= _NOISE * _error(c, a):
+            if c is None or same is None or not c.shape == same.shape == a.shape:
+                continue
+            if error <= _NOISE * _error(c, same):
                 return True
         return False
 

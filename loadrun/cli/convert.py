@@ -125,9 +125,9 @@ def _tables(exported: Exported) -> None:
     if rows:
         print(table(rows, ("approximated", "first at")))
         print()
-    compared = [(clean(v.output), clean(v.sizes), f"{v.error:.3g}", v.quanta) for v in exported.verification]
+    compared = [(clean(v.output), v.runtime, clean(v.data), f"{v.error:.3g}") for v in exported.verification]
     if compared:
-        print(table(compared, ("verified", "at", "error", "quanta"), right=(2, 3)))
+        print(table(compared, ("verified", "in", "on", "error"), right=(3,)))
         print()
 
 
