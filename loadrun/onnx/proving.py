@@ -159,6 +159,6 @@ def _computing(source: ExportSource, verify: bool) -> Computing:
                 raise ProofError(f"the source gives {len(values)} outputs, the model {len(names)}")
             return {n: np.atleast_1d(v) for n, v in zip(names, values, strict=True)}
         values = engine.run({n: feeds[n] for n in engine.inputs})
-        return dict(zip(source.outputs, values, strict=True))
+        return {n: np.atleast_1d(v) for n, v in zip(source.outputs, values, strict=True)}
 
     return compute
