@@ -8,11 +8,29 @@ from contextvars import ContextVar
 
 from .errors import UsageError
 
-__all__ = ["LEVELS", "level", "proving"]
+__all__ = ["LEVELS", "alone", "is_alone", "level", "proving"]
 
 LEVELS = ("none", "quick", "full")
 """How much is proven: nothing, what takes no longer than the writing or a second, or everything."""
 _level: ContextVar[str] = ContextVar("level", default="quick")
+
+
+_alone: ContextVar[bool] = ContextVar("alone", default=False)
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Ask no other runtime inside: models are written because of what one of them computes otherwise."""
+    before = _alone.set(True)
+    try:
+        yield
+    finally:
+        _alone.reset(before)
+
+
+def is_alone() -> bool:
+    """Return whether no other runtime is asked."""
+    return _alone.get()
 
 
 @contextmanager
