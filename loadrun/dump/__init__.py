@@ -23,6 +23,7 @@ def save(
     format: str | None = None,
     testcases: Iterable[Testcase] | None = None,
     inspect: Callable[[str], None] | None = None,
+    made_of: Graph | None = None,
 ) -> DumpResult:
     """Write a graph or bundle as a .mge file; see `loadrun.dump.store.save`.
 
@@ -43,7 +44,9 @@ def save(
         raise UsageTypeError(
             f"save writes to a path or to a file opened in binary mode, found {type(target).__name__}"
         )
-    return write(source, target, options, format=format, testcases=testcases, inspect=inspect)
+    return write(
+        source, target, options, format=format, testcases=testcases, inspect=inspect, made_of=made_of
+    )
 
 
 __all__ = ["Bundle", "load", "load_all", "loads", "save"]

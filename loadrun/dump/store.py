@@ -88,11 +88,11 @@ def save(
             testcases = converted
         extra = narrowing.record
     graph, kind = options.apply(bundle.graph), options.format_of(bundle.graph)
-    first, testcases = _first(bundle, testcases)
-    left = not_proven(made_of or whole, graph, kind, first)
     if options.beside is not None and (options.append or not isinstance(target, (str, os.PathLike))):
         raise UsageError("external weights require a named file with a single dump")
     before = ExistingFile.of(target) if options.append else None
+    first, testcases = _first(bundle, testcases)
+    left = not_proven(made_of or whole, graph, kind, first)
     about = _about(bundle, graph, before, extra, left, kept=testcases is None)
     recorded = about is not None or (bundle.record is not None and testcases is None)
     # The digest of a record, which is known at the end, stands in front of it.
@@ -117,12 +117,12 @@ def _first(
     """Return the inputs of the first testcase, and the testcases with it."""
     if testcases is None or isinstance(testcases, Sequence):
         cases = bundle.testcases if testcases is None else testcases
-        return (cases[0].inputs if len(cases) else None), testcases
-    rest = iter(testcases)
-    first = next(rest, None)
-    if first is None:
-        return None, ()
-    return first.inputs if isinstance(first, Testcase) else None, chain([first], rest)
+        first = cases[0] if len(cases) else None
+    else:
+        rest = iter(testcases)
+        first = next(rest, None)
+        testcases = rest if first is None else chain([first], rest)
+    return first.inputs if isinstance(first, Testcase) else None, testcases
 
 
 class _Counted:
