@@ -9,8 +9,10 @@ import numpy as np
 
 from ..base.proving import level
 from ..base.registry import resolve
-from ..graph import Graph, StoredTensor
+from ..graph import Graph, Opr, StoredTensor
 from ..graph.dtypes import Array
+from ..graph.params import Record
+from ..ops.catalog import CATALOG
 from ..testcase import Bundle
 from .container import loads
 from .record import as_read_back
@@ -40,7 +42,9 @@ def not_proven(made_of: Graph, graph: Graph, kind: str, case: Mapping[str, Array
     if level() != "none" and weights <= _MOST:
         why = _difference(graph, loads(dump_bytes(graph, format=kind)).graph)
         if why is not None:
-            raise _error(f"what is read back of the .mge file is another graph than the one that was written ({why})")
+            raise _error(
+                f"what is read back of the .mge file is another graph than the one that was written ({why})"
+            )
     if made_of is graph or _difference(made_of, graph) is None:
         return ()
     proved: Any = resolve("loadrun.proof:proved")
@@ -68,13 +72,22 @@ def _difference(a: Graph, b: Graph) -> str | None:
     old, new = ({id(v): i for i, v in enumerate(g.vars())} for g in (a, b))
     for i, (x, y) in enumerate(zip(a.oprs, b.oprs, strict=True)):
         facts = [
-            (o.type, o.output_dtype, len(o.outputs), [n.get(id(v)) for v in o.inputs], [*map(as_read_back, o.params)])
+            (o.type, o.output_dtype, len(o.outputs), [n.get(id(v)) for v in o.inputs], _params(o))
             for o, n in ((x, old), (y, new))
         ]
         same = len(x.tensors) == len(y.tensors) and all(map(_is_same, x.tensors, y.tensors))
         if facts[0] != facts[1] or not same:
             return f"operator {i}, {x.type}"
-    return None if [old.get(id(v)) for v in a.outputs] == [new.get(id(v)) for v in b.outputs] else "its outputs"
+    return (
+        None if [old.get(id(v)) for v in a.outputs] == [new.get(id(v)) for v in b.outputs] else "its outputs"
+    )
+
+
+def _params(opr: Opr) -> list[Record]:
+    """Return the records of an operator as a file has them, with those that nobody gave."""
+    op = CATALOG.get(opr.type)
+    left = op.params[len(opr.params) :] if op is not None else ()
+    return [*map(as_read_back, opr.params), *(kind() for kind in left)]
 
 
 def _is_same(a: StoredTensor, b: StoredTensor) -> bool:

@@ -15,6 +15,7 @@ from ..base.errors import FormatError, InputError, UsageError, UsageTypeError
 from ..base.writing import replacing, temporary
 from ..graph import Graph, StoredTensor
 from ..graph.dtypes import Array
+from ..passes.narrowing import narrowed
 from ..testcase import Bundle, Testcase
 from .appending import ExistingFile
 from .container import MAGIC, stored_tensors
@@ -92,7 +93,7 @@ def save(
         raise UsageError("external weights require a named file with a single dump")
     before = ExistingFile.of(target) if options.append else None
     first, testcases = _first(bundle, testcases)
-    left = not_proven(made_of or whole, graph, kind, first)
+    left = not_proven(_source(made_of or whole, options), graph, kind, first)
     about = _about(bundle, graph, before, extra, left, kept=testcases is None)
     recorded = about is not None or (bundle.record is not None and testcases is None)
     # The digest of a record, which is known at the end, stands in front of it.
@@ -109,6 +110,11 @@ def save(
         if options.strip_info_file is not None:
             update_strip_info(graph, options.strip_info_file, number, append=options.append_json)
     return summary(graph, file.total, number, count)
+
+
+def _source(made_of: Graph, options: DumpOptions) -> Graph:
+    """Return what the written graph must agree with: where other values were asked for, the narrowed form."""
+    return narrowed(made_of)[0] if options.narrow and made_of.exact else made_of
 
 
 def _first(
