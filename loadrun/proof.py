@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .base.errors import EngineError, LoadRunError, UnsupportedError
-from .base.proving import is_alone, level
+from .base.proving import is_alone, level, spend, spent, written_for
 from .compare.judging import NARROW
 from .compare.tolerances import error_between
 from .engines.reference import ReferenceEngine
@@ -38,12 +38,14 @@ __all__ = [
     "ProofError",
     "at_sizes",
     "kinds",
+    "limit_of",
     "of_bundle",
     "proved",
     "refusal",
+    "shaken",
 ]
 
-_LIMITS = {"Float16": 5e-2, "BFloat16": 5e-2}
+_LIMITS = {"float16": 5e-2, "bfloat16": 5e-2}
 _LIMIT = 1e-3
 """The error, of the size of an output, from which on rounding is looked at."""
 _QUANTA = 0.15
@@ -192,7 +194,10 @@ def proved(
     gate.runs = runs
     if rough:
         gate.allow_quanta()
-    return gate.run(cases, sizes, drawn=drawn and level() != "none")
+    try:
+        return gate.run(cases, sizes, drawn=drawn and level() != "none")
+    finally:
+        spend(time.monotonic() - gate.began)
 
 
 def _random_outputs(bundle: Bundle) -> set[str]:
@@ -262,11 +267,12 @@ class _Gate:
         # Which of equal elements comes first is anyone's.
         self._orders = any(o.type in _ORDERING for o in oprs)
         dtypes = {v.dtype.name for o in oprs for v in o.outputs if v.dtype is not None}
-        self.limit = max((_LIMITS.get(d, _LIMIT) for d in dtypes), default=_LIMIT)
+        self.limit = limit_of(dtypes)
         self.eps = max((NARROW[d] for d in dtypes if d in NARROW), default=_EPS)
         self.noise = _NOISE
         self.random = _random_outputs(source)
         self.asked = [_Asked(o) for o in others]
+        self.began, self.before = time.monotonic(), written_for()
         self.compared = self.dropped = 0
         self.runs, self.seconds = 0, 0.0
         self.left = ["it draws random numbers"] if self.random else []
@@ -285,12 +291,11 @@ class _Gate:
         """Return how much time is left: quick takes a second, or as long as packing runs what is written."""
         if level() == "full":
             return np.inf
-        return max(_QUICK, self.runs * self.seconds) - (time.monotonic() - self.began)
+        return max(_QUICK, self.before, self.runs * self.seconds) - spent() - (time.monotonic() - self.began)
 
     def run(
         self, cases: Iterable[Mapping[str, Array]], sizes: Sequence[Mapping[str, Shape]], *, drawn: bool
     ) -> Proof:
-        self.began = time.monotonic()
         late: list[str] = []
         first: dict[str, Array] | None = None
         for i, feeds in enumerate(cases):
@@ -492,10 +497,10 @@ class _Gate:
             same = self.compute(dict(feeds)).get(name)
         except LoadRunError:
             return False
-        for shaken in (False,) if exact else (True, False):
+        for moved in (False,) if exact else (True, False):
             try:
-                if shaken:
-                    c = self.compute({n: _shaken(v, self.eps) for n, v in feeds.items()}).get(name)
+                if moved:
+                    c = self.compute({n: shaken(v, self.eps) for n, v in feeds.items()}).get(name)
                 else:
                     c = of_bundle(self.source, "float64")(feeds).get(name)
             except LoadRunError:
@@ -508,6 +513,15 @@ class _Gate:
 
 
 _WAY_OUT = "this is a fault of loadrun, which others should know of; prove=none (--prove none) writes the file as it is"
+
+
+def limit_of(dtypes: Iterable[str]) -> float:
+    """Return the error, of the size of an output, from which on rounding is looked at, by the dtypes computed in.
+
+    >>> limit_of(["Float32"]), limit_of(["Float32", "BFloat16"])
+    (0.001, 0.05)
+    """
+    return max((_LIMITS.get(d.lower(), _LIMIT) for d in dtypes), default=_LIMIT)
 
 
 def refusal(said: str) -> ProofError:
@@ -526,7 +540,7 @@ def _finite(value: Array) -> bool:
     return value.dtype.kind not in "fc" or bool(np.isfinite(value).all())
 
 
-def _shaken(x: Array, eps: float) -> Array:
+def shaken(x: Array, eps: float) -> Array:
     """Return real numbers with other last digits; zeros, which may be ties, are none any more."""
     if x.dtype.kind != "f":
         return x

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, BinaryIO
 
 from ..base.errors import UsageTypeError
+from ..base.proving import sharing_time
 from ..graph import Graph
 from ..testcase import Bundle, Testcase
 from .container import load, load_all, loads
@@ -44,9 +45,10 @@ def save(
         raise UsageTypeError(
             f"save writes to a path or to a file opened in binary mode, found {type(target).__name__}"
         )
-    return write(
-        source, target, options, format=format, testcases=testcases, inspect=inspect, made_of=made_of
-    )
+    with sharing_time():
+        return write(
+            source, target, options, format=format, testcases=testcases, inspect=inspect, made_of=made_of
+        )
 
 
 __all__ = ["Bundle", "load", "load_all", "loads", "save"]

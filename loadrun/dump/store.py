@@ -102,8 +102,8 @@ def save(
         for dump in before.dumps if before is not None else ():
             file.file.write(dump)
         end = promise() if recorded else b""
-        dump = _Dump(file, bundle, graph, kind, target, options.beside, end)
-        number, count = _write(dump, testcases, before, about)
+        plan = _Dump(file, bundle, graph, kind, target, options.beside, end)
+        number, count = _write(plan, testcases, before, about)
         if inspect is not None and os.path.isfile(file.file.name):
             file.file.flush()
             inspect(file.file.name)
@@ -265,7 +265,7 @@ def _about(
         left = ()
     known = about.get("not_proven") if isinstance(about, Mapping) else None
     if left:
-        facts["not_proven"] = [*(known if isinstance(known, list) else ()), *left]
+        facts["not_proven"] = [*dict.fromkeys((*(known if isinstance(known, list) else ()), *left))]
     if facts and not isinstance(about, Mapping) and not (kept and about is not None):
         about = {"record": 1}
     return {**about, **number, **facts} if isinstance(about, Mapping) else None
