@@ -387,8 +387,10 @@ class _Gate:
         """Return what the written model is fed: 64 bits as 32 where it has those."""
         named = {self.inputs.get(n, n): v for n, v in feeds.items()}
         return {
-            n: v if self._narrow.get(n, v.dtype) == v.dtype else narrow_array(v, dtype_of(v))
+            n: v if self._narrow[n] == v.dtype else narrow_array(v, dtype_of(v))
             for n, v in named.items()
+            # What nothing is computed from is left out.
+            if n in self._narrow
         }
 
     def _hear(
