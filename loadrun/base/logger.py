@@ -31,7 +31,7 @@ __all__ = [
 _VARIABLE = "MEGENGINE_LOGGING_LEVEL"
 _loggers: list[logging.Logger] = []
 _level: int | str = logging.getLevelName(os.environ.get(_VARIABLE, "INFO").upper())
-_own: IO[Any] | None = None
+_opened: IO[Any] | None = None
 """The log file opened by `set_log_file`."""
 _PLAIN = "[%(asctime)s %(lineno)d@%(filename)s:%(name)s] "
 _TAGS = {logging.DEBUG: ("DBG ", "36"), logging.WARNING: ("WRN ", "1;31"), logging.ERROR: ("ERR ", "1;4;31")}
@@ -117,12 +117,12 @@ def set_log_file(fout: object, mode: str = "a") -> None:
         fout: the name of a file, or an object with ``write`` and ``flush``; None ends it.
         mode: how a file of that name is opened.
     """
-    global _own
-    if _own is not None:
-        _own.close()
-        _own = None
+    global _opened
+    if _opened is not None:
+        _opened.close()
+        _opened = None
     if isinstance(fout, str):
-        fout = _own = open(fout, mode, encoding="utf-8")  # noqa: SIM115
+        fout = _opened = open(fout, mode, encoding="utf-8")  # noqa: SIM115
     MegEngineLogFormatter.log_fout = fout
 
 

@@ -312,9 +312,9 @@ class _Searcher:
             divisions = [c.division for c in pool]
             partners = rng.sample(divisions, len(divisions))
             children: list[Division] = []
-            for own, other in zip(divisions, partners, strict=True):
-                children.append(self._mutate(self._mutate(own, rng), rng))
-                children.append(self._cross(own, other, rng))
+            for division, other in zip(divisions, partners, strict=True):
+                children.append(self._mutate(self._mutate(division, rng), rng))
+                children.append(self._cross(division, other, rng))
             self._try(children)
             pool += [self.tried[d] for d in dict.fromkeys(children)]
 

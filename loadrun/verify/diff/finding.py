@@ -27,10 +27,10 @@ from .measuring import (
     Tolerances,
     agree,
     are_reordered,
+    dequantized,
     distance,
     has_layouts,
     is_packed_otherwise,
-    real,
 )
 from .patching import Sketched, explains, locate
 from .running import DiffSide, EngineSide, FileSide, GraphSide, Stop, pairs
@@ -400,12 +400,12 @@ def _scaled_like(var: Var, value: Array, dtype: DType, readers: _Readers) -> Arr
             and not shifted
         ):
             factor = float(constants[0].item())
-            return real(value, dtype) if isclose(factor, dtype.scale, rel_tol=1e-6) else value * factor
+            return dequantized(value, dtype) if isclose(factor, dtype.scale, rel_tol=1e-6) else value * factor
         # A bias may be added before.
         if not is_cast(opr) and not (opr.title in ("ADD", "Add") and constants):
             break
         var = opr.outputs[0]
-    return real(value, dtype)
+    return dequantized(value, dtype)
 
 
 def _granularity(var: Var, there: Var, equal: set[int], matching: Matching) -> DType | None:
