@@ -146,7 +146,8 @@ def test_levels() -> None:
 
 
 def test_inputs_that_nothing_reads_are_no_fault(tmp_path: Path) -> None:
-    text = '<ir_version: 9, opset_import: ["" : 20]>\ng (float[2] x, int32[2] like) => (int32[2] y) { y = CastLike(x, like) }'
+    head = '<ir_version: 9, opset_import: ["" : 20]>'
+    text = f"{head} g (float[2] x, int32[2] like) => (int32[2] y) {{ y = CastLike(x, like) }}"
     (tmp_path / "m.onnx").write_bytes(parser.parse_model(text).SerializeToString())
     loadrun.save(loadrun.load(tmp_path / "m.onnx"), tmp_path / "m.mge")
     assert not loadrun.load(tmp_path / "m.mge").warnings
