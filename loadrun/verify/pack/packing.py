@@ -202,6 +202,7 @@ class Packer:
             raise InputError("there is no input data to pack")
         cases, scales = self._scales(chain([first], cases))
         graph = self._graph(first, scales)
+        made_of = graph
         if self.finish is not None:
             graph = self.finish(graph)
         policy: dict[str, dict[str, object]] = {}
@@ -227,6 +228,7 @@ class Packer:
             file,
             testcases=self._fitting(cases, graph),
             inspect=inspect,
+            made_of=made_of,
         )
 
     def _file_options(self, graph: Graph) -> DumpOptions:
