@@ -62,7 +62,7 @@ def beside(
     if not installed("onnxruntime"):
         return None
     process = _worker()
-    return "ONNX Runtime", process.open(model, constants, as_written=True), process.close
+    return "ONNX Runtime", process.serve(model, constants, as_written=True), process.close
 
 
 def runtime_name() -> str | None:
@@ -92,7 +92,7 @@ class Apart:
         """Return whether it still runs, and belongs to this process, not to the one that this was forked from."""
         return self._owner == os.getpid() and self._process.poll() is None
 
-    def open(self, model: str | bytes, constants: Mapping[str, Any] | None = None, **how: bool) -> Run:
+    def serve(self, model: str | bytes, constants: Mapping[str, Any] | None = None, **how: bool) -> Run:
         """Return what runs a model: a path or bytes; the process opens it while this one goes on.
 
         Args:
@@ -140,7 +140,7 @@ class Apart:
 
 def runtime_apart(path: str, constants: Mapping[str, Any] | None = None) -> Run:
     """Return the same function as `runtime`, whose session lives in a separate process that ends with it."""
-    return Apart().open(path, constants, mapped=True)
+    return Apart().serve(path, constants, mapped=True)
 
 
 _shared: list[Apart] = []

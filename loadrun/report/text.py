@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -40,18 +41,26 @@ _COLOURS = {
 }
 
 
+_NAMES = ("alive", "engine", "file", "holds", "model", "name", "operator", "output", "type")
+"""Columns whose cells are shortened in their middle where the terminal is too narrow."""
+_KEPT = ("testcase", "verdict", "checks")
+"""Columns that stay in their rows, however narrow the terminal is."""
+
+
 class Style:
     """Paints words by verdict, or leaves them as they are.
 
     Args:
         colour: whether to paint.
+        width: columns of the terminal that tables are to fit, None for none.
 
     >>> Style(True).verdict(Verdict.PASS, "pass"), Style(False).verdict(Verdict.PASS, "pass")
     ('\\x1b[32mpass\\x1b[0m', 'pass')
     """
 
-    def __init__(self, colour: bool = False) -> None:
+    def __init__(self, colour: bool = False, width: int | None = None) -> None:
         self.colour = colour
+        self.width = width
 
     def verdict(self, verdict: Verdict, word: str) -> str:
         """Return a word in the colour of a verdict."""
@@ -61,26 +70,50 @@ class Style:
 PLAIN = Style()
 
 
+def window(out: TextIO) -> int | None:
+    """Return the columns of a terminal, None if there is none."""
+    if not out.isatty():
+        return None
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isascii() and columns.isdigit() and int(columns):
+        return int(columns)
+    try:
+        return os.get_terminal_size(out.fileno()).columns or None
+    except (OSError, ValueError):
+        return None
+
+
 def style_for(out: TextIO) -> Style:
     """Return the style for a stream: colours on a terminal or with FORCE_COLOR, unless NO_COLOR is set."""
     forced = os.environ.get("FORCE_COLOR", "0") not in ("", "0")
-    if forced and not os.environ.get("NO_COLOR"):
-        return Style(True)
-    return Style(out.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb")
+    terminal = out.isatty() and os.environ.get("TERM") != "dumb"
+    return Style((forced or terminal) and not os.environ.get("NO_COLOR"), window(out))
 
 
 def table(rows: Iterable[Sequence[Any]], headers: Sequence[str], right: Iterable[int] = ()) -> str:
-    """Return a plain table; `right` lists the columns that are aligned to the right."""
+    """Return a plain table that fits the terminal; `right` lists the columns that are aligned to the right."""
     from tabulate import tabulate  # for start-up
 
-    align = ["right" if i in set(right) else "left" for i in range(len(headers))]
-    return tabulate(
-        [[str(c) for c in row] for row in rows],
-        headers,
-        tablefmt="simple",
-        colalign=align,
-        disable_numparse=True,
+    from .fitting import fit, shortened, with_rest  # for start-up
+
+    cells = [[str(c) for c in row] for row in rows]
+    width, numbers = window(sys.stdout), set(right)
+    names = [h for h in headers if h in _NAMES]
+    how = (
+        None
+        if width is None
+        else fit(headers, cells, width, names=names, kept=(headers[0], *_KEPT), margin=2)
     )
+    shown = [*range(len(headers))] if how is None else how.row
+    limit = {i: how.name for i in shown if headers[i] in names} if how is not None else {}
+    lines = tabulate(
+        [[shortened(r[i], limit[i]) if i in limit else r[i] for i in shown] for r in cells],
+        [headers[i] for i in shown],
+        tablefmt="simple",
+        colalign=["right" if i in numbers else "left" for i in shown] if cells else None,
+        disable_numparse=True,
+    ).splitlines()
+    return "\n".join(lines if how is None or width is None else with_rest(lines, headers, cells, how, width))
 
 
 def shape_text(shape: Sequence[int] | None) -> str:
@@ -157,6 +190,7 @@ class Rows:
 
     def __init__(self, style: Style = PLAIN, *, metrics: bool = False, engines: Sequence[str] = ()) -> None:
         self.headers: tuple[str, ...] = ()
+        self.shown: tuple[str, ...] = ()
         self.widths: list[int] = []
         self.style = style
         self.metrics = metrics
@@ -186,19 +220,38 @@ class Rows:
     def _lines(self, rows: list[list[str]]) -> list[str]:
         if not rows:
             return []
+        if self.style.width is None:
+            return self._aligned(self.headers, rows)
+        from .fitting import fit, shortened, with_rest  # for start-up
+
+        how = fit(self.headers, rows, self.style.width, names=_NAMES, kept=_KEPT)
+        shown = tuple(self.headers[i] for i in how.row)
+        lines = self._aligned(
+            shown,
+            [
+                [shortened(r[i], how.name) if self.headers[i] in _NAMES else r[i] for i in how.row]
+                for r in rows
+            ],
+        )
+        return with_rest(lines, self.headers, rows, how, self.style.width)
+
+    def _aligned(self, headers: tuple[str, ...], rows: list[list[str]]) -> list[str]:
+        if headers != self.shown:
+            self.shown, self.widths = headers, []
         first = not self.widths
         # Written here, in the form of `table`, since every replay needs it and few need tabulate.
         names = max((len(clean(e, 60)) for e in self.engines), default=0)
-        widths = self.widths or [max(len(h) + 2, names if h == "engine" else 0) for h in self.headers]
+        more = 2 if self.style.width is None else 0
+        widths = self.widths or [max(len(h) + more, names if h == "engine" else 0) for h in headers]
         columns = zip(widths, zip(*rows, strict=True), strict=True)
         self.widths = [max(width, *map(len, column)) for width, column in columns]
-        above = [list(self.headers), ["-" * width for width in self.widths]] if first else []
+        above = [list(headers), ["-" * width for width in self.widths]] if first else []
         return [self._line(row) for row in (*above, *rows)]
 
     def _line(self, row: list[str]) -> str:
-        columns = zip(self.headers, row, self.widths, strict=True)
+        columns = zip(self.shown, row, self.widths, strict=True)
         cells = [c.rjust(width) if h in _RIGHT else c.ljust(width) for h, c, width in columns]
-        at = self.headers.index("verdict")
+        at = self.shown.index("verdict")
         verdict = _WORDS.get(row[at].split(" LOOSENED")[0])
         if verdict is not None:
             cells[at] = self.style.verdict(verdict, row[at]) + " " * (self.widths[at] - len(row[at]))
