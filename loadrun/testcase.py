@@ -21,19 +21,6 @@ from .graph.params import AssertEqual
 from .ops.catalog import select, types
 from .ops.op import Trait
 
-__all__ = [
-    "EXPECT",
-    "FORWARDING",
-    "Bundle",
-    "Check",
-    "FileValue",
-    "LazyTestcases",
-    "SourceFile",
-    "Testcase",
-    "checks_of",
-    "spread",
-]
-
 _SHOWN = 8
 """Maximum inputs and outputs in the text of a bundle."""
 

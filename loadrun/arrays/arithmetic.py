@@ -14,8 +14,6 @@ from ..tensors.naming import refused
 from .promotion import common, dtype_of, narrow, operand
 from .registry import lowers, ufunc
 
-__all__ = ["absolute_power", "clipped", "integer_power", "maximum", "minimum", "rint"]
-
 
 @ufunc("add")
 def add(x: Tensor, y: Tensor) -> Tensor:

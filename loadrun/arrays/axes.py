@@ -12,8 +12,6 @@ import numpy as np
 from ..layers import emit as e
 from ..tensors import Tensor, TracedInt
 
-__all__ = ["AxisError", "axes_of", "axis_of", "checked_shape", "given_shape"]
-
 AxisError: Any = getattr(np, "exceptions", np).AxisError
 
 

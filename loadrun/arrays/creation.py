@@ -22,8 +22,6 @@ from .manipulation import moved
 from .promotion import common, dtype_of, narrow, operand, stacked
 from .registry import lowers
 
-__all__: list[str] = []
-
 
 def _filled(value: Any, shape: Any, dtype: Any) -> Tensor:
     return e.full(e.reshape(operand(value, narrow(dtype)), ()), given_shape(shape))

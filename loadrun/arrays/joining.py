@@ -20,8 +20,6 @@ from .promotion import common, flattened, narrow, operand, stacked, weak
 from .reductions import flat_or
 from .registry import lowers
 
-__all__ = ["joined", "padded"]
-
 
 def _tensors(arrays: Sequence[Any], dtype: Any = None) -> list[Tensor]:
     """Return tensors of one dtype."""

@@ -20,8 +20,6 @@ from ..tensors import Tensor, TracedInt
 from ..tensors.access import recorded_variable, variable_of
 from ..tensors.symbolic import at_other_sizes
 
-__all__ = ["OtherSizes", "UnknownLayoutError", "agrees_at_other_sizes", "is_view"]
-
 _PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59)
 _EQUAL = 61
 _LARGEST_FACTOR = 10_000

@@ -20,8 +20,6 @@ from .promotion import operand
 from .reductions import extreme
 from .registry import lowers
 
-__all__: list[str] = []
-
 _LT = P.ElemwiseMultiTypeMode.LT
 
 

@@ -14,8 +14,6 @@ from ..tensors.access import dtype_of
 from .promotion import common, narrow, operand
 from .registry import lowers, ufunc
 
-__all__: list[str] = []
-
 _C = P.ElemwiseMultiTypeMode
 
 

@@ -15,8 +15,6 @@ from ..tensors.switches import keeps_wide
 from .promotion import list_as_tensor, loop, narrow, operand, weak
 from .registry import UFUNCS, name_of
 
-__all__ = ["apply_ufunc"]
-
 
 def apply_ufunc(target: np.ufunc, values: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Return what a ufunc computes, as plain tensors: promoted, lowered, and given the dtype that numpy gives."""

@@ -19,8 +19,6 @@ from .reductions import element_count, flat_or
 from .registry import lowers
 from .views import ViewPart, permuted
 
-__all__ = ["indexed", "moved", "ravel", "reshape", "viewed"]
-
 
 def viewed(a: Any, part: ViewPart) -> Any:
     """Return the view of a `TracedArray`, or what it would hold of anything else."""

@@ -19,8 +19,6 @@ from .arithmetic import absolute_power, trunc
 from .promotion import operand
 from .registry import lowers, ufunc
 
-__all__: list[str] = []
-
 _EQ = P.ElemwiseMultiTypeMode.EQ
 _LT = P.ElemwiseMultiTypeMode.LT
 

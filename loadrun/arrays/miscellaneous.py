@@ -11,8 +11,6 @@ from .array import TracedArray
 from .promotion import common
 from .registry import lowers
 
-__all__: list[str] = []
-
 
 def _dtype_or_value(value: Any) -> Any:
     return value.dtype if isinstance(value, Tensor) else value

@@ -21,19 +21,6 @@ from ..tensors.dtypes import graph_dtype
 from ..tensors.naming import refused
 from ..tensors.switches import keeps_wide
 
-__all__ = [
-    "all_tensors",
-    "common",
-    "dtype_of",
-    "flattened",
-    "list_as_tensor",
-    "loop",
-    "narrow",
-    "operand",
-    "stacked",
-    "weak",
-]
-
 DT = np.dtype[Any]
 _WEAK = (bool, int, float)
 _RANK = {"b": 0, "i": 1, "u": 1, "f": 2}

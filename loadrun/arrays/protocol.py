@@ -26,8 +26,6 @@ from .loops import apply_ufunc
 from .promotion import all_tensors, operand
 from .registry import FUNCTIONS, METHODS, UFUNCS, name_of, names
 
-__all__ = ["PROTOCOLS", "lower_function", "lower_ufunc"]
-
 _HINTS = {
     "np.unique": "the number of results depends on the data",
     "np.fft": "MegEngine has no complex arithmetic; multiply by a constant matrix of cosines",

@@ -24,16 +24,6 @@ from .loops import apply_ufunc
 from .promotion import dtype_of, narrow, operand
 from .registry import lowers, ufunc
 
-__all__ = [
-    "cumulated",
-    "element_count",
-    "extreme",
-    "flat_or",
-    "mean_of",
-    "scanned",
-    "variance",
-]
-
 _R = P.ReduceMode
 _TRUTH = "int32"
 """Booleans are reduced as numbers of this dtype."""

@@ -10,20 +10,6 @@ import numpy as np
 
 from ..base.registry import Registry
 
-__all__ = [
-    "FUNCTIONS",
-    "METHODS",
-    "UFUNCS",
-    "FunctionLowering",
-    "UfuncLowering",
-    "lowers",
-    "name_of",
-    "names",
-    "registered",
-    "table",
-    "ufunc",
-]
-
 F = TypeVar("F", bound=Callable[..., Any])
 _FAMILIES = (
     "arithmetic",

@@ -21,8 +21,6 @@ from .reductions import flat_or, sum_
 from .registry import lowers
 from .views import ViewPart
 
-__all__ = ["along"]
-
 _EQ = P.ElemwiseMultiTypeMode.EQ
 
 

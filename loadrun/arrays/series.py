@@ -12,8 +12,6 @@ from .joining import concatenate
 from .promotion import operand
 from .registry import lowers
 
-__all__: list[str] = []
-
 
 def _cut(x: Tensor, axis: int, begin: Any, end: Any) -> Tensor:
     return e.subtensor(x, [(axis, begin, end, None, None)])

@@ -20,8 +20,6 @@ from .reductions import flat_or
 from .registry import lowers
 from .selection import along
 
-__all__ = ["counted_below", "rows_of"]
-
 _LT, _LEQ = P.ElemwiseMultiTypeMode.LT, P.ElemwiseMultiTypeMode.LEQ
 
 

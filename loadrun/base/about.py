@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["About", "Island", "about_data", "author"]
-
 
 @dataclass(frozen=True)
 class Island:

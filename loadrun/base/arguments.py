@@ -6,8 +6,6 @@ from numbers import Integral
 
 from .errors import UsageError
 
-__all__ = ["require_seed"]
-
 
 def require_seed(seed: object) -> None:
     """Refuse what is no seed of random numbers.

@@ -27,15 +27,6 @@ from . import schema
 from .errors import FormatError, UsageError, clean
 from .files import contents, is_remote
 
-__all__ = [
-    "Configuration",
-    "FileRule",
-    "find_configuration",
-    "matches",
-    "read_configuration",
-    "unmatched",
-]
-
 _OWN, _SHARED = "loadrun.toml", "pyproject.toml"
 _TEXTS = schema.items(schema.text)
 

@@ -11,32 +11,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-__all__ = [
-    "EXIT_ERROR",
-    "EXIT_FAULT",
-    "EXIT_TIMEOUT",
-    "EngineError",
-    "Failure",
-    "FormatError",
-    "InputError",
-    "LoadRunError",
-    "OutOfMemoryError",
-    "SpecError",
-    "TimeLimitError",
-    "TraceError",
-    "TraceWarning",
-    "UnsupportedError",
-    "UsageAssertionError",
-    "UsageError",
-    "UsageRuntimeError",
-    "UsageTypeError",
-    "Warnings",
-    "clean",
-    "failure",
-    "indented",
-    "out_of_memory",
-]
-
 E = TypeVar("E", bound="LoadRunError")
 
 

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from types import TracebackType
 from weakref import WeakSet
 
-__all__ = ["ForkLock", "after_fork"]
-
 
 def after_fork(
     func: Callable[[], object],

@@ -18,8 +18,6 @@ from typing import IO, Any, TypeVar
 
 from .errors import LoadRunError
 
-__all__ = ["mapped", "receive", "run_whole", "send", "serve", "start"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 _HEAD = 8

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, overload
 
-__all__ = ["plain"]
-
 
 @overload
 def plain(value: Mapping[str, Any]) -> dict[str, Any]: ...

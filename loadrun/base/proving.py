@@ -8,8 +8,6 @@ from contextvars import ContextVar
 
 from .errors import UsageError
 
-__all__ = ["LEVELS", "level", "proving"]
-
 LEVELS = ("none", "quick", "full")
 """How much is proven: nothing, what takes no longer than the writing or a second, or everything."""
 _level: ContextVar[str] = ContextVar("level", default="quick")

@@ -18,8 +18,6 @@ from .extras import install
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-__all__ = ["fetched", "listed", "writing"]
-
 _VALIDATORS = {
     "etag",
     "generation",

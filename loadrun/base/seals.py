@@ -8,8 +8,6 @@ from typing import BinaryIO
 
 from .errors import FormatError
 
-__all__ = ["digest_of", "require_digest", "seal", "sealed", "unsealed"]
-
 _MEMBER = ', "digest": "{}"}}'
 _SIZE = 32
 

@@ -12,8 +12,6 @@ from typing import TextIO, TypeVar
 
 from .errors import clean
 
-__all__ = ["counted", "stage"]
-
 T = TypeVar("T")
 _NAME = "loadrun stages"
 _AFTER, _EVERY = 1.0, 0.5

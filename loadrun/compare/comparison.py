@@ -13,8 +13,6 @@ import numpy as np
 from ..graph.dtypes import Array, DType
 from .metrics import Totals, as_numbers, chunks, errors, top1_share
 
-__all__ = ["Comparison", "Number", "compare", "with_places"]
-
 Number = bool | int | float | complex
 
 

@@ -17,8 +17,6 @@ from .metrics import Formula
 from .policy import Policy, parse, sequence_of
 from .results import OutputResult, Result, Verdict
 
-__all__ = ["ABSURD", "NARROW", "Criteria", "ImpostorWatch", "blind", "judge", "policy_for"]
-
 ABSURD = "its tolerance"
 """Prefix of reasons about a tolerance rather than the file's check itself."""
 NARROW = {"Float16": 2.0**-10, "BFloat16": 2.0**-7}

@@ -10,18 +10,6 @@ import numpy as np
 
 from ..graph.dtypes import HELD_AS_FLOAT32, Array, DType
 
-__all__ = [
-    "CHUNK",
-    "Formula",
-    "Totals",
-    "as_numbers",
-    "assert_equal_error",
-    "chunks",
-    "errors",
-    "passes",
-    "top1_share",
-]
-
 CHUNK = 1 << 15
 """Elements per chunk, whose float64 temporaries stay in the processor's cache."""
 

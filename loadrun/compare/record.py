@@ -10,22 +10,6 @@ from ..base import schema
 from ..base.errors import FormatError, UsageError
 from .policy import Policy, parse
 
-__all__ = [
-    "ABOUT",
-    "HEAD",
-    "MAGIC",
-    "PROMISE",
-    "PROMISE_MAGIC",
-    "RECORD",
-    "STEPS_MAGIC",
-    "WEIGHTS_MAGIC",
-    "header",
-    "lines",
-    "packed_policies",
-    "record_at",
-    "record_damage",
-]
-
 MAGIC = b"loadrun\x01"
 STEPS_MAGIC = b"loadrun\x02"
 """What steps of scenarios begin with, which are between the testcases and the record."""

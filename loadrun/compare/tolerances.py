@@ -9,8 +9,6 @@ import numpy as np
 from ..graph.dtypes import Array
 from .metrics import errors
 
-__all__ = ["COARSE", "MAXERR", "default_maxerr", "error_between", "magnitude"]
-
 MAXERR = 1e-4
 """The tolerance of MegEngine's ``trace.dump``."""
 COARSE = {"Float16": 4e-3, "BFloat16": 3e-2}

@@ -12,8 +12,6 @@ from ..testcase import Bundle
 from .container import load_all
 from .store import save
 
-__all__ = ["load_dump", "save_as"]
-
 
 def save_as(bundle: Bundle, target: str | os.PathLike[str]) -> None:
     """Write a bundle in the format that the ending names: an ONNX model with its data sets, or a dump.

@@ -28,8 +28,6 @@ from ..compare.record import (
 from ..graph import Graph, StoredTensor
 from ..testcase import Bundle, LazyTestcases, Testcase
 
-__all__ = ["MAGIC", "load", "load_all", "loads", "mapped", "promises", "stored_tensors"]
-
 MAGIC = b"mgbtest0"
 _KNOWN_MGE_VERSION, _KNOWN_MODEL_VERSION = 101304, 2
 

@@ -14,8 +14,6 @@ from ..ops.catalog import TypeParam
 from . import history
 from .flat_builder import Builder, Fields
 
-__all__ = ["Fields", "FlatBufferEmitter"]
-
 
 class FlatBufferEmitter:
     """A `Builder` with the few shapes of tables and vectors that dumps consist of.

@@ -16,8 +16,6 @@ from typing import Any, Final
 
 from flatbuffers import number_types
 
-__all__ = ["Builder", "Fields"]
-
 Fields = Sequence[tuple[int, str, Any, Any]]
 """The fields of a table: (slot, wire type or "offset", value, default); None and defaults are left out."""
 

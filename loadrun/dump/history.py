@@ -21,8 +21,6 @@ from ..graph.params import (
     Strategy,
 )
 
-__all__ = ["fields", "member", "number", "release", "retired_names", "upgrade"]
-
 _V1_3, _V1_4, _V1_5, _V1_6 = 100300, 100400, 100500, 100600
 
 # The members of the layout enums in the order of their numbers, newest first: (since, names).

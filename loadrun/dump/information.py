@@ -14,8 +14,6 @@ from ..passes.options import FLAGS, InferenceOptions
 from .checkpoint import read_pickle
 from .checkpoint.emit import pickled
 
-__all__ = ["information", "metadata_of"]
-
 _log = get_logger(__name__)
 
 

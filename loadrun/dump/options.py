@@ -21,8 +21,6 @@ from ..passes.constants import subgraph
 from ..passes.older import for_older
 from ..testcase import Bundle
 
-__all__ = ["DumpOptions", "DumpResult", "strip_info", "update_strip_info"]
-
 FORMATS = ("FBS_V2", "FBS")
 _FIRST = -(2**31)
 """The priority that MegEngine gives inputs and constants."""

@@ -27,23 +27,6 @@ from ..graph.dtypes import Array, DType, dtype_of, encode
 from ..graph.params import AxisDesc, Record
 from ..testcase import Bundle, Testcase
 
-__all__ = [
-    "RecordWriter",
-    "digest_of",
-    "fixed_shapes",
-    "graph_digest",
-    "input_order",
-    "intermediates_at",
-    "moved",
-    "narrowings",
-    "numbered",
-    "promise",
-    "provenances",
-    "require_promised",
-    "tensor_digest",
-]
-
-
 _DIGEST = PROMISE - len(PROMISE_MAGIC)
 
 

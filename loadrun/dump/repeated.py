@@ -15,8 +15,6 @@ from ..base.errors import FormatError
 from ..graph import StoredTensor
 from ..graph.dtypes import Array, DType
 
-__all__ = ["Reader", "RepeatedWriter"]
-
 _KEPT = 8
 """For how many forms the layout is kept."""
 _LARGEST = 1 << 20

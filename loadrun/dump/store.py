@@ -24,8 +24,6 @@ from .repeated import RepeatedWriter
 from .scenarios import ScenarioWriter
 from .writer import content_hash, dump_bytes, dump_pieces, tensors_graph, testcase_tensors
 
-__all__ = ["save"]
-
 _MOST_TESTCASES = 2**32 - 1
 _LARGE = 2**24
 """Bytes of weights from which on a thread of its own hashes them."""

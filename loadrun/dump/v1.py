@@ -13,8 +13,6 @@ from .build import GraphAssembler, check_shape, comp_node, constant_or_input, de
 from .flat import Buffer, Table
 from .records import check_params, find_op, read_dtype, read_params
 
-__all__ = ["IDENTIFIER", "MAGICS", "read"]
-
 IDENTIFIER = b"mgb1"
 MAGICS = {b"MGBC": 24, b"MGBS": 16}
 """Magic and header length."""

@@ -11,8 +11,6 @@ from .build import GraphAssembler, check_shape, comp_node, constant_or_input, de
 from .flat import Buffer, Table, TableFields
 from .records import check_params, find_op, read_dtype, read_params
 
-__all__ = ["IDENTIFIER", "read"]
-
 IDENTIFIER = b"mgv2"
 # Type's name and id, name, four fields of parameters, inputs, outputs, computing nodes, dtype, tensors, version,
 # priority, blobs.

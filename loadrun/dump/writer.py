@@ -13,20 +13,12 @@ from ..base.errors import FormatError, InputError
 from ..graph import Graph, Metadata, Opr, StoredTensor, TensorFormat, Var
 from ..graph.dtypes import Array, dtype_of, encode, nbytes
 from ..graph.params import Record
-from ..ops.catalog import CATALOG, Op
+from ..ops.catalog import CATALOG
+from ..ops.op import Op
 from ..testcase import Testcase
-from .emit import Fields, FlatBufferEmitter
+from .emit import FlatBufferEmitter
+from .flat_builder import Fields
 from .record import graph_digest
-
-__all__ = [
-    "MAX_BYTES",
-    "content_hash",
-    "dump_bytes",
-    "dump_pieces",
-    "tensors_graph",
-    "testcase_graph",
-    "testcase_tensors",
-]
 
 MAX_BYTES = 2**31 - 1
 """The largest FlatBuffer that MegEngine's verifier accepts."""

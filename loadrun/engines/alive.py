@@ -11,8 +11,6 @@ from ..graph import Opr
 from ..graph.dtypes import Array
 from .program import MemoryMeter, root
 
-__all__ = ["LiveValue", "PeakMeter"]
-
 
 @dataclass(frozen=True)
 class LiveValue:

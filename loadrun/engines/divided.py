@@ -16,8 +16,6 @@ from .protocol import Engine
 from .reference import ReferenceEngine
 from .registry import make_ready
 
-__all__ = ["Divided"]
-
 
 class Divided:
     """Gives variables of a model and of its checks.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-__all__ = ["Executed", "Profiling", "executed_of", "profile_data"]
-
 Shapes = Sequence[Sequence[int]]
 
 

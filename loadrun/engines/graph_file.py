@@ -13,8 +13,6 @@ from ..testcase import FileValue
 from .reference import ReferenceEngine
 from .wide import Float64Engine
 
-__all__ = ["GraphFile"]
-
 
 class GraphFile:
     """A graph made ready for repeated execution on values as its file has them; see `loadrun.engines.FileEngine`.

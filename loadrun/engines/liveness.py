@@ -16,8 +16,6 @@ from ..ops.op import Trait
 from ..ops.registry import Shape
 from .program import Step
 
-__all__ = ["Share", "peak_bytes", "predict_shares", "stored_bytes"]
-
 _VIEWS, _STAYS_CONTIGUOUS = types(Trait.VIEW), types(Trait.CONTIGUOUS)
 _IN_PLACE, _WRITES_FIRST = types(Trait.IN_PLACE), types(Trait.INTO_FIRST)
 

@@ -13,8 +13,6 @@ from ..ops.infer import Inference, kernel_of
 from ..ops.registry import Call
 from .program import Step
 
-__all__ = ["joined"]
-
 _RANGES = {"Uint4": (0, 15), "Int4": (-8, 7), "Uint2": (0, 3), "Int2": (-2, 1)}
 _INTEGERS = ("Uint8", "Int8", "Uint16", "Int16", *_RANGES)
 _F32 = plain("Float32")

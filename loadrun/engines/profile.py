@@ -16,8 +16,6 @@ from ..ops.registry import Call, Kernel, Shape
 from .fuse import FusedKernel
 from .program import Step
 
-__all__ = ["Profile"]
-
 
 @dataclass
 class _Execution:

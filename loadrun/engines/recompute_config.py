@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from ..base.errors import UsageAssertionError
 
-__all__ = ["DTRConfig", "SublinearMemoryConfig", "parse_bytes", "sublinear_from_environment"]
-
 _UNITS = ("b", "kb", "mb", "gb")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?b)", re.IGNORECASE)
 _SUBLINEAR = "MGB_SUBLINEAR_MEMORY_"

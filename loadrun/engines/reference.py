@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from .profile import Profile
     from .recompute_config import DTRConfig, SublinearMemoryConfig
 
-__all__ = ["ReferenceEngine"]
-
 _PROGRAMS, _MOST_PROGRAMS = 8, 128
 """How many sets of input shapes always keep their program, and how many at most: a cache that grows has many."""
 _ELEMENTS = 2**26

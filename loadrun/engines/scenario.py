@@ -10,8 +10,6 @@ from ..compare.results import OutputResult, Result, Verdict
 from ..graph.dtypes import Array
 from ..testcase import Testcase
 
-__all__ = ["replay_steps", "steps_fed"]
-
 
 def replay_steps(case: Testcase, index: int | None, check: Callable[[Testcase], Result]) -> Result:
     """Replay a scenario.

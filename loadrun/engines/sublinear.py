@@ -23,8 +23,6 @@ from .liveness import peak_bytes, stored_bytes
 from .program import Step
 from .recompute_config import Search, SublinearMemoryConfig
 
-__all__ = ["SublinearPlan", "plan_sublinear"]
-
 _SMALLEST = 16
 """The smallest block size in bytes that is tried."""
 _TRIES = 64

@@ -30,8 +30,6 @@ from ..ops.registry import Call, Shape, ShapeCall, UnknownShape, implementation
 from .program import ABSENT, Step, make_step, mark_dying, run_step
 from .protocol import ranked
 
-__all__ = ["Float64Engine", "WideEngine"]
-
 _F32 = DType("Float32")
 _HELD = ("Float32", "Float16", "BFloat16")
 """The dtypes of variables that are stored as float64."""

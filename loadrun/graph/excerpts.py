@@ -13,8 +13,6 @@ from .composite import holds_composites
 from .dtypes import Array, DType, encode
 from .graph import Graph, Opr, StoredTensor, Var
 
-__all__ = ["excerpt", "reached"]
-
 
 def reached(targets: Iterable[Var], border: Iterable[int]) -> list[Opr]:
     """Return the operators that some variables depend on, in execution order, up to the border.

@@ -28,8 +28,6 @@ from .image_sizes import image_kind
 from .json_arrays import json_arrays
 from .pictures import decoded, loss
 
-__all__ = ["image_loss", "members", "read_array", "read_json", "read_npy"]
-
 _DTYPE = re.compile(r"[<>|=]?([?]|b1|f[248]|f1[26]|c(8|16|24|32)|[iu][1248])")
 """Includes long double, which MegEngine converts to float64."""
 _MAX_HEADER = 2**16

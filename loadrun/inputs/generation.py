@@ -17,8 +17,6 @@ from ..graph import StoredTensor
 from ..graph.dtypes import Array
 from ..inputspec import Generated
 
-__all__ = ["MAX_BYTES", "fill_shape", "fill_values", "normal_quantile", "stream"]
-
 MAX_BYTES = 2**33
 """Maximum bytes of an array of a specification."""
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 import struct
 
-__all__ = ["MAX_PIXELS", "check_image", "image_kind"]
-
 MAX_PIXELS = 2**27
 """Maximum pixels of an image: 400 MB when decoded."""
 _SMALL = 2**24

@@ -13,8 +13,6 @@ import numpy as np
 from ..base.errors import InputError
 from ..graph.dtypes import Array
 
-__all__ = ["json_arrays"]
-
 _TYPES = {"float32": "f4", "float": "f4", "int32": "i4", "int": "i4", "int8": "i1", "uint8": "u1"}
 _FORM = 'expected {"name": {"shape": [...], "type": "float32", "raw": [...]}} with a type of ' + ", ".join(
     _TYPES

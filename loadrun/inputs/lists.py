@@ -28,17 +28,6 @@ from ..inputspec import (
     point,
 )
 
-__all__ = [
-    "LocatedSpec",
-    "TextSource",
-    "count_cases",
-    "expand",
-    "files_named",
-    "items_of",
-    "located",
-    "read_pipes",
-]
-
 _DATA = (".npy", ".npz", ".json", ".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 """Endings of the files that a folder of data stands for."""
 _MAX_DEPTH = 16

@@ -36,11 +36,9 @@ from ..inputspec import (
 )
 from .files import image_loss, members, read_array
 from .generation import MAX_BYTES, fill_shape, fill_values, stream
-from .lists import LocatedSpec, count_cases, expand
+from .lists import LocatedSpec, expand
 from .pictures import image_array
 from .transform import TransformExpression
-
-__all__ = ["Loader", "count_cases", "load_cases", "of_step"]
 
 _SHOWN_INPUTS = 8
 _NUMBERS = re.compile(r"[-+0-9.eE, ]*[0-9][-+0-9.eE, ]*")

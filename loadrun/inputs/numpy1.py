@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["as_numpy_1"]
-
 _KINDS = "biuf"
 _RANK = {"b": 0, "i": 1, "u": 1, "f": 2}
 

@@ -15,8 +15,6 @@ from ..base.extras import install
 from ..graph.dtypes import Array
 from .image_sizes import MAX_PIXELS, check_image, image_kind
 
-__all__ = ["decoded", "image_array", "loss"]
-
 _BATCHED, _CHW = 4, 3
 _BYTE = 8
 _DEPTH, _COLOURS = 24, 25

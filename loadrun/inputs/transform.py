@@ -24,8 +24,6 @@ from ..graph.dtypes import Array
 from ..inputspec import point
 from .numpy1 import as_numpy_1
 
-__all__ = ["FUNCTIONS", "METHODS", "TransformExpression"]
-
 _FUNCTION = """
     abs absolute add all amax amin any arange arccos arcsin arctan arctan2 argmax argmin argsort around
     array array_split ascontiguousarray asarray average bitwise_and bitwise_or bitwise_xor broadcast_to cbrt

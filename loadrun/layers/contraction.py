@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ..tensors.convert import TracedInt
 from ..tensors.naming import refused
+from ..tensors.symbolic import TracedInt
 from ..tensors.value import Tensor
 from . import emit as e
 from .emit import M, elem, summed
 from .exact_products import product
-
-__all__ = ["LETTERS", "contracted"]
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """Names of axes."""

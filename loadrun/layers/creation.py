@@ -28,24 +28,6 @@ from ..tensors.naming import titled
 from ..tensors.shaping import broadcast_to
 from .transcendental import cos, sin
 
-__all__ = [
-    "arange",
-    "complex",
-    "diag",
-    "eye",
-    "full",
-    "full_like",
-    "imag",
-    "linspace",
-    "meshgrid",
-    "ones",
-    "ones_like",
-    "polar",
-    "real",
-    "zeros",
-    "zeros_like",
-]
-
 Number: TypeAlias = "float | np.generic | Array | Tensor"
 """A number, or a scalar array or tensor."""
 _M = P.ElemwiseMode

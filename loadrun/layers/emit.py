@@ -41,47 +41,6 @@ from ..tensors.switches import active, suspended
 from ..tensors.symbolic import TracedInt, TracedNumber, largest, least, place_of
 from ..tensors.value import Tensor
 
-__all__ = [
-    "INT_MAX",
-    "add_axes",
-    "arange",
-    "broadcast",
-    "broadcast_shape",
-    "cast",
-    "compare",
-    "concat",
-    "cond_take",
-    "drop_axes",
-    "elem",
-    "flat",
-    "fluid",
-    "folded",
-    "full",
-    "gather",
-    "half_sums",
-    "is_bool",
-    "is_float",
-    "is_nan",
-    "kept",
-    "known",
-    "like",
-    "logical_not",
-    "mean",
-    "number",
-    "permute",
-    "real",
-    "reduce",
-    "reshape",
-    "rint",
-    "scatter",
-    "set_subtensor",
-    "sizes",
-    "subtensor",
-    "summed",
-    "where",
-    "whole",
-]
-
 M = P.ElemwiseMode
 INT_MAX = 2**31 - 1
 _BOOL, _INT = plain("Bool"), plain("Int32")

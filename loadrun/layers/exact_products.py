@@ -12,8 +12,6 @@ from ..tensors.value import Tensor
 from . import emit as e
 from .emit import M, elem, number
 
-__all__ = ["by_bytes", "multiply", "product", "whole_product"]
-
 
 def multiply(a: Tensor, b: Tensor) -> Tensor:
     """Return the product of matrices, or stacks of one shape, of one dtype, in which it is."""

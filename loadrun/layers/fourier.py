@@ -25,8 +25,6 @@ from ..tensors.symbolic import TracedInt
 from ..tensors.value import Tensor
 from . import emit as e
 
-__all__ = ["Pair", "real_of_half", "transform"]
-
 _M = P.ElemwiseMode
 _DIRECT = 1 << 17
 """Elements of the largest matrix for one product: with smaller ones, two products take longer than one."""

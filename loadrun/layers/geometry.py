@@ -11,8 +11,6 @@ import numpy as np
 from ..base.errors import EngineError
 from ..graph.dtypes import Array
 
-__all__ = ["Mode", "Sizes", "member", "pair", "require", "sizes", "triple"]
-
 E = TypeVar("E", bound=IntEnum)
 Sizes: TypeAlias = "int | Sequence[int] | Array"
 """One number for all axes, or one for each."""

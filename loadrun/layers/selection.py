@@ -15,8 +15,6 @@ from ..tensors.promotion import common_dtype
 from ..tensors.shaping import broadcast_to, reshape, stack
 from .creation import linspace
 
-__all__ = ["cond_take", "gather", "non_zero", "scatter", "where"]
-
 _M = P.ElemwiseMode
 
 

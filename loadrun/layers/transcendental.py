@@ -9,29 +9,6 @@ from __future__ import annotations
 from ..graph import params as P
 from ..tensors import Tensor, TensorLike, const, elemwise
 
-__all__ = [
-    "acos",
-    "acosh",
-    "asin",
-    "asinh",
-    "atan",
-    "atan2",
-    "atanh",
-    "cos",
-    "cosh",
-    "erf",
-    "exp",
-    "expm1",
-    "log",
-    "log1p",
-    "logaddexp",
-    "sin",
-    "sinh",
-    "sqrt",
-    "tan",
-    "tanh",
-]
-
 _M = P.ElemwiseMode
 
 

@@ -12,8 +12,6 @@ from ..tensors.shaping import broadcast_to
 from .geometry import member, require
 from .warping import warp_affine
 
-__all__ = ["flip", "resize", "rot90", "rotate"]
-
 
 def flip(inp: TensorLike, vertical: bool = True, horizontal: bool = True) -> Tensor:
     """Mirror images.

@@ -24,8 +24,6 @@ from ..verify.diff.stored import TYPE_NUMBERS
 from .naming import host_inputs
 from .plan import ExecutionPlan
 
-__all__ = ["BinaryDump", "OutputDump", "TextDump", "binary", "number", "numbers"]
-
 _AXES = 7
 _NUMBERS = {name: number for number, name in TYPE_NUMBERS.items()}
 _SHOWN = 5

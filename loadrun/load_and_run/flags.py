@@ -16,8 +16,6 @@ from ..base.errors import UsageError
 from ..base.files import contents
 from ..passes.options import LAYOUTS, OPTIMIZATIONS
 
-__all__ = ["FLAGS", "GROUPS", "Flag", "ParsedFlags", "parse"]
-
 _TRUE, _FALSE = ("1", "t", "true", "y", "yes"), ("0", "f", "false", "n", "no")
 _DEPTH = 8
 

@@ -17,8 +17,6 @@ from ..ops.catalog import CATALOG
 from ..ops.op import Trait
 from .plan import NONE, RUNTIME, STATIC_NAMES, ExecutionPlan, packed
 
-__all__ = ["graph_json", "memory_json", "profile_json", "write_memory"]
-
 _ALIGNMENT = 64
 _LARGE = 16
 

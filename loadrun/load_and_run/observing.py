@@ -14,8 +14,6 @@ from ..testcase import Bundle
 from .plan import ExecutionPlan
 from .plugins import Plugin
 
-__all__ = ["ObservedRunner"]
-
 
 class ObservedRunner(Runner):
     """A runner on the reference engine whose runs can be watched.

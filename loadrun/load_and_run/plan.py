@@ -14,18 +14,6 @@ from ..ops.op import Trait
 from ..ops.registry import Shape
 from .naming import compiled, executed, host_inputs, sequence
 
-__all__ = [
-    "CONST",
-    "MISSING",
-    "NONE",
-    "RUNTIME",
-    "STATIC_NAMES",
-    "ExecutionPlan",
-    "layout_text",
-    "packed",
-    "shape_text",
-]
-
 NONE, CONST, RUNTIME, MISSING = 1, 2, 4, 8
 """Kinds of knowledge of a shape or value before execution: nothing says how to infer it, it is constant, it follows
 from the inputs, or something is missing."""

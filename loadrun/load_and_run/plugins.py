@@ -14,8 +14,6 @@ from ..graph.dtypes import Array
 from .dumps import number
 from .plan import ExecutionPlan, shape_text
 
-__all__ = ["Plugin", "RangeCheck", "ValueCheck", "WrongValueError", "interval"]
-
 _FLOATS = ("Float32", "Float16", "BFloat16")
 _TOLERANCE = 1e-4
 

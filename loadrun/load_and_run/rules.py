@@ -8,8 +8,6 @@ from ..base.errors import UsageError
 from .flags import ParsedFlags
 from .plugins import interval
 
-__all__ = ["check_together"]
-
 _DUMPS = ("io_dump", "bin_io_dump", "bin_out_dump", "io_dump_stdout", "io_dump_stderr")
 _NOT_LITE = {
     "range": "the range check",

@@ -17,8 +17,6 @@ from ..testcase import Check
 from .dumps import number
 from .plan import ExecutionPlan, shape_text
 
-__all__ = ["Log", "model_table", "unequal"]
-
 _DTYPES = {
     "Float32": "float32",
     "Int32": "int32",

@@ -10,8 +10,6 @@ from typing import Any
 
 from ..dump.checkpoint import load_checkpoint, save_checkpoint
 
-__all__ = ["load", "save"]
-
 
 def load(f: Any, map_location: Any = None, pickle_module: Any = None) -> Any:
     """Read a checkpoint without running anything; see `loadrun.megengine.load`.

@@ -20,8 +20,6 @@ from .norm import softmax_rows
 from .numeric.special import rounded, stored
 from .registry import Call, Shape, ShapeCall, kernel
 
-__all__ = ["projections"]
-
 Mask = MultiHeadAttnAttnMaskType
 Extra = MultiHeadAttnTensorCombinationType
 

@@ -16,9 +16,6 @@ from ..graph.dtypes import DType
 from .op import Op
 from .op import Trait as T
 
-__all__ = ["CATALOG", "Op", "TypeParam", "by_name", "select", "types"]
-
-
 DTypeField = Annotated[DType, "DType"]
 
 

@@ -16,8 +16,6 @@ from ..graph.dtypes import Array, DType, nbytes
 from .numeric.special import broadcast_shapes
 from .registry import Bound, Call, Shape, ShapeCall, UnknownShape, implementation, kernel
 
-__all__ = ["native", "result_arrays", "widened"]
-
 _PIECE = 1 << 14
 """Elements of a piece of a pointwise operator: several passes over so many stay in the cache."""
 _CALLED = 1 << 20

@@ -20,8 +20,6 @@ from .catalog import select
 from .registry import Call, Shape, ShapeCall, kernel
 from .shape import target_shape
 
-__all__ = ["CONDITIONAL", "PREDICATES", "Branches", "find_branches"]
-
 CONDITIONAL = select(lambda op: op.conditional)
 """The operators of conditional execution."""
 PREDICATES = select(lambda op: op.name.startswith("CondExecPred"))

@@ -17,9 +17,6 @@ from ..graph.dtypes import Array, DType, plain
 from .registry import Call, Shape, ShapeCall, kernel
 from .shape import MAX_NDIM, c_cast, first_input, known_value, target_shape
 
-__all__: list[str] = []
-
-
 # Padding
 
 

@@ -16,8 +16,6 @@ from ..graph.params import CondExecPredLogical, PowC, Reduce
 from .catalog import CATALOG
 from .op import Op, Trait
 
-__all__ = ["Numbering", "OprNames", "add_numbers", "ascending", "default_name", "loaded", "upward"]
-
 _LONGEST = 62
 """A name that is longer takes no further input."""
 

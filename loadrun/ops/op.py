@@ -12,8 +12,6 @@ from struct import unpack_from
 from ..graph import Opr
 from ..graph.params import Record
 
-__all__ = ["SEED", "Op", "Trait", "type_id", "unversioned_id", "xxh64"]
-
 SEED = 20160701
 _P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
 _P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5

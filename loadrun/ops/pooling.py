@@ -20,8 +20,6 @@ from .numeric.special import lowest, round_half
 from .numeric.taps import Taps
 from .registry import Bound, Call, Shape, ShapeCall, kernel
 
-__all__ = ["Window", "pool", "pool_windows"]
-
 # format -> (dimensions, axis of rows, axis of columns)
 _AXES: dict[Format, tuple[int, int, int]] = {
     Format.NCHW: (4, 2, 3),

@@ -17,8 +17,6 @@ from ..graph.params import LSQ, TQT, FakeQuant
 from .numeric.quant import round_away
 from .registry import Call, Shape, ShapeCall, kernel
 
-__all__: list[str] = []
-
 _F = np.float32
 
 

@@ -22,8 +22,6 @@ from .numeric.special import lowest, rounded, stored, sum_rounded
 from .registry import Bound, Call, Shape, ShapeCall, kernel
 from .typecvt import convert
 
-__all__ = ["reduce_axis", "target_axes"]
-
 _MAX_NDIM = 7
 _REFUSED = {
     "Quantized8Asymm": (Mode.SUM, Mode.SUM_SQR, Mode.PRODUCT),

@@ -14,8 +14,6 @@ from ..graph.dtypes import Array, DType
 from ..graph.params import RelayoutMode as M
 from .registry import Call, Shape, ShapeCall, kernel
 
-__all__ = ["RelayoutPlan", "relayout_plan"]
-
 
 @dataclass(frozen=True)
 class _Mode:

@@ -20,8 +20,6 @@ from .numeric.stream import Draw, Stream
 from .registry import Call, Shape, ShapeCall, kernel, same_shape
 from .shape import known_value, target_shape
 
-__all__ = ["drawing_from"]
-
 R = TypeVar("R", bound=P.Record)
 
 

@@ -19,8 +19,6 @@ from ..graph.dtypes import Array, DType, plain
 from .registry import Call, FlopsRule, Shape, ShapeCall, kernel
 from .shape import c_cast, known_value, scalar
 
-__all__: list[str] = []
-
 
 def _int32(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     return (plain("Int32"),)

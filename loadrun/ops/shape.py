@@ -17,8 +17,6 @@ from ..graph import params as P
 from ..graph.dtypes import Array, DType, plain
 from .registry import Bound, Call, Shape, ShapeCall, UnknownShape, kernel
 
-__all__: list[str] = []
-
 MAX_NDIM = 7
 """No MegEngine tensor has more dimensions."""
 NO_AXIS = 7

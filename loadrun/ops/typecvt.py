@@ -13,8 +13,6 @@ from .numeric.quant import HIGHEST, LOWEST, dequantize, quantize, quantizer, rea
 from .numeric.special import round_half
 from .registry import Bound, Call, Shape, ShapeCall, kernel
 
-__all__ = ["convert", "exactly"]
-
 _UNUSABLE = ("Byte", "IntB1", "IntB2", "IntB4", "Complex64")
 _SHORT = 8
 """Channels up to which turned pixels are converted channel by channel."""

@@ -18,21 +18,6 @@ from ..ops.op import Trait
 from ..ops.registry import Call, pay_operator
 from ..testcase import EXPECT, Bundle
 
-__all__ = [
-    "Constants",
-    "bare",
-    "dtype_of",
-    "has_same_ends",
-    "is_pure",
-    "is_settled",
-    "is_stored",
-    "remember",
-    "remembered",
-    "renumber",
-    "settle",
-    "subgraph",
-]
-
 _CONSTANTS = types(Trait.CONSTANT)
 
 

@@ -21,8 +21,6 @@ from ..ops.catalog import CATALOG, TypeParam, types
 from ..ops.op import Trait
 from .rewriter import Rewriter
 
-__all__ = ["to_half"]
-
 _F32, _F16 = DType("Float32"), DType("Float16")
 _UNCHANGED = types(Trait.FLOAT32_ONLY)
 

@@ -36,8 +36,6 @@ from .loadable import make_loadable
 from .options import InferenceOptions, Layout
 from .rewriter import Pass
 
-__all__ = ["inference_passes", "on_gpus_only", "optimize_for_inference"]
-
 _ALWAYS: tuple[Pass, ...] = (
     expand_batchnorm,
     fold_branches,

@@ -40,8 +40,6 @@ from ..ops.op import Trait
 from ..ops.registry import Shape
 from .rewriter import Rewriter, each
 
-__all__ = ["empty_at", "is_shape_of", "make_loadable", "remove_shape_changes", "without_elements"]
-
 _ELEMWISE = select(lambda op: op.family.startswith("elemwise."))
 _CONSTANTS = types(Trait.CONSTANT)
 _INT = DType("Int32")

@@ -25,8 +25,6 @@ from ..ops.infer import infer_dtypes
 from ..ops.op import Trait
 from .constants import subgraph
 
-__all__ = ["narrow_array", "narrow_dtype", "narrowed", "wide_dtypes"]
-
 _NARROW = {
     "Float64": plain("Float32"),
     **dict.fromkeys(("Int64", "Uint32", "Uint64"), plain("Int32")),

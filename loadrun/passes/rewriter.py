@@ -35,8 +35,6 @@ from .constants import (
     settle,
 )
 
-__all__ = ["EMPTY", "Pass", "Rewriter", "each", "repeat"]
-
 Pass = Callable[[Graph], Graph]
 """The type of a pass: a function that leaves its argument as it is and gives another graph of the same outputs."""
 

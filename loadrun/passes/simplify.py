@@ -20,8 +20,6 @@ from .fusion.convbias import fuse_conv_bias
 from .loadable import remove_shape_changes
 from .rewriter import Pass
 
-__all__ = ["simplify"]
-
 _ROUNDS = 4
 _SIMPLIFY: tuple[Pass, ...] = (
     remove_noops,

@@ -18,8 +18,6 @@ from ..testcase import Bundle
 from ..verify.diff import TOLERANCE, Differences, FileSide, between, changed_values
 from .reporting import Explained
 
-__all__ = ["explained"]
-
 
 def explained(
     bundle: Bundle,

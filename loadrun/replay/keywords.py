@@ -7,8 +7,6 @@ import re
 
 from ..base.errors import UsageError, clean
 
-__all__ = ["matches_words"]
-
 
 def matches_words(text: str, name: str) -> bool:
     """Return whether a name has the words that pytest's ``-k`` would look for: ``and``, ``or``, ``not``, parentheses.

@@ -25,8 +25,6 @@ from .options import RunOptions
 from .parts import prepared
 from .profiling import write_profiles
 
-__all__ = ["observe"]
-
 
 def observe(
     path: str, options: RunOptions, out: TextIO, fed: Sequence[Mapping[str, Array]] = ()

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from ..verify.beside import EngineComparison
     from ..verify.pictures import Picture
 
-__all__ = ["PartReplayer", "prepared", "serial"]
-
 _KEPT = 16
 """Maximum optimized graphs kept for a model with one graph per set of sizes."""
 

@@ -23,8 +23,6 @@ from ..testcase import Bundle, FileValue
 from ..verify.bench.ready import peak_memory
 from .options import ProfileOptions
 
-__all__ = ["profile_file", "write_profiles"]
-
 
 def write_profiles(
     options: ProfileOptions,

@@ -35,8 +35,6 @@ from .reporting import Closed, Event, Explained, Opened, Replayed, Sinks, Task, 
 if TYPE_CHECKING:
     from ..verify.bench import Timing
 
-__all__ = ["Replay", "ReplayedDump", "replay_files"]
-
 Events = Iterator[tuple[Task, Event]]
 
 

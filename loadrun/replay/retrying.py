@@ -10,8 +10,6 @@ from itertools import groupby
 from ..compare.results import Verdict
 from .reporting import Closed, Event, Replayed, Task
 
-__all__ = ["retrying"]
-
 Events = Iterator[tuple[Task, Event]]
 Source = Callable[[Sequence[Task]], AbstractContextManager[Events]]
 

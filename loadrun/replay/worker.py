@@ -12,8 +12,6 @@ from ..compare.results import Verdict
 from .parts import PartReplayer
 from .reporting import Closed, TaskPart
 
-__all__ = ["READY", "main"]
-
 READY = "ready"
 """The first message: all is imported, from here on time counts."""
 

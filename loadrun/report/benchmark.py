@@ -14,14 +14,6 @@ from ..verify.bench.timing import needed
 from .profile import bytes_text
 from .text import table
 
-__all__ = [
-    "benchmark_json",
-    "benchmark_table",
-    "columns",
-    "comparisons",
-    "rows",
-]
-
 _PERCENTILES = (50, 90, 99)
 _NEVER = 1 << 30
 

@@ -10,8 +10,6 @@ from ..verify.bench.baseline import BASELINE, VERSION, counterparts, subject_key
 from ..verify.bench.comparing import ratio
 from ..verify.bench.timing import Timing
 
-__all__ = ["benchmark_changes", "common_subjects"]
-
 
 def benchmark_changes(
     old: object, new: object, slower: float

@@ -13,8 +13,6 @@ from .html import pairs
 from .page import FOOT, HEAD
 from .plots import Series, times
 
-__all__ = ["benchmark_html"]
-
 
 def benchmark_html(
     measurements: Sequence[Measurement], warnings: Sequence[str], more: Sequence[str] = ()

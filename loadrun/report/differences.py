@@ -11,8 +11,6 @@ from ..ops.infer import describe
 from ..verify.diff import Bisected, ChangedConstant, ChangedValue, Differences, Finding, SuspectVar
 from .text import shape_text, table
 
-__all__ = ["as_json", "bisected", "changes", "differences", "findings", "interface"]
-
 _MOST_TOLERATED = 3
 """Optimized models have many other operators whose values agree."""
 

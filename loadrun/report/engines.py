@@ -11,8 +11,6 @@ from ..compare.results import EngineResults
 from ..engines import NATIVE
 from .text import table
 
-__all__ = ["entrants_lines", "islands"]
-
 
 def islands(about: About) -> Iterator[str]:
     """Return the operators that an engine leaves to the reference engine."""

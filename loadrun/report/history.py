@@ -15,8 +15,6 @@ from .plots import history_line
 from .reading import load_report
 from .text import table
 
-__all__ = ["FileRun", "History", "PastRun", "history_html", "history_table", "report_history"]
-
 _ERROR = schema.either(schema.number(finite=False))
 _OUTPUT = schema.record({"verdict": schema.text}, {"max_error": _ERROR, "maxerr": _ERROR})
 _CASE = schema.record(

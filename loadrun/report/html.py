@@ -17,8 +17,6 @@ from .page import FOOT, HEAD
 from .plots import Series, error_map, histogram, times
 from .text import engine, shape_text, summary, timing_line, verdict_text
 
-__all__ = ["HtmlWriter", "pairs"]
-
 _ROWS = 100
 """Outputs of a file that pass and have a row; those that fail have one up to ten times as many."""
 _IN_MEMORY = 1 << 20

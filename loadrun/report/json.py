@@ -14,8 +14,6 @@ from ..compare.results import EngineResults
 from ..runner import FileResult, OutputResult, Result
 from ..verify.bench import Timing
 
-__all__ = ["VERSION", "JsonWriter", "LineWriter", "dumps", "file_end", "result_data"]
-
 VERSION = 2
 """Version of the layout; it increases when a field changes its meaning or is removed."""
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-__all__ = ["GraphLayout", "Point", "layered"]
-
 Point = tuple[float, float]
 _GAP_X, _GAP_Y, _ROW = 18.0, 30.0, 34.0
 _SPAN = 8

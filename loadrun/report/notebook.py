@@ -17,8 +17,6 @@ from .drawing import flat_svg
 from .plots import bars, histogram
 from .text import shape_text
 
-__all__ = ["bundle_html", "output_html", "results_html"]
-
 _STYLE = """<style>
 .loadrun { --mark: #2563a8; --line: #b5bdc6; --fail: #c0262d; } .loadrun .bars rect { fill: var(--mark); }
 .loadrun .axis { stroke: var(--line); } .loadrun .limit { stroke: var(--fail); stroke-dasharray: 4 3; }

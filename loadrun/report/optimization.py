@@ -9,8 +9,6 @@ from ..graph.dtypes import Array
 from ..verify.blame_pass import BlamedPass, runtime_blame
 from ..verify.diff import TOLERANCE, FileSide
 
-__all__ = ["optimization", "optimized"]
-
 
 def optimized(side: FileSide, feeds: Mapping[str, Array], tolerance: float | None) -> Iterator[str]:
     """Say which optimization of ONNX Runtime changes a file's outputs; nothing of other runtimes.

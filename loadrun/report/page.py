@@ -5,8 +5,6 @@ from __future__ import annotations
 from base64 import b64encode
 from hashlib import sha256
 
-__all__ = ["FOOT", "HEAD"]
-
 _SCRIPT = """
 "use strict";
 for (const table of document.querySelectorAll("table.overview")) {

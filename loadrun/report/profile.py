@@ -10,8 +10,6 @@ from ..base.errors import clean
 from ..engines.alive import PeakMeter
 from .text import shape_text, table
 
-__all__ = ["Cost", "cost_table", "costs", "memory_table", "trace_events"]
-
 _SHOWN = 20
 
 

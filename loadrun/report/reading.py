@@ -9,8 +9,6 @@ from typing import Any
 from ..base.errors import FormatError
 from ..base.files import contents, fetched
 
-__all__ = ["load_report", "read_report"]
-
 _LARGEST = 1 << 30
 
 

@@ -14,8 +14,6 @@ from ..base.errors import UsageError
 from ..base.files import opened
 from ..base.writing import replacing
 
-__all__ = ["Cache"]
-
 _MAGIC = b"loadrun-cache 1"
 
 

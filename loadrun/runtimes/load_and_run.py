@@ -23,8 +23,6 @@ from ..verify.diff.stored import read_binary_dump
 from .process import clipped, run_tool, signal_name
 from .whole import WholeDump
 
-__all__ = ["LoadAndRun", "make_engine"]
-
 _VERSION = re.compile(r"using MegBrain (\d[\w.]*)")
 _WHY = re.compile(r"(?:what\(\):\s*|\b(?=mgb::\w+Error)|^(?=ERROR: ))(.+)", re.M)
 

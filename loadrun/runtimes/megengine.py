@@ -21,8 +21,6 @@ from ..ops.numeric.parallel import threads
 from .process import MessageProcess
 from .whole import WholeDump
 
-__all__ = ["MegEngine", "make_engine"]
-
 _SCRIPT = Path(__file__).with_name("megengine_worker.py")
 _numbers = count()
 _workers: dict[tuple[str, int], MessageProcess] = {}

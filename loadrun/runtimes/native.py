@@ -12,8 +12,6 @@ from ..engines import TRANSLATED
 from ..graph.dtypes import Array
 from ..testcase import FileValue, SourceFile
 
-__all__ = ["Ports", "fitted", "refused"]
-
 
 class Ports(NamedTuple):
     """The inputs of a file as a runtime names them.

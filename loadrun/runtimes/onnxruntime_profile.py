@@ -8,8 +8,6 @@ from typing import Any
 
 from ..engines.executed import Executed
 
-__all__ = ["profiled_nodes"]
-
 _SUFFIX = "_kernel_time"
 _SIZES = ("activation_size", "parameter_size", "output_size")
 

@@ -15,8 +15,6 @@ from ..onnx.model import Request, write
 from ..ops.infer import Inference
 from ..ops.registry import Shape
 
-__all__ = ["OpenSizes"]
-
 Key = tuple[Shape, ...]
 _FURTHER = 3
 """Sizes beyond those that were met, which go on as those do."""

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 
 from ..graph import Opr, Var
 
-__all__ = ["Piece", "divide"]
-
 
 @dataclass(eq=False)
 class Piece:

@@ -22,8 +22,6 @@ from ..base.errors import EngineError, UsageError
 from ..graph.dtypes import Array
 from ..ops.numeric.parallel import thread_environment, threads
 
-__all__ = ["MessageProcess", "clipped", "run_tool", "signal_name"]
-
 _SHOWN = 600
 
 

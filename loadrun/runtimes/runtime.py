@@ -9,8 +9,6 @@ from ..base.errors import UsageError
 from ..base.extras import install
 from ..graph.dtypes import Array
 
-__all__ = ["NotTaken", "Runtime", "RuntimeSession", "missing"]
-
 
 class NotTaken(Exception):
     """A runtime does not take a model; the message is its own."""

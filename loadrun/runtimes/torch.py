@@ -9,8 +9,6 @@ from ..engines import Engine, FileEngine, Setup
 from ..graph import Graph, Var
 from ..testcase import SourceFile
 
-__all__ = ["check_argument", "make_engine", "open_file"]
-
 
 def make_engine(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
     """Refuse a graph.

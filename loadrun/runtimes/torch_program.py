@@ -22,8 +22,6 @@ from ..torch.signature import Signature
 from ..torch.values import narrow
 from .native import Ports, fitted
 
-__all__ = ["TorchProgram"]
-
 _WIDE = {torch.int64: np.int64, torch.float64: np.float64}
 
 

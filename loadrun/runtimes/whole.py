@@ -16,8 +16,6 @@ from ..ops.infer import infer_dtypes
 from ..passes.constants import subgraph
 from ..passes.narrowing import narrow_array, narrow_dtype, narrowed, wide_dtypes
 
-__all__ = ["WholeDump"]
-
 _WIDE = tuple(map(np.dtype, ("f8", "i8", "u4", "u8")))
 
 

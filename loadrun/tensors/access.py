@@ -13,37 +13,6 @@ from ..graph.dtypes import Array, DType
 from .symbolic import TracedNumber
 from .value import Session, Tensor
 
-__all__ = [
-    "as_scalar",
-    "as_vector",
-    "attribute_path",
-    "complex_pair",
-    "copy_state",
-    "detach",
-    "dtype_of",
-    "from_stored",
-    "from_variable",
-    "is_constant",
-    "is_scalar",
-    "mark_constant",
-    "qparams_of",
-    "recorded",
-    "recorded_variable",
-    "session_of",
-    "set_attribute_path",
-    "set_name",
-    "set_qparams",
-    "set_stored",
-    "settle",
-    "snapshot",
-    "static_shape",
-    "stored",
-    "stored_shape",
-    "tensor_name",
-    "value_of",
-    "variable_of",
-]
-
 T = TypeVar("T", bound=Tensor)
 
 

@@ -14,8 +14,6 @@ from .dtypes import COMPLEX
 from .switches import active
 from .value import Tensor
 
-__all__ = ["as_pair", "of_pair", "paired", "unrecordable"]
-
 _FLOAT = plain("Float32")
 
 

@@ -14,8 +14,6 @@ from .shaping import stacked
 from .symbolic import TracedNumber
 from .value import Tensor
 
-__all__ = ["check_kept", "fill"]
-
 _BFLOAT16 = numpy_dtype(plain("BFloat16"))
 
 

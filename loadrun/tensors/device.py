@@ -10,19 +10,6 @@ import re
 
 from ..base.errors import UsageError
 
-__all__ = [
-    "DEFAULT",
-    "Device",
-    "InvalidDeviceError",
-    "check_device",
-    "check_place",
-    "default_device",
-    "get_default_device",
-    "get_device_count",
-    "is_cuda_available",
-    "set_default_device",
-]
-
 _PLAIN = r"(gpu|cpu|xpu|rocm|multithread)(\d+|x)(:\d+)?"
 """What MegEngine takes as the default device."""
 _VALID = (

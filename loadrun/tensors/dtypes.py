@@ -18,8 +18,6 @@ from ..graph.dtypes import Array, DType, plain
 from .naming import here, shown
 from .switches import keeps_wide
 
-__all__ = ["COMPLEX", "DTypeLike", "graph_dtype", "narrowed", "numpy_dtype"]
-
 DTypeLike: TypeAlias = "DType | np.dtype[Any] | type[Any] | str"
 """What callers give as a dtype: one of the graph or of numpy, a Python or numpy type, a name."""
 _NAMES = {

@@ -23,8 +23,6 @@ from .switches import active
 from .symbolic import TracedInt, largest
 from .value import Tensor
 
-__all__ = ["getitem", "setitem"]
-
 _INT = plain("Int32")
 _BOOL = plain("Bool")
 _LIMIT = 2**31 - 1

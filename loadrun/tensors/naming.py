@@ -14,20 +14,6 @@ import numpy as np
 
 from ..base.errors import TraceError
 
-__all__ = [
-    "WAY_OUT",
-    "Place",
-    "here",
-    "prefix",
-    "refused",
-    "scope",
-    "shown",
-    "title",
-    "titled",
-    "untitled",
-    "user_line",
-]
-
 
 class _Local(threading.local):
     def __init__(self) -> None:

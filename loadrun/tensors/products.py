@@ -12,8 +12,6 @@ from .promotion import convert, operands
 from .shaping import broadcast_to, expand_dims, squeeze
 from .value import Tensor
 
-__all__ = ["dot", "matmul"]
-
 _MODES = {"default": P.MatrixMulComputeMode.DEFAULT, "float32": P.MatrixMulComputeMode.FLOAT32}
 
 

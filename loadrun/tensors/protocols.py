@@ -13,8 +13,6 @@ import numpy as np
 
 from ..base.registry import resolve
 
-__all__ = ["NumpyProtocols", "lowering"]
-
 
 class LowerUfunc(Protocol):
     """Compute or record a ufunc, or one of its methods, with a tensor among its arguments."""

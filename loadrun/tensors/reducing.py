@@ -17,18 +17,6 @@ from .convert import as_tensor, const
 from .naming import titled
 from .value import Tensor
 
-__all__ = [
-    "Axes",
-    "axes_from_last",
-    "axis_from_front",
-    "max",
-    "mean",
-    "min",
-    "prod",
-    "sum",
-    "without_axis",
-]
-
 Axes = SupportsIndex | Iterable[int] | None
 """An axis, several axes, or None for all."""
 _R = P.ReduceMode

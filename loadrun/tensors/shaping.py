@@ -16,22 +16,6 @@ from .device import check_device
 from .naming import titled, untitled
 from .value import Tensor
 
-__all__ = [
-    "axes_within",
-    "broadcast_to",
-    "concat",
-    "copy",
-    "entries_of",
-    "expand_dims",
-    "flatten",
-    "reshape",
-    "squeeze",
-    "stack",
-    "swapaxes",
-    "transpose",
-    "with_axes",
-]
-
 
 def entries_of(shape: Any) -> list[Any] | None:
     """Return the entries of a shape given one by one; None for a tensor."""

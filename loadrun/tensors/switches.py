@@ -15,8 +15,6 @@ from ..graph.dtypes import Array, DType
 from ..graph.params import Record
 from ..ops.registry import Shape
 
-__all__ = ["SessionOf", "active", "exact_arithmetic", "is_exact", "keeps_wide", "suspended", "use"]
-
 T = TypeVar("T")
 
 

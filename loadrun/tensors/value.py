@@ -21,8 +21,6 @@ from .device import Device, check_device, check_place, default_device
 from .dtypes import graph_dtype, numpy_dtype
 from .switches import SessionOf, active
 
-__all__ = ["Bound", "DeviceTensor", "Parameter", "Session", "Tensor", "tensor"]
-
 T = TypeVar("T", bound="Tensor")
 _M = P.ElemwiseMode
 

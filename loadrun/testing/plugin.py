@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from ..testcase import Bundle
     from .snapshots import Snapshots
 
-__all__ = ["CheckFailed", "ModelFailed", "ModelFile"]
-
 
 _CONFIGURATION: pytest.StashKey[Configuration | None] = pytest.StashKey()
 _CHECKED: pytest.StashKey[bool] = pytest.StashKey()

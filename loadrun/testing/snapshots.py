@@ -24,8 +24,6 @@ from ..compare.tolerances import default_maxerr, magnitude
 from ..dump.record import tensor_digest
 from ..graph.dtypes import Array, dtype_of
 
-__all__ = ["Snapshots", "is_ci"]
-
 
 def is_ci(environment: Mapping[str, str]) -> bool:
     """Return whether an environment is that of continuous integration.

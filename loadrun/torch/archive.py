@@ -25,8 +25,6 @@ import torch
 from ..base.archives import DAMAGE
 from ..base.errors import FormatError
 
-__all__ = ["read_program"]
-
 _MOST, _MOST_TEXT, _TIMES = 64 << 20, 4 << 20, 16
 """Bytes that a file may unfold to, those of them that may be JSON, and how many times its size."""
 _LONGEST, _STEEPEST = 4096, 16

@@ -12,8 +12,6 @@ from ..graph.dtypes import Array
 from .guards import Condition, axes_of, broken, conditions_of, linear
 from .signature import Signature
 
-__all__ = ["SizesRefused"]
-
 _ALWAYS = 2
 """The least size that torch notes for an axis without a bound; it runs smaller ones all the same."""
 _UNBOUNDED = 1 << 40

@@ -27,24 +27,6 @@ from .steps import any_number_of_steps
 from .values import NO_COMPLEX, touches_complex
 from .written import WritesToPlaces
 
-__all__ = [
-    "LoweringProblem",
-    "Selecting",
-    "callable_of",
-    "changes_buffers",
-    "export",
-    "functional",
-    "is_missing",
-    "made_functional",
-    "name_of_target",
-    "not_exported",
-    "place_of",
-    "refusal",
-    "submodules",
-    "unsupported",
-    "writes",
-]
-
 # Operators of Python on sizes, and calls that only assert; `sizes` has their meaning.
 _WAY_OUT = (
     "register a lowering with loadrun.torch.aten(name), write the module with other operators, or compute this part "

@@ -7,8 +7,6 @@ from typing import Any
 from ..base.errors import UsageError
 from ..base.extras import install
 
-__all__ = ["need_torch"]
-
 
 def need_torch() -> Any:
     """Import and return the torch package.

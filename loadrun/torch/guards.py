@@ -20,21 +20,7 @@ import torch
 
 from ..layers.shared.sizes import refused_where
 from ..tensors import Tensor, largest, least
-from ..tensors.convert import TracedInt
-
-__all__ = [
-    "Condition",
-    "axes_of",
-    "breaking",
-    "broken",
-    "compared",
-    "conditions_of",
-    "guarded",
-    "linear",
-    "read_inputs",
-    "refusing",
-    "sizes_of",
-]
+from ..tensors.symbolic import TracedInt
 
 _Size = Callable[[str, int], Any]
 _LARGEST = 1 << 31

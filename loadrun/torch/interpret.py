@@ -37,8 +37,6 @@ from .registry import OperatorLowering, UnsupportedCallError, lowering_of
 from .sizes import computed, is_size_operator, open_scalars
 from .values import arr, constant, narrow, ten
 
-__all__ = ["Constant", "Interpreter", "Port"]
-
 
 @dataclass(frozen=True)
 class Port:

@@ -13,18 +13,6 @@ from ..tensors.switches import exact_arithmetic
 from .quiet import quiet
 from .values import ndarray
 
-__all__ = [
-    "Selection",
-    "given_results",
-    "graph_values",
-    "named_tensors",
-    "node_values",
-    "result_names",
-    "results_of",
-    "weights_of",
-]
-
-
 _CONSTANT_WEIGHTS = {f"aten.{kind}.input" for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu")}
 """Operators whose weights are put together in advance, in ONNX's order."""
 

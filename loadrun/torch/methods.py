@@ -17,8 +17,6 @@ from .modules import ModuleAttributes, as_module, as_torch, is_torch_program, ow
 from .traced import TorchTrace
 from .values import ndarray
 
-__all__ = ["traced_method", "traced_methods"]
-
 _HARMLESS = frozenset(
     (
         "symbolic",

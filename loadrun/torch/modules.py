@@ -15,19 +15,6 @@ from ..tensors import Tensor
 from .script import Scripted, is_script
 from .values import no_numbers
 
-__all__ = [
-    "ModuleAttributes",
-    "as_module",
-    "as_torch",
-    "call_of",
-    "distinct",
-    "is_torch_program",
-    "named_alone",
-    "owner_of",
-    "parameters_of",
-    "refuse_no_numbers",
-]
-
 _READ = frozenset(
     [
         "state_dict",

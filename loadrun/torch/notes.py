@@ -9,8 +9,6 @@ import torch
 
 from .signature import Signature
 
-__all__ = ["notes_of", "surprises"]
-
 _NARROWED = {
     torch.bfloat16: "float32, rounded to bfloat16 after each operator",
 }

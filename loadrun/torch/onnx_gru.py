@@ -12,8 +12,6 @@ from ..graph.dtypes import Array
 from ..onnx.writing.writer import OnnxWriter
 from .exporting import name_of_target
 
-__all__ = ["has_open_steps", "write_gru"]
-
 
 def has_open_steps(node: Any) -> bool:
     """Return whether a node is a GRU for any number of steps that ONNX's has all parameters of."""

@@ -40,8 +40,6 @@ from .program import recorded_cases
 from .quiet import quiet
 from .traced import TorchTrace
 
-__all__ = ["read"]
-
 _CONTROL = ("higher_order.cond", "higher_order.while_loop")
 
 

@@ -20,25 +20,6 @@ from .guards import linear
 from .signature import Signature
 from .truth import outputs_of
 
-__all__ = [
-    "Axes",
-    "Place",
-    "Trace",
-    "at_another_size",
-    "beyond_rounding",
-    "differing_outputs",
-    "draws_numbers",
-    "errors_at",
-    "holds_at",
-    "open_sizes",
-    "resizing",
-    "runs_at",
-    "shaken",
-    "shapes_that_follow",
-    "why_different",
-    "why_invalid",
-]
-
 _FLOATS = (torch.float32, torch.float64, torch.float16)
 _SECOND = 1.0
 _ROUNDING = 32 * 2.0**-23

@@ -13,8 +13,6 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["PaddedSequences"]
-
 _CLOSED = 1e4
 """What closes a gate: its sigmoid is exactly 1, that of the negated number exactly 0."""
 _MARKS = {

@@ -18,8 +18,6 @@ from ..base.writing import replacing, temporary
 from ..graph.dtypes import Array
 from ..testcase import EXPECT, SourceFile
 
-__all__ = ["RecordedCases", "accept", "append_cases", "read_cases"]
-
 _PLACE, _FORMAT = "loadrun/", 1
 """Not below ``extra/``: torch reads files there as text."""
 _PROMISE = "loadrun/testcases.json "

@@ -8,17 +8,6 @@ from typing import Any, TypeVar
 
 from ..base.registry import Registry
 
-__all__ = [
-    "DATA_SIZED",
-    "FAMILIES",
-    "DynamicSizeError",
-    "OperatorLowering",
-    "UnsupportedCallError",
-    "aten",
-    "lowering_of",
-    "lowerings",
-]
-
 F = TypeVar("F", bound=Callable[..., Any])
 FAMILIES = (
     "conv",

@@ -31,8 +31,6 @@ from .script_nodes import (
     outside,
 )
 
-__all__ = ["Scripted", "is_script"]
-
 _LAYOUTS = {0: torch.strided}
 _FORMATS = {
     0: torch.contiguous_format,

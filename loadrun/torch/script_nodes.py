@@ -8,19 +8,6 @@ from typing import Any
 
 import torch
 
-__all__ = [
-    "CHANGES",
-    "COLLECTIONS",
-    "DTYPES",
-    "PLAIN",
-    "PRIMITIVES",
-    "SEVERAL",
-    "OuterDict",
-    "OuterList",
-    "full",
-    "outside",
-]
-
 DTYPES = {
     0: torch.uint8,
     1: torch.int8,

@@ -9,8 +9,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["any_number_of_steps"]
-
 _KEYS = (torch._C.DispatchKey.CompositeImplicitAutograd, torch._C.DispatchKey.Autograd)
 _aten = torch.ops.aten
 _OPERATORS = (_aten.lstm.input, _aten.gru.input, _aten.rnn_tanh.input, _aten.rnn_relu.input)

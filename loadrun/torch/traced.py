@@ -56,8 +56,6 @@ from .signature import Signature
 from .size_limits import SizeOneError, fixed_by_example, needed_conditions, never_a_one, never_one, refuse_one
 from .truth import TorchRecorder, outputs_of
 
-__all__ = ["TorchTrace"]
-
 _KEPT = 16
 """The number of traces for other sizes that are kept."""
 

@@ -20,8 +20,6 @@ from .quiet import quiet
 from .registry import UnsupportedCallError
 from .values import ndarray, no_numbers, of_numpy
 
-__all__ = ["TorchRecorder", "outputs_of"]
-
 
 def outputs_of(traced: Any, flat: Sequence[Any], module: Any = None, *, anew: bool = True) -> list[Array]:
     """Return torch's results for the leaves of a call's arguments, as arrays of the graph's dtypes.

@@ -16,23 +16,6 @@ from ..tensors.access import dtype_of, from_stored, recorded, set_name, snapshot
 from ..tensors.dtypes import graph_dtype
 from .registry import UnsupportedCallError
 
-__all__ = [
-    "INT_MAX",
-    "NO_COMPLEX",
-    "arr",
-    "constant",
-    "is_complex",
-    "is_number",
-    "narrow",
-    "ndarray",
-    "no_numbers",
-    "of_numpy",
-    "plain_number",
-    "ten",
-    "tensor_or_axes",
-    "touches_complex",
-]
-
 INT_MAX = 2**31 - 1
 NO_COMPLEX = (
     "graphs hold no complex numbers: compute with real and imaginary parts, and Fourier transforms as products with "

@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["WritesToPlaces"]
-
 
 class WritesToPlaces(TorchFunctionMode):  # type: ignore[misc]
     """Writes through views: torch reads a place that data name as a symbol where it reads, but not where it writes."""

@@ -27,17 +27,6 @@ from ..tensors.value import Tensor
 from .recording import Recording
 from .structure import leaves, rebuilt
 
-__all__ = [
-    "Argument",
-    "CallArguments",
-    "Slot",
-    "changed_among",
-    "marked",
-    "settle",
-    "slotted",
-    "unmarked",
-]
-
 
 class Argument:
     """One tensor or ndarray among the arguments of a call."""

@@ -9,9 +9,6 @@ from typing import Any, Generic, TypeVar
 
 from .recording import TraceOptions
 
-__all__ = ["PerInstance", "reduced"]
-
-
 S = TypeVar("S")
 
 

@@ -47,8 +47,6 @@ from .recording import Recording, TraceOptions
 from .replay import ReplaySession
 from .structure import leaves, rebuilt
 
-__all__ = ["called", "execute", "record", "replay"]
-
 
 def _arguments(session: TraceRecorder | ReplaySession, arguments: CallArguments) -> dict[int, Tensor]:
     """Make the tensors that stand for a call's arguments inside the function."""

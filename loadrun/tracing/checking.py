@@ -23,8 +23,6 @@ from .recorder import TraceRecorder
 from .recording import Evaluator, Mode, RecordedOpr, Recording, TraceOptions
 from .structure import leaves, rebuilt
 
-__all__ = ["TracedCode", "arrays_of", "check_method", "fresh"]
-
 
 class TracedCode(Protocol):
     """A traced function, as far as it is compared with its Python code, its ``__wrapped__``."""

@@ -21,21 +21,6 @@ from ..tensors.value import Tensor
 from .config import GraphOptimizationConfig
 from .recording import Evaluator, RecordedOpr, Recording, TraceOptions
 
-__all__ = [
-    "AssignedArgument",
-    "Compiled",
-    "Inferred",
-    "InnerCheck",
-    "Outputs",
-    "ShapeCache",
-    "TensorPlaceholder",
-    "checks_in",
-    "compiled_engine",
-    "fed",
-    "judge",
-    "run",
-]
-
 _SHAPES = 8
 """For how many sets of argument shapes the inferred shapes are kept."""
 

@@ -40,8 +40,6 @@ from .naming import (
 from .recording import Recording, TraceOptions, constant, name_of, plain_title
 from .writing import DumpArguments, check_older, dump_graph, signature_of
 
-__all__ = ["EXAMPLE", "Dumps"]
-
 EXAMPLE = "example"
 """Stands for the traced arguments among ``input_data``."""
 _log = get_logger(__name__)

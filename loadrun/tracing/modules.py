@@ -19,8 +19,6 @@ from .structure import leaves
 from .torch_door import is_torch_callable, traced_torch_module
 from .traced import Traced
 
-__all__ = ["TracedModule", "partial_trace", "trace_module"]
-
 
 def partial_trace(
     func: Callable[..., Any] | None = None,

@@ -41,8 +41,6 @@ from .recording import (
     plain_title,
 )
 
-__all__ = ["TraceRecorder", "loses_float64"]
-
 
 def loses_float64(oprs: Iterable[Opr]) -> bool:
     """Return whether some of the operators round float64 numbers to float32."""

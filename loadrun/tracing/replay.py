@@ -32,8 +32,6 @@ from ..tensors.value import Tensor
 from .compiled import Inferred, ShapeCache, fed, run
 from .recording import Evaluator, RecordedOpr, Recording, RunningTrace
 
-__all__ = ["ReplaySession"]
-
 _SIZED = types(Trait.TAKES_SIZES)
 """Operators some of whose inputs are sizes or places."""
 

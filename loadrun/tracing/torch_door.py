@@ -10,8 +10,6 @@ from typing import Any
 from ..base.registry import resolve
 from .structure import leaves
 
-__all__ = ["is_torch_call", "is_torch_callable", "is_torch_source", "traced_torch", "traced_torch_module"]
-
 
 def is_torch_callable(value: Any) -> bool:
     """Whether a value is a torch module, a method of one, a script or an exported program.

@@ -33,9 +33,6 @@ from .pack.capture import Recorder, expect_input, provenance
 from .pack.intermediates import statistics
 from .pack.scenario import Feedback, capture_steps
 
-__all__ = ["AcceptOptions", "Acceptance", "NewValue", "accept_files", "accepted", "author"]
-
-
 _WRITERS = {"onnx": "loadrun.onnx.datasets:accept", "pt2": "loadrun.torch.program_cases:accept"}
 """What writes expected values into files of other formats, or beside them."""
 

@@ -29,8 +29,6 @@ from ..testcase import Bundle, Testcase
 from .audit_findings import Walk, equal_testcases, lifeless_inputs, only_testcase, saturated_outputs
 from .audit_mutants import CASE_KINDS, ELEMENT, EXPECTED, Weight, case_mutants, drawn, mutant, weights
 
-__all__ = ["NO_CHECK", "Audit", "AuditOptions", "FileAudit", "Score", "audit", "audit_files", "audits_of"]
-
 NO_CHECK = "no check"
 """The reason for an output without an expected value."""
 _MOST_CASES = 16

@@ -15,8 +15,6 @@ from ..ops.op import Trait
 from ..testcase import Bundle, Testcase
 from .audit_mutants import Weight
 
-__all__ = ["Walk", "equal_testcases", "lifeless_inputs", "only_testcase", "saturated_outputs"]
-
 _SATURATED = 0.5
 """Share of an output's elements at its bounds from which on it is reported."""
 _FEW = 8

@@ -14,18 +14,6 @@ from ..graph.dtypes import Array, DType, encode
 from ..passes.constants import subgraph
 from ..testcase import EXPECT, Bundle, Testcase
 
-__all__ = [
-    "CASE_KINDS",
-    "ELEMENT",
-    "EXPECTED",
-    "CaseMutant",
-    "Weight",
-    "case_mutants",
-    "drawn",
-    "mutant",
-    "weights",
-]
-
 ELEMENT = "weight elements"
 EXPECTED = "expected values"
 MOVED = "inputs moved by one"

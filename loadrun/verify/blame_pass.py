@@ -36,8 +36,6 @@ from ..testcase import Bundle, SourceFile
 from .diff.measuring import Distance, distance
 from .reduce import feeds_to_try
 
-__all__ = ["BlamePassOptions", "BlamedPass", "blame_pass", "runtime_blame"]
-
 _LEVELS = ("basic", "extended", "all")
 _RULES = (
     "EliminateIdentity",

@@ -18,8 +18,6 @@ from ..ops.catalog import CATALOG, TypeParam
 from ..ops.infer import Inference, infer_dtypes, infer_shapes
 from ..testcase import EXPECT, Bundle
 
-__all__ = ["CheckInfo", "Description", "OprInfo", "VarInfo", "describe", "inferred"]
-
 _OPTIONS = (
     *("io16xc32", "ioc16", "fuse_conv_bias_nonlinearity", "fuse_conv_bias_with_z"),
     *("weight_preprocess", "fuse_preprocess", "fuse_grain"),

@@ -9,8 +9,6 @@ import numpy as np
 from ..compare import errors
 from ..graph.dtypes import Array
 
-__all__ = ["Picture", "picture"]
-
 _LOW, _HIGH = -12, 6
 _CELLS = 48
 """Cells of a map along either axis at most."""

@@ -22,8 +22,6 @@ from .diff.extracting import as_testcase, own_values, reference_values
 from .diff.reducing import Judge
 from .reduce import FailureOptions, feeds_to_try
 
-__all__ = ["Shared", "share_file"]
-
 _TRIES = 5
 _WORDS = ("activations", "nodes_modes")
 """Attributes that are lists of words of ONNX's own."""

@@ -10,8 +10,6 @@ from ...base.errors import FormatError, InputError
 from ...graph.dtypes import Array
 from ...inputs.files import read_npy
 
-__all__ = ["read_archive"]
-
 _MOST_GROWTH = 20
 _FLOOR = 64 << 20
 _MOST_MEMBERS = 100_000

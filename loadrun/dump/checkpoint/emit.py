@@ -25,8 +25,6 @@ from ...tensors.device import DEFAULT
 from ...tensors.qparams import QParams, QuantMode
 from ...tensors.quantized_dtypes import QuantDtypeMeta
 
-__all__ = ["pickled", "save_checkpoint"]
-
 _log = get_logger(__name__)
 _TENSOR_CLASSES = {"Tensor": "Tensor", "Parameter": "Parameter"}
 

@@ -17,8 +17,6 @@ from typing import Any, NoReturn
 from ...base.errors import FormatError
 from .stored import Global, named
 
-__all__ = ["MOST_STEPS", "PickleMachine"]
-
 MOST_STEPS = 1_000_000
 """Opcodes that a pickle may have; a tensor takes about thirty."""
 _LONGEST_NUMBER, _LONGEST_LINE_NUMBER, _LONGEST_NAME = 255, 1000, 1000

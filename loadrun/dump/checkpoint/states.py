@@ -14,8 +14,6 @@ from ...tensors.quantized_dtypes import QuantDtypeMeta
 from .machine import PickleMachine
 from .stored import BFLOAT16, ArrayDraft, DTypeDraft, Global, PickledTensor, StoredObject
 
-__all__ = ["settle"]
-
 _MOST_LEVELS = 100
 _LONGEST_KEY = 2000
 _PER_ITEM = 64

@@ -19,20 +19,6 @@ from ...base.errors import FormatError
 from ...graph.dtypes import Array, DType
 from ...graph.params import DTypeEnum
 
-__all__ = [
-    "BFLOAT16",
-    "ArrayDraft",
-    "DTypeDraft",
-    "Global",
-    "PickledTensor",
-    "StoredObject",
-    "build",
-    "call",
-    "make",
-    "named",
-    "raw_bytes",
-]
-
 _MOST_AXES = 32
 _PER_ITEM = 64
 _DTYPE = re.compile(r"b1|[iu][1248]|f[248]|c8|c16")

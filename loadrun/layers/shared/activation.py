@@ -10,8 +10,6 @@ from ...tensors.access import as_vector, dtype_of
 from .. import emit as e
 from ..emit import M
 
-__all__ = ["elu", "gelu", "hard_sigmoid", "log_softmax", "mish", "prelu", "softmax", "swish"]
-
 
 def elu(x: Tensor, alpha: float, scale: float = 1.0, input_scale: float = 1.0) -> Tensor:
     """Compute ``scale * x`` above 0, else ``scale * alpha * (exp(input_scale * x) - 1)``; CELU and SELU are cases.

@@ -11,8 +11,6 @@ from ..emit import M
 from ..exact_products import product
 from .activation import softmax
 
-__all__ = ["attended", "causal_bias", "mask_bias", "scaled_scores", "shared_heads"]
-
 _LT, _LEQ = P.ElemwiseMultiTypeMode.LT, P.ElemwiseMultiTypeMode.LEQ
 
 

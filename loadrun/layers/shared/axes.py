@@ -9,8 +9,6 @@ from operator import mul
 from ...tensors import Tensor, TracedInt
 from .. import emit as e
 
-__all__ = ["MOST_AXES", "ManyAxes", "permuted", "reshaped"]
-
 MOST_AXES = 7
 
 

@@ -14,8 +14,6 @@ from .. import windows as own
 from ..emit import M
 from .sizes import is_open, joined, of_length
 
-__all__ = ["pad", "padded"]
-
 
 def padded(x: Tensor, widths: Sequence[tuple[int, int]], mode: str, value: float = 0.0) -> Tensor:
     """Return MegEngine's Padding, of booleans too; `mode` is "constant", "edge" or "reflect"."""

@@ -19,8 +19,6 @@ from ..emit import M
 from .sizes import is_open
 from .windows import WindowGeometry
 
-__all__ = ["averaged", "counted", "max_pooled", "max_with_places", "summed", "summed_in_order"]
-
 
 def _lowest(x: Tensor) -> float:
     return -np.inf if dtype_of(x).is_float else float(np.iinfo(dtype_of(x).np).min)

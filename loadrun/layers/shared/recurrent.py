@@ -10,8 +10,6 @@ from ...tensors import Tensor, apply
 from .. import emit as e
 from ..emit import M
 
-__all__ = ["gru_state", "layers"]
-
 Activation = Callable[[Tensor], Tensor]
 
 

@@ -12,8 +12,6 @@ from .. import emit as e
 from ..emit import M
 from .sizes import is_open, per_channel
 
-__all__ = ["WindowGeometry", "convolved", "grouped", "transposed", "with_bias"]
-
 
 class WindowGeometry:
     """How a window moves over (N, C, ...), for each axis of space.

@@ -11,8 +11,6 @@ from ...tensors.access import is_scalar, static_shape, value_of
 from ...tensors.promotion import convert
 from .metric import topk_accuracy as topk_accuracy
 
-__all__ = ["topk_accuracy"]
-
 
 def _assert_equal(
     expect: TensorLike, actual: TensorLike, *, maxerr: float = 0.0001, verbose: bool = False

@@ -19,8 +19,6 @@ from typing import Any
 from ...base.errors import UsageError
 from ...base.logger import get_logger
 
-__all__ = ["downloaded"]
-
 _log = get_logger(__name__)
 _LABEL = r"[a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?"
 _DOMAIN = re.compile(rf"(?:{_LABEL}\.)+[a-z][a-z0-9_-]{{0,61}}[a-z0-9]", re.ASCII)

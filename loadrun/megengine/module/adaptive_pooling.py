@@ -9,8 +9,6 @@ from ...tensors import Tensor, TensorLike
 from .. import functional as F
 from .module import Module
 
-__all__ = ["AdaptiveAvgPool2d", "AdaptiveMaxPool2d"]
-
 
 class _AdaptivePoolNd(Module):
     """Keeps the output's height and width, one number for both, or a tensor of them."""

@@ -11,8 +11,6 @@ from .. import functional as F
 from . import init
 from .module import Module
 
-__all__ = ["BatchNorm1d", "BatchNorm2d", "SyncBatchNorm"]
-
 
 class _BatchNorm(Module):
     """``(x - mean) / sqrt(var + eps) * weight + bias`` per channel.

@@ -8,8 +8,6 @@ from ...tensors import Tensor, TensorLike
 from .. import functional as F
 from .module import Module
 
-__all__ = ["Concat"]
-
 
 class Concat(Module):
     """`functional.concat`, so that quantization finds it.

@@ -14,8 +14,6 @@ from .. import functional as F
 from .sizes import pair, pair_nonzero, triple, triple_nonzero
 from .weighted import Weighted
 
-__all__ = ["ConvSettings", "_Conv2d", "_ConvNd"]
-
 _PADDING_MODES = ("zeros", "reflect", "replicate")
 
 

@@ -11,8 +11,6 @@ from .batchnorm import BatchNorm2d
 from .conv import Conv2d
 from .module import Module
 
-__all__ = ["ConvBn2d", "ConvBnRelu2d"]
-
 
 class _ConvBnActivation2d(Module):
     """A `Conv2d` as ``conv`` and a `BatchNorm2d` as ``bn``, with the arguments of both."""

@@ -9,8 +9,6 @@ from ...tensors import Tensor, TensorLike
 from .. import functional as F
 from .conv_base import ConvSettings, _check_padding_mode, _Conv2d
 
-__all__ = ["DeformableConv2d", "RegionRestrictedConv"]
-
 
 class DeformableConv2d(_Conv2d):
     """Convolution whose windows take their elements from places that offsets move, each times a mask.

@@ -11,8 +11,6 @@ from .batchnorm import BatchNorm2d
 from .conv import ConvTranspose2d
 from .module import Module
 
-__all__ = ["ConvTransposeBn2d", "ConvTransposeBnRelu2d"]
-
 
 class _ConvTransposeBnActivation2d(Module):
     """A `ConvTranspose2d` as ``conv_transpose2d`` and a `BatchNorm2d` as ``bn``, with the arguments of both."""

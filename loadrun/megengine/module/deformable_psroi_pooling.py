@@ -8,8 +8,6 @@ from ...tensors import Tensor, TensorLike
 from .. import functional as F
 from .module import Module
 
-__all__ = ["DeformablePSROIPooling"]
-
 
 class DeformablePSROIPooling(Module):
     """`functional.deformable_psroi_pooling` with its settings kept.

@@ -8,8 +8,6 @@ from ...tensors import TensorLike
 from .. import functional as F
 from .module import Module
 
-__all__ = ["Dropout"]
-
 
 class Dropout(Module):
     """Zeros at random while training; afterwards the input.

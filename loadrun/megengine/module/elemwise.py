@@ -8,8 +8,6 @@ from ...layers.modes import elwise
 from ...tensors import Tensor, TensorLike
 from .module import Module
 
-__all__ = ["Elemwise"]
-
 
 class Elemwise(Module):
     """An elementwise mode by its name, so that quantization finds it.

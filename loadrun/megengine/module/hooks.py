@@ -8,8 +8,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["HookHandler"]
-
 _numbers = itertools.count()
 
 

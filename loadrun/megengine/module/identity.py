@@ -6,8 +6,6 @@ from ...tensors import Tensor, TensorLike
 from .. import functional as F
 from .module import Module
 
-__all__ = ["Identity"]
-
 
 class Identity(Module):
     """A copy of its input.

@@ -14,21 +14,6 @@ from ...layers import random
 from ...tensors import Tensor, suspended
 from ...tensors.access import static_shape
 
-__all__ = [
-    "calculate_correct_fan",
-    "calculate_fan_in_and_fan_out",
-    "calculate_gain",
-    "fill_",
-    "msra_normal_",
-    "msra_uniform_",
-    "normal_",
-    "ones_",
-    "uniform_",
-    "xavier_normal_",
-    "xavier_uniform_",
-    "zeros_",
-]
-
 _GAINS: dict[str, float] = {
     **dict.fromkeys(("linear", "conv1d", "conv2d", "conv3d", "sigmoid"), 1),
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), 1),

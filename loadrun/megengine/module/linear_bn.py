@@ -12,8 +12,6 @@ from .batchnorm import BatchNorm1d
 from .linear import Linear
 from .module import Module
 
-__all__ = ["LinearBn1d", "LinearBnRelu1d"]
-
 
 class _LinearBnActivation1d(Module):
     """A `Linear` as ``linear`` and a `BatchNorm1d` as ``bn``, with the arguments of both.

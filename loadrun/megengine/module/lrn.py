@@ -8,8 +8,6 @@ from ...tensors import Tensor, TensorLike
 from .. import functional as F
 from .module import Module
 
-__all__ = ["LocalResponseNorm"]
-
 
 class LocalResponseNorm(Module):
     """``x / (k + alpha * sum(x ** 2)) ** beta``, summed over neighbouring channels.

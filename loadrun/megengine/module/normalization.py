@@ -12,8 +12,6 @@ from .. import functional as F
 from .init import ones_, zeros_
 from .module import Module
 
-__all__ = ["GeneralNorm", "GroupNorm", "InstanceNorm", "LayerNorm"]
-
 
 class _Norm(Module):
     """Base of the normalizations: an optional scale and offset."""

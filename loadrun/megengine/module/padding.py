@@ -6,8 +6,6 @@ from ...tensors import Tensor, TensorLike
 from .. import functional as F
 from .module import Module
 
-__all__ = ["Pad"]
-
 
 class Pad(Module):
     """More elements at the ends of axes.

@@ -8,8 +8,6 @@ from ...tensors import Tensor, TensorLike
 from .. import functional as F
 from .module import Module
 
-__all__ = ["PixelShuffle"]
-
 
 class PixelShuffle(Module):
     """(..., C * r * r, H, W) to (..., C, H * r, W * r).

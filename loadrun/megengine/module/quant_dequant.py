@@ -5,8 +5,6 @@ from __future__ import annotations
 from ...tensors import TensorLike
 from .module import Module
 
-__all__ = ["DequantStub", "QuantStub"]
-
 
 class QuantStub(Module):
     """Where quantized inference begins; does nothing before `quantization.quantize`."""

@@ -9,8 +9,6 @@ from typing import Any
 from ...tensors import TensorLike
 from .module import Module
 
-__all__ = ["Sequential"]
-
 
 class Sequential(Module):
     """The output of each module is the input of the next.

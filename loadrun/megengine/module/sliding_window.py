@@ -9,8 +9,6 @@ from ...tensors import Tensor, TensorLike
 from .. import functional as F
 from .module import Module
 
-__all__ = ["SlidingWindow", "SlidingWindowTranspose"]
-
 
 class SlidingWindow(Module):
     """Every window of an image as an array of its own.

@@ -14,8 +14,6 @@ from ...graph.dtypes import Array
 from ...tensors import Tensor
 from ...tensors.access import static_shape
 
-__all__ = ["State", "load_state", "state_of", "states"]
-
 State = str | os.PathLike[str] | dict[str, Any] | Callable[[str, Tensor], Any]
 _log = logging.getLogger("loadrun.megengine.module")
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from ...tensors import Tensor
 
-__all__ = ["ModuleBase", "access", "expand", "is_leaf"]
-
 
 class ModuleBase:
     """Base of `Module`, by which this file knows modules."""

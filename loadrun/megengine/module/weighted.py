@@ -9,8 +9,6 @@ from typing import Any
 from . import init
 from .module import Module
 
-__all__ = ["Weighted"]
-
 
 class Weighted(Module):
     """A layer with a weight and, unless it is None, a bias."""

@@ -21,8 +21,6 @@ from .utils import (
     tqt_forward,
 )
 
-__all__ = ["LSQ", "TQT", "FakeQuantize", "SwitchableModule", "meta_of"]
-
 
 def meta_of(dtype: str | QuantDtypeMeta) -> QuantDtypeMeta:
     """Return the kind of a quantized dtype by its name.

@@ -14,16 +14,6 @@ from .fake_quant import SwitchableModule
 from .histogram import combined, least_error_range
 from .utils import QParams, QParamsModuleMixin, QuantMode, create_qparams
 
-__all__ = [
-    "ExponentialMovingAverageObserver",
-    "HistogramObserver",
-    "MinMaxObserver",
-    "Observer",
-    "PassiveObserver",
-    "SyncExponentialMovingAverageObserver",
-    "SyncMinMaxObserver",
-]
-
 _LARGEST = float(np.finfo(np.float32).max)
 
 

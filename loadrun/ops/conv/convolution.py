@@ -15,9 +15,9 @@ from ...graph import params as P
 from ...graph.dtypes import Array, DType
 from ...graph.params import Format, NonlineMode
 from ..numeric.special import round_half
-from ..registry import Bound, Call, ShapeCall, kernel
+from ..registry import Bound, Call, Finish, ShapeCall, kernel
 from .fast import conv_fast, planned
-from .gemm import Finish, Real, Requantize
+from .gemm import Real, Requantize
 from .layout import Packing, from_plain, output_packing, to_plain
 from .rules import (
     QUANTIZED,
@@ -37,8 +37,6 @@ from .rules import (
     product_scale,
     volume_dtype,
 )
-
-__all__ = ["bind_float"]
 
 
 def _filters(c: Call, w: Array, plan: Plan, index: int, wide: bool = False) -> Array:

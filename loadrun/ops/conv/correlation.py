@@ -14,8 +14,6 @@ from ...graph.params import Correlation, FormatV0
 from ..numeric.special import round_half
 from ..registry import Call, Shape, ShapeCall, kernel
 
-__all__ = ["CorrelationPlan", "correlation_plan"]
-
 _LIMIT = 1 << 15
 _KERNEL = 1 << 10
 """Largest kernel; more is a damaged file, not a model."""

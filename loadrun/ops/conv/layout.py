@@ -14,8 +14,6 @@ from ...graph.dtypes import Array
 from ...graph.params import Format
 from ..registry import Shape
 
-__all__ = ["Packing", "filter_packing", "from_plain", "input_packing", "output_packing", "to_plain"]
-
 
 @dataclass(frozen=True)
 class Packing:

@@ -8,8 +8,6 @@ from ...graph.dtypes import Array
 from .fast import conv_fast
 from .rules import Geometry, tap_range
 
-__all__ = ["conv_volume"]
-
 _BLOCK = 1 << 22
 
 

@@ -16,8 +16,6 @@ from ..numeric.taps import Taps
 from ..registry import Call, Shape, ShapeCall, kernel
 from .rules import output_size
 
-__all__ = ["neibs_shape"]
-
 _PLAIN = frozenset({"Float32", "Float16", "BFloat16", "Int32", "Int16", "Int8", "Uint8"})
 _INTEGERS = frozenset({"Int32", "Int16", "Int8"})
 

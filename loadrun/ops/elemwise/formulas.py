@@ -9,8 +9,6 @@ import numpy as np
 
 from ...graph.dtypes import Array
 
-__all__ = ["Formula", "erf", "h_swish", "sigmoid"]
-
 Formula = Callable[..., Array]
 
 

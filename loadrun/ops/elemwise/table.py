@@ -19,18 +19,6 @@ from . import floats as f
 from . import formulas as w
 from . import integers as i
 
-__all__ = [
-    "ARITY",
-    "BOOL",
-    "FLOAT",
-    "INTEGER",
-    "MODES",
-    "ROWS",
-    "ModeTrait",
-    "Row",
-    "modes",
-]
-
 Function = Callable[..., object]
 
 

@@ -11,8 +11,6 @@ from ...graph.params import MultiHeadAttnTensorCombinationType as Extra
 from ..registry import Call, Shape
 from .norm import softmax_of
 
-__all__ = ["attention", "projections"]
-
 
 def projections(p: P.MultiHeadAttn, flat: Array) -> dict[str, tuple[Array | None, Array | float]]:
     """Cut the flat weight into matrix and bias of query, key, value and output: all matrices, then all biases."""

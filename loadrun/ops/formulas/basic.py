@@ -13,8 +13,6 @@ from ..elemwise.formulas import Formula
 from ..elemwise.table import ROWS
 from ..registry import Call
 
-__all__ = ["cross", "cumsum", "dot", "elemwise", "inverse", "linspace", "matmul", "power", "reduce"]
-
 
 def elemwise(c: Call, *inputs: Array) -> Array | None:
     """Compute the mode's formula; integers among the inputs are promoted."""

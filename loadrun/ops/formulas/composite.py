@@ -9,8 +9,6 @@ from ...graph.dtypes import Array
 from ..composite import result_arrays, widened
 from ..registry import Call
 
-__all__ = ["composite"]
-
 
 def composite(c: Call, *arrays: Array) -> tuple[Array, ...]:
     """Call the function; floats of the result stay float64."""

@@ -16,8 +16,6 @@ from ..elemwise.formulas import Formula, h_swish, relu, sigmoid
 from ..registry import Call
 from .windows import taps
 
-__all__ = ["batched", "convolution", "convolve", "transposed"]
-
 _ACTIVATE: dict[NonlineMode, Formula] = {
     NonlineMode.IDENTITY: lambda x: x,
     NonlineMode.RELU: relu,

@@ -16,8 +16,6 @@ from ..image.planes import as_planes, from_planes
 from ..registry import Call, Shape
 from .sampling import bilinear, blended, cubic, linear, pixels_of
 
-__all__ = ["correlation", "remap", "resize", "resize_volume", "roi_align", "warp_affine", "warp_perspective"]
-
 _NHWC_CHANNELS = (1, 3)
 """Channels of NHWC images that MegEngine resizes as OpenCV does."""
 

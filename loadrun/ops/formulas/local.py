@@ -12,8 +12,6 @@ from .convolution import convolve
 from .sampling import bilinear, pixels_of
 from .windows import columns, taps
 
-__all__ = ["deformable", "local", "local_share", "masked", "region_data", "region_restricted", "unfolded"]
-
 
 def _window_geometry(
     p: P.Convolution | P.LocalShare, x: Shape, groups: int, icg: int, ocg: int, kernel: Shape

@@ -8,8 +8,6 @@ from ...graph import params as P
 from ...graph.dtypes import Array
 from ..registry import Call
 
-__all__ = ["batch_norm", "general_norm", "group_norm", "layer_norm", "lrn", "softmax", "softmax_of"]
-
 
 def softmax(c: Call, x: Array) -> Array | None:
     """Normalize exponentials along an axis."""

@@ -12,8 +12,6 @@ from ...graph.params import AdaptivePooling, Format, Pooling, PoolingMode
 from ..elemwise.formulas import Formula
 from ..registry import Call, Shape
 
-__all__ = ["pooling"]
-
 Ends = list[tuple[int, int]]
 _AXES = {Format.NHWC: (1, 2), Format.NHWCD4: (1, 3), Format.CHWN4: (1, 2)}
 """Rows and columns of layouts that do not have them as axes 2 and 3."""

@@ -13,8 +13,6 @@ from ...graph.params import RNNCellNonlineMode
 from ..elemwise.formulas import Formula, relu, sigmoid
 from ..registry import Call
 
-__all__ = ["lstm", "lstm_cell", "rnn", "rnn_cell"]
-
 Step = Callable[[Array, Sequence[Array]], tuple[Array, ...]]
 _ACTIVATE: dict[RNNCellNonlineMode, Formula] = {
     RNNCellNonlineMode.IDENTITY: lambda x: x,

@@ -10,8 +10,6 @@ import numpy as np
 from ...graph.dtypes import Array
 from ..conv.rules import Geometry
 
-__all__ = ["columns", "taps"]
-
 Place = tuple[EllipsisType | slice, ...]
 
 

@@ -23,8 +23,6 @@ from ..registry import Call, Shape, ShapeCall, kernel
 from .color import convert_color, converted_shape
 from .sampling import border_index, store
 
-__all__ = ["blur_kernels", "dct_basis"]
-
 _MAX_KERNEL = 4095
 _SEQUENTIAL = 32
 """Cosine transforms of blocks up to this size are summed in MegEngine's order, to round alike."""

@@ -11,8 +11,6 @@ from ...graph.dtypes import Array, DType, plain
 from ...graph.params import NMSKeep
 from ..registry import Call, Shape, ShapeCall, kernel
 
-__all__ = ["keep"]
-
 _BLOCK = 64
 """Boxes that are compared with each other at once."""
 

@@ -19,8 +19,6 @@ from .planes import as_planes, from_planes, output_size, planes_shape
 from .resize_cv import resize_cv
 from .sampling import Axis, blend, cubic_weights, store
 
-__all__: list[str] = []
-
 _DTYPES = ("Float32", "Float16", "BFloat16", "Int8", "Uint8", "QuantizedS8", "Quantized8Asymm")
 _FORMATS = (Format.NCHW, Format.NHWC, Format.NHWCD4, Format.NCHW4, Format.NCHW44, Format.NCHW88)
 

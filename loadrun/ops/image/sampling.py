@@ -10,17 +10,6 @@ from ...graph.dtypes import Array, DType
 from ...graph.params import BorderMode
 from ..numeric.special import round_half
 
-__all__ = [
-    "Axis",
-    "blend",
-    "border_index",
-    "cubic_weights",
-    "lanczos_weights",
-    "round_half_away",
-    "store",
-    "to_integer",
-]
-
 Axis = tuple[Array, Array]
 """Source pixels and their weights for every output pixel of one axis, both (output size, taps)."""
 _INT_MIN = -(2**31)

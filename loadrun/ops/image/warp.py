@@ -16,8 +16,6 @@ from .sampling import border_index, store, to_integer
 from .warp_fixed import affine_positions, perspective_positions, remap_fixed
 from .warp_linear import bilinear_grid, bilinear_points
 
-__all__: list[str] = []
-
 _FLOATS = ("Float32", "Float16", "BFloat16")
 _BYTES = ("Int8", "Uint8", "QuantizedS8", "Quantized8Asymm")
 _NIBBLES = ("QuantizedS4", "Quantized4Asymm")

@@ -8,8 +8,6 @@ from ...graph.dtypes import Array
 from ...graph.params import BorderMode
 from .sampling import blend, border_index, to_integer
 
-__all__ = ["bilinear_grid", "bilinear_points"]
-
 
 def _neighbours(
     position: Array, size: int, mode: BorderMode, *, whole: bool = False

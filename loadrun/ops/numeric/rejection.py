@@ -12,8 +12,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-__all__ = ["beta", "gamma", "poisson"]
-
 f = np.float32
 _HALF, _ONE, _TWO, _NINE = f(0.5), f(1), f(2), f(9)
 Uniform = Callable[[], np.float32]

@@ -13,8 +13,6 @@ import numpy as np
 
 from ...graph.dtypes import Array
 
-__all__ = ["decompose"]
-
 _LARGEST = 64
 """Matrices with a smaller side above this go to LAPACK, which is faster; their signs are LAPACK's."""
 _EPS = 64 * 2.0**-24

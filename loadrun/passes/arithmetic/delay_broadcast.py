@@ -5,8 +5,6 @@ from __future__ import annotations
 from ...graph import Graph, Opr, Var
 from ..rewriter import Rewriter, repeat
 
-__all__ = ["delay_broadcast"]
-
 _ROUNDS = 16
 
 

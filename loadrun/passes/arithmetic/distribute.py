@@ -12,8 +12,6 @@ from ..rewriter import Rewriter
 from .identities import elemwise
 from .terms import leaves, mode_of, uniform
 
-__all__ = ["distribute_products"]
-
 M = ElemwiseMode
 
 

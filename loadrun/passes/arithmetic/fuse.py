@@ -17,8 +17,6 @@ from ..rewriter import Rewriter
 from .identities import elemwise
 from .terms import ends_chain, is_large, leaves, mode_of, uniform
 
-__all__ = ["fuse_arithmetic"]
-
 M = ElemwiseMode
 _ACTIVATIONS = {row.after_add: mode for mode, row in ROWS.items() if row.after_add is not None}
 

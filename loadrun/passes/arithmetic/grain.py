@@ -20,8 +20,6 @@ from ...ops.catalog import TypeParam
 from ..rewriter import Rewriter, each
 from .terms import mode_of
 
-__all__ = ["fold_global_pooling", "fold_means"]
-
 _POOLING = {ReduceMode.MAX: PoolingMode.MAX, ReduceMode.MEAN: PoolingMode.AVERAGE}
 
 

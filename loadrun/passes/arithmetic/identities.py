@@ -23,8 +23,6 @@ from ...graph.params import Elemwise, ElemwiseMode, PowC
 from ...ops.elemwise.table import ROWS, ModeTrait, modes
 from ..rewriter import Rewriter, each
 
-__all__ = ["elemwise", "neutral", "remove_identities"]
-
 M = ElemwiseMode
 _UNDOES, _REPEATS, _SELECTS = modes(ModeTrait.UNDOES), modes(ModeTrait.REPEATS), modes(ModeTrait.SELECTS)
 _GIVES_FLOAT, _CHAINS = modes(ModeTrait.GIVES_FLOAT), modes(ModeTrait.ASSOCIATIVE)

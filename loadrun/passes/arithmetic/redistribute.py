@@ -22,8 +22,6 @@ from ..rewriter import Rewriter, repeat
 from .identities import elemwise
 from .terms import is_large, on_grid
 
-__all__ = ["redistribute"]
-
 M = ElemwiseMode
 _JOINED = modes(ModeTrait.ASSOCIATIVE)
 _ROUNDS = 10

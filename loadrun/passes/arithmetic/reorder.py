@@ -19,8 +19,6 @@ from ..rewriter import Rewriter
 from .identities import elemwise
 from .terms import ends_chain, leaves, mode_of, uniform
 
-__all__ = ["reorder_chains"]
-
 M = ElemwiseMode
 _MODES = modes(ModeTrait.ASSOCIATIVE)
 

@@ -13,8 +13,6 @@ from ...ops.registry import Call
 from ..arithmetic.identities import elemwise
 from ..rewriter import EMPTY, Rewriter
 
-__all__ = ["fold_branches"]
-
 
 def fold_branches(graph: Graph) -> Graph:
     """Keep the branches that are taken and drop the others, if every condition of the graph follows from constants.

@@ -7,8 +7,6 @@ from dataclasses import replace
 from ...graph import Graph, Opr
 from ..rewriter import Rewriter
 
-__all__ = ["merge_weights"]
-
 _HOLDERS = {f"SharedDeviceTensor{form}": f"MultipleDeviceTensor{form}Holder" for form in ("", "WithFormat")}
 
 

@@ -6,8 +6,6 @@ from ...graph import Graph, Opr, Var
 from ...ops.catalog import select
 from ..rewriter import Rewriter, repeat
 
-__all__ = ["sink_dimshuffle"]
-
 _ROUNDS = 16
 _ARITHMETIC = select(lambda op: op.family == "elemwise.modes")
 

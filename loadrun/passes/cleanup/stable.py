@@ -25,8 +25,6 @@ from ...ops.op import Trait
 from ..arithmetic.identities import elemwise, neutral
 from ..rewriter import Rewriter, each
 
-__all__ = ["as_made", "stabilize"]
-
 M = ElemwiseMode
 _LEFT_OUT, _CHAINS, _PRODUCTS = (modes(t) for t in (T.LEFT_OUT, T.ASSOCIATIVE, T.PRODUCT))
 _FOLDED, _CONSTANTS = types(Trait.FOLDED), types(Trait.CONSTANT)

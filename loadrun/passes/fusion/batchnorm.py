@@ -10,8 +10,6 @@ from ..arithmetic.identities import elemwise
 from ..constants import is_settled
 from ..rewriter import Rewriter
 
-__all__ = ["expand_batchnorm"]
-
 M = ElemwiseMode
 
 

@@ -16,8 +16,6 @@ from ...graph.params import (
 from ..arithmetic.terms import mode_of
 from ..rewriter import Rewriter
 
-__all__ = ["fuse_conv_bias_z"]
-
 M, Q = ElemwiseMode, ElemwiseMultiTypeMode
 _MODES: dict[object, NonlineMode] = {
     M.ADD: NonlineMode.IDENTITY,

@@ -25,8 +25,6 @@ from ..arithmetic.terms import mode_of
 from ..layouts.reformat import shape_of
 from ..rewriter import Rewriter, each
 
-__all__ = ["fuse_packing", "fuse_warp"]
-
 _F32 = DType("Float32")
 _BYTES = ("Uint8", "Quantized8Asymm")
 _SHIFTS = frozenset(mode for mode, row in ROWS.items() if row.neutral == 0)

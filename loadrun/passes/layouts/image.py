@@ -25,8 +25,6 @@ from ..rewriter import Rewriter, each
 from .layouts import CONVOLUTIONS, ELEMENTWISE, Layouts, convert_layouts, fills_packs
 from .reformat import shape_of
 
-__all__ = ["to_nhwcd4"]
-
 _IMAGE = "NHCWc4"
 _MODES = {"NCHW": RelayoutMode.NHWCD4I_NCHW, _IMAGE: RelayoutMode.NCHW_NHWCD4I}
 _DOT = ("QuantizedS8", "Quantized8Asymm")

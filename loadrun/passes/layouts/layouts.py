@@ -13,8 +13,6 @@ from ...ops.registry import Shape
 from ..rewriter import Rewriter
 from .reformat import reformat
 
-__all__ = ["CONVOLUTIONS", "ELEMENTWISE", "Layouts", "convert_layouts", "fills_packs"]
-
 ELEMENTWISE = types(Trait.ELEMENTWISE)
 """Operators to which a layout does not matter."""
 CONVOLUTIONS = types(Trait.PACKED)

@@ -22,8 +22,6 @@ from .layouts import ELEMENTWISE, Layouts, convert_layouts
 from .pad_channels import Alignment
 from .reformat import reformat
 
-__all__ = ["NARROW_PACKS", "to_nchw64"]
-
 _C4, _C32, _C64, _NHWC = "NCHWc4", "NCHWc32", "NCHWc64", "NHWC"
 _FORMAT = {_C4: Format.NCHW4, _C32: Format.NCHW32, _C64: Format.NCHW64, _NHWC: Format.NHWC}
 _FOUR = ("QuantizedS4", "Quantized4Asymm")

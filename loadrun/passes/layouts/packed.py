@@ -25,8 +25,6 @@ from ..rewriter import Rewriter
 from .layouts import CONVOLUTIONS, ELEMENTWISE, Layouts, convert_layouts, fills_packs
 from .reformat import reformat
 
-__all__ = ["to_packed"]
-
 _FORMATS = {4: Format.NCHW44, 8: Format.NCHW88}
 _SIMPLE = (NonlineMode.IDENTITY, NonlineMode.RELU, NonlineMode.H_SWISH)
 

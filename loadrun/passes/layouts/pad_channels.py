@@ -34,8 +34,6 @@ from ..rewriter import EMPTY, Rewriter
 from .layouts import CONVOLUTIONS
 from .reformat import shape_of
 
-__all__ = ["pad_channels", "whole_packs"]
-
 M = ElemwiseMode
 _FINITE = modes(ModeTrait.FINITE)
 _CHANNELWISE = types(Trait.CHANNELWISE)

@@ -24,8 +24,6 @@ from ..rewriter import Rewriter
 from .layouts import CONVOLUTIONS, ELEMENTWISE, Layouts, convert_layouts, fills_packs
 from .reformat import reformat
 
-__all__ = ["to_nchw4"]
-
 _C4, _C32, _CHWN = "NCHWc4", "NCHWc32", "CHWNc4"
 _FORMAT = {_C4: Format.NCHW4, _C32: Format.NCHW32, _CHWN: Format.CHWN4}
 

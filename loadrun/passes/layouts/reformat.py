@@ -16,8 +16,6 @@ from ...graph.params import Axis, Dimshuffle, ElemwiseMode, IndexDescMaskDump, I
 from ..arithmetic.identities import elemwise
 from ..rewriter import Rewriter
 
-__all__ = ["reformat", "shape_of"]
-
 _FORMATS = {
     "NCHW": "N C H W",
     "NHWC": "N H W C",

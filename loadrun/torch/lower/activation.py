@@ -15,9 +15,6 @@ from ..call import FxCall, axis_of
 from ..registry import UnsupportedCallError, aten
 from ..values import arr, is_number, ten
 
-__all__: list[str] = []
-
-
 _OWN: dict[str, Callable[..., Any]] = {
     "relu": F.relu,
     "relu6": F.relu6,

@@ -13,8 +13,6 @@ from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..values import arr, ten
 
-__all__: list[str] = []
-
 
 @aten("aten.scaled_dot_product_attention.default")
 def attention(

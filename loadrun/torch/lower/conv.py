@@ -14,8 +14,6 @@ from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..values import ten
 
-__all__ = ["many"]
-
 
 def many(call: FxCall, value: Any, n: int, default: Sequence[int] = ()) -> list[int]:
     """Return one number for each spatial axis; a single one stands for all."""

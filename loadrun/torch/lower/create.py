@@ -13,8 +13,6 @@ from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size
 from ..values import arr, ten
 
-__all__: list[str] = []
-
 
 def _filled(call: FxCall, shape: Any, value: Any) -> Any:
     return e.full(ten(value, call.dtype), [as_size(n) for n in shape])

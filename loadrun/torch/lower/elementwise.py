@@ -14,8 +14,6 @@ from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..values import arr, is_number, ten
 
-__all__ = ["CASTS"]
-
 _M = P.ElemwiseMode
 _FLOAT: dict[str, Callable[..., Any]] = {
     "sin": np.sin,

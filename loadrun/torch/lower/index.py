@@ -12,8 +12,6 @@ from ..call import FxCall, axis_of
 from ..registry import UnsupportedCallError, aten
 from ..values import arr, ten
 
-__all__: list[str] = []
-
 
 def subscript(indices: Any, fakes: Any, shape: tuple[Any, ...]) -> tuple[Any, ...]:
     """Convert torch's list of indices to a subscript: None is a whole axis, booleans are masks."""

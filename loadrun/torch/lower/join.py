@@ -14,8 +14,6 @@ from ..sizes import as_size
 from ..values import arr, ten
 from .shape import bounds
 
-__all__: list[str] = []
-
 
 @aten("aten.cat.default", "aten.concat.default", "aten.concatenate.default")
 def cat(call: FxCall, xs: Any, dim: int = 0) -> Any:

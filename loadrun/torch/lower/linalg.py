@@ -14,8 +14,6 @@ from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size
 from ..values import arr, is_number, ten
 
-__all__: list[str] = []
-
 
 def _product(call: FxCall, a: Any, b: Any) -> Any:
     if call.dtype.kind == "f":

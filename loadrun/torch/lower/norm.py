@@ -14,8 +14,6 @@ from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..values import arr, ten
 
-__all__: list[str] = []
-
 
 def _tensors(call: FxCall, *values: Any) -> list[Any]:
     return [None if v is None else ten(v, call.dtype) for v in values]

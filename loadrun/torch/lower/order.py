@@ -12,8 +12,6 @@ from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size
 from ..values import arr, ten
 
-__all__: list[str] = []
-
 
 def _sorting_places(x: Any, axis: int, descending: bool) -> Any:
     """Return the indices that sort stably."""

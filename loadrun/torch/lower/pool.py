@@ -17,8 +17,6 @@ from ..sizes import as_size
 from ..values import arr, ten
 from .conv import many
 
-__all__: list[str] = []
-
 
 def _window(
     call: FxCall, x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool

@@ -11,8 +11,6 @@ from ..call import FxCall, axis_of
 from ..registry import UnsupportedCallError, aten
 from ..values import INT_MAX, arr, ten
 
-__all__: list[str] = []
-
 
 def _rounded(x: Any, inverse: Any, zero: Any, low: Any, high: Any) -> Any:
     """Quantize a value by the inverse of the scale, as a float of its dtype: halves go to the even integer."""

@@ -13,8 +13,6 @@ from ..registry import aten
 from ..sizes import as_size
 from ..values import arr, ten
 
-__all__: list[str] = []
-
 
 def _drawn(shape: Any, normal: bool = False) -> Any:
     """Draw numbers between 0 and 1, or from the standard normal distribution; without axes one number."""

@@ -17,8 +17,6 @@ from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..values import arr, ten
 
-__all__: list[str] = []
-
 _Weights = Sequence[Sequence[Any]]
 
 

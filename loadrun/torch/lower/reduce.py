@@ -13,8 +13,6 @@ from ..call import FxCall, axes_of, axis_of
 from ..registry import aten
 from ..values import arr, ten
 
-__all__ = ["moments"]
-
 
 def _reduced(call: FxCall, function: Callable[..., Any], x: Any, axes: tuple[int, ...], keepdim: bool) -> Any:
     """Reduce over axes; treat a value without axes as a vector of one."""

@@ -16,8 +16,6 @@ from ..values import arr, ten
 from .index import places, subscript
 from .shape import bounds
 
-__all__: list[str] = []
-
 
 def _copied(x: Any, dtype: Any) -> Any:
     """Copy to an array of its own, so that writing does not change the original."""

@@ -17,8 +17,6 @@ from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size
 from ..values import INT_MAX, arr, ten, tensor_or_axes
 
-__all__: list[str] = []
-
 
 @aten("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default", "aten._reshape_copy.default")
 def view(call: FxCall, x: Any, shape: Any) -> Any:

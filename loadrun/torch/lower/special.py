@@ -14,8 +14,6 @@ from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..values import arr, ten
 
-__all__: list[str] = []
-
 _M = P.ElemwiseMode
 _SHIFT = {4: 8, 8: 16}
 """Arguments are shifted up to here by recurrence, where asymptotic series hold, by the bytes of a number."""

@@ -14,16 +14,6 @@ from .comparing import ratio
 from .environment import environment
 from .measurement import Measurement, short_names
 
-__all__ = [
-    "BASELINE",
-    "VERSION",
-    "Regression",
-    "counterparts",
-    "regressions",
-    "require_baseline",
-    "subject_keys",
-]
-
 VERSION = 2
 """Version of the files that baselines stand in."""
 _MOST_SAMPLES = 100_000

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Ratio", "paired_ratio", "ratio"]
-
 _DRAWS = 2000
 _LOW, _HIGH = 2.5, 97.5
 

@@ -13,8 +13,6 @@ import numpy as np
 from ...base import __version__
 from ...ops.numeric.parallel import blas_threads, quota, threads
 
-__all__ = ["environment"]
-
 _CGROUP = Path("/sys/fs/cgroup")
 _UNLIMITED = 1 << 60
 """Version 1 of control groups writes about that much for no limit."""

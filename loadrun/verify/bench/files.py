@@ -19,8 +19,6 @@ from .baseline import Regression, regressions, require_baseline
 from .measurement import Measurement, Subject
 from .running import run_subjects
 
-__all__ = ["BenchOptions", "Benchmark", "bench_files"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class BenchOptions(ModelOptions):

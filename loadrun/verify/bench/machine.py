@@ -7,8 +7,6 @@ import time
 from collections.abc import Sequence
 from statistics import median
 
-__all__ = ["MachineMonitor", "drift", "share"]
-
 _BUSY = 0.5
 _SHARE = 0.9
 _DRIFT = 0.05

@@ -13,8 +13,6 @@ from typing import Any
 from ...runner import Verdict
 from .timing import Timing
 
-__all__ = ["Measurement", "Subject", "short_names"]
-
 
 def short_names(paths: Collection[str]) -> dict[str, str]:
     """Return the fewest last parts of each path that tell it from the others.

@@ -24,8 +24,6 @@ from ...runner import Runner, Verdict
 from ...testcase import Bundle, FileValue, Testcase
 from .measurement import Measurement, Subject
 
-__all__ = ["Preparation", "ReadySubject", "Round", "peak_memory"]
-
 _QUIET, _AWAKE = 0.005, 0.1
 _LONGEST = 1.0
 

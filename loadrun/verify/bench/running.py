@@ -20,8 +20,6 @@ from .measurement import Measurement, Subject
 from .processes import SubjectProcess
 from .ready import Preparation, ReadySubject
 
-__all__ = ["Measurement", "Subject", "run_subjects"]
-
 _LEAST = 5
 _MOST = 100_000
 _ROUNDS = 10

@@ -20,8 +20,6 @@ from .finding import Differences
 from .matching import Matching
 from .running import Stop, ends
 
-__all__ = ["Written", "is_onnx", "written"]
-
 _UNNAMED = "loadrun:"
 
 

@@ -15,8 +15,6 @@ from .matching import Matching, is_constant, kind_of
 from .measuring import Distance
 from .patching import Located
 
-__all__ = ["SuspectVar", "blame", "unexplained", "with_counterpart", "with_located"]
-
 _SHAPE_ONLY = types(Trait.SHAPE_ONLY)
 
 Errors = Callable[[Sequence["SuspectVar"]], Mapping[int, float]]

@@ -9,8 +9,6 @@ from .matching import Matching, first_of
 from .measuring import SketchIndex, sketches_agree
 from .patching import Sketched
 
-__all__ = ["match_by_value"]
-
 
 def match_by_value(a: Sketched, b: Sketched, matching: Matching, tolerance: float, ends: set[int]) -> None:
     """Match what is left by sketches of the values: optimized graphs compute the same by other operators.

@@ -14,8 +14,6 @@ from ...graph.dtypes import Array, DType
 from ...graph.params import Record
 from .matching import Matching, is_constant, kind_of
 
-__all__ = ["ChangedConstant", "changed_constants", "changes"]
-
 
 @dataclass(frozen=True)
 class ChangedConstant:

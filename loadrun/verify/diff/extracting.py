@@ -21,8 +21,6 @@ from ..pack.capture import embed
 from .matching import Matching, is_constant, match
 from .running import FileSide, GraphSide, taken
 
-__all__ = ["as_testcase", "extract", "fails_alone", "own_values", "reference_dtypes", "reference_values"]
-
 
 def extract(
     graph: Graph,

@@ -32,15 +32,6 @@ from .runs import DataRun, DiffOptions, data_of, is_results, paired_inputs, runs
 from .stored import StoredValues, read_values
 from .watching import Finding, watch
 
-__all__ = [
-    "DiffOptions",
-    "FileDifferences",
-    "diff_files",
-    "expressible",
-    "reference_graph",
-    "sized",
-]
-
 _MOST_TRIED = 8
 _NOT_REACHED = -1
 """Represents outputs without a variable."""

@@ -22,7 +22,6 @@ from .isolating import Isolation
 from .lone import with_lone
 from .matching import Matching, extend, is_cast, is_constant, match
 from .measuring import (
-    TOLERANCE,
     Sums,
     Tolerances,
     agree,
@@ -36,8 +35,6 @@ from .patching import Sketched, explains, locate
 from .running import DiffSide, EngineSide, FileSide, GraphSide, Stop, pairs
 from .stored import StoredValues, biases_behind
 from .watching import Finding
-
-__all__ = ["TOLERANCE", "ChangedConstant", "Differences", "SuspectVar", "between"]
 
 _OPTIMIZED = "it agrees as soon as every value is asked for, so an optimization of the engine changes it"
 _Readers = Mapping[int, Sequence[Opr]]

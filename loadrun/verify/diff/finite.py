@@ -12,8 +12,6 @@ from .blaming import SuspectVar
 from .matching import is_constant
 from .watching import Finding, beyond_range, watch
 
-__all__ = ["Finiteness", "overflowed"]
-
 
 class Finiteness:
     """Looks at the values of two runs, one after another.

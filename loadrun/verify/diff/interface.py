@@ -13,8 +13,6 @@ from ...graph.dtypes import DType
 from ...ops.infer import infer_dtypes
 from ...testcase import Bundle
 
-__all__ = ["interface_changes", "rank_changes"]
-
 _GENERATED = re.compile(r".*\[\d+\]")
 """What MegEngine calls values to which nobody gave a name."""
 

@@ -16,8 +16,6 @@ from .extracting import own_values, reference_values
 from .matching import Matching, is_constant
 from .measuring import distance, is_packed_otherwise, real
 
-__all__ = ["Isolation"]
-
 _AT_ONCE = 1 << 25
 """Elements of suspects that are in memory together."""
 

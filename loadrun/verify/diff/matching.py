@@ -14,8 +14,6 @@ from ...graph import params as P
 from ...graph.composite import Composite
 from ...ops.elemwise.table import ROWS
 
-__all__ = ["Matching", "are_alike", "extend", "first_of", "is_cast", "is_constant", "kind_of", "match"]
-
 
 @dataclass(eq=False)
 class Matching:

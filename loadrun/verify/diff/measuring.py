@@ -16,25 +16,6 @@ from ...graph.dtypes import Array, DType
 from ...graph.params import Reduce, ReduceMode
 from ...ops.infer import infer_dtypes
 
-__all__ = [
-    "TOLERANCE",
-    "Distance",
-    "Sketch",
-    "SketchIndex",
-    "Sums",
-    "Tolerances",
-    "agree",
-    "are_in_order",
-    "are_reordered",
-    "distance",
-    "has_layouts",
-    "is_even",
-    "is_packed_otherwise",
-    "real",
-    "sketch",
-    "sketches_agree",
-]
-
 TOLERANCE = 1e-4
 """How far a value may be off, relative to the largest value of its tensor."""
 _REDUCE = "ReduceV2"

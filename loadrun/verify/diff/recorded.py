@@ -11,8 +11,6 @@ from ...graph.dtypes import Array
 from ..pack.intermediates import FIGURES, computed, figures
 from .running import GraphSide
 
-__all__ = ["ChangedValue", "changed_values"]
-
 _NAMES = ("minimum", "maximum", "mean", "mean of absolute values", "deviation")
 
 

@@ -15,8 +15,6 @@ from ...testcase import Bundle
 from .extracting import as_testcase
 from .matching import is_constant
 
-__all__ = ["Judge", "Reduced", "reduce_graph"]
-
 
 class Judge(Protocol):
     """Tells why a candidate fails."""

@@ -19,8 +19,6 @@ from ...testcase import SourceFile
 from ..pack.intermediates import computed
 from .measuring import real
 
-__all__ = ["DiffSide", "EngineSide", "FileSide", "GraphSide", "Stop", "ends", "pairs", "taken"]
-
 _MOST_STOPS = 16
 _AT_ONCE = 32
 """Intermediate values that an engine is asked for in one run."""

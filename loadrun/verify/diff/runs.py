@@ -18,17 +18,6 @@ from ...inputs.feeds import DataOptions, ModelOptions, fit_inputs, random_inputs
 from ...runner import Runner
 from ...testcase import Bundle, Testcase
 
-__all__ = [
-    "DataRun",
-    "DiffOptions",
-    "data_of",
-    "inputs_of",
-    "is_results",
-    "paired_inputs",
-    "runs_of",
-    "together",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class DiffOptions(ModelOptions, DataOptions):

@@ -30,8 +30,6 @@ from ...inputs.files import members, read_array
 from .matching import is_constant
 from .measuring import distance, sketch, sketches_agree
 
-__all__ = ["TYPE_NUMBERS", "StoredValues", "read_values"]
-
 TYPE_NUMBERS = {
     **dict(
         enumerate(

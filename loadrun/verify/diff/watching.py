@@ -13,8 +13,6 @@ from ...graph.dtypes import Array, round_bfloat16
 from .measuring import real
 from .running import taken
 
-__all__ = ["Finding", "beyond_range", "watch"]
-
 
 @dataclass(frozen=True)
 class Finding:

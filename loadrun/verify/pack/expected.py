@@ -22,8 +22,6 @@ from ...ops.infer import infer_dtypes
 from ...passes.constants import bare
 from ...testcase import EXPECT, Bundle
 
-__all__ = ["UNPACKED", "expected_cases", "read_index"]
-
 UNPACKED = "testcases.json"
 """The file that `loadrun convert` describes testcases in."""
 

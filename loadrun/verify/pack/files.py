@@ -31,8 +31,6 @@ from .scenario import Feedback
 from .unpacking import Unpacked, read_unpacked
 from .witness import Witness
 
-__all__ = ["FilePacker", "Packed", "pack_file"]
-
 _PEEKED = 64
 """So many inputs are loaded to see whether all are of one size."""
 

@@ -15,8 +15,6 @@ from ...engines.reference import ReferenceEngine
 from ...graph import Graph, Var
 from ...graph.dtypes import Array, DType
 
-__all__ = ["FIGURES", "SAMPLES", "computed", "figures", "statistics"]
-
 FIGURES = 5
 """Statistics that are between the number of elements and the samples."""
 SAMPLES = 8

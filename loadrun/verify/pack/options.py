@@ -14,8 +14,6 @@ from ...dump.options import DumpOptions
 from ...engines import Choice
 from ...inputs.feeds import DataOptions, ModelOptions
 
-__all__ = ["PackOptions"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PackOptions(ModelOptions, DataOptions):

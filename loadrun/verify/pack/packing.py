@@ -16,6 +16,7 @@ from ...compare.judging import Criteria, ImpostorWatch, policy_for
 from ...compare.metrics import Formula
 from ...compare.policy import Policy, require_compared
 from ...compare.record import packed_policies
+from ...compare.tolerances import MAXERR, default_maxerr, magnitude
 from ...dump import save
 from ...dump.options import DumpOptions, DumpResult
 from ...dump.record import provenances
@@ -27,14 +28,11 @@ from ...passes.constants import bare, subgraph
 from ...runner import own_errors
 from ...testcase import EXPECT, Bundle, Check, Testcase
 from .capture import (
-    MAXERR,
     Recorder,
     Warn,
     checked,
-    default_maxerr,
     expect_input,
     largest,
-    magnitude,
     nonfinite_weights,
     provenance,
     tolerances,
@@ -45,8 +43,6 @@ from .intermediates import statistics
 from .options import PackOptions
 from .scenario import SMALL, Feedback, capture_steps
 from .witness import Opinions, Witness
-
-__all__ = ["Packer"]
 
 _ALL = 1e30
 """A tolerance that MegEngine's check lets everything pass by."""

@@ -16,8 +16,6 @@ from ...engines import Choice
 from ...graph.dtypes import Array
 from ...runner import Runner
 
-__all__ = ["TrialReplay"]
-
 
 class TrialReplay:
     """The replay of a file that was just written, before it takes its place.

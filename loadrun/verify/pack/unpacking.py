@@ -26,15 +26,6 @@ from ...passes.constants import bare
 from ...testcase import EXPECT, Bundle
 from .expected import UNPACKED, read_index
 
-__all__ = [
-    "UnpackOptions",
-    "Unpacked",
-    "read_unpacked",
-    "unpack",
-    "unpack_all",
-    "unpack_file",
-]
-
 
 @dataclass(frozen=True)
 class Unpacked:

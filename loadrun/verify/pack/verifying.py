@@ -11,8 +11,6 @@ from ...dump.record import graph_digest, tensor_digest
 from ...dump.scenarios import steps_digest
 from ...testcase import EXPECT, Bundle
 
-__all__ = ["mismatches"]
-
 
 def mismatches(bundle: Bundle, start: int = 0, stop: int | None = None) -> Iterator[str]:
     """Compare a file with the digests that it carries.

@@ -16,8 +16,6 @@ from .module import QuantizedModule, quantized_bias, stored
 if TYPE_CHECKING:
     pass
 
-__all__ = ["Conv2d", "ConvRelu2d", "ConvTranspose2d", "ConvTransposeRelu2d"]
-
 
 class Conv2d(Float.Conv2d, QuantizedModule):
     """`Conv2d` of quantized tensors; it always has a bias.

@@ -11,8 +11,6 @@ from .module import filled
 if TYPE_CHECKING:
     pass
 
-__all__ = ["ConvBn2d", "ConvBnRelu2d"]
-
 
 class _ConvBnActivation2d(Conv2d):
     @classmethod

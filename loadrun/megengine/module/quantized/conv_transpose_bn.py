@@ -11,8 +11,6 @@ from .module import filled
 if TYPE_CHECKING:
     pass
 
-__all__ = ["ConvTransposeBn2d", "ConvTransposeBnRelu2d"]
-
 
 class _ConvTransposeBnActivation2d(ConvTranspose2d):
     @classmethod

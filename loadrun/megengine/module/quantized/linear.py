@@ -12,8 +12,6 @@ from .module import QuantizedModule, quantized_bias, stored
 if TYPE_CHECKING:
     pass
 
-__all__ = ["Linear", "LinearRelu"]
-
 
 class Linear(QuantizedModule):
     """`Linear` of quantized tensors.

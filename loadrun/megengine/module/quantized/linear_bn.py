@@ -11,8 +11,6 @@ from .module import filled
 if TYPE_CHECKING:
     pass
 
-__all__ = ["LinearBn1d", "LinearBnRelu1d"]
-
 
 class _LinearBnActivation1d(Linear):
     @classmethod
