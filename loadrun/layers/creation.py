@@ -26,7 +26,7 @@ from ..tensors.device import check_device
 from ..tensors.dtypes import COMPLEX, DTypeLike, graph_dtype
 from ..tensors.naming import titled
 from ..tensors.shaping import broadcast_to
-from .transcendental import cos, sin
+from .elemwise import cos, sin
 
 Number: TypeAlias = "float | np.generic | Array | Tensor"
 """A number, or a scalar array or tensor."""
