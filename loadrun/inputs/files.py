@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import io
-import json
 import math
 import os
 import re
@@ -228,11 +227,9 @@ def read_json(path: str) -> dict[str, Array]:
     with _opened(path) as f:
         raw = f.read()
     try:
-        return json_arrays(raw.decode(json.detect_encoding(raw)))
+        return json_arrays(raw)
     except InputError as e:
         raise InputError(f"{path}: {e}") from None
-    except ValueError as e:
-        raise InputError(f"{path} is not JSON: {e}") from None
 
 
 def image_loss(path: str) -> str:
