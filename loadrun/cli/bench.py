@@ -52,14 +52,6 @@ def parser() -> Parser:
         metavar="1,8",
         help="batch sizes to compare, along axis 0 of the inputs of one testcase",
     )
-    p.add_argument(
-        "--streams",
-        type=_numbers,
-        default=[1],
-        metavar="1,4",
-        help="run this many passes concurrently, each with its own engine and share of the threads, and report runs "
-        "per second (default 1)",
-    )
     add_testcase_option(p, "all in turn")
     p.add_argument(
         "--min-time",
@@ -110,8 +102,6 @@ def main(argv: list[str]) -> int:
     print(benchmark_table(result.measurements), file=out)
     for line in comparisons(result.measurements):
         print(line, file=out)
-    for warning in result.warnings:
-        print(f"warning: {warning}", file=out)
     profile_file(
         result.measurements[0].subject.path,
         p.record(ProfileOptions, vars(args)),
@@ -122,14 +112,14 @@ def main(argv: list[str]) -> int:
         engine=result.measurements[0].subject.engine,
     )
     if args.json is not None:
-        _write(args.json, json.dumps(benchmark_json(result.measurements, result.warnings)))
+        _write(args.json, json.dumps(benchmark_json(result.measurements)))
     for regression in result.regressions:
         print(clean(regression.text, 300), file=out)
     if args.html is not None:
         from ..report.benchmark_html import benchmark_html  # for start-up
 
         slower = [r.text for r in result.regressions]
-        _write(args.html, benchmark_html(result.measurements, result.warnings, slower))
+        _write(args.html, benchmark_html(result.measurements, slower))
     return result.exit_code
 
 

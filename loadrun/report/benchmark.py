@@ -73,17 +73,15 @@ def comparisons(measurements: Sequence[Measurement]) -> list[str]:
 
 
 def _paired(measurements: Sequence[Measurement], m: Measurement) -> Ratio:
-    """Return how fast one is beside the first: by its passes, where streams are compared by runs a second."""
-    streams = any(each.subject.streams > 1 for each in measurements)
-    return paired_ratio(measurements[0].paces(whole=streams), m.paces(whole=streams))
+    """Return how fast one is beside the first, by its passes."""
+    return paired_ratio(measurements[0].paces(), m.paces())
 
 
-def benchmark_json(measurements: Sequence[Measurement], warnings: Sequence[str]) -> dict[str, Any]:
+def benchmark_json(measurements: Sequence[Measurement]) -> dict[str, Any]:
     """Everything that was measured, raw samples included; also what a baseline holds."""
     return {
         "benchmark": VERSION,
         "environment": environment(),
-        "warnings": list(warnings),
         "subjects": [_subject(m) for m in measurements],
         "comparisons": [
             {"base": 0, "subject": i, **_ratio(_paired(measurements, m))}

@@ -24,7 +24,7 @@ def benchmark_changes(
         slower: how many times longer a run must take.
 
     Yields:
-        kind, file, an empty text, engine with threads, batch and streams, before and now.
+        kind, file, an empty text, engine with threads and batch, before and now.
 
     Raises:
         FormatError: one is no such report.
@@ -83,9 +83,9 @@ def _processor(report: object) -> object:
 
 
 def _label(key: tuple[Any, ...]) -> str:
-    _, engine, threads, batch, streams = key
+    _, engine, threads, batch = key
     parts = [engine, *([f"{threads} threads"] if threads else []), *([f"batch {batch}"] if batch else [])]
-    return ", ".join([*parts, *([f"{streams} streams"] if streams > 1 else [])])
+    return ", ".join(parts)
 
 
 def _ms(subject: Mapping[str, Any]) -> str:

@@ -25,7 +25,7 @@ _SUBJECT = schema.record(
         "batch": schema.either(schema.integer(0, 2**32)),
         "wall_seconds": schema.items(schema.number(1e-12), _MOST_SAMPLES, 1),
     },
-    {"streams": schema.integer(1, 2**16), "verdict": schema.text, "path": schema.text},
+    {"verdict": schema.text, "path": schema.text},
 )
 BASELINE = schema.record(
     {"benchmark": schema.integer(0, 2**16), "subjects": schema.items(_SUBJECT)},
@@ -142,15 +142,12 @@ def _without_end(a: str, b: str) -> tuple[Path, Path]:
 
 
 def subject_keys(subjects: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
-    """Return what identifies subjects beside one another: file, engine, threads, batch, streams.
+    """Return what identifies subjects beside one another: file, engine, threads, batch.
 
     The file is its name, with as many folders before it as it takes to tell it from others of that name.
     """
     names = short_names({_path(s) for s in subjects})
-    return [
-        (names[_path(s)], *(s[k] for k in ("engine", "threads", "batch")), s.get("streams", 1))
-        for s in subjects
-    ]
+    return [(names[_path(s)], *(s[k] for k in ("engine", "threads", "batch"))) for s in subjects]
 
 
 def counterparts(

@@ -28,7 +28,6 @@ class BenchOptions(ModelOptions):
         engine: engines that are compared.
         threads: numbers of threads that are compared, None for as many as there are.
         batch: batches that are compared, axis 0 of the inputs of one testcase; None for those of the testcases.
-        streams: numbers of passes at once that are compared; each has an engine and its part of the threads.
         testcase: the only testcase to run, None for all in turn.
         min_time: the least time for each, in seconds.
         min_passes: the minimum number of passes for each.
@@ -40,7 +39,6 @@ class BenchOptions(ModelOptions):
     engine: tuple[str, ...] = ("reference",)
     threads: tuple[int | None, ...] = (None,)
     batch: tuple[int | None, ...] = (None,)
-    streams: tuple[int, ...] = (1,)
     testcase: int | None = None
     min_time: float = 3.0
     min_passes: int = 5
@@ -55,12 +53,10 @@ class Benchmark:
 
     Attributes:
         measurements: one for every model, engine, number of threads and batch.
-        warnings: what makes the times doubtful.
         failures: why what is not among the measurements could not be read or run.
     """
 
     measurements: list[Measurement]
-    warnings: list[str]
     failures: list[Failure]
     _baseline: Mapping[str, Any] | None = None
     _allowed: float = 0.0
@@ -112,7 +108,7 @@ def bench_files(
     options = options or BenchOptions()
     paths = list(files_of([os.fspath(f) for f in files]))
     baseline = None if options.baseline is None else _read(options.baseline)
-    compared = product(paths, options.engine, options.threads, options.batch, options.streams)
+    compared = product(paths, options.engine, options.threads, options.batch)
     failures: list[Failure] = []
 
     def failed(subject: Subject, error: LoadRunError | OSError) -> None:
@@ -122,7 +118,7 @@ def bench_files(
         if one not in failures:
             failures.append(one)
 
-    measurements, warnings = run_subjects(
+    measurements = run_subjects(
         [Subject(*what) for what in compared],
         seconds=options.min_time,
         passes=max(1, options.min_passes),
@@ -132,7 +128,7 @@ def bench_files(
         done=done,
         failed=failed,
     )
-    return Benchmark(measurements, warnings, failures, baseline, options.max_slowdown)
+    return Benchmark(measurements, failures, baseline, options.max_slowdown)
 
 
 def _read(path: str | os.PathLike[str]) -> Mapping[str, Any]:
