@@ -412,10 +412,6 @@ class Bundle:
         names += ["..."] if len(self.outputs) > _SHOWN else []
         return f"Bundle({self.path!r}: {', '.join(counts)}\n  {', '.join(fed)} -> {', '.join(names)})"
 
-    def _repr_html_(self) -> str:
-        """Return what notebooks show: inputs, outputs and the graph."""
-        return str(resolve("loadrun.report.notebook:bundle_html")(self))
-
     @property
     def defects(self) -> list[str]:
         """List signs that the file is not as it was written."""
