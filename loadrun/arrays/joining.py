@@ -189,9 +189,7 @@ def _bounds(n: int, parts: int, *, equal: bool) -> list[Any]:
     step_tensor = operand(n // parts)
     inner = [
         e.elem(
-            e.M.ADD,
-            e.elem(e.M.MUL, step_tensor, e.number(i, rest)),
-            e.elem(e.M.MIN, rest, e.number(i, rest)),
+            e.M.ADD, e.elem(e.M.MUL, step_tensor, e.number(i, rest)), e.elem(e.M.MIN, rest, e.number(i, rest))
         )
         for i in range(1, parts)
     ]

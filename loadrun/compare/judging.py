@@ -167,11 +167,7 @@ def judge(
 
 
 def _uncompared(
-    criteria: Criteria,
-    by_file: bool,
-    comparison: Comparison,
-    expect: Array,
-    seen: Callable[[], str | None],
+    criteria: Criteria, by_file: bool, comparison: Comparison, expect: Array, seen: Callable[[], str | None]
 ) -> str | None:
     """Explain why a pass tells nothing; None if it does, be it by a policy that the check was loosened for."""
     loosened = criteria.loosened is not None and _absurd(criteria.tolerance, comparison, expect)

@@ -442,8 +442,7 @@ def _require_kind(data: memoryview, base: int) -> str:
         if base == 0 and head.startswith(magic[:16]):
             raise FormatError(f"expected a MegEngine dump, found {what}", offset=0)
     raise FormatError(
-        f"expected a MegEngine dump (mgbtest0, MGBC, MGBS, or mgv2 at byte 8), found {head!r}",
-        offset=base,
+        f"expected a MegEngine dump (mgbtest0, MGBC, MGBS, or mgv2 at byte 8), found {head!r}", offset=base
     )
 
 

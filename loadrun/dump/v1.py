@@ -122,14 +122,12 @@ class _Reader:
                 raise t.buf.error(f"{what} has a value but no shape", t.pos)
             if self.used + length > self.area.size:
                 raise t.buf.error(
-                    f"{what} owns {length} bytes, but {self.area.size - self.used} are left",
-                    t.pos,
+                    f"{what} owns {length} bytes, but {self.area.size - self.used} are left", t.pos
                 )
             want = nbytes(shape, dtype)
             if skip + want > length:
                 raise t.buf.error(
-                    f"{what}: {dtype.name} {list(shape)} takes {want} bytes, found {length - skip}",
-                    t.pos,
+                    f"{what}: {dtype.name} {list(shape)} takes {want} bytes, found {length - skip}", t.pos
                 )
             begin = self.used + skip
             data = self.area[begin : begin + want]

@@ -118,11 +118,7 @@ class _Execution:
     """The state of one execution."""
 
     def __init__(
-        self,
-        program: DTRProgram,
-        values: dict[int, Array],
-        rng: RandomNumbers | None,
-        every: Observer | None,
+        self, program: DTRProgram, values: dict[int, Array], rng: RandomNumbers | None, every: Observer | None
     ) -> None:
         self.p = program
         self.producer = program.producer

@@ -115,12 +115,7 @@ class Profile:
             order.append(key)
         return {
             "graph_exec": {"operator": oprs, "var": variables, "mem_chunk": {}, "comp_seq": order},
-            "profiler": {
-                "device": device,
-                "host": host,
-                "opr_footprint": footprint,
-                "opr_internal_pf": {},
-            },
+            "profiler": {"device": device, "host": host, "opr_footprint": footprint, "opr_internal_pf": {}},
         }
 
 

@@ -24,16 +24,7 @@ from ..base.arguments import require_seed
 from ..base.errors import InputError, SpecError, UsageError
 from ..graph import StoredTensor, Var
 from ..graph.dtypes import Array, DType, odd, round_bfloat16
-from ..inputspec import (
-    ArraySource,
-    Generated,
-    InputData,
-    InputPart,
-    PathSource,
-    Source,
-    Values,
-    point,
-)
+from ..inputspec import ArraySource, Generated, InputData, InputPart, PathSource, Source, Values, point
 from .files import image_loss, members, read_array
 from .generation import MAX_BYTES, fill_shape, fill_values, stream
 from .lists import LocatedSpec, expand

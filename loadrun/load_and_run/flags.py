@@ -118,21 +118,12 @@ FLAGS: tuple[Flag, ...] = (
         "using multithread default device",
         int,
     ),
-    _on(
-        "multi_thread_core_ids",
-        "device",
-        "pin the process to these cores, one for each thread",
-        kind=str,
-    ),
+    _on("multi_thread_core_ids", "device", "pin the process to these cores, one for each thread", kind=str),
     _on("io_dump", "dump", "print every variable of every run to a file", "enable text io dump", str),
     _on("io_dump_stdout", "dump", "... to standard output", "enable text io dump to stdout"),
     _on("io_dump_stderr", "dump", "... to standard error", "enable text io dump to stderr"),
     _on(
-        "bin_io_dump",
-        "dump",
-        "write each variable to its own file in a folder",
-        "enable binary io dump",
-        str,
+        "bin_io_dump", "dump", "write each variable to its own file in a folder", "enable binary io dump", str
     ),
     _on(
         "bin_out_dump", "dump", "write the outputs of every run to a folder", "enable binary output dump", str
@@ -154,13 +145,7 @@ FLAGS: tuple[Flag, ...] = (
         "enable variable value check",
         str,
     ),
-    _on(
-        "range",
-        "watch",
-        "fail if an absolute value is not below this",
-        "enable number range check",
-        float,
-    ),
+    _on("range", "watch", "fail if an absolute value is not below this", "enable number range check", float),
     _on(
         "get_static_mem_info",
         "watch",
@@ -188,12 +173,7 @@ FLAGS: tuple[Flag, ...] = (
         "using global layout transform optimization",
         str,
     ),
-    _on(
-        "layout_transform_dump",
-        "layout",
-        "with --layout_transform: write the (unchanged) graph",
-        kind=str,
-    ),
+    _on("layout_transform_dump", "layout", "with --layout_transform: write the (unchanged) graph", kind=str),
     *(
         _on(name, "optimize", what, f"enable {_OPTIMIZATION[name]} optimization")
         for name, what in OPTIMIZATIONS.items()

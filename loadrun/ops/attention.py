@@ -255,11 +255,7 @@ def multi_head_attn(
     k, v = (_longer(x, row, p.add_zero_attn) for x, row in zip((k, v), rows, strict=True))
     mask = None if at is None else extra[at].astype(np.float32, copy=False)
     attn = _attention_scores(
-        p,
-        _by_head(q, p.qproj_size > 0, z.heads),
-        _by_head(k, p.kproj_size > 0, z.heads),
-        mask,
-        dtype,
+        p, _by_head(q, p.qproj_size > 0, z.heads), _by_head(k, p.kproj_size > 0, z.heads), mask, dtype
     )
     if attn.size:
         flat = attn.reshape(-1, z.keys)

@@ -25,10 +25,7 @@ from ..ops.infer import infer_dtypes
 from ..ops.op import Trait
 from .constants import subgraph
 
-_NARROW = {
-    "Float64": plain("Float32"),
-    **dict.fromkeys(("Int64", "Uint32", "Uint64"), plain("Int32")),
-}
+_NARROW = {"Float64": plain("Float32"), **dict.fromkeys(("Int64", "Uint32", "Uint64"), plain("Int32"))}
 _INT, _SHORT, _BYTE, _HALF, _FLOAT = (plain(n) for n in ("Int32", "Int16", "Int8", "Float16", "Float32"))
 _CONSTANTS = types(Trait.CONSTANT)
 _POOLINGS = select(lambda op: op.family == "pooling")

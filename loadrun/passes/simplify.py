@@ -29,11 +29,7 @@ _SIMPLIFY: tuple[Pass, ...] = (
     remove_identities,
     fold_constants,
 )
-_FOLD: tuple[Pass, ...] = (
-    partial(expand_batchnorm, behind_convolutions=True),
-    redistribute,
-    fold_constants,
-)
+_FOLD: tuple[Pass, ...] = (partial(expand_batchnorm, behind_convolutions=True), redistribute, fold_constants)
 
 
 def simplify(

@@ -20,14 +20,7 @@ from .text import engine, shape_text, summary, timing_line, verdict_text
 _ROWS = 100
 """Outputs of a file that pass and have a row; those that fail have one up to ten times as many."""
 _IN_MEMORY = 1 << 20
-_ORDER = (
-    Verdict.CRASH,
-    Verdict.TIMEOUT,
-    Verdict.ERROR,
-    Verdict.FAIL,
-    Verdict.NOT_COMPARED,
-    Verdict.PASS,
-)
+_ORDER = (Verdict.CRASH, Verdict.TIMEOUT, Verdict.ERROR, Verdict.FAIL, Verdict.NOT_COMPARED, Verdict.PASS)
 
 
 class HtmlWriter:

@@ -659,12 +659,7 @@ class Parameter(Tensor):
 
 
 def _rebuild(
-    kind: type[Tensor],
-    value: Array,
-    dtype: DType,
-    scalar: bool,
-    name: str,
-    qparams: Any = None,
+    kind: type[Tensor], value: Array, dtype: DType, scalar: bool, name: str, qparams: Any = None
 ) -> Tensor:
     x = kind._of(value, dtype, scalar)
     x._name = name

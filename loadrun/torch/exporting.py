@@ -200,11 +200,7 @@ def _writes(node: Any) -> bool:
 
 
 def _following_one(
-    module: Any,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    shapes: Any,
-    selection: Selecting | None,
+    module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any, selection: Selecting | None
 ) -> Any:
     """Export with a batch of one as a dynamic size; None if torch cannot."""
     leaves = [x for x in _leaves((args, kwargs)) if isinstance(x, torch.Tensor) and x.ndim]

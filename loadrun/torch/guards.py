@@ -39,10 +39,7 @@ _BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.And: operator.and_,
     ast.Or: operator.or_,
 }
-_CALLS: dict[str, tuple[Any, Any]] = {
-    "Max": (max, largest),
-    "Min": (min, least),
-}
+_CALLS: dict[str, tuple[Any, Any]] = {"Max": (max, largest), "Min": (min, least)}
 
 
 _OF_NUMBERS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {

@@ -9,9 +9,7 @@ import torch
 
 from .signature import Signature
 
-_NARROWED = {
-    torch.bfloat16: "float32, rounded to bfloat16 after each operator",
-}
+_NARROWED = {torch.bfloat16: "float32, rounded to bfloat16 after each operator"}
 
 
 def notes_of(

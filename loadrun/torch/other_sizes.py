@@ -40,7 +40,7 @@ Axes = frozenset[tuple[int, int]]
 _FREE = {
     "topk kthvalue sort argsort median nanmedian mode": (
         "{} may name any place of equal values: compare values, sort with stable=True, or make the values differ"
-    ),
+    )
 }
 """What torch leaves open, by its operators."""
 
@@ -155,10 +155,7 @@ def _dtypes(program: Any) -> Iterator[torch.dtype]:
 
 
 def errors_at(
-    traced: Trace,
-    sizes: Mapping[Any, int],
-    checked: bool = True,
-    alone: Mapping[Place, int] = _NO_PLACES,
+    traced: Trace, sizes: Mapping[Any, int], checked: bool = True, alone: Mapping[Place, int] = _NO_PLACES
 ) -> dict[str, float] | None:
     """Compute the graph's errors at some sizes; None if torch does not run there, empty if the graph refuses.
 

@@ -271,11 +271,7 @@ def _replaceable(
 
 
 def _computed(
-    name: str,
-    before: FileValue,
-    source: SourceFile,
-    scalars: Collection[str],
-    outs: Sequence[OutputResult],
+    name: str, before: FileValue, source: SourceFile, scalars: Collection[str], outs: Sequence[OutputResult]
 ) -> FileValue:
     """Return what a model computed in its own type: an array, the values of a sequence, or None if there is nothing."""
     dtype, former = source.outputs[name], _items(before)

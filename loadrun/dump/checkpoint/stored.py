@@ -311,9 +311,7 @@ def _defaultdict(machine: Machine, args: tuple[Any, ...]) -> defaultdict[Any, An
     return _of(machine, _Default(_FACTORIES[name]))
 
 
-def _collection(
-    kind: type[set[Any]] | type[frozenset[Any]],
-) -> Callable[[Machine, tuple[Any, ...]], Any]:
+def _collection(kind: type[set[Any]] | type[frozenset[Any]]) -> Callable[[Machine, tuple[Any, ...]], Any]:
     def build(machine: Machine, args: tuple[Any, ...]) -> object:
         if len(args) > 1 or (args and not isinstance(args[0], (list, tuple))):
             machine.fail(f"a {kind.__name__} takes a list")

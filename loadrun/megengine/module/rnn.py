@@ -62,14 +62,7 @@ class RNNCellBase(_Drawn):
         return F.zeros((input.shape[0], size))
 
     def _inputs(self, input: TensorLike, h: Any) -> list[Tensor]:
-        return [
-            as_tensor(input),
-            self.weight_ih,
-            self.bias_ih,
-            as_tensor(h),
-            self.weight_hh,
-            self.bias_hh,
-        ]
+        return [as_tensor(input), self.weight_ih, self.bias_ih, as_tensor(h), self.weight_hh, self.bias_hh]
 
 
 class RNNCell(RNNCellBase):

@@ -80,11 +80,7 @@ def attention(
     )
     q, k, v = (
         _heads_of(x, size > 0, p.num_heads)
-        for x, size in (
-            (_projected(query, by["q"]), p.qproj_size),
-            (k, p.kproj_size),
-            (v, p.vproj_size),
-        )
+        for x, size in ((_projected(query, by["q"]), p.qproj_size), (k, p.kproj_size), (v, p.vproj_size))
     )
     scores = q @ k.swapaxes(2, 3) * float(np.float32(p.sm_scaler))
     attn = softmax_of(scores + _added_mask(p, mask, scores.shape), 3)

@@ -44,11 +44,7 @@ def _shape(s: ShapeCall) -> Sequence[Shape | None]:
     _check(p)
     n, g, _, _, c = planes_shape(s.shape(0), p.format)
     oh, ow = output_size(s.ints(1))
-    dest = {
-        Format.NCHW: (n, g, oh, ow),
-        Format.NHWC: (n, oh, ow, c),
-        Format.NHWCD4: (n, oh, g, ow, c),
-    }
+    dest = {Format.NCHW: (n, g, oh, ow), Format.NHWC: (n, oh, ow, c), Format.NHWCD4: (n, oh, g, ow, c)}
     return (dest.get(p.format, (n, g, oh, ow, c)),)
 
 

@@ -86,9 +86,7 @@ class Layouts:
 
 
 def convert_layouts(
-    graph: Graph,
-    visit: Callable[[Layouts, Opr], bool],
-    make: Callable[[Rewriter], Layouts] = Layouts,
+    graph: Graph, visit: Callable[[Layouts, Opr], bool], make: Callable[[Rewriter], Layouts] = Layouts
 ) -> Graph:
     """Run a layout pass: `visit` handles an operator and returns True, or leaves it to be kept plain.
 

@@ -65,10 +65,7 @@ def dequantize_channels(
     return (arr(x, "float32") - zero) * _along(scales, call, axis)
 
 
-@aten(
-    "aten.fake_quantize_per_tensor_affine.default",
-    "aten.fake_quantize_per_tensor_affine.tensor_qparams",
-)
+@aten("aten.fake_quantize_per_tensor_affine.default", "aten.fake_quantize_per_tensor_affine.tensor_qparams")
 def fake_quantize(call: FxCall, x: Any, scale: Any, zero: Any, low: int, high: int) -> Any:
     """Round floats to values that scaled integers can represent."""
     # What is no number becomes the least one.
@@ -107,10 +104,7 @@ def choose(call: FxCall, x: Any, low: int, high: int, eps: float, dtype: Any) ->
 _LIMITS = {"torch.qint8": (-128, 127), "torch.quint8": (0, 255), "torch.qint32": (-INT_MAX - 1, INT_MAX)}
 
 
-@aten(
-    "aten.quantize_per_tensor.default",
-    "aten.quantize_per_tensor.tensor_qparams",
-)
+@aten("aten.quantize_per_tensor.default", "aten.quantize_per_tensor.tensor_qparams")
 def quantize_tensor(call: FxCall, x: Any, scale: Any, zero: Any, dtype: Any) -> Any:
     """Quantize a tensor and return the values that it stands for."""
     low, high = map(np.float32, _LIMITS[str(dtype)])

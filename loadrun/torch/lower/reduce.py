@@ -339,10 +339,7 @@ def cumulative_extreme(call: FxCall, x: Any, dim: int) -> Any:
     if not count:
         return ten(x, call.dtype), arr(x, "int32")
     before = (slice(None),) * axis
-    values, places = (
-        [x[before + (slice(0, 1),)]],
-        [np.zeros_like(arr(x[before + (slice(0, 1),)], "int32"))],
-    )
+    values, places = ([x[before + (slice(0, 1),)]], [np.zeros_like(arr(x[before + (slice(0, 1),)], "int32"))])
     for i in range(1, count):
         now = x[before + (slice(i, i + 1),)]
         better = now >= values[-1] if largest else now <= values[-1]

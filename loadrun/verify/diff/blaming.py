@@ -343,11 +343,7 @@ def _told(row: SuspectVar, matching: Matching, differing: set[int]) -> SuspectVa
 
 
 def _beginning(
-    root: SuspectVar,
-    state: Mapping[int, SuspectVar],
-    matching: Matching,
-    differing: set[int],
-    errors: Errors,
+    root: SuspectVar, state: Mapping[int, SuspectVar], matching: Matching, differing: set[int], errors: Errors
 ) -> SuspectVar | None:
     """Find the operator that a difference within the tolerance comes from, which the root makes greater.
 

@@ -79,11 +79,7 @@ def _is_dump(bundle: Bundle) -> bool:
 def _inputs(bundle: Bundle) -> list[_Port]:
     tensors = [(v.name or "", v.owner.tensors[0]) for v in bundle.inputs]
     return [
-        _Port(
-            name,
-            t.dtype,
-            None if t.shape is None else 0 if name in bundle.scalars else len(t.shape),
-        )
+        _Port(name, t.dtype, None if t.shape is None else 0 if name in bundle.scalars else len(t.shape))
         for name, t in tensors
     ]
 

@@ -96,7 +96,7 @@ def _inside(value: object, where: str) -> str:
 
 _SIZE = schema.integer(0, 1 << 62)
 _VALUES = schema.mapping(
-    schema.exactly({"file": _inside, "dtype": schema.text, "shape": schema.items(_SIZE)}),
+    schema.exactly({"file": _inside, "dtype": schema.text, "shape": schema.items(_SIZE)})
 )
 _CHECK = schema.exactly(
     {"output": schema.text, "maxerr": schema.number(finite=False), "verbose": schema.truth}

@@ -215,13 +215,7 @@ class Packer:
             bundle.record = {"record": 1, **self.about, "policy": policy, **self._proven}
         else:
             graph.input_order, graph.fixed_shapes = (), {}
-        return save(
-            bundle,
-            target,
-            file,
-            testcases=self._fitting(cases, graph),
-            inspect=inspect,
-        )
+        return save(bundle, target, file, testcases=self._fitting(cases, graph), inspect=inspect)
 
     def _file_options(self, graph: Graph) -> DumpOptions:
         """Return how the file is written: in the format that can hold its weights, where none is requested."""
@@ -507,9 +501,7 @@ class Packer:
             )
 
     def _numbered(
-        self,
-        cases: Iterable[Testcase],
-        seen: Callable[[int, Testcase], None] | None,
+        self, cases: Iterable[Testcase], seen: Callable[[int, Testcase], None] | None
     ) -> Iterator[Testcase]:
         for i, case in enumerate(cases):
             # Checks that came with the model are ONNX's own rule.
