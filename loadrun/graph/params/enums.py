@@ -17,25 +17,13 @@ ArgsortOrder = IntEnum("ArgsortOrder", "ASCENDING DESCENDING", start=0)
 AxisDescMethod = IntEnum("AxisDescMethod", "ADD_1 REMOVE", start=0)
 BNFwdMode = IntEnum("BNFwdMode", "TRAINING INFERENCE", start=0)
 BNParamDim = IntEnum("BNParamDim", "DIM_11HW DIM_1CHW DIM_1C11 DIM_111C", start=0)
-CollectiveCommMode = IntEnum(
-    "CollectiveCommMode",
-    """
-    REDUCE_SUM BROADCAST ALL_GATHER REDUCE_SCATTER_SUM ALL_REDUCE_SUM ALL_REDUCE_MAX ALL_REDUCE_MIN
-    ALL_REDUCE_PROD GATHER SCATTER ALL_TO_ALL
-    """,
-    start=0,
-)
 CondExecMarkGradMode = IntEnum("CondExecMarkGradMode", "SUM SUM_COND_OUT", start=0)
 CondExecMarkStaticInfer = IntEnum("CondExecMarkStaticInfer", "SHAPE_VALUE SHAPE_ONLY NONE", start=0)
 CondExecMergeMode = IntEnum("CondExecMergeMode", "EXACT_ONE EXACT_ONE_SAME_SHAPE SUM SUM_COND_OUT", start=0)
 CondExecPredLogicalMode = IntEnum("CondExecPredLogicalMode", "OR AND XOR NOR NAND XNOR", start=0)
 CondExecPredMode = IntEnum("CondExecPredMode", "CASE CASE_FALLBACK PIECEWISE", start=0)
 CondTakeMode = IntEnum("CondTakeMode", "EQ NEQ LT LEQ GT GEQ", start=0)
-Conv3DBiasNonlineMode = IntEnum("Conv3DBiasNonlineMode", "IDENTITY RELU SIGMOID", start=0)
 NonlineMode = IntEnum("NonlineMode", "IDENTITY RELU SIGMOID H_SWISH", start=0)
-ConvPoolingMethod = IntEnum("ConvPoolingMethod", "WITH_TEXTURE_OBJ WITH_SHARED_MEM", start=0)
-ConvPoolingNonlineMode = IntEnum("ConvPoolingNonlineMode", "IDENTITY RELU SIGMOID", start=0)
-ConvPoolingPoolMode = IntEnum("ConvPoolingPoolMode", "AVERAGE MAX", start=0)
 Convolution3DDataType = IntEnum("Convolution3DDataType", "FLOAT FLOAT_IO16xC32", start=0)
 Convolution3DFormat = IntEnum("Convolution3DFormat", "NCDHW NDHWC", start=0)
 Convolution3DMode = IntEnum("Convolution3DMode", "CROSS_CORRELATION CONVOLUTION", start=0)
@@ -137,24 +125,6 @@ RelayoutMode = IntEnum(
     """,
     start=0,
 )
-SeparableConv3DBorderMode = IntEnum(
-    "SeparableConv3DBorderMode",
-    """
-    BORDER_REPLICATE BORDER_REFLECT BORDER_REFLECT_101 BORDER_WRAP BORDER_CONSTANT BORDER_TRANSPARENT
-    BORDER_ISOLATED
-    """,
-    start=0,
-)
-SeparableConvBorderMode = IntEnum(
-    "SeparableConvBorderMode",
-    """
-    BORDER_REPLICATE BORDER_REFLECT BORDER_REFLECT_101 BORDER_WRAP BORDER_CONSTANT BORDER_TRANSPARENT
-    BORDER_ISOLATED
-    """,
-    start=0,
-)
-SpatialTfGridGeneratorMode = IntEnum("SpatialTfGridGeneratorMode", "AFFINE", start=0)
-SpatialTfSamplerMode = IntEnum("SpatialTfSamplerMode", "BILINEAR", start=0)
 TopKMode = IntEnum("TopKMode", "KTH_ONLY VALUE_IDX_NOSORT VALUE_IDX_SORTED", start=0)
 BorderMode = IntEnum(
     "BorderMode", "REPLICATE REFLECT REFLECT_101 WRAP CONSTANT TRANSPARENT ISOLATED", start=0
