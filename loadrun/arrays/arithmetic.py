@@ -1,7 +1,5 @@
 """Lowerings of numpy's arithmetic ufuncs, as numpy defines them: remainders have the divisor's sign."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

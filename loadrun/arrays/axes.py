@@ -1,7 +1,5 @@
 """Axes and shapes that numpy's functions take, checked, with numpy's own errors."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Sequence
 from math import prod

@@ -4,8 +4,6 @@
 ``like=x``, and as ``np.zeros_like(x)``, the result is traced and its sizes follow the graph's inputs.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

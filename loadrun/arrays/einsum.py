@@ -1,7 +1,5 @@
 """Lowering of einsum."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

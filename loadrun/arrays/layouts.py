@@ -6,8 +6,6 @@ common, and of sizes that coincide with each other and with the numbers of the p
 all of them is certain. Axes that become 1 only at such sizes are left out: nearly any reshape of them is a view.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import combinations
 from math import prod

@@ -1,7 +1,5 @@
 """Lowerings of numpy.linalg."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

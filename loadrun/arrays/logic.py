@@ -1,7 +1,5 @@
 """Lowerings of numpy's comparisons, logic and bit operations."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The evaluation of a ufunc: its operands promoted, its lowering applied, the result in the dtype that numpy gives."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Lowerings of the numpy functions that arrange axes; those that give views in numpy give views of a `TracedArray`."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """numpy functions about dtypes, memory and text, which record nothing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ numpy 2 on every version of numpy. Then it is narrowed to what MegEngine has: fl
 unsigned 32- and 64-bit integers to int32.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any

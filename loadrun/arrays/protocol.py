@@ -5,8 +5,6 @@ has a tensor among its arguments. Arguments that a lowering does not have are re
 becomes a `TracedArray`, or a MegEngine-like Tensor where no `TracedArray` was among the arguments.
 """
 
-from __future__ import annotations
-
 import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence

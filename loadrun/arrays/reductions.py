@@ -1,7 +1,5 @@
 """Lowerings of numpy's reductions and running sums, and of the methods of ufuncs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Lowerings of the numpy functions that pick elements, and of those that write into an array."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Lowerings of numpy functions on sequences: differences of neighbours."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..layers import emit as e

@@ -1,7 +1,5 @@
 """Lowerings of sorting, quantiles and searching."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What records say of where they come from: the engine that computed a result, and who accepted it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

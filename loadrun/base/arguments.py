@@ -1,7 +1,5 @@
 """Arguments that several public calls take."""
 
-from __future__ import annotations
-
 from numbers import Integral
 
 from .errors import UsageError

@@ -4,8 +4,6 @@ Each also subclasses the builtin exception that callers expect, so that both
 ``except LoadRunError`` and ``except ValueError`` work.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

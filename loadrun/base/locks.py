@@ -1,7 +1,5 @@
 """Locks that are released in a forked child, whatever other threads of its parent were doing."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable

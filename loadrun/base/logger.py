@@ -5,8 +5,6 @@
 (True, 'WARNING')
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from typing import TextIO

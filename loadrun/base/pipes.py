@@ -3,8 +3,6 @@
 No other process has the pipes of workers, so that messages may be unpickled.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import pickle

@@ -1,7 +1,5 @@
 """JSON objects whose last member is a digest of the text before it, so that damage is seen whatever it hits."""
 
-from __future__ import annotations
-
 import os
 import re
 from typing import BinaryIO

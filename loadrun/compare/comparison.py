@@ -1,7 +1,5 @@
 """`compare`: all differences of two arrays, as a `Comparison`."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Metrics of the difference of two arrays, gathered chunk by chunk: MegEngine's error measure and those beside it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from enum import Enum

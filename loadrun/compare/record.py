@@ -1,7 +1,5 @@
 """What loadrun adds to a dump: how it begins, and the record behind the testcases with its policies."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from struct import unpack_from
 from typing import Any

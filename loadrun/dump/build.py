@@ -1,7 +1,5 @@
 """Shared by the readers of both format versions: number variables, link operators, set output names."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from math import prod

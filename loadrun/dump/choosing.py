@@ -1,7 +1,5 @@
 """One dump of a file that may hold several."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

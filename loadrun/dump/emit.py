@@ -1,7 +1,5 @@
 """The tables and vectors that dumps consist of: parameter records, dtypes, names, numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from struct import Struct, error, pack
 from typing import Any

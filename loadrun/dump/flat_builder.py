@@ -6,8 +6,6 @@ are kept, so that a table is one `Struct.pack`. Contents of vectors stay where t
 pieces.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from math import copysign

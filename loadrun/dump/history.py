@@ -5,8 +5,6 @@ or number for something else; here the release that the file names decides. Rele
 ``(major * 1000 + minor) * 100 + patch``, the number that dumps store.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum, IntFlag
 from typing import Any
 

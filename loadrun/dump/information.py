@@ -1,7 +1,5 @@
 """Metadata of a dump: pickles written so that MegEngine reads them, and read without running anything."""
 
-from __future__ import annotations
-
 import pickle
 import sys
 from typing import Any

@@ -1,7 +1,5 @@
 """Options of MegEngine's ``trace.dump``, and the record that writing a dump returns."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Sequence

@@ -8,8 +8,6 @@ The model in front of the testcases promises it: the last bytes of its FlatBuffe
 the 8 bytes of `PROMISE_MAGIC` and a digest of the record, so that a record which is damaged or missing is told.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from struct import pack

@@ -1,7 +1,5 @@
 """Tables that both format versions share: dtypes, parameter records, names of computing nodes."""
 
-from __future__ import annotations
-
 from functools import cache, lru_cache
 from math import isfinite
 from struct import Struct

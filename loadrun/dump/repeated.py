@@ -4,8 +4,6 @@ The testcases of a file mostly differ in the bytes of their tensors alone. Where
 tables around them are neither parsed nor built again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Writing files: a dump or a container with its testcases, whole or not at all, one testcase in memory at a time."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """FBS v1 (magic MGBC, and MGBS up to release 1.7): tensor values, then a FlatBuffer with root ``Graph``."""
 
-from __future__ import annotations
-
 from struct import Struct, unpack_from
 
 import numpy as np

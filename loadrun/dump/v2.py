@@ -1,7 +1,5 @@
 """FBS_V2: one size-prefixed FlatBuffer, root ``v2.Model``, tensor values inside it."""
 
-from __future__ import annotations
-
 from struct import unpack_from
 
 from ..base.errors import FormatError

@@ -1,7 +1,5 @@
 """The bytes of a dump: FBS_V2 and FBS v1, for `loadrun` and for real MegEngine. `store` makes files of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from struct import Struct, error, pack

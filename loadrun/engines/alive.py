@@ -1,7 +1,5 @@
 """The values that are alive when a run takes the most memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

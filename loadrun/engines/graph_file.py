@@ -1,7 +1,5 @@
 """A graph of another framework's operators as that framework's file: with text, sequences, maps and optional values."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

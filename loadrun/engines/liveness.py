@@ -4,8 +4,6 @@ Kernels return views where they can, and write into the memory of a dying input 
 rules here predict that from operator types and shapes; where they cannot tell they assume new memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod

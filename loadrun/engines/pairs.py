@@ -1,7 +1,5 @@
 """Pairs of QuantizeLinear and DequantizeLinear as one step, which rounds floats to what the integers stand for."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Time and memory of every operator of a run, in the structure of MegEngine's graph profiler."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Scenarios: the steps of a testcase one after another, outputs of each feeding inputs of the next."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 

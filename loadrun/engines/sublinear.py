@@ -7,8 +7,6 @@ genetic search over the divisions themselves. The method is that of MegEngine's 
 al., Training Deep Nets with Sublinear Memory Cost); every operator is executed at most twice.
 """
 
-from __future__ import annotations
-
 import random
 from bisect import bisect_left
 from collections import ChainMap

@@ -6,8 +6,6 @@ run on the reference engine's kernels, on inputs rounded to their dtypes; `WideE
 quantized values are part of what a model means, so operators on these run as they are.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

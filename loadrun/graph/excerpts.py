@@ -1,7 +1,5 @@
 """A part of a graph by itself: variables at its border become inputs, known ones constants."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import replace

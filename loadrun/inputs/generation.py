@@ -5,8 +5,6 @@ exactly (+, -, *, /, square root) and integer arithmetic. numpy's own distributi
 may change with a release or a processor; these cannot.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 

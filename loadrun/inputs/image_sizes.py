@@ -4,8 +4,6 @@ OpenCV has a limit of pixels, which is set before it is imported. Where a progra
 formats, in which some bytes can claim any size, are checked.
 """
 
-from __future__ import annotations
-
 import re
 import struct
 

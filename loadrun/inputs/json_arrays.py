@@ -1,7 +1,5 @@
 """load_and_run's JSON form for arrays."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

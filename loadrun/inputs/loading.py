@@ -4,8 +4,6 @@ The meaning of every form that MegEngine's ``trace.dump(input_data=...)`` accept
 lists what differs.
 """
 
-from __future__ import annotations
-
 import difflib
 import fnmatch
 import json

@@ -5,8 +5,6 @@ MegEngine evaluates input_transform with numpy 1, where the value of a number de
 In numpy 2 the type of ``np.int32(5)`` decides, and that of ``5`` never does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Pictures that feed an input: decoded by OpenCV and brought to its layout."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

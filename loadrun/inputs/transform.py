@@ -5,8 +5,6 @@ costs before it runs, then it is compiled. Values are numbers, arrays of numbers
 functions of the expression; no attribute, method or function beside those listed can be reached.
 """
 
-from __future__ import annotations
-
 import ast
 import math
 import operator

@@ -1,7 +1,5 @@
 """Einstein summation: pairs of tensors are contracted as (batched) matrix products."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Products of matrices by numpy's rules: float16 is summed in float32, integers are exact and wrap at 32 bits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from ..graph import params as P

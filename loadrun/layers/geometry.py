@@ -1,7 +1,5 @@
 """Reading the arguments that window functions share: sizes per axis, names of modes, conditions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import TypeAlias, TypeVar

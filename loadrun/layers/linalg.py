@@ -1,7 +1,5 @@
 """Products, inverses, norms and decompositions of MegEngine's functional package."""
 
-from __future__ import annotations
-
 import math
 
 from ..graph import params as P

@@ -3,8 +3,6 @@
 Products and the like are in `loadrun.layers.linalg` and offered here too.
 """
 
-from __future__ import annotations
-
 from ..graph import params as P
 from ..tensors import Tensor, TensorLike, apply, apply1, as_tensor, const, elemwise
 from ..tensors.access import dtype_of

@@ -1,7 +1,5 @@
 """Functions that pick elements by positions or by conditions: gather, scatter, where and their kin."""
 
-from __future__ import annotations
-
 from typing import Any, Literal, overload
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Mirroring, turning and resizing of images, as MegEngine's ``functional.vision`` has them after 1.13.0."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

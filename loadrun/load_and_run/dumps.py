@@ -5,8 +5,6 @@ A binary file holds one variable; `loadrun.verify.diff.stored` reads it and says
 ``--bin_out_dump`` has ``runR-varN`` for each output of each run.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import struct

@@ -4,8 +4,6 @@ Parsing follows gflags: one dash or two, dashes or underscores inside a name, ``
 ``--name`` and ``--noname`` for switches; the last occurrence counts.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Sequence

@@ -1,8 +1,6 @@
 """JSON of MegEngine's tools: a graph (``graph.json``), a profile (``--profile``), the plan of memory
 (``StaticMemoryInfo.json``)."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

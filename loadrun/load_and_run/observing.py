@@ -1,7 +1,5 @@
 """A runner that also does what MegEngine would execute besides, and shows every operator to plugins."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from ..base.about import About

@@ -1,7 +1,5 @@
 """Plugins that look at values while a model runs: ``--range`` and ``--check_var_value``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Protocol
 

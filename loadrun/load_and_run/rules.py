@@ -1,7 +1,5 @@
 """Which flags exclude each other: where load_and_run aborts, there is an error here."""
 
-from __future__ import annotations
-
 import os
 
 from ..base.errors import UsageError

@@ -1,7 +1,5 @@
 """The output of load_and_run: its lines, its table of inputs and outputs, its message of a failed check."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

@@ -4,8 +4,6 @@
 `loadrun.megengine.load` and `loadrun.megengine.save`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..dump.checkpoint import load_checkpoint, save_checkpoint

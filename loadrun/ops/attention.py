@@ -5,8 +5,6 @@ What MegEngine does only with cuDNN has no effect here, as on its CPU: `reslink`
 `bias_v`, `add_zero_attn`) are what its documentation says; its own kernels refuse them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple

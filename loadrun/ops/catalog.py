@@ -5,8 +5,6 @@ fields mean); every set of operators that another package needs is derived from 
 an empty family can be read and written but not run, among them all that compute gradients but transposed convolutions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated
 

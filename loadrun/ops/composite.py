@@ -1,7 +1,5 @@
 """Composite operators: the kernel, the rules and the cost of an operator that a function in numpy's names defines."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any

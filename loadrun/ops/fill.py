@@ -4,8 +4,6 @@ Semantics follow MegEngine's ``tensor_gen`` operators and its naive Padding, Dia
 Where kernels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 

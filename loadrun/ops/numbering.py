@@ -4,8 +4,6 @@ One counter numbers them all: an operator, then its outputs, scratch memory incl
 one made of its inputs' names and its number.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The record of an operator in the catalog: its facts in files, and the traits that other packages go by."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

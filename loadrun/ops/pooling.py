@@ -4,8 +4,6 @@ Windows are never gathered: a window's maximum or sum is built tap by tap on who
 rows and then along them, so the cost is proportional to window height plus width.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod

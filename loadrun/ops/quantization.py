@@ -4,8 +4,6 @@ Semantics are those of MegEngine's naive kernels: true division, rounding half a
 rounds, the others after.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 

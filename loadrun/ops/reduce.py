@@ -5,8 +5,6 @@ reduced first, each with a result of the operator's own dtype. That order shows 
 at every step, and in float16 sums, which round after every addition.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 

@@ -1,7 +1,5 @@
 """RelayoutFormatV1: packing channels of data and filters, and unpacking them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 In a graph each operator draws from a stream of its own that its seed in the file starts, anew in every run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod

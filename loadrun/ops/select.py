@@ -5,8 +5,6 @@ as those kernels order pairs of value and position: by position when ascending, 
 Their order of NaN is accidental (``std::sort`` with an invalid ordering); here NaN counts as the largest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any

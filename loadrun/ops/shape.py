@@ -4,8 +4,6 @@ Semantics follow MegEngine's ``tensor_manip`` operators. Results are views of th
 express them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 from typing import Any

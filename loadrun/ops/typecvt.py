@@ -1,7 +1,5 @@
 """TypeCvtV2: conversion between data types, plain and quantized."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What passes know of a graph (inferred facts, variables that are the same in every run), and copies of its parts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import replace

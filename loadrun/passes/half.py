@@ -1,7 +1,5 @@
 """Computing in float16 (MegEngine's ConvertF32ToF16): for storage only, or altogether."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ..base.errors import EngineError

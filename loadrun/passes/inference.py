@@ -1,7 +1,5 @@
 """The passes of `optimize_for_inference` in MegEngine's order."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Simplifying traced graphs: what MegEngine calls the optimization level of a trace."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from ..base.errors import UsageError

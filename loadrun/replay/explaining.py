@@ -1,7 +1,5 @@
 """Why a testcase fails: the operator in which it diverges from float64, from another engine, or from its record."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 
 from ..base.errors import failure

@@ -1,7 +1,5 @@
 """Words that select names: ``resnet and not (quant or v1)``."""
 
-from __future__ import annotations
-
 import ast
 import re
 

@@ -1,7 +1,5 @@
 """Observations besides a replay: values, ranges and times of every operator of the first file."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack

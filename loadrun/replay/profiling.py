@@ -1,7 +1,5 @@
 """Profiles of single operators: time, the most expensive ones, peak memory."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

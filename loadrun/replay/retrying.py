@@ -1,7 +1,5 @@
 """Files that do not pass, replayed again: a pass after a failure is reported as flaky."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace

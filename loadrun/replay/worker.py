@@ -1,7 +1,5 @@
 """What a worker process does: parts come in on standard input, events go out where standard output was."""
 
-from __future__ import annotations
-
 import os
 import queue
 import threading

@@ -1,7 +1,5 @@
 """Benchmarks as text and as data for JSON, and the comparison with a baseline."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What changed between two benchmarks: what is slower or faster beyond what chance and the clock do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Benchmarks as one page of HTML, with the times of every pass as a plot."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from html import escape
 

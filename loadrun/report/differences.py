@@ -1,7 +1,5 @@
 """What `loadrun diff` says, as text and as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What engines are, and engines side by side, as text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 

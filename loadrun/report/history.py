@@ -1,7 +1,5 @@
 """Reports of several runs side by side: pass rates, and verdict, error and time of each file from run to run."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

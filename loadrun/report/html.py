@@ -1,7 +1,5 @@
 """A report as one HTML page that needs nothing else: no fonts, images or scripts from elsewhere."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Mapping, Sequence
 from html import escape

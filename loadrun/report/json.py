@@ -1,7 +1,5 @@
 """Results as JSON: plain data, no NaN or Infinity literals. docs/report.schema.json describes it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from statistics import median

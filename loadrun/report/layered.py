@@ -1,7 +1,5 @@
 """A layered layout of a small graph: boxes in rows from top to bottom, edges between neighbouring rows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise

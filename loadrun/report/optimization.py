@@ -1,7 +1,5 @@
 """What `loadrun diff` and `--explain` say of an optimization."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from ..base.errors import LoadRunError, clean

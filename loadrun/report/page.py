@@ -1,7 +1,5 @@
 """The frame of every HTML report."""
 
-from __future__ import annotations
-
 from base64 import b64encode
 from hashlib import sha256
 

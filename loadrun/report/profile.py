@@ -1,7 +1,5 @@
 """Time of operators: a table of the most expensive ones, and a trace for the Perfetto viewer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Reading reports that were written: as one JSON text or as lines, complete or not."""
 
-from __future__ import annotations
-
 import json
 import os
 from typing import Any

@@ -5,8 +5,6 @@ does not agree is as good as absent, and is written again. Files appear when the
 not malice: who may write to the folder decides what is executed, as with any program's files.
 """
 
-from __future__ import annotations
-
 from hashlib import blake2b
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """MegEngine's C++ tool load_and_run as an engine: it is run once for each run, and reads and writes files."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """MegEngine itself as an engine, in a separate Python process."""
 
-from __future__ import annotations
-
 import atexit
 import sys
 import tempfile

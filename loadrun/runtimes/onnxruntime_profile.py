@@ -1,7 +1,5 @@
 """The file that ONNX Runtime's profiler writes, read."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """One model for all sizes at which a graph decides nothing else, where a graph is run at many of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np

@@ -3,8 +3,6 @@
 What is started is what the user named: nothing here goes through a shell, and no name comes from a model's file.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

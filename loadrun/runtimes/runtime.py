@@ -1,7 +1,5 @@
 """The interface of a runtime of ONNX models to `loadrun.runtimes.translated`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """PyTorch as an engine: it runs programs that `torch.export` wrote, and nothing else."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ..base.errors import UsageError

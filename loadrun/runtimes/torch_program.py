@@ -1,7 +1,5 @@
 """An exported program as it is, run by torch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """A graph that goes to MegEngine as a whole: written as a dump of its own, whose outputs are the targets."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -4,8 +4,6 @@ A `Tensor` shows users MegEngine's attributes. Its state in the graph lies behin
 the only way to it from other packages; a class derived from `Tensor` knows it as any class knows its parent's.
 """
 
-from __future__ import annotations
-
 from typing import Any, TypeVar, overload
 
 from ..graph import Var

@@ -1,7 +1,5 @@
 """Construction of tensors: from arrays, numbers, nested lists, sizes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 Names are checked and make no difference: every tensor is on the default device.
 """
 
-from __future__ import annotations
-
 import os
 import re
 

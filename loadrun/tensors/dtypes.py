@@ -5,8 +5,6 @@ integers of few bits, for which MegEngine adds types to numpy. Arrays of ml_dtyp
 MegEngine has no 64-bit types: float64 narrows to float32 and 64-bit (and unsigned 32-bit) integers to int32.
 """
 
-from __future__ import annotations
-
 import warnings
 from functools import cache
 from typing import Any, TypeAlias

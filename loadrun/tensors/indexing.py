@@ -5,8 +5,6 @@ where a mask stands for the positions at which it is true. The bounds may be siz
 index means is numpy's definition, which MegEngine's binding follows.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Names of what a trace records: modules being called, MegEngine's names of functions, places in the user's code."""
 
-from __future__ import annotations
-
 import contextlib
 import linecache
 import sys

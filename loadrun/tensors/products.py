@@ -1,7 +1,5 @@
 """Products of matrices and vectors: what the operators of tensors and `loadrun.megengine.functional` share."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..graph import params as P

@@ -3,8 +3,6 @@
 Tensors are below `loadrun.arrays`, which holds a lowering for every numpy function; it is found by its name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple, Protocol

@@ -4,8 +4,6 @@ Several axes are reduced one after the other from the last, as MegEngine does, w
 and in integer overflow.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, SupportsIndex
 

@@ -1,7 +1,5 @@
 """Reshaping, permuting, broadcasting and joining tensors, for their methods and for `loadrun.layers`."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Assertions that two arrays are close, with a message on how far and where they differ."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 

@@ -1,7 +1,5 @@
 """Arrays that a test computed before: the fixture ``loadrun_snapshot`` of the plugin for pytest."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

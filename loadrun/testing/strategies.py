@@ -8,8 +8,6 @@ passes, not for kernels.
 'Graph'
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ loads compiled libraries, takes any function of torch for an operator, and write
 sizes, into Python that it runs.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import json

@@ -1,7 +1,5 @@
 """The sizes that an exported program declares: bounds of ``Dim``, sizes computed from others, conditions on them."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator, Mapping

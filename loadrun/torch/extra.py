@@ -1,7 +1,5 @@
 """The torch package, imported when it is needed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..base.errors import UsageError

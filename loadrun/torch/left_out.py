@@ -1,7 +1,5 @@
 """Nodes of an exported program that are left out of the graph and stand beside it in an ONNX model."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol

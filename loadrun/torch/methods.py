@@ -1,7 +1,5 @@
 """Several methods of one torch module, traced and checked, as `torch.jit.trace_module` does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a trace says of itself: where its graph is not as in torch."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """ONNX's GRU for a recurrent layer of torch whose number of steps is open, which no unrolled graph can have."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ packed sequence holds all steps, flattened to (steps * N, features), and recurre
 end: steps are marked by a feature more, whose weights close the gates. The results are torch's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The testcases in the archive of an exported program (.pt2), beside what torch keeps there."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil

@@ -1,7 +1,5 @@
 """What torch says of its own internals is kept from users."""
 
-from __future__ import annotations
-
 import io
 import logging
 import sys

@@ -1,7 +1,5 @@
 """Recurrent layers while torch exports them: shapes without going through the steps, whose number may then differ."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial

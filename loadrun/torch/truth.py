@@ -1,7 +1,5 @@
 """What torch itself computes for a trace: results for a call's arguments, and testcases that expect them."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping, Sequence
 from typing import Any

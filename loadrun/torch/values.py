@@ -1,7 +1,5 @@
 """Conversion of torch's values to loadrun's: dtypes, shared tensors, operands of lowerings."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

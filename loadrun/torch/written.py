@@ -1,7 +1,5 @@
 """Writes to places that data name (``cache[:, position] = row``) while torch exports a module."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Traces as methods and as parts of objects that are copied."""
 
-from __future__ import annotations
-
 import sys
 import weakref
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Comparing a traced method with the Python code: what differs, where it began, and why that is likely so."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any, Protocol

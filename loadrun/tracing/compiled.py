@@ -1,7 +1,5 @@
 """What later calls of a traced function run: the compiled graph, and which of its values are whose."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """`trace.dump`: the recorded graph as a file, with testcases if there is input data."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from abc import ABC, abstractmethod

@@ -1,7 +1,5 @@
 """`trace_module`: trace several methods of one object, check them and dump them."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial

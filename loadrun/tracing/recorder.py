@@ -1,7 +1,5 @@
 """The first call of a traced function: its operators are recorded."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

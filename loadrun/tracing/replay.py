@@ -1,7 +1,5 @@
 """Later calls of a traced function: the check that Python does again what was recorded."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 

@@ -1,7 +1,5 @@
 """Nested lists, tuples and dicts: their leaves, and the same structure around other leaves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

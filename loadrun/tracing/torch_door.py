@@ -1,7 +1,5 @@
 """The door to `loadrun.torch`: torch's modules are recognised without importing torch."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """Accepting what a model computes now as expected values, after an intended change."""
 
-from __future__ import annotations
-
 import math
 import os
 import shutil

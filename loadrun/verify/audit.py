@@ -1,7 +1,5 @@
 """Mutants of a model and its testcases: do the checks catch faults?"""
 
-from __future__ import annotations
-
 import math
 import os
 import time

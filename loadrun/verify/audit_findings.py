@@ -1,7 +1,5 @@
 """Parts of a model without effect in its testcases: dead channels, saturated outputs, useless inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Mutants of an audit: single elements of weights, and single testcases."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Engines side by side: the same data for each, the same criteria, and their differences."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

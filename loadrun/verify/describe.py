@@ -1,7 +1,5 @@
 """The parts of a model: inputs, outputs, operators with shapes, parameters, FLOPs, testcases, metadata."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field

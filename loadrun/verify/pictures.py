@@ -1,7 +1,5 @@
 """Images of a failing output: how its errors are distributed, and where they are."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

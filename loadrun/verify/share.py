@@ -1,7 +1,5 @@
 """`loadrun reduce --anonymize`: a failing model with other tensors, which fails for the same reason."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping

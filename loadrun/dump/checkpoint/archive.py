@@ -1,7 +1,5 @@
 """Checkpoints within zip files: one pickle, or .npy arrays (what numpy.savez writes). Nothing is unpacked to disk."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 

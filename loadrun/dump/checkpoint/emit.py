@@ -4,8 +4,6 @@ Python's pickler would name ``numpy._core`` under numpy 2, which the numpy of Me
 loadrun's own classes, which only loadrun has.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import struct

@@ -6,8 +6,6 @@ Python's own unpickler, whose `find_class` gives a `Global` for every name: what
 `stored.py`. What calls copy is paid from a budget of four times the file.
 """
 
-from __future__ import annotations
-
 import io
 import pickle
 import pickletools

@@ -1,7 +1,5 @@
 """From inert records to what a reader of checkpoints wants: containers of arrays, and modules as state dicts."""
 
-from __future__ import annotations
-
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any

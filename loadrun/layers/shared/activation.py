@@ -1,7 +1,5 @@
 """Activations, softmax and its logarithm."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...graph import params as P

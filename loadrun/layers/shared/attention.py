@@ -1,7 +1,5 @@
 """Scaled dot-product attention: MegEngine's operator projects its inputs first, so this is products and a softmax."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...graph import params as P

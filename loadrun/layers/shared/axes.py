@@ -1,7 +1,5 @@
 """More axes than MegEngine's seven: they exist between a reshape and the next one alone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import reduce
 from operator import mul

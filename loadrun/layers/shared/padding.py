@@ -1,7 +1,5 @@
 """Elements added at the ends of axes, or cut off."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Pooling over windows of one to three axes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import reduce
 from math import prod

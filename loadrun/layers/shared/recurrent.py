@@ -1,7 +1,5 @@
 """Recurrent layers: RNN and LSTM are MegEngine's operators, of a GRU it has the parts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sizes that may be others in another run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ...graph import params as P

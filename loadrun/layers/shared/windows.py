@@ -1,7 +1,5 @@
 """Layers over windows: convolutions, and the padding that they and pooling share."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ...tensors import Tensor

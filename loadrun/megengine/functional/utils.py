@@ -1,7 +1,5 @@
 """Checks that are part of a graph."""
 
-from __future__ import annotations
-
 from ...base.errors import EngineError
 from ...graph import params as P
 from ...layers.elemwise import abs, maximum, minimum

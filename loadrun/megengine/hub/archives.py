@@ -3,8 +3,6 @@
 Source of semantics: MegEngine ``hub/fetcher.py``.
 """
 
-from __future__ import annotations
-
 import hashlib
 import ipaddress
 import os

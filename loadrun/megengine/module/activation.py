@@ -1,7 +1,5 @@
 """Activations (MegEngine's ``module/activation.py``)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Pooling to a given size (MegEngine's ``module/adaptive_pooling.py``)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...layers.geometry import Sizes

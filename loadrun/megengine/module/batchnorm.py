@@ -1,7 +1,5 @@
 """Batch normalization (MegEngine's ``module/batchnorm.py``)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

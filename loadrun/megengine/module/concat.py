@@ -1,7 +1,5 @@
 """Concatenation as a module (MegEngine's ``module/concat.py``)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from ...tensors import Tensor, TensorLike

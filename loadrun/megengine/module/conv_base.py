@@ -1,7 +1,5 @@
 """Bases of the convolutions of MegEngine's ``module/conv.py``."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Convolution and batch normalization in one (MegEngine's ``module/conv_bn.py``)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...layers.geometry import Sizes

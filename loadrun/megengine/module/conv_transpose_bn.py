@@ -1,7 +1,5 @@
 """Transposed convolution and batch normalization in one (MegEngine's ``module/conv_transpose_bn.py``)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...layers.geometry import Sizes

@@ -1,7 +1,5 @@
 """Deformable position sensitive pooling (MegEngine's ``module/deformable_psroi_pooling.py``)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...tensors import Tensor, TensorLike

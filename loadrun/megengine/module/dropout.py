@@ -1,7 +1,5 @@
 """Dropout (MegEngine's ``module/dropout.py``)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...tensors import TensorLike

@@ -1,7 +1,5 @@
 """Elementwise functions as a module (MegEngine's ``module/elemwise.py``)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...layers.modes import elwise

@@ -1,7 +1,5 @@
 """Functions that are called before and after a module, and the handle that takes them away again."""
 
-from __future__ import annotations
-
 import itertools
 import weakref
 from collections import OrderedDict

@@ -1,7 +1,5 @@
 """A module that does nothing (MegEngine's ``module/identity.py``)."""
 
-from __future__ import annotations
-
 from ...tensors import Tensor, TensorLike
 from .. import functional as F
 from .module import Module

@@ -3,8 +3,6 @@
 Numbers are drawn by `loadrun.layers.random`, whose ``seed`` makes them repeatable; they are MegEngine's for it.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

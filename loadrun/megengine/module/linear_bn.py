@@ -1,7 +1,5 @@
 """Fully connected layer and batch normalization in one (MegEngine's ``module/linear_bn.py``)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Local response normalization (MegEngine's ``module/lrn.py``)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...tensors import Tensor, TensorLike

@@ -1,7 +1,5 @@
 """Normalizations over the values of one sample (MegEngine's ``module/normalization.py``)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Padding (MegEngine's ``module/padding.py``)."""
 
-from __future__ import annotations
-
 from ...tensors import Tensor, TensorLike
 from .. import functional as F
 from .module import Module

@@ -1,7 +1,5 @@
 """Channels to pixels (MegEngine's ``module/pixel_shuffle.py``)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...tensors import Tensor, TensorLike

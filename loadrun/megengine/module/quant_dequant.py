@@ -1,7 +1,5 @@
 """Marks of where quantization begins and ends (MegEngine's ``module/quant_dequant.py``)."""
 
-from __future__ import annotations
-
 from ...tensors import TensorLike
 from .module import Module
 

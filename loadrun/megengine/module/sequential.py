@@ -1,7 +1,5 @@
 """Modules one behind the other (MegEngine's ``module/sequential.py``)."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Sizes per axis, given as one number or as a sequence."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
 

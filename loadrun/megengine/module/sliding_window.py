@@ -1,7 +1,5 @@
 """Windows of an image, and back (MegEngine's ``module/sliding_window.py``)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...layers.geometry import Sizes

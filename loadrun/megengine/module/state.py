@@ -1,7 +1,5 @@
 """The states of modules: parameters and buffers by dotted names, out of a module and into it."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections import OrderedDict

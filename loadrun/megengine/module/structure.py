@@ -1,7 +1,5 @@
 """Tensors and modules within lists, tuples and dicts that are attributes of a module, by dotted names."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Base of layers with a weight and a bias."""
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from typing import Any

@@ -1,7 +1,5 @@
 """Fake quantization as modules: rounding to what a quantized dtype has (MegEngine's ``quantization/fake_quant.py``)."""
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from typing import Any

@@ -1,7 +1,5 @@
 """Correlation of two feature maps over a neighbourhood of displacements (FlowNet's layer)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

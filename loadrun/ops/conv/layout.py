@@ -4,8 +4,6 @@ Facts from MegEngine's layout deduction (dnn common convolution) and naive kerne
 layouts applies follows from the number of axes, as there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod

@@ -1,7 +1,5 @@
 """Fast transposed convolution (ConvolutionBackwardData): a matrix product, then overlapping sums."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

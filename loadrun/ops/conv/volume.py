@@ -1,7 +1,5 @@
 """Fast convolution of volumes: the planes that one output plane reads are channels of an image."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...graph.dtypes import Array

@@ -1,7 +1,5 @@
 """Windows as data: unfold and fold of images, and masks that follow a convolution."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import product
 from math import prod

@@ -1,7 +1,5 @@
 """Elemwise modes as textbook formulas on float64 arrays, written without regard to the kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import pi, sqrt
 

@@ -4,8 +4,6 @@ Kernels, promotion, mixed precision and the passes take their sets of modes from
 takes what its quantized modes share with these.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from enum import Flag, auto
 from typing import NamedTuple

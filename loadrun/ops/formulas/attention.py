@@ -1,7 +1,5 @@
 """Multi-head attention: ``softmax(q @ k.T * scale + mask) @ v`` for every head."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...graph import params as P

@@ -1,7 +1,5 @@
 """Elementwise operators, reductions and linear algebra."""
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Composite operators in float64: the same definition on float64 arrays, without the kernel's pieces."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...graph.composite import Composite

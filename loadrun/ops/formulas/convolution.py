@@ -1,7 +1,5 @@
 """Convolutions of images and volumes: one product for every filter tap."""
 
-from __future__ import annotations
-
 from math import prod
 from typing import Any
 

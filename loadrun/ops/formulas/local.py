@@ -1,7 +1,5 @@
 """Convolutions whose filter, taps or inputs depend on the position, as sums over what each window sees."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...graph import params as P

@@ -1,7 +1,5 @@
 """Softmax and normalizations: deviations from the mean, divided by their root mean square."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...graph import params as P

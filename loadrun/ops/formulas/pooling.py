@@ -1,7 +1,5 @@
 """Pooling: the largest element, the sum or the mean of every window, first down the rows, then along them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

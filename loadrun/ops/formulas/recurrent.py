@@ -1,7 +1,5 @@
 """Recurrent cells and stacks of them, one time step after the other."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from math import prod
 

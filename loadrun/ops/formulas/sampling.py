@@ -1,7 +1,5 @@
 """Images between their pixels: neighbours, and how much each weighs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

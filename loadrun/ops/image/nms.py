@@ -1,7 +1,5 @@
 """Non-maximum suppression."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Layouts of images as planes, and the sizes that operators ask for."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...graph.dtypes import Array

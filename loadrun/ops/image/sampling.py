@@ -1,7 +1,5 @@
 """Common parts of image samplers: border rules, interpolation weights, rounding."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

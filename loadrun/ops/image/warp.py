@@ -1,7 +1,5 @@
 """Perspective and affine warps and remapping (MegEngine dnn warp_perspective, warp_affine, remap)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 

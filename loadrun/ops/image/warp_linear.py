@@ -1,7 +1,5 @@
 """Bilinear sampling of one image at float positions, as MegEngine's naive and fallback warps do it."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...graph.dtypes import Array

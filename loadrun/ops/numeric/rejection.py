@@ -5,8 +5,6 @@ How many uniform numbers one result takes depends on those numbers, so that this
 Source of semantics: MegEngine ``dnn/src/naive/rng/opr_impl.cpp``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

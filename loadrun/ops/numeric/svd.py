@@ -5,8 +5,6 @@ MegEngine's CPU kernel makes the matrix bidiagonal by Householder reflections an
 (Golub and Kahan); so does this module for small matrices, in double precision. Larger ones go to LAPACK.
 """
 
-from __future__ import annotations
-
 from math import hypot, sqrt
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Computing on small tensors before they are broadcast (MegEngine's DelayBroadcast)."""
 
-from __future__ import annotations
-
 from ...graph import Graph, Opr, Var
 from ..rewriter import Rewriter, repeat
 

@@ -1,7 +1,5 @@
 """Multiplying out sums where that saves work (MegEngine's ArithMulDistribute)."""
 
-from __future__ import annotations
-
 from math import prod
 
 from ...graph import Graph, Opr, Var

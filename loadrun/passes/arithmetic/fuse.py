@@ -4,8 +4,6 @@ The fused modes compute what their parts compute, so that only the order of the 
 rounding.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from math import prod
 

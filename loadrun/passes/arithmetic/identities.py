@@ -11,8 +11,6 @@ What is exact and what is not:
 ``x * 0`` stays, which is no zero for infinities and NaN; so do ``x - x`` and ``x / x``.
 """
 
-from __future__ import annotations
-
 from math import frexp
 
 import numpy as np

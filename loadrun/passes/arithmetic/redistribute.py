@@ -6,8 +6,6 @@ becomes ``x + (a + b)`` for constants of any shape; ``(conv(x, w) + a) * k`` is 
 within rounding.
 """
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

@@ -4,8 +4,6 @@ MegEngine's ReorderArithChain: constants among each other, then terms of equal s
 other, from small to large. Sums and products of floats agree to within rounding, maxima and minima to the bit.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from math import prod

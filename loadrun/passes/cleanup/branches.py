@@ -1,7 +1,5 @@
 """Conditional execution whose conditions are constants (MegEngine's CondExecConstPredicateFolding)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...graph import Graph, Opr, Var

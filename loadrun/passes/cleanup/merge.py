@@ -1,7 +1,5 @@
 """All weights in one operator (MegEngine's ParamMerge)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from ...graph import Graph, Opr

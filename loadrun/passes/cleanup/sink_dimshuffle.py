@@ -1,7 +1,5 @@
 """Moving Dimshuffle after elementwise operators, so that those before and after it can be fused."""
 
-from __future__ import annotations
-
 from ...graph import Graph, Opr, Var
 from ...ops.catalog import select
 from ..rewriter import Rewriter, repeat

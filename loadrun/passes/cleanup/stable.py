@@ -10,8 +10,6 @@ What takes the place of an operator has its name. At every level what follows fr
 constant, and a sum of ``x ** 2`` or ``square(x)`` is one operator.
 """
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

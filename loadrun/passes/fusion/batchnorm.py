@@ -1,7 +1,5 @@
 """Batch normalization with stored statistics, written as elementwise arithmetic (MegEngine's ConvertBatchNorm)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...graph import Graph, Opr

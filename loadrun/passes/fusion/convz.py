@@ -1,7 +1,5 @@
 """A residual sum as the fourth input of a ConvBias (MegEngine's FuseConvBiasZ)."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from ...graph import Graph, Opr, Var

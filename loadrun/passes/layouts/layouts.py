@@ -1,7 +1,5 @@
 """The common base of the layout passes: which variable has which layout, and what becomes of operators without one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from ...base.errors import EngineError

@@ -1,8 +1,6 @@
 """Channels in packs of 4 or 8 for processors: NCHW44, NCHW44_DOT and NCHW88 (MegEngine's EnableNchwxx and
 EnableNchw44Dot)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ...graph import Graph, Opr, Var

@@ -5,8 +5,6 @@ a value of the true number of channels is needed, the first ones are cut out. On
 is computed on them, since infinity times a weight of zero is NaN.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np

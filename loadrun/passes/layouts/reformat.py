@@ -3,8 +3,6 @@
 The shape arithmetic is in the graph, so that the result follows other batch sizes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Convolutions of one, two and three dimensions, and their transposes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Arithmetic and functions of single elements."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

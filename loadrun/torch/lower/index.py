@@ -1,7 +1,5 @@
 """Reading elements by index."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

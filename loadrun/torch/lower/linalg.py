@@ -1,7 +1,5 @@
 """Matrix products and linear algebra."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Pooling of one, two and three dimensions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

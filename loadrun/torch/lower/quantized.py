@@ -1,7 +1,5 @@
 """Quantization: integers with a scale, and floats that were rounded to such."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Random numbers: drawn again in every run of a dump, not the ones that torch draws."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

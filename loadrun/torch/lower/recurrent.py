@@ -1,7 +1,5 @@
 """Recurrent layers: LSTM and RNN as MegEngine's operators, GRU and projections step by step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Reductions and cumulative operators."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

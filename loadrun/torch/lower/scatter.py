@@ -1,7 +1,5 @@
 """Writing elements by index."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Shapes: views, which are copies here, and operators that move elements."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

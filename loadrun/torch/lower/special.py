@@ -1,7 +1,5 @@
 """Functions of statistics and physics without an operator in MegEngine, by series as exact as float32."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

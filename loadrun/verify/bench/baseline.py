@@ -1,7 +1,5 @@
 """Measurements compared with an earlier baseline."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The environment of a report: versions, processor, BLAS, limits."""
 
-from __future__ import annotations
-
 import os
 import platform
 import sys

@@ -5,8 +5,6 @@ is measured meanwhile: in one process that made engines 4 to 5 times slower than
 runtimes have processes of their own, rounds take turns, and a round ends when the threads of its process sleep.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack

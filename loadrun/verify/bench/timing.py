@@ -1,7 +1,5 @@
 """Timing rules: warm-up first, raw samples kept, statistics that the number of samples supports."""
 
-from __future__ import annotations
-
 import gc
 import math
 import time

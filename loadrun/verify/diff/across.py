@@ -1,7 +1,5 @@
 """A dump beside an ONNX model: it is written as ONNX, too, since operators of one format can be compared."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Operators to blame: those where a difference starts, and which explain the rest."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf

@@ -1,7 +1,5 @@
 """Variables of two graphs paired by their values, where neither names nor structure tell."""
 
-from __future__ import annotations
-
 from ...graph import Opr, Var
 from ...graph.composite import Composite
 from ...graph.params import Dimshuffle

@@ -1,7 +1,5 @@
 """Differences of two matched operators before anything is computed: parameters, dtypes, constants, inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import eq

@@ -1,7 +1,5 @@
 """An operator extracted from a model, as a testcase that fails on its own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Comparing a model in a file with another model, stored values, an engine, or float64."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Where two runs diverge: the first operator out of its tolerance, and the operators that are to blame."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """NaN, infinity and numbers that a dtype cannot hold, in two runs that are compared."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

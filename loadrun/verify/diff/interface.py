@@ -1,7 +1,5 @@
 """What two models promise to those who call them: their inputs and outputs, compared before anything runs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress

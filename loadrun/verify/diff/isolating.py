@@ -1,7 +1,5 @@
 """Suspects by themselves: what an operator makes of the reference's values says whether it is guilty."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from math import inf, prod
 

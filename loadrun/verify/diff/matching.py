@@ -1,7 +1,5 @@
 """Which variables of two graphs stand for the same value."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """How far two values of one variable are apart, and sketches of values that order does not change."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress

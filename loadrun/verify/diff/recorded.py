@@ -1,7 +1,5 @@
 """This machine beside the statistics that a file's record holds: which operator gives something else here."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The smallest part of a model that still fails for the same reason, with inner values frozen from the good run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass

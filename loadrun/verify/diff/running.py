@@ -1,7 +1,5 @@
 """Sides of a comparison: whatever gives values of variables, one after another."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol

@@ -1,7 +1,5 @@
 """What two models run on when they are compared: testcases and their steps, the user's data, or random numbers."""
 
-from __future__ import annotations
-
 import os
 import zipfile
 from collections.abc import Callable, Iterator, Mapping

@@ -10,8 +10,6 @@ load_and_run's ``--bin_io_dump DIR`` writes one file for every variable and ``--
 | | the values |
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections import defaultdict

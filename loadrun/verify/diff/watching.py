@@ -1,7 +1,5 @@
 """Operators that make NaN, infinity or numbers out of a range, while a model runs."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Files described: what models consist of, and what of them an engine runs."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Expected values from anywhere: files that hold what a model must give."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path

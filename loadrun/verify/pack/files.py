@@ -1,7 +1,5 @@
 """Packing a file as `loadrun pack` does: model and data are read, tolerances measured, what was written is replayed."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -5,8 +5,6 @@ elements, then minimum, maximum, mean, mean of absolute values and deviation, th
 first to the last. Of quantized values it is what they stand for. Numbers that are not finite are null.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import numpy as np

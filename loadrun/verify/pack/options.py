@@ -1,7 +1,5 @@
 """The options of packing a file, as a record."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Packing: a model and input data become a self-verifying file, one testcase in memory at a time."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Replaying a file that was just written, before it takes its place: whatever was requested, it must run and hold."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

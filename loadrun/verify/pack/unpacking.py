@@ -1,7 +1,5 @@
 """Taking a packed file apart."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping, Sequence

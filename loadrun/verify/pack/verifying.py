@@ -1,7 +1,5 @@
 """Packed files compared with the digests that they carry."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
