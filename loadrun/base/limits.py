@@ -1,5 +1,7 @@
 """Limits of time and memory for processing a file."""
 
+from __future__ import annotations
+
 import os
 import signal
 import sys

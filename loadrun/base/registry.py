@@ -4,6 +4,8 @@ A registry imports its modules when a name is first looked up. `resolve` is how 
 points do: ``"module:attribute"``.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from importlib import import_module
 from typing import Any, TypeVar, overload

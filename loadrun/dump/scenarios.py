@@ -5,6 +5,8 @@ one FlatBuffer a step, of the form that testcases have. The index is a JSON obje
 steps its number, its states, and for each step the length of its FlatBuffer and the names of its tensors.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from struct import pack, unpack_from

@@ -5,6 +5,8 @@ affine form, activation, residual sum) is applied to each block at once instead 
 whole array. The arithmetic is that of the separate operators, in the same order, so results are the same bits.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from math import prod

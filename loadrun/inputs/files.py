@@ -3,6 +3,8 @@
 Sizes that a file claims are checked against the file before memory is taken for them.
 """
 
+from __future__ import annotations
+
 import ast
 import io
 import math

@@ -1,5 +1,7 @@
 """Data for the steps of a scenario: one specification for all of them, or one for each."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Collection, Iterator, Sequence
 

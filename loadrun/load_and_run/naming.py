@@ -7,6 +7,8 @@ while it compiles (one that was dumped without optimization) gets other numbers 
 the same.
 """
 
+from __future__ import annotations
+
 import heapq
 from collections.abc import Iterable, Sequence
 

@@ -1,5 +1,7 @@
 """The steps of load_and_run on a model, with its lines."""
 
+from __future__ import annotations
+
 import io
 import json
 import os

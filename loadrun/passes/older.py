@@ -5,6 +5,8 @@ its serialization registries; the formulas here are chosen for their rounding, a
 are not (CLIP, SIGN, ISINF, ASINH of negative numbers, affine GroupNorm).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 
 import numpy as np

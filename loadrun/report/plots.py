@@ -1,5 +1,7 @@
 """Plots as inline SVG, without a plotting library; colours are variables of the page."""
 
+from __future__ import annotations
+
 import base64
 import math
 import struct

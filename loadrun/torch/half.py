@@ -4,6 +4,8 @@ Where a lowering takes one step for such an operator, a step in float16 gives th
 a number that float16 cannot hold, it gets float32.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -1,5 +1,7 @@
 """A trace's arguments in torch's form: functions and methods as modules, arrays as tensors."""
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any

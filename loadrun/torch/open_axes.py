@@ -1,5 +1,7 @@
 """Which axes of the arguments torch.export may leave open."""
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,5 +1,7 @@
 """Comparison of a trace with torch, at the example's sizes and at others."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress

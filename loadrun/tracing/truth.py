@@ -1,5 +1,7 @@
 """A dump's testcases beside the Python code: the recorded graph is compared with the function itself."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any

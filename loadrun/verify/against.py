@@ -1,5 +1,7 @@
 """A file's testcases against any function: a module of another framework, a session, rewritten code."""
 
+from __future__ import annotations
+
 import inspect
 import os
 import sys

@@ -4,6 +4,8 @@
 weights are read from the file that MegEngine would have downloaded them to, and without unpickling code.
 """
 
+from __future__ import annotations
+
 import functools
 import hashlib
 import os

@@ -1,5 +1,7 @@
 """Resizing of axes: by a small matrix of weights where sizes are known, else by positions computed in the graph."""
 
+from __future__ import annotations
+
 from math import ceil
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Losses as plain arithmetic; they are recorded and computed like any other function."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import wraps
 from typing import Any

@@ -1,5 +1,7 @@
 """Histograms of values, and the range of least rounding error in them (MegEngine's ``HistogramObserver``)."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

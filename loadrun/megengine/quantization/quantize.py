@@ -1,5 +1,7 @@
 """From float networks to quantized ones (MegEngine's ``quantization/quantize.py``)."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable
 from copy import deepcopy

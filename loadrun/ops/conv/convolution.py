@@ -4,6 +4,8 @@ Every layout is turned into plain (batch, channel, height, width) arrays, for wh
 integers go through it too, as floating-point numbers that hold them exactly. Constant filters are converted once.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

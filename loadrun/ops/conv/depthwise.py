@@ -3,6 +3,8 @@
 Few long calls matter here: every numpy call takes the interpreter lock once, and threads queue for it.
 """
 
+from __future__ import annotations
+
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 

@@ -4,6 +4,8 @@ The output is computed in blocks whose columns stay in the cache; then bias and 
 that do. Both run on the thread pool; how they are cut depends on sizes and the number of threads alone.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import lru_cache, partial
 from math import prod

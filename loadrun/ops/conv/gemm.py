@@ -1,5 +1,7 @@
 """Convolution as a matrix product: windows as columns, and the steps after the sum (bias, residual, rounding)."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass

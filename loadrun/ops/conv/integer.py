@@ -5,6 +5,8 @@ one after the other, and every tap is a shift of the whole image. What the shift
 columns that the final cast leaves out.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from math import prod
 

@@ -1,5 +1,7 @@
 """Convolutions whose filter, taps or inputs depend on the position."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from itertools import product
 from math import prod

@@ -1,5 +1,7 @@
 """Dtypes, shapes, geometry and cost of the convolution family, and the plan that its kernels follow."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache

@@ -4,6 +4,8 @@ The running sum stays in the narrow type: each step computes ``sum + x * w`` in 
 kernels go over taps, then input channels; matrix-product kernels over input channels, then taps.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from itertools import product
 

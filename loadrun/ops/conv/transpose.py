@@ -1,5 +1,7 @@
 """Fast transposed convolution (ConvolutionBackwardData): a matrix product, then overlapping sums."""
 
+from __future__ import annotations
+
 from itertools import product
 
 import numpy as np

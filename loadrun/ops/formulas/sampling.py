@@ -1,5 +1,7 @@
 """Images between their pixels: neighbours, and how much each weighs."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import numpy as np

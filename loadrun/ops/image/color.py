@@ -1,5 +1,7 @@
 """Colour conversions of NHWC images (MegEngine dnn cvt_color)."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from ...graph.dtypes import Array

@@ -3,6 +3,8 @@
 Unlike OpenCV, LINEAR and AREA cut off the fraction of a uint8 result instead of rounding it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Warping of NHWC images at positions rounded to 1/32 pixel, as MegEngine's x86 kernels (from OpenCV)."""
 
+from __future__ import annotations
+
 from functools import cache
 
 import numpy as np

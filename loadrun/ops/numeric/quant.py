@@ -6,6 +6,8 @@ float32 reciprocal of the scale instead of dividing, and so does this module. Th
 QuantizedS16 divide.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from math import prod
 

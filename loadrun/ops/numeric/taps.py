@@ -1,5 +1,7 @@
 """The taps of a window that meet the data: slices of outputs and inputs along one axis."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 

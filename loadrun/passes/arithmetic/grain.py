@@ -1,6 +1,8 @@
 """Means and global pooling that are written in small operators (MegEngine's FoldingReduceMean and
 FoldingGlobalPooling)."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from ...graph import Graph, Opr, Var

@@ -7,6 +7,8 @@ stays ``|x|``; terms that cancel altogether stay, since they are NaN where the t
 to the last bit (`terms.on_grid`) stays as it is, so that quotients do not become products with a rounded inverse.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from functools import partial
 

@@ -1,5 +1,7 @@
 """Reductions that take over what stands before them."""
 
+from __future__ import annotations
+
 from ...graph import Graph, Opr, Var
 from ...graph.dtypes import DType
 from ...graph.params import Elemwise, ElemwiseMode, PowC, Reduce, ReduceDataType, ReduceMode

@@ -1,5 +1,7 @@
 """Chains of one elementwise operation, as the passes on sums and products see them."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Sequence
 from math import frexp, inf, prod

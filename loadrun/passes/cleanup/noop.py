@@ -1,6 +1,8 @@
 """Removing operators that pass their input on: marks, identities, hints and copies (MegEngine's
 RemoveNonComputingOpr, RemoveShapeHint and RemoveRedundantCopy)."""
 
+from __future__ import annotations
+
 from ...graph import Graph, Opr, Var
 from ..rewriter import Rewriter, each
 

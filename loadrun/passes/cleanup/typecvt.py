@@ -1,5 +1,7 @@
 """Removing conversions between data types that change nothing or that a later one makes superfluous."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 from ...graph import Graph, Opr, Var

@@ -1,5 +1,7 @@
 """Convolution, bias and activation as one ConvBias (MegEngine's FuseConvBiasNonlin)."""
 
+from __future__ import annotations
+
 from ...graph import Graph, Opr, Var
 from ...graph.params import ConvBias, Convolution, ElemwiseMode, ExecutionPolicy, Format, NonlineMode, Sparse
 from ...ops.catalog import TypeParam

@@ -1,5 +1,7 @@
 """A conversion to QuantizedS8 as part of the transposed convolution before it (MegEngine's FuseDeconvCvt)."""
 
+from __future__ import annotations
+
 from ...graph import Graph, Opr, Var
 from ...ops.catalog import TypeParam
 from ..rewriter import Rewriter, each

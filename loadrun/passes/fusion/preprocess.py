@@ -2,6 +2,8 @@
 RelayoutFormat, or part of the warp before them (MegEngine's FuseNCHW4Int8Preprocess and
 FuseWarpPerspectiveDimshuffle)."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from ...base.errors import EngineError

@@ -1,5 +1,7 @@
 """Channels in packs of 4 inside image rows, for OpenCL images: NHWCD4 (MegEngine's ConvertFormat)."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 
 from ...graph import Graph, Opr, Var

@@ -1,6 +1,8 @@
 """Layouts of 4-bit convolutions on graphics processors: NCHW64 and NHWC, with NCHW4 and NCHW32 for 8-bit ones
 (MegEngine's EnableNCHW64)."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from math import prod
 

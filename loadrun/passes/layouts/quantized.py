@@ -1,6 +1,8 @@
 """Layouts of 8-bit convolutions on graphics processors: NCHW4, NCHW32 and CHWN4 (MegEngine's EnableNCHW4,
 EnableTensorCore and EnableCHWN4 in one pass each)."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from math import prod
 

@@ -1,5 +1,7 @@
 """Comparisons, logic, and choosing by a condition."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Arithmetic and functions of single elements."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Recurrent layers: LSTM and RNN as MegEngine's operators, GRU and projections step by step."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any
 

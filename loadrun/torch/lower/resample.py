@@ -1,5 +1,7 @@
 """Resampling: resizing, grids, affine maps."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from math import ceil

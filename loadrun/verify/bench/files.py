@@ -1,5 +1,7 @@
 """Models in files measured side by side and compared with a baseline."""
 
+from __future__ import annotations
+
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping

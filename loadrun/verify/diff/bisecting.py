@@ -1,5 +1,7 @@
 """The first operator that an engine computes differently, found with one additional output at a time."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 

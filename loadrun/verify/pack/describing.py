@@ -1,5 +1,7 @@
 """Files described: what models consist of, and what of them an engine runs."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace

@@ -1,5 +1,7 @@
 """How much of an output is rounding noise, and the tolerance that follows from it."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
