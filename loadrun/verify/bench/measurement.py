@@ -110,7 +110,7 @@ class Measurement:
     @property
     def timing(self) -> Timing:
         """The steady state."""
-        return Timing(tuple(self.wall), 1)
+        return Timing(tuple(self.wall), 1, tuple(self.processor))
 
     @property
     def rate(self) -> float | None:
@@ -122,10 +122,11 @@ class Measurement:
         """Runs a second."""
         return self.cases * sum(self.rounds) / sum(self.spans)
 
-    def paces(self) -> list[float]:
-        """Return the seconds that a run takes, by round: the median of its passes."""
+    def paces(self, *, processor: bool = False) -> list[float]:
+        """Return the seconds that a run takes, by round: the median of its passes, on demand of the processor."""
         ends = list(accumulate(self.rounds))
-        return [median(self.wall[end - n : end]) for n, end in zip(self.rounds, ends, strict=True)]
+        times = self.processor if processor else self.wall
+        return [median(times[end - n : end]) for n, end in zip(self.rounds, ends, strict=True)]
 
     def add(
         self, wall: Sequence[float], each: list[list[float]], processor: Sequence[float], span: float

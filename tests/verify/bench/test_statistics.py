@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from loadrun.replay.profiling import _least
 from loadrun.verify.bench import Timing, needed
 from loadrun.verify.bench.comparing import Ratio, paired_ratio, ratio
 
@@ -55,3 +56,17 @@ def test_no_difference_is_told_as_none() -> None:
     assert not found.told
     assert "do not differ measurably" in found.text("b", "a")
     assert Ratio(0.5, 0.4, 0.6).text("b", "a") == "b is 2.00x [1.67, 2.50] slower than a"
+
+
+def test_the_share_of_a_processor() -> None:
+    assert Timing((2.0, 2.0), processor=(1.0, 2.0)).share == 0.75
+
+
+def test_operators_count_with_their_least_time() -> None:
+    def profile(**seconds: float) -> dict[str, object]:
+        times = {k: {"cpu": {"start": 1.0, "kern": 1.0, "end": 1.0 + s}} for k, s in seconds.items()}
+        return {"profiler": {"device": times, "host": {}}}
+
+    found = _least([profile(a=0.5, b=2.0), profile(a=4.0, b=0.25), profile(a=1.0, b=1.0)])
+    took = {k: t["cpu"]["end"] - t["cpu"]["start"] for k, t in found["profiler"]["device"].items()}
+    assert took == {"a": 0.5, "b": 0.25}
