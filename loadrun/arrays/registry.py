@@ -11,21 +11,11 @@ import numpy as np
 from ..base.registry import Registry
 
 F = TypeVar("F", bound=Callable[..., Any])
-_FAMILIES = (
-    "arithmetic",
-    "math",
-    "logic",
-    "reductions",
-    "sorting",
-    "manipulation",
-    "joining",
-    "selection",
-    "products",
-    "linalg",
-    "einsum",
-    "creation",
-    "series",
-    "miscellaneous",
+_FAMILIES = tuple(
+    """
+    arithmetic math logic reductions sorting manipulation joining selection products linalg einsum
+    creation series miscellaneous
+    """.split()
 )
 _TABLE: list[tuple[str, Sequence[str], str]] = []
 

@@ -118,18 +118,7 @@ _BATCH_NORM = (0, 1, 4, 5)
 """The outputs that a file names when it names four."""
 
 _SORTED = frozenset(
-    (
-        "ADD",
-        "FUSE_ADD_RELU",
-        "FUSE_ADD_SIGMOID",
-        "FUSE_ADD_TANH",
-        "MUL",
-        "RMULH",
-        "MAX",
-        "MIN",
-        "EQ",
-        "LOG_SUM_EXP",
-    )
+    "ADD FUSE_ADD_RELU FUSE_ADD_SIGMOID FUSE_ADD_TANH MUL RMULH MAX MIN EQ LOG_SUM_EXP".split()
 )
 """Modes of Elemwise whose inputs MegEngine puts in the order of their numbers."""
 

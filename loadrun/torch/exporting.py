@@ -384,14 +384,12 @@ def name_of_target(target: Any) -> str:
     return f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', target)}"
 
 
-WRAPPERS = {
-    "wrap_with_set_grad_enabled",
-    "wrap_with_autocast",
-    "invoke_subgraph",
-    "wrap",
-    "checkpoint",
-    "tag_activation_checkpoint",
-}
+WRAPPERS = set(
+    """
+    wrap_with_set_grad_enabled wrap_with_autocast invoke_subgraph wrap checkpoint
+    tag_activation_checkpoint
+    """.split()
+)
 """Higher-order operators that only call a graph, whose arguments come last."""
 
 

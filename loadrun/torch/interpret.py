@@ -362,29 +362,8 @@ _WHOLE = frozenset(("conv", "norm", "pool", "attention", "recurrent", "quantized
 _MOVES = frozenset(
     (
         *("view", "reshape", "_unsafe_view", "permute", "transpose", "t", "expand", "squeeze", "unsqueeze"),
-        *(
-            "slice",
-            "select",
-            "cat",
-            "stack",
-            "clone",
-            "alias",
-            "detach",
-            "split",
-            "split_with_sizes",
-            "unbind",
-        ),
-        *(
-            "index",
-            "index_select",
-            "gather",
-            "flip",
-            "roll",
-            "repeat",
-            "contiguous",
-            "lift_fresh_copy",
-            "embedding",
-        ),
+        *"slice select cat stack clone alias detach split split_with_sizes unbind".split(),
+        *"index index_select gather flip roll repeat contiguous lift_fresh_copy embedding".split(),
     )
 )
 """Operators whose results need no rounding, since they only move numbers."""

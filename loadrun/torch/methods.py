@@ -16,18 +16,10 @@ from .traced import TorchTrace
 from .values import ndarray
 
 _HARMLESS = frozenset(
-    (
-        "symbolic",
-        "capture_as_const",
-        "record_only",
-        "sublinear_memory_config",
-        "dtr_config",
-        "profiling",
-        "graph_opt_config",
-        "without_host",
-        "imperative",
-        "optimize",
-    )
+    """
+    symbolic capture_as_const record_only sublinear_memory_config dtr_config profiling
+    graph_opt_config without_host imperative optimize
+    """.split()
 )
 
 

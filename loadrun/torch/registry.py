@@ -9,27 +9,11 @@ from typing import Any, TypeVar
 from ..base.registry import Registry
 
 F = TypeVar("F", bound=Callable[..., Any])
-FAMILIES = (
-    "conv",
-    "norm",
-    "pool",
-    "attention",
-    "recurrent",
-    "activation",
-    "elementwise",
-    "compare",
-    "reduce",
-    "order",
-    "shape",
-    "join",
-    "index",
-    "scatter",
-    "create",
-    "resample",
-    "linalg",
-    "special",
-    "quantized",
-    "random",
+FAMILIES = tuple(
+    """
+    conv norm pool attention recurrent activation elementwise compare reduce order shape join index
+    scatter create resample linalg special quantized random
+    """.split()
 )
 
 
