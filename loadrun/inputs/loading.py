@@ -26,6 +26,7 @@ from ..inputspec import ArraySource, Generated, InputData, InputPart, PathSource
 from .files import image_loss, members, read_array
 from .generation import MAX_BYTES, fill_shape, fill_values, stream
 from .lists import LocatedSpec, expand
+from .lists import count_cases as count_cases
 from .pictures import image_array
 from .transform import TransformExpression
 
