@@ -109,7 +109,7 @@ def remove_shape_changes(graph: Graph) -> Graph:
     >>> g = Graph()
     >>> (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), names=["x"],
     ...              tensors=[StoredTensor(DType("Float32"), (2, 3), "x")])
-    >>> turn = Dimshuffle(pattern=(1, 0), ndim=2)
+    >>> turn = P.Dimshuffle(pattern=(1, 0), ndim=2)
     >>> (y,) = g.add("Dimshuffle", turn, inputs=g.add("Dimshuffle", turn, inputs=[x]), names=["y"])
     >>> g.outputs = [y]
     >>> [o.type for o in remove_shape_changes(g).oprs]
@@ -208,7 +208,7 @@ def make_loadable(graph: Graph) -> Graph:
     >>> g = Graph()
     >>> (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), names=["x"],
     ...              tensors=[StoredTensor(DType("Float32"), (2, 3), "x")])
-    >>> (shape,) = g.add("GetVarShapeV1", OptionalAxisV1(), inputs=[x])
+    >>> (shape,) = g.add("GetVarShapeV1", P.OptionalAxisV1(), inputs=[x])
     >>> g.outputs = g.add("Broadcast", Empty(), inputs=[x, shape], names=["y"])
     >>> [o.type for o in make_loadable(g).oprs]
     ['Host2DeviceCopy', 'Identity']

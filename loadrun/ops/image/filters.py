@@ -106,7 +106,7 @@ def blur_kernels(p: P.GaussianBlur) -> tuple[Array, Array]:
     Raises:
         ValueError: an even or absurd kernel size, or neither size nor sigma.
 
-    >>> [k.tolist() for k in blur_kernels(GaussianBlur(kernel_height=3, kernel_width=1))]
+    >>> [k.tolist() for k in blur_kernels(P.GaussianBlur(kernel_height=3, kernel_width=1))]
     [[1.0], [0.25, 0.5, 0.25]]
     """
     sigma_y = p.sigma_y if p.sigma_y > 0 else p.sigma_x
