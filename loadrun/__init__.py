@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is exported
         SpecError as SpecError,
         UnsupportedError as UnsupportedError,
     )
+    from .compare.policy import JudgeOptions as JudgeOptions
     from .dump import load as load, load_all as load_all, loads as loads, save as save
     from .dump.options import DumpOptions as DumpOptions
     from .engines import register_engine as register_engine
@@ -52,11 +53,12 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is exported
         ReduceOptions as ReduceOptions,
         reduce_file as reduce_file,
     )
-    from .verify.saved import JudgeOptions as JudgeOptions, judge_results as judge_results
+    from .verify.saved import judge_results as judge_results
     from .verify.share import share_file as share_file
 
 _NAMES = """
 base.errors: EngineError FormatError InputError LoadRunError SpecError UnsupportedError
+compare.policy: JudgeOptions
 dump: load load_all loads save
 dump.options: DumpOptions
 engines: register_engine
@@ -85,7 +87,7 @@ verify.pack.options: PackOptions
 verify.pack.packing: Packer
 verify.pack.unpacking: UnpackOptions unpack_file
 verify.reduce: FailureOptions ReduceOptions reduce_file
-verify.saved: JudgeOptions judge_results
+verify.saved: judge_results
 verify.share: share_file
 """
 """Where the names live; they are imported on first use, so that pytest's start and worker processes

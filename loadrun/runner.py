@@ -59,9 +59,9 @@ __all__ = [
     "Result",
     "Runner",
     "Verdict",
+    "check_errors",
     "faulty",
     "fit_inputs",
-    "own_errors",
     "random_inputs",
     "run",
 ]
@@ -76,7 +76,7 @@ class _Checked:
     """A check, its criteria, and the variables that judging it takes.
 
     Attributes:
-        own: the error that the file computes, where that is looked at.
+        error: the error that the file computes, where that is looked at.
         cone: the error graph by itself, where it has to be asked whether it compares.
         rule: computes the error instead, by the rule of the file that the graph was made of.
         answer: what it said, None before it was asked; a tuple so that no answer is one, too.
@@ -86,7 +86,7 @@ class _Checked:
     criteria: Criteria
     expect: Var
     get: Var
-    own: Var | None
+    error: Var | None
     cone: Cone | None
     rule: Callable[[Array, Array], float] | None = None
     answer: tuple[str | None] | None = None
@@ -99,7 +99,7 @@ class _Checked:
     @property
     def vars(self) -> list[Var]:
         extra = [self.cone.source, *self.cone.frontier.values()] if self.cone else []
-        return [self.expect, self.get, *([self.own] if self.own else []), *extra]
+        return [self.expect, self.get, *([self.error] if self.error else []), *extra]
 
 
 @dataclass(eq=False)
@@ -200,9 +200,9 @@ class Runner:
         """Return the inputs of a testcase in the form that `run` passes on without change."""
         if self._native is None:
             return testcase.inputs
-        from .engines.file_replay import own_inputs  # for start-up
+        from .engines.file_replay import file_inputs  # for start-up
 
-        return own_inputs(testcase)
+        return file_inputs(testcase)
 
     @property
     def about(self) -> About:
@@ -315,7 +315,9 @@ class Runner:
     def _criteria(self) -> dict[str, Criteria]:
         """What outputs must fulfil, by name, by MegEngine's own measure."""
         return {
-            c.check.name: c.criteria._replace(formula=Formula.REAL, fault=c.criteria.fault or _own_formula(c))
+            c.check.name: c.criteria._replace(
+                formula=Formula.REAL, fault=c.criteria.fault or _file_formula(c)
+            )
             for c in self._plan().checks
         }
 
@@ -342,22 +344,22 @@ class Runner:
         # Values whose shapes do not fit fail by the file's rule; the graph's operators would stop.
         kind = Formula.OTHER if rule is not None else kind
         fault = None if rule is not None else origins.fault(check)
-        own = None if kind is Formula.REAL or rule is not None else check.err
+        check_error = None if kind is Formula.REAL or rule is not None else check.err
         around: Cone | None = None
         policy = policy_for(self.policies, check.name)
         if kind is Formula.OTHER and fault is None and rule is None and not policy.loosens:
             taken = cone(check, origins)
             if isinstance(taken, str):
-                fault, own = taken, None
+                fault, check_error = taken, None
             else:
                 around = taken
                 infer_dtypes(around.graph.oprs)
-                own = check.err if taken.direct else None
+                check_error = check.err if taken.direct else None
         criteria = Criteria(
             check.name,
             expect.dtype or DType("Float32"),
             check.maxerr,
-            kind if own is not None or rule is not None else Formula.REAL,
+            kind if check_error is not None or rule is not None else Formula.REAL,
             fault,
             policy,
             loosened=self.loosened.get(check.name),
@@ -365,7 +367,7 @@ class Runner:
             terms=self.bundle.file.terms(check.name) if rule is not None and self.bundle.file else "",
             by_shape=self.bundle.source is not None,
         )
-        return _Checked(check, criteria, expect, get, own, around, rule)
+        return _Checked(check, criteria, expect, get, check_error, around, rule)
 
     def _rule(self, name: str) -> Callable[[Array, Array], float] | None:
         """Return what computes an output's error by the rule of the file that the graph was made of, if it has one."""
@@ -386,9 +388,9 @@ class Runner:
     def _judged(self, c: _Checked, values: Iterator[Array]) -> OutputResult:
         """Judge the next values; the file's own error graph is tested once whether it compares."""
         expect, get = next(values), next(values)
-        own = next(values) if c.own is not None else None
+        check_error = next(values) if c.error is not None else None
         if c.rule is not None:
-            own = np.array([c.rule(expect, get)])
+            check_error = np.array([c.rule(expect, get)])
         operands = [next(values) for _ in range(1 + len(c.cone.frontier))] if c.cone is not None else []
 
         def seen() -> str | None:
@@ -399,7 +401,7 @@ class Runner:
             return c.answer[0]
 
         criteria = c.criteria._replace(dtype=c.get.dtype or dtype_of(get))
-        return judge(criteria, expect, get, own, seen)
+        return judge(criteria, expect, get, check_error, seen)
 
     def _answer(self, around: Cone, check: Check, operands: Sequence[Array]) -> str | None:
         engine = make_engine("reference", around.graph, around.graph.outputs, seed=self.seed)
@@ -508,7 +510,7 @@ class Runner:
             self._engines = other._engines
 
 
-def own_errors(
+def check_errors(
     bundle: Bundle, engine: str = "reference"
 ) -> dict[str, Callable[[Array, Array], float] | None]:
     """Return what measures the error of each check that has a formula of its own, by the output's name.
@@ -583,7 +585,7 @@ def _rounding(kind: Formula, around: Cone | None) -> float:
     return max((eps for name, eps in NARROW.items() if name in met), default=0.0)
 
 
-def _own_formula(c: _Checked) -> str | None:
+def _file_formula(c: _Checked) -> str | None:
     """Explain why a check cannot be judged without its own operators."""
     is_own = c.cone is not None or c.rule is not None
     return "its check has a formula of its own, which is not supported for steps" if is_own else None
@@ -603,7 +605,7 @@ def _unread(name: str, var: Var, testcase: Testcase) -> OutputResult:
 def _without_arrays(testcase: Testcase, computed: Set[str]) -> Iterator[OutputResult]:
     """Yield the outputs that a file's data expect and a graph does not compute: text, and what has no values."""
     sequences = set(map(sequence_of, computed))
-    for name, value in (testcase.own or {}).items():
+    for name, value in (testcase.file_values or {}).items():
         output = name.removesuffix(EXPECT)
         if output == name or output in computed:
             continue

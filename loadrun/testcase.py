@@ -66,8 +66,8 @@ class Testcase:
         steps: further steps of a scenario: arrays by name, without those inputs that `states` feeds. Expected values
             stand where there is something to compare.
         states: which output of a step feeds which input of the next one, by input name.
-        own: the same values as the model's own file has them (int64, text, sequences), for engines that run that file;
-            None if there are none. A testcase with other arrays made of this one has none.
+        file_values: the same values as the model's own file has them (int64, text, sequences), for engines that run
+            that file; None if there are none. A testcase with other arrays made of this one has none.
 
     >>> import numpy as np
     >>> case = Testcase({"x": np.ones(2, "f4"), "y:expect": np.zeros(2, "f4")})
@@ -85,7 +85,7 @@ class Testcase:
     faults: Mapping[str, str] = field(default_factory=dict)
     steps: Sequence[Mapping[str, Array]] = ()
     states: Mapping[str, str] = field(default_factory=dict)
-    _own: Mapping[str, FileValue] | None = field(default=None, init=False)
+    _file_values: Mapping[str, FileValue] | None = field(default=None, init=False)
 
     def __repr__(self) -> str:
         """Return names, types and sizes of inputs and expected values; the values are in `arrays`.
@@ -99,21 +99,21 @@ class Testcase:
         return f"Testcase({', '.join(shown + more)})"
 
     @property
-    def own(self) -> Mapping[str, FileValue] | None:
+    def file_values(self) -> Mapping[str, FileValue] | None:
         """The same values as the model's own file has them, None once other arrays were put in place."""
-        return None if isinstance(self.arrays, _WatchedArrays) and self.arrays.edited else self._own
+        return None if isinstance(self.arrays, _WatchedArrays) and self.arrays.edited else self._file_values
 
-    def with_own(self, values: Mapping[str, FileValue] | None) -> Testcase:
+    def with_file_values(self, values: Mapping[str, FileValue] | None) -> Testcase:
         """Return the same testcase with its values as the model's own file has them."""
         case = replace(self)
-        object.__setattr__(case, "_own", values)
+        object.__setattr__(case, "_file_values", values)
         return case
 
     def miscounted(self, outputs: Iterable[str]) -> dict[str, str]:
         """Say which values of a file's sequences and optional outputs a graph's outputs lack or have too many."""
         faults: dict[str, str] = {}
-        names, own = list(outputs), self.own or {}
-        for name, values in own.items():
+        names, file_values = list(outputs), self.file_values or {}
+        for name, values in file_values.items():
             output = name.removesuffix(EXPECT)
             if output == name:
                 continue
@@ -128,7 +128,7 @@ class Testcase:
                 continue
             wanted = {f"{output}.{i}" for i in range(len(items))}
             form = re.compile(re.escape(output) + r"\.\d+")
-            computed = {n for n in names if form.fullmatch(n) and n + EXPECT not in own}
+            computed = {n for n in names if form.fullmatch(n) and n + EXPECT not in file_values}
             faults.update(dict.fromkeys(computed - wanted, "there is no expected value"))
             faults.update(dict.fromkeys(wanted - computed, "the model returns no such value"))
         return faults
@@ -142,12 +142,12 @@ class Testcase:
             scalars: names of the outputs that have no axes.
 
         >>> import numpy as np
-        >>> case = Testcase({}).with_own({"y:expect": np.zeros(1, "f4")})
+        >>> case = Testcase({}).with_file_values({"y:expect": np.zeros(1, "f4")})
         >>> case.misranked({"y"}), case.misranked(set())
         ({'y': 'its expected value has shape [1], the computed one []'}, {})
         """
         faults = {}
-        for name, value in (self.own or {}).items():
+        for name, value in (self.file_values or {}).items():
             output = name.removesuffix(EXPECT)
             if output == name or not isinstance(value, np.ndarray) or value.size != 1 or value.ndim > 1:
                 continue
@@ -271,7 +271,7 @@ class LazyTestcases(Sequence[Testcase]):
         def keep(arrays: _WatchedArrays) -> None:
             self._edited[number] = replace(case, arrays=arrays)
 
-        return replace(case, arrays=_WatchedArrays(case.arrays, keep)).with_own(case.own)
+        return replace(case, arrays=_WatchedArrays(case.arrays, keep)).with_file_values(case.file_values)
 
 
 class SourceFile(Protocol):
@@ -495,7 +495,7 @@ class Bundle:
         for watch in self.watches:
             if watch.changed():
                 raise FormatError(
-                    "the file was written to while it was in use; load it again, or with copy=True (--copy) to keep "
+                    "the file was written to while it was in use; load it again, or with copy=True to keep "
                     "what it held",
                     path=self.path if watch.path == os.path.abspath(self.path) else watch.path,
                 )

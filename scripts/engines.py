@@ -9,7 +9,6 @@ An engine's packages must be installed. Takes a few minutes for each engine.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -32,13 +31,11 @@ HEAD = """# Engines over all fixtures
 
 Every file below `fixtures/` is replayed on every engine and judged by its own checks, whose expected values real
 MegEngine 1.13.0 recorded. What the reference engine does not pass either (files whose names begin with `xfail`, files
-without checks) is counted apart. Written by `scripts/engines.py`.
+without checks) is counted apart. Written by `scripts/engines.py`, which prints the files that differ.
 
 Differences of `onnxruntime` are those of the model that it gets; [onnx_export.md](onnx_export.md) gives
 the reasons: one quantum of a quantized value where rounding meets a half, one step of 8-bit images, the order of equal
 elements, the last bit of means of integers, sums of float16.
-
-"Largest error" is MegEngine's measure over the checks that pass, which are held to the tolerances of the files.
 """
 
 
@@ -50,8 +47,6 @@ class Folder:
     failed: int = 0
     errors: int = 0
     apart: int = 0
-    largest: float = 0.0
-    failing: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -84,13 +79,12 @@ def measure(spec: str, files: Iterable[Path]) -> Found:
             found.about = result.engine or found.about
             if result.verdict is Verdict.PASS:
                 folder.passed += 1
-                folder.largest = max([folder.largest, *(o.error or 0.0 for o in result.outputs)])
             elif reference.replay_one(i).verdict is not Verdict.PASS:
                 folder.apart += 1
             else:
                 folder.failed += result.verdict is Verdict.FAIL
                 folder.errors += result.verdict is not Verdict.FAIL
-                folder.failing.add(re.sub(r"\.v1$", "", path.stem))
+                print(f"{spec}: {name}: {result.verdict.value}")
         if runner._checked is not None:
             islands = {(n.type, n.reason.split(":")[0].split("\n")[0]) for n in runner.about.islands}
             found.islands.update(islands)
@@ -113,23 +107,17 @@ def section(spec: str, found: Found) -> str:
         f"{name} {about.version}{provider}, {about.arithmetic}: {passed} testcases of {found.files} files pass,",
         f"{failed} differ, {errors} cannot be run; {apart} are apart.",
         f"{found.with_islands} files have operators that the reference engine runs.",
-        "",
-        "| folder | pass | differ | not run | apart | largest error | files that differ |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for place, f in sorted(found.folders.items()):
-        if not f.passed + f.failed + f.errors + f.apart:
-            continue
-        names = sorted(f.failing)
-        more = f" and {len(names) - 6} more" if len(names) > 6 else ""
-        lines.append(
-            f"| {place} | {f.passed} | {f.failed or ''} | {f.errors or ''} | {f.apart or ''} | {f.largest:.2g} | "
-            f"{', '.join(names[:6])}{more} |"
-        )
-    if found.islands:
-        lines += ["", "| left to the reference engine | files | because |", "| --- | --- | --- |"]
-        ordered = sorted(found.islands.items(), key=lambda pair: (-pair[1], pair[0]))
-        lines += [f"| {kind} | {count} | {why} |" for (kind, why), count in ordered]
+    different = {place: f.failed + f.errors for place, f in sorted(found.folders.items())}
+    if any(different.values()):
+        lines += ["", f"By folder: {', '.join(f'{place} {n}' for place, n in different.items() if n)}."]
+    reasons: dict[str, Counter[str]] = defaultdict(Counter)
+    for (kind, why), count in found.islands.items():
+        reasons[why][kind] += count
+    if reasons:
+        lines += ["", "Left to the reference engine:", ""]
+    for why, kinds in sorted(reasons.items(), key=lambda pair: (-pair[1].total(), pair[0])):
+        lines.append(f"- {', '.join(sorted(kinds))}: {why} ({kinds.total()})")
     return "\n".join(lines) + "\n"
 
 

@@ -1,6 +1,6 @@
-"""Export every fixture that can be expressed, run it in ONNX Runtime, and write docs/onnx_export.md.
+"""Export every fixture that can be expressed, run it in ONNX Runtime, and write what came out into docs/onnx_export.md.
 
-    python scripts/onnx_export.py                      # all fixtures, a few minutes; writes the document
+    python scripts/onnx_export.py                      # all fixtures, a few minutes; writes the page
     python scripts/onnx_export.py 'nets/*' 'ops/norm/*'  # some of them; only prints
 
 Needs onnx and onnxruntime. Exits with 1 if a fixture gives other values than it records without a known reason.
@@ -27,14 +27,13 @@ from loadrun.graph.dtypes import Array
 from loadrun.onnx import Exported, export
 from loadrun.onnx.check import check_model, is_quantized, run_session
 from loadrun.onnx.session import new_session
-from loadrun.onnx.writing import TRANSLATIONS, reason
-from loadrun.ops.catalog import CATALOG
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 from tests.support.fixture_files import FIXTURES, fixture_names  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "onnx_export.md"
+END = "<!-- measured: end -->"
 ROUNDING = 2e-6
 """Float32 results of another runtime may differ this much where MegEngine's own error is 0."""
 
@@ -246,13 +245,13 @@ def outcomes(patterns: Iterable[str]) -> list[Outcome]:
 
 
 def document(found: list[Outcome]) -> str:
-    """docs/onnx_export.md."""
+    """The part of docs/onnx_export.md that is measured."""
     counts = Counter(o.verdict for o in found)
     lines = [
         "# Operators written as ONNX",
         "",
-        "Made by `python scripts/onnx_export.py`, which exports every fixture of `fixtures/`, lets onnx.checker judge",
-        "it and runs it in ONNX Runtime with the fixture's own inputs.",
+        "Measured by `python scripts/onnx_export.py`, which exports every fixture of `fixtures/`, lets onnx.checker",
+        "judge it and runs it in ONNX Runtime with the fixture's own inputs.",
         "",
         "| fixtures | what became of them |",
         "| --- | --- |",
@@ -263,23 +262,16 @@ def document(found: list[Outcome]) -> str:
         f"| {counts['refused']} | are refused with the operators' names and reasons |",
         f"| {counts['DIFFERS']} | give other values |",
         "",
-        "## Every operator",
+        "## Known differences",
         "",
-        "| operator | written as | fixtures with it that agree | refused |",
-        "| --- | --- | --- | --- |",
     ]
-    lines += [row(name, found) for name in CATALOG]
-    lines += ["", "## Known differences", ""]
     groups: dict[str, list[str]] = defaultdict(list)
     for o in found:
         if o.verdict == "known":
             groups[o.detail.partition(" (")[0]].append(o.name)
     for why, names in sorted(groups.items()):
         lines.append(f"- {why}: {len(names)} files, such as `{names[0]}`")
-    lines += ["", "## Refused", "", "| operators | reason |", "| --- | --- |"]
-    refused = Counter(plain(r) for o in found if o.verdict == "refused" for r in o.reasons)
-    lines += [f"| {n} | {text} |" for text, n in sorted(refused.items(), key=lambda i: i[0])]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n\n"
 
 
 def plain(text: str) -> str:
@@ -290,30 +282,16 @@ def plain(text: str) -> str:
     return f"{label}: {' '.join(words)}"
 
 
-def row(name: str, found: list[Outcome]) -> str:
-    """One operator's line."""
-    having = [o for o in found if name in o.operators]
-    good = sum(o.verdict in ("agrees", "runs", "known") for o in having)
-    refused = sum(any(r.startswith((f"{name} ", f"{name}:")) for r in o.reasons) for o in having)
-    how = TRANSLATIONS.get(name)
-    text = (
-        (how.__doc__ or "").strip().splitlines()[0].rstrip(".") if how is not None else f"not: {reason(name)}"
-    )
-    if CATALOG[name].category == "io" and how is not None and how.__name__ == "stored":
-        text = "a graph input" if name == "Host2DeviceCopy" else "an initializer"
-    return f"| {name} | {text} | {good or ''} | {refused or ''} |"
-
-
 def main(patterns: list[str]) -> int:
     """Judge, print, and write the document when all fixtures were judged."""
     found = outcomes(patterns or ["**/*.mge"])
     counts = Counter(o.verdict for o in found)
     print(", ".join(f"{n} {v}" for v, n in counts.most_common()))
-    if patterns:
-        for text, n in Counter(plain(r) for o in found for r in o.reasons).most_common():
-            print(n, text)
-    else:
-        DOCUMENT.write_text(document(found))
+    for text, n in Counter(plain(r) for o in found for r in o.reasons).most_common():
+        print(n, text)
+    if not patterns:
+        rest = DOCUMENT.read_text().partition(END)[2]
+        DOCUMENT.write_text(document(found) + END + rest)
     return int(counts["DIFFERS"] > 0)
 
 

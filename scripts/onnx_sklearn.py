@@ -95,10 +95,14 @@ def estimators(table: str) -> Iterator[tuple[str, Any, str]]:
             pairs = dict(p.split("=") for p in given.split(",") if p)
             parameters = {k: literal_eval(v) for k, v in pairs.items()}
             whole = module if module in ("lightgbm", "xgboost") else f"sklearn.{module}"
-            yield f"{name}({given})" + (f", {kind}" if kind else ""), _made(whole, name, parameters), kind
+            yield (
+                f"{name}({given})" + (f", {kind}" if kind else ""),
+                _estimator(whole, name, parameters),
+                kind,
+            )
 
 
-def _made(module: str, name: str, parameters: dict[str, Any]) -> Any:
+def _estimator(module: str, name: str, parameters: dict[str, Any]) -> Any:
     return getattr(import_module(module), name)(**parameters)
 
 

@@ -41,15 +41,13 @@ SPELLED = {
     "constant": "constants",
     "no_record": "record",
     "change_graph": "no_change_graph",
-    "discard_var_name": "keep_var_name",
-    "output_strip_info": "strip_info_file",
     "optimize_for_inference": "passes",
     "config": "configuration",
 }
 """Options that stand in a record under another name; an engine of its own is a `Choice` there."""
 CALLED = {"files", "model", "file", "reports", "source", "target", "against", "other", "output", "engine"}
 """What a call takes beside its record."""
-SHOWN = {"help", "quiet", "verbose", "color"}
+SHOWN = {"help", "quiet", "verbose"}
 """What is about the screen alone."""
 WRITTEN = {
     "run": {"maxerr"},
@@ -57,7 +55,7 @@ WRITTEN = {
     "reduce": {"anonymize"},
     "diff": {"json", "passes"},
     "bench": {"json", "html"},
-    "info": {"json", "graph", "strict", "cache"},
+    "info": {"json", "graph", "operators", "strict", "cache"},
     "audit": {"json", "junit"},
 }
 """Files that are written from what the call gives, and options of another call."""

@@ -1,17 +1,17 @@
-"""The documentation says what is true: the operator table is up to date, the README's Python runs."""
+"""The documentation says what is true: the site has its tables, the README's Python runs."""
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 import runpy
-import subprocess
-import sys
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from loadrun.cli import main
+from loadrun.cli import COMMANDS, main
 from loadrun.cli.parsers import options, parsers
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,11 +22,45 @@ PAGES = sorted(
 )
 
 
-@pytest.mark.slow
-def test_operator_table_is_up_to_date() -> None:
-    command = [sys.executable, "scripts/operators.py", "--check"]
-    done = subprocess.run(command, cwd=ROOT, check=False)
-    assert done.returncode == 0, "run python scripts/operators.py"
+TABLES = runpy.run_path(str(ROOT / "scripts" / "site_tables.py"))
+
+
+def first_cells(text: str) -> set[str]:
+    """What stands first in the rows of Markdown tables."""
+    return {
+        name for cell in re.findall(r"^\| (`.*?`) \| ", text, re.M) for name in re.findall(r"`([^`]+)`", cell)
+    }
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if "<!-- tables: " in (ROOT / p).read_text("utf-8")])
+def test_the_site_makes_the_tables_that_pages_name(page: str) -> None:
+    made = TABLES["on_page_markdown"]((ROOT / page).read_text(encoding="utf-8"))
+    assert "<!-- tables:" not in made
+    assert "| --- |" in made or "where torch is installed" in made
+
+
+@pytest.mark.parametrize("kind", ["megengine", "onnx-written"])
+def test_tables_name_every_operator_of_megengine(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    registry = json.loads((ROOT / "tests" / "data" / "registry.json").read_text())
+    names = {row["name"] for row in registry["operators"]}
+    assert names <= first_cells(TABLES["tables"](kind))
+    assert main(["info", "--operators", kind]) == 0
+    assert names <= {line.split(" ")[0] for line in capsys.readouterr().out.splitlines()}
+
+
+def test_tables_name_operators_of_onnx_and_functions_of_numpy(capsys: pytest.CaptureFixture[str]) -> None:
+    for kind, names in {"onnx": {"Conv", "TreeEnsemble"}, "numpy": {"einsum", "linalg.inv"}}.items():
+        assert names <= first_cells(TABLES["tables"](kind))
+        assert main(["info", "--operators", kind]) == 0
+        assert names <= {line.split(" ")[0] for line in capsys.readouterr().out.splitlines()}
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c != "load_and_run"])
+def test_the_page_of_options_has_what_help_prints(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--help"]) == 0
+    printed = set(re.findall(r"^  (--?[a-z][\w-]*)", capsys.readouterr().out, re.M)) - {"-h"}
+    section = TABLES["tables"]("options").split(f"\n## {command}\n")[1].split("\n## ")[0]
+    assert {o.split(" ")[0] for o in first_cells(section)} >= printed
 
 
 def test_readme_python(
@@ -81,11 +115,6 @@ def test_the_site_has_every_page() -> None:
     assert {p.relative_to(ROOT / "docs").as_posix() for p in (ROOT / "docs").rglob("*.md")} <= named
 
 
-def test_options_are_up_to_date() -> None:
-    made = runpy.run_path(str(ROOT / "scripts" / "options.py"))["page"]()
-    assert (ROOT / "docs" / "options.md").read_text(encoding="utf-8") == made, "run python scripts/options.py"
-
-
 COMMAND = re.compile(r"(?:^|[`;&|(]|\bbin/)\s*loadrun ([^`\n;&|)]*)", re.M)
 """A command line of loadrun, in a block or in the text."""
 
@@ -104,7 +133,7 @@ def unknown_options(text: str) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if p not in ("CHANGELOG.md", "docs/options.md")])
+@pytest.mark.parametrize("page", [p for p in PAGES if p != "CHANGELOG.md"])
 def test_options_in_pages_exist(page: str) -> None:
     assert unknown_options((ROOT / page).read_text(encoding="utf-8")) == []
 
@@ -155,3 +184,29 @@ def test_every_promise_names_tests_that_exist() -> None:
                 file = f"{folder}/{path.rpartition('/')[2]}"
             text = (ROOT / file).read_text(encoding="utf-8")
             assert not function or f"def {function}(" in text, name
+
+
+PYTHON_OPTIONS = {"--loadrun-engine", "--loadrun-timeout", "--loadrun-update", "--loadrun-reason"}
+STYLES = {"page.py", "notebook.py", "plots.py"}
+"""Files with style sheets, whose variables are written like options."""
+
+
+def named_options(source: str) -> set[str]:
+    """The options that the texts of a file name."""
+    texts = (n.value for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Constant))
+    return {o for t in texts if isinstance(t, str) for o in re.findall(r"(?<![\w-])--[a-z][\w-]*\w", t)}
+
+
+def test_messages_name_options_that_exist() -> None:
+    known = {o for _, p in parsers().values() for a in options(p) for o in a.option_strings}
+    known |= {"--version", "--help", "--name", "--noname", *PYTHON_OPTIONS}
+    spelled = {o.replace("_", "-") for o in known}
+    wrong = {
+        f"{path.name}: {o}"
+        for path in (ROOT / "loadrun").rglob("*.py")
+        if path.name not in STYLES
+        for o in named_options(path.read_text(encoding="utf-8"))
+        if o.replace("_", "-") not in spelled
+    }
+    assert wrong == set()
+    assert named_options('raise UsageError(f"{x}: drop --batch")') == {"--batch"}

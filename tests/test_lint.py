@@ -230,3 +230,21 @@ def test_every_test_file_is_collected() -> None:
     assert [
         str(p) for p in files if left_out.intersection(p.parts) or any(s.startswith(".") for s in p.parts)
     ] == []
+
+
+def returns_of_nothing(source: str) -> list[str]:
+    """Functions that return nothing and whose docstring begins with "Return"."""
+    return [
+        node.name
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef)
+        and isinstance(node.returns, ast.Constant)
+        and node.returns.value is None
+        and (ast.get_docstring(node) or "").startswith(("Return ", "Yield "))
+    ]
+
+
+def test_docstrings_promise_no_result_where_there_is_none() -> None:
+    assert returns_of_nothing('def f(x: int) -> None:\n    """Return the square."""') == ["f"]
+    wrong = {path.name: names for path in SOURCES if (names := returns_of_nothing(path.read_text("utf-8")))}
+    assert wrong == {}

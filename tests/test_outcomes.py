@@ -112,7 +112,7 @@ def test_not_compared_is_so_on_every_surface(
     path = str(tmp_path / "m.mge")
     names = {n: str(tmp_path / f"r.{n}") for n in ("json", "junit", "html", "zip")}
     reports = ["--json", names["json"], "--junit", names["junit"], "--html", names["html"]]
-    assert main([path, *reports, "--save-results", names["zip"]]) == 3
+    assert main([path, *reports, "--output", names["zip"]]) == 3
     shown = capsys.readouterr().out
     if "nothing to compare" not in reason:
         assert reason in shown
@@ -224,7 +224,7 @@ def test_a_policy_of_an_output_without_expected_value_is_an_error(
     assert "for the output 'z', but there is no expected value of it" in capsys.readouterr().err
     assert main([path, "-q", "--check", "y: exact"]) == 0
     assert main([path, "-q", "--input", "x:[1,2,3,4,5,6]", "--check", "y: exact"]) == 2
-    assert main([path, "--save-results", str(tmp_path / "r.zip"), "-q"]) == 0
+    assert main([path, "--output", str(tmp_path / "r.zip"), "-q"]) == 0
     assert main([str(tmp_path / "r.zip"), "-q", "--check", "z: exact"]) == 2
     with pytest.raises(UsageError, match="no expected value"):
         loadrun.check(lambda x: {"y": -x, "z": x}, path, policies={"z": parse("exact")})

@@ -297,8 +297,8 @@ def round_(a: Any, decimals: int = 0, out: Any = None) -> Tensor:
     if not is_float(x):
         if decimals >= 0 or dtype_of(a).kind == "b":
             return x
-        unit = number(10.0**-decimals, e.real(x))
-        wide = e.real(x)
+        unit = number(10.0**-decimals, e.as_float(x))
+        wide = e.as_float(x)
         return e.cast(elem(M.MUL, rint(elem(M.TRUE_DIV, wide, unit)), unit), access.dtype_of(x))
     if decimals == 0:
         return rint(x)

@@ -159,7 +159,7 @@ def agrees_at_other_sizes(
 
 
 def _others(first: OtherSizes) -> Iterator[OtherSizes]:
-    """Return sizes without anything in common, those that are numbers of the program, and pairs that are equal."""
+    """Yield sizes without anything in common, those that are numbers of the program, and pairs that are equal."""
     constants = sorted(c for c in first.constants if c > 1)
     factor = 1
     for c in constants:

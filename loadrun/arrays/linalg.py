@@ -25,7 +25,7 @@ def _as_float(a: Any) -> Tensor:
     x = operand(a)
     if dtype_of(x).name == "Float16":
         raise TypeError("array type float16 is unsupported in linalg")
-    return e.real(x)
+    return e.as_float(x)
 
 
 def _square(a: Any) -> Tensor:
@@ -110,7 +110,7 @@ def _determinant(x: Tensor) -> Tensor:
         size = elem(M.ABS, column)
         chosen = apply1("Argmax", P.Axis(axis=ndim - 2), inputs=[size], scalar=False)
         rows = e.add_axes(e.arange(int(e.sizes(x)[-2])), [1])
-        mask = e.real(elem(M.EQ, rows, chosen))
+        mask = e.as_float(elem(M.EQ, rows, chosen))
         top = e.subtensor(x, [(ndim - 2, None, 1, None, None)])
         best = summed(elem(M.MUL, mask, x), [ndim - 2], True)
         pivot = e.subtensor(best, [(ndim - 2, None, None, None, 0), (ndim - 1, None, None, None, 0)])
@@ -189,7 +189,7 @@ def _matrix_norm(x: Tensor, order: Any, rows: int, columns: int, keepdims: Any) 
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Tensor:
     """Return the norm of vectors or matrices."""
     y = operand(x)
-    y = y if e.is_float(y) else e.real(y)
+    y = y if e.is_float(y) else e.as_float(y)
     ndim = len(e.sizes(y))
     if axis is None:
         if ord is None or (ord in ("f", "fro") and ndim == 2) or (ord == 2 and ndim == 1):

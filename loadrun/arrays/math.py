@@ -68,7 +68,7 @@ def cbrt(x: Tensor) -> Tensor:
 
 
 def _through_float(func: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    return e.cast(func(e.real(x)), dtype_of(x))
+    return e.cast(func(e.as_float(x)), dtype_of(x))
 
 
 @ufunc("hypot")
@@ -131,8 +131,8 @@ def modf(x: Tensor) -> tuple[Tensor, Tensor]:
 @ufunc("ldexp", loop="given")
 def ldexp(x: Tensor, n: Tensor) -> Tensor:
     """Return the number times two to the power of an integer."""
-    wide = e.real(x)
-    return elem(M.MUL, wide, elem(M.POW, number(2, wide), e.real(n)))
+    wide = e.as_float(x)
+    return elem(M.MUL, wide, elem(M.POW, number(2, wide), e.as_float(n)))
 
 
 def negative_sign(x: Tensor) -> Tensor:
@@ -144,7 +144,7 @@ def negative_sign(x: Tensor) -> Tensor:
 @ufunc("signbit")
 def signbit(x: Tensor) -> Tensor:
     """Tell where the sign is negative; the sign of NaN is not seen."""
-    return negative_sign(x if e.is_float(x) else e.real(x))
+    return negative_sign(x if e.is_float(x) else e.as_float(x))
 
 
 @ufunc("copysign")
@@ -166,7 +166,7 @@ def heaviside(x: Tensor, y: Tensor) -> Tensor:
 def sinc(x: Any) -> Tensor:
     """Compute ``sin(pi x) / (pi x)``, 1 at zero."""
     y = operand(x)
-    y = y if e.is_float(y) else e.real(y)
+    y = y if e.is_float(y) else e.as_float(y)
     turned = elem(M.MUL, y, number(pi, y))
     zero = e.compare(_EQ, y, number(0, y))
     safe = where(zero, number(1, y), turned)

@@ -145,8 +145,8 @@ def operand(value: Any, dtype: Any = None) -> Tensor:
         if not limits.min <= int(value) <= limits.max:
             raise OverflowError(f"Python integer {value} out of bounds for {np.dtype(dtype)}")
     array = np.asarray(value)
-    own = array.dtype if array.dtype != np.float64 else np.float32
-    want = narrow(own if dtype is None else dtype)
+    dtype_of_array = array.dtype if array.dtype != np.float64 else np.float32
+    want = narrow(dtype_of_array if dtype is None else dtype)
     with np.errstate(all="ignore"):
         return const(array.astype(want) if array.dtype != want else array, want)
 
@@ -163,7 +163,7 @@ def stacked(value: Any, dtype: Any = None) -> Tensor:
 
 
 def flattened(value: Any) -> Iterator[Any]:
-    """Return the elements of nested lists.
+    """Yield the elements of nested lists.
 
     >>> [*flattened([1, [2, (3,)]])]
     [1, 2, 3]
@@ -176,7 +176,7 @@ def flattened(value: Any) -> Iterator[Any]:
 
 
 def all_tensors(values: Any) -> Iterator[Tensor]:
-    """Return the tensors among values, in nested lists and dicts too."""
+    """Yield the tensors among values, in nested lists and dicts too."""
     for value in values:
         if isinstance(value, Tensor):
             yield value

@@ -49,9 +49,9 @@ All others give ndarrays outside of a trace, as they do for MegEngine's tensors.
 def _unknown(name: str) -> TraceError:
     hint = next((text for key, text in _HINTS.items() if name.startswith(key)), "")
     # Names that resemble each other by their letters alone (unique, square) have nothing to do with each other.
-    own = name.rpartition(".")[2]
+    bare = name.rpartition(".")[2]
     related = [
-        n for _, n in names() if own in (last := n.rpartition(".")[2]) or (len(last) > 2 and last in own)
+        n for _, n in names() if bare in (last := n.rpartition(".")[2]) or (len(last) > 2 and last in bare)
     ]
     near = difflib.get_close_matches(name, related, 3, 0.6)
     why = f"{name} has no lowering to MegEngine's operators" + (f" ({hint})" if hint else "")

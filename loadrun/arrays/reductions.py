@@ -174,7 +174,7 @@ def count_nonzero(a: Any, axis: Any = None, *, keepdims: Any = False) -> Tensor:
 
 def _as_floating(x: Tensor, dtype: Any) -> Tensor:
     """Convert what is averaged to floating-point: integers to float32."""
-    return e.cast(x, narrow(dtype)) if dtype is not None else x if is_float(x) else e.real(x)
+    return e.cast(x, narrow(dtype)) if dtype is not None else x if is_float(x) else e.as_float(x)
 
 
 def mean_of(x: Tensor, axes: Sequence[int], keepdims: Any = False) -> Tensor:
@@ -211,7 +211,7 @@ def _variance(a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: Any, mean: Any
     """Return the variance in float32, and the dtype that numpy gives it."""
     x = _as_floating(operand(a), dtype)
     axes = axes_of(axis, len(e.sizes(x)))
-    return variance(e.real(x), axes, ddof, keepdims, mean), access.dtype_of(x)
+    return variance(e.as_float(x), axes, ddof, keepdims, mean), access.dtype_of(x)
 
 
 @lowers("var")
@@ -282,7 +282,7 @@ def _position(a: Any, axis: Any, keepdims: Any, largest: bool) -> Tensor:
         x = e.cast(x, "int32")
     if access.dtype_of(x).name == "Int32" or (access.dtype_of(x).is_wide and not is_float(x)):
         # The operator compares as float32, which cannot hold large integers exactly.
-        x = e.real(elem(M.EQ, x, extreme(x, largest, [at], True)))
+        x = e.as_float(elem(M.EQ, x, extreme(x, largest, [at], True)))
         largest = True
     result = apply1("Argmax" if largest else "Argmin", P.Axis(axis=at), inputs=[as_vector(x)], scalar=False)
     ndim = len(e.sizes(tensor))

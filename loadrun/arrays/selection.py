@@ -280,7 +280,7 @@ def _reset(a: Any, value: Tensor) -> None:
 
 @lowers("copyto")
 def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
-    """Return values written into an array."""
+    """Write values into an array."""
     x = _target(dst, "copyto")
     if (
         isinstance(dst, TracedArray)
@@ -296,7 +296,7 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
 
 @lowers("put_along_axis")
 def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
-    """Return one element written for every index along an axis."""
+    """Write one element for every index along an axis."""
     x = _target(arr, "put_along_axis")
     at = axis_of(axis, len(e.sizes(x)))
     index = e.cast(operand(indices), "int32")
@@ -317,7 +317,7 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
 
 @lowers("put")
 def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
-    """Return elements of the flattened array replaced."""
+    """Replace elements of the flattened array."""
     x = _target(a, "put")
     flat = e.flat(x)
     index = e.flat(_inside(operand(ind, np.int32), flat.shape[0], mode))
@@ -330,7 +330,7 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
 
 @lowers("putmask")
 def putmask(a: Any, mask: Any, values: Any) -> None:
-    """Return elements replaced where a mask is true, by values of the array's shape or one value."""
+    """Replace elements where a mask is true, by values of the array's shape or one value."""
     x = _target(a, "putmask")
     value = operand(values, dtype_of(x).np)
     if e.sizes(value) != e.sizes(x) and value.size != 1:
@@ -341,7 +341,7 @@ def putmask(a: Any, mask: Any, values: Any) -> None:
 
 @lowers("place")
 def place(arr: Any, mask: Any, vals: Any) -> None:
-    """Return elements replaced where a mask is true, by one value or one after the other."""
+    """Replace elements where a mask is true, by one value or one after the other."""
     x = _target(arr, "place")
     value = e.flat(operand(vals, dtype_of(x).np))
     chosen = e.cast(operand(mask), "bool")
@@ -356,7 +356,7 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
 
 @lowers("fill_diagonal")
 def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
-    """Return the main diagonal of a matrix replaced."""
+    """Replace the main diagonal of a matrix."""
     x = _target(a, "fill_diagonal")
     if len(e.sizes(x)) != 2 or wrap:
         raise refused("np.fill_diagonal is traced for matrices, without wrap")

@@ -27,7 +27,7 @@ def _sorted_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     values, places = apply(
         "Argsort",
         P.Argsort(order=P.ArgsortOrder.ASCENDING),
-        inputs=[e.real(rows) if e.is_float(x) else e.whole(rows)],
+        inputs=[e.as_float(rows) if e.is_float(x) else e.whole(rows)],
         n=2,
         scalar=False,
     )
@@ -88,7 +88,7 @@ def lexsort(keys: Any, axis: int = -1) -> Tensor:
 def rows_of(a: Any, axis: Any) -> tuple[Tensor, list[int]]:
     """Sort floats with the reduced axes joined as the last one; give the axes, too."""
     x = operand(a)
-    x = x if e.is_float(x) else e.real(x)
+    x = x if e.is_float(x) else e.as_float(x)
     x = as_vector(x)
     ndim = len(e.sizes(x))
     axes = axes_of(axis, ndim)
@@ -191,7 +191,7 @@ def percentile(
 ) -> Tensor:
     """Do `quantile` with hundredths."""
     if isinstance(q, Tensor):
-        q = elem(M.TRUE_DIV, e.real(q), e.number(100, e.real(q)))
+        q = elem(M.TRUE_DIV, e.as_float(q), e.number(100, e.as_float(q)))
     else:
         q = np.true_divide(q, 100)
     return quantile(a, q, axis, None, False, method, keepdims, weights=weights, interpolation=interpolation)

@@ -199,7 +199,7 @@ def _toml(name: str) -> Callable[[str], Any]:
             return loads
     raise UsageError(
         f"{name} cannot be read: Python before 3.11 needs the package tomli for that (pip install tomli), or "
-        "--no-config leaves it out"
+        "--config none leaves it out"
     )
 
 

@@ -185,7 +185,7 @@ def failure(e: Exception, *, named: bool = False) -> Failure:
     if isinstance(e, UnicodeEncodeError) and e.reason == "surrogates not allowed":
         shown = e.object.encode("ascii", "backslashreplace").decode()[:300]
         return Failure(
-            f"{shown} holds half a character, which no file can be called and no text be written with"
+            f"{shown} holds a lone surrogate, half of a character, which no file name or text file can contain"
         )
     if isinstance(e, ValueError) and str(e).startswith("embedded null"):
         return Failure("no file and no command can hold a null character")

@@ -42,7 +42,7 @@ def fetched(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
 def files_of(
     names: Iterable[str], endings: tuple[str, ...] = MODELS, skipped: list[str] | None = None
 ) -> Iterator[str]:
-    """Return the files that a user's names stand for.
+    """Yield the files that a user's names stand for.
 
     URLs (``s3://bucket/models/*.mge``) are listed by their server. ``~`` is the home folder.
     What is there under its name is that; else ``*``, ``?`` and ``[...]`` are a pattern, in
@@ -156,7 +156,9 @@ def nameable(path: str | os.PathLike[str]) -> str:
         os.fsencode(name)
     except UnicodeEncodeError:
         shown = name.encode("ascii", "backslashreplace").decode()
-        raise OSError(errno.EINVAL, "no file can have this name: it holds half a character", shown) from None
+        raise OSError(
+            errno.EINVAL, "a file name cannot contain a lone surrogate, half of a character", shown
+        ) from None
     return name
 
 

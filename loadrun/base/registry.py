@@ -76,7 +76,7 @@ class Registry(MutableMapping[K, V]):
         self.what = what
         self._homes: dict[K, str] = dict(homes) if isinstance(homes, Mapping) else {}
         self._modules: list[str] = [] if isinstance(homes, Mapping) else [*homes][::-1]
-        self._found: dict[K, V] = {}
+        self._things: dict[K, V] = {}
 
     def register(self, *names: K) -> Callable[[F], F]:
         """Register a function or a class by one or more names; for use as a decorator.
@@ -98,9 +98,9 @@ class Registry(MutableMapping[K, V]):
         Raises:
             ValueError: another one has the name.
         """
-        if name in self._found:
+        if name in self._things:
             raise ValueError(f"{name!r} is registered twice as a {self.what}; choose another name")
-        self._found[name] = thing
+        self._things[name] = thing
 
     def load(self) -> None:
         """Import all modules, so that all names are known."""
@@ -117,13 +117,13 @@ class Registry(MutableMapping[K, V]):
 
     def _find(self, name: object) -> bool:
         """Return whether something has a name; modules are imported, first to last, until one registers it."""
-        if name not in self._found and name in self._homes:
+        if name not in self._things and name in self._homes:
             thing = resolve(self._homes[name])
             if ":" in self._homes[name]:
-                self._found.setdefault(name, thing)
-        while name not in self._found and name not in self._homes and self._modules:
+                self._things.setdefault(name, thing)
+        while name not in self._things and name not in self._homes and self._modules:
             self._import_next()
-        return name in self._found
+        return name in self._things
 
     def __getitem__(self, name: K) -> V:
         if not self._find(name):
@@ -132,10 +132,10 @@ class Registry(MutableMapping[K, V]):
             near = get_close_matches(str(name), map(str, self), 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise KeyError(f"no {self.what} is registered as {name!r}{hint}")
-        return self._found[name]
+        return self._things[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._found or name in self._homes or self._find(name)
+        return name in self._things or name in self._homes or self._find(name)
 
     @overload
     def get(self, name: K, /) -> V | None: ...
@@ -145,17 +145,17 @@ class Registry(MutableMapping[K, V]):
 
     def get(self, name: K, /, default: D | None = None) -> V | D | None:
         """Return the object registered under a name, or a default."""
-        return self._found[name] if name in self._found or self._find(name) else default
+        return self._things[name] if name in self._things or self._find(name) else default
 
     def __setitem__(self, name: K, thing: V) -> None:
-        self._found[name] = thing
+        self._things[name] = thing
 
     def __delitem__(self, name: K) -> None:
-        del self._found[name]
+        del self._things[name]
 
     def __iter__(self) -> Iterator[K]:
         self.load()
-        return iter([*dict.fromkeys((*self._homes, *self._found))])
+        return iter([*dict.fromkeys((*self._homes, *self._things))])
 
     def __len__(self) -> int:
         return len(list(iter(self)))

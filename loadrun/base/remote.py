@@ -149,7 +149,7 @@ def _system(url: str) -> tuple[AbstractFileSystem, str]:
     try:
         from fsspec.core import url_to_fs  # an optional package
     except ImportError:
-        raise UsageError(f"{url} is a remote file, which takes fsspec: {install('remote')}") from None
+        raise UsageError(f"{url} is a remote file; reading it requires fsspec: {install('remote')}") from None
     try:
         fs, path = url_to_fs(url)
     except ImportError as e:
@@ -171,25 +171,25 @@ def _beside(fs: AbstractFileSystem, path: str) -> dict[str, Any]:
         return {}
     files: dict[str, Any] = {}
     for entry in entries:
-        own = posixpath.basename(entry["name"].rstrip("/"))
+        basename = posixpath.basename(entry["name"].rstrip("/"))
         if (
             entry["type"] == "directory"
-            and (sets := _DATA_SETS.fullmatch(own))
+            and (sets := _DATA_SETS.fullmatch(basename))
             and sets[1] in (None, f"{stem}.")
         ):
             inside = fs.find(entry["name"], detail=True)
-            files |= {f"{own}/{posixpath.basename(p)}": info for p, info in inside.items()}
-        elif entry["type"] == "file" and own.startswith(
+            files |= {f"{basename}/{posixpath.basename(p)}": info for p, info in inside.items()}
+        elif entry["type"] == "file" and basename.startswith(
             (f"{name}.", f"{name}_data", f"{stem}.data", f"{stem}.bin")
         ):
-            files[own] = entry
+            files[basename] = entry
     return files
 
 
 def _cache() -> str:
-    own = os.environ.get("LOADRUN_CACHE")
+    chosen = os.environ.get("LOADRUN_CACHE")
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return own or os.path.join(home, "loadrun")
+    return chosen or os.path.join(home, "loadrun")
 
 
 @contextmanager

@@ -31,7 +31,7 @@ def sealed(text: str) -> str:
 
 
 def seal(file: BinaryIO) -> None:
-    """Give the JSON object that is a file, which ends with its brace, the digest of its text; see `sealed`."""
+    """Add the digest of its text to the JSON object that is a file and ends with its brace; see `sealed`."""
     from hashlib import blake2b  # for start-up
 
     digest = blake2b(digest_size=_SIZE // 2)

@@ -8,7 +8,8 @@ from ..base.errors import clean
 from ..engines import Choice
 from ..report.text import error, table
 from ..verify.accepting import Acceptance, AcceptOptions, accept_files, accepted
-from .groups import Parser, add_limit_options, add_seed_option, limited, model_files
+from .fields import add_limit_options, add_options
+from .groups import Parser, limited, model_files
 from .models import add_engine_options
 
 __all__ = ["main"]
@@ -18,7 +19,7 @@ _SHOWN = 40
 
 
 def parser() -> Parser:
-    """Add the options of `loadrun accept`."""
+    """Build the parser of `loadrun accept`."""
     p = Parser(
         prog="loadrun accept",
         description="After an intended change: show the failing outputs with their old and new errors, and make the "
@@ -29,11 +30,7 @@ def parser() -> Parser:
         "cannot be read, run or written, or no reason was given, 3 there are no checks.",
     )
     p.add_argument("files", nargs="+", metavar="MODEL", help="files, patterns and folders")
-    p.add_argument(
-        "--reason", metavar="TEXT", help="why the new values are right; accepts them without asking"
-    )
-    p.add_argument("--by", metavar="NAME", help="who accepts them (default: the current user@host)")
-    add_seed_option(p)
+    add_options(p, AcceptOptions, "seed", reason={"metavar": "TEXT"}, by={"metavar": "NAME"})
     add_engine_options(p)
     add_limit_options(p)
     return p

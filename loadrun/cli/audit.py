@@ -7,11 +7,13 @@ import sys
 from ..base.errors import clean
 from ..compare.results import FileResult
 from ..engines import Choice
+from ..replay.options import RunOptions
 from ..report.text import error, table
 from ..verify.audit import NO_CHECK, Audit, AuditOptions, FileAudit, Score, audits_of
 from ..verify.audit_mutants import CASE_KINDS, ELEMENT
-from .fleet import FleetReports, add_fleet_options, fleet_reports
-from .groups import Parser, add_limit_options, add_seed_option, limited, model_files, seconds, whole
+from .fields import add_options
+from .fleet import FleetReports, fleet_reports
+from .groups import Parser, limited, model_files
 from .models import add_engine_options, add_model_options, model_options
 
 __all__ = ["main"]
@@ -20,7 +22,7 @@ _HEADERS = ("file", "output", "mutants", "caught", "score", "not caught")
 
 
 def parser() -> Parser:
-    """Add the options of `loadrun audit`."""
+    """Build the parser of `loadrun audit`."""
     p = Parser(
         prog="loadrun audit",
         description="Replay files with single weight elements or testcases corrupted, and report how many of these "
@@ -30,25 +32,11 @@ def parser() -> Parser:
         "read or run, 3 there are no checks, or one fails on the unchanged model.",
     )
     p.add_argument("files", nargs="+", metavar="MODEL", help="files, patterns and folders")
-    p.add_argument(
-        "--mutants",
-        metavar="N",
-        type=whole,
-        default=60,
-        help="number of weight elements to corrupt (default 60)",
-    )
-    p.add_argument(
-        "--budget",
-        metavar="SECONDS",
-        type=seconds,
-        default=60.0,
-        help="try no more mutants of a file after this time (default 60)",
-    )
-    add_seed_option(p)
-    add_fleet_options(p)
+    add_options(p, AuditOptions, "mutants", "timeout", "seed", "jobs")
+    add_options(p, RunOptions, "junit", json={"more": ""})
     add_engine_options(p)
     add_model_options(p)
-    add_limit_options(p)
+    add_options(p, RunOptions, "max_memory")
     return p
 
 
@@ -64,7 +52,7 @@ def main(argv: list[str]) -> int:
     )
     files = model_files(args.files, sys.stderr)
     result = Audit()
-    with limited(args.max_memory, args.timeout), fleet_reports(args.json, args.junit, files) as reports:
+    with limited(args.max_memory), fleet_reports(args.json, args.junit, files) as reports:
         for path, audit in zip(files, audits_of(files, options), strict=True):
             for _, why in audit.failures:
                 print(f"{clean(path, 200)}\n{error(why.message)}", file=sys.stderr)
@@ -161,7 +149,7 @@ def _about(path: str, audited: FileAudit) -> list[str]:
 
 def _silence(audited: FileAudit) -> str:
     """Say why there is no score."""
-    return "no mutant was tried within the budget" if audited.cut else "; ".join(audited.findings)
+    return "no mutant was tried within the time limit" if audited.cut else "; ".join(audited.findings)
 
 
 def _percent(share: float) -> str:

@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 
 from ..base.errors import clean
 from ..base.writing import check_targets, replacing
-from ..replay.options import ProfileOptions
+from ..replay.options import ProfileOptions, RunOptions
 from ..replay.profiling import profile_file
 from ..report.benchmark import benchmark_json, benchmark_table, comparisons
 from ..verify.bench.files import BenchOptions, bench_files
-from .groups import (
-    Parser,
-    add_html_option,
-    add_json_option,
-    add_limit_options,
-    add_seed_option,
-    add_testcase_option,
-    integer,
-    limited,
-    model_files,
-    real,
-    slowdown,
-    whole,
-)
-from .models import add_model_options, add_profile_options, engine_list, model_options
+from .fields import add_limit_options, add_options
+from .groups import Parser, decimal, integer, limited, model_files, slowdown
+from .models import add_model_options, engine_list, model_options
 
 __all__ = ["main", "parser"]
 
 
 def parser() -> Parser:
-    """Add the options of `loadrun bench`."""
+    """Build the parser of `loadrun bench`."""
     p = Parser(
         prog="loadrun bench",
         description="Time models: loading, the first run, the steady state. Several models are timed in turns.",
@@ -40,46 +29,21 @@ def parser() -> Parser:
         "models is not there now.",
     )
     p.add_argument("files", nargs="+", metavar="MODEL", help="files, patterns and folders")
-    p.add_argument(
-        "--engine", type=engine_list, default=["reference"], metavar="X,Y", help="engines to compare"
+    add_options(
+        p,
+        BenchOptions,
+        engine={"type": engine_list, "default": ["reference"], "metavar": "X,Y"},
+        threads={"type": _numbers, "default": [None], "metavar": "1,2"},
+        batch={"flags": ("--batch-size",), "type": _numbers, "default": [None], "metavar": "1,8"},
+        min_time={"type": decimal(what="a number of seconds of at least 0"), "metavar": "SECONDS"},
+        max_slowdown={"type": slowdown, "metavar": "10%"},
     )
-    p.add_argument("--threads", type=_numbers, default=[None], metavar="1,2", help="thread counts to compare")
-    p.add_argument(
-        "--batch-size",
-        dest="batch",
-        type=_numbers,
-        default=[None],
-        metavar="1,8",
-        help="batch sizes to compare, along axis 0 of the inputs of one testcase",
-    )
-    add_testcase_option(p, "all in turn")
-    p.add_argument(
-        "--min-time",
-        type=real(what="a number of seconds of at least 0"),
-        default=3.0,
-        metavar="SECONDS",
-        help="measure each model for at least this many seconds (default 3)",
-    )
-    p.add_argument(
-        "--min-passes",
-        type=whole,
-        default=5,
-        metavar="N",
-        help="... and for at least this many passes (default 5)",
-    )
-    add_seed_option(p)
-    add_json_option(p)
-    add_html_option(p)
-    p.add_argument("--baseline", metavar="FILE", help="compare with measurements that --json wrote")
-    p.add_argument(
-        "--max-slowdown",
-        type=slowdown,
-        default=0.1,
-        metavar="10%",
-        help="fail if a model is slower than the baseline by more than this: 10%% or 1.1x (default 10%%)",
-    )
+    add_options(p, BenchOptions, "testcase", "min_passes", "seed", "baseline")
+    p.add_argument("--json", metavar="FILE", help="write the results as JSON (- for standard output)")
+    add_options(p, RunOptions, "html")
     add_model_options(p)
-    add_profile_options(p)
+    add_options(p, ProfileOptions, "profile", "perfetto", "top", "memory")
+    add_options(p, ProfileOptions, by={"type": _grouping, "metavar": "WHAT"})
     add_limit_options(p)
     return p
 
@@ -143,3 +107,12 @@ def _numbers(text: str) -> list[int | None]:
 
 
 _one = integer(1, what="whole numbers of at least {} such as 1,2")
+
+
+def _grouping(text: str) -> str:
+    kind, colon, depth = text.partition(":")
+    if kind in ("type", "name") and not colon:
+        return text
+    if kind == "prefix" and (not colon or (depth.isdigit() and int(depth))):
+        return text
+    raise argparse.ArgumentTypeError(f"expected type, name or prefix:DEPTH, found {text!r}")

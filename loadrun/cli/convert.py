@@ -13,17 +13,8 @@ from ..onnx.converting import Converted, ConvertOptions, convert_file
 from ..onnx.exported import Exported
 from ..report.text import table
 from ..verify.pack.unpacking import UnpackOptions, unpack_file
-from .groups import (
-    Parser,
-    add_dump_option,
-    add_limit_options,
-    add_narrow_option,
-    add_prove_option,
-    add_quiet_option,
-    limited,
-    target,
-    whole,
-)
+from .fields import add_limit_options, add_options
+from .groups import Parser, add_quiet_option, limited, target
 from .models import BESIDE, add_model_options, model_options
 
 __all__ = ["main"]
@@ -33,7 +24,7 @@ _UNPACKED = ("output", "dump", "input_shape", "constant", "weights", "quiet", "t
 
 
 def parser() -> Parser:
-    """Add the options of `loadrun convert`."""
+    """Build the parser of `loadrun convert`."""
     p = Parser(
         prog="loadrun convert",
         description="Convert the model in A and write it to B. File name endings tell the formats: .mge (MegEngine) or "
@@ -48,28 +39,10 @@ def parser() -> Parser:
     p.add_argument("source", metavar="A", help="the file to read")
     p.add_argument("target", metavar="B", type=target, nargs="?", help="the file or folder to write")
     p.add_argument("-o", "--output", metavar="B", type=target, help="the same as B")
-    p.add_argument(
-        "--format",
-        choices=("FBS_V2", "FBS"),
-        help="format version of a .mge file (default: that of A, or FBS_V2)",
-    )
-    add_narrow_option(p)
-    add_prove_option(p)
-    add_dump_option(p)
+    add_options(p, ConvertOptions, "format", "narrow", "prove", "dump")
     add_model_options(p, writes=True)
     g = p.add_argument_group("writing ONNX")
-    g.add_argument("--opset", type=whole, metavar="N", help="opset version, 7 to 26 (default: 18 or later)")
-    g.add_argument(
-        "--dynamic",
-        action="append",
-        metavar="INPUT:AXIS=NAME",
-        help="make an axis dynamic, such as data:0=batch (default: axes in which the testcases of A differ)",
-    )
-    g.add_argument(
-        "--verify",
-        action="store_true",
-        help="check B with onnx.checker and compare its results in ONNX Runtime with loadrun's",
-    )
+    add_options(g, ConvertOptions, "opset", dynamic={"action": "append", "metavar": "INPUT:AXIS=NAME"})
     add_quiet_option(p)
     add_limit_options(p)
     return p
@@ -120,14 +93,10 @@ def _unpack(source: str, target: str, options: UnpackOptions) -> None:
 
 
 def _tables(exported: Exported) -> None:
-    """Print what was approximated, and how ONNX Runtime's results compare."""
+    """Print what was approximated."""
     rows = [(clean(text, 100), clean(where)) for text, where in exported.approximated.items()]
     if rows:
         print(table(rows, ("approximated", "first at")))
-        print()
-    compared = [(clean(v.output), clean(v.sizes), f"{v.error:.3g}", v.quanta) for v in exported.verification]
-    if compared:
-        print(table(compared, ("verified", "at", "error", "quanta"), right=(2, 3)))
         print()
 
 

@@ -14,20 +14,9 @@ from ..report.optimization import optimization, optimized
 from ..verify.blame_pass import BlamePassOptions, blame_pass
 from ..verify.diff.files import FileDifferences, diff_files
 from ..verify.diff.runs import DiffOptions
-from .groups import (
-    Parser,
-    add_dump_option,
-    add_input_options,
-    add_json_option,
-    add_limit_options,
-    add_seed_option,
-    add_testcase_option,
-    add_tolerance_option,
-    limited,
-    target,
-    warn,
-)
-from .models import add_finite_options, add_model_options, model_options
+from .fields import add_limit_options, add_options
+from .groups import Parser, limited, target, warn
+from .models import LIMIT, add_model_options, model_options
 
 __all__ = ["main"]
 
@@ -54,36 +43,24 @@ def parser() -> Parser:
         "--against",
         metavar="OTHER",
         help="the reference: another model, a folder from load_and_run's --bin_io_dump or of .npy files, an .npz file "
-        "of values by variable name, results of --save-results, an engine, or float64 (default), the same model in "
+        "of values by variable name, results of --output FILE.zip, an engine, or float64 (default), the same model in "
         "double precision",
     )
-    add_dump_option(p)
-    add_input_options(p, "--input")
-    add_testcase_option(p, "one after another until something differs")
-    add_tolerance_option(
-        p,
-        None,
-        "1e-4; 3.9e-3 for values computed in float16, 3.1e-2 in bfloat16: four units in the last place",
-    )
+    add_options(p, DiffOptions, "dump", "input_data", "repeat", "resize_input", "input_transform", "testcase")
+    add_options(p, DiffOptions, "tolerance")
     p.add_argument(
         "--passes",
         action="store_true",
         help="compare the model with itself under optimizations (ONNX Runtime's, onnxoptimizer's and onnxsim's if "
         "installed, and loadrun's own), and find by bisection the one that makes the outputs diverge",
     )
-    p.add_argument(
-        "--bisect",
-        action="store_true",
-        help="find the operator by bisection, with one intermediate value per run, so that the engine's fusions stay "
-        "intact",
-    )
+    add_options(p, DiffOptions, "bisect")
     p.add_argument("-v", "--verbose", action="store_true", help="show every compared value")
     p.add_argument(
         "-o", "--output", metavar="FILE", type=target, help="write the operator to blame as a file of its own"
     )
-    add_json_option(p)
-    add_finite_options(p)
-    add_seed_option(p)
+    p.add_argument("--json", metavar="FILE", help="write the results as JSON (- for standard output)")
+    add_options(p, DiffOptions, "seed", range=LIMIT)
     add_model_options(p)
     add_limit_options(p)
     return p

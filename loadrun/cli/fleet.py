@@ -11,19 +11,11 @@ from typing import TYPE_CHECKING, TextIO
 from ..base import __version__
 from ..base.writing import check_targets, text_file
 from ..report.json import dumps
-from .groups import Parser, add_jobs_option, add_json_option, add_junit_option
 
 if TYPE_CHECKING:
     from ..report.junit import JUnitWriter
 
-__all__ = ["FleetReports", "add_fleet_options", "fleet_reports"]
-
-
-def add_fleet_options(p: Parser) -> None:
-    """Add the options for processes and reports."""
-    add_jobs_option(p, "the files", default=1)
-    add_json_option(p)
-    add_junit_option(p)
+__all__ = ["FleetReports", "fleet_reports"]
 
 
 @dataclass

@@ -6,7 +6,7 @@ import argparse
 import math
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any, NoReturn, TextIO, TypeVar
@@ -16,30 +16,15 @@ from ..base.files import files_of, skipped_line
 
 __all__ = [
     "Parser",
-    "add_copy_option",
-    "add_dump_option",
-    "add_html_option",
-    "add_input_options",
-    "add_jobs_option",
-    "add_json_option",
-    "add_junit_option",
-    "add_limit_options",
-    "add_maxerr_option",
-    "add_memory_option",
-    "add_narrow_option",
-    "add_policy_option",
-    "add_prove_option",
     "add_quiet_option",
-    "add_seed_option",
-    "add_testcase_option",
-    "add_tolerance_option",
-    "add_uncompared_option",
+    "chosen_data",
+    "decimal",
     "integer",
     "limited",
     "model_files",
-    "real",
     "seconds",
     "seed",
+    "size",
     "slowdown",
     "target",
     "tolerance",
@@ -91,9 +76,11 @@ class Parser(argparse.ArgumentParser):
                 words.append(f"{a.option_strings[0]} {a.metavar}")
             elif not a.option_strings:
                 words.append(
-                    {"+": f"{a.metavar} [{a.metavar} ...]", "?": f"[{a.metavar}]"}.get(
-                        str(a.nargs), str(a.metavar)
-                    )
+                    {
+                        "+": f"{a.metavar} [{a.metavar} ...]",
+                        "*": f"[{a.metavar} ...]",
+                        "?": f"[{a.metavar}]",
+                    }.get(str(a.nargs), str(a.metavar))
                 )
         self.usage = " ".join(words)
         return super().format_help()
@@ -153,10 +140,7 @@ class Parser(argparse.ArgumentParser):
             name = text.split("=")[0]
             if text == "--":
                 return
-            if name == "--input" and "-d" in every:
-                # `run` calls it so.
-                yield name, "-d"
-            elif name.startswith("--") and name not in every:
+            if name.startswith("--") and name not in every:
                 close = [o for o in known if o.startswith(name)] or difflib.get_close_matches(
                     name, known, 1, 0.75
                 )
@@ -174,74 +158,6 @@ def model_files(names: Iterable[str], out: TextIO) -> list[str]:
     return paths
 
 
-def add_copy_option(p: argparse._ActionsContainer) -> None:
-    """Add ``--copy``."""
-    p.add_argument(
-        "--copy",
-        action="store_true",
-        help="read whole files into memory first, in case another program writes to them during the run",
-    )
-
-
-def add_jobs_option(p: argparse._ActionsContainer, what: str, default: int | None = None) -> None:
-    """Add ``--jobs``.
-
-    Args:
-        p: the parser.
-        what: what is distributed, for the help.
-        default: the number without the option; None for no further process.
-    """
-    p.add_argument(
-        "-j",
-        "--jobs",
-        metavar="N",
-        type=integer(1, 1024, "a number of processes from 1 to 1024"),
-        default=default,
-        help=f"distribute {what} over N processes (default: one)",
-    )
-
-
-def add_junit_option(p: argparse._ActionsContainer) -> None:
-    """Add ``--junit``."""
-    p.add_argument("--junit", metavar="FILE", type=target, help="write a JUnit report for CI servers")
-
-
-def add_html_option(p: argparse._ActionsContainer) -> None:
-    """Add ``--html``."""
-    p.add_argument("--html", metavar="FILE", type=target, help="write a self-contained HTML report")
-
-
-def add_json_option(p: argparse._ActionsContainer, more: str = "") -> None:
-    """Add ``--json``.
-
-    Args:
-        more: text to append to the help.
-    """
-    p.add_argument("--json", metavar="FILE", help=f"write the results as JSON (- for standard output){more}")
-
-
-def add_limit_options(
-    p: argparse._ActionsContainer, what: str = "give up after this time, with exit code 4"
-) -> None:
-    """Add ``--timeout`` and ``--max-memory``.
-
-    Args:
-        what: what ``--timeout`` does, for the help.
-    """
-    p.add_argument("--timeout", metavar="SECONDS", type=seconds, help=what)
-    add_memory_option(p)
-
-
-def add_memory_option(p: argparse._ActionsContainer) -> None:
-    """Add ``--max-memory``."""
-    p.add_argument(
-        "--max-memory",
-        metavar="BYTES",
-        type=_size,
-        help="memory limit for models, such as 4G or 500M (default: what the machine has available; Linux only)",
-    )
-
-
 @contextmanager
 def limited(max_memory: int | None = None, timeout: float | None = None) -> Iterator[None]:
     """Hold what runs inside to ``--max-memory`` and ``--timeout``.
@@ -255,51 +171,9 @@ def limited(max_memory: int | None = None, timeout: float | None = None) -> Iter
         yield
 
 
-def add_uncompared_option(p: argparse._ActionsContainer) -> None:
-    """Add ``--allow-uncompared``."""
-    p.add_argument(
-        "--allow-uncompared", action="store_true", help="exit with 0 instead of 3 when nothing was compared"
-    )
-
-
 def add_quiet_option(p: argparse._ActionsContainer) -> None:
     """Add ``--quiet``."""
     p.add_argument("-q", "--quiet", action="store_true", help="print only problems and the summary")
-
-
-def add_seed_option(p: argparse._ActionsContainer) -> None:
-    """Add ``--seed``."""
-    p.add_argument(
-        "--seed", type=seed, default=0, help="seed for everything that is drawn at random (default 0)"
-    )
-
-
-def add_testcase_option(p: argparse._ActionsContainer, default: str) -> None:
-    """Add ``--testcase``.
-
-    Args:
-        default: which testcases are used without it, for the help.
-    """
-    p.add_argument("--testcase", metavar="N", type=whole, help=f"use only testcase N (default: {default})")
-
-
-def add_tolerance_option(
-    p: argparse._ActionsContainer, default: float | None = 1e-4, said: str = "1e-4"
-) -> None:
-    """Add ``--maxerr`` for values whose error is relative to the largest of their tensor (``args.tolerance``).
-
-    Args:
-        default: what is taken without it.
-        said: the same for the help.
-    """
-    p.add_argument(
-        "--maxerr",
-        dest="tolerance",
-        metavar="X",
-        type=tolerance,
-        default=default,
-        help=f"largest error that counts as equal, relative to the largest value of the tensor (default {said})",
-    )
 
 
 def integer(
@@ -322,12 +196,12 @@ def integer(
     return read
 
 
-def real(
+def decimal(
     least: float = 0.0, most: float = sys.float_info.max, what: str = "a number of at least {:g}"
 ) -> Callable[[str], float]:
     """Make the type of an option with numbers in a range, which NaN and infinity are not.
 
-    >>> real()("nan")
+    >>> decimal()("nan")
     Traceback (most recent call last):
     argparse.ArgumentTypeError: expected a number of at least 0, found 'nan'
     """
@@ -346,8 +220,8 @@ def real(
 
 whole = integer()
 seed = integer(0, 2**64 - 1, "a whole number from 0 to 2**64 - 1")
-tolerance = real()
-seconds = real(math.ulp(0.0), 1e8, "a number of seconds above 0")
+tolerance = decimal()
+seconds = decimal(math.ulp(0.0), 1e8, "a number of seconds above 0")
 
 
 def slowdown(text: str) -> float:
@@ -377,7 +251,7 @@ def slowdown(text: str) -> float:
     )
 
 
-def _size(value: str) -> int:
+def size(value: str) -> int:
     """Read a number of bytes, with an optional suffix K, M, G or T for powers of 1024."""
     digits, unit = (value[:-1], value[-1:].upper()) if value[-1:].upper() in _UNITS[1:] else (value, "")
     if not (digits.isascii() and digits.isdigit() and len(digits) < 16) or not int(digits):
@@ -399,93 +273,26 @@ def warn(text: str) -> None:
     print(f"warning: {indented(text, 9)}", file=sys.stderr)
 
 
-_SPEC_HELP = (
-    'input data as "NAME:SOURCE;NAME:SOURCE", where SOURCE is an image, .npy, .npz or .json file, #rand(0,255), '
-    "#randn(0,1), #randint(0,10), #zeros, #ones, #full(3), {1,3,224,224} for random numbers of that shape, or "
-    "[[1,2],[3,4]]; NAME: is optional for a single input; @FILE reads one specification per line; each use of the "
-    "option is a testcase"
-)
-
-
-def add_input_options(p: argparse._ActionsContainer, *flags: str, more: str = "") -> None:
-    """Add the option for input specifications under these flags (``input_data``), and those that go with it.
+def chosen_data(
+    p: Parser, given: Sequence[str] | None, endings: tuple[str, ...] = ()
+) -> tuple[tuple[str, ...] | None, str | None]:
+    """Return specifications of inputs and the test data of an ONNX model, of which one was given as ``--input``.
 
     Args:
-        more: text to append to the help.
+        p: the parser.
+        given: the option's values.
+        endings: endings of files that hold test data, besides folders.
     """
-    p.add_argument(*flags, dest="input_data", metavar="SPEC", action="append", help=_SPEC_HELP + more)
-    p.add_argument(
-        "--repeat",
-        metavar="N",
-        type=integer(1),
-        default=1,
-        help="repeat data from files N times along axis 0 (default 1)",
-    )
-    p.add_argument(
-        "--resize-input", action="store_true", help="resize images to the input's height and width"
-    )
-    p.add_argument(
-        "--input-transform",
-        metavar="EXPR",
-        help="numpy expression in data (the array as read) and np, such as \"data.astype('float32') / 255\"",
-    )
+    sets = [text for text in given or () if text.lower().endswith(endings) or _holds_sets(text)]
+    if sets and given is not None and len(given) > 1:
+        p.error(f"{clean(sets[0])} is test data of an ONNX model; give no other data beside it")
+    return None if sets or given is None else tuple(given), sets[0] if sets else None
 
 
-def add_dump_option(p: argparse.ArgumentParser) -> None:
-    """Add the option that selects one of several dumps in a file (``args.dump``)."""
-    p.add_argument(
-        "--dump", metavar="N", type=whole, help="use the N-th dump of a file that has several, counted from 1"
-    )
-
-
-def add_prove_option(p: argparse._ActionsContainer) -> None:
-    """Add ``--prove``."""
-    p.add_argument(
-        "--prove",
-        choices=("none", "quick", "full"),
-        default="quick",
-        help="how much is proven before a file is written: nothing, what a second allows (default), or data of every "
-        "kind",
-    )
-
-
-def add_narrow_option(p: argparse._ActionsContainer) -> None:
-    """Add ``--narrow``."""
-    p.add_argument(
-        "--narrow",
-        action="store_true",
-        help="store 64-bit numbers in 32 bits in a .mge file even where that changes values; the record says so",
-    )
-
-
-def add_maxerr_option(p: argparse._ActionsContainer, default: str, more: str = "") -> None:
-    """Add ``--maxerr``, whose texts `tolerances` reads (``args.maxerr``).
-
-    Args:
-        default: the tolerance without it, for the help.
-        more: text to append to the help.
-    """
-    p.add_argument(
-        "--maxerr",
-        metavar="[NAME=]X",
-        action="append",
-        help=f"tolerance for all outputs or for one; may be repeated (default: {default}){more}",
-    )
-
-
-def add_policy_option(p: argparse._ActionsContainer, more: str = "") -> None:
-    """Add ``--check``, whose texts `loadrun.compare.policy.parse_all` takes (``args.check``).
-
-    Args:
-        more: text to append to the help.
-    """
-    p.add_argument(
-        "--check",
-        metavar="[NAME:]TERMS",
-        action="append",
-        help='criteria for outputs besides the tolerance, such as "prob: cosine>=0.9999, top1=1", "ids: exact" '
-        f'or "x: rtol=1e-3, atol=1e-6"; may be repeated{more}',
-    )
+def _holds_sets(text: str) -> bool:
+    """Return whether a specification is a folder with the test data of an ONNX model."""
+    names = os.listdir(text) if os.path.isdir(text) else ()
+    return any(name == "input_0.pb" or name.startswith("test_data_set_") for name in names)
 
 
 def tolerances(options: list[str] | None) -> float | dict[str, float] | None:

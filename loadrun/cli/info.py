@@ -16,7 +16,8 @@ from ..report.engines import islands
 from ..report.text import shape_text, table
 from ..verify.describe import Description, VarInfo
 from ..verify.pack.describing import describe_engine, describe_files
-from .groups import Parser, add_limit_options, limited, model_files
+from .fields import add_limit_options
+from .groups import Parser, limited, model_files
 from .models import add_engine_options, add_model_options, model_options
 
 __all__ = ["main"]
@@ -28,14 +29,22 @@ _WIDEST = 12
 
 
 def parser() -> Parser:
-    """Add the options of `loadrun info`."""
+    """Build the parser of `loadrun info`."""
     p = Parser(
         prog="loadrun info",
         description="Show inputs, outputs, operators, parameters, FLOPs, testcases and metadata of a model.",
         epilog="Exit codes: 0 all files were described, 2 a file cannot be read, or bad usage, 4 a file took longer "
         "than --timeout.",
     )
-    p.add_argument("files", nargs="+", metavar="MODEL", help="files, patterns and folders")
+    p.add_argument("files", nargs="*", metavar="MODEL", help="files, patterns and folders")
+    p.add_argument(
+        "--operators",
+        choices=("megengine", "onnx", "onnx-written", "numpy", "torch"),
+        nargs="?",
+        const="megengine",
+        help="print a table of the operators that run (default: megengine), are read from or written to ONNX, or are "
+        "traced from numpy or torch, and describe no file",
+    )
     p.add_argument("--json", action="store_true", help="print JSON: a list with one entry per dump")
     p.add_argument(
         "--graph",
@@ -54,7 +63,13 @@ def parser() -> Parser:
 
 def main(argv: list[str]) -> int:
     """Describe the files; 2 when one cannot be read, 4 when that takes too long."""
-    args = parser().parse_args(argv)
+    p = parser()
+    args = p.parse_args(argv)
+    if args.operators is not None:
+        print(_operators(args.operators))
+        return 0
+    if not args.files:
+        p.error("the following arguments are required: MODEL")
     options = model_options(args.input_shape, args.constant)
     read = ModelOptions(**options, weights=tuple(args.weights))
     files = model_files(args.files, sys.stderr)
@@ -81,6 +96,16 @@ def main(argv: list[str]) -> int:
     elif result.descriptions:
         print("\n\n".join(text(d, operators=not args.quiet) for _, d in result.descriptions))
     return result.exit_code
+
+
+def _operators(of: str) -> str:
+    """Return the tables of operators as text."""
+    from .operators import operator_tables  # for start-up
+
+    parts = []
+    for t in operator_tables(of):
+        parts += [t.title, *([t.note] if t.note else []), "", table(t.rows, t.headers), ""]
+    return "\n".join(parts).rstrip()
 
 
 def _draw(files: Sequence[str], target: str, read: ModelOptions) -> int:

@@ -22,7 +22,7 @@ _HELP = ("help", "helpfull", "helpshort")
 
 
 def parser() -> Parser:
-    """Add the flags for completions; `main` parses them as gflags does."""
+    """Build a parser for completions and docs; `main` parses them as gflags does."""
     p = Parser(
         prog="loadrun load_and_run",
         description="Run testcase 0 of a model with the flags, output and files of MegEngine's C++ tool.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -12,28 +13,24 @@ import numpy as np
 
 from ..base.errors import InputError, SpecError, UsageError, clean
 from ..engines import Choice, check_engine, split_engines
-from ..engines.registry import NAMES
 from ..graph.dtypes import Array
+from ..inputs.feeds import ModelOptions
 from ..passes.options import LAYOUTS, OPTIMIZATIONS
-from .groups import Parser
+from ..replay.options import ReplayOptions, RunOptions
+from .fields import add_options, documented
+from .groups import Parser, integer, tolerance
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-from .groups import integer, tolerance, whole
-
 BESIDE = "beside"
 """What ``--weights`` takes for weights in a file of their own."""
-ENGINES = f"{', '.join(NAMES)}, or an engine from an installed package"
-
 __all__ = [
     "BESIDE",
-    "ENGINES",
+    "LIMIT",
     "add_engine_options",
-    "add_finite_options",
     "add_model_options",
     "add_observing_options",
-    "add_profile_options",
     "all_chosen",
     "engine",
     "engine_list",
@@ -49,30 +46,12 @@ def add_model_options(p: argparse.ArgumentParser, *, writes: bool = False) -> No
         p: the parser.
         writes: whether the command writes a file that may have its weights outside.
     """
-    folders = "another folder with the weights of a file that was packed with --weights beside"
-    p.add_argument(
-        "--weights",
-        metavar="beside|DIR" if writes else "DIR",
-        action="append",
-        default=[],
-        help=f"beside: store the weights in a separate file, identified by digest; DIR: {folders}"
-        if writes
-        else folders,
-    )
-    g = p.add_argument_group("ONNX models")
-    g.add_argument(
-        "--input-shape",
-        metavar="NAME:N,N,...",
-        action="append",
-        help="shape of an input whose size neither the file nor the data determines, such as x:1,3,224,224; "
-        "NAME: alone means a scalar; or a size that the file leaves open, by its name, such as seq:7",
-    )
-    g.add_argument(
-        "--constant",
-        metavar="NAME:VALUE",
-        action="append",
-        help="turn an input into a constant, such as axes:[0,2], rate:16000 or axes:axes.npy",
-    )
+    beside = {
+        "metavar": "beside|DIR",
+        "more": "; or beside: store the weights in a separate file, identified by digest",
+    }
+    add_options(p, ModelOptions, weights=beside if writes else {})
+    add_options(p.add_argument_group("ONNX models"), ModelOptions, "input_shapes", "constants")
 
 
 def model_options(input_shape: Sequence[str] | None, constant: Sequence[str] | None) -> dict[str, Any]:
@@ -156,38 +135,25 @@ def add_engine_options(
     *,
     several: bool = False,
     default: str | None = "reference",
-    strict: Mapping[str, str] | None = None,
+    strict: Sequence[str] = ("engine",),
 ) -> None:
     """Add ``--engine``, ``--strict`` and ``--cache``.
 
     Args:
         several: the option takes several names, see `all_chosen`.
-        strict: what ``--strict`` takes besides ``engine``, and what each means, for the help.
+        strict: what ``--strict`` takes.
         default: the engine where none is named.
     """
     g = p.add_argument_group("engine")
+    text = documented(Choice)["spec"].split(". ")[0]
     if several:
-        g.add_argument(
-            "--engine",
-            metavar="NAME[,NAME...]",
-            type=engine_list,
-            action="append",
-            help=f"{ENGINES}; several (separated by commas, or the option repeated) are compared",
-        )
+        text += "; several (separated by commas, or the option repeated) are compared"
+        g.add_argument("--engine", metavar="NAME[,NAME...]", type=engine_list, action="append", help=text)
     else:
-        g.add_argument("--engine", metavar="NAME", type=engine, default=default, help=ENGINES)
-    kinds = {
-        **(strict or {}),
-        "engine": "models with operators that the engine leaves to the reference engine",
-    }
-    g.add_argument(
-        "--strict",
-        metavar=",".join(kinds),
-        type=partial(_kinds, kinds),
-        default=(),
-        help=f"reject {'; '.join(f'{kind}: {what}' for kind, what in kinds.items())}",
-    )
-    g.add_argument("--cache", metavar="DIR", type=_folder, help="cache converted models in this folder")
+        g.add_argument("--engine", metavar="NAME", type=engine, default=default, help=text)
+    kinds = {"metavar": ",".join(strict), "type": partial(_kinds, strict), "default": (), "action": "store"}
+    add_options(g, Choice if strict == ("engine",) else ReplayOptions, strict=kinds)
+    add_options(g, Choice, cache={"metavar": "DIR", "type": _folder})
 
 
 def _kinds(known: Iterable[str], text: str) -> tuple[str, ...]:
@@ -246,46 +212,14 @@ def add_observing_options(p: Parser) -> None:
     """Add the options; those spelled with underscores in MegEngine's tool take dashes as well."""
     changed = p.add_argument_group("changes to the model before it runs")
     for name, what in _SWITCHES.items():
-        _add(changed, name, action="store_true", help=what)
-    _add(
-        changed,
-        "batch_size",
-        metavar="N",
-        type=integer(1),
-        help="repeat or cut testcases along axis 0 to N items",
-    )
-    _add(changed, "threads", metavar="N", type=integer(1), help="number of threads (default: all processors)")
+        _add(changed, _spelled(name), action="store_true", help=what)
+    both = {"flags": ("--batch-size", "--batch_size"), "type": integer(1)}
+    add_options(changed, RunOptions, "threads", batch_size=both)
     seen = p.add_argument_group(
         "operators (an extra run of the first file; values come from the reference engine)"
     )
-    _add(seen, "io_dump", metavar="FILE", help="write every variable of every testcase as text")
-    _add(
-        seen,
-        "bin_io_dump",
-        metavar="DIR",
-        help="write each variable of the first testcase to its own file",
-    )
-    _add(seen, "bin_out_dump", metavar="DIR", help="write the outputs of every testcase, the first as run0")
-    add_finite_options(seen)
-    _add(seen, "model_info", action="store_true", help="print inputs and outputs as a table")
-    add_profile_options(seen)
-
-
-def add_finite_options(p: argparse._ActionsContainer) -> None:
-    """Add ``--check-finite`` and ``--range``."""
-    _add(
-        p,
-        "check_finite",
-        action="store_true",
-        help="fail on NaN and infinity, and name the operators where they first appear",
-    )
-    _add(
-        p,
-        "range",
-        metavar="LIMIT",
-        type=tolerance,
-        help="fail on absolute values above LIMIT, and name the operators where they first appear",
-    )
+    add_options(seen, RunOptions, io_dump={"flags": ("--io-dump", "--io_dump")}, range=LIMIT)
+    add_options(seen, RunOptions, "top")
 
 
 def _add(group: argparse._ActionsContainer, name: str, **how: object) -> None:
@@ -299,34 +233,17 @@ def optimizations(arguments: Mapping[str, object]) -> tuple[str, ...]:
     Args:
         arguments: values by argument name.
     """
-    return tuple("enable_" + n if n == "fuse_grain" else n for n in _SWITCHES if arguments[n])
+    return tuple(n for n in map(_spelled, _SWITCHES) if arguments[n])
 
 
-def add_profile_options(p: argparse._ActionsContainer) -> None:
-    """Add the options that profile single operators."""
-    p.add_argument(
-        "--profile",
-        metavar="FILE",
-        help="write the time of each operator, in the format of MegEngine's profiler",
-    )
-    p.add_argument("--perfetto", metavar="FILE", help="write a trace for the Perfetto viewer")
-    p.add_argument("--top", type=whole, metavar="N", help="show the N most expensive groups of operators")
-    p.add_argument(
-        "--by",
-        type=_grouping,
-        default="type",
-        metavar="WHAT",
-        help="group them by type, name or prefix:DEPTH (default: type)",
-    )
-    p.add_argument(
-        "--memory", action="store_true", help="show peak memory and the values that were alive at the peak"
-    )
+def _spelled(name: str) -> str:
+    """Return an optimization as `trace.dump` spells it; `load_and_run` has one name without the first word."""
+    return "enable_fuse_grain" if name == "fuse_grain" else name
 
 
-def _grouping(text: str) -> str:
-    kind, colon, depth = text.partition(":")
-    if kind in ("type", "name") and not colon:
-        return text
-    if kind == "prefix" and (not colon or (depth.isdigit() and int(depth))):
-        return text
-    raise argparse.ArgumentTypeError(f"expected type, name or prefix:DEPTH, found {text!r}")
+def _limit(text: str) -> float:
+    return math.inf if text == "inf" else tolerance(text)
+
+
+LIMIT = {"metavar": "LIMIT", "type": _limit}
+"""How ``--range`` is added."""

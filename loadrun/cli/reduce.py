@@ -7,22 +7,11 @@ import sys
 from ..base.errors import clean
 from ..base.writing import check_targets
 from ..compare.results import EXIT_PASS
+from ..replay.options import RunOptions
 from ..verify.reduce import FailureOptions, ReduceOptions, reduce_file
 from ..verify.share import share_file
-from .groups import (
-    Parser,
-    add_dump_option,
-    add_input_options,
-    add_memory_option,
-    add_seed_option,
-    add_testcase_option,
-    limited,
-    seconds,
-    target,
-    tolerance,
-    warn,
-    whole,
-)
+from .fields import add_options
+from .groups import Parser, limited, target, warn
 from .models import add_model_options, model_options
 
 __all__ = ["main"]
@@ -43,41 +32,12 @@ def parser() -> Parser:
         "-o", "--output", metavar="FILE", type=target, required=True, help="the file to write, .mge or .onnx"
     )
     how = p.add_mutually_exclusive_group(required=True)
-    how.add_argument(
-        "--fails",
-        metavar="CMD",
-        help="a command that exits with a code other than 0 when a candidate fails; the candidate's path replaces {} "
-        "or is appended",
-    )
-    how.add_argument("--against", metavar="OTHER", help="compare with another model, an engine, or float64")
-    p.add_argument(
-        "--message",
-        metavar="REGEX",
-        help="count a failure only if the output of CMD matches this",
-    )
-    p.add_argument(
-        "--maxerr",
-        metavar="X",
-        type=tolerance,
-        default=1e-4,
-        help="tolerance of the candidates' checks (default 1e-4)",
-    )
-    p.add_argument(
-        "--timeout",
-        metavar="SECONDS",
-        type=seconds,
-        default=60.0,
-        help="time limit for a run of CMD in seconds (default 60)",
-    )
-    add_dump_option(p)
-    add_input_options(p, "--input")
-    add_testcase_option(p, "the first that fails")
-    add_seed_option(p)
+    add_options(how, ReduceOptions, fails={"metavar": "CMD"}, against={"metavar": "OTHER"})
+    add_options(p, ReduceOptions, "maxerr", "timeout", message={"metavar": "REGEX"})
+    add_options(p, ReduceOptions, "dump", "input_data", "repeat", "resize_input", "input_transform")
+    add_options(p, ReduceOptions, "testcase", "seed", "runs")
     add_model_options(p)
-    add_memory_option(p)
-    p.add_argument(
-        "--runs", metavar="N", type=whole, default=60, help="try at most N candidates (default 60)"
-    )
+    add_options(p, RunOptions, "max_memory")
     p.add_argument(
         "--anonymize",
         action="store_true",

@@ -5,16 +5,18 @@ from __future__ import annotations
 from ..base.errors import clean
 from ..base.writing import check_targets, text_file
 from ..compare.results import EXIT_PASS
+from ..replay.options import RunOptions
 from ..report.changes import CompareOptions, compare_reports
 from ..report.history import history_html, history_table, report_history
 from ..report.text import table
-from .groups import Parser, add_html_option, slowdown
+from .fields import add_options
+from .groups import Parser, slowdown
 
 __all__ = ["main", "parser"]
 
 
 def parser() -> Parser:
-    """Add the options of `loadrun report`."""
+    """Build the parser of `loadrun report`."""
     p = Parser(
         prog="loadrun report",
         description="Of two reports of --json, say what changed from the first to the second: new and fixed failures, "
@@ -26,14 +28,8 @@ def parser() -> Parser:
         "incomplete run; 2 a file is not a report, or bad usage; 3 two reports have no output in common.",
     )
     p.add_argument("reports", nargs="+", metavar="REPORT", help="reports of --json")
-    p.add_argument(
-        "--max-slowdown",
-        type=slowdown,
-        metavar="10%",
-        help="of two: report runs that are slower by more than this: 10%% or 1.1x (default 50%%; for reports of bench, "
-        "10%%, which counts as a failure)",
-    )
-    add_html_option(p)
+    add_options(p, CompareOptions, max_slowdown={"type": slowdown, "metavar": "10%"})
+    add_options(p, RunOptions, "html")
     return p
 
 

@@ -13,31 +13,15 @@ from ..base.configuration import Configuration, find_configuration, read_configu
 from ..base.errors import clean
 from ..base.files import opened
 from ..base.writing import check_targets
-from ..compare.policy import parse_all
+from ..compare.policy import JudgeOptions, parse_all
 from ..compare.results import exit_code
 from ..replay.options import RunOptions
 from ..replay.replaying import Replay, ReplayedDump
 from ..report import text
 from ..report.text import Style, style_for
 from ..runner import FileResult, Result, Verdict
-from .groups import (
-    Parser,
-    add_copy_option,
-    add_html_option,
-    add_input_options,
-    add_jobs_option,
-    add_junit_option,
-    add_limit_options,
-    add_maxerr_option,
-    add_policy_option,
-    add_quiet_option,
-    add_seed_option,
-    add_uncompared_option,
-    model_files,
-    target,
-    tolerances,
-    whole,
-)
+from .fields import add_options
+from .groups import Parser, add_quiet_option, chosen_data, model_files, target, tolerances
 from .models import (
     add_engine_options,
     add_model_options,
@@ -61,12 +45,12 @@ _SHOWN = 20
 """How many differences from the digests are printed where nothing else is."""
 
 
-_JUDGED = ("check", "maxerr", "allow_uncompared", "json", "quiet", "color")
+_JUDGED = ("check", "maxerr", "allow_uncompared", "json", "quiet")
 """The options that apply to saved results."""
 
 
 def parser() -> Parser:
-    """Add the options of `loadrun run`."""
+    """Build the parser of `loadrun run`."""
     p = Parser(
         prog="loadrun",
         description="Replay the testcases embedded in models and check their outputs.",
@@ -79,44 +63,35 @@ def parser() -> Parser:
         nargs="+",
         metavar="MODEL",
         help="files, patterns, and folders, of which all .mge, .onnx and .pt2 files are run; or a file of "
-        "--save-results, which is judged again by --check and --maxerr without running anything",
+        "--output FILE.zip, which is judged again by --check and --maxerr without running anything",
     )
     data = p.add_argument_group("data")
-    add_input_options(data, "--input")
-    add_seed_option(data)
-    data.add_argument(
-        "--output", metavar="DIR", type=target, help="save every output as DIR/[FILE.]TESTCASE.OUTPUT.npy"
+    sets = (
+        "; of an ONNX model also a folder of test_data_set_N folders, or a .mge file that was packed from it"
     )
+    add_options(data, RunOptions, input_data={"more": sets})
+    add_options(data, RunOptions, "repeat", "resize_input", "input_transform", "seed")
+    add_options(data, RunOptions, output={"metavar": "DIR|FILE.zip", "type": target})
     checks = p.add_argument_group("checks")
-    add_policy_option(checks, "; added to what the file requires")
-    add_maxerr_option(checks, "the file's; of saved results only")
-    checks.add_argument(
-        "--loosen",
-        action="store_true",
-        help="let what --check says of an output replace the file's own check of it, which reports show",
+    add_options(checks, JudgeOptions, maxerr={"metavar": "[NAME=]X", "action": "append"})
+    add_options(checks, RunOptions, "policies", "loosen", "allow_uncompared", "explain")
+    chosen = p.add_argument_group("selection of files")
+    add_options(
+        chosen,
+        RunOptions,
+        keyword={"flags": ("-k",), "metavar": "WORDS"},
+        testcases={"flags": ("--testcase",), "metavar": "0,3-5", "type": _numbers},
+        last_failed={"metavar": "REPORT"},
+        shard={"metavar": "I/N", "type": _shard},
     )
-    add_uncompared_option(checks)
-    checks.add_argument(
-        "--explain",
-        action="store_true",
-        help="find the operator where the first failing testcase diverges from float64, or a failing engine from the "
-        "reference engine",
-    )
-    _add_choosing_options(p)
-    _add_running_options(p)
-    strict = {
-        "weak": "checks that cannot fail on the testcases, because zeros would pass as well (exit code 3)",
-        "damage": "files with a damaged end",
-    }
-    add_engine_options(p, several=True, strict=strict)
+    add_options(chosen, RunOptions, "retries", configuration={"flags": ("--config",), "dest": "config"})
+    running = p.add_argument_group("execution")
+    add_options(running, RunOptions, "jobs", dask={"metavar": "ADDRESS"})
+    add_options(running, RunOptions, "timeout", "max_memory", "fail_fast", "iter")
+    add_engine_options(p, several=True, strict=("weak", "damage", "engine"))
     add_model_options(p)
-    p.add_argument(
-        "--test-data",
-        metavar="DIR|FILE.mge",
-        help="testcases of an ONNX model: a folder of test_data_set_N folders, or a .mge file that was packed from it, "
-        "for engines that run the file itself",
-    )
-    _add_report_options(p)
+    reports = p.add_argument_group("reports")
+    add_options(reports, RunOptions, "junit", "html", json={"action": "append"})
     add_observing_options(p)
     shown = p.add_argument_group("output")
     add_quiet_option(shown)
@@ -127,74 +102,7 @@ def parser() -> Parser:
         default=0,
         help="print a table for each file, however many there are; -vv: all metrics of every output",
     )
-    shown.add_argument(
-        "--color",
-        choices=("auto", "always", "never"),
-        default="auto",
-        help="use colours; auto (the default): on a terminal or with FORCE_COLOR, unless NO_COLOR is set",
-    )
     return p
-
-
-def _add_running_options(p: Parser) -> None:
-    """Add the options for processes, limits and repetitions."""
-    running = p.add_argument_group("execution")
-    add_jobs_option(running, "files and testcases")
-    running.add_argument(
-        "--dask",
-        metavar="ADDRESS",
-        help="distribute them over the workers of a Dask cluster: tcp://HOST:PORT or a scheduler file",
-    )
-    running.add_argument(
-        "--dask-files",
-        choices=("auto", "path", "send"),
-        default="auto",
-        help="path: workers open files by name; send: files are sent to them; auto (the default): by name where "
-        "workers see the file",
-    )
-    add_limit_options(running, "stop a file whose testcases take longer in total")
-    running.add_argument(
-        "--fail-fast", action="store_true", help="stop after the first file that does not pass"
-    )
-    running.add_argument(
-        "--iter", metavar="N", type=whole, default=0, help="time N more runs of the first testcase"
-    )
-    running.add_argument(
-        "--warmup-iter", metavar="N", type=whole, default=1, help="untimed runs before those (default 1)"
-    )
-    add_copy_option(running)
-
-
-def _add_choosing_options(p: Parser) -> None:
-    """Add the options that select files and testcases."""
-    group = p.add_argument_group("selection of files")
-    group.add_argument(
-        "-k", dest="keyword", metavar="WORDS", help='only files whose names match: "resnet and not quant"'
-    )
-    group.add_argument(
-        "--testcase", dest="testcases", metavar="0,3-5", type=_numbers, help="use only these testcases"
-    )
-    group.add_argument(
-        "--last-failed",
-        metavar="REPORT",
-        help="only files that did not pass according to a report of --json",
-    )
-    group.add_argument(
-        "--shard", metavar="I/N", type=_shard, help="only every N-th file, starting with the I-th"
-    )
-    group.add_argument(
-        "--retries",
-        metavar="N",
-        type=whole,
-        default=0,
-        help="rerun a file that does not pass up to N times; if it passes then, it is reported as flaky",
-    )
-    group.add_argument(
-        "--config",
-        metavar="FILE",
-        help="project configuration, or none (default: loadrun.toml, or tool.loadrun in pyproject.toml, in this "
-        "folder or the nearest parent that has one)",
-    )
 
 
 def _configuration(file: str | None, engines: bool) -> Configuration | None:
@@ -229,26 +137,6 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(numbers))
 
 
-def _add_report_options(p: Parser) -> None:
-    """Add the options for reports."""
-    group = p.add_argument_group("reports")
-    group.add_argument(
-        "--json",
-        metavar="FILE",
-        action="append",
-        help="write the results as JSON (- for standard output); if FILE ends in .jsonl, as lines, which an "
-        "interrupted run keeps; may be given for both",
-    )
-    add_junit_option(group)
-    add_html_option(group)
-    group.add_argument(
-        "--save-results",
-        metavar="FILE",
-        type=target,
-        help="save values and verdicts, which `loadrun FILE` judges again by --maxerr and --check",
-    )
-
-
 def main(argv: list[str]) -> int:
     """Replay the files and return the exit code of the verdict."""
     p = parser()
@@ -264,9 +152,12 @@ def main(argv: list[str]) -> int:
     if args.maxerr:
         p.error('--maxerr judges saved results; of a run, --check "maxerr<=X" asks for less')
     json, lines = _reports(p, args.json)
+    data, sets = chosen_data(p, args.input_data, (".mge",))
     options = p.record(
         RunOptions,
         vars(args),
+        input_data=data,
+        test_data=sets,
         json=json,
         json_lines=lines,
         engines=all_chosen(args.engine, "engine" in args.strict, args.cache),
@@ -278,7 +169,7 @@ def main(argv: list[str]) -> int:
     )
     out = sys.stderr if options.json == "-" else sys.stdout
     with Replay(model_files(args.files, out), options) as run:
-        display = _RunDisplay(run, out, style_for(args.color, out), args.quiet, args.verbose)
+        display = _RunDisplay(run, out, style_for(out), args.quiet, args.verbose)
         for dump in run:
             display.dump(dump)
         display.end()
@@ -300,7 +191,7 @@ def _reports(p: Parser, names: Sequence[str] | None) -> tuple[str | None, str | 
 
 
 def _holds_results(name: str) -> bool:
-    """Return whether a file is one of --save-results: a zip file, as a .pt2 program is, too."""
+    """Return whether a file is one of --output FILE.zip: a zip file, as a .pt2 program is, too."""
     if name.lower().endswith((".mge", ".onnx", ".pt2")) or not os.path.isfile(name):
         return False
     with opened(name, "results") as file:
@@ -315,7 +206,7 @@ def _judge(
     quiet: bool,
 ) -> list[Verdict]:
     """Judge saved results, and return the verdicts on the files that were run."""
-    from ..verify.saved import JudgeOptions, judge_results  # for start-up
+    from ..verify.saved import judge_results  # for start-up
 
     out = sys.stderr if json == "-" else sys.stdout
     results: list[FileResult] = []

@@ -86,7 +86,7 @@ def judge(
     criteria: Criteria,
     expect: Array,
     get: Array,
-    own: Array | None = None,
+    check_error: Array | None = None,
     seen: Callable[[], str | None] = lambda: None,
 ) -> OutputResult:
     """Judge a computed value.
@@ -94,7 +94,8 @@ def judge(
     Args:
         criteria: what the value must fulfil.
         expect, get: expected and computed value in storage dtype.
-        own: the error that the file's operators computed, where they are not MegEngine's formula for real numbers.
+        check_error: the error that the file's operators computed, where they are not MegEngine's formula for real
+            numbers.
         seen: says why the file's error graph does not compare; called where it would let the value pass.
 
     Raises:
@@ -113,7 +114,7 @@ def judge(
     comparison = compare(expect, get, criteria.dtype)
     file = criteria.maxerr
     if criteria.policy.loosens:
-        criteria, own, seen = criteria.in_place(), None, lambda: None
+        criteria, check_error, seen = criteria.in_place(), None, lambda: None
     tolerance = criteria.tolerance
     looser = criteria.maxerr if tolerance > criteria.maxerr else criteria.loosened
     shown = OutputResult(
@@ -127,23 +128,23 @@ def judge(
         get,
         expect,
         loosened=looser,
-        by_file=own is not None and criteria.formula in (Formula.NARROW, Formula.OTHER),
+        by_file=check_error is not None and criteria.formula in (Formula.NARROW, Formula.OTHER),
         file_maxerr=file if tolerance != file else None,
         policy=criteria.policy.text,
         in_place=criteria.policy.loosens,
     )
-    if own is not None and own.size != 1:
-        shape = "x".join(map(str, own.shape))
+    if check_error is not None and check_error.size != 1:
+        shape = "x".join(map(str, check_error.shape))
         return replace(shown, reason=f"its error has shape {shape}, but MegEngine requires a single number")
-    related = criteria.formula is Formula.OTHER and own is not None and expect.size == get.size
+    related = criteria.formula is Formula.OTHER and check_error is not None and expect.size == get.size
     if expect.shape != get.shape and not related:
         return replace(shown, verdict=Verdict.FAIL, error=math.nan)
     if not get.size:
-        return _without_elements(criteria, shown, own)
-    error = _judged_error(criteria, comparison, expect, get, own)
+        return _without_elements(criteria, shown, check_error)
+    error = _judged_error(criteria, comparison, expect, get, check_error)
     shared, beyond = _shared(criteria, shown.by_file, comparison, expect, get)
     if not passes(error, tolerance) and (shared is None or shown.by_file):
-        notes = _wrapped(criteria, own, tolerance)
+        notes = _wrapped(criteria, check_error, tolerance)
         if not shown.by_file:
             shown = replace(shown, comparison=with_places(comparison, expect, get, tolerance))
         return replace(shown, verdict=Verdict.FAIL, error=error, notes=notes)
@@ -178,11 +179,11 @@ def _uncompared(
     return seen() or _absurd(covered, comparison, expect)
 
 
-def _without_elements(criteria: Criteria, shown: OutputResult, own: Array | None) -> OutputResult:
+def _without_elements(criteria: Criteria, shown: OutputResult, check_error: Array | None) -> OutputResult:
     """Judge a value of the right shape and no elements."""
     if not criteria.by_shape:
         return replace(shown, error=0.0, reason="the value has no elements")
-    error = 0.0 if own is None else float(own.reshape(-1)[0])
+    error = 0.0 if check_error is None else float(check_error.reshape(-1)[0])
     if not passes(error, criteria.tolerance):
         return replace(shown, verdict=Verdict.FAIL, error=error)
     return replace(shown, verdict=Verdict.PASS, error=error, notes=("no elements; the shapes agree",))
@@ -250,15 +251,15 @@ def _accepts(criteria: Criteria, by_file: bool, expect: Array, get: Array) -> bo
 
 
 def _judged_error(
-    criteria: Criteria, comparison: Comparison, expect: Array, get: Array, own: Array | None
+    criteria: Criteria, comparison: Comparison, expect: Array, get: Array, check_error: Array | None
 ) -> float:
     """Return the error that is compared with the tolerance."""
     try:
         if criteria.policy.nan_equal and comparison.same_shape and comparison.nonfinite_agree:
             finite = np.isfinite(expect) if expect.dtype.kind == "f" else np.ones(expect.shape, bool)
             return float(assert_equal_error(expect[finite], get[finite]))
-        if own is not None and criteria.formula in (Formula.NARROW, Formula.OTHER):
-            return float(own.reshape(-1)[0])
+        if check_error is not None and criteria.formula in (Formula.NARROW, Formula.OTHER):
+            return float(check_error.reshape(-1)[0])
         return float(assert_equal_error(expect, get))
     except TypeError as e:
         raise EngineError(f"the check of {criteria.name!r} cannot be judged: {e}") from e
@@ -297,16 +298,16 @@ def _measured(dtype: DType, expect: Array, get: Array) -> float:
     return float(errors(e[apart], g[apart]).max(initial=0.0))
 
 
-def _wrapped(criteria: Criteria, own: Array | None, tolerance: float) -> tuple[str, ...]:
+def _wrapped(criteria: Criteria, check_error: Array | None, tolerance: float) -> tuple[str, ...]:
     """Note an integer error that MegEngine itself would accept."""
     if (
         criteria.formula is not Formula.INTEGER
-        or own is None
-        or not passes(float(own.reshape(-1)[0]), tolerance)
+        or check_error is None
+        or not passes(float(check_error.reshape(-1)[0]), tolerance)
     ):
         return ()
     return (
-        f"the file's own operators divide whole numbers, give {float(own.reshape(-1)[0]):g} and pass it; "
+        f"the file's own operators divide whole numbers, give {float(check_error.reshape(-1)[0]):g} and pass it; "
         "here the error is that of real numbers",
     )
 
@@ -479,9 +480,9 @@ class ImpostorWatch:
     def _lets(self, name: str, expect: Array, impostor: Array) -> bool:
         """Return whether an output's check would accept another value; usually a few elements suffice to reject it."""
         whole = np.broadcast_to(impostor, expect.shape)
-        own, policy, limit = self.errors.get(name), policy_for(self.policies, name), self.maxerr[name]
-        if own is not None and not policy.loosens:
-            if not passes(own(expect, whole), limit):
+        check_error, policy, limit = self.errors.get(name), policy_for(self.policies, name), self.maxerr[name]
+        if check_error is not None and not policy.loosens:
+            if not passes(check_error(expect, whole), limit):
                 return False
         elif policy.fraction is None and not policy.loosens:
             if expect.size > _SAMPLE:
@@ -492,7 +493,7 @@ class ImpostorWatch:
             if not passes(float(assert_equal_error(expect, whole)), limit):
                 return False
         dtype = self._dtypes.get(name) or array_dtype(expect)
-        return _accepts(Criteria(name, dtype, limit, policy=policy), own is not None, expect, whole)
+        return _accepts(Criteria(name, dtype, limit, policy=policy), check_error is not None, expect, whole)
 
     def before(self, expects: Mapping[str, Array]) -> None:
         """Take the expected values of the testcase that another watch saw last, to compare the next ones with."""

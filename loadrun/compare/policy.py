@@ -416,3 +416,17 @@ def require_compared(policies: Iterable[str], outputs: Iterable[str], compared: 
                 f"a policy is for the output {name!r}, but there is no expected value of it that a check reads; "
                 f"there is one of {', '.join(map(repr, compared)) or 'no output'}"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeOptions:
+    """Say by what saved results are judged.
+
+    Attributes:
+        maxerr: tolerance for all outputs or for one, of saved results only; may be repeated (default: the file's). In
+            Python, a number, or numbers by output name.
+        policies: what must hold besides, by output name, all others under the empty name.
+    """
+
+    maxerr: float | Mapping[str, float] | None = None
+    policies: Mapping[str, Policy] = field(default_factory=dict)

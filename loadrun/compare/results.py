@@ -494,5 +494,5 @@ class CountedResults:
         self._results = counted(file, results, seen)
 
     def __iter__(self) -> Iterator[Result]:
-        """Yield the results, without the values of their outputs."""
+        """Iterate over the results, without the values of their outputs."""
         return self._results

@@ -93,10 +93,10 @@ class WeightsBeside:
         """Write the weights that no file holds yet, and leave single zeros in the graph."""
         numbers: dict[str, int] = {}
         places = [self._place(opr.tensors[i]) for _, opr, i in self._large]
-        own = [
+        unplaced = [
             opr.tensors[i] for (_, opr, i), place in zip(self._large, places, strict=True) if place is None
         ]
-        path, offsets = self._written(own) if own else ("", iter(()))
+        path, offsets = self._written(unplaced) if unplaced else ("", iter(()))
         for (number, opr, i), place in zip(self._large, places, strict=True):
             tensor = opr.tensors[i]
             file, offset = (path, next(offsets)) if place is None else place

@@ -51,7 +51,7 @@ class Narrowing:
     asked: bool
     dtypes: list[str]
     written: Graph
-    _made: Graph
+    _narrowed: Graph
     _known: dict[int, Var]
     scalars: frozenset[str] = frozenset()
     _engines: list[Any] = field(default_factory=list)
@@ -83,12 +83,12 @@ class Narrowing:
         return {"narrowed": {"dtypes": pairs, "asked": self.asked}}
 
     def cases(self, cases: Iterable[Testcase]) -> Iterator[Testcase]:
-        """Return testcases in the dtypes of the file.
+        """Yield testcases in the dtypes of the file.
 
         Raises:
             UsageError: one comes out otherwise, and narrowing is not requested.
         """
-        outputs = list(Bundle(self._made).outputs)
+        outputs = list(Bundle(self._narrowed).outputs)
         for i, case in enumerate(cases):
             if not self.asked and (self.dtypes or (self._has_extremes and _has_infinity(case))):
                 self._check(i, case)
@@ -110,7 +110,7 @@ class Narrowing:
 
     def _truth(self, case: Testcase, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """Give the values that a captured testcase expects as the narrowed graph computes them."""
-        outputs = Bundle(self._made).outputs
+        outputs = Bundle(self._narrowed).outputs
         supplied = case.provenance.get("given", ())
         names = [
             n for n in outputs if n + EXPECT in arrays and not (isinstance(supplied, list) and n in supplied)
@@ -118,7 +118,7 @@ class Narrowing:
         if not names:
             return {}
         engine = resolve("loadrun.engines.reference:ReferenceEngine")(
-            self._made, [outputs[n] for n in names], seed=0
+            self._narrowed, [outputs[n] for n in names], seed=0
         )
         values = engine.run({n: arrays[n] for n in engine.inputs})
         return {n + EXPECT: v for n, v in zip(names, values, strict=True)}
@@ -184,7 +184,7 @@ class Narrowing:
         """Return engines that compute variables as they are, and narrowed."""
         engine = resolve("loadrun.engines.reference:ReferenceEngine")
         new = [self._known[v.id] for v in targets]
-        return [engine(self.graph, targets, seed=0), engine(self._made, new, seed=0)]
+        return [engine(self.graph, targets, seed=0), engine(self._narrowed, new, seed=0)]
 
     def _targets(self) -> list[Var]:
         """List the variables to compare: all that are narrowed, and outputs where floats are or nothing is."""

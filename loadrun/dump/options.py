@@ -30,25 +30,25 @@ class DumpOptions:
     """How a graph is written. None keeps what the graph says.
 
     Attributes:
-        dump_format: "FBS_V2" or "FBS" (version 1).
+        dump_format: format version.
         model_version: version number of FBS_V2 files, at least 2.
-        no_change_graph: whether operators stay as they are; so they do unless this is False, which rewrites newer ones
-            for older runtimes, see `loadrun.passes.older.for_older`. MegEngine's default is False, and its rewriting
-            of CLIP, SIGN, ISINF and affine GroupNorm is wrong in 1.13.0.
-        compat_older_version: "8.14" writes version 1 files with the header and operator ids of that release, and
-            rewrites newer operators.
-        keep_var_name: 0 no names but those of inputs, 1 and 2 all names (in version 1 files 1 keeps those of outputs).
-        keep_opr_name: whether operators have names.
-        keep_param_name: whether weights have names.
-        keep_opr_priority: whether operators have priorities.
-        user_info: anything that can be pickled, which is how MegEngine stores it; tensors and modules are stored as
-            MegEngine's, bytes as they are.
-        enable_metadata: False leaves the metadata out.
-        strip_info_file: a JSON file, or an open one, that gets the operator types, dtypes and modes in use.
-        append_json: whether that file's lists are extended instead of replaced.
-        append: whether the dump is put behind what the file holds.
-        narrow: whether int64 and the like become int32, and float64 float32, even where that changes values; the
-            record says so. Without it writing is refused there.
+        no_change_graph: False rewrites newer operators for older runtimes, see `loadrun.passes.older.for_older`.
+            MegEngine's default is False, and its rewriting of CLIP, SIGN, ISINF and affine GroupNorm is wrong in
+            1.13.0.
+        compat_older_version: write FBS with this release's header and ids, and rewrite newer operators.
+        keep_var_name: keep variable names: of none (0), of the outputs (1), or of all (2). FBS_V2 files have all of
+            them with 1, too; inputs have names in any case.
+        keep_opr_name: keep the names of operators.
+        keep_param_name: keep the names of weights.
+        keep_opr_priority: keep the priorities of operators.
+        user_info: text to store as metadata. In Python, anything that can be pickled, which is how MegEngine stores it;
+            tensors and modules are stored as MegEngine's, bytes as they are.
+        enable_metadata: store metadata (the default).
+        strip_info_file: write the operators, dtypes and modes in use to a JSON file. In Python, an open file will do.
+        append_json: add to that JSON file instead of replacing it.
+        append: append the dump to the file.
+        narrow: store 64-bit numbers in 32 bits in a .mge file even where that changes values; the record says so.
+            Without it such a file is refused.
         beside: not None leaves the weights outside of the file, which names them by digest: in files of its own folder,
             or of these folders, that they are mapped from, else in ``<sha256>.weights`` in its own.
 

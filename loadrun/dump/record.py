@@ -235,7 +235,7 @@ class RecordWriter:
             yield part
 
     def close(self) -> None:
-        """Give the temporary file back."""
+        """Delete the temporary file."""
         self.file.close()
 
     def _line(self, value: Mapping[str, object]) -> None:

@@ -125,21 +125,21 @@ class RepeatedWriter:
     def __init__(self, build: Callable[[Sequence[StoredTensor]], bytes], parse: Parse) -> None:
         self._build = build
         self._parse = parse
-        self._made: dict[tuple[tuple[DType, tuple[int, ...]], ...], tuple[bytes, _Layout] | None] = {}
+        self._templates: dict[tuple[tuple[DType, tuple[int, ...]], ...], tuple[bytes, _Layout] | None] = {}
 
     def write(self, tensors: Sequence[StoredTensor]) -> bytes:
         """Return the bytes of a testcase; what `build` raises, it raises."""
         form = tuple((t.dtype, t.shape or ()) for t in tensors)
-        known = self._made.get(form)
+        known = self._templates.get(form)
         if known is not None:
             return _stamped(*known, tensors)
         built = self._build(tensors)
         if len(built) > _LARGEST:
             return built
-        if form not in self._made:
-            if len(self._made) >= _KEPT:
-                self._made = {}
-            self._made[form] = None
+        if form not in self._templates:
+            if len(self._templates) >= _KEPT:
+                self._templates = {}
+            self._templates[form] = None
             return built
         layout = _layout(memoryview(built), self._parse(memoryview(built)))
         if layout is not None and layout.tensors == form:
@@ -150,7 +150,7 @@ class RepeatedWriter:
                 if t.data is not None
             ]
             if _stamped(built, layout, turned) == self._build(turned):
-                self._made[form] = built, layout
+                self._templates[form] = built, layout
         return built
 
 

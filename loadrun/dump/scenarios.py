@@ -67,7 +67,7 @@ class ScenarioWriter:
             yield part
 
     def close(self) -> None:
-        """Give the temporary file back."""
+        """Delete the temporary file."""
         self.file.close()
 
 
@@ -103,7 +103,7 @@ def scenarios_at(data: memoryview) -> memoryview:
 
 
 def attach(bundle: Bundle, block: memoryview, parse: Parse) -> None:
-    """Give the testcases of a dump their further steps, which are decoded on demand.
+    """Attach the further steps to the testcases of a dump; they are decoded on demand.
 
     Args:
         bundle: what was read of the dump.

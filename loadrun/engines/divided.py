@@ -37,8 +37,8 @@ class Divided:
     @property
     def inputs(self) -> dict[str, Var]:
         """The graph inputs that model and checks depend on, by name."""
-        own = set(self._names.values())
-        rest = {n: v for n, v in self._rest.inputs.items() if n not in own}
+        known = set(self._names.values())
+        rest = {n: v for n, v in self._rest.inputs.items() if n not in known}
         return {**rest, **self._model.inputs}
 
     @property

@@ -249,9 +249,9 @@ class _Execution:
 
     def _irreplaceable(self, group: Iterable[int], gone: Collection[int] = ()) -> bool:
         """Return whether values could not be computed again from those that are there and not in `gone`."""
-        own = {self.producer[v] for v in group}
-        reads = {v for j in own for v in self.p.steps[j].reads if v not in self.values or v in gone}
-        return any(self.p.fixed[j] for j in own.union(self.chain(reads, gone)))
+        producers = {self.producer[v] for v in group}
+        reads = {v for j in producers for v in self.p.steps[j].reads if v not in self.values or v in gone}
+        return any(self.p.fixed[j] for j in producers.union(self.chain(reads, gone)))
 
     def next_use(self, v: int) -> int | None:
         """Return the first step from now on that reads a variable."""
@@ -413,9 +413,11 @@ class _Execution:
         self, m: _Memory, time: Sequence[float], memory: Sequence[float], ahead: Mapping[int, float]
     ) -> float:
         """Return the logarithm of what losing a piece of memory costs."""
-        own = {self.producer[v] for v in m.vars}
-        before = {self.producer[v] for j in own for v in self.p.steps[j].reads if v not in self.values} - own
-        seconds = sum(self.cost[j] for j in own) + sum(time[j] for j in before)
+        producers = {self.producer[v] for v in m.vars}
+        before = {
+            self.producer[v] for j in producers for v in self.p.steps[j].reads if v not in self.values
+        } - producers
+        seconds = sum(self.cost[j] for j in producers) + sum(time[j] for j in before)
         seconds *= 1 + sum(ahead.get(v, 0.0) for v in m.vars)
         size = m.size + sum(memory[j] for j in before)
         uses = [n for v in m.vars if (n := self.next_use(v)) is not None]

@@ -70,13 +70,13 @@ class FileJudge:
         criteria = Criteria(name, dtype, maxerr, policy=policy, loosened=loosened, terms=terms, by_shape=True)
         if error is None:
             return judge(criteria, expect, get)
-        own = np.array([error])
+        check_error = np.array([error])
         asked = criteria._replace(formula=Formula.OTHER)
         if "U" in (expect.dtype.kind, get.dtype.kind):
             # Texts are compared as numbers that stand for them; nothing else can be asked of them.
             asked = asked._replace(policy=replace(policy, loosens=False))
-            return replace(judge(asked, *_numbered(expect, get), own), value=get, expect=None)
-        result = judge(asked, expect, get, own)
+            return replace(judge(asked, *_numbered(expect, get), check_error), value=get, expect=None)
+        result = judge(asked, expect, get, check_error)
         if expect.dtype != get.dtype:
             note = f"expected {expect.dtype} values, but the runtime returns {get.dtype}"
             result = result.failing(note) if policy.loosens else replace(result, notes=(*result.notes, note))
@@ -109,7 +109,7 @@ class FileReplay(FileJudge):
             InputError: the testcase does not fit the file's inputs.
             EngineError: the runtime fails.
         """
-        values = testcase.arrays if testcase.own is None else testcase.own
+        values = testcase.arrays if testcase.file_values is None else testcase.file_values
         seconds, outputs = self._run({n: v for n, v in values.items() if not n.endswith(EXPECT)})
         expected = {n.removesuffix(EXPECT): v for n, v in values.items() if n.endswith(EXPECT)}
         outs: list[OutputResult] = []
@@ -117,7 +117,7 @@ class FileReplay(FileJudge):
             value = outputs.get(name)
             if name not in expected:
                 outs += [self._plain(name, n, v) for n, v in _flat(name, value)]
-            elif testcase.own is None:
+            elif testcase.file_values is None:
                 outs += self.judged(name, _in_form_of(value, expected[name]), value)
             else:
                 outs += self.judged(name, expected[name], value)
@@ -141,14 +141,14 @@ class FileReplay(FileJudge):
         return time.perf_counter() - start, outputs
 
 
-def own_inputs(testcase: Testcase) -> dict[str, FileValue]:
+def file_inputs(testcase: Testcase) -> dict[str, FileValue]:
     """Return the inputs of a testcase as its model's file has them.
 
-    >>> case = Testcase({"x": np.ones(1, "i4")}).with_own({"x": np.ones((), "i8"), "y:expect": None})
-    >>> own_inputs(case)
+    >>> case = Testcase({"x": np.ones(1, "i4")}).with_file_values({"x": np.ones((), "i8"), "y:expect": None})
+    >>> file_inputs(case)
     {'x': array(1)}
     """
-    values = testcase.arrays if testcase.own is None else testcase.own
+    values = testcase.arrays if testcase.file_values is None else testcase.file_values
     return {n: v for n, v in values.items() if not n.endswith(EXPECT)}
 
 
@@ -163,7 +163,7 @@ def file_errors(source: SourceFile, testcase: Testcase) -> dict[str, Callable[[A
         return error
 
     errors: dict[str, Callable[[Array, Array], float] | None] = {}
-    for name, value in (testcase.own or {}).items():
+    for name, value in (testcase.file_values or {}).items():
         output = name.removesuffix(EXPECT)
         for part, array in _flat(output, value) if name.endswith(EXPECT) else ():
             if source.error(output, array, array) is not None:

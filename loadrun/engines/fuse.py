@@ -77,8 +77,8 @@ class FusedKernel:
         from ..ops.conv.convolution import bind_float  # for start-up: a model without convolutions needs none
 
         n = self.n_inputs
-        own = replace(c, inputs=c.inputs[:n], const=c.const[:n])
-        convolve = bind_float(own, ShapeCall(s.opr, own.inputs, s.shapes[:n], s.values[:n]))
+        call = replace(c, inputs=c.inputs[:n], const=c.const[:n])
+        convolve = bind_float(call, ShapeCall(s.opr, call.inputs, s.shapes[:n], s.values[:n]))
         if convolve is None:
             return None
         fixed = all(c.const[n:])
@@ -349,13 +349,17 @@ def _source(var: int, current: int, shape: Shape, known: Inference) -> str | Non
     """Return how an elementwise input lies beside the block; None when it is of another form."""
     if var == current:
         return _BLOCK
-    own = known.shapes.get(var)
-    if own is None:
+    shape_of_var = known.shapes.get(var)
+    if shape_of_var is None:
         return None
-    if own == shape:
+    if shape_of_var == shape:
         return _FULL
-    if prod(own) == 1 and len(own) <= 4:
+    if prod(shape_of_var) == 1 and len(shape_of_var) <= 4:
         return _SCALAR
-    if len(own) in (3, 4) and own[-3:] == (shape[1], 1, 1) and prod(own) == shape[1]:
+    if (
+        len(shape_of_var) in (3, 4)
+        and shape_of_var[-3:] == (shape[1], 1, 1)
+        and prod(shape_of_var) == shape[1]
+    ):
         return _CHANNEL
     return None

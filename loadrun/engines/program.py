@@ -204,8 +204,8 @@ def bind(steps: Iterable[Step], known: Inference) -> None:
     """
     for s in steps:
         call, shapes = s.call, tuple(known.shapes.get(v) for v in s.reads)
-        own = implementation(call.opr.type)
-        make = own.bind if s.kernel is own.kernel else s.binder
+        impl = implementation(call.opr.type)
+        make = impl.bind if s.kernel is impl.kernel else s.binder
         if make is None or s.merges or s.rounds or None in shapes or len(s.writes) != 1:
             continue
         if s.writes[0] not in known.shapes:
@@ -290,7 +290,7 @@ def _execute_bound(step: Step, bound: Bound, values: dict[int, Array], owners: d
     if out.dtype is not step.dtypes[0] and out.dtype != step.dtypes[0]:
         raise _other_dtype(step.call, 0, out)
     values[step.writes[0]] = out
-    _own(out, args, owners)
+    _count_owner(out, args, owners)
 
 
 def _execute(step: Step, values: dict[int, Array], owners: dict[int, int], rng: RandomNumbers | None) -> None:
@@ -307,7 +307,7 @@ def _execute(step: Step, values: dict[int, Array], owners: dict[int, int], rng: 
         ]
     for v, out in zip(step.writes, run_step(step, args, donated, rng), strict=True):
         values[v] = out
-        _own(out, args, owners)
+        _count_owner(out, args, owners)
 
 
 def run_step(
@@ -351,7 +351,7 @@ def _other_dtype(call: Call, index: int, out: Array) -> EngineError:
     )
 
 
-def _own(out: Array, args: Sequence[Array], owners: dict[int, int]) -> None:
+def _count_owner(out: Array, args: Sequence[Array], owners: dict[int, int]) -> None:
     """Count a new variable for the memory that it lives in."""
     base = out if out.base is None else root(out)
     key = id(base)

@@ -95,9 +95,10 @@ class Choice:
     """An engine's name and how it is to be made; functions that take an engine's name take this as well.
 
     Attributes:
-        spec: the name, with an argument after a colon where the engine takes one.
-        strict: refuse what the engine cannot run, instead of leaving it to the reference engine.
-        cache: a folder that keeps converted models.
+        spec: reference, float64, onnxruntime, openvino, torch, megengine, load_and_run, or an engine from an installed
+            package. An argument follows a colon where the engine takes one.
+        strict: reject engine: models with operators that the engine leaves to the reference engine.
+        cache: cache converted models in this folder.
         profile: let the runtime's own profiler watch the runs; see `loadrun.engines.executed.Profiling`.
 
     >>> str(Choice("openvino:bf16", strict=True))

@@ -249,13 +249,13 @@ class ReferenceEngine:
         with self._compiling:
             program = self._programs.pop(key, None)
             if program is None or (program is self._general and key in self._ran):
-                program = self._made(key, shapes, fused=fused)
+                program = self._compiled(key, shapes, fused=fused)
             if runs and program is self._general:
                 self._ran.add(key)
             self._programs[key] = program
         return program
 
-    def _made(self, key: tuple[object, ...], shapes: Mapping[str, Shape], *, fused: bool) -> Program:
+    def _compiled(self, key: tuple[object, ...], shapes: Mapping[str, Shape], *, fused: bool) -> Program:
         """Make a program, with space for it among those that are kept.
 
         Shapes that come for the first time get the one that serves all shapes, where the model is small: compiling

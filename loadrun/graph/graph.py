@@ -282,7 +282,7 @@ class Graph:
         return 0
 
     def vars(self) -> Iterator[Var]:
-        """Return all variables in file order."""
+        """Yield all variables in file order."""
         for opr in self.oprs:
             yield from opr.outputs
 

@@ -28,9 +28,12 @@ class ModelOptions:
     """Fill in what an ONNX model leaves open, and say where weights are that a dump has outside.
 
     Attributes:
-        input_shapes: shapes of inputs by name.
-        constants: values of inputs that become constants, by name.
-        weights: folders of the weights of files that were packed beside them.
+        input_shapes: shape of an input whose size neither the file nor the data determines, such as x:1,3,224,224;
+            NAME: alone means a scalar; or a size that the file leaves open, by its name, such as seq:7. In Python, a
+            dict: shapes by name.
+        constants: turn an input into a constant, such as axes:[0,2], rate:16000 or axes:axes.npy. In Python, a dict:
+            values by name.
+        weights: another folder with the weights of a file that was packed with ``--weights beside``.
     """
 
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -53,13 +56,16 @@ class DataOptions:
     """Choose the data that a model runs on.
 
     Attributes:
-        input_data: specifications, a testcase each, or as many as a list has lines; see `loadrun.inputspec`. An array
-            or tensor, or a dict of them by input name, is a testcase as well. None for what the file itself has.
-        repeat: how often data from files is repeated along axis 0.
-        resize_input: whether images are scaled to the input's height and width.
-        input_transform: a numpy expression over ``data``, what was read.
-        seed: seed of random data and random operators.
-        numpy_random: whether random data comes from numpy's global generator instead, as in MegEngine.
+        input_data: input data as "NAME:SOURCE;NAME:SOURCE", where SOURCE is an image, .npy, .npz or .json file,
+            #rand(0,255), #randn(0,1), #randint(0,10), #zeros, #ones, #full(3), {1,3,224,224} for random numbers of that
+            shape, or [[1,2],[3,4]]; NAME: is optional for a single input; @FILE reads one specification per line; each
+            use of the option is a testcase. In Python, an array or tensor, or a dict of them by input name, is a
+            testcase as well; None takes what the file itself has. See `loadrun.inputspec`.
+        repeat: repeat data from files N times along axis 0.
+        resize_input: resize images to the input's height and width.
+        input_transform: numpy expression in data (the array as read) and np, such as "data.astype('float32') / 255".
+        seed: seed for everything that is drawn at random (default 0).
+        numpy_random: draw random data from numpy's global generator instead, as in MegEngine.
     """
 
     input_data: tuple[InputData, ...] | None = None
@@ -223,7 +229,7 @@ def fit_inputs(bundle: Bundle, inputs: Mapping[str, Array]) -> dict[str, Array]:
         try:
             value = numpy_array(array)
         except (ValueError, TypeError) as e:
-            raise InputError(f"the value for the input {name!r} is no array: {e}") from None
+            raise InputError(f"the value for the input {name!r} is not an array: {e}") from None
         fed[name] = _fitted(name, value, known[name].owner.tensors[0], fixed.get(name, ()))
     left = [] if len(fed) == len(known) else bundle.inputs
     missing = [v.name for v in left if v.name not in fed and v.owner.tensors[0].data is None]

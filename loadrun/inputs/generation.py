@@ -37,17 +37,17 @@ def fill_shape(fill: Generated, tensor: StoredTensor) -> tuple[int, ...]:
     Raises:
         SpecError: the given axes do not fit the input's.
     """
-    own = tensor.shape
+    tensor_shape = tensor.shape
     if fill.shape is None or fill.rest:
-        if own is None:
+        if tensor_shape is None:
             raise SpecError(f"{fill}: the file has no shape for this input, so all axes must be given")
         shape = fill.shape or ()
-        if len(shape) > len(own):
-            raise SpecError(f"{fill} has more axes than the input: {list(own)}")
-        return (*shape, *own[len(shape) :])
-    if own is not None and len(own) != len(fill.shape):
+        if len(shape) > len(tensor_shape):
+            raise SpecError(f"{fill} has more axes than the input: {list(tensor_shape)}")
+        return (*shape, *tensor_shape[len(shape) :])
+    if tensor_shape is not None and len(tensor_shape) != len(fill.shape):
         raise SpecError(
-            f"{fill} has shape {list(fill.shape)}, the input {list(own)}: the number of axes must agree"
+            f"{fill} has shape {list(fill.shape)}, the input {list(tensor_shape)}: the number of axes must agree"
         )
     return fill.shape
 

@@ -52,8 +52,8 @@ class LocatedSpec:
             path = os.path.expanduser(path)
         if self.folder is None or os.path.isabs(path) or is_remote(path):
             return path
-        own = os.path.join(self.folder, path)
-        return path if not os.path.exists(own) and os.path.exists(path) else own
+        beside = os.path.join(self.folder, path)
+        return path if not os.path.exists(beside) and os.path.exists(path) else beside
 
 
 def expand(specs: inputspec.InputData | Iterable[inputspec.InputData]) -> Iterator[LocatedSpec]:
@@ -103,7 +103,7 @@ def files_named(specs: Iterable[inputspec.InputData]) -> list[str]:
 
 
 def _matching(case: LocatedSpec) -> Iterator[LocatedSpec]:
-    """Return the specification itself, or one for each file that a pattern or a folder in it stands for."""
+    """Yield the specification itself, or one for each file that a pattern or a folder in it stands for."""
     paths = {
         i: p.source.path for i, p in enumerate(case.spec.parts) if isinstance(p.source, inputspec.PathSource)
     }

@@ -88,7 +88,7 @@ def decoded(raw: bytes, kind: str, path: str) -> Array:
     except cv2.error as e:
         raise InputError(f"{path} is a {kind} image that OpenCV refuses: {_cv_reason(e)}") from None
     if pixels is None:
-        other = _decoded(cv2, raw, cv2.IMREAD_UNCHANGED)
+        other = _decoded(cv2, raw, cv2.IMREAD_UNCHANGED) if kind == "TIFF" else None
         if other is not None:
             raise InputError(
                 f"{path} is a {kind} image of {other.dtype} numbers, which have no 8 bits; save them as .npy"

@@ -298,8 +298,8 @@ class _Guards:
     def names(self) -> dict[str, Any]:
         """Return all that the compiled expression sees."""
         guards = (self.operation, self.item, self.each, self.call, self.numpy, self.method)
-        own = {f"{g.__name__}()": g for g in (*guards, slice)}
-        return {"__builtins__": {}, "data": self.data, **_BUILTINS, **_CONSTANTS, **own}
+        helpers = {f"{g.__name__}()": g for g in (*guards, slice)}
+        return {"__builtins__": {}, "data": self.data, **_BUILTINS, **_CONSTANTS, **helpers}
 
     def spend(self, elements: int) -> None:
         self.left -= _STEP + elements

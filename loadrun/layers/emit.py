@@ -132,7 +132,7 @@ def cast(x: Tensor, dtype: object) -> Tensor:
     return type_cvt(x, want)
 
 
-def real(x: Tensor) -> Tensor:
+def as_float(x: Tensor) -> Tensor:
     """Return the values in the float dtype that they are computed in: float64 where they have 64 bits, else float32."""
     return cast(x, plain("Float64" if access.dtype_of(x).is_wide else "Float32"))
 
@@ -260,12 +260,12 @@ def _same_size(a: TracedInt, b: TracedInt) -> bool:
 
 def _own_shape(x: Tensor, shape: Sequence[int]) -> bool:
     """Return whether a shape is the tensor's own, also at other sizes."""
-    own = x.shape
-    return len(own) == len(shape) and all(
+    known = x.shape
+    return len(known) == len(shape) and all(
         _same_size(n, m)
         if isinstance(n, TracedInt) and isinstance(m, TracedInt)
         else not isinstance(m, TracedInt) and int(n) == int(m)
-        for n, m in zip(own, shape, strict=True)
+        for n, m in zip(known, shape, strict=True)
     )
 
 
@@ -412,7 +412,7 @@ def summed(x: Tensor, axes: Sequence[int], keepdims: object = False) -> Tensor:
 
 def mean(x: Tensor, axes: Sequence[int]) -> Tensor:
     """Return the mean over axes, which stay; of float16 summed in float32."""
-    return cast(reduce(real(x), P.ReduceMode.MEAN, axes, keepdims=True), access.dtype_of(x))
+    return cast(reduce(as_float(x), P.ReduceMode.MEAN, axes, keepdims=True), access.dtype_of(x))
 
 
 def half_sums(x: Tensor) -> P.ReduceDataType:

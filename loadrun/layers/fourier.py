@@ -69,8 +69,8 @@ def transform(
     else:
         y = _static(flat, length, bins, inverse, float(length) ** -power)
         if x.imag is None and y.imag is not None and length * bins > _DIRECT:
-            own = 2 * np.arange(bins) % length == 0
-            y = Pair(y.real, e.elem(_M.MUL, y.imag, const(np.where(own, 0.0, 1.0), dtype_of(y.imag))))
+            mirrored = 2 * np.arange(bins) % length == 0
+            y = Pair(y.real, e.elem(_M.MUL, y.imag, const(np.where(mirrored, 0.0, 1.0), dtype_of(y.imag))))
     return _each(y, (*lead, bins))
 
 
@@ -143,8 +143,8 @@ def _symbolic_waves(rows: int, columns: int, period: int, inverse: bool, power: 
     place = e.elem(_M.MOD, e.elem(_M.MUL, down, across), e.cast(n, "int32"))
     angle = e.elem(_M.MUL, e.elem(_M.TRUE_DIV, e.cast(place, "float32"), n), e.number(2 * math.pi, n))
     cos, sin = e.elem(_M.COS, angle), e.elem(_M.SIN, angle)
-    own = e.elem(_M.MIN, _twice_over(place, n), e.number(1, n))
-    sin = e.elem(_M.MUL, sin, own if inverse else e.elem(_M.NEGATE, own))
+    index = e.elem(_M.MIN, _twice_over(place, n), e.number(1, n))
+    sin = e.elem(_M.MUL, sin, index if inverse else e.elem(_M.NEGATE, index))
     if power:
         scale = e.elem(_M.POW, n, e.number(-power, n))
         cos, sin = e.elem(_M.MUL, cos, scale), e.elem(_M.MUL, sin, scale)

@@ -109,8 +109,8 @@ class RNG:
     def _draw(
         self, type: str, kind: Callable[..., P.Record], inputs: list[Tensor], n: int = 1, **values: float
     ) -> Tensor:
-        own = seed_of_operator() if self._seed is None else self._seed % (1 << 64)
-        param = kind(seed=own, **values)
+        seed = seed_of_operator() if self._seed is None else self._seed % (1 << 64)
+        param = kind(seed=seed, **values)
         if self._stream is not None:
             # A source created inside a traced function gives the same numbers in every call.
             inside = self._trace is not None and self._trace() is active()

@@ -120,13 +120,13 @@ def profile_json(measured: Mapping[str, Any], plan: ExecutionPlan) -> dict[str, 
         plan: numbers and names of the graph that was measured.
     """
     graph = graph_json(plan)
-    own = measured["graph_exec"]
+    measured_graph = measured["graph_exec"]
     renamed = {str(i): str(n.id) for i, n in plan.numbers.oprs.items()}
-    for key in own["comp_seq"]:
+    for key in measured_graph["comp_seq"]:
         renamed.setdefault(key, str(plan.numbers.next + int(key)))
-    for key, said in own["operator"].items():
+    for key, said in measured_graph["operator"].items():
         graph["operator"].setdefault(renamed[key], said)["extra"] = _renumbered(said["extra"], renamed)
-    graph["comp_seq"] = [renamed[k] for k in own["comp_seq"]]
+    graph["comp_seq"] = [renamed[k] for k in measured_graph["comp_seq"]]
     times = measured["profiler"]
     return {
         "graph_exec": graph,
@@ -165,9 +165,9 @@ def memory_json(plan: ExecutionPlan) -> dict[str, Any]:
     for var in plan.graph.outputs:
         if var.id in roots:
             last[roots[var.id].id] = end
-    own = [v for i, v in ((i, v) for i, v in roots.items()) if i == v.id]
-    kept = [v for v in own if not v.owner.inputs]
-    passing = [(v, steps[v.owner.id], last[v.id], _byte_size(plan, v)) for v in own if v not in kept]
+    owners = [v for i, v in ((i, v) for i, v in roots.items()) if i == v.id]
+    kept = [v for v in owners if not v.owner.inputs]
+    passing = [(v, steps[v.owner.id], last[v.id], _byte_size(plan, v)) for v in owners if v not in kept]
     places, top = _addresses([(begin, stop, size) for _, begin, stop, size in passing])
     chunks = [
         _chunk(i, "static_mem", begin, stop, place, size)

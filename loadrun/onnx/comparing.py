@@ -53,7 +53,7 @@ def _opsets(mine: ModelProto, other: ModelProto) -> Iterator[str]:
             yield f"opset {x} of {domain} against {y}"
 
 
-def _nodes(mine: GraphProto, other: GraphProto, own: ExternalData, theirs: ExternalData) -> Iterator[str]:
+def _nodes(mine: GraphProto, other: GraphProto, ours: ExternalData, theirs: ExternalData) -> Iterator[str]:
     left, right = ({n: node for node in g.nodes for n in node.outputs[:1]} for g in (mine, other))
     lost = [node for n, node in right.items() if n not in left and not _stands(node, mine.nodes)]
     more = [node for n, node in left.items() if n not in right and not _stands(node, other.nodes)]
@@ -63,7 +63,7 @@ def _nodes(mine: GraphProto, other: GraphProto, own: ExternalData, theirs: Exter
     rewired = {n for node in (*lost, *more) for n in (*node.inputs, *node.outputs)}
     for name, node in left.items():
         there = right.get(name) or _stands(node, other.nodes)
-        if there is not None and (said := [*_unlike(node, there, rewired, own, theirs)]):
+        if there is not None and (said := [*_unlike(node, there, rewired, ours, theirs)]):
             yield f"node {_called(node)}: {'; '.join(said)}"
 
 
@@ -79,14 +79,14 @@ def _called(node: NodeProto) -> str:
 
 
 def _unlike(
-    node: NodeProto, there: NodeProto, rewired: set[str], own: ExternalData, theirs: ExternalData
+    node: NodeProto, there: NodeProto, rewired: set[str], ours: ExternalData, theirs: ExternalData
 ) -> Iterator[str]:
     if (node.domain, node.op) != (there.domain, there.op):
         yield f"{node.op} against {there.op}"
         return
     mine, other = ({a.name: a for a in n.attributes} for n in (node, there))
     for name in dict.fromkeys([*mine, *other]):
-        x, y = _value(mine.get(name), own), _value(other.get(name), theirs)
+        x, y = _value(mine.get(name), ours), _value(other.get(name), theirs)
         if x != y:
             yield f"{name} {_shown(x)} against {_shown(y)}"
     if len(node.inputs) != len(there.inputs):

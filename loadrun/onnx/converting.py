@@ -29,15 +29,15 @@ class ConvertOptions(ModelOptions):
     """Describe how a model is converted; the options of `ModelOptions` are among these.
 
     Attributes:
-        dump: which dump of a file that holds several, from 1.
-        format: version of a .mge file, ``FBS_V2`` or ``FBS``; None for that of the source, or ``FBS_V2``.
-        opset: version of ONNX's operators, 7 to 26; None for 18 or later.
-        dynamic: names of axes of inputs whose sizes may change, such as ``{"data": {0: "batch"}}``; None for those
-            in which the testcases differ.
-        external_data: whether weights go to a file of their own.
-        verify: whether what was written is checked with onnx.checker, and ONNX Runtime compared with loadrun.
-        narrow: for a .mge file, see `loadrun.dump.options.DumpOptions`.
-        prove: how much is proven of what is written, see `loadrun.proof`: ``none``, ``quick`` or ``full``.
+        dump: use the N-th dump of a file that has several, counted from 1.
+        format: format version of a .mge file (default: that of A, or FBS_V2).
+        opset: opset version, 7 to 26 (default: 18 or later).
+        dynamic: make an axis dynamic, such as data:0=batch (default: axes in which the testcases of A differ). In
+            Python, names of axes: ``{"data": {0: "batch"}}``.
+        external_data: store the weights in a separate file.
+        narrow: store 64-bit numbers in 32 bits in a .mge file even where that changes values; the record says so.
+        prove: how much is proven before a file is written: nothing, what a second allows, or data of every kind; see
+            `loadrun.proof`.
     """
 
     dump: int | None = None
@@ -45,7 +45,6 @@ class ConvertOptions(ModelOptions):
     opset: int | None = None
     dynamic: Mapping[str, Mapping[int, str]] | None = None
     external_data: bool = False
-    verify: bool = False
     narrow: bool = False
     prove: str = "quick"
 
@@ -93,7 +92,7 @@ def convert_file(
     path = one_file(os.fspath(source))
     _ending(path, MODELS)
     ending = _ending(os.fspath(target), _WRITTEN)
-    onnx_options = [n for n in ("opset", "dynamic", "external_data", "verify") if getattr(options, n)]
+    onnx_options = [n for n in ("opset", "dynamic", "external_data") if getattr(options, n)]
     if ending == ".mge" and onnx_options:
         raise UsageError(f"--{onnx_options[0].replace('_', '-')} applies to .onnx files only")
     if ending == ".onnx" and (options.format or options.narrow):
@@ -112,7 +111,7 @@ def _written(
     require_single_steps(
         bundle,
         "converting it to ONNX",
-        f"convert the model from before packing; `loadrun NAME.onnx --test-data {bundle.path}` replays the steps",
+        f"convert the model from before packing; `loadrun NAME.onnx --input {bundle.path}` replays the steps",
     )
     exported = export(
         bundle,
@@ -120,7 +119,6 @@ def _written(
         opset_version=options.opset,
         dynamic_axes=options.dynamic,
         external_data=options.external_data,
-        verify=options.verify,
     )
     return Converted(exported=exported)
 

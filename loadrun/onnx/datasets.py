@@ -76,12 +76,12 @@ class _Files:
         self._source, self._written = source, written
         graph = written.model.graph
         self._infos = {v.name: v for v in (*graph.inputs, *graph.outputs)}
-        self._own = holds_composites(source.graph)
+        self._composite = holds_composites(source.graph)
         self._engine: ReferenceEngine | None = None
 
     def of_file(self, case: Testcase) -> dict[str, list[Piece]] | None:
         """Return the values as the file that the model was made of has them, None where they are not all there."""
-        values = case.own if self._own else None
+        values = case.file_values if self._composite else None
         names = {n: f"input_{k}.pb" for k, n in enumerate(self._written.inputs)}
         names |= {n + EXPECT: f"output_{k}.pb" for k, n in enumerate(self._written.outputs)}
         if values is None or any(n not in values or isinstance(values[n], dict) for n in names):
@@ -122,7 +122,7 @@ class _Files:
         return value.ndim == _PACKED and shape is not None and len(shape) == _PACKED - 1
 
     def _tensor(self, name: str, value: Array, scalar: bool) -> list[Piece]:
-        elem = self._infos[name].elem if self._own else None
+        elem = self._infos[name].elem if self._composite else None
         return encode_tensor(TensorMessage.of(name, value.reshape(()) if scalar else value, elem))
 
 

@@ -255,7 +255,7 @@ def _utf8(text: str) -> bytes:
     """Return the bytes of a text; where a name of another file was no UTF-8, its bytes are written as escapes.
 
     Raises:
-        UnicodeEncodeError: the text holds half a character.
+        UnicodeEncodeError: the text holds a lone surrogate.
     """
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace").encode()
 

@@ -116,7 +116,7 @@ class Exported:
                 opened for text.
         """
         if isinstance(f, io.TextIOBase):
-            raise UsageError("f must be a path or a file opened in binary mode, found one for text")
+            raise UsageError("f must be a path or a file opened in binary mode, found a text file")
         if not isinstance(f, (str, os.PathLike)):
             if external_data:
                 raise UsageError("external_data=True needs a path: the weights are written next to it")

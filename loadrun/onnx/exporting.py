@@ -280,9 +280,11 @@ def _name_weights(source: ExportSource, written: WrittenModel, names: Sequence[s
     place = {n: i for i, n in enumerate(source.weights)}
     written.weights.sort(key=lambda t: place.get(t.name.partition(":")[0], len(place)))
     listed = {t.name for t in written.weights}
-    own = [v for v in graph.inputs if v.name not in listed]
+    unlisted = [v for v in graph.inputs if v.name not in listed]
     ranked = {t.name: i for i, t in enumerate(written.weights)}
-    graph.inputs = own + sorted((v for v in graph.inputs if v.name in listed), key=lambda v: ranked[v.name])
+    graph.inputs = unlisted + sorted(
+        (v for v in graph.inputs if v.name in listed), key=lambda v: ranked[v.name]
+    )
     if len(names) > len(written.weights):
         raise UsageError(
             f"input_names has {len(names)} names more than the model's inputs ({', '.join(written.inputs.values())}), "
@@ -290,7 +292,7 @@ def _name_weights(source: ExportSource, written: WrittenModel, names: Sequence[s
             "else to name"
         )
     new = {t.name: n for t, n in zip(written.weights, names, strict=False) if n}
-    taken = {v.name for v in [*own, *graph.outputs]} | (listed - set(new))
+    taken = {v.name for v in [*unlisted, *graph.outputs]} | (listed - set(new))
     doubled = [n for i, n in enumerate(new.values()) if n in taken or n in [*new.values()][:i]]
     if doubled:
         raise UsageError(f"input_names has {doubled[0]!r} for a weight, which another value has already")

@@ -59,7 +59,7 @@ def check(expect: Tensor, get: Tensor, kind: int, rtol: float = RTOL, atol: floa
     if (other := _misfit(expect, get)) is not None:
         return other
     # MegEngine's operator wants its three inputs of one dtype; what that rounds is far below the tolerance.
-    a, b = (e.real(as_vector(v)) for v in (expect, get))
+    a, b = (e.as_float(as_vector(v)) for v in (expect, get))
     if kind == _BFLOAT16:
         rtol = max(rtol, BRAIN_RTOL)
     missing = e.elem(_M.AND, e.is_nan(a), e.is_nan(b))
@@ -88,7 +88,7 @@ def check_within(expect: Tensor, get: Tensor, maxerr: float) -> Tensor:
     """
     if (other := _misfit(expect, get)) is not None:
         return other
-    a, b = (e.real(as_vector(v)) for v in (expect, get))
+    a, b = (e.as_float(as_vector(v)) for v in (expect, get))
     top = e.elem(_M.ABS, e.elem(_M.SUB, a, b))
     least = e.elem(_M.MIN, e.elem(_M.ABS, a), e.elem(_M.ABS, b))
     ratio = e.elem(_M.TRUE_DIV, top, e.elem(_M.MAX, least, const(1.0, dtype_of(a))))

@@ -51,7 +51,7 @@ class InsertedNode:
 
 
 def rename(graph: GraphMessage, names: Mapping[str, str]) -> None:
-    """Give constants and values of a graph other names, in place."""
+    """Rename constants and values of a graph, in place."""
     if not names:
         return
     renamed = _renamed(graph, lambda name: names.get(name, name))

@@ -47,7 +47,7 @@ class Lowering:
     testcases: Callable[[Graph], LazyTestcases | None]
 
     def __post_init__(self) -> None:
-        self._made: dict[tuple[tuple[str, Shape], ...], Bundle] = {}
+        self._bundles: dict[tuple[tuple[str, Shape], ...], Bundle] = {}
 
     def __call__(
         self, data: Sequence[Mapping[str, Array]] = (), lasting: bool = False, open_sizes: bool = False
@@ -64,9 +64,9 @@ class Lowering:
             UnsupportedError: an operator cannot be expressed, or not at these sizes.
         """
         cases = data or ([case.inputs for case in self.bundle.testcases] if lasting else [])
-        own = [n for n in self.shapes if not n.endswith(EXPECT)]
+        names = [n for n in self.shapes if not n.endswith(EXPECT)]
         sizes = {
-            tuple((n, self._shape(n, case[n]) if n in case else self.shapes[n]) for n in own): case
+            tuple((n, self._shape(n, case[n]) if n in case else self.shapes[n]) for n in names): case
             for case in cases
         }
         if open_sizes:
@@ -81,19 +81,19 @@ class Lowering:
         # What is fed to a graph has an axis at least.
         return () if self.shapes[name] == () else value.shape
 
-    def _sized(self, arrays: Mapping[str, Array]) -> Bundle:
+    def _for_sizes(self, arrays: Mapping[str, Array]) -> Bundle:
         return self._at({n: self._shape(n, arrays[n]) for n in self.shapes if n in arrays})
 
     def _at(self, sizes: Mapping[str, Shape]) -> Bundle:
         """Return the bundle for one set of sizes, which makes others for other sizes until it is written."""
         now = {**self.shapes, **sizes}
         key = tuple(sorted(now.items()))
-        if key not in self._made:
+        if key not in self._bundles:
             graph, notes = self._recorded(now)
-            bundle = self._made[key] = self._with(replace(graph, fixed_shapes={}), notes)
-            bundle.sized = self._sized
+            bundle = self._bundles[key] = self._with(replace(graph, fixed_shapes={}), notes)
+            bundle.sized = self._for_sizes
             bundle.guarded = lambda: self._proven(self._with(graph, notes), self._cases_at(now), now)
-        return self._made[key]
+        return self._bundles[key]
 
     def _cases_at(self, shapes: Mapping[str, Shape]) -> list[Mapping[str, Array]]:
         """Return the inputs of the testcases of those sizes."""

@@ -357,8 +357,8 @@ class _Walk:
             opr = by_name.get(name)
             if opr is None:
                 continue
-            own = self.inputs[name]
-            w.names[opr.outputs[0].id] = w.reshape(own, [1]) if name in self.request.scalars else own
+            info = self.inputs[name]
+            w.names[opr.outputs[0].id] = w.reshape(info, [1]) if name in self.request.scalars else info
             try:
                 elem_of(dtype)
             except UnsupportedOprError as e:
@@ -426,16 +426,16 @@ class _Walk:
         w.doc = ""
         outputs, named = [], {}
         for name, var in request.outputs.items():
-            own = named[name] = w.claim(name)
+            claimed = named[name] = w.claim(name)
             try:
                 if name in request.scalars:
-                    w.ops("Reshape", w.name(var), w.const(np.zeros(0, np.int64)), out=[own])
+                    w.ops("Reshape", w.name(var), w.const(np.zeros(0, np.int64)), out=[claimed])
                 else:
-                    w.ops("Identity", w.name(var), out=[own])
+                    w.ops("Identity", w.name(var), out=[claimed])
             except UnsupportedOprError as e:
                 raise UnsupportedError(f"output {name!r} cannot be written as ONNX: {e}") from None
             sizes = () if name in request.scalars else self._output_shape(name, var)
-            outputs.append(ValueMessage(own, elem_of(w.dtype(var)), sizes))
+            outputs.append(ValueMessage(claimed, elem_of(w.dtype(var)), sizes))
         inputs = []
         for name, _, dtype, shape in request.inputs:
             axes = request.dynamic.get(name, {})
@@ -490,9 +490,10 @@ class _Walk:
                     f"axis {axis} of output {name!r} does not change with the inputs' sizes: it is {shape[axis]}"
                 )
             symbols[axis % rank] = symbol
-        own = self._symbols_of_inputs(var)
+        declared = self._symbols_of_inputs(var)
         return tuple(
-            symbols.get(i) or own.get(i) or f"{name}_dim_{i}" if n is None else n for i, n in enumerate(shape)
+            symbols.get(i) or declared.get(i) or f"{name}_dim_{i}" if n is None else n
+            for i, n in enumerate(shape)
         )
 
     def _symbols_of_inputs(self, var: Var) -> dict[int, str]:

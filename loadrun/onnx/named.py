@@ -13,7 +13,7 @@ __all__ = ["domains", "keep_names", "merge_ends", "number_names"]
 
 
 def merge_ends(graph: GraphMessage) -> None:
-    """Give outputs' names to the nodes that compute them, where nothing else needs the nodes' own names."""
+    """Name the nodes that compute outputs after these, where nothing else needs the nodes' own names."""
     makers = {name: node for node in graph.nodes for name in node.outputs}
     uses: dict[str, int] = {}
     for node in graph.nodes:

@@ -99,17 +99,21 @@ class OnnxReader:
         sets = find_sets(None if apart else file, test_data, names, list(outputs))
         self._types = {**declared(model.graph.inputs), **declared(model.graph.outputs)}
         # Stored values of outputs that are no tensors, such as maps, cannot be compared with their stand-ins.
-        values = {n: v for n, v in spread(sets[0].own(self._types)).items() if _is_number(v)} if sets else {}
+        values = (
+            {n: v for n, v in spread(sets[0].typed_values(self._types)).items() if _is_number(v)}
+            if sets
+            else {}
+        )
         examples = {n: v for n, v in values.items() if not n.endswith(EXPECT)}
         expected = {n.removesuffix(EXPECT): v for n, v in values.items() if n.endswith(EXPECT)}
         # Data for another model, or data that are not tensors, say nothing about this one.
         others = any(tuple(s) != examples[n].shape for n, s in input_shapes.items() if n in examples)
         others = others or bool(set(constants) & set(names))
-        self._own_sets: list[DataSet] = [] if others else sets
+        self._data_sets: list[DataSet] = [] if others else sets
         if others or any(n not in examples for n in names):
             sets, examples, expected = [], {}, {}
         self._sets: list[DataSet] = sets
-        limits = read_limits(model, [s.folder for s in self._own_sets], list(outputs))
+        limits = read_limits(model, [s.folder for s in self._data_sets], list(outputs))
         self._record = record_of(limits, [] if file is None else read_accepted(file))
         self._maxerr = {n: float(said["maxerr"]) for n, said in limits.items() if "maxerr" in said}
         location = bytes(data) if file is None else str(file)
@@ -168,17 +172,17 @@ class OnnxReader:
             )
         if objects:
             # What no array holds is compared as the file has it.
-            bundle.missed = lost_sets(self._own_sets)
-            bundle.testcases = testcases(self._own_sets, {}, self._types)
+            bundle.missed = lost_sets(self._data_sets)
+            bundle.testcases = testcases(self._data_sets, {}, self._types)
             return bundle
         fed = {v.name or "": v for v in (*bundle.inputs, *graph.inputs)}
         kinds = {n: kind_of_dtype(v.owner.tensors[0].dtype) for n, v in fed.items()}
         if self._sets:
             bundle.missed = lost_sets(self._sets)
             bundle.testcases = testcases(self._sets, kinds, self._types)
-        elif self._native and self._own_sets:
-            bundle.missed = lost_sets(self._own_sets)
-            bundle.testcases = testcases(self._own_sets, {}, self._types)
+        elif self._native and self._data_sets:
+            bundle.missed = lost_sets(self._data_sets)
+            bundle.testcases = testcases(self._data_sets, {}, self._types)
         return bundle
 
     def _lowering(self, bundle: Bundle, shapes: Mapping[str, Shape], assumed: bool) -> Lowering:
@@ -351,9 +355,9 @@ class OnnxReader:
         bundle = Bundle(graph, path=self._path, size=self._size, scalars=frozenset(scalars), refusal=why)
         bundle = self._told(bundle)
         bundle.warnings.append(f"not run by the reference engine: {why}")
-        if self._own_sets:
-            bundle.missed = lost_sets(self._own_sets)
-            bundle.testcases = testcases(self._own_sets, {}, self._types)
+        if self._data_sets:
+            bundle.missed = lost_sets(self._data_sets)
+            bundle.testcases = testcases(self._data_sets, {}, self._types)
         return bundle
 
 

@@ -188,9 +188,9 @@ class _GraphWriter:
         """
         for var, name in inputs:
             self._names[var.id] = self._claim(name)
-        own = dict(self._names)
+        renamed = dict(self._names)
         self._names.update(captured)
-        ends = [self._end(var, name, own) for var, name in outputs]
+        ends = [self._end(var, name, renamed) for var, name in outputs]
         computed = [(o, i, v) for o in oprs if o.type != "Host2DeviceCopy" for i, v in enumerate(o.outputs)]
         for opr, i, var in computed:
             shared = self._common.names.get(_key(opr.tensors[i])) if opr.tensors else None
@@ -215,10 +215,10 @@ class _GraphWriter:
         """Return the name of a value."""
         return self._names[var.id]
 
-    def _end(self, var: Var, name: str, own: Mapping[int, str]) -> str:
+    def _end(self, var: Var, name: str, names_of: Mapping[int, str]) -> str:
         """Return the name of an output: that of the value, or a new one where the value has a name already."""
         source = var.owner.inputs[0] if var.owner.type == "Identity" else var
-        if own.get(source.id) == name:
+        if names_of.get(source.id) == name:
             self._names[var.id] = name
             return name
         claimed = self._claim(name)

@@ -45,7 +45,7 @@ class DataSet:
         self._inputs = {n: folder / f"input_{i}.pb" for i, n in enumerate(names)}
         self._outputs = {n: folder / f"output_{i}.pb" for i, n in enumerate(outputs)}
 
-    def own(self, types: Mapping[str, TypeProto | None]) -> dict[str, FileValue]:
+    def typed_values(self, types: Mapping[str, TypeProto | None]) -> dict[str, FileValue]:
         """Map input names, and output names with ``:expect``, to values in the types that the model declares.
 
         What has no file is left out, and so are complex numbers.
@@ -193,8 +193,8 @@ def testcases(
 
     def read(i: int) -> Testcase:
         one = sets[i]
-        own = one.own(types)
-        values = spread(own)
+        file_values = one.typed_values(types)
+        values = spread(file_values)
         # How many values a sequence has is a matter of the data set.
         items = {n: k for n in values if (k := item_kind(n.removesuffix(EXPECT), types)) is not None}
         others = {n: k for n, k in kinds.items() if item_kind(n.removesuffix(EXPECT), types) is None}
@@ -218,6 +218,8 @@ def testcases(
             dtypes[name] = dtype_of_kind(kind)
             with np.errstate(all="ignore"):
                 arrays[name] = np.atleast_1d(value.astype(dtypes[name].np, copy=False))
-        return Testcase(arrays, dtypes, {"source": one.folder.name}, faults=faults).with_own(own)
+        return Testcase(arrays, dtypes, {"source": one.folder.name}, faults=faults).with_file_values(
+            file_values
+        )
 
     return LazyTestcases(read, range(len(sets)))

@@ -313,8 +313,8 @@ def cond_exec_merge(c: Call, *args: Array) -> tuple[Array, ...]:
         ValueError: the EXACT_ONE modes found no branch taken or several, or shapes differ between branches.
     """
     p = c.get(P.CondExecMerge)
-    n, total, own = p.nr_output, _n_values(c.opr), len(c.opr.inputs)
-    taken = [i for i, flag in enumerate(args[own:]) if flag.any()]
+    n, total, inputs = p.nr_output, _n_values(c.opr), len(c.opr.inputs)
+    taken = [i for i, flag in enumerate(args[inputs:]) if flag.any()]
     if p.mode in (_Mode.EXACT_ONE, _Mode.EXACT_ONE_SAME_SHAPE) and len(taken) != 1:
         raise ValueError(f"exactly one branch must be taken, found {taken or 'none'}")
     out = []

@@ -50,15 +50,15 @@ def kernel_of(c: Call) -> Kernel:
 
 
 def _unrounded(c: Call) -> Kernel:
-    own = implementation(c.opr.type).kernel
+    kernel = implementation(c.opr.type).kernel
     dtypes = (*c.inputs, *c.outputs)
     if c.opr.type in _OWN:
-        return own
+        return kernel
     if any(d.name == "Float64" for d in dtypes):
         return _in_float64
     if c.opr.exact and any(d.name in _HALF for d in dtypes):
-        return _in_float32(own)
-    return own
+        return _in_float32(kernel)
+    return kernel
 
 
 def _in_float64(c: Call, *arrays: Array) -> Array | tuple[Array, ...]:
@@ -89,7 +89,7 @@ def _empty(c: Call, shapes: list[Shape | None]) -> Array | tuple[Array, ...] | N
     return outputs if len(outputs) > 1 else outputs[0]
 
 
-def _in_float32(own: Kernel) -> Callable[..., Any]:
+def _in_float32(kernel: Kernel) -> Callable[..., Any]:
     """Return a kernel that widens float16 and bfloat16 to float32, and rounds results to float16."""
 
     def run(c: Call, *arrays: Array) -> Array | tuple[Array, ...]:
@@ -98,7 +98,7 @@ def _in_float32(own: Kernel) -> Callable[..., Any]:
             inner = replace(c, inputs=_widened(c.inputs), outputs=_widened(c.outputs), memo={}, donated=[])
             c.memo["float32"] = inner
         inner = inner.in_run(c.rng, [])
-        result = own(inner, *(a.astype(np.float32) if a.dtype == np.float16 else a for a in arrays))
+        result = kernel(inner, *(a.astype(np.float32) if a.dtype == np.float16 else a for a in arrays))
         outs = result if isinstance(result, tuple) else (result,)
         pairs = zip(outs, c.outputs, strict=True)
         outputs = tuple(out.astype(np.float16) if d.name == "Float16" else out for out, d in pairs)

@@ -182,12 +182,12 @@ class _GuardPlan:
         """Return whether a variable may be repeated along the first axes of another."""
         if id(var.owner) in self.loose:
             return True
-        own, wide = self.shapes.get(var.id), self.shapes.get(other.id)
-        if own is None or wide is None:
+        shape, wide = self.shapes.get(var.id), self.shapes.get(other.id)
+        if shape is None or wide is None:
             return True
-        if prod(own) <= 1 or own[-1] == 1:
+        if prod(shape) <= 1 or shape[-1] == 1:
             return False
-        return len(own) < len(wide) or any(n == 1 for n in own[:-1])
+        return len(shape) < len(wide) or any(n == 1 for n in shape[:-1])
 
 
 def _self_equality(graph: Graph, x: Var) -> Var:
@@ -265,7 +265,7 @@ def _source(opr: Opr) -> int | None:
 
 
 def _terms(var: Var, reader: Opr) -> Iterator[Var]:
-    """Return the terms that MegEngine may bring together with others when it reorders a chain."""
+    """Yield the terms that MegEngine may bring together with others when it reorders a chain."""
     family = next((f for f in _FAMILIES if mode_of(reader) in f), frozenset())
     stack, met = [var], set()
     while stack:

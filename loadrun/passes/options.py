@@ -44,28 +44,36 @@ _SWITCHES = {
     "enable_fuse_preprocess": "fuse_preprocess",
     "enable_fuse_grain": "fuse_grain",
 }
-LAYOUTS = {
-    "enable_nchw4": "run convolutions in NCHW4",
-    "enable_chwn4": "run convolutions in CHWN4",
-    "enable_nchw44": "run convolutions in NCHW44",
-    "enable_nchw88": "run convolutions in NCHW88",
-    "enable_nchw32": "run convolutions in NCHW32",
-    "enable_nchw64": "run convolutions in NCHW64",
-    "enable_nhwcd4": "run convolutions in NHWCD4",
-    "enable_nchw44_dot": "run convolutions in NCHW44 for dot products",
-}
-"""The layouts by load_and_run's flags, in the order in which it applies them: the last one wins."""
-OPTIMIZATIONS = {
-    "optimize_for_inference": "apply `optimize_for_inference`",
-    "enable_fuse_preprocess": "fuse the conversion of images",
-    "fuse_grain": "fuse means and global pooling",
+FLAGS = {
+    "enable_io16xc32": "float16 between operators, accumulation in float32",
+    "enable_ioc16": "float16 throughout",
     "enable_fuse_conv_bias_nonlinearity": "fuse convolution, bias and activation",
     "enable_fuse_conv_bias_with_z": "fuse convolution, bias, activation and residual sum",
-    "enable_ioc16": "compute in float16 throughout",
+    "enable_weight_preprocess": "tell the runtime to transform weights in advance",
+    "enable_fuse_preprocess": "fuse the conversion of 8-bit images",
+    "enable_fuse_grain": "fuse means and global pooling (the default of `loadrun pack`)",
+    "enable_nchw4": "NCHW4, a layout for 8-bit convolutions on GPUs",
+    "enable_hwcd4": "NHWCD4, a layout for OpenCL images",
+    "enable_nchw88": "NCHW88, a layout for x86 with AVX",
+    "enable_nchw44": "NCHW44, a layout for ARM",
+    "enable_nchw44_dot": "NCHW44_DOT, a layout for ARM with dot products",
+    "enable_nchw32": "NCHW32, a layout for tensor cores",
+    "enable_chwn4": "CHWN4, a layout for tensor cores, batch innermost",
+    "enable_nchw64": "NCHW64, a layout for 4-bit tensor cores",
+}
+"""The keywords of `InferenceOptions.of`, and what each does."""
+_ORDER = ("nchw4", "chwn4", "nchw44", "nchw88", "nchw32", "nchw64", "nhwcd4", "nchw44_dot")
+LAYOUTS = {f"enable_{name}": FLAGS[f"enable_{name.replace('nhwcd4', 'hwcd4')}"] for name in _ORDER}
+"""The layouts by load_and_run's flags, in the order in which it applies them: the last one wins."""
+OPTIMIZATIONS = {
+    "optimize_for_inference": "fold constants, fuse and simplify",
+    "enable_fuse_preprocess": FLAGS["enable_fuse_preprocess"],
+    "fuse_grain": FLAGS["enable_fuse_grain"],
+    "enable_fuse_conv_bias_nonlinearity": FLAGS["enable_fuse_conv_bias_nonlinearity"],
+    "enable_fuse_conv_bias_with_z": FLAGS["enable_fuse_conv_bias_with_z"],
+    "enable_ioc16": FLAGS["enable_ioc16"],
 }
 """Other optimizations of load_and_run, by its flags."""
-FLAGS = (*_SWITCHES, *_LAYOUTS)
-"""The keywords of `InferenceOptions.of`."""
 _BITS = tuple(_SWITCHES.values())
 
 

@@ -52,17 +52,17 @@ class _Missing:
 class Cluster:
     """Replays tasks on the workers of a Dask cluster.
 
+    Workers open files by name where they see the same file under it; other files are sent along.
+
     Args:
         address: of the scheduler (``tcp://host:8786``), or a scheduler file (``.json``).
         timeout: seconds that all parts of a file may take together, None for no limit.
-        files: ``path``: workers open files by their names; ``send``: files are sent along; ``auto``: by name where the
-            worker sees the same file under it, sent along otherwise.
 
     Raises:
         UsageError: Dask is not installed, no scheduler answers, or its workers have no loadrun.
     """
 
-    def __init__(self, address: str, timeout: float | None = None, files: str = "auto") -> None:
+    def __init__(self, address: str, timeout: float | None = None) -> None:
         try:
             from distributed import Client  # optional
             from distributed.comm import get_address_host_port, parse_address
@@ -84,7 +84,6 @@ class Cluster:
         except (OSError, ValueError) as e:
             raise UsageError(f"no Dask scheduler answers at {address}: {e}") from None
         self.timeout = timeout
-        self.files = files
         self._states: deque[FileState] = deque()
         self._runs: dict[Any, Run] = {}
         self._sent: dict[str, Any] = {}
@@ -154,12 +153,11 @@ class Cluster:
 
     def _begin(self, run: Run) -> None:
         task = run.part.task
-        if self.files == "send" and task.path not in self._sent and not self._send(run):
-            return
         limit = run.part.task.timeout or self.timeout
         left = None if limit is None else max(0.1, limit - run.state.seconds())
-        mark = _mark(task.path) if self.files == "auto" else None
-        future = self._client.submit(_replayed, run.part, self._sent.get(task.path), mark, left, pure=False)
+        future = self._client.submit(
+            _replayed, run.part, self._sent.get(task.path), _mark(task.path), left, pure=False
+        )
         self._runs[future] = run
         future.add_done_callback(self._ended.put)
 
@@ -183,7 +181,7 @@ class Cluster:
         return True
 
     def _take(self, future: Future) -> None:
-        """Return the outcome of a part."""
+        """Take the outcome of a part from its worker."""
         run = self._runs.pop(future)
         if future.status != "finished":
             self._end(run, self._failed(future))

@@ -137,7 +137,7 @@ class FileState:
         self.done = not self._waiting
 
     def _passed(self, event: Event, run: Run) -> Iterator[Event]:
-        """Return the event of the whole file for an event of one of its parts."""
+        """Yield the event of the whole file for an event of one of its parts."""
         if self._stopped:
             return
         if isinstance(event, Opened):

@@ -2,7 +2,6 @@
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from typing import TextIO
 
 from ..base.errors import clean
@@ -11,15 +10,14 @@ from ..dump import load
 from ..engines import runs_file
 from ..graph.dtypes import Array
 from ..inputs.feeds import random_inputs
-from ..load_and_run.dumps import BinaryDump, OutputDump, TextDump
+from ..load_and_run.dumps import TextDump
 from ..load_and_run.observing import ObservedRunner
 from ..load_and_run.plan import ExecutionPlan
-from ..load_and_run.saying import model_table
 from ..passes.constants import bare
 from ..report.differences import findings
 from ..testcase import Bundle, Testcase
 from ..verify.diff import watch
-from .options import RunOptions
+from .options import ProfileOptions, RunOptions
 from .parts import prepared
 from .profiling import write_profiles
 
@@ -43,22 +41,24 @@ def observe(
     """
     engine = options.engines[0]
     bundle = prepared(
-        load(path, copy=options.copy, native=runs_file(engine), **options.read),
+        load(path, native=runs_file(engine), **options.read),
         options.optimize,
         options.batch_size,
     )
     cases = [Testcase(dict(feeds)) for feeds in fed] or _cases(bundle, options.seed)
-    write_profiles(options, bundle, cases[0].inputs, out, seed=options.seed, engine=engine)
+    write_profiles(
+        ProfileOptions(top=options.top), bundle, cases[0].inputs, out, seed=options.seed, engine=engine
+    )
     if not options.watched:
         return None
-    _watched(options, bundle, cases, out)
-    if not options.check_finite and options.range is None:
+    _watched(options, bundle, cases)
+    if options.range is None:
         return None
     return "\n".join(_wrong(path, options, bundle, cases)) or None
 
 
 def _cases(bundle: Bundle, seed: int) -> list[Testcase]:
-    """Yield what the replay ran on: testcases of the file, else random numbers."""
+    """Return what the replay ran on: testcases of the file, else random numbers."""
     return list(bundle.testcases) if len(bundle.testcases) else [Testcase(random_inputs(bundle, seed))]
 
 
@@ -72,31 +72,20 @@ def _wrong(path: str, options: RunOptions, bundle: Bundle, cases: list[Testcase]
             yield from (f"  {line}" for line in findings(defects, options.range))
 
 
-def _watched(options: RunOptions, bundle: Bundle, cases: list[Testcase], out: TextIO) -> None:
-    with ExitStack() as files:
-        text = None
-        if options.io_dump is not None:
-            raw = files.enter_context(replacing(options.io_dump))
-            text = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", newline="\n")
-            files.callback(text.detach)
-        outputs: OutputDump | None = None
-        for i, case in enumerate(cases):
+def _watched(options: RunOptions, bundle: Bundle, cases: list[Testcase]) -> None:
+    """Write every variable of every testcase."""
+    if options.io_dump is None:
+        return
+    with replacing(options.io_dump) as raw:
+        text = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", newline="\n")
+        for case in cases:
             sized = bundle.for_data(case.arrays)
             plan = ExecutionPlan(sized.graph, {n: a.shape for n, a in case.arrays.items()})
-            if i == 0 and options.model_info:
-                print(model_table(plan), file=out)
             runner = ObservedRunner(sized, seed=options.seed)
             runner.plan = plan
-            if text is not None:
-                runner.plugins.append(TextDump(text, plan))
-            if options.bin_io_dump is not None and i == 0:
-                runner.plugins.append(BinaryDump(options.bin_io_dump, plan))
-            if options.bin_out_dump is not None:
-                outputs = outputs or OutputDump(options.bin_out_dump, plan)
-                outputs.plan = plan
-                runner.plugins.append(outputs)
-            if runner.plugins:
-                _run(runner, sized, case)
+            runner.plugins.append(TextDump(text, plan))
+            _run(runner, sized, case)
+        text.detach()
 
 
 def _run(runner: ObservedRunner, bundle: Bundle, case: Testcase) -> None:

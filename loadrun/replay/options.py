@@ -27,18 +27,20 @@ class ReplayOptions(ModelOptions, DataOptions):
 
     Attributes:
         engines: what executes the model; several run side by side and are compared with the first.
-        policies: what outputs must fulfil besides their checks, by name, all others under the empty name.
-        strict: what is not only warned of: ``damage``, a damaged end of the file, is an error, ``weak``, a check that
-            cannot fail on the testcases, counts as not compared.
-        explain: whether the first testcase that fails is run again to find the operator that is to blame.
-        copy: whether the file is read into memory at once.
-        iter: how often the first testcase is run again, timed.
-        warmup_iter: untimed runs before that.
+        policies: criteria for outputs besides the tolerance, such as "prob: cosine>=0.9999, top1=1", "ids: exact" or
+            "x: rtol=1e-3, atol=1e-6", added to what the file requires; may be repeated. In Python, policies by name,
+            those of all other outputs under the empty name.
+        strict: reject weak: checks that cannot fail on the testcases, because zeros would pass as well (exit code 3);
+            damage: files with a damaged end; engine: models with operators that the engine leaves to the reference
+            engine. In Python, the last is a field of `loadrun.engines.Choice`.
+        explain: find the operator where the first failing testcase diverges from float64, or a failing engine from the
+            reference engine.
+        iter: time N more runs of each testcase, after one that is not timed.
         optimize: optimizations of the graph before it is run: keywords of
             `loadrun.passes.inference.optimize_for_inference`, or ``optimize_for_inference`` for none of them.
-        batch_size: items of axis 0 that testcases are repeated or cut to.
-        values: whether results keep the values of their outputs.
-        testcases: numbers of the testcases that are replayed, None for all.
+        batch_size: repeat or cut testcases along axis 0 to N items.
+        values: keep the values of outputs in the results.
+        testcases: use only these testcases.
         test_data: a folder with the test data of an ONNX model, or a .mge file that was packed from it, whose testcases
             and tolerances a runtime of ONNX files replays.
     """
@@ -47,9 +49,7 @@ class ReplayOptions(ModelOptions, DataOptions):
     policies: Mapping[str, Policy] = field(default_factory=dict)
     strict: tuple[str, ...] = ()
     explain: bool = False
-    copy: bool = False
     iter: int = 0
-    warmup_iter: int = 1
     optimize: tuple[str, ...] = ()
     batch_size: int | None = None
     values: bool = False
@@ -67,11 +67,11 @@ class ProfileOptions:
     """Profile single operators.
 
     Attributes:
-        profile: a file for what each operator took, in the layout of MegEngine's profiler.
-        perfetto: a file for a trace that Perfetto's viewer opens.
-        top: how many of the most expensive groups of operators are shown.
-        by: what makes a group: ``type``, ``name`` or ``prefix:DEPTH``.
-        memory: whether the peak of memory is shown, with the values alive at it.
+        profile: write the time of each operator, in the format of MegEngine's profiler.
+        perfetto: write a trace for the Perfetto viewer.
+        top: show the N most expensive groups of operators.
+        by: group them by type, name or prefix:DEPTH.
+        memory: show peak memory and the values that were alive at the peak.
     """
 
     profile: str | None = None
@@ -87,37 +87,39 @@ class ProfileOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(ReplayOptions, ProfileOptions):
+class RunOptions(ReplayOptions):
     """Describe how `loadrun.replay_files` replays files, and where its results go.
 
-    The options of `ReplayOptions` and `ProfileOptions` are among these.
+    The options of `ReplayOptions` are among these.
 
     Attributes:
-        output: a folder in which every output is saved as ``[FILE.]TESTCASE.OUTPUT.npy``.
-        loosen: whether `policies` stand in place of what files themselves check of these outputs, not beside it.
-        allow_uncompared: whether a file with nothing to compare is as good as one that passes.
-        jobs: processes that files and testcases are shared among; None for this process alone.
-        dask: address of a Dask scheduler, ``tcp://HOST:PORT`` or a file, whose workers do the work.
-        dask_files: how they get files: ``path``, ``send``, or ``auto``: by name where they are there.
-        timeout: seconds after which a file is ended, all its testcases together.
-        max_memory: bytes that this process, and each that it starts, may take beyond what it has; None for what the
-            machine can give (Linux).
-        fail_fast: whether no further file is run after the first that does not pass.
-        threads: how many threads this process uses; None for all processors.
-        json, json_lines, junit, html: reports, files to write; ``-`` for JSON on standard output.
-        save_results: a file for values and verdicts, which `loadrun.judge_results` reads.
-        io_dump: a text file for every variable of every testcase.
-        bin_io_dump: a folder for every variable of the first testcase.
-        bin_out_dump: a folder for the outputs of every testcase.
-        check_finite: whether NaN and infinity fail, and the operators are named at which they begin.
-        range: the greatest absolute value that does not fail.
-        model_info: whether inputs and outputs are printed as a table.
-        configuration: what a project says of its files; see `loadrun.base.configuration.find_configuration`. Its
-            engines and time limits take the place of those here, its policies stand below them.
-        keyword: words that names of files must have, as ``-k`` takes them.
-        last_failed: a report; only files that did not pass there are replayed, or that its run did not reach.
-        shard: number of this part of the files, from 1, and how many parts there are.
-        retries: how many times a file that does not pass is replayed again.
+        output: save every output as DIR/[FILE.]TESTCASE.OUTPUT.npy; or all values and verdicts in a file that ends in
+            .zip or .npz, which `loadrun FILE.zip` judges again by --maxerr and --check.
+        loosen: let what --check says of an output replace the file's own check of it, which reports show.
+        allow_uncompared: exit with 0 instead of 3 when nothing was compared.
+        jobs: distribute files and testcases over N processes (default: one).
+        dask: distribute them over the workers of a Dask cluster: tcp://HOST:PORT or a scheduler file.
+        timeout: stop a file whose testcases take longer in total.
+        max_memory: memory limit for models, such as 4G or 500M (default: what the machine has available; Linux only).
+            It holds for this process and each that it starts.
+        fail_fast: stop after the first file that does not pass.
+        threads: number of threads (default: all processors).
+        json: write the results as JSON (- for standard output); if FILE ends in .jsonl, as lines, which an interrupted
+            run keeps; may be given for both.
+        json_lines: the file for lines, where both are wanted.
+        junit: write a JUnit report for CI servers.
+        html: write a self-contained HTML report.
+        io_dump: write every variable of every testcase as text.
+        range: fail on NaN and on absolute values above LIMIT (inf: on NaN and infinity), and name the operators where
+            they first appear.
+        top: show the N most expensive groups of operators.
+        configuration: project configuration, or none (default: loadrun.toml, or tool.loadrun in pyproject.toml, in this
+            folder or the nearest parent that has one). Its engines and time limits replace those here; its policies
+            yield to those here. In Python, what `loadrun.base.configuration.find_configuration` returns.
+        keyword: only files whose names match: "resnet and not quant".
+        last_failed: only files that did not pass, or were not reached, according to a report of --json.
+        shard: only every N-th file, starting with the I-th.
+        retries: rerun a file that does not pass up to N times; if it passes then, it is reported as flaky.
         command: the command line, for reports.
 
     Raises:
@@ -134,7 +136,6 @@ class RunOptions(ReplayOptions, ProfileOptions):
     allow_uncompared: bool = False
     jobs: int | None = None
     dask: str | None = None
-    dask_files: str = "auto"
     timeout: float | None = None
     max_memory: int | None = None
     fail_fast: bool = False
@@ -143,13 +144,9 @@ class RunOptions(ReplayOptions, ProfileOptions):
     json_lines: str | None = None
     junit: PathName | None = None
     html: PathName | None = None
-    save_results: PathName | None = None
     io_dump: str | None = None
-    bin_io_dump: str | None = None
-    bin_out_dump: str | None = None
-    check_finite: bool = False
     range: float | None = None
-    model_info: bool = False
+    top: int | None = None
     configuration: Configuration | None = None
     keyword: str | None = None
     last_failed: PathName | None = None
@@ -163,7 +160,7 @@ class RunOptions(ReplayOptions, ProfileOptions):
             raise UsageError(f"--shard takes I/N, from 1/N to N/N; found {self.shard[0]}/{self.shard[1]}")
         if self.loosen and not self.policies:
             raise UsageError(
-                "--loosen lets --check replace a file's own check; say what is to hold with --check"
+                "--loosen lets --check replace a file's own check; give the replacement with --check"
             )
         if self.threads == 0:
             raise UsageError("--threads takes a number of at least 1, found 0")
@@ -177,20 +174,25 @@ class RunOptions(ReplayOptions, ProfileOptions):
             )
         if len(self.engines) > 1 and (self.save_results is not None or self.observed):
             raise UsageError(
-                "--save-results and the options for values and operators take a single --engine, found "
+                "--output FILE.zip and the options for values and operators take a single --engine, found "
                 f"{len(self.engines)}"
             )
 
     @property
     def watched(self) -> bool:
         """Return whether operators are watched while they run."""
-        looks = (self.io_dump, self.bin_io_dump, self.bin_out_dump, self.range)
-        return any(x is not None for x in looks) or self.check_finite or self.model_info
+        return self.io_dump is not None or self.range is not None
 
     @property
     def observed(self) -> bool:
         """Return whether any option requires more than the replay."""
-        return self.watched or self.profiled
+        return self.watched or bool(self.top)
+
+    @property
+    def save_results(self) -> PathName | None:
+        """The file for values and verdicts; None if there is none."""
+        name = os.fspath(self.output or "")
+        return self.output if name.lower().endswith((".zip", ".npz")) else None
 
     @property
     def reported(self) -> bool:

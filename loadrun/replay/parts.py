@@ -21,7 +21,7 @@ from ..dump import load_all
 from ..dump.record import graph_digest, tensor_digest
 from ..engines import check_engine, runs_file
 from ..graph.dtypes import Array, array_dtype
-from ..runner import Result, Runner, Verdict, own_errors, random_inputs
+from ..runner import Result, Runner, Verdict, check_errors, random_inputs
 from ..testcase import EXPECT, Bundle, LazyTestcases, Testcase, spread
 from .reporting import Closed, Event, Opened, Replayed, Task, TaskPart, Warned
 
@@ -79,12 +79,12 @@ class _Optimized:
 
     def __init__(self, flags: Sequence[str]) -> None:
         self._options = dict.fromkeys((f for f in flags if f != "optimize_for_inference"), True)
-        self._kept = lru_cache(_KEPT)(self._made)
+        self._kept = lru_cache(_KEPT)(self._optimized)
 
     def __call__(self, bundle: Bundle) -> Bundle:
         return self._kept(bundle)
 
-    def _made(self, bundle: Bundle) -> Bundle:
+    def _optimized(self, bundle: Bundle) -> Bundle:
         from ..passes.inference import optimize_for_inference  # for start-up
 
         bundle = bundle.lowered()
@@ -150,7 +150,7 @@ class PartReplayer:
         start = time.perf_counter()
         native = any(runs_file(e) for e in task.engines)
         like = self._like[0] if self._like is not None else None
-        bundles = load_all(task.path, copy=task.copy, native=native, like=like, **task.read)
+        bundles = load_all(task.path, native=native, like=like, **task.read)
         if like is not None and bundles[0].graph is not like.graph:
             self._like = None
         # If the input data determine the graph, it is not known yet.
@@ -175,7 +175,7 @@ class PartReplayer:
         opened = False
         try:
             _require_testcases(task, total)
-            bundle = self._sized(bundle, task)
+            bundle = self._for_sizes(bundle, task)
             facts = _facts(bundle, task) if task.facts and part.start == 0 else {}
             many = total if task.input_data is None else _count_cases(task.input_data)
             packed, doubts = _packing(read) if part.start == 0 else ([], [])
@@ -193,8 +193,8 @@ class PartReplayer:
             )
             opened = True
             yield from _altered(read, part.start, stop if task.input_data is None else 0)
-            runner = self._made(bundle, task)
-            watch = ImpostorWatch({}, runner.policies, own_errors(bundle))
+            runner = self._runner_of(bundle, task)
+            watch = ImpostorWatch({}, runner.policies, check_errors(bundle))
             if part.start:
                 watch.before(bundle.testcases[part.start - 1].expects)
             for results, feeds in self._results(runner, part, stop, said):
@@ -205,7 +205,7 @@ class PartReplayer:
                     failing = next(((r, feeds) for r in results if r.verdict in _FAILING), None)
                 digests = _digests(feeds) if task.facts else {}
                 for result in results:
-                    yield self._found(result, feeds, digests, task)
+                    yield self._replayed(result, feeds, digests, task)
             if part.start == 0 and stop == total:
                 yield from (Warned(text) for text in said)
                 yield from (Warned(text, weak=True) for text in watch.warnings())
@@ -216,7 +216,7 @@ class PartReplayer:
                 timed = self._timed(bundle, task)
                 if self._beside is not None:
                     first = next(iter(timed.values()))
-                    closed = Closed(turns=self._beside.time(first, task.iter, task.warmup_iter))
+                    closed = Closed(turns=self._beside.time(first, task.iter, 1))
                 else:
                     closed = Closed(timings=tuple(_timing(runner, i, c, task) for i, c in timed.items()))
         except Exception as e:
@@ -241,7 +241,7 @@ class PartReplayer:
         shown = explained(bundle, result, feeds, engine=task.engines[0], seed=task.seed)
         return replace(shown, lines=said + shown.lines)
 
-    def _sized(self, bundle: Bundle, task: Task) -> Bundle:
+    def _for_sizes(self, bundle: Bundle, task: Task) -> Bundle:
         """Return the bundle for the sizes of the first data passed."""
         if bundle.sized is None or task.input_data is None:
             return bundle
@@ -250,7 +250,7 @@ class PartReplayer:
         first = next(task.cases(bundle, lambda _: None), None)
         return prepared(bundle if first is None else bundle.for_data(first), task.optimize, task.batch_size)
 
-    def _made(self, bundle: Bundle, task: Task) -> Runner:
+    def _runner_of(self, bundle: Bundle, task: Task) -> Runner:
         """Return a runner of the dump, reusing the last one for a further part."""
         if self._runner is not None and self._runner.bundle is bundle:
             return self._runner
@@ -318,7 +318,7 @@ class PartReplayer:
         cases: dict[int | None, Testcase] = {i: bundle.testcases[i] for i in chosen}
         return cases or {None: Testcase(random_inputs(bundle, task.seed))}
 
-    def _found(
+    def _replayed(
         self, result: Result, feeds: dict[str, Array], digests: Mapping[str, str], task: Task
     ) -> Replayed:
         shapes = {n: a.shape for n, a in feeds.items() if not n.endswith(EXPECT)}
@@ -353,24 +353,24 @@ def _count_cases(specs: Sequence[object]) -> int:
 def _compared(bundle: Bundle) -> list[str]:
     """Return the outputs of which the first testcase has an expected value, the values of sequences among them."""
     checked = [c.name for c in bundle.checks if bundle.refusal is None]
-    own = bundle.testcases[0].own
-    if not own:
+    values = bundle.testcases[0].file_values
+    if not values:
         return checked
-    return [*checked, *(n.removesuffix(EXPECT) for n in (*own, *spread(own)) if n.endswith(EXPECT))]
+    return [*checked, *(n.removesuffix(EXPECT) for n in (*values, *spread(values)) if n.endswith(EXPECT))]
 
 
 def _arrays(case: Testcase, bundle: Bundle) -> dict[str, Array]:
     """Return what a testcase feeds; without a graph, what its file has but for text and sequences."""
-    if bundle.refusal is None or case.own is None:
+    if bundle.refusal is None or case.file_values is None:
         return case.arrays
-    return {n: v for n, v in case.own.items() if isinstance(v, np.ndarray) and v.dtype.kind in "biuf"}
+    return {n: v for n, v in case.file_values.items() if isinstance(v, np.ndarray) and v.dtype.kind in "biuf"}
 
 
 def _timing(runner: Runner, number: int | None, case: Testcase, task: Task) -> Timing:
     from ..verify.bench import measure  # for start-up
 
     feeds = runner.inputs_of(case)
-    return replace(measure(lambda: runner.run(feeds), task.iter, task.warmup_iter), testcase=number)
+    return replace(measure(lambda: runner.run(feeds), task.iter, 1), testcase=number)
 
 
 def _warnings(bundle: Bundle, task: Task) -> list[str]:

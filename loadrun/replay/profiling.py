@@ -97,12 +97,12 @@ def _measured(
         why = f" ({clean(chosen.spec, 40)} has no profiler)"
     arrays = {n: v for n, v in feeds.items() if isinstance(v, np.ndarray)}
     sized = bundle.for_data(arrays)
-    own = ReferenceEngine(sized.graph, list(sized.outputs.values()), seed=seed, profile=True)
-    own.run(arrays)
+    reference = ReferenceEngine(sized.graph, list(sized.outputs.values()), seed=seed, profile=True)
+    reference.run(arrays)
 
     def profiled() -> dict[str, Any]:
-        own.run(arrays)
-        return own.get_profile()
+        reference.run(arrays)
+        return reference.get_profile()
 
     return _repeated(profiled), f"the reference engine{why}"
 

@@ -215,10 +215,10 @@ class Replay:
         events = chain(self._events, self._unmatched())
         for (_, task), group in groupby(events, key=lambda pair: (id(pair[0]), pair[0])):
             passed = True
-            own = (event for _, event in group)
-            for event in own:
+            of_file = (event for _, event in group)
+            for event in of_file:
                 assert isinstance(event, Opened)
-                dump = ReplayedDump(task.path, event, own, self)
+                dump = ReplayedDump(task.path, event, of_file, self)
                 self.files.append(dump.file)
                 self.reports.begin(dump.file, event.facts)
                 yield dump
@@ -298,7 +298,7 @@ class Replay:
         if options.dask is not None:
             from .dask import Cluster  # for start-up
 
-            return Cluster(options.dask, options.timeout, options.dask_files).replaying(tasks)
+            return Cluster(options.dask, options.timeout).replaying(tasks)
         limited = options.timeout is not None or any(t.timeout for t in tasks)
         if (options.jobs or 1) == 1 and not limited:
             return closing(serial(tasks))  # type: ignore[type-var]
@@ -307,24 +307,24 @@ class Replay:
         return Pool(options.jobs or 1, options.timeout, len(tasks)).replaying(tasks)
 
     def _tasks(self) -> Iterator[Task]:
-        """Return the task of each file."""
+        """Yield the task of each file."""
         options = self.options
         common = {f.name: getattr(options, f.name) for f in fields(ReplayOptions)}
-        common["values"] |= options.output is not None or options.save_results is not None
+        common["values"] |= options.output is not None
         # Operators are observed only in the first file, on the data it was fed, so that data is loaded once.
         looked = options.input_data is not None and options.observed
         for i, path in enumerate(self.paths):
             rule = self._selection.rules[path]
-            own: dict[str, Any] = {}
+            special: dict[str, Any] = {}
             if rule.engines:
                 first = options.engines[0]
                 like = first if isinstance(first, Choice) else Choice("reference")
-                own["engines"] = tuple(replace(like, spec=check_engine(e).spec) for e in rule.engines)
+                special["engines"] = tuple(replace(like, spec=check_engine(e).spec) for e in rule.engines)
             if rule.check:
-                own["policies"] = {**parse_all(rule.check), **options.policies}
+                special["policies"] = {**parse_all(rule.check), **options.policies}
             yield Task(
                 path,
-                **{**common, **own},
+                **{**common, **special},
                 timeout=rule.timeout,
                 facts=options.reported,
                 pictures=options.html is not None,

@@ -273,17 +273,19 @@ def sinks(options: RunOptions, files: Sequence[str], chosen: ChosenFiles) -> Ite
     Raises:
         UsageError: two reports, or a report and a file that is read, are the same file; outputs would go to a file.
     """
-    if options.output is not None and os.path.exists(options.output) and not os.path.isdir(options.output):
+    saved, folder = options.save_results, None if options.save_results is not None else options.output
+    if folder is not None and os.path.exists(folder) and not os.path.isdir(folder):
         raise UsageError(
-            f"--output takes a folder for the outputs, found the file {os.fspath(options.output)}"
+            f"--output takes a folder for the outputs, or a file that ends in .zip, found {os.fspath(folder)}"
         )
     read = list(files)
     if options.input_data:
         from ..inputs.lists import files_named  # for start-up
 
         read += files_named(options.input_data)
-    names = ("json", "json_lines", "junit", "html", "save_results", "profile", "perfetto", "io_dump")
-    check_targets({f"--{n.replace('_', '-')}": getattr(options, n) for n in names}, read)
+    names = ("json", "json_lines", "junit", "html", "io_dump")
+    written = {f"--{n.replace('_', '-')}": getattr(options, n) for n in names}
+    check_targets({**written, "--output": saved}, read)
     lines, whole = options.json_lines, options.json
     if whole is not None and whole.endswith(".jsonl"):
         whole, lines = None, lines or whole
@@ -322,8 +324,8 @@ def sinks(options: RunOptions, files: Sequence[str], chosen: ChosenFiles) -> Ite
             drawing = HtmlWriter(stack.enter_context(text_file(options.html, "utf-8")), about)
             stack.callback(drawing.discard)
             writers.append(drawing)
-        saved = stack.enter_context(_results_file(options.save_results))
-        yield Sinks(writers, drawing, saved, options.output, len(files) > 1)
+        results = stack.enter_context(_results_file(saved))
+        yield Sinks(writers, drawing, results, folder, len(files) > 1)
 
 
 @contextmanager
@@ -359,7 +361,7 @@ def _results_file(target: PathName | None) -> Iterator[ResultWriter | None]:
 
     if os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target):
         raise UsageError(
-            f"--save-results {os.fspath(target)}: expected a regular file for the archive, found a device or a pipe"
+            f"--output {os.fspath(target)}: expected a regular file for the archive, found a device or a pipe"
         )
     with replacing(target) as raw:
         writer = ResultWriter(raw)

@@ -17,18 +17,21 @@ from .benchmark_changes import benchmark_changes, common_subjects
 from .reading import load_report
 
 _ORDER = (
-    *(
-        "cut",
-        "newly failing",
-        "missing",
-        "greater tolerance",
-        "weaker policy",
-        "mended",
-        "new",
-        "greater error",
-    ),
-    *("smaller tolerance", "other policy", "other inputs", "other expected values", "other model"),
-    *("other engine", "slower"),
+    "cut",
+    "newly failing",
+    "missing",
+    "greater tolerance",
+    "weaker policy",
+    "fixed",
+    "new",
+    "greater error",
+    "smaller tolerance",
+    "other policy",
+    "other inputs",
+    "other expected values",
+    "other model",
+    "other engine",
+    "slower",
 )
 _BAD = ("fail", "error", "timeout", "crash")
 _SHARE = 0.1
@@ -149,8 +152,9 @@ class CompareOptions:
     """Describe what of two reports is told.
 
     Attributes:
-        max_slowdown: by what part longer a testcase must take, and a millisecond at least, 0.5 by default; in reports
-            of `loadrun bench`, by what part longer a pass must take, 0.1 by default.
+        max_slowdown: of two: report runs that are slower by more than this: 10% or 1.1x (default 50%; for reports of
+            bench, 10%, which counts as a failure). A run that is slower by less than a millisecond is not. In Python,
+            0.1 for 10 %.
     """
 
     max_slowdown: float | None = None
@@ -283,7 +287,7 @@ def _verdicts(before: _Report, now: _Report, growth: float) -> Iterator[Change]:
         if passed and not holds:
             yield Change("newly failing", *key, was, verdict)
         elif was in _BAD and verdict == "pass":
-            yield Change("mended", *key, was, verdict)
+            yield Change("fixed", *key, was, verdict)
         elif _grew(old_error, error, growth, before.tolerances.get(key, 0.0)):
             yield Change("greater error", *key, f"{old_error:.4g}", f"{error:.4g}")
     for key in now.outputs.keys() - before.outputs.keys():

@@ -1,5 +1,6 @@
 """What `loadrun diff` says, as text and as JSON."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -75,7 +76,7 @@ def _compared(comparison: Differences, everything: bool, rows: int) -> Iterator[
         )
     left = sum(not r.agrees for r in comparison.rows) - sum(not r.agrees for r in chosen)
     if left > 0:
-        yield f"... and {left} more that do not agree (--all shows them)"
+        yield f"... and {left} more that do not agree (--verbose shows them)"
     yield ""
 
 
@@ -235,9 +236,10 @@ def changes(values: list[ChangedValue], rows: int = 8) -> Iterator[str]:
 
 
 def findings(defects: list[Finding], limit: float | None) -> Iterator[str]:
-    """Describe what `--check-finite` and `--range` gave: where it began, and where it went unseen."""
+    """Describe what `--range` gave: where it began, and where it went unseen."""
     if not defects:
-        yield "all values are finite" + (f" and at most {limit:g} in size" if limit is not None else "")
+        limited = limit is not None and limit < math.inf
+        yield "all values are finite" + (f" and at most {limit:g} in size" if limited else "")
         return
     for f in defects:
         if not (f.origin or f.hidden):

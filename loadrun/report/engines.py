@@ -11,7 +11,7 @@ from .text import table
 
 
 def islands(about: About) -> Iterator[str]:
-    """Return the operators that an engine leaves to the reference engine."""
+    """Yield the operators that an engine leaves to the reference engine."""
     yield f"engine: {clean(about.text, 300)}"
     if about.way == NATIVE:
         yield f"{about.engine} runs the file itself, with its {about.operators} operators"
@@ -24,7 +24,7 @@ def islands(about: About) -> Iterator[str]:
 
 
 def entrants_lines(entrants: Sequence[EngineResults]) -> Iterator[str]:
-    """Return a line for each engine: what ran, its verdict, its time, and its distance from the first engine."""
+    """Yield a line for each engine: what ran, its verdict, its time, and its distance from the first engine."""
     if not entrants:
         return
     first = entrants[0]
@@ -33,11 +33,11 @@ def entrants_lines(entrants: Sequence[EngineResults]) -> Iterator[str]:
         what = entrant.choice if entrant.about is None else entrant.about.text
         parts = [f"  {clean(what, 300)}: {entrant.verdict.value}"]
         if entrant.seconds:
-            own = median(entrant.seconds)
+            seconds = median(entrant.seconds)
             ratio = ""
             if base and entrant is not first:
-                ratio = f" ({own / base:.2f} times that of {clean(first.choice, 40)})"
-            parts.append(f"median {own * 1e3:.2f} ms{ratio}")
+                ratio = f" ({seconds / base:.2f} times that of {clean(first.choice, 40)})"
+            parts.append(f"median {seconds * 1e3:.2f} ms{ratio}")
         if entrant is not first and entrant.error:
             name, worst = _worst(entrant.error)
             parts.append(f"at most {_error_text(worst)} apart (output {clean(name)})")

@@ -46,7 +46,7 @@ class HtmlWriter:
         self._about = dict(about or {})
         self._skipped: dict[str, str] = self._about.pop("skipped", {})
         self._sections: IO[str] = _spool()
-        self._found: list[FileResult] = []
+        self._files: list[FileResult] = []
         self._index: list[tuple[int, str]] = []
         self._start()
 
@@ -154,8 +154,8 @@ class HtmlWriter:
 
     def end(self, file: FileResult, timings: Sequence[Timing] = (), explanation: Sequence[str] = ()) -> None:
         """End a file with what its results come to."""
-        number = len(self._found)
-        self._found.append(file)
+        number = len(self._files)
+        self._files.append(file)
         name = escape(clean(file.path, 300))
         verdict = file.verdict
         open_ = "" if verdict is Verdict.PASS else " open"
@@ -223,8 +223,8 @@ class HtmlWriter:
         out = self.file
         out.write(HEAD)
         # Where nothing was compared, a run that was allowed not to compare is no success either.
-        good = exit_code == 0 and any(f.passed for f in self._found)
-        out.write(f"<p class='total {'pass' if good else 'fail'}'>{escape(summary(self._found))}</p>\n")
+        good = exit_code == 0 and any(f.passed for f in self._files)
+        out.write(f"<p class='total {'pass' if good else 'fail'}'>{escape(summary(self._files))}</p>\n")
         out.write(
             "<div class=wide><table class='overview files'><thead><tr><th>verdict</th><th>file</th><th>testcases</th>"
             "<th>checks</th>"

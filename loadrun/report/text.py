@@ -44,16 +44,8 @@ class Style:
 PLAIN = Style()
 
 
-def style_for(choice: str, out: TextIO) -> Style:
-    """Return the style for a stream.
-
-    Args:
-        choice: ``always``, ``never``, or ``auto``: on a terminal that knows colours, or where FORCE_COLOR is
-            set, unless NO_COLOR is.
-        out: where the text goes.
-    """
-    if choice != "auto":
-        return Style(choice == "always")
+def style_for(out: TextIO) -> Style:
+    """Return the style for a stream: colours on a terminal or with FORCE_COLOR, unless NO_COLOR is set."""
     forced = os.environ.get("FORCE_COLOR", "0") not in ("", "0")
     if forced and not os.environ.get("NO_COLOR"):
         return Style(True)

@@ -161,8 +161,8 @@ class OnnxRuntime:
         Raises:
             NotTaken: the runtime does not take it.
         """
-        own = {k[3:]: v for k, v in self.options.values.items() if k.startswith("ep.")}
-        first = {**(defaults or {}), **own}
+        provider_options = {k[3:]: v for k, v in self.options.values.items() if k.startswith("ep.")}
+        first = {**(defaults or {}), **provider_options}
         providers = [(p, first if i == 0 else {}) for i, p in enumerate(self.providers)]
         left_out = self.options.values.get("disable")
         more = {} if left_out is None else {"disabled_optimizers": left_out.split("+")}

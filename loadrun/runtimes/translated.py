@@ -166,10 +166,10 @@ class Translated:
         records: list[Executed] = []
         for start, ran in self._run:
             if isinstance(ran, ReferenceEngine):
-                own = [e._replace(lane="reference engine") for e in executed_of(ran.get_profile())]
+                on_reference = [e._replace(lane="reference engine") for e in executed_of(ran.get_profile())]
             else:
-                own = ran.executed() if isinstance(ran, Profiling) else []
-            records += [e._replace(start=e.start + start) for e in own]
+                on_reference = ran.executed() if isinstance(ran, Profiling) else []
+            records += [e._replace(start=e.start + start) for e in on_reference]
         return records
 
     # Values
@@ -295,7 +295,7 @@ class Translated:
         return Cache.key(self._identity, *parts)
 
     def _spread(self, todo: Sequence[Opr], reasons: dict[int, str]) -> None:
-        """Give a graph with branches to one engine as a whole: values of a branch that is not taken do not exist."""
+        """Hand a graph with branches to one engine as a whole: values of a branch that is not taken do not exist."""
         if not reasons or not any(o.type in CONDITIONAL for o in self._oprs):
             return
         first = next((o for o in self._oprs if o.id in reasons), None)

@@ -79,7 +79,7 @@ def _one_product(param: P.MatrixMul, a: Tensor, b: Tensor) -> Tensor:
 def _batched_product(param: P.MatrixMul, a: Tensor, b: Tensor) -> Tensor:
     heads = a.shape[:-2], b.shape[:-2]
     head = broadcast_sizes(*heads)
-    a, b = (x if own == head else _spread(x, head) for x, own in zip((a, b), heads, strict=True))
+    a, b = (x if known == head else _spread(x, head) for x, known in zip((a, b), heads, strict=True))
     if len(head) == 1:
         return apply1("BatchedMatrixMulV2", param, inputs=[a, b])
     with untitled():

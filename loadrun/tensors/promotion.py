@@ -102,10 +102,10 @@ def operands(values: Sequence[Any]) -> list[Tensor]:
         if isinstance(y, Tensor) and y._dtype is _FLOAT:
             return [const(x, _FLOAT), y]
     want = common_dtype(values)
-    return [v if isinstance(v, Tensor) else _made(v, want) for v in values]
+    return [v if isinstance(v, Tensor) else _constant(v, want) for v in values]
 
 
-def _made(value: Any, want: DType | None) -> Tensor:
+def _constant(value: Any, want: DType | None) -> Tensor:
     if want is None or want.is_quantized:
         return as_tensor(value)
     if type(value) is int and want.np.kind in "iu":

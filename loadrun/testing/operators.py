@@ -48,7 +48,7 @@ def operator_graph(
     ['Host2DeviceCopy', 'Elemwise']
     """
     if name not in CATALOG:
-        raise UsageError(f"no operator is called {name!r}; docs/operators.md lists their names")
+        raise UsageError(f"no operator is called {name!r}; `loadrun info --operators` lists their names")
     if not {*known, *(dtypes or {})} <= {*range(len(inputs))}:
         numbers = [*known, *(dtypes or {})]
         raise UsageError(

@@ -239,8 +239,11 @@ _open = _OpenModel()
 
 def _engine(config: pytest.Config, path: Path) -> str:
     """Return the engine that options and configuration name; of several that a project names, the first."""
-    own = _rule(config, path).engines
-    return str(config.getoption("--loadrun-engine") or (own[0] if own else config.getini("loadrun_engine")))
+    configured = _rule(config, path).engines
+    return str(
+        config.getoption("--loadrun-engine")
+        or (configured[0] if configured else config.getini("loadrun_engine"))
+    )
 
 
 def _seed(value: str) -> int:

@@ -68,7 +68,7 @@ class Snapshots:
         try:
             array = np.asarray(value)
         except ValueError as e:
-            raise UsageError(f"the value of a snapshot is no array: {e}") from None
+            raise UsageError(f"the value of a snapshot is not an array: {e}") from None
         if array.dtype.kind not in "biuf":
             raise UsageError(f"snapshots are of numbers or truth values, found {array.dtype}")
         if name in self._names:

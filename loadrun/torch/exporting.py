@@ -6,6 +6,7 @@ import copy
 import os
 import re
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -122,12 +123,17 @@ def _way_out(module: Any, error: Exception) -> str:
             "after module.apply(torch.ao.quantization.disable_observer), whose rounding is recorded; or what "
             "convert_pt2e of torchao gives"
         )
-    if "data-dependent expression" in str(error):
+    if decided_by_data(error):
         return (
             "what Python makes of a tensor's value (int(t), float(t), if t:) is not known while torch exports: compute "
             "with the tensor itself, take t.item() as an index, decide by torch.where or torch.cond"
         )
     return "a branch on a value needs torch.cond; a call that cannot be traced must move out of the module"
+
+
+def decided_by_data(error: BaseException) -> bool:
+    """Tell whether torch cannot export a module since Python looks at the value of a tensor."""
+    return "data-dependent expression" in str(error)
 
 
 def _observes(module: Any) -> bool:
@@ -316,8 +322,18 @@ def changes_buffers(program: Any) -> bool:
 
 
 def _first_lines(error: Exception) -> str:
+    if decided_by_data(error):
+        return f"Python looks at the value of a tensor{_user_line(error)}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {' '.join(lines[:3])[:600]}"
+
+
+def _user_line(error: Exception) -> str:
+    """Name the line of the user's code in which an error came up, empty if it is not known."""
+    own = tuple(os.path.dirname(m.__file__ or "") for m in (torch, sys.modules["loadrun"]))
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [f for f in frames if not f.filename.startswith(own)]
+    return f" in {lines[-1].filename}:{lines[-1].lineno}: {lines[-1].line}" if lines else ""
 
 
 def _module_title(module: Any) -> str:
@@ -449,10 +465,10 @@ def place_of(node: Any) -> str:
     lines = re.findall(
         r'File "([^"]+)", line (\d+), in [^\n]*\n\s*([^\n]*)', node.meta.get("stack_trace") or ""
     )
-    own = [f for f in lines if not f[0].startswith((*_PACKAGES, "torch/", "<"))]
-    if not own:
+    users = [f for f in lines if not f[0].startswith((*_PACKAGES, "torch/", "<"))]
+    if not users:
         return where
-    file, line, text = own[-1]
+    file, line, text = users[-1]
     return f"{where}{', ' if where else ''}{file}:{line}: {text.strip()}"
 
 

@@ -26,7 +26,7 @@ from .exporting import WRAPPERS, LoweringProblem, name_of_target, place_of, refu
 from .half import is_half, needs_float32, rounds_often, widened
 from .registry import OperatorLowering, UnsupportedCallError, lowering_of
 from .sizes import computed, is_size_operator, open_scalars
-from .values import arr, constant, narrow, ten
+from .values import as_array, as_tensor, constant, narrow
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class Interpreter:
             if isinstance(leaf, ManyAxes):
                 raise UnsupportedError(f"{leaf.refusal}, in {place_of(node)}")
             if isinstance(leaf, TracedNumber):
-                leaf = ten(leaf)
+                leaf = as_tensor(leaf)
             if not isinstance(leaf, Tensor):
                 return leaf
             if access.variable_of(leaf) is None:
@@ -251,7 +251,7 @@ class Interpreter:
         def chosen(x: Any, y: Any) -> Any:
             if not isinstance(x, Tensor) and not isinstance(y, Tensor) and x == y:
                 return x
-            return ten(np.where(arr(condition, "bool"), arr(x), arr(y)))
+            return as_tensor(np.where(as_array(condition, "bool"), as_array(x), as_array(y)))
 
         return type(a)(chosen(x, y) for x, y in zip(a, b, strict=True))
 
@@ -294,11 +294,11 @@ def _constant(x: Tensor) -> Array | None:
 
 
 def _entry(x: Any, i: int) -> Any:
-    return ten(arr(x)[i])
+    return as_tensor(as_array(x)[i])
 
 
 def _stacked(values: Sequence[Any]) -> Any:
-    return ten(np.stack([arr(v) for v in values]))
+    return as_tensor(np.stack([as_array(v) for v in values]))
 
 
 def _constants(program: Any) -> dict[str, Any]:
@@ -427,7 +427,7 @@ def _stand_in(fake: Any) -> Any:
                 dtype = narrow(leaf.dtype)
             except UnsupportedCallError:
                 dtype = np.dtype("float32")
-            return ten(arr(np.zeros(sizes, dtype)))
+            return as_tensor(as_array(np.zeros(sizes, dtype)))
         return leaf if isinstance(leaf, (int, float, bool)) else 1
 
     return pytree.tree_map(zeros, fake)

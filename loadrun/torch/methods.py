@@ -11,7 +11,7 @@ from ..compare.tolerances import error_between
 from ..tracing.modules import TracedModule, _call_form, checked_inputs
 from .exporting import name_of_target, place_of
 from .left_out import node_values
-from .modules import ModuleAttributes, as_module, as_torch, is_torch_program, owner_of
+from .modules import ModuleAttributes, as_module, as_torch, is_torch_program, owner_of, refuse_scripts
 from .traced import TorchTrace
 from .values import ndarray
 
@@ -24,7 +24,16 @@ _HARMLESS = frozenset(
 
 
 class TracedTorchModule(ModuleAttributes, TracedModule):
-    """Traced methods of a torch module, with its submodules, parameters and buffers."""
+    """Traced methods of a torch module, with its submodules, parameters and buffers.
+
+    Calls run the recorded graphs in numpy. It is no ScriptModule and has no gradients: `save` writes a method as a .mge
+    file, and `loadrun.onnx.export` as an ONNX model.
+    """
+
+    def __repr__(self) -> str:
+        """Name the methods, and what it is not."""
+        names = ", ".join(self.methods)
+        return f"TracedTorchModule({names}: graphs that run in numpy, without gradients; no ScriptModule)"
 
     def __getattr__(self, name: str) -> Any:
         methods = self.__dict__.get("methods", {})
@@ -32,6 +41,7 @@ class TracedTorchModule(ModuleAttributes, TracedModule):
 
     def save(self, file: Any, method: str | None = None, **options: Any) -> Any:
         """Write one method as a .mge file, which `dump` does as well."""
+        refuse_scripts(options)
         return self.dump(file, method, **options)
 
     @property

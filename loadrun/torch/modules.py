@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -36,7 +37,7 @@ class ModuleAttributes:
         owner = self.__dict__.get("original")
         if not isinstance(owner, torch.nn.Module):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        if name in _READ or any(name in own for own in (owner._parameters, owner._buffers, owner._modules)):
+        if name in _READ or any(name in kind for kind in (owner._parameters, owner._buffers, owner._modules)):
             return getattr(owner, name)
         if name in _SAME or name in _FIXED:
             return lambda *args, **kwargs: self._moved(owner, name, args, kwargs)
@@ -121,6 +122,34 @@ def as_module(function: Any) -> Any:
     if getattr(function, "__name__", "") == "forward" and isinstance(owner_of(function), torch.nn.Module):
         return owner_of(function)
     return _Function(function)
+
+
+def along_example(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Record a module along the path that Python takes with an example; torch warns of each value that decides it.
+
+    Raises:
+        Exception: whatever torch.jit.trace or the module raises.
+    """
+    options = {"strict": False, "check_trace": False}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r".*deprecated", DeprecationWarning)
+        if not kwargs:
+            return Scripted(torch.jit.trace(module, args, **options))
+        named = _signature(module.forward).bind(*args, **kwargs).arguments
+        return Scripted(torch.jit.trace(module, example_kwarg_inputs=dict(named), **options))
+
+
+def refuse_scripts(options: Mapping[str, Any]) -> None:
+    """Refuse what torch.jit.save passes to the method `save` of scripts.
+
+    Raises:
+        UsageError: it does.
+    """
+    if "_extra_files" in options:
+        raise UsageError(
+            "torch.jit.save writes scripts, and this is a graph that was traced for MegEngine and ONNX: write it with "
+            "its own method, .save('NAME.mge')"
+        )
 
 
 def named_alone(module: Any, kwargs: Mapping[str, Any]) -> Any:

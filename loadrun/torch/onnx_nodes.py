@@ -187,9 +187,9 @@ class _Call:
             return self._branches()
         if target == "higher_order.while_loop":
             return self._loop()
-        own = self.selection.options.table.get(self.node.target)
-        if own is not None:
-            return lambda w, names: self._by_table(w, names, own)
+        registered = self.selection.options.table.get(self.node.target)
+        if registered is not None:
+            return lambda w, names: self._by_table(w, names, registered)
         if has_open_steps(self.node) and self.selection.options.kind is not OperatorExportTypes.ONNX_ATEN:
             return self._gru
         if self.selection.in_training(self.node):
@@ -271,11 +271,11 @@ class _Call:
         """Results of a graph under names of their own, in the dtypes of the node's results."""
         names = []
         for name, dtype, output in zip(ends, dtypes, self.outputs, strict=True):
-            own = w.fresh("result")
+            result = w.fresh("result")
             same = elem_of(dtype) is elem_of(output.dtype)
             to = {} if same else {"to": int(elem_of(output.dtype))}
-            nodes.append(NodeMessage("Identity" if same else "Cast", [name], [own], to))
-            names.append(own)
+            nodes.append(NodeMessage("Identity" if same else "Cast", [name], [result], to))
+            names.append(result)
         return names
 
     def _loop(self) -> Write:

@@ -162,9 +162,9 @@ class _Reader:
         self.wanted: dict[str, Any] | None = None
         self.wanted_shapes: dict[str, Any] | None = None
         level = 2 if self.options.optimize and self.options.folding else 0
-        own = chosen.fallback or chosen.trained or chosen.weights or self.options.table
+        needed = chosen.fallback or chosen.trained or chosen.weights or self.options.table
         self.mode = self.options.training
-        if isinstance(model, TorchTrace) and not own:
+        if isinstance(model, TorchTrace) and not needed:
             # It is compared with the module in the mode in which that was traced.
             self.traced, self.mode = model, TrainingMode.PRESERVE
             return

@@ -154,7 +154,7 @@ def save(
     if texts := [x for x in data if isinstance(x, str) and x != EXAMPLE]:
         raise UsageError(f"the data of a .pt2 file must be tensors or {EXAMPLE!r}, found {texts[0]!r:.80}")
     calls = [program.example_inputs if isinstance(x, str) else call_of(x) for x in data]
-    values = [own_values(signature, a, k) for a, k in calls]
+    values = [values_of_call(signature, a, k) for a, k in calls]
     names = signature.output_names()
     tolerances(maxerr, names)
     limits = dict(maxerr) if isinstance(maxerr, Mapping) else {} if maxerr is None else {"": maxerr}
@@ -183,7 +183,7 @@ def _ends(text: str) -> str:
 def _widened(signature: Signature, call: Any, values: Mapping[str, Array]) -> dict[str, float]:
     """Return tolerances of float32 outputs that rounding of the inputs alone brings near the usual one."""
     args, kwargs = call
-    moved = own_values(signature, *pytree.tree_map(shaken, (args, dict(kwargs))))
+    moved = values_of_call(signature, *pytree.tree_map(shaken, (args, dict(kwargs))))
     limits = {}
     for name in signature.output_names():
         old, new = values[name + EXPECT], moved[name + EXPECT]
@@ -200,13 +200,17 @@ def _widened(signature: Signature, call: Any, values: Mapping[str, Array]) -> di
     return limits
 
 
-def own_values(signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Array]:
+def values_of_call(
+    signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Array]:
     """Return the inputs and torch's results by name, in torch's types."""
     flat = signature.leaves(args, kwargs)
     for name, value, fake in signature.inputs(flat):
         if isinstance(fake, torch.Tensor) and not isinstance(value, torch.Tensor):
             raise InputError(f"the input {name!r} must be a tensor, found {value!r:.80}")
-    inputs = {key: part for name, value, _ in signature.inputs(flat) for key, part in _own_parts(name, value)}
+    inputs = {
+        key: part for name, value, _ in signature.inputs(flat) for key, part in _array_parts(name, value)
+    }
     got = run_program(callable_of(signature.program), signature, args, kwargs)
     return {**inputs, **{n + EXPECT: v for n, v in got.items()}}
 
@@ -229,11 +233,11 @@ def run_program(
     for why in (no_numbers(v) for v in kept if isinstance(v, torch.Tensor)):
         if why:
             raise EngineError(f"torch's result is {why}")
-    values = [part for value in kept for _, part in _own_parts("", value)]
+    values = [part for value in kept for _, part in _array_parts("", value)]
     return dict(zip(signature.output_names(), values, strict=True))
 
 
-def _own_parts(name: str, value: Any) -> Iterator[tuple[str, Array]]:
+def _array_parts(name: str, value: Any) -> Iterator[tuple[str, Array]]:
     """Yield a leaf as arrays, in float32 for types that numpy lacks."""
     if not isinstance(value, (torch.Tensor, int, float, bool)):
         return
@@ -337,14 +341,14 @@ def load_program(data: memoryview, path: str, *, native: bool = False) -> Bundle
 def _typed(case: Testcase, results: Mapping[str, DType | None]) -> Testcase:
     """Return a testcase in which expected values of another data type than the program's fail."""
     faults = {}
-    for name, value in (case.own or {}).items():
+    for name, value in (case.file_values or {}).items():
         dtype = results.get(name.removesuffix(EXPECT)) if name.endswith(EXPECT) else None
         if dtype is not None and isinstance(value, np.ndarray) and value.dtype != dtype.np:
-            own = array_dtype(value).spelling
+            kind = array_dtype(value).spelling
             faults[name.removesuffix(EXPECT)] = (
-                f"its expected value holds {own}, but the program has {dtype.spelling}"
+                f"its expected value holds {kind}, but the program has {dtype.spelling}"
             )
-    return replace(case, faults=faults).with_own(case.own) if faults else case
+    return replace(case, faults=faults).with_file_values(case.file_values) if faults else case
 
 
 def _dtype(fake: Any) -> DType | None:
@@ -362,7 +366,9 @@ def _examples(
 ) -> list[dict[str, Array]]:
     """Build a testcase without expected values from the example that a program was exported with."""
     flat = signature.leaves(args, kwargs)
-    return [{key: part for name, value, _ in signature.inputs(flat) for key, part in _own_parts(name, value)}]
+    return [
+        {key: part for name, value, _ in signature.inputs(flat) for key, part in _array_parts(name, value)}
+    ]
 
 
 def _limits(
@@ -392,7 +398,7 @@ def _read(
     graph = traced.graph(signature.input_names())
     graph.magic = f"torch.export {torch.__version__}"
     examples = signature.inputs(signature.leaves(args, kwargs))
-    fed = {n: part for name, value, _ in examples for n, part in _own_parts(name, value)}
+    fed = {n: part for name, value, _ in examples for n, part in _array_parts(name, value)}
     _add_inputs(graph, fed)
     bundle = Bundle(graph, warnings=list(traced.notes))
     dtypes = {v.name or "": v.owner.tensors[0].dtype for v in graph.inputs}
@@ -409,7 +415,9 @@ def _read(
             kept.dtypes.update((n, case.dtypes[n]) for n in unread)
     else:
         bundle.testcases = testcases
-    bundle.testcases = [c.with_own(own) for c, own in zip(bundle.testcases, cases, strict=True)]
+    bundle.testcases = [
+        c.with_file_values(file_values) for c, file_values in zip(bundle.testcases, cases, strict=True)
+    ]
     ports = [*signature.graph_inputs(), *_results(signature)]
     bundle.scalars = frozenset(n for n, fake in ports if not getattr(fake, "shape", ()))
     return bundle
@@ -458,5 +466,5 @@ def _unread(signature: Signature, cases: Sequence[dict[str, Array]], why: str) -
         _add_inputs(graph, {n: cases[0][n] for n in signature.input_names() if n in cases[0]})
     bundle = Bundle(graph, refusal=why)
     bundle.warnings.append(f"not run by the reference engine: {why}")
-    bundle.testcases = [Testcase({}).with_own(case) for case in cases]
+    bundle.testcases = [Testcase({}).with_file_values(case) for case in cases]
     return bundle

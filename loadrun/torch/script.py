@@ -98,10 +98,10 @@ def _put(module: torch.nn.Module, path: str, value: torch.Tensor, trained: bool)
         module = module._modules[part]
     if trained:
         # The parameters of a script that was loaded from a file are plain tensors.
-        own = (
+        parameter = (
             value if isinstance(value, torch.nn.Parameter) else torch.nn.Parameter(value, requires_grad=False)
         )
-        module.register_parameter(name, own)
+        module.register_parameter(name, parameter)
     else:
         module.register_buffer(name, value)
 
@@ -242,10 +242,10 @@ class _Run:
             return _Object(value, path)
         if isinstance(value, torch.Tensor):
             # The module's own, which torch replaces while it exports; a plain attribute has none.
-            own: Any = self.module
+            holder: Any = self.module
             for part in path.split("."):
-                own = getattr(own, part, None)
-            return value if own is None else own
+                holder = getattr(holder, part, None)
+            return value if holder is None else holder
         return value
 
     # Loops and branches
@@ -325,9 +325,9 @@ class _Run:
 
         def step(i: Any, flag: Any, *rest: Any) -> Any:
             captured = rest[len(state) + isinstance(most, torch.Tensor) :]
-            own, changed = rest[: len(carried)], rest[len(carried) : len(state)]
+            loop_values, changed = rest[: len(carried)], rest[len(carried) : len(state)]
             current = {**dict(zip(names, captured, strict=True)), **dict(zip(written, changed, strict=True))}
-            flag, *after = self._inner(body, names, [current[n] for n in names], (i, *own), written)
+            flag, *after = self._inner(body, names, [current[n] for n in names], (i, *loop_values), written)
             after = [_like(v, s) for v, s in zip(after, state, strict=True)]
             return (i + 1, torch.as_tensor(flag).reshape(()).bool().clone(), *after)
 
@@ -350,14 +350,14 @@ class _Run:
             body, steps, go, state, names, written: the loop.
             counts: the places in the state of numbers that each step raises by 1, and what they are at step 0.
         """
-        own = len(state) - len(written)
+        count = len(state) - len(written)
         for i in steps:
 
             def step(*rest: Any, i: int = i) -> Any:
                 current = dict(
-                    zip((*names, *written), (*rest[len(state) :], *rest[own : len(state)]), strict=True)
+                    zip((*names, *written), (*rest[len(state) :], *rest[count : len(state)]), strict=True)
                 )
-                values = [counts[k] + i if k in counts else v for k, v in enumerate(rest[:own])]
+                values = [counts[k] + i if k in counts else v for k, v in enumerate(rest[:count])]
                 flag, *after = self._inner(body, names, [current[n] for n in names], (i, *values), written)
                 return (flag.reshape(()).bool(), *(_like(v, s) for v, s in zip(after, state, strict=True)))
 
@@ -386,15 +386,15 @@ class _Run:
         block: Any,
         names: Sequence[str],
         captured: Sequence[Any],
-        own: Sequence[Any] = (),
+        values: Sequence[Any] = (),
         written: Sequence[str] = (),
         other: Any = None,
     ) -> list[Any]:
         outer = {n: script_nodes.outside(v) for n, v in self.env.items()}
 
         def known() -> dict[str, Any]:
-            own = ((n, v.clone() if n in written else v) for n, v in zip(names, captured, strict=True))
-            return {**outer, **dict(own)}
+            values = ((n, v.clone() if n in written else v) for n, v in zip(names, captured, strict=True))
+            return {**outer, **dict(values)}
 
         # What a branch leaves open, as after a break, nobody reads; it has the form that the other one gives it.
         left = [k for k, v in enumerate(block.outputs()) if v.node().kind() == "prim::Uninitialized"]
@@ -402,14 +402,14 @@ class _Run:
             _Run(self.module, self.owner, known()).values(other, ()) if other is not None and left else []
         )
         run = _Run(self.module, self.owner, known())
-        results = run.values(block, own)
+        results = run.values(block, values)
         results = [filled[k] if filled and k in left else v for k, v in enumerate(results)]
         results += [run.env[n] for n in written]
         if not all(isinstance(v, (torch.Tensor, bool, int, float)) for v in results):
             raise TraceError(
                 "what a tensor's value decides gives tensors and numbers alone, none of them None"
             )
-        read = {id(g) for g in (*captured, *own)}
+        read = {id(g) for g in (*captured, *values)}
         tensors = [v if isinstance(v, torch.Tensor) else script_nodes.full(v) for v in results]
         # What a branch gives must not be what it was given.
         return [v.clone() if id(v) in read else v for v in tensors]
@@ -484,12 +484,12 @@ def _read(node: Any) -> list[str]:
     """Names of the values from outside that the blocks of a node read, in order."""
     names: dict[str, None] = {}
     for block in node.blocks():
-        own = {v.debugName() for v in block.inputs()}
+        inputs = {v.debugName() for v in block.inputs()}
         for inner in block.nodes():
             used = [v.debugName() for v in inner.inputs()] + _read(inner)
-            names.update((n, None) for n in used if n not in own)
-            own.update(v.debugName() for v in inner.outputs())
-        names.update((v.debugName(), None) for v in block.outputs() if v.debugName() not in own)
+            names.update((n, None) for n in used if n not in inputs)
+            inputs.update(v.debugName() for v in inner.outputs())
+        names.update((v.debugName(), None) for v in block.outputs() if v.debugName() not in inputs)
     return list(names)
 
 

@@ -16,7 +16,7 @@ from ..graph.dtypes import Array
 from ..tensors import Tensor, TracedInt, TracedNumber
 from ..tensors.switches import exact_arithmetic
 from .registry import UnsupportedCallError
-from .values import NO_COMPLEX, is_complex, ndarray, of_numpy, ten
+from .values import NO_COMPLEX, as_tensor, is_complex, ndarray, of_numpy
 
 
 class Signature:
@@ -179,7 +179,7 @@ class Signature:
                 continue
             if type(value) is TracedInt:
                 # Torch's own exporter gives sizes in 64 bits, too.
-                kept.append(ten(value, "int64"))
+                kept.append(as_tensor(value, "int64"))
             else:
                 kept.append(value if isinstance(value, (Tensor, TracedNumber)) else Tensor(np.asarray(value)))
         return kept

@@ -15,12 +15,12 @@ from ..tensors.access import dtype_of, variable_of
 from ..tensors.symbolic import as_number, not_fixed
 from .call import FxCall
 from .registry import UnsupportedCallError
-from .values import arr, ten
+from .values import as_array, as_tensor
 
 
 def as_size(value: Any) -> Any:
     """Convert a 0-d integer tensor to a symbolic size; numbers stay."""
-    return as_number(ten(value, "int32")) if isinstance(value, Tensor) else value
+    return as_number(as_tensor(value, "int32")) if isinstance(value, Tensor) else value
 
 
 def open_scalars(call: FxCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
@@ -57,7 +57,7 @@ def _extreme(choose: Callable[..., Any]) -> Callable[[Any, Any], Any]:
 
 
 def _floats(*values: Any) -> list[Any]:
-    return [arr(v, "float32") for v in values]
+    return [as_array(v, "float32") for v in values]
 
 
 def _followed(*values: Any) -> bool:
@@ -79,7 +79,7 @@ def _rounding(function: Callable[..., Any], plain: Callable[..., Any]) -> Callab
     def apply(value: Any) -> Any:
         if isinstance(value, TracedInt) or not isinstance(value, Tensor):
             return value if isinstance(value, TracedInt) else plain(value)
-        return as_size(function(arr(value, "float32")))
+        return as_size(function(as_array(value, "float32")))
 
     return apply
 
@@ -128,8 +128,8 @@ def _comparison(plain: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def apply(a: Any, b: Any) -> Any:
         if not _followed(a, b):
             return plain(a, b)
-        whole = not any(dtype_of(ten(v)).is_float for v in (a, b))
-        return plain(arr(a), arr(b)) if whole else plain(*_floats(a, b))
+        whole = not any(dtype_of(as_tensor(v)).is_float for v in (a, b))
+        return plain(as_array(a), as_array(b)) if whole else plain(*_floats(a, b))
 
     return apply
 
@@ -137,7 +137,7 @@ def _comparison(plain: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 def _flag(plain: Callable[..., Any], traced: Callable[..., Any]) -> Callable[..., Any]:
     def apply(*values: Any) -> Any:
         if any(isinstance(v, Tensor) for v in values):
-            return traced(*[arr(v, "bool") for v in values])
+            return traced(*[as_array(v, "bool") for v in values])
         return plain(*values)
 
     return apply
@@ -150,7 +150,7 @@ def _nothing(*_: Any, **__: Any) -> None:
 def _choice(condition: Any, a: Any, b: Any) -> Any:
     if not isinstance(condition, Tensor):
         return a if condition else b
-    return np.where(arr(condition, "bool"), *_floats(a, b))
+    return np.where(as_array(condition, "bool"), *_floats(a, b))
 
 
 _OPERATORS: dict[Any, Callable[..., Any]] = {
@@ -179,7 +179,7 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
     round: _rounded,
     torch.sym_max: _extreme(max),
     torch.sym_min: _extreme(min),
-    torch.sym_float: lambda x: arr(x, "float32") if _followed(x) else float(x),
+    torch.sym_float: lambda x: as_array(x, "float32") if _followed(x) else float(x),
     torch.sym_int: _rounding(np.trunc, int),
     torch.sym_not: _flag(operator.not_, np.logical_not),
     torch.sym_ite: _choice,

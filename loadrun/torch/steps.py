@@ -22,9 +22,9 @@ def any_number_of_steps() -> Iterator[None]:
     kept = {op: dict(op.py_kernels) for op in _OPERATORS}
     try:
         for op in _OPERATORS:
-            own = op.py_kernels.get(_KEYS[0]) or op.decompose
+            kernel = op.py_kernels.get(_KEYS[0]) or op.decompose
             for key in _KEYS:
-                op.py_kernels[key] = partial(_inferred, own)
+                op.py_kernels[key] = partial(_inferred, kernel)
             op._dispatch_cache.clear()
         yield
     finally:
@@ -34,11 +34,11 @@ def any_number_of_steps() -> Iterator[None]:
             op._dispatch_cache.clear()
 
 
-def _inferred(own: Callable[..., Any], x: Any, states: Any, params: Any, *rest: Any) -> Any:
+def _inferred(kernel: Callable[..., Any], x: Any, states: Any, params: Any, *rest: Any) -> Any:
     """Return empty results, or for real tensors what the operator itself gives."""
     state_list: Sequence[Any] = states if isinstance(states, (list, tuple)) else (states,)
     if type(x) in (torch.Tensor, torch.nn.Parameter):
-        return own(x, states, params, *rest)
+        return kernel(x, states, params, *rest)
     torch._check(x.shape[-1] == params[0].shape[1])
     both = rest[4]
     y = x.new_empty((*x.shape[:-1], state_list[0].shape[-1] * (2 if both else 1)))

@@ -26,7 +26,15 @@ from ..tracing.recording import Evaluator, TraceOptions
 from ..tracing.traced import Traced
 from ..verify.pack.capture import Recorder
 from . import modules, other_sizes
-from .exporting import callable_of, export, made_functional, refusal, submodules, unsupported
+from .exporting import (
+    callable_of,
+    decided_by_data,
+    export,
+    made_functional,
+    refusal,
+    submodules,
+    unsupported,
+)
 from .guards import Condition, guarded, read_inputs, refusing
 from .interpret import Interpreter
 from .left_out import Selection, given_results, named_tensors, node_values, results_of, weights_of
@@ -107,6 +115,7 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
         self._by_key = False
         self._names: Any = None
         self._symbolic = False
+        self._path_of_example = False
         self._guards: Any = None
         self._interpreter: Any = None
         self._lock = threading.RLock()
@@ -259,6 +268,7 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
 
     def save(self, file: Any, **options: Any) -> Any:
         """Write the graph as a .mge file, which `dump` does as well."""
+        modules.refuse_scripts(options)
         return self.dump(file, **options)
 
     def record(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -301,14 +311,13 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
             if self._exported is not None:
                 program = made_functional(self._exported, module, self.selection)
             else:
-                program = export(
-                    module,
-                    args,
-                    kwargs,
-                    partial(every_size, self._fixed) if self._dynamic is True else self._dynamic,
-                    follow_one=self._follows_one,
-                    selection=self.selection,
-                )
+                try:
+                    program = self._export(module, args, kwargs)
+                except TraceError as error:
+                    if not decided_by_data(error.__cause__ or error) or modules.is_torch_program(self.module):
+                        raise
+                    module = self._along_example(module, args, kwargs, error)
+                    program = self._export(module, args, kwargs)
         nodes = [n for n in program.graph_module.graph.nodes if n.op == "call_function"]
         self.left_out = {n.name: n for n in nodes if self.selection is not None and self.selection.chosen(n)}
         self.weights = weights_of(program) if self.selection is not None and self.selection.weights else {}
@@ -340,6 +349,25 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
             raise
         return self.signature.rebuilt(outputs)
 
+    def _export(self, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        shapes = partial(every_size, self._fixed) if self._dynamic is True else self._dynamic
+        return export(module, args, kwargs, shapes, follow_one=self._follows_one, selection=self.selection)
+
+    def _along_example(
+        self, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: TraceError
+    ) -> Any:
+        """Return what torch.jit.trace records of a module in which Python looks at values of tensors.
+
+        Raises:
+            TraceError: `error`, where torch.jit.trace cannot record it either.
+        """
+        try:
+            recorded = modules.along_example(module, args, kwargs)
+        except Exception:
+            raise error from None
+        self._path_of_example = True
+        return recorded
+
     def _left_out_besides(self, nodes: Sequence[Any]) -> bool:
         """Leave out the nodes whose operators turn out to have no counterpart; whether there are any."""
         refused = self.selection.refused if self.selection is not None else lambda types: False
@@ -366,8 +394,11 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
             return
         errors = other_sizes.differing_outputs(self, outputs, truth)
         self._report(other_sizes.beyond_rounding(self, self._example, errors, truth), self._example)
-        for kind, flat, errors in other_sizes.on_other_data(self, self._example):
-            self._report(errors, flat, kind)
+        if self._path_of_example:
+            self.notes.append("values decided in Python which way to go: the graph goes the example's way")
+        else:
+            for kind, flat, errors in other_sizes.on_other_data(self, self._example):
+                self._report(errors, flat, kind)
         if not self._symbolic:
             return
         errors, flat = other_sizes.at_another_size(self)

@@ -131,8 +131,8 @@ def plain_number(value: Any) -> Any:
 
 
 def tensor_or_axes(value: Any) -> Tensor | ManyAxes:
-    """Convert an operator's argument as `ten` does, unless it has more axes than a tensor can have."""
-    return value if isinstance(value, ManyAxes) else ten(value)
+    """Convert an operator's argument as `as_tensor` does, unless it has more axes than a tensor can have."""
+    return value if isinstance(value, ManyAxes) else as_tensor(value)
 
 
 def is_number(value: Any, number: float) -> bool:
@@ -140,7 +140,7 @@ def is_number(value: Any, number: float) -> bool:
     return type(value) in (bool, int, float) and bool(value == number)
 
 
-def ten(value: Any, dtype: Any = None) -> Tensor:
+def as_tensor(value: Any, dtype: Any = None) -> Tensor:
     """Convert an operator's argument to a plain tensor, of a dtype if one is named."""
     if isinstance(value, TracedArray):
         value = snapshot(value)
@@ -171,6 +171,6 @@ def _cast(x: Tensor, dtype: Any) -> Tensor:
     return e.cast(x, want)
 
 
-def arr(value: Any, dtype: Any = None) -> Any:
-    """Convert as `ten` does, to an array that computes as ndarrays do."""
-    return TracedArray._around(ten(value, dtype))
+def as_array(value: Any, dtype: Any = None) -> Any:
+    """Convert as `as_tensor` does, to an array that computes as ndarrays do."""
+    return TracedArray._around(as_tensor(value, dtype))

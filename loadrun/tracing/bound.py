@@ -17,7 +17,7 @@ class PerInstance(Generic[S]):
     """
 
     def __init__(self) -> None:
-        self._found: dict[int, tuple[weakref.ref[Any], S]] = {}
+        self._entries: dict[int, tuple[weakref.ref[Any], S]] = {}
 
     def state(self, instance: Any, make: Callable[[], S]) -> S:
         """Return what is kept for an instance, made where there is nothing yet.
@@ -26,9 +26,9 @@ class PerInstance(Generic[S]):
             TypeError: no one can know how long the instance lives.
         """
         key = id(instance)
-        entry = self._found.get(key)
+        entry = self._entries.get(key)
         if entry is None:
-            kept = self._found
+            kept = self._entries
             try:
                 life = weakref.ref(instance, lambda _: kept.pop(key, None))
             except TypeError:

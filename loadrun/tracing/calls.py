@@ -177,7 +177,7 @@ def _first_values(
 
 
 def _fill(session: TraceRecorder | ReplaySession, values: Mapping[int, Array]) -> None:
-    """Give the tensors of a session that are still held the values of their variables."""
+    """Fill the tensors of a session that are still held with the values of their variables."""
     for tensor in session.alive():
         if access.value_of(tensor) is None and access.variable_of(tensor) is not None:
             access.set_stored(tensor, values.get(access.recorded_variable(tensor).id))

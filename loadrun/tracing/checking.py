@@ -185,10 +185,10 @@ class _Keeping(TraceRecorder):
         super().__init__(mode, fixed=fixed, symbolic_shape=symbolic_shape)
         self.kept: dict[int, Array] = {}
 
-    def _made(self, kind: Any, var: Any, dtype: Any, scalar: bool, value: Array | None) -> Tensor:
+    def _new_tensor(self, kind: Any, var: Any, dtype: Any, scalar: bool, value: Array | None) -> Tensor:
         if value is not None:
             self.kept[var.id] = value
-        return super()._made(kind, var, dtype, scalar, value)
+        return super()._new_tensor(kind, var, dtype, scalar, value)
 
 
 def _first_difference(

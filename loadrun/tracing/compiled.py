@@ -35,15 +35,15 @@ class ShapeCache:
     """What is inferred for the shapes of the arguments, for a few sets of them."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[Shape, ...], Inferred] = {}
+        self._inferred: dict[tuple[Shape, ...], Inferred] = {}
 
     def get(self, key: tuple[Shape, ...]) -> Inferred:
         """Return what is known for these shapes, to be carried on."""
-        inferred = self._found.get(key)
+        inferred = self._inferred.get(key)
         if inferred is None:
-            if len(self._found) >= _SHAPES:
-                self._found.pop(next(iter(self._found)))
-            inferred = self._found[key] = Inferred()
+            if len(self._inferred) >= _SHAPES:
+                self._inferred.pop(next(iter(self._inferred)))
+            inferred = self._inferred[key] = Inferred()
         return inferred
 
 

@@ -22,8 +22,8 @@ def input_names(recording: Recording, requested: str | Sequence[str | None] | No
     args = list(recording.args)
     positional = [a for a in args if a.startswith("arg_")]
     names = {a: a.removeprefix("kwarg_") for a in args}
-    own = {a: n for a, n in recording.names.items() if list(recording.names.values()).count(n) == 1}
-    names.update((a, n) for a, n in own.items() if n not in names.values())
+    unique = {a: n for a, n in recording.names.items() if list(recording.names.values()).count(n) == 1}
+    names.update((a, n) for a, n in unique.items() if n not in names.values())
     if requested is not None:
         wanted = [requested] if isinstance(requested, str) else list(requested)
         if len(wanted) != len(positional):
@@ -64,7 +64,7 @@ def output_names_of(
 
 
 def name_outputs(graph: Graph, names: Sequence[str | None]) -> None:
-    """Give outputs their names; a variable that is an output twice, or an input, gets an operator of its own."""
+    """Name the outputs; a variable that is an output twice, or an input, gets an operator of its own."""
     taken: set[int] = set()
     for i, (var, name) in enumerate(zip(graph.outputs, names, strict=True)):
         if name is None:

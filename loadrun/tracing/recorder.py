@@ -71,7 +71,9 @@ class TraceRecorder(RunningTrace):
             self.recording.scalars.add(name)
         if access.tensor_name(tensor):
             self.recording.names[name] = access.tensor_name(tensor)
-        return self._made(tensor.__class__, var, access.dtype_of(tensor), access.is_scalar(tensor), value)
+        return self._new_tensor(
+            tensor.__class__, var, access.dtype_of(tensor), access.is_scalar(tensor), value
+        )
 
     def _input(self, name: str, dtype: DType, value: Array) -> Var:
         stored = StoredTensor(dtype, value.shape, name)
@@ -83,7 +85,9 @@ class TraceRecorder(RunningTrace):
         self.evaluator.values[var.id] = value
         return var
 
-    def _made(self, kind: type[Tensor], var: Var, dtype: DType, scalar: bool, value: Array | None) -> Tensor:
+    def _new_tensor(
+        self, kind: type[Tensor], var: Var, dtype: DType, scalar: bool, value: Array | None
+    ) -> Tensor:
         tensor = access.from_variable(var, dtype, scalar, self, kind=kind)
         access.set_stored(tensor, value)
         return tensor
@@ -168,7 +172,7 @@ class TraceRecorder(RunningTrace):
         outputs = []
         for var, result in zip(outs, values, strict=True):
             assert var.dtype is not None
-            outputs.append(self._made(Tensor, var, var.dtype, scalar, result))
+            outputs.append(self._new_tensor(Tensor, var, var.dtype, scalar, result))
         return outputs
 
     def value(self, tensor: Tensor) -> Array:

@@ -223,7 +223,7 @@ class ReplaySession(RunningTrace):
         return self.recording.choices.get(key, choice)
 
     def measured(self, tensor: Tensor) -> None:
-        """Return the Python code runs again, with the sizes of this call."""
+        """Do nothing: the Python code runs again, with the sizes of this call."""
 
     def named(self, tensor: Tensor, name: str) -> None:
         """Do nothing: names were recorded in the first call."""

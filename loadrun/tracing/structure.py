@@ -5,7 +5,7 @@ from typing import Any
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Return pairs of path and leaf.
+    """Yield pairs of path and leaf.
 
     >>> [*leaves({"a": [1, 2]})]
     [(('a', 0), 1), (('a', 1), 2)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -156,6 +157,16 @@ def _options(examples: tuple[Any, ...], options: dict[str, Any]) -> TraceOptions
         raise TypeError(f"trace got {', '.join(twice)} both by position and by name")
     return TraceOptions(**unnamed, **options)
 
+
+def _signature() -> inspect.Signature:
+    """Return the parameters of `trace` by name, which editors complete."""
+    known = inspect.signature(TraceOptions).parameters.values()
+    options = [p.replace(kind=p.KEYWORD_ONLY) for p in known if p.name not in ("live", "exact")]
+    of_class = inspect.signature(trace.__new__).parameters
+    return inspect.Signature([*(of_class[n] for n in ("cls", "function", "examples")), *options])
+
+
+trace.__new__.__signature__ = _signature()  # type: ignore[attr-defined]
 
 if TYPE_CHECKING:
 

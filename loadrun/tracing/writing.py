@@ -130,8 +130,8 @@ class DumpArguments(FileArguments):
         {'enable_nchw44': True}
         """
         names = {f.name for f in fields(cls)}
-        own = {n: v for n, v in keywords.items() if n in names}
-        return cls(**own, flags={n: v for n, v in keywords.items() if n not in names})
+        known = {n: v for n, v in keywords.items() if n in names}
+        return cls(**known, flags={n: v for n, v in keywords.items() if n not in names})
 
     @property
     def packing(self) -> PackOptions:
@@ -160,11 +160,11 @@ def signature_of(record: type) -> Callable[[T], T]:
 
     def shown(method: T) -> T:
         signature = inspect.signature(method)
-        *own, rest = signature.parameters.values()
+        *first, rest = signature.parameters.values()
         named = inspect.signature(record).parameters
         flags = [rest] if "flags" in named else []
         shared = [p for n, p in named.items() if n != "flags"]
-        vars(method)["__signature__"] = signature.replace(parameters=[*own, *shared, *flags])
+        vars(method)["__signature__"] = signature.replace(parameters=[*first, *shared, *flags])
         return method
 
     return shown

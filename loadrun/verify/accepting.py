@@ -40,9 +40,9 @@ class AcceptOptions:
     """Say who accepts new values, and why.
 
     Attributes:
-        reason: why they are right; None if a function is asked for it.
-        by: who accepts them, default `author`.
-        seed: seed of random operators.
+        reason: why the new values are right; accepts them without asking.
+        by: who accepts them (default: the current user@host).
+        seed: seed for everything that is drawn at random (default 0).
         engine: what executes the models.
     """
 
@@ -218,8 +218,8 @@ def _source_values(bundle: Bundle, source: SourceFile, options: AcceptOptions) -
         for out in outs:
             if out.verdict is Verdict.FAIL:
                 # Values of a sequence are outputs of their own, but one value of the file.
-                own = sequence_of(out.name)
-                failing.setdefault(own if own in source.outputs else out.name, []).append(out)
+                sequence = sequence_of(out.name)
+                failing.setdefault(sequence if sequence in source.outputs else out.name, []).append(out)
             else:
                 yield None
         # Random operators give other values in another run.
@@ -256,11 +256,11 @@ def _replaceable(
     Raises:
         EngineError: there is no such output, no expected value of it, or it is text or a map.
     """
-    own = case.own or {}
-    if name not in source.outputs or name + EXPECT not in own:
+    values = case.file_values or {}
+    if name not in source.outputs or name + EXPECT not in values:
         why = "; ".join(failing.notes) or "it is not computed"
         raise EngineError(f"testcase {index}: there is no expected value of {name!r} to replace: {why}")
-    before = own[name + EXPECT]
+    before = values[name + EXPECT]
     if before is not None and len(_items(before)) < (len(before) if isinstance(before, list) else 1):
         raise EngineError(
             f"testcase {index}: accept writes tensors and sequences of these, which {name!r} is not"

@@ -147,7 +147,7 @@ def audit(
         mutants: how many weight elements, and testcases at most.
         seed: seed of the draw and of random operators.
         engine: name of the engine.
-        budget: seconds after which no further mutant is tried.
+        timeout: seconds after which no further mutant is tried.
 
     Returns:
         the score of the file and of every output, and what lowers it.
@@ -344,15 +344,15 @@ class AuditOptions(ModelOptions):
     """Describe how files are audited; the options of `ModelOptions` are among these.
 
     Attributes:
-        mutants: how many weight elements of a file are made wrong.
-        budget: seconds after which no further mutant of a file is tried.
-        seed: seed of the draw and of random operators.
+        mutants: number of weight elements to corrupt.
+        timeout: try no more mutants of a file after this time.
+        seed: seed for everything that is drawn at random (default 0).
         engine: what executes the models.
-        jobs: how many processes share the files.
+        jobs: distribute the files over N processes (default: one).
     """
 
     mutants: int = 60
-    budget: float = 60.0
+    timeout: float = 60.0
     seed: int = 0
     engine: str | Choice = "reference"
     jobs: int = 1
@@ -429,7 +429,7 @@ def _audit_of(path: str, options: AuditOptions) -> Audit:
                     mutants=max(1, options.mutants),
                     seed=options.seed,
                     engine=options.engine,
-                    budget=options.budget,
+                    budget=options.timeout,
                 )
             audits.files.append((path, done))
     except Exception as e:

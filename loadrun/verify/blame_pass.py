@@ -61,8 +61,8 @@ class BlamePassOptions(ModelOptions, DataOptions):
     """Say on what optimized models are compared; the options of `ModelOptions` and `DataOptions` are among these.
 
     Attributes:
-        testcase: which testcase's inputs are taken; None takes all of them.
-        tolerance: how far an output may be off, relative to its largest value.
+        testcase: use only testcase N (default: all).
+        tolerance: largest error that counts as equal, relative to the largest value of the output.
     """
 
     testcase: int | None = None
@@ -162,7 +162,7 @@ def _on(
         for package in ("onnxoptimizer", "onnxsim"):
             if find_spec(package) is not None and (blame := _tool(search, package, path, feeds)) is not None:
                 yield blame
-    if bundle.refusal is None and (blame := _own(bundle, path, feeds, options.tolerance)) is not None:
+    if bundle.refusal is None and (blame := _of_loadrun(bundle, path, feeds, options.tolerance)) is not None:
         yield blame
 
 
@@ -292,7 +292,7 @@ def _first(count: int, worst: Callable[[int], _Worst]) -> int:
     return failing - 1
 
 
-def _own(bundle: Bundle, path: str, feeds: Mapping[str, Array], tolerance: float) -> BlamedPass | None:
+def _of_loadrun(bundle: Bundle, path: str, feeds: Mapping[str, Array], tolerance: float) -> BlamedPass | None:
     """Try loadrun's own optimizations, flag by flag, except half precision, which always differs."""
     bundle = bundle.lowered().for_data(feeds)
     graph, feeds = bare(bundle), fit_inputs(bundle, feeds)

@@ -251,7 +251,7 @@ def _provenance(bundle: Bundle) -> Mapping[str, object] | None:
 
 
 def _accepted(bundle: Bundle) -> Iterator[str]:
-    """Return who accepted new expected values, according to the file's record."""
+    """Yield who accepted new expected values, according to the file's record."""
     events = _header(bundle).get("accepted")
     for event in events if isinstance(events, list) else ():
         values = event.get("values") if isinstance(event, dict) else None

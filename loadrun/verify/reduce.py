@@ -29,7 +29,7 @@ from ..inputs.feeds import DataOptions, ModelOptions, fit_inputs, random_inputs
 from ..ops.infer import infer_dtypes
 from ..runner import Runner
 from ..testcase import Bundle
-from .diff.extracting import own_values, reference_dtypes, reference_values
+from .diff.extracting import computed_values, reference_dtypes, reference_values
 from .diff.files import expressible, reference_graph, sized
 from .diff.matching import match
 from .diff.reducing import Judge, Reduced, reduce_graph
@@ -41,14 +41,14 @@ class FailureOptions(ModelOptions, DataOptions):
     """Describe what failing means; the options of `ModelOptions` and `DataOptions` are among these.
 
     Attributes:
-        fails: a command, run without a shell, that gets the path of a candidate, in place of ``{}`` or at its end, and
-            ends with another exit code than 0 if it fails. The reason is the exit code.
-        against: what the model is compared with instead: another model, the name of an engine, or ``float64``.
-        message: a regular expression that the output of `fails` must match, so that another failure does not count.
-        dump: which dump of a file that holds several, from 1.
-        testcase: which testcase's inputs are taken; None takes the first that fails.
-        maxerr: tolerance of the candidates' checks, by MegEngine's measure.
-        timeout: seconds that one run of `fails` may take; one that takes longer fails with the reason that it does.
+        fails: a command that exits with a code other than 0 when a candidate fails; the candidate's path replaces {} or
+            is appended. It is run without a shell; its exit code is the reason.
+        against: compare with another model, an engine, or float64.
+        message: count a failure only if the output of CMD matches this.
+        dump: use the N-th dump of a file that has several, counted from 1.
+        testcase: use only testcase N (default: the first that fails).
+        maxerr: tolerance of the candidates' checks (default 1e-4).
+        timeout: time limit for a run of CMD in seconds. A run that takes longer fails for that reason.
     """
 
     fails: str | None = None
@@ -123,7 +123,7 @@ class ReduceOptions(FailureOptions):
     """Describe what failing means and how long to search; the options of `FailureOptions` are among these.
 
     Attributes:
-        runs: how many candidates are tried at most.
+        runs: try at most N candidates.
     """
 
     runs: int = 60
@@ -205,7 +205,7 @@ def _reduced(
         reduce_graph, graph, maxerr=options.maxerr, runs=options.runs, done=done, passing=options.passing
     )
     known = {v.id for v in graph.vars()}
-    good = partial(own_values, graph, feeds=feeds, seed=options.seed)
+    good = partial(computed_values, graph, feeds=feeds, seed=options.seed)
     if options.against is not None and options.engine is None:
         reference: Graph | str = options.against
         matching = None

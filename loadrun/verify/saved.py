@@ -7,7 +7,7 @@ import os
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import IO, Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from ..base.archives import DAMAGE
 from ..base.errors import FormatError, InputError, UsageError, clean
 from ..compare.judging import ABSURD, NARROW, Criteria, judge, policy_for
 from ..compare.metrics import Formula
-from ..compare.policy import Policy, parse, require_compared
+from ..compare.policy import JudgeOptions, Policy, parse, require_compared
 from ..compare.results import CountedResults, FileResult, OutputResult, Result, Verdict
 from ..graph.dtypes import Array, DType, is_dtype_name
 from ..inputs.files import members
@@ -193,7 +193,7 @@ def read_saved(path: str | os.PathLike[str]) -> list[SavedFile]:
     except DAMAGE as e:
         if isinstance(e, (FormatError, InputError)):
             raise
-        raise FormatError(f"{name} is not a file of `loadrun --save-results`") from None
+        raise FormatError(f"{name} is not a file of `loadrun --output FILE.zip`") from None
     return files
 
 
@@ -306,24 +306,10 @@ def judge_saved(
         yield Result(*said, engine=about.get("engine"))
 
 
-@dataclass(frozen=True, kw_only=True)
-class JudgeOptions:
-    """Say by what saved results are judged.
-
-    Attributes:
-        maxerr: tolerance of all outputs, or by output name, that of all others under the empty name; None is each
-            file's own.
-        policies: what must hold besides, by output name, all others under the empty name.
-    """
-
-    maxerr: float | Mapping[str, float] | None = None
-    policies: Mapping[str, Policy] = field(default_factory=dict)
-
-
 def judge_results(
     path: str | os.PathLike[str], options: JudgeOptions | None = None
 ) -> Iterator[CountedResults]:
-    """Judge results that ``--save-results`` wrote by other tolerances, without running anything.
+    """Judge results that ``--output FILE.zip`` wrote by other tolerances, without running anything.
 
     Args:
         path: the file.
@@ -338,8 +324,8 @@ def judge_results(
 
     >>> import os, tempfile, loadrun
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     saved = os.path.join(folder, "results")
-    ...     _ = loadrun.replay_files(["fixtures/nets/mlp.mge"], loadrun.RunOptions(save_results=saved))
+    ...     saved = os.path.join(folder, "r.zip")
+    ...     _ = loadrun.replay_files(["fixtures/nets/mlp.mge"], loadrun.RunOptions(output=saved))
     ...     for found in judge_results(saved, JudgeOptions(maxerr=0.0)):
     ...         print(found.file.path, [r.verdict.value for r in found])
     fixtures/nets/mlp.mge ['fail', 'fail', 'fail']
@@ -380,12 +366,12 @@ def _judged(
         policy = replace(policy, loosens=bool(policy.text))
     if asked is not None:
         policy = replace(policy, maxerr=asked)
-    own = np.array([out["error"]]) if out["by_file"] and out["error"] is not None else None
+    check_error = np.array([out["error"]]) if out["by_file"] and out["error"] is not None else None
     criteria = Criteria(
         name,
         dtype,
         out["maxerr"],
-        Formula.REAL if own is None else Formula.OTHER,
+        Formula.REAL if check_error is None else Formula.OTHER,
         # A tolerance that let everything pass is no fault of what it is replaced by.
         None if out["reason"] and out["reason"].startswith(ABSURD) else out["reason"],
         policy,
@@ -393,4 +379,4 @@ def _judged(
         loosened=out["loosened"],
         rounding=NARROW.get(dtype.name, 0.0),
     )
-    return judge(criteria, expect, got, own)
+    return judge(criteria, expect, got, check_error)

@@ -16,7 +16,7 @@ from ..graph.dtypes import Array, DType
 from ..ops.infer import infer_dtypes
 from ..passes.constants import bare, subgraph
 from ..testcase import Bundle
-from .diff.extracting import as_testcase, own_values, reference_values
+from .diff.extracting import as_testcase, computed_values, reference_values
 from .diff.reducing import Judge
 from .reduce import FailureOptions, feeds_to_try
 
@@ -106,7 +106,7 @@ def _judged(
     if options.against == "float64":
         values = reference_values(graph, ends, "float64", feeds, options.seed)
     else:
-        values = own_values(graph, ends, feeds, options.seed)
+        values = computed_values(graph, ends, feeds, options.seed)
     bundle = as_testcase(graph, graph.inputs, graph.outputs, values, maxerr=options.maxerr)
     return bundle, judge(bundle)
 

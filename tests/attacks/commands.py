@@ -26,7 +26,6 @@ __all__ = ["command", "take_command"]
 NETS = Path(__file__).resolve().parents[2] / "fixtures" / "nets"
 LEFT_OUT = {
     "--dask",
-    "--dask-files",
     "--jobs",
     "--max-memory",
     "--threads",
@@ -140,7 +139,7 @@ def command(rng: random.Random) -> bytes:
         words += [rng.choice(action.option_strings), *_values(rng, action)]
     if name == "bench":
         # It times for seconds otherwise.
-        words += ["--iter", "2", "--warmup-iter", "0"]
+        words += ["--min-time", "0", "--min-passes", "1"]
     if rng.random() < 0.2:
         words[rng.randrange(len(words))] = rng.choice(VALUES)
     return json.dumps([name, *words]).encode()

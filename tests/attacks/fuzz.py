@@ -5,7 +5,7 @@ command lines.
 
 Mutants keep the structure of what they are made of: offsets and fields of a dump, opcodes of a pickle, headers of
 arrays and chunks of images, words of expressions and specifications. Each must be taken or refused with a
-`LoadRunError`, in bounded time. What was not is written to ``--save`` and, once it is mended, kept in
+`LoadRunError`, in bounded time. What was not is written to ``--save`` and, once it is fixed, kept in
 ``tests/data/fuzz``, from which the suite tries it again.
 """
 

@@ -37,7 +37,7 @@ def full() -> Iterator[None]:
         (["convert", MLP, "-o", "{}/u/"], "{}/u/model.mge"),
         ([MLP, "--json", "{}/r.jsonl", "-q"], "{}/r.jsonl"),
         ([MLP, "--json", "{}/r.json", "-q"], "{}/r.json"),
-        ([MLP, "--save-results", "{}/r.npz", "-q"], "{}/r.npz"),
+        ([MLP, "--output", "{}/r.npz", "-q"], "{}/r.npz"),
     ],
 )
 def test_the_file_is_named(
@@ -51,10 +51,15 @@ def test_the_file_is_named(
 
 
 @pytest.mark.parametrize(
-    "args", [["convert", MLP, "{}"], [MLP, "--json", "{}", "-q"], [MLP, "--save-results", "{}", "-q"]]
+    ("args", "name"),
+    [
+        (["convert", MLP, "{}"], "old.mge"),
+        ([MLP, "--json", "{}", "-q"], "old.json"),
+        ([MLP, "--output", "{}", "-q"], "old.zip"),
+    ],
 )
-def test_an_older_file_stays(args: list[str], tmp_path: Path) -> None:
-    target = tmp_path / "old.mge"
+def test_an_older_file_stays(args: list[str], name: str, tmp_path: Path) -> None:
+    target = tmp_path / name
     target.write_bytes(b"old")
     with full():
         assert main([a.format(target) for a in args]) == 2

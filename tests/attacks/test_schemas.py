@@ -76,7 +76,7 @@ def ends_well(args: list[str], capsys: pytest.CaptureFixture[str], what: str, co
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("results") / "r.npz"
-    assert main([str(MLP), "--save-results", str(path), "-q"]) == 0
+    assert main([str(MLP), "--output", str(path), "-q"]) == 0
     return path
 
 

@@ -40,12 +40,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ([".", "--junit", "v.mge"], "--junit would overwrite "),
         (["v.mge", "--input", "@list.txt", "--json", "list.txt"], "--json would overwrite list.txt"),
         (["v.mge", "--json", "a", "--html", "a"], "--json and --html both write a; choose different files"),
-        (["v.mge", "--junit", "a", "--save-results", "sub/../a"], "--junit and --save-results both write "),
+        (["v.mge", "--junit", "a.zip", "--output", "sub/../a.zip"], "--junit and --output both write "),
         (
             ["v.mge", "--json", "a", "--html", "b", "--junit", "a"],
             "--json and --junit both write a",
         ),
-        (["v.mge", "--profile", "a", "--perfetto", "a"], "--profile and --perfetto both write a"),
+        (["bench", "v.mge", "--profile", "a", "--perfetto", "a"], "--profile and --perfetto both write a"),
         (["r.npz", "--json", "r.npz"], "--json would overwrite r.npz"),
         (["bench", "v.mge", "--json", "v.mge"], "--json would overwrite v.mge"),
         (
@@ -84,7 +84,7 @@ HALF = "\ud800"
         ["v.mge", "--input", f"@{HALF}"],
         ["v.mge", "--json", HALF],
         ["v.mge", "--json", f"{HALF}.jsonl"],
-        ["v.mge", "--save-results", HALF],
+        ["v.mge", "--output", HALF],
         ["pack", "v.mge", "-d", "#rand(0,1,1,20)", "-o", f"{HALF}.mge"],
         ["convert", "v.mge", f"{HALF}.onnx"],
         ["convert", "v.mge", "x.onnx", "--dynamic", f"data:0={HALF}"],
@@ -96,7 +96,7 @@ HALF = "\ud800"
 def test_half_characters(args: list[str], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(args) == 2
     out, err = capsys.readouterr()
-    assert "half a character" in out + err or "there is no file" in err or "cannot be read" in out + err
+    assert "lone surrogate" in out + err or "there is no file" in err or "cannot be read" in out + err
     assert "\\ud800" in out + err
     assert HALF not in out + err
 
@@ -107,7 +107,7 @@ def test_half_characters_in_python(here: Path) -> None:
         lambda: loadrun.Runner(HALF),
         lambda: loadrun.save(loadrun.load("v.mge"), HALF),
     ):
-        with pytest.raises(OSError, match="half a character"):
+        with pytest.raises(OSError, match="lone surrogate"):
             call()
 
 

@@ -199,5 +199,7 @@ def test_what_cannot_be_reached(memory: object, capsys: pytest.CaptureFixture[st
 def test_without_fsspec(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fsspec", None)
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
-    with pytest.raises(UsageError, match=r"takes fsspec: pip install '/path/to/loadrun\[remote\]'"):
+    with pytest.raises(
+        UsageError, match=r"reading it requires fsspec: pip install '/path/to/loadrun\[remote\]'"
+    ):
         fetched("s3://bucket/net.mge")

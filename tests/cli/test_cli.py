@@ -126,7 +126,7 @@ def test_random_inputs_are_the_same_everywhere(tmp_path: Path) -> None:
 
 def test_json_and_timing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = tmp_path / "r.json"
-    assert main([MLP, "--iter", "3", "--warmup-iter", "1", "--json", str(report)]) == 0
+    assert main([MLP, "--iter", "3", "--json", str(report)]) == 0
     assert "3 runs after 1 warm-up" in capsys.readouterr().out
     data = json.loads(report.read_text())
     assert data["exit_code"] == 0

@@ -19,7 +19,7 @@ from loadrun.compare.policy import Policy, parse, parse_all
 from loadrun.graph import Graph, StoredTensor
 from loadrun.graph.dtypes import DType
 from loadrun.graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy
-from loadrun.runner import own_errors
+from loadrun.runner import check_errors
 from loadrun.verify.pack.capture import capture, embed
 from tests.support.small_models import unary
 
@@ -478,7 +478,7 @@ def test_impostors_are_measured_by_the_files_own_rule(
     model, out = "fixtures/onnx/convnet/model.onnx", tmp_path / "packed.mge"
     assert main(["pack", model, "-d", "#randn(0,1)", "-o", str(out), "-q"]) == 0
     assert "cannot fail" not in capsys.readouterr().err
-    measure = own_errors(loadrun.load(out))["y"]
+    measure = check_errors(loadrun.load(out))["y"]
     assert measure is not None
     truth = np.array([[1.0, -2.0, 3.0, 4.0]], "f4")
     # |e - g| / (1e-7 + 1e-3 |e|), the largest of all.
@@ -486,7 +486,7 @@ def test_impostors_are_measured_by_the_files_own_rule(
     assert measure(truth, truth * np.float32(1.0005)) == pytest.approx(0.5, rel=1e-2)
     assert measure(truth, np.zeros_like(truth)) == pytest.approx(1000, rel=1e-3)
     packed = loadrun.load("fixtures/nets/layout_dense_nchw64.mge")
-    (other,) = own_errors(packed).values()
+    (other,) = check_errors(packed).values()
     assert other is not None
     (expect,) = packed.testcases[0].expects.values()
     # The check compares it with a value of another layout.

@@ -11,7 +11,6 @@ from loadrun.cli import main
 from loadrun.graph import Graph, StoredTensor
 from loadrun.graph.dtypes import DType
 from loadrun.graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy
-from loadrun.onnx.check import available
 
 MLP = "fixtures/nets/mlp.mge"
 
@@ -68,15 +67,6 @@ def test_errors(args: list[str], message: str, capsys: pytest.CaptureFixture[str
     assert main(["convert", *args]) == 2
     assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.skipif(not available(), reason="needs onnx and onnxruntime")
-def test_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["convert", MLP, str(tmp_path / "m.onnx"), "--verify", "--dynamic", "data:0=batch"]) == 0
-    out = capsys.readouterr().out
-    assert "verified" in out
-    assert "data [1, 20]" in out
-    assert "data [2, 20]" in out
 
 
 def test_testcases_that_the_model_does_not_take_are_told(

@@ -140,11 +140,11 @@ def test_a_rule_in_place_of_the_data_sets(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     pytest.importorskip(engine if engine == "onnxruntime" else "numpy")
-    path, report, saved = str(labelled(tmp_path)), tmp_path / "r.json", str(tmp_path / "saved")
+    path, report, saved = str(labelled(tmp_path)), tmp_path / "r.json", str(tmp_path / "saved.zip")
     checks = [word for name, text in terms.items() for word in ("--check", f"{name}: {text}")]
     # Without the word they are added to the rule.
     assert main([path, "--engine", engine, *checks, "-q"]) == 1
-    argv = [path, "--engine", engine, *checks, "--loosen", "--json", str(report), "--save-results", saved]
+    argv = [path, "--engine", engine, *checks, "--loosen", "--json", str(report), "--output", saved]
     code = main(argv)
     assert code == (0 if verdicts == ["pass"] * 2 else 1)
     shown = capsys.readouterr().out
@@ -174,4 +174,4 @@ def test_a_rule_in_place_of_the_data_sets_is_packed(
 
 def test_loosening_takes_a_rule(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([MLP, "--loosen"]) == 2
-    assert "say what is to hold with --check" in capsys.readouterr().err
+    assert "give the replacement with --check" in capsys.readouterr().err

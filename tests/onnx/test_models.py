@@ -181,7 +181,7 @@ def test_sizes_and_constants_on_the_command_line(tmp_path: Path, capsys: pytest.
         assert (
             main([command, str(alone), *given, *(["--allow-uncompared"] if command != "info" else [])]) == 0
         )
-    assert main([str(alone), *given, "--allow-uncompared", "--check-finite"]) == 0
+    assert main([str(alone), *given, "--allow-uncompared", "--range", "inf"]) == 0
     assert main(["bench", str(alone), *given, "--min-time", "0", "--top", "2"]) == 0
     assert main(["convert", str(alone), str(tmp_path / "a.mge"), *given]) == 0
     assert [v.name for v in loadrun.load(tmp_path / "a.mge").inputs] == ["x"]
@@ -354,9 +354,9 @@ def test_testcases_of_a_dump_are_compared_on_every_engine(
     good, packed = str(tmp_path / "good.onnx"), str(tmp_path / "p.mge")
     data = ["-d", "i:[3,4,5];x:#rand(0,1)"]
     assert main(["pack", good, *data, "-o", packed, "-q"]) == 0
-    assert main([good, "--test-data", packed]) == 0
+    assert main([good, "--input", packed]) == 0
     assert "2 checks: 2 passed" in capsys.readouterr().out
-    assert main([str(tmp_path / "bad.onnx"), "--test-data", packed]) == 1
+    assert main([str(tmp_path / "bad.onnx"), "--input", packed]) == 1
     assert "1 passed, 1 failed" in capsys.readouterr().out
 
 

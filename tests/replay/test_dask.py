@@ -87,8 +87,7 @@ def timeless(event: Event) -> str:
     return repr(event)
 
 
-@pytest.mark.parametrize("files", ["auto", "send"])
-def test_the_same_events_as_in_one_process(address: str, files: str, tmp_path: Path) -> None:
+def test_the_same_events_as_in_one_process(address: str, tmp_path: Path) -> None:
     two = tmp_path / "two.mge"
     two.write_bytes(MLP.read_bytes() * 2)
     (tmp_path / "bad.mge").write_bytes(b"nothing")
@@ -96,7 +95,7 @@ def test_the_same_events_as_in_one_process(address: str, files: str, tmp_path: P
         Task(str(p), facts=True) for p in (MLP, two, tmp_path / "bad.mge", tmp_path / "absent.mge", FAILING)
     ]
     alone = [(t.path, timeless(e)) for t, e in serial(tasks)]
-    with Cluster(address, files=files).replaying(tasks) as events:
+    with Cluster(address).replaying(tasks) as events:
         shared = [(t.path, timeless(e)) for t, e in events]
     assert shared == alone
 

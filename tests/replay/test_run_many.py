@@ -78,18 +78,23 @@ def test_the_same_with_processes(folder: Path, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == alone
 
 
-def test_colours(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["a.mge", FAILING, "--color", "always"])
+def test_colours(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    main(["a.mge", FAILING])
     out = capsys.readouterr().out
     assert "\x1b[32mpass" in out
     assert "\x1b[1;31mFAIL" in out
     plain = re.sub(r"\x1b\[[\d;]*m", "", out)
-    main(["a.mge", FAILING, "--color", "never"])
+    monkeypatch.setenv("NO_COLOR", "1")
+    main(["a.mge", FAILING])
     other = capsys.readouterr().out
     assert "\x1b" not in other
     # Milliseconds, whose column is as wide as the slowest run asks for.
     times = re.compile(r"\s+([\d.]+|ms|-+)$", re.M)
     assert times.sub("", plain) == times.sub("", other), "columns stand where they stand without colours"
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.delenv("FORCE_COLOR")
     main(["a.mge"])
     assert "\x1b" not in capsys.readouterr().out, "this is not a terminal"
 

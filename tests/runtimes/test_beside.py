@@ -144,8 +144,8 @@ def test_times_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["--engine", "reference,reference"], "named twice"),
         (["--engine", "reference,nothing"], "unknown; expected one of"),
-        (["--engine", "reference,float64", "--save-results", "s.npz"], "take a single --engine, found 2"),
-        (["--engine", "reference,float64", "--check-finite"], "take a single --engine, found 2"),
+        (["--engine", "reference,float64", "--output", "s.npz"], "take a single --engine, found 2"),
+        (["--engine", "reference,float64", "--range", "1"], "take a single --engine, found 2"),
     ],
 )
 def test_bad_usage(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

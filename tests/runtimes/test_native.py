@@ -131,7 +131,7 @@ def test_what_is_judged_again_says_which_way_ran(tmp_path: Path, capsys: pytest.
         ("onnxruntime:opt=basic", "native, opt=basic"),
         ("onnxruntime:translated", "translated"),
     ):
-        assert main([path, "--engine", engine, "--save-results", saved, "-q"]) == 0
+        assert main([path, "--engine", engine, "--output", saved, "-q"]) == 0
         capsys.readouterr()
         assert main([saved]) == 0
         (line,) = (t for t in capsys.readouterr().out.splitlines() if "engine:" in t)
@@ -155,7 +155,7 @@ def test_text_is_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main([str(good), "--engine", "reference,onnxruntime"]) == 0
     assert main([str(bad)]) == 1
     saved = str(tmp_path / "saved.zip")
-    assert main([str(bad), "--engine", "onnxruntime", "--save-results", saved]) == 1
+    assert main([str(bad), "--engine", "onnxruntime", "--output", saved]) == 1
     assert "1 of 2 values differs" in capsys.readouterr().out
 
 
@@ -503,7 +503,7 @@ def test_many_processes_and_limits(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_saved_results_are_judged_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     saved = str(tmp_path / "saved.zip")
     path = str(ONNX / "forest" / "model.onnx")
-    assert main([path, "--engine", "onnxruntime", "--save-results", saved, "-q"]) == 0
+    assert main([path, "--engine", "onnxruntime", "--output", saved, "-q"]) == 0
     assert main([saved, "-q"]) == 0
 
 

@@ -345,7 +345,7 @@ def test_a_damaged_program_is_not_passed_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "why"),
     [
-        (([[1], [1, 2]],), "the value of a snapshot is no array"),
+        (([[1], [1, 2]],), "the value of a snapshot is not an array"),
         ((1.0, 5), "the name of a snapshot must be a text, found int"),
         ((1.0, "", 5), "the check of a snapshot must be a text, found int"),
         ((1.0, "stored"), "not a .npy file: Unable to allocate"),

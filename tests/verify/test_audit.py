@@ -184,7 +184,7 @@ def test_elements_are_drawn_alike() -> None:
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, weight, maxerr in (("good", [0.5, -2.0, 3.0], 1e-4), ("bad", [0.01, -0.02, 0.03], 0.5)):
         loadrun.save(scaled(weight, maxerr), tmp_path / f"{name}.mge")
-    assert main(["audit", str(tmp_path / "good.mge"), "--budget", "30"]) == 0
+    assert main(["audit", str(tmp_path / "good.mge"), "--timeout", "30"]) == 0
     shown = capsys.readouterr().out
     assert (
         "good.mge: score 100 %\n  3 of 3 wrong weight elements caught, drawn from 3; 6 of 6 mutants of 2 "

@@ -19,7 +19,7 @@ from loadrun.base.errors import UsageError
 from loadrun.cli import main
 from loadrun.passes.cleanup.merge import merge_weights
 from loadrun.passes.constants import bare
-from loadrun.verify.diff.extracting import own_values
+from loadrun.verify.diff.extracting import computed_values
 from loadrun.verify.diff.reducing import reduce_graph
 from tests.support.broken_models import weight_changed
 
@@ -97,7 +97,7 @@ def test_the_reason_stays(tmp_path: Path) -> None:
         return "three products" if count >= 3 else "fewer" if count else None
 
     found = reduce_graph(
-        graph, lambda wanted: own_values(graph, wanted, feeds, 0), everything, judge, maxerr=1e-4
+        graph, lambda wanted: computed_values(graph, wanted, feeds, 0), everything, judge, maxerr=1e-4
     )
     assert found.reason == "three products"
     assert sum(o.type == "MatrixMulV2" for o in found.bundle.graph.oprs) == 3

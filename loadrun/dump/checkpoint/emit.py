@@ -103,7 +103,7 @@ class _Emitter:
         self.open: set[int] = set()
 
     def file(self, value: object) -> None:
-        """Return the whole pickle."""
+        """Write the whole pickle."""
         self.f.write(b"\x80\x04")
         self.value(value)
         self.f.write(b".")

@@ -88,19 +88,19 @@ class Record:
     """
 
     code: ClassVar[int]
-    _own: ClassVar[tuple[RecordField, ...] | None]
+    _declared: ClassVar[tuple[RecordField, ...] | None]
     _floats: ClassVar[tuple[str, ...]]
     by_code: ClassVar[dict[int, type["Record"]]] = {}
 
     def __init_subclass__(cls, *, code: int) -> None:
         cls.code = code
-        cls._own = None
+        cls._declared = None
         Record.by_code[code] = cls
 
     @classmethod
     def fields(cls) -> tuple[RecordField, ...]:
         """Return the fields in wire order (vtable slot = index)."""
-        if cls._own is None:
+        if cls._declared is None:
             out = []
             for name, hint in _hints(cls):
                 default = getattr(cls, name)
@@ -109,9 +109,9 @@ class Record:
                 else:
                     wire = "byte" if hint.__name__ == "DTypeEnum" else "uint"
                     out.append(RecordField(name, wire, default, hint))
-            cls._own = tuple(out)
+            cls._declared = tuple(out)
             cls._floats = tuple(f.name for f in out if f.wire in ("float", "double"))
-        return cls._own
+        return cls._declared
 
     if not TYPE_CHECKING:
 
@@ -133,7 +133,7 @@ class Record:
         return type(self)(**{**self.__dict__, **values})
 
     def pairs(self) -> Iterator[tuple[str, Any]]:
-        """Return pairs of field name and value, in wire order."""
+        """Yield pairs of field name and value, in wire order."""
         for f in self.fields():
             yield f.name, getattr(self, f.name)
 

@@ -82,7 +82,7 @@ def softmax(x: Tensor, axis: int, *, guard: bool = False) -> Tensor:
     >>> softmax(Tensor([[0.0, 0.0], [-np.inf, -np.inf]]), 1, guard=True).tolist()
     [[0.5, 0.5], [0.0, 0.0]]
     """
-    wide = e.real(x)
+    wide = e.as_float(x)
     from ..activation import softmax as own  # for start-up
 
     y = own(as_vector(wide), axis)
@@ -100,7 +100,7 @@ def log_softmax(x: Tensor, axis: int) -> Tensor:
     >>> log_softmax(Tensor([1000.0, 0.0]), 0).tolist()
     [0.0, -1000.0]
     """
-    wide = e.real(x)
+    wide = e.as_float(x)
     top = e.reduce(wide, P.ReduceMode.MAX, [axis], keepdims=True)
     shifted = e.elem(M.SUB, wide, top)
     total = e.elem(M.LOG, e.summed(e.elem(M.EXP, shifted), [axis], True))

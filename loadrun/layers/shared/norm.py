@@ -35,7 +35,7 @@ def affine(y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
 
 
 def _float32(v: Tensor | None) -> Tensor | None:
-    return None if v is None else e.folded(lambda t: e.real(t), v)
+    return None if v is None else e.folded(lambda t: e.as_float(t), v)
 
 
 def _pair(
@@ -94,7 +94,7 @@ def layer_norm(
     >>> y.tolist(), mean.tolist(), factor.tolist()
     ([[-1.0, 1.0]], [[2.0]], [[1.0]])
     """
-    wide, weight, bias = e.real(x), _float32(weight), _float32(bias)
+    wide, weight, bias = e.as_float(x), _float32(weight), _float32(bias)
     shape = _fixed(x, axis, weight, sizes)
     # MegEngine's operator holds how many numbers it normalizes.
     # It also holds eps, in float32.
@@ -137,7 +137,7 @@ def group_norm(
     >>> group_norm(Tensor([[1.0, 3.0, 5.0, 5.0]]), 2, eps=0.0).tolist()
     [[-1.0, 1.0, nan, nan]]
     """
-    wide, weight, bias = e.real(x), _float32(weight), _float32(bias)
+    wide, weight, bias = e.as_float(x), _float32(weight), _float32(bias)
     if 0 in static_shape(x):
         return x
     if dtype_of(wide).name == "Float64":
@@ -177,7 +177,7 @@ def batch_norm(
     >>> batch_norm(Tensor([[5.0], [7.0]]), Tensor([5.0]), Tensor([4.0]), eps=0.0).tolist()
     [[0.0], [1.0]]
     """
-    wide, mean, variance = (e.real(v) for v in (x, mean, variance))
+    wide, mean, variance = (e.as_float(v) for v in (x, mean, variance))
     weight, bias = _float32(weight), _float32(bias)
     # MegEngine's operator adds eps in float32.
     images = 2 <= x.ndim <= 4 and not dtype_of(wide).is_wide
@@ -214,7 +214,7 @@ def rms_norm(x: Tensor, axes: Sequence[int], weight: Tensor | None = None, eps: 
     >>> rms_norm(Tensor([[3.0, 3.0]]), [1], eps=0.0).tolist()
     [[1.0, 1.0]]
     """
-    wide = e.real(x)
+    wide = e.as_float(x)
     square = e.mean(e.elem(M.SQUARE, wide), axes)
     root = e.elem(M.SQRT, e.elem(M.ADD, square, e.number(eps, square)))
     return e.cast(affine(e.elem(M.TRUE_DIV, wide, root), _float32(weight), None), dtype_of(x))
@@ -233,7 +233,7 @@ def local_response_norm(x: Tensor, size: int, alpha: float, beta: float, k: floa
     >>> local_response_norm(Tensor([[2.0, 0.0]]), 2, 0.5, 1.0, 0.0).tolist()
     [[1.0, nan]]
     """
-    wide = e.real(x)
+    wide = e.as_float(x)
     if size % 2 and 0 not in static_shape(x):
         return e.cast(
             _as_images(wide, lambda image: own.local_response_norm(image, size, k, alpha, beta)), dtype_of(x)

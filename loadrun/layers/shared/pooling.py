@@ -101,7 +101,7 @@ def _ones(x: Tensor, window: WindowGeometry, include: bool) -> Tensor:
 
 def counted(x: Tensor, window: WindowGeometry, *, include: bool) -> Tensor:
     """Return how many elements every window over `x` has, (1, 1, ...); of the pads too if `include`."""
-    return _along_axes(_ones(e.real(x), window, include), window, M.ADD)
+    return _along_axes(_ones(e.as_float(x), window, include), window, M.ADD)
 
 
 def averaged(x: Tensor, window: WindowGeometry, *, include: bool, divisor: float | None = None) -> Tensor:
@@ -117,7 +117,7 @@ def averaged(x: Tensor, window: WindowGeometry, *, include: bool, divisor: float
     [[[0.5, 2.0, 2.5]]]
     """
     kind = dtype_of(x)
-    wide = e.real(x)
+    wide = e.as_float(x)
     if divisor is not None:
         total = summed(wide, window)
         return e.cast(e.elem(M.TRUE_DIV, total, e.number(divisor, total)), kind)

@@ -81,7 +81,7 @@ def resized(
         a: the coefficient of "cubic".
     """
     size = x.shape[axis]
-    at = _positions(coordinates, e.real(e.arange(out)), size, out, scale)
+    at = _positions(coordinates, e.as_float(e.arange(out)), size, out, scale)
     last = e.like(size - 1, at)
 
     def taken(places: Tensor) -> Tensor:

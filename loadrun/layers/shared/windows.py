@@ -128,7 +128,7 @@ def convolved(
     elif len(out) == 2:
         y = own.conv2d(x, filters, None, steps, before, spread, groups, compute_mode=mode)
     else:
-        wide, filters = e.real(x), e.real(filters)
+        wide, filters = e.as_float(x), e.as_float(filters)
         y = e.cast(own.conv3d(wide, filters, None, steps, before, spread, groups), dtype_of(x))
     return with_bias(y, bias)
 
@@ -155,7 +155,7 @@ def transposed(
     [[[1.0, 1.0, 2.0, 2.0, 0.0]]]
     """
     kind = dtype_of(x)
-    wide, filters = e.real(x), grouped(e.folded(lambda w: e.real(w), weight), groups)
+    wide, filters = e.as_float(x), grouped(e.folded(lambda w: e.as_float(w), weight), groups)
     own_ends = window.even and all(m < s for m, s in zip(extra, window.strides, strict=True))
     before = [a if own_ends else 0 for a, _ in window.pads]
     more = list(extra) if own_ends else [0] * len(before)

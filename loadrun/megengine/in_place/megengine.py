@@ -35,7 +35,7 @@ class _Standing(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.import_module(_OURS + spec.name.removeprefix("megengine"))
 
     def exec_module(self, module: ModuleType) -> None:
-        """Give the modules that came with this one their names here, too.
+        """Register the modules that came with this one by their names here, too.
 
         Otherwise importing one by its name would put it in the place of what its package has under that name.
         """

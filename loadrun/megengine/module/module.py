@@ -138,7 +138,7 @@ class Module(ModuleBase, metaclass=ABCMeta):
         predicate: Callable[[Any], bool] = _anything,
         seen: set[int] | None = None,
     ) -> Iterator[Any]:
-        """Return the tensors and modules below, each once, before what is below them.
+        """Yield the tensors and modules below, each once, before what is below them.
 
         Args:
             recursive: look into modules.
@@ -214,14 +214,14 @@ class Module(ModuleBase, metaclass=ABCMeta):
         return self._flatten(with_key=True, predicate=_is_module, recursive=False, **kwargs)
 
     def modules(self, **kwargs: Any) -> Iterator[Any]:
-        """Return this module and all below."""
+        """Yield this module and all below."""
         yield (self, None) if kwargs.get("with_parent") else self
         yield from self._flatten(predicate=_is_module, **kwargs)
 
     def named_modules(self, prefix: str | None = None, **kwargs: Any) -> Iterator[Any]:
-        """Return this module and all below, with their dotted names; its own is empty or `prefix`."""
-        own = ("" if prefix is None else prefix, self)
-        yield (*own, None) if kwargs.get("with_parent") else own
+        """Yield this module and all below, with their dotted names; its own is empty or `prefix`."""
+        this = ("" if prefix is None else prefix, self)
+        yield (*this, None) if kwargs.get("with_parent") else this
         yield from self._flatten(with_key=True, prefix=prefix, predicate=_is_module, **kwargs)
 
     def apply(self, fn: Callable[[Module], Any]) -> None:
@@ -323,13 +323,15 @@ class Module(ModuleBase, metaclass=ABCMeta):
         return ""
 
     def __repr__(self) -> str:
-        own = [line for line in self._module_info_string().split("\n") if line]
+        lines = [line for line in self._module_info_string().split("\n") if line]
         below = []
         for attribute in self._modules:
             for name, leaf in expand(attribute, self.__dict__[attribute]):
                 if _is_module(leaf):
                     below.append(f"({name}): " + repr(leaf).replace("\n", "\n  "))
-        text = ", ".join(own) if len(own) < 2 and not below else "\n  " + "\n  ".join(own + below) + "\n"
+        text = (
+            ", ".join(lines) if len(lines) < 2 and not below else "\n  " + "\n  ".join(lines + below) + "\n"
+        )
         return f"{self.__class__.__name__}({text})"
 
 

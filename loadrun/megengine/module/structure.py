@@ -16,7 +16,7 @@ def is_leaf(value: Any) -> bool:
 
 
 def expand(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Return the tensors and modules in a value with their dotted names, dicts in the order of their keys.
+    """Yield the tensors and modules in a value with their dotted names, dicts in the order of their keys.
 
     Raises:
         AssertionError: a dict holds one under a key that is not a string.

@@ -122,8 +122,8 @@ def taking(**attributes: object) -> Callable[[F], F]:
     """Give a function that passes attributes on a signature that names them; whole numbers 0 and 1 are truth values."""
 
     def named(function: F) -> F:
-        own = inspect.signature(function)
-        kept = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        signature = inspect.signature(function)
+        kept = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
         more = [
             inspect.Parameter(
                 name,
@@ -133,7 +133,7 @@ def taking(**attributes: object) -> Callable[[F], F]:
             )
             for name, value in attributes.items()
         ]
-        function.__signature__ = own.replace(parameters=[*kept, *more])  # type: ignore[attr-defined]
+        function.__signature__ = signature.replace(parameters=[*kept, *more])  # type: ignore[attr-defined]
         return function
 
     return named

@@ -20,9 +20,9 @@ CONTRIB = "com.microsoft"
 Shape = tuple[int, ...]
 
 for _name, _opset in (("GridSample", 16), ("Pad", 11), ("GatherND", 13), ("Trilu", 14)):
-    _own = find("", _name, _opset)
-    assert _own is not None
-    operator(_name, domain=CONTRIB, out=_own.out, shape=_own.shape)(_own.function)
+    _definition = find("", _name, _opset)
+    assert _definition is not None
+    operator(_name, domain=CONTRIB, out=_definition.out, shape=_definition.shape)(_definition.function)
 
 
 def _ends(start: Array, limit: Array, delta: Array | None) -> tuple[Array, Array, Array]:
@@ -31,19 +31,19 @@ def _ends(start: Array, limit: Array, delta: Array | None) -> tuple[Array, Array
 
 
 def _count(start: Known, limit: Known, delta: Known | None = None) -> Shape:
-    own = find("", "Range", 11)
-    assert own is not None
-    assert own.shape is not None
-    count: Shape = own.shape(*_ends(start, limit, delta))
+    definition = find("", "Range", 11)
+    assert definition is not None
+    assert definition.shape is not None
+    count: Shape = definition.shape(*_ends(start, limit, delta))
     return count
 
 
 @operator("Range", domain=CONTRIB, shape=_count)
 def counted(start: Known, limit: Known, delta: Known | None = None) -> Array:
     """Return the numbers from a start to a limit; the step is 1 if left out."""
-    own = find("", "Range", 11)
-    assert own is not None
-    numbers: Array = own.function(*_ends(start, limit, delta))
+    definition = find("", "Range", 11)
+    assert definition is not None
+    numbers: Array = definition.function(*_ends(start, limit, delta))
     return numbers
 
 

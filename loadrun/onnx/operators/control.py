@@ -91,9 +91,9 @@ def scan(
     scan_output_directions: list[int] | None = None,
 ) -> tuple[Any, ...]:
     """Run the body on the parts of inputs along an axis, one after another."""
-    own = len(body.inputs)
-    values, captured = values[:own], values[own:]
-    states = own - num_scan_inputs
+    count = len(body.inputs)
+    values, captured = values[:count], values[count:]
+    states = count - num_scan_inputs
     state, inputs = list(values[:states]), list(values[states:])
     axes, turned = scan_input_axes or [0] * len(inputs), scan_input_directions or [0] * len(inputs)
     counts = sorted({x.shape[a] for x, a in zip(inputs, axes, strict=True)})
@@ -133,11 +133,11 @@ def scan_8(
     """Scan every entry of a batch, the first axis, by itself."""
     if lengths is not None:
         raise ValueError("its sequence lengths are given, which is not supported; leave them out")
-    own = len(body.inputs)
+    count = len(body.inputs)
     rows = [
         scan(
-            *(v[b] for v in values[:own]),
-            *values[own:],
+            *(v[b] for v in values[:count]),
+            *values[count:],
             body=body,
             num_scan_inputs=num_scan_inputs,
             scan_input_directions=directions,
@@ -155,8 +155,8 @@ def _map_types(types: NodeTypes, attributes: Mapping[str, Any]) -> Sequence[DTyp
 @operator("SequenceMap", since=17, out=_map_types, shape=_unknown)
 def sequence_map(items: list[Any], *rest: Any, body: Subgraph) -> tuple[list[Any], ...]:
     """Run the body on every item of a sequence; further sequences are read beside it, tensors as they are."""
-    own = len(body.inputs) - 1
-    others, captured = rest[:own], rest[own:]
+    count = len(body.inputs) - 1
+    others, captured = rest[:count], rest[count:]
     rows = [
         body([item, *(v[i] if isinstance(v, list) else v for v in others)], captured)
         for i, item in enumerate(items)

@@ -30,11 +30,11 @@ def non_max_suppression(
     count, share, least = _number(most, 0), _number(overlap, 0.0), _number(bound, -np.inf)
     refuse_unless(0 <= share <= 1, f"its IoU threshold is {share:g}, expected 0 to 1")
     rows = []
-    for image, (own, classes) in enumerate(zip(corners(boxes, center_point_box), scores, strict=True)):
+    for image, (per_image, classes) in enumerate(zip(corners(boxes, center_point_box), scores, strict=True)):
         for k, score in enumerate(classes if count > 0 else ()):
             above = np.flatnonzero(score > least)
             order = above[np.argsort(-score[above], kind="stable")]
-            rows += [(image, k, i) for i in order[keep(own[order], share, int(count))].tolist()]
+            rows += [(image, k, i) for i in order[keep(per_image[order], share, int(count))].tolist()]
     return np.array(rows, np.int64).reshape(-1, 3)
 
 

@@ -18,14 +18,14 @@ Function = Callable[..., Any]
 
 def with_attributes(function: Function, called: Function, **attributes: object) -> Function:
     """Let a function have the signature of another one, and further attributes; those that are 0 are truth values."""
-    own = inspect.signature(function)
+    signature = inspect.signature(function)
     more = [
         inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation="Flag" if value == 0 else object
         )
         for name, value in attributes.items()
     ]
-    called.__signature__ = own.replace(parameters=[*own.parameters.values(), *more])  # type: ignore[attr-defined]
+    called.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *more])  # type: ignore[attr-defined]
     return called
 
 

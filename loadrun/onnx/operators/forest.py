@@ -63,8 +63,8 @@ class TreeNodes:
         bad = ~self.leaf & (features < 0)
         at = int(bad.argmax())
         refuse_unless(not bad.any(), f"{name(at)} reads the feature {features[at]}")
-        own = np.arange(len(modes))
-        self.yes, self.no = np.where(self.leaf, own, yes), np.where(self.leaf, own, no)
+        trees = np.arange(len(modes))
+        self.yes, self.no = np.where(self.leaf, trees, yes), np.where(self.leaf, trees, no)
         self.features, self.splits = np.where(self.leaf, 0, features), np.where(self.leaf, 0, splits)
         self.modes, self.missing, self.roots = modes, missing & ~self.leaf, roots
         self.members = members

@@ -19,8 +19,8 @@ _DIGITS = {"Float16": 10, "BFloat16": 7}
 
 def _kind(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
     """Return the type that ``dtype`` says, else that of the input, else Float32."""
-    own = types.inputs[0] if types.inputs else None
-    return tensor_type(attributes["dtype"]) if "dtype" in attributes else own or DType("Float32")
+    input_type = types.inputs[0] if types.inputs else None
+    return tensor_type(attributes["dtype"]) if "dtype" in attributes else input_type or DType("Float32")
 
 
 def _uniform(stream: Stream, shape: tuple[int, ...], low: float, high: float, types: NodeTypes) -> Array:

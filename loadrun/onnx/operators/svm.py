@@ -202,9 +202,9 @@ def _improved(p: Array, q: Array) -> Array:
     near = np.abs(qp - pqp).max(1, keepdims=True) < 0.005 / count
     better = p
     for i in range(count):
-        row, own, now = q[:, i], q[:, i, i, None], qp[:, i, None]
-        step = (pqp - now) / own
+        row, diagonal, now = q[:, i], q[:, i, i, None], qp[:, i, None]
+        step = (pqp - now) / diagonal
         better = (better + np.eye(count)[i] * step) / (1 + step)
-        pqp = (pqp + step * (step * own + 2 * now)) / (1 + step) ** 2
+        pqp = (pqp + step * (step * diagonal + 2 * now)) / (1 + step) ** 2
         qp = (qp + step * row) / (1 + step)
     return np.where(near, p, better)

@@ -76,7 +76,7 @@ def _rounds(places: Sequence[Any], count: int) -> list[Array]:
 
 def ordered(keys: Tensor, largest: bool = False) -> Tensor:
     """Return the positions of sorted elements of a vector; ties keep their order."""
-    keys = e.real(keys) if dtype_of(keys).is_float else e.whole(keys)
+    keys = e.as_float(keys) if dtype_of(keys).is_float else e.whole(keys)
     if largest:
         keys = e.elem(M.NEGATE, keys)
     param = P.Argsort(order=P.ArgsortOrder.ASCENDING)
@@ -184,13 +184,13 @@ def non_max_suppression(
         return np.zeros((0, 3), np.int64)
     from ..operators.detection import corners  # for start-up
 
-    own = operand(corners(boxes, center_point_box))
+    box_corners = operand(corners(boxes, center_point_box))
     least = None if bound is None or not bound.size else operand(bound.reshape(1))
     table, rows = operand(scores), []
     for b in range(batch):
         for k in range(classes):
             score = e.subtensor(table, [(0, None, None, None, b), (1, None, None, None, k)])
-            mine = e.subtensor(own, [(0, None, None, None, b)])
+            mine = e.subtensor(box_corners, [(0, None, None, None, b)])
             kept = _suppressed(mine, score, share, min(limit, max(count, _KEPT)))
             if least is not None:
                 good = e.compare(_LT, least, e.gather(score, [(0, kept)]))

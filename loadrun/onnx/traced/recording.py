@@ -73,9 +73,9 @@ class _Walker:
             for var, value in zip(opr.outputs, results, strict=False):
                 values[var.id] = value
                 if isinstance(value, TracedArray) and var.name:
-                    own = variable_of(value)
-                    if own is not None and own.name is None and own.owner.type != "Host2DeviceCopy":
-                        own.name = var.name
+                    source = variable_of(value)
+                    if source is not None and source.name is None and source.owner.type != "Host2DeviceCopy":
+                        source.name = var.name
         return values
 
     def _named(self, opr: Opr) -> None:

@@ -38,8 +38,8 @@ def lstm(
     input_forget: int = 0,
     **how: Any,
 ) -> Any:
-    own = ["sigmoid", "tanh", "tanh"]
-    plain = p is None and not input_forget and _only(how, own) == own
+    defaults = ["sigmoid", "tanh", "tanh"]
+    plain = p is None and not input_forget and _only(how, defaults) == defaults
     return _layer(x, w, r, b, lengths, [initial_h, initial_c], _MODES["tanh"] if plain else None, **how)
 
 

@@ -65,7 +65,7 @@ class Session(TraceRecorder):
         self.open = bool(elsewhere)
         self._runs = [({n: s or (1,) for n, s in shapes.items()}, Inference()) for shapes in elsewhere]
         self._followed = 0
-        self._sized: set[int] = set()
+        self._size_vars: set[int] = set()
 
     def argument(self, name: str, tensor: Tensor) -> Tensor:
         """Return a stand-in for an input, whose value nobody may ask for."""
@@ -91,7 +91,7 @@ class Session(TraceRecorder):
             self.evaluator.values[last.opr.outputs[0].id] = shape if axis is None else shape[axis : axis + 1]
         elif not all(self.sized(s.var) for s in last.sources):
             return outputs
-        self._sized.update(v.id for v in last.opr.outputs)
+        self._size_vars.update(v.id for v in last.opr.outputs)
         return outputs
 
     def _elsewhere(self) -> list[Inference]:
@@ -118,7 +118,7 @@ class Session(TraceRecorder):
 
     def sized(self, var: Var) -> bool:
         """Return whether constants and sizes alone decide a value, so that it is known at these sizes."""
-        return var.id in self._sized or var.id in self.recording.static
+        return var.id in self._size_vars or var.id in self.recording.static
 
     def detached(self, tensor: Tensor) -> bool:
         """Return whether the sizes of a tensor are numbers: all but those that data decide, and open ones."""

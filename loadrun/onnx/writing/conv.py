@@ -189,7 +189,7 @@ def _convolve(w: OnnxWriter, opr: Opr, p: _Convolution, plan: Plan, rest: tuple[
         return _integer(w, opr, plan, fmt, rest, mode)
     filters = _filter(w, f, plan)
     if source.is_quantized:
-        data = to_plain(w, w.real(x), x, plan.x) if plan.x.order else w.real(x)
+        data = to_plain(w, w.dequantized(x), x, plan.x) if plan.x.order else w.dequantized(x)
         filters = w.dequantize(filters, w.dtype(f))
     else:
         data = to_plain(w, w.name(x), x, plan.x)
@@ -292,7 +292,7 @@ def transposed(w: OnnxWriter, opr: Opr, bias: str = "") -> str:
     elif raw:
         data, real = _centred_floats(w, w.name(diff), types[1]), _centred_floats(w, filters, types[0])
     else:
-        data, real = w.real(diff), w.dequantize(filters, types[0])
+        data, real = w.dequantized(diff), w.dequantize(filters, types[0])
     out = w.op("ConvTranspose", to_plain(w, data, diff, plan.out), real, bias, **attributes)
     out = w.cast(out, ElemType.INT32) if raw else w.stored(out, target)
     return _finish(w, opr, out, plan.x)

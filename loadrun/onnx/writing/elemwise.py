@@ -96,7 +96,7 @@ def type_cvt(w: OnnxWriter, opr: Opr) -> str:
     (x,) = opr.inputs
     source, target = w.dtype(x), opr.get(TypeParam).dtype
     if source.is_quantized and not target.is_quantized:
-        return convert(w, w.real(x), DType("Float32"), target)
+        return convert(w, w.dequantized(x), DType("Float32"), target)
     return convert(w, w.name(x), source, target)
 
 

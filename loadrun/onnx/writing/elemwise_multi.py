@@ -38,7 +38,7 @@ def elemwise_multi_type(w: OnnxWriter, opr: Opr) -> str:
     mode = opr.get(ElemwiseMultiType).mode
     target = w.dtype(opr.outputs[0])
     if mode.name.startswith("Q"):
-        args = [w.real(v) for v in opr.inputs]
+        args = [w.dequantized(v) for v in opr.inputs]
         dense = len({w.shape(v) for v in opr.inputs}) == 1
         noise = _noise(opr, [w.dtype(v) for v in opr.inputs], target, dense)
         if mode is M.QH_SWISH:

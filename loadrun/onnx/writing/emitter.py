@@ -89,7 +89,7 @@ class NodeEmitter:
         self._constants: dict[object, str] = {}
         self._count = 0
         self._cast: dict[tuple[str, ElemType], str] = {}
-        self._sized: dict[tuple[object, ...], str] = {}
+        self._size_nodes: dict[tuple[object, ...], str] = {}
 
     # Names
 
@@ -191,9 +191,9 @@ class NodeEmitter:
         if len(parts) == 1:
             return parts[0]
         key = ("Concat", *parts)
-        if key not in self._sized:
-            self._sized[key] = self.op("Concat", *parts, axis=0)
-        return self._sized[key]
+        if key not in self._size_nodes:
+            self._size_nodes[key] = self.op("Concat", *parts, axis=0)
+        return self._size_nodes[key]
 
     def dim_of(self, x: str, axis: int) -> str:
         """Return one size of a value, as an int64 vector of one number."""
@@ -208,9 +208,11 @@ class NodeEmitter:
         if kind in ("Add", "Sub") and b == 0:
             return a
         key = (kind, a, b)
-        if key not in self._sized:
-            self._sized[key] = self.op(kind, *(self.ints(d) if isinstance(d, int) else d for d in (a, b)))
-        return self._sized[key]
+        if key not in self._size_nodes:
+            self._size_nodes[key] = self.op(
+                kind, *(self.ints(d) if isinstance(d, int) else d for d in (a, b))
+            )
+        return self._size_nodes[key]
 
     def product(self, dims: Sequence[Dim]) -> Dim:
         """Multiply sizes."""
@@ -405,11 +407,11 @@ class NodeEmitter:
 def free_names(graph: GraphMessage) -> set[str]:
     """Return the names that a subgraph takes from outside."""
     names = {v.name for v in graph.outputs}
-    own = {v.name for v in graph.inputs} | {t.name for t in graph.initializers}
+    bound = {v.name for v in graph.inputs} | {t.name for t in graph.initializers}
     for node in graph.nodes:
         names.update(node.inputs)
-        own.update(node.outputs)
+        bound.update(node.outputs)
         for attribute in node.attributes.values():
             if isinstance(attribute, GraphMessage):
                 names.update(free_names(attribute))
-    return names - own
+    return names - bound

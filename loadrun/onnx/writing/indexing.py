@@ -128,9 +128,9 @@ def _selected(w: OnnxWriter, opr: Opr, first: int, kind: str) -> str:
             item = items.get(axis)
             if item is not None and item.index is not None:
                 value = _positive(w, w.int64(item.index), w.dim(x, axis))
-                own = w.rank(item.index)
-                begin = place[None] + width - own
-                parts.append((value, begin, own))
+                index_rank = w.rank(item.index)
+                begin = place[None] + width - index_rank
+                parts.append((value, begin, index_rank))
             else:
                 parts.append((_axis_range(w, x, item, axis)[0], place[axis], 1))
     else:
@@ -146,7 +146,9 @@ def _selected(w: OnnxWriter, opr: Opr, first: int, kind: str) -> str:
                     parts.append((value, axis, 1))
             else:
                 parts.append((_axis_range(w, x, item, axis)[0], axis, 1))
-    shaped = [w.unsqueeze(v, [*range(begin), *range(begin + own, total)]) for v, begin, own in parts]
+    shaped = [
+        w.unsqueeze(v, [*range(begin), *range(begin + index_rank, total)]) for v, begin, index_rank in parts
+    ]
     return _together(w, shaped)
 
 

@@ -219,8 +219,8 @@ def region_restricted(w: OnnxWriter, opr: Opr) -> str:
     seen = unfolded(w, regions, [n, 1, height, width], (2, 3), *geometry, w.const(np.int32(0)))
     if flip:
         seen = _axes_swapped(w, seen, (2, 4))
-    own = w.unsqueeze(w.cast(w.name(rout), ElemType.INT32), [1, 2, 4])
-    cols = w.where(w.op("Equal", seen, own), cols, w.f32(0))
+    region = w.unsqueeze(w.cast(w.name(rout), ElemType.INT32), [1, 2, 4])
+    cols = w.where(w.op("Equal", seen, region), cols, w.f32(0))
     oh, ow = w.dims(rout)[1:]
     points = w.arith("Mul", oh, ow)
     # [N, C, KH, OH, KW, OW] to [N, C, KH, KW, OH, OW]

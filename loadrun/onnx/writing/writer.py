@@ -234,7 +234,7 @@ class OnnxWriter(NodeEmitter):
                 result = (together and together(self, opr)) or rule(self, opr)
                 names = [result] if isinstance(result, str) else list(result)
                 if self.floating is not ElemType.FLOAT or self.whole is not ElemType.INT32:
-                    names = [self._own(n, v) for n, v in zip(names, opr.outputs, strict=False)]
+                    names = [self._narrowed(n, v) for n, v in zip(names, opr.outputs, strict=False)]
             sizes = followed_sizes(self, opr)
         except UnsupportedOprError as e:
             if e.opr is None:
@@ -276,11 +276,13 @@ class OnnxWriter(NodeEmitter):
         finally:
             self.floating, self.whole = before
 
-    def _own(self, name: str, var: Var) -> str:
+    def _narrowed(self, name: str, var: Var) -> str:
         """Return an output in its own type, where others of its operator are wider."""
-        own = var.dtype
+        dtype = var.dtype
         return (
-            name if own is None or own.name not in ("Float32", "Int32") else self.cast_raw(name, elem_of(own))
+            name
+            if dtype is None or dtype.name not in ("Float32", "Int32")
+            else self.cast_raw(name, elem_of(dtype))
         )
 
     def translate_for(self, variables: Sequence[Var]) -> None:
@@ -299,15 +301,19 @@ class OnnxWriter(NodeEmitter):
     @contextmanager
     def subgraph(self) -> Iterator[list[NodeMessage]]:
         """Collect the nodes that are written inside, which may read all that is known outside."""
-        outer = self.nodes, self.names, self._real, self._dims, self._cast, self._sized, self.vectors
+        outer = self.nodes, self.names, self._real, self._dims, self._cast, self._size_nodes, self.vectors
         body: list[NodeMessage] = []
         self.nodes, was_inner, self.inner = body, self.inner, True
         self.names, self._real, self._dims = dict(self.names), dict(self._real), dict(self._dims)
-        self._cast, self._sized, self.vectors = dict(self._cast), dict(self._sized), dict(self.vectors)
+        self._cast, self._size_nodes, self.vectors = (
+            dict(self._cast),
+            dict(self._size_nodes),
+            dict(self.vectors),
+        )
         try:
             yield body
         finally:
-            self.nodes, self.names, self._real, self._dims, self._cast, self._sized, self.vectors = outer
+            self.nodes, self.names, self._real, self._dims, self._cast, self._size_nodes, self.vectors = outer
             self.inner = was_inner
 
     # Facts about variables
@@ -484,7 +490,7 @@ class OnnxWriter(NodeEmitter):
                 self.automatic.add(name)
         return self.stored_once[key]
 
-    def real(self, var: Var) -> str:
+    def dequantized(self, var: Var) -> str:
         """Return a quantized variable's real numbers as float32; other variables as they are."""
         dtype = self.dtype(var)
         if not dtype.is_quantized:
@@ -496,7 +502,7 @@ class OnnxWriter(NodeEmitter):
     def float(self, var: Var) -> str:
         """Return a variable as float32 numbers."""
         dtype = self.dtype(var)
-        x = self.real(var)
+        x = self.dequantized(var)
         target = self.floating.numpy if dtype.name == "Float64" else np.float32
         return x if dtype.is_quantized or dtype.np == target else self.cast(x, ElemType.FLOAT)
 

@@ -53,7 +53,7 @@ def fuse_mul_add3(out: Array, x: Array, y: Array, z: Array) -> None:
 
 
 def _inexact(out: Array, x: Array, y: Array, z: Array | None) -> None:
-    """Give int32 products the value that MegEngine's x86 kernels give them.
+    """Replace int32 products by what MegEngine's x86 kernels compute.
 
     They multiply eight elements at a time in float32, so that products from 2^24 on are rounded and those that
     overflow become -2^31; the rest of an array, and inputs that broadcast in other ways, are multiplied exactly.
@@ -81,7 +81,7 @@ def mod(out: Array, x: Array, y: Array) -> None:
 
 
 def rmulh(out: Array, x: Array, y: Array) -> None:
-    """Return the high half of the doubled product, rounded; the one product that overflows saturates."""
+    """Compute the high half of the doubled product, rounded; the one product that overflows saturates."""
     info = np.iinfo(x.dtype)
     digits = info.bits - (info.min < 0)
     wide = x.astype(np.int64) * y

@@ -38,8 +38,8 @@ class Stream:
 
     def of(self, opr: Opr) -> Stream:
         """Return what an operator draws from: this stream, unless it was made by a source of its own."""
-        own: Stream | Draw | None = opr.params[0].__dict__.get("source") if opr.params else None
-        return self if own is None else own.stream()
+        seed: Stream | Draw | None = opr.params[0].__dict__.get("source") if opr.params else None
+        return self if seed is None else seed.stream()
 
     def stream(self) -> Stream:
         """Return the stream itself, as `Draw.stream` gives one."""
@@ -101,8 +101,8 @@ class OperatorStreams:
     def of(self, opr: Opr) -> Stream:
         """Return what an operator draws from."""
         if id(opr) not in self._streams:
-            own = getattr(opr.params[0], "seed", 0) if opr.params else 0
-            self._streams[id(opr)] = opr, Stream(self._seed + own)
+            seed = getattr(opr.params[0], "seed", 0) if opr.params else 0
+            self._streams[id(opr)] = opr, Stream(self._seed + seed)
         return self._streams[id(opr)][1]
 
 

@@ -89,16 +89,16 @@ def neutral(r: Rewriter, constant: Var, number: float, x: Var) -> bool:
     """
     if not r.immutable(constant) or r.scalar(constant) != number:
         return False
-    own, other = r.shape(constant), r.shape(x)
-    if own is None:
+    shape, other = r.shape(constant), r.shape(x)
+    if shape is None:
         return False
-    if own == (1,):
+    if shape == (1,):
         return True
-    if other is None or len(own) > len(other):
+    if other is None or len(shape) > len(other):
         return False
     # A batch axis may be 1 with other inputs, and would grow then.
-    pairs = list(zip(own, other[len(other) - len(own) :], strict=True))
-    batch = len(own) == len(other)
+    pairs = list(zip(shape, other[len(other) - len(shape) :], strict=True))
+    batch = len(shape) == len(other)
     return all(a == 1 or (a == b and not (batch and i == 0)) for i, (a, b) in enumerate(pairs))
 
 

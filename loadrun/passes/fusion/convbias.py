@@ -100,19 +100,19 @@ def _replaced(r: Rewriter, conv: Opr, param: ConvBias) -> Var:
 
 
 def _bias_fits(r: Rewriter, conv: Opr, result: Var, bias: Var) -> bool:
-    own, weight, p = r.shape(bias), r.shape(conv.inputs[1]), conv.get(Convolution)
-    if own is None or weight is None or r.dtype(bias) != r.dtype(result):
+    bias_shape, weight, p = r.shape(bias), r.shape(conv.inputs[1]), conv.get(Convolution)
+    if bias_shape is None or weight is None or r.dtype(bias) != r.dtype(result):
         return False
     if not r.constant(bias):
         # A constant of the output's shape or a computed value of one row would not fit other batch sizes.
-        return own == r.shape(result)
+        return bias_shape == r.shape(result)
     channels = weight[0] * (weight[1] if p.sparse == Sparse.GROUP else 1)
     shapes = {
         Format.NCHW: (1, channels, 1, 1),
         Format.NHWC: (1, 1, 1, channels),
         Format.NCHW4: (1, channels // 4, 1, 1, 4),
     }
-    return own == shapes.get(p.format)
+    return bias_shape == shapes.get(p.format)
 
 
 def _conversion(r: Rewriter, opr: Opr) -> Var | None:

@@ -52,16 +52,18 @@ class Layouts:
         Args:
             change: how to change it, default by Reshape and Dimshuffle.
         """
-        origin, own = self._origin.get(var.id, (var, self.of(var)))
+        origin, current = self._origin.get(var.id, (var, self.of(var)))
         if self.of(var) == layout:
             return var
-        if own == layout:
+        if current == layout:
             return origin
         converted = (
-            change(origin, own, layout) if change is not None else reformat(self.r, origin, own, layout)
+            change(origin, current, layout)
+            if change is not None
+            else reformat(self.r, origin, current, layout)
         )
         self.mark(converted, layout)
-        self._origin[converted.id] = (origin, own)
+        self._origin[converted.id] = (origin, current)
         return converted
 
     def plain(self, var: Var) -> Var:

@@ -181,17 +181,17 @@ def _elementwise(t: _Narrow, opr: Opr) -> bool:
 def _window(t: _Narrow, opr: Opr, p: P.Pooling | P.WarpPerspective) -> bool:
     r = t.r
     source, *rest = [r.var(v) for v in opr.inputs]
-    own, name, shape = t.of(source), r.dtype(source).name, r.old_shape(opr.inputs[0])
+    source_layout, name, shape = t.of(source), r.dtype(source).name, r.old_shape(opr.inputs[0])
     if any(t.of(v) != "NCHW" for v in rest) or shape is None:
         return False
     if name in _FOUR:
-        layout = _C64 if own == _C64 else _NHWC
+        layout = _C64 if source_layout == _C64 else _NHWC
     elif name != "QuantizedS8" or shape[1] % 4:
         return False
     elif isinstance(p, P.WarpPerspective):
         layout = _C4
     else:
-        wide = own in (_C32, _C64) or (own in ("NCHW", _NHWC) and shape[1] % 32 == 0)
+        wide = source_layout in (_C32, _C64) or (source_layout in ("NCHW", _NHWC) and shape[1] % 32 == 0)
         layout = _C32 if wide else _C4
     inputs = [t.change(source, layout), *rest]
     return t.attempt(opr, layout, inputs, p.replace(format=_FORMAT[layout]), *opr.params[1:])

@@ -13,7 +13,7 @@ from ...layers.shared import activation as build
 from ...layers.shared.sizes import per_channel
 from ..call import FxCall, axis_of
 from ..registry import UnsupportedCallError, aten
-from ..values import arr, is_number, ten
+from ..values import as_array, as_tensor, is_number
 
 _OWN: dict[str, Callable[..., Any]] = {
     "relu": F.relu,
@@ -26,42 +26,42 @@ _OWN: dict[str, Callable[..., Any]] = {
 }
 
 
-def _own(function: Callable[..., Any]) -> Callable[..., Any]:
+def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
     def lowered(call: FxCall, x: Any) -> Any:
         if call.dtype.kind != "f":
-            result = np.maximum(arr(x, call.dtype), 0)
+            result = np.maximum(as_array(x, call.dtype), 0)
             return np.minimum(result, 6) if function is F.relu6 else result
-        return function(ten(x, call.dtype))
+        return function(as_tensor(x, call.dtype))
 
     return lowered
 
 
 for _name, _function in _OWN.items():
-    aten(f"aten.{_name}.default")(_own(_function))
+    aten(f"aten.{_name}.default")(_unary(_function))
 
 
 @aten("aten.log_sigmoid_forward.default")
 def log_sigmoid(call: FxCall, x: Any) -> Any:
     """Apply MegEngine's LOGSIGMOID; the extra buffer is not used."""
-    return F.logsigmoid(ten(x, call.dtype)), ten(x, call.dtype)
+    return F.logsigmoid(as_tensor(x, call.dtype)), as_tensor(x, call.dtype)
 
 
 @aten("aten.gelu.default")
 def gelu(call: FxCall, x: Any, approximate: str = "none") -> Any:
     """Apply MegEngine's GELU, or its approximation by tanh."""
-    return build.gelu(ten(x, call.dtype), tanh=approximate == "tanh")
+    return build.gelu(as_tensor(x, call.dtype), tanh=approximate == "tanh")
 
 
 @aten("aten.leaky_relu.default")
 def leaky_relu(call: FxCall, x: Any, slope: Any = 0.01) -> Any:
     """Keep ``x`` above zero, else a fraction of it."""
-    return build.prelu(ten(x, call.dtype), float(slope))
+    return build.prelu(as_tensor(x, call.dtype), float(slope))
 
 
 @aten("aten.prelu.default", "aten._prelu_kernel.default")
 def prelu(call: FxCall, x: Any, weight: Any) -> Any:
     """Apply leaky ReLU with a slope for each channel."""
-    value, slope = ten(x, call.dtype), ten(weight, call.dtype)
+    value, slope = as_tensor(x, call.dtype), as_tensor(weight, call.dtype)
     if slope.ndim == 1 and value.ndim > 1:
         slope = per_channel(slope, value.ndim)
     return build.prelu(value, slope if value.ndim else e.reshape(slope, ()))
@@ -71,20 +71,22 @@ def prelu(call: FxCall, x: Any, weight: Any) -> Any:
 def hardtanh(call: FxCall, x: Any, low: Any = -1.0, high: Any = 1.0) -> Any:
     """Clamp between two bounds."""
     if is_number(low, 0) and is_number(high, 6) and call.dtype.kind == "f":
-        return F.relu6(ten(x, call.dtype))
-    return np.minimum(np.maximum(arr(x, call.dtype), arr(low, call.dtype)), arr(high, call.dtype))
+        return F.relu6(as_tensor(x, call.dtype))
+    return np.minimum(
+        np.maximum(as_array(x, call.dtype), as_array(low, call.dtype)), as_array(high, call.dtype)
+    )
 
 
 @aten("aten.elu.default")
 def elu(call: FxCall, x: Any, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Any:
     """Keep ``x`` above zero, else apply an exponential."""
-    return build.elu(ten(x, call.dtype), float(alpha), float(scale), float(input_scale))
+    return build.elu(as_tensor(x, call.dtype), float(alpha), float(scale), float(input_scale))
 
 
 @aten("aten.celu.default")
 def celu(call: FxCall, x: Any, alpha: Any = 1.0) -> Any:
     """Keep ``x`` above zero, else apply an exponential with the same slope there."""
-    return build.elu(ten(x, call.dtype), float(alpha), input_scale=1 / float(alpha))
+    return build.elu(as_tensor(x, call.dtype), float(alpha), input_scale=1 / float(alpha))
 
 
 @aten("aten.softplus.default")
@@ -92,37 +94,37 @@ def softplus(call: FxCall, x: Any, beta: Any = 1, threshold: Any = 20) -> Any:
     """Compute ``log(1 + exp(beta * x)) / beta``, linear above a threshold."""
     if is_number(beta, 1) and threshold >= 20:
         # Linear in float32 from there on.
-        return F.softplus(ten(x, call.dtype))
-    x = arr(x, call.dtype)
-    scaled = x if is_number(beta, 1) else x * arr(beta, call.dtype)
-    soft = arr(F.softplus(ten(scaled)))
-    return np.where(scaled > threshold, x, soft if is_number(beta, 1) else soft / arr(beta, call.dtype))
+        return F.softplus(as_tensor(x, call.dtype))
+    x = as_array(x, call.dtype)
+    scaled = x if is_number(beta, 1) else x * as_array(beta, call.dtype)
+    soft = as_array(F.softplus(as_tensor(scaled)))
+    return np.where(scaled > threshold, x, soft if is_number(beta, 1) else soft / as_array(beta, call.dtype))
 
 
 @aten("aten.mish.default")
 def mish(call: FxCall, x: Any) -> Any:
     """Compute ``x * tanh(softplus(x))``."""
-    return build.mish(ten(x, call.dtype))
+    return build.mish(as_tensor(x, call.dtype))
 
 
 @aten("aten.threshold.default")
 def threshold(call: FxCall, x: Any, limit: Any, value: Any) -> Any:
     """Keep `x` where it is above a limit, else a value."""
-    x = arr(x, call.dtype)
-    return np.where(x <= arr(limit, call.dtype), arr(value, call.dtype), x)
+    x = as_array(x, call.dtype)
+    return np.where(x <= as_array(limit, call.dtype), as_array(value, call.dtype), x)
 
 
 @aten("aten.hardshrink.default")
 def hardshrink(call: FxCall, x: Any, lambd: Any = 0.5) -> Any:
     """Set values near zero to zero."""
-    x = arr(x, call.dtype)
+    x = as_array(x, call.dtype)
     return np.where((x >= -lambd) & (x <= lambd), np.zeros_like(x), x)
 
 
 @aten("aten.softshrink.default")
 def softshrink(call: FxCall, x: Any, lambd: Any = 0.5) -> Any:
     """Set values near zero to zero, move others towards zero."""
-    x = arr(x, call.dtype)
+    x = as_array(x, call.dtype)
     return np.where(x > lambd, x - lambd, np.where(x < -lambd, x + lambd, x * 0))
 
 
@@ -130,11 +132,11 @@ def softshrink(call: FxCall, x: Any, lambd: Any = 0.5) -> Any:
 def glu(call: FxCall, x: Any, dim: int = -1) -> Any:
     """Multiply one half by the sigmoid of the other."""
     axis = axis_of(dim, len(call.shape_of(0)))
-    x = arr(x, call.dtype)
-    half = ten(x).shape[axis] // 2
+    x = as_array(x, call.dtype)
+    half = as_tensor(x).shape[axis] // 2
     before = (slice(None),) * axis
     first, second = x[before + (slice(0, half),)], x[before + (slice(half, 2 * half),)]
-    return first * arr(F.sigmoid(ten(second)))
+    return first * as_array(F.sigmoid(as_tensor(second)))
 
 
 @aten("aten.rrelu.default")
@@ -156,14 +158,14 @@ def rrelu(
 def softmax(call: FxCall, x: Any, dim: int, *_: Any) -> Any:
     """Apply MegEngine's Softmax."""
     if not call.shape_of(0):
-        return np.ones_like(arr(x, call.dtype))
+        return np.ones_like(as_array(x, call.dtype))
     safe = "safe" in str(call.node.target)
-    return build.softmax(ten(x, call.dtype), axis_of(dim, len(call.shape_of(0))), guard=safe)
+    return build.softmax(as_tensor(x, call.dtype), axis_of(dim, len(call.shape_of(0))), guard=safe)
 
 
 @aten("aten.log_softmax.int", "aten._log_softmax.default")
 def log_softmax(call: FxCall, x: Any, dim: int, *_: Any) -> Any:
     """Compute the logarithm of softmax, without overflow."""
     if not call.shape_of(0):
-        return np.zeros_like(arr(x, call.dtype))
-    return build.log_softmax(ten(x, call.dtype), axis_of(dim, len(call.shape_of(0))))
+        return np.zeros_like(as_array(x, call.dtype))
+    return build.log_softmax(as_tensor(x, call.dtype), axis_of(dim, len(call.shape_of(0))))

@@ -10,7 +10,7 @@ import numpy as np
 from ...layers import emit
 from ..call import FxCall
 from ..registry import aten
-from ..values import arr, ten
+from ..values import as_array, as_tensor
 
 _COMPARE: dict[str, Callable[..., Any]] = {
     "eq": np.equal,
@@ -39,7 +39,7 @@ _TESTS: dict[str, Callable[..., Any]] = {
 def _compared(function: Callable[..., Any]) -> Callable[..., Any]:
     def lowered(call: FxCall, x: Any, y: Any) -> Any:
         dtype = call.common(0, 1)
-        return function(arr(x, dtype), arr(_bounded(y, dtype), dtype))
+        return function(as_array(x, dtype), as_array(_bounded(y, dtype), dtype))
 
     return lowered
 
@@ -54,18 +54,18 @@ def _bounded(value: Any, dtype: np.dtype[Any]) -> Any:
 
 def _logical(function: Callable[..., Any]) -> Callable[..., Any]:
     def lowered(call: FxCall, *xs: Any) -> Any:
-        return function(*(arr(x, "bool") for x in xs))
+        return function(*(as_array(x, "bool") for x in xs))
 
     return lowered
 
 
 def _tested(function: Callable[..., Any]) -> Callable[..., Any]:
     def lowered(call: FxCall, x: Any) -> Any:
-        x = arr(x)
+        x = as_array(x)
         return (
             function(x)
             if np.dtype(x.dtype).kind == "f" or function is np.signbit
-            else function(arr(emit.real(ten(x))))
+            else function(as_array(emit.as_float(as_tensor(x))))
         )
 
     return lowered
@@ -82,14 +82,14 @@ for _name, _function in _TESTS.items():
 @aten("aten.where.self", "aten.where.ScalarSelf", "aten.where.ScalarOther", "aten.where.Scalar")
 def where(call: FxCall, condition: Any, x: Any, y: Any) -> Any:
     """Select one value or another."""
-    return np.where(arr(condition, "bool"), arr(x, call.dtype), arr(y, call.dtype))
+    return np.where(as_array(condition, "bool"), as_array(x, call.dtype), as_array(y, call.dtype))
 
 
 @aten("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
 def masked_fill(call: FxCall, x: Any, mask: Any, value: Any) -> Any:
     """Fill with a value where a mask is true."""
-    x, mask = arr(x, call.dtype), arr(mask, "bool")
-    return np.where(mask, arr(value, call.dtype), x)
+    x, mask = as_array(x, call.dtype), as_array(mask, "bool")
+    return np.where(mask, as_array(value, call.dtype), x)
 
 
 @aten("aten.isclose.default")
@@ -98,7 +98,7 @@ def isclose(
 ) -> Any:
     """Tell where two values are nearly equal."""
     dtype = call.common(0, 1)
-    x, y = arr(x, dtype), arr(y, dtype)
+    x, y = as_array(x, dtype), as_array(y, dtype)
     if dtype.kind != "f":
         x, y = x.astype("float32"), y.astype("float32")
     near = np.isfinite(x) & np.isfinite(y) & (np.absolute(x - y) <= atol + np.absolute(rtol * y))
@@ -110,6 +110,6 @@ def isclose(
 def equal(call: FxCall, x: Any, y: Any) -> Any:
     """Return whether all elements are equal."""
     if call.shape_of(0) != call.shape_of(1):
-        return ten(False)
+        return as_tensor(False)
     dtype = call.common(0, 1)
-    return np.all(arr(x, dtype) == arr(y, dtype))
+    return np.all(as_array(x, dtype) == as_array(y, dtype))

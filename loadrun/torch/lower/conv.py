@@ -10,7 +10,7 @@ from ...tensors import Tensor
 from ...tensors.access import static_shape
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
-from ..values import ten
+from ..values import as_tensor
 
 
 def many(call: FxCall, value: Any, n: int, default: Sequence[int] = ()) -> list[int]:
@@ -24,9 +24,9 @@ def _parts(call: FxCall, x: Any, weight: Any, bias: Any) -> tuple[Tensor, Tensor
     """Return input, weight and bias as tensors, the input with a batch axis, and whether it had none."""
     if call.dtype.kind != "f":
         raise UnsupportedCallError("a convolution of integers; convert to float32 first")
-    image, filters = ten(x, call.dtype), ten(weight, call.dtype)
+    image, filters = as_tensor(x, call.dtype), as_tensor(weight, call.dtype)
     single = image.ndim == filters.ndim - 1
-    flat = None if bias is None else ten(bias, call.dtype)
+    flat = None if bias is None else as_tensor(bias, call.dtype)
     return e.add_axes(image, [0]) if single else image, filters, flat, single
 
 

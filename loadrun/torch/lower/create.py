@@ -11,11 +11,11 @@ from ...layers import emit as e
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size
-from ..values import arr, ten
+from ..values import as_array, as_tensor
 
 
 def _filled(call: FxCall, shape: Any, value: Any) -> Any:
-    return e.full(ten(value, call.dtype), [as_size(n) for n in shape])
+    return e.full(as_tensor(value, call.dtype), [as_size(n) for n in shape])
 
 
 @aten("aten.full.default")
@@ -44,19 +44,19 @@ def ones(call: FxCall, shape: Any, **_: Any) -> Any:
 @aten("aten.zeros_like.default", "aten.empty_like.default")
 def zeros_like(call: FxCall, x: Any, **_: Any) -> Any:
     """Return zeros in a tensor's shape."""
-    return _filled(call, ten(x).shape, 0)
+    return _filled(call, as_tensor(x).shape, 0)
 
 
 @aten("aten.ones_like.default")
 def ones_like(call: FxCall, x: Any, **_: Any) -> Any:
     """Return ones in a tensor's shape."""
-    return _filled(call, ten(x).shape, 1)
+    return _filled(call, as_tensor(x).shape, 1)
 
 
 @aten("aten.full_like.default")
 def full_like(call: FxCall, x: Any, value: Any, **_: Any) -> Any:
     """Fill a tensor's shape with one value."""
-    return _filled(call, ten(x).shape, value)
+    return _filled(call, as_tensor(x).shape, value)
 
 
 @aten("aten.new_zeros.default", "aten.new_empty.default", "aten.new_empty_strided.default")
@@ -80,27 +80,27 @@ def new_full(call: FxCall, x: Any, shape: Any, value: Any, **_: Any) -> Any:
 @aten("aten.fill.Scalar", "aten.fill.Tensor")
 def fill(call: FxCall, x: Any, value: Any) -> Any:
     """Fill a tensor's shape with one value."""
-    return _filled(call, ten(x).shape, value)
+    return _filled(call, as_tensor(x).shape, value)
 
 
 @aten("aten.zero.default")
 def zero(call: FxCall, x: Any) -> Any:
     """Return zeros in a tensor's shape."""
-    return _filled(call, ten(x).shape, 0)
+    return _filled(call, as_tensor(x).shape, 0)
 
 
 @aten("aten.copy.default")
 def copy(call: FxCall, x: Any, source: Any, non_blocking: bool = False) -> Any:
     """Overwrite a whole tensor with values."""
-    shape = ten(x).shape
-    result = ten(source, call.dtype)
+    shape = as_tensor(x).shape
+    result = as_tensor(source, call.dtype)
     return e.broadcast(result, shape) if shape else e.reshape(result, ())
 
 
 @aten("aten.scalar_tensor.default")
 def scalar_tensor(call: FxCall, value: Any, **_: Any) -> Any:
     """Build a tensor from a number."""
-    return e.reshape(ten(value, call.dtype), ())
+    return e.reshape(as_tensor(value, call.dtype), ())
 
 
 @aten("aten.arange.start_step", "aten.arange.start", "aten.arange.default")
@@ -113,7 +113,7 @@ def arange(call: FxCall, start: Any, end: Any = None, step: Any = 1, **_: Any) -
         first, last, by = numbers
         count = max(0, math.ceil((last - first) / by))
         exact = np.arange(count) * by + first
-        return ten(arr(exact.astype(call.dtype), call.dtype))
+        return as_tensor(as_array(exact.astype(call.dtype), call.dtype))
     # Integers that are floats count as well as integers do.
     first, last, by = (int(v) if type(v) is float and v.is_integer() else v for v in numbers)
     numbers = [first, last, by]
@@ -122,10 +122,10 @@ def arange(call: FxCall, start: Any, end: Any = None, step: Any = 1, **_: Any) -
             "the end or the step of arange is a number that depends on data; use an integer size"
         )
     count = (last - first + (by - 1)) // by if by > 0 else (first - last + (-by - 1)) // -by
-    result = arr(e.arange(count))
+    result = as_array(e.arange(count))
     result = result if by == 1 else result * by
-    result = result if type(first) is int and first == 0 else result + arr(first, "int32")
-    return ten(result, call.dtype)
+    result = result if type(first) is int and first == 0 else result + as_array(first, "int32")
+    return as_tensor(result, call.dtype)
 
 
 @aten("aten.fft_fftfreq.default", "aten.fft_rfftfreq.default")
@@ -137,7 +137,7 @@ def fftfreq(call: FxCall, n: Any, d: float = 1.0, **_: Any) -> Any:
         places = np.arange(count // 2 + 1)
     else:
         places[(count + 1) // 2 :] -= count
-    return ten(places.astype(call.dtype) * np.asarray(1.0 / (count * d), call.dtype), call.dtype)
+    return as_tensor(places.astype(call.dtype) * np.asarray(1.0 / (count * d), call.dtype), call.dtype)
 
 
 @aten("aten.linspace.default")
@@ -145,13 +145,13 @@ def linspace(call: FxCall, start: Any, end: Any, steps: int, **_: Any) -> Any:
     """Return evenly spaced numbers between two ends."""
     steps = call.static([steps], "the number of steps")[0]
     if steps == 0:
-        return ten(arr(np.zeros(0), call.dtype))
+        return as_tensor(as_array(np.zeros(0), call.dtype))
     if call.dtype.kind in "iu":
         width = (float(end) - float(start)) / max(steps - 1, 1)
         places = np.arange(steps)
         result = np.where(places < steps / 2, start + width * places, end - width * (steps - 1 - places))
-        return ten(arr(np.trunc(result).astype(call.dtype), call.dtype))
-    return ten(arr(np.linspace(start, end, steps).astype(call.dtype), call.dtype))
+        return as_tensor(as_array(np.trunc(result).astype(call.dtype), call.dtype))
+    return as_tensor(as_array(np.linspace(start, end, steps).astype(call.dtype), call.dtype))
 
 
 @aten("aten.logspace.default")
@@ -160,7 +160,9 @@ def logspace(call: FxCall, start: Any, end: Any, steps: int, base: float = 10.0,
     if call.dtype.kind != "f":
         raise UnsupportedCallError("logspace of integers; round a float one")
     with np.errstate(all="ignore"):
-        return ten(arr(np.power(base, np.linspace(start, end, steps)).astype(call.dtype), call.dtype))
+        return as_tensor(
+            as_array(np.power(base, np.linspace(start, end, steps)).astype(call.dtype), call.dtype)
+        )
 
 
 def _blackman(at: Any) -> Any:
@@ -188,7 +190,7 @@ def _windowed(formula: Any) -> Any:
         count = call.static([length], "the length of a window")[0]
         at = np.arange(count) / max(count if periodic else count - 1, 1)
         values = formula(at, *rest) if count != 1 else np.ones(1)
-        return ten(arr(values.astype(call.dtype), call.dtype))
+        return as_tensor(as_array(values.astype(call.dtype), call.dtype))
 
     return lowered
 
@@ -204,22 +206,22 @@ def eye(call: FxCall, n: int, m: Any = None, **_: Any) -> Any:
     """Return ones on the diagonal."""
     rows, columns = (n, n) if m is None else (n, m)
     if type(rows) is int and type(columns) is int:
-        return ten(arr(np.eye(rows, columns).astype(call.dtype), call.dtype))
-    down, across = arr(e.arange(rows)), arr(e.arange(columns))
-    return ten(down.reshape((-1, 1)) == across.reshape((1, -1)), call.dtype)
+        return as_tensor(as_array(np.eye(rows, columns).astype(call.dtype), call.dtype))
+    down, across = as_array(e.arange(rows)), as_array(e.arange(columns))
+    return as_tensor(down.reshape((-1, 1)) == across.reshape((1, -1)), call.dtype)
 
 
 @aten("aten.tril_indices.default", "aten.triu_indices.default")
 def triangle_indices(call: FxCall, rows: int, columns: int, offset: int = 0, **_: Any) -> Any:
     """Return the indices of the elements of a triangle."""
     pick = np.tril_indices if "tril" in str(call.node.target) else np.triu_indices
-    return ten(arr(np.stack(pick(rows, offset, columns)).astype(np.int32), call.dtype))
+    return as_tensor(as_array(np.stack(pick(rows, offset, columns)).astype(np.int32), call.dtype))
 
 
 @aten("aten.diag_embed.default")
 def diag_embed(call: FxCall, x: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
     """Build matrices with vectors as diagonals."""
-    result = arr(x)
+    result = as_array(x)
     shape = call.shape
     one, two = dim1 % len(shape), dim2 % len(shape)
     if not isinstance(shape[one], int):
@@ -228,7 +230,7 @@ def diag_embed(call: FxCall, x: Any, offset: int = 0, dim1: int = -2, dim2: int 
     mask = np.eye(size, k=offset, dtype=bool)
     length = size - abs(offset)
     if not length:
-        return np.moveaxis(np.zeros_like(result) + arr(mask, call.dtype), (-2, -1), (one, two))
+        return np.moveaxis(np.zeros_like(result) + as_array(mask, call.dtype), (-2, -1), (one, two))
     places = np.clip(np.arange(size) + min(offset, 0), 0, length - 1).astype(np.int32)
     spread = np.take(result, places, axis=-1)[..., None]
     return np.moveaxis(np.where(mask, spread, np.zeros_like(spread)), (-2, -1), (one, two))
@@ -236,8 +238,8 @@ def diag_embed(call: FxCall, x: Any, offset: int = 0, dim1: int = -2, dim2: int 
 
 def _diagonals(call: FxCall, x: Any, offset: int) -> Any:
     """Build matrices with vectors of any length as diagonals."""
-    count = ten(x).shape[-1]
-    number = arr(e.arange(count + abs(offset)), "int32")
-    place = np.minimum(np.maximum(number + min(offset, 0), 0), arr(count, "int32") - 1)
+    count = as_tensor(x).shape[-1]
+    number = as_array(e.arange(count + abs(offset)), "int32")
+    place = np.minimum(np.maximum(number + min(offset, 0), 0), as_array(count, "int32") - 1)
     spread = np.take(x, place, axis=-1)[..., None]
-    return np.where(number[:, None] + offset == number, spread, arr(0, call.dtype))
+    return np.where(number[:, None] + offset == number, spread, as_array(0, call.dtype))

@@ -12,7 +12,7 @@ from ...graph import params as P
 from ...layers import emit as e
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
-from ..values import arr, is_number, ten
+from ..values import as_array, as_tensor, is_number
 
 _M = P.ElemwiseMode
 _FLOAT: dict[str, Callable[..., Any]] = {
@@ -68,7 +68,7 @@ def _fmod(x: Any, y: Any) -> Any:
 
 def _heaviside(x: Any, y: Any) -> Any:
     """Return 0 below zero, 1 above, the second number at zero."""
-    return np.where(x == 0, y, arr(x > 0, x.dtype))
+    return np.where(x == 0, y, as_array(x > 0, x.dtype))
 
 
 _BINARY: dict[str, Callable[..., Any]] = {
@@ -96,15 +96,15 @@ _BINARY: dict[str, Callable[..., Any]] = {
 def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
     def lowered(call: FxCall, x: Any) -> Any:
         if call.dtype == np.bool_ and function is not np.invert:
-            return ten(x, call.dtype)
-        return function(arr(x, call.dtype))
+            return as_tensor(x, call.dtype)
+        return function(as_array(x, call.dtype))
 
     return lowered
 
 
 def _binary(function: Callable[..., Any]) -> Callable[..., Any]:
     def lowered(call: FxCall, x: Any, y: Any) -> Any:
-        return function(arr(x, call.dtype), arr(y, call.dtype))
+        return function(as_array(x, call.dtype), as_array(y, call.dtype))
 
     return lowered
 
@@ -128,15 +128,15 @@ def _shift(function: Callable[..., Any], left: bool) -> Callable[..., Any]:
         wide = call.dtype if call.dtype.itemsize >= 4 else np.dtype("int32")
         bits = 8 * call.dtype.itemsize
         most = bits - 1 if left or call.dtype.kind == "i" or wide != call.dtype else bits
-        x = arr(ten(x, call.dtype), wide)
+        x = as_array(as_tensor(x, call.dtype), wide)
         if type(by) is int:
             fits = 0 <= by <= most
-            shifted = function(x, arr(by if fits else 0 if left else most, wide))
-            return ten(shifted if fits or not left else x * arr(0, wide), call.dtype)
-        by = arr(ten(by, call.dtype), wide)
+            shifted = function(x, as_array(by if fits else 0 if left else most, wide))
+            return as_tensor(shifted if fits or not left else x * as_array(0, wide), call.dtype)
+        by = as_array(as_tensor(by, call.dtype), wide)
         fits = (by >= 0) & (by <= most)
-        shifted = function(x, np.where(fits, by, arr(0 if left else most, wide)))
-        return ten(np.where(fits, shifted, arr(0, wide)) if left else shifted, call.dtype)
+        shifted = function(x, np.where(fits, by, as_array(0 if left else most, wide)))
+        return as_tensor(np.where(fits, shifted, as_array(0, wide)) if left else shifted, call.dtype)
 
     return lowered
 
@@ -151,36 +151,36 @@ for _side, _apply in (("left", np.left_shift), ("right", np.right_shift)):
 @aten("aten.add.Tensor", "aten.add.Scalar")
 def add(call: FxCall, x: Any, y: Any, alpha: Any = 1) -> Any:
     """Sum, of the second operand times `alpha`."""
-    return arr(x, call.dtype) + _scaled(y, alpha, call)
+    return as_array(x, call.dtype) + _scaled(y, alpha, call)
 
 
 @aten("aten.sub.Tensor", "aten.sub.Scalar")
 def sub(call: FxCall, x: Any, y: Any, alpha: Any = 1) -> Any:
     """Subtract the second operand times `alpha`."""
-    return arr(x, call.dtype) - _scaled(y, alpha, call)
+    return as_array(x, call.dtype) - _scaled(y, alpha, call)
 
 
 @aten("aten.rsub.Tensor", "aten.rsub.Scalar")
 def rsub(call: FxCall, x: Any, y: Any, alpha: Any = 1) -> Any:
     """Subtract with exchanged operands."""
-    return arr(y, call.dtype) - _scaled(x, alpha, call)
+    return as_array(y, call.dtype) - _scaled(x, alpha, call)
 
 
 def _scaled(y: Any, alpha: Any, call: FxCall) -> Any:
-    y = arr(y, call.dtype)
-    return y if is_number(alpha, 1) else y * arr(alpha, call.dtype)
+    y = as_array(y, call.dtype)
+    return y if is_number(alpha, 1) else y * as_array(alpha, call.dtype)
 
 
 @aten("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor")
 def div(call: FxCall, x: Any, y: Any) -> Any:
     """Compute the quotient; for integers a float."""
-    return arr(x, call.dtype) / arr(y, call.dtype)
+    return as_array(x, call.dtype) / as_array(y, call.dtype)
 
 
 @aten("aten.div.Tensor_mode", "aten.div.Scalar_mode")
 def div_mode(call: FxCall, x: Any, y: Any, rounding_mode: Any = None) -> Any:
     """Compute the quotient, rounded down or towards zero."""
-    x, y = arr(x, call.dtype), arr(y, call.dtype)
+    x, y = as_array(x, call.dtype), as_array(y, call.dtype)
     if rounding_mode is None:
         return x / y
     if rounding_mode == "floor":
@@ -195,7 +195,7 @@ def div_mode(call: FxCall, x: Any, y: Any, rounding_mode: Any = None) -> Any:
 @aten("aten.floor_divide.default", "aten.floor_divide.Scalar")
 def floor_divide(call: FxCall, x: Any, y: Any) -> Any:
     """Compute the quotient, rounded down."""
-    return _floored(arr(x, call.dtype), arr(y, call.dtype))
+    return _floored(as_array(x, call.dtype), as_array(y, call.dtype))
 
 
 def _floored(x: Any, y: Any) -> Any:
@@ -209,7 +209,7 @@ def _floored(x: Any, y: Any) -> Any:
 def power(call: FxCall, x: Any, y: Any) -> Any:
     """Compute the power; whole constant ones by multiplication."""
     if type(y) in (int, float):
-        base = arr(x, call.dtype)
+        base = as_array(x, call.dtype)
         if y == 2:
             return base * base
         if y == 1:
@@ -222,10 +222,10 @@ def power(call: FxCall, x: Any, y: Any) -> Any:
             return base * base * base
     if call.dtype.kind in "iu" and len(call.fakes) == 2:
         if type(y) is int and y >= 0:
-            return np.power(arr(x, call.dtype), arr(y, call.dtype))
+            return np.power(as_array(x, call.dtype), as_array(y, call.dtype))
         wide = "int64" if call.dtype.itemsize == 8 else "int32"
-        return _whole_power(arr(x, wide), arr(y, wide)).astype(call.dtype)
-    return np.power(arr(x, call.dtype), arr(y, call.dtype))
+        return _whole_power(as_array(x, wide), as_array(y, wide)).astype(call.dtype)
+    return np.power(as_array(x, call.dtype), as_array(y, call.dtype))
 
 
 def _whole_power(x: Any, y: Any) -> Any:
@@ -244,71 +244,71 @@ def _whole_power(x: Any, y: Any) -> Any:
 @aten("aten.rsqrt.default")
 def rsqrt(call: FxCall, x: Any) -> Any:
     """Compute one divided by the square root."""
-    return 1 / np.sqrt(arr(x, call.dtype))
+    return 1 / np.sqrt(as_array(x, call.dtype))
 
 
 @aten("aten.reciprocal.default")
 def reciprocal(call: FxCall, x: Any) -> Any:
     """Compute one divided by the number."""
-    return 1 / arr(x, call.dtype)
+    return 1 / as_array(x, call.dtype)
 
 
 @aten("aten.erf.default", "aten.special_erf.default")
 def erf(call: FxCall, x: Any) -> Any:
     """Apply MegEngine's ERF."""
-    return e.elem(_M.ERF, ten(x, call.dtype))
+    return e.elem(_M.ERF, as_tensor(x, call.dtype))
 
 
 @aten("aten.erfc.default", "aten.special_erfc.default")
 def erfc(call: FxCall, x: Any) -> Any:
     """Apply MegEngine's ERFC."""
-    return e.elem(_M.ERFC, ten(x, call.dtype))
+    return e.elem(_M.ERFC, as_tensor(x, call.dtype))
 
 
 @aten("aten.erfinv.default")
 def erfinv(call: FxCall, x: Any) -> Any:
     """Apply MegEngine's ERFINV."""
-    return e.elem(_M.ERFINV, ten(x, call.dtype))
+    return e.elem(_M.ERFINV, as_tensor(x, call.dtype))
 
 
 @aten("aten.frac.default")
 def frac(call: FxCall, x: Any) -> Any:
     """Compute the fractional part."""
-    x = arr(x, call.dtype)
+    x = as_array(x, call.dtype)
     return x - np.trunc(x)
 
 
 @aten("aten.round.decimals")
 def round_decimals(call: FxCall, x: Any, decimals: int = 0) -> Any:
     """Round to decimals, halves to the even digit."""
-    return np.round(arr(x, call.dtype), decimals)
+    return np.round(as_array(x, call.dtype), decimals)
 
 
 @aten("aten.clamp.default", "aten.clamp.Tensor", "aten.clip.default", "aten.clip.Tensor")
 def clamp(call: FxCall, x: Any, min: Any = None, max: Any = None) -> Any:
     """Clamp between two bounds; the upper one wins."""
-    result = arr(x, call.dtype)
+    result = as_array(x, call.dtype)
     if min is not None:
-        result = np.maximum(result, arr(min, call.dtype))
-    return result if max is None else np.minimum(result, arr(max, call.dtype))
+        result = np.maximum(result, as_array(min, call.dtype))
+    return result if max is None else np.minimum(result, as_array(max, call.dtype))
 
 
 @aten("aten.clamp_min.default", "aten.clamp_min.Tensor")
 def clamp_min(call: FxCall, x: Any, min: Any) -> Any:
     """Clamp to at least `min`."""
-    return np.maximum(arr(x, call.dtype), arr(min, call.dtype))
+    return np.maximum(as_array(x, call.dtype), as_array(min, call.dtype))
 
 
 @aten("aten.clamp_max.default", "aten.clamp_max.Tensor")
 def clamp_max(call: FxCall, x: Any, max: Any) -> Any:
     """Clamp to at most `max`."""
-    return np.minimum(arr(x, call.dtype), arr(max, call.dtype))
+    return np.minimum(as_array(x, call.dtype), as_array(max, call.dtype))
 
 
 @aten("aten.lerp.Scalar", "aten.lerp.Tensor")
 def lerp(call: FxCall, start: Any, end: Any, weight: Any) -> Any:
     """Interpolate between two values, from the nearer end."""
-    start, end, weight = (arr(v, call.dtype) for v in (start, end, weight))
+    start, end, weight = (as_array(v, call.dtype) for v in (start, end, weight))
     distance = end - start
     return np.where(np.absolute(weight) < 0.5, start + weight * distance, end - distance * (1 - weight))
 
@@ -316,21 +316,25 @@ def lerp(call: FxCall, start: Any, end: Any, weight: Any) -> Any:
 @aten("aten.addcmul.default")
 def addcmul(call: FxCall, x: Any, a: Any, b: Any, value: Any = 1) -> Any:
     """Compute ``x + value * a * b``."""
-    product = arr(a, call.dtype) * arr(b, call.dtype)
-    return arr(x, call.dtype) + (product if is_number(value, 1) else arr(value, call.dtype) * product)
+    product = as_array(a, call.dtype) * as_array(b, call.dtype)
+    return as_array(x, call.dtype) + (
+        product if is_number(value, 1) else as_array(value, call.dtype) * product
+    )
 
 
 @aten("aten.addcdiv.default")
 def addcdiv(call: FxCall, x: Any, a: Any, b: Any, value: Any = 1) -> Any:
     """Compute ``x + value * a / b``."""
-    quotient = arr(a, call.dtype) / arr(b, call.dtype)
-    return arr(x, call.dtype) + (quotient if is_number(value, 1) else arr(value, call.dtype) * quotient)
+    quotient = as_array(a, call.dtype) / as_array(b, call.dtype)
+    return as_array(x, call.dtype) + (
+        quotient if is_number(value, 1) else as_array(value, call.dtype) * quotient
+    )
 
 
 @aten("aten.xlogy.Tensor", "aten.xlogy.Scalar_Other", "aten.xlogy.Scalar_Self", "aten.special_xlogy.default")
 def xlogy(call: FxCall, x: Any, y: Any) -> Any:
     """Compute ``x * log(y)``, 0 if x is 0."""
-    x, y = arr(x, call.dtype), arr(y, call.dtype)
+    x, y = as_array(x, call.dtype), as_array(y, call.dtype)
     return np.where(x == 0, np.zeros_like(x), x * np.log(y))
 
 
@@ -340,22 +344,25 @@ def nextafter(call: FxCall, x: Any, y: Any) -> Any:
     if call.fake.dtype not in (torch.float32, torch.float64):
         raise UnsupportedCallError(f"the next number of {call.fake.dtype}; use float32")
     limits = np.finfo(call.dtype)
-    x, y, least = (arr(v, call.dtype) for v in (x, y, limits.smallest_subnormal))
+    x, y, least = (as_array(v, call.dtype) for v in (x, y, limits.smallest_subnormal))
     size, half = np.absolute(x), float(limits.eps) / 2
-    sign = np.where(y > x, arr(1, call.dtype), arr(-1, call.dtype))
+    sign = np.where(y > x, as_array(1, call.dtype), as_array(-1, call.dtype))
     # Near the least numbers half a unit has no value: there it is added to a multiple, or the unit itself.
-    scale, small = arr(1 / (half * half), call.dtype), size < arr(float(limits.tiny) * 2 / half, call.dtype)
+    scale, small = (
+        as_array(1 / (half * half), call.dtype),
+        size < as_array(float(limits.tiny) * 2 / half, call.dtype),
+    )
     larger = np.where(small, x * scale, x)
-    moved = larger + sign * (np.absolute(larger) * arr(half * (1 + 2 * half), call.dtype))
+    moved = larger + sign * (np.absolute(larger) * as_array(half * (1 + 2 * half), call.dtype))
     moved = np.where(small, moved / scale, moved)
-    moved = np.where(size < arr(2 * float(limits.tiny), call.dtype), x + sign * least, moved)
+    moved = np.where(size < as_array(2 * float(limits.tiny), call.dtype), x + sign * least, moved)
     return np.where(x == y, y, moved)
 
 
 @aten("aten.nan_to_num.default")
 def nan_to_num(call: FxCall, x: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Any:
     """Replace NaN and infinities."""
-    x = arr(x, call.dtype)
+    x = as_array(x, call.dtype)
     if call.dtype.kind != "f":
         return x
     # Those of bfloat16, which is held in float32, are smaller.
@@ -378,7 +385,7 @@ def to_copy(call: FxCall, x: Any, *_: Any, **options: Any) -> Any:
     """Convert the values to another dtype."""
     if options.get("layout") is not None and str(options["layout"]) != "torch.strided":
         raise UnsupportedCallError(f"layout {options['layout']}; use dense tensors")
-    return ten(x, call.dtype)
+    return as_tensor(x, call.dtype)
 
 
 @aten(
@@ -390,18 +397,18 @@ def to_copy(call: FxCall, x: Any, *_: Any, **options: Any) -> Any:
 )
 def real(call: FxCall, x: Any) -> Any:
     """Return the value itself, which is real."""
-    return ten(x, call.dtype)
+    return as_tensor(x, call.dtype)
 
 
 @aten("aten.angle.default")
 def angle(call: FxCall, x: Any) -> Any:
     """Return pi for negative numbers, else 0."""
-    x = arr(x, call.dtype)
+    x = as_array(x, call.dtype)
     return np.where(x < 0, np.pi, 0.0).astype(call.dtype)
 
 
 @aten("aten.special_ndtr.default")
 def ndtr(call: FxCall, x: Any) -> Any:
     """Compute the normal distribution function."""
-    scaled = arr(x, call.dtype) * -(0.5**0.5)
-    return 0.5 * arr(e.elem(_M.ERFC, ten(scaled)))
+    scaled = as_array(x, call.dtype) * -(0.5**0.5)
+    return 0.5 * as_array(e.elem(_M.ERFC, as_tensor(scaled)))

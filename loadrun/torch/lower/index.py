@@ -8,7 +8,7 @@ from ...layers import emit as e
 from ...layers import nn as F
 from ..call import FxCall, axis_of
 from ..registry import UnsupportedCallError, aten
-from ..values import arr, ten
+from ..values import as_array, as_tensor
 
 
 def subscript(indices: Any, fakes: Any, shape: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -18,9 +18,9 @@ def subscript(indices: Any, fakes: Any, shape: tuple[Any, ...]) -> tuple[Any, ..
         if index is None:
             result.append(slice(None))
         elif str(fake.dtype) in ("torch.bool", "torch.uint8"):
-            result.append(arr(index, "bool"))
+            result.append(as_array(index, "bool"))
         else:
-            result.append(arr(index, "int32"))
+            result.append(as_array(index, "int32"))
     return tuple(result)
 
 
@@ -29,27 +29,27 @@ def index(call: FxCall, x: Any, indices: Any) -> Any:
     """Index by tensors and masks, as numpy does."""
     if not call.shape_of(0):
         raise UnsupportedCallError("indexing a tensor without axes")
-    return arr(x)[subscript(indices, call.fakes[1], call.shape_of(0))]
+    return as_array(x)[subscript(indices, call.fakes[1], call.shape_of(0))]
 
 
 @aten("aten.index_select.default")
 def index_select(call: FxCall, x: Any, dim: int, index: Any) -> Any:
     """Select slices of an axis by index."""
     if not call.shape_of(0):
-        return ten(x)
-    places = arr(index, "int32").reshape((-1,))
-    return np.take(arr(x), places, axis=axis_of(dim, len(call.shape_of(0))))
+        return as_tensor(x)
+    places = as_array(index, "int32").reshape((-1,))
+    return np.take(as_array(x), places, axis=axis_of(dim, len(call.shape_of(0))))
 
 
 @aten("aten.take.default")
 def take(call: FxCall, x: Any, index: Any) -> Any:
     """Select elements of the flattened tensor."""
-    return np.take(arr(x).reshape((-1,)), arr(index, "int32"))
+    return np.take(as_array(x).reshape((-1,)), as_array(index, "int32"))
 
 
 def places(call: FxCall, shape: tuple[Any, ...], dim: int, index: Any) -> tuple[Any, ...]:
     """Build the subscript for an index along one axis: every other axis counts up."""
-    index = arr(index, "int32")
+    index = as_array(index, "int32")
     result: list[Any] = []
     for axis, n in enumerate(index.shape):
         if axis == dim:
@@ -57,7 +57,7 @@ def places(call: FxCall, shape: tuple[Any, ...], dim: int, index: Any) -> tuple[
             continue
         column = [1] * len(shape)
         column[axis] = -1
-        result.append(arr(e.reshape(e.arange(n), column)))
+        result.append(as_array(e.reshape(e.arange(n), column)))
     return tuple(result)
 
 
@@ -66,20 +66,20 @@ def gather(call: FxCall, x: Any, dim: Any, index: Any, *, sparse_grad: bool = Fa
     """Select one element for every index along an axis; the index may be smaller."""
     if "take_along" in str(call.node.target):
         dim, index = index, dim
-        return np.take_along_axis(arr(x), arr(index, "int32"), axis=dim)
+        return np.take_along_axis(as_array(x), as_array(index, "int32"), axis=dim)
     shape = call.shape_of(0)
     if not shape:
         # A value without axes has only the index 0.
-        return e.broadcast(ten(x), ten(index).shape) if call.shape_of(2) else ten(x)
+        return e.broadcast(as_tensor(x), as_tensor(index).shape) if call.shape_of(2) else as_tensor(x)
     if not call.shape_of(2):
-        return arr(x).reshape((-1,))[arr(index, "int32").reshape((1,))].reshape(())
-    return arr(x)[places(call, shape, axis_of(dim, len(shape)), index)]
+        return as_array(x).reshape((-1,))[as_array(index, "int32").reshape((1,))].reshape(())
+    return as_array(x)[places(call, shape, axis_of(dim, len(shape)), index)]
 
 
 @aten("aten.embedding.default")
 def embedding(call: FxCall, weight: Any, index: Any, *_: Any) -> Any:
     """Select rows of a table."""
-    return np.take(arr(weight), arr(index, "int32"), axis=0)
+    return np.take(as_array(weight), as_array(index, "int32"), axis=0)
 
 
 @aten("aten.embedding_renorm.default")
@@ -88,7 +88,7 @@ def embedding_renorm(call: FxCall, weight: Any, index: Any, max_norm: float, nor
     readers = {str(u.target) for u in call.node.users if u.op == "call_function"}
     if not all("embedding" in name for name in readers):
         raise UnsupportedCallError("a table with max_norm that is also read elsewhere; use separate tables")
-    rows = arr(weight, call.dtype)
+    rows = as_array(weight, call.dtype)
     size = np.linalg.norm(rows, norm_type, axis=1, keepdims=True)
     return np.where(size > max_norm, rows * (max_norm / (size + 1e-7)), rows)
 
@@ -112,39 +112,43 @@ def embedding_bag(
     padding_idx: Any = -1,
 ) -> Any:
     """Reduce rows of a table by bags to sums, means or maxima."""
-    starts = arr(offsets, "int32")
+    starts = as_array(offsets, "int32")
     if include_last:
         starts = starts[:-1]
-    places = arr(index, "int32")
-    rows = np.take(arr(weight), places, axis=0)
-    number = arr(e.arange(places.shape[0]))
-    after = arr(number[None, :] >= starts[:, None], "int32")
+    places = as_array(index, "int32")
+    rows = np.take(as_array(weight), places, axis=0)
+    number = as_array(e.arange(places.shape[0]))
+    after = as_array(number[None, :] >= starts[:, None], "int32")
     bag = np.sum(after, axis=0) - 1
-    member = bag[None, :] == arr(e.arange(starts.shape[0]))[:, None]
+    member = bag[None, :] == as_array(e.arange(starts.shape[0]))[:, None]
     if padding_idx is not None and padding_idx >= 0:
         member = member & (places != padding_idx)[None, :]
-    counted = arr(member, call.dtype)
+    counted = as_array(member, call.dtype)
     size = np.sum(counted, axis=1, keepdims=True)
     if mode == 2:
         spread = np.where(member[:, :, None], rows[None], np.float32(-np.inf))
         top = np.max(spread, axis=1)
         result = np.where(size > 0, top, np.float32(0))
     else:
-        rows = rows if per_sample is None else rows * arr(per_sample, call.dtype)[:, None]
+        rows = rows if per_sample is None else rows * as_array(per_sample, call.dtype)[:, None]
         # Rows of other bags times 0 would be NaN where they are infinite.
         counts = np.any(member, axis=0)[:, None]
-        result = arr(e.full(ten(0, call.dtype), (ten(starts).shape[0], ten(rows).shape[1])))
-        np.add.at(result, (arr(bag, "int32"),), np.where(counts, rows, arr(0, call.dtype)))
+        result = as_array(
+            e.full(as_tensor(0, call.dtype), (as_tensor(starts).shape[0], as_tensor(rows).shape[1]))
+        )
+        np.add.at(result, (as_array(bag, "int32"),), np.where(counts, rows, as_array(0, call.dtype)))
         result = result / np.maximum(size, np.float32(1)) if mode == 1 else result
-    return result, bag, arr(size[:, 0], "int32"), np.zeros_like(bag)
+    return result, bag, as_array(size[:, 0], "int32"), np.zeros_like(bag)
 
 
 @aten("aten.masked_select.default")
 def masked_select(call: FxCall, x: Any, mask: Any) -> Any:
     """Return elements where a mask is true, as a vector."""
-    shape = e.broadcast_shape([ten(x), ten(mask)])
-    x, mask = (arr(e.broadcast(ten(v), shape)) if shape else arr(v).reshape((1,)) for v in (x, mask))
-    return arr(x)[arr(mask, "bool")]
+    shape = e.broadcast_shape([as_tensor(x), as_tensor(mask)])
+    x, mask = (
+        as_array(e.broadcast(as_tensor(v), shape)) if shape else as_array(v).reshape((1,)) for v in (x, mask)
+    )
+    return as_array(x)[as_array(mask, "bool")]
 
 
 @aten("aten.nonzero.default", "aten.argwhere.default")
@@ -152,19 +156,19 @@ def nonzero(call: FxCall, x: Any) -> Any:
     """Return the coordinates of nonzero elements, one row per element."""
     if not call.shape_of(0):
         raise UnsupportedCallError("nonzero of a tensor without axes")
-    return arr(np.argwhere(arr(x, "bool")), "int32")
+    return as_array(np.argwhere(as_array(x, "bool")), "int32")
 
 
 @aten("aten.nonzero_static.default")
 def nonzero_static(call: FxCall, x: Any, *, size: int, fill_value: int = -1) -> Any:
     """Return a fixed number of coordinates, padded with a fill value."""
-    shape = ten(x).shape
+    shape = as_tensor(x).shape
     if not shape or not size:
-        return e.full(ten(fill_value, "int32"), (size, len(shape)))
-    running = np.cumsum(arr(arr(x, "bool").reshape((-1,)), "int32"), axis=0)
+        return e.full(as_tensor(fill_value, "int32"), (size, len(shape)))
+    running = np.cumsum(as_array(as_array(x, "bool").reshape((-1,)), "int32"), axis=0)
     # The position of the n-th true element is the count of running sums up to n.
     number = np.arange(size, dtype=np.int32)
-    place = np.sum(arr(running <= number[:, None], "int32"), axis=1)
+    place = np.sum(as_array(running <= number[:, None], "int32"), axis=1)
     there = number < running[-1]
     columns = []
     for n in reversed(shape):
@@ -176,7 +180,7 @@ def nonzero_static(call: FxCall, x: Any, *, size: int, fill_value: int = -1) -> 
 @aten("aten.nonzero_numpy.default")
 def nonzero_numpy(call: FxCall, x: Any) -> Any:
     """Return the coordinates of nonzero elements, one vector per axis."""
-    return tuple(np.nonzero(arr(x, "bool")))
+    return tuple(np.nonzero(as_array(x, "bool")))
 
 
 @aten("aten.one_hot.default")
@@ -184,13 +188,13 @@ def one_hot(call: FxCall, x: Any, classes: int = -1) -> Any:
     """Return a vector for each number, with a one at its index."""
     if type(classes) is int and classes == -1:
         raise UnsupportedCallError("the number of classes depends on the data; pass num_classes")
-    return arr(arr(x)[..., None] == arr(e.arange(classes)), call.dtype)
+    return as_array(as_array(x)[..., None] == as_array(e.arange(classes)), call.dtype)
 
 
 @aten("aten.im2col.default")
 def im2col(call: FxCall, x: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Any:
     """Return all windows of images as columns."""
-    images = ten(x)
+    images = as_tensor(x)
     single = len(call.shape_of(0)) == 3
     if single:
         images = e.add_axes(images, [0])
@@ -206,7 +210,7 @@ def im2col(call: FxCall, x: Any, kernel: Any, dilation: Any, padding: Any, strid
 @aten("aten.col2im.default")
 def col2im(call: FxCall, x: Any, size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Any:
     """Put columns back into images and add them up."""
-    columns = ten(x)
+    columns = as_tensor(x)
     single = len(call.shape_of(0)) == 2
     if single:
         columns = e.add_axes(columns, [0])

@@ -9,7 +9,7 @@ from ...layers import emit as e
 from ..call import FxCall, axis_of
 from ..registry import aten
 from ..sizes import as_size
-from ..values import arr, ten
+from ..values import as_array, as_tensor
 from .shape import bounds
 
 
@@ -21,21 +21,21 @@ def cat(call: FxCall, xs: Any, dim: int = 0) -> Any:
         x for x, f in zip(xs, fakes, strict=True) if f.ndim != 1 or type(f.shape[0]) is not int or f.shape[0]
     ]
     if not kept:
-        return ten(xs[0], call.dtype)
-    return e.concat([ten(x, call.dtype) for x in kept], axis_of(dim, len(call.shape)))
+        return as_tensor(xs[0], call.dtype)
+    return e.concat([as_tensor(x, call.dtype) for x in kept], axis_of(dim, len(call.shape)))
 
 
 @aten("aten.stack.default")
 def stack(call: FxCall, xs: Any, dim: int = 0) -> Any:
     """Stack tensors along a new axis."""
     axis = axis_of(dim, len(call.shape))
-    return e.concat([e.add_axes(ten(x, call.dtype), [axis]) for x in xs], axis)
+    return e.concat([e.add_axes(as_tensor(x, call.dtype), [axis]) for x in xs], axis)
 
 
 def _slices_between(x: Any, axis: int, places: list[Any]) -> tuple[Any, ...]:
     """Return slices between positions of an axis."""
     before = (slice(None),) * axis
-    return tuple(arr(x)[before + (bounds(a, b, 1),)] for a, b in pairwise(places))
+    return tuple(as_array(x)[before + (bounds(a, b, 1),)] for a, b in pairwise(places))
 
 
 @aten("aten.split.Tensor", "aten.unsafe_split.Tensor", "aten.split_copy.Tensor")
@@ -44,7 +44,7 @@ def split(call: FxCall, x: Any, size: Any, dim: int = 0) -> Any:
     axis = axis_of(dim, len(call.shape_of(0)))
     count = len(call.fake)
     places = [as_size(size) * i for i in range(count)]
-    return _slices_between(x, axis, [*places, ten(x).shape[axis]])
+    return _slices_between(x, axis, [*places, as_tensor(x).shape[axis]])
 
 
 @aten(
@@ -65,7 +65,7 @@ def split_with_sizes(call: FxCall, x: Any, sizes: Any, dim: int = 0) -> Any:
 def chunk(call: FxCall, x: Any, chunks: int, dim: int = 0) -> Any:
     """Split into at most so many parts of one size, the last one smaller."""
     axis = axis_of(dim, len(call.shape_of(0)))
-    total = ten(x).shape[axis]
+    total = as_tensor(x).shape[axis]
     size = (total + (chunks - 1)) // chunks
     return _slices_between(x, axis, [size * i for i in range(len(call.fake))] + [total])
 
@@ -86,20 +86,20 @@ def tensor_split(call: FxCall, x: Any, where: Any, dim: int = 0) -> Any:
 def unbind(call: FxCall, x: Any, dim: int = 0) -> Any:
     """Return the slices of an axis."""
     axis = axis_of(dim, len(call.shape_of(0)))
-    return tuple(arr(x)[(slice(None),) * axis + (i,)] for i in range(len(call.fake)))
+    return tuple(as_array(x)[(slice(None),) * axis + (i,)] for i in range(len(call.fake)))
 
 
 @aten("aten.meshgrid.default", "aten.meshgrid.indexing")
 def meshgrid(call: FxCall, xs: Any, indexing: str = "ij") -> Any:
     """Return the coordinates of a grid."""
-    result = np.meshgrid(*(e.reshape(ten(x), (-1,)) for x in map(arr, xs)), indexing=indexing)  # type: ignore[call-overload]
+    result = np.meshgrid(*(e.reshape(as_tensor(x), (-1,)) for x in map(as_array, xs)), indexing=indexing)  # type: ignore[call-overload]
     return tuple(result)
 
 
 @aten("aten.broadcast_tensors.default")
 def broadcast_tensors(call: FxCall, xs: Any) -> Any:
     """Broadcast tensors to a common shape."""
-    result = [ten(x) for x in xs]
+    result = [as_tensor(x) for x in xs]
     shape = e.broadcast_shape(result)
     return tuple(e.broadcast(x, shape) if shape else x for x in result)
 
@@ -107,7 +107,7 @@ def broadcast_tensors(call: FxCall, xs: Any) -> Any:
 @aten("aten.repeat_interleave.self_int")
 def repeat_interleave(call: FxCall, x: Any, repeats: Any, dim: Any = None, output_size: Any = None) -> Any:
     """Repeat every element several times."""
-    result = arr(x)
+    result = as_array(x)
     if dim is None:
         result, dim = result.reshape((-1,)), 0
     (count,) = call.static([repeats], "the number of repeats")
@@ -118,10 +118,10 @@ def repeat_interleave(call: FxCall, x: Any, repeats: Any, dim: Any = None, outpu
 def repeated_places(call: FxCall, repeats: Any, output_size: Any = None) -> Any:
     """Return the index of every element as many times as it is to be repeated; the length follows the data."""
     if call.shape_of(0) == (0,):
-        return ten(arr(np.zeros(0), call.dtype))
-    ends = np.cumsum(arr(repeats, "int32"), axis=0)
-    total = as_size(ten(ends[-1]) if output_size is None else output_size)
-    return arr(np.sum(arr(arr(e.arange(total))[:, None] >= ends, "int32"), axis=1), call.dtype)
+        return as_tensor(as_array(np.zeros(0), call.dtype))
+    ends = np.cumsum(as_array(repeats, "int32"), axis=0)
+    total = as_size(as_tensor(ends[-1]) if output_size is None else output_size)
+    return as_array(np.sum(as_array(as_array(e.arange(total))[:, None] >= ends, "int32"), axis=1), call.dtype)
 
 
 @aten("aten.block_diag.default")
@@ -134,9 +134,9 @@ def block_diag(call: FxCall, xs: Any) -> Any:
     widths = [call.static(s, "a block")[1] for s in shapes]
     for i, x in enumerate(xs):
         height = call.static(shapes[i], "a block")[0]
-        block = ten(arr(x, call.dtype).reshape(shapes[i]))
+        block = as_tensor(as_array(x, call.dtype).reshape(shapes[i]))
         parts = [
-            block if i == j else ten(arr(np.zeros((height, width)), call.dtype))
+            block if i == j else as_tensor(as_array(np.zeros((height, width)), call.dtype))
             for j, width in enumerate(widths)
         ]
         rows.append(e.concat([p for p, w in zip(parts, widths, strict=True) if w], 1))

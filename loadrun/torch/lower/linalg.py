@@ -10,17 +10,17 @@ from ...layers import nn as F
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size
-from ..values import arr, is_number, ten
+from ..values import as_array, as_tensor, is_number
 
 
 def _product(call: FxCall, a: Any, b: Any) -> Any:
     if call.dtype.kind == "f":
-        return np.matmul(arr(a, call.dtype), arr(b, call.dtype))
-    a, b = arr(a, call.dtype), arr(b, call.dtype)
+        return np.matmul(as_array(a, call.dtype), as_array(b, call.dtype))
+    a, b = as_array(a, call.dtype), as_array(b, call.dtype)
     if a.ndim == 1 or b.ndim == 1:
-        return arr(np.matmul(a, b), call.dtype)
+        return as_array(np.matmul(a, b), call.dtype)
     # Sums of products of integers are exact this way; MegEngine multiplies matrices as floats.
-    return arr(np.sum(a[..., :, :, None] * b[..., None, :, :], axis=-2), call.dtype)
+    return as_array(np.sum(a[..., :, :, None] * b[..., None, :, :], axis=-2), call.dtype)
 
 
 @aten(
@@ -36,40 +36,40 @@ def matmul(call: FxCall, a: Any, b: Any) -> Any:
 def inner(call: FxCall, a: Any, b: Any) -> Any:
     """Compute the inner product over the last axes."""
     if call.shape_of(0) == (0,):
-        return ten(0, call.dtype)
-    return np.inner(arr(a, call.dtype), arr(b, call.dtype))
+        return as_tensor(0, call.dtype)
+    return np.inner(as_array(a, call.dtype), as_array(b, call.dtype))
 
 
 @aten("aten.linear.default")
 def linear(call: FxCall, x: Any, weight: Any, bias: Any = None) -> Any:
     """Compute ``x @ weight.T + bias``."""
     shape = call.shape_of(0)
-    x, weight = ten(x, call.dtype), ten(weight, call.dtype)
+    x, weight = as_tensor(x, call.dtype), as_tensor(weight, call.dtype)
     if len(shape) == 1 or len(call.shape_of(1)) == 1:
-        result: Any = np.matmul(arr(x), arr(weight).T)
-        return result if bias is None else result + arr(bias, call.dtype)
-    return F.linear(x, weight, None if bias is None else ten(bias, call.dtype))
+        result: Any = np.matmul(as_array(x), as_array(weight).T)
+        return result if bias is None else result + as_array(bias, call.dtype)
+    return F.linear(x, weight, None if bias is None else as_tensor(bias, call.dtype))
 
 
 def _blended(call: FxCall, x: Any, product: Any, beta: Any, alpha: Any) -> Any:
-    product = product if is_number(alpha, 1) else product * arr(alpha, call.dtype)
+    product = product if is_number(alpha, 1) else product * as_array(alpha, call.dtype)
     if is_number(beta, 0):
         return product
-    x = arr(x, call.dtype)
-    return product + (x if is_number(beta, 1) else x * arr(beta, call.dtype))
+    x = as_array(x, call.dtype)
+    return product + (x if is_number(beta, 1) else x * as_array(beta, call.dtype))
 
 
 @aten("aten.addmm.default", "aten.baddbmm.default", "aten.addmv.default")
 def addmm(call: FxCall, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """Compute ``beta * x + alpha * a @ b``."""
     result = _blended(call, x, _product(call, a, b), beta, alpha)
-    return e.broadcast(ten(result), ten(result).shape)
+    return e.broadcast(as_tensor(result), as_tensor(result).shape)
 
 
 @aten("aten.addbmm.default")
 def addbmm(call: FxCall, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """Add the sum of a stack of products."""
-    return _blended(call, x, np.sum(arr(_product(call, a, b)), axis=0), beta, alpha)
+    return _blended(call, x, np.sum(as_array(_product(call, a, b)), axis=0), beta, alpha)
 
 
 @aten("aten._grouped_mm.default", "transformers.grouped_mm_fallback.default")
@@ -84,11 +84,11 @@ def grouped_mm(
     if bias is not None:
         raise UnsupportedCallError("a grouped product with a bias; add it afterwards")
     stacks = len(call.shape_of(0)) == 3, len(call.shape_of(1)) == 3
-    a, b = arr(a, call.dtype), arr(b, call.dtype)
+    a, b = as_array(a, call.dtype), as_array(b, call.dtype)
     if all(stacks):
         return np.matmul(a, b)
     count = call.static(call.shape_of(2), "the number of groups")[0]
-    ends = [as_size(ten(arr(offs, "int32")[i])) for i in range(count)]
+    ends = [as_size(as_tensor(as_array(offs, "int32")[i])) for i in range(count)]
     groups = [slice(start, end) for start, end in pairwise([0, *ends])]
     if not any(stacks):
         return np.stack([np.matmul(a[:, group], b[group]) for group in groups])
@@ -100,13 +100,13 @@ def grouped_mm(
         axis, total, other = 0, a.shape[0], b.shape[2]
     # Rows of no group are zero.
     rest = (other, total - ends[-1]) if axis else (total - ends[-1], other)
-    return e.concat([ten(v) for v in (*parts, e.full(ten(0, call.dtype), rest))], axis)
+    return e.concat([as_tensor(v) for v in (*parts, e.full(as_tensor(0, call.dtype), rest))], axis)
 
 
 @aten("aten.outer.default", "aten.ger.default")
 def outer(call: FxCall, a: Any, b: Any) -> Any:
     """Compute all products of two vectors."""
-    return arr(a, call.dtype)[:, None] * arr(b, call.dtype)[None, :]
+    return as_array(a, call.dtype)[:, None] * as_array(b, call.dtype)[None, :]
 
 
 @aten("aten.addr.default")
@@ -118,7 +118,7 @@ def addr(call: FxCall, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1)
 @aten("aten.einsum.default")
 def einsum(call: FxCall, equation: str, operands: Any, path: Any = None) -> Any:
     """Compute an Einstein summation."""
-    return np.einsum(equation.replace(" ", ""), *(arr(x, call.dtype) for x in operands))
+    return np.einsum(equation.replace(" ", ""), *(as_array(x, call.dtype) for x in operands))
 
 
 @aten("aten.bilinear.default", "aten._trilinear.default")
@@ -126,27 +126,27 @@ def bilinear(call: FxCall, a: Any, b: Any, weight: Any, bias: Any = None, *_: An
     """Compute ``a @ weight[k] @ b`` for every k."""
     if "_trilinear" in str(call.node.target):
         raise UnsupportedCallError("use torch.nn.functional.bilinear or einsum")
-    a, b, weight = (arr(v, call.dtype) for v in (a, b, weight))
+    a, b, weight = (as_array(v, call.dtype) for v in (a, b, weight))
     result = np.einsum("...i,kij,...j->...k", a, weight, b)
-    return result if bias is None else result + arr(bias, call.dtype)
+    return result if bias is None else result + as_array(bias, call.dtype)
 
 
 @aten("aten.inverse.default", "aten.linalg_inv.default")
 def inverse(call: FxCall, x: Any) -> Any:
     """Invert matrices."""
-    return np.linalg.inv(arr(x))
+    return np.linalg.inv(as_array(x))
 
 
 @aten("aten.linalg_inv_ex.default")
 def inverse_ex(call: FxCall, x: Any, check_errors: bool = False) -> Any:
     """Invert matrices, which must be regular."""
-    return np.linalg.inv(arr(x)), e.full(ten(0), ten(x).shape[:-2])
+    return np.linalg.inv(as_array(x)), e.full(as_tensor(0), as_tensor(x).shape[:-2])
 
 
 @aten("aten.linalg_solve.default")
 def solve(call: FxCall, a: Any, b: Any, *, left: bool = True) -> Any:
     """Multiply right-hand sides by the inverse of matrices."""
-    a, b = arr(a, call.dtype), arr(b, call.dtype)
+    a, b = as_array(a, call.dtype), as_array(b, call.dtype)
     if not left:
         return np.matmul(b, np.linalg.inv(a))
     vector = len(call.shape_of(1)) == 1 or (
@@ -161,9 +161,9 @@ def solve_ex(call: FxCall, a: Any, b: Any, *, left: bool = True, check_errors: b
     """Multiply right-hand sides by the inverse of matrices; `_linalg_solve_ex` returns the factored matrix too."""
     result = solve(call, a, b, left=left)
     if "aten._linalg" not in str(call.node.target):
-        return result, e.full(ten(0), ten(a).shape[:-2])
+        return result, e.full(as_tensor(0), as_tensor(a).shape[:-2])
     if not any(u.args[1:] != (0,) for u in call.node.users):
-        zero = ten(np.int32(0))
+        zero = as_tensor(np.int32(0))
         return result, zero, zero, zero
     raise UnsupportedCallError("MegEngine has no factorizations, so the factored matrix is not given")
 
@@ -172,26 +172,26 @@ def solve_ex(call: FxCall, a: Any, b: Any, *, left: bool = True, check_errors: b
 def det(call: FxCall, x: Any) -> Any:
     """Compute the determinant, 1 for a matrix without elements."""
     if call.shape_of(0)[-1] == 0:
-        return e.full(ten(1, call.dtype), ten(x).shape[:-2])
+        return e.full(as_tensor(1, call.dtype), as_tensor(x).shape[:-2])
     if call.static(call.shape_of(0)[-1:], "a determinant")[0] <= 16:
-        return np.linalg.det(arr(x))
+        return np.linalg.det(as_array(x))
     raise UnsupportedCallError("a matrix of more than 16 rows, which would have to be factored")
 
 
 @aten("aten.linalg_matrix_power.default", "aten.matrix_power.default")
 def matrix_power(call: FxCall, x: Any, n: int) -> Any:
     """Multiply a matrix by itself repeatedly."""
-    return np.linalg.matrix_power(arr(x), n)
+    return np.linalg.matrix_power(as_array(x), n)
 
 
 @aten("aten.linalg_cross.default", "aten.cross.default")
 def cross(call: FxCall, a: Any, b: Any, dim: Any = -1) -> Any:
     """Compute cross products of vectors of three elements."""
-    a, b = arr(a, call.dtype), arr(b, call.dtype)
+    a, b = as_array(a, call.dtype), as_array(b, call.dtype)
     if dim is None:
         dim = next(i for i, n in enumerate(call.shape_of(0)) if n == 3)
-    shape = e.broadcast_shape([ten(a), ten(b)])
-    a, b = (arr(e.broadcast(ten(v), shape)) for v in (a, b))
+    shape = e.broadcast_shape([as_tensor(a), as_tensor(b)])
+    a, b = (as_array(e.broadcast(as_tensor(v), shape)) for v in (a, b))
     axis = dim % len(shape)
     before = (slice(None),) * axis
     (a0, a1, a2), (b0, b1, b2) = ([v[before + (slice(i, i + 1),)] for i in range(3)] for v in (a, b))
@@ -201,7 +201,7 @@ def cross(call: FxCall, a: Any, b: Any, dim: Any = -1) -> Any:
 @aten("aten.trace.default")
 def trace(call: FxCall, x: Any) -> Any:
     """Sum of the diagonal."""
-    return np.trace(arr(x, call.dtype))
+    return np.trace(as_array(x, call.dtype))
 
 
 @aten("aten.pdist.default", "aten._pdist_forward.default")
@@ -209,7 +209,7 @@ def pdist(call: FxCall, x: Any, p: float = 2.0) -> Any:
     """Compute the distances of all pairs of different rows."""
     rows = call.static(call.shape_of(0)[:1], "the number of rows")[0]
     one, two = np.triu_indices(rows, 1)
-    x = arr(x, call.dtype)
+    x = as_array(x, call.dtype)
     return cdist(
         call,
         np.take(x, one.astype(np.int32), axis=0)[:, None],
@@ -221,7 +221,7 @@ def pdist(call: FxCall, x: Any, p: float = 2.0) -> Any:
 @aten("aten.cdist.default", "aten._cdist_forward.default", "aten._euclidean_dist.default")
 def cdist(call: FxCall, a: Any, b: Any, p: float = 2.0, *_: Any) -> Any:
     """Compute the distances of all pairs of rows."""
-    far = np.absolute(arr(a, call.dtype)[..., :, None, :] - arr(b, call.dtype)[..., None, :, :])
+    far = np.absolute(as_array(a, call.dtype)[..., :, None, :] - as_array(b, call.dtype)[..., None, :, :])
     if p == 0:
         return np.sum((far != 0).astype(call.dtype), axis=-1)
     if p == 1:

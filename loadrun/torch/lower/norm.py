@@ -10,11 +10,11 @@ from ...layers.shared.sizes import per_channel
 from ...tensors import Tensor, TracedNumber
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
-from ..values import arr, ten
+from ..values import as_array, as_tensor
 
 
 def _tensors(call: FxCall, *values: Any) -> list[Any]:
-    return [None if v is None else ten(v, call.dtype) for v in values]
+    return [None if v is None else as_tensor(v, call.dtype) for v in values]
 
 
 def _normalized(call: FxCall, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, eps: float) -> Tensor:
@@ -48,7 +48,7 @@ def batch_norm(
 
 def _by_batch(call: FxCall, x: Any, weight: Any, bias: Any, eps: float) -> Any:
     x, weight, bias = _tensors(call, x, weight, bias)
-    y, _, _ = build.standardized(e.real(x), [i for i in range(x.ndim) if i != 1], eps)
+    y, _, _ = build.standardized(e.as_float(x), [i for i in range(x.ndim) if i != 1], eps)
     scales = [None if v is None else per_channel(v, x.ndim) for v in (weight, bias)]
     return build.affine(e.cast(y, call.dtype), *scales)
 
@@ -59,7 +59,7 @@ def batch_norm_no_training(
 ) -> Any:
     """Normalize batches by running statistics; the two empty results are not used."""
     result = _normalized(call, x, weight, bias, mean, variance, eps)
-    nothing = arr(np.zeros(0), call.dtype)
+    nothing = as_array(np.zeros(0), call.dtype)
     return result, nothing, nothing
 
 

@@ -8,12 +8,12 @@ from ...layers import emit as e
 from ..call import FxCall, axis_of
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size
-from ..values import arr, ten
+from ..values import as_array, as_tensor
 
 
 def _sorting_places(x: Any, axis: int, descending: bool) -> Any:
     """Return the indices that sort stably."""
-    x = arr(x, "int32") if x.dtype in (np.bool_, np.int8, np.uint8, np.int16) else x
+    x = as_array(x, "int32") if x.dtype in (np.bool_, np.int8, np.uint8, np.int16) else x
     if not descending:
         return np.argsort(x, axis=axis, kind="stable")
     # From behind, so that equal elements keep their order.
@@ -22,11 +22,11 @@ def _sorting_places(x: Any, axis: int, descending: bool) -> Any:
 
 
 def _sorted(call: FxCall, x: Any, dim: int, descending: bool) -> tuple[Any, Any]:
-    x = arr(x)
+    x = as_array(x)
     if not call.shape_of(0):
-        return x, np.zeros_like(arr(x, "int32"))
+        return x, np.zeros_like(as_array(x, "int32"))
     axis = axis_of(dim, len(call.shape_of(0)))
-    order = arr(_sorting_places(x, axis, descending), "int32")
+    order = as_array(_sorting_places(x, axis, descending), "int32")
     return np.take_along_axis(x, order, axis=axis), order
 
 
@@ -87,12 +87,12 @@ def _picked(call: FxCall, x: Any, dim: int, keepdim: bool, place: Any) -> Any:
 @aten("aten.median.default", "aten.nanmedian.default")
 def median(call: FxCall, x: Any) -> Any:
     """Return the lower median of all, or of all but NaN."""
-    flat = arr(x).reshape((-1,))
+    flat = as_array(x).reshape((-1,))
     count = flat.shape[0]
-    ranked = np.take_along_axis(flat, arr(_sorting_places(flat, 0, False), "int32"), axis=0)
+    ranked = np.take_along_axis(flat, as_array(_sorting_places(flat, 0, False), "int32"), axis=0)
     if np.dtype(flat.dtype).kind != "f" or "nan" not in str(call.node.target):
         return ranked[(count - 1) // 2]
-    kept = np.sum(arr(~np.isnan(flat), "int32"))
+    kept = np.sum(as_array(~np.isnan(flat), "int32"))
     return np.take(ranked, np.maximum((kept - 1) // 2, 0))
 
 
@@ -102,8 +102,8 @@ def median_dim(call: FxCall, x: Any, dim: int, keepdim: bool = False) -> Any:
     if not call.shape_of(0):
         return _sorted(call, x, 0, False)
     axis = axis_of(dim, len(call.shape_of(0)))
-    values, places = _picked(call, x, dim, True, (arr(x).shape[axis] - 1) // 2)
-    result = arr(values, call.dtype), arr(places, "int32")
+    values, places = _picked(call, x, dim, True, (as_array(x).shape[axis] - 1) // 2)
+    result = as_array(values, call.dtype), as_array(places, "int32")
     return result if keepdim else tuple(np.squeeze(v, axis=axis) for v in result)
 
 
@@ -118,7 +118,7 @@ def searchsorted(
     dtype = call.common(0, 1)
     if options.get("sorter") is not None:
         raise UnsupportedCallError("a sorter; sort the boundaries first")
-    x, borders = arr(x, dtype), arr(borders, dtype)
+    x, borders = as_array(x, dtype), as_array(borders, dtype)
     after = right or side == "right"
     if len(call.shape_of(edge)) == 1:
         values = x[..., None]
@@ -127,7 +127,7 @@ def searchsorted(
         values, spread = x[..., :, None], borders[..., None, :]
     del at
     counted = values >= spread if after else values > spread
-    return arr(np.sum(arr(counted, "int32"), axis=-1), call.dtype)
+    return as_array(np.sum(as_array(counted, "int32"), axis=-1), call.dtype)
 
 
 @aten("aten.bucketize.Scalar", "aten.searchsorted.Scalar")
@@ -136,19 +136,19 @@ def searchsorted_scalar(
 ) -> Any:
     """Find where a number belongs among sorted ones."""
     value, borders = (first, second) if "bucketize" in str(call.node.target) else (second, first)
-    edges = arr(borders)
+    edges = as_array(borders)
     counted = edges <= value if right or side == "right" else edges < value
-    return arr(np.sum(arr(counted, "int32")), call.dtype)
+    return as_array(np.sum(as_array(counted, "int32")), call.dtype)
 
 
 @aten("aten.nanmedian.dim")
 def nanmedian_dim(call: FxCall, x: Any, dim: int, keepdim: bool = False) -> Any:
     """Return the lower medians without NaN, and their indices."""
-    if np.dtype(arr(x).dtype).kind != "f" or not call.shape_of(0):
+    if np.dtype(as_array(x).dtype).kind != "f" or not call.shape_of(0):
         return median_dim(call, x, dim, keepdim)
     axis = axis_of(dim, len(call.shape_of(0)))
     values, order = _sorted(call, x, axis, False)
-    kept = np.sum(arr(~np.isnan(arr(x)), "int32"), axis=axis, keepdims=True)
+    kept = np.sum(as_array(~np.isnan(as_array(x)), "int32"), axis=axis, keepdims=True)
     place = np.maximum((kept - 1) // 2, 0)
     result = tuple(np.take_along_axis(v, place, axis=axis) for v in (values, order))
     return result if keepdim else tuple(np.squeeze(v, axis=axis) for v in result)
@@ -157,33 +157,33 @@ def nanmedian_dim(call: FxCall, x: Any, dim: int, keepdim: bool = False) -> Any:
 @aten("aten.mode.default")
 def mode(call: FxCall, x: Any, dim: int = -1, keepdim: bool = False) -> Any:
     """Return the most frequent values, the smallest among ties, and their last indices."""
-    x = arr(x)
+    x = as_array(x)
     if not call.shape_of(0):
-        return x, np.zeros_like(arr(x, "int32"))
+        return x, np.zeros_like(as_array(x, "int32"))
     axis = axis_of(dim, len(call.shape_of(0)))
     kind = x.dtype
-    x = np.moveaxis(arr(x, "int32") if kind == np.bool_ else x, axis, -1)
-    count = np.sum(arr(x[..., :, None] == x[..., None, :], "int32"), axis=-1)
+    x = np.moveaxis(as_array(x, "int32") if kind == np.bool_ else x, axis, -1)
+    count = np.sum(as_array(x[..., :, None] == x[..., None, :], "int32"), axis=-1)
     frequent = count == np.max(count, axis=-1, keepdims=True)
     highest = np.inf if np.dtype(x.dtype).kind == "f" else np.iinfo(x.dtype).max
-    value = np.min(np.where(frequent, x, arr(highest, x.dtype)), axis=-1, keepdims=True)
-    number = arr(e.arange(ten(x).shape[-1]))
+    value = np.min(np.where(frequent, x, as_array(highest, x.dtype)), axis=-1, keepdims=True)
+    number = as_array(e.arange(as_tensor(x).shape[-1]))
     place = np.max(np.where(x == value, number, np.int32(0)), axis=-1, keepdims=True)
-    result = tuple(np.moveaxis(v, -1, axis) for v in (arr(value, kind), arr(place, "int32")))
+    result = tuple(np.moveaxis(v, -1, axis) for v in (as_array(value, kind), as_array(place, "int32")))
     return result if keepdim else tuple(np.squeeze(v, axis=axis) for v in result)
 
 
 @aten("aten.bincount.default")
 def bincount(call: FxCall, x: Any, weights: Any = None, minlength: int = 0) -> Any:
     """Count occurrences of each number; the length follows the data."""
-    flat = arr(x, "int32")
+    flat = as_array(x, "int32")
     if call.shape_of(0) == (0,):
-        return e.full(ten(0, call.dtype), (minlength,))
-    size = as_size(ten(np.maximum(np.max(flat) + 1, arr(minlength, "int32"))))
-    hit = flat[:, None] == arr(e.arange(size))
+        return e.full(as_tensor(0, call.dtype), (minlength,))
+    size = as_size(as_tensor(np.maximum(np.max(flat) + 1, as_array(minlength, "int32"))))
+    hit = flat[:, None] == as_array(e.arange(size))
     if weights is not None:
-        hit = np.where(hit, arr(weights, call.dtype)[:, None], arr(0, call.dtype))
-    return np.sum(arr(hit, call.dtype), axis=0)
+        hit = np.where(hit, as_array(weights, call.dtype)[:, None], as_array(0, call.dtype))
+    return np.sum(as_array(hit, call.dtype), axis=0)
 
 
 @aten("aten._unique2.default")
@@ -191,11 +191,11 @@ def unique(
     call: FxCall, x: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
 ) -> Any:
     """Return the sorted distinct values, the index of each element among them, and the counts."""
-    flat = arr(x).reshape((-1,))
-    order = arr(_sorting_places(flat, 0, False), "int32")
+    flat = as_array(x).reshape((-1,))
+    order = as_array(_sorting_places(flat, 0, False), "int32")
     values, group, counts = _groups(np.take_along_axis(flat, order, axis=0))
-    back = arr(np.argsort(order, axis=0), "int32")
-    return values, np.take(group, back).reshape(ten(x).shape), counts
+    back = as_array(np.argsort(order, axis=0), "int32")
+    return values, np.take(group, back).reshape(as_tensor(x).shape), counts
 
 
 @aten("aten.unique_consecutive.default")
@@ -205,36 +205,36 @@ def unique_consecutive(
     """Return the values without consecutive repetitions."""
     if dim is not None and len(call.shape_of(0)) != 1:
         raise UnsupportedCallError("repetitions of slices; use a vector")
-    values, group, counts = _groups(arr(x).reshape((-1,)))
-    return values, group.reshape(ten(x).shape), counts
+    values, group, counts = _groups(as_array(x).reshape((-1,)))
+    return values, group.reshape(as_tensor(x).shape), counts
 
 
 def _groups(x: Any) -> tuple[Any, Any, Any]:
     """Return the first of each run of equal elements in a vector, each element's run index, and run lengths."""
-    values = arr(x, "int32") if x.dtype == np.bool_ else x
-    first = np.concatenate([np.ones_like(arr(values[:1], "bool")), values[1:] != values[:-1]])
-    starts = arr(np.argwhere(first), "int32")[:, 0]
-    ends = arr(e.concat([ten(starts[1:]), e.full(ten(1), (1,)) * ten(x).shape[0]], 0))
-    return x[first], arr(np.cumsum(arr(first, "int32"), axis=0) - 1, "int32"), ends - starts
+    values = as_array(x, "int32") if x.dtype == np.bool_ else x
+    first = np.concatenate([np.ones_like(as_array(values[:1], "bool")), values[1:] != values[:-1]])
+    starts = as_array(np.argwhere(first), "int32")[:, 0]
+    ends = as_array(e.concat([as_tensor(starts[1:]), e.full(as_tensor(1), (1,)) * as_tensor(x).shape[0]], 0))
+    return x[first], as_array(np.cumsum(as_array(first, "int32"), axis=0) - 1, "int32"), ends - starts
 
 
 @aten("aten.histc.default")
 def histc(call: FxCall, x: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> Any:
     """Count the values in equal bins."""
-    flat = arr(x).reshape((-1,))
+    flat = as_array(x).reshape((-1,))
     if np.dtype(flat.dtype).kind != "f":
         flat = flat.astype("float32")
-    low, high = arr(min, flat.dtype), arr(max, flat.dtype)
+    low, high = as_array(min, flat.dtype), as_array(max, flat.dtype)
     if min == max:
         if not call.fakes[0].numel():
             raise UnsupportedCallError("bins of no values; pass min and max")
         low, high = np.min(flat), np.max(flat)
         # Bounds around a single value lie 1 below and above it, or at its neighbours where these are further away.
-        half_ulp = np.absolute(low) * arr(np.finfo(flat.dtype).eps * (0.5 + 2**-11), flat.dtype)
-        step = np.where(low == high, np.maximum(half_ulp, arr(1, flat.dtype)), arr(0, flat.dtype))
+        half_ulp = np.absolute(low) * as_array(np.finfo(flat.dtype).eps * (0.5 + 2**-11), flat.dtype)
+        step = np.where(low == high, np.maximum(half_ulp, as_array(1, flat.dtype)), as_array(0, flat.dtype))
         low, high = low - step, high + step
-    place = np.floor((flat - low) * arr(bins, flat.dtype) / (high - low))
+    place = np.floor((flat - low) * as_array(bins, flat.dtype) / (high - low))
     place = np.where((flat == high) & (low < high), np.full_like(place, bins - 1), place)
     inside = (flat >= low) & (flat <= high)
     hit = (place[:, None] == np.arange(bins, dtype=np.float32)) & inside[:, None]
-    return arr(np.sum(arr(hit, "int32"), axis=0), call.dtype)
+    return as_array(np.sum(as_array(hit, "int32"), axis=0), call.dtype)

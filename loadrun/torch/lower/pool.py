@@ -12,7 +12,7 @@ from ...tensors.convert import product_of
 from ..call import FxCall
 from ..registry import aten
 from ..sizes import as_size
-from ..values import arr, ten
+from ..values import as_array, as_tensor
 from .conv import many
 
 
@@ -33,7 +33,7 @@ def _window(
 
 def _with_images(call: FxCall, x: Any, dtype: Any = None) -> tuple[Tensor, bool]:
     """Return the input as (N, C, ...), and whether it had no batch axis."""
-    value = ten(x, dtype)
+    value = as_tensor(x, dtype)
     single = value.ndim == _dimensions(call) + 1
     return e.add_axes(value, [0]) if single else value, single
 
@@ -80,7 +80,7 @@ def max_pool_with_indices(
 ) -> Any:
     """Compute the maxima of windows, and their positions in the flattened image."""
     if not _places_are_read(call):
-        return max_pool(call, x, kernel, stride, padding, dilation, ceil), ten(np.int32(0))
+        return max_pool(call, x, kernel, stride, padding, dilation, ceil), as_tensor(np.int32(0))
     x, single = _with_images(call, x)
     outputs = build.max_with_places(x, _window(call, x, kernel, stride, padding, dilation, ceil))
     return tuple(e.drop_axes(v, [0]) if single else v for v in outputs)
@@ -103,9 +103,9 @@ def avg_pool(
     window = _window(call, x, kernel, stride, padding, 1, ceil)
     if whole:
         # Rounded towards zero; sums of integers are exact.
-        total = arr(build.summed(x, window))
+        total = as_array(build.summed(x, window))
         counts = build.counted(x, window, include=count_include_pad) if divisor is None else divisor
-        y = ten(np.sign(total) * (np.absolute(total) // arr(counts, call.dtype)))
+        y = as_tensor(np.sign(total) * (np.absolute(total) // as_array(counts, call.dtype)))
     else:
         y = build.averaged(x, window, include=count_include_pad, divisor=divisor)
     return e.drop_axes(y, [0]) if single else y
@@ -129,7 +129,7 @@ def adaptive_avg_pool(call: FxCall, x: Any, out: Any) -> Any:
     shape = call.shape_of(0)
     outer = len(shape) - n
     wanted = call.shape[outer:]
-    values = arr(x, call.dtype)
+    values = as_array(x, call.dtype)
     if all(isinstance(w, int) and w == 1 for w in wanted):
         return np.mean(values, axis=tuple(range(outer, len(shape))), keepdims=True)
     for axis, (size, want) in enumerate(zip(shape[outer:], wanted, strict=True), outer):
@@ -152,22 +152,22 @@ def _means(values: Any, axis: int, size: Any, count: Any) -> Any:
         _, starts, ends = _windows(size, count)
         longest = size // count + 2
     place = starts[:, None] + (
-        np.arange(longest, dtype=np.int32) if type(longest) is int else arr(e.arange(longest))
+        np.arange(longest, dtype=np.int32) if type(longest) is int else as_array(e.arange(longest))
     )
     rest = (1,) * (len(values.shape) - axis - 1)
-    inside = arr(place < ends[:, None]).reshape((-1, longest, *rest))
-    picked = np.take(values, np.minimum(place, arr(size, "int32") - 1), axis=axis)
-    total = np.sum(np.where(inside, picked, arr(0, values.dtype)), axis=axis + 1)
-    return total / arr(ends - starts, values.dtype).reshape((-1, *rest))
+    inside = as_array(place < ends[:, None]).reshape((-1, longest, *rest))
+    picked = np.take(values, np.minimum(place, as_array(size, "int32") - 1), axis=axis)
+    total = np.sum(np.where(inside, picked, as_array(0, values.dtype)), axis=axis + 1)
+    return total / as_array(ends - starts, values.dtype).reshape((-1, *rest))
 
 
 def _windows(size: Any, count: Any) -> tuple[Any, Any, Any]:
     """Tell which elements of an axis are in each window, and where these begin and end; sizes may be symbolic."""
-    n, many = arr(size, "int32"), arr(count, "int32")
-    number = arr(e.arange(count), "int32")
+    n, many = as_array(size, "int32"), as_array(count, "int32")
+    number = as_array(e.arange(count), "int32")
     starts = number * n // many
     ends = ((number + 1) * n + (many - 1)) // many
-    place = arr(e.arange(size), "int32")[:, None]
+    place = as_array(e.arange(size), "int32")[:, None]
     return (place >= starts) & (place < ends), starts, ends
 
 
@@ -178,7 +178,7 @@ def adaptive_max_pool(call: FxCall, x: Any, out: Any) -> Any:
     """Compute the maxima of such windows, and their positions in the flattened image."""
     shape = call.shape_of(0)
     outer = len(shape) - _dimensions(call)
-    values, places = arr(x), arr(np.int32(0))
+    values, places = as_array(x), as_array(np.int32(0))
     wanted = call.shape[outer:]
     indexed = _places_are_read(call)
     if not indexed and all(isinstance(n, int) and n == 1 for n in wanted):
@@ -192,7 +192,7 @@ def adaptive_max_pool(call: FxCall, x: Any, out: Any) -> Any:
             ]
             values = np.concatenate(parts, axis=axis)
         return values, places
-    floor = arr(-np.inf if call.dtype.kind == "f" else np.iinfo(call.dtype).min, call.dtype)
+    floor = as_array(-np.inf if call.dtype.kind == "f" else np.iinfo(call.dtype).min, call.dtype)
     inner: Any = 1
     for axis in range(len(shape) - 1, outer - 1, -1):
         size = values.shape[axis]
@@ -200,7 +200,7 @@ def adaptive_max_pool(call: FxCall, x: Any, out: Any) -> Any:
         spread = np.where(member, np.moveaxis(values, axis, -1)[..., None], floor)
         if indexed:
             # A window of nothing but the smallest value is as large as what lies before it.
-            best = np.maximum(arr(np.argmax(spread, axis=-2), "int32"), starts)
+            best = np.maximum(as_array(np.argmax(spread, axis=-2), "int32"), starts)
             if axis < len(shape) - 1:
                 inside = np.take_along_axis(np.moveaxis(places, axis, -1), best, axis=-1)
                 places = np.moveaxis(best * inner + inside, -1, axis)
@@ -215,10 +215,10 @@ def adaptive_max_pool(call: FxCall, x: Any, out: Any) -> Any:
 def max_unpool(call: FxCall, x: Any, indices: Any, output_size: Any, *_: Any) -> Any:
     """Put values back to the positions that they had before pooling."""
     n = _dimensions(call)
-    values = ten(x)
+    values = as_tensor(x)
     shape = [*values.shape[: values.ndim - n], *map(as_size, output_size)]
     lead, size = (product_of(shape[cut]) for cut in (slice(None, -n), slice(-n, None)))
-    flat, places = (e.reshape(v, (lead, -1)) for v in (values, ten(indices, "int32")))
-    target = arr(e.full(ten(0, call.dtype), [lead, size]))
-    np.put_along_axis(target, arr(places), arr(flat), axis=1)
+    flat, places = (e.reshape(v, (lead, -1)) for v in (values, as_tensor(indices, "int32")))
+    target = as_array(e.full(as_tensor(0, call.dtype), [lead, size]))
+    np.put_along_axis(target, as_array(places), as_array(flat), axis=1)
     return target.reshape(shape)

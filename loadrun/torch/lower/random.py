@@ -9,33 +9,33 @@ from ...layers import random as R
 from ..call import FxCall
 from ..registry import aten
 from ..sizes import as_size
-from ..values import arr, ten
+from ..values import as_array, as_tensor
 
 
 def _drawn(shape: Any, normal: bool = False) -> Any:
     """Draw numbers between 0 and 1, or from the standard normal distribution; without axes one number."""
-    sizes = tuple(shape) if isinstance(shape, (list, tuple)) else tuple(ten(shape).shape)
+    sizes = tuple(shape) if isinstance(shape, (list, tuple)) else tuple(as_tensor(shape).shape)
     sizes = tuple(map(as_size, sizes))
     drawn = (R.normal if normal else R.uniform)(0, 1, sizes or (1,))
-    return arr(drawn) if sizes else arr(e.reshape(ten(drawn), ()))
+    return as_array(drawn) if sizes else as_array(e.reshape(as_tensor(drawn), ()))
 
 
 @aten("aten.rand.default", "aten.rand.generator", "aten.rand_like.default")
 def rand(call: FxCall, shape: Any, *_: Any, **__: Any) -> Any:
     """Draw uniformly between 0 and 1."""
-    return ten(_drawn(shape), call.dtype)
+    return as_tensor(_drawn(shape), call.dtype)
 
 
 @aten("aten.randn.default", "aten.randn.generator", "aten.randn_like.default")
 def randn(call: FxCall, shape: Any, *_: Any, **__: Any) -> Any:
     """Draw from the normal distribution."""
-    return ten(_drawn(shape, True), call.dtype)
+    return as_tensor(_drawn(shape, True), call.dtype)
 
 
 @aten("aten.uniform.default")
 def uniform(call: FxCall, x: Any, low: float = 0.0, high: float = 1.0, **_: Any) -> Any:
     """Draw uniformly between two bounds, in a tensor's shape."""
-    return ten(_drawn(x) * np.float32(high - low) + np.float32(low), call.dtype)
+    return as_tensor(_drawn(x) * np.float32(high - low) + np.float32(low), call.dtype)
 
 
 @aten("aten.normal.float_float")
@@ -47,21 +47,21 @@ def normal_of_shape(call: FxCall, mean: float, std: float, shape: Any, **_: Any)
 @aten("aten.normal_functional.default")
 def normal(call: FxCall, x: Any, mean: float = 0.0, std: float = 1.0, **_: Any) -> Any:
     """Draw from a normal distribution, in a tensor's shape."""
-    return ten(_drawn(x, True) * np.float32(std) + np.float32(mean), call.dtype)
+    return as_tensor(_drawn(x, True) * np.float32(std) + np.float32(mean), call.dtype)
 
 
 @aten("aten.normal.Tensor_float", "aten.normal.float_Tensor", "aten.normal.Tensor_Tensor")
 def normal_of_tensors(call: FxCall, mean: Any, std: Any = 1.0, **_: Any) -> Any:
     """Draw from a normal distribution of its own for every element."""
-    mean, std = arr(mean, call.dtype), arr(std, call.dtype)
-    shape = e.broadcast_shape([ten(mean), ten(std)])
-    return ten(_drawn(shape, True) * std + mean, call.dtype)
+    mean, std = as_array(mean, call.dtype), as_array(std, call.dtype)
+    shape = e.broadcast_shape([as_tensor(mean), as_tensor(std)])
+    return as_tensor(_drawn(shape, True) * std + mean, call.dtype)
 
 
 @aten("aten.exponential.default")
 def exponential(call: FxCall, x: Any, rate: float = 1.0, **_: Any) -> Any:
     """Draw from the exponential distribution, in a tensor's shape."""
-    return ten(-np.log(1 - _drawn(x)) / np.float32(rate), call.dtype)
+    return as_tensor(-np.log(1 - _drawn(x)) / np.float32(rate), call.dtype)
 
 
 @aten(
@@ -78,30 +78,30 @@ def randint(call: FxCall, *args: Any, **__: Any) -> Any:
     shape = args[0] if like else args[-1]
     limits = args[1:] if like else args[:-1]
     low, high = (0, limits[0]) if len(limits) == 1 else limits[:2]
-    return ten(np.floor(_drawn(shape) * np.float32(high - low)) + np.float32(low), call.dtype)
+    return as_tensor(np.floor(_drawn(shape) * np.float32(high - low)) + np.float32(low), call.dtype)
 
 
 @aten("aten.bernoulli.default", "aten.bernoulli.p")
 def bernoulli(call: FxCall, x: Any, p: Any = None, **_: Any) -> Any:
     """Draw 1 with a probability, else 0."""
-    return arr(_drawn(x) < (arr(x) if p is None else np.float32(p)), call.dtype)
+    return as_array(_drawn(x) < (as_array(x) if p is None else np.float32(p)), call.dtype)
 
 
 @aten("aten.multinomial.default")
 def multinomial(call: FxCall, x: Any, count: int, replacement: bool = False, **_: Any) -> Any:
     """Draw class indices by their weights, each at most once unless with replacement."""
-    weights = arr(x, np.float32)
-    *lead, classes = ten(weights).shape
+    weights = as_array(x, np.float32)
+    *lead, classes = as_tensor(weights).shape
     if replacement or count == 1:
         running = np.cumsum(weights, axis=-1)
         drawn = _drawn([*lead, count]) * running[..., -1:]
         # Strictly below, so that a class of weight zero is never drawn.
-        indices = np.sum(arr(drawn[..., None] >= running[..., None, :], "int32"), axis=-1)
-        return arr(np.minimum(indices, arr(classes - 1, "int32")), call.dtype)
+        indices = np.sum(as_array(drawn[..., None] >= running[..., None, :], "int32"), axis=-1)
+        return as_array(np.minimum(indices, as_array(classes - 1, "int32")), call.dtype)
     # The first to arrive of exponential waiting times, whose rates are the weights.
     wait = -np.log(1 - _drawn([*lead, classes]))
     late = np.where(weights > 0, wait / np.where(weights > 0, weights, np.float32(1)), np.float32(np.inf))
-    return arr(np.argsort(late, axis=-1)[..., :count], call.dtype)
+    return as_array(np.argsort(late, axis=-1)[..., :count], call.dtype)
 
 
 @aten("aten.randperm.default", "aten.randperm.generator")
@@ -109,5 +109,5 @@ def randperm(call: FxCall, n: Any, **_: Any) -> Any:
     """Return the integers below n in random order."""
     size = as_size(n)
     if type(size) is int and size == 0:
-        return ten(np.zeros(0), call.dtype)
-    return arr(np.argsort(_drawn([size]), axis=0), call.dtype)
+        return as_tensor(np.zeros(0), call.dtype)
+    return as_array(np.argsort(_drawn([size]), axis=0), call.dtype)

@@ -15,7 +15,7 @@ from ...tensors import Tensor, apply
 from ...tensors.access import static_shape
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
-from ..values import arr, ten
+from ..values import as_array, as_tensor
 
 _Weights = Sequence[Sequence[Any]]
 
@@ -24,7 +24,7 @@ def _cells(params: Sequence[Any], biased: bool, layers: int, both: bool) -> list
     """Group the weights of every layer and direction: input, hidden, the two biases and the projection if any."""
     count = layers * (2 if both else 1)
     each = len(params) // count
-    return [[ten(p) for p in params[i * each : (i + 1) * each]] for i in range(count)]
+    return [[as_tensor(p) for p in params[i * each : (i + 1) * each]] for i in range(count)]
 
 
 def _flat(cells: _Weights) -> Tensor:
@@ -33,7 +33,7 @@ def _flat(cells: _Weights) -> Tensor:
 
 
 def _time_and_batch_swapped(x: Any) -> Any:
-    return e.permute(ten(x), (1, 0, 2))
+    return e.permute(as_tensor(x), (1, 0, 2))
 
 
 def _checked(dropout: float, train: bool) -> None:
@@ -43,7 +43,7 @@ def _checked(dropout: float, train: bool) -> None:
 
 def _laid_out(call: FxCall, batch_first: bool, x: Any, *states: Any) -> tuple[Any, ...]:
     """Return whether there is no batch, the input (steps, N, features) and the states (layers, N, hidden)."""
-    x, *tensors = map(ten, (x, *states))
+    x, *tensors = map(as_tensor, (x, *states))
     if len(call.shape_of(0)) == 2:
         return True, *(e.add_axes(v, [1]) for v in (x, *tensors))
     return False, _time_and_batch_swapped(x) if batch_first else x, *tensors
@@ -161,14 +161,14 @@ def _unrolled(
         outs = []
         for d in range(directions):
             weight, *rest = cells[first + d]
-            fed = arr(F.linear(layer, weight, rest[1] if len(rest) > 2 else None))
-            now: Sequence[Tensor] = [ten(arr(s)[first + d]) for s in states]
+            fed = as_array(F.linear(layer, weight, rest[1] if len(rest) > 2 else None))
+            now: Sequence[Tensor] = [as_tensor(as_array(s)[first + d]) for s in states]
             kept: dict[int, Tensor] = {}
             for t in range(length - 1, -1, -1) if d else range(length):
                 now = step(fed[t], now, rest)
                 kept[t] = e.add_axes(now[0], [0])
             for ends, value in zip(last, now, strict=True):
-                ends.append(e.add_axes(ten(value), [0]))
+                ends.append(e.add_axes(as_tensor(value), [0]))
             outs.append(e.concat([kept[t] for t in range(length)], 0))
         layer = e.concat(outs, 2)
     return [layer, *(e.concat(ends, 0) for ends in last)]
@@ -181,18 +181,18 @@ def _gru_next(fed: Any, states: Sequence[Tensor], rest: Sequence[Tensor]) -> lis
 def _projected_step(fed: Any, states: Sequence[Tensor], rest: Sequence[Tensor]) -> list[Tensor]:
     """Compute the new states of an LSTM from the input's gates (N, 4 * hidden): input, forget, cell, output."""
     h, c = states
-    gates = fed + arr(F.linear(h, rest[0], rest[2] if len(rest) > 2 else None))
+    gates = fed + as_array(F.linear(h, rest[0], rest[2] if len(rest) > 2 else None))
     n = int(static_shape(rest[-1])[1])
-    i, f, g, o = (ten(gates[..., k * n : (k + 1) * n]) for k in range(4))
-    new = arr(F.sigmoid(f)) * arr(c) + arr(F.sigmoid(i)) * arr(F.tanh(g))
-    return [F.linear(ten(arr(F.sigmoid(o)) * np.tanh(new)), rest[-1], None), ten(new)]
+    i, f, g, o = (as_tensor(gates[..., k * n : (k + 1) * n]) for k in range(4))
+    new = as_array(F.sigmoid(f)) * as_array(c) + as_array(F.sigmoid(i)) * as_array(F.tanh(g))
+    return [F.linear(as_tensor(as_array(F.sigmoid(o)) * np.tanh(new)), rest[-1], None), as_tensor(new)]
 
 
 def _gru_step(fed: Any, h: Tensor, rest: Sequence[Tensor]) -> Tensor:
     """Compute the new state from the input's gates (N, 3 * hidden): reset, update, new."""
-    gates = arr(F.linear(h, rest[0], rest[2] if len(rest) > 1 else None))
+    gates = as_array(F.linear(h, rest[0], rest[2] if len(rest) > 1 else None))
     n = int(static_shape(rest[0])[1])
-    input_gates, carried = ([ten(v[..., i * n : (i + 1) * n]) for i in (1, 0, 2)] for v in (fed, gates))
+    input_gates, carried = ([as_tensor(v[..., i * n : (i + 1) * n]) for i in (1, 0, 2)] for v in (fed, gates))
     return build.gru_state(h, input_gates, carried, F.sigmoid, F.tanh)
 
 
@@ -201,14 +201,14 @@ def _cell(
 ) -> Any:
     """Run one step, of a batch or of one vector."""
     single = len(call.shape_of(0)) == 1
-    x, *states = (e.add_axes(ten(v), [0]) if single else ten(v) for v in (x, *states))
-    result = function(x, states, [None if w is None else ten(w) for w in weights])
+    x, *states = (e.add_axes(as_tensor(v), [0]) if single else as_tensor(v) for v in (x, *states))
+    result = function(x, states, [None if w is None else as_tensor(w) for w in weights])
     return tuple(e.drop_axes(v, [0]) if single else v for v in result)
 
 
 def _biases(weights: Sequence[Any], gates: int) -> list[Tensor]:
     size = gates * int(static_shape(weights[1])[1])
-    return [w if w is not None else ten(arr(np.zeros(size, np.float32))) for w in weights[2:]]
+    return [w if w is not None else as_tensor(as_array(np.zeros(size, np.float32))) for w in weights[2:]]
 
 
 @aten("aten.lstm_cell.default")
@@ -248,7 +248,7 @@ def gru_cell(
 
     def step(x: Tensor, states: Sequence[Tensor], weights: Sequence[Any]) -> Any:
         biases = _biases(weights, 3)
-        fed = arr(F.linear(x, weights[0], biases[0]))
+        fed = as_array(F.linear(x, weights[0], biases[0]))
         return (_gru_step(fed, states[0], [weights[1], biases[0], biases[1]]),)
 
     return _cell(step, call, x, (state,), (w_ih, w_hh, b_ih, b_hh))[0]

@@ -9,7 +9,7 @@ import torch
 from ...layers import emit as e
 from ..call import FxCall, axes_of, axis_of
 from ..registry import aten
-from ..values import arr, ten
+from ..values import as_array, as_tensor
 
 
 def _reduced(call: FxCall, function: Callable[..., Any], x: Any, axes: tuple[int, ...], keepdim: bool) -> Any:
@@ -22,19 +22,19 @@ def _reduced(call: FxCall, function: Callable[..., Any], x: Any, axes: tuple[int
 @aten("aten.sum.default", "aten.sum.dim_IntList")
 def sum(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     """Sum."""
-    return _reduced(call, np.sum, arr(x, call.dtype), axes_of(dim, len(call.shape_of(0))), keepdim)
+    return _reduced(call, np.sum, as_array(x, call.dtype), axes_of(dim, len(call.shape_of(0))), keepdim)
 
 
 @aten("aten.mean.default", "aten.mean.dim")
 def mean(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     """Compute the mean."""
-    return _reduced(call, np.mean, arr(x, call.dtype), axes_of(dim, len(call.shape_of(0))), keepdim)
+    return _reduced(call, np.mean, as_array(x, call.dtype), axes_of(dim, len(call.shape_of(0))), keepdim)
 
 
 @aten("aten.nansum.default")
 def nansum(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     """Sum of what is a number."""
-    x = arr(x, call.dtype)
+    x = as_array(x, call.dtype)
     if call.dtype.kind == "f":
         x = np.where(np.isnan(x), np.zeros_like(x), x)
     return _reduced(call, np.sum, x, axes_of(dim, len(call.shape_of(0))), keepdim)
@@ -43,19 +43,19 @@ def nansum(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False, dtype: 
 @aten("aten.prod.default", "aten.prod.dim_int")
 def prod(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     """Compute the product."""
-    return _reduced(call, np.prod, arr(x, call.dtype), axes_of(dim, len(call.shape_of(0))), keepdim)
+    return _reduced(call, np.prod, as_array(x, call.dtype), axes_of(dim, len(call.shape_of(0))), keepdim)
 
 
 @aten("aten.amax.default")
 def amax(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """Compute the maximum."""
-    return _reduced(call, _max, arr(x), axes_of(dim, len(call.shape_of(0))), keepdim)
+    return _reduced(call, _max, as_array(x), axes_of(dim, len(call.shape_of(0))), keepdim)
 
 
 @aten("aten.amin.default")
 def amin(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """Compute the minimum."""
-    return _reduced(call, _min, arr(x), axes_of(dim, len(call.shape_of(0))), keepdim)
+    return _reduced(call, _min, as_array(x), axes_of(dim, len(call.shape_of(0))), keepdim)
 
 
 def _max(x: Any, **options: Any) -> Any:
@@ -93,12 +93,12 @@ def min_dim(call: FxCall, x: Any, dim: int, keepdim: bool = False) -> Any:
 def _extreme(
     call: FxCall, value: Callable[..., Any], place: Callable[..., Any], x: Any, dim: int, keepdim: bool
 ) -> Any:
-    x = arr(x)
+    x = as_array(x)
     if not call.shape_of(0):
-        return x, np.zeros_like(arr(x, "int32"))
+        return x, np.zeros_like(as_array(x, "int32"))
     axis = axis_of(dim, len(call.shape_of(0)))
-    where = place(arr(x, "int32") if x.dtype == np.bool_ else x, axis=axis, keepdims=keepdim)
-    return value(x, axis=axis, keepdims=keepdim), arr(where, "int32")
+    where = place(as_array(x, "int32") if x.dtype == np.bool_ else x, axis=axis, keepdims=keepdim)
+    return value(x, axis=axis, keepdims=keepdim), as_array(where, "int32")
 
 
 @aten("aten.aminmax.default")
@@ -120,42 +120,44 @@ def argmin(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
 
 
 def _place(call: FxCall, function: Callable[..., Any], x: Any, dim: Any, keepdim: bool) -> Any:
-    x = arr(x)
-    x = arr(x, "int32") if x.dtype == np.bool_ else x
+    x = as_array(x)
+    x = as_array(x, "int32") if x.dtype == np.bool_ else x
     ndim = len(call.shape_of(0))
     if not ndim:
-        return np.zeros_like(arr(x, "int32"))
+        return np.zeros_like(as_array(x, "int32"))
     if dim is None:
-        result = arr(function(x.reshape((-1,)), axis=0), "int32")
+        result = as_array(function(x.reshape((-1,)), axis=0), "int32")
         return result.reshape((1,) * ndim) if keepdim else result
-    return arr(function(x, axis=axis_of(dim, ndim), keepdims=keepdim), "int32")
+    return as_array(function(x, axis=axis_of(dim, ndim), keepdims=keepdim), "int32")
 
 
 @aten("aten.any.default", "aten.any.dim", "aten.any.dims")
 def any(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """Return whether any value is true."""
-    return arr(
-        _reduced(call, np.any, arr(x, "bool"), axes_of(dim, len(call.shape_of(0))), keepdim), call.dtype
+    return as_array(
+        _reduced(call, np.any, as_array(x, "bool"), axes_of(dim, len(call.shape_of(0))), keepdim), call.dtype
     )
 
 
 @aten("aten.all.default", "aten.all.dim", "aten.all.dims")
 def all(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """Return whether all values are true."""
-    return arr(
-        _reduced(call, np.all, arr(x, "bool"), axes_of(dim, len(call.shape_of(0))), keepdim), call.dtype
+    return as_array(
+        _reduced(call, np.all, as_array(x, "bool"), axes_of(dim, len(call.shape_of(0))), keepdim), call.dtype
     )
 
 
 @aten("aten.count_nonzero.default", "aten.count_nonzero.dim_IntList")
 def count_nonzero(call: FxCall, x: Any, dim: Any = None) -> Any:
     """Count the values that are not zero."""
-    return _reduced(call, np.sum, arr(arr(x, "bool"), "int32"), axes_of(dim, len(call.shape_of(0))), False)
+    return _reduced(
+        call, np.sum, as_array(as_array(x, "bool"), "int32"), axes_of(dim, len(call.shape_of(0))), False
+    )
 
 
 def moments(call: FxCall, x: Any, dim: Any, correction: Any, keepdim: bool) -> tuple[Any, Any]:
     """Compute mean and variance, whose divisor is smaller by the correction but not below 0."""
-    x = arr(x, call.dtype)
+    x = as_array(x, call.dtype)
     ndim = len(call.shape_of(0))
     axes = axes_of(dim, ndim)
     correction = 1 if correction is None else correction
@@ -166,7 +168,7 @@ def moments(call: FxCall, x: Any, dim: Any, correction: Any, keepdim: bool) -> t
     count: Any = 1
     for axis in axes:
         count = count * x.shape[axis]
-    divisor = arr(count, call.dtype) - correction
+    divisor = as_array(count, call.dtype) - correction
     variance = total / np.maximum(divisor, 0)
     plain = np.mean(x, axis=axes, keepdims=keepdim and ndim > 0)
     return plain, variance
@@ -203,7 +205,7 @@ def variance_unbiased(
 @aten("aten.logsumexp.default")
 def logsumexp(call: FxCall, x: Any, dim: Any, keepdim: bool = False) -> Any:
     """Compute the logarithm of the sum of exponentials, without overflow."""
-    x = arr(x, call.dtype)
+    x = as_array(x, call.dtype)
     if not call.shape_of(0):
         return x
     axes = axes_of(dim, len(call.shape_of(0)))
@@ -216,13 +218,15 @@ def logsumexp(call: FxCall, x: Any, dim: Any, keepdim: bool = False) -> Any:
 def multilabel_margin_loss(call: FxCall, x: Any, target: Any, reduction: int = 1) -> Any:
     """Compute by how much other classes come near those that `target` lists before its first -1."""
     # One number is a class alone.
-    x, target = (np.atleast_1d(v) for v in (arr(x, call.dtype), arr(target, "int32")))
-    listed = np.cumprod(arr(target >= 0, "int32"), axis=-1)
-    classes = arr(e.arange(ten(x).shape[-1]), "int32")
-    among = np.sum(listed[..., :, None] * arr(target[..., :, None] == classes, "int32"), axis=-2) > 0
-    own = np.take_along_axis(x, np.maximum(target, np.zeros_like(target)), axis=-1)
-    near = np.maximum(1 - own[..., :, None] + x[..., None, :], np.zeros_like(own)[..., :, None])
-    counted = arr(listed, x.dtype)[..., :, None] * arr(~among, x.dtype)[..., None, :]
+    x, target = (np.atleast_1d(v) for v in (as_array(x, call.dtype), as_array(target, "int32")))
+    listed = np.cumprod(as_array(target >= 0, "int32"), axis=-1)
+    classes = as_array(e.arange(as_tensor(x).shape[-1]), "int32")
+    among = np.sum(listed[..., :, None] * as_array(target[..., :, None] == classes, "int32"), axis=-2) > 0
+    target_values = np.take_along_axis(x, np.maximum(target, np.zeros_like(target)), axis=-1)
+    near = np.maximum(
+        1 - target_values[..., :, None] + x[..., None, :], np.zeros_like(target_values)[..., :, None]
+    )
+    counted = as_array(listed, x.dtype)[..., :, None] * as_array(~among, x.dtype)[..., None, :]
     losses = np.mean(np.sum(near * counted, axis=-2), axis=-1)
     if not reduction or not losses.ndim:
         return losses
@@ -234,10 +238,10 @@ def cosine_similarity(call: FxCall, x: Any, y: Any, dim: int = 1, eps: float = 1
     """Compute the cosine of the angle between vectors, each of a length of at least `eps`."""
     half = call.fake.dtype is torch.float16
     units = []
-    for v in np.broadcast_arrays(arr(x, call.dtype), arr(y, call.dtype)):
-        length = np.maximum(np.sqrt(np.sum(v * v, axis=dim, keepdims=True)), arr(eps, v.dtype))
+    for v in np.broadcast_arrays(as_array(x, call.dtype), as_array(y, call.dtype)):
+        length = np.maximum(np.sqrt(np.sum(v * v, axis=dim, keepdims=True)), as_array(eps, v.dtype))
         # As in torch, where `eps` may be 0 in float16.
-        units.append(v / (arr(arr(length, "float16"), v.dtype) if half else length))
+        units.append(v / (as_array(as_array(length, "float16"), v.dtype) if half else length))
     return np.sum(units[0] * units[1], axis=dim)
 
 
@@ -252,7 +256,7 @@ def vector_norm(
 ) -> Any:
     """Compute the norm of vectors."""
     ord = 2 if ord is None else ord
-    size = np.absolute(arr(x, call.dtype))
+    size = np.absolute(as_array(x, call.dtype))
     axes = axes_of(dim, len(call.shape_of(0)))
     if ord == float("inf"):
         return _reduced(call, np.max, size, axes, keepdim)
@@ -264,8 +268,8 @@ def vector_norm(
         return _reduced(call, np.sum, size, axes, keepdim)
     if ord == 2:
         return np.sqrt(_reduced(call, np.sum, size * size, axes, keepdim))
-    total = _reduced(call, np.sum, np.power(size, arr(ord, call.dtype)), axes, keepdim)
-    return np.power(total, arr(1 / ord, call.dtype))
+    total = _reduced(call, np.sum, np.power(size, as_array(ord, call.dtype)), axes, keepdim)
+    return np.power(total, as_array(1 / ord, call.dtype))
 
 
 def _running(call: FxCall, function: Callable[..., Any], x: Any, dim: int) -> Any:
@@ -275,18 +279,18 @@ def _running(call: FxCall, function: Callable[..., Any], x: Any, dim: int) -> An
 @aten("aten.cumsum.default")
 def cumsum(call: FxCall, x: Any, dim: int, dtype: Any = None) -> Any:
     """Compute the running sum."""
-    return _running(call, np.cumsum, arr(x, call.dtype), dim)
+    return _running(call, np.cumsum, as_array(x, call.dtype), dim)
 
 
 @aten("aten.cumprod.default")
 def cumprod(call: FxCall, x: Any, dim: int, dtype: Any = None) -> Any:
     """Compute the running product."""
-    x = arr(x, call.dtype)
+    x = as_array(x, call.dtype)
     if _counted(call, dim):
         return _running(call, np.cumprod, x, dim)
     axis = axis_of(dim, len(call.shape_of(0)))
     before, spread, _ = _before(x, axis)
-    return np.moveaxis(np.prod(np.where(before, spread, arr(1, call.dtype)), axis=-1), -1, axis)
+    return np.moveaxis(np.prod(np.where(before, spread, as_array(1, call.dtype)), axis=-1), -1, axis)
 
 
 def _counted(call: FxCall, dim: int) -> bool:
@@ -302,59 +306,64 @@ def _before(x: Any, axis: int) -> tuple[Any, Any, Any]:
         both, and the numbers of the elements.
     """
     x = np.moveaxis(x, axis, -1)
-    number = arr(e.arange(ten(x).shape[-1]), "int32")
+    number = as_array(e.arange(as_tensor(x).shape[-1]), "int32")
     return number[None, :] <= number[:, None], x[..., None, :], number
 
 
 @aten("aten.logcumsumexp.default")
 def logcumsumexp(call: FxCall, x: Any, dim: int) -> Any:
     """Compute the logarithm of the running sum of exponentials."""
-    x = arr(x, call.dtype)
+    x = as_array(x, call.dtype)
     if not call.shape_of(0):
         return x
     axis = axis_of(dim, len(call.shape_of(0)))
     # Every position has a maximum of its own: beside that of the whole axis, early terms would vanish.
     before, spread, _ = _before(x, axis)
-    top = np.max(np.where(before, spread, arr(-np.inf, x.dtype)), axis=-1)
-    parts = np.where(before, np.exp(spread - top[..., None]), arr(0, x.dtype))
+    top = np.max(np.where(before, spread, as_array(-np.inf, x.dtype)), axis=-1)
+    parts = np.where(before, np.exp(spread - top[..., None]), as_array(0, x.dtype))
     return np.moveaxis(np.log(np.sum(parts, axis=-1)) + top, -1, axis)
 
 
 @aten("aten.cummax.default", "aten.cummin.default")
 def cumulative_extreme(call: FxCall, x: Any, dim: int) -> Any:
     """Compute running extreme values and their last indices."""
-    x = arr(x)
+    x = as_array(x)
     shape = call.shape_of(0)
     if not shape:
-        return x, np.zeros_like(arr(x, "int32"))
+        return x, np.zeros_like(as_array(x, "int32"))
     axis = axis_of(dim, len(shape))
     largest = "cummax" in str(call.node.target)
     if not _counted(call, dim):
         return _extremes(call, x, axis, largest)
     count = call.static(shape[axis : axis + 1], "the axis of a running extreme")[0]
     if x.dtype == np.bool_:
-        x = arr(x, "int32")
+        x = as_array(x, "int32")
     if not count:
-        return ten(x, call.dtype), arr(x, "int32")
+        return as_tensor(x, call.dtype), as_array(x, "int32")
     before = (slice(None),) * axis
-    values, places = ([x[before + (slice(0, 1),)]], [np.zeros_like(arr(x[before + (slice(0, 1),)], "int32"))])
+    values, places = (
+        [x[before + (slice(0, 1),)]],
+        [np.zeros_like(as_array(x[before + (slice(0, 1),)], "int32"))],
+    )
     for i in range(1, count):
         now = x[before + (slice(i, i + 1),)]
         better = now >= values[-1] if largest else now <= values[-1]
         values.append(np.where(better, now, values[-1]))
         places.append(np.where(better, np.full_like(places[-1], i), places[-1]))
-    return ten(np.concatenate(values, axis=axis), call.dtype), ten(np.concatenate(places, axis=axis), "int32")
+    return as_tensor(np.concatenate(values, axis=axis), call.dtype), as_tensor(
+        np.concatenate(places, axis=axis), "int32"
+    )
 
 
 def _extremes(call: FxCall, x: Any, axis: int, largest: bool) -> Any:
     """Compute running extreme values and their last indices along an axis of any length."""
-    x = x if np.dtype(x.dtype).kind == "f" else arr(x, "int64")
+    x = x if np.dtype(x.dtype).kind == "f" else as_array(x, "int64")
     x = x if largest else -x if np.dtype(x.dtype).kind == "f" else ~x
     before, spread, number = _before(x, axis)
     least = -np.inf if np.dtype(x.dtype).kind == "f" else np.iinfo(np.int64).min
-    values = np.max(np.where(before, spread, arr(least, x.dtype)), axis=-1)
+    values = np.max(np.where(before, spread, as_array(least, x.dtype)), axis=-1)
     places = np.max(np.where(before & (spread == values[..., None]), number, np.int32(0)), axis=-1)
     if not largest:
         values = -values if np.dtype(x.dtype).kind == "f" else ~values
     values, places = (np.moveaxis(v, -1, axis) for v in (values, places))
-    return ten(values, call.dtype), ten(places, "int32")
+    return as_tensor(values, call.dtype), as_tensor(places, "int32")

@@ -18,7 +18,7 @@ from ...layers.shared.resize import axis_weights, resized, shares_at, weighted
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size, computed
-from ..values import arr, ten
+from ..values import as_array, as_tensor
 
 _MODES = ("linear", "nearest", "cubic")
 _PADDINGS = ("zeros", "border", "reflection")
@@ -54,11 +54,11 @@ def _resized(call: FxCall, x: Any, kind: str, corners: bool, scales: Sequence[fl
     out = call.shape[2:]
     simple = n == 2 and not corners and kind == "linear" and not any(_off(call, scales))
     if simple and call.dtype == np.float32:
-        return vision.interpolate(ten(x), [int(n) for n in out], mode="bilinear", align_corners=False)
+        return vision.interpolate(as_tensor(x), [int(n) for n in out], mode="bilinear", align_corners=False)
     sizes = call.static(call.shape_of(0)[2:], "resizing of this kind")
     wanted = call.static(out, "resizing of this kind")
     bytes_ = _weighs_bytes(call, kind)
-    result = arr(x, "float32" if bytes_ else call.dtype)
+    result = as_array(x, "float32" if bytes_ else call.dtype)
     axes = [*zip(range(2, 2 + n), sizes, wanted, scales, strict=True)]
     for axis, size, want, scale in reversed(axes) if bytes_ else axes:
         if kind.startswith("nearest"):
@@ -81,7 +81,7 @@ def _resized(call: FxCall, x: Any, kind: str, corners: bool, scales: Sequence[fl
         else:
             at = _positions(size, want, corners, scale)
             result = _tapped(result, axis, at if cubic else np.maximum(at, 0), a)
-    return arr(result, call.dtype)
+    return as_array(result, call.dtype)
 
 
 def _tapped(x: Any, axis: int, at: np.ndarray[Any, Any], a: float | None) -> Any:
@@ -96,9 +96,11 @@ def _picked(x: Any, axis: int, taps: Any, shares: Any, inside: Any = True) -> An
     kind = "float64" if x.dtype == np.float64 else "float32"
     places = np.clip(taps, 0, x.shape[axis] - 1) if isinstance(taps, np.ndarray) else taps
     column = (*taps.shape, *[1] * (len(x.shape) - axis - 1))
-    parts = arr(np.take(x, arr(places, "int32"), axis=axis), kind) * arr(shares, kind).reshape(column)
+    parts = as_array(np.take(x, as_array(places, "int32"), axis=axis), kind) * as_array(shares, kind).reshape(
+        column
+    )
     if not isinstance(inside, (bool, np.ndarray)) or not np.all(inside):
-        parts = np.where(arr(inside).reshape(column), parts, arr(0, kind))
+        parts = np.where(as_array(inside).reshape(column), parts, as_array(0, kind))
     return np.sum(parts, axis=axis + 1)
 
 
@@ -115,9 +117,9 @@ def _weighted_bytes(x: Any, axis: int, weights: np.ndarray[Any, Any]) -> Any:
     whole = np.trunc(weights * 2**bits + np.where(weights < 0, -0.5, 0.5))
     # Sums below 2**24 are exact in float32.
     kind = "float32" if np.abs(whole).sum(1).max() * 255 < 2**23 else "float64"
-    total = arr(weighted(ten(arr(x, kind)), axis, whole))
-    rounded = np.floor((total + arr(2.0 ** (bits - 1), kind)) * arr(2.0**-bits, kind))
-    return arr(np.clip(rounded, arr(0, kind), arr(255, kind)), "float32")
+    total = as_array(weighted(as_tensor(as_array(x, kind)), axis, whole))
+    rounded = np.floor((total + as_array(2.0 ** (bits - 1), kind)) * as_array(2.0**-bits, kind))
+    return as_array(np.clip(rounded, as_array(0, kind), as_array(255, kind)), "float32")
 
 
 def _off(call: FxCall, scales: Sequence[float | None]) -> list[bool]:
@@ -151,18 +153,18 @@ def _following(
     """Resize an image of symbolic size."""
     whole = [s is not None and float(s).is_integer() for s in scales]
     if size is None and kind == "nearest" and all(whole):
-        result = arr(x)
+        result = as_array(x)
         for axis, s in enumerate(scales, 2):
             result = np.repeat(result, int(s or 1), axis=axis)
         return result
-    sizes = ten(x).shape[2:]
+    sizes = as_tensor(x).shape[2:]
     wanted = [as_size(n) for n in size] if size is not None else list(map(_scaled, sizes, scales))
     ratios_agree = all(w or s is None for w, s in zip(whole, scales, strict=True))
     # One element has no distance between corners to divide by.
     alone = corners and any(type(n) is int and n == 1 for n in wanted)
     if kind == "linear" and len(sizes) == 2 and ratios_agree and not alone and call.dtype == np.float32:
-        return vision.interpolate(ten(x), wanted, mode="bilinear", align_corners=corners)
-    result = arr(x, call.dtype)
+        return vision.interpolate(as_tensor(x), wanted, mode="bilinear", align_corners=corners)
+    result = as_array(x, call.dtype)
     for axis, (old, new, scale) in enumerate(zip(sizes, wanted, scales, strict=True), 2):
         if "aa" in kind:
             result = _smoothed(
@@ -197,8 +199,8 @@ def _smoothed(
     )
     width = ceil(reach / scale) if scale and not corners else (int(reach) * up + down - 1) // down
     steps = new, 2 * _chosen(torch.sym_max, width, int(reach)) + 1
-    number, tap = (np.arange(n, dtype=real) if known else arr(e.arange(n), real) for n in steps)
-    size, count, up, down = (real(v) if known else arr(v, real) for v in (old, new, up, down))
+    number, tap = (np.arange(n, dtype=real) if known else as_array(e.arange(n), real) for n in steps)
+    size, count, up, down = (real(v) if known else as_array(v, real) for v in (old, new, up, down))
     ratio = real(1 / scale) if scale and not corners else up / down
     stretch = np.maximum(ratio, real(1))
     center, half = ratio * (number + real(0.5)), real(0.5)
@@ -253,12 +255,14 @@ def _resized_axis(
     if not kind.startswith("nearest"):
         ways = "align_corners" if corners else "half_pixel"
         mode = "cubic" if kind == "cubic" else "linear"
-        return arr(resized(ten(x), axis, new, None if corners else scale, coordinates=ways, mode=mode))
-    number = arr(e.arange(new), "float32")
-    last = arr(old, "int32") - 1
-    ratio = np.float32(1 / scale) if scale else arr(old, "float32") / arr(new, "float32")
+        return as_array(
+            resized(as_tensor(x), axis, new, None if corners else scale, coordinates=ways, mode=mode)
+        )
+    number = as_array(e.arange(new), "float32")
+    last = as_array(old, "int32") - 1
+    ratio = np.float32(1 / scale) if scale else as_array(old, "float32") / as_array(new, "float32")
     place = np.floor((number + 0.5) * ratio if "exact" in kind else number * ratio)
-    return np.take(x, np.minimum(arr(place, "int32"), last), axis=axis)
+    return np.take(x, np.minimum(as_array(place, "int32"), last), axis=axis)
 
 
 for _name, _kind, _corners in (
@@ -286,7 +290,7 @@ def _real(call: FxCall) -> str:
 def affine_grid(call: FxCall, theta: Any, size: Any, align_corners: bool) -> Any:
     """Compute the grid of an affine map."""
     lengths = call.static(list(size)[2:], "the size of a grid")
-    matrices = ten(theta, _real(call))
+    matrices = as_tensor(theta, _real(call))
     y = sampling.affine_grid(matrices, matrices.shape[0], lengths, align=align_corners)
     return e.cast(y, call.dtype)
 
@@ -297,7 +301,7 @@ def grid_sampler(call: FxCall, x: Any, grid: Any, mode: int, padding: int, corne
     n = len(call.shape_of(0)) - 2
     if n == 3 and mode == 2:
         raise UnsupportedCallError("cubic sampling of volumes")
-    x, grid = ten(x), ten(grid)
+    x, grid = as_tensor(x), as_tensor(grid)
     if call.fake.dtype is torch.bfloat16:
         # Torch rounds every step.
         x, grid = (e.cast(v, plain("BFloat16")) for v in (x, grid))

@@ -10,14 +10,14 @@ from ...tensors.access import snapshot
 from ..call import FxCall, axis_of
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size
-from ..values import arr, ten
+from ..values import as_array, as_tensor
 from .index import places, subscript
 from .shape import bounds
 
 
 def _copied(x: Any, dtype: Any) -> Any:
     """Copy to an array of its own, so that writing does not change the original."""
-    return arr(snapshot(ten(x, dtype)))
+    return as_array(snapshot(as_tensor(x, dtype)))
 
 
 @aten("aten.index_put.default", "aten._unsafe_index_put.default")
@@ -27,13 +27,13 @@ def index_put(call: FxCall, x: Any, indices: Any, values: Any, accumulate: bool 
     where = subscript(indices, call.fakes[1], call.shape_of(0))
     if accumulate and any(i.dtype == np.bool_ for i in where if not isinstance(i, slice)):
         # A mask selects an element once.
-        added = _copied(e.full(ten(0, call.dtype), ten(x).shape), call.dtype)
-        added[where] = arr(values, call.dtype)
+        added = _copied(e.full(as_tensor(0, call.dtype), as_tensor(x).shape), call.dtype)
+        added[where] = as_array(values, call.dtype)
         return result + added
     if accumulate:
-        np.add.at(result, where, arr(values, call.dtype))
+        np.add.at(result, where, as_array(values, call.dtype))
     else:
-        result[where] = arr(values, call.dtype)
+        result[where] = as_array(values, call.dtype)
     return result
 
 
@@ -44,7 +44,7 @@ def slice_scatter(
     """Replace a slice."""
     result = _copied(x, call.dtype)
     axis = axis_of(dim, len(call.shape_of(0)))
-    result[(slice(None),) * axis + (bounds(start, end, step),)] = arr(source, call.dtype)
+    result[(slice(None),) * axis + (bounds(start, end, step),)] = as_array(source, call.dtype)
     return result
 
 
@@ -53,7 +53,7 @@ def select_scatter(call: FxCall, x: Any, source: Any, dim: int, index: Any) -> A
     """Replace one slice of an axis."""
     result = _copied(x, call.dtype)
     axis = axis_of(dim, len(call.shape_of(0)))
-    result[(slice(None),) * axis + (as_size(index),)] = arr(source, call.dtype)
+    result[(slice(None),) * axis + (as_size(index),)] = as_array(source, call.dtype)
     return result
 
 
@@ -65,7 +65,7 @@ def diagonal_scatter(call: FxCall, x: Any, source: Any, offset: int = 0, dim1: i
     result = np.moveaxis(_copied(x, call.dtype), (one, two), (ndim - 2, ndim - 1))
     if not all(isinstance(call.shape_of(0)[a], int) for a in (one, two)):
         return np.moveaxis(
-            _on_diagonal(call, result, arr(source, call.dtype), offset), (ndim - 2, ndim - 1), (one, two)
+            _on_diagonal(call, result, as_array(source, call.dtype), offset), (ndim - 2, ndim - 1), (one, two)
         )
     rows, columns = call.static([call.shape_of(0)[one], call.shape_of(0)[two]], "the size of a diagonal")
     mask = np.eye(rows, columns, k=offset, dtype=bool)
@@ -73,15 +73,17 @@ def diagonal_scatter(call: FxCall, x: Any, source: Any, offset: int = 0, dim1: i
     first = np.minimum(np.maximum(np.arange(rows) + min(offset, 0), 0), max(count - 1, 0)).astype(np.int32)
     if not count:
         return result
-    spread = np.take(arr(source, call.dtype), first, axis=-1)[..., None]
+    spread = np.take(as_array(source, call.dtype), first, axis=-1)[..., None]
     return np.moveaxis(np.where(mask, spread, result), (ndim - 2, ndim - 1), (one, two))
 
 
 def _on_diagonal(call: FxCall, x: Any, source: Any, offset: int) -> Any:
     """Replace the diagonal of matrices of any size."""
-    height, width = ten(x).shape[-2:]
-    row, column = arr(e.arange(height)), arr(e.arange(width))
-    place = np.minimum(np.maximum(row + min(offset, 0), 0), arr(ten(source).shape[-1], "int32") - 1)
+    height, width = as_tensor(x).shape[-2:]
+    row, column = as_array(e.arange(height)), as_array(e.arange(width))
+    place = np.minimum(
+        np.maximum(row + min(offset, 0), 0), as_array(as_tensor(source).shape[-1], "int32") - 1
+    )
     spread = np.take(source, place, axis=-1)[..., None]
     return np.where(row[:, None] + offset == column, spread, x)
 
@@ -98,20 +100,24 @@ def scatter(call: FxCall, x: Any, dim: int, index: Any, source: Any, *, reduce: 
     shape = call.shape_of(0)
     add = "scatter_add" in str(call.node.target) or reduce == "add"
     if reduce == "multiply":
-        values = e.broadcast(ten(source, call.dtype), ten(index).shape) if _is_number(source) else source
+        values = (
+            e.broadcast(as_tensor(source, call.dtype), as_tensor(index).shape)
+            if _is_number(source)
+            else source
+        )
         return _reduced_into(call, x, dim, index, values, "prod", True)
     if not shape:
         value = (
-            arr(source, call.dtype).reshape((-1,))[:1].reshape(())
+            as_array(source, call.dtype).reshape((-1,))[:1].reshape(())
             if not _is_number(source)
-            else arr(source, call.dtype)
+            else as_array(source, call.dtype)
         )
-        return arr(x) + value if add else value
+        return as_array(x) + value if add else value
     where = places(call, shape, axis_of(dim, len(shape)), index)
     result = _copied(x, call.dtype)
-    values = arr(source, call.dtype)
+    values = as_array(source, call.dtype)
     if not _is_number(source):
-        values = values[tuple(slice(0, n) for n in ten(index).shape)]
+        values = values[tuple(slice(0, n) for n in as_tensor(index).shape)]
     if any(isinstance(n, int) and n == 0 for n in call.shape_of(2)):
         return result
     if add:
@@ -143,10 +149,10 @@ def index_reduce(
 ) -> Any:
     """Reduce slices of an axis into positions given by an index."""
     if not call.shape_of(0):
-        return _reduced_into(call, x, 0, arr(index).reshape(()), source, reduce, include_self)
+        return _reduced_into(call, x, 0, as_array(index).reshape(()), source, reduce, include_self)
     axis = axis_of(dim, len(call.shape_of(0)))
-    column = arr(index, "int32").reshape([-1 if i == axis else 1 for i in range(len(call.shape_of(0)))])
-    where = e.broadcast(ten(column), ten(source).shape)
+    column = as_array(index, "int32").reshape([-1 if i == axis else 1 for i in range(len(call.shape_of(0)))])
+    where = e.broadcast(as_tensor(column), as_tensor(source).shape)
     return _reduced_into(call, x, dim, where, source, reduce, include_self)
 
 
@@ -154,13 +160,13 @@ def _reduced_into(call: FxCall, x: Any, dim: int, index: Any, source: Any, kind:
     """Reduce elements with the same index along an axis; other positions stay."""
     scalar = not call.shape_of(0)
     dtype = np.dtype("int32") if call.dtype == np.bool_ else call.dtype
-    x, index, values = _copied(x, dtype), arr(index, "int32"), arr(source, dtype)
+    x, index, values = _copied(x, dtype), as_array(index, "int32"), as_array(source, dtype)
     if scalar:
         x, index, values = (v.reshape((-1,)) for v in (x, index, values))
     axis = axis_of(dim, max(len(call.shape_of(0)), 1))
-    if not scalar and len(ten(index).shape) == 0:
+    if not scalar and len(as_tensor(index).shape) == 0:
         index, values = index.reshape((1,)), values.reshape((1,))
-    sizes = ten(index).shape
+    sizes = as_tensor(index).shape
     values = values[tuple(slice(0, n) for n in sizes)]
     region = tuple(slice(None) if i == axis else slice(0, n) for i, n in enumerate(sizes))
     if any(isinstance(n, int) and n == 0 for n in map(_fixed, sizes)):
@@ -171,7 +177,7 @@ def _reduced_into(call: FxCall, x: Any, dim: int, index: Any, source: Any, kind:
         part = x[region]
         x[region] = _extremes(part, axis, index, values, kind, include)
         result = x
-    return arr(result.reshape(()) if scalar else result, call.dtype)
+    return as_array(result.reshape(()) if scalar else result, call.dtype)
 
 
 def _fixed(n: Any) -> Any:
@@ -179,8 +185,8 @@ def _fixed(n: Any) -> Any:
 
 
 def _totals(call: FxCall, x: Any, axis: int, index: Any, values: Any, kind: str, include: bool) -> Any:
-    where = places(call, tuple(ten(x).shape), axis, index)
-    total, count = np.zeros_like(x), np.zeros_like(arr(x, "int32"))
+    where = places(call, tuple(as_tensor(x).shape), axis, index)
+    total, count = np.zeros_like(x), np.zeros_like(as_array(x, "int32"))
     np.add.at(total, where, values)
     np.add.at(count, where, np.ones_like(index))
     hit = count > 0
@@ -188,20 +194,20 @@ def _totals(call: FxCall, x: Any, axis: int, index: Any, values: Any, kind: str,
     total = kept + total
     if kind == "sum":
         return total
-    count = arr(count + 1 if include else np.maximum(count, 1), x.dtype)
+    count = as_array(count + 1 if include else np.maximum(count, 1), x.dtype)
     return total / count if np.dtype(x.dtype).kind == "f" else total // count
 
 
 def _extremes(x: Any, axis: int, index: Any, values: Any, kind: str, include: bool) -> Any:
     """Compare every index with every position, because operators only write the last value or the sum."""
-    rest = [_fixed(n) for n in (*ten(index).shape, ten(x).shape[axis])]
+    rest = [_fixed(n) for n in (*as_tensor(index).shape, as_tensor(x).shape[axis])]
     if None not in rest and math.prod(rest) > _LARGEST:
         raise UnsupportedCallError(
             f"{kind} of so many elements: {math.prod(rest)} comparisons, at most {_LARGEST}; use sum or mean"
         )
-    last = len(ten(x).shape) - 1
+    last = len(as_tensor(x).shape) - 1
     original, index, values = (np.moveaxis(v, axis, last) for v in (x, index, values))
-    member = index[..., None] == arr(e.arange(ten(original).shape[-1]))
+    member = index[..., None] == as_array(e.arange(as_tensor(original).shape[-1]))
     floating = np.dtype(x.dtype).kind == "f"
     lowest, highest = (-np.inf, np.inf) if floating else (np.iinfo(x.dtype).min, np.iinfo(x.dtype).max)
     function: Any
@@ -211,7 +217,7 @@ def _extremes(x: Any, axis: int, index: Any, values: Any, kind: str, include: bo
         "amax": (np.max, np.maximum, lowest),
         "amin": (np.min, np.minimum, highest),
     }[kind]
-    spread = np.where(member, values[..., None], arr(neutral, x.dtype))
+    spread = np.where(member, values[..., None], as_array(neutral, x.dtype))
     extremes = function(spread, axis=-2)
     result = both(extremes, original) if include else np.where(np.any(member, axis=-2), extremes, original)
     return np.moveaxis(result, last, axis)
@@ -235,16 +241,20 @@ def segment_reduce(
     fake = call.named.get("lengths") if offsets is None else call.named.get("offsets")
     if limits is None or axis != 0 or fake is None or fake.ndim != 1:
         raise UnsupportedCallError("segments of another axis than the first; move the axis to the front")
-    limits = arr(limits, "int32")
+    limits = as_array(limits, "int32")
     if offsets is None:
         ends = np.cumsum(limits, axis=0)
         starts, size = ends - limits, limits
     else:
         starts, ends = limits[:-1], limits[1:]
         size = ends - starts
-    shape = ten(x).shape
-    rows = arr(x, call.dtype).reshape((shape[0], -1)) if len(shape) > 1 else arr(x, call.dtype)[:, None]
-    number = arr(e.arange(shape[0]))
+    shape = as_tensor(x).shape
+    rows = (
+        as_array(x, call.dtype).reshape((shape[0], -1))
+        if len(shape) > 1
+        else as_array(x, call.dtype)[:, None]
+    )
+    number = as_array(e.arange(shape[0]))
     member = ((number >= starts[:, None]) & (number < ends[:, None]))[..., None]
     function: Any
     both: Any
@@ -255,27 +265,27 @@ def segment_reduce(
         "max": (np.max, np.maximum, -np.inf),
         "min": (np.min, np.minimum, np.inf),
     }[reduce]
-    reduced = function(np.where(member, rows[None], arr(neutral, call.dtype)), axis=1)
-    reduced = reduced if initial is None else both(reduced, arr(initial, call.dtype))
+    reduced = function(np.where(member, rows[None], as_array(neutral, call.dtype)), axis=1)
+    reduced = reduced if initial is None else both(reduced, as_array(initial, call.dtype))
     if reduce == "mean":
-        empty = arr(np.nan if initial is None else initial, call.dtype)
+        empty = as_array(np.nan if initial is None else initial, call.dtype)
         none = (size == 0)[:, None]
-        reduced = np.where(none, empty, reduced / arr(np.maximum(size, 1), call.dtype)[:, None])
-    return reduced.reshape((ten(size).shape[0], *shape[1:]))
+        reduced = np.where(none, empty, reduced / as_array(np.maximum(size, 1), call.dtype)[:, None])
+    return reduced.reshape((as_tensor(size).shape[0], *shape[1:]))
 
 
 @aten("aten.index_add.default")
 def index_add(call: FxCall, x: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
     """Add to slices of an axis."""
-    values = arr(source, call.dtype)
-    values = values if alpha == 1 else values * arr(alpha, call.dtype)
+    values = as_array(source, call.dtype)
+    values = values if alpha == 1 else values * as_array(alpha, call.dtype)
     if not call.shape_of(0):
         if call.dtype == bool:
-            return np.logical_or(arr(x), np.any(values))
-        return arr(x) + np.sum(values)
+            return np.logical_or(as_array(x), np.any(values))
+        return as_array(x) + np.sum(values)
     axis = axis_of(dim, len(call.shape_of(0)))
     result = _copied(x, call.dtype)
-    where = (slice(None),) * axis + (arr(index, "int32").reshape((-1,)),)
+    where = (slice(None),) * axis + (as_array(index, "int32").reshape((-1,)),)
     np.add.at(result, where, values)
     return result
 
@@ -284,10 +294,10 @@ def index_add(call: FxCall, x: Any, dim: int, index: Any, source: Any, *, alpha:
 def index_copy(call: FxCall, x: Any, dim: int, index: Any, source: Any) -> Any:
     """Replace slices of an axis."""
     if not call.shape_of(0):
-        return arr(source, call.dtype).reshape(())
+        return as_array(source, call.dtype).reshape(())
     axis = axis_of(dim, len(call.shape_of(0)))
     result = _copied(x, call.dtype)
-    result[(slice(None),) * axis + (arr(index, "int32").reshape((-1,)),)] = arr(source, call.dtype)
+    result[(slice(None),) * axis + (as_array(index, "int32").reshape((-1,)),)] = as_array(source, call.dtype)
     return result
 
 
@@ -295,32 +305,32 @@ def index_copy(call: FxCall, x: Any, dim: int, index: Any, source: Any) -> Any:
 def index_fill(call: FxCall, x: Any, dim: int, index: Any, value: Any) -> Any:
     """Fill slices of an axis with one value."""
     if not call.shape_of(0):
-        return arr(value, call.dtype)
+        return as_array(value, call.dtype)
     axis = axis_of(dim, len(call.shape_of(0)))
     result = _copied(x, call.dtype)
-    result[(slice(None),) * axis + (arr(index, "int32").reshape((-1,)),)] = arr(value, call.dtype)
+    result[(slice(None),) * axis + (as_array(index, "int32").reshape((-1,)),)] = as_array(value, call.dtype)
     return result
 
 
 @aten("aten.put.default")
 def put(call: FxCall, x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
     """Replace elements of the flattened tensor, or add to them."""
-    shape = ten(x).shape
-    result = _copied(arr(x).reshape((-1,)), call.dtype)
-    where, values = arr(index, "int32").reshape((-1,)), arr(source, call.dtype).reshape((-1,))
+    shape = as_tensor(x).shape
+    result = _copied(as_array(x).reshape((-1,)), call.dtype)
+    where, values = as_array(index, "int32").reshape((-1,)), as_array(source, call.dtype).reshape((-1,))
     if accumulate:
         np.add.at(result, where, values)
     else:
         result[where] = values
-    return e.reshape(ten(result), shape)
+    return e.reshape(as_tensor(result), shape)
 
 
 @aten("aten.masked_scatter.default")
 def masked_scatter(call: FxCall, x: Any, mask: Any, source: Any) -> Any:
     """Write values one after the other where a mask is true."""
-    shape = e.broadcast_shape([ten(x), ten(mask)])
-    x, mask = (arr(e.broadcast(ten(v), shape) if shape else ten(v)) for v in (x, mask))
-    flat = arr(mask, "bool").reshape((-1,))
-    place = np.cumsum(arr(flat, "int32"), axis=0) - 1
-    values = np.take(arr(source, call.dtype).reshape((-1,)), np.maximum(place, 0))
-    return np.where(flat, values, arr(x).reshape((-1,))).reshape(ten(x).shape)
+    shape = e.broadcast_shape([as_tensor(x), as_tensor(mask)])
+    x, mask = (as_array(e.broadcast(as_tensor(v), shape) if shape else as_tensor(v)) for v in (x, mask))
+    flat = as_array(mask, "bool").reshape((-1,))
+    place = np.cumsum(as_array(flat, "int32"), axis=0) - 1
+    values = np.take(as_array(source, call.dtype).reshape((-1,)), np.maximum(place, 0))
+    return np.where(flat, values, as_array(x).reshape((-1,))).reshape(as_tensor(x).shape)

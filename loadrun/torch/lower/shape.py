@@ -13,7 +13,7 @@ from ...tensors.symbolic import as_number
 from ..call import FxCall, axes_of, axis_of
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size
-from ..values import INT_MAX, arr, ten, tensor_or_axes
+from ..values import INT_MAX, as_array, as_tensor, tensor_or_axes
 
 
 @aten("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default", "aten._reshape_copy.default")
@@ -53,7 +53,7 @@ def same(call: FxCall, x: Any, *args: Any, **kwargs: Any) -> Any:
         rate, training = (*args, kwargs.get("p", 0), kwargs.get("train", False))[:2]
         if training and rate:
             raise UnsupportedCallError("it drops at random in training; call .eval() first")
-        return (ten(x), np.ones_like(arr(x, "bool"))) if "native" in name else ten(x)
+        return (as_tensor(x), np.ones_like(as_array(x, "bool"))) if "native" in name else as_tensor(x)
     x = tensor_or_axes(x)
     if dtype_of(x.x if isinstance(x, ManyAxes) else x).np != call.dtype:
         raise UnsupportedCallError("the bits of one dtype are read as another; convert with .to(dtype)")
@@ -89,7 +89,7 @@ def transpose(call: FxCall, x: Any, a: int, b: int) -> Any:
 def turned(call: FxCall, x: Any) -> Any:
     """Transpose a matrix."""
     ndim = len(call.shape_of(0))
-    return ten(x) if ndim < 2 else np.swapaxes(arr(x), ndim - 2, ndim - 1)
+    return as_tensor(x) if ndim < 2 else np.swapaxes(as_array(x), ndim - 2, ndim - 1)
 
 
 @aten("aten.movedim.int", "aten.movedim.intlist", "aten.moveaxis.int", "aten.moveaxis.intlist")
@@ -132,7 +132,7 @@ def flatten(call: FxCall, x: Any, start: int = 0, end: int = -1) -> Any:
     """Flatten several axes to one."""
     shape = tensor_or_axes(x).shape
     if not shape:
-        return e.reshape(ten(x), (1,))
+        return e.reshape(as_tensor(x), (1,))
     first, last = axis_of(start, len(shape)), axis_of(end, len(shape))
     size: Any = 1
     for n in shape[first : last + 1]:
@@ -151,7 +151,7 @@ def unflatten(call: FxCall, x: Any, dim: int, sizes: Any) -> Any:
 @aten("aten.expand.default", "aten.broadcast_to.default", "aten.expand_copy.default")
 def expand(call: FxCall, x: Any, shape: Any, implicit: bool = False) -> Any:
     """Broadcast to a shape; -1 keeps a size."""
-    result = ten(x)
+    result = as_tensor(x)
     now = result.shape
     missing = len(shape) - len(now)
     target = [now[i - missing] if type(n) is int and n == -1 else as_size(n) for i, n in enumerate(shape)]
@@ -161,24 +161,24 @@ def expand(call: FxCall, x: Any, shape: Any, implicit: bool = False) -> Any:
 @aten("aten.expand_as.default")
 def expand_as(call: FxCall, x: Any, other: Any) -> Any:
     """Broadcast to another tensor's shape."""
-    shape = ten(other).shape
-    return e.broadcast(ten(x), shape) if shape else ten(x)
+    shape = as_tensor(other).shape
+    return e.broadcast(as_tensor(x), shape) if shape else as_tensor(x)
 
 
 @aten("aten.repeat.default", "aten.tile.default")
 def repeat(call: FxCall, x: Any, repeats: Any) -> Any:
     """Repeat the whole tensor along axes."""
-    result, counts = ten(x), [as_size(n) for n in repeats]
+    result, counts = as_tensor(x), [as_size(n) for n in repeats]
     shape = result.shape
     if not counts and not shape:
         return result
     counts = [1] * (len(shape) - len(counts)) + counts
-    own = [1] * (len(counts) - len(shape)) + [*shape]
-    result = e.reshape(result, own)
-    direct = [c if _is_one(n) else n for c, n in zip(counts, own, strict=True)]
-    if direct != own:
+    sizes = [1] * (len(counts) - len(shape)) + [*shape]
+    result = e.reshape(result, sizes)
+    direct = [c if _is_one(n) else n for c, n in zip(counts, sizes, strict=True)]
+    if direct != sizes:
         result = e.broadcast(result, direct)
-    for axis, (count, n) in enumerate(zip(counts, own, strict=True)):
+    for axis, (count, n) in enumerate(zip(counts, sizes, strict=True)):
         if _is_one(count) or _is_one(n):
             continue
         before, after = direct[:axis], direct[axis + 1 :]
@@ -197,7 +197,7 @@ def _is_one(n: Any) -> bool:
 def slice_(call: FxCall, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Any:
     """Slice one axis."""
     axis = axis_of(dim, len(call.shape_of(0)))
-    return arr(x)[(slice(None),) * axis + (bounds(start, end, step),)]
+    return as_array(x)[(slice(None),) * axis + (bounds(start, end, step),)]
 
 
 def bounds(start: Any, end: Any, step: Any) -> slice:
@@ -212,7 +212,7 @@ def bounds(start: Any, end: Any, step: Any) -> slice:
 def select(call: FxCall, x: Any, dim: int, index: Any) -> Any:
     """Select one index of an axis, without the axis."""
     axis = axis_of(dim, len(call.shape_of(0)))
-    return arr(x)[(slice(None),) * axis + (as_size(index),)]
+    return as_array(x)[(slice(None),) * axis + (as_size(index),)]
 
 
 @aten("aten.narrow.default")
@@ -225,7 +225,7 @@ def narrow(call: FxCall, x: Any, dim: int, start: Any, length: Any) -> Any:
 @aten("aten.flip.default")
 def flip(call: FxCall, x: Any, dims: Any) -> Any:
     """Reverse axes."""
-    return np.flip(arr(x), axes_of(dims, len(call.shape_of(0)))) if dims else ten(x)
+    return np.flip(as_array(x), axes_of(dims, len(call.shape_of(0)))) if dims else as_tensor(x)
 
 
 @aten("aten.roll.default")
@@ -233,16 +233,16 @@ def roll(call: FxCall, x: Any, shifts: Any, dims: Any = ()) -> Any:
     """Roll elements along axes."""
     many = list(shifts) if isinstance(shifts, (list, tuple)) else [shifts]
     if not dims:
-        return np.roll(arr(x), many[0])
+        return np.roll(as_array(x), many[0])
     axes = [axis_of(d, len(call.shape_of(0))) for d in dims]
     if not axes or not call.shape_of(0):
-        return ten(x)
-    result = arr(x)
+        return as_tensor(x)
+    result = as_array(x)
     for shift, axis in zip(map(as_size, many), axes, strict=True):
         if type(shift) is int:
             result = np.roll(result, shift, axis)
             continue
-        before, cut = (slice(None),) * axis, -shift % ten(result).shape[axis]
+        before, cut = (slice(None),) * axis, -shift % as_tensor(result).shape[axis]
         parts = [result[before + (slice(*ends),)] for ends in ((cut, None), (0, cut))]
         result = np.concatenate(parts, axis=axis)
     return result
@@ -251,26 +251,26 @@ def roll(call: FxCall, x: Any, shifts: Any, dims: Any = ()) -> Any:
 @aten("aten.rot90.default")
 def rot90(call: FxCall, x: Any, k: int = 1, dims: Any = (0, 1)) -> Any:
     """Rotate by right angles."""
-    return np.rot90(arr(x), k, tuple(dims))
+    return np.rot90(as_array(x), k, tuple(dims))
 
 
 @aten("aten.diagonal.default", "aten.diagonal_copy.default", "aten.linalg_diagonal.default")
 def diagonal(call: FxCall, x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """Move a diagonal to a new last axis."""
-    return np.diagonal(arr(x), offset, dim1, dim2)
+    return np.diagonal(as_array(x), offset, dim1, dim2)
 
 
 @aten("aten.tril.default", "aten.triu.default")
 def triangle(call: FxCall, x: Any, diagonal: int = 0) -> Any:
     """Zero elements above or below a diagonal."""
-    return (np.tril if "tril" in str(call.node.target) else np.triu)(arr(x), diagonal)
+    return (np.tril if "tril" in str(call.node.target) else np.triu)(as_array(x), diagonal)
 
 
 @aten("aten.pixel_shuffle.default")
 def pixel_shuffle(call: FxCall, x: Any, r: int) -> Any:
     """Move blocks of channels to height and width."""
-    *high, c, h, w = ten(x).shape
-    parts = e.reshape(ten(x), (*_merged_leading(high), c // (r * r), r, r, h, w))
+    *high, c, h, w = as_tensor(x).shape
+    parts = e.reshape(as_tensor(x), (*_merged_leading(high), c // (r * r), r, r, h, w))
     n = len(_merged_leading(high))
     order = (*range(n), n, n + 3, n + 1, n + 4, n + 2)
     return e.reshape(e.permute(parts, order), (*high, c // (r * r), h * r, w * r))
@@ -279,8 +279,8 @@ def pixel_shuffle(call: FxCall, x: Any, r: int) -> Any:
 @aten("aten.pixel_unshuffle.default")
 def pixel_unshuffle(call: FxCall, x: Any, r: int) -> Any:
     """Move blocks of height and width to channels."""
-    *high, c, h, w = ten(x).shape
-    parts = e.reshape(ten(x), (*_merged_leading(high), c, h // r, r, w // r, r))
+    *high, c, h, w = as_tensor(x).shape
+    parts = e.reshape(as_tensor(x), (*_merged_leading(high), c, h // r, r, w // r, r))
     n = len(_merged_leading(high))
     order = (*range(n), n, n + 2, n + 4, n + 1, n + 3)
     return e.reshape(e.permute(parts, order), (*high, c * r * r, h // r, w // r))
@@ -299,11 +299,11 @@ def _merged_leading(high: list[Any]) -> list[Any]:
 @aten("aten.channel_shuffle.default", "aten.native_channel_shuffle.default")
 def channel_shuffle(call: FxCall, x: Any, groups: int) -> Any:
     """Interleave the channels of groups."""
-    n, c, *rest = ten(x).shape
+    n, c, *rest = as_tensor(x).shape
     size: Any = 1
     for length in rest:
         size = size * length
-    parts = e.permute(e.reshape(ten(x), (n, groups, c // groups, size)), (0, 2, 1, 3))
+    parts = e.permute(e.reshape(as_tensor(x), (n, groups, c // groups, size)), (0, 2, 1, 3))
     return e.reshape(parts, (n, c, *rest))
 
 
@@ -314,11 +314,11 @@ def constant_pad_nd(call: FxCall, x: Any, pad: Any, value: Any = 0) -> Any:
     ndim = len(call.shape_of(0))
     pairs = [(0, 0)] * (ndim - len(widths) // 2) + list(zip(widths[-2::-2], widths[::-2], strict=True))
     if any(isinstance(n, TracedInt) for n in widths):
-        result = ten(x)
+        result = as_tensor(x)
         for axis, (before, after) in enumerate(pairs):
             result = _widened(result, axis, before, after, value)
         return result
-    return pad_ends(ten(x), pairs, value=float(value))
+    return pad_ends(as_tensor(x), pairs, value=float(value))
 
 
 def _widened(x: Any, axis: int, before: Any, after: Any, value: Any) -> Any:
@@ -329,11 +329,11 @@ def _widened(x: Any, axis: int, before: Any, after: Any, value: Any) -> Any:
             size = x.shape[axis]
             less = least(width, 0) if followed else width
             kept = slice(-less, None) if first else slice(0, size + less)
-            x = ten(arr(x)[(slice(None),) * axis + (kept,)])
+            x = as_tensor(as_array(x)[(slice(None),) * axis + (kept,)])
         if followed or width > 0:
             shape = list(x.shape)
             shape[axis] = largest(width, 0) if followed else width
-            border = e.full(ten(value, dtype_of(x).np), shape)
+            border = e.full(as_tensor(value, dtype_of(x).np), shape)
             x = e.concat([border, x] if first else [x, border], axis)
     return x
 
@@ -344,8 +344,8 @@ def _bordered(call: FxCall, x: Any, pad: Any, mode: str) -> Any:
     pairs = [(0, 0)] * (len(call.shape_of(0)) - len(pairs)) + pairs
     # Elements cropped by a negative width still count when the other side mirrors, but not when it wraps.
     if mode == "wrap":
-        return pad_ends(ten(x), pairs, mode)
-    grown = pad_ends(ten(x), [(max(a, 0), max(b, 0)) for a, b in pairs], mode)
+        return pad_ends(as_tensor(x), pairs, mode)
+    grown = pad_ends(as_tensor(x), [(max(a, 0), max(b, 0)) for a, b in pairs], mode)
     return pad_ends(grown, [(min(a, 0), min(b, 0)) for a, b in pairs])
 
 
@@ -388,14 +388,14 @@ def unfold(call: FxCall, x: Any, dim: int, size: int, step: int) -> Any:
     """Return windows of an axis, along a new last axis."""
     shape = call.shape_of(0)
     if not shape:
-        return e.reshape(ten(x), (size,))
+        return e.reshape(as_tensor(x), (size,))
     axis = axis_of(dim, len(shape))
     if isinstance(shape[axis], int):
         starts = np.arange(0, shape[axis] - size + 1, step)[:, None] + np.arange(size)
     else:
-        count = (ten(x).shape[axis] - size) // step + 1
-        starts = arr(e.arange(count))[:, None] * step + np.arange(size, dtype=np.int32)
-    return np.moveaxis(np.take(arr(x), starts, axis=axis), axis + 1, -1)
+        count = (as_tensor(x).shape[axis] - size) // step + 1
+        starts = as_array(e.arange(count))[:, None] * step + np.arange(size, dtype=np.int32)
+    return np.moveaxis(np.take(as_array(x), starts, axis=axis), axis + 1, -1)
 
 
 @aten("aten.as_strided.default", "aten.as_strided_copy.default")
@@ -404,7 +404,7 @@ def as_strided(call: FxCall, x: Any, size: Any, stride: Any, offset: Any = None)
     shape = call.static(size, "a strided view")
     steps = call.static(stride, "a strided view")
     order = _memory_order(call)
-    return np.take(np.transpose(arr(x), order).reshape((-1,)), _strided_places(shape, steps, offset))
+    return np.take(np.transpose(as_array(x), order).reshape((-1,)), _strided_places(shape, steps, offset))
 
 
 def _strided_places(shape: list[int], steps: list[int], offset: Any) -> Any:
@@ -438,10 +438,10 @@ def as_strided_scatter(call: FxCall, x: Any, source: Any, size: Any, stride: Any
     places = _strided_places(shape, call.static(stride, "a strided view"), offset).reshape(-1)
     if len(set(places.tolist())) != len(places):
         raise UnsupportedCallError("a strided view that shows one element several times")
-    turned = np.transpose(arr(snapshot(ten(x, call.dtype))), order)
+    turned = np.transpose(as_array(snapshot(as_tensor(x, call.dtype))), order)
     flat = turned.reshape((-1,))
-    flat[places] = arr(source, call.dtype).reshape((-1,))
-    return np.transpose(flat.reshape(ten(turned).shape), np.argsort(order).tolist())
+    flat[places] = as_array(source, call.dtype).reshape((-1,))
+    return np.transpose(flat.reshape(as_tensor(turned).shape), np.argsort(order).tolist())
 
 
 @aten("aten.sym_size.int", "aten.size.int")
@@ -462,7 +462,7 @@ def sym_numel(call: FxCall, x: Any) -> Any:
 @aten("aten._local_scalar_dense.default", "aten.item.default")
 def item(call: FxCall, x: Any) -> Any:
     """Return a value that Python reads, an integer as a symbolic number."""
-    result = e.reshape(ten(x), ())
+    result = e.reshape(as_tensor(x), ())
     if dtype_of(result).np.kind not in "iu":
         return result
-    return as_number(ten(result, "int32" if np.can_cast(dtype_of(result).np, np.int32) else "int64"))
+    return as_number(as_tensor(result, "int32" if np.can_cast(dtype_of(result).np, np.int32) else "int64"))

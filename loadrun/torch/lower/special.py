@@ -10,7 +10,7 @@ from ...graph import params as P
 from ...layers import emit as e
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
-from ..values import arr, ten
+from ..values import as_array, as_tensor
 
 _M = P.ElemwiseMode
 _SHIFT = {4: 8, 8: 16}
@@ -19,18 +19,18 @@ _SHIFT = {4: 8, 8: 16}
 
 def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
     """Evaluate a polynomial, whose constant is the first coefficient."""
-    result: Any = arr(coefficients[-1], x.dtype)
+    result: Any = as_array(coefficients[-1], x.dtype)
     for c in coefficients[-2::-1]:
-        result = result * x + arr(c, x.dtype)
+        result = result * x + as_array(c, x.dtype)
     return result
 
 
 def _float(call: FxCall, x: Any) -> Any:
-    return arr(x, np.float32)
+    return as_array(x, np.float32)
 
 
 def _real(call: FxCall, x: Any) -> Any:
-    return arr(x, np.float64 if call.dtype == np.float64 else np.float32)
+    return as_array(x, np.float64 if call.dtype == np.float64 else np.float32)
 
 
 def _shift(x: Any) -> int:
@@ -57,9 +57,9 @@ def _log_gamma(x: Any) -> Any:
     large = y > 10000
     w = np.where(large, y, z)
     moved = np.where(large, np.float32(0), np.log(np.where(large, np.ones_like(y), product)))
-    series = (w - 0.5) * np.log(w) - w + arr(0.5 * math.log(2 * math.pi), x.dtype) + tail - moved
+    series = (w - 0.5) * np.log(w) - w + as_array(0.5 * math.log(2 * math.pi), x.dtype) + tail - moved
     turned = np.absolute(_sine_of_turns(x))
-    reflected = arr(math.log(math.pi), x.dtype) - np.log(turned) - series
+    reflected = as_array(math.log(math.pi), x.dtype) - np.log(turned) - series
     return np.where(low, reflected, series)
 
 
@@ -67,23 +67,23 @@ def _sine_of_turns(x: Any) -> Any:
     """Compute ``sin(pi * x)``; the whole part is taken away first, because pi has no exact value."""
     whole = np.rint(x)
     sign = 1 - 2 * np.absolute(np.fmod(whole, np.float32(2)))
-    return sign * np.sin((x - whole) * arr(math.pi, x.dtype))
+    return sign * np.sin((x - whole) * as_array(math.pi, x.dtype))
 
 
 @aten("aten.lgamma.default", "aten.special_gammaln.default")
 def lgamma(call: FxCall, x: Any) -> Any:
     """Compute the logarithm of the absolute value of the gamma function."""
-    return arr(_log_gamma(_real(call, x)), call.dtype)
+    return as_array(_log_gamma(_real(call, x)), call.dtype)
 
 
 @aten("aten.mvlgamma.default", "aten.special_multigammaln.default")
 def mvlgamma(call: FxCall, x: Any, p: int) -> Any:
     """Compute the logarithm of the gamma function of several variables."""
     x = _real(call, x)
-    result: Any = arr(p * (p - 1) / 4 * math.log(math.pi), x.dtype)
+    result: Any = as_array(p * (p - 1) / 4 * math.log(math.pi), x.dtype)
     for i in range(p):
         result = result + _log_gamma(x - np.float32(i / 2))
-    return arr(result, call.dtype)
+    return as_array(result, call.dtype)
 
 
 @aten("aten.digamma.default", "aten.special_digamma.default", "aten.special_psi.default")
@@ -100,17 +100,17 @@ def digamma(call: FxCall, x: Any) -> Any:
     terms = 1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12
     series = np.log(z) - 0.5 / z - over * _tail(over, *terms) - sums
     rest = x - np.rint(x)
-    pi = arr(math.pi, x.dtype)
+    pi = as_array(math.pi, x.dtype)
     cotangent = pi / np.tan(rest * pi)
     reflected = np.where((rest == 0) & (x < 0), np.float32(np.nan), series - cotangent)
     reflected = np.where(x == 0, np.copysign(np.full_like(x, np.inf), -x), reflected)
-    return arr(np.where(low, reflected, series), call.dtype)
+    return as_array(np.where(low, reflected, series), call.dtype)
 
 
 def _trigamma(x: Any) -> Any:
     """Evaluate the series by torch's own steps: near its poles they decide all digits, for pi has no exact value."""
     low = x < 0.5
-    pi = arr(math.pi, x.dtype)
+    pi = as_array(math.pi, x.dtype)
     sine = np.sin(pi * x)
     y = np.where(low, 1 - x, x)
     start = np.where(low, -(pi * pi) / (sine * sine), np.zeros_like(x))
@@ -131,7 +131,7 @@ def polygamma(call: FxCall, n: int, x: Any) -> Any:
         return digamma(call, x)
     if n > 1:
         raise UnsupportedCallError(f"polygamma of order {n}; orders 0 and 1 are lowered")
-    return arr(_trigamma(_real(call, x)), call.dtype)
+    return as_array(_trigamma(_real(call, x)), call.dtype)
 
 
 # Abramowitz and Stegun 9.8.1 to 9.8.4: near zero by the square of x / 3.75, else by 3.75 / |x|.
@@ -172,7 +172,7 @@ def _bessel(call: FxCall, x: Any, order: int, scaled: bool) -> Any:
     size = np.absolute(x)
     exact = call.dtype == np.float64
     (near, far), border = (_exact_bessel(order), _FAR) if exact else (_BESSEL[order], _BORDER)
-    border = arr(border, x.dtype)
+    border = as_array(border, x.dtype)
     small = np.minimum(size, border)
     low = _polynomial(np.square(small / border), near)
     large = np.maximum(size, border)
@@ -184,7 +184,7 @@ def _bessel(call: FxCall, x: Any, order: int, scaled: bool) -> Any:
         high = high * np.exp(large)
     low = low * small if order else low
     result = np.where(size < border, low, high)
-    return arr(result * np.sign(x) if order else result, call.dtype)
+    return as_array(result * np.sign(x) if order else result, call.dtype)
 
 
 @aten("aten.i0.default", "aten.special_i0.default", "aten.special_modified_bessel_i0.default")
@@ -230,7 +230,7 @@ def _scaled_erfc(x: Any) -> Any:
 @aten("aten.special_erfcx.default")
 def erfcx(call: FxCall, x: Any) -> Any:
     """Compute the complementary error function, times ``exp(x * x)``."""
-    return arr(_scaled_erfc(_float(call, x)), call.dtype)
+    return as_array(_scaled_erfc(_float(call, x)), call.dtype)
 
 
 @aten("aten.special_log_ndtr.default")
@@ -239,8 +239,8 @@ def log_ndtr(call: FxCall, x: Any) -> Any:
     x = _float(call, x)
     t = x * np.float32(0.5**0.5)
     low = np.log(_scaled_erfc(np.maximum(-t, 0)) * 0.5) - t * t
-    high = np.log1p(arr(e.elem(_M.ERFC, ten(np.maximum(t, np.float32(-1))))) * np.float32(-0.5))
-    return arr(np.where(x < -1, low, high), call.dtype)
+    high = np.log1p(as_array(e.elem(_M.ERFC, as_tensor(np.maximum(t, np.float32(-1))))) * np.float32(-0.5))
+    return as_array(np.where(x < -1, low, high), call.dtype)
 
 
 @aten("aten.special_ndtri.default")
@@ -248,7 +248,7 @@ def ndtri(call: FxCall, x: Any) -> Any:
     """Compute the inverse of the normal distribution function."""
     x = _real(call, x)
     # By the complement, because near 0 the distance from 1 has no digits left.
-    return arr(arr(e.elem(_M.ERFCINV, ten(x * 2))) * arr(-(2**0.5), x.dtype), call.dtype)
+    return as_array(as_array(e.elem(_M.ERFCINV, as_tensor(x * 2))) * as_array(-(2**0.5), x.dtype), call.dtype)
 
 
 _STEPS = {4: 46, 8: 92}
@@ -256,7 +256,7 @@ _STEPS = {4: 46, 8: 92}
 
 
 def _whole(call: FxCall, *values: Any) -> list[Any]:
-    return [arr(v, "int64" if call.dtype.itemsize == 8 else "int32") for v in values]
+    return [as_array(v, "int64" if call.dtype.itemsize == 8 else "int32") for v in values]
 
 
 def _divisor(x: Any, y: Any) -> Any:
@@ -272,7 +272,7 @@ def _divisor(x: Any, y: Any) -> Any:
 @aten("aten.gcd.default")
 def gcd(call: FxCall, x: Any, y: Any) -> Any:
     """Compute the greatest common divisor."""
-    return arr(_divisor(*_whole(call, x, y)), call.dtype)
+    return as_array(_divisor(*_whole(call, x, y)), call.dtype)
 
 
 @aten("aten.lcm.default")
@@ -280,7 +280,7 @@ def lcm(call: FxCall, x: Any, y: Any) -> Any:
     """Compute the smallest common multiple."""
     x, y = _whole(call, x, y)
     divisor = _divisor(x, y)
-    return arr(np.absolute(x // np.where(divisor == 0, np.ones_like(divisor), divisor) * y), call.dtype)
+    return as_array(np.absolute(x // np.where(divisor == 0, np.ones_like(divisor), divisor) * y), call.dtype)
 
 
 @aten("aten.frexp.Tensor")
@@ -296,6 +296,6 @@ def frexp(call: FxCall, x: Any) -> Any:
     part = safe * np.exp2(-half) * np.exp2(half - power)
     over, under = part >= 1, part < 0.5
     part = np.where(over, part * 0.5, np.where(under, part * 2, part))
-    power = power + arr(over, x.dtype) - arr(under, x.dtype)
+    power = power + as_array(over, x.dtype) - as_array(under, x.dtype)
     result = np.where(plain, np.where(x < 0, -part, part), x)
-    return arr(result, call.dtype), arr(np.where(plain, power, np.float32(0)), "int32")
+    return as_array(result, call.dtype), as_array(np.where(plain, power, np.float32(0)), "int32")

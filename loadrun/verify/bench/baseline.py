@@ -62,7 +62,7 @@ def require_baseline(content: object, path: str) -> None:
     try:
         baseline = BASELINE(content, "the baseline")
     except FormatError as e:
-        raise InputError(f"{path} is not a file of `loadrun bench --save-baseline`: {e.message}") from None
+        raise InputError(f"{path} is not a file of `loadrun bench --json`: {e.message}") from None
     if baseline["benchmark"] != VERSION:
         raise InputError(f"{path}: the baseline is of version {baseline['benchmark']}, expected {VERSION}")
 

@@ -25,15 +25,16 @@ class BenchOptions(ModelOptions):
     """Describe how models are timed; the options of `ModelOptions` are among these.
 
     Attributes:
-        engine: engines that are compared.
-        threads: numbers of threads that are compared, None for as many as there are.
-        batch: batches that are compared, axis 0 of the inputs of one testcase; None for those of the testcases.
-        testcase: the only testcase to run, None for all in turn.
-        min_time: the least time for each, in seconds.
-        min_passes: the minimum number of passes for each.
-        seed: seed of random inputs.
-        baseline: a file that holds what was measured some time ago.
-        max_slowdown: how much slower than the baseline is allowed, 0.1 for 10 %.
+        engine: engines to compare.
+        threads: thread counts to compare.
+        batch: batch sizes to compare, along axis 0 of the inputs of one testcase.
+        testcase: use only testcase N (default: all in turn).
+        min_time: measure each model for at least this many seconds.
+        min_passes: ... and for at least this many passes.
+        seed: seed for everything that is drawn at random (default 0).
+        baseline: compare with measurements that --json wrote.
+        max_slowdown: fail if a model is slower than the baseline by more than this: 10% or 1.1x (default 10%). In
+            Python, 0.1 for 10 %.
     """
 
     engine: tuple[str, ...] = ("reference",)

@@ -170,7 +170,7 @@ def _cases(bundle: Bundle, subject: Subject, plan: Preparation) -> tuple[list[Te
     if subject.batch is not None:
         for number in set(bundle.scenarios) & set(chosen):
             raise UsageError(
-                f"{subject.path}: testcase {number} is a scenario, whose steps cannot take another batch; drop --batch"
+                f"{subject.path}: testcase {number} is a scenario, whose steps cannot change size; drop --batch-size"
             )
         # One batch is one testcase: others would be the same shape once more.
         inputs = {n: _resized(a, subject.batch) for n, a in cases[0].inputs.items()}

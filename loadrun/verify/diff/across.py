@@ -85,10 +85,10 @@ class Written:
         behind = self._behind()
         roots = []
         for root in again.roots:
-            own = {
+            missing = {
                 v.owner.id: v.owner for o in root.missing for v in map(behind.get, _ids(o)) if v is not None
             }
-            roots.append(replace(root, missing=tuple(own[i] for i in sorted(own)) or root.missing))
+            roots.append(replace(root, missing=tuple(missing[i] for i in sorted(missing)) or root.missing))
         return replace(again, roots=roots)
 
     def _label(self, named: re.Match[str]) -> str:
@@ -102,9 +102,9 @@ class Written:
         behind: dict[int, Var] = {}
         for opr in reversed(self.graph.oprs):
             for var in opr.outputs:
-                own = self._of(var)
-                if own is not None:
-                    behind[var.id] = own
+                source = self._of(var)
+                if source is not None:
+                    behind[var.id] = source
             after = next((behind[v.id] for v in opr.outputs if v.id in behind), None)
             if after is not None:
                 # The readers come from the last to the first.

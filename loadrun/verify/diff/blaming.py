@@ -348,18 +348,18 @@ def _beginning(
     A root that is as far off on the reference's own inputs is guilty itself. Otherwise it is the first operator before
     it that differs by itself, or else the one that is furthest off on the reference's inputs.
     """
-    own = errors([root]).get(root.var.id)
+    error = errors([root]).get(root.var.id)
     off = inf if root.distance is None else root.distance.mean
-    if own is not None and off and 2 * own >= off:
+    if error is not None and off and 2 * error >= off:
         return None
     before = [_told(r, matching, differing) for r in _before(root, state)]
     reshaped = [r for r in before if _is_reshaped(r)] if root.distance is None else []
     changed = [r for r in before if r.is_changed] or reshaped
-    if changed or (own is None and not root.is_stop):
+    if changed or (error is None and not root.is_stop):
         return min(changed, key=lambda r: r.var.id, default=None)
     alone = errors(before)
     worst = max(before, key=lambda r: (alone.get(r.var.id, -1.0), -r.var.id), default=root)
-    if alone.get(worst.var.id, 0.0) > max(own or 0.0, _ROUNDING):
+    if alone.get(worst.var.id, 0.0) > max(error or 0.0, _ROUNDING):
         return worst
     # The same numbers in another shape, which the root takes for others.
     return min((r for r in before if _is_reshaped(r)), key=lambda r: r.var.id, default=None)

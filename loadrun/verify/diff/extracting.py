@@ -57,12 +57,12 @@ def extract(
     targets = [v for v in opr.outputs if v.id in known]
     if not targets:
         raise UsageError("the reference has no value for the operator's outputs")
-    own = own_values(graph, list(border.values()), feeds, seed)
+    values = computed_values(graph, list(border.values()), feeds, seed)
     for number in border:
         value = known.get(number)
-        if value is None or (number in own and value.shape != own[number].shape):
+        if value is None or (number in values and value.shape != values[number].shape):
             # The reference has another layout.
-            known.update({number: own[number]} if number in own else {})
+            known.update({number: values[number]} if number in values else {})
     dtypes = reference_dtypes(border.values(), matching)
     return as_testcase(graph, border.values(), targets, known, dtypes, maxerr=maxerr)
 
@@ -136,7 +136,7 @@ def fails_alone(bundle: Bundle) -> bool:
     return Runner(bundle).replay_one(0).verdict is not Verdict.PASS
 
 
-def own_values(
+def computed_values(
     graph: Graph, variables: Sequence[Var], feeds: Mapping[str, Array], seed: int
 ) -> dict[int, Array]:
     """Compute values in the model itself, as far as it goes."""

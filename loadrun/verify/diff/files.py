@@ -24,7 +24,7 @@ from .bisecting import Bisected, bisect
 from .extracting import extract, fails_alone
 from .finding import Differences, between
 from .interface import interface_changes, rank_changes
-from .measuring import real
+from .measuring import dequantized
 from .running import FileSide
 from .runs import DataRun, DiffOptions, data_of, is_results, paired_inputs, runs_of, together
 from .stored import StoredValues, read_values
@@ -116,7 +116,7 @@ class FileDifferences:
         if self.blamed is None or self._other is None:
             return None
         if isinstance(self._other, StoredValues):
-            raise UsageError("--extract needs all inputs of the operator: compare with a model or float64")
+            raise UsageError("--output needs all inputs of the operator: compare with a model or float64")
         suspects = self.differences.roots if self.differences is not None else []
         regions = [(r.var, r.between) for r in suspects[:_MOST_TRIED]] or [(self.blamed, ())]
         why = "it reproduces the reference's values on the reference's inputs"
@@ -154,7 +154,7 @@ def diff_files(
     Args:
         model: the model under suspicion.
         against: another model; a folder of load_and_run's ``--bin_io_dump`` or of .npy files; an .npz file of values by
-            variable name; results of ``--save-results``; the name of an engine; or ``float64``, the same model in
+            variable name; results of ``--output FILE.zip``; the name of an engine; or ``float64``, the same model in
             double precision.
         options: on what, and how near is near enough.
         warn: called with what deserves a look.
@@ -200,7 +200,7 @@ def _compared(
     graph = expressible(bundle, refusals, warn)
     seed = options.seed
     result = partial(FileDifferences, ran_on=ran_on, _graph=graph, _feeds=feeds, _seed=seed)
-    if options.check_finite or options.range is not None:
+    if options.range is not None:
         findings = watch(graph, feeds, limit=options.range, seed=seed)
         return result(None, None, findings, refusals=tuple(refusals), _other=None)
     read = options.read if against.lower().endswith(".onnx") else {}
@@ -254,7 +254,7 @@ def _beside(
     warn: Callable[[str], None],
 ) -> tuple[Differences | None, Bisected | None, Graph | StoredValues | FileSide | str]:
     """Run the model and the reference; returns what was found, and the reference's side."""
-    feeds, seed, own = run.feeds, options.seed, not refusals
+    feeds, seed, complete = run.feeds, options.seed, not refusals
     other = (
         reference_graph(reference, bundle, feeds, refusals, warn)
         if isinstance(reference, Bundle)
@@ -262,11 +262,12 @@ def _beside(
     )
     if isinstance(other, StoredValues) and run.is_random:
         warn(
-            f"the stored values of {against} were hardly computed from random inputs: give theirs with --input"
+            f"the stored values of {against} were probably computed from other inputs than random numbers; pass those "
+            "inputs with --input"
         )
     if options.bisect and isinstance(other, (str, FileSide)):
         return None, bisect(graph, other, feeds, tolerance=options.tolerance, seed=seed), other
-    whole = own, len(refusals) <= (not own)
+    whole = complete, len(refusals) <= (not complete)
     compare = partial(between, feeds=feeds, tolerance=options.tolerance, seed=seed, whole=whole)
     differences = compare(graph, other)
     if isinstance(other, Graph) and (refusals or not differences.agree):
@@ -407,7 +408,7 @@ def _side(
 def _results(
     saved: list[SavedFile], run: DataRun, path: str, bundle: Bundle, warn: Callable[[str], None]
 ) -> StoredValues:
-    """Take a testcase's outputs from a file of `--save-results`."""
+    """Take a testcase's outputs from a file of `--output FILE.zip`."""
     testcase = run.testcase
     expects: Mapping[str, Array] = {}
     if testcase < len(bundle.testcases):
@@ -432,7 +433,7 @@ def _results(
                         f"{name!r}: they come from another model or other inputs"
                     )
                 if got is not None:
-                    values.append((name, real(got, dtype)))
+                    values.append((name, dequantized(got, dtype)))
             return StoredValues(values)
     raise UsageError(f"{path} has no results of testcase {testcase}")
 

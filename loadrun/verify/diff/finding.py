@@ -389,13 +389,15 @@ def _scaled_like(var: Var, value: Array, dtype: DType, readers: _Readers) -> Arr
         ):
             factor = float(constants[0].item())
             return (
-                measuring.real(value, dtype) if isclose(factor, dtype.scale, rel_tol=1e-6) else value * factor
+                measuring.dequantized(value, dtype)
+                if isclose(factor, dtype.scale, rel_tol=1e-6)
+                else value * factor
             )
         # A bias may be added before.
         if not is_cast(opr) and not (opr.title in ("ADD", "Add") and constants):
             break
         var = opr.outputs[0]
-    return measuring.real(value, dtype)
+    return measuring.dequantized(value, dtype)
 
 
 def _granularity(var: Var, there: Var, equal: set[int], matching: Matching) -> DType | None:

@@ -10,9 +10,9 @@ from ...graph.dtypes import Array
 from ...graph.excerpts import excerpt
 from ...ops.infer import infer_dtypes
 from .blaming import SuspectVar
-from .extracting import own_values, reference_values
+from .extracting import computed_values, reference_values
 from .matching import Matching, is_constant
-from .measuring import distance, is_packed_otherwise, real
+from .measuring import dequantized, distance, is_packed_otherwise
 
 _AT_ONCE = 1 << 25
 """Elements of suspects that are in memory together."""
@@ -75,7 +75,10 @@ class Isolation:
                 self._graph, wanted, self._against, self._feeds, self._seed, self._matching
             )
             missing = [v for v in wanted if v.id not in known]
-            return {**(own_values(self._graph, missing, self._feeds, self._seed) if missing else {}), **known}
+            return {
+                **(computed_values(self._graph, missing, self._feeds, self._seed) if missing else {}),
+                **known,
+            }
         except LoadRunError:
             return {}
 
@@ -114,8 +117,8 @@ class Isolation:
         except LoadRunError:
             return inf
         both = mine is not None and there.dtype is not None and mine.is_quantized and there.dtype.is_quantized
-        want = real(expected, there.dtype if both else mine)
-        apart = distance(real(got, mine), want, packed=is_packed_otherwise(row.var, there))
+        want = dequantized(expected, there.dtype if both else mine)
+        apart = distance(dequantized(got, mine), want, packed=is_packed_otherwise(row.var, there))
         return inf if apart is None else apart.mean
 
 

@@ -10,7 +10,7 @@ from ...graph import Graph, Opr, Var
 from ...graph.dtypes import Array
 from .blaming import SuspectVar
 from .changes import ChangedConstant
-from .extracting import own_values
+from .extracting import computed_values
 from .matching import Matching, are_alike, is_constant
 from .measuring import distance
 
@@ -163,7 +163,7 @@ def _path(end: Var, reached: Callable[[Var], bool], has_partner: Callable[[Var],
 def _changes_numbers(graph: Graph, one: Var, other: Var, feeds: Mapping[str, Array], seed: int) -> bool:
     """Return whether two values of one graph are not the same numbers; casts and reshapes leave them."""
     try:
-        values = own_values(graph, [one, other], feeds, seed)
+        values = computed_values(graph, [one, other], feeds, seed)
     except LoadRunError:
         return False
     apart = distance(values[one.id], values[other.id])

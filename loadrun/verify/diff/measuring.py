@@ -107,9 +107,9 @@ def _inexact(graph: Graph, exactly: bool) -> dict[int, float]:
         behind = max((off.get(v.id, 0.0) for v in opr.inputs), default=0.0)
         before = max((roundings.get(v.id, 0) for v in opr.inputs), default=0)
         for var in opr.outputs:
-            own = _LAST_PLACES.get(var.dtype.name, 0.0) if var.dtype is not None else 0.0
-            if most := max(behind, own):
-                off[var.id], roundings[var.id] = most, before + bool(own)
+            places = _LAST_PLACES.get(var.dtype.name, 0.0) if var.dtype is not None else 0.0
+            if most := max(behind, places):
+                off[var.id], roundings[var.id] = most, before + bool(places)
     return {i: most * max(1.0, roundings[i] ** 0.5 / 4) for i, most in off.items()} if exactly else off
 
 
@@ -155,7 +155,7 @@ def _terms(opr: Opr) -> Sequence[Var]:
     return opr.inputs if opr.title in ("ADD", "SUB", "Add", "Sub", "Sum") else ()
 
 
-def real(value: Array, dtype: DType | None) -> Array:
+def dequantized(value: Array, dtype: DType | None) -> Array:
     """Return the numbers that an array in storage form stands for."""
     if dtype is None or not dtype.is_quantized:
         return value
@@ -250,7 +250,7 @@ def _apart(actual: Array, expected: Array, tolerance: float) -> Distance:
         mean = float(relative.mean())
         nonfinite = int(np.count_nonzero(same & ~np.isfinite(y)))
         elementwise = np.where(magnitude > 0, difference / magnitude, np.where(same, 0.0, np.inf))
-    worst, own = int(np.argmax(relative)), int(np.argmax(elementwise))
+    worst, largest = int(np.argmax(relative)), int(np.argmax(elementwise))
     return Distance(
         float(relative[worst]),
         absolute,
@@ -260,8 +260,8 @@ def _apart(actual: Array, expected: Array, tolerance: float) -> Distance:
         float(y[worst]),
         int(np.count_nonzero(relative > tolerance)),
         x.size,
-        float(elementwise[own]),
-        _place(own, shape),
+        float(elementwise[largest]),
+        _place(largest, shape),
         mean,
         nonfinite,
     )

@@ -23,7 +23,7 @@ from ...ops.catalog import types
 from ...ops.op import Trait
 from .extracting import stored_as
 from .matching import Matching, is_constant
-from .measuring import Distance, Sketch, SketchIndex, are_in_order, distance, is_even, real, sketch
+from .measuring import Distance, Sketch, SketchIndex, are_in_order, dequantized, distance, is_even, sketch
 from .running import GraphSide, taken
 
 _MOST_TRIES = 48
@@ -125,7 +125,7 @@ class Sketched:
             got = engine.run(taken(engine.inputs, fed))
         except LoadRunError:
             return None
-        return [real(a, v.dtype) for v, a in zip(outputs, got, strict=True)]
+        return [dequantized(a, v.dtype) for v, a in zip(outputs, got, strict=True)]
 
 
 def locate(
@@ -233,12 +233,12 @@ class _Search:
         """Map the values that the other graph lacks, and that some outputs depend on by such values alone."""
 
         def lacks(var: Var) -> bool:
-            own = side.sketch_of(var)
+            sketch_here = side.sketch_of(var)
             return (
-                own is not None
+                sketch_here is not None
                 and bool(var.owner.inputs)
-                and not is_even(own)
-                and (var.id in side.unlike or not others.like(own, self._tolerance))
+                and not is_even(sketch_here)
+                and (var.id in side.unlike or not others.like(sketch_here, self._tolerance))
             )
 
         dark: dict[int, Var] = {}
@@ -260,8 +260,12 @@ class _Search:
         return unknown
 
     def _known(self, side: Sketched, var: Var) -> set[int]:
-        own = side.sketch_of(var)
-        return set() if own is None else {v.id for v in self._mine.index.like(own, self._tolerance)[:1]}
+        sketch_here = side.sketch_of(var)
+        return (
+            set()
+            if sketch_here is None
+            else {v.id for v in self._mine.index.like(sketch_here, self._tolerance)[:1]}
+        )
 
     def _candidates(
         self, mine: Mapping[int, _Unknown], theirs: Mapping[int, _Unknown]
@@ -316,8 +320,8 @@ class _Search:
         pairs = [
             (v, w)
             for v in reads.values()
-            if (own := self._mine.sketch_of(v)) is not None and v.owner.inputs
-            for w in self._theirs.index.like(own, self._tolerance)
+            if (known := self._mine.sketch_of(v)) is not None and v.owner.inputs
+            for w in self._theirs.index.like(known, self._tolerance)
             if w.id in before and w.owner.inputs
         ]
         if not pairs:

@@ -15,7 +15,7 @@ from ...graph.dtypes import Array, dtype_of
 from ...ops.infer import infer_dtypes
 from ...testcase import SourceFile
 from ..pack.intermediates import computed
-from .measuring import real
+from .measuring import dequantized
 
 _MOST_STOPS = 16
 _AT_ONCE = 32
@@ -81,7 +81,7 @@ class GraphSide:
                     next((o for o in order if o is opr), None)
                     seen.add(opr.id)
                     for var, value in zip(opr.outputs, outs, strict=True):
-                        yield var, real(value, var.dtype)
+                        yield var, dequantized(value, var.dtype)
                 return
             except EngineError as e:
                 failed = next(order, None)
@@ -178,7 +178,7 @@ class EngineSide:
                 yield from self._some(wanted[half:], feeds, others)
             return
         for var, value in zip(wanted, values, strict=False):
-            yield var, real(value, var.dtype)
+            yield var, dequantized(value, var.dtype)
 
 
 class FileSide:
@@ -245,7 +245,7 @@ class FileSide:
         for var in wanted:
             value = outputs.get(var.name or "")
             if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
-                yield var, real(value, var.dtype)
+                yield var, dequantized(value, var.dtype)
 
 
 def taken(inputs: Mapping[str, Var], feeds: Mapping[str, Array]) -> dict[str, Array]:

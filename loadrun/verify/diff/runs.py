@@ -22,21 +22,20 @@ class DiffOptions(ModelOptions, DataOptions):
     """Say on what two runs are compared; the options of `ModelOptions` and `DataOptions` are among these.
 
     Attributes:
-        dump: which dump of a file that holds several, from 1.
-        testcase: which testcase's inputs are taken where no data is given; None takes all of them in turn, up to the
-            first on which something differs.
-        tolerance: how far a value may be off, relative to the largest value of its tensor; None takes 1e-4, and more
-            for what is computed in float16 or bfloat16 (`Tolerances`).
-        bisect: whether an engine is asked for one intermediate value in each run, and what is left halved each time.
-        check_finite: whether the model runs alone and operators are named that make NaN or infinity.
-        range: the greatest absolute value; the model runs alone and operators are named that make greater ones.
+        dump: use the N-th dump of a file that has several, counted from 1.
+        testcase: use only testcase N (default: one after another until something differs).
+        tolerance: largest error that counts as equal, relative to the largest value of the tensor (default 1e-4; 3.9e-3
+            for values computed in float16, 3.1e-2 in bfloat16: four units in the last place).
+        bisect: find the operator by bisection, with one intermediate value per run, so that the engine's fusions stay
+            intact.
+        range: run the model alone: fail on NaN and on absolute values above LIMIT (inf: on NaN and infinity), and name
+            the operators where they first appear.
     """
 
     dump: int | None = None
     testcase: int | None = None
     tolerance: float | None = None
     bisect: bool = False
-    check_finite: bool = False
     range: float | None = None
 
 
@@ -62,7 +61,7 @@ def together(first: DataRun, last: DataRun) -> str:
 
 
 def is_results(path: Path) -> bool:
-    """Return whether a file is one of `--save-results`; a .pt2 program is a zip file as well."""
+    """Return whether a file is one of `--output FILE.zip`; a .pt2 program is a zip file as well."""
     return zipfile.is_zipfile(path) and path.suffix.lower() != ".pt2"
 
 
@@ -119,9 +118,9 @@ def inputs_of(bundle: Bundle, chosen: int, seed: int) -> Iterator[Mapping[str, A
         steps = Runner(bundle, seed=seed).steps_fed(case) if case.steps else [case.arrays]
         yield from (Testcase(dict(arrays), case.dtypes).inputs for arrays in steps)
         return
-    own = case.own or {}
+    values = case.file_values or {}
     dtypes = {v.name or "": v.owner.tensors[0].dtype.np for v in bundle.inputs}
-    yield {n: a.astype(dtypes[n]) for n, a in own.items() if n in dtypes and isinstance(a, np.ndarray)}
+    yield {n: a.astype(dtypes[n]) for n, a in values.items() if n in dtypes and isinstance(a, np.ndarray)}
 
 
 def paired_inputs(other: Bundle, bundle: Bundle) -> dict[str, str]:

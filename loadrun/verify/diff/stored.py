@@ -110,9 +110,11 @@ class _Unplaced:
         """Take the first one with the numbers of a value, as it is or with a bias; returns name, array and value."""
         there = self._left.get(value.size, [])
         for candidate in ModuleValue("", (*biases,)).candidates(value) if there else ():
-            own = sketch(candidate)
+            candidate_sketch = sketch(candidate)
             for i, (name, array) in enumerate(there):
-                if array.shape != candidate.shape or not sketches_agree(own, sketch(array), tolerance):
+                if array.shape != candidate.shape or not sketches_agree(
+                    candidate_sketch, sketch(array), tolerance
+                ):
                     continue
                 apart = distance(candidate, array, tolerance)
                 if apart is not None and apart.relative <= tolerance:

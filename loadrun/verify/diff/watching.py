@@ -8,7 +8,7 @@ import numpy as np
 from ...engines.reference import ReferenceEngine
 from ...graph import Graph, Var
 from ...graph.dtypes import Array, round_bfloat16
-from .measuring import real
+from .measuring import dequantized
 from .running import taken
 
 
@@ -108,7 +108,7 @@ def _finding(var: Var, what: str, numbers: Array, wrong: Array, origin: bool) ->
 def _look(bad: dict[int, Finding], var: Var, value: Array, limit: float | None) -> None:
     if value.dtype.kind != "f" and (limit is None or value.dtype.kind not in "iu"):
         return
-    numbers = real(value, var.dtype)
+    numbers = dequantized(value, var.dtype)
     with np.errstate(all="ignore"):
         wrong = ~np.isfinite(numbers)
         if limit is not None:

@@ -19,35 +19,38 @@ class PackOptions(ModelOptions, DataOptions):
 
     Attributes:
         test_data: the folder with the test data of an ONNX model.
-        dump: which dump of a file that holds several, from 1.
-        expect: specifications of what the outputs must be, ``NAME:golden.npy``, once for each testcase; what the model
-            computes is expected of outputs that are not named.
-        replace: whether testcases that the model's file has are dropped.
-        maxerr: tolerance of the checks, one or by output name; None is 1e-4, or what existing
-            checks have.
-        suggest_maxerr: whether tolerances are measured on the first testcase; new checks get them unless `maxerr` is
-            given.
-        policies: what outputs must fulfil besides, by name, all others under the empty name; they go into the record.
-        loosen: whether existing checks may let more through than before.
-        silent: whether MegEngine keeps quiet about the errors that it finds; None is no, or as existing checks are.
-        no_assert: whether inputs are packed alone.
-        record: whether provenance and digests are written after the testcases.
-        intermediates: whether statistics of every intermediate value go into the record.
-        replay: whether what was written is replayed before it takes the file's place.
-        states: which outputs of a step feed which inputs of the next one, ``past_*=present_*``; an input may be fed
-            with the index of an output's largest element, ``ids=argmax(logits)``. With them each `steps` inputs are
-            a scenario.
-        steps: how many steps a scenario has.
+        dump: use the N-th dump of a file that has several, counted from 1.
+        expect: expected outputs, as "NAME:golden.npy", once for each testcase, @FILE, or the testcases.json of an
+            unpacked file; for outputs that are not named, what the model computes.
+        replace: drop the testcases in MODEL.
+        maxerr: tolerance for all outputs or for one; may be repeated (default: 1e-4, 0 for integers; existing checks
+            keep theirs); auto: what the rounding error of the first testcase suggests, for new checks without another
+            X. In Python, a number, or numbers by output name.
+        suggest_maxerr: measure tolerances on the first testcase; new checks get them unless `maxerr` is given.
+        policies: criteria for outputs besides the tolerance, such as "prob: cosine>=0.9999, top1=1", "ids: exact" or
+            "x: rtol=1e-3, atol=1e-6", stored in the file's record; may be repeated. In Python, policies by name, those
+            of all other outputs under the empty name.
+        loosen: allow existing checks to be loosened.
+        silent: keep MegEngine from printing the errors of failed checks. None is no, or as existing checks are.
+        no_assert: embed only the inputs, without outputs and checks.
+        record: write provenance, digests and the order of the inputs after the testcases.
+        intermediates: put statistics of every intermediate value into the record.
+        replay: replay the file before it takes its place.
+        states: feed the output OUT of a step to the input IN of the next one, as for a cache; past_*=present_* matches
+            all such pairs, ids=argmax(logits) feeds the index of the largest element, which is stored in the file.
+        steps: number of steps of a testcase with states; -d is used once, with an axis of steps or with k for the
+            number of the step, as in #ones(1,k+1), or N times.
         engine: what computes the outputs.
         passes: keywords of `loadrun.passes.inference.optimize_for_inference`, which changes the graph before it is
-            written; None for none. The outputs that the file must give are those of the model before.
+            written; None for none. The expected outputs are those of the model before.
         file: how the graph is written.
-        open_sizes: whether sizes that an ONNX model leaves open stay open in the file, as far as that holds; else those
-            do in which the data differ.
-        prove: how much of a translation from another format is proven before it is written, see `loadrun.proof`:
-            ``none``, ``quick`` or ``full``.
-        timeout: seconds after which packing is given up, the file being as it was.
-        max_memory: bytes that this process may take beyond what it has; None for what the machine can give (Linux).
+        open_sizes: leave open the sizes that an ONNX model leaves open, as far as that holds (default: those in which
+            data differ).
+        prove: how much is proven before a file is written: nothing, what a second allows, or data of every kind; see
+            `loadrun.proof`.
+        timeout: give up after this time and leave the output file unchanged.
+        max_memory: bytes that this process may take beyond what it has; None for what the machine has available
+            (Linux).
     """
 
     test_data: str | os.PathLike[str] | None = None

@@ -23,7 +23,7 @@ from ...graph import Graph
 from ...graph.dtypes import Array
 from ...passes.checks import compared, formula, set_tolerances
 from ...passes.constants import bare, subgraph
-from ...runner import own_errors
+from ...runner import check_errors
 from ...testcase import EXPECT, Bundle, Check, Testcase
 from .capture import (
     Recorder,
@@ -87,7 +87,9 @@ class Packer:
         self.kept = 0 if options.replace else len(bundle.testcases)
         self.extends = bool(self.kept and bundle.checks)
         if self.extends and options.no_assert:
-            raise UsageError("the file's testcases have checks; --no-assert needs --replace to drop them")
+            raise UsageError(
+                "the file's testcases have checks; add --replace to drop them, or leave out --no-assert"
+            )
         self.model = subgraph(bundle.graph, bundle.graph.outputs)[0] if self.extends else bare(bundle)
         if options.no_assert and not Bundle(self.model).inputs:
             raise UsageError("the model has no inputs, so without checks there is nothing to pack")
@@ -208,7 +210,7 @@ class Packer:
                 policy[check.name]["loosened"] = self.loosened[check.name]
         bundle = Bundle(graph, is_container=True)
         file = self._file_options(graph)
-        self.watch.errors.update(own_errors(bundle))
+        self.watch.errors.update(check_errors(bundle))
         if self.options.record:
             bundle.record = {"record": 1, **self.about, "policy": policy, **self._proven}
         else:
@@ -448,10 +450,10 @@ class Packer:
             named = maxerr is not None and (not isinstance(maxerr, Mapping) or {check.name, ""} & set(maxerr))
             if named or not policy.text:
                 continue
-            own = formula(check) is Formula.OTHER
-            if policy.leaves_elements and not own:
+            other_formula = formula(check) is Formula.OTHER
+            if policy.leaves_elements and not other_formula:
                 continue
-            limit = _ALL if own or policy.covering is None else min(policy.covering, _ALL)
+            limit = _ALL if other_formula or policy.covering is None else min(policy.covering, _ALL)
             if limit > check.maxerr:
                 self._loosens(check, limit)
                 admitted[check.opr.id] = limit

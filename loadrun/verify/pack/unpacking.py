@@ -141,7 +141,7 @@ class UnpackOptions(ModelOptions):
     """Describe what is unpacked; the options of `ModelOptions` are among these.
 
     Attributes:
-        dump: which dump of a file that holds several, from 1; None for all.
+        dump: use the N-th dump of a file that has several, counted from 1; None takes all.
     """
 
     dump: int | None = None

@@ -305,7 +305,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(report["rows"]) == 3
     assert main(["diff", str(good), *data, "--range", "1.5"]) == 1
     assert "out of range begins at" in capsys.readouterr().out
-    assert main(["diff", str(good), *data, "--check-finite"]) == 0
+    assert main(["diff", str(good), *data, "--range", "inf"]) == 0
     assert main(["diff", str(good), "--against", str(tmp_path / "none.mge"), *data]) == 2
     assert "none.mge: No such file" in capsys.readouterr().err
     assert main(["diff", "fixtures/nets/mlp.mge", "--testcase", "9"]) == 2
@@ -410,8 +410,8 @@ def test_bisecting_needs_an_engine(slip: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_saved_results_as_the_other_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model, saved = "fixtures/nets/mlp.mge", str(tmp_path / "results")
-    assert main([model, "--save-results", saved, "-q"]) == 0
+    model, saved = "fixtures/nets/mlp.mge", str(tmp_path / "results.zip")
+    assert main([model, "--output", saved, "-q"]) == 0
     assert main(["diff", model, "--against", saved, "--testcase", "1"]) == 0
     assert "1 values compared" in capsys.readouterr().out
     assert main(["diff", model, "--against", saved, "--testcase", "1", "--input", "#zeros(5,...)"]) == 1

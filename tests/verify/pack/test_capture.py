@@ -46,7 +46,9 @@ def test_recorder_takes_other_shapes_and_safe_dtypes() -> None:
         recorder.capture(X)  # type: ignore[arg-type]
     if np.lib.NumpyVersion(np.__version__) >= "1.24.0":
         # Older numpy makes an array of lists, with a warning.
-        with pytest.raises(loadrun.InputError, match=r"value for the input 'x' is no array: .*inhomogeneous"):
+        with pytest.raises(
+            loadrun.InputError, match=r"value for the input 'x' is not an array: .*inhomogeneous"
+        ):
             recorder.capture({"x": [[1, 2], [3]]})  # type: ignore[dict-item]
 
 

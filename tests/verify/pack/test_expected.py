@@ -182,7 +182,7 @@ def test_saved_results_are_judged_by_what_held_in_the_run(terms: str, tmp_path: 
     case = Testcase({"x": x, "y:expect": x * np.float32(1 + 5e-5)})
     loadrun.save(embed(Bundle(graph), [case], maxerr=1e-4), tmp_path / "net.mge")
     saved = str(tmp_path / "results.zip")
-    assert main([str(tmp_path / "net.mge"), "--check", terms, "--save-results", saved, "-q"]) == 1
+    assert main([str(tmp_path / "net.mge"), "--check", terms, "--output", saved, "-q"]) == 1
     assert main([saved, "-q"]) == 1
     assert main([saved, "--maxerr", "1e-5", "-q"]) == 1
     assert main([saved, "--maxerr", "1e-3", "-q"]) == 0
@@ -191,7 +191,7 @@ def test_saved_results_are_judged_by_what_held_in_the_run(terms: str, tmp_path: 
 
 def test_saved_results_are_judged_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     saved = tmp_path / "r.zip"
-    assert main([MLP, MANY, "--save-results", str(saved), "-q"]) == 0
+    assert main([MLP, MANY, "--output", str(saved), "-q"]) == 0
     assert main([str(saved), "-q"]) == 0
     assert main([str(saved), "--maxerr", "1e-12", "-q"]) == 1
     assert main([str(saved), "--check", "best: exact", "--check", "chosen: exact", "-q"]) == 2
@@ -243,7 +243,7 @@ def test_two_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     new = report(tmp_path / "new.json", now, seconds=0.1)
     assert main(["report", old, new]) == 1
     rows = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()[2:8]]
-    assert rows == ["newly failing", "missing", "mended", "new", "greater error", "slower"]
+    assert rows == ["newly failing", "missing", "fixed", "new", "greater error", "slower"]
     assert main(["report", old, old]) == 0
     assert main(["report", new, report(tmp_path / "x.json", {})]) == 1
     empty = report(tmp_path / "y.json", {})

@@ -254,9 +254,7 @@ def test_bench_runs_all_steps(packed: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert one.flops is not None
     assert attention + rest <= one.flops < 1.5 * (attention + rest)
     refused = bench_files([packed], BenchOptions(min_time=0, batch=(2,)))
-    assert ["scenario, whose steps cannot take another batch" in f.message for f in refused.failures] == [
-        True
-    ]
+    assert ["scenario, whose steps cannot change size" in f.message for f in refused.failures] == [True]
 
 
 def test_a_witness_looks_at_every_step(packed: Path) -> None:
@@ -532,7 +530,7 @@ def test_a_scenario_on_the_onnx_file_that_it_was_packed_from(tmp_path: Path, eng
     (result,) = Runner(bundle, engine).replay()
     assert result.verdict is Verdict.PASS
     assert [float(result[f"new@{k}"][0, 0]) for k in range(3)] == [1.0, 1.5, 1.75]
-    run = [str(tmp_path / "m.onnx"), "--test-data", str(tmp_path / "s.mge"), "--engine", engine, "-q"]
+    run = [str(tmp_path / "m.onnx"), "--input", str(tmp_path / "s.mge"), "--engine", engine, "-q"]
     assert main(run) == 0
     half.CopyFrom(onnx.numpy_helper.from_array(np.array([0.51], "f4"), "half"))
     model.graph.initializer[0].CopyFrom(half)
@@ -559,8 +557,8 @@ def test_diff_names_the_first_step_that_differs(packed: Path, wrong: Path, tmp_p
     same = diff_files(packed)
     assert (same.agree, same.ran_on) == (True, f"testcase 0, steps 0 to {STEPS - 1}")
     # Results of a run are compared step by step, too.
-    saved = tmp_path / "results.lrres"
-    assert main([str(packed), "--save-results", str(saved), "-q"]) == 0
+    saved = tmp_path / "results.zip"
+    assert main([str(packed), "--output", str(saved), "-q"]) == 0
     assert diff_files(packed, saved).ran_on == f"testcase 0, steps 0 to {STEPS - 1}"
     found = diff_files(wrong, saved)
     assert (found.agree, found.ran_on) == (False, "testcase 0, step 2")
