@@ -5,36 +5,54 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from math import prod
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import NamedTuple
 
 import numpy as np
 
 from .base.errors import EngineError, LoadRunError, UnsupportedError
-from .base.proving import level
+from .base.proving import is_alone, level, spend, spent, written_for
+from .compare.judging import NARROW
 from .compare.tolerances import error_between
 from .engines.reference import ReferenceEngine
+from .graph import Opr
 from .graph.composite import Composite
-from .graph.dtypes import Array
+from .graph.dtypes import Array, dtype_of
 from .inputs.feeds import random_inputs
 from .ops.catalog import select
+from .ops.infer import infer_dtypes
 from .ops.registry import Shape, implementation
+from .passes.narrowing import narrow_array
 from .runner import Runner
 from .testcase import Bundle
 
 __all__ = [
     "NOTHING",
     "Computing",
+    "Found",
+    "Other",
     "Proof",
     "ProofError",
     "at_sizes",
     "kinds",
+    "limit_of",
     "of_bundle",
     "proved",
+    "refusal",
+    "shaken",
 ]
 
-_LIMITS = {"Float16": 5e-2, "BFloat16": 5e-2}
+_LIMITS = {"float16": 5e-2, "bfloat16": 5e-2}
 _LIMIT = 1e-3
 """The error, of the size of an output, from which on rounding is looked at."""
+_QUANTA = 0.15
+"""A few quanta of 8 bits, of numbers near 1."""
+_EPS = 2.0**-23
+_INSIDE = 32 * 8 * _EPS
+"""The rounding of sums of ties, which go up to 8."""
 _NOISE = 16
 """As many times the error of rounding is rounding, too: another order of sums has another one."""
 _QUICK = 1.0
@@ -52,6 +70,15 @@ class ProofError(UnsupportedError):
     """What was written gives other numbers than its source; the text says which."""
 
 
+class Found(NamedTuple):
+    """The error of an output in a runtime, by the output's size, and what data show it."""
+
+    runtime: str
+    output: str
+    data: str
+    error: float
+
+
 @dataclass(frozen=True)
 class Proof:
     """What was found.
@@ -60,11 +87,13 @@ class Proof:
         compared: how many sets of data both models ran on.
         dropped: how many of those that were drawn the source refused, or was not finite on.
         left: what was not compared, and why.
+        found: what was compared, and the errors.
     """
 
     compared: int = 0
     dropped: int = 0
     left: tuple[str, ...] = ()
+    found: tuple[Found, ...] = ()
 
 
 NOTHING = Proof(left=("it was written without a proof (prove=none)",))
@@ -98,9 +127,30 @@ def at_sizes(feeds: Mapping[str, Array], shapes: Mapping[str, Shape]) -> dict[st
     return resized
 
 
+@dataclass(frozen=True)
+class Other:
+    """Another runtime beside the reference engine, in a process of its own.
+
+    Attributes:
+        name: its name.
+        of: which of both models it runs, for the error.
+        run: computes outputs by the source's names from inputs by the source's names.
+        stop: ends it, where its answer is waited for no longer.
+        told: whether it stands in the record that it does not take the model.
+        required: whether that is an error.
+    """
+
+    name: str
+    of: str
+    run: Computing
+    stop: Callable[[], None]
+    told: bool = False
+    required: bool = False
+
+
 def proved(
     source: Bundle,
-    written: Bundle,
+    written: Bundle | None,
     cases: Iterable[Mapping[str, Array]],
     *,
     inputs: Mapping[str, str] | None = None,
@@ -108,80 +158,169 @@ def proved(
     sizes: Sequence[Mapping[str, Shape]] = (),
     what: str = "the written graph",
     compute: Computing | None = None,
+    others: Sequence[Other] = (),
     drawn: bool = True,
+    runs: int = 2,
+    rough: bool = False,
 ) -> Proof:
     """Compare a model that was written with its source.
 
     Args:
         source: the model.
-        written: what was written, as it is read back.
+        written: what was written, as it is read back; None if only `others` run it.
         cases: inputs of testcases, which come first.
         inputs, outputs: other names that these have in what was written.
         sizes: shapes of inputs by name, for models that run at several.
         what: what was written, for the error.
         compute: computes the source, by default on the reference engine.
+        others: other runtimes of either, which are asked as far as `level` allows.
         drawn: whether data of other kinds follow, as far as `level` says; else the cases are all.
+        runs: how often writing runs what is written on each case: quick takes as long.
+        rough: whether operators of quantized numbers were fused, which are then rounded less often.
 
     Raises:
         ProofError: they differ beyond rounding.
     """
-    if level() == "none" and drawn:
+    if level() == "none" and drawn and not any(o.required for o in others):
         return NOTHING
     if source.holds_objects:
         return Proof(left=("text, sequences and maps are not compared",))
-    if _draws(source):
-        return Proof(left=("it draws random numbers",))
-    gate = _Gate(source, written, (inputs or {}, outputs or {}), what, compute or of_bundle(source))
-    return gate.run(list(cases), sizes, drawn=drawn)
+    names = (inputs or {}, outputs or {})
+    try:
+        compute = compute or of_bundle(source)
+    except LoadRunError as e:
+        return Proof(left=(f"the model does not run here: {' '.join(str(e).split())}",))
+    gate = _Gate(source, written, names, what, compute, () if is_alone() else others)
+    gate.runs = runs
+    if rough:
+        gate.allow_quanta()
+    try:
+        return gate.run(cases, sizes, drawn=drawn and level() != "none")
+    finally:
+        spend(time.monotonic() - gate.began)
 
 
-def _draws(bundle: Bundle) -> bool:
-    for opr in bundle.graph.oprs:
+def _random_outputs(bundle: Bundle) -> set[str]:
+    """List the outputs that differ from run to run."""
+
+    def draws(opr: Opr) -> bool:
         p = opr.params[0] if opr.params else None
-        if p.definition.random if isinstance(p, Composite) else implementation(opr.type).random:
-            return True
-    return False
+        return p.definition.random if isinstance(p, Composite) else implementation(opr.type).random
+
+    if not any(map(draws, bundle.graph.oprs)):
+        return set()
+    return {n for n, v in bundle.outputs.items() if any(map(draws, bundle.graph.needed([v])))}
+
+
+class _Asked:
+    """A runtime that computes beside the reference engine."""
+
+    def __init__(self, other: Other) -> None:
+        self.other = other
+        self._answers: SimpleQueue[Mapping[str, Array] | LoadRunError] = SimpleQueue()
+
+    def ask(self, feeds: Mapping[str, Array]) -> None:
+        """Let it begin; the thread is a daemon, for which Python does not wait at its end."""
+        Thread(target=self._answer, args=(feeds,), daemon=True).start()
+
+    def _answer(self, feeds: Mapping[str, Array]) -> None:
+        try:
+            self._answers.put(self.other.run(feeds))
+        except LoadRunError as e:
+            self._answers.put(e)
+
+    def answer(self, seconds: float | None) -> Mapping[str, Array]:
+        """Return its outputs.
+
+        Raises:
+            TimeoutError: it takes longer.
+            LoadRunError: it does not take the model or these data.
+        """
+        try:
+            answer = self._answers.get(timeout=seconds)
+        except Empty:
+            self.other.stop()
+            raise TimeoutError from None
+        if isinstance(answer, LoadRunError):
+            raise answer
+        return {n: np.atleast_1d(v) for n, v in answer.items()}
 
 
 class _Gate:
     def __init__(
         self,
         source: Bundle,
-        written: Bundle,
+        written: Bundle | None,
         names: tuple[Mapping[str, str], Mapping[str, str]],
         what: str,
         compute: Computing,
+        others: Sequence[Other],
     ) -> None:
         self.source, self.target, self.what, self.compute = source, written, what, compute
         self.inputs, self.outputs = names
-        self._run = of_bundle(replace(written, sized=None))
+        self._run: Computing | None = None if written is None else self._written(written)
+        self._narrow = (
+            {} if written is None else {v.name: v.owner.tensors[0].dtype.np for v in written.inputs}
+        )
+        self.graphs = [b.graph for b in (source, written) if b is not None]
+        oprs = [o for g in self.graphs for o in g.oprs]
         # Which of equal elements comes first is anyone's.
-        self._orders = any(o.type in _ORDERING for o in (*source.graph.oprs, *written.graph.oprs))
-        dtypes = {v.dtype.name for o in source.graph.oprs for v in o.outputs if v.dtype is not None}
-        self.limit = max((_LIMITS.get(d, _LIMIT) for d in dtypes), default=_LIMIT)
+        self._orders = any(o.type in _ORDERING for o in oprs)
+        dtypes = {v.dtype.name for o in oprs for v in o.outputs if v.dtype is not None}
+        self.limit = limit_of(dtypes)
+        self.eps = max((NARROW[d] for d in dtypes if d in NARROW), default=_EPS)
+        self.noise = _NOISE
+        self.random = _random_outputs(source)
+        self.asked = [_Asked(o) for o in others]
+        self.began, self.before = time.monotonic(), written_for()
         self.compared = self.dropped = 0
+        self.runs, self.seconds = 0, 0.0
+        self.left = ["it draws random numbers"] if self.random else []
+        self.found: list[Found] = []
+
+    def allow_quanta(self) -> None:
+        """Take it for rounding that quantized numbers inside are some quanta off."""
+        quantized = [
+            v.dtype for v in self.source.graph.vars() if v.dtype is not None and v.dtype.is_quantized
+        ]
+        if quantized:
+            self.limit, self.noise = _QUANTA, 4
+            self.eps = 2.0**-4 if any("4" in d.name for d in quantized) else 2.0**-8
+
+    def _time(self) -> float:
+        """Return how much time is left: quick takes a second, or as long as packing runs what is written."""
+        if level() == "full":
+            return np.inf
+        return max(_QUICK, self.before, self.runs * self.seconds) - spent() - (time.monotonic() - self.began)
 
     def run(
-        self, cases: Sequence[Mapping[str, Array]], sizes: Sequence[Mapping[str, Shape]], *, drawn: bool
+        self, cases: Iterable[Mapping[str, Array]], sizes: Sequence[Mapping[str, Shape]], *, drawn: bool
     ) -> Proof:
-        began = time.monotonic()
-        for i, feeds in enumerate(cases):
-            self.look(feeds, f"testcase {i}", drawn=False)
-        spent = time.monotonic() - began
         late: list[str] = []
+        first: dict[str, Array] | None = None
+        for i, feeds in enumerate(cases):
+            if first is not None and self._time() < 0:
+                late.append(f"testcases from number {i} on")
+                break
+            if first is None:
+                first = dict(feeds)
+                for one in self.asked:
+                    one.ask(feeds)
+            self.look(feeds, f"testcase {i}", drawn=False, asked=i == 0)
         elements, took = 0, 0.0
-        for kind, feeds in self._drawn(dict(cases[0]) if cases else None, sizes) if drawn else ():
+        for kind, feeds in self._drawn(first, sizes) if drawn else ():
             now = sum(v.size for v in feeds.values())
             # What is computed may grow as the square.
             next_one = took * (now / elements) ** 2 if elements else 0.0
             before = time.monotonic()
-            if level() == "quick" and before - began + next_one > max(_QUICK, 2 * spent):
+            if next_one > self._time():
                 late.append(kind)
                 continue
             self.look(feeds, kind, drawn=True)
             elements, took = now, time.monotonic() - before
-        left = (f"{', '.join(late)} (for the time; --prove full)",) if late else ()
-        return Proof(self.compared, self.dropped, left)
+        if late:
+            self.left.append(f"{', '.join(late)} (for the time; --prove full)")
+        return Proof(self.compared, self.dropped, tuple(self.left), tuple(self.found))
 
     def _drawn(
         self, case: dict[str, Array] | None, sizes: Sequence[Mapping[str, Shape]]
@@ -195,10 +334,14 @@ class _Gate:
                 continue
             shown = ", ".join(f"{n} {list(s)}" for n, s in shapes.items())
             yield f"at sizes {shown}", at_sizes(feeds, shapes)
-        yield from kinds(feeds)
+        # In small numbers one quantum is everything.
+        yield from islice(kinds(feeds), 1 if self.limit == _QUANTA else None)
 
-    def look(self, feeds: Mapping[str, Array], kind: str, *, drawn: bool) -> None:
+    def look(self, feeds: Mapping[str, Array], kind: str, *, drawn: bool, asked: bool = False) -> None:
         """Compare once.
+
+        Args:
+            asked: whether the other runtimes have these data already.
 
         Raises:
             ProofError: the models differ.
@@ -207,41 +350,136 @@ class _Gate:
             with np.errstate(all="ignore"):
                 want = self.compute(feeds)
         except LoadRunError:
+            want = {}
+        if not want or (drawn and not all(_finite(v) for v in want.values())):
             self.dropped += 1
+            if asked:
+                self.asked = [_Asked(one.other) for one in self.asked]
             return
-        if drawn and not all(_finite(v) for v in want.values()):
-            self.dropped += 1
-            return
-        try:
-            got = self._run({self.inputs.get(n, n): v for n, v in feeds.items()})
-        except LoadRunError as e:
-            raise ProofError(
-                f"{self.what} does not run where the model does ({kind}): {e}; {_WAY_OUT}"
-            ) from e
+        if self._run is not None:
+            before = time.monotonic()
+            try:
+                got = self._run(self._fed(feeds))
+            except UnsupportedError as e:
+                self.left.append(f"{self.what} does not run here: {' '.join(str(e).split())}")
+                self._run = None
+                return
+            except LoadRunError as e:
+                raise refusal(f"{self.what} does not run where the model does ({kind}): {e}") from e
+            self.seconds += time.monotonic() - before
+            named = {n: got[new] for n in want if (new := self.outputs.get(n, n)) in got}
+            self._compare(feeds, kind, want, named, f"{self.what} gives other numbers than the model")
         self.compared += 1
+        for one in [*self.asked]:
+            self._hear(one, feeds, kind, want, drawn=drawn, asked=asked)
+
+    def _written(self, written: Bundle) -> Computing:
+        run: list[Computing] = []
+
+        def compute(feeds: Mapping[str, Array]) -> Mapping[str, Array]:
+            # What keeps it from being compiled is an answer to the first data.
+            run[:] = run or [of_bundle(replace(written, sized=None))]
+            return run[0](feeds)
+
+        return compute
+
+    def _fed(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Return what the written model is fed: 64 bits as 32 where it has those."""
+        named = {self.inputs.get(n, n): v for n, v in feeds.items()}
+        return {
+            n: v if self._narrow[n] == v.dtype else narrow_array(v, dtype_of(v))
+            for n, v in named.items()
+            # What nothing is computed from is left out.
+            if n in self._narrow
+        }
+
+    def _hear(
+        self,
+        one: _Asked,
+        feeds: Mapping[str, Array],
+        kind: str,
+        want: Mapping[str, Array],
+        *,
+        drawn: bool,
+        asked: bool,
+    ) -> None:
+        """Compare with what another runtime computes; one that takes too long, or does not run, is let go."""
+        other = one.other
+        try:
+            if not asked:
+                one.ask(feeds)
+            seconds = None if other.required or level() == "full" else max(self._time(), 0.0)
+            got = one.answer(seconds)
+        except TimeoutError:
+            self.asked.remove(one)
+            self.left.append(f"{other.of} in {other.name} (for the time; --prove full)")
+            return
+        except LoadRunError as e:
+            if other.required:
+                raise
+            self.asked.remove(one)
+            if other.told:
+                self.left.append(f"{other.of} in {other.name}: {' '.join(str(e).split())}")
+            return
+        said = f"{other.name} gives other numbers of {other.of}"
+        other_infinities = any(_finite(want[n]) != _finite(v) for n, v in got.items() if n in want)
+        try:
+            if other_infinities:
+                raise ProofError(f"{said}: other ones are not finite ({kind})")
+            self._compare(feeds, kind, want, got, said, other.name)
+        except ProofError as e:
+            # Runtimes have their own digits of small numbers, and their own edge cases.
+            if other.required or not (other_infinities or (drawn and not other.told)):
+                raise
+            self.asked.remove(one)
+            self.left.append(str(e).removesuffix(f"; {_WAY_OUT}"))
+
+    def _compare(
+        self,
+        feeds: Mapping[str, Array],
+        kind: str,
+        want: Mapping[str, Array],
+        got: Mapping[str, Array],
+        said: str,
+        runtime: str = "loadrun",
+    ) -> None:
         for name, a in want.items():
-            b = got.get(self.outputs.get(name, name))
+            b = got.get(name)
             if b is None:
                 continue
-            error = _error(a, b)
-            exact = kind == _TIES and not self._orders
+            random = name in self.random and a.shape == b.shape
+            error = 0.0 if random else _error(a, b)
+            exact = kind == _TIES and not self._orders and self.eps == _EPS
             if not error <= self.limit and not self._is_rounding(feeds, name, a, b, error, exact=exact):
-                raise ProofError(
-                    f"{self.what} gives other numbers than the model: {_shown(name, a, b)} ({kind}); {_WAY_OUT}"
-                )
+                raise refusal(f"{said}: {_shown(name, a, b)} ({kind})")
+            if not random:
+                self.found.append(Found(runtime, name, kind, error))
 
     def _is_finite_inside(self, feeds: Mapping[str, Array]) -> bool:
-        for graph, names in ((self.source.graph, {}), (self.target.graph, self.inputs)):
-            inner = [v for o in graph.needed() for v in o.outputs if v.dtype is not None and v.dtype.is_float]
+        for graph, names in zip(self.graphs, ({}, self.inputs), strict=False):
+            needed = graph.needed([*Bundle(graph).outputs.values()])
+            infer_dtypes(needed)
+            inner = [
+                v
+                for o in needed
+                for v in o.outputs
+                if v.dtype is not None and (v.dtype.is_float or v.dtype.is_wide)
+            ]
             known = {v.name for v in graph.inputs}
             arrays = {names.get(n, n): v for n, v in feeds.items() if names.get(n, n) in known}
             try:
                 with np.errstate(all="ignore"):
-                    if not all(map(_finite, ReferenceEngine(graph, inner).run(arrays))):
+                    if not all(map(self._is_held, ReferenceEngine(graph, inner).run(arrays))):
                         return False
             except LoadRunError:
                 continue
         return True
+
+    def _is_held(self, value: Array) -> bool:
+        """Return whether numbers are finite, and integers of 64 bits fit where 32 are written for them."""
+        if value.dtype.kind in "iu" and value.dtype.itemsize > 2 and not self.graphs[-1].exact:
+            return not value.size or bool(value.max() < 2**31 and value.min() >= -(2**31))
+        return _finite(value)
 
     def _is_rounding(
         self, feeds: Mapping[str, Array], name: str, a: Array, b: Array, error: float, *, exact: bool
@@ -253,22 +491,44 @@ class _Gate:
         """
         if a.shape != b.shape:
             return False
+        if exact and float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max(initial=0)) <= _INSIDE:
+            return True
         if not self._is_finite_inside(feeds):
             return True
-        for shaken in (False,) if exact else (True, False):
+        try:
+            same = self.compute(dict(feeds)).get(name)
+        except LoadRunError:
+            return False
+        for moved in (False,) if exact else (True, False):
             try:
-                if shaken:
-                    c = self.compute({n: _shaken(v) for n, v in feeds.items()}).get(name)
+                if moved:
+                    c = self.compute({n: shaken(v, self.eps) for n, v in feeds.items()}).get(name)
                 else:
                     c = of_bundle(self.source, "float64")(feeds).get(name)
             except LoadRunError:
                 continue
-            if c is not None and c.shape == a.shape and error <= _NOISE * _error(c, a):
+            if c is None or same is None or not c.shape == same.shape == a.shape:
+                continue
+            if error <= self.noise * _error(c, same):
                 return True
         return False
 
 
 _WAY_OUT = "this is a fault of loadrun, which others should know of; prove=none (--prove none) writes the file as it is"
+
+
+def limit_of(dtypes: Iterable[str]) -> float:
+    """Return the error, of the size of an output, from which on rounding is looked at, by the dtypes computed in.
+
+    >>> limit_of(["Float32"]), limit_of(["Float32", "BFloat16"])
+    (0.001, 0.05)
+    """
+    return max((_LIMITS.get(d.lower(), _LIMIT) for d in dtypes), default=_LIMIT)
+
+
+def refusal(said: str) -> ProofError:
+    """Return the error for a fault, with the way out."""
+    return ProofError(f"{said}; {_WAY_OUT}")
 
 
 def _error(a: Array, b: Array) -> float:
@@ -282,12 +542,12 @@ def _finite(value: Array) -> bool:
     return value.dtype.kind not in "fc" or bool(np.isfinite(value).all())
 
 
-def _shaken(x: Array) -> Array:
+def shaken(x: Array, eps: float) -> Array:
     """Return real numbers with other last digits; zeros, which may be ties, are none any more."""
     if x.dtype.kind != "f":
         return x
     signs = 1 - 2 * (np.arange(x.size) % 2).reshape(x.shape)
-    steps = np.where(x == 0, x.dtype.type(1e-3), np.abs(x)) * (4 * np.finfo(x.dtype).eps * signs)
+    steps = np.where(x == 0, x.dtype.type(1e-3), np.abs(x)) * (4 * max(eps, np.finfo(x.dtype).eps) * signs)
     return (x + steps).astype(x.dtype)
 
 

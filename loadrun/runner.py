@@ -29,7 +29,7 @@ from .base.registry import resolve
 from .compare.judging import NARROW, Criteria, blind, judge, judge_empty, policy_for
 from .compare.metrics import Formula
 from .compare.policy import Policy, sequence_of
-from .compare.record import packed_policies
+from .compare.record import narrowed_integers, packed_policies
 from .compare.results import FileResult, OutputResult, Result, Verdict
 from .engines import (
     Choice,
@@ -173,6 +173,8 @@ class Runner:
         self._checked: tuple[_OutputPlan, Engine] | None = None
         self._others: OrderedDict[int, Runner] = OrderedDict()
         self._last = self
+        self._integers = narrowed_integers(self.bundle.record)
+        self._looked_at: object = None
         self.packed, self.loosened = packed_policies(self.bundle.record)
         self.policies = {**self.packed, **(policies or {})}
 
@@ -445,8 +447,20 @@ class Runner:
         outs = tuple(
             _unchecked_output(n, v, a) for (n, v), a in zip(self._outputs.items(), values, strict=True)
         )
-        shown = _at_border(outs, self.bundle.scalars)
+        shown = self._widths_told(_at_border(outs, self.bundle.scalars), feeds, inputs)
         return Result(None, shown, Verdict.NOT_COMPARED, seconds, engine=model.about)
+
+    def _widths_told(
+        self, outs: tuple[OutputResult, ...], feeds: Mapping[str, Array], given: object
+    ) -> tuple[OutputResult, ...]:
+        """Say where integers of the model, which the file narrowed, do not fit; once for the same data."""
+        if not self._integers or (given is not None and self._looked_at is given):
+            return outs
+        from .engines.widths import first_overflow  # for start-up
+
+        said = first_overflow(self.bundle.graph, list(self._outputs.values()), feeds, self._integers)
+        self._looked_at = None if said else given
+        return outs if said is None else tuple(replace(o, notes=(*o.notes, said)) for o in outs)
 
     def _for(self, arrays: Mapping[str, Array]) -> Runner:
         """Return the runner of the graph that is made for the sizes of some arrays; itself where one serves all."""

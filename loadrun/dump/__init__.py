@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, BinaryIO
 
 from ..base.errors import UsageTypeError
+from ..base.proving import sharing_time
 from ..graph import Graph
 from ..testcase import Bundle, Testcase
 from .container import load, load_all, loads
@@ -23,6 +24,7 @@ def save(
     format: str | None = None,
     testcases: Iterable[Testcase] | None = None,
     inspect: Callable[[str], None] | None = None,
+    made_of: Graph | None = None,
 ) -> DumpResult:
     """Write a graph or bundle as a .mge file; see `loadrun.dump.store.save`.
 
@@ -43,7 +45,10 @@ def save(
         raise UsageTypeError(
             f"save writes to a path or to a file opened in binary mode, found {type(target).__name__}"
         )
-    return write(source, target, options, format=format, testcases=testcases, inspect=inspect)
+    with sharing_time():
+        return write(
+            source, target, options, format=format, testcases=testcases, inspect=inspect, made_of=made_of
+        )
 
 
 __all__ = ["Bundle", "load", "load_all", "loads", "save"]

@@ -5,6 +5,7 @@ from typing import Any
 
 from ..base.errors import UsageError
 from ..base.files import one_file
+from ..base.proving import alone
 from ..base.registry import resolve
 from ..testcase import Bundle
 from .container import load_all
@@ -12,15 +13,16 @@ from .store import save
 
 
 def save_as(bundle: Bundle, target: str | os.PathLike[str]) -> None:
-    """Write a bundle in the format that the ending names: an ONNX model with its data sets, or a dump.
+    """Write a bundle that fails in the format that the ending names: an ONNX model with its data sets, or a dump.
 
     Raises:
         LoadRunError: it cannot be written so.
     """
-    if os.fspath(target).lower().endswith(".onnx"):
-        resolve("loadrun.onnx.exporting:export")(bundle, f=target)
-    else:
-        save(bundle, target)
+    with alone():
+        if os.fspath(target).lower().endswith(".onnx"):
+            resolve("loadrun.onnx.exporting:export")(bundle, f=target)
+        else:
+            save(bundle, target)
 
 
 def load_dump(name: str | os.PathLike[str], number: int | None = None, **read: Any) -> Bundle:

@@ -33,6 +33,7 @@ _TOLERANCE = 1e-4
 """How far floats may come out otherwise, by MegEngine's measure; of 16 bits, by four of their steps."""
 _NEAR = 1 << 20
 """How far from the end of its range an integer is taken for what a cast of infinity gave."""
+_INTEGERS = ("Int64", "Uint32", "Uint64")
 _CONSTANTS = types(Trait.CONSTANT)
 
 
@@ -80,7 +81,8 @@ class Narrowing:
         if not self.dtypes:
             return {}
         pairs = {DType(n).spelling: narrow_dtype(DType(n)).spelling for n in self.dtypes}
-        return {"narrowed": {"dtypes": pairs, "asked": self.asked}}
+        wide = [v.name for v in Bundle(self.graph).inputs if v.owner.tensors[0].dtype.name in _INTEGERS]
+        return {"narrowed": {"dtypes": pairs, "asked": self.asked, "integers": wide}}
 
     def cases(self, cases: Iterable[Testcase]) -> Iterator[Testcase]:
         """Yield testcases in the dtypes of the file.

@@ -163,7 +163,7 @@ def graph_digest(graph: Graph) -> str:
     digest = blake2b(digest_size=16)
     for opr in graph.oprs:
         ins = [numbers[id(v)] for v in opr.inputs]
-        params = tuple(map(_as_read_back, opr.params))
+        params = tuple(map(as_read_back, opr.params))
         for value in (v for p in params if isinstance(p, Composite) for v in p.attributes.values()):
             digest.update(_of_attribute(value))
         digest.update(f"{opr.type} {ins} {len(opr.outputs)} {params!r} {opr.output_dtype}\n".encode())
@@ -187,7 +187,7 @@ def _of_attribute(value: Any) -> bytes:  # noqa: ANN401 - of any type
     return said.encode("utf-8", "backslashreplace")
 
 
-def _as_read_back(param: Record) -> Record:
+def as_read_back(param: Record) -> Record:
     """Return a parameter record as a file gives it back: 32 bits of most numbers, steps as plain numbers."""
     stored: dict[str, object] = {}
     if isinstance(param, Composite):

@@ -12,11 +12,14 @@ from typing import IO, BinaryIO
 from ..base.errors import FormatError, InputError, UsageError, UsageTypeError
 from ..base.writing import replacing, temporary
 from ..graph import Graph, StoredTensor
+from ..graph.dtypes import Array
+from ..passes.narrowing import narrowed
 from ..testcase import Bundle, Testcase
 from .appending import ExistingFile
 from .container import MAGIC, stored_tensors
 from .narrowing import Narrowing
 from .options import DumpOptions, DumpResult, summary, update_strip_info
+from .proving import not_proven
 from .record import RecordWriter, digest_of, graph_digest, moved, numbered, promise
 from .repeated import RepeatedWriter
 from .scenarios import ScenarioWriter
@@ -35,6 +38,7 @@ def save(
     format: str | None = None,
     testcases: Iterable[Testcase] | None = None,
     inspect: Callable[[str], None] | None = None,
+    made_of: Graph | None = None,
 ) -> DumpResult:
     """Write a graph, or a bundle with its testcases, as a .mge file.
 
@@ -50,6 +54,8 @@ def save(
             their number does not matter to memory.
         inspect: called with the name of the complete file before it takes the target's place, or is written to an open
             file; what it raises leaves the target as it was.
+        made_of: the graph before passes, with which the written one must agree (`loadrun.proof`); by default that of
+            the source.
 
     Returns:
         the counts that MegEngine's ``trace.dump`` returns.
@@ -57,6 +63,7 @@ def save(
     Raises:
         FormatError: the graph cannot be expressed in the format, or is larger than it allows; a testcase lacks an
             input.
+        ProofError: the graph that is written computes other numbers than the one that it was made of.
         UsageError: options that contradict one another or the target.
     """
     options = options or DumpOptions()
@@ -65,7 +72,8 @@ def save(
             raise FormatError(f"format {format!r} is unknown; expected 'FBS_V2' or 'FBS'")
         options = DumpOptions(**{**vars(options), "dump_format": format})
     bundle = source.lasting() if isinstance(source, Bundle) else Bundle(source)
-    narrowing = Narrowing.of(bundle.graph, options.narrow, bundle.scalars)
+    whole = bundle.graph
+    narrowing = Narrowing.of(whole, options.narrow, bundle.scalars)
     extra: dict[str, object] = {}
     if narrowing is not None:
         cases = bundle.testcases if testcases is None else testcases
@@ -76,11 +84,13 @@ def save(
         else:
             testcases = converted
         extra = narrowing.record
-    graph = options.apply(bundle.graph)
+    graph, kind = options.apply(bundle.graph), options.format_of(bundle.graph)
     if options.beside is not None and (options.append or not isinstance(target, (str, os.PathLike))):
         raise UsageError("external weights require a named file with a single dump")
     before = ExistingFile.of(target) if options.append else None
-    about = _about(bundle, graph, before, extra, kept=testcases is None)
+    first, testcases = _first(bundle, testcases)
+    left = not_proven(_source(made_of or whole, options), graph, kind, first)
+    about = _about(bundle, graph, before, extra, left, kept=testcases is None)
     recorded = about is not None or (bundle.record is not None and testcases is None)
     # The digest of a record, which is known at the end, stands in front of it.
     beside = inspect is not None or (recorded and not _is_seekable(target))
@@ -88,14 +98,33 @@ def save(
         for dump in before.dumps if before is not None else ():
             file.file.write(dump)
         end = promise() if recorded else b""
-        whole = _Dump(file, bundle, graph, options.format_of(bundle.graph), target, options.beside, end)
-        number, count = _write(whole, testcases, before, about)
+        plan = _Dump(file, bundle, graph, kind, target, options.beside, end)
+        number, count = _write(plan, testcases, before, about)
         if inspect is not None and os.path.isfile(file.file.name):
             file.file.flush()
             inspect(file.file.name)
         if options.strip_info_file is not None:
             update_strip_info(graph, options.strip_info_file, number, append=options.append_json)
     return summary(graph, file.total, number, count)
+
+
+def _source(made_of: Graph, options: DumpOptions) -> Graph:
+    """Return what the written graph must agree with: where other values were asked for, the narrowed form."""
+    return narrowed(made_of)[0] if options.narrow and made_of.exact else made_of
+
+
+def _first(
+    bundle: Bundle, testcases: Iterable[Testcase] | None
+) -> tuple[Mapping[str, Array] | None, Iterable[Testcase] | None]:
+    """Return the inputs of the first testcase, and the testcases with it."""
+    if testcases is None or isinstance(testcases, Sequence):
+        cases = bundle.testcases if testcases is None else testcases
+        first = cases[0] if len(cases) else None
+    else:
+        rest = iter(testcases)
+        first = next(rest, None)
+        testcases = rest if first is None else chain([first], rest)
+    return first.inputs if isinstance(first, Testcase) else None, testcases
 
 
 class _Counted:
@@ -215,12 +244,24 @@ def _digest(graph: Graph, *, needed: bool) -> Iterator[Callable[[], str]]:
 
 
 def _about(
-    bundle: Bundle, graph: Graph, before: ExistingFile | None, extra: Mapping[str, object], *, kept: bool
+    bundle: Bundle,
+    graph: Graph,
+    before: ExistingFile | None,
+    extra: Mapping[str, object],
+    left: Sequence[str],
+    *,
+    kept: bool,
 ) -> Mapping[str, object] | None:
     """Return what a new record says of the file, None if there is nothing to say or the bundle has one that is kept."""
     number = {} if before is None else {"dump": len(before.dumps)}
     facts = {**_facts(graph), **extra}
     about = bundle.record
+    if left and isinstance(about, memoryview) and kept:
+        # What else it says holds for other testcases.
+        left = ()
+    known = about.get("not_proven") if isinstance(about, Mapping) else None
+    if left:
+        facts["not_proven"] = [*dict.fromkeys((*(known if isinstance(known, list) else ()), *left))]
     if facts and not isinstance(about, Mapping) and not (kept and about is not None):
         about = {"record": 1}
     return {**about, **number, **facts} if isinstance(about, Mapping) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -12,7 +13,7 @@ from tabulate import tabulate
 
 from ..base.errors import UsageError
 from ..base.writing import replacing
-from .check import Verification
+from ..proof import Found
 from .encode import TensorMessage, encode, raw_bytes
 from .model import WrittenModel
 from .source import ExportSource
@@ -43,7 +44,7 @@ class Exported:
 
     written: WrittenModel
     source: ExportSource
-    verification: list[Verification] = field(default_factory=list)
+    verification: Sequence[Found] = ()
     test_data_sets: int = 0
     left_out: list[str] = field(default_factory=list)
 
@@ -179,6 +180,6 @@ def _report(exported: Exported) -> str:
         notes = [(text, where) for text, where in written.approximated.items()]
         lines += ["", tabulate(notes, ("approximated", "first at"), "github")]
     if exported.verification:
-        compared = [(v.output, v.sizes, f"{v.error:.3g}", v.quanta) for v in exported.verification]
-        lines += ["", tabulate(compared, ("verified", "at", "error", "quanta"), "github")]
+        compared = [(v.output, v.runtime, v.data, f"{v.error:.3g}") for v in exported.verification]
+        lines += ["", tabulate(compared, ("verified", "in", "on", "error"), "github")]
     return "\n".join(lines)

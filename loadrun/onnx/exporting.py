@@ -20,7 +20,6 @@ from ..base.writing import replacing
 from ..dump import load
 from ..graph.composite import holds_composites
 from ..testcase import Bundle
-from .check import check_model, verify
 from .datasets import write_data_sets
 from .exported import Exported
 from .inserted import rename
@@ -36,7 +35,7 @@ from .options import (
     check_target,
     option,
 )
-from .proving import prove_export
+from .proving import check_model, prove_export
 from .rewriting import rewritten
 from .sizes import DynamicAxes, DynamicShapes, dynamic_sizes, sizes_of_testcases
 from .source import Exportable, ExportSource, read_source
@@ -131,9 +130,8 @@ def export(
             (``torch.ops.aten.gelu.default``).
         report: write what `Exported.report` says as a Markdown file, its name that of `f` with the ending ``.md``.
         optimize: simplify the graph of a torch module before it is written.
-        verify: check the model with onnx.checker and compare ONNX Runtime with the reference engine, at the example's
-            sizes and at another where axes are dynamic, and with what was given, called with the example, taking
-            inputs and outputs by position.
+        verify: onnx.checker and ONNX Runtime must take the model, however long that takes, and what was given is called
+            with the example; `Exported.verification` has the errors.
         profile: write where the time of the export went, as text with the ending ``.profile.txt``.
         dump_exported_program: write torch's program of a module, with the ending ``.pt2``.
         artifacts_dir: the folder of these three, made if there is none; by default that of `f`.
@@ -146,7 +144,8 @@ def export(
     Raises:
         UsageError: parameters that contradict each other or cannot do what they ask for.
         UnsupportedError: operators that ONNX cannot express; all of them with their names and reasons.
-        EngineError: `verify` found a difference, or `enable_onnx_checker` a fault.
+        ProofError: the model gives other numbers than what was given.
+        EngineError: `verify` or `enable_onnx_checker` found a fault.
 
     >>> import io, numpy as np, loadrun.onnx
     >>> file = io.BytesIO()
@@ -202,10 +201,7 @@ def export(
     if watch is not None:
         watch.disable()
     if enable_onnx_checker:
-        check_model(
-            b"" if external or exported.is_large else exported.data,
-            str(f) if external or exported.is_large else None,
-        )
+        check_model(str(f) if external or exported.is_large else exported.data)
     folder = None if artifacts_dir is None else Path(artifacts_dir)
     _write_artifacts(exported, f, folder, report, watch, dump_exported_program)
     if verbose:
@@ -305,18 +301,21 @@ def _finish(exported: Exported, f: Target, external: bool, judged: bool, whole: 
     """Save, verify, and write the testcases."""
     path = Path(f) if isinstance(f, (str, os.PathLike)) else None
     beside = path is not None and (external or exported.is_large)
-    encoded = None if exported.is_large else lambda: exported.data
-    if left := prove_export(exported.source, exported.written, encoded).left:
+    large = exported.is_large
+    proof = prove_export(
+        exported.source, exported.written, None if large else exported.data, verify=judged and not large
+    )
+    if proof.left:
         model = exported.written.model
-        model.metadata = {**model.metadata, NOT_PROVEN: "\n".join(left)}
+        model.metadata = {**model.metadata, NOT_PROVEN: "\n".join(proof.left)}
     if f is not None:
         if beside and not external:
             warnings.warn(f"the weights take more than 2 GiB: they are written to {path}.data", stacklevel=3)
         exported.save(f, external_data=external)
     if judged:
-        exported.verification = verify(
-            exported.source, exported.written, str(path) if beside else exported.data
-        )
+        if large:
+            proof = prove_export(exported.source, exported.written, str(path), verify=True)
+        exported.verification = proof.found
     _warn_of_nan(exported)
     if path is not None and len(exported.source.testcases) and whole:
         sets, left_out = write_data_sets(path, exported.source, exported.written)

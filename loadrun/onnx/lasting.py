@@ -12,7 +12,7 @@ from ..graph import Graph
 from ..graph.dtypes import Array
 from ..inputs.feeds import random_inputs
 from ..ops.registry import FoldingBudget, Shape, limited
-from ..proof import ProofError, at_sizes, proved
+from ..proof import Other, ProofError, at_sizes, proved
 from ..testcase import EXPECT, Bundle, LazyTestcases
 from .file import OnnxFile
 
@@ -215,11 +215,27 @@ class Lowering:
             ProofError: they differ.
         """
         feeds = cases or [at_sizes(random_inputs(self.bundle), shapes)]
-        proof = proved(self.bundle, bundle, feeds, what="the graph for a .mge file")
+        proof = proved(
+            self.bundle,
+            bundle,
+            feeds,
+            what="the graph for a .mge file",
+            others=_others(self.source),
+        )
         if proof.left:
             record = bundle.record if isinstance(bundle.record, Mapping) else {"record": 1}
             bundle.record = {**record, "not_proven": [*proof.left]}
         return bundle
+
+
+def _others(source: OnnxFile) -> list[Other]:
+    """Return ONNX Runtime on the file itself, where it is installed."""
+    from .truth import beside  # for start-up
+
+    if source.folder is not None or (runtime := beside(source.location, source.constants)) is None:
+        return []
+    name, run, stop = runtime
+    return [Other(name, "the source", run, stop)]
 
 
 def _other(size: int, factor: float) -> int:

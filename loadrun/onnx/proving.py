@@ -1,73 +1,164 @@
-"""An exported model, read back and compared with what it was written from."""
+"""An exported model, read back and compared with what it was written from: here, and in ONNX Runtime."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
-from ..base.errors import LoadRunError
+import numpy as np
+
+from ..base.errors import EngineError, LoadRunError, UsageError
 from ..base.proving import level
 from ..dump import load
 from ..engines.reference import ReferenceEngine
-from ..graph.composite import holds_composites
 from ..graph.dtypes import Array
-from ..proof import NOTHING, Proof, ProofError, proved
+from ..proof import NOTHING, Computing, Other, Proof, ProofError, proved
 from ..testcase import Bundle
 from .model import WrittenModel
 from .source import ExportSource
+from .truth import beside, installed
 
-__all__ = ["prove_export"]
+__all__ = ["available", "check_model", "of_written", "prove_export"]
 
 
-def prove_export(source: ExportSource, written: WrittenModel, encoded: Callable[[], bytes] | None) -> Proof:
-    """Compare a model that was written with the graph that it was written from, on the reference engine.
+def available() -> bool:
+    """Return whether onnx and onnxruntime are installed."""
+    return not _missing()
+
+
+def _missing() -> list[str]:
+    return [name for name in ("onnx", "onnxruntime") if not installed(name)]
+
+
+def check_model(data: bytes | str) -> None:
+    """Let onnx.checker judge a model: its bytes, or the path of one whose weights are in another file.
+
+    Raises:
+        EngineError: it finds a fault.
+    """
+    import onnx  # optional
+
+    try:
+        onnx.checker.check_model(
+            data if isinstance(data, str) else onnx.load_from_string(data), full_check=True
+        )
+    except Exception as e:
+        raise EngineError(f"onnx.checker rejects the model: {e}") from e
+
+
+def of_written(written: WrittenModel, run: Computing) -> Computing:
+    """Return what computes by the names of the source, with what runs the model by its own names."""
+    fed = {v.name for v in written.model.graph.inputs}
+    weights = {t.name: t.value for t in written.weights if t.value is not None and t.name in fed}
+
+    def compute(feeds: Mapping[str, Array]) -> Mapping[str, Array]:
+        inputs = {written.inputs[n]: v for n, v in feeds.items() if n in written.inputs}
+        values = run({**weights, **inputs})
+        return {n: np.atleast_1d(values[new]) for n, new in written.outputs.items() if new in values}
+
+    return compute
+
+
+def prove_export(
+    source: ExportSource, written: WrittenModel, model: bytes | str | None, *, verify: bool = False
+) -> Proof:
+    """Compare a model that was written with what it was written from.
 
     Args:
         source: what was exported.
         written: the model and its names.
-        encoded: gives its bytes, None for a model that is too large for one file.
+        model: its bytes, or its path; None for a model that is too large for one message and not written yet.
+        verify: whether onnx.checker and ONNX Runtime must take it, however long that takes, and what was given is
+            called with the example.
 
     Raises:
         ProofError: they give different numbers.
+        EngineError: it was to be verified, and the checker or the runtime refuses it.
+        UsageError: it was to be verified, and onnx or onnxruntime is not installed.
     """
-    if level() == "none":
+    if verify and (missing := _missing()):
+        raise UsageError(f"verify=True needs {' and '.join(missing)}: pip install {' '.join(missing)}")
+    if level() == "none" and not verify:
         return NOTHING
-    if holds_composites(source.graph):
-        # The file's own nodes.
-        return Proof()
-    if (
-        source.inserted
-        or source.parameters
-        or any(t.value is None for t in written.weights)
-        or encoded is None
-    ):
-        why = "its weights are no part of it" if encoded is not None else "it is too large to be read back"
-        return Proof(left=("nodes beside the graph" if source.inserted else why,))
-    try:
-        again = load(encoded())
-        again.graph  # noqa: B018 - raises where there is none
-    except LoadRunError as e:
-        return Proof(left=(f"it cannot be read back: {' '.join(str(e).split())}",))
-    inputs = {v.name for v in again.inputs}
-    if not inputs or not inputs <= {*written.inputs.values()}:
-        return Proof(left=("its weights are inputs, or its inputs have other names",))
-    engine = ReferenceEngine(source.graph, list(source.outputs.values()))
-
-    def compute(feeds: Mapping[str, Array]) -> Mapping[str, Array]:
-        return dict(zip(source.outputs, engine.run({n: feeds[n] for n in engine.inputs}), strict=True))
-
-    cases = [source.examples] if source.examples else [case.inputs for case in source.testcases[:1]]
+    if model is None:
+        return Proof(left=("it is too large to be read back",))
+    if verify:
+        check_model(model)
+    again = None if source.inserted else _again(source, written, model)
+    run = beside(model)
+    others = []
+    if run is not None and all(t.value is not None for t in written.weights):
+        others.append(
+            Other(run[0], "the ONNX model", of_written(written, run[1]), run[2], told=True, required=verify)
+        )
+    left = (again,) if isinstance(again, str) else ("nodes beside the graph",) if source.inserted else ()
+    if left and not (verify and others):
+        return Proof(left=left)
     try:
         return proved(
             Bundle(source.graph),
-            again,
-            cases,
+            again if isinstance(again, Bundle) else None,
+            _cases(source),
             inputs=written.inputs,
             outputs=written.outputs,
             sizes=written.sizes[1:],
             what="the ONNX model",
-            compute=compute,
+            compute=_computing(source, verify),
+            others=others,
+            drawn=not source.inserted,
+            runs=0,
         )
     except ProofError as e:
-        if not written.approximated:
+        if verify or not written.approximated:
             raise
         return Proof(left=(f"it is approximated ({'; '.join(written.approximated)}): {e}",))
+
+
+def _again(source: ExportSource, written: WrittenModel, model: bytes | str) -> Bundle | str:
+    """Return the model as it is read back, or why that cannot be compared.
+
+    Raises:
+        ProofError: its inputs or outputs come in another order.
+    """
+    if source.parameters or any(t.value is None for t in written.weights):
+        return "its weights are no part of it"
+    try:
+        again = load(model)
+        again.graph  # noqa: B018 - raises where there is none
+    except LoadRunError as e:
+        return f"it cannot be read back: {' '.join(str(e).split())}"
+    inputs = [v.name for v in again.inputs]
+    if not inputs or not {*inputs} <= {*written.inputs.values()}:
+        return "its weights are inputs, or its inputs have other names"
+    for kind, found, named in (
+        ("inputs", inputs, written.inputs),
+        ("outputs", list(again.outputs), written.outputs),
+    ):
+        wanted = [new for new in named.values() if new in found]
+        if [n for n in found if n in wanted] != wanted:
+            raise ProofError(f"the {kind} of the ONNX model are {found}, in the model they are {wanted}")
+    return again
+
+
+def _cases(source: ExportSource) -> Iterator[Mapping[str, Array]]:
+    if source.examples:
+        yield source.examples
+        return
+    yield from (case.inputs for case in source.testcases)
+
+
+def _computing(source: ExportSource, verify: bool) -> Computing:
+    """Return what computes the source: the reference engine, of the example what was given, where that is asked for."""
+    engine = ReferenceEngine(source.graph, list(source.outputs.values()))
+    called: Callable[[], list[Array]] | None = source.called if verify else None
+    names = [n for n in source.outputs if n not in source.reads]
+
+    def compute(feeds: Mapping[str, Array]) -> Mapping[str, Array]:
+        if called is not None and feeds is source.examples:
+            values = called()
+            if len(values) != len(names):
+                raise ProofError(f"the source gives {len(values)} outputs, the model {len(names)}")
+            return {n: np.atleast_1d(v) for n, v in zip(names, values, strict=True)}
+        values = engine.run({n: feeds[n] for n in engine.inputs})
+        return {n: np.atleast_1d(v) for n, v in zip(source.outputs, values, strict=True)}
+
+    return compute

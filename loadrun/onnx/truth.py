@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import subprocess
@@ -9,7 +10,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache, partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from threading import Lock
+from typing import IO, TYPE_CHECKING, Any
 from weakref import finalize
 
 import numpy as np
@@ -21,7 +23,7 @@ from .session import OnnxSession, new_session
 if TYPE_CHECKING:
     from ..graph.dtypes import Array
 
-__all__ = ["main", "runtime", "runtime_apart", "runtime_name"]
+__all__ = ["Apart", "beside", "installed", "main", "runtime", "runtime_apart", "runtime_name"]
 
 Run = Callable[[Mapping[str, "Array"]], Mapping[str, "Array"]]
 
@@ -44,47 +46,116 @@ _UNHELD = re.compile(r"tensor\((bfloat16|float[48]\w*|u?int[24])\)")
 """Types that numpy lacks; ONNX Runtime gives their codes as bytes."""
 
 
+def installed(package: str) -> bool:
+    """Return whether a package is installed; a folder of that name on the path, which has no file, is none."""
+    spec = find_spec(package)
+    return spec is not None and spec.origin is not None
+
+
+def beside(
+    model: str | bytes, constants: Mapping[str, Any] | None = None
+) -> tuple[str, Run, Callable[[], None]] | None:
+    """Return ONNX Runtime's name, what runs a model in it in another process, and what ends that; None without it.
+
+    It runs the model as it is written: optimized forms of quantized operators saturate on some processors.
+    """
+    if not installed("onnxruntime"):
+        return None
+    process = _worker()
+    return "ONNX Runtime", process.open(model, constants, as_written=True), process.close
+
+
 def runtime_name() -> str | None:
     """Return the name and version of ONNX Runtime, or None if it is not installed."""
-    spec = find_spec("onnxruntime")
-    if spec is None or spec.origin is None:
+    if not installed("onnxruntime"):
         return None
     import onnxruntime  # optional
 
     return f"ONNX Runtime {onnxruntime.__version__}"
 
 
-def runtime_apart(path: str, constants: Mapping[str, Any] | None = None) -> Run:
-    """Return the same function as `runtime`, whose session lives in a separate process.
+class Apart:
+    """ONNX Runtime in a process of its own, which holds one model at a time.
 
-    A large model would otherwise lie in this process twice. The process starts now and opens its session while this
-    one goes on; it ends with the function.
-
-    Args:
-        path: the file.
-        constants: as in `runtime`.
+    A large model would otherwise lie in this process twice, and a crash, as in some of its kernels, would end it.
     """
-    process = start(__name__, os.environ)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    requests, answers = process.stdin, process.stdout
 
-    def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
-        try:
-            send(requests, dict(feeds))
-            answer, _ = receive(answers)
-        except (EOFError, BrokenPipeError):
-            raise EngineError("ONNX Runtime's process ended before it answered") from None
-        if isinstance(answer, str):
-            raise EngineError(answer)
-        outputs: dict[str, Array] = answer
-        return outputs
+    def __init__(self) -> None:
+        self._process = start(__name__, os.environ)
+        self._owner = os.getpid()
+        self._lock = Lock()
+        self._opened: object = None
+        finalize(self, _end, self._process)
 
-    finalize(run, _end, process)
-    # A process that has ended already is told of by the first call.
-    with suppress(BrokenPipeError):
-        send(requests, (path, dict(constants or {})))
-    return run
+    @property
+    def alive(self) -> bool:
+        """Return whether it still runs, and belongs to this process, not to the one that this was forked from."""
+        return self._owner == os.getpid() and self._process.poll() is None
+
+    def open(self, model: str | bytes, constants: Mapping[str, Any] | None = None, **how: bool) -> Run:
+        """Return what runs a model: a path or bytes; the process opens it while this one goes on.
+
+        Args:
+            how: see `loadrun.onnx.session.new_session`.
+        """
+        token = object()
+        message = (model, dict(constants or {}), how)
+
+        def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
+            with self._lock:
+                try:
+                    self._hold(token, message)
+                    send(self._pipe, dict(feeds))
+                    assert self._process.stdout is not None
+                    answer, _ = receive(self._process.stdout)
+                except (EOFError, OSError, ValueError):
+                    raise EngineError("ONNX Runtime's process ended before it answered") from None
+            if isinstance(answer, str):
+                raise EngineError(answer)
+            outputs: dict[str, Array] = answer
+            return outputs
+
+        # A process that has ended already is told of by the first call.
+        if isinstance(model, str):
+            with suppress(BrokenPipeError), self._lock:
+                self._hold(token, message)
+        return run
+
+    @property
+    def _pipe(self) -> IO[bytes]:
+        assert self._process.stdin is not None
+        return self._process.stdin
+
+    def _hold(self, token: object, message: tuple[object, ...]) -> None:
+        if self._opened is not token:
+            send(self._pipe, message)
+            self._opened = token
+
+    def close(self) -> None:
+        """End the process, also while it computes."""
+        if self._owner == os.getpid():
+            self._process.kill()
+            self._process.wait()
+
+
+def runtime_apart(path: str, constants: Mapping[str, Any] | None = None) -> Run:
+    """Return the same function as `runtime`, whose session lives in a separate process that ends with it."""
+    return Apart().open(path, constants, mapped=True)
+
+
+_shared: list[Apart] = []
+
+
+def _worker() -> Apart:
+    """Return the process that proofs use one after another."""
+    if not _shared or not _shared[0].alive:
+        _shared[:] = [Apart()]
+    return _shared[0]
+
+
+@atexit.register
+def _close() -> None:
+    _shared.clear()
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -102,22 +173,23 @@ def main(parent: int) -> None:
         parent: its process id.
     """
     source, answers = serve(parent)
-    try:
-        (path, constants), _ = receive(source)
-        # Weights that are packed anew would lie beside those that are mapped.
-        session = cache(partial(new_session, path, mapped=True))
-        # What keeps it from opening is the answer to the feeds, which try again.
-        with suppress(EngineError):
-            session()
-        run = runtime(path, constants, session=session)
+    run: Run | None = None
+    with suppress(EOFError):
         while True:
-            feeds, _ = receive(source)
+            message, _ = receive(source)
+            if isinstance(message, tuple):
+                model, constants, how = message
+                session = cache(partial(new_session, model, **how))
+                # What keeps it from opening is the answer to the feeds, which try again.
+                with suppress(EngineError):
+                    session()
+                run = runtime("", constants, session=session)
+                continue
+            assert run is not None
             try:
-                send(answers, run(feeds))
+                send(answers, run(message))
             except EngineError as e:
                 send(answers, str(e))
-    except EOFError:
-        return
 
 
 def runtime(

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from ..base.errors import EngineError, InputError
+from ..base.proving import proving
 from ..dump import save
 from ..engines.protocol import checked_feeds, fed_value, graph_inputs
 from ..graph import Graph, Var
@@ -61,7 +62,9 @@ class WholeDump:
         for name, new in self.names.items():
             var = known[self.inputs[name].id]
             var.name = var.owner.tensors[0].name = new
-        save(graph, path)
+        # An engine's result is compared by whoever runs it.
+        with proving("none"):
+            save(graph, path)
 
     def feeds(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Arrays by the names of the dump's inputs.

@@ -11,10 +11,10 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from .. import proof
 from ..base.errors import EngineError, InputError
 from ..compare.tolerances import error_between
 from ..graph.dtypes import Array
-from ..proof import kinds
 from .exporting import name_of_target, submodules
 from .guards import linear
 from .signature import Signature
@@ -25,9 +25,6 @@ _SECOND = 1.0
 _ROUNDING = 32 * 2.0**-23
 _KINDS = ("numbers of 1e-4", "ties")
 """What neither the example nor other sizes show."""
-_LIMITS = {torch.float16: 5e-2, torch.bfloat16: 5e-2}
-_LIMIT = 1e-3
-"""The error above which a result differs from torch's, for programs that compute in none of the dtypes of `_LIMITS`."""
 _NOISE = 4
 """How many times as large an error may be as the effect of the arguments' last digits."""
 
@@ -141,7 +138,7 @@ def differing_outputs(
 
 
 def _limit(traced: Trace) -> float:
-    return max(_LIMITS.get(dtype, _LIMIT) for dtype in _dtypes(traced.program))
+    return proof.limit_of(str(dtype).removeprefix("torch.") for dtype in _dtypes(traced.program))
 
 
 def _dtypes(program: Any) -> Iterator[torch.dtype]:
@@ -200,8 +197,8 @@ def shaken(x: Any) -> Any:
     """Return numbers with other last digits."""
     if not isinstance(x, torch.Tensor) or not x.is_floating_point():
         return x
-    signs = 1 - 2 * (torch.arange(x.numel()) % 2).reshape(x.shape)
-    return x * (1 + 4 * torch.finfo(x.dtype).eps * signs).to(x.dtype)
+    wide = x.detach().to(torch.promote_types(x.dtype, torch.float32))
+    return torch.from_numpy(proof.shaken(wide.numpy(), torch.finfo(x.dtype).eps)).to(x.dtype)
 
 
 def why_different(traced: Trace, flat: Sequence[Any]) -> str:
@@ -307,7 +304,7 @@ def on_other_data(traced: Trace, flat: Sequence[Any]) -> Iterator[tuple[str, lis
     """Yield data of other kinds at the sizes of an example, while there is a second, and the graph's errors there."""
     names = [str(i) for i, x in enumerate(flat) if isinstance(x, torch.Tensor) and x.dtype in _FLOATS]
     began = time.monotonic()
-    for kind, values in kinds({n: flat[int(n)].detach().numpy() for n in names}):
+    for kind, values in proof.kinds({n: flat[int(n)].detach().numpy() for n in names}):
         if kind not in _KINDS:
             continue
         leaves = list(flat)

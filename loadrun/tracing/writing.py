@@ -191,7 +191,7 @@ def dump_graph(
     """
     finish = partial(_optimized, passes=options.passes)
     if options.input_data is None:
-        return save(finish(graph), file, options.file)
+        return save(finish(graph), file, options.file, made_of=graph)
     if not options.input_data:
         raise UsageAssertionError("testcases can not be empty: input_data holds no specification")
     warn = partial(warnings.warn, stacklevel=4)

@@ -11,8 +11,9 @@ import pytest
 
 import loadrun
 from loadrun.onnx import export
-from loadrun.onnx.check import available, run_session
+from loadrun.onnx.proving import available, of_written
 from loadrun.onnx.session import new_session
+from loadrun.onnx.truth import runtime
 from loadrun.ops.catalog import CATALOG
 from tests.support.fixture_files import FIXTURES, fixture_names
 
@@ -89,7 +90,7 @@ def test_sizes_that_the_testcases_do_not_have() -> None:
     )
     x = np.random.default_rng(0).standard_normal(shape).astype("f4")
     session = new_session(made.data)
-    got = run_session(session, made.written, {name: x})
+    got = of_written(made.written, runtime("", session=lambda: session))({name: x})
     want = loadrun.Runner(loadrun.Bundle(made.source.graph)).run({name: x}).outputs
     for value, output in zip(got.values(), want, strict=True):
         np.testing.assert_allclose(value, output.value, rtol=1e-4, atol=1e-4)

@@ -10,9 +10,9 @@ import pytest
 
 import loadrun
 import loadrun.onnx
-from loadrun.base.errors import EngineError
 from loadrun.cli import main
-from loadrun.onnx.check import available, verify
+from loadrun.onnx.proving import available, prove_export
+from loadrun.proof import ProofError
 from loadrun.tracing import trace
 from loadrun.verify.pack.capture import capture, embed
 
@@ -105,5 +105,5 @@ def test_verify_takes_inputs_by_position() -> None:
     turned = list(model.graph.input)[::-1]
     del model.graph.input[:]
     model.graph.input.extend(turned)
-    with pytest.raises(EngineError, match=r"output 'low' differs in ONNX Runtime: .* \(by position\)"):
-        verify(made.source, made.written, model.SerializeToString())
+    with pytest.raises(ProofError, match=r"inputs of the ONNX model are \['second', 'first'\]"):
+        prove_export(made.source, made.written, model.SerializeToString())

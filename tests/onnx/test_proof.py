@@ -13,8 +13,9 @@ import loadrun
 from loadrun.base.errors import UnsupportedError
 from loadrun.base.proving import proving
 from loadrun.cli import main
-from loadrun.onnx import export
+from loadrun.onnx import export, truth
 from loadrun.onnx.traced import OPERATORS
+from loadrun.onnx.truth import runtime_name
 from loadrun.onnx.writing import TRANSLATIONS
 from loadrun.proof import ProofError
 
@@ -99,6 +100,32 @@ def test_a_wrong_writer_is_stopped(kind: str, fault: Any, monkeypatch: pytest.Mo
         export(traced, np.arange(6, dtype=F).reshape(2, 3))
 
 
+@pytest.mark.skipif(runtime_name() is None, reason="onnxruntime is not installed")
+def test_a_fault_of_the_definition_itself_is_found_by_the_runtime(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reader and lowering agree with each other; ONNX Runtime reads the file itself."""
+    bundle = loadrun.load(model("y = Mish(x)"))
+    composite = bundle.graph.outputs[0].owner.params[0].definition
+    wrong = lambda x: x * np.tanh(x)  # noqa: E731
+    monkeypatch.setitem(vars(composite), "function", wrong)
+    monkeypatch.setitem(OPERATORS, wrong, wrong)
+    with pytest.raises(ProofError, match=r"ONNX Runtime gives other numbers of the source: .*testcase 0"):
+        loadrun.save(bundle, tmp_path / "m.mge")
+
+
+@pytest.mark.skipif(runtime_name() is None, reason="onnxruntime is not installed")
+def test_a_runtime_that_ends_does_not_end_the_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(truth, "_shared", [])
+    monkeypatch.setattr(truth, "runtime", lambda *a, **k: pytest.fail("in this process"))
+    export(lambda x: np.tanh(x), np.ones(3, F), tmp_path / "a.onnx")
+    truth._shared[0].close()
+    export(lambda x: np.tanh(x), np.ones(3, F), tmp_path / "b.onnx")
+    assert not loadrun.load(tmp_path / "b.onnx").warnings
+
+
 def test_rounding_and_ties_are_no_fault(tmp_path: Path) -> None:
     """Sums in another order, the place of one of equal numbers, and values that are not finite."""
     for node in ("ReduceSum", "Softmax", "LogSoftmax", "Log", "Reciprocal", "Sqrt"):
@@ -116,3 +143,11 @@ def test_levels() -> None:
     with pytest.raises(loadrun.base.errors.UsageError, match="none, quick, full"), proving("some"):
         pass
     assert issubclass(ProofError, UnsupportedError)
+
+
+def test_inputs_that_nothing_reads_are_no_fault(tmp_path: Path) -> None:
+    head = '<ir_version: 9, opset_import: ["" : 20]>'
+    text = f"{head} g (float[2] x, int32[2] like) => (int32[2] y) {{ y = CastLike(x, like) }}"
+    (tmp_path / "m.onnx").write_bytes(parser.parse_model(text).SerializeToString())
+    loadrun.save(loadrun.load(tmp_path / "m.onnx"), tmp_path / "m.mge")
+    assert not loadrun.load(tmp_path / "m.mge").warnings

@@ -17,8 +17,9 @@ from torch import nn  # noqa: E402
 
 import loadrun  # noqa: E402
 import loadrun.torch  # noqa: E402
-from loadrun.base.errors import EngineError, LoadRunError, TraceWarning, UnsupportedError, UsageError  # noqa: E402
+from loadrun.base.errors import LoadRunError, TraceWarning, UnsupportedError, UsageError  # noqa: E402
 from loadrun.onnx import OperatorExportTypes, TrainingMode, export  # noqa: E402
+from loadrun.proof import ProofError  # noqa: E402
 
 pytree = torch.utils._pytree
 ort.set_default_logger_severity(4)
@@ -694,7 +695,7 @@ def test_verification_runs_what_stands_beside_the_graph(monkeypatch):
     script, x = torch.jit.script(Doubles()), torch.ones(2, 3)
     export(script, (x,), verify=True)
     monkeypatch.setattr(loadrun.torch.onnx_source._Reader, "_called", lambda self: [np.zeros((2, 3), "f4")])
-    with pytest.raises(EngineError, match="differs in ONNX Runtime"):
+    with pytest.raises(ProofError, match="ONNX Runtime gives other numbers of the ONNX model"):
         export(script, (x,), verify=True)
 
 

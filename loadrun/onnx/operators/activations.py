@@ -10,7 +10,7 @@ from ...graph.dtypes import Array
 from ...ops.norm import softmax_rows
 from . import kernels
 
-__all__ = ["activated", "gelu", "sigmoid", "silu", "softmax"]
+__all__ = ["activation_of", "gelu", "sigmoid", "silu", "softmax"]
 
 
 @kernel
@@ -54,8 +54,10 @@ def softmax(x: Array, axis: int = -1, *, guard: bool = False) -> Array:
     return power * np.reciprocal(np.maximum(total, np.finfo(x.dtype).tiny) if guard else total)
 
 
-def activated(name: str, x: Array, alpha: float | None = None, beta: float | None = None) -> Array:
-    """Apply an activation by the name that recurrent and fused operators give it.
+def activation_of(
+    name: str, alpha: float | None = None, beta: float | None = None
+) -> Callable[[Array], Array]:
+    """Return an activation by the name that recurrent and fused operators give it.
 
     Raises:
         ValueError: there is none of that name.
@@ -67,21 +69,21 @@ def activated(name: str, x: Array, alpha: float | None = None, beta: float | Non
     def second(default: float) -> float:
         return default if beta is None else beta
 
-    known: dict[str, Callable[[], Array]] = {
-        "relu": lambda: np.maximum(x, 0),
-        "tanh": lambda: np.tanh(x),
-        "sigmoid": lambda: sigmoid(x),
-        "softplus": lambda: np.logaddexp(x, 0),
-        "softsign": lambda: x / (1 + np.abs(x)),
-        "leakyrelu": lambda: np.where(x < 0, x * first(0.01), x),
-        "thresholdedrelu": lambda: np.where(x > first(1.0), x, 0),
-        "elu": lambda: np.where(x < 0, np.expm1(np.minimum(x, 0)) * first(1.0), x),
-        "hardsigmoid": lambda: np.clip(x * first(0.2) + second(0.5), 0, 1),
-        "hardswish": lambda: x * np.clip(x / 6 + 0.5, 0, 1),
-        "affine": lambda: x * first(1.0) + second(0.0),
-        "scaledtanh": lambda: np.tanh(x * second(1.0)) * first(1.0),
-        "clip": lambda: np.minimum(np.maximum(x, first(-3.4e38)), second(3.4e38)),
+    known: dict[str, Callable[[Array], Array]] = {
+        "relu": lambda x: np.maximum(x, 0),
+        "tanh": lambda x: np.tanh(x),
+        "sigmoid": sigmoid,
+        "softplus": lambda x: np.logaddexp(x, 0),
+        "softsign": lambda x: x / (1 + np.abs(x)),
+        "leakyrelu": lambda x: np.where(x < 0, x * first(0.01), x),
+        "thresholdedrelu": lambda x: np.where(x > first(1.0), x, 0),
+        "elu": lambda x: np.where(x < 0, np.expm1(np.minimum(x, 0)) * first(1.0), x),
+        "hardsigmoid": lambda x: np.clip(x * first(0.2) + second(0.5), 0, 1),
+        "hardswish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
+        "affine": lambda x: x * first(1.0) + second(0.0),
+        "scaledtanh": lambda x: np.tanh(x * second(1.0)) * first(1.0),
+        "clip": lambda x: np.minimum(np.maximum(x, first(-3.4e38)), second(3.4e38)),
     }
     if name.lower() not in known:
         raise ValueError(f"the activation {name!r} is not known, expected one of {', '.join(known)}")
-    return known[name.lower()]()
+    return known[name.lower()]

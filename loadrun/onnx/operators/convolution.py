@@ -16,7 +16,7 @@ from ...ops.conv.rules import Geometry
 from ...ops.conv.transpose import deconv_fast
 from ...ops.conv.volume import conv_volume
 from . import operator
-from .activations import activated, silu
+from .activations import activation_of, silu
 from .common import one_of, refuse_unless, taking
 from .linalg import less
 from .windows import (
@@ -135,7 +135,7 @@ def fused_conv(
     y, numbers = conv(x, w, bias, group=group, **space), activation_params or []
     y = y if z is None else y + z
     refuse_unless(len(numbers) <= 2, f"its activation_params are {numbers}, expected two at most")
-    return activated(activation, y, *numbers) if activation else y
+    return activation_of(activation, *numbers)(y) if activation else y
 
 
 def from_last(x: Array) -> Array:

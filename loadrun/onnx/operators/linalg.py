@@ -10,7 +10,7 @@ from ...arrays.names import kernel, np
 from ...graph.composite import Flag
 from ...graph.dtypes import Array
 from . import operator
-from .activations import activated
+from .activations import activation_of
 from .common import refuse_unless, taking
 from .kernels import broadcast_shapes, int_matmul, matrix_product
 
@@ -92,7 +92,7 @@ def fused_matmul_activation(
     **turns: Any,
 ) -> Array:
     """Multiply matrices that may be transposed, then apply an activation."""
-    return activated(activation, fused_matmul(x, y, **turns), activation_alpha, activation_beta)
+    return activation_of(activation, activation_alpha, activation_beta)(fused_matmul(x, y, **turns))
 
 
 _GEMM = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0}
@@ -158,7 +158,7 @@ def fused_gemm(
 ) -> Array:
     """Compute alpha * a @ b + beta * c, then an activation."""
     y = gemm(a, b, c, **how)
-    return activated(activation, y, activation_alpha, activation_beta) if activation else y
+    return activation_of(activation, activation_alpha, activation_beta)(y) if activation else y
 
 
 # Einstein summation

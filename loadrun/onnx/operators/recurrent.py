@@ -10,7 +10,7 @@ from ...arrays.names import np
 from ...graph.composite import Flag
 from ...graph.dtypes import Array
 from . import operator
-from .activations import activated
+from .activations import activation_of
 from .common import one_of, refuse_unless, taking
 from .linalg import integer_product, matmul
 
@@ -75,12 +75,13 @@ def _functions(
             )
         # ONNX Runtime bounds what enters the gates, not the cell of an LSTM.
         bound = clip if i % count < 2 else None
-        result.append(partial(_function, name, alpha, beta, bound))
+        function = activation_of(name, alpha, beta)
+        result.append(function if bound is None else partial(_bounded, function, bound))
     return [result[i * count : (i + 1) * count] for i in range(directions)]
 
 
-def _function(name: str, alpha: float | None, beta: float | None, bound: float | None, x: Array) -> Array:
-    return activated(name, x if bound is None else np.clip(x, -bound, bound), alpha, beta)
+def _bounded(function: Function, bound: float, x: Array) -> Array:
+    return function(np.clip(x, -bound, bound))
 
 
 def _directions(direction: str, count: int) -> list[bool]:

@@ -196,6 +196,7 @@ class Packer:
             raise InputError("there is no input data to pack")
         cases, scales = self._scales(chain([first], cases))
         graph = self._graph(first, scales)
+        made_of = graph
         if self.finish is not None:
             graph = self.finish(graph)
         policy: dict[str, dict[str, object]] = {}
@@ -215,7 +216,14 @@ class Packer:
             bundle.record = {"record": 1, **self.about, "policy": policy, **self._proven}
         else:
             graph.input_order, graph.fixed_shapes = (), {}
-        return save(bundle, target, file, testcases=self._fitting(cases, graph), inspect=inspect)
+        return save(
+            bundle,
+            target,
+            file,
+            testcases=self._fitting(cases, graph),
+            inspect=inspect,
+            made_of=made_of,
+        )
 
     def _file_options(self, graph: Graph) -> DumpOptions:
         """Return how the file is written: in the format that can hold its weights, where none is requested."""

@@ -1,0 +1,66 @@
+"""Integers of 64 bits that do not fit the 32 of a .mge file are told, with data that no testcase has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import loadrun
+
+parser = pytest.importorskip("onnx.parser", reason="models are built with the package onnx")
+
+SMALL = np.array([[1, -2, 3], [4, 5, -6]])
+MODELS = {
+    "a product": ("y = Mul(x, x)", 70000, 4_900_000_000),
+    "a product with a constant": ("c = Constant<value_int=40000>()  y = Mul(x, c)", 70000, 2_800_000_000),
+    "a sum": ("y = Add(x, x)", 2**30, 2**31),
+    "a difference": ("n = Neg(x)  y = Sub(n, x)", 2**30 + 1, -(2**31) - 2),
+    "a reduction": (
+        "a = Constant<value_ints=[1]>()  s = ReduceSum<keepdims=0>(x, a)  y = Add(s, s)",
+        2**30 - 1,
+        2**31,
+    ),
+    "a power": ("c = Constant<value_int=3>()  y = Pow(x, c)", 1291, 1291**3),
+    "inside, where the end fits": (
+        "m = Mul(x, x)  c = Constant<value_int=7>()  y = Div(m, c)",
+        70000,
+        4_900_000_000,
+    ),
+}
+
+
+def packed(tmp_path: Path, nodes: str) -> loadrun.Runner:
+    shape = "2" if "keepdims=0" in nodes else "2, 3"
+    text = f'<ir_version: 9, opset_import: ["" : 20]>\ng (int64[2, 3] x) => (int64[{shape}] y) {{ {nodes} }}'
+    (tmp_path / "m.onnx").write_bytes(parser.parse_model(text).SerializeToString())
+    options = loadrun.PackOptions(input_data=(SMALL,))
+    loadrun.pack_file(tmp_path / "m.onnx", tmp_path / "m.mge", options)
+    return loadrun.Runner(tmp_path / "m.mge")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_does_not_fit_is_told(name: str, tmp_path: Path) -> None:
+    nodes, large, whole = MODELS[name]
+    runner = packed(tmp_path, nodes)
+    assert [r.verdict.value for r in runner.replay()] == ["pass"]
+    small = np.array([[7, -8, 9], [1000, 0, -999]]) if name != "a power" else SMALL
+    assert not runner.run({"x": small}).outputs[0].notes
+    x = SMALL.copy()
+    x[0, 0] = large
+    (note,) = runner.run({"x": x}).outputs[0].notes
+    assert f"is {whole} in the model and" in note
+    assert "integers of 64 bits do not fit" in note
+
+
+def test_32_bits_wrap_as_they_do_in_the_model(tmp_path: Path) -> None:
+    text = '<ir_version: 9, opset_import: ["" : 20]>\ng (int32[3] x) => (int32[3] y) { y = Mul(x, x) }'
+    (tmp_path / "m.onnx").write_bytes(parser.parse_model(text).SerializeToString())
+    loadrun.pack_file(
+        tmp_path / "m.onnx", tmp_path / "m.mge", loadrun.PackOptions(input_data=(np.int32([1, 2, 3]),))
+    )
+    (out,) = loadrun.run(tmp_path / "m.mge", {"x": np.int32([70000, 2, 3])})[0].outputs
+    assert out.value is not None
+    assert out.value[0] == 70000 * 70000 - 2**32
+    assert not out.notes
