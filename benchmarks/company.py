@@ -36,9 +36,9 @@ def main() -> int:
         alone, beside = np.empty((2, args.turns, len(subjects)))
         for turn in range(args.turns):
             for i, subject in enumerate(subjects):
-                (one,), _ = run_subjects([subject], seconds=args.seconds)
+                (one,) = run_subjects([subject], seconds=args.seconds)
                 alone[turn, i] = one.timing.median
-            together, _ = run_subjects(subjects, seconds=args.seconds)
+            together = run_subjects(subjects, seconds=args.seconds)
             beside[turn] = [m.timing.median for m in together]
         for i, ratio in enumerate(np.median(beside / alone, axis=0)):
             late |= bool(ratio > LIMIT)

@@ -3,8 +3,6 @@
 import gc
 import sys
 
-__all__ = ["program"]
-
 
 def program() -> int:
     """Run the command that the process was started for, and return its exit code.

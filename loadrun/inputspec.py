@@ -33,20 +33,6 @@ from .base.errors import SpecError
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = [
-    "ArraySource",
-    "Generated",
-    "InputData",
-    "InputPart",
-    "InputSpec",
-    "ListFile",
-    "PathSource",
-    "Source",
-    "Values",
-    "parse",
-    "point",
-]
-
 FILLS = {"rand": (2, 2), "randn": (0, 2), "randint": (2, 2), "zeros": (0, 0), "ones": (0, 0), "full": (1, 1)}
 """Generators with the smallest and the largest number of leading numeric arguments."""
 MAX_SEED = 2**64 - 1

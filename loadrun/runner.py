@@ -30,7 +30,7 @@ from .compare.judging import NARROW, Criteria, blind, judge, judge_empty, policy
 from .compare.metrics import Formula
 from .compare.policy import Policy, sequence_of
 from .compare.record import narrowed_integers, packed_policies
-from .compare.results import FileResult, OutputResult, Result, Results, Verdict
+from .compare.results import FileResult, OutputResult, Result, Verdict
 from .engines import (
     Choice,
     Engine,
@@ -57,7 +57,6 @@ __all__ = [
     "FileResult",
     "OutputResult",
     "Result",
-    "Results",
     "Runner",
     "Verdict",
     "check_errors",
@@ -568,7 +567,7 @@ def run(
     engine: str | Choice = "reference",
     *,
     seed: int = 0,
-) -> Results:
+) -> list[Result]:
     """Replay all testcases of a file, or run its model on given inputs.
 
     Args:
@@ -588,8 +587,8 @@ def run(
     """
     runner = Runner(bundle, engine, seed=seed)
     if inputs is None and len(runner.bundle.testcases):
-        return Results(runner.replay())
-    return Results([runner.run(inputs)])
+        return list(runner.replay())
+    return [runner.run(inputs)]
 
 
 def _rounding(kind: Formula, around: Cone | None) -> float:

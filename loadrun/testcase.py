@@ -21,19 +21,6 @@ from .graph.params import AssertEqual
 from .ops.catalog import select, types
 from .ops.op import Trait
 
-__all__ = [
-    "EXPECT",
-    "FORWARDING",
-    "Bundle",
-    "Check",
-    "FileValue",
-    "LazyTestcases",
-    "SourceFile",
-    "Testcase",
-    "checks_of",
-    "spread",
-]
-
 _SHOWN = 8
 """Maximum inputs and outputs in the text of a bundle."""
 
@@ -424,10 +411,6 @@ class Bundle:
         fed += ["..."] if len(self.inputs) > _SHOWN else []
         names += ["..."] if len(self.outputs) > _SHOWN else []
         return f"Bundle({self.path!r}: {', '.join(counts)}\n  {', '.join(fed)} -> {', '.join(names)})"
-
-    def _repr_html_(self) -> str:
-        """Return what notebooks show: inputs, outputs and the graph."""
-        return str(resolve("loadrun.report.notebook:bundle_html")(self))
 
     @property
     def defects(self) -> list[str]:

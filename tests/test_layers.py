@@ -216,9 +216,9 @@ DERIVED = {"loadrun.arrays.array", "loadrun.arrays.array_methods"}
 
 
 def attributes_of_tensors() -> set[str]:
-    """The private attributes of tensors and of sizes but for MegEngine's name `_dev_tensor`."""
+    """The private attributes of tensors and of sizes."""
     names = {n for kind in (Tensor, TracedInt) for n in (*dir(kind), *kind.__annotations__)}
-    return {n for n in names | set(vars(Tensor(0))) if re.fullmatch(r"_[a-z]\w*", n)} - {"_dev_tensor"}
+    return {n for n in names | set(vars(Tensor(0))) if re.fullmatch(r"_[a-z]\w*", n)}
 
 
 def test_packages_read_the_state_of_tensors_by_functions(

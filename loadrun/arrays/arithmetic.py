@@ -1,7 +1,5 @@
 """Lowerings of numpy's arithmetic ufuncs, as numpy defines them: remainders have the divisor's sign."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -13,8 +11,6 @@ from ..tensors import Tensor, access, apply1, const
 from ..tensors.naming import refused
 from .promotion import common, dtype_of, narrow, operand
 from .registry import lowers, ufunc
-
-__all__ = ["absolute_power", "clipped", "integer_power", "maximum", "minimum", "rint"]
 
 
 @ufunc("add")

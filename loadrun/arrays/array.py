@@ -26,8 +26,6 @@ from .axes import checked_shape, given_shape
 from .promotion import list_as_tensor, operand
 from .views import MemoryCell, ViewPart, permuted, reshaped, whole
 
-__all__ = ["TracedArray"]
-
 T = TypeVar("T", bound="TracedArray")
 
 

@@ -10,8 +10,6 @@ from ..layers import emit as e
 from ..tensors import Tensor
 from .promotion import dtype_of, narrow
 
-__all__ = ["ArrayMethods"]
-
 
 def _operand(value: Any) -> bool:
     return not (value is None or isinstance(value, (str, bytes, dict, set)))

@@ -1,7 +1,5 @@
 """Axes and shapes that numpy's functions take, checked, with numpy's own errors."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Sequence
 from math import prod
@@ -11,8 +9,6 @@ import numpy as np
 
 from ..layers import emit as e
 from ..tensors import Tensor, TracedInt
-
-__all__ = ["AxisError", "axes_of", "axis_of", "checked_shape", "given_shape"]
 
 AxisError: Any = getattr(np, "exceptions", np).AxisError
 

@@ -4,8 +4,6 @@
 ``like=x``, and as ``np.zeros_like(x)``, the result is traced and its sizes follow the graph's inputs.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -21,8 +19,6 @@ from .axes import axis_of, given_shape
 from .manipulation import moved
 from .promotion import common, dtype_of, narrow, operand, stacked
 from .registry import lowers
-
-__all__: list[str] = []
 
 
 def _filled(value: Any, shape: Any, dtype: Any) -> Tensor:

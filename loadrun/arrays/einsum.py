@@ -10,8 +10,6 @@ from ..tensors import Tensor
 from .promotion import common, narrow, operand
 from .registry import lowers
 
-__all__ = ["einsum"]
-
 
 def _interleaved(operands: Sequence[Any]) -> tuple[str, list[Any]]:
     """Return the form ``einsum(a, [0, 1], b, [1, 2], [0, 2])`` as subscripts and operands."""

@@ -22,8 +22,6 @@ from .layouts import UnknownLayoutError
 from .promotion import operand, stacked
 from .views import ViewPart
 
-__all__ = ["ParsedIndex", "assign", "basic_value", "fitted", "nonzero", "part_of", "read", "select"]
-
 
 @dataclass(eq=False)
 class ParsedIndex:

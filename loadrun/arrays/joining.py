@@ -20,8 +20,6 @@ from .promotion import common, flattened, narrow, operand, stacked, weak
 from .reductions import flat_or
 from .registry import lowers
 
-__all__ = ["joined", "padded"]
-
 
 def _tensors(arrays: Sequence[Any], dtype: Any = None) -> list[Tensor]:
     """Return tensors of one dtype."""
@@ -191,9 +189,7 @@ def _bounds(n: int, parts: int, *, equal: bool) -> list[Any]:
     step_tensor = operand(n // parts)
     inner = [
         e.elem(
-            e.M.ADD,
-            e.elem(e.M.MUL, step_tensor, e.number(i, rest)),
-            e.elem(e.M.MIN, rest, e.number(i, rest)),
+            e.M.ADD, e.elem(e.M.MUL, step_tensor, e.number(i, rest)), e.elem(e.M.MIN, rest, e.number(i, rest))
         )
         for i in range(1, parts)
     ]

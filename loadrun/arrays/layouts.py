@@ -6,8 +6,6 @@ common, and of sizes that coincide with each other and with the numbers of the p
 all of them is certain. Axes that become 1 only at such sizes are left out: nearly any reshape of them is a view.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import combinations
 from math import prod
@@ -19,8 +17,6 @@ from ..graph.dtypes import Array as NDArray
 from ..tensors import Tensor, TracedInt
 from ..tensors.access import recorded_variable, variable_of
 from ..tensors.symbolic import at_other_sizes
-
-__all__ = ["OtherSizes", "UnknownLayoutError", "agrees_at_other_sizes", "is_view"]
 
 _PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59)
 _EQUAL = 61

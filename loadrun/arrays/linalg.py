@@ -1,7 +1,5 @@
 """Lowerings of numpy.linalg."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,8 +17,6 @@ from .manipulation import moved
 from .promotion import operand
 from .reductions import extreme
 from .registry import lowers
-
-__all__: list[str] = []
 
 _LT = P.ElemwiseMultiTypeMode.LT
 

@@ -1,7 +1,5 @@
 """Lowerings of numpy's comparisons, logic and bit operations."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -13,8 +11,6 @@ from ..tensors import Tensor, const
 from ..tensors.access import dtype_of
 from .promotion import common, narrow, operand
 from .registry import lowers, ufunc
-
-__all__: list[str] = []
 
 _C = P.ElemwiseMultiTypeMode
 

@@ -1,7 +1,5 @@
 """The evaluation of a ufunc: its operands promoted, its lowering applied, the result in the dtype that numpy gives."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,8 +12,6 @@ from ..tensors.naming import refused
 from ..tensors.switches import keeps_wide
 from .promotion import list_as_tensor, loop, narrow, operand, weak
 from .registry import UFUNCS, name_of
-
-__all__ = ["apply_ufunc"]
 
 
 def apply_ufunc(target: np.ufunc, values: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

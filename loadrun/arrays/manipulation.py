@@ -1,7 +1,5 @@
 """Lowerings of the numpy functions that arrange axes; those that give views in numpy give views of a `TracedArray`."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -18,8 +16,6 @@ from .promotion import operand
 from .reductions import element_count, flat_or
 from .registry import lowers
 from .views import ViewPart, permuted
-
-__all__ = ["indexed", "moved", "ravel", "reshape", "viewed"]
 
 
 def viewed(a: Any, part: ViewPart) -> Any:

@@ -19,8 +19,6 @@ from .arithmetic import absolute_power, trunc
 from .promotion import operand
 from .registry import lowers, ufunc
 
-__all__: list[str] = []
-
 _EQ = P.ElemwiseMultiTypeMode.EQ
 _LT = P.ElemwiseMultiTypeMode.LT
 
@@ -140,11 +138,7 @@ def ldexp(x: Tensor, n: Tensor) -> Tensor:
 def negative_sign(x: Tensor) -> Tensor:
     """Tell where the sign is negative, that of zero included; NaN counts as positive."""
     zero = number(0, x)
-    return elem(
-        M.OR,
-        e.compare(_LT, x, zero),
-        e.compare(_LT, elem(M.TRUE_DIV, number(1, x), x), zero),
-    )
+    return elem(M.OR, e.compare(_LT, x, zero), e.compare(_LT, elem(M.TRUE_DIV, number(1, x), x), zero))
 
 
 @ufunc("signbit")

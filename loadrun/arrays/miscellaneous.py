@@ -1,7 +1,5 @@
 """numpy functions about dtypes, memory and text, which record nothing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -10,8 +8,6 @@ from ..tensors import Tensor
 from .array import TracedArray
 from .promotion import common
 from .registry import lowers
-
-__all__: list[str] = []
 
 
 def _dtype_or_value(value: Any) -> Any:

@@ -16,8 +16,6 @@ from typing import Any, TypeVar
 
 import numpy
 
-__all__ = ["kernel", "np", "recording"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 Lower = Callable[[Callable[..., Any], Sequence[Any], Mapping[str, Any]], Any]
 """Takes a function, its arguments and keywords; returns NotImplemented where none of them is traced."""

@@ -18,8 +18,6 @@ from .manipulation import moved
 from .promotion import common, narrow, operand
 from .registry import lowers, ufunc
 
-__all__ = ["dot", "tensordot"]
-
 
 def _operands(a: Any, b: Any) -> tuple[Tensor, Tensor]:
     kind = narrow(common([a, b]))

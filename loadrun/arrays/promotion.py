@@ -5,8 +5,6 @@ numpy 2 on every version of numpy. Then it is narrowed to what MegEngine has: fl
 unsigned 32- and 64-bit integers to int32.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
@@ -20,19 +18,6 @@ from ..tensors.access import recorded
 from ..tensors.dtypes import graph_dtype
 from ..tensors.naming import refused
 from ..tensors.switches import keeps_wide
-
-__all__ = [
-    "all_tensors",
-    "common",
-    "dtype_of",
-    "flattened",
-    "list_as_tensor",
-    "loop",
-    "narrow",
-    "operand",
-    "stacked",
-    "weak",
-]
 
 DT = np.dtype[Any]
 _WEAK = (bool, int, float)

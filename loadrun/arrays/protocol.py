@@ -5,8 +5,6 @@ has a tensor among its arguments. Arguments that a lowering does not have are re
 becomes a `TracedArray`, or a MegEngine-like Tensor where no `TracedArray` was among the arguments.
 """
 
-from __future__ import annotations
-
 import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -26,8 +24,6 @@ from .loops import apply_ufunc
 from .promotion import all_tensors, operand
 from .registry import FUNCTIONS, METHODS, UFUNCS, name_of, names
 
-__all__ = ["PROTOCOLS", "lower_function", "lower_ufunc"]
-
 _HINTS = {
     "np.unique": "the number of results depends on the data",
     "np.fft": "MegEngine has no complex arithmetic; multiply by a constant matrix of cosines",
@@ -40,46 +36,9 @@ _HINTS = {
 _OF_TENSORS = frozenset(
     getattr(np, name)
     for name in (
-        *(
-            "all",
-            "amax",
-            "amin",
-            "any",
-            "argmax",
-            "argmin",
-            "argsort",
-            "around",
-            "clip",
-            "cumsum",
-            "max",
-            "mean",
-            "min",
-        ),
-        *(
-            "nonzero",
-            "prod",
-            "repeat",
-            "reshape",
-            "round",
-            "squeeze",
-            "sum",
-            "swapaxes",
-            "take",
-            "transpose",
-            "var",
-        ),
-        *(
-            "array_split",
-            "dsplit",
-            "flip",
-            "fliplr",
-            "flipud",
-            "hsplit",
-            "moveaxis",
-            "rollaxis",
-            "split",
-            "vsplit",
-        ),
+        *"all amax amin any argmax argmin argsort around clip cumsum max mean min".split(),
+        *"nonzero prod repeat reshape round squeeze sum swapaxes take transpose var".split(),
+        *"array_split dsplit flip fliplr flipud hsplit moveaxis rollaxis split vsplit".split(),
         *("copyto", "fill_diagonal", "place", "put", "put_along_axis", "putmask", "ndim", "shape", "size"),
     )
 )

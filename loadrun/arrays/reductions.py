@@ -1,7 +1,5 @@
 """Lowerings of numpy's reductions and running sums, and of the methods of ufuncs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,16 +21,6 @@ from .axes import axes_of, axis_of
 from .loops import apply_ufunc
 from .promotion import dtype_of, narrow, operand
 from .registry import lowers, ufunc
-
-__all__ = [
-    "cumulated",
-    "element_count",
-    "extreme",
-    "flat_or",
-    "mean_of",
-    "scanned",
-    "variance",
-]
 
 _R = P.ReduceMode
 _TRUTH = "int32"

@@ -10,36 +10,12 @@ import numpy as np
 
 from ..base.registry import Registry
 
-__all__ = [
-    "FUNCTIONS",
-    "METHODS",
-    "UFUNCS",
-    "FunctionLowering",
-    "UfuncLowering",
-    "lowers",
-    "name_of",
-    "names",
-    "registered",
-    "table",
-    "ufunc",
-]
-
 F = TypeVar("F", bound=Callable[..., Any])
-_FAMILIES = (
-    "arithmetic",
-    "math",
-    "logic",
-    "reductions",
-    "sorting",
-    "manipulation",
-    "joining",
-    "selection",
-    "products",
-    "linalg",
-    "einsum",
-    "creation",
-    "series",
-    "miscellaneous",
+_FAMILIES = tuple(
+    """
+    arithmetic math logic reductions sorting manipulation joining selection products linalg einsum
+    creation series miscellaneous
+    """.split()
 )
 _TABLE: list[tuple[str, Sequence[str], str]] = []
 

@@ -1,7 +1,5 @@
 """Lowerings of the numpy functions that pick elements, and of those that write into an array."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -20,8 +18,6 @@ from .promotion import common, narrow, operand
 from .reductions import flat_or, sum_
 from .registry import lowers
 from .views import ViewPart
-
-__all__ = ["along"]
 
 _EQ = P.ElemwiseMultiTypeMode.EQ
 

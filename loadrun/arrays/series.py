@@ -1,7 +1,5 @@
 """Lowerings of numpy functions on sequences: differences of neighbours."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..layers import emit as e
@@ -11,8 +9,6 @@ from .axes import axis_of
 from .joining import concatenate
 from .promotion import operand
 from .registry import lowers
-
-__all__: list[str] = []
 
 
 def _cut(x: Tensor, axis: int, begin: Any, end: Any) -> Tensor:

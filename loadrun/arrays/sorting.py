@@ -1,7 +1,5 @@
 """Lowerings of sorting, quantiles and searching."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -19,8 +17,6 @@ from .promotion import common, narrow, operand
 from .reductions import flat_or
 from .registry import lowers
 from .selection import along
-
-__all__ = ["counted_below", "rows_of"]
 
 _LT, _LEQ = P.ElemwiseMultiTypeMode.LT, P.ElemwiseMultiTypeMode.LEQ
 

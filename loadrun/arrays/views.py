@@ -28,9 +28,6 @@ from ..tensors.access import session_of
 from ..tensors.naming import here, shown
 from .layouts import OtherSizes, UnknownLayoutError, agrees_at_other_sizes, is_view
 
-__all__ = ["MemoryCell", "ViewPart", "permuted", "reshaped", "whole"]
-
-
 _WHOLE = "whole"
 
 

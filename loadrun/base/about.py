@@ -1,11 +1,7 @@
 """What records say of where they come from: the engine that computed a result, and who accepted it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
-
-__all__ = ["About", "Island", "about_data", "author"]
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,6 @@ import struct
 import zipfile
 import zlib
 
-__all__ = ["DAMAGE"]
-
 DAMAGE = (
     zipfile.BadZipFile,
     zlib.error,

@@ -1,12 +1,8 @@
 """Arguments that several public calls take."""
 
-from __future__ import annotations
-
 from numbers import Integral
 
 from .errors import UsageError
-
-__all__ = ["require_seed"]
 
 
 def require_seed(seed: object) -> None:

@@ -27,15 +27,6 @@ from . import schema
 from .errors import FormatError, UsageError, clean
 from .files import contents, is_remote
 
-__all__ = [
-    "Configuration",
-    "FileRule",
-    "find_configuration",
-    "matches",
-    "read_configuration",
-    "unmatched",
-]
-
 _OWN, _SHARED = "loadrun.toml", "pyproject.toml"
 _TEXTS = schema.items(schema.text)
 
@@ -59,10 +50,7 @@ _RULE: dict[str, Callable[[object, str], Any]] = {
     "timeout": schema.number(1e-3),
     "xfail_strict": schema.truth,
 }
-_FILE = schema.exactly(
-    {"match": _TEXTS},
-    {**_RULE, "skip": _reason, "xfail": _reason, "expires": _date},
-)
+_FILE = schema.exactly({"match": _TEXTS}, {**_RULE, "skip": _reason, "xfail": _reason, "expires": _date})
 _ALL = schema.exactly({}, {**_RULE, "files": schema.items(_FILE)})
 
 

@@ -4,38 +4,10 @@ Each also subclasses the builtin exception that callers expect, so that both
 ``except LoadRunError`` and ``except ValueError`` work.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
-
-__all__ = [
-    "EXIT_ERROR",
-    "EXIT_FAULT",
-    "EXIT_TIMEOUT",
-    "EngineError",
-    "Failure",
-    "FormatError",
-    "InputError",
-    "LoadRunError",
-    "OutOfMemoryError",
-    "SpecError",
-    "TimeLimitError",
-    "TraceError",
-    "TraceWarning",
-    "UnsupportedError",
-    "UsageAssertionError",
-    "UsageError",
-    "UsageRuntimeError",
-    "UsageTypeError",
-    "Warnings",
-    "clean",
-    "failure",
-    "indented",
-    "out_of_memory",
-]
 
 E = TypeVar("E", bound="LoadRunError")
 

@@ -1,9 +1,5 @@
 """What to install for an optional part of loadrun."""
 
-from __future__ import annotations
-
-__all__ = ["install"]
-
 
 def install(extra: str) -> str:
     """Return the command that installs the packages of an extra; as long as there is no release, from the clone.

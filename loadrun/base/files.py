@@ -16,23 +16,6 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-__all__ = [
-    "MODELS",
-    "FileWatch",
-    "contents",
-    "fetched",
-    "files_of",
-    "give_back_pages",
-    "is_remote",
-    "mapped_at",
-    "mapped_file",
-    "nameable",
-    "nothing_there",
-    "one_file",
-    "opened",
-    "skipped_line",
-]
-
 MODELS = (".mge", ".onnx", ".pt2")
 """File name endings of models, which a folder stands for."""
 _URL = r"[a-zA-Z][a-zA-Z0-9+.-]+://."

@@ -12,8 +12,6 @@ from types import FrameType
 
 from .errors import EXIT_TIMEOUT, TimeLimitError, UsageError
 
-__all__ = ["EndedBySignal", "memory_limit", "memory_limited", "memory_of_machine", "time_limited"]
-
 _GRACE = 5.0
 """Seconds after which a process that is stuck in a library call is killed."""
 

@@ -1,14 +1,10 @@
 """Locks that are released in a forked child, whatever other threads of its parent were doing."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable
 from types import TracebackType
 from weakref import WeakSet
-
-__all__ = ["ForkLock", "after_fork"]
 
 
 def after_fork(

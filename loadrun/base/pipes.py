@@ -3,8 +3,6 @@
 No other process has the pipes of workers, so that messages may be unpickled.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import pickle
@@ -17,8 +15,6 @@ from struct import pack, unpack
 from typing import IO, Any, TypeVar
 
 from .errors import LoadRunError
-
-__all__ = ["mapped", "receive", "run_whole", "send", "serve", "start"]
 
 T = TypeVar("T")
 R = TypeVar("R")

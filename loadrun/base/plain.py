@@ -1,13 +1,9 @@
 """Data for JSON, without the NaN and Infinity literals that are not valid JSON."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, overload
-
-__all__ = ["plain"]
 
 
 @overload

@@ -9,8 +9,6 @@ from contextvars import ContextVar
 
 from .errors import UsageError
 
-__all__ = ["LEVELS", "alone", "is_alone", "level", "proving", "sharing_time", "spend", "spent", "written_for"]
-
 LEVELS = ("none", "quick", "full")
 """How much is proven: nothing, what takes no longer than the writing or a second, or everything."""
 _level: ContextVar[str] = ContextVar("level", default="quick")

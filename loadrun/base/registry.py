@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from importlib import import_module
 from typing import Any, TypeVar, overload
 
-__all__ = ["Registry", "lazy", "resolve"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 D = TypeVar("D")
 K = TypeVar("K")

@@ -18,31 +18,8 @@ from .extras import install
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-__all__ = ["fetched", "listed", "writing"]
-
-_VALIDATORS = {
-    "etag",
-    "generation",
-    "versionid",
-    "blobid",
-    "sha",
-    "sha256",
-    "md5",
-    "md5hash",
-    "contentmd5",
-    "digest",
-}
-_VALIDATORS |= {
-    "crc",
-    "crc32c",
-    "checksum",
-    "lastmodified",
-    "mtime",
-    "modified",
-    "modify",
-    "modificationtime",
-    "updated",
-}
+_VALIDATORS = set("etag generation versionid blobid sha sha256 md5 md5hash contentmd5 digest".split())
+_VALIDATORS |= set("crc crc32c checksum lastmodified mtime modified modify modificationtime updated".split())
 """What file systems of fsspec call what changes with a file, in small letters."""
 _DATA_SETS = re.compile(r"(.+\.)?test_data_set_\d+")
 

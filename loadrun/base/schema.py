@@ -11,20 +11,6 @@ from typing import Any, NoReturn, TypeVar
 
 from .errors import FormatError, clean
 
-__all__ = [
-    "Check",
-    "anything",
-    "either",
-    "exactly",
-    "integer",
-    "items",
-    "mapping",
-    "number",
-    "record",
-    "text",
-    "truth",
-]
-
 T = TypeVar("T")
 Check = Callable[[object, str], T]
 _LARGEST = 1 << 24

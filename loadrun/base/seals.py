@@ -1,14 +1,10 @@
 """JSON objects whose last member is a digest of the text before it, so that damage is seen whatever it hits."""
 
-from __future__ import annotations
-
 import os
 import re
 from typing import BinaryIO
 
 from .errors import FormatError
-
-__all__ = ["digest_of", "require_digest", "seal", "sealed", "unsealed"]
 
 _MEMBER = ', "digest": "{}"}}'
 _SIZE = 32

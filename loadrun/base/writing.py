@@ -20,17 +20,6 @@ from .files import is_remote, nameable
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = [
-    "FileNames",
-    "check_targets",
-    "growing",
-    "new_folder",
-    "replacing",
-    "scratch",
-    "temporary",
-    "text_file",
-]
-
 _PART = ".part"
 _LONGEST = 100
 _STALE = 24 * 3600.0

@@ -35,7 +35,6 @@ def parser() -> Parser:
         engine={"type": engine_list, "default": ["reference"], "metavar": "X,Y"},
         threads={"type": _numbers, "default": [None], "metavar": "1,2"},
         batch={"flags": ("--batch-size",), "type": _numbers, "default": [None], "metavar": "1,8"},
-        streams={"type": _numbers, "default": [1], "metavar": "1,4"},
         min_time={"type": decimal(what="a number of seconds of at least 0"), "metavar": "SECONDS"},
         max_slowdown={"type": slowdown, "metavar": "10%"},
     )
@@ -67,8 +66,6 @@ def main(argv: list[str]) -> int:
     print(benchmark_table(result.measurements), file=out)
     for line in comparisons(result.measurements):
         print(line, file=out)
-    for warning in result.warnings:
-        print(f"warning: {warning}", file=out)
     profile_file(
         result.measurements[0].subject.path,
         p.record(ProfileOptions, vars(args)),
@@ -79,14 +76,14 @@ def main(argv: list[str]) -> int:
         engine=result.measurements[0].subject.engine,
     )
     if args.json is not None:
-        _write(args.json, json.dumps(benchmark_json(result.measurements, result.warnings)))
+        _write(args.json, json.dumps(benchmark_json(result.measurements)))
     for regression in result.regressions:
         print(clean(regression.text, 300), file=out)
     if args.html is not None:
         from ..report.benchmark_html import benchmark_html  # for start-up
 
         slower = [r.text for r in result.regressions]
-        _write(args.html, benchmark_html(result.measurements, result.warnings, slower))
+        _write(args.html, benchmark_html(result.measurements, slower))
     return result.exit_code
 
 

@@ -12,7 +12,8 @@ from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from ..report import differences as report
 from ..report.optimization import optimization, optimized
 from ..verify.blame_pass import BlamePassOptions, blame_pass
-from ..verify.diff.files import DiffOptions, FileDifferences, diff_files
+from ..verify.diff.files import FileDifferences, diff_files
+from ..verify.diff.runs import DiffOptions
 from .fields import add_limit_options, add_options
 from .groups import Parser, limited, target, warn
 from .models import LIMIT, add_model_options, model_options

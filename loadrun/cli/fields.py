@@ -107,7 +107,8 @@ def add_limit_options(
 
 def _usual(field: Field[Any]) -> dict[str, Any]:
     """Return the arguments of ``add_argument`` that follow from a field's type and default."""
-    kind = str(field.type)
+    # Of a module whose annotations are texts, and of one where they are types.
+    kind = field.type.__name__ if isinstance(field.type, type) else str(field.type)
     plain = field.default is not MISSING and isinstance(field.default, (int, float, str))
     how: dict[str, Any] = {"default": field.default if plain else None}
     if kind == "bool":

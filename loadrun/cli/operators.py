@@ -12,9 +12,9 @@ from ..arrays.registry import table as numpy_lowerings
 from ..base.errors import UnsupportedError, UsageError
 from ..onnx.operators import HOMES, VERSIONS
 from ..onnx.writing import TRANSLATIONS, reason
-from ..ops.catalog import CATALOG, Op
+from ..ops.catalog import CATALOG
 from ..ops.elemwise.table import ROWS, ModeTrait, Row
-from ..ops.op import Trait
+from ..ops.op import Op, Trait
 from ..ops.registry import WITHOUT_KERNEL, implementation
 
 __all__ = ["OperatorTable", "operator_tables"]

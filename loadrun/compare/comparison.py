@@ -1,7 +1,5 @@
 """`compare`: all differences of two arrays, as a `Comparison`."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -12,8 +10,6 @@ import numpy as np
 
 from ..graph.dtypes import Array, DType
 from .metrics import Totals, as_numbers, chunks, errors, top1_share
-
-__all__ = ["Comparison", "Number", "compare", "with_places"]
 
 Number = bool | int | float | complex
 

@@ -17,8 +17,6 @@ from .metrics import Formula
 from .policy import Policy, parse, sequence_of
 from .results import OutputResult, Result, Verdict
 
-__all__ = ["ABSURD", "NARROW", "Criteria", "ImpostorWatch", "blind", "judge", "policy_for"]
-
 ABSURD = "its tolerance"
 """Prefix of reasons about a tolerance rather than the file's check itself."""
 NARROW = {"Float16": 2.0**-10, "BFloat16": 2.0**-7}
@@ -170,11 +168,7 @@ def judge(
 
 
 def _uncompared(
-    criteria: Criteria,
-    by_file: bool,
-    comparison: Comparison,
-    expect: Array,
-    seen: Callable[[], str | None],
+    criteria: Criteria, by_file: bool, comparison: Comparison, expect: Array, seen: Callable[[], str | None]
 ) -> str | None:
     """Explain why a pass tells nothing; None if it does, be it by a policy that the check was loosened for."""
     loosened = criteria.loosened is not None and _absurd(criteria.tolerance, comparison, expect)

@@ -1,7 +1,5 @@
 """Metrics of the difference of two arrays, gathered chunk by chunk: MegEngine's error measure and those beside it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from enum import Enum
@@ -9,18 +7,6 @@ from enum import Enum
 import numpy as np
 
 from ..graph.dtypes import HELD_AS_FLOAT32, Array, DType
-
-__all__ = [
-    "CHUNK",
-    "Formula",
-    "Totals",
-    "as_numbers",
-    "assert_equal_error",
-    "chunks",
-    "errors",
-    "passes",
-    "top1_share",
-]
 
 CHUNK = 1 << 15
 """Elements per chunk, whose float64 temporaries stay in the processor's cache."""

@@ -20,18 +20,6 @@ from ..base.errors import UsageError
 from ..graph.dtypes import Array
 from . import Comparison, errors
 
-__all__ = [
-    "JudgeOptions",
-    "Policy",
-    "TopAgreement",
-    "divergence",
-    "parse",
-    "parse_all",
-    "require_compared",
-    "sequence_of",
-    "top_agreement",
-]
-
 _SUM = 1e-2
 """Tolerance for a sum of probabilities; float16 rounds thousands of them."""
 

@@ -1,7 +1,5 @@
 """What loadrun adds to a dump: how it begins, and the record behind the testcases with its policies."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from struct import unpack_from
 from typing import Any
@@ -9,22 +7,6 @@ from typing import Any
 from ..base import schema
 from ..base.errors import FormatError, UsageError
 from .policy import Policy, parse
-
-__all__ = [
-    "ABOUT",
-    "HEAD",
-    "MAGIC",
-    "PROMISE",
-    "PROMISE_MAGIC",
-    "RECORD",
-    "STEPS_MAGIC",
-    "WEIGHTS_MAGIC",
-    "header",
-    "lines",
-    "packed_policies",
-    "record_at",
-    "record_damage",
-]
 
 MAGIC = b"loadrun\x01"
 STEPS_MAGIC = b"loadrun\x02"

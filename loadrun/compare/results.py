@@ -10,7 +10,6 @@ import numpy as np
 
 from ..base.about import About
 from ..base.errors import EXIT_ERROR, EXIT_FAULT, failure
-from ..base.registry import resolve
 from ..graph.dtypes import Array, DType
 from . import Comparison
 
@@ -27,7 +26,6 @@ __all__ = [
     "FileResult",
     "OutputResult",
     "Result",
-    "Results",
     "Verdict",
     "counted",
     "exit_code",
@@ -138,10 +136,6 @@ class OutputResult:
         why = "" if self.reason is None else f": {self.reason}"
         return f"OutputResult({self.name!r}, {self.dtype.text} {list(self.shape)}, {self.verdict.value}{why}{error})"
 
-    def _repr_html_(self) -> str:
-        """Return what notebooks show: a histogram of the errors, or of the values where nothing was expected."""
-        return str(resolve("loadrun.report.notebook:output_html")(self))
-
     @property
     def output(self) -> str:
         """The name in the model, without the number of a step."""
@@ -208,10 +202,6 @@ class Result:
         more = [f"  ... {len(self.outputs) - _SHOWN} more"] if len(self.outputs) > _SHOWN else []
         return "\n".join([f"Result({head}", *outs, *more]) + ")"
 
-    def _repr_html_(self) -> str:
-        """Return what notebooks show: a table of the outputs."""
-        return str(resolve("loadrun.report.notebook:results_html")([self]))
-
     @property
     def is_left_out(self) -> bool:
         """Return whether one of several engines cannot run the model, so that the others are judged alone."""
@@ -234,13 +224,6 @@ class Result:
         raise KeyError(
             f"no output {name!r}; the outputs are {', '.join(o.name for o in self.outputs) or 'none'}"
         )
-
-
-class Results(list[Result]):
-    """The results of a run, which notebooks show as a table."""
-
-    def _repr_html_(self) -> str:
-        return str(resolve("loadrun.report.notebook:results_html")(self))
 
 
 @dataclass(eq=False)

@@ -1,15 +1,11 @@
 """Tolerances that nobody gave: they go by the size of the output, and by the dtype that it is computed in."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 
 from ..graph.dtypes import Array
 from .metrics import errors
-
-__all__ = ["COARSE", "MAXERR", "default_maxerr", "error_between", "magnitude"]
 
 MAXERR = 1e-4
 """The tolerance of MegEngine's ``trace.dump``."""

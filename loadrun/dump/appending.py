@@ -13,8 +13,6 @@ from ..testcase import Bundle
 from .container import MAGIC, load_all, mapped, promises
 from .record import digest_of, numbered, promise
 
-__all__ = ["ExistingFile"]
-
 
 class ExistingFile:
     """The contents of a file to which a dump is appended.

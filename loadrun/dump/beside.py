@@ -26,8 +26,6 @@ from ..graph import Graph, Opr, StoredTensor
 from ..graph.dtypes import encode, nbytes
 from ..testcase import Bundle
 
-__all__ = ["ExternalWeights", "WeightsBeside"]
-
 _SMALLEST = 4096
 """Bytes of a tensor from which on it lies outside."""
 _ALIGNED = 64

@@ -1,7 +1,5 @@
 """Shared by the readers of both format versions: number variables, link operators, set output names."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from math import prod
@@ -11,10 +9,8 @@ import numpy as np
 from ..graph import Graph, Metadata, Opr, StoredTensor, Var
 from ..graph.dtypes import DType
 from ..graph.params import Host2DeviceCopy
-from ..ops.catalog import Op
+from ..ops.op import Op
 from .flat import Table
-
-__all__ = ["GraphAssembler", "check_shape", "comp_node", "constant_or_input", "describe", "take_blobs"]
 
 MAX_NDIM = 7
 _MAX_ELEMENTS = 2**56

@@ -1,7 +1,5 @@
 """One dump of a file that may hold several."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 
@@ -12,8 +10,6 @@ from ..base.registry import resolve
 from ..testcase import Bundle
 from .container import load_all
 from .store import save
-
-__all__ = ["load_dump", "save_as"]
 
 
 def save_as(bundle: Bundle, target: str | os.PathLike[str]) -> None:

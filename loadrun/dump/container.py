@@ -28,8 +28,6 @@ from ..compare.record import (
 from ..graph import Graph, StoredTensor
 from ..testcase import Bundle, LazyTestcases, Testcase
 
-__all__ = ["MAGIC", "load", "load_all", "loads", "mapped", "promises", "stored_tensors"]
-
 MAGIC = b"mgbtest0"
 _KNOWN_MGE_VERSION, _KNOWN_MODEL_VERSION = 101304, 2
 
@@ -449,8 +447,7 @@ def _require_kind(data: memoryview, base: int) -> str:
         if base == 0 and head.startswith(magic[:16]):
             raise FormatError(f"expected a MegEngine dump, found {what}", offset=0)
     raise FormatError(
-        f"expected a MegEngine dump (mgbtest0, MGBC, MGBS, or mgv2 at byte 8), found {head!r}",
-        offset=base,
+        f"expected a MegEngine dump (mgbtest0, MGBC, MGBS, or mgv2 at byte 8), found {head!r}", offset=base
     )
 
 

@@ -1,7 +1,5 @@
 """The tables and vectors that dumps consist of: parameter records, dtypes, names, numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from struct import Struct, error, pack
 from typing import Any
@@ -13,8 +11,6 @@ from ..graph.params import AxisDesc, DTypeScalar, IndexItem, Record, RecordField
 from ..ops.catalog import TypeParam
 from . import history
 from .flat_builder import Builder, Fields
-
-__all__ = ["Fields", "FlatBufferEmitter"]
 
 
 class FlatBufferEmitter:

@@ -19,8 +19,6 @@ from ..base.errors import FormatError
 from ..graph.dtypes import Array
 from ..graph.params import Record
 
-__all__ = ["MAX_DEPTH", "MAX_SIZE", "MAX_TABLES", "Buffer", "Table", "TableFields"]
-
 MAX_DEPTH: Final = 64
 """Deepest nesting of tables, as in the FlatBuffers verifier that MegEngine runs."""
 MAX_TABLES: Final = 1_000_000

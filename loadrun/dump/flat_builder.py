@@ -6,8 +6,6 @@ are kept, so that a table is one `Struct.pack`. Contents of vectors stay where t
 pieces.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from math import copysign
@@ -15,8 +13,6 @@ from struct import Struct, pack
 from typing import Any, Final
 
 from flatbuffers import number_types
-
-__all__ = ["Builder", "Fields"]
 
 Fields = Sequence[tuple[int, str, Any, Any]]
 """The fields of a table: (slot, wire type or "offset", value, default); None and defaults are left out."""

@@ -5,23 +5,10 @@ or number for something else; here the release that the file names decides. Rele
 ``(major * 1000 + minor) * 100 + patch``, the number that dumps store.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum, IntFlag
 from typing import Any
 
-from ..graph.params import (
-    ConvBias,
-    ExecutionPolicy,
-    Format,
-    FormatV0,
-    Images2Neibs,
-    Record,
-    RecordField,
-    Strategy,
-)
-
-__all__ = ["fields", "member", "number", "release", "retired_names", "upgrade"]
+from ..graph import params as P
 
 _V1_3, _V1_4, _V1_5, _V1_6 = 100300, 100400, 100500, 100600
 
@@ -40,13 +27,13 @@ _OLD_FORMATS: tuple[tuple[int, tuple[str, ...]], ...] = (
 _FORMATS_1_5 = (*_DOT, *_MIXED, "NCHW4_NHWC", *_SMALL, "NCHW64")
 _V0_FORMATS_1_5 = (*_DOT, *_WINOGRAD, *_MIXED, "NCHW4_NHWC", *_SMALL)
 _OLD_STRATEGY = (
-    Strategy.HEURISTIC,
-    Strategy.HEURISTIC | Strategy.REPRODUCIBLE,
-    Strategy.PROFILE,
-    Strategy.PROFILE | Strategy.REPRODUCIBLE,
-    Strategy.PROFILE | Strategy.HEURISTIC,
+    P.Strategy.HEURISTIC,
+    P.Strategy.HEURISTIC | P.Strategy.REPRODUCIBLE,
+    P.Strategy.PROFILE,
+    P.Strategy.PROFILE | P.Strategy.REPRODUCIBLE,
+    P.Strategy.PROFILE | P.Strategy.HEURISTIC,
 )
-_OLD_BLOCK = RecordField("output_block_size", "uint", 0, None)
+_OLD_BLOCK = P.RecordField("output_block_size", "uint", 0, None)
 _RETIRED = ("CheckHasInf", "ParamPackConcat", "WinogradFilterPreprocess")
 
 
@@ -55,19 +42,19 @@ def retired_names() -> tuple[str, ...]:
     return _RETIRED
 
 
-def fields(kind: type[Record], mge_version: int) -> tuple[RecordField, ...]:
+def fields(kind: type[P.Record], mge_version: int) -> tuple[P.RecordField, ...]:
     """List the fields of a record in the slot order of that release."""
     now = kind.fields()
-    if kind is ConvBias and mge_version < _V1_3:
+    if kind is P.ConvBias and mge_version < _V1_3:
         return (*now[:10], _OLD_BLOCK, *now[10:])
-    if kind is Images2Neibs and mge_version < _V1_4:
+    if kind is P.Images2Neibs and mge_version < _V1_4:
         return tuple(f for f in now if not f.name.startswith("dilate"))
-    if kind is ExecutionPolicy and mge_version < _V1_3:
+    if kind is P.ExecutionPolicy and mge_version < _V1_3:
         return (now[0]._replace(default=0), *now[1:])
     return now
 
 
-def upgrade(kind: type[Record], values: dict[str, Any]) -> Record:
+def upgrade(kind: type[P.Record], values: dict[str, Any]) -> P.Record:
     """Build the record, dropping fields that no longer exist."""
     values.pop(_OLD_BLOCK.name, None)
     return kind(**values)
@@ -82,12 +69,12 @@ def member(enum: type[Any], raw: int, mge_version: int) -> IntEnum | IntFlag:
     names = _names(enum, mge_version)
     if names is not None:
         return _enum_member(enum, names, raw)
-    if enum is Strategy and mge_version < _V1_3:
+    if enum is P.Strategy and mge_version < _V1_3:
         if raw >= len(_OLD_STRATEGY):
             raise ValueError(f"value {raw} is unknown; this release had 0 to {len(_OLD_STRATEGY) - 1}")
         return _OLD_STRATEGY[raw]
-    if enum is Strategy and raw > sum(Strategy):
-        raise ValueError(f"value {raw} is unknown; this loadrun knows the bits up to {sum(Strategy)}")
+    if enum is P.Strategy and raw > sum(P.Strategy):
+        raise ValueError(f"value {raw} is unknown; this loadrun knows the bits up to {sum(P.Strategy)}")
     try:
         return enum(raw)
     except ValueError:
@@ -107,7 +94,7 @@ def number(value: IntEnum | IntFlag, mge_version: int) -> int:
         if value.name not in names:
             raise ValueError(f"release {release(mge_version)} had no format {value.name}")
         return names.index(value.name)
-    if isinstance(value, Strategy) and mge_version < _V1_3:
+    if isinstance(value, P.Strategy) and mge_version < _V1_3:
         if value not in _OLD_STRATEGY:
             raise ValueError(f"release {release(mge_version)} had no strategy {value!r}")
         return _OLD_STRATEGY.index(value)
@@ -121,12 +108,12 @@ def release(mge_version: int) -> str:
 
 def _names(enum: type[Any], mge_version: int) -> tuple[str, ...] | None:
     """List the member names by number where that release counted otherwise than today."""
-    if enum is Format and mge_version < _V1_3:
+    if enum is P.Format and mge_version < _V1_3:
         return next(names for since, names in _OLD_FORMATS if mge_version >= since)
     if _V1_5 <= mge_version < _V1_6:
-        if enum is Format:
+        if enum is P.Format:
             return _FORMATS_1_5
-        if enum is FormatV0:
+        if enum is P.FormatV0:
             return _V0_FORMATS_1_5
     return None
 

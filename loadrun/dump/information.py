@@ -1,7 +1,5 @@
 """Metadata of a dump: pickles written so that MegEngine reads them, and read without running anything."""
 
-from __future__ import annotations
-
 import pickle
 import sys
 from typing import Any
@@ -13,8 +11,6 @@ from ..graph import Metadata
 from ..passes.options import FLAGS, InferenceOptions
 from .checkpoint import read_pickle
 from .checkpoint.emit import pickled
-
-__all__ = ["information", "metadata_of"]
 
 _log = get_logger(__name__)
 

@@ -29,8 +29,6 @@ from ..passes.loadable import make_loadable
 from ..passes.narrowing import narrow_array, narrow_dtype, narrowed, wide_dtypes
 from ..testcase import EXPECT, Bundle, Testcase
 
-__all__ = ["Narrowing"]
-
 _TOLERANCE = 1e-4
 """How far floats may come out otherwise, by MegEngine's measure; of 16 bits, by four of their steps."""
 _NEAR = 1 << 20

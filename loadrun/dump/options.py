@@ -1,7 +1,5 @@
 """Options of MegEngine's ``trace.dump``, and the record that writing a dump returns."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -20,8 +18,6 @@ from ..ops.op import Trait
 from ..passes.constants import subgraph
 from ..passes.older import for_older
 from ..testcase import Bundle
-
-__all__ = ["DumpOptions", "DumpResult", "strip_info", "update_strip_info"]
 
 FORMATS = ("FBS_V2", "FBS")
 _FIRST = -(2**31)

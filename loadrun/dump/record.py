@@ -8,8 +8,6 @@ The model in front of the testcases promises it: the last bytes of its FlatBuffe
 the 8 bytes of `PROMISE_MAGIC` and a digest of the record, so that a record which is damaged or missing is told.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from struct import pack
@@ -26,24 +24,6 @@ from ..graph.composite import Composite, GraphAttribute, TensorAttribute
 from ..graph.dtypes import Array, DType, dtype_of, encode
 from ..graph.params import AxisDesc, Record
 from ..testcase import Bundle, Testcase
-
-__all__ = [
-    "RecordWriter",
-    "as_read_back",
-    "digest_of",
-    "fixed_shapes",
-    "graph_digest",
-    "input_order",
-    "intermediates_at",
-    "moved",
-    "narrowings",
-    "numbered",
-    "promise",
-    "provenances",
-    "require_promised",
-    "tensor_digest",
-]
-
 
 _DIGEST = PROMISE - len(PROMISE_MAGIC)
 

@@ -1,7 +1,5 @@
 """Tables that both format versions share: dtypes, parameter records, names of computing nodes."""
 
-from __future__ import annotations
-
 from functools import cache, lru_cache
 from math import isfinite
 from struct import Struct
@@ -9,12 +7,10 @@ from typing import Final
 
 from ..graph.dtypes import DType, plain
 from ..graph.params import AxisDesc, DTypeEnum, DTypeScalar, IndexItem, Record, RecordField
-from ..ops.catalog import CATALOG, Op, TypeParam
-from ..ops.op import unversioned_id
+from ..ops.catalog import CATALOG, TypeParam
+from ..ops.op import Op, unversioned_id
 from . import history
 from .flat import SCALARS, Table
-
-__all__ = ["check_params", "find_op", "read_dtype", "read_param", "read_params"]
 
 _AXIS_DESC, _INDEX_ITEM, _DTYPE_SCALAR = Struct("<bxxxi"), Struct("<b????"), Struct("<b4s")
 _DTYPES: Final = {int(d): plain(d.name) for d in DTypeEnum}

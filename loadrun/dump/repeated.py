@@ -4,8 +4,6 @@ The testcases of a file mostly differ in the bytes of their tensors alone. Where
 tables around them are neither parsed nor built again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -14,8 +12,6 @@ import numpy as np
 from ..base.errors import FormatError
 from ..graph import StoredTensor
 from ..graph.dtypes import Array, DType
-
-__all__ = ["Reader", "RepeatedWriter"]
 
 _KEPT = 8
 """For how many forms the layout is kept."""

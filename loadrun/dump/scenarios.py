@@ -20,8 +20,6 @@ from ..graph import StoredTensor
 from ..graph.dtypes import Array
 from ..testcase import Bundle, LazyTestcases, Testcase
 
-__all__ = ["ScenarioWriter", "attach", "require_single_steps", "scenarios_at", "steps_digest"]
-
 _HEAD = 24
 _MOST = 1 << 32
 _Step = tuple[int, list[str]]

@@ -1,7 +1,5 @@
 """Writing files: a dump or a container with its testcases, whole or not at all, one testcase in memory at a time."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
@@ -26,8 +24,6 @@ from .record import RecordWriter, digest_of, graph_digest, moved, numbered, prom
 from .repeated import RepeatedWriter
 from .scenarios import ScenarioWriter
 from .writer import content_hash, dump_bytes, dump_pieces, tensors_graph, testcase_tensors
-
-__all__ = ["save"]
 
 _MOST_TESTCASES = 2**32 - 1
 _LARGE = 2**24

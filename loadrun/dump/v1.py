@@ -1,7 +1,5 @@
 """FBS v1 (magic MGBC, and MGBS up to release 1.7): tensor values, then a FlatBuffer with root ``Graph``."""
 
-from __future__ import annotations
-
 from struct import Struct, unpack_from
 
 import numpy as np
@@ -12,8 +10,6 @@ from ..graph.dtypes import Array, nbytes
 from .build import GraphAssembler, check_shape, comp_node, constant_or_input, describe, take_blobs
 from .flat import Buffer, Table
 from .records import check_params, find_op, read_dtype, read_params
-
-__all__ = ["IDENTIFIER", "MAGICS", "read"]
 
 IDENTIFIER = b"mgb1"
 MAGICS = {b"MGBC": 24, b"MGBS": 16}
@@ -124,14 +120,12 @@ class _Reader:
                 raise t.buf.error(f"{what} has a value but no shape", t.pos)
             if self.used + length > self.area.size:
                 raise t.buf.error(
-                    f"{what} owns {length} bytes, but {self.area.size - self.used} are left",
-                    t.pos,
+                    f"{what} owns {length} bytes, but {self.area.size - self.used} are left", t.pos
                 )
             want = nbytes(shape, dtype)
             if skip + want > length:
                 raise t.buf.error(
-                    f"{what}: {dtype.name} {list(shape)} takes {want} bytes, found {length - skip}",
-                    t.pos,
+                    f"{what}: {dtype.name} {list(shape)} takes {want} bytes, found {length - skip}", t.pos
                 )
             begin = self.used + skip
             data = self.area[begin : begin + want]

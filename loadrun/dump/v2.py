@@ -1,7 +1,5 @@
 """FBS_V2: one size-prefixed FlatBuffer, root ``v2.Model``, tensor values inside it."""
 
-from __future__ import annotations
-
 from struct import unpack_from
 
 from ..base.errors import FormatError
@@ -10,8 +8,6 @@ from ..graph.dtypes import nbytes
 from .build import GraphAssembler, check_shape, comp_node, constant_or_input, describe, take_blobs
 from .flat import Buffer, Table, TableFields
 from .records import check_params, find_op, read_dtype, read_params
-
-__all__ = ["IDENTIFIER", "read"]
 
 IDENTIFIER = b"mgv2"
 # Type's name and id, name, four fields of parameters, inputs, outputs, computing nodes, dtype, tensors, version,

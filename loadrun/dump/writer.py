@@ -1,7 +1,5 @@
 """The bytes of a dump: FBS_V2 and FBS v1, for `loadrun` and for real MegEngine. `store` makes files of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from struct import Struct, error, pack
@@ -13,20 +11,12 @@ from ..base.errors import FormatError, InputError
 from ..graph import Graph, Metadata, Opr, StoredTensor, TensorFormat, Var
 from ..graph.dtypes import Array, dtype_of, encode, nbytes
 from ..graph.params import Record
-from ..ops.catalog import CATALOG, Op
+from ..ops.catalog import CATALOG
+from ..ops.op import Op
 from ..testcase import Testcase
-from .emit import Fields, FlatBufferEmitter
+from .emit import FlatBufferEmitter
+from .flat_builder import Fields
 from .record import graph_digest
-
-__all__ = [
-    "MAX_BYTES",
-    "content_hash",
-    "dump_bytes",
-    "dump_pieces",
-    "tensors_graph",
-    "testcase_graph",
-    "testcase_tensors",
-]
 
 MAX_BYTES = 2**31 - 1
 """The largest FlatBuffer that MegEngine's verifier accepts."""

@@ -1,7 +1,5 @@
 """The values that are alive when a run takes the most memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -10,8 +8,6 @@ import numpy as np
 from ..graph import Opr
 from ..graph.dtypes import Array
 from .program import MemoryMeter, root
-
-__all__ = ["LiveValue", "PeakMeter"]
 
 
 @dataclass(frozen=True)

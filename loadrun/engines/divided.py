@@ -4,8 +4,6 @@ Checks are judged by the same predicate whatever executes the model: conversions
 file computes itself are the same numpy operators each time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..base.about import About
@@ -15,8 +13,6 @@ from ..graph.excerpts import excerpt
 from .protocol import Engine
 from .reference import ReferenceEngine
 from .registry import make_ready
-
-__all__ = ["Divided"]
 
 
 class Divided:

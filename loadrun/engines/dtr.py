@@ -31,8 +31,6 @@ from .recompute_config import DTRConfig
 if TYPE_CHECKING:
     from ..ops.numeric.stream import RandomNumbers
 
-__all__ = ["DTRCounts", "DTRProgram"]
-
 _ABSENT = np.empty(0, np.bool_)
 _FLOPS_PER_BYTE = 4
 """Operations that take about the time of moving a byte."""
@@ -120,11 +118,7 @@ class _Execution:
     """The state of one execution."""
 
     def __init__(
-        self,
-        program: DTRProgram,
-        values: dict[int, Array],
-        rng: RandomNumbers | None,
-        every: Observer | None,
+        self, program: DTRProgram, values: dict[int, Array], rng: RandomNumbers | None, every: Observer | None
     ) -> None:
         self.p = program
         self.producer = program.producer

@@ -1,11 +1,7 @@
 """What the operators of a run took by a runtime's own profiler, in the structure of MegEngine's graph profiler."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
-
-__all__ = ["Executed", "Profiling", "executed_of", "profile_data"]
 
 Shapes = Sequence[Sequence[int]]
 

@@ -17,8 +17,6 @@ from ..graph.dtypes import Array, DType, array_dtype
 from ..testcase import EXPECT, FileValue, SourceFile, Testcase
 from .protocol import FileEngine
 
-__all__ = ["FileJudge", "FileReplay", "file_errors", "file_inputs"]
-
 _ABSENT = "the model returns no such value"
 
 

@@ -25,8 +25,6 @@ from ..ops.numeric.special import filled
 from ..ops.registry import Bound, Call, Finish, Kernel, Shape, ShapeCall
 from .program import Step
 
-__all__ = ["fuse"]
-
 _BY_PLACE = modes(ModeTrait.BY_PLACE)
 _VECTOR = 16
 """Elements that MegEngine's kernels take at a time."""

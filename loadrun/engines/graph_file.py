@@ -1,7 +1,5 @@
 """A graph of another framework's operators as that framework's file: with text, sequences, maps and optional values."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np
@@ -12,8 +10,6 @@ from ..graph.dtypes import Array
 from ..testcase import FileValue
 from .reference import ReferenceEngine
 from .wide import Float64Engine
-
-__all__ = ["GraphFile"]
 
 
 class GraphFile:

@@ -4,8 +4,6 @@ Kernels return views where they can, and write into the memory of a dying input 
 rules here predict that from operator types and shapes; where they cannot tell they assume new memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -15,8 +13,6 @@ from ..ops.catalog import types
 from ..ops.op import Trait
 from ..ops.registry import Shape
 from .program import Step
-
-__all__ = ["Share", "peak_bytes", "predict_shares", "stored_bytes"]
 
 _VIEWS, _STAYS_CONTIGUOUS = types(Trait.VIEW), types(Trait.CONTIGUOUS)
 _IN_PLACE, _WRITES_FIRST = types(Trait.IN_PLACE), types(Trait.INTO_FIRST)

@@ -3,8 +3,6 @@
 Between two convolutions the scales go into their filters, so that what is left of a pair is rounding and two bounds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import count
@@ -18,8 +16,6 @@ from ..graph.dtypes import Array, plain
 from ..ops.infer import Inference, kernel_of
 from ..ops.registry import Call
 from .program import Program, Step
-
-__all__ = ["joined"]
 
 _RANGES = {"Uint4": (0, 15), "Int4": (-8, 7), "Uint2": (0, 3), "Int2": (-2, 1)}
 _INTEGERS = ("Uint8", "Int8", "Uint16", "Int16", *_RANGES)

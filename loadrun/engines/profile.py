@@ -1,7 +1,5 @@
 """Time and memory of every operator of a run, in the structure of MegEngine's graph profiler."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,8 +13,6 @@ from ..ops.infer import Inference
 from ..ops.registry import Call, Kernel, Shape
 from .fuse import FusedKernel
 from .program import Step
-
-__all__ = ["Profile"]
 
 
 @dataclass
@@ -117,12 +113,7 @@ class Profile:
             order.append(key)
         return {
             "graph_exec": {"operator": oprs, "var": variables, "mem_chunk": {}, "comp_seq": order},
-            "profiler": {
-                "device": device,
-                "host": host,
-                "opr_footprint": footprint,
-                "opr_internal_pf": {},
-            },
+            "profiler": {"device": device, "host": host, "opr_footprint": footprint, "opr_internal_pf": {}},
         }
 
 

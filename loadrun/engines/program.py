@@ -28,24 +28,6 @@ from ..ops.registry import Binder, Bound, Call, Kernel, ShapeCall, implementatio
 if TYPE_CHECKING:
     from ..ops.numeric.stream import RandomNumbers
 
-__all__ = [
-    "MemoryMeter",
-    "Observer",
-    "Program",
-    "Step",
-    "bind",
-    "donatable",
-    "execute",
-    "keep_heap",
-    "make_step",
-    "mark_dying",
-    "root",
-    "run_step",
-    "specialize",
-    "typed",
-    "walk",
-]
-
 Observer = Callable[[Opr, Sequence[Array]], None]
 """Called after every operator with the operator and its output arrays."""
 ABSENT = np.empty(0, np.bool_)

@@ -33,24 +33,6 @@ from ..testcase import FileValue, SourceFile
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = [
-    "NATIVE",
-    "TRANSLATED",
-    "Choice",
-    "Engine",
-    "Factory",
-    "FileEngine",
-    "FileFactory",
-    "ForeignEngine",
-    "Setup",
-    "blamed",
-    "checked_feeds",
-    "constant_ids",
-    "fed_value",
-    "graph_inputs",
-    "ranked",
-]
-
 NATIVE, TRANSLATED = "native", "translated"
 """The ways that a model takes into a runtime: its own file, or what loadrun wrote of its graph."""
 

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ..base.errors import UsageAssertionError
 
-__all__ = ["DTRConfig", "SublinearMemoryConfig", "parse_bytes", "sublinear_from_environment"]
-
 _UNITS = ("b", "kb", "mb", "gb")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?b)", re.IGNORECASE)
-_SUBLINEAR = "MGB_SUBLINEAR_MEMORY_"
 
 
 def parse_bytes(size: int | str, name: str = "value") -> int:
@@ -87,14 +81,11 @@ class SublinearMemoryConfig:
 
     Args:
         thresh_nr_try: how many block sizes are tried, both over all sizes and around the best one.
-        genetic_nr_iter: rounds of the genetic search for better blocks; 0 leaves it out.
-        genetic_pool_size: how many divisions into blocks a round of the genetic search keeps.
+        genetic_nr_iter: accepted; the block sizes that are tried are searched in full.
+        genetic_pool_size: accepted.
         lb_memory_mb: peak memory in MB below which nothing is gained: recomputations that only push the peak
             further down are left out.
-        num_worker: threads of the search, default half the processors; the plan does not depend on it.
-
-    The environment variables ``MGB_SUBLINEAR_MEMORY_THRESH_NR_TRY``, ``.._GENETIC_NR_ITER``,
-    ``.._GENETIC_POOL_SIZE``, ``.._LOWER_BOUND_MB`` and ``.._WORKERS`` go before the arguments, see `resolve`.
+        num_worker: accepted; one thread searches.
 
     Raises:
         UsageAssertionError: a setting is negative, or there is no worker.
@@ -111,7 +102,7 @@ class SublinearMemoryConfig:
         genetic_nr_iter: int = 0,
         genetic_pool_size: int = 20,
         lb_memory_mb: int = 0,
-        num_worker: int = max(1, (os.cpu_count() or 1) // 2),
+        num_worker: int = 1,
     ) -> None:
         self.thresh_nr_try = thresh_nr_try
         self.genetic_nr_iter = genetic_nr_iter
@@ -125,64 +116,6 @@ class SublinearMemoryConfig:
 
     def __repr__(self) -> str:
         return _config_text(self)
-
-    def resolve(self, environ: Mapping[str, str] | None = None) -> Search:
-        """Return the settings that a search uses: the arguments, or what the environment says instead.
-
-        Raises:
-            UsageAssertionError: an environment variable is not a number, or the pool is empty while the genetic
-                search is on.
-
-        >>> SublinearMemoryConfig().resolve({"MGB_SUBLINEAR_MEMORY_THRESH_NR_TRY": "3"}).thresh_nr_try
-        3
-        """
-        env = os.environ if environ is None else environ
-        settings = Search(
-            _int_from_env(env, "THRESH_NR_TRY", self.thresh_nr_try),
-            _int_from_env(env, "GENETIC_NR_ITER", self.genetic_nr_iter),
-            _int_from_env(env, "GENETIC_POOL_SIZE", self.genetic_pool_size),
-            _int_from_env(env, "LOWER_BOUND_MB", self.lb_memory_mb) << 20,
-            _int_from_env(env, "WORKERS", self.num_worker),
-        )
-        if settings.workers < 1:
-            raise UsageAssertionError(f"{_SUBLINEAR}WORKERS must be at least 1, found {settings.workers}")
-        if settings.genetic_nr_iter and not settings.genetic_pool_size:
-            raise UsageAssertionError("the genetic search needs a genetic_pool_size of at least 1, found 0")
-        return settings
-
-
-@dataclass(frozen=True)
-class Search:
-    """Settings of one search for a plan; `lower_bound` in bytes."""
-
-    thresh_nr_try: int
-    genetic_nr_iter: int
-    genetic_pool_size: int
-    lower_bound: int
-    workers: int
-
-
-def sublinear_from_environment(environ: Mapping[str, str] | None = None) -> SublinearMemoryConfig | None:
-    """Return the configuration that ``MGB_COMP_GRAPH_OPT`` asks for, None when it does not.
-
-    >>> sublinear_from_environment({"MGB_COMP_GRAPH_OPT": "enable_sublinear_memory_opt=1"}) is not None
-    True
-    """
-    options = (os.environ if environ is None else environ).get("MGB_COMP_GRAPH_OPT", "")
-    asked = "enable_sublinear_memory_opt=1" in re.split(r"[;,\s]+", options)
-    return SublinearMemoryConfig() if asked else None
-
-
-def _int_from_env(env: Mapping[str, str], name: str, default: int) -> int:
-    text = env.get(_SUBLINEAR + name)
-    if text is None:
-        return default
-    try:
-        number = int(text)
-    except ValueError:
-        raise UsageAssertionError(f"{_SUBLINEAR}{name} must be a whole number, found {text!r}") from None
-    _not_negative(_SUBLINEAR + name, number)
-    return number
 
 
 def _not_negative(name: str, number: float) -> None:

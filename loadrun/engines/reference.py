@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
     from .profile import Profile
     from .recompute_config import DTRConfig, SublinearMemoryConfig
 
-__all__ = ["ReferenceEngine"]
-
 _PROGRAMS, _MOST_PROGRAMS = 8, 128
 """How many sets of input shapes always keep their program, and how many at most: a cache that grows has many."""
 _ELEMENTS = 2**26
@@ -66,8 +63,7 @@ class ReferenceEngine:
         targets: the variables to compute, default the graph's outputs.
         seed: seed of the random operators; every run starts from it, so runs repeat.
         dtr: evict values above a threshold and compute them again on need (`loadrun.engines.dtr`).
-        sublinear: compute values again by a plan found in advance (`loadrun.engines.sublinear`); the environment
-            can ask for it, too (`sublinear_from_environment`).
+        sublinear: compute values again by a plan found in advance (`loadrun.engines.sublinear`).
         profile: measure every operator, see `get_profile`.
 
     Raises:
@@ -94,7 +90,7 @@ class ReferenceEngine:
         self.targets = list(graph.outputs if targets is None else targets)
         self.seed = seed
         self.dtr = dtr
-        self.sublinear = sublinear if sublinear or dtr else _from_environment()
+        self.sublinear = sublinear
         self._profile = _profile(graph) if profile else None
         self._oprs = graph.needed(self.targets)
         infer_dtypes(self._oprs)
@@ -340,14 +336,6 @@ class ReferenceEngine:
 def _aligned(array: Array) -> Array:
     """Return a stored array, copied once where it does not lie as numpy's fast loops and products want it."""
     return array.view() if array.flags.aligned else array.copy()
-
-
-def _from_environment() -> SublinearMemoryConfig | None:
-    if "MGB_COMP_GRAPH_OPT" not in os.environ:
-        return None
-    from .recompute_config import sublinear_from_environment  # for start-up
-
-    return sublinear_from_environment()
 
 
 def _profile(graph: Graph) -> Profile:

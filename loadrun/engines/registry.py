@@ -26,24 +26,6 @@ from .protocol import (
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = [
-    "GROUP",
-    "NAMES",
-    "baseline_for",
-    "check_argument",
-    "check_engine",
-    "engine_names",
-    "file_of",
-    "known_elsewhere",
-    "make_engine",
-    "make_file_engine",
-    "make_ready",
-    "register_engine",
-    "runs_composites",
-    "runs_file",
-    "split_engines",
-]
-
 GROUP = "loadrun.engines"
 """The entry-point group in which other packages name their factories."""
 NAMES = {

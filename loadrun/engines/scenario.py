@@ -1,7 +1,5 @@
 """Scenarios: the steps of a testcase one after another, outputs of each feeding inputs of the next."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -9,8 +7,6 @@ from ..base.errors import EngineError, LoadRunError
 from ..compare.results import OutputResult, Result, Verdict
 from ..graph.dtypes import Array
 from ..testcase import Testcase
-
-__all__ = ["replay_steps", "steps_fed"]
 
 
 def replay_steps(case: Testcase, index: int | None, check: Callable[[Testcase], Result]) -> Result:

@@ -1,19 +1,15 @@
 """Sublinear memory: a plan made before execution says which values are dropped and recomputed.
 
 The steps are divided into blocks. A value that outlives its block is dropped in its longest pause and computed again
-before the reader that ends it, from the inputs of its block, which stay until then. The division into
-blocks is searched: block sizes on a logarithmic and a linear scale, sizes around the best, and on demand a
-genetic search over the divisions themselves. The method is that of MegEngine's sublinear memory optimization (Chen et
-al., Training Deep Nets with Sublinear Memory Cost); every operator is executed at most twice.
+before the reader that ends it, from the inputs of its block, which stay until then. The division into blocks is
+searched: block sizes on a logarithmic and a linear scale, and sizes around the best. The method is that of MegEngine's
+sublinear memory optimization (Chen et al., Training Deep Nets with Sublinear Memory Cost); every operator is executed
+at most twice.
 """
 
-from __future__ import annotations
-
-import random
 from bisect import bisect_left
 from collections import ChainMap
 from collections.abc import Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import count, pairwise
 
@@ -21,9 +17,7 @@ from ..ops.infer import Inference
 from ..ops.registry import Shape, implementation
 from .liveness import peak_bytes, stored_bytes
 from .program import Step
-from .recompute_config import Search, SublinearMemoryConfig
-
-__all__ = ["SublinearPlan", "plan_sublinear"]
+from .recompute_config import SublinearMemoryConfig
 
 _SMALLEST = 16
 """The smallest block size in bytes that is tried."""
@@ -69,12 +63,10 @@ def plan_sublinear(
         keep: variables that the caller wants.
         config: how much is searched.
     """
-    search = config.resolve()
     planner = _Planner(steps, known, keep)
     if len(steps) < 3:
         return planner.build((), (), False).plan
-    with ThreadPoolExecutor(search.workers) as pool:
-        return _Searcher(planner, search, pool).run()
+    return _Searcher(planner, config).run()
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,17 +257,15 @@ class _Writer:
 class _Searcher:
     """Tries divisions and keeps the best plan."""
 
-    def __init__(self, planner: _Planner, search: Search, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, planner: _Planner, config: SublinearMemoryConfig) -> None:
         self.planner = planner
-        self.settings = search
-        self.pool = pool
+        self.config = config
         self.tried: dict[Division, _Candidate] = {}
         self.sizes: dict[Division, int] = {}
 
     def run(self) -> SublinearPlan:
         """Return the best plan of all searches."""
         self._by_size()
-        self._genetic()
         return self._with_less_work(self.best).plan
 
     @property
@@ -283,9 +273,9 @@ class _Searcher:
         return min(self.tried.values(), key=lambda c: c.rank)
 
     def _try(self, divisions: Iterable[Division]) -> None:
-        fresh = [d for d in dict.fromkeys(divisions) if d not in self.tried]
-        candidates = self.pool.map(self.planner.best, fresh)
-        self.tried.update(zip(fresh, candidates, strict=True))
+        for division in divisions:
+            if division not in self.tried:
+                self.tried[division] = self.planner.best(division)
 
     def _try_sizes(self, sizes: Iterable[int]) -> None:
         for size in sizes:
@@ -294,7 +284,7 @@ class _Searcher:
 
     def _by_size(self) -> None:
         whole = self.planner.plain_peak
-        n = self.settings.thresh_nr_try
+        n = self.config.thresh_nr_try
         self._try([(len(self.planner.steps) - 1,)])
         self._try_sizes(whole >> k for k in range(1, whole.bit_length()) if whole >> k >= _SMALLEST)
         self._try_sizes(whole // (n + 1) * k for k in range(1, n + 1))
@@ -304,50 +294,9 @@ class _Searcher:
             step = (2 * best - start) / max(1, n - 1)
             self._try_sizes(int(start + step * k) for k in range(n))
 
-    def _genetic(self) -> None:
-        rng = random.Random(2333)
-        pool = list(self.tried.values())
-        for _ in range(self.settings.genetic_nr_iter):
-            pool = self._select(pool, rng)
-            divisions = [c.division for c in pool]
-            partners = rng.sample(divisions, len(divisions))
-            children: list[Division] = []
-            for division, other in zip(divisions, partners, strict=True):
-                children.append(self._mutate(self._mutate(division, rng), rng))
-                children.append(self._cross(division, other, rng))
-            self._try(children)
-            pool += [self.tried[d] for d in dict.fromkeys(children)]
-
-    def _select(self, pool: Sequence[_Candidate], rng: random.Random) -> list[_Candidate]:
-        """Select some of the pool, the better the likelier; the best one always."""
-        ordered = sorted({c.division: c for c in pool}.values(), key=lambda c: c.rank)
-        size = min(self.settings.genetic_pool_size, len(ordered))
-        chosen = ordered[:1]
-        rest = ordered[1:]
-        while len(chosen) < size:
-            at = min(int(rng.expovariate(1.0) * len(rest) / 4), len(rest) - 1)
-            chosen.append(rest.pop(at))
-        return chosen
-
-    def _mutate(self, division: Division, rng: random.Random) -> Division:
-        """Add, remove or move a block end."""
-        last = len(self.planner.steps) - 1
-        inner = [p for p in division if p != last]
-        kind = rng.randrange(3)
-        if inner and kind > 0:
-            inner.pop(rng.randrange(len(inner)))
-        if kind < 2 and last:
-            inner.append(rng.randrange(last))
-        return (*sorted(set(inner)), last)
-
-    def _cross(self, a: Division, b: Division, rng: random.Random) -> Division:
-        """Join the first blocks of one division and the last ones of another."""
-        at = rng.randrange(len(self.planner.steps))
-        return (*[p for p in a if p < at], *[p for p in b if p >= at])
-
     def _with_less_work(self, best: _Candidate) -> _Candidate:
         """Remove recomputations that do not lower the peak, or lower it below the bound."""
-        allowed = max(best.plan.peak, self.settings.lower_bound)
+        allowed = max(best.plan.peak, self.config.lb_memory_mb << 20)
         barred: frozenset[int] = frozenset()
         weights = {v: -self.planner.cost(self.planner.producer[v]) for v in best.recomputed}
         for v in sorted(weights, key=lambda v: (weights[v], v))[:_TRIES]:

@@ -6,8 +6,6 @@ run on the reference engine's kernels, on inputs rounded to their dtypes; `WideE
 quantized values are part of what a model means, so operators on these run as they are.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,8 +27,6 @@ from ..ops.numeric.stream import OperatorStreams, RandomNumbers
 from ..ops.registry import Call, Shape, ShapeCall, UnknownShape, implementation
 from .program import ABSENT, Step, make_step, mark_dying, run_step
 from .protocol import ranked
-
-__all__ = ["Float64Engine", "WideEngine"]
 
 _F32 = DType("Float32")
 _HELD = ("Float32", "Float16", "BFloat16")

@@ -16,22 +16,6 @@ from .params import Record
 if TYPE_CHECKING:
     from .graph import Graph
 
-__all__ = [
-    "Composite",
-    "Definition",
-    "Flag",
-    "GraphAttribute",
-    "Known",
-    "Native",
-    "NodeTypes",
-    "ObjectType",
-    "OutRule",
-    "OutRules",
-    "TensorAttribute",
-    "alike",
-    "holds_composites",
-]
-
 Known = Array
 """An input whose values decide the shapes of the results (axes, sizes, pads), as definitions annotate parameters."""
 

@@ -19,20 +19,6 @@ import numpy as np
 from ..base.errors import FormatError, InputError
 from .params import DTypeEnum
 
-__all__ = [
-    "HELD_AS_FLOAT32",
-    "Array",
-    "DType",
-    "array_dtype",
-    "decode",
-    "dtype_of",
-    "encode",
-    "nbytes",
-    "numpy_array",
-    "odd",
-    "round_bfloat16",
-]
-
 Array = np.ndarray[Any, Any]
 
 # name -> (storage dtype in memory, bits per element in a file, range of stored values for quantized types)

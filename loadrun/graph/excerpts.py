@@ -1,7 +1,5 @@
 """A part of a graph by itself: variables at its border become inputs, known ones constants."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from copy import copy
 from dataclasses import replace
@@ -12,8 +10,6 @@ from . import params as P
 from .composite import holds_composites
 from .dtypes import Array, DType, encode
 from .graph import Graph, Opr, StoredTensor, Var
-
-__all__ = ["excerpt", "reached"]
 
 
 def reached(targets: Iterable[Var], border: Iterable[int]) -> list[Opr]:

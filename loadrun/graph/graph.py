@@ -17,8 +17,6 @@ import numpy as np
 from .dtypes import Array, DType, decode, encode
 from .params import Record
 
-__all__ = ["Graph", "Metadata", "Opr", "StoredTensor", "TensorFormat", "Var", "readers_of", "same_graph"]
-
 R = TypeVar("R", bound=Record)
 
 

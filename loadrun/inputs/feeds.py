@@ -18,8 +18,6 @@ from ..testcase import EXPECT, Bundle
 if TYPE_CHECKING:
     from ..inputspec import InputData
 
-__all__ = ["DataOptions", "ModelOptions", "fit_inputs", "random_inputs"]
-
 Data = TypeVar("Data", bound="DataOptions")
 MOST_RANDOM = 2**27
 """Maximum elements of all random inputs: a few bytes of a file can request any number."""

@@ -5,8 +5,6 @@ exactly (+, -, *, /, square root) and integer arithmetic. numpy's own distributi
 may change with a release or a processor; these cannot.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 
@@ -16,8 +14,6 @@ from ..base.errors import SpecError
 from ..graph import StoredTensor
 from ..graph.dtypes import Array
 from ..inputspec import Generated
-
-__all__ = ["MAX_BYTES", "fill_shape", "fill_values", "normal_quantile", "stream"]
 
 MAX_BYTES = 2**33
 """Maximum bytes of an array of a specification."""

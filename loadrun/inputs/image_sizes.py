@@ -4,12 +4,8 @@ OpenCV has a limit of pixels, which is set before it is imported. Where a progra
 formats, in which some bytes can claim any size, are checked.
 """
 
-from __future__ import annotations
-
 import re
 import struct
-
-__all__ = ["MAX_PIXELS", "check_image", "image_kind"]
 
 MAX_PIXELS = 2**27
 """Maximum pixels of an image: 400 MB when decoded."""

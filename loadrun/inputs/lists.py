@@ -12,32 +12,10 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
+from .. import inputspec
 from ..base.errors import SpecError
 from ..base.files import files_of, is_remote, opened
 from ..graph.dtypes import Array, numpy_array
-from ..inputspec import (
-    FILLS,
-    ArraySource,
-    InputData,
-    InputPart,
-    InputSpec,
-    ListFile,
-    PathSource,
-    Source,
-    parse,
-    point,
-)
-
-__all__ = [
-    "LocatedSpec",
-    "TextSource",
-    "count_cases",
-    "expand",
-    "files_named",
-    "items_of",
-    "located",
-    "read_pipes",
-]
 
 _DATA = (".npy", ".npz", ".json", ".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 """Endings of the files that a folder of data stands for."""
@@ -60,7 +38,7 @@ class LocatedSpec:
         folder: the list file's folder, which its paths start from; None outside list files.
     """
 
-    spec: InputSpec
+    spec: inputspec.InputSpec
     where: str = ""
     folder: Path | str | None = None
 
@@ -78,7 +56,7 @@ class LocatedSpec:
         return path if not os.path.exists(beside) and os.path.exists(path) else beside
 
 
-def expand(specs: InputData | Iterable[InputData]) -> Iterator[LocatedSpec]:
+def expand(specs: inputspec.InputData | Iterable[inputspec.InputData]) -> Iterator[LocatedSpec]:
     """Yield every specification in order, those of list files in their place.
 
     List files are UTF-8 text with a specification a line. Blank lines are skipped, and comments: lines that start
@@ -105,7 +83,7 @@ def expand(specs: InputData | Iterable[InputData]) -> Iterator[LocatedSpec]:
     return cases()
 
 
-def files_named(specs: Iterable[InputData]) -> list[str]:
+def files_named(specs: Iterable[inputspec.InputData]) -> list[str]:
     """List the files named directly in specifications; malformed ones are reported when loaded.
 
     >>> files_named(["a:x.npy; b:y.npz!k", "@list.txt", "#rand(0,1)", "a:[1"])
@@ -116,17 +94,19 @@ def files_named(specs: Iterable[InputData]) -> list[str]:
         if not isinstance(text, str):
             continue
         try:
-            spec = parse(text)
+            spec = inputspec.parse(text)
         except SpecError:
             continue
-        paths += [p.source.path for p in spec.parts if isinstance(p.source, PathSource)]
+        paths += [p.source.path for p in spec.parts if isinstance(p.source, inputspec.PathSource)]
         paths += [spec.listed.path] if spec.listed is not None else []
     return paths
 
 
 def _matching(case: LocatedSpec) -> Iterator[LocatedSpec]:
     """Yield the specification itself, or one for each file that a pattern or a folder in it stands for."""
-    paths = {i: p.source.path for i, p in enumerate(case.spec.parts) if isinstance(p.source, PathSource)}
+    paths = {
+        i: p.source.path for i, p in enumerate(case.spec.parts) if isinstance(p.source, inputspec.PathSource)
+    }
     # A long specification may contain a path many times.
     standing = {path: _several(case.path(path)) for path in set(paths.values())}
     matches = [(i, standing[path]) for i, path in paths.items() if standing[path]]
@@ -139,9 +119,10 @@ def _matching(case: LocatedSpec) -> Iterator[LocatedSpec]:
     for file in files:
         parts = list(case.spec.parts)
         source = parts[at].source
-        assert isinstance(source, PathSource)
+        assert isinstance(source, inputspec.PathSource)
         parts[at] = replace(
-            parts[at], source=PathSource(file if is_remote(file) else os.path.abspath(file), source.member)
+            parts[at],
+            source=inputspec.PathSource(file if is_remote(file) else os.path.abspath(file), source.member),
         )
         where = ", ".join(filter(None, (case.where, os.path.basename(file))))
         yield LocatedSpec(replace(case.spec, parts=tuple(parts)), where, case.folder)
@@ -177,15 +158,17 @@ class _Unfolded:
         return self.read <= _MIN_UNFOLDED + _MOST_TIMES * sum(self.sizes.values())
 
 
-def read_pipes(specs: Sequence[InputData]) -> list[InputData]:
+def read_pipes(specs: Sequence[inputspec.InputData]) -> list[inputspec.InputData]:
     """Replace lists that are not regular files by their lines, since such can be read only once.
 
     Raises:
         SpecError: nobody writes to the pipe, or it gives more than a list may have.
     """
-    lines: list[InputData] = []
+    lines: list[inputspec.InputData] = []
     for text in specs:
-        listed = parse(text).listed if isinstance(text, str) and text.lstrip().startswith("@") else None
+        listed = (
+            inputspec.parse(text).listed if isinstance(text, str) and text.lstrip().startswith("@") else None
+        )
         try:
             pipe = listed is not None and not stat.S_ISREG(os.stat(listed.path).st_mode)
         except (OSError, ValueError):
@@ -213,7 +196,7 @@ def _pipe(path: str) -> BinaryIO:
     return os.fdopen(fd, "rb")
 
 
-def items_of(specs: InputData | Iterable[InputData]) -> list[InputData]:
+def items_of(specs: inputspec.InputData | Iterable[inputspec.InputData]) -> list[inputspec.InputData]:
     """List what makes a testcase each: one text, array or dict stands for itself.
 
     >>> items_of("#rand(0,1)"), items_of([{"x": 1}, "#ones"])
@@ -224,7 +207,7 @@ def items_of(specs: InputData | Iterable[InputData]) -> list[InputData]:
     return list(specs)
 
 
-def located(specs: InputData | Iterable[InputData]) -> list[LocatedSpec]:
+def located(specs: inputspec.InputData | Iterable[inputspec.InputData]) -> list[LocatedSpec]:
     """Parse the specifications, without opening list files among them; arrays are taken as they are.
 
     Raises:
@@ -240,7 +223,7 @@ def located(specs: InputData | Iterable[InputData]) -> list[LocatedSpec]:
     return cases
 
 
-def count_cases(specs: InputData | Iterable[InputData]) -> int:
+def count_cases(specs: inputspec.InputData | Iterable[inputspec.InputData]) -> int:
     """Count the testcases that the specifications stand for; reads list files, and nothing that they name.
 
     Raises:
@@ -255,7 +238,7 @@ class TextSource:
     Asked for testcases in their order, of each as many times as there is something to say, it reads the lists once.
     """
 
-    def __init__(self, specs: InputData | Iterable[InputData]) -> None:
+    def __init__(self, specs: inputspec.InputData | Iterable[inputspec.InputData]) -> None:
         self._specs = specs
         self._begin()
 
@@ -274,14 +257,14 @@ class TextSource:
         return self._text
 
 
-def _parse(text: InputData, where: str) -> InputSpec:
+def _parse(text: inputspec.InputData, where: str) -> inputspec.InputSpec:
     try:
-        return parse(text) if isinstance(text, str) else _given(text)
+        return inputspec.parse(text) if isinstance(text, str) else _given(text)
     except SpecError as e:
         raise SpecError(f"{where}: {e}" if where else str(e)) from None
 
 
-def _given(data: InputData) -> InputSpec:
+def _given(data: inputspec.InputData) -> inputspec.InputSpec:
     """Return the specification that stands for an array, or for arrays and texts by input name."""
     if not isinstance(data, Mapping):
         if not (hasattr(data, "__array__") or hasattr(data, "detach")):
@@ -289,21 +272,21 @@ def _given(data: InputData) -> InputSpec:
                 "a specification must be a string such as 'data:cat.jpg', an array, or a dict of arrays by input name, "
                 f"found {type(data).__name__} {data!r:.60}"
             )
-        return InputSpec((InputPart(None, ArraySource(_array(data))),))
+        return inputspec.InputSpec((inputspec.InputPart(None, inputspec.ArraySource(_array(data))),))
     parts = []
     for name, value in data.items():
-        source: Source
+        source: inputspec.Source
         if isinstance(value, str):
-            text = parse(value)
+            text = inputspec.parse(value)
             if len(text.parts) != 1 or text.parts[0].name is not None:
                 raise SpecError(
                     f"the data of {name!r} must be one source such as '#rand(0,1)', found {value!r:.80}"
                 )
             source = text.parts[0].source
         else:
-            source = ArraySource(_array(value))
-        parts.append(InputPart(str(name), source))
-    return InputSpec(tuple(parts))
+            source = inputspec.ArraySource(_array(value))
+        parts.append(inputspec.InputPart(str(name), source))
+    return inputspec.InputSpec(tuple(parts))
 
 
 def _array(value: object) -> Array:
@@ -324,7 +307,7 @@ def _array(value: object) -> Array:
 
 
 def _lines(
-    listed: ListFile, case: LocatedSpec, above: Sequence[str], unfolded: _Unfolded
+    listed: inputspec.ListFile, case: LocatedSpec, above: Sequence[str], unfolded: _Unfolded
 ) -> Iterator[LocatedSpec]:
     """Yield the specifications of a list file; `above` are the list files that led here."""
     path = case.path(listed.path)
@@ -362,7 +345,7 @@ def _lines(
 
 
 def _fault(case: LocatedSpec, message: str) -> SpecError:
-    message = point(message, case.spec.text, 0)
+    message = inputspec.point(message, case.spec.text, 0)
     return SpecError(f"{case.where}: {message}" if case.where else message)
 
 
@@ -399,12 +382,12 @@ def _raw_lines(file: BinaryIO) -> Iterator[bytes]:
         yield rest
 
 
-def _line(line: str, where: str) -> InputSpec:
+def _line(line: str, where: str) -> inputspec.InputSpec:
     try:
         return _parse(line, where)
     except SpecError as e:
         word = line[1:].split("(")[0].split()
-        if line[0] == "#" and word and word[0] not in FILLS:
+        if line[0] == "#" and word and word[0] not in inputspec.FILLS:
             message, _, rest = str(e).partition("\n")
             raise SpecError(f"{message} (a comment starts with '# ')\n{rest}") from None
         raise

@@ -4,8 +4,6 @@ The meaning of every form that MegEngine's ``trace.dump(input_data=...)`` accept
 lists what differs.
 """
 
-from __future__ import annotations
-
 import difflib
 import fnmatch
 import json
@@ -24,23 +22,13 @@ from ..base.arguments import require_seed
 from ..base.errors import InputError, SpecError, UsageError
 from ..graph import StoredTensor, Var
 from ..graph.dtypes import Array, DType, odd, round_bfloat16
-from ..inputspec import (
-    ArraySource,
-    Generated,
-    InputData,
-    InputPart,
-    PathSource,
-    Source,
-    Values,
-    point,
-)
+from ..inputspec import ArraySource, Generated, InputData, InputPart, PathSource, Source, Values, point
 from .files import image_loss, members, read_array
 from .generation import MAX_BYTES, fill_shape, fill_values, stream
-from .lists import LocatedSpec, count_cases, expand
+from .lists import LocatedSpec, expand
+from .lists import count_cases as count_cases
 from .pictures import image_array
 from .transform import TransformExpression
-
-__all__ = ["Loader", "count_cases", "load_cases", "of_step"]
 
 _SHOWN_INPUTS = 8
 _NUMBERS = re.compile(r"[-+0-9.eE, ]*[0-9][-+0-9.eE, ]*")

@@ -5,14 +5,10 @@ MegEngine evaluates input_transform with numpy 1, where the value of a number de
 In numpy 2 the type of ``np.int32(5)`` decides, and that of ``5`` never does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-
-__all__ = ["as_numpy_1"]
 
 _KINDS = "biuf"
 _RANK = {"b": 0, "i": 1, "u": 1, "f": 2}

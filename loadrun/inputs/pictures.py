@@ -1,7 +1,5 @@
 """Pictures that feed an input: decoded by OpenCV and brought to its layout."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +12,6 @@ from ..base.errors import InputError
 from ..base.extras import install
 from ..graph.dtypes import Array
 from .image_sizes import MAX_PIXELS, check_image, image_kind
-
-__all__ = ["decoded", "image_array", "loss"]
 
 _BATCHED, _CHW = 4, 3
 _BYTE = 8

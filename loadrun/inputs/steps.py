@@ -11,8 +11,6 @@ from ..inputspec import InputData
 from .lists import count_cases, expand
 from .loading import Loader
 
-__all__ = ["load_steps", "step_text"]
-
 _GENERATED = re.compile(r"#[A-Za-z]+\([^()]*\)")
 _STEP = re.compile(r"(?<![\w.=])(?:([0-9]+)\s*\+\s*)?k(?:\s*\+\s*([0-9]+))?(?![\w.])")
 

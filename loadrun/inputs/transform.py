@@ -5,8 +5,6 @@ costs before it runs, then it is compiled. Values are numbers, arrays of numbers
 functions of the expression; no attribute, method or function beside those listed can be reached.
 """
 
-from __future__ import annotations
-
 import ast
 import math
 import operator
@@ -23,8 +21,6 @@ from ..base.errors import InputError, SpecError
 from ..graph.dtypes import Array
 from ..inputspec import point
 from .numpy1 import as_numpy_1
-
-__all__ = ["FUNCTIONS", "METHODS", "TransformExpression"]
 
 _FUNCTION = """
     abs absolute add all amax amin any arange arccos arcsin arctan arctan2 argmax argmin argsort around

@@ -4,8 +4,6 @@ All take tensors, arrays and numbers. `relu`, `relu6` and the parametric ones ke
 `logsigmoid` turn them into float32, the others refuse them, as MegEngine does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ..base.errors import EngineError

@@ -1,20 +1,16 @@
 """Einstein summation: pairs of tensors are contracted as (batched) matrix products."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ..tensors.convert import TracedInt
 from ..tensors.naming import refused
+from ..tensors.symbolic import TracedInt
 from ..tensors.value import Tensor
 from . import emit as e
 from .emit import M, elem, summed
 from .exact_products import product
-
-__all__ = ["LETTERS", "contracted"]
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """Names of axes."""

@@ -26,25 +26,7 @@ from ..tensors.device import check_device
 from ..tensors.dtypes import COMPLEX, DTypeLike, graph_dtype
 from ..tensors.naming import titled
 from ..tensors.shaping import broadcast_to
-from .transcendental import cos, sin
-
-__all__ = [
-    "arange",
-    "complex",
-    "diag",
-    "eye",
-    "full",
-    "full_like",
-    "imag",
-    "linspace",
-    "meshgrid",
-    "ones",
-    "ones_like",
-    "polar",
-    "real",
-    "zeros",
-    "zeros_like",
-]
+from .elemwise import cos, sin
 
 Number: TypeAlias = "float | np.generic | Array | Tensor"
 """A number, or a scalar array or tensor."""

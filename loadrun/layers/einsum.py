@@ -1,7 +1,5 @@
 """Einstein summation (MegEngine's ``functional/einsum.py``)."""
 
-from __future__ import annotations
-
 from ..tensors import Tensor, TensorLike, as_tensor
 from ..tensors.access import dtype_of
 from .contraction import contracted

@@ -1,226 +1,132 @@
-"""Elementwise functions of MegEngine's functional package: arithmetic, rounding, comparison, logic.
+"""Elementwise functions of MegEngine's functional package: one line for each, with its mode.
 
-All take tensors, arrays and numbers that broadcast together and are promoted as MegEngine promotes them; the
-functions of the exponential and trigonometric kind are in `loadrun.layers.transcendental` and offered here too.
+All take tensors, arrays and numbers that broadcast together and are promoted as MegEngine promotes them. Those of the
+exponential and trigonometric kind make integers float32.
 """
 
-from __future__ import annotations
+from typing import Protocol as _Protocol
 
-from ..graph import params as P
-from ..tensors import Tensor, TensorLike, elemwise
-from .transcendental import (
-    acos,
-    acosh,
-    asin,
-    asinh,
-    atan,
-    atan2,
-    atanh,
-    cos,
-    cosh,
-    erf,
-    exp,
-    expm1,
-    log,
-    log1p,
-    logaddexp,
-    sin,
-    sinh,
-    sqrt,
-    tan,
-    tanh,
+from ..graph.params import ElemwiseMode as _M
+from ..tensors import Tensor as _Tensor
+from ..tensors import TensorLike as _TensorLike
+from ..tensors import const as _const
+from ..tensors import elemwise as _elemwise
+
+
+class _Unary(_Protocol):
+    def __call__(self, x: _TensorLike) -> _Tensor: ...
+
+
+class _Binary(_Protocol):
+    def __call__(self, x: _TensorLike, y: _TensorLike) -> _Tensor: ...
+
+
+def _unary(name: str, mode: _M, doc: str) -> _Unary:
+    def function(x: _TensorLike) -> _Tensor:
+        return _elemwise(mode, x)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+def _binary(name: str, mode: _M, doc: str) -> _Binary:
+    def function(x: _TensorLike, y: _TensorLike) -> _Tensor:
+        return _elemwise(mode, x, y)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+add = _binary("add", _M.ADD, "Compute ``x + y``; booleans have to be made numbers first.")
+sub = _binary("sub", _M.SUB, "Compute ``x - y``.")
+mul = _binary("mul", _M.MUL, "Compute ``x * y``.")
+div = _binary("div", _M.TRUE_DIV, "Compute ``x / y``, floating-point for integers, too.")
+floor_div = _binary("floor_div", _M.FLOOR_DIV, "Return the quotient rounded down.")
+mod = _binary(
+    "mod", _M.MOD, "Return the remainder: of integers with the divisor's sign, of floats with the dividend's."
 )
+pow = _binary("pow", _M.POW, "Return `x` to the power of `y`, floating-point for integers, too.")
+neg = _unary("neg", _M.NEGATE, "Compute ``-x``.")
+abs = _unary("abs", _M.ABS, "Return the absolute value.")
+square = _unary("square", _M.SQUARE, "Compute ``x * x``.")
+round = _unary("round", _M.ROUND, "Return the nearest integer, halves away from zero.")
+ceil = _unary("ceil", _M.CEIL, "Return the smallest integer that is not less.")
+floor = _unary("floor", _M.FLOOR, "Return the largest integer that is not greater.")
+maximum = _binary("maximum", _M.MAX, "Return the greater of two.")
+minimum = _binary("minimum", _M.MIN, "Return the lesser of two.")
 
-__all__ = [
-    "abs",
-    "acos",
-    "acosh",
-    "add",
-    "asin",
-    "asinh",
-    "atan",
-    "atan2",
-    "atanh",
-    "ceil",
-    "clip",
-    "cos",
-    "cosh",
-    "div",
-    "equal",
-    "erf",
-    "exp",
-    "expm1",
-    "floor",
-    "floor_div",
-    "greater",
-    "greater_equal",
-    "left_shift",
-    "less",
-    "less_equal",
-    "log",
-    "log1p",
-    "logaddexp",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logical_xor",
-    "maximum",
-    "minimum",
-    "mod",
-    "mul",
-    "neg",
-    "not_equal",
-    "pow",
-    "right_shift",
-    "round",
-    "sin",
-    "sinh",
-    "sqrt",
-    "square",
-    "sub",
-    "tan",
-    "tanh",
-]
+exp = _unary("exp", _M.EXP, "Compute *e* to the power of `x`.")
+expm1 = _unary("expm1", _M.EXPM1, "Compute ``exp(x) - 1``, exact near 0.")
+log = _unary("log", _M.LOG, "Return the natural logarithm.")
+log1p = _unary("log1p", _M.LOG1P, "Compute ``log(1 + x)``, exact near 0.")
+logaddexp = _binary("logaddexp", _M.LOG_SUM_EXP, "Compute ``log(exp(x) + exp(y))`` without overflow.")
+sqrt = _unary("sqrt", _M.SQRT, "Return the square root.")
+erf = _unary("erf", _M.ERF, "Return the error function.")
+sin = _unary("sin", _M.SIN, "Return the sine.")
+cos = _unary("cos", _M.COS, "Return the cosine.")
+tan = _unary("tan", _M.TAN, "Return the tangent.")
+asin = _unary("asin", _M.ASIN, "Return the arc sine.")
+acos = _unary("acos", _M.ACOS, "Return the arc cosine.")
+sinh = _unary("sinh", _M.SINH, "Return the hyperbolic sine.")
+cosh = _unary("cosh", _M.COSH, "Return the hyperbolic cosine.")
+tanh = _unary("tanh", _M.TANH, "Return the hyperbolic tangent.")
+asinh = _unary("asinh", _M.ASINH, "Return the inverse hyperbolic sine.")
+acosh = _unary("acosh", _M.ACOSH, "Return the inverse hyperbolic cosine.")
+atanh = _unary("atanh", _M.ATANH, "Return the inverse hyperbolic tangent.")
 
-_M = P.ElemwiseMode
+left_shift = _binary("left_shift", _M.SHL, "Compute `x` with its bits moved left by `y`; integers only.")
+right_shift = _binary(
+    "right_shift", _M.SHR, "Compute `x` with its bits moved right by `y`, the sign kept; integers only."
+)
+logical_and = _binary("logical_and", _M.AND, "Return whether both are true; booleans only.")
+logical_or = _binary("logical_or", _M.OR, "Return whether one is true; booleans only.")
+logical_xor = _binary("logical_xor", _M.XOR, "Return whether exactly one is true; booleans only.")
+logical_not = _unary("logical_not", _M.NOT, "Return whether it is false; booleans only.")
+equal = _binary("equal", _M.EQ, "Return whether two are equal.")
+not_equal = _binary("not_equal", _M.NEQ, "Return whether two differ.")
+less = _binary("less", _M.LT, "Compute ``x < y``.")
+less_equal = _binary("less_equal", _M.LEQ, "Compute ``x <= y``.")
 
 
-def add(x: TensorLike, y: TensorLike) -> Tensor:
-    """Compute ``x + y``; booleans have to be made numbers first.
+def greater(x: _TensorLike, y: _TensorLike) -> _Tensor:
+    """Compute ``x > y``.
 
-    >>> add(Tensor([1, 2]), 0.5).tolist()
-    [1.5, 2.5]
+    >>> greater(_Tensor([1, 2]), 1).tolist()
+    [False, True]
     """
-    return elemwise(_M.ADD, x, y)
+    return less(y, x)
 
 
-def sub(x: TensorLike, y: TensorLike) -> Tensor:
-    """Compute ``x - y``.
+def greater_equal(x: _TensorLike, y: _TensorLike) -> _Tensor:
+    """Compute ``x >= y``.
 
-    >>> sub(Tensor([1, 2]), Tensor([[1], [3]])).tolist()
-    [[0, 1], [-2, -1]]
+    >>> greater_equal(_Tensor([1, 2]), 2).tolist()
+    [False, True]
     """
-    return elemwise(_M.SUB, x, y)
+    return less_equal(y, x)
 
 
-def mul(x: TensorLike, y: TensorLike) -> Tensor:
-    """Compute ``x * y``.
+def atan(x: _TensorLike) -> _Tensor:
+    """Return the arc tangent.
 
-    >>> mul(Tensor([1, 2]), 3).tolist()
-    [3, 6]
+    >>> atan(0.0).item()
+    0.0
     """
-    return elemwise(_M.MUL, x, y)
+    return _elemwise(_M.ATAN2, x, _const(1.0))
 
 
-def div(x: TensorLike, y: TensorLike) -> Tensor:
-    """Compute ``x / y``, floating-point for integers, too.
+def atan2(y: _TensorLike, x: _TensorLike) -> _Tensor:
+    """Return the angle of the point at `x` and `y`, from -pi to pi.
 
-    >>> div(Tensor([1, 3]), 2).tolist()
-    [0.5, 1.5]
+    >>> atan2(0.0, 1.0).item()
+    0.0
     """
-    return elemwise(_M.TRUE_DIV, x, y)
+    return _elemwise(_M.ATAN2, y, x)
 
 
-def floor_div(x: TensorLike, y: TensorLike) -> Tensor:
-    """Return the quotient rounded down.
-
-    >>> floor_div(Tensor([-5, 5]), 3).tolist()
-    [-2, 1]
-    """
-    return elemwise(_M.FLOOR_DIV, x, y)
-
-
-def mod(x: TensorLike, y: TensorLike) -> Tensor:
-    """Return the remainder: of integers with the divisor's sign, of floats with the dividend's (C's fmod).
-
-    >>> mod(Tensor([-5, 5]), 3).tolist(), mod(Tensor([-5.0, 5.0]), 3).tolist()
-    ([1, 2], [-2.0, 2.0])
-    """
-    return elemwise(_M.MOD, x, y)
-
-
-def neg(x: TensorLike) -> Tensor:
-    """Compute ``-x``.
-
-    >>> neg(Tensor([1.0, -2.0])).tolist()
-    [-1.0, 2.0]
-    """
-    return elemwise(_M.NEGATE, x)
-
-
-def pow(x: TensorLike, y: TensorLike) -> Tensor:
-    """Return `x` to the power of `y`, floating-point for integers, too.
-
-    >>> pow(Tensor([2, 3]), 2).tolist()
-    [4.0, 9.0]
-    """
-    return elemwise(_M.POW, x, y)
-
-
-def abs(x: TensorLike) -> Tensor:
-    """Return the absolute value.
-
-    >>> abs(Tensor([-3, 2])).tolist()
-    [3, 2]
-    """
-    return elemwise(_M.ABS, x)
-
-
-def square(x: TensorLike) -> Tensor:
-    """Compute ``x * x``.
-
-    >>> square(Tensor([-3, 2])).tolist()
-    [9, 4]
-    """
-    return elemwise(_M.SQUARE, x)
-
-
-def round(x: TensorLike) -> Tensor:
-    """Return the nearest integer, halves away from zero.
-
-    >>> round(Tensor([1.5, 2.5, -0.5])).tolist()
-    [2.0, 3.0, -1.0]
-    """
-    return elemwise(_M.ROUND, x)
-
-
-def ceil(x: TensorLike) -> Tensor:
-    """Return the smallest integer that is not less.
-
-    >>> ceil(Tensor([1.5, -1.5])).tolist()
-    [2.0, -1.0]
-    """
-    return elemwise(_M.CEIL, x)
-
-
-def floor(x: TensorLike) -> Tensor:
-    """Return the largest integer that is not greater.
-
-    >>> floor(Tensor([1.5, -1.5])).tolist()
-    [1.0, -2.0]
-    """
-    return elemwise(_M.FLOOR, x)
-
-
-def maximum(x: TensorLike, y: TensorLike) -> Tensor:
-    """Return the greater of two.
-
-    >>> maximum(Tensor([1, 5]), 3).tolist()
-    [3, 5]
-    """
-    return elemwise(_M.MAX, x, y)
-
-
-def minimum(x: TensorLike, y: TensorLike) -> Tensor:
-    """Return the lesser of two.
-
-    >>> minimum(Tensor([1, 5]), 3).tolist()
-    [1, 3]
-    """
-    return elemwise(_M.MIN, x, y)
-
-
-def clip(x: TensorLike, lower: TensorLike | None = None, upper: TensorLike | None = None) -> Tensor:
+def clip(x: _TensorLike, lower: "_TensorLike | None" = None, upper: "_TensorLike | None" = None) -> _Tensor:
     """Return the values limited to at least `lower` and at most `upper`, of which one may be left out.
 
     Args:
@@ -231,119 +137,11 @@ def clip(x: TensorLike, lower: TensorLike | None = None, upper: TensorLike | Non
     Raises:
         AssertionError: both bounds are left out.
 
-    >>> clip(Tensor([-2.0, 0.5, 3.0]), -1, 1).tolist()
+    >>> clip(_Tensor([-2.0, 0.5, 3.0]), -1, 1).tolist()
     [-1.0, 0.5, 1.0]
     """
     if lower is None:
         if upper is None:
             raise AssertionError("clip needs a lower or an upper bound, found neither")
         return minimum(x, upper)
-    return maximum(x, lower) if upper is None else elemwise(_M.CLIP, x, lower, upper)
-
-
-def left_shift(x: TensorLike, y: TensorLike) -> Tensor:
-    """Compute ``x`` with its bits moved left by ``y``; integers only.
-
-    >>> left_shift(Tensor([1, 2]), 3).tolist()
-    [8, 16]
-    """
-    return elemwise(_M.SHL, x, y)
-
-
-def right_shift(x: TensorLike, y: TensorLike) -> Tensor:
-    """Compute ``x`` with its bits moved right by ``y``, the sign kept; integers only.
-
-    >>> right_shift(Tensor([-8, 9]), 1).tolist()
-    [-4, 4]
-    """
-    return elemwise(_M.SHR, x, y)
-
-
-def logical_and(x: TensorLike, y: TensorLike) -> Tensor:
-    """Return whether both are true; booleans only.
-
-    >>> logical_and(Tensor([True, False]), True).tolist()
-    [True, False]
-    """
-    return elemwise(_M.AND, x, y)
-
-
-def logical_or(x: TensorLike, y: TensorLike) -> Tensor:
-    """Return whether one is true; booleans only.
-
-    >>> logical_or(Tensor([True, False]), True).tolist()
-    [True, True]
-    """
-    return elemwise(_M.OR, x, y)
-
-
-def logical_xor(x: TensorLike, y: TensorLike) -> Tensor:
-    """Return whether exactly one is true; booleans only.
-
-    >>> logical_xor(Tensor([True, False]), True).tolist()
-    [False, True]
-    """
-    return elemwise(_M.XOR, x, y)
-
-
-def logical_not(x: TensorLike) -> Tensor:
-    """Return whether it is false; booleans only.
-
-    >>> logical_not(Tensor([True, False])).tolist()
-    [False, True]
-    """
-    return elemwise(_M.NOT, x)
-
-
-def equal(x: TensorLike, y: TensorLike) -> Tensor:
-    """Return whether two are equal.
-
-    >>> equal(Tensor([1, 2]), 2).tolist()
-    [False, True]
-    """
-    return elemwise(_M.EQ, x, y)
-
-
-def not_equal(x: TensorLike, y: TensorLike) -> Tensor:
-    """Return whether two differ.
-
-    >>> not_equal(Tensor([1, 2]), 2).tolist()
-    [True, False]
-    """
-    return elemwise(_M.NEQ, x, y)
-
-
-def less(x: TensorLike, y: TensorLike) -> Tensor:
-    """Compute ``x < y``.
-
-    >>> less(Tensor([1, 2]), 2).tolist()
-    [True, False]
-    """
-    return elemwise(_M.LT, x, y)
-
-
-def less_equal(x: TensorLike, y: TensorLike) -> Tensor:
-    """Compute ``x <= y``.
-
-    >>> less_equal(Tensor([1, 2]), 2).tolist()
-    [True, True]
-    """
-    return elemwise(_M.LEQ, x, y)
-
-
-def greater(x: TensorLike, y: TensorLike) -> Tensor:
-    """Compute ``x > y``.
-
-    >>> greater(Tensor([1, 2]), 1).tolist()
-    [False, True]
-    """
-    return elemwise(_M.LT, y, x)
-
-
-def greater_equal(x: TensorLike, y: TensorLike) -> Tensor:
-    """Compute ``x >= y``.
-
-    >>> greater_equal(Tensor([1, 2]), 2).tolist()
-    [False, True]
-    """
-    return elemwise(_M.LEQ, y, x)
+    return maximum(x, lower) if upper is None else _elemwise(_M.CLIP, x, lower, upper)

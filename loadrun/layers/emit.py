@@ -20,67 +20,13 @@ from ..graph.dtypes import DType, plain
 from ..ops.catalog import types
 from ..ops.op import Trait
 from ..ops.registry import BudgetError, affordable, pay
-from ..tensors.access import (
-    as_scalar,
-    as_vector,
-    dtype_of,
-    from_stored,
-    is_constant,
-    is_scalar,
-    mark_constant,
-    recorded,
-    session_of,
-    static_shape,
-    value_of,
-    variable_of,
-)
+from ..tensors import access
 from ..tensors.apply import apply, apply1, elemwise_param, type_cvt
 from ..tensors.convert import const, shape_tensor
 from ..tensors.dtypes import graph_dtype
 from ..tensors.switches import active, suspended
 from ..tensors.symbolic import TracedInt, TracedNumber, largest, least, place_of
 from ..tensors.value import Tensor
-
-__all__ = [
-    "INT_MAX",
-    "add_axes",
-    "arange",
-    "as_float",
-    "broadcast",
-    "broadcast_shape",
-    "cast",
-    "compare",
-    "concat",
-    "cond_take",
-    "drop_axes",
-    "elem",
-    "flat",
-    "fluid",
-    "folded",
-    "full",
-    "gather",
-    "half_sums",
-    "is_bool",
-    "is_float",
-    "is_nan",
-    "kept",
-    "known",
-    "like",
-    "logical_not",
-    "mean",
-    "number",
-    "permute",
-    "reduce",
-    "reshape",
-    "rint",
-    "scatter",
-    "set_subtensor",
-    "sizes",
-    "subtensor",
-    "summed",
-    "where",
-    "whole",
-]
 
 M = P.ElemwiseMode
 INT_MAX = 2**31 - 1
@@ -92,28 +38,28 @@ _SAME_MEMORY = types(Trait.CONTIGUOUS) & types(Trait.REARRANGES)
 
 def is_bool(x: Tensor) -> bool:
     """Return whether a tensor holds booleans."""
-    return dtype_of(x).name == "Bool"
+    return access.dtype_of(x).name == "Bool"
 
 
 def is_float(x: Tensor) -> bool:
     """Return whether a tensor holds floating-point numbers."""
-    return dtype_of(x).is_float
+    return access.dtype_of(x).is_float
 
 
 def known(x: Tensor) -> NDArray | None:
     """Return the value of a tensor that is a constant of the graph, else None."""
-    return value_of(x) if is_constant(x) else None
+    return access.value_of(x) if access.is_constant(x) else None
 
 
 def fluid(x: Tensor) -> bool:
     """Return whether the data may decide how large a tensor is."""
-    session = session_of(x)
+    session = access.session_of(x)
     return session is not None and session.fluid(x)
 
 
 def folded(func: Callable[..., Tensor], *xs: Tensor) -> Tensor:
     """Return what a function gives for tensors; a constant where all are constants and the budget allows for it."""
-    if any(session_of(x) is not None for x in xs):
+    if any(access.session_of(x) is not None for x in xs):
         return func(*xs)
     try:
         with suspended():
@@ -122,13 +68,13 @@ def folded(func: Callable[..., Tensor], *xs: Tensor) -> Tensor:
         if active() is None:
             raise
         return func(*xs)
-    mark_constant(result)
+    access.mark_constant(result)
     return result
 
 
 def sizes(x: Tensor) -> tuple[int, ...]:
     """Return the shape as it is now, in plain numbers."""
-    return static_shape(x)
+    return access.static_shape(x)
 
 
 def elem(mode: P.ElemwiseMode, *xs: Tensor) -> Tensor:
@@ -143,7 +89,7 @@ def _dense(x: Tensor, row: Tensor) -> Tensor:
 
     MegEngine 1.13.0's x86 kernels of two inputs read such a slice as if there were none.
     """
-    var, session, first = variable_of(x), session_of(x), variable_of(row)
+    var, session, first = access.variable_of(x), access.session_of(x), access.variable_of(row)
     if var is None or session is None or not _has_gaps(var.owner):
         return x
     now, other = sizes(x), sizes(row)
@@ -173,32 +119,36 @@ def compare(mode: P.ElemwiseMultiTypeMode, *xs: Tensor) -> Tensor:
 def cast(x: Tensor, dtype: object) -> Tensor:
     """Return the values in another dtype of the graph; unchanged where they have it."""
     want = dtype if isinstance(dtype, DType) else graph_dtype(dtype)
-    if want == dtype_of(x):
+    if want == access.dtype_of(x):
         return x
     value = known(x)
-    if value is not None and not (dtype_of(x).is_float and not want.is_float) and want.name != "BFloat16":
+    if (
+        value is not None
+        and not (access.dtype_of(x).is_float and not want.is_float)
+        and want.name != "BFloat16"
+    ):
         with np.errstate(all="ignore"):
-            return from_stored(value.astype(want.np), want, is_scalar(x), const=True)
+            return access.from_stored(value.astype(want.np), want, access.is_scalar(x), const=True)
     return type_cvt(x, want)
 
 
 def as_float(x: Tensor) -> Tensor:
     """Return the values in the float dtype that they are computed in: float64 where they have 64 bits, else float32."""
-    return cast(x, plain("Float64" if dtype_of(x).is_wide else "Float32"))
+    return cast(x, plain("Float64" if access.dtype_of(x).is_wide else "Float32"))
 
 
 def whole(x: Tensor) -> Tensor:
     """Return the values as integers of at least 32 bits: int32, or the wider type that they have."""
-    return x if dtype_of(x).is_wide and not is_float(x) else cast(x, _INT)
+    return x if access.dtype_of(x).is_wide and not is_float(x) else cast(x, _INT)
 
 
 def number(value: float, x: Tensor) -> Tensor:
     """Return a constant scalar of the dtype of `x`; one tensor for equal numbers, so that a trace has it once."""
     # Equality ignores the sign of zero and fails for NaN.
     return (
-        _scalar_constant(value, np.signbit(value), dtype_of(x))
+        _scalar_constant(value, np.signbit(value), access.dtype_of(x))
         if value == value
-        else const(value, dtype_of(x))
+        else const(value, access.dtype_of(x))
     )
 
 
@@ -209,9 +159,9 @@ def _scalar_constant(value: float, negative: bool, dtype: DType) -> Tensor:
 
 def like(value: object, x: Tensor) -> Tensor:
     """Return a constant array, or a size, in the dtype of `x`."""
-    if isinstance(value, TracedNumber) and (result := recorded(value)) is not None:
-        return cast(result, dtype_of(x))
-    return const(np.asarray(value), dtype_of(x))
+    if isinstance(value, TracedNumber) and (result := access.recorded(value)) is not None:
+        return cast(result, access.dtype_of(x))
+    return const(np.asarray(value), access.dtype_of(x))
 
 
 def logical_not(x: Tensor) -> Tensor:
@@ -223,9 +173,9 @@ def where(mask: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Choose `x` where the mask is true, else `y`: two conditional moves, put together; shapes broadcast."""
     if is_bool(x):
         return elem(M.OR, elem(M.AND, mask, x), elem(M.AND, logical_not(mask), y))
-    if dtype_of(x).name == "Uint16":
-        return cast(where(mask, cast(x, _INT), cast(y, _INT)), dtype_of(x))
-    chosen, zero = cast(mask, dtype_of(x)), number(0, x)
+    if access.dtype_of(x).name == "Uint16":
+        return cast(where(mask, cast(x, _INT), cast(y, _INT)), access.dtype_of(x))
+    chosen, zero = cast(mask, access.dtype_of(x)), number(0, x)
 
     def moved(x: Tensor) -> Tensor:
         return elem(M.COND_LT_MOV, zero, chosen, x)
@@ -305,7 +255,7 @@ def _same_size(a: TracedInt, b: TracedInt) -> bool:
     one, other = place_of(a), place_of(b)
     if one is None or other is None:
         return a is b
-    return variable_of(one[0]) is variable_of(other[0]) and one[1] == other[1]
+    return access.variable_of(one[0]) is access.variable_of(other[0]) and one[1] == other[1]
 
 
 def _own_shape(x: Tensor, shape: Sequence[int]) -> bool:
@@ -322,9 +272,9 @@ def _own_shape(x: Tensor, shape: Sequence[int]) -> bool:
 def reshape(x: Tensor, shape: Sequence[int]) -> Tensor:
     """Return the values in another shape; one entry may be -1, which then follows from the others."""
     if not shape:
-        return x if is_scalar(x) else as_scalar(reshape(x, (1,)))
-    x = as_vector(x)
-    now = static_shape(x)
+        return x if access.is_scalar(x) else access.as_scalar(reshape(x, (1,)))
+    x = access.as_vector(x)
+    now = access.static_shape(x)
     if len(now) == len(shape) == 1 or _own_shape(x, shape):
         return x
     missing = [i for i, n in enumerate(shape) if not isinstance(n, TracedInt) and int(n) == -1]
@@ -335,7 +285,7 @@ def reshape(x: Tensor, shape: Sequence[int]) -> Tensor:
 
 def flat(x: Tensor) -> Tensor:
     """Return the values as a vector."""
-    return as_vector(x) if sizes(x) == () or len(sizes(x)) == 1 else reshape(x, (-1,))
+    return access.as_vector(x) if sizes(x) == () or len(sizes(x)) == 1 else reshape(x, (-1,))
 
 
 def broadcast(x: Tensor, shape: Sequence[int]) -> Tensor:
@@ -349,7 +299,7 @@ def broadcast(x: Tensor, shape: Sequence[int]) -> Tensor:
         return x
     if len(now) > len(want) or any(n not in (1, m) for n, m in zip(now[::-1], want[::-1], strict=False)):
         raise ValueError(f"could not broadcast input array from shape {now} into shape {want}")
-    return apply1("Broadcast", P.Empty(), inputs=[as_vector(x), shape_tensor(shape)], scalar=False)
+    return apply1("Broadcast", P.Empty(), inputs=[access.as_vector(x), shape_tensor(shape)], scalar=False)
 
 
 def permute(x: Tensor, axes: Sequence[int], *, always: bool = False) -> Tensor:
@@ -362,8 +312,8 @@ def permute(x: Tensor, axes: Sequence[int], *, always: bool = False) -> Tensor:
 def add_axes(x: Tensor, axes: Iterable[int]) -> Tensor:
     """Return new axes of size 1 at these places of the result."""
     places = sorted(axes)
-    if is_scalar(x) and places:
-        x, places = as_vector(x), places[1:]
+    if access.is_scalar(x) and places:
+        x, places = access.as_vector(x), places[1:]
     if not places:
         return x
     desc = tuple(P.AxisDesc(0, a) for a in places)
@@ -381,7 +331,7 @@ def drop_axes(x: Tensor, axes: Iterable[int]) -> Tensor:
     if places:
         desc = tuple(P.AxisDesc(1, a) for a in places)
         x = apply1("AxisAddRemove", P.AxisAddRemove(desc=desc), inputs=[x], scalar=False)
-    return as_scalar(x) if scalar else x
+    return access.as_scalar(x) if scalar else x
 
 
 def concat(xs: Sequence[Tensor], axis: int) -> Tensor:
@@ -391,7 +341,7 @@ def concat(xs: Sequence[Tensor], axis: int) -> Tensor:
 
 def arange(n: int, dtype: object = "int32") -> Tensor:
     """Return the numbers from 0 to n-1; made in the graph where the size is symbolic."""
-    if not isinstance(n, TracedInt) or recorded(n) is None:
+    if not isinstance(n, TracedInt) or access.recorded(n) is None:
         pay(12 * int(n))
         return const(np.arange(int(n)), dtype)
     last = cast(like(n - 1, const(0)), "float32")
@@ -406,7 +356,7 @@ def full(value: Tensor, shape: Sequence[int]) -> Tensor:
     if result is not None and not any(isinstance(n, TracedInt) for n in shape) and result.size == 1:
         fixed = tuple(map(int, shape))
         if affordable(prod(fixed) * result.itemsize):
-            return const(np.full(fixed, result.reshape(())), dtype_of(value))
+            return const(np.full(fixed, result.reshape(())), access.dtype_of(value))
     return broadcast(value, shape) if shape else reshape(value, ())
 
 
@@ -424,7 +374,7 @@ def reduce(
     """Reduce axes: all axes at once, as one vector; so are neighbours whose sizes are known."""
     if not axes:
         return x
-    x = as_vector(x)
+    x = access.as_vector(x)
     joined, places, gone = _neighbours_joined(x.shape, axes)
     x = reshape(x, joined) if len(joined) < x.ndim else x
     for axis in places:
@@ -462,12 +412,14 @@ def summed(x: Tensor, axes: Sequence[int], keepdims: object = False) -> Tensor:
 
 def mean(x: Tensor, axes: Sequence[int]) -> Tensor:
     """Return the mean over axes, which stay; of float16 summed in float32."""
-    return cast(reduce(as_float(x), P.ReduceMode.MEAN, axes, keepdims=True), dtype_of(x))
+    return cast(reduce(as_float(x), P.ReduceMode.MEAN, axes, keepdims=True), access.dtype_of(x))
 
 
 def half_sums(x: Tensor) -> P.ReduceDataType:
     """Return what a reduction computes in: float32 for float16, else the tensor's own dtype."""
-    return P.ReduceDataType.FLOAT_O16xC32 if dtype_of(x).name == "Float16" else P.ReduceDataType.DEFAULT
+    return (
+        P.ReduceDataType.FLOAT_O16xC32 if access.dtype_of(x).name == "Float16" else P.ReduceDataType.DEFAULT
+    )
 
 
 def kept(x: Tensor, axes: Sequence[int], keepdims: object) -> Tensor:
@@ -480,9 +432,9 @@ def kept(x: Tensor, axes: Sequence[int], keepdims: object) -> Tensor:
 
 def _scalar_index(value: Tensor | SupportsInt) -> Tensor:
     if isinstance(value, Tensor):
-        return as_vector(whole(value))
-    if isinstance(value, TracedInt) and (result := recorded(value)) is not None:
-        return as_vector(result)
+        return access.as_vector(whole(value))
+    if isinstance(value, TracedInt) and (result := access.recorded(value)) is not None:
+        return access.as_vector(result)
     return const(np.asarray([int(value)], np.int32))
 
 
@@ -506,15 +458,17 @@ def subtensor(x: Tensor, index: Sequence[Index]) -> Tensor:
 def set_subtensor(x: Tensor, value: Tensor, index: Sequence[Index]) -> Tensor:
     """Return `x` with what `subtensor` reads replaced; the value has exactly that shape."""
     param, inputs = _items(index)
-    return apply1("SetSubtensor", param, inputs=[x, as_vector(value), *inputs], scalar=False)
+    return apply1("SetSubtensor", param, inputs=[x, access.as_vector(value), *inputs], scalar=False)
 
 
 def gather(x: Tensor, index: Sequence[tuple[int, Tensor]]) -> Tensor:
     """Index as numpy does by int32 tensors on some axes, which broadcast together."""
     param = P.IndexDescMaskDump(items=tuple(P.IndexItem(a, idx=True) for a, _ in index))
     ids = [whole(i) for _, i in index]
-    result = apply1("IndexingMultiAxisVec", param, inputs=[x, *(as_vector(i) for i in ids)], scalar=False)
-    if all(is_scalar(i) for i in ids):
+    result = apply1(
+        "IndexingMultiAxisVec", param, inputs=[x, *(access.as_vector(i) for i in ids)], scalar=False
+    )
+    if all(access.is_scalar(i) for i in ids):
         axes = [a for a, _ in index]
         together = axes == list(range(axes[0], axes[0] + len(axes)))
         return drop_axes(result, [axes[0] if together else 0])
@@ -525,12 +479,14 @@ def scatter(x: Tensor, value: Tensor, index: Sequence[tuple[int, Tensor]], add: 
     """Return `x` with what `gather` reads replaced, or added to; the value has exactly that shape."""
     param = P.IndexDescMaskDump(items=tuple(P.IndexItem(a, idx=True) for a, _ in index))
     name = "IndexingIncrMultiAxisVec" if add else "IndexingSetMultiAxisVec"
-    ids = [as_vector(whole(i)) for _, i in index]
-    return apply1(name, param, inputs=[x, as_vector(value), *ids], scalar=False)
+    ids = [access.as_vector(whole(i)) for _, i in index]
+    return apply1(name, param, inputs=[x, access.as_vector(value), *ids], scalar=False)
 
 
 def cond_take(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Return the elements where a boolean mask of the same shape is true, and their places in the vector of all."""
     param = P.CondTake(mode=P.CondTakeMode.EQ, val=1.0)
-    values, places = apply("CondTake", param, inputs=[as_vector(x), as_vector(mask)], n=2, scalar=False)
+    values, places = apply(
+        "CondTake", param, inputs=[access.as_vector(x), access.as_vector(mask)], n=2, scalar=False
+    )
     return values, places

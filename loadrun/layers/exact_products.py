@@ -1,7 +1,5 @@
 """Products of matrices by numpy's rules: float16 is summed in float32, integers are exact and wrap at 32 bits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from ..graph import params as P
@@ -11,8 +9,6 @@ from ..tensors.apply import apply1
 from ..tensors.value import Tensor
 from . import emit as e
 from .emit import M, elem, number
-
-__all__ = ["by_bytes", "multiply", "product", "whole_product"]
 
 
 def multiply(a: Tensor, b: Tensor) -> Tensor:

@@ -9,8 +9,6 @@ from ..tensors import Tensor, TensorLike, apply1, as_tensor, const
 from ..tensors.access import as_vector
 from ..tensors.qparams import QParams, QuantMode, create_qparams
 
-__all__ = ["fake_quant_bias", "fake_quant_tensor", "lsq_forward", "tqt_forward"]
-
 
 def _vector(value: TensorLike) -> Tensor:
     """Return a scale or zero point as the operators take it: at least 1-d float32."""

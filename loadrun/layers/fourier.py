@@ -6,8 +6,6 @@ constants nor the work grow with the square of n; one whose length is a large pr
 length (Bluestein). Matrices are computed in float64, in the graph where the length is symbolic.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -24,8 +22,6 @@ from ..tensors.products import matmul
 from ..tensors.symbolic import TracedInt
 from ..tensors.value import Tensor
 from . import emit as e
-
-__all__ = ["Pair", "real_of_half", "transform"]
 
 _M = P.ElemwiseMode
 _DIRECT = 1 << 17

@@ -1,7 +1,5 @@
 """Reading the arguments that window functions share: sizes per axis, names of modes, conditions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import TypeAlias, TypeVar
@@ -10,8 +8,6 @@ import numpy as np
 
 from ..base.errors import EngineError
 from ..graph.dtypes import Array
-
-__all__ = ["Mode", "Sizes", "member", "pair", "require", "sizes", "triple"]
 
 E = TypeVar("E", bound=IntEnum)
 Sizes: TypeAlias = "int | Sequence[int] | Array"

@@ -1,16 +1,11 @@
 """Products, inverses, norms and decompositions of MegEngine's functional package."""
 
-from __future__ import annotations
-
 import math
 
 from ..graph import params as P
 from ..tensors import Tensor, TensorLike, apply, apply1, as_tensor, elemwise
-from ..tensors.products import dot, matmul
 from ..tensors.reducing import Axes, max, min, sum
 from ..tensors.shaping import stacked
-
-__all__ = ["cross", "dot", "matinv", "matmul", "norm", "normalize", "svd"]
 
 _M = P.ElemwiseMode
 

@@ -3,15 +3,14 @@
 Products and the like are in `loadrun.layers.linalg` and offered here too.
 """
 
-from __future__ import annotations
-
 from ..graph import params as P
 from ..tensors import Tensor, TensorLike, apply, apply1, as_tensor, const, elemwise
 from ..tensors.access import dtype_of
 from ..tensors.convert import product_of
+from ..tensors.products import dot, matmul
 from ..tensors.reducing import Axes, axes_from_last, axis_from_front, max, mean, min, prod, sum, without_axis
 from ..tensors.shaping import broadcast_to, expand_dims, squeeze, swapaxes
-from .linalg import cross, dot, matinv, matmul, norm, normalize, svd
+from .linalg import cross, matinv, norm, normalize, svd
 
 __all__ = [
     "argmax",

@@ -8,8 +8,6 @@ from ..tensors import elemwise as _promoted
 from ..tensors.dtypes import DTypeLike, graph_dtype
 from .geometry import Mode, member
 
-__all__ = ["elemwise_multi_type", "elwise"]
-
 
 def elwise(*args: TensorLike, mode: Mode) -> Tensor:
     """Return an elementwise mode of promoted operands.

@@ -227,11 +227,7 @@ class RNG:
         if replacement:
             rows = rows / rows.sum(-1, True)
         positions = self._draw(
-            "MultinomialRNG",
-            P.MultinomialRNG,
-            [rows],
-            num_samples=num_samples,
-            replacement=bool(replacement),
+            "MultinomialRNG", P.MultinomialRNG, [rows], num_samples=num_samples, replacement=bool(replacement)
         )
         return positions.reshape(-1) if weights.ndim == 1 else positions
 

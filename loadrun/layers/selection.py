@@ -1,7 +1,5 @@
 """Functions that pick elements by positions or by conditions: gather, scatter, where and their kin."""
 
-from __future__ import annotations
-
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -14,8 +12,6 @@ from ..tensors.convert import Shape
 from ..tensors.promotion import common_dtype
 from ..tensors.shaping import broadcast_to, reshape, stack
 from .creation import linspace
-
-__all__ = ["cond_take", "gather", "non_zero", "scatter", "where"]
 
 _M = P.ElemwiseMode
 

@@ -4,8 +4,6 @@ Functions that make tensors are in `loadrun.layers.creation`, those that pick el
 `loadrun.layers.selection`; both are offered here too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import cast

@@ -1,7 +1,5 @@
 """Mirroring, turning and resizing of images, as MegEngine's ``functional.vision`` has them after 1.13.0."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -11,8 +9,6 @@ from ..tensors import Tensor, TensorLike, apply1, as_tensor, shape_tensor
 from ..tensors.shaping import broadcast_to
 from .geometry import member, require
 from .warping import warp_affine
-
-__all__ = ["flip", "resize", "rot90", "rotate"]
 
 
 def flip(inp: TensorLike, vertical: bool = True, horizontal: bool = True) -> Tensor:

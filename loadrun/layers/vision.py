@@ -3,8 +3,6 @@
 Images are NCHW unless said otherwise. The operators are those that MegEngine records.
 """
 
-from __future__ import annotations
-
 from ..graph import params as P
 from ..tensors import Tensor, TensorLike, apply, apply1, as_tensor, shape_tensor
 from ..tensors.access import static_shape

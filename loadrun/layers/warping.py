@@ -15,8 +15,6 @@ from ..tensors.shaping import broadcast_to, concat, expand_dims, reshape
 from .elemwise import floor
 from .geometry import member, require
 
-__all__ = ["interpolate", "remap", "warp_affine", "warp_perspective"]
-
 _MODES = ("bilinear", "linear", "trilinear", "bicubic", "nearest")
 
 

@@ -5,8 +5,6 @@ A binary file holds one variable; `loadrun.verify.diff.stored` reads it and says
 ``--bin_out_dump`` has ``runR-varN`` for each output of each run.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import struct
@@ -22,8 +20,6 @@ from ..graph.dtypes import Array, DType, encode
 from ..verify.diff.stored import TYPE_NUMBERS
 from .naming import host_inputs
 from .plan import ExecutionPlan
-
-__all__ = ["BinaryDump", "OutputDump", "TextDump", "binary", "number", "numbers"]
 
 _AXES = 7
 _NUMBERS = {name: number for number, name in TYPE_NUMBERS.items()}

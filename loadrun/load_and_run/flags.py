@@ -4,8 +4,6 @@ Parsing follows gflags: one dash or two, dashes or underscores inside a name, ``
 ``--name`` and ``--noname`` for switches; the last occurrence counts.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -15,8 +13,6 @@ from typing import NamedTuple
 from ..base.errors import UsageError
 from ..base.files import contents
 from ..passes.options import LAYOUTS, OPTIMIZATIONS
-
-__all__ = ["FLAGS", "GROUPS", "Flag", "ParsedFlags", "parse"]
 
 _TRUE, _FALSE = ("1", "t", "true", "y", "yes"), ("0", "f", "false", "n", "no")
 _DEPTH = 8
@@ -120,21 +116,12 @@ FLAGS: tuple[Flag, ...] = (
         "using multithread default device",
         int,
     ),
-    _on(
-        "multi_thread_core_ids",
-        "device",
-        "pin the process to these cores, one for each thread",
-        kind=str,
-    ),
+    _on("multi_thread_core_ids", "device", "pin the process to these cores, one for each thread", kind=str),
     _on("io_dump", "dump", "print every variable of every run to a file", "enable text io dump", str),
     _on("io_dump_stdout", "dump", "... to standard output", "enable text io dump to stdout"),
     _on("io_dump_stderr", "dump", "... to standard error", "enable text io dump to stderr"),
     _on(
-        "bin_io_dump",
-        "dump",
-        "write each variable to its own file in a folder",
-        "enable binary io dump",
-        str,
+        "bin_io_dump", "dump", "write each variable to its own file in a folder", "enable binary io dump", str
     ),
     _on(
         "bin_out_dump", "dump", "write the outputs of every run to a folder", "enable binary output dump", str
@@ -156,13 +143,7 @@ FLAGS: tuple[Flag, ...] = (
         "enable variable value check",
         str,
     ),
-    _on(
-        "range",
-        "watch",
-        "fail if an absolute value is not below this",
-        "enable number range check",
-        float,
-    ),
+    _on("range", "watch", "fail if an absolute value is not below this", "enable number range check", float),
     _on(
         "get_static_mem_info",
         "watch",
@@ -190,12 +171,7 @@ FLAGS: tuple[Flag, ...] = (
         "using global layout transform optimization",
         str,
     ),
-    _on(
-        "layout_transform_dump",
-        "layout",
-        "with --layout_transform: write the (unchanged) graph",
-        kind=str,
-    ),
+    _on("layout_transform_dump", "layout", "with --layout_transform: write the (unchanged) graph", kind=str),
     *(
         _on(name, "optimize", what, f"enable {_OPTIMIZATION[name]} optimization")
         for name, what in OPTIMIZATIONS.items()

@@ -1,8 +1,6 @@
 """JSON of MegEngine's tools: a graph (``graph.json``), a profile (``--profile``), the plan of memory
 (``StaticMemoryInfo.json``)."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping
@@ -15,8 +13,6 @@ from ..graph.dtypes import nbytes
 from ..ops.catalog import CATALOG
 from ..ops.op import Trait
 from .plan import NONE, RUNTIME, STATIC_NAMES, ExecutionPlan, packed
-
-__all__ = ["graph_json", "memory_json", "profile_json", "write_memory"]
 
 _ALIGNMENT = 64
 _LARGE = 16

@@ -18,8 +18,6 @@ from ..ops.infer import Inference
 from ..ops.numbering import Numbering, add_numbers, default_name, upward
 from ..ops.op import Trait
 
-__all__ = ["compiled", "executed", "host_inputs", "sequence"]
-
 _HOST = {
     "AdaptivePoolingForward": 1,
     "Alloc": 0,

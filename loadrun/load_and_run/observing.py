@@ -1,7 +1,5 @@
 """A runner that also does what MegEngine would execute besides, and shows every operator to plugins."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from ..base.about import About
@@ -13,8 +11,6 @@ from ..runner import Runner
 from ..testcase import Bundle
 from .plan import ExecutionPlan
 from .plugins import Plugin
-
-__all__ = ["ObservedRunner"]
 
 
 class ObservedRunner(Runner):

@@ -1,7 +1,5 @@
 """A graph as load_and_run would execute it: numbers, names, order, and how it prints a variable."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from ..graph import Graph, Opr, Var
@@ -13,18 +11,6 @@ from ..ops.numbering import Numbering, loaded
 from ..ops.op import Trait
 from ..ops.registry import Shape
 from .naming import compiled, executed, host_inputs, sequence
-
-__all__ = [
-    "CONST",
-    "MISSING",
-    "NONE",
-    "RUNTIME",
-    "STATIC_NAMES",
-    "ExecutionPlan",
-    "layout_text",
-    "packed",
-    "shape_text",
-]
 
 NONE, CONST, RUNTIME, MISSING = 1, 2, 4, 8
 """Kinds of knowledge of a shape or value before execution: nothing says how to infer it, it is constant, it follows

@@ -1,7 +1,5 @@
 """Plugins that look at values while a model runs: ``--range`` and ``--check_var_value``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -13,8 +11,6 @@ from ..graph import Opr, Var
 from ..graph.dtypes import Array
 from .dumps import number
 from .plan import ExecutionPlan, shape_text
-
-__all__ = ["Plugin", "RangeCheck", "ValueCheck", "WrongValueError", "interval"]
 
 _FLOATS = ("Float32", "Float16", "BFloat16")
 _TOLERANCE = 1e-4

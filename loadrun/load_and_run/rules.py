@@ -1,14 +1,10 @@
 """Which flags exclude each other: where load_and_run aborts, there is an error here."""
 
-from __future__ import annotations
-
 import os
 
 from ..base.errors import UsageError
 from .flags import ParsedFlags
 from .plugins import interval
-
-__all__ = ["check_together"]
 
 _DUMPS = ("io_dump", "bin_io_dump", "bin_out_dump", "io_dump_stdout", "io_dump_stderr")
 _NOT_LITE = {

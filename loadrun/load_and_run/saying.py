@@ -1,7 +1,5 @@
 """The output of load_and_run: its lines, its table of inputs and outputs, its message of a failed check."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time
@@ -16,8 +14,6 @@ from ..runner import OutputResult
 from ..testcase import Check
 from .dumps import number
 from .plan import ExecutionPlan, shape_text
-
-__all__ = ["Log", "model_table", "unequal"]
 
 _DTYPES = {
     "Float32": "float32",

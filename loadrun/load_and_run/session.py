@@ -36,8 +36,6 @@ from .plugins import RangeCheck, ValueCheck, WrongValueError
 from .rules import check_together
 from .saying import Log, model_table, unequal
 
-__all__ = ["LoadAndRunSession", "optimization"]
-
 _SHAPE = re.compile(r"(?:([^:]+):)?\{(\d+(?:\s*,\s*\d+)*)\}")
 _ONES = 1
 

@@ -4,8 +4,6 @@
 starts run on loadrun, too.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import runpy

@@ -30,6 +30,7 @@ _SETTINGS = "loadrun computes with numpy, where there is nothing to set; leave t
 _STATISTICS = "loadrun counts the sizes and operations of dumps; see loadrun info --help"
 _TOOLS = "loadrun has no such tool"
 _CONVERTERS = "loadrun quantizes tensors: x.astype(dtype), and back x.astype('float32')"
+_DTYPES = "quantized dtypes are numpy's, with metadata: dtype.itemsize, dtype.metadata"
 _VENDORS = "it runs only inside its vendor's runtime; loadrun reads dumps that hold it and does not run it"
 _HUB = "loadrun.megengine.hub.load downloads a repository and runs its hubconf.py, nothing else"
 _NO_GPU = "there is no GPU; the CPU computes"
@@ -111,6 +112,12 @@ _TABLE = (
         "convert_from_qint1 convert_from_qint32 convert_from_qint4 convert_from_qint8 convert_from_quint4 "
         "convert_from_quint8 convert_to_qint1 convert_to_qint32 convert_to_qint4 convert_to_qint8 convert_to_quint4 "
         "convert_to_quint8",
+    ),
+    (_SETTINGS, "logger", "replace_mgb_log_level set_mgb_log_level"),
+    (
+        _DTYPES,
+        "core.tensor.dtype",
+        "get_dtype_bit is_bfloat16 is_differentible_dtype is_dtype_equal is_lowbit",
     ),
     (_STATISTICS, "utils.module_stats", _ANY),
     (

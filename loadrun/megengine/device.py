@@ -4,10 +4,9 @@
 (0, False)
 """
 
-from ..tensors.device import Device as CompNode
 from ..tensors.device import get_default_device, get_device_count, is_cuda_available, set_default_device
 from .absent import absent
 
-__all__ = ["CompNode", "get_default_device", "get_device_count", "is_cuda_available", "set_default_device"]
+__all__ = ["get_default_device", "get_device_count", "is_cuda_available", "set_default_device"]
 
 __getattr__ = absent(__name__)

@@ -1,4 +1,6 @@
 """MegEngine's ``logger``."""
 
 from ..base.logger import *  # noqa: F403
-from ..base.logger import _imperative_rt_logger as _imperative_rt_logger
+from .absent import absent
+
+__getattr__ = absent(__name__)

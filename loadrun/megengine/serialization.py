@@ -4,13 +4,9 @@
 `loadrun.megengine.load` and `loadrun.megengine.save`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..dump.checkpoint import load_checkpoint, save_checkpoint
-
-__all__ = ["load", "save"]
 
 
 def load(f: Any, map_location: Any = None, pickle_module: Any = None) -> Any:

@@ -7,8 +7,6 @@
 [1, 2]
 """
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType
 from typing import Any

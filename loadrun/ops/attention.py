@@ -5,8 +5,6 @@ What MegEngine does only with cuDNN has no effect here, as on its CPU: `reslink`
 `bias_v`, `add_zero_attn`) are what its documentation says; its own kernels refuse them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
@@ -19,8 +17,6 @@ from ..graph.params import MultiHeadAttn, MultiHeadAttnAttnMaskType, MultiHeadAt
 from .norm import softmax_rows
 from .numeric.special import rounded, stored
 from .registry import Call, Shape, ShapeCall, kernel
-
-__all__ = ["projections"]
 
 Mask = MultiHeadAttnAttnMaskType
 Extra = MultiHeadAttnTensorCombinationType
@@ -257,11 +253,7 @@ def multi_head_attn(
     k, v = (_longer(x, row, p.add_zero_attn) for x, row in zip((k, v), rows, strict=True))
     mask = None if at is None else extra[at].astype(np.float32, copy=False)
     attn = _attention_scores(
-        p,
-        _by_head(q, p.qproj_size > 0, z.heads),
-        _by_head(k, p.kproj_size > 0, z.heads),
-        mask,
-        dtype,
+        p, _by_head(q, p.qproj_size > 0, z.heads), _by_head(k, p.kproj_size > 0, z.heads), mask, dtype
     )
     if attn.size:
         flat = attn.reshape(-1, z.keys)

@@ -5,8 +5,6 @@ fields mean); every set of operators that another package needs is derived from 
 an empty family can be read and written but not run, among them all that compute gradients but transposed convolutions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated
 
@@ -15,9 +13,6 @@ from ..graph import params as P
 from ..graph.dtypes import DType
 from .op import Op
 from .op import Trait as T
-
-__all__ = ["CATALOG", "Op", "TypeParam", "by_name", "select", "types"]
-
 
 DTypeField = Annotated[DType, "DType"]
 

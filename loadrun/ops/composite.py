@@ -1,7 +1,5 @@
 """Composite operators: the kernel, the rules and the cost of an operator that a function in numpy's names defines."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
@@ -15,8 +13,6 @@ from ..graph.composite import Composite, Native
 from ..graph.dtypes import Array, DType, nbytes
 from .numeric.special import broadcast_shapes
 from .registry import Bound, Call, Shape, ShapeCall, UnknownShape, implementation, kernel
-
-__all__ = ["native", "result_arrays", "widened"]
 
 _PIECE = 1 << 14
 """Elements of a piece of a pointwise operator: several passes over so many stay in the cache."""

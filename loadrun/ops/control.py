@@ -5,8 +5,6 @@ branch is taken. Whatever depends on a mark belongs to the mark's branch and is 
 is 1; `find_branches` tells which operators those are, the engine leaves them out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -19,8 +17,6 @@ from ..graph.dtypes import Array, DType, plain
 from .catalog import select
 from .registry import Call, Shape, ShapeCall, kernel
 from .shape import target_shape
-
-__all__ = ["CONDITIONAL", "PREDICATES", "Branches", "find_branches"]
 
 CONDITIONAL = select(lambda op: op.conditional)
 """The operators of conditional execution."""

@@ -4,8 +4,6 @@ Semantics follow MegEngine's ``tensor_gen`` operators and its naive Padding, Dia
 Where kernels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 
@@ -16,9 +14,6 @@ from ..graph import params as P
 from ..graph.dtypes import Array, DType, plain
 from .registry import Call, Shape, ShapeCall, kernel
 from .shape import MAX_NDIM, c_cast, first_input, known_value, target_shape
-
-__all__: list[str] = []
-
 
 # Padding
 

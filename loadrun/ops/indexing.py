@@ -18,8 +18,6 @@ from ..graph.dtypes import Array, DType
 from .registry import Bound, Call, Shape, ShapeCall, kernel
 from .shape import MAX_NDIM, axis_of, first_input, integers, known_value
 
-__all__: list[str] = []
-
 
 class _Part(NamedTuple):
     """One indexed axis: a slice given by optional scalars, or an index; arrays, or input numbers in shape rules."""

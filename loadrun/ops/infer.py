@@ -22,17 +22,6 @@ from .control import find_branches
 from .op import Trait
 from .registry import Call, Kernel, OpImpl, Shape, ShapeCall, UnknownShape, implementation
 
-__all__ = [
-    "Inference",
-    "ShapeInference",
-    "describe",
-    "follow",
-    "infer_dtypes",
-    "infer_shapes",
-    "kernel_of",
-    "misfit",
-]
-
 _HALF = ("Float16", "BFloat16")
 _OWN = types(Trait.MOVES | Trait.CONSTANT | Trait.GENERIC)
 """Operators whose own kernels take every dtype."""

@@ -11,8 +11,6 @@ from ..graph.dtypes import Array, DType, plain
 from ..graph.params import DTypeEnum, DTypeScalar, MGBAddUpdate
 from .registry import Call, Shape, ShapeCall, kernel
 
-__all__: list[str] = []
-
 
 def _stored_dtypes(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     return [t.dtype for t in opr.tensors]

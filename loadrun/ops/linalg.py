@@ -20,8 +20,6 @@ from .numeric.parallel import matmul
 from .numeric.special import in_rows, int_matmul, largest, rounded, stored
 from .registry import Bound, Call, Shape, ShapeCall, kernel
 
-__all__: list[str] = []
-
 _PACK = {Format.MK4: 4, Format.MK8: 8, Format.MK4_DOT: 4}
 
 

@@ -18,8 +18,6 @@ from .numeric.parallel import parallel, scratch
 from .numeric.special import rounded, stored, sum_rounded
 from .registry import Call, Shape, ShapeCall, kernel, same
 
-__all__ = ["softmax_rows"]
-
 _ROWS = 1 << 17
 """Elements that are normalized in one go, so that the passes over them stay in the processor's cache."""
 _WIDE = 4096

@@ -4,8 +4,6 @@ One counter numbers them all: an operator, then its outputs, scratch memory incl
 one made of its inputs' names and its number.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,8 +13,6 @@ from ..graph import Graph, Opr, Var
 from ..graph.params import CondExecPredLogical, PowC, Reduce
 from .catalog import CATALOG
 from .op import Op, Trait
-
-__all__ = ["Numbering", "OprNames", "add_numbers", "ascending", "default_name", "loaded", "upward"]
 
 _LONGEST = 62
 """A name that is longer takes no further input."""
@@ -122,18 +118,7 @@ _BATCH_NORM = (0, 1, 4, 5)
 """The outputs that a file names when it names four."""
 
 _SORTED = frozenset(
-    (
-        "ADD",
-        "FUSE_ADD_RELU",
-        "FUSE_ADD_SIGMOID",
-        "FUSE_ADD_TANH",
-        "MUL",
-        "RMULH",
-        "MAX",
-        "MIN",
-        "EQ",
-        "LOG_SUM_EXP",
-    )
+    "ADD FUSE_ADD_RELU FUSE_ADD_SIGMOID FUSE_ADD_TANH MUL RMULH MAX MIN EQ LOG_SUM_EXP".split()
 )
 """Modes of Elemwise whose inputs MegEngine puts in the order of their numbers."""
 

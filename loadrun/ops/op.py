@@ -1,7 +1,5 @@
 """The record of an operator in the catalog: its facts in files, and the traits that other packages go by."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,8 +9,6 @@ from struct import unpack_from
 
 from ..graph import Opr
 from ..graph.params import Record
-
-__all__ = ["SEED", "Op", "Trait", "type_id", "unversioned_id", "xxh64"]
 
 SEED = 20160701
 _P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9

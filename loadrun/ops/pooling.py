@@ -4,8 +4,6 @@ Windows are never gathered: a window's maximum or sum is built tap by tap on who
 rows and then along them, so the cost is proportional to window height plus width.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -19,8 +17,6 @@ from ..graph.params import AdaptivePooling, Format, Pooling, PoolingMode
 from .numeric.special import lowest, round_half
 from .numeric.taps import Taps
 from .registry import Bound, Call, Shape, ShapeCall, kernel
-
-__all__ = ["Window", "pool", "pool_windows"]
 
 # format -> (dimensions, axis of rows, axis of columns)
 _AXES: dict[Format, tuple[int, int, int]] = {

@@ -4,8 +4,6 @@ Semantics are those of MegEngine's naive kernels: true division, rounding half a
 rounds, the others after.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 
@@ -16,8 +14,6 @@ from ..graph.dtypes import Array, DType
 from ..graph.params import LSQ, TQT, FakeQuant
 from .numeric.quant import round_away
 from .registry import Call, Shape, ShapeCall, kernel
-
-__all__: list[str] = []
 
 _F = np.float32
 

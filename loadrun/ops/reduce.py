@@ -5,8 +5,6 @@ reduced first, each with a result of the operator's own dtype. That order shows 
 at every step, and in float16 sums, which round after every addition.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 
@@ -21,8 +19,6 @@ from .numeric.quant import round_away
 from .numeric.special import lowest, rounded, stored, sum_rounded
 from .registry import Bound, Call, Shape, ShapeCall, kernel
 from .typecvt import convert
-
-__all__ = ["reduce_axis", "target_axes"]
 
 _MAX_NDIM = 7
 _REFUSED = {

@@ -32,35 +32,6 @@ from .op import Trait
 if TYPE_CHECKING:
     from .numeric.stream import RandomNumbers, Stream
 
-__all__ = [
-    "WITHOUT_KERNEL",
-    "Binder",
-    "Bound",
-    "BudgetError",
-    "Call",
-    "DTypeRule",
-    "Finish",
-    "FlopsRule",
-    "FoldingBudget",
-    "Kernel",
-    "OpImpl",
-    "Shape",
-    "ShapeCall",
-    "ShapeRule",
-    "affordable",
-    "check_recorded",
-    "implementation",
-    "kernel",
-    "limited",
-    "no_flops",
-    "pay",
-    "pay_operator",
-    "pay_recorded",
-    "same",
-    "same_shape",
-    "unlimited",
-]
-
 Shape = tuple[int, ...]
 R = TypeVar("R", bound=Record)
 Kernel = Callable[..., Any]

@@ -1,7 +1,5 @@
 """RelayoutFormatV1: packing channels of data and filters, and unpacking them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +11,6 @@ from ..graph import params as P
 from ..graph.dtypes import Array, DType
 from ..graph.params import RelayoutMode as M
 from .registry import Call, Shape, ShapeCall, kernel
-
-__all__ = ["RelayoutPlan", "relayout_plan"]
 
 
 @dataclass(frozen=True)

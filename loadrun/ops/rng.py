@@ -3,8 +3,6 @@
 In a graph each operator draws from a stream of its own that its seed in the file starts, anew in every run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
@@ -19,8 +17,6 @@ from .numeric import rejection
 from .numeric.stream import Draw, Stream
 from .registry import Call, Shape, ShapeCall, kernel, same_shape
 from .shape import known_value, target_shape
-
-__all__ = ["drawing_from"]
 
 R = TypeVar("R", bound=P.Record)
 

@@ -18,8 +18,6 @@ from ..graph.params import LSTM, RNN, RNNCell, RNNCellNonlineMode
 from .numeric.special import round_half
 from .registry import Call, Shape, ShapeCall, kernel
 
-__all__ = ["Weights"]
-
 Rounding = Callable[[Array], Array]
 Step = Callable[[Array, list[Array]], list[Array]]
 

@@ -5,8 +5,6 @@ as those kernels order pairs of value and position: by position when ascending, 
 Their order of NaN is accidental (``std::sort`` with an invalid ordering); here NaN counts as the largest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
@@ -18,8 +16,6 @@ from ..graph import params as P
 from ..graph.dtypes import Array, DType, plain
 from .registry import Call, FlopsRule, Shape, ShapeCall, kernel
 from .shape import c_cast, known_value, scalar
-
-__all__: list[str] = []
 
 
 def _int32(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:

@@ -4,8 +4,6 @@ Semantics follow MegEngine's ``tensor_manip`` operators. Results are views of th
 express them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -16,8 +14,6 @@ from ..graph import Opr
 from ..graph import params as P
 from ..graph.dtypes import Array, DType, plain
 from .registry import Bound, Call, Shape, ShapeCall, UnknownShape, kernel
-
-__all__: list[str] = []
 
 MAX_NDIM = 7
 """No MegEngine tensor has more dimensions."""

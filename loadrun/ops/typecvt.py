@@ -1,7 +1,5 @@
 """TypeCvtV2: conversion between data types, plain and quantized."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -12,8 +10,6 @@ from .catalog import TypeParam
 from .numeric.quant import HIGHEST, LOWEST, dequantize, quantize, quantizer, reals, requantize, requantizer
 from .numeric.special import round_half
 from .registry import Bound, Call, Shape, ShapeCall, kernel
-
-__all__ = ["convert", "exactly"]
 
 _UNUSABLE = ("Byte", "IntB1", "IntB2", "IntB4", "Complex64")
 _SHORT = 8

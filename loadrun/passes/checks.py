@@ -23,18 +23,6 @@ from ..ops.op import Trait
 from ..testcase import EXPECT, FORWARDING, Check
 from .constants import is_pure, subgraph
 
-__all__ = [
-    "Cone",
-    "Origins",
-    "add_check",
-    "compared",
-    "cone",
-    "error_operators",
-    "formula",
-    "set_tolerances",
-    "two_sided",
-]
-
 _F32 = DType("Float32")
 _M = ElemwiseMode
 _LAYOUT = types(Trait.REARRANGES) | select(lambda op: op.family in ("typecvt", "relayout")) | {"Subtensor"}

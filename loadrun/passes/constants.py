@@ -1,7 +1,5 @@
 """What passes know of a graph (inferred facts, variables that are the same in every run), and copies of its parts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import replace
@@ -17,21 +15,6 @@ from ..ops.infer import Inference, kernel_of
 from ..ops.op import Trait
 from ..ops.registry import Call, pay_operator
 from ..testcase import EXPECT, Bundle
-
-__all__ = [
-    "Constants",
-    "bare",
-    "dtype_of",
-    "has_same_ends",
-    "is_pure",
-    "is_settled",
-    "is_stored",
-    "remember",
-    "remembered",
-    "renumber",
-    "settle",
-    "subgraph",
-]
 
 _CONSTANTS = types(Trait.CONSTANT)
 

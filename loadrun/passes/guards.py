@@ -47,8 +47,6 @@ from ..ops.op import Trait as T
 from .arithmetic.terms import extreme_products, large_sums, mode_of, rounds, scalar_value
 from .constants import subgraph
 
-__all__ = ["guarded"]
-
 _INT = DType("Int32")
 _CLOSE = 1e-6
 _PRODUCTS, _MUL_ADDS, _STEPS = modes(ModeT.PRODUCT), modes(ModeT.MUL_ADD), modes(ModeT.STEPS)

@@ -1,27 +1,14 @@
 """Computing in float16 (MegEngine's ConvertF32ToF16): for storage only, or altogether."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ..base.errors import EngineError
 from ..graph import Graph, Opr, Var
+from ..graph import params as P
 from ..graph.dtypes import DType
-from ..graph.params import (
-    ComputeMode,
-    ConvBias,
-    Convolution,
-    MatrixMul,
-    MatrixMulComputeMode,
-    Record,
-    Reduce,
-    ReduceDataType,
-)
 from ..ops.catalog import CATALOG, TypeParam, types
 from ..ops.op import Trait
 from .rewriter import Rewriter
-
-__all__ = ["to_half"]
 
 _F32, _F16 = DType("Float32"), DType("Float16")
 _UNCHANGED = types(Trait.FLOAT32_ONLY)
@@ -85,18 +72,18 @@ class _Half:
                 continue
             self.narrow[old.id] = new if r.dtype(new) == _F16 else self._convert(new, _F16)
 
-    def _params(self, opr: Opr, operands: Sequence[Var]) -> tuple[Record, ...]:
+    def _params(self, opr: Opr, operands: Sequence[Var]) -> tuple[P.Record, ...]:
         """Return the parameters with which sums are float32."""
         if not self.wide_sums or not operands or self.r.dtype(operands[0]) != _F16:
             return opr.params
         return tuple(_with_wide_sums(opr, p) for p in opr.params)
 
 
-def _with_wide_sums(opr: Opr, p: Record) -> Record:
-    if isinstance(p, Convolution | ConvBias):
-        return p.replace(compute_mode=ComputeMode.FLOAT32)
-    if isinstance(p, MatrixMul):
-        return p.replace(compute_mode=MatrixMulComputeMode.FLOAT32)
-    if isinstance(p, Reduce) and opr.type == "ReduceV2":
-        return p.replace(data_type=ReduceDataType.FLOAT_O16xC32)
+def _with_wide_sums(opr: Opr, p: P.Record) -> P.Record:
+    if isinstance(p, P.Convolution | P.ConvBias):
+        return p.replace(compute_mode=P.ComputeMode.FLOAT32)
+    if isinstance(p, P.MatrixMul):
+        return p.replace(compute_mode=P.MatrixMulComputeMode.FLOAT32)
+    if isinstance(p, P.Reduce) and opr.type == "ReduceV2":
+        return p.replace(data_type=P.ReduceDataType.FLOAT_O16xC32)
     return p

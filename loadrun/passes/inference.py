@@ -1,7 +1,5 @@
 """The passes of `optimize_for_inference` in MegEngine's order."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
 
@@ -35,8 +33,6 @@ from .layouts.quantized import to_nchw4
 from .loadable import make_loadable
 from .options import InferenceOptions, Layout
 from .rewriter import Pass
-
-__all__ = ["inference_passes", "on_gpus_only", "optimize_for_inference"]
 
 _ALWAYS: tuple[Pass, ...] = (
     expand_batchnorm,

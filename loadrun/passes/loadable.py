@@ -12,8 +12,6 @@ MegEngine's own dumps never hold these, since they were made the same way. `load
 would compute differently from the graph.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import prod
 
@@ -22,25 +20,14 @@ import numpy as np
 from ..base.errors import EngineError
 from ..base.registry import Registry
 from ..graph import Graph, Opr, Var
+from ..graph import params as P
 from ..graph.dtypes import DType
-from ..graph.params import (
-    AxisAddRemove,
-    AxisDesc,
-    Dimshuffle,
-    Elemwise,
-    ElemwiseMode,
-    IndexDescMaskDump,
-    IndexItem,
-    OptionalAxisV1,
-)
 from ..ops.catalog import TypeParam, select, types
 from ..ops.elemwise.table import ROWS, ModeTrait, modes
 from ..ops.infer import Inference, follow, infer_dtypes, infer_shapes
 from ..ops.op import Trait
 from ..ops.registry import Shape
 from .rewriter import Rewriter, each
-
-__all__ = ["empty_at", "is_shape_of", "make_loadable", "remove_shape_changes", "without_elements"]
 
 _ELEMWISE = select(lambda op: op.family.startswith("elemwise."))
 _CONSTANTS = types(Trait.CONSTANT)
@@ -81,14 +68,14 @@ def _empty_constant(r: Rewriter, shape: Shape, dtype: DType) -> Var | None:
     if max(shape) > np.iinfo(np.int32).max:  # MegEngine's sizes are int32
         return None
     one, zero = r.put(np.zeros(1, dtype.np), dtype), r.put(np.zeros(1, np.int32), _INT)
-    nothing = IndexItem(axis=0, begin=True, end=True, step=False, idx=False)
-    (x,) = r.add("Subtensor", IndexDescMaskDump(items=(nothing,)), inputs=[one, zero, zero])
+    nothing = P.IndexItem(axis=0, begin=True, end=True, step=False, idx=False)
+    (x,) = r.add("Subtensor", P.IndexDescMaskDump(items=(nothing,)), inputs=[one, zero, zero])
     return x if shape == (0,) else _reshaped(r, x, shape)
 
 
 def _reshaped(r: Rewriter, x: Var, shape: Shape) -> Var:
     target = r.put(np.array(shape, np.int32), _INT)
-    return r.add("ReshapeV1", OptionalAxisV1(), inputs=[x, target])[0]
+    return r.add("ReshapeV1", P.OptionalAxisV1(), inputs=[x, target])[0]
 
 
 def empty_at(graph: Graph, times: int = 1) -> list[Opr]:
@@ -122,7 +109,7 @@ def remove_shape_changes(graph: Graph) -> Graph:
     >>> g = Graph()
     >>> (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), names=["x"],
     ...              tensors=[StoredTensor(DType("Float32"), (2, 3), "x")])
-    >>> turn = Dimshuffle(pattern=(1, 0), ndim=2)
+    >>> turn = P.Dimshuffle(pattern=(1, 0), ndim=2)
     >>> (y,) = g.add("Dimshuffle", turn, inputs=g.add("Dimshuffle", turn, inputs=[x]), names=["y"])
     >>> g.outputs = [y]
     >>> [o.type for o in remove_shape_changes(g).oprs]
@@ -137,33 +124,33 @@ def _visit_shape(r: Rewriter, opr: Opr) -> Var | None:
 
 @_RULES.register("Dimshuffle")
 def _dimshuffle(r: Rewriter, opr: Opr) -> Var | None:
-    p = opr.get(Dimshuffle)
+    p = opr.get(P.Dimshuffle)
     source = r.var(opr.inputs[0])
     pattern, ndim, inner = p.pattern, p.ndim or max(p.pattern, default=-1) + 1, source.owner
     joined = inner.type == "Dimshuffle"
     if joined:
-        q = inner.get(Dimshuffle)
+        q = inner.get(P.Dimshuffle)
         pattern = tuple(-1 if a < 0 else q.pattern[a] for a in pattern)
         source, ndim = inner.inputs[0], q.ndim or max(q.pattern, default=-1) + 1
     if pattern == tuple(range(ndim)):
         return source
     if not joined:
         return None
-    return r.add("Dimshuffle", Dimshuffle(pattern=pattern, ndim=ndim), inputs=[source], like=opr)[0]
+    return r.add("Dimshuffle", P.Dimshuffle(pattern=pattern, ndim=ndim), inputs=[source], like=opr)[0]
 
 
 @_RULES.register("ReshapeV1")
 def _reshape(r: Rewriter, opr: Opr) -> Var | None:
     source, target = map(r.var, opr.inputs)
-    if opr.get(OptionalAxisV1).axis == _NO_AXIS and is_shape_of(target, source):
+    if opr.get(P.OptionalAxisV1).axis == _NO_AXIS and is_shape_of(target, source):
         return source
     if source.owner.type != "ReshapeV1":
         return None
     # An empty tensor may not determine an open axis of its shape.
-    if opr.get(OptionalAxisV1).axis != _NO_AXIS and not r.shape(source):
+    if opr.get(P.OptionalAxisV1).axis != _NO_AXIS and not r.shape(source):
         return None
     first = source.owner.inputs[0]
-    if opr.get(OptionalAxisV1).axis == _NO_AXIS and is_shape_of(target, first):
+    if opr.get(P.OptionalAxisV1).axis == _NO_AXIS and is_shape_of(target, first):
         return first
     return r.add("ReshapeV1", *opr.params, inputs=[first, target], like=opr)[0]
 
@@ -181,18 +168,20 @@ def _broadcast(r: Rewriter, opr: Opr) -> Var | None:
 def is_shape_of(target: Var, source: Var) -> bool:
     """Return whether a target shape is the shape of `source`."""
     opr = target.owner
-    return opr.type == "GetVarShapeV1" and opr.inputs == [source] and opr.get(OptionalAxisV1).axis == _NO_AXIS
+    return (
+        opr.type == "GetVarShapeV1" and opr.inputs == [source] and opr.get(P.OptionalAxisV1).axis == _NO_AXIS
+    )
 
 
 @_RULES.register("AxisAddRemove")
 def _axes(r: Rewriter, opr: Opr) -> Var | None:
     source = r.var(opr.inputs[0])
-    steps = list(opr.get(AxisAddRemove).desc)
+    steps = list(opr.get(P.AxisAddRemove).desc)
     if source.owner.type == "AxisAddRemove":
-        steps = [*source.owner.get(AxisAddRemove).desc, *steps]
+        steps = [*source.owner.get(P.AxisAddRemove).desc, *steps]
         source = source.owner.inputs[0]
-    kept: list[AxisDesc] = []
-    for step in (AxisDesc(*s) for s in steps):
+    kept: list[P.AxisDesc] = []
+    for step in (P.AxisDesc(*s) for s in steps):
         last = kept[-1] if kept else None
         if last is not None and (last.method, step.method, last.axis) == (0, 1, step.axis) and step.axis >= 0:
             kept.pop()
@@ -200,12 +189,12 @@ def _axes(r: Rewriter, opr: Opr) -> Var | None:
             kept.append(step)
     if not kept:
         return source
-    if tuple(kept) == tuple(AxisDesc(*s) for s in opr.get(AxisAddRemove).desc):
+    if tuple(kept) == tuple(P.AxisDesc(*s) for s in opr.get(P.AxisAddRemove).desc):
         return None
-    return r.add("AxisAddRemove", AxisAddRemove(desc=tuple(kept)), inputs=[source], like=opr)[0]
+    return r.add("AxisAddRemove", P.AxisAddRemove(desc=tuple(kept)), inputs=[source], like=opr)[0]
 
 
-M = ElemwiseMode
+M = P.ElemwiseMode
 _LEFT_OUT, _CHAINS = modes(ModeTrait.LEFT_OUT), modes(ModeTrait.ASSOCIATIVE)
 _SHAPED = select(lambda op: op.inputs == "src target_shape")
 
@@ -219,7 +208,7 @@ def make_loadable(graph: Graph) -> Graph:
     >>> g = Graph()
     >>> (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), names=["x"],
     ...              tensors=[StoredTensor(DType("Float32"), (2, 3), "x")])
-    >>> (shape,) = g.add("GetVarShapeV1", OptionalAxisV1(), inputs=[x])
+    >>> (shape,) = g.add("GetVarShapeV1", P.OptionalAxisV1(), inputs=[x])
     >>> g.outputs = g.add("Broadcast", Empty(), inputs=[x, shape], names=["y"])
     >>> [o.type for o in make_loadable(g).oprs]
     ['Host2DeviceCopy', 'Identity']
@@ -260,7 +249,7 @@ def _visit(r: Rewriter, opr: Opr, fixed: Inference) -> Var | None:
         return operands[0] if r.dtype(operands[0]) == opr.get(TypeParam).dtype else None
     if opr.type != "Elemwise" or any(r.dtype(v) != opr.outputs[0].dtype for v in operands):
         return None
-    unchanged = _unchanged(r, opr.get(Elemwise).mode, operands)
+    unchanged = _unchanged(r, opr.get(P.Elemwise).mode, operands)
     alone = (
         unchanged is not None
         and unchanged.owner.type != "Host2DeviceCopy"
@@ -275,10 +264,10 @@ def _is_own_shape(source: Var, target: Var) -> bool:
         if is_shape_of(target, source):
             return True
         producer = target.owner.inputs[0].owner
-        if len(target.owner.inputs) > 1 or target.owner.get(OptionalAxisV1).axis != OptionalAxisV1().axis:
+        if len(target.owner.inputs) > 1 or target.owner.get(P.OptionalAxisV1).axis != P.OptionalAxisV1().axis:
             return False
         if producer.type != "Broadcast" and not (
-            producer.type == "ReshapeV1" and producer.get(OptionalAxisV1).axis == OptionalAxisV1().axis
+            producer.type == "ReshapeV1" and producer.get(P.OptionalAxisV1).axis == P.OptionalAxisV1().axis
         ):
             return False
         # MegEngine sees through to the requested shape.
@@ -286,7 +275,7 @@ def _is_own_shape(source: Var, target: Var) -> bool:
     return False
 
 
-def _unchanged(r: Rewriter, mode: ElemwiseMode, operands: list[Var]) -> Var | None:
+def _unchanged(r: Rewriter, mode: P.ElemwiseMode, operands: list[Var]) -> Var | None:
     """Return the input that an elementwise operator gives as it is."""
     whole = mode == M.FLOOR_DIV and not r.dtype(operands[0]).is_float
     if mode not in _LEFT_OUT and not whole:

@@ -8,33 +8,18 @@ from __future__ import annotations
 import numpy as np
 
 from ..graph import Graph, Opr, StoredTensor, Var
+from ..graph import params as P
 from ..graph.dtypes import Array, DType, encode, plain
-from ..graph.params import (
-    Elemwise,
-    ElemwiseMode,
-    ElemwiseMultiType,
-    ElemwiseMultiTypeMode,
-    MatrixMul,
-    PoolingMode,
-    Reduce,
-    ReduceMode,
-    Softmax,
-)
 from ..ops.catalog import TypeParam, select, types
 from ..ops.infer import infer_dtypes
 from ..ops.op import Trait
 from .constants import subgraph
 
-__all__ = ["narrow_array", "narrow_dtype", "narrowed", "wide_dtypes"]
-
-_NARROW = {
-    "Float64": plain("Float32"),
-    **dict.fromkeys(("Int64", "Uint32", "Uint64"), plain("Int32")),
-}
+_NARROW = {"Float64": plain("Float32"), **dict.fromkeys(("Int64", "Uint32", "Uint64"), plain("Int32"))}
 _INT, _SHORT, _BYTE, _HALF, _FLOAT = (plain(n) for n in ("Int32", "Int16", "Int8", "Float16", "Float32"))
 _CONSTANTS = types(Trait.CONSTANT)
 _POOLINGS = select(lambda op: op.family == "pooling")
-_PRODUCTS = select(lambda op: MatrixMul in op.params)
+_PRODUCTS = select(lambda op: P.MatrixMul in op.params)
 
 
 def narrow_dtype(dtype: DType) -> DType:
@@ -122,8 +107,8 @@ def _safe_softmax(graph: Graph, opr: Opr, x: Var) -> Var | None:
     """Subtract the maximum first: MegEngine's float32 kernel gives NaN where all values are below -87."""
     if opr.inputs[0].dtype is None or narrow_dtype(opr.inputs[0].dtype).name != "Float32":
         return None
-    (top,) = graph.add("ReduceV2", Reduce(mode=ReduceMode.MAX, axis=opr.get(Softmax).axis), inputs=[x])
-    (shifted,) = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.SUB), inputs=[x, top])
+    (top,) = graph.add("ReduceV2", P.Reduce(mode=P.ReduceMode.MAX, axis=opr.get(P.Softmax).axis), inputs=[x])
+    (shifted,) = graph.add("Elemwise", P.Elemwise(mode=P.ElemwiseMode.SUB), inputs=[x, top])
     (y,) = graph.add("Softmax", *opr.params, inputs=[shifted])
     y.name, y.owner.name = opr.outputs[0].name, opr.name
     return y
@@ -141,7 +126,7 @@ def _factors(graph: Graph) -> dict[int, int | None]:
             opr.type != "GetVarShapeV1" and any(v.id in data for v in opr.inputs)
         ):
             data.update(v.id for v in opr.outputs)
-        if opr.type != "Elemwise" or opr.get(Elemwise).mode != ElemwiseMode.MUL:
+        if opr.type != "Elemwise" or opr.get(P.Elemwise).mode != P.ElemwiseMode.MUL:
             continue
         dtype = opr.outputs[0].dtype
         if dtype is None or narrow_dtype(dtype) != _INT or opr.outputs[0].id not in data:
@@ -162,8 +147,8 @@ def _factors(graph: Graph) -> dict[int, int | None]:
 def _whole_product(graph: Graph, opr: Opr, inputs: list[Var], small: int | None) -> Var:
     """Multiply by halves of 16 bits: MegEngine rounds products of int32 to those of float32 where it has vectors."""
 
-    def elem(mode: ElemwiseMode, *xs: Var) -> Var:
-        return graph.add("Elemwise", Elemwise(mode=mode), inputs=xs)[0]
+    def elem(mode: P.ElemwiseMode, *xs: Var) -> Var:
+        return graph.add("Elemwise", P.Elemwise(mode=mode), inputs=xs)[0]
 
     def cast(x: Var, dtype: DType) -> Var:
         return graph.add("TypeCvtV2", TypeParam(dtype=dtype), inputs=[x])[0]
@@ -173,14 +158,16 @@ def _whole_product(graph: Graph, opr: Opr, inputs: list[Var], small: int | None)
         return graph.add("ImmutableTensor", tensors=[stored])[0]
 
     def added(half: Var, other: Var, more: Var) -> Var:
-        param = ElemwiseMultiType(mode=ElemwiseMultiTypeMode.FUSE_MUL_ADD3_INT16x32x32x32)
+        param = P.ElemwiseMultiType(mode=P.ElemwiseMultiTypeMode.FUSE_MUL_ADD3_INT16x32x32x32)
         return graph.add("ElemwiseMultiType", param, inputs=[half, other, more], output_dtype=_INT)[0]
 
     x, y = reversed(inputs) if small == 1 else inputs
     low = cast(x, _SHORT)
     if small is None:
-        high = cast(elem(ElemwiseMode.SHR, elem(ElemwiseMode.SUB, x, cast(low, _INT)), number(16)), _SHORT)
-        rest = elem(ElemwiseMode.SHL, added(high, y, number(0)), number(16))
+        high = cast(
+            elem(P.ElemwiseMode.SHR, elem(P.ElemwiseMode.SUB, x, cast(low, _INT)), number(16)), _SHORT
+        )
+        rest = elem(P.ElemwiseMode.SHL, added(high, y, number(0)), number(16))
     else:
         rest = number(0)
     whole = added(low, y, rest)
@@ -191,7 +178,7 @@ def _whole_product(graph: Graph, opr: Opr, inputs: list[Var], small: int | None)
 def _wide_maxima(graph: Graph, opr: Opr, inputs: list[Var]) -> Var | None:
     """Pool float16 as float32, which changes no maximum: MegEngine's float16 kernel reads what nobody wrote."""
     param = opr.params[0]
-    if opr.inputs[0].dtype != _HALF or getattr(param, "mode", None) != PoolingMode.MAX:
+    if opr.inputs[0].dtype != _HALF or getattr(param, "mode", None) != P.PoolingMode.MAX:
         return None
     (x,) = graph.add("TypeCvtV2", TypeParam(dtype=_FLOAT), inputs=inputs[:1])
     (y,) = graph.add(opr.type, *opr.params, inputs=[x, *inputs[1:]])
@@ -237,8 +224,8 @@ def _without_products(graph: Graph, known: dict[int, Var]) -> tuple[Graph, dict[
 def _product(graph: Graph, opr: Opr, inputs: list[Var]) -> Var:
     """Add the product of two int32 matrices, which wraps, as products of their bytes."""
 
-    def elem(mode: ElemwiseMode, *xs: Var) -> Var:
-        return graph.add("Elemwise", Elemwise(mode=mode), inputs=xs)[0]
+    def elem(mode: P.ElemwiseMode, *xs: Var) -> Var:
+        return graph.add("Elemwise", P.Elemwise(mode=mode), inputs=xs)[0]
 
     def number(value: int) -> Var:
         stored = StoredTensor(_INT, (1,), None, encode(np.array([value], np.int32), _INT))
@@ -252,7 +239,7 @@ def _product(graph: Graph, opr: Opr, inputs: list[Var]) -> Var:
         for i in range(4):
             pieces.append(cast(x, _BYTE))
             if i < 3:
-                x = elem(ElemwiseMode.SHR, elem(ElemwiseMode.SUB, x, cast(pieces[-1], _INT)), number(8))
+                x = elem(P.ElemwiseMode.SHR, elem(P.ElemwiseMode.SUB, x, cast(pieces[-1], _INT)), number(8))
         return pieces
 
     total: Var | None = None
@@ -260,9 +247,9 @@ def _product(graph: Graph, opr: Opr, inputs: list[Var]) -> Var:
         for j, b in enumerate(digits(inputs[1])):
             if i + j > 3:
                 continue
-            (part,) = graph.add(opr.type, opr.get(MatrixMul), inputs=[a, b], output_dtype=_INT)
-            part = elem(ElemwiseMode.SHL, part, number(8 * (i + j))) if i + j else part
-            total = part if total is None else elem(ElemwiseMode.ADD, total, part)
+            (part,) = graph.add(opr.type, opr.get(P.MatrixMul), inputs=[a, b], output_dtype=_INT)
+            part = elem(P.ElemwiseMode.SHL, part, number(8 * (i + j))) if i + j else part
+            total = part if total is None else elem(P.ElemwiseMode.ADD, total, part)
     assert total is not None
     total.name = opr.outputs[0].name
     return total

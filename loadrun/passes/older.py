@@ -24,8 +24,6 @@ from ..ops.infer import infer_dtypes, infer_shapes
 from .constants import subgraph
 from .guards import guarded
 
-__all__ = ["for_older", "newer"]
-
 _F32, _I32, _BOOL = DType("Float32"), DType("Int32"), DType("Bool")
 Formula = Callable[..., Var]
 _ELEMWISE: Registry[M, Formula] = Registry("formula for older runtimes")

@@ -10,8 +10,6 @@ from enum import IntEnum
 
 from ..base.errors import UsageError
 
-__all__ = ["FLAGS", "LAYOUTS", "OPTIMIZATIONS", "InferenceOptions", "Layout"]
-
 
 class Layout(IntEnum):
     """Layout of convolutions; the numbers are those in dumps."""

@@ -22,20 +22,8 @@ from ..ops.control import CONDITIONAL, find_branches
 from ..ops.infer import Inference, follow, infer_dtypes
 from ..ops.op import Trait
 from ..ops.registry import Shape
+from . import constants
 from .checks import error_operators
-from .constants import (
-    Constants,
-    dtype_of,
-    has_same_ends,
-    is_pure,
-    is_settled,
-    is_stored,
-    remembered,
-    renumber,
-    settle,
-)
-
-__all__ = ["EMPTY", "Pass", "Rewriter", "each", "repeat"]
 
 Pass = Callable[[Graph], Graph]
 """The type of a pass: a function that leaves its argument as it is and gives another graph of the same outputs."""
@@ -86,9 +74,9 @@ class Rewriter:
 
     def __init__(self, graph: Graph, *, dedupe: bool = True) -> None:
         self.old = graph
-        self._before = remembered(graph)
+        self._before = constants.remembered(graph)
         # A pass's result has nothing to drop and no duplicate operators: it may stand until something changes.
-        self._may_stand = dedupe and self._before is not None and has_same_ends(graph)
+        self._may_stand = dedupe and self._before is not None and constants.has_same_ends(graph)
         self._stands = False
         self.oprs = list(graph.oprs) if self._may_stand else graph.needed()
         if self._before is None:
@@ -102,7 +90,7 @@ class Rewriter:
         self._checking = error_operators(self.oprs)
         self._dedupe = dedupe
         self._same: dict[object, Opr] = {}
-        self._constants = Constants()
+        self._constants = constants.Constants()
         self._next = 0
         self.on_grid: set[int] | None = None
         self.large: set[int] | None = None
@@ -168,7 +156,7 @@ class Rewriter:
 
     def dtype(self, var: Var) -> DType:
         """Return the data type of a new variable."""
-        return dtype_of(var)
+        return constants.dtype_of(var)
 
     def constant(self, var: Var) -> bool:
         """Return whether a new variable is the same in every run."""
@@ -176,7 +164,7 @@ class Rewriter:
 
     def stored(self, var: Var) -> bool:
         """Return whether a new variable is a constant that is stored, not computed."""
-        return is_stored(var)
+        return constants.is_stored(var)
 
     def value(self, var: Var) -> Array | None:
         """Return the value of a constant, None if it is none or cannot be computed."""
@@ -271,7 +259,7 @@ class Rewriter:
             if t.data is None or t.data.nbytes > _SHORT:
                 return None
             return ("ImmutableTensor", t.dtype, t.shape, t.data.tobytes())
-        if opr.tensors or opr.blobs or not is_pure(opr):
+        if opr.tensors or opr.blobs or not constants.is_pure(opr):
             return None
         return (opr.type, opr.params, tuple(v.id for v in opr.inputs), opr.output_dtype)
 
@@ -393,7 +381,7 @@ class Rewriter:
             ends[i].name = old.name
             named[id(ends[i])] = old.name
         self.new.outputs = ends
-        renumber(self.new, self.known, named)
+        constants.renumber(self.new, self.known, named)
         self.new.content_hash = 0
         return self.new
 
@@ -408,13 +396,13 @@ def each(graph: Graph, visit: Callable[[Rewriter, Opr], Var | None], *types: str
     Args:
         types: operator types to visit, default all.
     """
-    if is_settled(graph, visit, *types):
+    if constants.is_settled(graph, visit, *types):
         return graph
     r = Rewriter(graph)
     changed = r.rewrite(
         lambda opr: visit(r, opr) if len(opr.outputs) == 1 and (not types or opr.type in types) else None
     )
-    return graph if not changed and settle(graph, visit) else r.finish()
+    return graph if not changed and constants.settle(graph, visit) else r.finish()
 
 
 def repeat(graph: Graph, visit: Callable[[Rewriter, Opr], Var | None], rounds: int, *types: str) -> Graph:

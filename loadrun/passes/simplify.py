@@ -1,7 +1,5 @@
 """Simplifying traced graphs: what MegEngine calls the optimization level of a trace."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from ..base.errors import UsageError
@@ -20,8 +18,6 @@ from .fusion.convbias import fuse_conv_bias
 from .loadable import remove_shape_changes
 from .rewriter import Pass
 
-__all__ = ["simplify"]
-
 _ROUNDS = 4
 _SIMPLIFY: tuple[Pass, ...] = (
     remove_noops,
@@ -31,11 +27,7 @@ _SIMPLIFY: tuple[Pass, ...] = (
     remove_identities,
     fold_constants,
 )
-_FOLD: tuple[Pass, ...] = (
-    partial(expand_batchnorm, behind_convolutions=True),
-    redistribute,
-    fold_constants,
-)
+_FOLD: tuple[Pass, ...] = (partial(expand_batchnorm, behind_convolutions=True), redistribute, fold_constants)
 
 
 def simplify(

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from distributed import Future
     from distributed import Worker as DaskWorker
 
-__all__ = ["Cluster"]
-
 _CONNECT = 20.0
 """Seconds to wait for a scheduler."""
 _KEPT = 8

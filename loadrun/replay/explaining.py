@@ -1,7 +1,5 @@
 """Why a testcase fails: the operator in which it diverges from float64, from another engine, or from its record."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 
 from ..base.errors import failure
@@ -17,8 +15,6 @@ from ..report.drawing import flat_svg, neighbourhood
 from ..testcase import Bundle
 from ..verify.diff import TOLERANCE, Differences, FileSide, between, changed_values
 from .reporting import Explained
-
-__all__ = ["explained"]
 
 
 def explained(

@@ -1,13 +1,9 @@
 """Words that select names: ``resnet and not (quant or v1)``."""
 
-from __future__ import annotations
-
 import ast
 import re
 
 from ..base.errors import UsageError, clean
-
-__all__ = ["matches_words"]
 
 
 def matches_words(text: str, name: str) -> bool:

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from ..compare.judging import ImpostorWatch
 from .reporting import Closed, Event, Opened, Task, TaskPart, Warned
 
-__all__ = ["FileState", "Run"]
-
 _LARGEST = 64
 """Maximum testcases in a part."""
 

@@ -1,7 +1,5 @@
 """Observations besides a replay: values, ranges and times of every operator of the first file."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TextIO
@@ -22,8 +20,6 @@ from ..verify.diff import watch
 from .options import ProfileOptions, RunOptions
 from .parts import prepared
 from .profiling import write_profiles
-
-__all__ = ["observe"]
 
 
 def observe(

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from ..verify.beside import EngineComparison
     from ..verify.pictures import Picture
 
-__all__ = ["PartReplayer", "prepared", "serial"]
-
 _KEPT = 16
 """Maximum optimized graphs kept for a model with one graph per set of sizes."""
 
@@ -417,11 +415,7 @@ def _altered(bundle: Bundle, start: int, stop: int) -> Iterator[Warned]:
 def _facts(bundle: Bundle, task: Task) -> dict[str, Any]:
     """Digest and inputs of a model, who packed it, and how many bytes it takes."""
     inputs = [
-        {
-            "name": v.name,
-            "dtype": v.owner.tensors[0].dtype.spelling,
-            "shape": v.owner.tensors[0].shape,
-        }
+        {"name": v.name, "dtype": v.owner.tensors[0].dtype.spelling, "shape": v.owner.tensors[0].shape}
         for v in bundle.inputs
     ]
     facts: dict[str, Any] = {"model_digest": _model_digest(bundle), "inputs": inputs}

@@ -19,8 +19,6 @@ from .merge import FileState, Run
 from .reporting import Closed, Event, Opened, Task
 from .worker import READY
 
-__all__ = ["Pool", "Worker"]
-
 _HELD = 4 << 20
 """Maximum bytes of queued events per part; a worker with more waits."""
 _TICK = 0.1

@@ -1,7 +1,5 @@
 """Profiles of single operators: time, the most expensive ones, peak memory."""
 
-from __future__ import annotations
-
 import json
 import os
 import time
@@ -23,8 +21,6 @@ from ..runner import Runner
 from ..testcase import Bundle, FileValue
 from ..verify.bench.ready import peak_memory
 from .options import ProfileOptions
-
-__all__ = ["profile_file", "write_profiles"]
 
 _RUNS, _SECONDS = 5, 1.0
 """How often an operator is timed, of which the least counts; fewer where runs take this long together."""

@@ -15,16 +15,8 @@ from ..base.configuration import FileRule
 from ..base.errors import EXIT_ERROR, UsageError, Warnings, clean
 from ..base.files import files_of
 from ..base.limits import memory_limited
+from ..compare import results
 from ..compare.policy import parse_all
-from ..compare.results import (
-    EXIT_FAIL,
-    EXIT_NOT_COMPARED,
-    EXIT_PASS,
-    CountedResults,
-    FileResult,
-    Result,
-    exit_code,
-)
 from ..engines import Choice, baseline_for, check_argument, check_engine
 from ..graph.dtypes import Array
 from ..ops.numeric.parallel import set_threads, threads
@@ -35,12 +27,10 @@ from .reporting import Closed, Event, Explained, Opened, Replayed, Sinks, Task, 
 if TYPE_CHECKING:
     from ..verify.bench import Timing
 
-__all__ = ["Replay", "ReplayedDump", "replay_files"]
-
 Events = Iterator[tuple[Task, Event]]
 
 
-class ReplayedDump(CountedResults):
+class ReplayedDump(results.CountedResults):
     """One dump of a file: what is known of it, and its results as they come.
 
     Attributes:
@@ -59,7 +49,7 @@ class ReplayedDump(CountedResults):
         self.packed = opened.packed
         rule = run.rule(path)
         warnings = Warnings([*opened.warnings, *rule.notes])
-        file = FileResult(
+        file = results.FileResult(
             opened.name,
             warnings=warnings,
             damage=opened.damage,
@@ -78,7 +68,7 @@ class ReplayedDump(CountedResults):
         self._run = run
         self._last: Replayed | None = None
 
-    def __iter__(self) -> Iterator[Result]:
+    def __iter__(self) -> Iterator[results.Result]:
         """Yield the results, with values only if `RunOptions.values` is set."""
         keep = self._run.options.values
         for bare in self._results:
@@ -102,7 +92,7 @@ class ReplayedDump(CountedResults):
             return self.explanation
         return self.explanation or (f"where it diverged: {self.command}",)
 
-    def _report(self, bare: Result) -> None:
+    def _report(self, bare: results.Result) -> None:
         assert self._last is not None
         self._run.reports.add(self.path, self._last, bare)
 
@@ -116,7 +106,7 @@ class ReplayedDump(CountedResults):
         elif self.file.surprise:
             self.file.warnings.add(self.file.surprise)
 
-    def _raw(self) -> Iterator[Result]:
+    def _raw(self) -> Iterator[results.Result]:
         """Yield its results, and note everything else."""
         for event in self._events:
             if isinstance(event, Warned):
@@ -193,7 +183,7 @@ class Replay:
         self._selection = selected(files_of([os.fspath(f) for f in files]), self.options)
         self.paths = tuple(self._selection.paths)
         self.skipped = self._selection.skipped
-        self.files: list[FileResult] = []
+        self.files: list[results.FileResult] = []
         self.done = 0
         self.fed: list[Mapping[str, Array]] = []
         self.wrong: str | None = None
@@ -248,15 +238,15 @@ class Replay:
     def exit_code(self) -> int:
         """The exit code of `loadrun`: 0 if there was at least one check and all passed."""
         if not self.files and self.options.shard:
-            return EXIT_PASS
+            return results.EXIT_PASS
         if not self.files and not self.skipped:
             return EXIT_ERROR
         fault = any(f.fault for f in self.files)
-        code = exit_code(
+        code = results.exit_code(
             (f.outcome for f in self.files), allow_uncompared=self.options.allow_uncompared, fault=fault
         )
-        wrong = self.wrong is not None and code in (EXIT_PASS, EXIT_NOT_COMPARED)
-        return EXIT_FAIL if wrong else code
+        wrong = self.wrong is not None and code in (results.EXIT_PASS, results.EXIT_NOT_COMPARED)
+        return results.EXIT_FAIL if wrong else code
 
     def observe(self, out: TextIO) -> str | None:
         """Observe the operators of the first file, if requested and the file ran.

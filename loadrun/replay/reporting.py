@@ -30,19 +30,6 @@ if TYPE_CHECKING:
     from ..verify.pictures import Picture
     from ..verify.saved import ResultWriter
 
-__all__ = [
-    "Closed",
-    "Event",
-    "Explained",
-    "Opened",
-    "Replayed",
-    "Sinks",
-    "Task",
-    "TaskPart",
-    "Warned",
-    "sinks",
-]
-
 
 @dataclass(frozen=True, eq=False)
 class Task(ReplayOptions):

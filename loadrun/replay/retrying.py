@@ -1,7 +1,5 @@
 """Files that do not pass, replayed again: a pass after a failure is reported as flaky."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -9,8 +7,6 @@ from itertools import groupby
 
 from ..compare.results import Verdict
 from .reporting import Closed, Event, Replayed, Task
-
-__all__ = ["retrying"]
 
 Events = Iterator[tuple[Task, Event]]
 Source = Callable[[Sequence[Task]], AbstractContextManager[Events]]

@@ -1,7 +1,5 @@
 """What a worker process does: parts come in on standard input, events go out where standard output was."""
 
-from __future__ import annotations
-
 import os
 import queue
 import threading
@@ -11,8 +9,6 @@ from ..base.pipes import receive, send, serve
 from ..compare.results import Verdict
 from .parts import PartReplayer
 from .reporting import Closed, TaskPart
-
-__all__ = ["READY", "main"]
 
 READY = "ready"
 """The first message: all is imported, from here on time counts."""

@@ -1,7 +1,5 @@
 """Benchmarks as text and as data for JSON, and the comparison with a baseline."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,14 +12,6 @@ from ..verify.bench.measurement import Measurement, Subject
 from ..verify.bench.timing import Timing, needed
 from .profile import bytes_text
 from .text import table
-
-__all__ = [
-    "benchmark_json",
-    "benchmark_table",
-    "columns",
-    "comparisons",
-    "rows",
-]
 
 _PERCENTILES = (50, 90, 99)
 _NEVER = 1 << 30
@@ -97,24 +87,18 @@ def comparisons(measurements: Sequence[Measurement]) -> list[str]:
 
 
 def _paired(measurements: Sequence[Measurement], m: Measurement) -> Ratio:
-    """Return how fast one is beside the first: by its passes, where streams are compared by runs a second.
-
-    Where either waited for a processor, its own time tells.
-    """
+    """Return how fast one is beside the first, by passes; where either waited for a processor, by its own time."""
     base = measurements[0]
-    if any(each.subject.streams > 1 for each in measurements):
-        return paired_ratio(base.paces(whole=True), m.paces(whole=True))
     by_processor = base.timing.disturbed or m.timing.disturbed
     found = paired_ratio(base.paces(processor=by_processor), m.paces(processor=by_processor))
     return replace(found, share=min(base.timing.share, m.timing.share)) if by_processor else found
 
 
-def benchmark_json(measurements: Sequence[Measurement], warnings: Sequence[str]) -> dict[str, Any]:
+def benchmark_json(measurements: Sequence[Measurement]) -> dict[str, Any]:
     """Everything that was measured, raw samples included; also what a baseline holds."""
     return {
         "benchmark": VERSION,
         "environment": environment(),
-        "warnings": list(warnings),
         "subjects": [_subject(m) for m in measurements],
         "comparisons": [
             {"base": 0, "subject": i, **_ratio(_paired(measurements, m))}

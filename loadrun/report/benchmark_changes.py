@@ -1,7 +1,5 @@
 """What changed between two benchmarks: what is slower or faster beyond what chance and the clock do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,8 +7,6 @@ from ..base.errors import FormatError
 from ..verify.bench.baseline import BASELINE, VERSION, counterparts, subject_keys, timing_of
 from ..verify.bench.comparing import change
 from ..verify.bench.timing import Timing
-
-__all__ = ["benchmark_changes", "common_subjects"]
 
 
 def benchmark_changes(
@@ -27,7 +23,7 @@ def benchmark_changes(
         slower: how many times longer a run must take.
 
     Yields:
-        kind, file, an empty text, engine with threads, batch and streams, before and now.
+        kind, file, an empty text, engine with threads and batch, before and now.
 
     Raises:
         FormatError: one is no such report.
@@ -89,9 +85,9 @@ def _processor(report: object) -> object:
 
 
 def _label(key: tuple[Any, ...]) -> str:
-    _, engine, threads, batch, streams = key
+    _, engine, threads, batch = key
     parts = [engine, *([f"{threads} threads"] if threads else []), *([f"batch {batch}"] if batch else [])]
-    return ", ".join([*parts, *([f"{streams} streams"] if streams > 1 else [])])
+    return ", ".join(parts)
 
 
 def _ms(timing: Timing) -> str:

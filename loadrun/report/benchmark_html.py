@@ -1,7 +1,5 @@
 """Benchmarks as one page of HTML, with the times of every pass as a plot."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from html import escape
 
@@ -13,26 +11,20 @@ from .html import pairs
 from .page import FOOT, HEAD
 from .plots import Series, times
 
-__all__ = ["benchmark_html"]
 
-
-def benchmark_html(
-    measurements: Sequence[Measurement], warnings: Sequence[str], more: Sequence[str] = ()
-) -> str:
+def benchmark_html(measurements: Sequence[Measurement], more: Sequence[str] = ()) -> str:
     """Write the page.
 
     Args:
         measurements: what was measured, the first being what the others are compared with.
-        warnings: what deserves a look.
         more: lines to show besides, such as those of a baseline.
 
     >>> from loadrun.verify.bench.running import Subject, run_subjects
-    >>> found, warnings = run_subjects([Subject("fixtures/nets/mlp.mge")], seconds=0, passes=3)
-    >>> benchmark_html(found, warnings).count("<circle")
+    >>> found = run_subjects([Subject("fixtures/nets/mlp.mge")], seconds=0, passes=3)
+    >>> benchmark_html(found).count("<circle")
     3
     """
     out = [HEAD]
-    out += [f"<p class=warning>{escape(clean(w, 300))}</p>\n" for w in warnings]
     shown = rows(measurements)
     head = "".join(f"<th>{escape(c)}</th>" for c in columns())
     body = "".join(f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>\n" for row in shown)

@@ -16,8 +16,6 @@ from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from .benchmark_changes import benchmark_changes, common_subjects
 from .reading import load_report
 
-__all__ = ["Change", "CompareOptions", "ReportChanges", "changes", "compare_reports"]
-
 _ORDER = (
     "cut",
     "newly failing",

@@ -1,7 +1,5 @@
 """What `loadrun diff` says, as text and as JSON."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -11,8 +9,6 @@ from ..base.errors import clean
 from ..ops.infer import describe
 from ..verify.diff import Bisected, ChangedConstant, ChangedValue, Differences, Finding, SuspectVar
 from .text import shape_text, table
-
-__all__ = ["as_json", "bisected", "changes", "differences", "findings", "interface"]
 
 _MOST_TOLERATED = 3
 """Optimized models have many other operators whose values agree."""

@@ -15,8 +15,6 @@ from .layered import GraphLayout, Point, layered
 from .page import FOOT, HEAD
 from .text import shape_text
 
-__all__ = ["blocks_html", "flat_svg", "graph_file", "neighbourhood"]
-
 _MOST = 40
 """Boxes of one block; more are split into blocks of their own."""
 _FLAT = 400

@@ -1,7 +1,5 @@
 """What engines are, and engines side by side, as text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
@@ -10,8 +8,6 @@ from ..base.errors import clean
 from ..compare.results import EngineResults
 from ..engines import NATIVE
 from .text import table
-
-__all__ = ["entrants_lines", "islands"]
 
 
 def islands(about: About) -> Iterator[str]:

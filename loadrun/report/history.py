@@ -1,7 +1,5 @@
 """Reports of several runs side by side: pass rates, and verdict, error and time of each file from run to run."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,8 +12,6 @@ from .page import FOOT, HEAD
 from .plots import history_line
 from .reading import load_report
 from .text import table
-
-__all__ = ["FileRun", "History", "PastRun", "history_html", "history_table", "report_history"]
 
 _ERROR = schema.either(schema.number(finite=False))
 _OUTPUT = schema.record({"verdict": schema.text}, {"max_error": _ERROR, "maxerr": _ERROR})

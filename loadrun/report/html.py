@@ -1,7 +1,5 @@
 """A report as one HTML page that needs nothing else: no fonts, images or scripts from elsewhere."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -17,19 +15,10 @@ from .page import FOOT, HEAD
 from .plots import Series, error_map, histogram, times
 from .text import engine, shape_text, summary, timing_line, verdict_text
 
-__all__ = ["HtmlWriter", "pairs"]
-
 _ROWS = 100
 """Outputs of a file that pass and have a row; those that fail have one up to ten times as many."""
 _IN_MEMORY = 1 << 20
-_ORDER = (
-    Verdict.CRASH,
-    Verdict.TIMEOUT,
-    Verdict.ERROR,
-    Verdict.FAIL,
-    Verdict.NOT_COMPARED,
-    Verdict.PASS,
-)
+_ORDER = (Verdict.CRASH, Verdict.TIMEOUT, Verdict.ERROR, Verdict.FAIL, Verdict.NOT_COMPARED, Verdict.PASS)
 
 
 class HtmlWriter:

@@ -1,7 +1,5 @@
 """Results as JSON: plain data, no NaN or Infinity literals. docs/report.schema.json describes it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -13,8 +11,6 @@ from ..compare import Comparison
 from ..compare.results import EngineResults
 from ..runner import FileResult, OutputResult, Result
 from ..verify.bench import Timing
-
-__all__ = ["VERSION", "JsonWriter", "LineWriter", "dumps", "file_end", "result_data"]
 
 VERSION = 2
 """Version of the layout; it increases when a field changes its meaning or is removed."""

@@ -17,8 +17,6 @@ from ..verify.bench import Timing
 from .engines import entrants_lines
 from .text import engine
 
-__all__ = ["JUnitWriter"]
-
 _IN_MEMORY = 1 << 20
 _NOTHING = "there is nothing to compare it with"
 

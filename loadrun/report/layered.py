@@ -1,12 +1,8 @@
 """A layered layout of a small graph: boxes in rows from top to bottom, edges between neighbouring rows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-
-__all__ = ["GraphLayout", "Point", "layered"]
 
 Point = tuple[float, float]
 _GAP_X, _GAP_Y, _ROW = 18.0, 30.0, 34.0

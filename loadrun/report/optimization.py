@@ -1,15 +1,11 @@
 """What `loadrun diff` and `--explain` say of an optimization."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from ..base.errors import LoadRunError, clean
 from ..graph.dtypes import Array
 from ..verify.blame_pass import BlamedPass, runtime_blame
 from ..verify.diff import TOLERANCE, FileSide
-
-__all__ = ["optimization", "optimized"]
 
 
 def optimized(side: FileSide, feeds: Mapping[str, Array], tolerance: float | None) -> Iterator[str]:

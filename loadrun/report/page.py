@@ -1,11 +1,7 @@
 """The frame of every HTML report."""
 
-from __future__ import annotations
-
 from base64 import b64encode
 from hashlib import sha256
-
-__all__ = ["FOOT", "HEAD"]
 
 _SCRIPT = """
 "use strict";

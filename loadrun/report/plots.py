@@ -11,8 +11,6 @@ from html import escape
 
 from ..verify.pictures import Picture
 
-__all__ = ["Series", "bars", "error_map", "histogram", "history_line", "times"]
-
 _WIDE, _HIGH = 360, 120
 _LEFT, _BOTTOM, _TOP = 44, 18, 8
 

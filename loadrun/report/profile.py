@@ -1,7 +1,5 @@
 """Time of operators: a table of the most expensive ones, and a trace for the Perfetto viewer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,8 +7,6 @@ from typing import Any
 from ..base.errors import clean
 from ..engines.alive import PeakMeter
 from .text import shape_text, table
-
-__all__ = ["Cost", "cost_table", "costs", "memory_table", "trace_events"]
 
 _SHOWN = 20
 

@@ -1,15 +1,11 @@
 """Reading reports that were written: as one JSON text or as lines, complete or not."""
 
-from __future__ import annotations
-
 import json
 import os
 from typing import Any
 
 from ..base.errors import FormatError
 from ..base.files import contents, fetched
-
-__all__ = ["load_report", "read_report"]
 
 _LARGEST = 1 << 30
 

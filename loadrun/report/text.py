@@ -14,23 +14,6 @@ from ..runner import FileResult, OutputResult, Result
 if TYPE_CHECKING:
     from ..verify.bench import Timing
 
-__all__ = [
-    "PLAIN",
-    "Rows",
-    "Style",
-    "engine",
-    "error",
-    "file_line",
-    "head",
-    "shape_text",
-    "style_for",
-    "summary",
-    "table",
-    "timing_line",
-    "verdict_text",
-    "warning",
-]
-
 _COLOURS = {
     Verdict.PASS: "32",
     Verdict.NOT_COMPARED: "33",

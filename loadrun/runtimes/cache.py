@@ -5,16 +5,12 @@ does not agree is as good as absent, and is written again. Files appear when the
 not malice: who may write to the folder decides what is executed, as with any program's files.
 """
 
-from __future__ import annotations
-
 from hashlib import blake2b
 from pathlib import Path
 
 from ..base.errors import UsageError
 from ..base.files import opened
 from ..base.writing import replacing
-
-__all__ = ["Cache"]
 
 _MAGIC = b"loadrun-cache 1"
 

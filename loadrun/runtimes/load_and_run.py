@@ -1,7 +1,5 @@
 """MegEngine's C++ tool load_and_run as an engine: it is run once for each run, and reads and writes files."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -22,8 +20,6 @@ from ..ops.numeric.parallel import threads
 from ..verify.diff.stored import read_binary_dump
 from .process import clipped, run_tool, signal_name
 from .whole import WholeDump
-
-__all__ = ["LoadAndRun", "make_engine"]
 
 _VERSION = re.compile(r"using MegBrain (\d[\w.]*)")
 _WHY = re.compile(r"(?:what\(\):\s*|\b(?=mgb::\w+Error)|^(?=ERROR: ))(.+)", re.M)

@@ -1,7 +1,5 @@
 """MegEngine itself as an engine, in a separate Python process."""
 
-from __future__ import annotations
-
 import atexit
 import sys
 import tempfile
@@ -20,8 +18,6 @@ from ..graph.dtypes import Array
 from ..ops.numeric.parallel import threads
 from .process import MessageProcess
 from .whole import WholeDump
-
-__all__ = ["MegEngine", "make_engine"]
 
 _SCRIPT = Path(__file__).with_name("megengine_worker.py")
 _numbers = count()

@@ -1,7 +1,5 @@
 """Shared by engines that run a model's own file: values brought to the types that the file declares."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,8 +9,6 @@ from ..base.errors import InputError
 from ..engines import TRANSLATED
 from ..graph.dtypes import Array
 from ..testcase import FileValue, SourceFile
-
-__all__ = ["Ports", "fitted", "refused"]
 
 
 class Ports(NamedTuple):

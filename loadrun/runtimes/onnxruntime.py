@@ -30,8 +30,6 @@ from .translated import Translated
 if TYPE_CHECKING:
     import onnxruntime  # optional
 
-__all__ = ["OnnxRuntime", "OnnxRuntimeFile", "make_engine", "open_file"]
-
 _FATAL = 4
 _DEFAULT = "CPUExecutionProvider"
 _FOLDER = "session.model_external_initializers_file_folder_path"

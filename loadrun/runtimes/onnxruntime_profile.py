@@ -1,14 +1,10 @@
 """The file that ONNX Runtime's profiler writes, read."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..engines.executed import Executed
-
-__all__ = ["profiled_nodes"]
 
 _SUFFIX = "_kernel_time"
 _SIZES = ("activation_size", "parameter_size", "output_size")

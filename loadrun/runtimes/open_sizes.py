@@ -1,7 +1,5 @@
 """One model for all sizes at which a graph decides nothing else, where a graph is run at many of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -14,8 +12,6 @@ from ..onnx.encode import encode
 from ..onnx.model import Request, write
 from ..ops.infer import Inference
 from ..ops.registry import Shape
-
-__all__ = ["OpenSizes"]
 
 Key = tuple[Shape, ...]
 _FURTHER = 3

@@ -25,8 +25,6 @@ from .translated import Translated
 if TYPE_CHECKING:
     import openvino  # optional
 
-__all__ = ["OpenVINO", "OpenVINOFile", "make_engine", "open_file"]
-
 _EMPTY = (
     b'<net name="empty" version="11"><layers>'
     b'<layer id="0" name="x" type="Parameter" version="opset1"><data shape="1" element_type="f32"/>'

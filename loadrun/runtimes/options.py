@@ -8,8 +8,6 @@ from typing import NamedTuple
 from ..base.errors import UsageError
 from ..engines import TRANSLATED
 
-__all__ = ["EngineOptions", "choice", "number"]
-
 
 class EngineOptions(NamedTuple):
     """The options of an engine.

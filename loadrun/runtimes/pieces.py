@@ -4,14 +4,10 @@ Operators get levels: those of the runtime even ones, the others odd ones, each 
 operators of a level are one piece; there are as few of them as the graph allows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..graph import Opr, Var
-
-__all__ = ["Piece", "divide"]
 
 
 @dataclass(eq=False)

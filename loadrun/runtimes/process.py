@@ -3,8 +3,6 @@
 What is started is what the user named: nothing here goes through a shell, and no name comes from a model's file.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -21,8 +19,6 @@ import numpy as np
 from ..base.errors import EngineError, UsageError
 from ..graph.dtypes import Array
 from ..ops.numeric.parallel import thread_environment, threads
-
-__all__ = ["MessageProcess", "clipped", "run_tool", "signal_name"]
 
 _SHOWN = 600
 

@@ -1,15 +1,11 @@
 """The interface of a runtime of ONNX models to `loadrun.runtimes.translated`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 
 from ..base.errors import UsageError
 from ..base.extras import install
 from ..graph.dtypes import Array
-
-__all__ = ["NotTaken", "Runtime", "RuntimeSession", "missing"]
 
 
 class NotTaken(Exception):

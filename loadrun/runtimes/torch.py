@@ -1,15 +1,11 @@
 """PyTorch as an engine: it runs programs that `torch.export` wrote, and nothing else."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ..base.errors import UsageError
 from ..engines import Engine, FileEngine, Setup
 from ..graph import Graph, Var
 from ..testcase import SourceFile
-
-__all__ = ["check_argument", "make_engine", "open_file"]
 
 
 def make_engine(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:

@@ -1,7 +1,5 @@
 """An exported program as it is, run by torch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -21,8 +19,6 @@ from ..torch.program import ProgramFile, arguments, run_program
 from ..torch.signature import Signature
 from ..torch.values import narrow
 from .native import Ports, fitted
-
-__all__ = ["TorchProgram"]
 
 _WIDE = {torch.int64: np.int64, torch.float64: np.float64}
 

@@ -39,8 +39,6 @@ from .open_sizes import OpenSizes
 from .pieces import Piece, divide
 from .runtime import NotTaken, Runtime, RuntimeSession
 
-__all__ = ["Translated"]
-
 T = TypeVar("T")
 _KEPT, _KEPT_OPEN = 8, 128
 """How many sets of shapes keep what was made for them: a model for each, or one that runs at all."""

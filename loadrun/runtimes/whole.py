@@ -1,7 +1,5 @@
 """A graph that goes to MegEngine as a whole: written as a dump of its own, whose outputs are the targets."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -16,8 +14,6 @@ from ..graph.dtypes import Array, DType, dtype_of
 from ..ops.infer import infer_dtypes
 from ..passes.constants import subgraph
 from ..passes.narrowing import narrow_array, narrow_dtype, narrowed, wide_dtypes
-
-__all__ = ["WholeDump"]
 
 _WIDE = tuple(map(np.dtype, ("f8", "i8", "u4", "u8")))
 

@@ -4,45 +4,12 @@ A `Tensor` shows users MegEngine's attributes. Its state in the graph lies behin
 the only way to it from other packages; a class derived from `Tensor` knows it as any class knows its parent's.
 """
 
-from __future__ import annotations
-
 from typing import Any, TypeVar, overload
 
 from ..graph import Var
 from ..graph.dtypes import Array, DType
 from .symbolic import TracedNumber
 from .value import Session, Tensor
-
-__all__ = [
-    "as_scalar",
-    "as_vector",
-    "attribute_path",
-    "complex_pair",
-    "copy_state",
-    "detach",
-    "dtype_of",
-    "from_stored",
-    "from_variable",
-    "is_constant",
-    "is_scalar",
-    "mark_constant",
-    "qparams_of",
-    "recorded",
-    "recorded_variable",
-    "session_of",
-    "set_attribute_path",
-    "set_name",
-    "set_qparams",
-    "set_stored",
-    "settle",
-    "snapshot",
-    "static_shape",
-    "stored",
-    "stored_shape",
-    "tensor_name",
-    "value_of",
-    "variable_of",
-]
 
 T = TypeVar("T", bound=Tensor)
 

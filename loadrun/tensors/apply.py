@@ -24,8 +24,6 @@ from .value import Tensor
 if TYPE_CHECKING:
     from ..ops.numeric.stream import Stream
 
-__all__ = ["apply", "apply1", "elemwise_param", "execute", "seed", "stream", "type_cvt"]
-
 _MOVES_PAIRS, _RANDOM = types(Trait.COMPLEX), types(Trait.RANDOM)
 _COMPLEX = plain("Complex64")
 _KEEPS_SCALARS = types(Trait.ELEMENTWISE | Trait.FORWARDS)

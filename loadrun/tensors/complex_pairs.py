@@ -4,8 +4,6 @@ Outside a trace a complex tensor holds its value; inside it has a real and an im
 operations that MegEngine has for them becomes operators on the parts.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..base.errors import TraceError
@@ -13,8 +11,6 @@ from ..graph.dtypes import DType, plain
 from .dtypes import COMPLEX
 from .switches import active
 from .value import Tensor
-
-__all__ = ["as_pair", "of_pair", "paired", "unrecordable"]
 
 _FLOAT = plain("Float32")
 

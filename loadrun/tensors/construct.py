@@ -1,7 +1,5 @@
 """Construction of tensors: from arrays, numbers, nested lists, sizes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -13,8 +11,6 @@ from .dtypes import graph_dtype, narrowed, numpy_dtype
 from .shaping import stacked
 from .symbolic import TracedNumber
 from .value import Tensor
-
-__all__ = ["check_kept", "fill"]
 
 _BFLOAT16 = numpy_dtype(plain("BFloat16"))
 

@@ -16,20 +16,6 @@ from .switches import active, keeps_wide
 from .symbolic import TracedInt, TracedNumber, once, place_of, scalar_of, size_of, vector
 from .value import Session, Tensor
 
-__all__ = [
-    "ComparedSizes",
-    "Shape",
-    "ShapeLike",
-    "TensorLike",
-    "TensorShape",
-    "TracedInt",
-    "as_tensor",
-    "const",
-    "product_of",
-    "shape_of",
-    "shape_tensor",
-]
-
 ShapeLike: TypeAlias = "Tensor | Array | int | Sequence[int | Tensor]"
 """A shape: a tensor or an array of sizes, one size, or several."""
 _INT = plain("Int32")

@@ -3,26 +3,13 @@
 Names are checked and make no difference: every tensor is on the default device.
 """
 
-from __future__ import annotations
-
 import os
 import re
 
 from ..base.errors import UsageError
 
-__all__ = [
-    "DEFAULT",
-    "Device",
-    "InvalidDeviceError",
-    "check_device",
-    "check_place",
-    "default_device",
-    "get_default_device",
-    "get_device_count",
-    "is_cuda_available",
-    "set_default_device",
-]
-
+DEFAULT = "xpux:0"
+"""Any device: what MegEngine's tensors are on unless another is requested."""
 _PLAIN = r"(gpu|cpu|xpu|rocm|multithread)(\d+|x)(:\d+)?"
 """What MegEngine takes as the default device."""
 _VALID = (
@@ -30,74 +17,13 @@ _VALID = (
     r"|multithread(x|\d+)(:\d+)?|multithread:default:\d+"
 )
 """What MegEngine takes as the device of a tensor."""
-_INVALID = "invalid"
-"""The name of no device."""
 _KINDS = ("cpu", "gpu", "rocm", "xpu")
+_named = ["xpux"]
+"""The device of all tensors, as it was set."""
 
 
 class InvalidDeviceError(UsageError, RuntimeError, AssertionError):
     """No name of a device; MegEngine refuses it with one or the other of these."""
-
-
-class Device(str):
-    """The name of a device, equal to its short forms: what MegEngine calls ``CompNode``, and ``Device`` around it.
-
-    Args:
-        name: a name that MegEngine accepts, or a device. Without one it is invalid and computes nothing.
-
-    Raises:
-        InvalidDeviceError: no name of a device.
-
-    >>> DEFAULT == "xpux", DEFAULT == "xpux:0", DEFAULT == "gpu0"
-    (True, True, False)
-    >>> Device("cpu0:1"), Device("cpu0").logical_name, Device("xpux").physical_name
-    (CompNode("cpu0:1" from "cpu0:1"), 'cpu0:0', 'cpu0:0')
-    """
-
-    __slots__ = ()
-
-    def __new__(cls, name: object = None) -> Device:
-        """Return the device of a name."""
-        if isinstance(name, Device):
-            return name
-        return str.__new__(cls, _INVALID if name is None or name == _INVALID else _full(name))
-
-    @property
-    def logical_name(self) -> str:
-        """The name in full."""
-        return str(self)
-
-    @property
-    def physical_name(self) -> str:
-        """The device that computes: a CPU, whatever the name says."""
-        kind, _, stream = str(self).partition(":")
-        number = kind.lstrip("cgpurox")
-        if not number.isdigit():
-            number = "" if stream == "default" else "0"
-        return str(self) if kind == _INVALID or kind.startswith("multi") else f"cpu{number}:{stream}"
-
-    def to_c(self) -> Device:
-        """Return the device itself: what MegEngine keeps in two layers is one here."""
-        return self
-
-    def __reduce__(self) -> tuple[type[Device], tuple[str]]:
-        return Device, (str(self),)
-
-    def __repr__(self) -> str:
-        return f'CompNode("{self.physical_name}" from "{self}")'
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, str):
-            return NotImplemented
-        if str.__eq__(self, other):
-            return True
-        return re.fullmatch(_VALID, other) is not None and str.__eq__(self, _full(other))
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:
-        return str.__hash__(self)
 
 
 def check_device(name: object) -> None:
@@ -117,37 +43,14 @@ def check_device(name: object) -> None:
         )
 
 
-def _full(name: object) -> str:
-    """Return a name with the numbers that MegEngine adds to it.
-
-    Raises:
-        InvalidDeviceError: no name of a device.
-    """
-    check_device(name)
-    kind, _, stream = str(name).partition(":")
-    if kind == "multithread":
-        return str(name)
-    if kind == "xpu" and not stream:
-        kind = "xpux"
-    elif kind.isalpha() and not kind.endswith("x") and stream != "default":
-        kind += "0"
-    return f"{kind}:{stream or 0}"
-
-
 def check_place(name: object) -> None:
     """Accept the names that MegEngine accepts where a value is moved to and where a device becomes the default one.
 
     Raises:
         InvalidDeviceError: no such name.
     """
-    if not isinstance(name, str) or not (isinstance(name, Device) or re.fullmatch(_PLAIN, name)):
+    if not isinstance(name, str) or not re.fullmatch(_PLAIN, name):
         raise InvalidDeviceError(f"invalid device name {name}: expected for instance xpux, cpu0 or gpu0:1")
-
-
-DEFAULT = str.__new__(Device, "xpux:0")
-"""Any device: what MegEngine's tensors are on unless another is requested."""
-_named = ["xpux"]
-"""The device of all tensors, as it was set."""
 
 
 def is_cuda_available() -> bool:
@@ -185,9 +88,4 @@ def set_default_device(device: str = "xpux") -> None:
         InvalidDeviceError: no name of a device.
     """
     check_place(device)
-    _named[0] = str(device)
-
-
-def default_device() -> Device:
-    """Return the device of tensors."""
-    return Device(_named[0])
+    _named[0] = device

@@ -5,8 +5,6 @@ integers of few bits, for which MegEngine adds types to numpy. Arrays of ml_dtyp
 MegEngine has no 64-bit types: float64 narrows to float32 and 64-bit (and unsigned 32-bit) integers to int32.
 """
 
-from __future__ import annotations
-
 import warnings
 from functools import cache
 from typing import Any, TypeAlias
@@ -17,8 +15,6 @@ from ..base.errors import UsageTypeError
 from ..graph.dtypes import Array, DType, plain
 from .naming import here, shown
 from .switches import keeps_wide
-
-__all__ = ["COMPLEX", "DTypeLike", "graph_dtype", "narrowed", "numpy_dtype"]
 
 DTypeLike: TypeAlias = "DType | np.dtype[Any] | type[Any] | str"
 """What callers give as a dtype: one of the graph or of numpy, a Python or numpy type, a name."""

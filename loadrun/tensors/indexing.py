@@ -5,8 +5,6 @@ where a mask stands for the positions at which it is true. The bounds may be siz
 index means is numpy's definition, which MegEngine's binding follows.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -22,8 +20,6 @@ from .shaping import with_axes
 from .switches import active
 from .symbolic import TracedInt, largest
 from .value import Tensor
-
-__all__ = ["getitem", "setitem"]
 
 _INT = plain("Int32")
 _BOOL = plain("Bool")

@@ -1,7 +1,5 @@
 """Names of what a trace records: modules being called, MegEngine's names of functions, places in the user's code."""
 
-from __future__ import annotations
-
 import contextlib
 import linecache
 import sys
@@ -13,20 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from ..base.errors import TraceError
-
-__all__ = [
-    "WAY_OUT",
-    "Place",
-    "here",
-    "prefix",
-    "refused",
-    "scope",
-    "shown",
-    "title",
-    "titled",
-    "untitled",
-    "user_line",
-]
 
 
 class _Local(threading.local):

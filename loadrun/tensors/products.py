@@ -1,7 +1,5 @@
 """Products of matrices and vectors: what the operators of tensors and `loadrun.megengine.functional` share."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..graph import params as P
@@ -11,8 +9,6 @@ from .naming import titled, untitled
 from .promotion import convert, operands
 from .shaping import broadcast_to, expand_dims, squeeze
 from .value import Tensor
-
-__all__ = ["dot", "matmul"]
 
 _MODES = {"default": P.MatrixMulComputeMode.DEFAULT, "float32": P.MatrixMulComputeMode.FLOAT32}
 

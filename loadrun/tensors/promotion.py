@@ -24,8 +24,6 @@ from .dtypes import COMPLEX, graph_dtype
 from .symbolic import TracedBool
 from .value import Tensor
 
-__all__ = ["common_dtype", "convert", "elemwise", "operands"]
-
 _COMPARE = {mode: P.ElemwiseMultiTypeMode[mode.name] for mode in modes(ModeTrait.COMPARES)}
 _FLOAT = plain("Float32")
 _NOTHING_TO_ROUND, _GIVES_FLOAT = modes(ModeTrait.INTEGRAL), modes(ModeTrait.GIVES_FLOAT)

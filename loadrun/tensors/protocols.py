@@ -3,8 +3,6 @@
 Tensors are below `loadrun.arrays`, which holds a lowering for every numpy function; it is found by its name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple, Protocol
@@ -12,8 +10,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ..base.registry import resolve
-
-__all__ = ["NumpyProtocols", "lowering"]
 
 
 class LowerUfunc(Protocol):

@@ -7,8 +7,6 @@ from typing import Any
 
 from .quantized_dtypes import KINDS, QuantDtypeMeta
 
-__all__ = ["LSQParams", "QParams", "QuantMode", "create_qparams"]
-
 
 class QuantMode(Enum):
     """The choice whether 0 is stored as 0 (the spelling is MegEngine's)."""

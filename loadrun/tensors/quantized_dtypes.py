@@ -9,7 +9,6 @@ The stored integers are an array of int8, uint8 or int32 whose dtype has the met
 
 from __future__ import annotations
 
-import re
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,16 +21,11 @@ __all__ = [
     "QuantDtypeMeta",
     "bfloat16",
     "create_quantized_dtype",
-    "get_dtype_bit",
     "get_scale",
     "get_zero_point",
     "intb1",
     "intb2",
     "intb4",
-    "is_bfloat16",
-    "is_differentible_dtype",
-    "is_dtype_equal",
-    "is_lowbit",
     "is_quantize",
     "qint1",
     "qint4",
@@ -116,11 +110,6 @@ def _details(dtype: Any) -> dict[str, Any]:
     return result if "scale" in result else {}
 
 
-def _name(dtype: Any) -> str:
-    """Return the name in dumps that a numpy dtype carries, empty for those of numpy itself."""
-    return str((getattr(dtype, "metadata", None) or {}).get("mgb_dtype", {}).get("name", ""))
-
-
 def is_quantize(dtype: Any) -> bool:
     """Return whether a dtype is a quantized one.
 
@@ -151,48 +140,6 @@ def get_zero_point(dtype: Any) -> int:
     if "zero_point" not in result:
         raise TypeError(f"{dtype} is not a quantized dtype with a zero point")
     return int(result["zero_point"])
-
-
-def is_dtype_equal(a: Any, b: Any) -> bool:
-    """Return whether two dtypes are the same, quantization included.
-
-    >>> is_dtype_equal(qint8(0.5), qint8(0.25))
-    False
-    """
-    return np.dtype(a) == np.dtype(b) and _details(a) == _details(b) and _name(a) == _name(b)
-
-
-def is_bfloat16(dtype: Any) -> bool:
-    """Return whether a dtype is `bfloat16`."""
-    return _name(dtype) == "BFloat16"
-
-
-def is_lowbit(dtype: Any) -> bool:
-    """Return whether a dtype is one of MegEngine's plain integers of less than 8 bits.
-
-    >>> is_lowbit(intb2), is_lowbit(np.dtype("int8"))
-    (True, False)
-    """
-    return _name(dtype).startswith("IntB")
-
-
-def is_differentible_dtype(dtype: Any) -> bool:
-    """Return whether MegEngine has gradients for a dtype."""
-    return dtype in (np.float32, np.float16)
-
-
-def get_dtype_bit(dtype_name: str) -> int:
-    """Return how many bits an element of a type has, by its name.
-
-    >>> get_dtype_bit("qint4"), get_dtype_bit("bool")
-    (4, 1)
-    """
-    if dtype_name == "bool":
-        return 1
-    numbers = re.findall(r"\d+", dtype_name)
-    if len(numbers) != 1:
-        raise AssertionError(f"a dtype's name has one number in it, found {dtype_name!r}")
-    return int(numbers[0])
 
 
 def create_quantized_dtype(dtype_meta: QuantDtypeMeta, scale: float, zp: int | None) -> NpDType:

@@ -4,8 +4,6 @@ Several axes are reduced one after the other from the last, as MegEngine does, w
 and in integer overflow.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, SupportsIndex
 
@@ -16,18 +14,6 @@ from .apply import apply1
 from .convert import as_tensor, const
 from .naming import titled
 from .value import Tensor
-
-__all__ = [
-    "Axes",
-    "axes_from_last",
-    "axis_from_front",
-    "max",
-    "mean",
-    "min",
-    "prod",
-    "sum",
-    "without_axis",
-]
 
 Axes = SupportsIndex | Iterable[int] | None
 """An axis, several axes, or None for all."""

@@ -1,7 +1,5 @@
 """Reshaping, permuting, broadcasting and joining tensors, for their methods and for `loadrun.layers`."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -15,22 +13,6 @@ from .convert import as_tensor, shape_tensor
 from .device import check_device
 from .naming import titled, untitled
 from .value import Tensor
-
-__all__ = [
-    "axes_within",
-    "broadcast_to",
-    "concat",
-    "copy",
-    "entries_of",
-    "expand_dims",
-    "flatten",
-    "reshape",
-    "squeeze",
-    "stack",
-    "swapaxes",
-    "transpose",
-    "with_axes",
-]
 
 
 def entries_of(shape: Any) -> list[Any] | None:

@@ -4,8 +4,6 @@ A `SessionOf` tensors is what a trace does for the tensors inside it. Only one i
 it made carry a variable of its graph, all others are values from outside.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,8 +12,6 @@ from typing import Any, Protocol, TypeVar
 from ..graph.dtypes import Array, DType
 from ..graph.params import Record
 from ..ops.registry import Shape
-
-__all__ = ["SessionOf", "active", "exact_arithmetic", "is_exact", "keeps_wide", "suspended", "use"]
 
 T = TypeVar("T")
 

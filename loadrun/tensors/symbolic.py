@@ -36,26 +36,6 @@ else:
     # The base classes that type checkers see, which go by the class.
     _Int = _Float = object
 
-__all__ = [
-    "TracedBool",
-    "TracedFloat",
-    "TracedInt",
-    "TracedLong",
-    "TracedNumber",
-    "as_number",
-    "at_other_sizes",
-    "is_natural",
-    "largest",
-    "least",
-    "not_fixed",
-    "once",
-    "place_of",
-    "plain_number",
-    "scalar_of",
-    "size_of",
-    "vector",
-]
-
 _M = P.ElemwiseMode
 _NATURAL = modes(ModeTrait.NATURAL)
 _MODES = {ufunc: m for ufunc, m in MODES.items() if m in modes(ModeTrait.GIVES_FLOAT | ModeTrait.INTEGRAL)}

@@ -17,11 +17,9 @@ from ..base.registry import resolve
 from ..graph import Var
 from ..graph import params as P
 from ..graph.dtypes import Array, DType
-from .device import Device, check_device, check_place, default_device
+from .device import check_device, check_place, get_default_device
 from .dtypes import graph_dtype, numpy_dtype
 from .switches import SessionOf, active
-
-__all__ = ["Bound", "DeviceTensor", "Parameter", "Session", "Tensor", "tensor"]
 
 T = TypeVar("T", bound="Tensor")
 _M = P.ElemwiseMode
@@ -182,7 +180,7 @@ class Tensor:
     ) -> None:
         # Every operator makes tensors: no reading of annotations.
         for what, text in (("name", name), ("device", device)):
-            if text is not None and not isinstance(text, (str, Device)):
+            if text is not None and not isinstance(text, str):
                 raise UsageTypeError(
                     f"{what} of a tensor must be a text or None, found a {type(text).__name__}"
                 )
@@ -298,9 +296,9 @@ class Tensor:
         return numpy_dtype(self._dtype)
 
     @property
-    def device(self) -> Device:
+    def device(self) -> str:
         """The default device; everything is computed on the CPU."""
-        return default_device()
+        return get_default_device()
 
     @property
     def name(self) -> str:
@@ -378,10 +376,6 @@ class Tensor:
         check_place(device)
         return _bound.apply1("Copy", inputs=[self], scalar=self._scalar)
 
-    def _dev_tensor(self) -> DeviceTensor:
-        """Return the value as MegEngine's graphs take it."""
-        return DeviceTensor._of(self._stored(), self._dtype, self._scalar)
-
     def __repr__(self) -> str:
         kind = self.__class__.__name__
         if self._value is None and active() is not None:
@@ -398,7 +392,7 @@ class Tensor:
 
     def __getnewargs__(self) -> tuple[Array, np.dtype[Any], str]:
         """Return values, dtype and device: what MegEngine's own pickles make a tensor of."""
-        return self.numpy(), self.dtype, self.device.logical_name
+        return self.numpy(), self.dtype, self.device
 
     def __getstate__(self) -> dict[str, Any]:
         """Return quantization parameters if there are any: what MegEngine's own pickles hold besides."""
@@ -653,15 +647,6 @@ Session: TypeAlias = SessionOf[Tensor]
 """What a running trace does for the tensors inside it."""
 
 
-class DeviceTensor(Tensor):
-    """A value as MegEngine's graphs take and give it."""
-
-    @property
-    def comp_node(self) -> Device:
-        """The device."""
-        return self.device
-
-
 class Parameter(Tensor):
     """A Tensor that a module counts among its parameters.
 
@@ -674,12 +659,7 @@ class Parameter(Tensor):
 
 
 def _rebuild(
-    kind: type[Tensor],
-    value: Array,
-    dtype: DType,
-    scalar: bool,
-    name: str,
-    qparams: Any = None,
+    kind: type[Tensor], value: Array, dtype: DType, scalar: bool, name: str, qparams: Any = None
 ) -> Tensor:
     x = kind._of(value, dtype, scalar)
     x._name = name

@@ -1,7 +1,5 @@
 """Assertions that two arrays are close, with a message on how far and where they differ."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 
@@ -9,8 +7,6 @@ import numpy as np
 
 from ..base.errors import UsageError, UsageTypeError
 from ..graph.dtypes import Array
-
-__all__ = ["assert_close"]
 
 _DEFAULTS = {"float16": (1e-3, 1e-5), "float32": (1.3e-6, 1e-5), "float64": (1e-7, 1e-7)}
 """Relative and absolute tolerance by dtype, those of ``torch.testing.assert_close``."""

@@ -1,7 +1,5 @@
 """One operator in a graph of its own, run on arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

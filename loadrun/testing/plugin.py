@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from ..testcase import Bundle
     from .snapshots import Snapshots
 
-__all__ = ["CheckFailed", "ModelFailed", "ModelFile"]
-
 
 _CONFIGURATION: pytest.StashKey[Configuration | None] = pytest.StashKey()
 _CHECKED: pytest.StashKey[bool] = pytest.StashKey()
@@ -83,10 +81,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="store the arrays that tests with loadrun_snapshot compute now; refused where CI is set",
     )
     group.addoption(
-        "--loadrun-reason",
-        metavar="TEXT",
-        default="",
-        help="why they are right, for the record beside them",
+        "--loadrun-reason", metavar="TEXT", default="", help="why they are right, for the record beside them"
     )
     parser.addini("loadrun_engine", "engine that runs models", default="reference")
     parser.addini("loadrun_seed", "seed for random operators", default="0")

@@ -1,7 +1,5 @@
 """Arrays that a test computed before: the fixture ``loadrun_snapshot`` of the plugin for pytest."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -23,8 +21,6 @@ from ..compare.results import Verdict
 from ..compare.tolerances import default_maxerr, magnitude
 from ..dump.record import tensor_digest
 from ..graph.dtypes import Array, dtype_of
-
-__all__ = ["Snapshots", "is_ci"]
 
 
 def is_ci(environment: Mapping[str, str]) -> bool:

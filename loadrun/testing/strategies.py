@@ -8,8 +8,6 @@ passes, not for kernels.
 'Graph'
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -18,9 +16,8 @@ from hypothesis import strategies as st
 from ..graph import Graph, Metadata, StoredTensor, TensorFormat, Var
 from ..graph.dtypes import DType, nbytes
 from ..graph.params import AxisDesc, DTypeScalar, Host2DeviceCopy, IndexItem, Record, RecordField
-from ..ops.catalog import CATALOG, Op, TypeParam
-
-__all__ = ["dtypes", "graphs", "names", "records", "shapes", "tensors"]
+from ..ops.catalog import CATALOG, TypeParam
+from ..ops.op import Op
 
 _F32 = DType("Float32")
 _RANGE = {

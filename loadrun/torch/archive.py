@@ -5,8 +5,6 @@ loads compiled libraries, takes any function of torch for an operator, and write
 sizes, into Python that it runs.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import json
@@ -24,8 +22,6 @@ import torch
 
 from ..base.archives import DAMAGE
 from ..base.errors import FormatError
-
-__all__ = ["read_program"]
 
 _MOST, _MOST_TEXT, _TIMES = 64 << 20, 4 << 20, 16
 """Bytes that a file may unfold to, those of them that may be JSON, and how many times its size."""

@@ -13,8 +13,6 @@ from ..tensors import TracedNumber
 from .registry import DynamicSizeError
 from .values import narrow
 
-__all__ = ["FxCall", "axes_of", "axis_of"]
-
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)
 
 

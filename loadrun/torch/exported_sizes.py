@@ -1,7 +1,5 @@
 """The sizes that an exported program declares: bounds of ``Dim``, sizes computed from others, conditions on them."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator, Mapping
@@ -11,8 +9,6 @@ from ..base.errors import InputError
 from ..graph.dtypes import Array
 from .guards import Condition, axes_of, broken, conditions_of, linear
 from .signature import Signature
-
-__all__ = ["SizesRefused"]
 
 _ALWAYS = 2
 """The least size that torch notes for an axis without a bound; it runs smaller ones all the same."""

@@ -28,25 +28,6 @@ from .steps import any_number_of_steps
 from .values import NO_COMPLEX, touches_complex
 from .written import WritesToPlaces
 
-__all__ = [
-    "LoweringProblem",
-    "Selecting",
-    "callable_of",
-    "changes_buffers",
-    "decided_by_data",
-    "export",
-    "functional",
-    "is_missing",
-    "made_functional",
-    "name_of_target",
-    "not_exported",
-    "place_of",
-    "refusal",
-    "submodules",
-    "unsupported",
-    "writes",
-]
-
 # Operators of Python on sizes, and calls that only assert; `sizes` has their meaning.
 _WAY_OUT = (
     "register a lowering with loadrun.torch.aten(name), write the module with other operators, or compute this part "
@@ -225,11 +206,7 @@ def _writes(node: Any) -> bool:
 
 
 def _following_one(
-    module: Any,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    shapes: Any,
-    selection: Selecting | None,
+    module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any, selection: Selecting | None
 ) -> Any:
     """Export with a batch of one as a dynamic size; None if torch cannot."""
     leaves = [x for x in _leaves((args, kwargs)) if isinstance(x, torch.Tensor) and x.ndim]
@@ -423,14 +400,12 @@ def name_of_target(target: Any) -> str:
     return f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', target)}"
 
 
-WRAPPERS = {
-    "wrap_with_set_grad_enabled",
-    "wrap_with_autocast",
-    "invoke_subgraph",
-    "wrap",
-    "checkpoint",
-    "tag_activation_checkpoint",
-}
+WRAPPERS = set(
+    """
+    wrap_with_set_grad_enabled wrap_with_autocast invoke_subgraph wrap checkpoint
+    tag_activation_checkpoint
+    """.split()
+)
 """Higher-order operators that only call a graph, whose arguments come last."""
 
 

@@ -1,13 +1,9 @@
 """The torch package, imported when it is needed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..base.errors import UsageError
 from ..base.extras import install
-
-__all__ = ["need_torch"]
 
 
 def need_torch() -> Any:

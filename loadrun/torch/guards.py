@@ -20,21 +20,7 @@ import torch
 
 from ..layers.shared.sizes import refused_where
 from ..tensors import Tensor, largest, least
-from ..tensors.convert import TracedInt
-
-__all__ = [
-    "Condition",
-    "axes_of",
-    "breaking",
-    "broken",
-    "compared",
-    "conditions_of",
-    "guarded",
-    "linear",
-    "read_inputs",
-    "refusing",
-    "sizes_of",
-]
+from ..tensors.symbolic import TracedInt
 
 _Size = Callable[[str, int], Any]
 _LARGEST = 1 << 31
@@ -53,10 +39,7 @@ _BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.And: operator.and_,
     ast.Or: operator.or_,
 }
-_CALLS: dict[str, tuple[Any, Any]] = {
-    "Max": (max, largest),
-    "Min": (min, least),
-}
+_CALLS: dict[str, tuple[Any, Any]] = {"Max": (max, largest), "Min": (min, least)}
 
 
 _OF_NUMBERS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {

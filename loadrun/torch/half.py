@@ -21,8 +21,6 @@ from ..tensors import Tensor
 from ..tensors.access import dtype_of
 from .call import FxCall
 
-__all__ = ["is_half", "needs_float32", "rounds_often", "widened"]
-
 _HALF, _LEAST, _MOST = plain("Float16"), 2.0**-14, 65504.0
 _STEPS = (P.Elemwise, P.Reduce, P.MatrixMul)
 _IN_STEPS = frozenset(

@@ -18,16 +18,7 @@ from ..graph import Var
 from ..graph.dtypes import Array, array_dtype, plain
 from ..layers import emit as e
 from ..layers.shared.axes import ManyAxes
-from ..tensors import Tensor, TracedNumber, active
-from ..tensors.access import (
-    dtype_of,
-    is_scalar,
-    recorded_variable,
-    snapshot,
-    stored,
-    tensor_name,
-    variable_of,
-)
+from ..tensors import Tensor, TracedNumber, access, active
 from ..tensors.naming import scope
 from ..tracing.recorder import loses_float64
 from .call import FxCall
@@ -36,8 +27,6 @@ from .half import is_half, needs_float32, rounds_often, widened
 from .registry import OperatorLowering, UnsupportedCallError, lowering_of
 from .sizes import computed, is_size_operator, open_scalars
 from .values import as_array, as_tensor, constant, narrow
-
-__all__ = ["Constant", "Interpreter", "Port"]
 
 
 @dataclass(frozen=True)
@@ -152,8 +141,8 @@ class Interpreter:
         return None
 
     def _keep(self, name: str, value: Any) -> None:
-        if isinstance(value, Tensor) and variable_of(value) is not None:
-            self.variables[name] = recorded_variable(value), is_scalar(value)
+        if isinstance(value, Tensor) and access.variable_of(value) is not None:
+            self.variables[name] = access.recorded_variable(value), access.is_scalar(value)
 
     def _leave_out(self, node: Any, env: Mapping[Any, Any]) -> Any:
         """Keep what a node reads; its results are inputs of the graph."""
@@ -166,9 +155,11 @@ class Interpreter:
                 leaf = as_tensor(leaf)
             if not isinstance(leaf, Tensor):
                 return leaf
-            if variable_of(leaf) is None:
-                value = stored(leaf)
-                return Constant(value.reshape(()) if is_scalar(leaf) else value, tensor_name(leaf) or "")
+            if access.variable_of(leaf) is None:
+                value = access.stored(leaf)
+                return Constant(
+                    value.reshape(()) if access.is_scalar(leaf) else value, access.tensor_name(leaf) or ""
+                )
             values.append(leaf)
             return Port(len(values) - 1)
 
@@ -299,7 +290,7 @@ _MOST_TURNS = 4096
 def _constant(x: Tensor) -> Array | None:
     """Return the value of a tensor that no input has a part in, else None."""
     session = active()
-    return stored(x) if session is None or session.detached(x) else None
+    return access.stored(x) if session is None or session.detached(x) else None
 
 
 def _entry(x: Any, i: int) -> Any:
@@ -371,29 +362,8 @@ _WHOLE = frozenset(("conv", "norm", "pool", "attention", "recurrent", "quantized
 _MOVES = frozenset(
     (
         *("view", "reshape", "_unsafe_view", "permute", "transpose", "t", "expand", "squeeze", "unsqueeze"),
-        *(
-            "slice",
-            "select",
-            "cat",
-            "stack",
-            "clone",
-            "alias",
-            "detach",
-            "split",
-            "split_with_sizes",
-            "unbind",
-        ),
-        *(
-            "index",
-            "index_select",
-            "gather",
-            "flip",
-            "roll",
-            "repeat",
-            "contiguous",
-            "lift_fresh_copy",
-            "embedding",
-        ),
+        *"slice select cat stack clone alias detach split split_with_sizes unbind".split(),
+        *"index index_select gather flip roll repeat contiguous lift_fresh_copy embedding".split(),
     )
 )
 """Operators whose results need no rounding, since they only move numbers."""
@@ -425,7 +395,7 @@ def _settled(value: Any, fake: Any, rounds: bool) -> Any:
         rounds: whether bfloat16 is rounded.
     """
     if isinstance(value, TracedArray):
-        value = snapshot(value)
+        value = access.snapshot(value)
     if isinstance(value, (list, tuple)):
         fakes = fake if isinstance(fake, (list, tuple)) else [None] * len(value)
         return tuple(_settled(v, f, rounds) for v, f in zip_longest(value, fakes[: len(value)]))
@@ -444,7 +414,7 @@ def _as_torch(x: Tensor, fake: torch.Tensor, rounds: bool) -> Tensor:
         return x
     if fake.dtype is torch.bfloat16 and rounds:
         x = e.cast(x, plain("BFloat16"))
-    return x if dtype_of(x) == want or e.is_bool(x) != (want.name == "Bool") else e.cast(x, want)
+    return x if access.dtype_of(x) == want or e.is_bool(x) != (want.name == "Bool") else e.cast(x, want)
 
 
 def _stand_in(fake: Any) -> Any:

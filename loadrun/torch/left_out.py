@@ -1,7 +1,5 @@
 """Nodes of an exported program that are left out of the graph and stand beside it in an ONNX model."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
@@ -12,18 +10,6 @@ from ..tensors import Tensor
 from ..tensors.switches import exact_arithmetic
 from .quiet import quiet
 from .values import ndarray
-
-__all__ = [
-    "Selection",
-    "given_results",
-    "graph_values",
-    "named_tensors",
-    "node_values",
-    "result_names",
-    "results_of",
-    "weights_of",
-]
-
 
 _CONSTANT_WEIGHTS = {f"aten.{kind}.input" for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu")}
 """Operators whose weights are put together in advance, in ONNX's order."""

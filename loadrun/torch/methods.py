@@ -1,7 +1,5 @@
 """Several methods of one torch module, traced and checked, as `torch.jit.trace_module` does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -17,21 +15,11 @@ from .modules import ModuleAttributes, as_module, as_torch, is_torch_program, ow
 from .traced import TorchTrace
 from .values import ndarray
 
-__all__ = ["traced_method", "traced_methods"]
-
 _HARMLESS = frozenset(
-    (
-        "symbolic",
-        "capture_as_const",
-        "record_only",
-        "sublinear_memory_config",
-        "dtr_config",
-        "profiling",
-        "graph_opt_config",
-        "without_host",
-        "imperative",
-        "optimize",
-    )
+    """
+    symbolic capture_as_const record_only sublinear_memory_config dtr_config profiling
+    graph_opt_config without_host imperative optimize
+    """.split()
 )
 
 

@@ -16,37 +16,11 @@ from ..tensors import Tensor
 from .script import Scripted, is_script
 from .values import no_numbers
 
-__all__ = [
-    "ModuleAttributes",
-    "along_example",
-    "as_module",
-    "as_torch",
-    "call_of",
-    "distinct",
-    "is_torch_program",
-    "named_alone",
-    "owner_of",
-    "parameters_of",
-    "refuse_no_numbers",
-    "refuse_scripts",
-]
-
 _READ = frozenset(
-    [
-        "state_dict",
-        "parameters",
-        "named_parameters",
-        "buffers",
-        "named_buffers",
-        "children",
-        "named_children",
-        "modules",
-        "named_modules",
-        "get_parameter",
-        "get_buffer",
-        "get_submodule",
-        "training",
-    ]
+    """
+    state_dict parameters named_parameters buffers named_buffers children named_children modules
+    named_modules get_parameter get_buffer get_submodule training
+    """.split()
 )
 _SAME = frozenset(["eval", "train", "cpu", "float", "requires_grad_", "zero_grad", "to"])
 """Methods of a module that change nothing of what a trace computes."""

@@ -1,7 +1,5 @@
 """What a trace says of itself: where its graph is not as in torch."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -9,11 +7,7 @@ import torch
 
 from .signature import Signature
 
-__all__ = ["notes_of", "surprises"]
-
-_NARROWED = {
-    torch.bfloat16: "float32, rounded to bfloat16 after each operator",
-}
+_NARROWED = {torch.bfloat16: "float32, rounded to bfloat16 after each operator"}
 
 
 def notes_of(

@@ -1,7 +1,5 @@
 """ONNX's GRU for a recurrent layer of torch whose number of steps is open, which no unrolled graph can have."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,8 +9,6 @@ import torch
 from ..graph.dtypes import Array
 from ..onnx.writing.writer import OnnxWriter
 from .exporting import name_of_target
-
-__all__ = ["has_open_steps", "write_gru"]
 
 
 def has_open_steps(node: Any) -> bool:

@@ -35,8 +35,6 @@ from .onnx_gru import has_open_steps, write_gru
 from .other_sizes import resizing
 from .values import ndarray
 
-__all__ = ["InnerGraph", "inserted_nodes"]
-
 ATEN = "org.pytorch.aten"
 _ELEM = {
     torch.float32: ElemType.FLOAT,

@@ -22,25 +22,15 @@ from ..onnx.writing import TRANSLATIONS
 from ..tensors.access import dtype_of, stored, tensor_name
 from ..testcase import EXPECT, Testcase
 from ..verify.pack.capture import coarse_limits, largest, tolerances
+from . import other_sizes
 from .exporting import is_missing, name_of_target, place_of
 from .left_out import node_values, result_names, results_of
 from .modules import as_torch, owner_of
 from .onnx_gru import has_open_steps
 from .onnx_nodes import inserted_nodes
-from .other_sizes import (
-    differing_outputs,
-    draws_numbers,
-    holds_at,
-    open_sizes,
-    runs_at,
-    shapes_that_follow,
-    why_invalid,
-)
 from .program import recorded_cases
 from .quiet import quiet
 from .traced import TorchTrace
-
-__all__ = ["read"]
 
 _CONTROL = ("higher_order.cond", "higher_order.while_loop")
 
@@ -221,7 +211,9 @@ class _Reader:
         )
         try:
             retraced.record(args, kwargs)
-            agree = not differing_outputs(retraced, retraced._run(self.flat), retraced.truth(self.flat))
+            agree = not other_sizes.differing_outputs(
+                retraced, retraced._run(self.flat), retraced.truth(self.flat)
+            )
         except (TraceError, InputError, EngineError):
             return False
         before, self.traced = self.traced, retraced
@@ -340,13 +332,13 @@ class _Reader:
         source.scalars = frozenset(n for n, shape in self._ports() if shape == ())
         free = self._free() if self.wanted is None else {}
         source.sizes, source.tied = self._sizes(free)
-        source.resized = shapes_that_follow(traced, self.flat, free)
-        source.invalid = partial(why_invalid, traced, self.flat)
+        source.resized = other_sizes.shapes_that_follow(traced, self.flat, free)
+        source.invalid = partial(other_sizes.why_invalid, traced, self.flat)
         source.shapes = self.wanted_shapes
         source.weights = self._weights()
         source.places = traced._interpreter.places
         source.save_program = lambda file: torch.export.save(traced.program, file)
-        if not draws_numbers(traced.program) and not self.chosen.trained:
+        if not other_sizes.draws_numbers(traced.program) and not self.chosen.trained:
             source.testcases = self._testcases(cases, source)
             source.limits = _limits(source)
         return source
@@ -410,15 +402,15 @@ class _Reader:
         Returns:
             by symbol, the symbol that stands for all that change together.
         """
-        symbols = open_sizes(self.traced)
+        symbols = other_sizes.open_sizes(self.traced)
 
         def runs(*changed: Any) -> bool:
             old = symbols[changed[0]]
             larger = [{**symbols, **dict.fromkeys(changed, n)} for n in (old + 1, 2 * old, 3 * old, old + 32)]
             # A pooling gives as much for one more in front of a layer that takes no other size.
             return (
-                any(runs_at(self.traced, sizes) for sizes in larger[:2])
-                and sum(holds_at(self.traced, sizes) for sizes in larger) > 1
+                any(other_sizes.runs_at(self.traced, sizes) for sizes in larger[:2])
+                and sum(other_sizes.holds_at(self.traced, sizes) for sizes in larger) > 1
             )
 
         free = {s: s for s in symbols if runs(s)}

@@ -14,8 +14,6 @@ from .exporting import name_of_target
 from .other_sizes import Axes, Trace
 from .registry import DATA_SIZED
 
-__all__ = ["every_size", "is_dynamic", "needed_axes"]
-
 _PUTS = ("aten.index_put.default", "aten._unsafe_index_put.default")
 
 

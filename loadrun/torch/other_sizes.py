@@ -20,25 +20,6 @@ from .guards import linear
 from .signature import Signature
 from .truth import outputs_of
 
-__all__ = [
-    "Axes",
-    "Place",
-    "Trace",
-    "at_another_size",
-    "beyond_rounding",
-    "differing_outputs",
-    "draws_numbers",
-    "errors_at",
-    "holds_at",
-    "open_sizes",
-    "resizing",
-    "runs_at",
-    "shaken",
-    "shapes_that_follow",
-    "why_different",
-    "why_invalid",
-]
-
 _FLOATS = (torch.float32, torch.float64, torch.float16)
 _SECOND = 1.0
 _ROUNDING = 32 * 2.0**-23
@@ -56,7 +37,7 @@ Axes = frozenset[tuple[int, int]]
 _FREE = {
     "topk kthvalue sort argsort median nanmedian mode": (
         "{} may name any place of equal values: compare values, sort with stable=True, or make the values differ"
-    ),
+    )
 }
 """What torch leaves open, by its operators."""
 
@@ -171,10 +152,7 @@ def _dtypes(program: Any) -> Iterator[torch.dtype]:
 
 
 def errors_at(
-    traced: Trace,
-    sizes: Mapping[Any, int],
-    checked: bool = True,
-    alone: Mapping[Place, int] = _NO_PLACES,
+    traced: Trace, sizes: Mapping[Any, int], checked: bool = True, alone: Mapping[Place, int] = _NO_PLACES
 ) -> dict[str, float] | None:
     """Compute the graph's errors at some sizes; None if torch does not run there, empty if the graph refuses.
 

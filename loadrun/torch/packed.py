@@ -5,15 +5,11 @@ packed sequence holds all steps, flattened to (steps * N, features), and recurre
 end: steps are marked by a feature more, whose weights close the gates. The results are torch's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-
-__all__ = ["PaddedSequences"]
 
 _CLOSED = 1e4
 """What closes a gate: its sigmoid is exactly 1, that of the negated number exactly 0."""

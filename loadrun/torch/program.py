@@ -16,14 +16,14 @@ from torch.utils import _pytree as pytree
 
 from ..base.errors import EngineError, FormatError, InputError, LoadRunError, TraceError, UsageError
 from ..base.writing import replacing, temporary
-from ..compare.tolerances import error_between
+from ..compare.tolerances import MAXERR, default_maxerr, error_between, magnitude
 from ..graph import Graph, StoredTensor
 from ..graph.dtypes import Array, DType, array_dtype
 from ..graph.params import Host2DeviceCopy
 from ..inputs.lists import items_of
 from ..testcase import EXPECT, Bundle, FileValue, SourceFile, Testcase
 from ..tracing.dumping import EXAMPLE
-from ..verify.pack.capture import MAXERR, default_maxerr, embed, magnitude, tolerances
+from ..verify.pack.capture import embed, tolerances
 from ..verify.pack.noise import WIDEST, round_up
 from .archive import read_program
 from .exported_sizes import SizesRefused
@@ -38,15 +38,6 @@ from .signature import Signature
 from .traced import TorchTrace
 from .values import no_numbers, of_numpy
 from .written import WritesToPlaces
-
-__all__ = [
-    "ProgramFile",
-    "arguments",
-    "load_program",
-    "recorded_cases",
-    "run_program",
-    "save",
-]
 
 
 @dataclass(eq=False)

@@ -1,7 +1,5 @@
 """The testcases in the archive of an exported program (.pt2), beside what torch keeps there."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil
@@ -17,8 +15,6 @@ from ..base.seals import require_digest, sealed, unsealed
 from ..base.writing import replacing, temporary
 from ..graph.dtypes import Array
 from ..testcase import EXPECT, SourceFile
-
-__all__ = ["RecordedCases", "accept", "append_cases", "read_cases"]
 
 _PLACE, _FORMAT = "loadrun/", 1
 """Not below ``extra/``: torch reads files there as text."""

@@ -1,7 +1,5 @@
 """What torch says of its own internals is kept from users."""
 
-from __future__ import annotations
-
 import io
 import logging
 import sys
@@ -9,8 +7,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
 from typing import Any
-
-__all__ = ["quiet"]
 
 
 @contextmanager

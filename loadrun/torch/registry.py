@@ -8,39 +8,12 @@ from typing import Any, TypeVar
 
 from ..base.registry import Registry
 
-__all__ = [
-    "DATA_SIZED",
-    "FAMILIES",
-    "DynamicSizeError",
-    "OperatorLowering",
-    "UnsupportedCallError",
-    "aten",
-    "lowering_of",
-    "lowerings",
-]
-
 F = TypeVar("F", bound=Callable[..., Any])
-FAMILIES = (
-    "conv",
-    "norm",
-    "pool",
-    "attention",
-    "recurrent",
-    "activation",
-    "elementwise",
-    "compare",
-    "reduce",
-    "order",
-    "shape",
-    "join",
-    "index",
-    "scatter",
-    "create",
-    "resample",
-    "linalg",
-    "special",
-    "quantized",
-    "random",
+FAMILIES = tuple(
+    """
+    conv norm pool attention recurrent activation elementwise compare reduce order shape join index
+    scatter create resample linalg special quantized random
+    """.split()
 )
 
 

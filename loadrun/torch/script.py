@@ -18,20 +18,7 @@ import torch
 from torch._higher_order_ops.while_loop import while_loop_op
 
 from ..base.errors import TraceError
-from .script_nodes import (
-    CHANGES,
-    COLLECTIONS,
-    DTYPES,
-    PLAIN,
-    PRIMITIVES,
-    SEVERAL,
-    OuterDict,
-    OuterList,
-    full,
-    outside,
-)
-
-__all__ = ["Scripted", "is_script"]
+from . import script_nodes
 
 _LAYOUTS = {0: torch.strided}
 _FORMATS = {
@@ -44,7 +31,11 @@ _ENDLESS = 2**63 - 1
 """The number of steps of a loop that has only a condition."""
 _FEW = 32
 """The most steps of a loop that are written one after the other although a tensor may end it."""
-_NUMBERED: dict[str, Mapping[int, Any]] = {"dtype": DTYPES, "layout": _LAYOUTS, "memory_format": _FORMATS}
+_NUMBERED: dict[str, Mapping[int, Any]] = {
+    "dtype": script_nodes.DTYPES,
+    "layout": _LAYOUTS,
+    "memory_format": _FORMATS,
+}
 """Arguments that scripts give as numbers, and what torch takes in Python."""
 
 
@@ -194,7 +185,7 @@ class _Run:
             return
         call = partial(self._computed, node, kind, args)
         result = call() if place is None else _frame(place)(call)
-        if len(outputs) == 1 and kind not in SEVERAL:
+        if len(outputs) == 1 and kind not in script_nodes.SEVERAL:
             result = [result]
         self.env.update(zip(outputs, result or (), strict=False))
         if outputs and _is_view(node):
@@ -212,14 +203,20 @@ class _Run:
             return dict(zip(args[::2], args[1::2], strict=True))
         if kind == "prim::RaiseException":
             raise TraceError(f"the script raises {args[0]}")
-        if args and isinstance(args[0], (list, dict)) and (kind in COLLECTIONS or kind in CHANGES):
-            if kind in CHANGES and isinstance(args[0], (OuterList, OuterDict)):
+        if (
+            args
+            and isinstance(args[0], (list, dict))
+            and (kind in script_nodes.COLLECTIONS or kind in script_nodes.CHANGES)
+        ):
+            if kind in script_nodes.CHANGES and isinstance(
+                args[0], (script_nodes.OuterList, script_nodes.OuterDict)
+            ):
                 raise TraceError("how a list or dict changes depends on a tensor's value")
-            return (COLLECTIONS.get(kind) or CHANGES[kind])(*args)
-        primitive = PRIMITIVES.get(kind)
+            return (script_nodes.COLLECTIONS.get(kind) or script_nodes.CHANGES[kind])(*args)
+        primitive = script_nodes.PRIMITIVES.get(kind)
         if primitive is not None:
             return primitive(*args)
-        plain = PLAIN.get(kind)
+        plain = script_nodes.PLAIN.get(kind)
         if plain is not None:
             numbers = self._numbers(node, args)
             if not any(isinstance(leaf, torch.Tensor) for leaf in torch.utils._pytree.tree_leaves(numbers)):
@@ -365,7 +362,7 @@ class _Run:
                 return (flag.reshape(()).bool(), *(_like(v, s) for v, s in zip(after, state, strict=True)))
 
             def same(*rest: Any) -> Any:
-                return (full(False), *(v.clone() for v in rest[: len(state)]))
+                return (script_nodes.full(False), *(v.clone() for v in rest[: len(state)]))
 
             values = (*state, *(self.env[n] for n in names))
             go, *state[:] = torch.ops.higher_order.cond(go.reshape(()).bool(), step, same, values)
@@ -393,7 +390,7 @@ class _Run:
         written: Sequence[str] = (),
         other: Any = None,
     ) -> list[Any]:
-        outer = {n: outside(v) for n, v in self.env.items()}
+        outer = {n: script_nodes.outside(v) for n, v in self.env.items()}
 
         def known() -> dict[str, Any]:
             values = ((n, v.clone() if n in written else v) for n, v in zip(names, captured, strict=True))
@@ -413,7 +410,7 @@ class _Run:
                 "what a tensor's value decides gives tensors and numbers alone, none of them None"
             )
         read = {id(g) for g in (*captured, *values)}
-        tensors = [v if isinstance(v, torch.Tensor) else full(v) for v in results]
+        tensors = [v if isinstance(v, torch.Tensor) else script_nodes.full(v) for v in results]
         # What a branch gives must not be what it was given.
         return [v.clone() if id(v) in read else v for v in tensors]
 

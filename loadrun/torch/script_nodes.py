@@ -1,25 +1,10 @@
 """Nodes of TorchScript that are no operators of torch: on Python's numbers, lists and dicts."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable
 from typing import Any
 
 import torch
-
-__all__ = [
-    "CHANGES",
-    "COLLECTIONS",
-    "DTYPES",
-    "PLAIN",
-    "PRIMITIVES",
-    "SEVERAL",
-    "OuterDict",
-    "OuterList",
-    "full",
-    "outside",
-]
 
 DTYPES = {
     0: torch.uint8,

@@ -18,8 +18,6 @@ from ..tensors.switches import exact_arithmetic
 from .registry import UnsupportedCallError
 from .values import NO_COMPLEX, as_tensor, is_complex, ndarray, of_numpy
 
-__all__ = ["Signature"]
-
 
 class Signature:
     """Conversion between callers' nested arguments and results and the graph's lists of tensors.

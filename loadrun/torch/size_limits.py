@@ -16,8 +16,6 @@ from ..base.errors import InputError
 from .guards import Condition, axes_of, breaking, broken, compared, conditions_of, sizes_of
 from .other_sizes import Place, Trace, errors_at, open_sizes
 
-__all__ = ["SizeOneError", "fixed_by_example", "needed_conditions", "never_a_one", "never_one", "refuse_one"]
-
 _TRIES = 4
 """Sets of sizes that are tried for each condition on sizes."""
 _MOST = 1 << 16

@@ -17,8 +17,6 @@ from .call import FxCall
 from .registry import UnsupportedCallError
 from .values import as_array, as_tensor
 
-__all__ = ["as_size", "computed", "is_size_operator", "open_scalars", "without_checks"]
-
 
 def as_size(value: Any) -> Any:
     """Convert a 0-d integer tensor to a symbolic size; numbers stay."""

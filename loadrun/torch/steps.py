@@ -1,15 +1,11 @@
 """Recurrent layers while torch exports them: shapes without going through the steps, whose number may then differ."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import torch
-
-__all__ = ["any_number_of_steps"]
 
 _KEYS = (torch._C.DispatchKey.CompositeImplicitAutograd, torch._C.DispatchKey.Autograd)
 _aten = torch.ops.aten

@@ -25,6 +25,7 @@ from ..tracing.naming import input_names
 from ..tracing.recording import Evaluator, TraceOptions
 from ..tracing.traced import Traced
 from ..verify.pack.capture import Recorder
+from . import modules, other_sizes
 from .exporting import (
     callable_of,
     decided_by_data,
@@ -37,37 +38,13 @@ from .exporting import (
 from .guards import Condition, guarded, read_inputs, refusing
 from .interpret import Interpreter
 from .left_out import Selection, given_results, named_tensors, node_values, results_of, weights_of
-from .modules import (
-    ModuleAttributes,
-    along_example,
-    as_module,
-    as_torch,
-    call_of,
-    distinct,
-    is_torch_program,
-    named_alone,
-    owner_of,
-    parameters_of,
-    refuse_no_numbers,
-    refuse_scripts,
-)
 from .notes import notes_of, surprises
 from .open_axes import every_size, is_dynamic, needed_axes
-from .other_sizes import (
-    at_another_size,
-    beyond_rounding,
-    differing_outputs,
-    draws_numbers,
-    on_other_data,
-    why_different,
-)
 from .quiet import quiet
 from .registry import UnsupportedCallError
 from .signature import Signature
 from .size_limits import SizeOneError, fixed_by_example, needed_conditions, never_a_one, never_one, refuse_one
 from .truth import TorchRecorder, outputs_of
-
-__all__ = ["TorchTrace"]
 
 _KEPT = 16
 """The number of traces for other sizes that are kept."""
@@ -77,7 +54,7 @@ class _DifferenceError(TraceError):
     """A graph that differs from torch, which may be wrong for all sizes."""
 
 
-class TorchTrace(ModuleAttributes, Dumps):
+class TorchTrace(modules.ModuleAttributes, Dumps):
     """A traced torch module: calls run its graph, `dump` writes it.
 
     Args:
@@ -117,7 +94,7 @@ class TorchTrace(ModuleAttributes, Dumps):
         self._checks = check
         self._never_one: frozenset[Any] = frozenset()
         self._conditions: list[Condition] = []
-        self.original = owner_of(module)
+        self.original = modules.owner_of(module)
         self.program: Any = None
         self.signature: Any = None
         self.notes: list[str] = []
@@ -210,7 +187,7 @@ class TorchTrace(ModuleAttributes, Dumps):
         as_inputs = isinstance(item, Mapping) and set(item) <= set(names.values())
         if isinstance(item, str) or as_inputs:
             return super()._data(item, arg_names, graph_inputs)
-        fed = self._fed(self.signature.leaves(*call_of(item)))
+        fed = self._fed(self.signature.leaves(*modules.call_of(item)))
         return {names[key]: value for key, value in fed.items() if names[key] in graph_inputs}
 
     def _truth(self, model: Bundle) -> Recorder:
@@ -227,7 +204,7 @@ class TorchTrace(ModuleAttributes, Dumps):
             InputError: the arguments are not those of the traced call: another structure, dtype or fixed size.
             TraceError, UnsupportedError: the module cannot be traced.
         """
-        args, kwargs = pytree.tree_map(as_torch, (args, kwargs))
+        args, kwargs = pytree.tree_map(modules.as_torch, (args, kwargs))
         with self._lock:
             if self.program is None:
                 return self.record(args, kwargs)
@@ -291,7 +268,7 @@ class TorchTrace(ModuleAttributes, Dumps):
 
     def save(self, file: Any, **options: Any) -> Any:
         """Write the graph as a .mge file, which `dump` does as well."""
-        refuse_scripts(options)
+        modules.refuse_scripts(options)
         return self.dump(file, **options)
 
     def record(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -303,8 +280,8 @@ class TorchTrace(ModuleAttributes, Dumps):
         Returns:
             the graph's results for the example.
         """
-        refuse_no_numbers(args, kwargs)
-        args, kwargs = distinct((args, dict(kwargs)), self._dynamic is not None)
+        modules.refuse_no_numbers(args, kwargs)
+        args, kwargs = modules.distinct((args, dict(kwargs)), self._dynamic is not None)
         self._fixed = frozenset()
         while True:
             try:
@@ -329,7 +306,7 @@ class TorchTrace(ModuleAttributes, Dumps):
         return self._dynamic is True and self._exported is None and self.selection is None
 
     def _record(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        module = named_alone(as_module(self.module), kwargs)
+        module = modules.named_alone(modules.as_module(self.module), kwargs)
         with torch.no_grad(), stage("torch exports the module"):
             if self._exported is not None:
                 program = made_functional(self._exported, module, self.selection)
@@ -337,7 +314,7 @@ class TorchTrace(ModuleAttributes, Dumps):
                 try:
                     program = self._export(module, args, kwargs)
                 except TraceError as error:
-                    if not decided_by_data(error.__cause__ or error) or is_torch_program(self.module):
+                    if not decided_by_data(error.__cause__ or error) or modules.is_torch_program(self.module):
                         raise
                     module = self._along_example(module, args, kwargs, error)
                     program = self._export(module, args, kwargs)
@@ -348,7 +325,7 @@ class TorchTrace(ModuleAttributes, Dumps):
         if problems:
             raise refusal(module, problems)
         self.program = program
-        self.signature = Signature(program, parameters_of(module))
+        self.signature = Signature(program, modules.parameters_of(module))
         try:
             outputs = self._recorded(module, args, kwargs)
             if self._left_out_besides(nodes):
@@ -359,8 +336,8 @@ class TorchTrace(ModuleAttributes, Dumps):
         self._note()
         self._example = self.signature.leaves(args, kwargs)
         truth = self.truth(self._example)
-        follows = self._follows_one and self._exported is None and not draws_numbers(program)
-        if follows and differing_outputs(self, outputs, truth):
+        follows = self._follows_one and self._exported is None and not other_sizes.draws_numbers(program)
+        if follows and other_sizes.differing_outputs(self, outputs, truth):
             # A size of one was taken for any other.
             self._follows_one, self.program, self._inner, self.notes = False, None, None, []
             return self._record(args, kwargs)
@@ -385,7 +362,7 @@ class TorchTrace(ModuleAttributes, Dumps):
             TraceError: `error`, where torch.jit.trace cannot record it either.
         """
         try:
-            recorded = along_example(module, args, kwargs)
+            recorded = modules.along_example(module, args, kwargs)
         except Exception:
             raise error from None
         self._path_of_example = True
@@ -413,18 +390,18 @@ class TorchTrace(ModuleAttributes, Dumps):
         Raises:
             TraceError: they differ, and the trace is to be checked.
         """
-        if draws_numbers(self.program):
+        if other_sizes.draws_numbers(self.program):
             return
-        errors = differing_outputs(self, outputs, truth)
-        self._report(beyond_rounding(self, self._example, errors, truth), self._example)
+        errors = other_sizes.differing_outputs(self, outputs, truth)
+        self._report(other_sizes.beyond_rounding(self, self._example, errors, truth), self._example)
         if self._path_of_example:
             self.notes.append("values decided in Python which way to go: the graph goes the example's way")
         else:
-            for kind, flat, errors in on_other_data(self, self._example):
+            for kind, flat, errors in other_sizes.on_other_data(self, self._example):
                 self._report(errors, flat, kind)
         if not self._symbolic:
             return
-        errors, flat = at_another_size(self)
+        errors, flat = other_sizes.at_another_size(self)
         self._report(errors, flat)
         if not errors:
             self._never_one, self._conditions = never_one(self), needed_conditions(self)
@@ -439,7 +416,7 @@ class TorchTrace(ModuleAttributes, Dumps):
         if not errors or self._checks is None:
             return
         worst = ", ".join(f"{n} ({e:.3g})" for n, e in [*errors.items()][:3])
-        why = "; ".join([*self.notes, why_different(self, flat)])
+        why = "; ".join([*self.notes, other_sizes.why_different(self, flat)])
         sizes = ", ".join(str([*x.shape]) for x in flat if hasattr(x, "shape"))
         where = kind or ("the example" if flat is self._example else f"sizes of {sizes}")
         text = f"the graph differs from torch for {where}: {worst}, the error of MegEngine's measure; {why}"

@@ -1,7 +1,5 @@
 """What torch itself computes for a trace: results for a call's arguments, and testcases that expect them."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,8 +17,6 @@ from ..verify.pack.capture import Recorder
 from .quiet import quiet
 from .registry import UnsupportedCallError
 from .values import ndarray, no_numbers, of_numpy
-
-__all__ = ["TorchRecorder", "outputs_of"]
 
 
 def outputs_of(traced: Any, flat: Sequence[Any], module: Any = None, *, anew: bool = True) -> list[Array]:

@@ -1,7 +1,5 @@
 """Conversion of torch's values to loadrun's: dtypes, shared tensors, operands of lowerings."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -15,23 +13,6 @@ from ..tensors import Tensor, TracedNumber, const
 from ..tensors.access import dtype_of, from_stored, recorded, set_name, snapshot
 from ..tensors.dtypes import graph_dtype
 from .registry import UnsupportedCallError
-
-__all__ = [
-    "INT_MAX",
-    "NO_COMPLEX",
-    "as_array",
-    "as_tensor",
-    "constant",
-    "is_complex",
-    "is_number",
-    "narrow",
-    "ndarray",
-    "no_numbers",
-    "of_numpy",
-    "plain_number",
-    "tensor_or_axes",
-    "touches_complex",
-]
 
 INT_MAX = 2**31 - 1
 NO_COMPLEX = (

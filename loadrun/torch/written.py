@@ -1,14 +1,10 @@
 """Writes to places that data name (``cache[:, position] = row``) while torch exports a module."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-
-__all__ = ["WritesToPlaces"]
 
 
 class WritesToPlaces(TorchFunctionMode):  # type: ignore[misc]

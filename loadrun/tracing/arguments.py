@@ -11,32 +11,11 @@ import numpy as np
 from ..arrays.array import TracedArray
 from ..base.errors import TraceError, UsageAssertionError
 from ..graph.dtypes import Array, DType
-from ..tensors.access import (
-    copy_state,
-    dtype_of,
-    from_stored,
-    is_scalar,
-    set_stored,
-    stored,
-    stored_shape,
-    value_of,
-    variable_of,
-)
+from ..tensors import access
 from ..tensors.dtypes import narrowed
 from ..tensors.value import Tensor
 from .recording import Recording
 from .structure import leaves, rebuilt
-
-__all__ = [
-    "Argument",
-    "CallArguments",
-    "Slot",
-    "changed_among",
-    "marked",
-    "settle",
-    "slotted",
-    "unmarked",
-]
 
 
 class Argument:
@@ -58,15 +37,15 @@ class Argument:
     def update(self, inside: Tensor) -> None:
         """Pass on what the function assigned to its argument."""
         if isinstance(self.original, Tensor):
-            copy_state(self.original, inside)
+            access.copy_state(self.original, inside)
         else:
-            self.original[...] = stored(inside).reshape(self.original.shape)
+            self.original[...] = access.stored(inside).reshape(self.original.shape)
 
 
 def _stand_in(array: Array) -> Tensor:
     """Return a tensor around a caller's ndarray, which is not copied."""
     value, dtype = narrowed(array)
-    return from_stored(
+    return access.from_stored(
         value.reshape(1) if value.ndim == 0 else value, dtype, value.ndim == 0, kind=TracedArray
     )
 
@@ -89,9 +68,9 @@ def settle(
     arrays = [a.original for a in arguments if not isinstance(a.original, Tensor)]
     if arrays:
         for tensor in results:
-            value = value_of(tensor)
+            value = access.value_of(tensor)
             if value is not None and any(np.may_share_memory(value, a) for a in arrays):
-                set_stored(tensor, value.copy())
+                access.set_stored(tensor, value.copy())
     for argument, tensor in changed:
         argument.update(tensor)
 
@@ -100,7 +79,11 @@ def changed_among(
     arguments: list[Argument], inside: Mapping[int, Tensor], recording: Recording
 ) -> list[tuple[Argument, Tensor]]:
     """Return the arguments to which the function assigned, with what they are now."""
-    return [(a, inside[id(a)]) for a in arguments if variable_of(inside[id(a)]) is not recording.args[a.name]]
+    return [
+        (a, inside[id(a)])
+        for a in arguments
+        if access.variable_of(inside[id(a)]) is not recording.args[a.name]
+    ]
 
 
 class CallArguments(NamedTuple):
@@ -178,7 +161,11 @@ class Slot:
     def value(self) -> Any:
         """Zeros in its place."""
         zeros = np.zeros(self.shape, self.kind.np)
-        return from_stored(zeros, self.kind, self.scalar) if self.dtype is None else zeros.astype(self.dtype)
+        return (
+            access.from_stored(zeros, self.kind, self.scalar)
+            if self.dtype is None
+            else zeros.astype(self.dtype)
+        )
 
 
 def slotted(arguments: CallArguments) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -189,8 +176,8 @@ def slotted(arguments: CallArguments) -> tuple[tuple[Any, ...], dict[str, Any]]:
             return leaf
         dtype = None if isinstance(leaf.original, Tensor) else leaf.original.dtype
         tensor = leaf.tensor
-        shape, scalar = stored_shape(tensor), is_scalar(tensor)
-        return Slot(leaf.name, dtype, dtype_of(tensor), shape, scalar, stored(tensor).copy())
+        shape, scalar = access.stored_shape(tensor), access.is_scalar(tensor)
+        return Slot(leaf.name, dtype, access.dtype_of(tensor), shape, scalar, access.stored(tensor).copy())
 
     return tuple(rebuilt(a, slot) for a in arguments.args), {
         k: rebuilt(v, slot) for k, v in arguments.kwargs.items()

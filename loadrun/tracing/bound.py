@@ -1,16 +1,11 @@
 """Traces as methods and as parts of objects that are copied."""
 
-from __future__ import annotations
-
 import sys
 import weakref
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from .recording import TraceOptions
-
-__all__ = ["PerInstance", "reduced"]
-
 
 S = TypeVar("S")
 

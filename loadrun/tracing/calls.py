@@ -12,19 +12,6 @@ from ..engines.reference import ReferenceEngine
 from ..graph import Var
 from ..graph.dtypes import Array
 from ..tensors import access
-from ..tensors.access import (
-    complex_pair,
-    dtype_of,
-    from_stored,
-    is_scalar,
-    recorded_variable,
-    session_of,
-    set_stored,
-    static_shape,
-    stored,
-    value_of,
-    variable_of,
-)
 from ..tensors.complex_pairs import unrecordable
 from ..tensors.convert import ComparedSizes, Shape, as_tensor
 from ..tensors.naming import Place, shown
@@ -46,8 +33,6 @@ from .recorder import TraceRecorder
 from .recording import Recording, TraceOptions
 from .replay import ReplaySession
 from .structure import leaves, rebuilt
-
-__all__ = ["called", "execute", "record", "replay"]
 
 
 def _arguments(session: TraceRecorder | ReplaySession, arguments: CallArguments) -> dict[int, Tensor]:
@@ -131,12 +116,12 @@ def record(
             _check_alone(recording, options, arguments.kwargs)
         changed = changed_among(arguments.tensors, inside, recording)
         assigned = [
-            AssignedArgument(a.name, recorder.source(t).var, is_scalar(t))
+            AssignedArgument(a.name, recorder.source(t).var, access.is_scalar(t))
             for a, t in changed
-            if alone or session_of(t) is recorder
+            if alone or access.session_of(t) is recorder
         ]
         inside.clear()
-        alive = [(t, v) for t in recorder.alive() if (v := variable_of(t)) is not None]
+        alive = [(t, v) for t in recorder.alive() if (v := access.variable_of(t)) is not None]
         checks = checks_in(recording)
         needed = [*(v for _, v in alive), *(a.var for a in assigned), *(c.error for c in checks)]
         targets = list({v.id: v for v in (*returned.vars, *needed) if v is not None}.values())
@@ -165,10 +150,10 @@ def record(
 
 def _outputs(recorder: TraceRecorder, outputs: Any, *, alone: bool) -> Outputs:
     tensors = [(p, x) for p, x in leaves(outputs) if isinstance(x, Tensor)]
-    if any(complex_pair(x) is not None for _, x in tensors):
+    if any(access.complex_pair(x) is not None for _, x in tensors):
         raise unrecordable("some among what the function returns")
     variables = tuple(
-        recorder.source(x).var if alone or session_of(x) is recorder else None for _, x in tensors
+        recorder.source(x).var if alone or access.session_of(x) is recorder else None for _, x in tensors
     )
     structure = None if outputs is None else rebuilt(outputs, _hole)
     return Outputs(structure, variables, tuple(p for p, _ in tensors))
@@ -177,7 +162,7 @@ def _outputs(recorder: TraceRecorder, outputs: Any, *, alone: bool) -> Outputs:
 def _hole(leaf: Any) -> Any:
     if not isinstance(leaf, Tensor):
         return leaf
-    return TensorPlaceholder(leaf.__class__, is_scalar(leaf))
+    return TensorPlaceholder(leaf.__class__, access.is_scalar(leaf))
 
 
 def _first_values(
@@ -194,8 +179,8 @@ def _first_values(
 def _fill(session: TraceRecorder | ReplaySession, values: Mapping[int, Array]) -> None:
     """Fill the tensors of a session that are still held with the values of their variables."""
     for tensor in session.alive():
-        if value_of(tensor) is None and variable_of(tensor) is not None:
-            set_stored(tensor, values.get(recorded_variable(tensor).id))
+        if access.value_of(tensor) is None and access.variable_of(tensor) is not None:
+            access.set_stored(tensor, values.get(access.recorded_variable(tensor).id))
 
 
 def _check_alone(recording: Recording, options: TraceOptions, kwargs: Mapping[str, Any]) -> None:
@@ -239,7 +224,7 @@ def replay(
     _check_arguments(recording, arguments.tensors)
     session = ReplaySession(
         recording,
-        {a.name: stored(a.tensor) for a in arguments.tensors},
+        {a.name: access.stored(a.tensor) for a in arguments.tensors},
         compiled.shapes,
         symbolic_shape=bool(options.symbolic_shape),
     )
@@ -269,13 +254,13 @@ def _check_arguments(recording: Recording, arguments: list[Argument], *, alone: 
             f"called with {', '.join(names) or 'none'}; call .reset() to trace it again"
         )
     for a in arguments:
-        var, shape = recording.args[a.name], static_shape(a.tensor)
+        var, shape = recording.args[a.name], access.static_shape(a.tensor)
         traced = () if a.name in recording.scalars else var.shape or ()
         # Where the Python code runs again it tells itself what other sizes change.
-        if dtype_of(a.tensor) != var.dtype or (alone and len(shape) != len(traced)):
+        if access.dtype_of(a.tensor) != var.dtype or (alone and len(shape) != len(traced)):
             raise TraceError(
-                f"{a.name} was traced as {var.dtype} with {len(traced)} axes, but now is {dtype_of(a.tensor)} of "
-                f"shape {list(shape)}; call .reset() to trace the function again"
+                f"{a.name} was traced as {var.dtype} with {len(traced)} axes, but now is {access.dtype_of(a.tensor)} "
+                f"of shape {list(shape)}; call .reset() to trace the function again"
             )
         if alone and recording.measured is not None and shape != traced:
             raise TraceError(
@@ -288,7 +273,7 @@ def _check_arguments(recording: Recording, arguments: list[Argument], *, alone: 
 def _check_outputs(session: ReplaySession, recorded: Outputs, outputs: Any) -> None:
     tensors = [(p, x) for p, x in leaves(outputs) if isinstance(x, Tensor)]
     for (path, tensor), var in zip(tensors, recorded.vars, strict=False):
-        if session_of(tensor) is session and variable_of(tensor) is not var:
+        if access.session_of(tensor) is session and access.variable_of(tensor) is not var:
             raise TraceError("trace error because data unreadable").explained(
                 f"the function returns a different value than when it was traced as its output {list(path) or ''}"
             )
@@ -307,20 +292,20 @@ def execute(compiled: Compiled, call: CallArguments) -> Any:
     """
     recording = compiled.recording
     _check_arguments(recording, call.tensors, alone=True)
-    feeds = {a.name: stored(a.tensor) for a in call.tensors}
-    feeds.update((c.var.name or "", stored(c.tensor)) for c in recording.captures if not c.fixed)
+    feeds = {a.name: access.stored(a.tensor) for a in call.tensors}
+    feeds.update((c.var.name or "", access.stored(c.tensor)) for c in recording.captures if not c.fixed)
     if compiled.engine is None:
         raise TraceError("a record_only trace computes nothing; dump it, then run the dump")
     values = run(compiled.engine, recording, feeds, compiled.targets)
     judge(compiled.checks, values)
     for tensor, var in compiled.updates:
-        set_stored(tensor, values[var.id])
+        access.set_stored(tensor, values[var.id])
     outputs = _filled(compiled.outputs, values)
     arguments = {a.name: a for a in call.tensors}
     changed = []
     for name, var, scalar in compiled.assigned:
         assert var.dtype is not None
-        new_value = from_stored(values[var.id], var.dtype, scalar)
+        new_value = access.from_stored(values[var.id], var.dtype, scalar)
         changed.append((arguments[name], new_value))
     returned = (x for _, x in leaves(outputs) if isinstance(x, Tensor))
     settle(call.tensors, changed, (*returned, *(t for t, _ in compiled.updates)))
@@ -337,6 +322,6 @@ def _filled(outputs: Outputs, values: Mapping[int, Array]) -> Any:
         var = next(variables)
         assert var is not None
         assert var.dtype is not None
-        return from_stored(values[var.id], var.dtype, leaf.scalar, kind=leaf.kind)
+        return access.from_stored(values[var.id], var.dtype, leaf.scalar, kind=leaf.kind)
 
     return None if outputs.structure is None else rebuilt(outputs.structure, fill)

@@ -1,7 +1,5 @@
 """Comparing a traced method with the Python code: what differs, where it began, and why that is likely so."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any, Protocol
@@ -22,8 +20,6 @@ from .compiled import Compiled
 from .recorder import TraceRecorder
 from .recording import Evaluator, Mode, RecordedOpr, Recording, TraceOptions
 from .structure import leaves, rebuilt
-
-__all__ = ["TracedCode", "arrays_of", "check_method", "fresh"]
 
 
 class TracedCode(Protocol):

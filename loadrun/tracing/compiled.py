@@ -1,7 +1,5 @@
 """What later calls of a traced function run: the compiled graph, and which of its values are whose."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -20,21 +18,6 @@ from ..tensors.naming import Place, shown
 from ..tensors.value import Tensor
 from .config import GraphOptimizationConfig
 from .recording import Evaluator, RecordedOpr, Recording, TraceOptions
-
-__all__ = [
-    "AssignedArgument",
-    "Compiled",
-    "Inferred",
-    "InnerCheck",
-    "Outputs",
-    "ShapeCache",
-    "TensorPlaceholder",
-    "checks_in",
-    "compiled_engine",
-    "fed",
-    "judge",
-    "run",
-]
 
 _SHAPES = 8
 """For how many sets of argument shapes the inferred shapes are kept."""

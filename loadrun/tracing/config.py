@@ -1,9 +1,5 @@
 """Settings of traces: how the graph is optimized."""
 
-from __future__ import annotations
-
-__all__ = ["GraphOptimizationConfig"]
-
 
 class GraphOptimizationConfig:
     """What level 3 of a trace fuses: True always, False never, None as the level says.

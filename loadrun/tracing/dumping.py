@@ -1,7 +1,5 @@
 """`trace.dump`: the recorded graph as a file, with testcases if there is input data."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from abc import ABC, abstractmethod
@@ -28,19 +26,10 @@ from ..tensors.naming import shown
 from ..tensors.value import Tensor
 from ..testcase import Bundle
 from ..verify.pack.capture import Recorder
+from . import naming
 from .compiled import Outputs
-from .naming import (
-    DumpValueError,
-    input_names,
-    make_names_unique,
-    name_outputs,
-    order_operands,
-    output_names_of,
-)
 from .recording import Recording, TraceOptions, constant, name_of, plain_title
 from .writing import DumpArguments, check_older, dump_graph, signature_of
-
-__all__ = ["EXAMPLE", "Dumps"]
 
 EXAMPLE = "example"
 """Stands for the traced arguments among ``input_data``."""
@@ -104,12 +93,12 @@ class Dumps(ABC):
         """
         recording = self.recording
         if not (self.options.fixed or self.options.live):
-            raise DumpValueError(
+            raise naming.DumpValueError(
                 "you must specify capture_as_const=True at __init__ to use dump: without it the values of parameters "
                 "and closures are not part of the graph"
             )
         if recording is None or self.outputs is None:
-            raise DumpValueError(
+            raise naming.DumpValueError(
                 "the traced function has not been called yet, so there is nothing to dump; call it once"
             )
         if recording.excluded is not None:
@@ -120,23 +109,23 @@ class Dumps(ABC):
         structure, variables, paths = self.outputs
         outs = [v for v in variables if v is not None]
         if not outs:
-            raise DumpValueError(
+            raise naming.DumpValueError(
                 "the traced function without return values cannot be dumped, the traced function should return "
                 "List[Tensor] or Dict[str, Tensor]"
             )
-        names = output_names_of(structure, outs, paths, output_names)
+        names = naming.output_names_of(structure, outs, paths, output_names)
         graph, known = subgraph(recording.graph, outs)
-        graph.input_order = tuple(input_names(recording, arg_names).values())
+        graph.input_order = tuple(naming.input_names(recording, arg_names).values())
         _check_inference(graph)
-        inputs = input_names(recording, arg_names)
+        inputs = naming.input_names(recording, arg_names)
         for old, new in inputs.items():
             var = known.get(recording.args[old].id)
             if var is not None:
                 var.name = var.owner.tensors[0].name = new
         graph = make_loadable(as_made(graph, 0 if graph.exact else self.options.opt_level))
-        name_outputs(graph, names)
-        order_operands(graph)
-        make_names_unique(graph)
+        naming.name_outputs(graph, names)
+        naming.order_operands(graph)
+        naming.make_names_unique(graph)
         graph.has_middle_tensors = True
         for capture in recording.captures:
             if not capture.fixed:
@@ -195,7 +184,7 @@ class Dumps(ABC):
             graph.metadata = Metadata(is_valid=True, user_info=_information(arguments.user_info))
         recorder: Callable[[Bundle], Recorder] = self._truth
         if arguments.check and self.recording is not None:
-            names = input_names(self.recording, arguments.arg_names)
+            names = naming.input_names(self.recording, arguments.arg_names)
             recorder = partial(self._checked, names=names, maxerr=arguments.maxerr)
         try:
             return dump_graph(graph, file, arguments.packing, recorder, self._widens)
@@ -219,7 +208,7 @@ class Dumps(ABC):
         if not isinstance(item, str) or item != EXAMPLE:
             return item
         assert self.recording is not None
-        names, example = input_names(self.recording, arg_names), self.example()
+        names, example = naming.input_names(self.recording, arg_names), self.example()
         return {names[key]: value for key, value in example.items() if names[key] in graph_inputs}
 
     @abstractmethod
@@ -253,7 +242,7 @@ class Dumps(ABC):
         """Return the arguments that no output depends on."""
         assert self.recording is not None
         inputs = {t.name for opr in graph.oprs if opr.type == "Host2DeviceCopy" for t in opr.tensors}
-        return sorted(set(input_names(self.recording, arg_names).values()) - inputs)
+        return sorted(set(naming.input_names(self.recording, arg_names).values()) - inputs)
 
 
 def _freeze(graph: Graph, name: str, tensor: Tensor) -> None:

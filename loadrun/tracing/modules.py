@@ -1,7 +1,5 @@
 """`trace_module`: trace several methods of one object, check them and dump them."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -18,8 +16,6 @@ from .recording import TraceOptions
 from .structure import leaves
 from .torch_door import is_torch_callable, traced_torch_module
 from .traced import Traced
-
-__all__ = ["TracedModule", "partial_trace", "trace_module"]
 
 
 def partial_trace(

@@ -16,16 +16,6 @@ from ..ops.numbering import ascending, upward
 from ..ops.op import Trait
 from .recording import Recording, plain_title
 
-__all__ = [
-    "DumpValueError",
-    "input_names",
-    "make_names_unique",
-    "name_outputs",
-    "order_operands",
-    "output_names_of",
-    "rename_outputs",
-]
-
 
 def input_names(recording: Recording, requested: str | Sequence[str | None] | None) -> dict[str, str]:
     """Return new names by the names that the recording has: those given, else the tensors' own."""

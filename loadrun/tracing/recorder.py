@@ -1,7 +1,5 @@
 """The first call of a traced function: its operators are recorded."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,19 +9,8 @@ from ..graph.dtypes import Array, DType, plain
 from ..graph.params import Host2DeviceCopy, Record
 from ..ops.infer import follow, infer_dtypes
 from ..ops.registry import Shape, implementation, pay_recorded
-from ..tensors.access import (
-    dtype_of,
-    from_variable,
-    is_constant,
-    is_scalar,
-    recorded_variable,
-    session_of,
-    set_stored,
-    stored,
-    tensor_name,
-    value_of,
-    variable_of,
-)
+from ..tensors import access
+from ..tensors.access import stored
 from ..tensors.apply import execute
 from ..tensors.naming import here, prefix, shown, title
 from ..tensors.value import Tensor
@@ -40,8 +27,6 @@ from .recording import (
     name_of,
     plain_title,
 )
-
-__all__ = ["TraceRecorder", "loses_float64"]
 
 
 def loses_float64(oprs: Iterable[Opr]) -> bool:
@@ -80,13 +65,15 @@ class TraceRecorder(RunningTrace):
     def argument(self, name: str, tensor: Tensor) -> Tensor:
         """Return a stand-in for an argument inside the function."""
         value = stored(tensor)
-        var = self._input(name, dtype_of(tensor), value)
+        var = self._input(name, access.dtype_of(tensor), value)
         self.recording.args[name] = var
-        if is_scalar(tensor):
+        if access.is_scalar(tensor):
             self.recording.scalars.add(name)
-        if tensor_name(tensor):
-            self.recording.names[name] = tensor_name(tensor)
-        return self._new_tensor(tensor.__class__, var, dtype_of(tensor), is_scalar(tensor), value)
+        if access.tensor_name(tensor):
+            self.recording.names[name] = access.tensor_name(tensor)
+        return self._new_tensor(
+            tensor.__class__, var, access.dtype_of(tensor), access.is_scalar(tensor), value
+        )
 
     def _input(self, name: str, dtype: DType, value: Array) -> Var:
         stored = StoredTensor(dtype, value.shape, name)
@@ -101,27 +88,27 @@ class TraceRecorder(RunningTrace):
     def _new_tensor(
         self, kind: type[Tensor], var: Var, dtype: DType, scalar: bool, value: Array | None
     ) -> Tensor:
-        tensor = from_variable(var, dtype, scalar, self, kind=kind)
-        set_stored(tensor, value)
+        tensor = access.from_variable(var, dtype, scalar, self, kind=kind)
+        access.set_stored(tensor, value)
         return tensor
 
     def source(self, tensor: Tensor) -> RecordedInput:
         """Return what a tensor is to the recording; one from outside becomes a constant or a graph input."""
-        if session_of(tensor) is self:
-            assert variable_of(tensor) is not None
-            return RecordedInput(recorded_variable(tensor))
+        if access.session_of(tensor) is self:
+            assert access.variable_of(tensor) is not None
+            return RecordedInput(access.recorded_variable(tensor))
         value = stored(tensor)
         key = (id(tensor), id(value))
         capture = self._outside.get(key)
         if capture is None:
-            fixed = self.fixed or is_constant(tensor)
+            fixed = self.fixed or access.is_constant(tensor)
             number = len(self.recording.captures)
             if fixed:
-                var = constant(self.recording.graph, value, dtype_of(tensor), name_of(tensor))
+                var = constant(self.recording.graph, value, access.dtype_of(tensor), name_of(tensor))
                 self._name_constant(var, tensor)
                 self.recording.static.add(var.id)
             else:
-                var = self._input(f"captured_{number}", dtype_of(tensor), value)
+                var = self._input(f"captured_{number}", access.dtype_of(tensor), value)
             infer_dtypes([var.owner])
             follow(var.owner, self.recording.known, {})
             self.evaluator.values[var.id] = value
@@ -132,7 +119,7 @@ class TraceRecorder(RunningTrace):
     def _name_constant(self, var: Var, tensor: Tensor) -> None:
         """Name a number after what uses it first: MegEngine keeps one of each."""
         if var.name is None and stored(tensor).size == 1:
-            key = (dtype_of(tensor), stored(tensor).item())
+            key = (access.dtype_of(tensor), stored(tensor).item())
             name = title(tensor)
             if name is not None and key not in self._numbers:
                 var.owner.name = prefix() + name
@@ -195,25 +182,25 @@ class TraceRecorder(RunningTrace):
                 f"a value is read in {shown(here())}, but record_only=True computes nothing; trace with "
                 "record_only=False, or leave the decision that needs the value out of the function"
             )
-        if value_of(tensor) is None:
-            set_stored(tensor, self.evaluator.value(recorded_variable(tensor)))
+        if access.value_of(tensor) is None:
+            access.set_stored(tensor, self.evaluator.value(access.recorded_variable(tensor)))
         return stored(tensor)
 
     def became(self, tensor: Tensor, kind: str) -> None:
         """Note that code inside the function made a Python number of a value."""
         if (
-            recorded_variable(tensor) is not None
-            and recorded_variable(tensor).id not in self.recording.static
+            access.recorded_variable(tensor) is not None
+            and access.recorded_variable(tensor).id not in self.recording.static
         ):
             self.freezing.became(kind)
 
     def shape(self, tensor: Tensor) -> Shape:
         """Return the shape of a tensor; computes it where it depends on data."""
-        assert variable_of(tensor) is not None
-        shape = self.recording.known.shapes.get(recorded_variable(tensor).id)
+        assert access.variable_of(tensor) is not None
+        shape = self.recording.known.shapes.get(access.recorded_variable(tensor).id)
         if shape is None:
             shape = self.value(tensor).shape
-            self.recording.known.shapes[recorded_variable(tensor).id] = shape
+            self.recording.known.shapes[access.recorded_variable(tensor).id] = shape
         return shape
 
     def chosen(self, key: tuple[Any, ...], choice: bool) -> bool:
@@ -230,10 +217,10 @@ class TraceRecorder(RunningTrace):
     def named(self, tensor: Tensor, name: str) -> None:
         """Note that code inside the function named a tensor."""
         if (
-            recorded_variable(tensor) is not None
-            and recorded_variable(tensor).owner.type != "Host2DeviceCopy"
+            access.recorded_variable(tensor) is not None
+            and access.recorded_variable(tensor).owner.type != "Host2DeviceCopy"
         ):
-            recorded_variable(tensor).name = name or None
+            access.recorded_variable(tensor).name = name or None
 
     def leave(self) -> None:
         """Begin a region that is not recorded: what was made so far becomes values from outside."""

@@ -30,21 +30,6 @@ if TYPE_CHECKING:
     from ..engines.recompute_config import DTRConfig, SublinearMemoryConfig
     from .config import GraphOptimizationConfig
 
-__all__ = [
-    "Capture",
-    "Evaluator",
-    "FreezeWarnings",
-    "Mode",
-    "RecordedInput",
-    "RecordedOpr",
-    "Recording",
-    "RunningTrace",
-    "TraceOptions",
-    "constant",
-    "name_of",
-    "plain_title",
-]
-
 _IMMUTABLE = 1024
 """Constants of at most this many elements are ImmutableTensor, whose value inference may follow."""
 

@@ -1,7 +1,5 @@
 """Later calls of a traced function: the check that Python does again what was recorded."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -16,23 +14,11 @@ from ..ops.catalog import types
 from ..ops.infer import Inference, follow
 from ..ops.op import Trait
 from ..ops.registry import Shape
-from ..tensors.access import (
-    dtype_of,
-    from_variable,
-    is_scalar,
-    recorded_variable,
-    session_of,
-    set_stored,
-    stored,
-    value_of,
-    variable_of,
-)
+from ..tensors import access
 from ..tensors.naming import here, shown
 from ..tensors.value import Tensor
 from .compiled import Inferred, ShapeCache, fed, run
 from .recording import Evaluator, RecordedOpr, Recording, RunningTrace
-
-__all__ = ["ReplaySession"]
 
 _SIZED = types(Trait.TAKES_SIZES)
 """Operators some of whose inputs are sizes or places."""
@@ -64,10 +50,14 @@ class ReplaySession(RunningTrace):
 
     def argument(self, name: str, tensor: Tensor) -> Tensor:
         """Return a stand-in for an argument inside the function."""
-        placeholder = from_variable(
-            self.recording.args[name], dtype_of(tensor), is_scalar(tensor), self, kind=tensor.__class__
+        placeholder = access.from_variable(
+            self.recording.args[name],
+            access.dtype_of(tensor),
+            access.is_scalar(tensor),
+            self,
+            kind=tensor.__class__,
         )
-        set_stored(placeholder, stored(tensor))
+        access.set_stored(placeholder, access.stored(tensor))
         return placeholder
 
     def finish(self) -> None:
@@ -116,17 +106,17 @@ class ReplaySession(RunningTrace):
             )
         for i, tensor in enumerate(inputs):
             source = entry.sources[i]
-            if session_of(tensor) is self:
-                as_recorded = source.value is None and variable_of(tensor) is source.var
+            if access.session_of(tensor) is self:
+                as_recorded = source.value is None and access.variable_of(tensor) is source.var
             else:
-                as_recorded = source.fixed and value_of(tensor) is source.value
+                as_recorded = source.fixed and access.value_of(tensor) is source.value
             if not as_recorded:
                 self._check_input(entry, i, tensor)
         self._position += 1
         outputs = []
         for var in opr.outputs:
             assert var.dtype is not None
-            outputs.append(from_variable(var, var.dtype, scalar, self))
+            outputs.append(access.from_variable(var, var.dtype, scalar, self))
         return outputs
 
     def _check_source(self, entry: RecordedOpr, index: int, now: Var) -> None:
@@ -143,7 +133,7 @@ class ReplaySession(RunningTrace):
 
     def _check_input(self, entry: RecordedOpr, index: int, tensor: Tensor) -> None:
         source = entry.sources[index]
-        if session_of(tensor) is self:
+        if access.session_of(tensor) is self:
             if source.value is not None:
                 self._differs(
                     entry,
@@ -151,7 +141,7 @@ class ReplaySession(RunningTrace):
                     f"input {index} of {entry.opr.title} was a value from outside the function, but is now computed "
                     "inside",
                 )
-            self._check_source(entry, index, recorded_variable(tensor))
+            self._check_source(entry, index, access.recorded_variable(tensor))
             return
         if source.value is None:
             self._differs(
@@ -159,7 +149,7 @@ class ReplaySession(RunningTrace):
                 "expect internal node, got external",
                 f"input {index} of {entry.opr.title} was computed inside the function, but now comes from outside",
             )
-        value = stored(tensor)
+        value = access.stored(tensor)
         if source.fixed:
             if value is source.value:
                 return
@@ -177,9 +167,9 @@ class ReplaySession(RunningTrace):
             self._differs(
                 entry, "input id mismatch", f"input {index} of {entry.opr.title} is a different tensor"
             )
-        if dtype_of(tensor) != source.var.dtype:
+        if access.dtype_of(tensor) != source.var.dtype:
             self._differs(
-                entry, "dtype mismatch", f"input {index} of {entry.opr.title} is {dtype_of(tensor)}"
+                entry, "dtype mismatch", f"input {index} of {entry.opr.title} is {access.dtype_of(tensor)}"
             )
         name = source.var.name or ""
         if value.shape != source.var.shape:
@@ -198,9 +188,9 @@ class ReplaySession(RunningTrace):
 
     def value(self, tensor: Tensor) -> Array:
         """Return the value of a tensor, which the code inside reads."""
-        if value_of(tensor) is None:
-            set_stored(tensor, self._evaluator().value(recorded_variable(tensor)))
-        return stored(tensor)
+        if access.value_of(tensor) is None:
+            access.set_stored(tensor, self._evaluator().value(access.recorded_variable(tensor)))
+        return access.stored(tensor)
 
     def _evaluator(self) -> Evaluator:
         if self.evaluator is None:
@@ -209,7 +199,7 @@ class ReplaySession(RunningTrace):
 
     def shape(self, tensor: Tensor) -> Shape:
         """Return the shape of a tensor for the shapes of this call's arguments."""
-        var = variable_of(tensor)
+        var = access.variable_of(tensor)
         assert var is not None
         known = self._inference(var)
         return known.shapes[var.id] if var.id in known.shapes else self.value(tensor).shape

@@ -1,11 +1,7 @@
 """Nested lists, tuples and dicts: their leaves, and the same structure around other leaves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
-
-__all__ = ["leaves", "rebuilt"]
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:

@@ -1,7 +1,5 @@
 """The door to `loadrun.torch`: torch's modules are recognised without importing torch."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -9,8 +7,6 @@ from typing import Any
 
 from ..base.registry import resolve
 from .structure import leaves
-
-__all__ = ["is_torch_call", "is_torch_callable", "is_torch_source", "traced_torch", "traced_torch_module"]
 
 
 def is_torch_callable(value: Any) -> bool:

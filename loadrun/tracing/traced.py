@@ -23,8 +23,6 @@ from .recording import Recording, TraceOptions
 from .structure import leaves, rebuilt
 from .truth import CheckedRecorder
 
-__all__ = ["TraceState", "Traced"]
-
 
 class TraceState:
     """What the calls of one function, or of one method of one object, share.

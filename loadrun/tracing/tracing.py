@@ -14,8 +14,6 @@ from .recording import TraceOptions
 from .torch_door import is_torch_call, traced_torch
 from .traced import Traced
 
-__all__ = ["exclude_from_trace", "is_tracing", "trace"]
-
 
 def is_tracing() -> bool:
     """Return whether the code that runs is being recorded or compared with a recording.

@@ -10,19 +10,17 @@ import numpy as np
 
 from ..arrays.array import TracedArray
 from ..base.errors import TraceError, TraceWarning
-from ..compare.tolerances import error_between
+from ..compare.tolerances import MAXERR, default_maxerr, error_between, magnitude
 from ..graph.dtypes import Array
 from ..ops.registry import implementation
 from ..tensors.access import from_stored
 from ..tensors.dtypes import narrowed
 from ..tensors.naming import here
 from ..testcase import Bundle, Testcase
-from ..verify.pack.capture import MAXERR, Recorder, default_maxerr, magnitude
+from ..verify.pack.capture import Recorder
 from .arguments import Slot
 from .checking import TracedCode, arrays_of, check_method, fresh
 from .structure import rebuilt
-
-__all__ = ["CheckedRecorder"]
 
 _WIDE = 8
 """Bytes of the numbers that the graph narrows."""

@@ -26,8 +26,6 @@ from ..verify.pack.packing import Packer
 from ..verify.pack.replaying import TrialReplay
 from .naming import rename_outputs
 
-__all__ = ["DumpArguments", "FileArguments", "check_older", "dump_graph", "signature_of"]
-
 T = TypeVar("T", bound=Callable[..., object])
 
 

@@ -1,7 +1,5 @@
 """Accepting what a model computes now as expected values, after an intended change."""
 
-from __future__ import annotations
-
 import math
 import os
 import shutil
@@ -32,9 +30,6 @@ from ..testcase import EXPECT, Bundle, FileValue, SourceFile, Testcase
 from .pack.capture import Recorder, expect_input, provenance
 from .pack.intermediates import statistics
 from .pack.scenario import Feedback, capture_steps
-
-__all__ = ["AcceptOptions", "Acceptance", "NewValue", "accept_files", "accepted", "author"]
-
 
 _WRITERS = {"onnx": "loadrun.onnx.datasets:accept", "pt2": "loadrun.torch.program_cases:accept"}
 """What writes expected values into files of other formats, or beside them."""
@@ -274,11 +269,7 @@ def _replaceable(
 
 
 def _computed(
-    name: str,
-    before: FileValue,
-    source: SourceFile,
-    scalars: Collection[str],
-    outs: Sequence[OutputResult],
+    name: str, before: FileValue, source: SourceFile, scalars: Collection[str], outs: Sequence[OutputResult]
 ) -> FileValue:
     """Return what a model computed in its own type: an array, the values of a sequence, or None if there is nothing."""
     dtype, former = source.outputs[name], _items(before)

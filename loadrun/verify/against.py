@@ -25,8 +25,6 @@ from ..runner import faulty
 from ..testcase import Bundle, Check, Testcase
 from .pack.capture import limits_of
 
-__all__ = ["check"]
-
 _Call = Callable[[Mapping[str, Array]], dict[str, Array]]
 
 

@@ -1,7 +1,5 @@
 """Mutants of a model and its testcases: do the checks catch faults?"""
 
-from __future__ import annotations
-
 import math
 import os
 import time
@@ -28,8 +26,6 @@ from ..runner import Runner
 from ..testcase import Bundle, Testcase
 from .audit_findings import Walk, equal_testcases, lifeless_inputs, only_testcase, saturated_outputs
 from .audit_mutants import CASE_KINDS, ELEMENT, EXPECTED, Weight, case_mutants, drawn, mutant, weights
-
-__all__ = ["NO_CHECK", "Audit", "AuditOptions", "FileAudit", "Score", "audit", "audit_files", "audits_of"]
 
 NO_CHECK = "no check"
 """The reason for an output without an expected value."""

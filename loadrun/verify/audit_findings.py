@@ -1,7 +1,5 @@
 """Parts of a model without effect in its testcases: dead channels, saturated outputs, useless inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -14,8 +12,6 @@ from ..ops.catalog import types
 from ..ops.op import Trait
 from ..testcase import Bundle, Testcase
 from .audit_mutants import Weight
-
-__all__ = ["Walk", "equal_testcases", "lifeless_inputs", "only_testcase", "saturated_outputs"]
 
 _SATURATED = 0.5
 """Share of an output's elements at its bounds from which on it is reported."""

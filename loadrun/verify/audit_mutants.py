@@ -1,7 +1,5 @@
 """Mutants of an audit: single elements of weights, and single testcases."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -13,18 +11,6 @@ from ..graph import Graph, Opr, StoredTensor
 from ..graph.dtypes import Array, DType, encode
 from ..passes.constants import subgraph
 from ..testcase import EXPECT, Bundle, Testcase
-
-__all__ = [
-    "CASE_KINDS",
-    "ELEMENT",
-    "EXPECTED",
-    "CaseMutant",
-    "Weight",
-    "case_mutants",
-    "drawn",
-    "mutant",
-    "weights",
-]
 
 ELEMENT = "weight elements"
 EXPECTED = "expected values"

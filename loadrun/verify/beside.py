@@ -1,7 +1,5 @@
 """Engines side by side: the same data for each, the same criteria, and their differences."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,13 +9,11 @@ from ..compare import Comparison, compare
 from ..compare.judging import Criteria, judge, policy_for
 from ..compare.policy import Policy
 from ..compare.results import OutputResult, Result, Verdict
+from ..compare.tolerances import default_maxerr, magnitude
 from ..engines import Choice, runs_file
 from ..graph.dtypes import Array, DType
 from ..runner import Runner, random_inputs
 from ..testcase import Bundle, Testcase
-from .pack.capture import default_maxerr, magnitude
-
-__all__ = ["EngineComparison"]
 
 
 class EngineComparison:

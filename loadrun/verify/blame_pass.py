@@ -36,31 +36,14 @@ from ..testcase import Bundle, SourceFile
 from .diff.measuring import Distance, distance
 from .reduce import feeds_to_try
 
-__all__ = ["BlamePassOptions", "BlamedPass", "blame_pass", "runtime_blame"]
-
 _LEVELS = ("basic", "extended", "all")
-_RULES = (
-    "EliminateIdentity",
-    "EliminateSlice",
-    "UnsqueezeElimination",
-    "EliminateDropout",
-    "ExpandElimination",
-    "CastElimination",
-    "PreShapeNodeElimination",
-    "NoopElimination",
-    "DivMulFusion",
-    "FuseReluClip",
-    "GemmSumFusion",
-    "GemmTransposeFusion",
-    "NotWhereFusion",
-    "ConvAddFusion",
-    "ConvMulFusion",
-    "ConvBNFusion",
-    "Pad_Fusion",
-    "MatMul_BatchNormalization_Fusion",
-    "ClipQuantRewrite",
-    "ReluQuantRewrite",
-    "LabelEncoderFusion",
+_RULES = tuple(
+    """
+    EliminateIdentity EliminateSlice UnsqueezeElimination EliminateDropout ExpandElimination
+    CastElimination PreShapeNodeElimination NoopElimination DivMulFusion FuseReluClip GemmSumFusion
+    GemmTransposeFusion NotWhereFusion ConvAddFusion ConvMulFusion ConvBNFusion Pad_Fusion
+    MatMul_BatchNormalization_Fusion ClipQuantRewrite ReluQuantRewrite LabelEncoderFusion
+    """.split()
 )
 """Rules of ONNX Runtime's rule-based transformers; each can be disabled by its own name."""
 _LOGGED = re.compile(r"GraphTransformer (\S+) modified: 1")

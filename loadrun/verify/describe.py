@@ -1,7 +1,5 @@
 """The parts of a model: inputs, outputs, operators with shapes, parameters, FLOPs, testcases, metadata."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,8 +15,6 @@ from ..graph.params import IndexDescMaskDump, Record
 from ..ops.catalog import CATALOG, TypeParam
 from ..ops.infer import Inference, infer_dtypes, infer_shapes
 from ..testcase import EXPECT, Bundle
-
-__all__ = ["CheckInfo", "Description", "OprInfo", "VarInfo", "describe", "inferred"]
 
 _OPTIONS = (
     *("io16xc32", "ioc16", "fuse_conv_bias_nonlinearity", "fuse_conv_bias_with_z"),

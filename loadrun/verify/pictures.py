@@ -1,15 +1,11 @@
 """Images of a failing output: how its errors are distributed, and where they are."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..compare import errors
 from ..graph.dtypes import Array
-
-__all__ = ["Picture", "picture"]
 
 _LOW, _HIGH = -12, 6
 _CELLS = 48

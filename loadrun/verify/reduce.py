@@ -35,8 +35,6 @@ from .diff.matching import match
 from .diff.reducing import Judge, Reduced, reduce_graph
 from .diff.runs import inputs_of
 
-__all__ = ["FailureOptions", "ReduceOptions", "feeds_to_try", "reduce_file"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FailureOptions(ModelOptions, DataOptions):

@@ -24,8 +24,6 @@ from ..graph.dtypes import Array, DType, is_dtype_name
 from ..inputs.files import members
 from .pack.capture import limits_of
 
-__all__ = ["ResultWriter", "SavedFile", "judge_results", "judge_saved", "read_saved"]
-
 _FORMAT = "loadrun results 1"
 """Exceptions of an archive that is damaged, encrypted, or packed in a way that nobody knows."""
 

@@ -1,7 +1,5 @@
 """`loadrun reduce --anonymize`: a failing model with other tensors, which fails for the same reason."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -21,8 +19,6 @@ from ..testcase import Bundle
 from .diff.extracting import as_testcase, computed_values, reference_values
 from .diff.reducing import Judge
 from .reduce import FailureOptions, feeds_to_try
-
-__all__ = ["Shared", "share_file"]
 
 _TRIES = 5
 _WORDS = ("activations", "nodes_modes")

@@ -137,7 +137,7 @@ def i09_long_json(folder: Path) -> list[str]:
     return written(folder, "a.json", text.encode())
 
 
-@attack("JSONDecodeError", memory=100 * MB)
+@attack("list of whole numbers", memory=150 * MB)
 def i10_json_of_empty_lists(folder: Path) -> list[str]:
     """Three bytes that become an object of 64, a million times."""
     text = '{"x": {"shape": [' + "[]," * MB + '[]], "type": "float32", "raw": [1]}}'

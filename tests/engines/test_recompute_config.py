@@ -11,7 +11,6 @@ from loadrun.engines.recompute_config import (
     DTRConfig,
     SublinearMemoryConfig,
     parse_bytes,
-    sublinear_from_environment,
 )
 
 
@@ -82,50 +81,3 @@ def test_dtr_settings_outside_their_range(name: str, value: float) -> None:
 def test_sublinear_settings_outside_their_range(name: str, value: int) -> None:
     with pytest.raises(AssertionError, match=f"{name} must be greater or equal to"):
         SublinearMemoryConfig(**{name: value})
-
-
-def test_the_environment_goes_before_the_arguments() -> None:
-    given = SublinearMemoryConfig(7, 1, 5, 3, 2)
-    assert vars(given.resolve({})) == {
-        "thresh_nr_try": 7,
-        "genetic_nr_iter": 1,
-        "genetic_pool_size": 5,
-        "lower_bound": 3 << 20,
-        "workers": 2,
-    }
-    env = {
-        "MGB_SUBLINEAR_MEMORY_THRESH_NR_TRY": "1",
-        "MGB_SUBLINEAR_MEMORY_GENETIC_NR_ITER": "2",
-        "MGB_SUBLINEAR_MEMORY_GENETIC_POOL_SIZE": "3",
-        "MGB_SUBLINEAR_MEMORY_LOWER_BOUND_MB": "4",
-        "MGB_SUBLINEAR_MEMORY_WORKERS": "5",
-    }
-    assert list(vars(given.resolve(env)).values()) == [1, 2, 3, 4 << 20, 5]
-
-
-@pytest.mark.parametrize(
-    ("env", "message"),
-    [
-        ({"THRESH_NR_TRY": "many"}, "THRESH_NR_TRY must be a whole number, found 'many'"),
-        ({"GENETIC_NR_ITER": "-2"}, "GENETIC_NR_ITER must be greater or equal to zero"),
-        ({"WORKERS": "0"}, "WORKERS must be at least 1"),
-        ({"GENETIC_NR_ITER": "1", "GENETIC_POOL_SIZE": "0"}, "genetic_pool_size of at least 1"),
-    ],
-)
-def test_unusable_environments(env: dict[str, str], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        SublinearMemoryConfig().resolve({f"MGB_SUBLINEAR_MEMORY_{k}": v for k, v in env.items()})
-
-
-@pytest.mark.parametrize(
-    ("text", "asked"),
-    [
-        ("", False),
-        ("enable_sublinear_memory_opt=1", True),
-        ("a=2;enable_sublinear_memory_opt=1", True),
-        ("enable_sublinear_memory_opt=0", False),
-        ("enable_sublinear_memory_opt=10", False),
-    ],
-)
-def test_what_the_environment_asks_for(text: str, asked: bool) -> None:
-    assert (sublinear_from_environment({"MGB_COMP_GRAPH_OPT": text}) is not None) is asked

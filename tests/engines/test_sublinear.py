@@ -82,8 +82,7 @@ def test_many_long_skips_take_much_less() -> None:
     feeds = {"x": np.linspace(-1, 1, 36, dtype="f4").reshape(6, 6)}
     plain, saving = MemoryMeter(), MemoryMeter()
     want = ReferenceEngine(graph).run(feeds, memory=plain)[0]
-    config = SublinearMemoryConfig(genetic_nr_iter=10)
-    engine = ReferenceEngine(graph, sublinear=config)
+    engine = ReferenceEngine(graph, sublinear=SublinearMemoryConfig())
     assert engine.run(feeds, memory=saving)[0].tobytes() == want.tobytes()
     assert plain.peak >= 10 * 144
     assert saving.peak <= 0.65 * plain.peak
@@ -111,27 +110,6 @@ def test_nothing_is_recomputed_below_the_bound() -> None:
     assert found == {0: (1, 3 << 20), 3: (1, 3 << 20), 4: (0, 4 << 20)}
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_plans_do_not_depend_on_workers(workers: int) -> None:
-    graph = random_graph(random.Random(11), 25)
-    first = plan_of(graph, SublinearMemoryConfig(genetic_nr_iter=4, num_worker=1))
-    other = plan_of(graph, SublinearMemoryConfig(genetic_nr_iter=4, num_worker=workers))
-    assert [(s.call.opr.id, s.reads, s.writes) for s in first.steps] == [
-        (s.call.opr.id, s.reads, s.writes) for s in other.steps
-    ]
-
-
-@pytest.mark.slow
-def test_the_genetic_search_finds_better_plans() -> None:
-    totals = []
-    for rounds in (0, 5):
-        config = SublinearMemoryConfig(genetic_nr_iter=rounds, num_worker=1)
-        plans = [plan_of(random_graph(random.Random(s), 40, flips=False), config) for s in range(2)]
-        assert all(p.peak <= p.plain_peak for p in plans)
-        totals.append(sum(p.peak for p in plans))
-    assert totals[1] < totals[0]
-
-
 def test_observers_see_every_operator_once() -> None:
     graph = random_graph(random.Random(4), 30)
     engine = ReferenceEngine(graph, sublinear=SublinearMemoryConfig())
@@ -142,19 +120,12 @@ def test_observers_see_every_operator_once() -> None:
     assert len({o.id for o in seen}) == len(seen) == sum(not s.again for s in program.steps)
 
 
-def test_the_environment_turns_it_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MGB_COMP_GRAPH_OPT", "enable_sublinear_memory_opt=1")
-    assert ReferenceEngine(Builder().graph).sublinear is not None
-    monkeypatch.delenv("MGB_COMP_GRAPH_OPT")
-    assert ReferenceEngine(Builder().graph).sublinear is None
-
-
 @settings(max_examples=fewer(12, 2), deadline=None)
 @given(st.integers(0, 10**6), st.integers(3, 30), st.booleans())
 def test_random_graphs(seed: int, n: int, draws: bool) -> None:
     """Equal bits, the foretold peak, and never more memory than in ordinary execution."""
     graph = random_graph(random.Random(seed), n, draws=draws, flips=False)
-    config = SublinearMemoryConfig(thresh_nr_try=4, genetic_nr_iter=2, num_worker=1)
+    config = SublinearMemoryConfig(thresh_nr_try=4)
     plain, saving, _ = execute(graph, config)
     plan = plan_of(graph, config)
     assert (plan.plain_peak, plan.peak) == (plain, saving)
@@ -164,7 +135,7 @@ def test_random_graphs(seed: int, n: int, draws: bool) -> None:
 @settings(max_examples=fewer(10, 2), deadline=None)
 @given(st.integers(0, 10**6), st.integers(3, 30))
 def test_random_graphs_with_transpositions(seed: int, n: int) -> None:
-    execute(random_graph(random.Random(seed), n), SublinearMemoryConfig(num_worker=1))
+    execute(random_graph(random.Random(seed), n), SublinearMemoryConfig())
 
 
 @pytest.mark.parametrize("name", ["unet", "optical_flow", "super_resolution_nearest", "mobilenet_v3", "vit"])

@@ -29,7 +29,12 @@ WHOLE = ("functional", "module", "quantization", "random", "serialization", "ten
 INNER = {
     "megengine.functional.nn": {"expand_dhw", "expand_hw", "layerPixelShuffle_traceable"},
     "megengine.functional.vision": {"nvof"},
-    "megengine.logger": {"MegBrainLogFormatter"},
+    "megengine.logger": {
+        "MegBrainLogFormatter",
+        "MegEngineLogFormatter",
+        "replace_mgb_log_level",
+        "set_mgb_log_level",
+    },
     "megengine.quantization.utils": {"Round", "register_method_to_class"},
     "megengine.serialization": {"dmap"},
 }
@@ -140,7 +145,7 @@ def test_default_device() -> None:
     loadrun.megengine.set_default_device("cpu0")
     try:
         assert loadrun.megengine.get_default_device() == "cpu0"
-        assert str(Tensor(1).device) == "cpu0:0"
+        assert Tensor(1).device == "cpu0"
     finally:
         loadrun.megengine.set_default_device("xpux")
     for name in ("cpu:0", "xpu", "multithread:default:0"):

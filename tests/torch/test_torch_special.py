@@ -20,13 +20,13 @@ UNARY = """
     abs acos acosh asin asinh atan atanh ceil cos cosh erf erfc expm1 floor frac log log10 log1p log2
     neg reciprocal relu round rsqrt sin sinh sqrt square tan tanh trunc isnan isinf isfinite
     isposinf isneginf signbit logit erfinv nan_to_num
-""".split()  # noqa: SIM905
+""".split()
 ACTIVATIONS = """
     relu relu6 hardtanh elu leaky_relu softshrink hardshrink tanhshrink softsign
-""".split()  # noqa: SIM905
+""".split()
 REDUCED = """
     sum mean amax amin prod nanmedian nansum nanmean any all norm
-""".split()  # noqa: SIM905
+""".split()
 ROWS = torch.tensor(
     [[1, nan, 2, 3], [1, 2, 3, nan], [1, inf, 2, 3], [inf, 1, -inf, 2], [-inf] * 4, [0.0, -0.0, 0, 0]]
 )

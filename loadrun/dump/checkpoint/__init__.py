@@ -4,8 +4,6 @@ A checkpoint is a pickle, and a pickle is a program. Its names stand for records
 containers and refuse everything else: no name of the file is ever looked up or called.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO

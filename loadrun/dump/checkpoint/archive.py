@@ -1,7 +1,5 @@
 """Checkpoints within zip files: one pickle, or .npy arrays (what numpy.savez writes). Nothing is unpacked to disk."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 
@@ -9,8 +7,6 @@ from ...base.archives import DAMAGE
 from ...base.errors import FormatError, InputError
 from ...graph.dtypes import Array
 from ...inputs.files import read_npy
-
-__all__ = ["read_archive"]
 
 _MOST_GROWTH = 20
 _FLOOR = 64 << 20

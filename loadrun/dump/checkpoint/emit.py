@@ -4,8 +4,6 @@ Python's pickler would name ``numpy._core`` under numpy 2, which the numpy of Me
 loadrun's own classes, which only loadrun has.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import struct
@@ -24,8 +22,6 @@ from ...tensors.access import qparams_of
 from ...tensors.device import DEFAULT
 from ...tensors.qparams import QParams, QuantMode
 from ...tensors.quantized_dtypes import QuantDtypeMeta
-
-__all__ = ["pickled", "save_checkpoint"]
 
 _log = get_logger(__name__)
 _TENSOR_CLASSES = {"Tensor": "Tensor", "Parameter": "Parameter"}

@@ -16,8 +16,6 @@ from urllib.parse import urlparse
 
 from . import load_checkpoint
 
-__all__ = ["load_serialized_obj_from_url", "pretrained"]
-
 
 def load_serialized_obj_from_url(url: str, model_dir: str | os.PathLike[str] | None = None) -> Any:  # noqa: ANN401 - a checkpoint holds anything
     """Return the checkpoint that MegEngine keeps for `url`.

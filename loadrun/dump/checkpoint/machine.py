@@ -6,8 +6,6 @@ Python's own unpickler, whose `find_class` gives a `Global` for every name: what
 `stored.py`. What calls copy is paid from a budget of four times the file.
 """
 
-from __future__ import annotations
-
 import io
 import pickle
 import pickletools
@@ -16,8 +14,6 @@ from typing import Any, NoReturn
 
 from ...base.errors import FormatError
 from .stored import Global, named
-
-__all__ = ["MOST_STEPS", "PickleMachine"]
 
 MOST_STEPS = 1_000_000
 """Opcodes that a pickle may have; a tensor takes about thirty."""

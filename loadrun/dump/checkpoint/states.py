@@ -1,7 +1,5 @@
 """From inert records to what a reader of checkpoints wants: containers of arrays, and modules as state dicts."""
 
-from __future__ import annotations
-
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,8 +11,6 @@ from ...tensors.qparams import LSQParams, QParams, QuantMode
 from ...tensors.quantized_dtypes import QuantDtypeMeta
 from .machine import PickleMachine
 from .stored import BFLOAT16, ArrayDraft, DTypeDraft, Global, PickledTensor, StoredObject
-
-__all__ = ["settle"]
 
 _MOST_LEVELS = 100
 _LONGEST_KEY = 2000

@@ -19,20 +19,6 @@ from ...base.errors import FormatError
 from ...graph.dtypes import Array, DType
 from ...graph.params import DTypeEnum
 
-__all__ = [
-    "BFLOAT16",
-    "ArrayDraft",
-    "DTypeDraft",
-    "Global",
-    "PickledTensor",
-    "StoredObject",
-    "build",
-    "call",
-    "make",
-    "named",
-    "raw_bytes",
-]
-
 _MOST_AXES = 32
 _PER_ITEM = 64
 _DTYPE = re.compile(r"b1|[iu][1248]|f[248]|c8|c16")
@@ -325,9 +311,7 @@ def _defaultdict(machine: Machine, args: tuple[Any, ...]) -> defaultdict[Any, An
     return _of(machine, _Default(_FACTORIES[name]))
 
 
-def _collection(
-    kind: type[set[Any]] | type[frozenset[Any]],
-) -> Callable[[Machine, tuple[Any, ...]], Any]:
+def _collection(kind: type[set[Any]] | type[frozenset[Any]]) -> Callable[[Machine, tuple[Any, ...]], Any]:
     def build(machine: Machine, args: tuple[Any, ...]) -> object:
         if len(args) > 1 or (args and not isinstance(args[0], (list, tuple))):
             machine.fail(f"a {kind.__name__} takes a list")

@@ -139,23 +139,6 @@ class MaskPropagate(Record, code=4):
     dilate_w: U32 = 1
 
 
-class ConvPooling(Record, code=5):
-    method: E.ConvPoolingMethod = E.ConvPoolingMethod.WITH_TEXTURE_OBJ
-    convMode: E.ConvMode = E.ConvMode.CROSS_CORRELATION
-    poolMode: E.ConvPoolingPoolMode = E.ConvPoolingPoolMode.AVERAGE
-    nonlineMode: E.ConvPoolingNonlineMode = E.ConvPoolingNonlineMode.IDENTITY
-    pool_shape_h: U32 = 1
-    pool_shape_w: U32 = 1
-    pool_stride_h: U32 = 1
-    pool_stride_w: U32 = 1
-    pool_pad_h: U32 = 0
-    pool_pad_w: U32 = 0
-    conv_stride_h: U32 = 1
-    conv_stride_w: U32 = 1
-    conv_pad_h: U32 = 0
-    conv_pad_w: U32 = 0
-
-
 class ConvBias(Record, code=6):
     nonlineMode: E.NonlineMode = E.NonlineMode.IDENTITY
     mode: E.ConvMode = E.ConvMode.CROSS_CORRELATION
@@ -168,20 +151,6 @@ class ConvBias(Record, code=6):
     dilate_h: U32 = 1
     dilate_w: U32 = 1
     compute_mode: E.ComputeMode = E.ComputeMode.DEFAULT
-
-
-class SeparableConv(Record, code=7):
-    mode: E.ConvMode = E.ConvMode.CROSS_CORRELATION
-    borderMode: E.SeparableConvBorderMode = E.SeparableConvBorderMode.BORDER_REPLICATE
-    is_symm_kernel: Bool = True
-    pad_h: U32 = 0
-    pad_w: U32 = 0
-    stride_h: U32 = 1
-    stride_w: U32 = 1
-    ksize_h: U32 = 3
-    ksize_w: U32 = 3
-    anchor_h: U32 = 1
-    anchor_w: U32 = 1
 
 
 class Images2Neibs(Record, code=8):
@@ -225,45 +194,6 @@ class Convolution3D(Record, code=41):
     sparse: E.Convolution3DSparse = E.Convolution3DSparse.DENSE
     data_type: E.Convolution3DDataType = E.Convolution3DDataType.FLOAT
     format: E.Convolution3DFormat = E.Convolution3DFormat.NCDHW
-
-
-class Conv3DBias(Record, code=42):
-    nonlineMode: E.Conv3DBiasNonlineMode = E.Conv3DBiasNonlineMode.IDENTITY
-    mode: E.Convolution3DMode = E.Convolution3DMode.CROSS_CORRELATION
-    pad_d: U32 = 0
-    pad_h: U32 = 0
-    pad_w: U32 = 0
-    stride_d: U32 = 1
-    stride_h: U32 = 1
-    stride_w: U32 = 0
-
-
-class SeparableConv3D(Record, code=43):
-    mode: E.Convolution3DMode = E.Convolution3DMode.CROSS_CORRELATION
-    borderMode: E.SeparableConv3DBorderMode = E.SeparableConv3DBorderMode.BORDER_REPLICATE
-    is_symm_kernel: Bool = True
-    pad_d: U32 = 0
-    pad_h: U32 = 0
-    pad_w: U32 = 0
-    stride_d: U32 = 0
-    stride_h: U32 = 1
-    stride_w: U32 = 1
-    ksize_d: U32 = 0
-    ksize_h: U32 = 3
-    ksize_w: U32 = 3
-    anchor_d: U32 = 0
-    anchor_h: U32 = 1
-    anchor_w: U32 = 1
-
-
-class SeparableFilter(Record, code=46):
-    format: E.Format = E.Format.NCHW
-    borderMode: E.BorderMode = E.BorderMode.REPLICATE
-    is_symm_kernel: Bool = True
-    ksize_h: U32 = 3
-    ksize_w: U32 = 3
-    anchor_h: U32 = 1
-    anchor_w: U32 = 1
 
 
 class LocalShare(Record, code=47):
@@ -356,14 +286,6 @@ class WarpPerspective(Record, code=13):
     border_val: F32 = 0.0
 
 
-class SpatialTfGridGenerator(Record, code=14):
-    mode: E.SpatialTfGridGeneratorMode = E.SpatialTfGridGeneratorMode.AFFINE
-
-
-class SpatialTfSampler(Record, code=15):
-    mode: E.SpatialTfSamplerMode = E.SpatialTfSamplerMode.BILINEAR
-
-
 class Flip(Record, code=34):
     vertical: Bool = False
     horizontal: Bool = False
@@ -371,13 +293,6 @@ class Flip(Record, code=34):
 
 class Rotate(Record, code=35):
     clockwise: Bool = True
-
-
-class ROICopy(Record, code=36):
-    row_from: U32 = 0
-    row_to: U32 = 0
-    col_from: U32 = 0
-    col_to: U32 = 0
 
 
 class CvtColor(Record, code=37):

@@ -233,12 +233,6 @@ class Linspace(Record, code=29):
     endpoint: Bool = True
 
 
-class LinspaceFull(Record, code=30):
-    start: F64 = 0.0
-    stop: F64 = 1.0
-    endpoint: Bool = True
-
-
 class Eye(Record, code=31):
     k: I32 = 0
     dtype: E.DTypeEnum = E.DTypeEnum.Float32
@@ -268,10 +262,6 @@ class PersistentOutputStorage(Record, code=52):
     share_key: I32 = -1
 
 
-class OptionalAxis(Record, code=53):
-    axis: I32 = -1
-
-
 class OptionalAxisV1(Record, code=54):
     axis: I32 = 7
 
@@ -279,10 +269,6 @@ class OptionalAxisV1(Record, code=54):
 class AssertEqual(Record, code=56):
     maxerr: F32 = 0.0001
     verbose: Bool = False
-
-
-class CollectiveComm(Record, code=58):
-    mode: E.CollectiveCommMode = E.CollectiveCommMode.REDUCE_SUM
 
 
 class CondExecPred(Record, code=59):

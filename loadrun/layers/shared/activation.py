@@ -1,7 +1,5 @@
 """Activations, softmax and its logarithm."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...graph import params as P
@@ -9,8 +7,6 @@ from ...tensors import Tensor
 from ...tensors.access import as_vector, dtype_of
 from .. import emit as e
 from ..emit import M
-
-__all__ = ["elu", "gelu", "hard_sigmoid", "log_softmax", "mish", "prelu", "softmax", "swish"]
 
 
 def elu(x: Tensor, alpha: float, scale: float = 1.0, input_scale: float = 1.0) -> Tensor:

@@ -1,7 +1,5 @@
 """Scaled dot-product attention: MegEngine's operator projects its inputs first, so this is products and a softmax."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...graph import params as P
@@ -10,8 +8,6 @@ from .. import emit as e
 from ..emit import M
 from ..exact_products import product
 from .activation import softmax
-
-__all__ = ["attended", "causal_bias", "mask_bias", "scaled_scores", "shared_heads"]
 
 _LT, _LEQ = P.ElemwiseMultiTypeMode.LT, P.ElemwiseMultiTypeMode.LEQ
 

@@ -1,15 +1,11 @@
 """More axes than MegEngine's seven: they exist between a reshape and the next one alone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import reduce
 from operator import mul
 
 from ...tensors import Tensor, TracedInt
 from .. import emit as e
-
-__all__ = ["MOST_AXES", "ManyAxes", "permuted", "reshaped"]
 
 MOST_AXES = 7
 

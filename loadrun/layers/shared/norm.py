@@ -16,17 +16,6 @@ from .. import norm as own
 from ..emit import M
 from .sizes import is_open, per_channel
 
-__all__ = [
-    "affine",
-    "batch_norm",
-    "group_norm",
-    "layer_norm",
-    "local_response_norm",
-    "rescaled",
-    "rms_norm",
-    "standardized",
-]
-
 
 def standardized(x: Tensor, axes: Sequence[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """Return ``(x - mean) / sqrt(var + eps)`` of a float32 tensor, the mean, and the factor."""

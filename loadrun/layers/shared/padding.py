@@ -1,7 +1,5 @@
 """Elements added at the ends of axes, or cut off."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,8 +11,6 @@ from .. import emit as e
 from .. import windows as own
 from ..emit import M
 from .sizes import is_open, joined, of_length
-
-__all__ = ["pad", "padded"]
 
 
 def padded(x: Tensor, widths: Sequence[tuple[int, int]], mode: str, value: float = 0.0) -> Tensor:

@@ -1,7 +1,5 @@
 """Pooling over windows of one to three axes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import reduce
 from math import prod
@@ -18,8 +16,6 @@ from .. import pooling as own
 from ..emit import M
 from .sizes import is_open
 from .windows import WindowGeometry
-
-__all__ = ["averaged", "counted", "max_pooled", "max_with_places", "summed", "summed_in_order"]
 
 
 def _lowest(x: Tensor) -> float:

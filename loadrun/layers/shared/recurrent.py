@@ -1,7 +1,5 @@
 """Recurrent layers: RNN and LSTM are MegEngine's operators, of a GRU it has the parts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,8 +7,6 @@ from ...graph import params as P
 from ...tensors import Tensor, apply
 from .. import emit as e
 from ..emit import M
-
-__all__ = ["gru_state", "layers"]
 
 Activation = Callable[[Tensor], Tensor]
 

@@ -15,8 +15,6 @@ from .. import emit as e
 from ..emit import M
 from ..exact_products import product
 
-__all__ = ["OPEN_MODES", "axis_weights", "cubic_shares", "resized", "shares_at", "weighted"]
-
 OPEN_MODES = frozenset(("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"))
 
 _BLOCK = 1 << 16

@@ -18,8 +18,6 @@ from ..emit import M
 from ..exact_products import product
 from .resize import cubic_shares
 
-__all__ = ["affine_grid", "clipped", "grid_sampled"]
-
 _FARTHEST = {"Float16": np.inf, "BFloat16": 2.0**31}
 _EQ, _LT = P.ElemwiseMultiTypeMode.EQ, P.ElemwiseMultiTypeMode.LT
 

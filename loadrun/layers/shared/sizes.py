@@ -1,15 +1,11 @@
 """Sizes that may be others in another run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ...graph import params as P
 from ...tensors import Tensor, TracedInt, apply1, shape_tensor
 from ...tensors.access import as_scalar, recorded_variable, session_of, static_shape, variable_of
 from .. import emit as e
-
-__all__ = ["is_open", "joined", "of_length", "per_channel", "refused_where"]
 
 
 def is_open(*sizes: int) -> bool:

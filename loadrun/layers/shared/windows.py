@@ -1,7 +1,5 @@
 """Layers over windows: convolutions, and the padding that they and pooling share."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ...tensors import Tensor
@@ -11,8 +9,6 @@ from .. import conv as own
 from .. import emit as e
 from ..emit import M
 from .sizes import is_open, per_channel
-
-__all__ = ["WindowGeometry", "convolved", "grouped", "transposed", "with_bias"]
 
 
 class WindowGeometry:

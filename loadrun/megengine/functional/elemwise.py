@@ -1,7 +1,6 @@
 """MegEngine's ``functional.elemwise``."""
 
 from ...layers.elemwise import *  # noqa: F403
-from ...layers.elemwise import __all__ as __all__
 from ...layers.modes import elemwise_multi_type as _elemwise_multi_type  # noqa: F401
 from ...layers.modes import elwise as _elwise  # noqa: F401
 from ..absent import absent

@@ -16,8 +16,6 @@ from ...layers.tensor import arange, broadcast_to, cumsum, linspace, zeros
 from ...layers.windows import indexing_one_hot
 from ...tensors import Tensor, TensorLike, as_tensor, elemwise
 
-__all__ = ["binary_cross_entropy", "cross_entropy", "ctc_loss", "hinge_loss", "l1_loss", "square_loss"]
-
 
 def _reduced(loss: Tensor, reduction: str) -> Tensor:
     if reduction == "none":

@@ -1,7 +1,5 @@
 """Measures of how good predictions are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from ...layers.math import topk as _topk

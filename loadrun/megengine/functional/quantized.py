@@ -13,8 +13,6 @@ from ...tensors import Tensor, TensorLike, apply1, as_tensor
 from ...tensors.access import dtype_of
 from ...tensors.dtypes import DTypeLike, graph_dtype
 
-__all__ = ["batch_conv_bias_activation", "conv_bias_activation", "conv_transpose2d"]
-
 
 def _convolved(
     type: str,

@@ -1,7 +1,5 @@
 """Checks that are part of a graph."""
 
-from __future__ import annotations
-
 from ...base.errors import EngineError
 from ...graph import params as P
 from ...layers.elemwise import abs, maximum, minimum
@@ -10,8 +8,6 @@ from ...tensors import Tensor, TensorLike, apply1
 from ...tensors.access import is_scalar, static_shape, value_of
 from ...tensors.promotion import convert
 from .metric import topk_accuracy as topk_accuracy
-
-__all__ = ["topk_accuracy"]
 
 
 def _assert_equal(

@@ -3,8 +3,6 @@
 Source of semantics: MegEngine ``hub/fetcher.py``.
 """
 
-from __future__ import annotations
-
 import hashlib
 import ipaddress
 import os
@@ -18,8 +16,6 @@ from typing import Any
 
 from ...base.errors import UsageError
 from ...base.logger import get_logger
-
-__all__ = ["downloaded"]
 
 _log = get_logger(__name__)
 _LABEL = r"[a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?"

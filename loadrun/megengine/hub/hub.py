@@ -3,8 +3,6 @@
 Source of semantics: MegEngine ``hub/hub.py``.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from importlib.util import find_spec, module_from_spec, spec_from_file_location

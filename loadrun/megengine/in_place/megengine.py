@@ -1,7 +1,5 @@
 """Stands before MegEngine on the path of a script and of the processes it starts: `loadrun.megengine` in its place."""
 
-from __future__ import annotations
-
 import importlib.abc
 import importlib.util
 import sys

@@ -1,7 +1,5 @@
 """Layers and networks with MegEngine's names, for inference; `quantized` and `qat` hold the quantized ones."""
 
-from __future__ import annotations
-
 from ...base.registry import lazy
 from . import init
 from .activation import GELU, LeakyReLU, PReLU, ReLU, Sigmoid, SiLU, Softmax

@@ -1,7 +1,5 @@
 """Activations (MegEngine's ``module/activation.py``)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,8 +8,6 @@ import numpy as np
 from ...tensors import Parameter, Tensor, TensorLike
 from .. import functional as F
 from .module import Module
-
-__all__ = ["GELU", "LeakyReLU", "PReLU", "ReLU", "SiLU", "Sigmoid", "Softmax"]
 
 
 class Softmax(Module):

@@ -1,15 +1,11 @@
 """Pooling to a given size (MegEngine's ``module/adaptive_pooling.py``)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...layers.geometry import Sizes
 from ...tensors import Tensor, TensorLike
 from .. import functional as F
 from .module import Module
-
-__all__ = ["AdaptiveAvgPool2d", "AdaptiveMaxPool2d"]
 
 
 class _AdaptivePoolNd(Module):

@@ -10,8 +10,6 @@ from ...tensors import Parameter, Tensor, TensorLike
 from .. import functional as F
 from .weighted import Weighted
 
-__all__ = ["BatchMatMulActivation"]
-
 
 class BatchMatMulActivation(Weighted):
     """``act(weight @ x + bias)`` with a weight of its own for every member of the batch.

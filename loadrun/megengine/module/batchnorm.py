@@ -1,7 +1,5 @@
 """Batch normalization (MegEngine's ``module/batchnorm.py``)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -10,8 +8,6 @@ from ...tensors import Parameter, Tensor
 from .. import functional as F
 from . import init
 from .module import Module
-
-__all__ = ["BatchNorm1d", "BatchNorm2d", "SyncBatchNorm"]
 
 
 class _BatchNorm(Module):

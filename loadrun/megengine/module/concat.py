@@ -1,14 +1,10 @@
 """Concatenation as a module (MegEngine's ``module/concat.py``)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from ...tensors import Tensor, TensorLike
 from .. import functional as F
 from .module import Module
-
-__all__ = ["Concat"]
 
 
 class Concat(Module):

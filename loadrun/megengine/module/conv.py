@@ -8,7 +8,7 @@ from typing import Any
 from ...layers.geometry import Sizes
 from ...tensors import Tensor, TensorLike
 from .. import functional as F
-from .conv_base import ConvSettings, _Conv2d, _ConvNd
+from .conv_base import _Conv2d, _ConvNd
 from .conv_special import DeformableConv2d, RegionRestrictedConv
 from .sizes import pair
 
@@ -29,48 +29,18 @@ __all__ = [
 class Conv1d(_ConvNd):
     """Convolution along one axis.
 
-    Args:
-        in_channels: channels of the input.
-        out_channels: channels of the output.
-        kernel_size: size of the window.
-        stride: distance between windows.
-        padding: elements added on both sides.
-        dilation: distance between the elements of a window.
-        groups: into how many parts the channels are divided.
-        bias: whether there is one.
-        conv_mode: "cross_correlation".
-        compute_mode: "float32" sums float16 products in float32.
-        padding_mode: "zeros", "reflect" or "replicate".
+    The arguments are those of `Conv2d`, with one number for each size.
 
     >>> import numpy as np
     >>> Conv1d(2, 3, 3, padding=1)(Tensor(np.ones((1, 2, 5)))).shape
     (1, 3, 5)
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int,
-        stride: int = 1,
-        padding: int = 0,
-        dilation: int = 1,
-        groups: int = 1,
-        bias: bool = True,
-        conv_mode: str = "cross_correlation",
-        compute_mode: str = "default",
-        padding_mode: str = "zeros",
-        **kwargs: Any,
-    ) -> None:
-        self.conv_mode = conv_mode
-        self.compute_mode = compute_mode
-        self.padding_mode = padding_mode
-        geometry = ConvSettings(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
-        super().__init__(geometry, bias, **kwargs)
+    _axes = 1
 
     def calc_conv(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Tensor:
         """Return the layer with other parameters."""
-        inp, padding = self._padded(inp, self.padding_mode)
+        inp, padding = self._padded(inp)
         settings = (self.stride, padding, self.dilation, self.groups, self.conv_mode, self.compute_mode)
         return F.conv1d(inp, weight, bias, *settings)
 
@@ -101,28 +71,9 @@ class Conv2d(_Conv2d):
 
     _arguments = (*_Conv2d._arguments, "padding_mode")
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Sizes,
-        stride: Sizes = 1,
-        padding: Sizes = 0,
-        dilation: Sizes = 1,
-        groups: int = 1,
-        bias: bool = True,
-        conv_mode: str = "cross_correlation",
-        compute_mode: str = "default",
-        padding_mode: str = "zeros",
-        **kwargs: Any,
-    ) -> None:
-        self.padding_mode = padding_mode
-        geometry = ConvSettings(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
-        super().__init__(geometry, bias, conv_mode, compute_mode, **kwargs)
-
     def calc_conv(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Tensor:
         """Return the layer with other parameters."""
-        inp, padding = self._padded(inp, self.padding_mode)
+        inp, padding = self._padded(inp)
         settings = (self.stride, padding, self.dilation, self.groups, self.conv_mode, self.compute_mode)
         return F.conv2d(inp, weight, bias, *settings)
 
@@ -142,38 +93,15 @@ class ConvRelu2d(Conv2d):
 class Conv3d(_ConvNd):
     """Convolution over depth, height and width.
 
-    Args:
-        in_channels: channels of the input.
-        out_channels: channels of the output.
-        kernel_size: size of the window; this and the next ones are one number or three.
-        stride: distance between windows.
-        padding: zeros on both sides of each axis.
-        dilation: distance between the elements of a window.
-        groups: into how many parts the channels are divided.
-        bias: whether there is one.
-        conv_mode: "cross_correlation".
+    The arguments are those of `Conv2d`; `compute_mode` is accepted, sums are float32.
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Sizes,
-        stride: Sizes = 1,
-        padding: Sizes = 0,
-        dilation: Sizes = 1,
-        groups: int = 1,
-        bias: bool = True,
-        conv_mode: str = "cross_correlation",
-    ) -> None:
-        self.conv_mode = conv_mode
-        geometry = ConvSettings(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
-        super().__init__(geometry.over(3), bias)
+    _axes = 3
 
     def calc_conv(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Tensor:
         """Return the layer with other parameters."""
-        settings = (self.stride, self.padding, self.dilation, self.groups, self.conv_mode)
-        return F.conv3d(inp, weight, bias, *settings)
+        inp, padding = self._padded(inp)
+        return F.conv3d(inp, weight, bias, self.stride, padding, self.dilation, self.groups, self.conv_mode)
 
     def forward(self, inp: TensorLike) -> Tensor:
         """Take (N, in_channels, D, H, W)."""
@@ -203,7 +131,6 @@ class ConvTranspose2d(_Conv2d):
 
     _arguments = (*_Conv2d._arguments, "output_padding")
     _transposed = True
-    output_padding: Any = 0
 
     def __init__(
         self,
@@ -221,8 +148,8 @@ class ConvTranspose2d(_Conv2d):
         **kwargs: Any,
     ) -> None:
         sizes = (kernel_size, stride, padding, dilation)
-        geometry = ConvSettings(in_channels, out_channels, *sizes, groups, pair(output_padding))
-        super().__init__(geometry, bias, conv_mode, compute_mode, **kwargs)
+        kwargs["output_padding"] = pair(output_padding)
+        super().__init__(in_channels, out_channels, *sizes, groups, bias, conv_mode, compute_mode, **kwargs)
 
     def _get_fanin(self) -> int:
         return math.prod(self._kernel()) * self.out_channels
@@ -260,8 +187,8 @@ class ConvTranspose3d(_ConvNd):
         bias: whether there is one.
     """
 
+    _axes = 3
     _transposed = True
-    output_padding: Any = 0
 
     def __init__(
         self,
@@ -276,8 +203,7 @@ class ConvTranspose3d(_ConvNd):
         bias: bool = True,
     ) -> None:
         sizes = (kernel_size, stride, padding, dilation)
-        geometry = ConvSettings(in_channels, out_channels, *sizes, groups, output_padding)
-        super().__init__(geometry.over(3), bias)
+        super().__init__(in_channels, out_channels, *sizes, groups, bias, output_padding=output_padding)
 
     def forward(self, inp: TensorLike) -> Tensor:
         """Take (N, in_channels, D, H, W)."""

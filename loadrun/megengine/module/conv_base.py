@@ -1,9 +1,7 @@
 """Bases of the convolutions of MegEngine's ``module/conv.py``."""
 
-from __future__ import annotations
-
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,49 +12,31 @@ from .. import functional as F
 from .sizes import pair, pair_nonzero, triple, triple_nonzero
 from .weighted import Weighted
 
-__all__ = ["ConvSettings", "_Conv2d", "_ConvNd"]
-
 _PADDING_MODES = ("zeros", "reflect", "replicate")
-
-
-@dataclass(frozen=True)
-class ConvSettings:
-    """Channels and windows of a convolution; sizes are one number for all axes, or one for each."""
-
-    in_channels: int
-    out_channels: int
-    kernel_size: Any
-    stride: Any = 1
-    padding: Any = 0
-    dilation: Any = 1
-    groups: int = 1
-    output_padding: Sizes = 0
-
-    def over(self, axes: int) -> ConvSettings:
-        """Return the same with a number for each of two or three axes.
-
-        Raises:
-            AssertionError: a size is negative, or 0 if it must not be, or the numbers are too few or too many.
-
-        >>> ConvSettings(1, 2, 3).over(2).kernel_size
-        (3, 3)
-        """
-        any_size, positive = (pair, pair_nonzero) if axes == 2 else (triple, triple_nonzero)
-        return replace(
-            self,
-            kernel_size=positive(self.kernel_size),
-            stride=positive(self.stride),
-            padding=any_size(self.padding),
-            dilation=positive(self.dilation),
-        )
+_SIZES: dict[int, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    1: (lambda size: size, lambda size: size),
+    2: (pair, pair_nonzero),
+    3: (triple, triple_nonzero),
+}
+"""What makes any size, and one above 0, one number for each axis."""
 
 
 class _ConvNd(Weighted):
     """Base of the convolutions.
 
     Args:
-        geometry: channels and windows.
+        in_channels: channels of the input.
+        out_channels: channels of the output.
+        kernel_size: size of the window; this and the next ones are one number, or one for each axis.
+        stride: distance between windows.
+        padding: elements added on both sides of each axis.
+        dilation: distance between the elements of a window.
+        groups: into how many parts the channels are divided.
         bias: whether there is one.
+        conv_mode: "cross_correlation".
+        compute_mode: "float32" sums float16 products in float32.
+        padding_mode: "zeros", "reflect" or "replicate".
+        output_padding: of transposed ones, what is added at the end of each axis.
         kwargs: those of `Module`.
 
     Attributes:
@@ -66,24 +46,44 @@ class _ConvNd(Weighted):
 
     Raises:
         ValueError: the channels cannot be divided into that many groups.
+        AssertionError: a size is negative, or 0 if it must not be, or the numbers are too few or too many.
     """
 
+    _axes = 2
     _transposed = False
 
-    def __init__(self, geometry: ConvSettings, bias: bool = True, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        bias: bool = True,
+        conv_mode: str = "cross_correlation",
+        compute_mode: str = "default",
+        padding_mode: str = "zeros",
+        output_padding: Sizes = 0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
-        g = geometry
-        for name, count in (("in_channels", g.in_channels), ("out_channels", g.out_channels)):
-            if count % g.groups:
-                raise ValueError(f"{name} must be divisible by groups, found {count} and {g.groups}")
-        self.in_channels = g.in_channels
-        self.out_channels = g.out_channels
-        self.kernel_size = g.kernel_size
-        self.stride = g.stride
-        self.padding = g.padding
-        self.output_padding = g.output_padding
-        self.dilation = g.dilation
-        self.groups = g.groups
+        for name, count in (("in_channels", in_channels), ("out_channels", out_channels)):
+            if count % groups:
+                raise ValueError(f"{name} must be divisible by groups, found {count} and {groups}")
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        any_size, positive = _SIZES[self._axes]
+        self.kernel_size = positive(kernel_size)
+        self.stride = positive(stride)
+        self.padding = any_size(padding)
+        self.output_padding = output_padding
+        self.dilation = positive(dilation)
+        self.groups = groups
+        self.conv_mode = conv_mode
+        self.compute_mode = compute_mode
+        self.padding_mode = padding_mode
         self.weight = Parameter(np.zeros(self._infer_weight_shape(), np.float32))
         self.bias = Parameter(np.zeros(self._infer_bias_shape(), np.float32)) if bias else None
         self.reset_parameters()
@@ -107,13 +107,13 @@ class _ConvNd(Weighted):
         padding = self.padding if isinstance(self.padding, tuple) else (self.padding,)
         return ((0, 0), (0, 0), *((n, n) for n in padding))
 
-    def _padded(self, inp: TensorLike, mode: str) -> tuple[Tensor, Any]:
-        """Return the input with what a padding mode puts around it, and the zeros that are still to be added."""
-        _check_padding_mode(mode)
+    def _padded(self, inp: TensorLike) -> tuple[Tensor, Any]:
+        """Return the input with what the padding mode puts around it, and the zeros that are still to be added."""
+        _check_padding_mode(self.padding_mode)
         inp = as_tensor(inp)
-        if mode == "zeros":
+        if self.padding_mode == "zeros":
             return inp, self.padding
-        return F.nn.pad(inp, self.get_pad_witdth(), mode), 0
+        return F.nn.pad(inp, self.get_pad_witdth(), self.padding_mode), 0
 
     def _module_info_string(self) -> str:
         axes = len(self._kernel())
@@ -133,26 +133,12 @@ def _check_padding_mode(mode: str) -> None:
 
 
 class _Conv2d(_ConvNd):
-    """Base of the convolutions over height and width: settings, each one number or two."""
+    """Base of the convolutions over height and width."""
 
     _arguments: tuple[str, ...] = (
-        "in_channels",
-        "out_channels",
-        "kernel_size",
-        "stride",
-        "padding",
-        "dilation",
-        "groups",
-        "conv_mode",
-        "compute_mode",
+        *("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups"),
+        *("conv_mode", "compute_mode"),
     )
-
-    def __init__(
-        self, geometry: ConvSettings, bias: bool, conv_mode: str, compute_mode: str, **kwargs: Any
-    ) -> None:
-        self.conv_mode = conv_mode
-        self.compute_mode = compute_mode
-        super().__init__(geometry.over(2), bias, **kwargs)
 
     def _settings(self) -> dict[str, Any]:
         """Return the arguments with which another layer of the same kind is made, but for its name."""

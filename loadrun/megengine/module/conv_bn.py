@@ -1,7 +1,5 @@
 """Convolution and batch normalization in one (MegEngine's ``module/conv_bn.py``)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...layers.geometry import Sizes
@@ -10,8 +8,6 @@ from .. import functional as F
 from .batchnorm import BatchNorm2d
 from .conv import Conv2d
 from .module import Module
-
-__all__ = ["ConvBn2d", "ConvBnRelu2d"]
 
 
 class _ConvBnActivation2d(Module):

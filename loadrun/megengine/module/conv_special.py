@@ -7,43 +7,14 @@ from typing import Any
 from ...layers.geometry import Sizes
 from ...tensors import Tensor, TensorLike
 from .. import functional as F
-from .conv_base import ConvSettings, _check_padding_mode, _Conv2d
-
-__all__ = ["DeformableConv2d", "RegionRestrictedConv"]
+from .conv_base import _check_padding_mode, _Conv2d
 
 
 class DeformableConv2d(_Conv2d):
     """Convolution whose windows take their elements from places that offsets move, each times a mask.
 
-    Args:
-        in_channels: channels of the input.
-        out_channels: channels of the output.
-        kernel_size: size of the window; this and the next ones are one number or (height, width).
-        stride: distance between windows.
-        padding: zeros on both sides of each axis.
-        dilation: distance between the elements of a window.
-        groups: into how many parts the channels are divided.
-        bias: whether there is one.
-        conv_mode: "cross_correlation".
-        compute_mode: "float32" sums float16 products in float32.
+    The arguments are those of `Conv2d`.
     """
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Sizes,
-        stride: Sizes = 1,
-        padding: Sizes = 0,
-        dilation: Sizes = 1,
-        groups: int = 1,
-        bias: bool = True,
-        conv_mode: str = "cross_correlation",
-        compute_mode: str = "default",
-        **kwargs: Any,
-    ) -> None:
-        geometry = ConvSettings(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
-        super().__init__(geometry, bias, conv_mode, compute_mode, **kwargs)
 
     def calc_conv(
         self,
@@ -54,7 +25,8 @@ class DeformableConv2d(_Conv2d):
         bias: TensorLike | None,
     ) -> Tensor:
         """Return the layer with other parameters."""
-        sizes = (self.stride, self.padding, self.dilation, self.groups)
+        inp, padding = self._padded(inp)
+        sizes = (self.stride, padding, self.dilation, self.groups)
         return F.deformable_conv2d(inp, weight, offset, mask, bias, *sizes, self.conv_mode, self.compute_mode)
 
     def forward(self, inp: TensorLike, offset: TensorLike, mask: TensorLike) -> Tensor:
@@ -97,9 +69,9 @@ class RegionRestrictedConv(_Conv2d):
         padding_mode: str = "zeros",
         **kwargs: Any,
     ) -> None:
-        self.padding_mode = padding_mode
-        geometry = ConvSettings(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
-        super().__init__(geometry, bias, conv_mode, compute_mode, **kwargs)
+        sizes = (kernel_size, stride, padding, dilation)
+        modes = (conv_mode, compute_mode, padding_mode)
+        super().__init__(in_channels, out_channels, *sizes, groups, bias, *modes, **kwargs)
 
     def _infer_weight_shape(self) -> tuple[int, ...]:
         groups = self.groups

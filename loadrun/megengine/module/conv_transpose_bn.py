@@ -1,7 +1,5 @@
 """Transposed convolution and batch normalization in one (MegEngine's ``module/conv_transpose_bn.py``)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...layers.geometry import Sizes
@@ -10,8 +8,6 @@ from .. import functional as F
 from .batchnorm import BatchNorm2d
 from .conv import ConvTranspose2d
 from .module import Module
-
-__all__ = ["ConvTransposeBn2d", "ConvTransposeBnRelu2d"]
 
 
 class _ConvTransposeBnActivation2d(Module):

@@ -1,14 +1,10 @@
 """Deformable position sensitive pooling (MegEngine's ``module/deformable_psroi_pooling.py``)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...tensors import Tensor, TensorLike
 from .. import functional as F
 from .module import Module
-
-__all__ = ["DeformablePSROIPooling"]
 
 
 class DeformablePSROIPooling(Module):

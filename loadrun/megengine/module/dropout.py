@@ -1,14 +1,10 @@
 """Dropout (MegEngine's ``module/dropout.py``)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...tensors import TensorLike
 from .. import functional as F
 from .module import Module
-
-__all__ = ["Dropout"]
 
 
 class Dropout(Module):

@@ -1,14 +1,10 @@
 """Elementwise functions as a module (MegEngine's ``module/elemwise.py``)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...layers.modes import elwise
 from ...tensors import Tensor, TensorLike
 from .module import Module
-
-__all__ = ["Elemwise"]
 
 
 class Elemwise(Module):

@@ -11,8 +11,6 @@ from .. import functional as F
 from . import init
 from .module import Module
 
-__all__ = ["Embedding"]
-
 
 class Embedding(Module):
     """Rows of a table by their numbers.

@@ -1,14 +1,10 @@
 """Functions that are called before and after a module, and the handle that takes them away again."""
 
-from __future__ import annotations
-
 import itertools
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
-
-__all__ = ["HookHandler"]
 
 _numbers = itertools.count()
 

@@ -1,12 +1,8 @@
 """A module that does nothing (MegEngine's ``module/identity.py``)."""
 
-from __future__ import annotations
-
 from ...tensors import Tensor, TensorLike
 from .. import functional as F
 from .module import Module
-
-__all__ = ["Identity"]
 
 
 class Identity(Module):

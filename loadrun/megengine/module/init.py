@@ -3,8 +3,6 @@
 Numbers are drawn by `loadrun.layers.random`, whose ``seed`` makes them repeatable; they are MegEngine's for it.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -13,21 +11,6 @@ from ...graph.dtypes import Array
 from ...layers import random
 from ...tensors import Tensor, suspended
 from ...tensors.access import static_shape
-
-__all__ = [
-    "calculate_correct_fan",
-    "calculate_fan_in_and_fan_out",
-    "calculate_gain",
-    "fill_",
-    "msra_normal_",
-    "msra_uniform_",
-    "normal_",
-    "ones_",
-    "uniform_",
-    "xavier_normal_",
-    "xavier_uniform_",
-    "zeros_",
-]
 
 _GAINS: dict[str, float] = {
     **dict.fromkeys(("linear", "conv1d", "conv2d", "conv3d", "sigmoid"), 1),

@@ -10,8 +10,6 @@ from ...tensors import Parameter, Tensor, TensorLike
 from .. import functional as F
 from .weighted import Weighted
 
-__all__ = ["Linear", "LinearRelu"]
-
 
 class Linear(Weighted):
     """``x @ weight.T + bias``.

@@ -1,7 +1,5 @@
 """Fully connected layer and batch normalization in one (MegEngine's ``module/linear_bn.py``)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -11,8 +9,6 @@ from .. import functional as F
 from .batchnorm import BatchNorm1d
 from .linear import Linear
 from .module import Module
-
-__all__ = ["LinearBn1d", "LinearBnRelu1d"]
 
 
 class _LinearBnActivation1d(Module):

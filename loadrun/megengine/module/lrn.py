@@ -1,14 +1,10 @@
 """Local response normalization (MegEngine's ``module/lrn.py``)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...tensors import Tensor, TensorLike
 from .. import functional as F
 from .module import Module
-
-__all__ = ["LocalResponseNorm"]
 
 
 class LocalResponseNorm(Module):

@@ -16,9 +16,6 @@ from ...tensors.naming import scope
 from .hooks import HookHandler
 from .state import State, load_state, state_of
 from .structure import ModuleBase, expand
-from .structure import access as _access_structure
-
-__all__ = ["Module", "_access_structure"]
 
 _log = logging.getLogger("loadrun.megengine.module")
 

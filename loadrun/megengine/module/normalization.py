@@ -1,7 +1,5 @@
 """Normalizations over the values of one sample (MegEngine's ``module/normalization.py``)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,8 +9,6 @@ from ...tensors import Parameter, Tensor, TensorLike
 from .. import functional as F
 from .init import ones_, zeros_
 from .module import Module
-
-__all__ = ["GeneralNorm", "GroupNorm", "InstanceNorm", "LayerNorm"]
 
 
 class _Norm(Module):

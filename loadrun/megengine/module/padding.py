@@ -1,12 +1,8 @@
 """Padding (MegEngine's ``module/padding.py``)."""
 
-from __future__ import annotations
-
 from ...tensors import Tensor, TensorLike
 from .. import functional as F
 from .module import Module
-
-__all__ = ["Pad"]
 
 
 class Pad(Module):

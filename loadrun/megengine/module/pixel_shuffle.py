@@ -1,14 +1,10 @@
 """Channels to pixels (MegEngine's ``module/pixel_shuffle.py``)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...tensors import Tensor, TensorLike
 from .. import functional as F
 from .module import Module
-
-__all__ = ["PixelShuffle"]
 
 
 class PixelShuffle(Module):

@@ -9,8 +9,6 @@ from ...tensors import Tensor, TensorLike
 from .. import functional as F
 from .module import Module
 
-__all__ = ["AvgPool2d", "MaxPool2d"]
-
 
 class _PoolNd(Module):
     """Windows of a size, a distance (the size by default) and zeros around."""

@@ -1,11 +1,7 @@
 """Marks of where quantization begins and ends (MegEngine's ``module/quant_dequant.py``)."""
 
-from __future__ import annotations
-
 from ...tensors import TensorLike
 from .module import Module
-
-__all__ = ["DequantStub", "QuantStub"]
 
 
 class QuantStub(Module):

@@ -16,8 +16,6 @@ from .. import functional as F
 from . import init
 from .module import Module
 
-__all__ = ["LSTM", "RNN", "LSTMCell", "RNNCell"]
-
 
 class _Drawn(Module):
     """Parameters that are drawn evenly from ``1 / sqrt(hidden_size)`` around 0."""
@@ -64,14 +62,7 @@ class RNNCellBase(_Drawn):
         return F.zeros((input.shape[0], size))
 
     def _inputs(self, input: TensorLike, h: Any) -> list[Tensor]:
-        return [
-            as_tensor(input),
-            self.weight_ih,
-            self.bias_ih,
-            as_tensor(h),
-            self.weight_hh,
-            self.bias_hh,
-        ]
+        return [as_tensor(input), self.weight_ih, self.bias_ih, as_tensor(h), self.weight_hh, self.bias_hh]
 
 
 class RNNCell(RNNCellBase):

@@ -1,15 +1,11 @@
 """Modules one behind the other (MegEngine's ``module/sequential.py``)."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
 from ...tensors import TensorLike
 from .module import Module
-
-__all__ = ["Sequential"]
 
 
 class Sequential(Module):

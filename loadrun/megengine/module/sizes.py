@@ -1,20 +1,7 @@
 """Sizes per axis, given as one number or as a sequence."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
-
-__all__ = [
-    "get_ndtuple",
-    "pair",
-    "pair_nonzero",
-    "quadruple",
-    "single",
-    "sizes",
-    "triple",
-    "triple_nonzero",
-]
 
 
 def sizes(value: int | Iterable[int], *, count: int, least: int) -> tuple[int, ...]:

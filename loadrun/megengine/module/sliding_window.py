@@ -1,15 +1,11 @@
 """Windows of an image, and back (MegEngine's ``module/sliding_window.py``)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...layers.geometry import Sizes
 from ...tensors import Tensor, TensorLike
 from .. import functional as F
 from .module import Module
-
-__all__ = ["SlidingWindow", "SlidingWindowTranspose"]
 
 
 class SlidingWindow(Module):

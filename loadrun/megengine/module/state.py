@@ -1,7 +1,5 @@
 """The states of modules: parameters and buffers by dotted names, out of a module and into it."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections import OrderedDict
@@ -13,8 +11,6 @@ import numpy as np
 from ...graph.dtypes import Array
 from ...tensors import Tensor
 from ...tensors.access import static_shape
-
-__all__ = ["State", "load_state", "state_of", "states"]
 
 State = str | os.PathLike[str] | dict[str, Any] | Callable[[str, Tensor], Any]
 _log = logging.getLogger("loadrun.megengine.module")

@@ -1,13 +1,9 @@
 """Tensors and modules within lists, tuples and dicts that are attributes of a module, by dotted names."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...tensors import Tensor
-
-__all__ = ["ModuleBase", "access", "expand", "is_leaf"]
 
 
 class ModuleBase:

@@ -1,15 +1,11 @@
 """Base of layers with a weight and a bias."""
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from typing import Any
 
 from . import init
 from .module import Module
-
-__all__ = ["Weighted"]
 
 
 class Weighted(Module):

@@ -1,7 +1,5 @@
 """Fake quantization as modules: rounding to what a quantized dtype has (MegEngine's ``quantization/fake_quant.py``)."""
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from typing import Any
@@ -20,8 +18,6 @@ from .utils import (
     lsq_forward,
     tqt_forward,
 )
-
-__all__ = ["LSQ", "TQT", "FakeQuantize", "SwitchableModule", "meta_of"]
 
 
 def meta_of(dtype: str | QuantDtypeMeta) -> QuantDtypeMeta:

@@ -8,8 +8,6 @@ import numpy as np
 
 from ...graph.dtypes import Array
 
-__all__ = ["combined", "least_error_range"]
-
 _STEP = 1e-5
 
 

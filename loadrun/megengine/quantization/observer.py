@@ -1,7 +1,5 @@
 """Modules that watch values and tell how to quantize them (MegEngine's ``quantization/observer.py``)."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from typing import Any
 
@@ -13,16 +11,6 @@ from .. import functional as F
 from .fake_quant import SwitchableModule
 from .histogram import combined, least_error_range
 from .utils import QParams, QParamsModuleMixin, QuantMode, create_qparams
-
-__all__ = [
-    "ExponentialMovingAverageObserver",
-    "HistogramObserver",
-    "MinMaxObserver",
-    "Observer",
-    "PassiveObserver",
-    "SyncExponentialMovingAverageObserver",
-    "SyncMinMaxObserver",
-]
 
 _LARGEST = float(np.finfo(np.float32).max)
 

@@ -16,18 +16,6 @@ from .observer import (
     SyncMinMaxObserver,
 )
 
-__all__ = [
-    "QConfig",
-    "calibration_qconfig",
-    "easyquant_qconfig",
-    "ema_fakequant_qconfig",
-    "ema_lowbit_fakequant_qconfig",
-    "min_max_fakequant_qconfig",
-    "passive_qconfig",
-    "sync_ema_fakequant_qconfig",
-    "tqt_qconfig",
-]
-
 
 class _Makers(NamedTuple):
     weight_observer: Any

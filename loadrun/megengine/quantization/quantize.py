@@ -19,19 +19,6 @@ from ..module.quantized import QuantizedModule
 from ..module.structure import access
 from .qconfig import QConfig, ema_fakequant_qconfig
 
-__all__ = [
-    "apply_easy_quant",
-    "disable_fake_quant",
-    "disable_observer",
-    "enable_fake_quant",
-    "enable_observer",
-    "hook_qat_module",
-    "propagate_qconfig",
-    "quantize",
-    "quantize_qat",
-    "reset_qconfig",
-]
-
 M = TypeVar("M", bound=Module)
 _log = logging.getLogger("loadrun.megengine.quantization")
 

@@ -1,7 +1,5 @@
 """MegEngine's ``quantization/utils.py``: parameters of quantized values and fake quantization."""
 
-from __future__ import annotations
-
 import abc
 from typing import Any
 

@@ -20,9 +20,10 @@ from ...base.registry import Registry
 from ...graph import Opr, Var
 from ...graph import params as P
 from ...graph.dtypes import Array, DType
-from ...ops.catalog import CATALOG, Op
+from ...ops.catalog import CATALOG
 from ...ops.elemwise.table import ModeTrait, modes
 from ...ops.infer import Inference, describe
+from ...ops.op import Op
 from ..encode import Attribute, ElemType, NodeMessage
 from .emitter import Dim, NodeEmitter, UnsupportedOprError
 

@@ -15,33 +15,14 @@ from ...graph import params as P
 from ...graph.dtypes import Array, DType
 from ...graph.params import Format, NonlineMode
 from ..numeric.special import round_half
-from ..registry import Bound, Call, ShapeCall, kernel
+from ..registry import Bound, Call, Finish, ShapeCall, kernel
+from . import rules
 from .fast import conv_fast, planned
-from .gemm import Finish, Real, Requantize
+from .gemm import Real, Requantize
 from .layout import Packing, from_plain, output_packing, to_plain
-from .rules import (
-    QUANTIZED,
-    BiasParam,
-    ConvParam,
-    Geometry,
-    Plan,
-    backward_dtype,
-    backward_flops,
-    backward_plan,
-    backward_shape,
-    check_batch,
-    conv_dtype,
-    conv_flops,
-    conv_plan,
-    conv_shape,
-    product_scale,
-    volume_dtype,
-)
-
-__all__ = ["bind_float"]
 
 
-def _filters(c: Call, w: Array, plan: Plan, index: int, wide: bool = False) -> Array:
+def _filters(c: Call, w: Array, plan: rules.Plan, index: int, wide: bool = False) -> Array:
     """Return the filter as a plain contiguous array, float64 where float32 sums of integers could be inexact.
 
     Args:
@@ -96,7 +77,7 @@ def _whole(x: Array, kind: np.dtype[Any]) -> Array:
     return x.astype(np.int32 if x.dtype == np.float32 else np.int64).astype(kind, copy=False)
 
 
-def _stepwise(p: ConvParam, dtype: DType) -> bool:
+def _stepwise(p: rules.ConvParam, dtype: DType) -> bool:
     """Return whether the sum is rounded to the narrow type after each product."""
     if dtype.name == "Float32":
         return False
@@ -105,7 +86,7 @@ def _stepwise(p: ConvParam, dtype: DType) -> bool:
     return bool(p.compute_mode.name == "DEFAULT")
 
 
-def _columns(p: ConvParam, plan: Plan) -> bool:
+def _columns(p: rules.ConvParam, plan: rules.Plan) -> bool:
     """Return whether MegEngine computes this float16 convolution as a matrix product, which has its own order."""
     return bool(p.format.name == "NCHW") and plan.geo.dilate == (1, 1)
 
@@ -127,7 +108,7 @@ def bind_float(c: Call, s: ShapeCall) -> Callable[..., Array] | None:
     p: Any = s.opr.params[0]
     if p.format.name != "NCHW" or any(d.name != "Float32" for d in (*c.inputs[:2], *c.outputs)):
         return None
-    plan = conv_plan(p, c.inputs, s.shape(0), s.shape(1))
+    plan = rules.conv_plan(p, c.inputs, s.shape(0), s.shape(1))
     convolve, memo = planned(plan.x.plain[0], plan.geo), c.memo
     if not isinstance(p, P.ConvBias):
 
@@ -163,7 +144,7 @@ def _bind_integer(c: Call, s: ShapeCall) -> Bound | None:
         return None
     from .integer import fits  # for start-up
 
-    plan = conv_plan(p, c.inputs, s.shape(0), s.shape(1))
+    plan = rules.conv_plan(p, c.inputs, s.shape(0), s.shape(1))
     if not fits(plan):
         return None
     general = conv_bias if isinstance(p, P.ConvBias) else convolution
@@ -178,7 +159,7 @@ def _bind_integer(c: Call, s: ShapeCall) -> Bound | None:
 
 
 def _whole_integer(
-    c: Call, p: ConvParam, plan: Plan, w: Array, bias: Array | None = None
+    c: Call, p: rules.ConvParam, plan: rules.Plan, w: Array, bias: Array | None = None
 ) -> Callable[[Array], Array] | None:
     """Return the convolution as a function of its data; None if only the general kernel has what it asks for."""
     dtype, target = c.inputs[0], c.outputs[0]
@@ -203,9 +184,9 @@ def _whole_integer(
 
 @kernel(
     "ConvolutionV2",
-    dtype=conv_dtype,
-    shape=conv_shape(P.Convolution),
-    flops=conv_flops(P.Convolution),
+    dtype=rules.conv_dtype,
+    shape=rules.conv_shape(P.Convolution),
+    flops=rules.conv_flops(P.Convolution),
     bind=_bind,
 )
 def convolution(c: Call, x: Array, w: Array) -> Array:
@@ -218,7 +199,7 @@ def convolution(c: Call, x: Array, w: Array) -> Array:
         ValueError: shapes that do not fit.
     """
     p = c.get(P.Convolution)
-    plan = conv_plan(p, c.inputs, x.shape, w.shape)
+    plan = rules.conv_plan(p, c.inputs, x.shape, w.shape)
     filters = _filters(c, w, plan, 1)
     dtype, target = c.inputs[0], c.outputs[0]
     data = _numbers(x, plan.x, dtype, filters.dtype)
@@ -239,7 +220,7 @@ def convolution(c: Call, x: Array, w: Array) -> Array:
     return from_plain(result, plan.out)
 
 
-def _chanwise(geo: Geometry, flip: bool) -> bool:
+def _chanwise(geo: rules.Geometry, flip: bool) -> bool:
     """Return whether MegEngine's chanwise int8 kernels take this convolution; they round in their own way."""
     square = geo.kernel[0] == geo.kernel[1] and geo.stride[0] == geo.stride[1]
     small = geo.kernel[0] in (2, 3, 5, 7) and geo.stride[0] in (1, 2)
@@ -247,7 +228,7 @@ def _chanwise(geo: Geometry, flip: bool) -> bool:
 
 
 def _quantized_finish(
-    c: Call, fmt: Format, plan: Plan, mode: NonlineMode, bias: Array | None, z: Array | None
+    c: Call, fmt: Format, plan: rules.Plan, mode: NonlineMode, bias: Array | None, z: Array | None
 ) -> Real | Requantize | None:
     """Return a function that turns exact sums into the output dtype; None when they are the output.
 
@@ -258,7 +239,7 @@ def _quantized_finish(
     x, target = c.inputs[0], c.outputs[0]
     if target.name in ("Int32", "Int16", "QuantizedS32") and mode == NonlineMode.IDENTITY and z is None:
         return Real(bias=bias) if bias is not None else None
-    scale = product_scale(x, c.inputs[1])
+    scale = rules.product_scale(x, c.inputs[1])
     if target.name == "Float32":
         return Real(mode, bias, z, scale)
     plain = fmt == Format.NCHW and z is None and target.name == x.name
@@ -271,7 +252,7 @@ def _quantized_finish(
     return Requantize(scale, target, rule, mode, bias, z)
 
 
-def _addend(c: Call, fmt: Format, plan: Plan, value: Array, what: str) -> Array:
+def _addend(c: Call, fmt: Format, plan: rules.Plan, value: Array, what: str) -> Array:
     """Return a bias (one number per channel, or one per element) as a plain array."""
     single = output_packing(fmt, (1, plan.geo.channels, *(1,) * len(plan.geo.out)))
     for packing in (single, plan.out):
@@ -282,7 +263,9 @@ def _addend(c: Call, fmt: Format, plan: Plan, value: Array, what: str) -> Array:
     )
 
 
-def _addends(c: Call, fmt: Format, plan: Plan, rest: tuple[Array, ...]) -> tuple[Array | None, Array | None]:
+def _addends(
+    c: Call, fmt: Format, plan: rules.Plan, rest: tuple[Array, ...]
+) -> tuple[Array | None, Array | None]:
     """Return bias and z, where they are given, as plain arrays; z in real numbers."""
     bias = _addend(c, fmt, plan, rest[0], "bias") if rest else None
     if len(rest) < 2:
@@ -292,7 +275,9 @@ def _addends(c: Call, fmt: Format, plan: Plan, rest: tuple[Array, ...]) -> tuple
     return bias, _real(to_plain(rest[1], plan.out), c.inputs[3])
 
 
-def _conv_bias(c: Call, p: BiasParam, plan: Plan, x: Array, filters: Array, rest: tuple[Array, ...]) -> Array:
+def _conv_bias(
+    c: Call, p: rules.BiasParam, plan: rules.Plan, x: Array, filters: Array, rest: tuple[Array, ...]
+) -> Array:
     """Compute convolution, bias, residual and nonlinearity as a plain array of the output dtype."""
     dtype, target = c.inputs[0], c.outputs[0]
     requantizer = c.memo.get("requantize")
@@ -319,7 +304,7 @@ def _conv_bias(c: Call, p: BiasParam, plan: Plan, x: Array, filters: Array, rest
 
 
 def _integer_finish(
-    c: Call, p: BiasParam, plan: Plan, wide: bool, bias: Array | None, z: Array | None
+    c: Call, p: rules.BiasParam, plan: rules.Plan, wide: bool, bias: Array | None, z: Array | None
 ) -> tuple[Array | None, Real | Requantize | None]:
     """Return the integer bias and what follows exact sums; kept where it is the same in every run and for all sizes.
 
@@ -342,7 +327,7 @@ def _integer_finish(
 
 
 def _check_bias(c: Call) -> None:
-    want, bias = product_scale(*c.inputs[:2]), c.inputs[2]
+    want, bias = rules.product_scale(*c.inputs[:2]), c.inputs[2]
     if bias.name != "QuantizedS32" or abs(bias.scale - want) >= 1e-6:
         raise ValueError(f"the bias of this convolution must be QuantizedS32 of scale {want:.9g}, got {bias}")
 
@@ -355,7 +340,13 @@ def _real(x: Array, dtype: DType) -> Array:
 
 
 def _float_bias(
-    c: Call, p: BiasParam, plan: Plan, x: Array, filters: Array, bias: Array | None, z: Array | None
+    c: Call,
+    p: rules.BiasParam,
+    plan: rules.Plan,
+    x: Array,
+    filters: Array,
+    bias: Array | None,
+    z: Array | None,
 ) -> Array:
     dtype = c.inputs[0]
     if dtype.name == "Float32":
@@ -394,9 +385,9 @@ def _joined(first: Finish | None, second: Finish | None) -> Finish | None:
 
 @kernel(
     "ConvBiasForwardV4",
-    dtype=conv_dtype,
-    shape=conv_shape(P.ConvBias),
-    flops=conv_flops(P.ConvBias),
+    dtype=rules.conv_dtype,
+    shape=rules.conv_shape(P.ConvBias),
+    flops=rules.conv_flops(P.ConvBias),
     bind=_bind,
 )
 def conv_bias(c: Call, x: Array, w: Array, *rest: Array) -> Array:
@@ -412,7 +403,7 @@ def conv_bias(c: Call, x: Array, w: Array, *rest: Array) -> Array:
         ValueError: shapes that do not fit, a bias of another scale, or a nonlinearity the dtype has not.
     """
     p = c.get(P.ConvBias)
-    plan = conv_plan(p, c.inputs, x.shape, w.shape)
+    plan = rules.conv_plan(p, c.inputs, x.shape, w.shape)
     filters = _filters(c, w, plan, 1)
     data = _numbers(x, plan.x, c.inputs[0], filters.dtype)
     return from_plain(_conv_bias(c, p, plan, data, filters, rest), plan.out)
@@ -420,9 +411,9 @@ def conv_bias(c: Call, x: Array, w: Array, *rest: Array) -> Array:
 
 @kernel(
     "BatchConvBiasForwardV1",
-    dtype=conv_dtype,
-    shape=conv_shape(P.BatchConvBias, batched=True),
-    flops=conv_flops(P.BatchConvBias, batched=True),
+    dtype=rules.conv_dtype,
+    shape=rules.conv_shape(P.BatchConvBias, batched=True),
+    flops=rules.conv_flops(P.BatchConvBias, batched=True),
 )
 def batch_conv_bias(c: Call, x: Array, w: Array, *rest: Array) -> Array:
     """Compute ConvBias with a filter for every sample: w is (batch, filter...) (MegEngine dnn naive batch_conv_bias).
@@ -431,12 +422,12 @@ def batch_conv_bias(c: Call, x: Array, w: Array, *rest: Array) -> Array:
         ValueError: see `conv_bias`; also another number of filters than samples.
     """
     p = c.get(P.BatchConvBias)
-    check_batch(x.shape, w.shape)
-    whole = conv_plan(p, c.inputs, x.shape, w.shape[1:])
+    rules.check_batch(x.shape, w.shape)
+    whole = rules.conv_plan(p, c.inputs, x.shape, w.shape[1:])
     out = np.empty(whole.out.plain, c.outputs[0].np)
     call = Call(c.opr, c.inputs, c.outputs)
     for n in range(x.shape[0]):
-        plan = conv_plan(p, c.inputs, x[n : n + 1].shape, w.shape[1:])
+        plan = rules.conv_plan(p, c.inputs, x[n : n + 1].shape, w.shape[1:])
         filters = _filters(call, w[n], plan, 1)
         data = _numbers(x[n : n + 1], plan.x, c.inputs[0], filters.dtype)
         part = tuple(r if r.shape[0] == 1 else r[n : n + 1] for r in rest)
@@ -446,9 +437,9 @@ def batch_conv_bias(c: Call, x: Array, w: Array, *rest: Array) -> Array:
 
 @kernel(
     "ConvolutionBackwardDataV2",
-    dtype=backward_dtype,
-    shape=backward_shape(P.Convolution),
-    flops=backward_flops(P.Convolution),
+    dtype=rules.backward_dtype,
+    shape=rules.backward_shape(P.Convolution),
+    flops=rules.backward_flops(P.Convolution),
 )
 def transposed(c: Call, w: Array, diff: Array, like: Array | None = None) -> Array:
     """Compute the transposed convolution (MegEngine dnn naive convolution, backward_data).
@@ -462,11 +453,11 @@ def transposed(c: Call, w: Array, diff: Array, like: Array | None = None) -> Arr
     return _transposed(c, c.get(P.Convolution), w, diff, like)
 
 
-def _transposed(c: Call, p: ConvParam, w: Array, diff: Array, like: Array | None) -> Array:
+def _transposed(c: Call, p: rules.ConvParam, w: Array, diff: Array, like: Array | None) -> Array:
     from .steps import deconv_columns, deconv_steps, rounding  # for start-up
     from .transpose import deconv_fast
 
-    plan = backward_plan(p, c.inputs, w.shape, diff.shape, None if like is None else like.shape)
+    plan = rules.backward_plan(p, c.inputs, w.shape, diff.shape, None if like is None else like.shape)
     filters = _filters(c, w, plan, 0, wide=True)
     dtype, target = c.inputs[1], c.outputs[0]
     data = _numbers(diff, plan.out, dtype, filters.dtype)
@@ -482,9 +473,9 @@ def _transposed(c: Call, p: ConvParam, w: Array, diff: Array, like: Array | None
         result = deconv_fast(data, filters, plan.geo)
         if dtype.is_float:
             result = _narrow(result, dtype)
-        elif target.name in QUANTIZED:
+        elif target.name in rules.QUANTIZED:
             flat = result.reshape(1, -1)
-            Requantize(product_scale(*c.inputs[:2]), target, "product")(flat, 0, 0, slice(None))
+            Requantize(rules.product_scale(*c.inputs[:2]), target, "product")(flat, 0, 0, slice(None))
             result = result.astype(target.np)
         else:
             result = _whole(result, target.np)
@@ -492,7 +483,10 @@ def _transposed(c: Call, p: ConvParam, w: Array, diff: Array, like: Array | None
 
 
 @kernel(
-    "Convolution3D", dtype=volume_dtype, shape=conv_shape(P.Convolution3D), flops=conv_flops(P.Convolution3D)
+    "Convolution3D",
+    dtype=rules.volume_dtype,
+    shape=rules.conv_shape(P.Convolution3D),
+    flops=rules.conv_flops(P.Convolution3D),
 )
 def convolution_3d(c: Call, x: Array, w: Array) -> Array:
     """Convolve volumes, NCDHW or NDHWC (MegEngine dnn naive convolution3d).
@@ -501,7 +495,7 @@ def convolution_3d(c: Call, x: Array, w: Array) -> Array:
         ValueError: shapes that do not fit.
     """
     p = c.get(P.Convolution3D)
-    plan = conv_plan(p, c.inputs, x.shape, w.shape)
+    plan = rules.conv_plan(p, c.inputs, x.shape, w.shape)
     filters = _filters(c, w, plan, 1)
     dtype = c.inputs[0]
     data = _numbers(x, plan.x, dtype, filters.dtype)
@@ -520,9 +514,9 @@ def convolution_3d(c: Call, x: Array, w: Array) -> Array:
 
 @kernel(
     "Convolution3DBackwardData",
-    dtype=volume_dtype,
-    shape=backward_shape(P.Convolution3D),
-    flops=backward_flops(P.Convolution3D),
+    dtype=rules.volume_dtype,
+    shape=rules.backward_shape(P.Convolution3D),
+    flops=rules.backward_flops(P.Convolution3D),
 )
 def transposed_3d(c: Call, w: Array, diff: Array, like: Array | None = None) -> Array:
     """Compute the transposed convolution of volumes (MegEngine dnn naive convolution3d, backward_data).

@@ -1,7 +1,5 @@
 """Correlation of two feature maps over a neighbourhood of displacements (FlowNet's layer)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +11,6 @@ from ...graph.dtypes import Array, DType, round_bfloat16
 from ...graph.params import Correlation, FormatV0
 from ..numeric.special import round_half
 from ..registry import Call, Shape, ShapeCall, kernel
-
-__all__ = ["CorrelationPlan", "correlation_plan"]
 
 _LIMIT = 1 << 15
 _KERNEL = 1 << 10

@@ -10,10 +10,9 @@ from numpy.lib.stride_tricks import as_strided
 
 from ...graph.dtypes import Array
 from ..numeric.parallel import scratch
-from .gemm import Finish, Run, finisher, phases, row_blocks, run_parts, same_width
+from ..registry import Finish
+from .gemm import Run, finisher, phases, row_blocks, run_parts, same_width
 from .rules import Geometry
-
-__all__ = ["depthwise"]
 
 _BLOCK = 1 << 20
 """Elements of the tap matrices of one block."""

@@ -14,10 +14,9 @@ import numpy as np
 
 from ...graph.dtypes import Array
 from ..numeric.parallel import scratch, shares, splits
-from .gemm import Finish, Run, filler, finisher, row_blocks, run_parts
+from ..registry import Finish
+from .gemm import Run, filler, finisher, row_blocks, run_parts
 from .rules import Geometry
-
-__all__ = ["Convolve", "conv_fast", "planned"]
 
 _PLANS = 1024
 """Sizes of convolutions that are remembered."""

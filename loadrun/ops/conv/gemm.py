@@ -19,23 +19,6 @@ from ..numeric.special import filled, largest, short_buffers
 from ..registry import Finish, Shape
 from .rules import Geometry
 
-__all__ = [
-    "PIECE",
-    "Block",
-    "Fill",
-    "Finish",
-    "Real",
-    "Requantize",
-    "Run",
-    "activate",
-    "filler",
-    "finisher",
-    "phases",
-    "row_blocks",
-    "run_parts",
-    "same_width",
-]
-
 Fill = Callable[[Array, Array], None]
 """Copies what the taps read in (channels, H, W), contiguous, into (channels, taps, rows, width), contiguous."""
 

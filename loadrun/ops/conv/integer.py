@@ -17,8 +17,6 @@ from .gemm import Requantize
 from .layout import from_plain, to_plain
 from .rules import Geometry, Plan
 
-__all__ = ["fits", "whole_convolution"]
-
 _LARGEST = 1 << 17
 """Elements of tap matrices that stay in the cache as a whole; larger convolutions are computed in blocks."""
 

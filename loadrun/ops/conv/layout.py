@@ -4,8 +4,6 @@ Facts from MegEngine's layout deduction (dnn common convolution) and naive kerne
 layouts applies follows from the number of axes, as there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -13,8 +11,6 @@ from math import prod
 from ...graph.dtypes import Array
 from ...graph.params import Format
 from ..registry import Shape
-
-__all__ = ["Packing", "filter_packing", "from_plain", "input_packing", "output_packing", "to_plain"]
 
 
 @dataclass(frozen=True)

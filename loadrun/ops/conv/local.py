@@ -17,8 +17,6 @@ from ..registry import Call, Shape, ShapeCall, kernel
 from .fast import conv_fast
 from .rules import Geometry, geometry
 
-__all__ = ["conv_columns"]
-
 _CHUNK = 1 << 21
 """Elements of one block of sampled columns."""
 _INTEGERS = frozenset({"Int32", "Int16", "Int8"})

@@ -17,27 +17,6 @@ from ...graph.params import Format
 from ..registry import Shape, ShapeCall
 from .layout import Packing, filter_packing, input_packing, output_packing
 
-__all__ = [
-    "QUANTIZED",
-    "BiasParam",
-    "ConvParam",
-    "Geometry",
-    "Plan",
-    "backward_dtype",
-    "backward_flops",
-    "backward_plan",
-    "backward_shape",
-    "conv_dtype",
-    "conv_flops",
-    "conv_plan",
-    "conv_shape",
-    "geometry",
-    "output_size",
-    "product_scale",
-    "tap_range",
-    "volume_dtype",
-]
-
 _LIMIT = 1 << 31
 
 

@@ -16,8 +16,6 @@ from ..numeric.parallel import parallel
 from ..numeric.special import round_half
 from .rules import Geometry, tap_range
 
-__all__ = ["conv_steps", "deconv_columns", "deconv_steps", "rounding"]
-
 Rounding = Callable[[Array], None]
 _BLOCK = 1 << 16
 

@@ -11,8 +11,6 @@ from ..numeric.parallel import parallel, scratch
 from .fast import conv_fast
 from .rules import Geometry, geometry, tap_range
 
-__all__ = ["deconv_fast"]
-
 _BLOCK = 1 << 18
 
 

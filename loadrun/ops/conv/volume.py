@@ -1,14 +1,10 @@
 """Fast convolution of volumes: the planes that one output plane reads are channels of an image."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...graph.dtypes import Array
 from .fast import conv_fast
 from .rules import Geometry, tap_range
-
-__all__ = ["conv_volume"]
 
 _BLOCK = 1 << 22
 

@@ -1,7 +1,5 @@
 """Windows as data: unfold and fold of images, and masks that follow a convolution."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import product
 from math import prod
@@ -15,8 +13,6 @@ from ..numeric.special import round_half
 from ..numeric.taps import Taps
 from ..registry import Call, Shape, ShapeCall, kernel
 from .rules import output_size
-
-__all__ = ["neibs_shape"]
 
 _PLAIN = frozenset({"Float32", "Float16", "BFloat16", "Int32", "Int16", "Int8", "Uint8"})
 _INTEGERS = frozenset({"Int32", "Int16", "Int8"})

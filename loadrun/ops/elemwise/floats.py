@@ -18,8 +18,6 @@ from ..numeric import special
 from ..numeric.quant import round_away
 from ..numeric.special import filled, normal_cdf
 
-__all__ = ["Function", "Of", "compared", "copied", "logistic", "power"]
-
 Function = Callable[..., object]
 _F = np.float32
 _0, _1, _3, _6 = _F(0), _F(1), _F(3), _F(6)

@@ -1,15 +1,11 @@
 """Elemwise modes as textbook formulas on float64 arrays, written without regard to the kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import pi, sqrt
 
 import numpy as np
 
 from ...graph.dtypes import Array
-
-__all__ = ["Formula", "erf", "h_swish", "sigmoid"]
 
 Formula = Callable[..., Array]
 

@@ -7,8 +7,6 @@ import numpy as np
 from ...graph.dtypes import Array
 from .floats import Function
 
-__all__ = ["exact_shift", "rmulh", "shift"]
-
 
 def relu(out: Array, x: Array) -> None:
     np.maximum(x, x.dtype.type(0), out=out)

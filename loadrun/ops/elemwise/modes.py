@@ -23,8 +23,6 @@ from .floats import Of
 from .table import ARITY, BOOL, FLOAT, INTEGER, ROWS, Function, modes
 from .table import ModeTrait as T
 
-__all__ = ["float_step", "promote", "stored_scalar"]
-
 _QUANTIZED, _SORTED, _ONE_PASS = modes(T.QUANTIZED), modes(T.SORTED), modes(T.ONE_PASS)
 _BY_PLACE, _MUL_ADD = modes(T.BY_PLACE), modes(T.MUL_ADD)
 _SHORT, _LONG = 64, 2048

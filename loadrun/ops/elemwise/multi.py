@@ -26,8 +26,6 @@ from .modes import elemwise_shape, promote
 from .table import ARITY, FLOAT, ROWS, modes
 from .table import ModeTrait as T
 
-__all__: list[str] = []
-
 _QUANTIZED: dict[M, ElemwiseMode] = {m: ElemwiseMode[m.name[1:]] for m in M if m.name.startswith("Q")}
 
 _BOOL = {M[mode.name]: ROWS[mode] for mode in modes(T.COMPARES)}

@@ -4,8 +4,6 @@ Kernels, promotion, mixed precision and the passes take their sets of modes from
 takes what its quantized modes share with these.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from enum import Flag, auto
 from typing import NamedTuple
@@ -18,18 +16,6 @@ from ..numeric.special import erfcinv, erfinv
 from . import floats as f
 from . import formulas as w
 from . import integers as i
-
-__all__ = [
-    "ARITY",
-    "BOOL",
-    "FLOAT",
-    "INTEGER",
-    "MODES",
-    "ROWS",
-    "ModeTrait",
-    "Row",
-    "modes",
-]
 
 Function = Callable[..., object]
 

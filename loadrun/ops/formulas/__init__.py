@@ -6,8 +6,6 @@ plain sums over taps, rows or neighbours, slow and independent of the kernels. B
 rules and the same code for layouts.
 """
 
-from __future__ import annotations
-
 from ...base.registry import Registry
 from ..catalog import CATALOG, types
 from ..elemwise.formulas import Formula

@@ -1,7 +1,5 @@
 """Multi-head attention: ``softmax(q @ k.T * scale + mask) @ v`` for every head."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...graph import params as P
@@ -10,8 +8,6 @@ from ...graph.params import MultiHeadAttnAttnMaskType as Mask
 from ...graph.params import MultiHeadAttnTensorCombinationType as Extra
 from ..registry import Call, Shape
 from .norm import softmax_of
-
-__all__ = ["attention", "projections"]
 
 
 def projections(p: P.MultiHeadAttn, flat: Array) -> dict[str, tuple[Array | None, Array | float]]:
@@ -82,11 +78,7 @@ def attention(
     )
     q, k, v = (
         _heads_of(x, size > 0, p.num_heads)
-        for x, size in (
-            (_projected(query, by["q"]), p.qproj_size),
-            (k, p.kproj_size),
-            (v, p.vproj_size),
-        )
+        for x, size in ((_projected(query, by["q"]), p.qproj_size), (k, p.kproj_size), (v, p.vproj_size))
     )
     scores = q @ k.swapaxes(2, 3) * float(np.float32(p.sm_scaler))
     attn = softmax_of(scores + _added_mask(p, mask, scores.shape), 3)

@@ -1,7 +1,5 @@
 """Elementwise operators, reductions and linear algebra."""
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np
@@ -12,8 +10,6 @@ from ...graph.params import ReduceDataType, ReduceMode
 from ..elemwise.formulas import Formula
 from ..elemwise.table import ROWS
 from ..registry import Call
-
-__all__ = ["cross", "cumsum", "dot", "elemwise", "inverse", "linspace", "matmul", "power", "reduce"]
 
 
 def elemwise(c: Call, *inputs: Array) -> Array | None:

@@ -1,15 +1,11 @@
 """Composite operators in float64: the same definition on float64 arrays, without the kernel's pieces."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...graph.composite import Composite
 from ...graph.dtypes import Array
 from ..composite import result_arrays, widened
 from ..registry import Call
-
-__all__ = ["composite"]
 
 
 def composite(c: Call, *arrays: Array) -> tuple[Array, ...]:

@@ -1,7 +1,5 @@
 """Convolutions of images and volumes: one product for every filter tap."""
 
-from __future__ import annotations
-
 from math import prod
 from typing import Any
 
@@ -15,8 +13,6 @@ from ..conv.rules import Geometry, Plan, backward_plan, conv_plan
 from ..elemwise.formulas import Formula, h_swish, relu, sigmoid
 from ..registry import Call
 from .windows import taps
-
-__all__ = ["batched", "convolution", "convolve", "transposed"]
 
 _ACTIVATE: dict[NonlineMode, Formula] = {
     NonlineMode.IDENTITY: lambda x: x,

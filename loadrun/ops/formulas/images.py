@@ -1,7 +1,5 @@
 """Resizing, warping, regions of interest and correlation of images."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import product
 from math import ceil
@@ -15,8 +13,6 @@ from ...graph.params import BorderMode, Format, InterpolationMode, ROIAlignMode
 from ..image.planes import as_planes, from_planes
 from ..registry import Call, Shape
 from .sampling import bilinear, blended, cubic, linear, pixels_of
-
-__all__ = ["correlation", "remap", "resize", "resize_volume", "roi_align", "warp_affine", "warp_perspective"]
 
 _NHWC_CHANNELS = (1, 3)
 """Channels of NHWC images that MegEngine resizes as OpenCV does."""

@@ -1,7 +1,5 @@
 """Convolutions whose filter, taps or inputs depend on the position, as sums over what each window sees."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...graph import params as P
@@ -11,8 +9,6 @@ from ..registry import Call, Shape
 from .convolution import convolve
 from .sampling import bilinear, pixels_of
 from .windows import columns, taps
-
-__all__ = ["deformable", "local", "local_share", "masked", "region_data", "region_restricted", "unfolded"]
 
 
 def _window_geometry(

@@ -1,14 +1,10 @@
 """Softmax and normalizations: deviations from the mean, divided by their root mean square."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...graph import params as P
 from ...graph.dtypes import Array
 from ..registry import Call
-
-__all__ = ["batch_norm", "general_norm", "group_norm", "layer_norm", "lrn", "softmax", "softmax_of"]
 
 
 def softmax(c: Call, x: Array) -> Array | None:

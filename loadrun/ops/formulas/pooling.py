@@ -1,7 +1,5 @@
 """Pooling: the largest element, the sum or the mean of every window, first down the rows, then along them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,8 +9,6 @@ from ...graph.dtypes import Array
 from ...graph.params import AdaptivePooling, Format, Pooling, PoolingMode
 from ..elemwise.formulas import Formula
 from ..registry import Call, Shape
-
-__all__ = ["pooling"]
 
 Ends = list[tuple[int, int]]
 _AXES = {Format.NHWC: (1, 2), Format.NHWCD4: (1, 3), Format.CHWN4: (1, 2)}

@@ -1,7 +1,5 @@
 """Recurrent cells and stacks of them, one time step after the other."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from math import prod
 
@@ -12,8 +10,6 @@ from ...graph.dtypes import Array
 from ...graph.params import RNNCellNonlineMode
 from ..elemwise.formulas import Formula, relu, sigmoid
 from ..registry import Call
-
-__all__ = ["lstm", "lstm_cell", "rnn", "rnn_cell"]
 
 Step = Callable[[Array, Sequence[Array]], tuple[Array, ...]]
 _ACTIVATE: dict[RNNCellNonlineMode, Formula] = {

@@ -9,8 +9,6 @@ import numpy as np
 from ...graph.dtypes import Array
 from ...graph.params import BorderMode
 
-__all__ = ["Pixels", "bilinear", "blended", "cubic", "linear", "pixels_of", "slopes", "spread"]
-
 Pixels = Callable[[Array, Array], Array]
 """Gives [C, ...] for integer rows and columns [...]."""
 Weights = list[tuple[Array, Array]]

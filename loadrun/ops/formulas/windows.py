@@ -1,7 +1,5 @@
 """The places where the taps of windows meet an input, and what they see there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import EllipsisType
 
@@ -9,8 +7,6 @@ import numpy as np
 
 from ...graph.dtypes import Array
 from ..conv.rules import Geometry
-
-__all__ = ["columns", "taps"]
 
 Place = tuple[EllipsisType | slice, ...]
 

@@ -8,8 +8,6 @@ from ...graph.dtypes import Array
 from ...graph.params import CvtColorMode
 from ..registry import Shape
 
-__all__ = ["convert_color", "converted_shape"]
-
 _M = CvtColorMode
 _CHANNELS = {
     _M.RGB2GRAY: (3, 1),

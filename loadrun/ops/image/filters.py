@@ -1,29 +1,16 @@
 """Rotation, flips, colours, blurring and the block cosine transform (MegEngine dnn naive and x86 kernels)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 
 import numpy as np
 
 from ...graph import Opr
+from ...graph import params as P
 from ...graph.dtypes import Array, DType, plain
-from ...graph.params import (
-    BorderMode,
-    CvtColor,
-    DctChannelSelect,
-    DctFastImpl,
-    Flip,
-    Format,
-    GaussianBlur,
-    Rotate,
-)
 from ..registry import Call, Shape, ShapeCall, kernel
 from .color import convert_color, converted_shape
 from .sampling import border_index, store
-
-__all__ = ["blur_kernels", "dct_basis"]
 
 _MAX_KERNEL = 4095
 _SEQUENTIAL = 32
@@ -56,7 +43,7 @@ def rotate(c: Call, x: Array) -> Array:
     """Turn NHWC images of 1 or 3 channels by 90 degrees, clockwise or not."""
     _image(x.shape)
     turned = x.transpose(0, 2, 1, 3)
-    return turned[:, :, ::-1] if c.get(Rotate).clockwise else turned[:, ::-1]
+    return turned[:, :, ::-1] if c.get(P.Rotate).clockwise else turned[:, ::-1]
 
 
 def _same_image(s: ShapeCall) -> Sequence[Shape | None]:
@@ -67,12 +54,12 @@ def _same_image(s: ShapeCall) -> Sequence[Shape | None]:
 def flip(c: Call, x: Array) -> Array:
     """Mirror NHWC images of 1 or 3 channels: ``vertical`` swaps top and bottom, ``horizontal`` the sides."""
     _image(x.shape)
-    p = c.get(Flip)
+    p = c.get(P.Flip)
     return x[:, :: -1 if p.vertical else 1, :: -1 if p.horizontal else 1]
 
 
 def _color_shape(s: ShapeCall) -> Sequence[Shape | None]:
-    return (converted_shape(s.shape(0), s.get(CvtColor).mode),)
+    return (converted_shape(s.shape(0), s.get(P.CvtColor).mode),)
 
 
 def _color_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
@@ -82,7 +69,7 @@ def _color_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) ->
 @kernel("CvtColor", dtype=_simple, shape=_color_shape, flops=_color_flops)
 def cvt_color(c: Call, x: Array) -> Array:
     """Convert the colours of NHWC images (float32, or uint8 in integer arithmetic)."""
-    return convert_color(x, c.get(CvtColor).mode)
+    return convert_color(x, c.get(P.CvtColor).mode)
 
 
 # --- GaussianBlur -------------------------------------------------------------------------------------
@@ -113,13 +100,13 @@ def _gaussian(size: int, sigma: float) -> Array:
     return (w * (1.0 / w.sum(dtype=np.float64))).astype(np.float32)
 
 
-def blur_kernels(p: GaussianBlur) -> tuple[Array, Array]:
+def blur_kernels(p: P.GaussianBlur) -> tuple[Array, Array]:
     """Compute the float32 weights of a blur along rows and along columns.
 
     Raises:
         ValueError: an even or absurd kernel size, or neither size nor sigma.
 
-    >>> [k.tolist() for k in blur_kernels(GaussianBlur(kernel_height=3, kernel_width=1))]
+    >>> [k.tolist() for k in blur_kernels(P.GaussianBlur(kernel_height=3, kernel_width=1))]
     [[1.0], [0.25, 0.5, 0.25]]
     """
     sigma_y = p.sigma_y if p.sigma_y > 0 else p.sigma_x
@@ -127,7 +114,7 @@ def blur_kernels(p: GaussianBlur) -> tuple[Array, Array]:
 
 
 def _blur_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    p = opr.get(GaussianBlur)
+    p = opr.get(P.GaussianBlur)
     return 2 * (p.kernel_height + p.kernel_width) * prod(outputs[0])
 
 
@@ -142,10 +129,10 @@ def gaussian_blur(c: Call, x: Array) -> Array:
         ValueError: an even or absurd kernel size, or neither size nor sigma.
     """
     _image(x.shape)
-    p = c.get(GaussianBlur)
-    if p.border_mode == BorderMode.ISOLATED:
+    p = c.get(P.GaussianBlur)
+    if p.border_mode == P.BorderMode.ISOLATED:
         raise ValueError("border mode ISOLATED is not supported")
-    border = BorderMode.CONSTANT if p.border_mode == BorderMode.TRANSPARENT else p.border_mode
+    border = P.BorderMode.CONSTANT if p.border_mode == P.BorderMode.TRANSPARENT else p.border_mode
     kernels = blur_kernels(p)
     if 0 in x.shape:
         return np.zeros(x.shape, x.dtype)
@@ -174,7 +161,7 @@ def _narrow(x: Array, height: int) -> Array:
     return out.reshape(x.shape)
 
 
-def _filter(x: Array, weights: Array, at: int, border: BorderMode) -> Array:
+def _filter(x: Array, weights: Array, at: int, border: P.BorderMode) -> Array:
     size, half = x.shape[at], len(weights) // 2
     index = border_index(np.arange(-half, size + half), size, border)
     wide = np.moveaxis(x.take(index, at), at, 0)
@@ -189,9 +176,9 @@ def _filter(x: Array, weights: Array, at: int, border: BorderMode) -> Array:
 
 
 def _dct_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    p = opr.get(DctChannelSelect)
+    p = opr.get(P.DctChannelSelect)
     out = opr.output_dtype or plain("Float32")
-    want = {Format.NCHW: "Float32", Format.NCHW4: "QuantizedS8"}.get(p.format)
+    want = {P.Format.NCHW: "Float32", P.Format.NCHW4: "QuantizedS8"}.get(p.format)
     if inputs[0].name != "Uint8" or out.name != want:
         raise ValueError(
             "the transform turns Uint8 into Float32 (NCHW) or QuantizedS8 (NCHW4), "
@@ -200,7 +187,7 @@ def _dct_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     return (out,)
 
 
-def _dct_blocks(p: DctChannelSelect, shape: Shape) -> tuple[int, int]:
+def _dct_blocks(p: P.DctChannelSelect, shape: Shape) -> tuple[int, int]:
     b = p.dct_block_size
     if len(shape) != 4 or b < 1 or shape[2] % b or shape[3] % b:
         raise ValueError(f"{b}x{b} blocks do not fill an image of shape {list(shape)}")
@@ -208,17 +195,17 @@ def _dct_blocks(p: DctChannelSelect, shape: Shape) -> tuple[int, int]:
 
 
 def _dct_shape(s: ShapeCall) -> Sequence[Shape | None]:
-    p, shape = s.get(DctChannelSelect), s.shape(0)
+    p, shape = s.get(P.DctChannelSelect), s.shape(0)
     oh, ow = _dct_blocks(p, shape)
     masked = len(s.shapes) > 2 and s.shape(1) != (0,)
     oc = s.shape(2)[0] if masked else shape[1] * p.dct_block_size**2
     return (_dct_output(p, shape[0], oc, oh, ow),)
 
 
-def _dct_output(p: DctChannelSelect, n: int, oc: int, oh: int, ow: int) -> Shape:
-    if p.fastImpl == DctFastImpl.FIX_32_MASK and oc != 32:
+def _dct_output(p: P.DctChannelSelect, n: int, oc: int, oh: int, ow: int) -> Shape:
+    if p.fastImpl == P.DctFastImpl.FIX_32_MASK and oc != 32:
         raise ValueError(f"FIX_32_MASK selects 32 channels, found {oc}")
-    if p.format == Format.NCHW:
+    if p.format == P.Format.NCHW:
         return (n, oc, oh, ow)
     if oc % 4:
         raise ValueError(f"the NCHW4 layout takes a multiple of 4 channels, found {oc}")
@@ -226,7 +213,7 @@ def _dct_output(p: DctChannelSelect, n: int, oc: int, oh: int, ow: int) -> Shape
 
 
 def _dct_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    return 4 * opr.get(DctChannelSelect).dct_block_size * prod(inputs[0])
+    return 4 * opr.get(P.DctChannelSelect).dct_block_size * prod(inputs[0])
 
 
 @kernel("DctChannelSelectV1", dtype=_dct_dtype, shape=_dct_shape, flops=_dct_flops)
@@ -244,7 +231,7 @@ def dct_channel_select(c: Call, x: Array, *mask: Array) -> Array:
     Raises:
         ValueError: blocks that do not fill the image, or offsets and values that do not fit.
     """
-    p = c.get(DctChannelSelect)
+    p = c.get(P.DctChannelSelect)
     oh, ow = _dct_blocks(p, x.shape)
     n, ch = x.shape[:2]
     b = p.dct_block_size
@@ -260,7 +247,7 @@ def dct_channel_select(c: Call, x: Array, *mask: Array) -> Array:
     out = full.transpose(0, 1, 4, 5, 2, 3).reshape(n, ch * b * b, oh, ow)
     if keep is not None:
         out = out.take(keep, 1)
-    if p.format == Format.NCHW:
+    if p.format == P.Format.NCHW:
         return out
     scaled = np.clip(out / np.float32(c.outputs[0].scale), -128, 127)
     return store(scaled.reshape(n, shape[1], 4, oh, ow).transpose(0, 1, 3, 4, 2), c.outputs[0])

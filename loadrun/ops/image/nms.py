@@ -1,7 +1,5 @@
 """Non-maximum suppression."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,8 +8,6 @@ from ...graph import Opr
 from ...graph.dtypes import Array, DType, plain
 from ...graph.params import NMSKeep
 from ..registry import Call, Shape, ShapeCall, kernel
-
-__all__ = ["keep"]
 
 _BLOCK = 64
 """Boxes that are compared with each other at once."""

@@ -1,14 +1,10 @@
 """Layouts of images as planes, and the sizes that operators ask for."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...graph.dtypes import Array
 from ...graph.params import Format
 from ..registry import Shape
-
-__all__ = ["as_planes", "from_planes", "output_size", "planes_shape"]
 
 _PACK = {Format.NCHW4: 4, Format.NCHW44: 4, Format.NHWCD4: 4, Format.NCHW88: 8, Format.NCHW64: 64}
 

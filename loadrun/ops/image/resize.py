@@ -4,8 +4,6 @@ Weights depend on one axis each, so float32 images are blended axis by axis; oth
 of MegEngine's kernels, whose rounding decides ties.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 
@@ -18,8 +16,6 @@ from ..registry import Call, Shape, ShapeCall, kernel
 from .planes import as_planes, from_planes, output_size, planes_shape
 from .resize_cv import resize_cv
 from .sampling import Axis, blend, cubic_weights, store
-
-__all__: list[str] = []
 
 _DTYPES = ("Float32", "Float16", "BFloat16", "Int8", "Uint8", "QuantizedS8", "Quantized8Asymm")
 _FORMATS = (Format.NCHW, Format.NHWC, Format.NHWCD4, Format.NCHW4, Format.NCHW44, Format.NCHW88)
@@ -46,11 +42,7 @@ def _shape(s: ShapeCall) -> Sequence[Shape | None]:
     _check(p)
     n, g, _, _, c = planes_shape(s.shape(0), p.format)
     oh, ow = output_size(s.ints(1))
-    dest = {
-        Format.NCHW: (n, g, oh, ow),
-        Format.NHWC: (n, oh, ow, c),
-        Format.NHWCD4: (n, oh, g, ow, c),
-    }
+    dest = {Format.NCHW: (n, g, oh, ow), Format.NHWC: (n, oh, ow, c), Format.NHWCD4: (n, oh, g, ow, c)}
     return (dest.get(p.format, (n, g, oh, ow, c)),)
 
 

@@ -13,8 +13,6 @@ from ...graph.dtypes import Array
 from ...graph.params import InterpolationMode
 from .sampling import Axis, blend, cubic_weights, lanczos_weights
 
-__all__ = ["resize_cv"]
-
 _BITS = 11
 _ONE = 1 << _BITS
 

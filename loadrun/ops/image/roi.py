@@ -12,8 +12,6 @@ from ...graph.dtypes import Array, DType, plain
 from ...graph.params import DeformablePSROIPooling, Format, ROIAlign, ROIAlignMode, ROIPooling, ROIPoolingMode
 from ..registry import Call, Shape, ShapeCall, kernel
 
-__all__: list[str] = []
-
 _LOWEST = np.finfo(np.float32).min
 _CHUNK = 1 << 20
 """Elements of one block of samples."""

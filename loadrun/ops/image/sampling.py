@@ -1,7 +1,5 @@
 """Common parts of image samplers: border rules, interpolation weights, rounding."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -9,17 +7,6 @@ import numpy as np
 from ...graph.dtypes import Array, DType
 from ...graph.params import BorderMode
 from ..numeric.special import round_half
-
-__all__ = [
-    "Axis",
-    "blend",
-    "border_index",
-    "cubic_weights",
-    "lanczos_weights",
-    "round_half_away",
-    "store",
-    "to_integer",
-]
 
 Axis = tuple[Array, Array]
 """Source pixels and their weights for every output pixel of one axis, both (output size, taps)."""

@@ -1,7 +1,5 @@
 """Perspective and affine warps and remapping (MegEngine dnn warp_perspective, warp_affine, remap)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 
@@ -15,8 +13,6 @@ from .planes import as_planes, from_planes, output_size, planes_shape
 from .sampling import border_index, store, to_integer
 from .warp_fixed import affine_positions, perspective_positions, remap_fixed
 from .warp_linear import bilinear_grid, bilinear_points
-
-__all__: list[str] = []
 
 _FLOATS = ("Float32", "Float16", "BFloat16")
 _BYTES = ("Int8", "Uint8", "QuantizedS8", "Quantized8Asymm")

@@ -10,8 +10,6 @@ from ...graph.dtypes import Array
 from ...graph.params import BorderMode, InterpolationMode
 from .sampling import border_index, cubic_weights, lanczos_weights
 
-__all__ = ["affine_positions", "perspective_positions", "remap_fixed", "weight_tables"]
-
 _BITS = 5
 _SIZE = 1 << _BITS
 _COEF_BITS = 15

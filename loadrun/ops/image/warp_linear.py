@@ -1,14 +1,10 @@
 """Bilinear sampling of one image at float positions, as MegEngine's naive and fallback warps do it."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...graph.dtypes import Array
 from ...graph.params import BorderMode
 from .sampling import blend, border_index, to_integer
-
-__all__ = ["bilinear_grid", "bilinear_points"]
 
 
 def _neighbours(

@@ -26,20 +26,6 @@ from ...graph.dtypes import Array
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
-__all__ = [
-    "blas_serial",
-    "blas_threads",
-    "matmul",
-    "parallel",
-    "quota",
-    "scratch",
-    "set_threads",
-    "shares",
-    "splits",
-    "thread_environment",
-    "threads",
-]
-
 _KEEP = 64 << 20
 """A thread keeps a scratch buffer of at most this many bytes."""
 

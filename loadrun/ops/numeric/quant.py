@@ -16,20 +16,6 @@ import numpy as np
 from ...graph.dtypes import Array, DType
 from .special import PIECE, filled, in_chunks
 
-__all__ = [
-    "HIGHEST",
-    "LOWEST",
-    "Quantizer",
-    "dequantize",
-    "quantize",
-    "quantizer",
-    "reals",
-    "requantize",
-    "requantizer",
-    "round_away",
-    "saturate",
-]
-
 _F = np.float32
 # The float32 just below one half: added to a value it rounds exactly as C's roundf does, also for
 # 0.49999997 and for values that have no fraction bits left.

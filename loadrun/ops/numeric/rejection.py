@@ -5,14 +5,10 @@ How many uniform numbers one result takes depends on those numbers, so that this
 Source of semantics: MegEngine ``dnn/src/naive/rng/opr_impl.cpp``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 
 import numpy as np
-
-__all__ = ["beta", "gamma", "poisson"]
 
 f = np.float32
 _HALF, _ONE, _TWO, _NINE = f(0.5), f(1), f(2), f(9)

@@ -21,29 +21,6 @@ from .parallel import matmul, parallel, threads
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
-__all__ = [
-    "PIECE",
-    "broadcast",
-    "broadcast_shapes",
-    "erf",
-    "erfc",
-    "erfcinv",
-    "erfinv",
-    "filled",
-    "gelu",
-    "in_chunks",
-    "in_rows",
-    "int_matmul",
-    "largest",
-    "lowest",
-    "normal_cdf",
-    "round_half",
-    "rounded",
-    "short_buffers",
-    "stored",
-    "sum_rounded",
-]
-
 PIECE = 1 << 16
 """Elements of a piece of a formula with many steps: its temporaries stay in the cache."""
 _BUFFER = 1024

@@ -15,8 +15,6 @@ import numpy as np
 from ...graph import Opr
 from ...graph.dtypes import Array
 
-__all__ = ["Draw", "OperatorStreams", "RandomNumbers", "Stream"]
-
 _WORD = (1 << 64) - 1
 _AT_ONCE = 256
 """How many numbers are drawn together where they are read one by one."""

@@ -5,15 +5,11 @@ MegEngine's CPU kernel makes the matrix bidiagonal by Householder reflections an
 (Golub and Kahan); so does this module for small matrices, in double precision. Larger ones go to LAPACK.
 """
 
-from __future__ import annotations
-
 from math import hypot, sqrt
 
 import numpy as np
 
 from ...graph.dtypes import Array
-
-__all__ = ["decompose"]
 
 _LARGEST = 64
 """Matrices with a smaller side above this go to LAPACK, which is faster; their signs are LAPACK's."""

@@ -1,11 +1,7 @@
 """Computing on small tensors before they are broadcast (MegEngine's DelayBroadcast)."""
 
-from __future__ import annotations
-
 from ...graph import Graph, Opr, Var
 from ..rewriter import Rewriter, repeat
-
-__all__ = ["delay_broadcast"]
 
 _ROUNDS = 16
 

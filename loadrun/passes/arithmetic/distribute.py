@@ -1,7 +1,5 @@
 """Multiplying out sums where that saves work (MegEngine's ArithMulDistribute)."""
 
-from __future__ import annotations
-
 from math import prod
 
 from ...graph import Graph, Opr, Var
@@ -11,8 +9,6 @@ from ...ops.registry import Shape
 from ..rewriter import Rewriter
 from .identities import elemwise
 from .terms import leaves, mode_of, uniform
-
-__all__ = ["distribute_products"]
 
 M = ElemwiseMode
 

@@ -4,8 +4,6 @@ The fused modes compute what their parts compute, so that only the order of the 
 rounding.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from math import prod
 
@@ -16,8 +14,6 @@ from ...ops.registry import Shape
 from ..rewriter import Rewriter
 from .identities import elemwise
 from .terms import ends_chain, is_large, leaves, mode_of, uniform
-
-__all__ = ["fuse_arithmetic"]
 
 M = ElemwiseMode
 _ACTIVATIONS = {row.after_add: mode for mode, row in ROWS.items() if row.after_add is not None}

@@ -6,30 +6,20 @@ from __future__ import annotations
 import numpy as np
 
 from ...graph import Graph, Opr, Var
+from ...graph import params as P
 from ...graph.dtypes import DType
-from ...graph.params import (
-    AdaptivePooling,
-    Dimshuffle,
-    ElemwiseMode,
-    OptionalAxisV1,
-    PoolingMode,
-    Reduce,
-    ReduceMode,
-)
 from ...ops.catalog import TypeParam
 from ..rewriter import Rewriter, each
 from .terms import mode_of
 
-__all__ = ["fold_global_pooling", "fold_means"]
-
-_POOLING = {ReduceMode.MAX: PoolingMode.MAX, ReduceMode.MEAN: PoolingMode.AVERAGE}
+_POOLING = {P.ReduceMode.MAX: P.PoolingMode.MAX, P.ReduceMode.MEAN: P.PoolingMode.AVERAGE}
 
 
 def fold_means(graph: Graph) -> Graph:
     """Replace a sum along an axis that is divided by the axis' length by the mean; results agree to within rounding."""
 
     def visit(r: Rewriter, opr: Opr) -> Var | None:
-        if mode_of(opr) != ElemwiseMode.TRUE_DIV:
+        if mode_of(opr) != P.ElemwiseMode.TRUE_DIV:
             return None
         total, length = (v.owner for v in opr.inputs)
         squeeze = None
@@ -38,14 +28,14 @@ def fold_means(graph: Graph) -> Graph:
         if total.type != "ReduceV2" or length.type != "TypeCvtV2" or r.frozen(total):
             return None
         sizes = length.inputs[0].owner
-        p = total.get(Reduce)
-        if sizes.type != "GetVarShapeV1" or p.mode != ReduceMode.SUM or len(total.inputs) != 1:
+        p = total.get(P.Reduce)
+        if sizes.type != "GetVarShapeV1" or p.mode != P.ReduceMode.SUM or len(total.inputs) != 1:
             return None
         if length.get(TypeParam).dtype != DType("Float32") or sizes.inputs != total.inputs[:1]:
             return None
-        if sizes.get(OptionalAxisV1).axis != p.axis or r.dtype(r.var(total.inputs[0])).name != "Float32":
+        if sizes.get(P.OptionalAxisV1).axis != p.axis or r.dtype(r.var(total.inputs[0])).name != "Float32":
             return None
-        mean = p.replace(mode=ReduceMode.MEAN)
+        mean = p.replace(mode=P.ReduceMode.MEAN)
         (new,) = r.add("ReduceV2", mean, inputs=[r.var(total.inputs[0])], like=total)
         if squeeze is not None:
             (new,) = r.add("AxisAddRemove", *squeeze.params, inputs=[new], like=squeeze)
@@ -62,7 +52,7 @@ def fold_global_pooling(graph: Graph) -> Graph:
         shape = r.old_shape(opr.outputs[0])
         if reduce is None or shape is None or len(shape) != 4 or shape[2:] != (1, 1):
             return None
-        p, reshape = reduce.get(Reduce), reduce.inputs[0].owner
+        p, reshape = reduce.get(P.Reduce), reduce.inputs[0].owner
         if p.mode not in _POOLING or p.axis != 2 or len(reduce.inputs) != 1 or reshape.type != "ReshapeV1":
             return None
         flat, source = (r.old_shape(v) for v in (reshape.outputs[0], reshape.inputs[0]))
@@ -71,7 +61,7 @@ def fold_global_pooling(graph: Graph) -> Graph:
         if flat != (*source[:2], source[2] * source[3]) or not r.dtype(r.var(reshape.inputs[0])).is_float:
             return None
         one = r.put(np.ones(2, np.int32), DType("Int32"))
-        pooling = AdaptivePooling(mode=_POOLING[p.mode])
+        pooling = P.AdaptivePooling(mode=_POOLING[p.mode])
         return r.add("AdaptivePoolingV1", pooling, inputs=[r.var(reshape.inputs[0]), one], like=opr)[0]
 
     return each(graph, visit, "AxisAddRemove", "Dimshuffle")
@@ -81,7 +71,7 @@ def _reduced(r: Rewriter, opr: Opr) -> Opr | None:
     """Return the reduction whose axes an operator puts in order."""
     inner = opr.inputs[0].owner
     if opr.type == "Dimshuffle":
-        if opr.get(Dimshuffle).pattern != (0, 1, -1, -1) or inner.type != "AxisAddRemove":
+        if opr.get(P.Dimshuffle).pattern != (0, 1, -1, -1) or inner.type != "AxisAddRemove":
             return None
         inner = inner.inputs[0].owner
     else:

@@ -11,8 +11,6 @@ What is exact and what is not:
 ``x * 0`` stays, which is no zero for infinities and NaN; so do ``x - x`` and ``x / x``.
 """
 
-from __future__ import annotations
-
 from math import frexp
 
 import numpy as np
@@ -22,8 +20,6 @@ from ...graph.dtypes import DType
 from ...graph.params import Elemwise, ElemwiseMode, PowC
 from ...ops.elemwise.table import ROWS, ModeTrait, modes
 from ..rewriter import Rewriter, each
-
-__all__ = ["elemwise", "neutral", "remove_identities"]
 
 M = ElemwiseMode
 _UNDOES, _REPEATS, _SELECTS = modes(ModeTrait.UNDOES), modes(ModeTrait.REPEATS), modes(ModeTrait.SELECTS)

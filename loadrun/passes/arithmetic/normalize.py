@@ -23,8 +23,6 @@ from ..rewriter import Rewriter, each
 from .identities import elemwise
 from .terms import is_large, mode_of, uniform
 
-__all__ = ["expand_fused", "finish_arithmetic", "normalize_chains"]
-
 M = ElemwiseMode
 _FUSED = {mode: row.after_add for mode, row in ROWS.items() if row.after_add is not None}
 _SUMS, _PRODUCTS = modes(ModeTrait.SUM), modes(ModeTrait.PRODUCT)

@@ -6,8 +6,6 @@ becomes ``x + (a + b)`` for constants of any shape; ``(conv(x, w) + a) * k`` is 
 within rounding.
 """
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np
@@ -21,8 +19,6 @@ from ...ops.registry import Shape
 from ..rewriter import Rewriter, repeat
 from .identities import elemwise
 from .terms import is_large, on_grid
-
-__all__ = ["redistribute"]
 
 M = ElemwiseMode
 _JOINED = modes(ModeTrait.ASSOCIATIVE)

@@ -7,8 +7,6 @@ from ...graph.dtypes import DType
 from ...graph.params import Elemwise, ElemwiseMode, PowC, Reduce, ReduceDataType, ReduceMode
 from ..rewriter import Rewriter, each
 
-__all__ = ["combine_conversions", "fuse_squares"]
-
 
 def combine_conversions(graph: Graph) -> Graph:
     """Reduce float16 values with float32 results instead of converting them first (MegEngine's

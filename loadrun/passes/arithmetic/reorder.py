@@ -4,8 +4,6 @@ MegEngine's ReorderArithChain: constants among each other, then terms of equal s
 other, from small to large. Sums and products of floats agree to within rounding, maxima and minima to the bit.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -18,8 +16,6 @@ from ...ops.registry import Shape
 from ..rewriter import Rewriter
 from .identities import elemwise
 from .terms import ends_chain, leaves, mode_of, uniform
-
-__all__ = ["reorder_chains"]
 
 M = ElemwiseMode
 _MODES = modes(ModeTrait.ASSOCIATIVE)

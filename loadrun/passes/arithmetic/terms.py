@@ -14,20 +14,6 @@ from ...ops.elemwise.table import ModeTrait, modes
 from ...ops.op import Trait
 from ..rewriter import Rewriter
 
-__all__ = [
-    "ends_chain",
-    "extreme_products",
-    "is_large",
-    "is_step",
-    "large_sums",
-    "leaves",
-    "mode_of",
-    "on_grid",
-    "rounds",
-    "scalar_value",
-    "uniform",
-]
-
 _BOOL = DType("Bool")
 _LARGE = 1000.0
 """From where on a stored number in a sum takes more digits from the other terms than a tolerance has."""

@@ -1,7 +1,5 @@
 """Conditional execution whose conditions are constants (MegEngine's CondExecConstPredicateFolding)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...graph import Graph, Opr, Var
@@ -12,8 +10,6 @@ from ...ops.infer import kernel_of
 from ...ops.registry import Call
 from ..arithmetic.identities import elemwise
 from ..rewriter import EMPTY, Rewriter
-
-__all__ = ["fold_branches"]
 
 
 def fold_branches(graph: Graph) -> Graph:

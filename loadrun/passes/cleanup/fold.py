@@ -14,8 +14,6 @@ from ...graph.params import RelayoutFormat, RelayoutMode
 from ..constants import is_pure, is_settled, settle
 from ..rewriter import Rewriter
 
-__all__ = ["fold_constants"]
-
 _IMAGES = {
     RelayoutMode.NCHW_NHWCD4I: 2,
     RelayoutMode.INTER_WEIGHT_DENSEI: 3,

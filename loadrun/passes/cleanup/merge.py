@@ -1,13 +1,9 @@
 """All weights in one operator (MegEngine's ParamMerge)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from ...graph import Graph, Opr
 from ..rewriter import Rewriter
-
-__all__ = ["merge_weights"]
 
 _HOLDERS = {f"SharedDeviceTensor{form}": f"MultipleDeviceTensor{form}Holder" for form in ("", "WithFormat")}
 

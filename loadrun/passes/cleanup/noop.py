@@ -6,8 +6,6 @@ from __future__ import annotations
 from ...graph import Graph, Opr, Var
 from ..rewriter import Rewriter, each
 
-__all__ = ["remove_copies", "remove_noops"]
-
 
 def remove_noops(graph: Graph) -> Graph:
     """Remove Identity and MarkNoBroadcastElemwise, and joins of a single part; outputs keep their names."""

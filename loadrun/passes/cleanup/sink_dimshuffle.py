@@ -1,12 +1,8 @@
 """Moving Dimshuffle after elementwise operators, so that those before and after it can be fused."""
 
-from __future__ import annotations
-
 from ...graph import Graph, Opr, Var
 from ...ops.catalog import select
 from ..rewriter import Rewriter, repeat
-
-__all__ = ["sink_dimshuffle"]
 
 _ROUNDS = 16
 _ARITHMETIC = select(lambda op: op.family == "elemwise.modes")

@@ -10,8 +10,6 @@ What takes the place of an operator has its name. At every level what follows fr
 constant, and a sum of ``x ** 2`` or ``square(x)`` is one operator.
 """
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np
@@ -24,8 +22,6 @@ from ...ops.elemwise.table import ModeTrait as T
 from ...ops.op import Trait
 from ..arithmetic.identities import elemwise, neutral
 from ..rewriter import Rewriter, each
-
-__all__ = ["as_made", "stabilize"]
 
 M = ElemwiseMode
 _LEFT_OUT, _CHAINS, _PRODUCTS = (modes(t) for t in (T.LEFT_OUT, T.ASSOCIATIVE, T.PRODUCT))

@@ -9,8 +9,6 @@ from ...graph.dtypes import DType
 from ...ops.catalog import TypeParam
 from ..rewriter import Rewriter, each
 
-__all__ = ["holds", "remove_conversions", "remove_exact_conversions"]
-
 _INTEGERS = ("Int8", "Uint8", "Int16", "Int32")
 _EVERY = (*_INTEGERS, "Uint16", "Uint32", "Int64", "Uint64")
 _BITS = {"Bool": 1, "Float16": 11, "Float32": 24, "Float64": 53}

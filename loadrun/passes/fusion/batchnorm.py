@@ -1,7 +1,5 @@
 """Batch normalization with stored statistics, written as elementwise arithmetic (MegEngine's ConvertBatchNorm)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...graph import Graph, Opr
@@ -9,8 +7,6 @@ from ...graph.params import BN, BNFwdMode, ElemwiseMode, PowC
 from ..arithmetic.identities import elemwise
 from ..constants import is_settled
 from ..rewriter import Rewriter
-
-__all__ = ["expand_batchnorm"]
 
 M = ElemwiseMode
 

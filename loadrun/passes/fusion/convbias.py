@@ -9,8 +9,6 @@ from ...ops.elemwise.table import ROWS
 from ..arithmetic.terms import mode_of
 from ..rewriter import Rewriter
 
-__all__ = ["fuse_conv_bias"]
-
 M = ElemwiseMode
 _ALONE = {mode: row.nonline for mode, row in ROWS.items() if row.nonline is not None}
 _WITH_BIAS = {

@@ -1,30 +1,19 @@
 """A residual sum as the fourth input of a ConvBias (MegEngine's FuseConvBiasZ)."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from ...graph import Graph, Opr, Var
-from ...graph.params import (
-    ConvBias,
-    ElemwiseMode,
-    ElemwiseMultiType,
-    ElemwiseMultiTypeMode,
-    Format,
-    NonlineMode,
-)
+from ...graph import params as P
 from ..arithmetic.terms import mode_of
 from ..rewriter import Rewriter
 
-__all__ = ["fuse_conv_bias_z"]
-
-M, Q = ElemwiseMode, ElemwiseMultiTypeMode
-_MODES: dict[object, NonlineMode] = {
-    M.ADD: NonlineMode.IDENTITY,
-    M.FUSE_ADD_RELU: NonlineMode.RELU,
-    Q.QADD: NonlineMode.IDENTITY,
-    Q.QFUSE_ADD_RELU: NonlineMode.RELU,
-    Q.QFUSE_ADD_H_SWISH: NonlineMode.H_SWISH,
+M, Q = P.ElemwiseMode, P.ElemwiseMultiTypeMode
+_MODES: dict[object, P.NonlineMode] = {
+    M.ADD: P.NonlineMode.IDENTITY,
+    M.FUSE_ADD_RELU: P.NonlineMode.RELU,
+    Q.QADD: P.NonlineMode.IDENTITY,
+    Q.QFUSE_ADD_RELU: P.NonlineMode.RELU,
+    Q.QFUSE_ADD_H_SWISH: P.NonlineMode.H_SWISH,
 }
 
 
@@ -42,7 +31,7 @@ def _fused(r: Rewriter, opr: Opr) -> Var | None:
     if opr.type == "Elemwise":
         mode: object = mode_of(opr)
     elif opr.type == "ElemwiseMultiType":
-        mode = opr.get(ElemwiseMultiType).mode
+        mode = opr.get(P.ElemwiseMultiType).mode
     else:
         return None
     if mode not in _MODES or len(opr.inputs) != 2:
@@ -51,15 +40,15 @@ def _fused(r: Rewriter, opr: Opr) -> Var | None:
         conv = r.var(source).owner
         if conv.type != "ConvBiasForwardV4" or len(conv.inputs) != 3 or not r.single(source):
             continue
-        if conv.get(ConvBias).nonlineMode != NonlineMode.IDENTITY:
+        if conv.get(P.ConvBias).nonlineMode != P.NonlineMode.IDENTITY:
             continue
         return _with_z(r, opr, conv, r.var(source), r.var(other), _MODES[mode])
     return None
 
 
-def _with_z(r: Rewriter, opr: Opr, conv: Opr, result: Var, z: Var, nonlinearity: NonlineMode) -> Var | None:
-    p, shape = conv.get(ConvBias), r.shape(result)
-    if p.format not in (Format.NCHW, Format.NCHW4, Format.NHWC) or shape is None or z is result:
+def _with_z(r: Rewriter, opr: Opr, conv: Opr, result: Var, z: Var, nonlinearity: P.NonlineMode) -> Var | None:
+    p, shape = conv.get(P.ConvBias), r.shape(result)
+    if p.format not in (P.Format.NCHW, P.Format.NCHW4, P.Format.NHWC) or shape is None or z is result:
         return None
     if shape == r.shape(conv.inputs[2]) or shape != r.shape(z) or r.dtype(result).name != r.dtype(z).name:
         return None

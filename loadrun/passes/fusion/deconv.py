@@ -6,8 +6,6 @@ from ...graph import Graph, Opr, Var
 from ...ops.catalog import TypeParam
 from ..rewriter import Rewriter, each
 
-__all__ = ["fuse_deconv_conversion"]
-
 
 def fuse_deconv_conversion(graph: Graph) -> Graph:
     """Let a quantized transposed convolution give QuantizedS8 itself.

@@ -8,24 +8,13 @@ import numpy as np
 
 from ...base.errors import EngineError
 from ...graph import Graph, Opr, Var
+from ...graph import params as P
 from ...graph.dtypes import DType
-from ...graph.params import (
-    Axis,
-    Dimshuffle,
-    ElemwiseMode,
-    Format,
-    OptionalAxisV1,
-    RelayoutFormat,
-    RelayoutMode,
-    WarpPerspective,
-)
 from ...ops.catalog import TypeParam
 from ...ops.elemwise.table import ROWS
 from ..arithmetic.terms import mode_of
 from ..layouts.reformat import shape_of
 from ..rewriter import Rewriter, each
-
-__all__ = ["fuse_packing", "fuse_warp"]
 
 _F32 = DType("Float32")
 _BYTES = ("Uint8", "Quantized8Asymm")
@@ -54,14 +43,14 @@ def fuse_packing(graph: Graph) -> Graph:
         source = _shifted(r, padded) if opr.type == "TypeCvtV2" else _quantized(r, padded)
         if source is None:
             return None
-        mode = RelayoutFormat(mode=RelayoutMode.NCHW_NCHW4)
+        mode = P.RelayoutFormat(mode=P.RelayoutMode.NCHW_NCHW4)
         try:
             (packed,) = r.add("RelayoutFormatV1", mode, inputs=[r.var(source)], output_dtype=result)
         except EngineError:
             return None
-        if len(shuffle.get(Dimshuffle).pattern) == 4:
+        if len(shuffle.get(P.Dimshuffle).pattern) == 4:
             target = shape_of(r, packed, (0, 2, 3, 4))
-            (packed,) = r.add("ReshapeV1", OptionalAxisV1(), inputs=[packed, target])
+            (packed,) = r.add("ReshapeV1", P.OptionalAxisV1(), inputs=[packed, target])
         return packed
 
     return each(graph, visit, "Dimshuffle", "TypeCvtV2")
@@ -73,7 +62,7 @@ def _packed(r: Rewriter, shuffle: Opr) -> Var | None:
     if padded is None:
         return None
     join = padded.owner
-    if join.type != "Concat" or join.get(Axis).axis != 1 or len(join.inputs) != 2:
+    if join.type != "Concat" or join.get(P.Axis).axis != 1 or len(join.inputs) != 2:
         return None
     data, padding = join.inputs
     channels, total = r.old_shape(data), r.old_shape(padded)
@@ -85,7 +74,7 @@ def _packed(r: Rewriter, shuffle: Opr) -> Var | None:
 def _before_packing(r: Rewriter, shuffle: Opr) -> Var | None:
     """Return the images of whole packs that a Dimshuffle, after a Reshape if there are several packs, moves last."""
     var = shuffle.inputs[0]
-    shape, pattern = r.old_shape(var), shuffle.get(Dimshuffle).pattern
+    shape, pattern = r.old_shape(var), shuffle.get(P.Dimshuffle).pattern
     if shape is None or not r.single(var):
         return None
     if pattern == (0, 2, 3, 1):
@@ -136,8 +125,8 @@ def _shifted(r: Rewriter, old: Var) -> Var | None:
     opr = old.owner
     if mode_of(opr) not in _SHIFTS or not r.single(old):
         return None
-    least = -128.0 if mode_of(opr) == ElemwiseMode.ADD else 128.0
-    pairs = [opr.inputs] if mode_of(opr) == ElemwiseMode.SUB else [opr.inputs, opr.inputs[::-1]]
+    least = -128.0 if mode_of(opr) == P.ElemwiseMode.ADD else 128.0
+    pairs = [opr.inputs] if mode_of(opr) == P.ElemwiseMode.SUB else [opr.inputs, opr.inputs[::-1]]
     for image, number in pairs:
         value = r.value(r.var(number))
         cast = image.owner
@@ -158,12 +147,12 @@ def fuse_warp(graph: Graph) -> Graph:
     def visit(r: Rewriter, opr: Opr) -> Var | None:
         packs = opr.type == "RelayoutFormatV1"
         result = opr.outputs[0].dtype
-        if packs and opr.get(RelayoutFormat).mode != RelayoutMode.NCHW_NCHW4:
+        if packs and opr.get(P.RelayoutFormat).mode != P.RelayoutMode.NCHW_NCHW4:
             return None
         if result is None or result.name != ("QuantizedS8" if packs else "Float32"):
             return None
         inner, turned = opr.inputs[0], False
-        if inner.owner.type == "Dimshuffle" and inner.owner.get(Dimshuffle).pattern == (0, 3, 1, 2):
+        if inner.owner.type == "Dimshuffle" and inner.owner.get(P.Dimshuffle).pattern == (0, 3, 1, 2):
             if not r.single(inner):
                 return None
             inner, turned = inner.owner.inputs[0], True
@@ -176,15 +165,15 @@ def _warp(r: Rewriter, old: Var, result: DType, *, turned: bool, packs: bool) ->
     warp = old.owner
     if warp.type != "WarpPerspectiveV2" or not r.single(old) or r.frozen(warp):
         return None
-    p, source, shape = warp.get(WarpPerspective), warp.inputs[0], r.old_shape(old)
+    p, source, shape = warp.get(P.WarpPerspective), warp.inputs[0], r.old_shape(old)
     if source.dtype is None or source.dtype.name not in _BYTES or shape is None:
         return None
-    if p.format != (Format.NHWC if turned else Format.NCHW) or (packs and shape[3 if turned else 1] >= 4):
+    if p.format != (P.Format.NHWC if turned else P.Format.NCHW) or (packs and shape[3 if turned else 1] >= 4):
         return None
     if packs:
-        form = Format.NHWC_NCHW4_IC_SMALL if turned else Format.NCHW_NCHW4_IC_SMALL
+        form = P.Format.NHWC_NCHW4_IC_SMALL if turned else P.Format.NCHW_NCHW4_IC_SMALL
     else:
-        form = Format.NHWC_NCHW if turned else Format.NCHW
+        form = P.Format.NHWC_NCHW if turned else P.Format.NCHW
     operands = [r.var(v) for v in warp.inputs]
     try:
         return r.add(

@@ -5,30 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...graph import Graph, Opr, Var
-from ...graph.params import (
-    Axis,
-    ConvBias,
-    Convolution,
-    Dimshuffle,
-    Format,
-    OptionalAxisV1,
-    Pooling,
-    RelayoutFormat,
-    RelayoutMode,
-    Resize,
-    Sparse,
-    WarpAffine,
-    WarpPerspective,
-)
+from ...graph import params as P
 from ...ops.registry import Shape
 from ..rewriter import Rewriter, each
 from .layouts import CONVOLUTIONS, ELEMENTWISE, Layouts, convert_layouts, fills_packs
 from .reformat import shape_of
 
-__all__ = ["to_nhwcd4"]
-
 _IMAGE = "NHCWc4"
-_MODES = {"NCHW": RelayoutMode.NHWCD4I_NCHW, _IMAGE: RelayoutMode.NCHW_NHWCD4I}
+_MODES = {"NCHW": P.RelayoutMode.NHWCD4I_NCHW, _IMAGE: P.RelayoutMode.NCHW_NHWCD4I}
 _DOT = ("QuantizedS8", "Quantized8Asymm")
 
 
@@ -55,8 +39,8 @@ class _Images(Layouts):
         return self.change(var, "NCHW")
 
 
-def _relayout(r: Rewriter, var: Var, mode: RelayoutMode) -> Var:
-    return r.add("RelayoutFormatV1", RelayoutFormat(mode=mode), inputs=[var])[0]
+def _relayout(r: Rewriter, var: Var, mode: P.RelayoutMode) -> Var:
+    return r.add("RelayoutFormatV1", P.RelayoutFormat(mode=mode), inputs=[var])[0]
 
 
 def _visit(t: Layouts, opr: Opr) -> bool:
@@ -68,23 +52,23 @@ def _visit(t: Layouts, opr: Opr) -> bool:
     if opr.type in ELEMENTWISE:
         return _elementwise(t, opr)
     p = opr.params[0] if opr.params else None
-    if isinstance(p, Pooling | Resize | WarpPerspective | WarpAffine):
+    if isinstance(p, P.Pooling | P.Resize | P.WarpPerspective | P.WarpAffine):
         operands = [t.r.var(v) for v in opr.inputs]
         shape = t.r.old_shape(opr.inputs[0])
         if (
-            p.format != Format.NCHW
+            p.format != P.Format.NCHW
             or shape is None
             or shape[1] % 4
             or any(t.of(v) == _IMAGE for v in operands[1:])
         ):
             return False
         operands[0] = t.change(operands[0], _IMAGE)
-        return t.attempt(opr, _IMAGE, operands, p.replace(format=Format.NHWCD4), *opr.params[1:])
+        return t.attempt(opr, _IMAGE, operands, p.replace(format=P.Format.NHWCD4), *opr.params[1:])
     if opr.type == "Concat":
         operands = [t.r.var(v) for v in opr.inputs]
-        axis = {0: 0, 1: 2, 2: 1}.get(opr.get(Axis).axis)
+        axis = {0: 0, 1: 2, 2: 1}.get(opr.get(P.Axis).axis)
         if axis is not None and all(t.of(v) == _IMAGE for v in operands):
-            return t.attempt(opr, _IMAGE, operands, Axis(axis=axis))
+            return t.attempt(opr, _IMAGE, operands, P.Axis(axis=axis))
     return False
 
 
@@ -125,18 +109,18 @@ class _Filter:
             return self.out % 4 == 0 or self.channelwise
         return self.out % 4 == 0 and (self.into % 4 == 0 or self.groups == 1)
 
-    def relayout(self, dot: bool) -> RelayoutMode:
+    def relayout(self, dot: bool) -> P.RelayoutMode:
         """Return the mode that makes it a filter for images."""
         if self.channelwise:
-            return RelayoutMode.INTER_WEIGHT_CHANI
+            return P.RelayoutMode.INTER_WEIGHT_CHANI
         return _FILTERS[self.grouped, dot]
 
 
 _FILTERS = {
-    (False, False): RelayoutMode.INTER_WEIGHT_DENSEI,
-    (False, True): RelayoutMode.INTER_WEIGHT_DENSEI_DOT,
-    (True, False): RelayoutMode.INTER_WEIGHT_GROUPI,
-    (True, True): RelayoutMode.INTER_WEIGHT_GROUPI_DOT,
+    (False, False): P.RelayoutMode.INTER_WEIGHT_DENSEI,
+    (False, True): P.RelayoutMode.INTER_WEIGHT_DENSEI_DOT,
+    (True, False): P.RelayoutMode.INTER_WEIGHT_GROUPI,
+    (True, True): P.RelayoutMode.INTER_WEIGHT_GROUPI_DOT,
 }
 """Modes by whether the filter has groups and whether packs of inputs are multiplied at once."""
 
@@ -153,16 +137,16 @@ def _convolution(t: _Images, opr: Opr, at: int) -> bool:
     r = t.r
     operands = [r.var(v) for v in opr.inputs]
     p = opr.params[0]
-    if not isinstance(p, Convolution | ConvBias) or p.format != Format.NCHW or len(operands) > 2 + at:
+    if not isinstance(p, P.Convolution | P.ConvBias) or p.format != P.Format.NCHW or len(operands) > 2 + at:
         return False
     data, weight = operands[1 - at], operands[at]
-    form = _filter(r.shape(weight), p.sparse == Sparse.GROUP, forward=at == 1)
+    form = _filter(r.shape(weight), p.sparse == P.Sparse.GROUP, forward=at == 1)
     if form is None or t.of(weight) == _IMAGE or not form.fits(t.of(data) == _IMAGE):
         return False
     if form.grouped and form.groups == 1 and not form.channelwise:
         sizes = shape_of(r, weight, (1, 2, 3, 4))
-        (weight,) = r.add("ReshapeV1", OptionalAxisV1(), inputs=[weight, sizes])
-        p = p.replace(sparse=Sparse.DENSE)
+        (weight,) = r.add("ReshapeV1", P.OptionalAxisV1(), inputs=[weight, sizes])
+        p = p.replace(sparse=P.Sparse.DENSE)
         form = replace(form, grouped=False)
     filter_ = _relayout(r, weight, form.relayout(dot=r.dtype(weight).name in _DOT))
     image = t.change(data, _IMAGE)
@@ -171,7 +155,7 @@ def _convolution(t: _Images, opr: Opr, at: int) -> bool:
         return False
     inputs = [image, filter_] if at else [filter_, image]
     inputs += [t.change(v, _IMAGE) for v in rest]
-    return t.attempt(opr, _IMAGE, inputs, p.replace(format=Format.NHWCD4), *opr.params[1:])
+    return t.attempt(opr, _IMAGE, inputs, p.replace(format=P.Format.NHWCD4), *opr.params[1:])
 
 
 def _without_transposition(graph: Graph) -> Graph:
@@ -180,15 +164,16 @@ def _without_transposition(graph: Graph) -> Graph:
     def visit(r: Rewriter, opr: Opr) -> Var | None:
         inner = r.var(opr.inputs[0]).owner
         if opr.type == "RelayoutFormatV1":
-            turned = inner.type == "Dimshuffle" and inner.get(Dimshuffle).pattern == (0, 3, 1, 2)
-            if turned and opr.get(RelayoutFormat).mode == RelayoutMode.NCHW_NHWCD4I:
-                return _relayout(r, inner.inputs[0], RelayoutMode.NHWC_NHWCD4I)
+            turned = inner.type == "Dimshuffle" and inner.get(P.Dimshuffle).pattern == (0, 3, 1, 2)
+            if turned and opr.get(P.RelayoutFormat).mode == P.RelayoutMode.NCHW_NHWCD4I:
+                return _relayout(r, inner.inputs[0], P.RelayoutMode.NHWC_NHWCD4I)
             return None
         back = (
-            inner.type == "RelayoutFormatV1" and inner.get(RelayoutFormat).mode == RelayoutMode.NHWCD4I_NCHW
+            inner.type == "RelayoutFormatV1"
+            and inner.get(P.RelayoutFormat).mode == P.RelayoutMode.NHWCD4I_NCHW
         )
-        if back and opr.get(Dimshuffle).pattern == (0, 2, 3, 1):
-            return _relayout(r, inner.inputs[0], RelayoutMode.NHWCD4I_NHWC)
+        if back and opr.get(P.Dimshuffle).pattern == (0, 2, 3, 1):
+            return _relayout(r, inner.inputs[0], P.RelayoutMode.NHWCD4I_NHWC)
         return None
 
     return each(graph, visit, "RelayoutFormatV1", "Dimshuffle")

@@ -1,7 +1,5 @@
 """The common base of the layout passes: which variable has which layout, and what becomes of operators without one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from ...base.errors import EngineError
@@ -12,8 +10,6 @@ from ...ops.op import Trait
 from ...ops.registry import Shape
 from ..rewriter import Rewriter
 from .reformat import reformat
-
-__all__ = ["CONVOLUTIONS", "ELEMENTWISE", "Layouts", "convert_layouts", "fills_packs"]
 
 ELEMENTWISE = types(Trait.ELEMENTWISE)
 """Operators to which a layout does not matter."""
@@ -90,9 +86,7 @@ class Layouts:
 
 
 def convert_layouts(
-    graph: Graph,
-    visit: Callable[[Layouts, Opr], bool],
-    make: Callable[[Rewriter], Layouts] = Layouts,
+    graph: Graph, visit: Callable[[Layouts, Opr], bool], make: Callable[[Rewriter], Layouts] = Layouts
 ) -> Graph:
     """Run a layout pass: `visit` handles an operator and returns True, or leaves it to be kept plain.
 

@@ -7,32 +7,21 @@ from collections.abc import Sequence
 from math import prod
 
 from ...graph import Graph, Opr, Var
-from ...graph.params import (
-    ConvBias,
-    Convolution,
-    Format,
-    Pooling,
-    RelayoutFormat,
-    RelayoutMode,
-    Sparse,
-    WarpPerspective,
-)
+from ...graph import params as P
 from ...ops.registry import Shape
 from .layouts import ELEMENTWISE, Layouts, convert_layouts
 from .pad_channels import Alignment
 from .reformat import reformat
 
-__all__ = ["NARROW_PACKS", "to_nchw64"]
-
 _C4, _C32, _C64, _NHWC = "NCHWc4", "NCHWc32", "NCHWc64", "NHWC"
-_FORMAT = {_C4: Format.NCHW4, _C32: Format.NCHW32, _C64: Format.NCHW64, _NHWC: Format.NHWC}
+_FORMAT = {_C4: P.Format.NCHW4, _C32: P.Format.NCHW32, _C64: P.Format.NCHW64, _NHWC: P.Format.NHWC}
 _FOUR = ("QuantizedS4", "Quantized4Asymm")
 _PACK = {_C4: 4, _C32: 32, _C64: 64, _NHWC: 1}
 _RELAYOUT = {
-    ("NCHW", _C64): RelayoutMode.NCHW_NCHW64,
-    (_C64, "NCHW"): RelayoutMode.NCHW64_NCHW,
-    ("NCHW", _NHWC): RelayoutMode.NCHW_NHWC,
-    (_NHWC, "NCHW"): RelayoutMode.NHWC_NCHW,
+    ("NCHW", _C64): P.RelayoutMode.NCHW_NCHW64,
+    (_C64, "NCHW"): P.RelayoutMode.NCHW64_NCHW,
+    ("NCHW", _NHWC): P.RelayoutMode.NCHW_NHWC,
+    (_NHWC, "NCHW"): P.RelayoutMode.NHWC_NCHW,
 }
 
 
@@ -84,7 +73,7 @@ def _converted(t: _Narrow, var: Var, source: str, target: str) -> Var:
     if (source, target) not in _RELAYOUT:
         middle = _converted(t, var, source, "NCHW")
         return _converted(t, middle, "NCHW", target)
-    mode = RelayoutFormat(mode=_RELAYOUT[source, target])
+    mode = P.RelayoutFormat(mode=_RELAYOUT[source, target])
     return t.r.add("RelayoutFormatV1", mode, inputs=[var])[0]
 
 
@@ -97,7 +86,7 @@ def _visit(t: Layouts, opr: Opr) -> bool:
     if opr.type in ELEMENTWISE:
         return _elementwise(t, opr)
     p = opr.params[0] if opr.params else None
-    if isinstance(p, Pooling | WarpPerspective) and p.format == Format.NCHW:
+    if isinstance(p, P.Pooling | P.WarpPerspective) and p.format == P.Format.NCHW:
         return _window(t, opr, p)
     return False
 
@@ -107,10 +96,10 @@ def _names(t: _Narrow, opr: Opr) -> tuple[str, ...]:
 
 
 def _convolution(t: _Narrow, opr: Opr) -> bool:
-    r, p = t.r, opr.get(ConvBias)
+    r, p = t.r, opr.get(P.ConvBias)
     operands = [r.var(v) for v in opr.inputs]
     weight = r.shape(operands[1])
-    if weight is None or p.sparse != Sparse.DENSE or p.format != Format.NCHW or len(weight) != 4:
+    if weight is None or p.sparse != P.Sparse.DENSE or p.format != P.Format.NCHW or len(weight) != 4:
         return False
     if t.of(operands[1]) != "NCHW" or (p.dilate_h, p.dilate_w) != (1, 1):
         return False
@@ -122,7 +111,7 @@ def _convolution(t: _Narrow, opr: Opr) -> bool:
     inputs = [t.change(operands[0], layout), _filter(t, operands[1], layout)]
     # The addends of a float result stay plain.
     inputs += [t.plain(v) if to_float else t.change(v, layout) for v in operands[2:]]
-    p = p.replace(format=Format.NCHW4_NCHW if to_float else _FORMAT[layout])
+    p = p.replace(format=P.Format.NCHW4_NCHW if to_float else _FORMAT[layout])
     return t.attempt(opr, "NCHW" if to_float else layout, inputs, p, *opr.params[1:])
 
 
@@ -154,15 +143,15 @@ def _filter(t: _Narrow, var: Var, layout: str) -> Var:
 
 
 def _transposed(t: _Narrow, opr: Opr) -> bool:
-    r, p = t.r, opr.get(Convolution)
+    r, p = t.r, opr.get(P.Convolution)
     operands = [r.var(v) for v in opr.inputs]
     weight = r.shape(operands[0])
     if _names(t, opr) != ("QuantizedS8", "QuantizedS8") or weight is None or len(weight) != 4:
         return False
-    if p.sparse != Sparse.DENSE or p.format != Format.NCHW or weight[0] % 4 or weight[1] % 4:
+    if p.sparse != P.Sparse.DENSE or p.format != P.Format.NCHW or weight[0] % 4 or weight[1] % 4:
         return False
     inputs = [reformat(r, operands[0], "KCRS", "KCRSc4"), t.change(operands[1], _C4)]
-    return t.attempt(opr, _C4, inputs, p.replace(format=Format.NCHW4), *opr.params[1:])
+    return t.attempt(opr, _C4, inputs, p.replace(format=P.Format.NCHW4), *opr.params[1:])
 
 
 def _elementwise(t: _Narrow, opr: Opr) -> bool:
@@ -189,7 +178,7 @@ def _elementwise(t: _Narrow, opr: Opr) -> bool:
     return t.attempt(opr, layout, inputs)
 
 
-def _window(t: _Narrow, opr: Opr, p: Pooling | WarpPerspective) -> bool:
+def _window(t: _Narrow, opr: Opr, p: P.Pooling | P.WarpPerspective) -> bool:
     r = t.r
     source, *rest = [r.var(v) for v in opr.inputs]
     source_layout, name, shape = t.of(source), r.dtype(source).name, r.old_shape(opr.inputs[0])
@@ -199,7 +188,7 @@ def _window(t: _Narrow, opr: Opr, p: Pooling | WarpPerspective) -> bool:
         layout = _C64 if source_layout == _C64 else _NHWC
     elif name != "QuantizedS8" or shape[1] % 4:
         return False
-    elif isinstance(p, WarpPerspective):
+    elif isinstance(p, P.WarpPerspective):
         layout = _C4
     else:
         wide = source_layout in (_C32, _C64) or (source_layout in ("NCHW", _NHWC) and shape[1] % 32 == 0)

@@ -1,41 +1,25 @@
 """Channels in packs of 4 or 8 for processors: NCHW44, NCHW44_DOT and NCHW88 (MegEngine's EnableNchwxx and
 EnableNchw44Dot)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ...graph import Graph, Opr, Var
+from ...graph import params as P
 from ...graph.dtypes import DType
-from ...graph.params import (
-    AdaptivePooling,
-    Axis,
-    ConvBias,
-    ConvMode,
-    Convolution,
-    Format,
-    NonlineMode,
-    Pooling,
-    Reduce,
-    Resize,
-    Sparse,
-)
 from ...ops.registry import Shape
 from ..rewriter import Rewriter
 from .layouts import CONVOLUTIONS, ELEMENTWISE, Layouts, convert_layouts, fills_packs
 from .reformat import reformat
 
-__all__ = ["to_packed"]
-
-_FORMATS = {4: Format.NCHW44, 8: Format.NCHW88}
-_SIMPLE = (NonlineMode.IDENTITY, NonlineMode.RELU, NonlineMode.H_SWISH)
+_FORMATS = {4: P.Format.NCHW44, 8: P.Format.NCHW88}
+_SIMPLE = (P.NonlineMode.IDENTITY, P.NonlineMode.RELU, P.NonlineMode.H_SWISH)
 
 
 @dataclass(frozen=True)
 class _FirstLayer:
     """Limits of MegEngine's kernel for a first layer: nonlinearities, square windows, a single pixel of stride 1."""
 
-    nonlinearities: tuple[NonlineMode, ...] = _SIMPLE
+    nonlinearities: tuple[P.NonlineMode, ...] = _SIMPLE
     windows: tuple[int, ...] = (2, 3, 5, 7)
     single: bool = False
 
@@ -44,7 +28,7 @@ _FIRST_LAYERS = {
     (8, "Float16", "Float16", "Float16"): _FirstLayer(),
     (4, "QuantizedS8", "QuantizedS8", "QuantizedS8"): _FirstLayer(single=True),
     (4, "Float32", "Float32", "Float32"): _FirstLayer(),
-    (4, "Int8", "Int8", "Int16"): _FirstLayer(nonlinearities=(NonlineMode.IDENTITY,)),
+    (4, "Int8", "Int8", "Int16"): _FirstLayer(nonlinearities=(P.NonlineMode.IDENTITY,)),
 }
 """By pack and the dtypes of data, filter and result; float32 in packs of 8 takes everything."""
 
@@ -75,7 +59,7 @@ class _Packed:
         if opr.type in ELEMENTWISE:
             return self.joined(t, opr)
         if opr.type == "Concat":
-            axis = opr.get(Axis).axis
+            axis = opr.get(P.Axis).axis
             return 0 <= axis <= 3 and self.joined(t, opr)
         if not opr.inputs or t.of(t.r.var(opr.inputs[0])) != self.layout:
             return False
@@ -85,11 +69,11 @@ class _Packed:
         if opr.type == "ReduceV2":
             return (
                 len(operands) == 1
-                and opr.get(Reduce).axis in (2, 3)
+                and opr.get(P.Reduce).axis in (2, 3)
                 and t.attempt(opr, self.layout, operands)
             )
         p = opr.params[0] if opr.params else None
-        if not isinstance(p, Pooling | AdaptivePooling | Resize) or p.format != Format.NCHW:
+        if not isinstance(p, P.Pooling | P.AdaptivePooling | P.Resize) or p.format != P.Format.NCHW:
             return False
         return t.attempt(opr, self.layout, operands, p.replace(format=self.format), *opr.params[1:])
 
@@ -114,7 +98,7 @@ class _Packed:
         r = t.r
         operands = [r.var(v) for v in opr.inputs]
         p = opr.params[0]
-        if not isinstance(p, Convolution | ConvBias) or p.format != Format.NCHW or len(operands) > 3:
+        if not isinstance(p, P.Convolution | P.ConvBias) or p.format != P.Format.NCHW or len(operands) > 3:
             return False
         weight = r.shape(operands[1])
         if weight is None or (p.dilate_h, p.dilate_w) != (1, 1) or t.of(operands[1]) != "NCHW":
@@ -130,7 +114,7 @@ class _Packed:
                 return False
             inputs.append(t.to(operands[2], self.layout))
         dense_dot = self.dot and r.dtype(operands[1]).name in ("QuantizedS8", "Int8") and layout != "C11RS"
-        p = p.replace(format=Format.NCHW44_DOT if dense_dot else self.format)
+        p = p.replace(format=P.Format.NCHW44_DOT if dense_dot else self.format)
         return t.attempt(opr, self.layout, inputs, p, *opr.params[1:])
 
     def packable(self, t: Layouts, bias: Var) -> bool:
@@ -138,14 +122,14 @@ class _Packed:
         return t.of(bias) == self.layout or fills_packs(t.r.shape(bias), self.pack)
 
     def weight_layout(
-        self, r: Rewriter, opr: Opr, p: Convolution | ConvBias, operands: list[Var], weight: Shape
+        self, r: Rewriter, opr: Opr, p: P.Convolution | P.ConvBias, operands: list[Var], weight: Shape
     ) -> tuple[str, str, bool] | None:
         """Return (layout of the filter, packed layout, whether data stay plain), None if it cannot be packed."""
         n = self.pack
         inner = (
             f"k{n}c{n}" if self.dot and r.dtype(operands[1]).name in ("QuantizedS8", "Int8") else f"c{n}k{n}"
         )
-        if p.sparse == Sparse.DENSE:
+        if p.sparse == P.Sparse.DENSE:
             if len(weight) != 4:
                 return None
             if weight[0] % n == 0 and weight[1] % n == 0:
@@ -159,19 +143,19 @@ class _Packed:
         return ("GKCRS", "GKCRS" + inner, False) if out % n == 0 and into % n == 0 else None
 
     def first_layer(
-        self, r: Rewriter, opr: Opr, p: Convolution | ConvBias, operands: list[Var], weight: Shape
+        self, r: Rewriter, opr: Opr, p: P.Convolution | P.ConvBias, operands: list[Var], weight: Shape
     ) -> bool:
         """Return whether MegEngine has a kernel from few plain channels to packed ones."""
         out, into, height, width = weight
         result = opr.outputs[0].dtype or DType("Float32")
-        if p.mode != ConvMode.CROSS_CORRELATION or into >= self.pack or not out or out % self.pack:
+        if p.mode != P.ConvMode.CROSS_CORRELATION or into >= self.pack or not out or out % self.pack:
             return False
         if len(operands) == 3 and r.shape(operands[2]) == r.old_shape(opr.outputs[0]):
             return False
         types = (r.dtype(operands[0]).name, r.dtype(operands[1]).name, result.name)
         if self.pack == 8 and types == ("Float32",) * 3:
             return True
-        nonlinearity = p.nonlineMode if isinstance(p, ConvBias) else NonlineMode.IDENTITY
+        nonlinearity = p.nonlineMode if isinstance(p, P.ConvBias) else P.NonlineMode.IDENTITY
         kernel = _FIRST_LAYERS.get((self.pack, *types))
         if kernel is None or nonlinearity not in kernel.nonlinearities:
             return False

@@ -5,27 +5,13 @@ a value of the true number of channels is needed, the first ones are cut out. On
 is computed on them, since infinity times a weight of zero is NaN.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from ...graph import Graph, Opr, Var
+from ...graph import params as P
 from ...graph.dtypes import DType
-from ...graph.params import (
-    Axis,
-    ConvBias,
-    Convolution,
-    ElemwiseMode,
-    ElemwiseMultiType,
-    Format,
-    IndexDescMaskDump,
-    IndexItem,
-    PowC,
-    Reduce,
-    Sparse,
-)
 from ...ops.catalog import types
 from ...ops.elemwise.table import ModeTrait, modes
 from ...ops.op import Trait
@@ -34,9 +20,7 @@ from ..rewriter import EMPTY, Rewriter
 from .layouts import CONVOLUTIONS
 from .reformat import shape_of
 
-__all__ = ["pad_channels", "whole_packs"]
-
-M = ElemwiseMode
+M = P.ElemwiseMode
 _FINITE = modes(ModeTrait.FINITE)
 _CHANNELWISE = types(Trait.CHANNELWISE)
 Alignment = Callable[[int], int]
@@ -87,9 +71,9 @@ class _Pads:
             return new
         one, end = (r.put(np.array([n], np.int32), DType("Int32")) for n in (1, shape[1]))
         items = tuple(
-            IndexItem(axis=a, end=True) if a == 1 else IndexItem(axis=a, step=True) for a in (3, 2, 1, 0)
+            P.IndexItem(axis=a, end=True) if a == 1 else P.IndexItem(axis=a, step=True) for a in (3, 2, 1, 0)
         )
-        return r.add("Subtensor", IndexDescMaskDump(items=items), inputs=[new, one, one, end, one])[0]
+        return r.add("Subtensor", P.IndexDescMaskDump(items=items), inputs=[new, one, one, end, one])[0]
 
     def visit(self, opr: Opr) -> bool:
         """Handle one operator; False lets it read what has the true number of channels."""
@@ -100,9 +84,11 @@ class _Pads:
         if opr.type == "ConvolutionBackwardDataV2":
             return self.transposed(opr)
         if opr.type == "ReduceV2":
-            forward = len(opr.inputs) == 1 and opr.get(Reduce).axis in (-2, -1, 2, 3)
+            forward = len(opr.inputs) == 1 and opr.get(P.Reduce).axis in (-2, -1, 2, 3)
         elif opr.type in _CHANNELWISE:
-            forward = opr.params[0].__dict__.get("format") == Format.NCHW and opr.inputs[0].id in self.padded
+            forward = (
+                opr.params[0].__dict__.get("format") == P.Format.NCHW and opr.inputs[0].id in self.padded
+            )
             forward &= not any(v.id in self.padded for v in opr.inputs[1:])
         else:
             forward = self.elementwise(opr)
@@ -117,10 +103,10 @@ class _Pads:
         if opr.type == "Elemwise":
             safe = mode_of(opr) in _FINITE
         elif opr.type == "ElemwiseMultiType":
-            name = opr.get(ElemwiseMultiType).mode.name
+            name = opr.get(P.ElemwiseMultiType).mode.name
             safe = name.startswith("Q") and M.__members__.get(name[1:]) in _FINITE
         else:
-            safe = opr.type == "TypeCvtV2" or (opr.type == "PowC" and opr.get(PowC).exp > 0)
+            safe = opr.type == "TypeCvtV2" or (opr.type == "PowC" and opr.get(P.PowC).exp > 0)
         if not safe:
             return False
         shapes = {r.shape(r.var(v)) for v in opr.inputs if r.old_shape(v) != (1,)}
@@ -134,7 +120,7 @@ class _Pads:
         shape, dtype = r.shape(var), r.dtype(var)
         assert shape is not None
         zeros = np.full([more if i == axis else n for i, n in enumerate(shape)], dtype.zero_point, dtype.np)
-        return r.add("Concat", Axis(axis=axis), inputs=[var, r.put(zeros, dtype)])[0]
+        return r.add("Concat", P.Axis(axis=axis), inputs=[var, r.put(zeros, dtype)])[0]
 
     def filled(self, data: Var, more: int) -> Var:
         """Extend data by channels of real zeros."""
@@ -144,16 +130,16 @@ class _Pads:
             r.put(np.array([more], np.int32), DType("Int32")),
             shape_of(r, data, (2, 3)),
         ]
-        (shape,) = r.add("Concat", Axis(axis=0), inputs=sizes)
+        (shape,) = r.add("Concat", P.Axis(axis=0), inputs=sizes)
         zeros = r.put(np.full((1, more, 1, 1), dtype.zero_point, dtype.np), dtype)
         filled = r.add("Broadcast", *EMPTY, inputs=[zeros, shape])
-        return r.add("Concat", Axis(axis=1), inputs=[data, *filled])[0]
+        return r.add("Concat", P.Axis(axis=1), inputs=[data, *filled])[0]
 
     def convolution(self, opr: Opr) -> bool:
         """Pad convolution and ConvBias."""
         r = self.r
         p = opr.params[0]
-        if not isinstance(p, Convolution | ConvBias) or p.format != Format.NCHW:
+        if not isinstance(p, P.Convolution | P.ConvBias) or p.format != P.Format.NCHW:
             return False
         source, *rest = opr.inputs
         operands = [r.var(v) for v in opr.inputs]
@@ -168,7 +154,7 @@ class _Pads:
         align = self.missing.get(r.dtype(operands[0]).name)
         if align is None:
             return False
-        if p.sparse == Sparse.GROUP:
+        if p.sparse == P.Sparse.GROUP:
             return self.depthwise(opr, operands)
         more_in = data[1] - weight[1] if source.id in self.padded else 0
         if self.inputs and align(data[1]):
@@ -218,8 +204,8 @@ class _Pads:
         r = self.r
         filter_, data = (r.var(v) for v in opr.inputs[:2])
         weight, shape = r.shape(filter_), r.shape(data)
-        p = opr.get(Convolution)
-        plain = p.sparse == Sparse.DENSE and p.format == Format.NCHW and len(opr.inputs) == 2
+        p = opr.get(P.Convolution)
+        plain = p.sparse == P.Sparse.DENSE and p.format == P.Format.NCHW and len(opr.inputs) == 2
         if not plain or weight is None or shape is None or not r.constant(filter_):
             return False
         if opr.inputs[1].id not in self.padded or opr.inputs[0].id in self.padded:

@@ -7,27 +7,14 @@ from collections.abc import Sequence
 from math import prod
 
 from ...graph import Graph, Opr, Var
-from ...graph.params import (
-    BatchConvBias,
-    ConvBias,
-    Convolution,
-    Format,
-    Pooling,
-    RelayoutFormat,
-    RelayoutMode,
-    Resize,
-    Sparse,
-    WarpPerspective,
-)
+from ...graph import params as P
 from ...ops.registry import Shape
 from ..rewriter import Rewriter
 from .layouts import CONVOLUTIONS, ELEMENTWISE, Layouts, convert_layouts, fills_packs
 from .reformat import reformat
 
-__all__ = ["to_nchw4"]
-
 _C4, _C32, _CHWN = "NCHWc4", "NCHWc32", "CHWNc4"
-_FORMAT = {_C4: Format.NCHW4, _C32: Format.NCHW32, _CHWN: Format.CHWN4}
+_FORMAT = {_C4: P.Format.NCHW4, _C32: P.Format.NCHW32, _CHWN: P.Format.CHWN4}
 
 
 def to_nchw4(graph: Graph, wide: str | None = None) -> Graph:
@@ -59,11 +46,11 @@ class _Layouts4(Layouts):
 
     def change(self, var: Var, layout: str) -> Var:
         """Convert the variable to another layout."""
-        turned = {(_CHWN, _C4): RelayoutMode.CHWN4_NCHW4, (_C4, _CHWN): RelayoutMode.NCHW4_CHWN4}
+        turned = {(_CHWN, _C4): P.RelayoutMode.CHWN4_NCHW4, (_C4, _CHWN): P.RelayoutMode.NCHW4_CHWN4}
         mode = turned.get((self.of(var), layout))
         return self.to(var, layout) if mode is None else self._turn(var, layout, mode)
 
-    def _turn(self, var: Var, layout: str, mode: RelayoutMode) -> Var:
+    def _turn(self, var: Var, layout: str, mode: P.RelayoutMode) -> Var:
         if var.id not in self.twin:
             converted = self.mark(_relayout(self, var, mode), layout)
             self.twin[var.id], self.twin[converted.id] = converted, var
@@ -73,8 +60,8 @@ class _Layouts4(Layouts):
         return self.change(var, "NCHW")
 
 
-def _relayout(t: Layouts, var: Var, mode: RelayoutMode) -> Var:
-    return t.r.add("RelayoutFormatV1", RelayoutFormat(mode=mode), inputs=[var])[0]
+def _relayout(t: Layouts, var: Var, mode: P.RelayoutMode) -> Var:
+    return t.r.add("RelayoutFormatV1", P.RelayoutFormat(mode=mode), inputs=[var])[0]
 
 
 def _bias_or_residual(t: _Layouts4, var: Var, layout: str) -> Var | None:
@@ -109,13 +96,13 @@ class _Quantized:
         r = t.r
         source, *rest = [r.var(v) for v in opr.inputs]
         p = opr.params[0] if opr.params else None
-        if not isinstance(p, Pooling | Resize | WarpPerspective) or p.format != Format.NCHW:
+        if not isinstance(p, P.Pooling | P.Resize | P.WarpPerspective) or p.format != P.Format.NCHW:
             return False
         if r.dtype(source).name != "QuantizedS8" or any(t.of(v) != "NCHW" for v in rest):
             return False
         layout = _C4
         shape = r.old_shape(opr.inputs[0])
-        if isinstance(p, Pooling):
+        if isinstance(p, P.Pooling):
             if self.wide == _C32 and shape is not None and shape[1] % 32 == 0:
                 layout = _C32
             elif t.of(source) == _CHWN:
@@ -151,21 +138,21 @@ class _Quantized:
         operands = [r.var(v) for v in opr.inputs]
         p = opr.params[0]
         if (
-            not isinstance(p, Convolution | ConvBias)
-            or p.format != Format.NCHW
+            not isinstance(p, P.Convolution | P.ConvBias)
+            or p.format != P.Format.NCHW
             or r.dtype(operands[0]).is_float
         ):
             return False
         weight = r.shape(operands[1])
         if weight is None or t.of(operands[1]) != "NCHW" or (p.dilate_h, p.dilate_w) != (1, 1):
             return False
-        grouped = p.sparse == Sparse.GROUP
+        grouped = p.sparse == P.Sparse.GROUP
         out, into = weight[1:3] if grouped else weight[:2]
         small = not grouped and into < 4
         if len(weight) != 4 + grouped or out % 4 or (into % 4 and not small):
             return False
         result = opr.outputs[0].dtype
-        plain_result = isinstance(p, ConvBias) and result is not None and result.name == "Float32"
+        plain_result = isinstance(p, P.ConvBias) and result is not None and result.name == "Float32"
         layout = self.layout(t, opr, p, weight, small)
         inputs = self.data_and_filter(t, operands, layout, grouped, small)
         for var in operands[2:]:
@@ -173,14 +160,16 @@ class _Quantized:
             if added is None:
                 return False
             inputs.append(added)
-        p = p.replace(format=Format.NCHW4_NCHW if plain_result else _FORMAT[layout])
+        p = p.replace(format=P.Format.NCHW4_NCHW if plain_result else _FORMAT[layout])
         return t.attempt(opr, "NCHW" if plain_result else layout, inputs, p, *opr.params[1:])
 
-    def layout(self, t: _Layouts4, opr: Opr, p: Convolution | ConvBias, weight: Shape, small: bool) -> str:
+    def layout(
+        self, t: _Layouts4, opr: Opr, p: P.Convolution | P.ConvBias, weight: Shape, small: bool
+    ) -> str:
         """Return the layout of a convolution: NCHW4, or the wide one where that can be."""
         result, shape = opr.outputs[0].dtype, t.r.old_shape(opr.inputs[0])
-        dense8 = p.sparse != Sparse.GROUP and result is not None and result.name == "QuantizedS8"
-        if not dense8 or not isinstance(p, ConvBias):
+        dense8 = p.sparse != P.Sparse.GROUP and result is not None and result.name == "QuantizedS8"
+        if not dense8 or not isinstance(p, P.ConvBias):
             return _C4
         if self.wide == _CHWN:
             return _CHWN
@@ -195,47 +184,47 @@ class _Quantized:
         r = t.r
         if small:
             data = t.to(
-                t.plain(operands[0]), _C4, lambda v, a, b: _relayout(t, v, RelayoutMode.NCHW_NCHW4_IC_SMALL)
+                t.plain(operands[0]), _C4, lambda v, a, b: _relayout(t, v, P.RelayoutMode.NCHW_NCHW4_IC_SMALL)
             )
-            filter_ = _relayout(t, operands[1], RelayoutMode.NCHW_NCHW4_IC_SMALL_CONV_DENSE_WEIGHT)
+            filter_ = _relayout(t, operands[1], P.RelayoutMode.NCHW_NCHW4_IC_SMALL_CONV_DENSE_WEIGHT)
             data = t.change(data, layout)
         else:
             data = t.change(operands[0], layout)
             source = "GKCRS" if grouped else "KCRS"
             filter_ = reformat(r, operands[1], source, source + ("c32" if layout == _C32 else "c4"))
         if layout == _CHWN:
-            filter_ = _relayout(t, filter_, RelayoutMode.NCHW4_CHWN4)
+            filter_ = _relayout(t, filter_, P.RelayoutMode.NCHW4_CHWN4)
         return [data, filter_]
 
     def batch(self, t: _Layouts4, opr: Opr) -> bool:
         """Pack a convolution with one filter per sample."""
         r = t.r
         operands = [r.var(v) for v in opr.inputs]
-        p, weight = opr.get(BatchConvBias), r.shape(operands[1])
-        if r.dtype(operands[0]).is_float or p.format != Format.NCHW or weight is None or len(weight) != 5:
+        p, weight = opr.get(P.BatchConvBias), r.shape(operands[1])
+        if r.dtype(operands[0]).is_float or p.format != P.Format.NCHW or weight is None or len(weight) != 5:
             return False
-        if weight[1] % 4 or weight[2] % 4 or p.sparse != Sparse.DENSE:
+        if weight[1] % 4 or weight[2] % 4 or p.sparse != P.Sparse.DENSE:
             return False
         inputs = [t.change(operands[0], _C4), reformat(r, operands[1], "GKCRS", "GKCRSc4")]
         for var in operands[2:]:
             if t.of(var) == "NCHW" and not fills_packs(r.shape(var), 4):
                 return False
             inputs.append(t.change(var, _C4))
-        return t.attempt(opr, _C4, inputs, p.replace(format=Format.NCHW4), *opr.params[1:])
+        return t.attempt(opr, _C4, inputs, p.replace(format=P.Format.NCHW4), *opr.params[1:])
 
     def transposed(self, t: _Layouts4, opr: Opr) -> bool:
         """Pack a dense transposed convolution."""
         r = t.r
         operands = [r.var(v) for v in opr.inputs]
-        p, weight = opr.get(Convolution), r.shape(operands[0])
+        p, weight = opr.get(P.Convolution), r.shape(operands[0])
         if (
             r.dtype(operands[1]).is_float
-            or p.format != Format.NCHW
-            or p.sparse != Sparse.DENSE
+            or p.format != P.Format.NCHW
+            or p.sparse != P.Sparse.DENSE
             or len(operands) > 2
         ):
             return False
         if weight is None or len(weight) != 4 or weight[0] % 4 or weight[1] % 4 or prod(weight) == 0:
             return False
         inputs = [reformat(r, operands[0], "KCRS", "KCRSc4"), t.change(operands[1], _C4)]
-        return t.attempt(opr, _C4, inputs, p.replace(format=Format.NCHW4), *opr.params[1:])
+        return t.attempt(opr, _C4, inputs, p.replace(format=P.Format.NCHW4), *opr.params[1:])

@@ -3,8 +3,6 @@
 The shape arithmetic is in the graph, so that the result follows other batch sizes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 
@@ -15,8 +13,6 @@ from ...graph.dtypes import DType
 from ...graph.params import Axis, Dimshuffle, ElemwiseMode, IndexDescMaskDump, IndexItem, OptionalAxisV1
 from ..arithmetic.identities import elemwise
 from ..rewriter import Rewriter
-
-__all__ = ["reformat", "shape_of"]
 
 _FORMATS = {
     "NCHW": "N C H W",

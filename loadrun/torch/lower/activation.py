@@ -15,9 +15,6 @@ from ..call import FxCall, axis_of
 from ..registry import UnsupportedCallError, aten
 from ..values import as_array, as_tensor, is_number
 
-__all__: list[str] = []
-
-
 _OWN: dict[str, Callable[..., Any]] = {
     "relu": F.relu,
     "relu6": F.relu6,

@@ -1,7 +1,5 @@
 """Attention."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -12,8 +10,6 @@ from ...tensors.access import dtype_of
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..values import as_array, as_tensor
-
-__all__: list[str] = []
 
 
 @aten("aten.scaled_dot_product_attention.default")

@@ -12,8 +12,6 @@ from ..call import FxCall
 from ..registry import aten
 from ..values import as_array, as_tensor
 
-__all__: list[str] = []
-
 _COMPARE: dict[str, Callable[..., Any]] = {
     "eq": np.equal,
     "ne": np.not_equal,

@@ -1,7 +1,5 @@
 """Convolutions of one, two and three dimensions, and their transposes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,8 +11,6 @@ from ...tensors.access import static_shape
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..values import as_tensor
-
-__all__ = ["many"]
 
 
 def many(call: FxCall, value: Any, n: int, default: Sequence[int] = ()) -> list[int]:

@@ -13,8 +13,6 @@ from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size
 from ..values import as_array, as_tensor
 
-__all__: list[str] = []
-
 
 def _filled(call: FxCall, shape: Any, value: Any) -> Any:
     return e.full(as_tensor(value, call.dtype), [as_size(n) for n in shape])

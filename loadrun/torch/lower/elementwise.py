@@ -14,8 +14,6 @@ from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..values import as_array, as_tensor, is_number
 
-__all__ = ["CASTS"]
-
 _M = P.ElemwiseMode
 _FLOAT: dict[str, Callable[..., Any]] = {
     "sin": np.sin,
@@ -373,16 +371,11 @@ def nan_to_num(call: FxCall, x: Any, nan: Any = None, posinf: Any = None, neginf
     return np.nan_to_num(x, nan=0.0 if nan is None else nan, posinf=posinf, neginf=neginf)
 
 
-CASTS = (
-    "aten._to_copy.default",
-    "aten.to.dtype",
-    "aten.to.dtype_layout",
-    "aten.to.device",
-    "aten.to.other",
-    "aten.type_as.default",
-    "prims.convert_element_type.default",
-    "aten._to_dense.default",
-    "aten.to_dense.default",
+CASTS = tuple(
+    """
+    aten._to_copy.default aten.to.dtype aten.to.dtype_layout aten.to.device aten.to.other
+    aten.type_as.default prims.convert_element_type.default aten._to_dense.default aten.to_dense.default
+    """.split()
 )
 """Calls that change at most the dtype."""
 

@@ -1,7 +1,5 @@
 """Reading elements by index."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -11,8 +9,6 @@ from ...layers import nn as F
 from ..call import FxCall, axis_of
 from ..registry import UnsupportedCallError, aten
 from ..values import as_array, as_tensor
-
-__all__: list[str] = []
 
 
 def subscript(indices: Any, fakes: Any, shape: tuple[Any, ...]) -> tuple[Any, ...]:

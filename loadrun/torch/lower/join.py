@@ -1,7 +1,5 @@
 """Joining and splitting tensors."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 
@@ -13,8 +11,6 @@ from ..registry import aten
 from ..sizes import as_size
 from ..values import as_array, as_tensor
 from .shape import bounds
-
-__all__: list[str] = []
 
 
 @aten("aten.cat.default", "aten.concat.default", "aten.concatenate.default")

@@ -1,7 +1,5 @@
 """Matrix products and linear algebra."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 
@@ -13,8 +11,6 @@ from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size
 from ..values import as_array, as_tensor, is_number
-
-__all__: list[str] = []
 
 
 def _product(call: FxCall, a: Any, b: Any) -> Any:

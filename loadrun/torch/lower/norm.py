@@ -1,7 +1,5 @@
 """Normalizations."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -13,8 +11,6 @@ from ...tensors import Tensor, TracedNumber
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..values import as_array, as_tensor
-
-__all__: list[str] = []
 
 
 def _tensors(call: FxCall, *values: Any) -> list[Any]:

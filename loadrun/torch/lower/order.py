@@ -1,7 +1,5 @@
 """Sorting, ranking, searching, counting."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -11,8 +9,6 @@ from ..call import FxCall, axis_of
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size
 from ..values import as_array, as_tensor
-
-__all__: list[str] = []
 
 
 def _sorting_places(x: Any, axis: int, descending: bool) -> Any:

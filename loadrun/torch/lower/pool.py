@@ -1,7 +1,5 @@
 """Pooling of one, two and three dimensions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -16,8 +14,6 @@ from ..registry import aten
 from ..sizes import as_size
 from ..values import as_array, as_tensor
 from .conv import many
-
-__all__: list[str] = []
 
 
 def _window(

@@ -1,7 +1,5 @@
 """Quantization: integers with a scale, and floats that were rounded to such."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -10,8 +8,6 @@ from ...tensors.access import value_of
 from ..call import FxCall, axis_of
 from ..registry import UnsupportedCallError, aten
 from ..values import INT_MAX, as_array, as_tensor
-
-__all__: list[str] = []
 
 
 def _rounded(x: Any, inverse: Any, zero: Any, low: Any, high: Any) -> Any:
@@ -71,10 +67,7 @@ def dequantize_channels(
     return (as_array(x, "float32") - zero) * _along(scales, call, axis)
 
 
-@aten(
-    "aten.fake_quantize_per_tensor_affine.default",
-    "aten.fake_quantize_per_tensor_affine.tensor_qparams",
-)
+@aten("aten.fake_quantize_per_tensor_affine.default", "aten.fake_quantize_per_tensor_affine.tensor_qparams")
 def fake_quantize(call: FxCall, x: Any, scale: Any, zero: Any, low: int, high: int) -> Any:
     """Round floats to values that scaled integers can represent."""
     # What is no number becomes the least one.
@@ -113,10 +106,7 @@ def choose(call: FxCall, x: Any, low: int, high: int, eps: float, dtype: Any) ->
 _LIMITS = {"torch.qint8": (-128, 127), "torch.quint8": (0, 255), "torch.qint32": (-INT_MAX - 1, INT_MAX)}
 
 
-@aten(
-    "aten.quantize_per_tensor.default",
-    "aten.quantize_per_tensor.tensor_qparams",
-)
+@aten("aten.quantize_per_tensor.default", "aten.quantize_per_tensor.tensor_qparams")
 def quantize_tensor(call: FxCall, x: Any, scale: Any, zero: Any, dtype: Any) -> Any:
     """Quantize a tensor and return the values that it stands for."""
     low, high = map(np.float32, _LIMITS[str(dtype)])

@@ -1,7 +1,5 @@
 """Random numbers: drawn again in every run of a dump, not the ones that torch draws."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -12,8 +10,6 @@ from ..call import FxCall
 from ..registry import aten
 from ..sizes import as_size
 from ..values import as_array, as_tensor
-
-__all__: list[str] = []
 
 
 def _drawn(shape: Any, normal: bool = False) -> Any:

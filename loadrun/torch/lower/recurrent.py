@@ -17,8 +17,6 @@ from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..values import as_array, as_tensor
 
-__all__: list[str] = []
-
 _Weights = Sequence[Sequence[Any]]
 
 

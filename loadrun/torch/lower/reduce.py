@@ -1,7 +1,5 @@
 """Reductions and cumulative operators."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -12,8 +10,6 @@ from ...layers import emit as e
 from ..call import FxCall, axes_of, axis_of
 from ..registry import aten
 from ..values import as_array, as_tensor
-
-__all__ = ["moments"]
 
 
 def _reduced(call: FxCall, function: Callable[..., Any], x: Any, axes: tuple[int, ...], keepdim: bool) -> Any:

@@ -20,8 +20,6 @@ from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size, computed
 from ..values import as_array, as_tensor
 
-__all__: list[str] = []
-
 _MODES = ("linear", "nearest", "cubic")
 _PADDINGS = ("zeros", "border", "reflection")
 

@@ -1,7 +1,5 @@
 """Writing elements by index."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -15,8 +13,6 @@ from ..sizes import as_size
 from ..values import as_array, as_tensor
 from .index import places, subscript
 from .shape import bounds
-
-__all__: list[str] = []
 
 
 def _copied(x: Any, dtype: Any) -> Any:

@@ -1,7 +1,5 @@
 """Shapes: views, which are copies here, and operators that move elements."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -16,8 +14,6 @@ from ..call import FxCall, axes_of, axis_of
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size
 from ..values import INT_MAX, as_array, as_tensor, tensor_or_axes
-
-__all__: list[str] = []
 
 
 @aten("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default", "aten._reshape_copy.default")

@@ -1,7 +1,5 @@
 """Functions of statistics and physics without an operator in MegEngine, by series as exact as float32."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -13,8 +11,6 @@ from ...layers import emit as e
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..values import as_array, as_tensor
-
-__all__: list[str] = []
 
 _M = P.ElemwiseMode
 _SHIFT = {4: 8, 8: 16}

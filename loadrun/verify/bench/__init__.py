@@ -1,4 +1,4 @@
-"""Benchmarks: timing rules, statistics, the state of the machine, and models measured side by side.
+"""Benchmarks: timing rules, statistics, and models measured side by side.
 
 `running` knows models; the rest knows numbers alone.
 """

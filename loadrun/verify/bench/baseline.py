@@ -1,7 +1,5 @@
 """Measurements compared with an earlier baseline."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,17 +12,6 @@ from .comparing import change
 from .environment import environment
 from .measurement import Measurement, short_names
 from .timing import Timing
-
-__all__ = [
-    "BASELINE",
-    "VERSION",
-    "Regression",
-    "counterparts",
-    "regressions",
-    "require_baseline",
-    "subject_keys",
-    "timing_of",
-]
 
 VERSION = 2
 """Version of the files that baselines stand in."""
@@ -40,7 +27,6 @@ _SUBJECT = schema.record(
     },
     {
         "processor_seconds": _TIMES,
-        "streams": schema.integer(1, 2**16),
         "verdict": schema.text,
         "path": schema.text,
     },
@@ -165,15 +151,12 @@ def _without_end(a: str, b: str) -> tuple[Path, Path]:
 
 
 def subject_keys(subjects: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
-    """Return what identifies subjects beside one another: file, engine, threads, batch, streams.
+    """Return what identifies subjects beside one another: file, engine, threads, batch.
 
     The file is its name, with as many folders before it as it takes to tell it from others of that name.
     """
     names = short_names({_path(s) for s in subjects})
-    return [
-        (names[_path(s)], *(s[k] for k in ("engine", "threads", "batch")), s.get("streams", 1))
-        for s in subjects
-    ]
+    return [(names[_path(s)], *(s[k] for k in ("engine", "threads", "batch"))) for s in subjects]
 
 
 def counterparts(

@@ -9,8 +9,6 @@ import numpy as np
 
 from .timing import Timing
 
-__all__ = ["Ratio", "change", "paired_ratio", "ratio"]
-
 _DRAWS = 2000
 _LOW, _HIGH = 2.5, 97.5
 _SAME = 1.01

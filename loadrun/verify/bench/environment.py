@@ -1,7 +1,5 @@
 """The environment of a report: versions, processor, BLAS, limits."""
 
-from __future__ import annotations
-
 import os
 import platform
 import sys
@@ -12,8 +10,6 @@ import numpy as np
 
 from ...base import __version__
 from ...ops.numeric.parallel import blas_threads, quota, threads
-
-__all__ = ["environment"]
 
 _CGROUP = Path("/sys/fs/cgroup")
 _UNLIMITED = 1 << 60

@@ -19,8 +19,6 @@ from .baseline import Regression, regressions, require_baseline
 from .measurement import Measurement, Subject
 from .running import run_subjects
 
-__all__ = ["BenchOptions", "Benchmark", "bench_files"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class BenchOptions(ModelOptions):
@@ -30,8 +28,6 @@ class BenchOptions(ModelOptions):
         engine: engines to compare.
         threads: thread counts to compare.
         batch: batch sizes to compare, along axis 0 of the inputs of one testcase.
-        streams: run this many passes concurrently, each with its own engine and share of the threads, and report runs
-            per second (default 1).
         testcase: use only testcase N (default: all in turn).
         min_time: measure each model for at least this many seconds.
         min_passes: ... and for at least this many passes.
@@ -44,7 +40,6 @@ class BenchOptions(ModelOptions):
     engine: tuple[str, ...] = ("reference",)
     threads: tuple[int | None, ...] = (None,)
     batch: tuple[int | None, ...] = (None,)
-    streams: tuple[int, ...] = (1,)
     testcase: int | None = None
     min_time: float = 3.0
     min_passes: int = 5
@@ -59,12 +54,10 @@ class Benchmark:
 
     Attributes:
         measurements: one for every model, engine, number of threads and batch.
-        warnings: what makes the times doubtful.
         failures: why what is not among the measurements could not be read or run.
     """
 
     measurements: list[Measurement]
-    warnings: list[str]
     failures: list[Failure]
     _baseline: Mapping[str, Any] | None = None
     _allowed: float = 0.0
@@ -116,7 +109,7 @@ def bench_files(
     options = options or BenchOptions()
     paths = list(files_of([os.fspath(f) for f in files]))
     baseline = None if options.baseline is None else _read(options.baseline)
-    compared = product(paths, options.engine, options.threads, options.batch, options.streams)
+    compared = product(paths, options.engine, options.threads, options.batch)
     failures: list[Failure] = []
 
     def failed(subject: Subject, error: LoadRunError | OSError) -> None:
@@ -126,7 +119,7 @@ def bench_files(
         if one not in failures:
             failures.append(one)
 
-    measurements, warnings = run_subjects(
+    measurements = run_subjects(
         [Subject(*what) for what in compared],
         seconds=options.min_time,
         passes=max(1, options.min_passes),
@@ -136,7 +129,7 @@ def bench_files(
         done=done,
         failed=failed,
     )
-    return Benchmark(measurements, warnings, failures, baseline, options.max_slowdown)
+    return Benchmark(measurements, failures, baseline, options.max_slowdown)
 
 
 def _read(path: str | os.PathLike[str]) -> Mapping[str, Any]:

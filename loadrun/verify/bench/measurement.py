@@ -13,8 +13,6 @@ from typing import Any
 from ...runner import Verdict
 from .timing import Timing
 
-__all__ = ["Measurement", "Subject", "short_names"]
-
 
 def short_names(paths: Collection[str]) -> dict[str, str]:
     """Return the fewest last parts of each path that tell it from the others.
@@ -43,14 +41,12 @@ class Subject:
         engine: name of the engine.
         threads: how many threads, None for as many as there are.
         batch: items of axis 0 of every input, None for those of the testcases.
-        streams: how many passes run at once, each with an engine and its part of the threads.
     """
 
     path: str
     engine: str = "reference"
     threads: int | None = None
     batch: int | None = None
-    streams: int = 1
 
     def label(self, others: Sequence[Subject]) -> str:
         """Return a short name that says in what it differs from the others."""
@@ -62,8 +58,6 @@ class Subject:
             parts.append(f"{self.threads} thread{'s' * (self.threads != 1)}")
         if len({o.batch for o in others}) > 1:
             parts.append(f"batch {self.batch}")
-        if len({o.streams for o in others}) > 1:
-            parts.append(f"{self.streams} stream{'s' * (self.streams != 1)}")
         return ", ".join(parts) or Path(self.path).name
 
     @property
@@ -74,7 +68,6 @@ class Subject:
             "engine": self.engine,
             "threads": self.threads,
             "batch": self.batch,
-            "streams": self.streams,
         }
 
 
@@ -126,18 +119,11 @@ class Measurement:
 
     @property
     def throughput(self) -> float:
-        """Runs a second, of all streams together."""
+        """Runs a second."""
         return self.cases * sum(self.rounds) / sum(self.spans)
 
-    def paces(self, *, whole: bool = False, processor: bool = False) -> list[float]:
-        """Return the seconds that a run takes, by round.
-
-        Args:
-            whole: of all the time of the round, instead of the median of its passes.
-            processor: of the processor, instead of the clock.
-        """
-        if whole:
-            return [span / count / self.cases for span, count in zip(self.spans, self.rounds, strict=True)]
+    def paces(self, *, processor: bool = False) -> list[float]:
+        """Return the seconds that a run takes, by round: the median of its passes, on demand of the processor."""
         ends = list(accumulate(self.rounds))
         times = self.processor if processor else self.wall
         return [median(times[end - n : end]) for n, end in zip(self.rounds, ends, strict=True)]

@@ -11,8 +11,6 @@ from ...ops.numeric.parallel import thread_environment
 from .measurement import Measurement, Subject
 from .ready import Preparation, ReadySubject, Round
 
-__all__ = ["SubjectProcess", "main"]
-
 
 class SubjectProcess:
     """A `ReadySubject` in a process that ends with the block.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import gc
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,8 +23,6 @@ from ...runner import Runner, Verdict
 from ...testcase import Bundle, FileValue, Testcase
 from .measurement import Measurement, Subject
 
-__all__ = ["Preparation", "ReadySubject", "Round", "peak_memory"]
-
 _QUIET, _AWAKE = 0.005, 0.1
 _LONGEST = 1.0
 
@@ -34,7 +31,7 @@ class Preparation(NamedTuple):
     """How a subject is made ready.
 
     Attributes:
-        threads: how many threads it uses, all streams together.
+        threads: how many threads it uses.
         testcase: the only testcase to run, default all.
         seed: seed of random inputs.
         read: options of `loadrun.load` for ONNX models: input_shapes, constants.
@@ -101,7 +98,7 @@ class ReadySubject:
     """
 
     def __init__(self, subject: Subject, plan: Preparation) -> None:
-        self._threads = max(1, plan.threads // subject.streams)
+        self._threads = plan.threads
         set_threads(self._threads)
         start = time.perf_counter()
         bundle = load(subject.path, native=runs_file(subject.engine), **plan.read)
@@ -109,16 +106,13 @@ class ReadySubject:
         if subject.batch is not None and bundle.at_all_sizes:
             # Another batch is asked for, whatever the file declares.
             bundle.refuses = None
-        runner = Runner(bundle, subject.engine, seed=plan.seed)
+        self._runner = runner = Runner(bundle, subject.engine, seed=plan.seed)
         cases, verdict = _cases(bundle, subject, plan)
         self._fed = [_Fed.of(runner, case) for case in cases]
         start = time.perf_counter()
         self._fed[0].through(runner)
         first = time.perf_counter() - start
-        others = [Runner(bundle, subject.engine, seed=plan.seed) for _ in range(1, subject.streams)]
-        self._runners = [runner, *others]
-        for each in self._runners:
-            self._pass(each)
+        self._pass()
         memory = None
         if subject.engine == "reference":
             # The last step of a scenario has the largest cache.
@@ -129,15 +123,15 @@ class ReadySubject:
         mean = None if flops is None else flops / len(cases)
         self.measured = Measurement(subject, took, first, len(cases), mean, memory, weights, verdict, about)
 
-    def _pass(self, runner: Runner) -> list[float]:
-        return [fed.through(runner) for fed in self._fed]
+    def _pass(self) -> list[float]:
+        return [fed.through(self._runner) for fed in self._fed]
 
     def round(self, seconds: float) -> Round:
-        """Run passes for some time, at least one in every stream."""
+        """Run passes for some time, at least one."""
         set_threads(self._threads)
         if seconds > self.measured.first:
             # The first pass after a pause finds cold caches and sleeping threads.
-            self._pass(self._runners[0])
+            self._pass()
         enabled = gc.isenabled()
         gc.disable()
         try:
@@ -147,26 +141,12 @@ class ReadySubject:
                 gc.enable()
 
     def _timed(self, seconds: float) -> Round:
-        samples: list[list[list[float]]] = [[] for _ in self._runners]
-        errors: list[BaseException] = []
+        each: list[list[float]] = []
         processor, began = time.process_time_ns(), time.perf_counter()
-
-        def stream(i: int) -> None:
-            try:
-                while True:
-                    samples[i].append(self._pass(self._runners[i]))
-                    if time.perf_counter() - began >= seconds:
-                        return
-            except BaseException as e:
-                errors.append(e)
-
-        _together([lambda i=i: stream(i) for i in range(len(self._runners))])  # type: ignore[misc]
+        while not each or time.perf_counter() - began < seconds:
+            each.append(self._pass())
         span = time.perf_counter() - began
-        spent = (time.process_time_ns() - processor) * 1e-9
-        if errors:
-            raise errors[0]
-        each = [times for passes in samples for times in passes]
-        return Round.of(each, spent, span)
+        return Round.of(each, (time.process_time_ns() - processor) * 1e-9, span)
 
     def settle(self) -> None:
         """Wait until the engine's threads sleep: those of a runtime spin for some time after its last run."""
@@ -176,16 +156,6 @@ class ReadySubject:
             time.sleep(_QUIET)
             if time.process_time() - before < _AWAKE * _QUIET:
                 return
-
-
-def _together(tasks: Sequence[Callable[[], None]]) -> None:
-    """Call functions at once, the last one in this thread."""
-    others = [threading.Thread(target=task, daemon=True) for task in tasks[:-1]]
-    for thread in others:
-        thread.start()
-    tasks[-1]()
-    for thread in others:
-        thread.join()
 
 
 def _cases(bundle: Bundle, subject: Subject, plan: Preparation) -> tuple[list[Testcase], Verdict]:

@@ -5,8 +5,6 @@ is measured meanwhile: in one process that made engines 4 to 5 times slower than
 runtimes have processes of their own, rounds take turns, and a round ends when the threads of its process sleep.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -15,12 +13,9 @@ from typing import Any
 from ...base.errors import LoadRunError
 from ...engines.registry import known_elsewhere
 from ...ops.numeric.parallel import set_threads, threads
-from .machine import MachineMonitor
 from .measurement import Measurement, Subject
 from .processes import SubjectProcess
 from .ready import Preparation, ReadySubject
-
-__all__ = ["Measurement", "Subject", "run_subjects"]
 
 _LEAST = 5
 _MOST = 100_000
@@ -40,7 +35,7 @@ def run_subjects(
     read: Mapping[str, Any] | None = None,
     done: Callable[[float], None] | None = None,
     failed: Callable[[Subject, LoadRunError | OSError], None] | None = None,
-) -> tuple[list[Measurement], list[str]]:
+) -> list[Measurement]:
     """Measure subjects in turns, so that what changes meanwhile changes all of them.
 
     Args:
@@ -54,7 +49,7 @@ def run_subjects(
         failed: told of a subject that cannot be read or run; the others are measured. None raises the error.
 
     Returns:
-        what was measured, and what makes the times doubtful.
+        what was measured.
 
     Raises:
         LoadRunError: a file cannot be read or run.
@@ -75,19 +70,16 @@ def run_subjects(
                 if failed is None:
                     raise
                 failed(s, e)
-        machine = MachineMonitor(before)
-        length = seconds / _ROUNDS if apart or any(s.streams > 1 for s in subjects) else 0.0
+        length = seconds / _ROUNDS if apart else 0.0
         order = random.Random(seed)
         while not all(_enough(r.measured, seconds, passes) for r in ready):
-            machine.sample()
             for r in order.sample(ready, len(ready)):
                 r.measured.add(*r.round(length))
                 if apart:
                     r.settle()
             if done is not None:
                 done(min(min(1.0, sum(r.measured.spans) / seconds) if seconds else 1.0 for r in ready))
-    measurements = [r.measured for r in ready]
-    return measurements, machine.warnings([m.timing for m in measurements])
+    return [r.measured for r in ready]
 
 
 def _enough(m: Measurement, seconds: float, passes: int) -> bool:

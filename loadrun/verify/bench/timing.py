@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Timing", "measure", "needed"]
-
 _SHARE = 0.9
 _NEEDED = ((50.0, 1), (90.0, 64), (99.0, 662))
 """Percentiles, and how many samples they take."""

@@ -5,8 +5,10 @@ says which operator went wrong first. `extract` makes a testcase of that operato
 """
 
 from .bisecting import Bisected, bisect
+from .blaming import SuspectVar
+from .changes import ChangedConstant
 from .extracting import extract
-from .finding import ChangedConstant, Differences, SuspectVar, between
+from .finding import Differences, between
 from .matching import Matching, match
 from .measuring import TOLERANCE
 from .recorded import ChangedValue, changed_values

@@ -1,7 +1,5 @@
 """A dump beside an ONNX model: it is written as ONNX, too, since operators of one format can be compared."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -19,8 +17,6 @@ from .blaming import SuspectVar
 from .finding import Differences
 from .matching import Matching
 from .running import Stop, ends
-
-__all__ = ["Written", "is_onnx", "written"]
 
 _UNNAMED = "loadrun:"
 

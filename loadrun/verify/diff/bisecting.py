@@ -13,8 +13,6 @@ from ..pack.intermediates import computed
 from .measuring import Distance, Tolerances, agree, distance
 from .running import EngineSide, FileSide, GraphSide
 
-__all__ = ["Bisected", "bisect"]
-
 
 @dataclass(frozen=True)
 class Bisected:

@@ -1,7 +1,5 @@
 """Operators to blame: those where a difference starts, and which explain the rest."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -14,8 +12,6 @@ from .changes import ChangedConstant, changed_constants, changes
 from .matching import Matching, is_constant, kind_of
 from .measuring import Distance
 from .patching import Located
-
-__all__ = ["SuspectVar", "blame", "unexplained", "with_counterpart", "with_located"]
 
 _SHAPE_ONLY = types(Trait.SHAPE_ONLY)
 
@@ -345,11 +341,7 @@ def _told(row: SuspectVar, matching: Matching, differing: set[int]) -> SuspectVa
 
 
 def _beginning(
-    root: SuspectVar,
-    state: Mapping[int, SuspectVar],
-    matching: Matching,
-    differing: set[int],
-    errors: Errors,
+    root: SuspectVar, state: Mapping[int, SuspectVar], matching: Matching, differing: set[int], errors: Errors
 ) -> SuspectVar | None:
     """Find the operator that a difference within the tolerance comes from, which the root makes greater.
 

@@ -1,15 +1,11 @@
 """Variables of two graphs paired by their values, where neither names nor structure tell."""
 
-from __future__ import annotations
-
 from ...graph import Opr, Var
 from ...graph.composite import Composite
 from ...graph.params import Dimshuffle
 from .matching import Matching, first_of
 from .measuring import SketchIndex, sketches_agree
 from .patching import Sketched
-
-__all__ = ["match_by_value"]
 
 
 def match_by_value(a: Sketched, b: Sketched, matching: Matching, tolerance: float, ends: set[int]) -> None:

@@ -1,7 +1,5 @@
 """Differences of two matched operators before anything is computed: parameters, dtypes, constants, inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import eq
@@ -13,8 +11,6 @@ from ...graph.composite import Composite, alike
 from ...graph.dtypes import Array, DType
 from ...graph.params import Record
 from .matching import Matching, is_constant, kind_of
-
-__all__ = ["ChangedConstant", "changed_constants", "changes"]
 
 
 @dataclass(frozen=True)

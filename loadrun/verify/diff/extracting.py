@@ -1,7 +1,5 @@
 """An operator extracted from a model, as a testcase that fails on its own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -20,8 +18,6 @@ from ...testcase import Bundle, Testcase
 from ..pack.capture import embed
 from .matching import Matching, is_constant, match
 from .running import FileSide, GraphSide, taken
-
-__all__ = ["as_testcase", "computed_values", "extract", "fails_alone", "reference_dtypes", "reference_values"]
 
 
 def extract(

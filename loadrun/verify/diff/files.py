@@ -1,7 +1,5 @@
 """Comparing a model in a file with another model, stored values, an engine, or float64."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Callable, Mapping
@@ -31,15 +29,6 @@ from .running import FileSide
 from .runs import DataRun, DiffOptions, data_of, is_results, paired_inputs, runs_of, together
 from .stored import StoredValues, read_values
 from .watching import Finding, watch
-
-__all__ = [
-    "DiffOptions",
-    "FileDifferences",
-    "diff_files",
-    "expressible",
-    "reference_graph",
-    "sized",
-]
 
 _MOST_TRIED = 8
 _NOT_REACHED = -1

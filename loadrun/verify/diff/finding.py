@@ -1,7 +1,5 @@
 """Where two runs diverge: the first operator out of its tolerance, and the operators that are to blame."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +11,7 @@ from ...engines.wide import computed_alike
 from ...graph import Graph, Opr, Var, readers_of
 from ...graph.dtypes import Array, DType
 from ..pack.intermediates import computed
+from . import measuring
 from .bisecting import Bisected, bisect
 from .blaming import SuspectVar, blame, unexplained, with_counterpart, with_located
 from .by_value import match_by_value
@@ -21,23 +20,10 @@ from .finite import Finiteness, overflowed
 from .isolating import Isolation
 from .lone import with_lone
 from .matching import Matching, extend, is_cast, is_constant, match
-from .measuring import (
-    TOLERANCE,
-    Sums,
-    Tolerances,
-    agree,
-    are_reordered,
-    dequantized,
-    distance,
-    has_layouts,
-    is_packed_otherwise,
-)
 from .patching import Sketched, explains, locate
 from .running import DiffSide, EngineSide, FileSide, GraphSide, Stop, pairs
 from .stored import StoredValues, biases_behind
 from .watching import Finding
-
-__all__ = ["TOLERANCE", "ChangedConstant", "Differences", "SuspectVar", "between"]
 
 _OPTIMIZED = "it agrees as soon as every value is asked for, so an optimization of the engine changes it"
 _Readers = Mapping[int, Sequence[Opr]]
@@ -156,9 +142,11 @@ def between(
     (True, True)
     """
     if isinstance(against, StoredValues):
-        return _with_stored(graph, against, feeds, Tolerances(tolerance, graph), seed)
+        return _with_stored(graph, against, feeds, measuring.Tolerances(tolerance, graph), seed)
     wide = isinstance(against, str) and against == "float64"
-    tolerances = Tolerances(tolerance, graph, against if isinstance(against, Graph) else graph, exactly=wide)
+    tolerances = measuring.Tolerances(
+        tolerance, graph, against if isinstance(against, Graph) else graph, exactly=wide
+    )
     finiteness = Finiteness(graph, wide=wide)
     side = GraphSide(graph, seed)
     matching, constants, alike = Matching(), [], False
@@ -174,13 +162,13 @@ def between(
         match_by_value(*sketched, matching, tolerances.exact, ends)
         extend(matching, graph, against)
         alike = True
-    plain = not any(has_layouts(g) for g in (graph, against) if isinstance(g, Graph))
+    plain = not any(measuring.has_layouts(g) for g in (graph, against) if isinstance(g, Graph))
     readers = readers_of(graph.oprs), readers_of(against.oprs if isinstance(against, Graph) else ())
     outputs = {v.id for v in graph.outputs}
     rows: list[SuspectVar] = []
     equal: set[int] = {v.id for v in graph.vars() if v.owner.tensors}
     unlike: dict[int, Var] = {}
-    sums = Sums(graph)
+    sums = measuring.Sums(graph)
     kept: dict[int, Array] = {}
     mine = _keeping(side.values(feeds), outputs, kept)
     for var, actual, there, expected in pairs(mine, other.values(feeds), matching.pairs):
@@ -188,18 +176,18 @@ def between(
         finiteness.see(var, actual, expected)
         if var.owner.tensors:
             continue
-        packed = is_packed_otherwise(var, there)
+        packed = measuring.is_packed_otherwise(var, there)
         exactly = alike and not packed and _computed_alike(var, there, matching, equal)
         how = matching.how[var.id]
         values = _in_one_unit((var, actual), (there, expected), readers)
         near = tolerances.of(var, there)
-        apart = distance(*values, near, packed=packed)
+        apart = measuring.distance(*values, near, packed=packed)
         shapes = actual.shape, expected.shape
-        fine = agree(apart, _granularity(var, there, equal, matching), near, exactly=exactly)
+        fine = measuring.agree(apart, _granularity(var, there, equal, matching), near, exactly=exactly)
         fine = fine or sums.cancel(var, *values)
         strictly = exactly or (alike and matching.alike and plain and how in ("name", "structure"))
         fine &= _shapes_fit(shapes, strictly, plain and var.id in outputs)
-        if how == "value" and not fine and not are_reordered(*values, near):
+        if how == "value" and not fine and not measuring.are_reordered(*values, near):
             # Their sketches are alike, but not their numbers.
             unlike[var.id] = there
             continue
@@ -251,7 +239,7 @@ def _located(
     sketched: tuple[Sketched, Sketched],
     unlike: Mapping[int, Var],
     matching: Matching,
-    tolerances: Tolerances,
+    tolerances: measuring.Tolerances,
 ) -> list[SuspectVar]:
     """Look for the operator that makes the reference's outputs the model's, and put it first among the suspects."""
     sketched[0].unlike.update(unlike)
@@ -279,9 +267,9 @@ def _keeping(
 def _as_used(
     observed: Differences,
     untouched: Iterable[tuple[Var, Array]],
-    sums: Sums,
+    sums: measuring.Sums,
     kept: Mapping[int, Array],
-    tolerances: Tolerances,
+    tolerances: measuring.Tolerances,
     halve: Callable[[], Bisected],
 ) -> Differences:
     """Compare the outputs of an engine's run as users have it, in place of those of the run that gave every value.
@@ -400,12 +388,16 @@ def _scaled_like(var: Var, value: Array, dtype: DType, readers: _Readers) -> Arr
             and not shifted
         ):
             factor = float(constants[0].item())
-            return dequantized(value, dtype) if isclose(factor, dtype.scale, rel_tol=1e-6) else value * factor
+            return (
+                measuring.dequantized(value, dtype)
+                if isclose(factor, dtype.scale, rel_tol=1e-6)
+                else value * factor
+            )
         # A bias may be added before.
         if not is_cast(opr) and not (opr.title in ("ADD", "Add") and constants):
             break
         var = opr.outputs[0]
-    return dequantized(value, dtype)
+    return measuring.dequantized(value, dtype)
 
 
 def _granularity(var: Var, there: Var, equal: set[int], matching: Matching) -> DType | None:
@@ -420,13 +412,17 @@ def _granularity(var: Var, there: Var, equal: set[int], matching: Matching) -> D
 
 
 def _row(var: Var, actual: Array, expected: Array, label: str, how: str, tolerance: float) -> SuspectVar:
-    apart = distance(actual, expected, tolerance)
-    fine = agree(apart, var.dtype, tolerance)
+    apart = measuring.distance(actual, expected, tolerance)
+    fine = measuring.agree(apart, var.dtype, tolerance)
     return SuspectVar(var, label, how, apart, fine, (actual.shape, expected.shape))
 
 
 def _with_stored(
-    graph: Graph, stored: StoredValues, feeds: Mapping[str, Array], tolerances: Tolerances, seed: int
+    graph: Graph,
+    stored: StoredValues,
+    feeds: Mapping[str, Array],
+    tolerances: measuring.Tolerances,
+    seed: int,
 ) -> Differences:
     rows = []
     finiteness = Finiteness(graph)

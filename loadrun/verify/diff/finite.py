@@ -1,7 +1,5 @@
 """NaN, infinity and numbers that a dtype cannot hold, in two runs that are compared."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -11,8 +9,6 @@ from ...graph.dtypes import Array
 from .blaming import SuspectVar
 from .matching import is_constant
 from .watching import Finding, beyond_range, watch
-
-__all__ = ["Finiteness", "overflowed"]
 
 
 class Finiteness:

@@ -1,7 +1,5 @@
 """What two models promise to those who call them: their inputs and outputs, compared before anything runs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -12,8 +10,6 @@ from ...graph import Var
 from ...graph.dtypes import DType
 from ...ops.infer import infer_dtypes
 from ...testcase import Bundle
-
-__all__ = ["interface_changes", "rank_changes"]
 
 _GENERATED = re.compile(r".*\[\d+\]")
 """What MegEngine calls values to which nobody gave a name."""
@@ -81,11 +77,7 @@ def _is_dump(bundle: Bundle) -> bool:
 def _inputs(bundle: Bundle) -> list[_Port]:
     tensors = [(v.name or "", v.owner.tensors[0]) for v in bundle.inputs]
     return [
-        _Port(
-            name,
-            t.dtype,
-            None if t.shape is None else 0 if name in bundle.scalars else len(t.shape),
-        )
+        _Port(name, t.dtype, None if t.shape is None else 0 if name in bundle.scalars else len(t.shape))
         for name, t in tensors
     ]
 

@@ -1,7 +1,5 @@
 """Suspects by themselves: what an operator makes of the reference's values says whether it is guilty."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from math import inf, prod
 
@@ -15,8 +13,6 @@ from .blaming import SuspectVar
 from .extracting import computed_values, reference_values
 from .matching import Matching, is_constant
 from .measuring import dequantized, distance, is_packed_otherwise
-
-__all__ = ["Isolation"]
 
 _AT_ONCE = 1 << 25
 """Elements of suspects that are in memory together."""

@@ -14,8 +14,6 @@ from .extracting import computed_values
 from .matching import Matching, are_alike, is_constant
 from .measuring import distance
 
-__all__ = ["with_lone"]
-
 _MOST = 16
 """Operators in a row that are looked through."""
 _ROUNDING = 1e-6

@@ -1,7 +1,5 @@
 """Which variables of two graphs stand for the same value."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
@@ -13,8 +11,6 @@ from ...graph import Graph, Opr, Var
 from ...graph import params as P
 from ...graph.composite import Composite
 from ...ops.elemwise.table import ROWS
-
-__all__ = ["Matching", "are_alike", "extend", "first_of", "is_cast", "is_constant", "kind_of", "match"]
 
 
 @dataclass(eq=False)

@@ -1,7 +1,5 @@
 """How far two values of one variable are apart, and sketches of values that order does not change."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -15,25 +13,6 @@ from ...graph import Graph, Opr, Var
 from ...graph.dtypes import Array, DType
 from ...graph.params import Reduce, ReduceMode
 from ...ops.infer import infer_dtypes
-
-__all__ = [
-    "TOLERANCE",
-    "Distance",
-    "Sketch",
-    "SketchIndex",
-    "Sums",
-    "Tolerances",
-    "agree",
-    "are_in_order",
-    "are_reordered",
-    "dequantized",
-    "distance",
-    "has_layouts",
-    "is_even",
-    "is_packed_otherwise",
-    "sketch",
-    "sketches_agree",
-]
 
 TOLERANCE = 1e-4
 """How far a value may be off, relative to the largest value of its tensor."""

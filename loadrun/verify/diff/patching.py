@@ -26,8 +26,6 @@ from .matching import Matching, is_constant
 from .measuring import Distance, Sketch, SketchIndex, are_in_order, dequantized, distance, is_even, sketch
 from .running import GraphSide, taken
 
-__all__ = ["Located", "Sketched", "explains", "locate"]
-
 _MOST_TRIES = 48
 _MOST_PARTNERS = 6
 _MOST_ELEMENTS = 1 << 27

@@ -1,7 +1,5 @@
 """This machine beside the statistics that a file's record holds: which operator gives something else here."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,8 +8,6 @@ from ...graph import Graph, Var
 from ...graph.dtypes import Array
 from ..pack.intermediates import FIGURES, computed, figures
 from .running import GraphSide
-
-__all__ = ["ChangedValue", "changed_values"]
 
 _NAMES = ("minimum", "maximum", "mean", "mean of absolute values", "deviation")
 

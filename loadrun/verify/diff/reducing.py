@@ -1,7 +1,5 @@
 """The smallest part of a model that still fails for the same reason, with inner values frozen from the good run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,8 +12,6 @@ from ...ops.infer import infer_dtypes
 from ...testcase import Bundle
 from .extracting import as_testcase
 from .matching import is_constant
-
-__all__ = ["Judge", "Reduced", "reduce_graph"]
 
 
 class Judge(Protocol):

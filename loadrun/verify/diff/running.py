@@ -1,7 +1,5 @@
 """Sides of a comparison: whatever gives values of variables, one after another."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -18,8 +16,6 @@ from ...ops.infer import infer_dtypes
 from ...testcase import SourceFile
 from ..pack.intermediates import computed
 from .measuring import dequantized
-
-__all__ = ["DiffSide", "EngineSide", "FileSide", "GraphSide", "Stop", "ends", "pairs", "taken"]
 
 _MOST_STOPS = 16
 _AT_ONCE = 32

@@ -1,7 +1,5 @@
 """What two models run on when they are compared: testcases and their steps, the user's data, or random numbers."""
 
-from __future__ import annotations
-
 import os
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -17,17 +15,6 @@ from ...graph.dtypes import Array
 from ...inputs.feeds import DataOptions, ModelOptions, fit_inputs, random_inputs
 from ...runner import Runner
 from ...testcase import Bundle, Testcase
-
-__all__ = [
-    "DataRun",
-    "DiffOptions",
-    "data_of",
-    "inputs_of",
-    "is_results",
-    "paired_inputs",
-    "runs_of",
-    "together",
-]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,6 @@ load_and_run's ``--bin_io_dump DIR`` writes one file for every variable and ``--
 | | the values |
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections import defaultdict
@@ -29,8 +27,6 @@ from ...graph.dtypes import Array, DType, decode, nbytes
 from ...inputs.files import members, read_array
 from .matching import is_constant
 from .measuring import distance, sketch, sketches_agree
-
-__all__ = ["TYPE_NUMBERS", "StoredValues", "read_values"]
 
 TYPE_NUMBERS = {
     **dict(

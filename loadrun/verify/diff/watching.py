@@ -1,7 +1,5 @@
 """Operators that make NaN, infinity or numbers out of a range, while a model runs."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -12,8 +10,6 @@ from ...graph import Graph, Var
 from ...graph.dtypes import Array, round_bfloat16
 from .measuring import dequantized
 from .running import taken
-
-__all__ = ["Finding", "beyond_range", "watch"]
 
 
 @dataclass(frozen=True)

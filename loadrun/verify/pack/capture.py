@@ -23,22 +23,6 @@ from ...passes.constants import bare, subgraph
 from ...runner import Runner, fit_inputs
 from ...testcase import EXPECT, Bundle, Check, Testcase
 
-__all__ = [
-    "MAXERR",
-    "Recorder",
-    "capture",
-    "checked",
-    "coarse_limits",
-    "default_maxerr",
-    "embed",
-    "expect_input",
-    "largest",
-    "limits_of",
-    "magnitude",
-    "provenance",
-    "tolerances",
-]
-
 Warn = Callable[[str], None]
 
 

@@ -19,8 +19,6 @@ from ...testcase import Bundle
 from ..describe import Description, describe
 from .witness import testimony
 
-__all__ = ["Described", "describe_engine", "describe_files"]
-
 T = TypeVar("T")
 
 

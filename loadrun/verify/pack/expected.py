@@ -1,7 +1,5 @@
 """Expected values from anywhere: files that hold what a model must give."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,8 +19,6 @@ from ...inputspec import InputPart, InputSpec, PathSource
 from ...ops.infer import infer_dtypes
 from ...passes.constants import bare
 from ...testcase import EXPECT, Bundle
-
-__all__ = ["UNPACKED", "expected_cases", "read_index"]
 
 UNPACKED = "testcases.json"
 """The file that `loadrun convert` describes testcases in."""
@@ -98,7 +94,7 @@ def _inside(value: object, where: str) -> str:
 
 _SIZE = schema.integer(0, 1 << 62)
 _VALUES = schema.mapping(
-    schema.exactly({"file": _inside, "dtype": schema.text, "shape": schema.items(_SIZE)}),
+    schema.exactly({"file": _inside, "dtype": schema.text, "shape": schema.items(_SIZE)})
 )
 _CHECK = schema.exactly(
     {"output": schema.text, "maxerr": schema.number(finite=False), "verbose": schema.truth}

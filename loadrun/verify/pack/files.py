@@ -1,7 +1,5 @@
 """Packing a file as `loadrun pack` does: model and data are read, tolerances measured, what was written is replayed."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 import warnings
@@ -33,8 +31,6 @@ from .replaying import TrialReplay
 from .scenario import Feedback
 from .unpacking import Unpacked, read_unpacked
 from .witness import Witness
-
-__all__ = ["FilePacker", "Packed", "pack_file"]
 
 _PEEKED = 64
 """So many inputs are loaded to see whether all are of one size."""

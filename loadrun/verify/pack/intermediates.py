@@ -5,8 +5,6 @@ elements, then minimum, maximum, mean, mean of absolute values and deviation, th
 first to the last. Of quantized values it is what they stand for. Numbers that are not finite are null.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -14,8 +12,6 @@ import numpy as np
 from ...engines.reference import ReferenceEngine
 from ...graph import Graph, Var
 from ...graph.dtypes import Array, DType
-
-__all__ = ["FIGURES", "SAMPLES", "computed", "figures", "statistics"]
 
 FIGURES = 5
 """Statistics that are between the number of elements and the samples."""

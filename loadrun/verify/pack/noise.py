@@ -11,6 +11,7 @@ import numpy as np
 
 from ...base.errors import LoadRunError
 from ...compare import errors
+from ...compare.tolerances import MAXERR, default_maxerr, magnitude
 from ...engines import Choice, make_engine
 from ...engines.reference import ReferenceEngine
 from ...engines.wide import WideEngine
@@ -19,10 +20,8 @@ from ...ops.numeric.parallel import set_threads, threads
 from ...passes.constants import bare, subgraph
 from ...runner import fit_inputs
 from ...testcase import Bundle
-from .capture import MAXERR, Warn, coarse_limits, default_maxerr, magnitude
+from .capture import Warn, coarse_limits
 from .options import PackOptions
-
-__all__ = ["WIDEST", "Suggestion", "beyond", "round_up", "suggest", "widened"]
 
 _RUNS = 3
 _FACTOR = 10

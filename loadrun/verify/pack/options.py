@@ -1,7 +1,5 @@
 """The options of packing a file, as a record."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,8 +11,6 @@ from ...compare.policy import Policy
 from ...dump.options import DumpOptions
 from ...engines import Choice
 from ...inputs.feeds import DataOptions, ModelOptions
-
-__all__ = ["PackOptions"]
 
 
 @dataclass(frozen=True, kw_only=True)

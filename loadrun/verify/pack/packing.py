@@ -1,7 +1,5 @@
 """Packing: a model and input data become a self-verifying file, one testcase in memory at a time."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,6 +14,7 @@ from ...compare.judging import Criteria, ImpostorWatch, policy_for
 from ...compare.metrics import Formula
 from ...compare.policy import Policy, require_compared
 from ...compare.record import packed_policies
+from ...compare.tolerances import MAXERR, default_maxerr, magnitude
 from ...dump import save
 from ...dump.options import DumpOptions, DumpResult
 from ...dump.record import provenances
@@ -27,14 +26,11 @@ from ...passes.constants import bare, subgraph
 from ...runner import check_errors
 from ...testcase import EXPECT, Bundle, Check, Testcase
 from .capture import (
-    MAXERR,
     Recorder,
     Warn,
     checked,
-    default_maxerr,
     expect_input,
     largest,
-    magnitude,
     nonfinite_weights,
     provenance,
     tolerances,
@@ -45,8 +41,6 @@ from .intermediates import statistics
 from .options import PackOptions
 from .scenario import SMALL, Feedback, capture_steps
 from .witness import Opinions, Witness
-
-__all__ = ["Packer"]
 
 _ALL = 1e30
 """A tolerance that MegEngine's check lets everything pass by."""
@@ -515,9 +509,7 @@ class Packer:
             )
 
     def _numbered(
-        self,
-        cases: Iterable[Testcase],
-        seen: Callable[[int, Testcase], None] | None,
+        self, cases: Iterable[Testcase], seen: Callable[[int, Testcase], None] | None
     ) -> Iterator[Testcase]:
         for i, case in enumerate(cases):
             # Checks that came with the model are ONNX's own rule.

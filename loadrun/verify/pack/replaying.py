@@ -1,7 +1,5 @@
 """Replaying a file that was just written, before it takes its place: whatever was requested, it must run and hold."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,8 +13,6 @@ from ...dump import load_all
 from ...engines import Choice
 from ...graph.dtypes import Array
 from ...runner import Runner
-
-__all__ = ["TrialReplay"]
 
 
 class TrialReplay:

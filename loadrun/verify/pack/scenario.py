@@ -13,8 +13,6 @@ from ...base.errors import LoadRunError, UsageError
 from ...graph.dtypes import Array
 from ...testcase import EXPECT, Testcase
 
-__all__ = ["SMALL", "Feedback", "capture_steps"]
-
 SMALL = 1 << 22
 """Bytes that all expected states of a scenario may always take."""
 _ARGMAX = re.compile(r"argmax\((.+)\)")

@@ -1,7 +1,5 @@
 """Taking a packed file apart."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -25,15 +23,6 @@ from ...inputspec import InputPart, InputSpec, PathSource
 from ...passes.constants import bare
 from ...testcase import EXPECT, Bundle
 from .expected import UNPACKED, read_index
-
-__all__ = [
-    "UnpackOptions",
-    "Unpacked",
-    "read_unpacked",
-    "unpack",
-    "unpack_all",
-    "unpack_file",
-]
 
 
 @dataclass(frozen=True)

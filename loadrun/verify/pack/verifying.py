@@ -1,7 +1,5 @@
 """Packed files compared with the digests that they carry."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,8 +8,6 @@ from ...compare.record import lines
 from ...dump.record import graph_digest, tensor_digest
 from ...dump.scenarios import steps_digest
 from ...testcase import EXPECT, Bundle
-
-__all__ = ["mismatches"]
 
 
 def mismatches(bundle: Bundle, start: int = 0, stop: int | None = None) -> Iterator[str]:

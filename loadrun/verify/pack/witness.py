@@ -21,8 +21,6 @@ from ...dump.record import tensor_digest
 from ...graph.dtypes import Array
 from ...testcase import Bundle, Testcase
 
-__all__ = ["Opinions", "Witness", "testimony"]
-
 if TYPE_CHECKING:
     from concurrent.futures import Future
 

@@ -8,7 +8,6 @@ import pytest
 from loadrun.replay.profiling import _least
 from loadrun.verify.bench import Timing, needed
 from loadrun.verify.bench.comparing import Ratio, paired_ratio, ratio
-from loadrun.verify.bench.machine import MachineMonitor, drift
 
 
 def test_percentiles_need_samples() -> None:
@@ -59,27 +58,8 @@ def test_no_difference_is_told_as_none() -> None:
     assert Ratio(0.5, 0.4, 0.6).text("b", "a") == "b is 2.00x [1.67, 2.50] slower than a"
 
 
-def test_drift_and_share() -> None:
-    assert drift([1.0] * 8) is None
-    assert drift([1.0] * 10 + [5.0] + [1.0] * 10) == 0
-    assert drift([1.0, 1.0, 1.0, 1.1, 1.1, 1.1, 1.2, 1.2, 1.2]) == pytest.approx(0.2)
+def test_the_share_of_a_processor() -> None:
     assert Timing((2.0, 2.0), processor=(1.0, 2.0)).share == 0.75
-
-
-def test_warnings() -> None:
-    machine = MachineMonitor(4)
-    machine.load, machine.pieces = 3.0, [1.0] * 3 + [1.1] * 3 + [1.2] * 3
-    assert machine.warnings([Timing((1.0,), processor=(0.5,)), Timing((1.0,), processor=(1.0,))]) == [
-        "the machine was busy before: 3.0 processes for 4 processors",
-        "the machine was busy during the runs: they got 50% of a processor",
-        "the clock drifted: equal work was 20% slower at the end",
-    ]
-    machine.load, machine.pieces = 1.0, [1.0] * 9
-    assert machine.warnings([Timing((1.0,), processor=(1.8,))]) == []
-    machine.sample()
-    assert len(machine.pieces) == 10
-    machine.sample()
-    assert len(machine.pieces) == 10
 
 
 def test_operators_count_with_their_least_time() -> None:

@@ -6,8 +6,6 @@ from ....tensors import Tensor, TensorLike, as_tensor
 from .. import batch_matmul_activation as Float
 from .module import QATModule
 
-__all__ = ["BatchMatMulActivation"]
-
 
 class BatchMatMulActivation(Float.BatchMatMulActivation, QATModule):
     """`BatchMatMulActivation` with fake quantization."""

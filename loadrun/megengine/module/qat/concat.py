@@ -8,8 +8,6 @@ from ....tensors import Tensor, TensorLike
 from .. import concat as Float
 from .module import QATModule
 
-__all__ = ["Concat"]
-
 
 class Concat(Float.Concat, QATModule):
     """`Concat` with fake quantization of the result."""

@@ -7,8 +7,6 @@ from ... import functional as F
 from .. import conv as Float
 from .module import QATModule
 
-__all__ = ["Conv2d", "ConvRelu2d", "ConvTranspose2d", "ConvTransposeRelu2d"]
-
 
 class Conv2d(Float.Conv2d, QATModule):
     """`Conv2d` with fake quantization."""

@@ -7,8 +7,6 @@ from ... import functional as F
 from .. import conv_bn as Float
 from .folding import Folded
 
-__all__ = ["ConvBn2d", "ConvBnRelu2d"]
-
 
 class _ConvBnActivation2d(Float._ConvBnActivation2d, Folded):
     _layer_name = "conv"

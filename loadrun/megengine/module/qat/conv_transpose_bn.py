@@ -7,8 +7,6 @@ from ... import functional as F
 from .. import conv_transpose_bn as Float
 from .folding import Folded
 
-__all__ = ["ConvTransposeBn2d", "ConvTransposeBnRelu2d"]
-
 
 class _ConvTransposeBnActivation2d(Float._ConvTransposeBnActivation2d, Folded):
     _layer_name = "conv_transpose2d"

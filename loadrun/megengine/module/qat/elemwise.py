@@ -6,8 +6,6 @@ from ....tensors import Tensor, TensorLike
 from .. import elemwise as Float
 from .module import QATModule
 
-__all__ = ["Elemwise"]
-
 
 class Elemwise(Float.Elemwise, QATModule):
     """`Elemwise` with fake quantization of the result."""

@@ -9,8 +9,6 @@ from ....tensors import Tensor, TensorLike, as_tensor
 from ... import functional as F
 from .module import QATModule
 
-__all__ = ["Folded", "Folding", "filled"]
-
 
 def filled(value: TensorLike | None, count: int, default: float) -> Tensor:
     """Return a statistic or parameter of each channel, (1, count, 1, 1), or one number in its place.

@@ -7,8 +7,6 @@ from ... import functional as F
 from .. import linear as Float
 from .module import QATModule
 
-__all__ = ["Linear", "LinearRelu"]
-
 
 class Linear(Float.Linear, QATModule):
     """`Linear` with fake quantization."""

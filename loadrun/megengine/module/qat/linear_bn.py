@@ -7,8 +7,6 @@ from ... import functional as F
 from .. import linear_bn as Float
 from .folding import Folded
 
-__all__ = ["LinearBn1d", "LinearBnRelu1d"]
-
 
 class _LinearBnActivation1d(Float._LinearBnActivation1d, Folded):
     _layer_name = "linear"

@@ -6,8 +6,6 @@ from ....tensors import Tensor, TensorLike
 from .. import quant_dequant as Float
 from .module import QATModule
 
-__all__ = ["DequantStub", "QuantStub"]
-
 
 class QuantStub(Float.QuantStub, QATModule):
     """Rounds the input of the quantized part."""

@@ -16,8 +16,6 @@ from .module import QuantizedModule, quantized_bias, stored
 if TYPE_CHECKING:
     from ..qat import batch_matmul_activation as QAT
 
-__all__ = ["BatchMatMulActivation"]
-
 
 class BatchMatMulActivation(Float.BatchMatMulActivation, QuantizedModule):
     """`BatchMatMulActivation` of quantized tensors, computed as a convolution of windows of one element.

@@ -13,8 +13,6 @@ from .module import QuantizedModule
 if TYPE_CHECKING:
     from ..qat import concat as QAT
 
-__all__ = ["Concat"]
-
 
 class Concat(QuantizedModule):
     """`Concat` of tensors that are first converted to one quantized dtype."""

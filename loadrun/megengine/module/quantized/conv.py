@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,27 +13,11 @@ from ...functional.quantized import conv_bias_activation, conv_transpose2d
 from .. import conv as Float
 from .module import QuantizedModule, quantized_bias, stored
 
-if TYPE_CHECKING:
-    pass
-
-__all__ = ["Conv2d", "ConvRelu2d", "ConvTranspose2d", "ConvTransposeRelu2d"]
-
 
 class Conv2d(Float.Conv2d, QuantizedModule):
     """`Conv2d` of quantized tensors; it always has a bias.
 
-    Args:
-        in_channels: channels of the input.
-        out_channels: channels of the output.
-        kernel_size: size of the window; this and the next ones are one number or (height, width).
-        stride: distance between windows.
-        padding: elements added on both sides of each axis.
-        dilation: distance between the elements of a window.
-        groups: into how many parts the channels are divided.
-        conv_mode: "cross_correlation".
-        compute_mode: "default".
-        dtype: the quantized dtype of the result.
-        padding_mode: "zeros", "reflect" or "replicate".
+    The arguments are those of `Conv2d` but for `bias`, and `dtype`, the quantized dtype of the result.
 
     Attributes:
         weight: quantized.
@@ -64,7 +48,7 @@ class Conv2d(Float.Conv2d, QuantizedModule):
         """Return the convolution with an activation."""
         bias = quantized_bias(self.bias, inp, self.weight)
         assert bias is not None
-        inp, padding = self._padded(inp, self.padding_mode)
+        inp, padding = self._padded(inp)
         return conv_bias_activation(
             inp,
             self.weight,
@@ -115,19 +99,7 @@ class ConvRelu2d(Conv2d):
 class ConvTranspose2d(Float.ConvTranspose2d, QuantizedModule):
     """`ConvTranspose2d` of quantized tensors.
 
-    Args:
-        in_channels: channels of the input.
-        out_channels: channels of the output.
-        kernel_size: size of the window; this and the next ones are one number or (height, width).
-        stride: distance between the windows of the output.
-        padding: what is cut off on both sides of each axis.
-        output_padding: what is added at the end of each axis.
-        dilation: distance between the elements of a window.
-        groups: into how many parts the channels are divided.
-        bias: whether there is one.
-        conv_mode: "cross_correlation".
-        compute_mode: "default".
-        dtype: the quantized dtype of the result.
+    The arguments are those of `ConvTranspose2d`, and `dtype`, the quantized dtype of the result.
     """
 
     def __init__(

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....tensors import Tensor, TensorLike, as_tensor
 from .conv import Conv2d
 from .module import filled
-
-if TYPE_CHECKING:
-    pass
-
-__all__ = ["ConvBn2d", "ConvBnRelu2d"]
 
 
 class _ConvBnActivation2d(Conv2d):

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....tensors import Tensor, TensorLike, as_tensor
 from .conv import ConvTranspose2d
 from .module import filled
-
-if TYPE_CHECKING:
-    pass
-
-__all__ = ["ConvTransposeBn2d", "ConvTransposeBnRelu2d"]
 
 
 class _ConvTransposeBnActivation2d(ConvTranspose2d):

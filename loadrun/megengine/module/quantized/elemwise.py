@@ -12,8 +12,6 @@ from .module import QuantizedModule
 if TYPE_CHECKING:
     from ..qat import elemwise as QAT
 
-__all__ = ["Elemwise"]
-
 
 class Elemwise(QuantizedModule):
     """An elementwise mode that takes quantized tensors and rounds the real result.

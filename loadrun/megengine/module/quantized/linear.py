@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....tensors import Tensor, TensorLike, as_tensor
 from ....tensors.dtypes import DTypeLike
 from ... import functional as F
 from .module import QuantizedModule, quantized_bias, stored
-
-if TYPE_CHECKING:
-    pass
-
-__all__ = ["Linear", "LinearRelu"]
 
 
 class Linear(QuantizedModule):

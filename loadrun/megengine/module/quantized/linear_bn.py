@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....tensors import Tensor, TensorLike, as_tensor
 from .linear import Linear
 from .module import filled
-
-if TYPE_CHECKING:
-    pass
-
-__all__ = ["LinearBn1d", "LinearBnRelu1d"]
 
 
 class _LinearBnActivation1d(Linear):

@@ -10,8 +10,6 @@ from ....tensors.dtypes import DTypeLike
 from ....tensors.quantized_dtypes import get_scale, qint32
 from ..module import Module
 
-__all__ = ["QuantizedModule"]
-
 
 class QuantizedModule(Module):
     """A module of quantized tensors, which cannot be trained.

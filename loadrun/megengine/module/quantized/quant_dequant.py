@@ -11,8 +11,6 @@ from .module import QuantizedModule
 if TYPE_CHECKING:
     from ..qat import quant_dequant as QAT
 
-__all__ = ["DequantStub", "QuantStub"]
-
 
 class QuantStub(QuantizedModule):
     """Real numbers to a quantized dtype."""
