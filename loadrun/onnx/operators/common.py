@@ -54,9 +54,10 @@ def refuse_unless(fits: bool, why: str) -> None:
 
 
 @kernel
-def refuse_where(wrong: Array, why: str) -> None:
+def refuse_where(wrong: Array, why: str, error: type[Exception] = ValueError) -> None:
     """Raise an error where one of some booleans is true."""
-    refuse_unless(not np.any(wrong), why)
+    if np.any(wrong):
+        raise error(why)
 
 
 def one_of(name: str, value: T, *known: T) -> T:

@@ -46,7 +46,7 @@ def div(x: Array, y: Array) -> Array:
     """Divide; integers toward zero."""
     if x.dtype.kind == "f":
         return x / y
-    refuse_where(y == 0, "whole numbers are divided by 0")
+    refuse_where(y == 0, "whole numbers are divided by 0", ZeroDivisionError)
     return np.floor_divide(x - np.fmod(x, y), y)
 
 
@@ -54,7 +54,7 @@ def div(x: Array, y: Array) -> Array:
 def mod(x: Array, y: Array, *, fmod: Flag = 0) -> Array:
     """Return the rest of a division, with the sign of the divisor or, on demand, of the dividend."""
     if x.dtype.kind != "f":
-        refuse_where(y == 0, "whole numbers are divided by 0")
+        refuse_where(y == 0, "whole numbers are divided by 0", ZeroDivisionError)
     return np.fmod(x, y) if fmod else np.mod(x, y)
 
 

@@ -38,6 +38,7 @@ from ..graph import RULE
 from ..subgraph import Subgraph
 from . import HALVES, KERNELS, OPERATORS, Untraceable, traced
 from .session import Draws, Session, stored_type
+from .written import as_mode
 
 __all__ = ["Untraceable", "recorded"]
 
@@ -69,7 +70,13 @@ class _Walker:
                 continue
             inputs = [values[v.id] for v in opr.inputs]
             with named_part(opr.name or next((v.name for v in opr.outputs if v.name), opr.title)):
-                results = self._results(opr, inputs)
+                whole = as_mode(opr) if _any_traced(inputs) else None
+                if whole is None:
+                    results = self._results(opr, inputs)
+                else:
+                    mode, dtype = whole[0].mode, whole[0].dtype
+                    operands = [tensor_of(values[v.id], dtype) for v in whole[1]]
+                    results = [_around(e.elem(mode, *operands))]
             for var, value in zip(opr.outputs, results, strict=False):
                 values[var.id] = value
                 if isinstance(value, TracedArray) and var.name:
@@ -299,7 +306,7 @@ def recorded(
     Raises:
         UnsupportedError: an operator cannot be expressed, or needs values that depend on inputs.
     """
-    from . import activations, data, layers, recurrent, signal, sizes, windows  # noqa: F401 - for start-up: they register
+    from . import activations, arithmetic, data, layers, recurrent, signal, sizes, windows  # noqa: F401 - for start-up: they register
 
     infer_dtypes(graph.oprs)
     session = Session(elsewhere)

@@ -83,14 +83,9 @@ def stepwise_h_swish(e: NodeEmitter, x: str) -> str:
     return e.op("Mul", e.op("Mul", x, e.clip(e.op("Add", x, e.f32(3)), 0, 6)), e.f32(1 / 6))
 
 
-def _softplus_tail(e: NodeEmitter, x: str) -> str:
-    """Compute ``log(1 + exp(-abs(x)))``."""
-    return _log1p(e, e.op("Exp", e.op("Neg", e.op("Abs", x))))
-
-
 @composed(M.SOFTPLUS)
 def _softplus(e: NodeEmitter, x: str) -> str:
-    return e.op("Add", e.op("Relu", x), _softplus_tail(e, x))
+    return e.op("Softplus", x)
 
 
 @composed(M.LOGSIGMOID)
@@ -125,6 +120,8 @@ def _log_sum_exp(e: NodeEmitter, x: str, y: str) -> str:
 @composed(M.ATAN2)
 def _atan2(e: NodeEmitter, y: str, x: str) -> str:
     """Compute the angle of the point (x, y): Atan with the quadrant corrected."""
+    if e.number(x) == 1:
+        return e.op("Atan", y)
     zero = e.f32(0)
     angle = e.op("Atan", e.op("Div", y, x))
     turn = e.where(e.op("Less", y, zero), e.f32(-pi), e.f32(pi))

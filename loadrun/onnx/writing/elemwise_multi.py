@@ -102,7 +102,7 @@ def _compare(w: OnnxWriter, opr: Opr, mode: M) -> str:
         x = w.float(opr.inputs[0])
         return w.op("IsNaN" if mode is M.ISNAN else "IsInf", x)
     common = promote(types)
-    a, b = (convert(w, w.name(v), t, common) for v, t in zip(opr.inputs, types, strict=True))
+    a, b = (convert(w, w.operand(v), t, common) for v, t in zip(opr.inputs, types, strict=True))
     if common.name == "Bool":
         if mode is M.NEQ:
             return w.op("Xor", a, b)

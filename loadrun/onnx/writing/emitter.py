@@ -170,6 +170,11 @@ class NodeEmitter:
         """Return whether a value is an initializer."""
         return name in self.initializers
 
+    def number(self, name: str) -> float | None:
+        """Return the number that an initializer holds, None for other values."""
+        stored = self.initializers[name].value if name in self.initializers else None
+        return stored.item() if stored is not None and stored.size == 1 else None
+
     # Sizes
 
     def vector(self, dims: Sequence[Dim]) -> str:
@@ -235,7 +240,12 @@ class NodeEmitter:
         """Cast a value to exactly that type."""
         key = (x, to)
         if key not in self._cast:
-            self._cast[key] = self.op("Cast", x, to=int(to))
+            stored = self.initializers[x].value if x in self.initializers else None
+            if stored is not None and stored.size == 1 and stored.dtype.kind in "biu":
+                with np.errstate(all="ignore"):
+                    self._cast[key] = self.const(stored.astype(to.numpy), raw=True)
+            else:
+                self._cast[key] = self.op("Cast", x, to=int(to))
         return self._cast[key]
 
     def reshape(self, x: str, dims: Sequence[Dim]) -> str:

@@ -78,7 +78,7 @@ def subtensor(w: OnnxWriter, opr: Opr) -> str:
         value = w.value(item.index)
         last = len(single) == rank and item is single[0]
         if value is None or last:
-            out = w.op("Gather", out, w.int64(item.index), axis=item.axis)
+            out = w.op("Gather", out, _index(w, item.index), axis=item.axis)
             out = out if last else w.squeeze(out, [item.axis])
         else:
             out = w.op("Gather", out, w.const(value.reshape(()).astype(np.int64)), axis=item.axis)
@@ -99,10 +99,48 @@ def _axis_range(w: OnnxWriter, x: Var, item: _IndexedAxis | None, axis: int) -> 
     return out, w.dim_of(out, 0)
 
 
-def _positive(w: OnnxWriter, index: str, n: Dim) -> str:
-    """Convert indices counted from the end to ones counted from the start."""
-    size = w.const(np.int64(n)) if isinstance(n, int) else n
-    return w.where(w.op("Less", index, w.const(np.int64(0))), w.op("Add", index, size), index)
+def _index(w: OnnxWriter, var: Var) -> str:
+    """Return indices as Gather takes them, which may be int32."""
+    same = w.dtype(var).name == "Int32" and w.value(var) is None and var.owner.type != "TypeCvtV2"
+    return w.name(var) if same and w.name(var) not in w.wide else w.int64(var)
+
+
+def _coordinates(w: OnnxWriter, items: Sequence[_IndexedAxis]) -> Var | None:
+    """Return what holds the indices of the first axes behind one another along its last axis, as GatherND takes them."""
+    tables: list[Var] = []
+    for i, item in enumerate(items):
+        opr = item.index.owner if item.index is not None else None
+        if item.axis != i or opr is None or opr.type != "Subtensor":
+            return None
+        table, cuts = opr.inputs[0], _items(w, opr, 1)
+        whole = len(cuts) == 1 and cuts[0].axis == w.rank(table) - 1 and w.rank(table) > 1
+        at = w.value(cuts[0].index) if whole and cuts[0].index is not None else None
+        if at is None or at.reshape(-1)[0] != i or w.shape(table)[-1] != len(items):
+            return None
+        tables.append(table)
+    return tables[0] if tables and all(t is tables[0] for t in tables) else None
+
+
+def _along(w: OnnxWriter, x: Var, items: Sequence[_IndexedAxis]) -> tuple[Var, int] | None:
+    """Return indices along one axis and that axis, where those of all others count the elements of the first."""
+    rank = w.rank(x)
+    chosen = [i for i in items if i.index is not None and w.value(i.index) is None]
+    if len(items) != rank or len(chosen) != 1 or chosen[0].index is None:
+        return None
+    index, axis = chosen[0].index, chosen[0].axis
+    shape = w.shape(index)
+    if len(shape) != rank:
+        return None
+    for i, n in enumerate(shape):
+        steps = items[i].index
+        value = None if steps is None or i == axis else w.value(steps)
+        if i != axis and (n is None or value is None or value.ndim > rank):
+            return None
+        if value is not None and n is not None:
+            counted = np.arange(n).reshape([n if k == i else 1 for k in range(rank)])
+            if not np.array_equal(value.reshape((1,) * (rank - value.ndim) + value.shape), counted):
+                return None
+    return index, axis
 
 
 def _selected(w: OnnxWriter, opr: Opr, first: int, kind: str) -> str:
@@ -111,46 +149,31 @@ def _selected(w: OnnxWriter, opr: Opr, first: int, kind: str) -> str:
     rank = w.rank(x)
     items = {i.axis: i for i in _items(w, opr, first)}
     vectors = [a for a, i in items.items() if i.index is not None]
-    parts: list[tuple[str, int, int]] = []
-    if kind == "multi":
-        ranks = [w.rank(items[a].index) for a in vectors]  # type: ignore[arg-type]
-        width = max(ranks, default=0)
-        together = vectors == list(range(vectors[0], vectors[0] + len(vectors))) if vectors else True
-        at = vectors[0] if together and vectors else 0
+    ranks = [w.rank(items[a].index) for a in vectors]  # type: ignore[arg-type]
+    width, total = max(ranks, default=0), rank
+    place = {axis: axis for axis in range(rank)}
+    if kind == "multi" and vectors:
+        together = vectors == list(range(vectors[0], vectors[0] + len(vectors)))
+        at = vectors[0] if together else 0
         others = [a for a in range(rank) if a not in vectors]
-        order: list[int | None] = [*others[:at], None, *others[at:]] if vectors else list(others)
         total = len(others) + width
-        place, start = {}, 0
-        for o in order:
-            place[o] = start
-            start += width if o is None else 1
-        for axis in range(rank):
-            item = items.get(axis)
-            if item is not None and item.index is not None:
-                value = _positive(w, w.int64(item.index), w.dim(x, axis))
-                own = w.rank(item.index)
-                begin = place[None] + width - own
-                parts.append((value, begin, own))
-            else:
-                parts.append((_axis_range(w, x, item, axis)[0], place[axis], 1))
-    else:
-        total = rank
-        for axis in range(rank):
-            item = items.get(axis)
-            if item is not None and item.index is not None:
-                value = _positive(w, w.int64(item.index), w.dim(x, axis))
-                if kind == "batched":
-                    value = w.unsqueeze(value, range(1, axis))
-                    parts.append((value, 0, axis + 1))
-                else:
-                    parts.append((value, axis, 1))
-            else:
-                parts.append((_axis_range(w, x, item, axis)[0], axis, 1))
+        place = {a: i if i < at else i + width for i, a in enumerate(others)} | dict.fromkeys(vectors, at)
+    parts: list[tuple[str, int, int]] = []
+    for axis in range(rank):
+        item = items.get(axis)
+        if item is None or item.index is None:
+            parts.append((_axis_range(w, x, item, axis)[0], place[axis], 1))
+            continue
+        value, own = w.int64(item.index), w.rank(item.index)
+        if kind == "batched":
+            parts.append((w.unsqueeze(value, range(1, axis)), 0, axis + 1))
+        else:
+            parts.append((value, place[axis] + (width - own if kind == "multi" else 0), own))
     shaped = [w.unsqueeze(v, [*range(begin), *range(begin + own, total)]) for v, begin, own in parts]
-    return _together(w, shaped)
+    return _together(w, shaped, total)
 
 
-def _together(w: OnnxWriter, parts: list[str]) -> str:
+def _together(w: OnnxWriter, parts: list[str], rank: int) -> str:
     """Join coordinates that broadcast together to one value whose last dimension numbers the axes."""
     if len(parts) > 1:
         total = parts[0]
@@ -159,7 +182,7 @@ def _together(w: OnnxWriter, parts: list[str]) -> str:
         shape = w.op("Shape", total)
         parts = [w.expand(p, shape) for p in parts]
     w.need(11, "indexing several axes at once")
-    return w.op("Concat", *(w.unsqueeze(p, [-1]) for p in parts), axis=-1)
+    return w.op("Concat", *(w.unsqueeze(p, [rank]) for p in parts), axis=rank)
 
 
 @translation("IndexingMultiAxisVec")
@@ -174,23 +197,23 @@ def indexing_multi_axis_vec(w: OnnxWriter, opr: Opr) -> str:
         index = vectors[0].index
         assert index is not None
         cut = _slices(w, w.name(x), items)
+        at = _index(w, index) if w.opset >= 11 else w.int64(index)
         if w.opset < 11:
-            return w.op(
-                "Gather", cut, _positive(w, w.int64(index), w.dim(x, vectors[0].axis)), axis=vectors[0].axis
-            )
-        return w.op("Gather", cut, w.int64(index), axis=vectors[0].axis)
-    axes = [v.axis for v in vectors]
-    if axes == list(range(len(axes))):
+            # There are no indices from the end yet.
+            at = w.where(w.op("Less", at, w.ints(0)), w.op("Add", at, w.vector([w.dim(x, vectors[0].axis)])), at)
+        return w.op("Gather", cut, at, axis=vectors[0].axis)
+    table, along = _coordinates(w, items), _along(w, x, items)
+    if table is not None:
+        return w.op("GatherND", w.name(x), w.int64(table))
+    if along is not None:
+        return w.op("GatherElements", w.name(x), _index(w, along[0]), axis=along[1])
+    if [v.axis for v in vectors] == list(range(len(vectors))):
         # The indexed axes lead: the others are whole rows.
         cut = _slices(w, w.name(x), items)
-        indices = [_positive(w, w.int64(v.index), w.dim(x, v.axis)) for v in vectors if v.index is not None]
-        width = max(w.rank(v.index) for v in vectors if v.index is not None)
-        wide = [
-            w.unsqueeze(g, range(width - w.rank(v.index)))
-            for g, v in zip(indices, vectors, strict=True)
-            if v.index is not None
-        ]
-        return w.op("GatherND", cut, _together(w, wide))
+        indices = [v.index for v in vectors if v.index is not None]
+        width = max(map(w.rank, indices))
+        wide = [w.unsqueeze(w.int64(v), range(width - w.rank(v))) for v in indices]
+        return w.op("GatherND", cut, _together(w, wide, width))
     return w.op("GatherND", w.name(x), _selected(w, opr, 1, "multi"))
 
 
@@ -201,7 +224,7 @@ def mesh_indexing(w: OnnxWriter, opr: Opr) -> str:
     out = _slices(w, w.name(opr.inputs[0]), items)
     for item in items:
         if item.index is not None:
-            out = w.op("Gather", out, w.int64(item.index), axis=item.axis)
+            out = w.op("Gather", out, _index(w, item.index), axis=item.axis)
     return out
 
 
@@ -214,18 +237,20 @@ def batched_mesh_indexing(w: OnnxWriter, opr: Opr) -> str:
 # Writing
 
 
-def _scatter(w: OnnxWriter, opr: Opr, index: str, value: str, add: bool) -> str:
+def _scatter(
+    w: OnnxWriter, opr: Opr, index: str, value: str, add: bool, kind: str = "ScatterND", **attributes: int
+) -> str:
     dtype = w.dtype(opr.inputs[0])
     x = w.name(opr.inputs[0])
     if not add:
-        return w.op("ScatterND", x, index, value)
+        return w.op(kind, x, index, value, **attributes)
     w.need(16, "adding to elements of a tensor")
     elem = elem_of(dtype)
     if elem not in (ElemType.FLOAT, ElemType.INT32):
         wide = ElemType.FLOAT if dtype.is_float else ElemType.INT32
-        out = w.op("ScatterND", w.cast(x, wide), index, w.cast(value, wide), reduction="add")
+        out = w.op(kind, w.cast(x, wide), index, w.cast(value, wide), reduction="add", **attributes)
         return w.cast(out, elem)
-    out = w.op("ScatterND", x, index, value, reduction="add")
+    out = w.op(kind, x, index, value, reduction="add", **attributes)
     return w.round_bfloat16(out) if dtype.name == "BFloat16" else out
 
 
@@ -239,12 +264,12 @@ def set_subtensor(w: OnnxWriter, opr: Opr) -> str:
     for axis in range(rank):
         item = items.get(axis)
         if item is not None and item.index is not None:
-            parts.append(_positive(w, w.int64(item.index), w.dim(x, axis)))
+            parts.append(w.int64(item.index))
             gone.append(axis)
         else:
             parts.append(_axis_range(w, x, item, axis)[0])
     shaped = [w.unsqueeze(p, [a for a in range(rank) if a != i]) for i, p in enumerate(parts)]
-    index = _together(w, shaped)
+    index = _together(w, shaped, rank)
     updates = w.name(value)
     if len(gone) == rank:
         updates = w.unsqueeze(updates, range(1, rank))
@@ -255,9 +280,14 @@ def set_subtensor(w: OnnxWriter, opr: Opr) -> str:
 
 @translation("IndexingSetMultiAxisVec", "IndexingIncrMultiAxisVec")
 def set_multi_axis_vec(w: OnnxWriter, opr: Opr) -> str:
-    """Emit ScatterND."""
-    index = _selected(w, opr, 2, "multi")
-    return _scatter(w, opr, index, w.name(opr.inputs[1]), "Incr" in opr.type)
+    """Emit ScatterElements or ScatterND."""
+    x, updates = opr.inputs[:2]
+    items, add = _items(w, opr, 2), "Incr" in opr.type
+    table, along = _coordinates(w, items), _along(w, x, items)
+    if along is not None and w.shape(updates) == w.shape(along[0]):
+        return _scatter(w, opr, _index(w, along[0]), w.name(updates), add, "ScatterElements", axis=along[1])
+    index = w.int64(table) if table is not None else _selected(w, opr, 2, "multi")
+    return _scatter(w, opr, index, w.name(updates), add)
 
 
 @translation("SetMeshIndexing", "IncrMeshIndexing", "BatchedSetMeshIndexing", "BatchedIncrMeshIndexing")
@@ -275,7 +305,7 @@ def indexing_one_hot(w: OnnxWriter, opr: Opr) -> str:
     """Emit GatherElements."""
     x, index = opr.inputs
     axis = opr.get(P.Axis).axis
-    return w.op("GatherElements", w.name(x), w.unsqueeze(w.int64(index), [axis]), axis=axis)
+    return w.op("GatherElements", w.name(x), w.unsqueeze(_index(w, index), [axis]), axis=axis)
 
 
 @translation("IndexingSetOneHot")
@@ -283,7 +313,7 @@ def indexing_set_one_hot(w: OnnxWriter, opr: Opr) -> str:
     """Emit ScatterElements."""
     x, index, value = opr.inputs
     axis = opr.get(P.Axis).axis
-    at = w.unsqueeze(w.int64(index), [axis])
+    at = w.unsqueeze(_index(w, index), [axis])
     return w.op("ScatterElements", w.name(x), at, w.name(value), axis=axis)
 
 

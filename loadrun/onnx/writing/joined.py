@@ -16,13 +16,14 @@ from ...graph.dtypes import Array, DType
 from ...graph.params import ElemwiseMode as M
 from ...ops.elemwise.table import ROWS
 from ...ops.shape import axis_of
+from ..encode import ElemType
 from .conv import CONVOLUTIONS, convolution_with_bias
 from .elemwise_float import compose
 from .integers import integer_weights
 from .linalg import operand
 from .reduce import without_axes
 from .shape import select
-from .writer import PRODUCTS, OnnxWriter, joined
+from .writer import PRODUCTS, OnnxWriter, elem_of, joined
 
 __all__: list[str] = []
 
@@ -30,6 +31,7 @@ _REACH = 8
 """How many changes of shape in a row are looked at."""
 _REAL = ("Float32", "Float64")
 _TURN = {M.MAX: M.MIN, M.MIN: M.MAX}
+_Multi = P.ElemwiseMultiTypeMode
 _AFTER_SUM = {mode: row.after_add for mode, row in ROWS.items() if row.after_add is not None}
 
 
@@ -125,6 +127,105 @@ def _where(w: OnnxWriter, opr: Opr) -> str | None:
     return None
 
 
+# Integers
+
+
+def _of(var: Var, mode: M | P.ElemwiseMultiTypeMode) -> list[Var]:
+    """Return the operands of the mode that computes a variable; none where another operator does."""
+    kind = P.Elemwise if isinstance(mode, M) else P.ElemwiseMultiType
+    opr = var.owner
+    return opr.inputs if opr.type == kind.__name__ and opr.get(kind).mode is mode else []
+
+
+def _divided(w: OnnxWriter, var: Var) -> tuple[Var, Var, Var] | None:
+    """Return dividend, divisor and remainder where a variable is 1 if a quotient is to be rounded up toward zero."""
+    signs = _of(var.owner.inputs[0], M.AND) if var.owner.type == "TypeCvtV2" else []
+    rest = _of(signs[0], _Multi.NEQ)[:1] if signs else []
+    turned = _of(signs[1], M.XOR) if signs else []
+    negative = [_of(v, _Multi.LT)[:1] for v in turned]
+    operands = _of(rest[0], M.MOD) if rest else []
+    return (*operands, rest[0]) if operands and negative == [operands[:1], rest] else None  # type: ignore[return-value]
+
+
+def _toward_zero(w: OnnxWriter, kind: str, x: Var, y: Var, **attributes: int) -> str:
+    elem = elem_of(w.dtype(x))
+    if elem is w.whole:
+        return w.op(kind, w.operand(x), w.operand(y), **attributes)
+    wide = [w.cast(w.operand(v), ElemType.INT32) for v in (x, y)]
+    return w.cast(w.op(kind, *wide, **attributes), elem)
+
+
+def _quotient(w: OnnxWriter, opr: Opr) -> str | None:
+    """Write a quotient rounded down, and up again where it is negative, as Div."""
+    quotient, step = opr.inputs
+    divided = _divided(w, step)
+    if divided is None or _of(quotient, M.FLOOR_DIV) != [*divided[:2]]:
+        return None
+    return _toward_zero(w, "Div", *divided[:2])
+
+
+@joined("SUB")
+def _remainder(w: OnnxWriter, opr: Opr) -> str | None:
+    """Write a remainder with the sign of the dividend as Mod."""
+    rest, less = opr.inputs
+    moved = _of(less, M.COND_LT_MOV)
+    divided = _divided(w, moved[1]) if moved else None
+    if divided is None or divided[1] is not moved[2] or divided[2] is not rest or w.opset < 10:
+        return None
+    return _toward_zero(w, "Mod", *divided[:2], fmod=1)
+
+
+@joined(_Multi.FUSE_MUL_ADD3_INT16x32x32x32.name)
+def _product(w: OnnxWriter, opr: Opr) -> str | None:
+    """Write a product of int32 by halves of 16 bits as Mul."""
+    low, y, rest = opr.inputs
+    value = w.value(low)
+    if _is_zero(w, rest) and value is not None:
+        return w.op("Mul", w.name(y), w.const(value.reshape(()) if value.size == 1 else value.astype(np.int32)))
+    shifted = _of(rest, M.SHL)
+    high = _of(shifted[0], _Multi.FUSE_MUL_ADD3_INT16x32x32x32) if shifted else []
+    if not high or high[1] is not y or not _is_zero(w, high[2]) or low.owner.type != "TypeCvtV2":
+        return None
+    x = low.owner.inputs[0]
+    above = _of(high[0].owner.inputs[0], M.SHR) if high[0].owner.type == "TypeCvtV2" else []
+    difference = _of(above[0], M.SUB) if above else []
+    return w.op("Mul", w.name(x), w.name(y)) if difference[:1] == [x] else None
+
+
+def _is_zero(w: OnnxWriter, var: Var) -> bool:
+    value = w.value(var)
+    return value is not None and not value.any()
+
+
+# Activations
+
+
+def _elu(w: OnnxWriter, opr: Opr) -> str | None:
+    """Write Elu, Selu and Celu as MegEngine computes them."""
+    up, down = (_scaled(w, v) for v in opr.inputs)
+    x, inner = _of(up[0], M.RELU), _of(down[0], M.EXPM1)
+    below, steepness = _scaled(w, inner[0]) if inner else (opr.inputs[0], 1.0)
+    ends = _of(below, M.MIN)
+    if not x or len(ends) != 2 or not _is_zero(w, ends[0]) or ends[1] is not x[0]:
+        return None
+    gamma, alpha = up[1], down[1] / up[1]
+    if gamma == steepness == 1:
+        return w.op("Elu", w.name(x[0]), alpha=alpha)
+    if steepness == 1:
+        return w.op("Selu", w.name(x[0]), alpha=alpha, gamma=gamma)
+    celu = gamma == 1 and np.float32(1 / alpha) == np.float32(steepness) and w.opset >= 12
+    return w.op("Celu", w.name(x[0]), alpha=alpha) if celu else None
+
+
+def _scaled(w: OnnxWriter, var: Var) -> tuple[Var, float]:
+    """Return what a constant number scales, and that; the variable and 1 where none does."""
+    opr = var.owner
+    for x, _, value in _sides(w, opr) if _of(var, M.MUL) else ():
+        if value.size == 1 and value.any():
+            return x, value.item()
+    return var, 1.0
+
+
 # Products
 
 
@@ -133,17 +234,18 @@ def _sum(w: OnnxWriter, opr: Opr) -> str | None:
     """Write a convolution or a product of matrices with its bias, and two conditional moves of one mask as Where."""
     if opr.type != "Elemwise" or any(w.dtype(v) != w.dtype(opr.outputs[0]) for v in opr.inputs):
         return None
-    out = _biased(w, opr)
     mode = opr.get(P.Elemwise).mode
+    kind = w.dtype(opr.outputs[0]).np.kind
+    out = _biased(w, opr) if kind == "f" else _quotient(w, opr) if mode is M.ADD else None
+    if out is None and mode is M.ADD and w.dtype(opr.outputs[0]).name == "Float32":
+        out = _elu(w, opr)
     if mode is M.ADD:
         return out or _where(w, opr)
     return compose(w, _AFTER_SUM[mode], out) if out else None
 
 
 def _biased(w: OnnxWriter, opr: Opr) -> str | None:
-    if w.dtype(opr.outputs[0]).name not in _REAL:
-        return None
-    for x, bias, value in _sides(w, opr):
+    for x, bias, value in _sides(w, opr) if w.dtype(opr.outputs[0]).name in _REAL else ():
         written = _with_bias(w, x, bias, value) if w.alone(x) else None
         if written:
             return written

@@ -472,6 +472,14 @@ class OnnxWriter(NodeEmitter):
                 self.automatic.add(constant)
         return self.names[var.id]
 
+    def operand(self, var: Var) -> str:
+        """Return the ONNX value of an operand that broadcasts: a number without axes for one without a name."""
+        value = self.value(var)
+        if value is None or value.size != 1 or var.id in self.names:
+            return self.name(var)
+        is_param = var.owner.type != "ImmutableTensor" and bool(var.owner.tensors)
+        return self.name(var) if is_param else self.const(value.reshape(()), raw=True)
+
     def derived(self, var: Var, what: str, value: Array) -> str:
         """Store a constant derived from a weight once, as a weight itself."""
         key = f"{var.label}:{what}"
