@@ -215,7 +215,7 @@ class _Gate:
         try:
             got = self._run({self.inputs.get(n, n): v for n, v in feeds.items()})
         except LoadRunError as e:
-            if drawn and isinstance(e.__cause__, ZeroDivisionError):
+            if isinstance(e.__cause__, ZeroDivisionError):
                 # Whole numbers, for which MegEngine's process would end.
                 self.dropped += 1
                 return

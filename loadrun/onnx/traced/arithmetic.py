@@ -1,4 +1,4 @@
-"""Quotients and remainders of integers, which ONNX rounds toward zero and MegEngine down."""
+"""Numbers: quotients of integers, which ONNX rounds toward zero and MegEngine down, and infinite ones."""
 
 from __future__ import annotations
 
@@ -33,6 +33,12 @@ def _divided(x: Any, y: Any) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     zero = e.number(0, n)
     turned = e.elem(M.XOR, e.compare(_LT, n, zero), e.compare(_LT, rest, zero))
     return n, d, rest, e.cast(e.elem(M.AND, e.compare(_NEQ, rest, zero), turned), dtype_of(n))
+
+
+@instead("IsInf")
+def is_inf(x: Any, *, detect_negative: int = 1, detect_positive: int = 1) -> Any:
+    both = detect_negative and detect_positive
+    return e.compare(P.ElemwiseMultiTypeMode.ISINF, operand(x)) if both else NotImplemented
 
 
 @instead("Div")

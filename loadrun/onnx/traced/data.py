@@ -28,6 +28,14 @@ _LT, _EQ = P.ElemwiseMultiTypeMode.LT, P.ElemwiseMultiTypeMode.EQ
 _MOST_STEPS = 64
 
 
+@instead("Gather")
+def gather(x: Any, at: Any, *, axis: int = 0) -> Any:
+    """Take one entry by an index, which MegEngine has."""
+    if not isinstance(at, np.ndarray) or at.ndim:
+        return NotImplemented
+    return traced(x)[(*(slice(None),) * axis_of(axis, x.ndim), int(at))]
+
+
 @instead(indexing.taken)
 def taken(x: Any, at: tuple[Any, ...]) -> Any:
     return traced(x)[at]

@@ -20,6 +20,7 @@ from ...ops.infer import infer_dtypes, kernel_of
 from ...ops.registry import Call, Shape, pay_operator
 from ...passes.constants import subgraph
 from ...passes.loadable import make_loadable
+from ...passes.narrowing import narrow_dtype
 from ...tensors import Tensor, apply
 from ...tensors.access import (
     dtype_of,
@@ -55,6 +56,7 @@ class _Walker:
 
     def __init__(self, session: Session) -> None:
         self.session = session
+        self.converted: set[int] = set()
 
     def run(
         self, graph: Graph, values: dict[int, Made], targets: Iterable[Var] | None = None
@@ -80,10 +82,21 @@ class _Walker:
             for var, value in zip(opr.outputs, results, strict=False):
                 values[var.id] = value
                 if isinstance(value, TracedArray) and var.name:
-                    own = variable_of(value)
-                    if own is not None and own.name is None and own.owner.type != "Host2DeviceCopy":
-                        own.name = var.name
+                    self._name(value, var.name)
         return values
+
+    def _name(self, value: TracedArray, name: str) -> None:
+        """Name a variable as the model does; of conversions that no dump holds, the last one names what they convert."""
+        own = variable_of(value)
+        while own is not None and own.owner.type == "TypeCvtV2":
+            (source,) = own.owner.inputs
+            kept = source.name is not None and source.id not in self.converted
+            if kept or narrow_dtype(_typed(source)) != narrow_dtype(_typed(own)):
+                break
+            self.converted.add(source.id)
+            source.name, own = None, source
+        if own is not None and own.name is None and own.owner.type != "Host2DeviceCopy":
+            own.name = name
 
     def _named(self, opr: Opr) -> None:
         """Remember a constant by its name."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ...graph import Opr, Var
 from ...graph import params as P
+from ...graph.dtypes import Array
 from ...ops.shape import axis_of
 from ..encode import ElemType
 from .emitter import END, Dim
@@ -16,6 +18,8 @@ from .writer import OnnxWriter, elem_of, translation
 
 __all__: list[str] = []
 
+_MOST = 1 << 16
+"""How many coordinates are stored."""
 _START = -(2**63) + 1
 """Slice's bound for "to the first element" with a negative step."""
 
@@ -49,8 +53,10 @@ def _bound(w: OnnxWriter, var: Var | None, default: int) -> Dim:
     return default if var is None else w.split_dims(var)[0]
 
 
-def _slices(w: OnnxWriter, x: str, items: Sequence[_IndexedAxis]) -> str:
-    """Emit the slices among the items, all in one Slice."""
+def _slices(
+    w: OnnxWriter, x: str, items: Sequence[_IndexedAxis], shape: Sequence[int | None] | None = None
+) -> str:
+    """Emit the slices among the items, all in one Slice; `shape` is that of the value."""
     starts: list[Dim] = []
     ends: list[Dim] = []
     steps: list[Dim] = []
@@ -63,14 +69,25 @@ def _slices(w: OnnxWriter, x: str, items: Sequence[_IndexedAxis]) -> str:
         ends.append(_bound(w, item.end, END if step > 0 else _START))
         steps.append(step)
         axes.append(item.axis)
+        n = None if shape is None else shape[item.axis]
+        if n is not None and all(isinstance(b, int) for b in (starts[-1], ends[-1])):
+            starts[-1], ends[-1] = _in_bounds(slice(starts[-1], ends[-1], step), n)
     return w.slice(x, starts, ends, axes, steps) if axes else x
+
+
+def _in_bounds(cut: slice, n: int) -> tuple[int, int]:
+    """Return the bounds of a slice of `n` elements counted from the first one; open ones as Slice has them."""
+    start, stop, step = cut.indices(n)
+    if step > 0:
+        return start, END if stop >= n else stop
+    return END if start >= n - 1 else start, _START if stop < 0 else stop
 
 
 @translation("Subtensor")
 def subtensor(w: OnnxWriter, opr: Opr) -> str:
     """Slice, and Gather for single indices, whose axes go; the last one stays."""
     items = _items(w, opr, 1)
-    out, rank = _slices(w, w.name(opr.inputs[0]), items), w.rank(opr.inputs[0])
+    out, rank = _slices(w, w.name(opr.inputs[0]), items, w.shape(opr.inputs[0])), w.rank(opr.inputs[0])
     single = [i for i in items if i.index is not None]
     # From the last axis on, so that those before keep their numbers.
     for item in reversed(single):
@@ -88,15 +105,18 @@ def subtensor(w: OnnxWriter, opr: Opr) -> str:
 # Vector indices
 
 
-def _axis_range(w: OnnxWriter, x: Var, item: _IndexedAxis | None, axis: int) -> tuple[str, Dim]:
-    """Return the indices along an axis that a slice takes, and their count."""
+def _axis_range(w: OnnxWriter, x: Var, item: _IndexedAxis | None, axis: int) -> str:
+    """Return the indices along an axis that a slice takes."""
     n = w.dim(x, axis)
     whole = w.range(n)
     if item is None:
-        return whole, n
-    cut = _IndexedAxis(0, item.begin, item.end, item.step, None)
-    out = _slices(w, whole, [cut])
-    return out, w.dim_of(out, 0)
+        return whole
+    begin, end, step = (None if v is None else w.value(v) for v in (item.begin, item.end, item.step))
+    given = sum(v is not None for v in (item.begin, item.end, item.step))
+    if isinstance(n, int) and given == sum(v is not None for v in (begin, end, step)):
+        bounds = [None if v is None else int(v.reshape(-1)[0]) for v in (begin, end, step)]
+        return w.const(np.arange(n, dtype=np.int64)[slice(*bounds)])
+    return _slices(w, whole, [_IndexedAxis(0, item.begin, item.end, item.step, None)])
 
 
 def _index(w: OnnxWriter, var: Var) -> str:
@@ -143,6 +163,15 @@ def _along(w: OnnxWriter, x: Var, items: Sequence[_IndexedAxis]) -> tuple[Var, i
     return index, axis
 
 
+def _rows(w: OnnxWriter, items: Sequence[_IndexedAxis]) -> str | None:
+    """Return coordinates along the first axes where these alone are indexed: of whole rows."""
+    indices = [i.index for i in items if i.index is not None]
+    if [i.axis for i in items] != list(range(len(indices))):
+        return None
+    width = max(map(w.rank, indices))
+    return _together(w, [(v, width - w.rank(v), w.rank(v)) for v in indices], width)
+
+
 def _selected(w: OnnxWriter, opr: Opr, first: int, kind: str) -> str:
     """Return coordinates of the selected elements: int64, the selection's shape plus one dimension of the rank."""
     x = opr.inputs[0]
@@ -158,31 +187,83 @@ def _selected(w: OnnxWriter, opr: Opr, first: int, kind: str) -> str:
         others = [a for a in range(rank) if a not in vectors]
         total = len(others) + width
         place = {a: i if i < at else i + width for i, a in enumerate(others)} | dict.fromkeys(vectors, at)
-    parts: list[tuple[str, int, int]] = []
+    parts: list[tuple[Var | str, int, int]] = []
     for axis in range(rank):
         item = items.get(axis)
         if item is None or item.index is None:
-            parts.append((_axis_range(w, x, item, axis)[0], place[axis], 1))
+            parts.append((_axis_range(w, x, item, axis), place[axis], 1))
             continue
-        value, own = w.int64(item.index), w.rank(item.index)
+        own = w.rank(item.index)
         if kind == "batched":
-            parts.append((w.unsqueeze(value, range(1, axis)), 0, axis + 1))
+            parts.append((w.unsqueeze(w.int64(item.index), range(1, axis)), 0, axis + 1))
         else:
-            parts.append((value, place[axis] + (width - own if kind == "multi" else 0), own))
-    shaped = [w.unsqueeze(v, [*range(begin), *range(begin + own, total)]) for v, begin, own in parts]
-    return _together(w, shaped, total)
+            parts.append((item.index, place[axis] + (width - own if kind == "multi" else 0), own))
+    return _together(w, parts, total)
 
 
-def _together(w: OnnxWriter, parts: list[str], rank: int) -> str:
-    """Join coordinates that broadcast together to one value whose last dimension numbers the axes."""
-    if len(parts) > 1:
-        total = parts[0]
-        for other in parts[1:]:
+def _together(w: OnnxWriter, parts: Sequence[tuple[Var | str, int, int]], rank: int) -> str:
+    """Join coordinates that broadcast together to one value whose last dimension numbers the axes.
+
+    Args:
+        parts: each with its first axis in the result and the number of its axes.
+        rank: the axes of the result without the last one.
+    """
+    w.need(11, "indexing several axes at once")
+    places = [_placed(w, part, rank) for part in parts]
+    fixed = [p for p in places if p is not None and None not in p]
+    whole = np.broadcast_shapes(*fixed) if len(fixed) == len(parts) else None  # type: ignore[arg-type]
+    if whole is not None and np.prod(whole) <= _MOST:
+        narrow = all(isinstance(s, str) or w.dtype(s).name == "Int32" for s, *_ in parts)
+        kind = np.int32 if narrow else np.int64
+        rows = [_row(w, part, place, whole, kind) for part, place in zip(parts, fixed, strict=True)]
+        joined = w.op("Concat", *rows, axis=rank) if len(rows) > 1 else rows[0]
+        return w.cast_raw(joined, ElemType.INT64) if narrow else joined
+    names = [_unsqueezed(w, part, rank) for part in parts]
+    if len(names) > 1:
+        total = names[0]
+        for other in names[1:]:
             total = w.op("Add", total, other)
         shape = w.op("Shape", total)
-        parts = [w.expand(p, shape) for p in parts]
-    w.need(11, "indexing several axes at once")
-    return w.op("Concat", *(w.unsqueeze(p, [rank]) for p in parts), axis=rank)
+        names = [w.expand(p, shape) for p in names]
+    return w.op("Concat", *(w.unsqueeze(p, [rank]) for p in names), axis=rank)
+
+
+def _known(w: OnnxWriter, source: Var | str) -> Array | None:
+    if isinstance(source, Var):
+        return w.value(source)
+    return w.initializers[source].value if source in w.initializers else None
+
+
+def _placed(w: OnnxWriter, part: tuple[Var | str, int, int], rank: int) -> tuple[int | None, ...] | None:
+    """Return the shape of coordinates among those of all axes, None where it is not known."""
+    source, begin, own = part
+    value = _known(w, source)
+    if value is None and isinstance(source, str):
+        return None
+    shape = value.shape if value is not None else w.shape(source)  # type: ignore[arg-type]
+    return (*(1,) * begin, *shape, *(1,) * (rank - begin - own))
+
+
+def _unsqueezed(w: OnnxWriter, part: tuple[Var | str, int, int], rank: int) -> str:
+    source, begin, own = part
+    name = w.int64(source) if isinstance(source, Var) else source
+    return w.unsqueeze(name, [*range(begin), *range(begin + own, rank)])
+
+
+def _row(
+    w: OnnxWriter, part: tuple[Var | str, int, int], place: Any, whole: tuple[int, ...], kind: type[np.integer]
+) -> str:
+    """Return coordinates in the shape of all, with one more axis."""
+    (source, begin, own), rank = part, len(whole)
+    value = _known(w, source)
+    if value is not None:
+        return w.const(np.broadcast_to(value.reshape(place), whole)[..., None].astype(kind), raw=True)
+    assert isinstance(source, Var)
+    name = w.name(source) if kind is np.int32 else w.int64(source)
+    outside = [*range(begin), *range(begin + own, rank)]
+    if place == whole:
+        return w.unsqueeze(name, [*outside, rank])
+    return w.unsqueeze(w.expand(w.unsqueeze(name, outside), w.ints(*whole)), [rank])
 
 
 @translation("IndexingMultiAxisVec")
@@ -192,11 +273,11 @@ def indexing_multi_axis_vec(w: OnnxWriter, opr: Opr) -> str:
     items = _items(w, opr, 1)
     vectors = [i for i in items if i.index is not None]
     if not vectors:
-        return _slices(w, w.name(x), items)
+        return _slices(w, w.name(x), items, w.shape(x))
     if len(vectors) == 1:
         index = vectors[0].index
         assert index is not None
-        cut = _slices(w, w.name(x), items)
+        cut = _slices(w, w.name(x), items, w.shape(x))
         at = _index(w, index) if w.opset >= 11 else w.int64(index)
         if w.opset < 11:
             # There are no indices from the end yet.
@@ -207,13 +288,9 @@ def indexing_multi_axis_vec(w: OnnxWriter, opr: Opr) -> str:
         return w.op("GatherND", w.name(x), w.int64(table))
     if along is not None:
         return w.op("GatherElements", w.name(x), _index(w, along[0]), axis=along[1])
-    if [v.axis for v in vectors] == list(range(len(vectors))):
-        # The indexed axes lead: the others are whole rows.
-        cut = _slices(w, w.name(x), items)
-        indices = [v.index for v in vectors if v.index is not None]
-        width = max(map(w.rank, indices))
-        wide = [w.unsqueeze(w.int64(v), range(width - w.rank(v))) for v in indices]
-        return w.op("GatherND", cut, _together(w, wide, width))
+    rows = _rows(w, vectors)
+    if rows is not None:
+        return w.op("GatherND", _slices(w, w.name(x), items, w.shape(x)), rows)
     return w.op("GatherND", w.name(x), _selected(w, opr, 1, "multi"))
 
 
@@ -221,7 +298,7 @@ def indexing_multi_axis_vec(w: OnnxWriter, opr: Opr) -> str:
 def mesh_indexing(w: OnnxWriter, opr: Opr) -> str:
     """Gather along one axis after the other."""
     items = _items(w, opr, 1)
-    out = _slices(w, w.name(opr.inputs[0]), items)
+    out = _slices(w, w.name(opr.inputs[0]), items, w.shape(opr.inputs[0]))
     for item in items:
         if item.index is not None:
             out = w.op("Gather", out, _index(w, item.index), axis=item.axis)
@@ -260,16 +337,16 @@ def set_subtensor(w: OnnxWriter, opr: Opr) -> str:
     x, value = opr.inputs[:2]
     rank = w.rank(x)
     items = {i.axis: i for i in _items(w, opr, 2)}
-    parts, gone = [], []
+    parts: list[tuple[Var | str, int, int]] = []
+    gone = []
     for axis in range(rank):
         item = items.get(axis)
         if item is not None and item.index is not None:
-            parts.append(w.int64(item.index))
+            parts.append((item.index, axis, 1))
             gone.append(axis)
         else:
-            parts.append(_axis_range(w, x, item, axis)[0])
-    shaped = [w.unsqueeze(p, [a for a in range(rank) if a != i]) for i, p in enumerate(parts)]
-    index = _together(w, shaped, rank)
+            parts.append((_axis_range(w, x, item, axis), axis, 1))
+    index = _together(w, parts, rank)
     updates = w.name(value)
     if len(gone) == rank:
         updates = w.unsqueeze(updates, range(1, rank))
@@ -286,7 +363,7 @@ def set_multi_axis_vec(w: OnnxWriter, opr: Opr) -> str:
     table, along = _coordinates(w, items), _along(w, x, items)
     if along is not None and w.shape(updates) == w.shape(along[0]):
         return _scatter(w, opr, _index(w, along[0]), w.name(updates), add, "ScatterElements", axis=along[1])
-    index = w.int64(table) if table is not None else _selected(w, opr, 2, "multi")
+    index = w.int64(table) if table is not None else _rows(w, items) or _selected(w, opr, 2, "multi")
     return _scatter(w, opr, index, w.name(updates), add)
 
 

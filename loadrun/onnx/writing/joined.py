@@ -200,6 +200,18 @@ def _is_zero(w: OnnxWriter, var: Var) -> bool:
 # Activations
 
 
+@joined("PRELU")
+def _prelu(w: OnnxWriter, opr: Opr) -> str | None:
+    """Write LeakyRelu, or PRelu where the slopes broadcast to what they scale."""
+    x, slope = opr.inputs
+    dtype, value = w.dtype(opr.outputs[0]), w.value(slope)
+    if not dtype.is_float or w.dtype(x) != dtype or w.dtype(slope) != dtype or dtype.name == "BFloat16":
+        return None
+    if value is not None and value.size == 1 and value.ndim <= w.rank(x):
+        return w.op("LeakyRelu", w.name(x), alpha=value.item())
+    return w.op("PRelu", w.name(x), w.name(slope)) if _same(w, opr.outputs[0], x, 0) else None
+
+
 def _elu(w: OnnxWriter, opr: Opr) -> str | None:
     """Write Elu, Selu and Celu as MegEngine computes them."""
     up, down = (_scaled(w, v) for v in opr.inputs)
