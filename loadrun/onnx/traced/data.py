@@ -109,7 +109,7 @@ def _places(mask: Tensor) -> Tensor:
 @instead("NonZero")
 def non_zero(x: Any) -> Tensor:
     x = x if x.ndim else x.reshape(1)
-    rest = _places(operand(x != 0))
+    rest = _places(operand(x if x.dtype == bool else x != 0))
     rows: list[Tensor] = []
     for n in x.shape[:0:-1]:
         size = e.like(n, rest)

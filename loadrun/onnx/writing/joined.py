@@ -390,6 +390,13 @@ def _sources(w: OnnxWriter, var: Var) -> Iterator[Var]:
         var = opr.inputs[0]
 
 
+def _undoes(opr: Opr) -> bool:
+    """Return whether an operator takes back what the one before it does to axes."""
+    before = opr.inputs[0].owner
+    turned = [P.AxisDesc(1 - d.method, d.axis) for d in reversed(opr.get(P.AxisAddRemove).desc)]
+    return before.type == opr.type and turned == [*before.get(P.AxisAddRemove).desc]
+
+
 @joined("Dimshuffle", "AxisAddRemove", "ReshapeV1")
 def _unchanged(w: OnnxWriter, opr: Opr) -> str | None:
     """Leave out changes of shape that undo each other, and those around products of matrices."""
@@ -398,7 +405,7 @@ def _unchanged(w: OnnxWriter, opr: Opr) -> str | None:
     if same:
         return w.name(same[-1])
     if opr.type == "AxisAddRemove":
-        return without_axes(w, opr)
+        return w.name(opr.inputs[0].owner.inputs[0]) if _undoes(opr) else without_axes(w, opr)
     return _stacked(w, opr) if opr.type == "ReshapeV1" else None
 
 

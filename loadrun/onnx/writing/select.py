@@ -91,15 +91,19 @@ def cond_take(w: OnnxWriter, opr: Opr) -> list[str]:
     """Compress of the flat input, and NonZero of the condition."""
     p = opr.get(P.CondTake)
     x, mask = opr.inputs
-    flat = w.reshape(_condition(w, mask, p), [-1])
+    condition = _condition(w, mask, p)
+    flat = condition if w.rank(mask) == 1 else w.reshape(condition, [-1])
     values = w.op("Compress", w.reshape(w.name(x), [-1]), flat, axis=0)
-    at = w.reshape(w.op("NonZero", flat), [-1])
+    at = w.squeeze(w.op("NonZero", flat), [0])
     return [values, w.cast(at, ElemType.INT32)]
 
 
 def _condition(w: OnnxWriter, mask: Var, p: P.CondTake) -> str:
     """Compare a mask with the number in the parameters, as Bool."""
     dtype = w.dtype(mask)
+    if dtype.name == "Bool" and p.mode in (P.CondTakeMode.EQ, P.CondTakeMode.NEQ):
+        wanted = bool(c_cast(p.val, np.dtype("?"))) is (p.mode == P.CondTakeMode.EQ)
+        return w.name(mask) if wanted else w.op("Not", w.name(mask))
     if dtype.name == "Bool":
         number = w.const(np.int32(bool(c_cast(p.val, np.dtype("?")))))
         value = w.cast(w.name(mask), ElemType.INT32)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -211,6 +212,7 @@ class OnnxWriter(NodeEmitter):
         self.stored_once: dict[str, str] = {}
         self.described: Callable[[Opr], str] = lambda _: ""
         self._rounded: set[int] = set()
+        self._results: set[str] = set()
         self._alone: dict[int, bool] = {}
         self.merged: dict[int, tuple[Var, ...]] = {}
         self._real: dict[int, str] = {}
@@ -228,6 +230,7 @@ class OnnxWriter(NodeEmitter):
             rule = TRANSLATIONS.get(opr.type)
             if rule is None:
                 raise UnsupportedOprError(reason(opr.type))
+            self.shared.clear()
             with self._computing(opr):
                 together = JOINED.get(opr.title)
                 result = (together and together(self, opr)) or rule(self, opr)
@@ -245,9 +248,19 @@ class OnnxWriter(NodeEmitter):
             wrong.opr = opr
             raise wrong from e
         for var, name in zip(opr.outputs, names, strict=False):
-            self.names[var.id] = name
+            self.names[var.id] = self._apart(name)
         if sizes is not None:
             self.vectors[opr.outputs[0].id] = sizes
+
+    def _apart(self, name: str) -> str:
+        """Return a result under a name of its own, where another operator computes the same."""
+        if name in self._results and name in self.shared:
+            node = next(n for n in self.nodes if name in n.outputs)
+            if len(node.outputs) == 1:
+                name = self.fresh(node.op_type)
+                self.nodes.append(replace(node, outputs=[name]))
+        self._results.add(name)
+        return name
 
     def ops(
         self, kind: str, *inputs: str, out: int | Sequence[str] = 1, domain: str = "", **attributes: Attribute
@@ -298,15 +311,15 @@ class OnnxWriter(NodeEmitter):
     @contextmanager
     def subgraph(self) -> Iterator[list[NodeMessage]]:
         """Collect the nodes that are written inside, which may read all that is known outside."""
-        outer = self.nodes, self.names, self._real, self._dims, self._cast, self._sized, self.vectors
+        outer = self.nodes, self.names, self._real, self._dims, self.made, self.vectors
         body: list[NodeMessage] = []
         self.nodes, was_inner, self.inner = body, self.inner, True
         self.names, self._real, self._dims = dict(self.names), dict(self._real), dict(self._dims)
-        self._cast, self._sized, self.vectors = dict(self._cast), dict(self._sized), dict(self.vectors)
+        self.made, self.vectors = dict(self.made), dict(self.vectors)
         try:
             yield body
         finally:
-            self.nodes, self.names, self._real, self._dims, self._cast, self._sized, self.vectors = outer
+            self.nodes, self.names, self._real, self._dims, self.made, self.vectors = outer
             self.inner = was_inner
 
     # Facts about variables
