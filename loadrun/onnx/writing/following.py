@@ -66,6 +66,13 @@ def _subtensor(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
     return [whole[index]] if index is not None else whole[slice(begin, end, step)]
 
 
+@size_rule("IndexingMultiAxisVec")
+def _gathered(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
+    whole, items = _known(w, opr.inputs[0]), opr.get(P.IndexDescMaskDump).items
+    at = w.value(opr.inputs[1]) if len(opr.inputs) == 2 and len(items) == 1 and items[0].idx else None
+    return None if whole is None or at is None or at.ndim != 1 else [whole[int(i)] for i in at]
+
+
 @size_rule("ReduceV2")
 def _product(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
     whole = _known(w, opr.inputs[0])

@@ -22,7 +22,7 @@ from .elemwise_float import compose
 from .integers import integer_weights
 from .linalg import operand
 from .reduce import without_axes
-from .shape import select
+from .shape import counting, select
 from .writer import PRODUCTS, OnnxWriter, elem_of, joined
 
 __all__: list[str] = []
@@ -462,8 +462,10 @@ def _by_axis(w: OnnxWriter, rank: int, *values: Array) -> tuple[int | None, list
 
 @joined("TypeCvtV2")
 def _quantized(w: OnnxWriter, opr: Opr) -> str | None:
-    """Write division, rounding and saturation as QuantizeLinear."""
+    """Write division, rounding and saturation as QuantizeLinear, and what counts as Range."""
     dtype = w.dtype(opr.outputs[0])
+    if dtype.name == "Int32" and (counted := counting(w, opr.inputs[0].owner)) is not None:
+        return w.cast(counted, ElemType.INT32)
     if dtype.name not in _INTEGERS or w.dtype(opr.inputs[0]).name != "Float32":
         return None
     steps, low = opr.inputs[0], np.iinfo(dtype.np).min
