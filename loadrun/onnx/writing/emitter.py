@@ -218,6 +218,8 @@ class NodeEmitter:
             return b if a == 1 else a
         if kind in ("Add", "Sub") and b == 0:
             return a
+        if kind == "Add" and a == 0:
+            return b
         return self.op(kind, *(self.ints(d) if isinstance(d, int) else d for d in (a, b)))
 
     def product(self, dims: Sequence[Dim]) -> Dim:

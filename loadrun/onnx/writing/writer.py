@@ -130,6 +130,11 @@ def elem_of(dtype: DType) -> ElemType:
     return ElemType.of(dtype.np)
 
 
+def _is_named(var: Var) -> bool:
+    """Return whether a variable has a name other than that of its operator and number."""
+    return bool(var.name) and not str(var.name).startswith(f"{var.owner.type}[")
+
+
 def reason(name: str) -> str:
     """Explain why operators of a type cannot be written.
 
@@ -481,7 +486,7 @@ class OnnxWriter(NodeEmitter):
             self.names[var.id] = constant = self.const(value, "" if plain else var.label, raw=True)
             if is_param:
                 self.params.add(constant)
-            if not var.name:
+            if not _is_named(var):
                 self.automatic.add(constant)
         return self.names[var.id]
 
@@ -500,7 +505,7 @@ class OnnxWriter(NodeEmitter):
             self.stored_once[key] = name = self.const(value, key)
             if var.owner.type != "ImmutableTensor":
                 self.params.add(name)
-            if not var.name:
+            if not _is_named(var):
                 self.automatic.add(name)
         return self.stored_once[key]
 
