@@ -27,6 +27,9 @@ def _divided(x: Any, y: Any) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     if isinstance(y, np.ndarray):
         refuse_where(y == 0, "whole numbers are divided by 0", ZeroDivisionError)
     n, d = operand(x), operand(y)
+    if dtype_of(n).name == "Uint16":
+        # Which MegEngine stores alone.
+        n, d = e.whole(n), e.whole(d)
     rest = e.elem(M.MOD, n, d)
     if x.dtype.kind == "u":
         return n, d, rest, None
@@ -55,4 +58,6 @@ def mod(x: Any, y: Any, *, fmod: int = 0) -> Any:
     if x.dtype.kind == "f":
         return NotImplemented
     n, d, rest, beyond = _divided(x, y)
-    return e.elem(M.SUB, rest, e.elem(M.COND_LT_MOV, e.number(0, n), beyond, d)) if fmod and beyond is not None else rest
+    if beyond is None or not fmod:
+        return rest
+    return e.elem(M.SUB, rest, e.elem(M.COND_LT_MOV, e.number(0, n), beyond, d))

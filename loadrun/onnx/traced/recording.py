@@ -86,7 +86,7 @@ class _Walker:
         return values
 
     def _name(self, value: TracedArray, name: str) -> None:
-        """Name a variable as the model does; of conversions that no dump holds, the last one names what they convert."""
+        """Name a variable as the model does; what only other runtimes convert gets the last name."""
         own = variable_of(value)
         while own is not None and own.owner.type == "TypeCvtV2":
             (source,) = own.owner.inputs

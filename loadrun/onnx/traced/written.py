@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 
-
 import numpy as np
 
 from ...graph import Opr, Var
@@ -27,7 +26,7 @@ __all__ = ["Pattern", "as_mode"]
 
 _REAL = (M.LOG1P, M.EXPM1, M.ATAN2)
 _WHOLE = (M.ADD, M.SUB, M.MUL, M.FLOOR_DIV, M.MOD, M.SHL, M.SHR, M.ABS, M.NEGATE, M.SIGN, M.MAX, M.MIN)
-_INTEGERS = ("Int8", "Uint8", "Int16", "Uint16", "Int32")
+_INTEGERS = ("Int8", "Uint8", "Int16", "Int32")
 
 
 @dataclass
@@ -66,8 +65,17 @@ class Pattern:
             # A constant that was converted when it was written.
             (inner,) = node.inputs[:1]
             fits = np.array_equal(value, value.astype(self.dtype.np))
-            return node.op_type == "Cast" and inner in self.inputs and fits and found.setdefault(inner, var) is var
-        if not isinstance(p, Composite) or p.title != node.op_type or len(var.owner.inputs) != len(node.inputs):
+            return (
+                node.op_type == "Cast"
+                and inner in self.inputs
+                and fits
+                and found.setdefault(inner, var) is var
+            )
+        if (
+            not isinstance(p, Composite)
+            or p.title != node.op_type
+            or len(var.owner.inputs) != len(node.inputs)
+        ):
             return False
         if p.attributes != node.attributes:
             return False
@@ -95,7 +103,9 @@ def _written(opset: int) -> Iterator[Pattern]:
         inputs = tuple(f"operand {i}" for i in range(ARITY[mode]))
         try:
             real = dtype.is_float
-            output = compose(emitter, mode, *inputs) if real else whole_numbers(emitter, mode, dtype, list(inputs))
+            output = (
+                compose(emitter, mode, *inputs) if real else whole_numbers(emitter, mode, dtype, list(inputs))
+            )
         except UnsupportedOprError:
             continue
         nodes = {n.outputs[0]: n for n in emitter.nodes}

@@ -110,8 +110,14 @@ def _elemwise(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
         return None
     rows = [p * length if len(p) == 1 else p for p in parts]
     if mode in _MOVES:
-        chosen = [_MOVES[mode](a, b) for a, b in zip(*rows[:2], strict=True) if isinstance(a, int) and isinstance(b, int)]
-        return [n if on else 0 for on, n in zip(chosen, rows[2], strict=True)] if len(chosen) == length else None
+        chosen = [
+            _MOVES[mode](a, b)
+            for a, b in zip(*rows[:2], strict=True)
+            if isinstance(a, int) and isinstance(b, int)
+        ]
+        return (
+            [n if on else 0 for on, n in zip(chosen, rows[2], strict=True)] if len(chosen) == length else None
+        )
     if kind is None or len(rows) != 2:
         return None
     if kind == "Div" and not all(_never_negative(w, v) for v in opr.inputs):

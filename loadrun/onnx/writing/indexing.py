@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -126,7 +125,7 @@ def _index(w: OnnxWriter, var: Var) -> str:
 
 
 def _coordinates(w: OnnxWriter, items: Sequence[_IndexedAxis]) -> Var | None:
-    """Return what holds the indices of the first axes behind one another along its last axis, as GatherND takes them."""
+    """Return what holds the indices of the first axes along its last axis, as GatherND takes them."""
     tables: list[Var] = []
     for i, item in enumerate(items):
         opr = item.index.owner if item.index is not None else None
@@ -251,13 +250,19 @@ def _unsqueezed(w: OnnxWriter, part: tuple[Var | str, int, int], rank: int) -> s
 
 
 def _row(
-    w: OnnxWriter, part: tuple[Var | str, int, int], place: Any, whole: tuple[int, ...], kind: type[np.integer]
+    w: OnnxWriter,
+    part: tuple[Var | str, int, int],
+    place: tuple[int | None, ...],
+    whole: tuple[int, ...],
+    kind: type[np.integer],
 ) -> str:
     """Return coordinates in the shape of all, with one more axis."""
     (source, begin, own), rank = part, len(whole)
     value = _known(w, source)
     if value is not None:
-        return w.const(np.broadcast_to(value.reshape(place), whole)[..., None].astype(kind), raw=True)
+        return w.const(
+            np.broadcast_to(value.reshape([n or 0 for n in place]), whole)[..., None].astype(kind), raw=True
+        )
     assert isinstance(source, Var)
     name = w.name(source) if kind is np.int32 else w.int64(source)
     outside = [*range(begin), *range(begin + own, rank)]
@@ -281,7 +286,9 @@ def indexing_multi_axis_vec(w: OnnxWriter, opr: Opr) -> str:
         at = _index(w, index) if w.opset >= 11 else w.int64(index)
         if w.opset < 11:
             # There are no indices from the end yet.
-            at = w.where(w.op("Less", at, w.ints(0)), w.op("Add", at, w.vector([w.dim(x, vectors[0].axis)])), at)
+            at = w.where(
+                w.op("Less", at, w.ints(0)), w.op("Add", at, w.vector([w.dim(x, vectors[0].axis)])), at
+            )
         return w.op("Gather", cut, at, axis=vectors[0].axis)
     table, along = _coordinates(w, items), _along(w, x, items)
     if table is not None:

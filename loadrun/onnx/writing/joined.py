@@ -181,7 +181,8 @@ def _product(w: OnnxWriter, opr: Opr) -> str | None:
     low, y, rest = opr.inputs
     value = w.value(low)
     if _is_zero(w, rest) and value is not None:
-        return w.op("Mul", w.name(y), w.const(value.reshape(()) if value.size == 1 else value.astype(np.int32)))
+        number = value.reshape(()) if value.size == 1 else value
+        return w.op("Mul", w.name(y), w.const(number.astype(np.int32)))
     shifted = _of(rest, M.SHL)
     high = _of(shifted[0], _Multi.FUSE_MUL_ADD3_INT16x32x32x32) if shifted else []
     if not high or high[1] is not y or not _is_zero(w, high[2]) or low.owner.type != "TypeCvtV2":
