@@ -33,7 +33,8 @@ def gather(x: Any, at: Any, *, axis: int = 0) -> Any:
     """Take one entry by an index, which MegEngine has."""
     if not isinstance(at, np.ndarray) or at.ndim:
         return NotImplemented
-    return traced(x)[(*(slice(None),) * axis_of(axis, x.ndim), int(at))]
+    before = (slice(None),) * axis_of(axis, x.ndim)
+    return traced(x)[(*before, int(at))]
 
 
 @instead(indexing.taken)

@@ -132,9 +132,19 @@ def _where(w: OnnxWriter, opr: Opr) -> str | None:
 
 def _of(var: Var, mode: M | P.ElemwiseMultiTypeMode) -> list[Var]:
     """Return the operands of the mode that computes a variable; none where another operator does."""
-    kind = P.Elemwise if isinstance(mode, M) else P.ElemwiseMultiType
     opr = var.owner
-    return opr.inputs if opr.type == kind.__name__ and opr.get(kind).mode is mode else []
+    if opr.type == "Elemwise":
+        return opr.inputs if opr.get(P.Elemwise).mode is mode else []
+    return opr.inputs if opr.type == "ElemwiseMultiType" and opr.get(P.ElemwiseMultiType).mode is mode else []
+
+
+def _alone(w: OnnxWriter, opr: Opr) -> str | None:
+    """Return an operand of a sum or a product where the other one changes nothing."""
+    neutral, out = ROWS[opr.get(P.Elemwise).mode].neutral, opr.outputs[0]
+    for x, _, value in _sides(w, opr) if opr.type == "Elemwise" else ():
+        if (value == neutral).all() and w.dtype(x) == w.dtype(out) and _same(w, x, out, 0):
+            return w.name(x)
+    return None
 
 
 def _divided(w: OnnxWriter, var: Var) -> tuple[Var, Var, Var] | None:
@@ -248,6 +258,8 @@ def _sum(w: OnnxWriter, opr: Opr) -> str | None:
     if opr.type != "Elemwise" or any(w.dtype(v) != w.dtype(opr.outputs[0]) for v in opr.inputs):
         return None
     mode = opr.get(P.Elemwise).mode
+    if mode is M.ADD and (same := _alone(w, opr)) is not None:
+        return same
     kind = w.dtype(opr.outputs[0]).np.kind
     out = _biased(w, opr) if kind == "f" else _quotient(w, opr) if mode is M.ADD else None
     if out is None and mode is M.ADD and w.dtype(opr.outputs[0]).name == "Float32":
@@ -499,6 +511,8 @@ def _rounded(w: OnnxWriter, var: Var, dtype: DType) -> str | None:
 @joined("MUL")
 def _dequantized(w: OnnxWriter, opr: Opr) -> str | None:
     """Write the difference from a zero point, times a scale, as DequantizeLinear."""
+    if (same := _alone(w, opr)) is not None:
+        return same
     scaled = _steps(w, opr.outputs[0], M.MUL)
     if scaled is None or w.dtype(opr.outputs[0]).name != "Float32":
         return None
