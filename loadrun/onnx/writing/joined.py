@@ -139,10 +139,11 @@ def _of(var: Var, mode: M | P.ElemwiseMultiTypeMode) -> list[Var]:
 
 
 def _alone(w: OnnxWriter, opr: Opr) -> str | None:
-    """Return an operand of a sum or a product where the other one changes nothing."""
+    """Return an operand of a sum or a product where the other one is a number that changes nothing."""
     neutral, out = ROWS[opr.get(P.Elemwise).mode].neutral, opr.outputs[0]
-    for x, _, value in _sides(w, opr) if opr.type == "Elemwise" else ():
-        if (value == neutral).all() and w.dtype(x) == w.dtype(out) and _same(w, x, out, 0):
+    for x, other, value in _sides(w, opr) if opr.type == "Elemwise" else ():
+        number = value.size == 1 and value.item() == neutral and other.owner.type == "ImmutableTensor"
+        if number and w.dtype(x) == w.dtype(out) and _same(w, x, out, 0):
             return w.name(x)
     return None
 

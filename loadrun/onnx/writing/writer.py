@@ -57,8 +57,8 @@ _FAMILIES = (
         "pooling",
         "joined",
     ),
-    *("quantization", "norm", "select", "relayout", "rnn", "resize", "warp", "roi", "windows", "image"),
-    *("attention", "rng", "control"),
+    *("quantization", "norm", "select", "relayout", "rnn", "resize", "windows", "image"),
+    *("attention", "control"),
 )
 SizeRule = Callable[["OnnxWriter", Opr], "list[Dim] | None"]
 _HOMES = [f"{__package__}.{family}" for family in _FAMILIES]
