@@ -24,6 +24,7 @@ __all__ = [
     "packed_varints",
     "signed",
     "text",
+    "varint",
 ]
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
@@ -144,10 +145,18 @@ def field_bytes(number: int, data: bytes) -> bytes:
     >>> field_bytes(1, b"ab").hex()
     '0a026162'
     """
-    return _varint_bytes(number << 3 | BYTES) + _varint_bytes(len(data)) + data
+    return varint(number << 3 | BYTES) + varint(len(data)) + data
 
 
-def _varint_bytes(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """Encode a number of 64 bits.
+
+    >>> varint(150).hex(), len(varint(-1))
+    ('9601', 10)
+    """
+    if 0 <= value < 128:
+        return bytes((value,))
+    value &= (1 << 64) - 1
     buffer = bytearray()
     while value > 127:
         buffer.append(value & 127 | 128)

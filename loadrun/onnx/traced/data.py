@@ -33,8 +33,8 @@ def gather(x: Any, at: Any, *, axis: int = 0) -> Any:
     """Take one entry by an index, which MegEngine has."""
     if not isinstance(at, np.ndarray) or at.ndim:
         return NotImplemented
-    before = (slice(None),) * axis_of(axis, x.ndim)
-    return traced(x)[(*before, int(at))]
+    index = [(axis_of(axis, x.ndim), None, None, None, int(at))]
+    return e.subtensor(operand(x), index) if x.ndim > 1 else traced(x)[int(at)]
 
 
 @instead(indexing.taken)
