@@ -23,9 +23,6 @@ from .model import WrittenModel
 from .session import OnnxSession, new_session
 from .source import ExportSource
 
-__all__ = ["Verification", "available", "check_model", "verify"]
-
-
 _TOLERANCE = {ElemType.FLOAT: 1e-4, ElemType.FLOAT16: 1e-2}
 
 

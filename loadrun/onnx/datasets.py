@@ -21,8 +21,6 @@ from .model import WrittenModel
 from .source import ExportSource
 from .testdata import find_sets, set_name, sets_in
 
-__all__ = ["accept", "write_data_sets"]
-
 _PACKED = 5
 """Axes of an image whose channels are in packs, which ONNX does not have."""
 

@@ -13,8 +13,6 @@ from ..testcase import Bundle
 from .messages import read_model
 from .reading import OnnxReader
 
-__all__ = ["load_model"]
-
 
 def load_model(
     data: memoryview,

@@ -10,7 +10,6 @@ import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -18,33 +17,6 @@ import numpy as np
 from ..base.errors import FormatError
 from ..graph.dtypes import Array
 from .wire import BYTES, FIXED32, FIXED64, VARINT, fields, packed_varints, signed, text, varint
-
-__all__ = [
-    "AttributeProto",
-    "ContainerTypeProto",
-    "DimensionProto",
-    "FunctionProto",
-    "GraphProto",
-    "MapProto",
-    "ModelProto",
-    "NodeProto",
-    "OperatorSetIdProto",
-    "OptionalProto",
-    "Piece",
-    "SequenceProto",
-    "SparseTensorProto",
-    "StringStringEntryProto",
-    "TensorProto",
-    "TensorShapeProto",
-    "TensorTypeProto",
-    "TypeProto",
-    "ValueInfoProto",
-    "looks_like",
-    "parse",
-    "pieces",
-    "read_model",
-    "utf8",
-]
 
 _DEPTH = 64
 _MESSAGES, _BYTES_EACH = 100_000, 8
@@ -76,10 +48,9 @@ class MessageField(NamedTuple):
     tag: bytes
 
 
+@dataclass(slots=True)
 class Message:
     """A record whose annotations give the numbers of its fields."""
-
-    __slots__ = ()
 
     def always(self) -> str:
         """Return the name of a field that is written even where it holds nothing."""
@@ -87,27 +58,29 @@ class Message:
 
 
 _ANNOTATION = re.compile(r"Annotated\[(list\[)?(\w+)\]?(?: \| None)?, (\d+)(?:, [\"']?([\w<]+)[\"']?)?\]")
+_SCHEMAS: dict[type, dict[int, MessageField]] = {}
 _KINDS = {"str": str, "int": int, "float": float, "bytes": bytes, "memoryview": bytes}
 
 
-@cache
-def schema(kind: type[Any]) -> dict[int, MessageField]:
+def schema(kind: type[Message]) -> dict[int, MessageField]:
     """Return the fields of a message by number. Their annotations are read as text, since loading runs no code.
 
     >>> schema(StringStringEntryProto)[2][:4]
     ('value', <class 'str'>, False, True)
     """
+    if kind in _SCHEMAS:
+        return _SCHEMAS[kind]
     found = {}
     for name, annotation in kind.__annotations__.items():
         match = _ANNOTATION.fullmatch(annotation)
         assert match is not None, annotation
         many, inner, number, said = match.groups()
-        read, absent = said != "_UNREAD", kind.__dataclass_fields__[name].default  # type: ignore[attr-defined]
+        read, absent = said != "_UNREAD", kind.__dataclass_fields__[name].default
         held = said if said and read else _KINDS.get(inner) or globals()[inner]
         wire = {int: VARINT, float: FIXED32, "<f4": FIXED32, "varints": VARINT}.get(held, BYTES)
         tag = varint(int(number) << 3 | wire)
         found[int(number)] = MessageField(name, held, bool(many), read, absent, tag)
-    return dict(sorted(found.items()))
+    return _SCHEMAS.setdefault(kind, dict(sorted(found.items())))
 
 
 @dataclass(slots=True)

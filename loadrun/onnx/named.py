@@ -9,8 +9,6 @@ from .inserted import rename
 from .writing.emitter import free_names
 from .writing.writer import OnnxWriter
 
-__all__ = ["domains", "keep_names", "merge_ends", "number_names"]
-
 
 def merge_ends(graph: GraphMessage) -> None:
     """Give outputs' names to the nodes that compute them, where nothing else needs the nodes' own names."""

@@ -15,8 +15,6 @@ from ..testcase import Bundle
 from .model import WrittenModel
 from .source import ExportSource
 
-__all__ = ["prove_export"]
-
 
 def prove_export(source: ExportSource, written: WrittenModel, encoded: Callable[[], bytes] | None) -> Proof:
     """Compare a model that was written with the graph that it was written from, on the reference engine.

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from ..base.errors import UsageError
 from .source import ExportSource
 
-__all__ = ["Dim", "Dynamic", "dynamic_sizes", "sizes_of_testcases"]
-
 Dynamic = dict[str, dict[int, str]]
 """Names of sizes by input (or output) name and axis."""
 DynamicAxes = Mapping[str, Mapping[int, str] | Sequence[int]]

@@ -18,8 +18,6 @@ from .messages import SequenceProto, TensorProto, TypeProto, parse
 from .tensors import STRING, ExternalData, UnsupportedTensorTypeError, kind_name
 from .types import dtype_of_kind
 
-__all__ = ["DataSet", "find_sets", "item_kind", "lost_sets", "set_name", "sets_in", "testcases"]
-
 _MOST_BYTES = 1 << 31
 _MOST_SETS = 1 << 20
 

@@ -11,20 +11,6 @@ from ...arrays.names import kernel, np
 from ...graph.dtypes import Array, DType, plain
 from ...ops.registry import UnknownShape
 
-__all__ = [
-    "axes_of",
-    "axis_of",
-    "integers",
-    "like_first",
-    "once",
-    "one_of",
-    "refuse_unless",
-    "refuse_where",
-    "taking",
-    "tensor_type",
-    "unknown_shape",
-]
-
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 

@@ -17,9 +17,6 @@ from .early import consuming, operator_since_1, operator_since_7
 from .kernels import exactly, round_bfloat16
 from .small_floats import SMALL, rounded_small
 
-__all__ = ["converted"]
-
-
 # Arithmetic
 
 

@@ -14,8 +14,6 @@ from .activations import softmax
 from .common import axes_of, axis_of
 from .kernels import exactly
 
-__all__: list[str] = []
-
 Reduce = Callable[[Array, tuple[int, ...], bool], Array]
 
 

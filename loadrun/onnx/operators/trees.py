@@ -11,8 +11,6 @@ from .common import once, one_of, refuse_unless
 from .forest import LEAF, MEMBER, MODES, TreeNodes, WeightedTrees, weighted
 from .scores import TRANSFORMS, as_rows, chosen, label_type, probit, row_operator, transformed
 
-__all__: list[str] = []
-
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 
 Stored = TensorAttribute | None

@@ -22,8 +22,6 @@ from ..writing.elemwise import whole_numbers
 from ..writing.elemwise_float import compose
 from ..writing.emitter import NodeEmitter, UnsupportedOprError
 
-__all__ = ["Pattern", "as_mode"]
-
 _REAL = (M.LOG1P, M.EXPM1, M.ATAN2)
 _WHOLE = (M.ADD, M.SUB, M.MUL, M.FLOOR_DIV, M.MOD, M.SHL, M.SHR, M.ABS, M.NEGATE, M.SIGN, M.MAX, M.MIN)
 _INTEGERS = ("Int8", "Uint8", "Int16", "Int32")

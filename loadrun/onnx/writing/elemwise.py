@@ -22,8 +22,6 @@ from .elemwise_float import SINGLE, compose
 from .emitter import NodeEmitter, UnsupportedOprError
 from .writer import OnnxWriter, elem_of, translation
 
-__all__ = ["convert", "multiply_high", "round_shift", "whole_numbers"]
-
 _BOOL = {mode: row.onnx for mode, row in ROWS.items() if row.onnx and row.real is None}
 _INTEGER: Registry[M, Callable[..., str]] = Registry("mode on integers")
 _on_integers = _INTEGER.register

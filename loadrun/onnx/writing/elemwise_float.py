@@ -11,8 +11,6 @@ from ...ops.elemwise.table import ROWS
 from ..encode import ElemType
 from .emitter import NodeEmitter, UnsupportedOprError
 
-__all__ = ["COMPOSED", "SINGLE", "compose", "erf_gelu", "stepwise_h_swish"]
-
 Function = Callable[..., str]
 
 SINGLE = {mode: row.onnx for mode, row in ROWS.items() if row.onnx and row.real is not None}

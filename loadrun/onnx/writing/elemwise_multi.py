@@ -20,8 +20,6 @@ from .elemwise_float import compose, stepwise_h_swish
 from .emitter import UnsupportedOprError
 from .writer import OnnxWriter, elem_of, smaller_scale, translation
 
-__all__: list[str] = []
-
 _NOISE = 3
 _BOOL = frozenset(M[mode.name] for mode in modes(ModeTrait.COMPARES))
 

@@ -14,8 +14,6 @@ from ...graph import Opr
 from ...graph.dtypes import Array
 from ..encode import Attribute, ElemType, GraphMessage, NodeMessage, TensorMessage, ValueMessage
 
-__all__ = ["Dim", "NodeEmitter", "UnsupportedOprError"]
-
 Dim = int | str
 """A size: a number, or the name of an int64 value of shape [1]."""
 

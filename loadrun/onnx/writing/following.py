@@ -16,8 +16,6 @@ from .emitter import Dim
 from .shape import common_shape
 from .writer import OnnxWriter, size_rule
 
-__all__: list[str] = []
-
 
 def _known(w: OnnxWriter, var: Var) -> list[Dim] | None:
     """Return the numbers of a vector that is constant or symbolic."""

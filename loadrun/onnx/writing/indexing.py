@@ -15,8 +15,6 @@ from ..encode import ElemType
 from .emitter import END, Dim
 from .writer import OnnxWriter, elem_of, translation
 
-__all__: list[str] = []
-
 _MOST = 1 << 16
 """How many coordinates are stored."""
 _START = -(2**63) + 1

@@ -10,8 +10,6 @@ from ...graph import params as P
 from ..encode import ElemType
 from .writer import REASONS, OnnxWriter, translation
 
-__all__: list[str] = []
-
 _RANDOM = "UniformRNGV1 GaussianRNGV1 ExponentialRNG GammaRNG BetaRNG PoissonRNG PermutationRNG"
 _PLACED = "WarpPerspectiveV2 WarpAffineV2 RemapV1 ROIAlignV1 ROIPooling DeformablePSROIPoolingForward"
 

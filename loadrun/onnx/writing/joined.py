@@ -25,8 +25,6 @@ from .reduce import without_axes
 from .shape import counting, select
 from .writer import PRODUCTS, OnnxWriter, elem_of, joined
 
-__all__: list[str] = []
-
 _REACH = 8
 """How many changes of shape in a row are looked at."""
 _REAL = ("Float32", "Float64")

@@ -11,8 +11,6 @@ from ..encode import ElemType
 from .emitter import Dim, UnsupportedOprError
 from .writer import OnnxWriter, elem_of, translation
 
-__all__: list[str] = []
-
 _FULL = (ElemType.FLOAT, ElemType.DOUBLE, ElemType.INT32, ElemType.INT64)
 
 

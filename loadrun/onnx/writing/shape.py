@@ -13,8 +13,6 @@ from .elemwise import convert
 from .emitter import Dim
 from .writer import OnnxWriter, elem_of, translation
 
-__all__ = ["common_shape", "stack"]
-
 
 def stack(w: OnnxWriter, dims: list[Dim]) -> str:
     """Return sizes as the int32 vector that MegEngine's graphs compute with."""

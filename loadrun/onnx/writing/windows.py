@@ -15,8 +15,6 @@ from ..encode import ElemType
 from .emitter import Dim, UnsupportedOprError
 from .writer import REASONS, OnnxWriter, elem_of, translation
 
-__all__ = ["unfolded"]
-
 
 def _movable(w: OnnxWriter, x: str, dtype: DType) -> tuple[str, ElemType]:
     """Cast a value to a type that runtimes can pad; return it with its original type."""

@@ -27,19 +27,6 @@ from ...ops.infer import Inference, describe
 from ..encode import Attribute, ElemType, NodeMessage
 from .emitter import Dim, NodeEmitter, UnsupportedOprError
 
-__all__ = [
-    "PRODUCTS",
-    "TRANSLATIONS",
-    "OnnxWriter",
-    "Sizes",
-    "Translation",
-    "elem_of",
-    "joined",
-    "reason",
-    "smaller_scale",
-    "translation",
-]
-
 Sizes = tuple[int | None, ...]
 """A shape; None if the size depends on the inputs."""
 Translation = Callable[["OnnxWriter", Opr], "str | Sequence[str]"]
