@@ -119,6 +119,7 @@ def taking(**attributes: object) -> Callable[[F], F]:
                 annotation="Flag" if type(value) is int and value in (0, 1) else object,
             )
             for name, value in attributes.items()
+            if name not in own.parameters
         ]
         function.__signature__ = own.replace(parameters=[*kept, *more])  # type: ignore[attr-defined]
         return function
