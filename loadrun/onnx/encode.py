@@ -35,21 +35,6 @@ from .messages import (
     utf8,
 )
 
-__all__ = [
-    "OPTIONAL",
-    "SEQUENCE",
-    "Attribute",
-    "ElemType",
-    "GraphMessage",
-    "ModelMessage",
-    "NodeMessage",
-    "TensorMessage",
-    "ValueMessage",
-    "encode",
-    "encode_tensor",
-    "encode_value",
-]
-
 
 class ElemType(IntEnum):
     """Numbers of TensorProto.DataType that loadrun writes."""

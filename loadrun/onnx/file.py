@@ -31,22 +31,6 @@ from .messages import (
 from .tensors import NAMES, STRING, ExternalData, array, kind_name, texts
 from .wire import field_bytes
 
-__all__ = [
-    "ATOL",
-    "BRAIN_RTOL",
-    "RTOL",
-    "OnnxFile",
-    "accepted_file",
-    "check",
-    "check_within",
-    "element_type",
-    "file_dtype",
-    "parsed",
-    "read_accepted",
-    "rule_error",
-    "tensor_value",
-]
-
 RTOL, ATOL = 1e-3, 1e-7
 BRAIN_RTOL = 2.0**-6
 _BFLOAT16 = 16

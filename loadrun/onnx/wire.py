@@ -14,19 +14,6 @@ import numpy as np
 from ..base.errors import FormatError
 from ..graph.dtypes import Array
 
-__all__ = [
-    "BYTES",
-    "FIXED32",
-    "FIXED64",
-    "VARINT",
-    "field_bytes",
-    "fields",
-    "packed_varints",
-    "signed",
-    "text",
-    "varint",
-]
-
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _GROUPS = (3, 4)
 
