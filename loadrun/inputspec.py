@@ -53,6 +53,7 @@ MAX_SEED = 2**64 - 1
 _ARCHIVES = (".npz", ".json")
 _MAX_AXES = 32
 _NUMBER = re.compile(r"[+-]?([0-9][0-9_]*\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_DOTS = re.compile(r"\.\.\.|…")  # Documents print three dots as one character.
 _SEED = re.compile(r"seed\s*=\s*([0-9]+)")
 _KIND = re.compile(r"#([A-Za-z]*)")
 _WHOLE = re.compile(r"[0-9]+")
@@ -391,8 +392,6 @@ class _SpecScanner:
         params = tuple(self.number(text, where, whole=kind == "randint") for text, where in args[:count])
         if kind == "rand" and not math.isfinite(params[1] - params[0]):
             raise self.error("this range is wider than float64 can hold", at)
-        if kind == "rand" and params[0] > params[1]:
-            raise self.error("#rand takes the lower bound first, then the upper bound", at)
         if kind == "randint" and not 0 < params[1] - params[0] <= 2**32:
             raise self.error(
                 "#randint takes a lower and a greater upper bound (excluded), at most 2**32 apart", at
@@ -433,8 +432,8 @@ class _SpecScanner:
                 raise self.error(
                     "seed=N must come last" if seed is not None else "nothing but seed=N may follow ..."
                 )
-            if self.text.startswith("...", at):
-                self.pos, rest = at + 3, True
+            if dots := _DOTS.match(self.text, at):
+                self.pos, rest = dots.end(), True
             elif match := _SEED.match(self.text, at):
                 self.pos, seed = match.end(), self.seed(match.group(1), match.start(1))
             elif match := _NUMBER.match(self.text, at):

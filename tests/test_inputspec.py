@@ -56,6 +56,7 @@ GOLDEN = Path(__file__).parent / "golden" / "input_errors.txt"
         ("#rand( -1.5e2 , +3 )", [(None, Generated("rand", (-150, 3)))]),
         ("a:#rand(0,1,2,...)", [("a", Generated("rand", (0, 1), (2,), True))]),
         ("#rand(0,1,...)", [(None, Generated("rand", (0, 1), (), True))]),
+        ("#rand(1,-1,2,…)", [(None, Generated("rand", (1, -1), (2,), True))]),
         ("#rand(0,1,1_0)", [(None, Generated("rand", (0, 1), (10,)))]),
         ("#randn", [(None, Generated("randn"))]),
         ("#randn(...)", [(None, Generated("randn", (), (), True))]),

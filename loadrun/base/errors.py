@@ -148,8 +148,22 @@ def reason(e: Exception, *, named: bool = False) -> str:
     if isinstance(e, FormatError) and not named:
         return str(FormatError(e.message, offset=e.offset))
     if isinstance(e, OSError) and e.strerror:
-        return f"{e.filename}: {e.strerror}" if named and e.filename else e.strerror
+        near = _nearest(os.fsdecode(e.filename)) if isinstance(e, FileNotFoundError) and e.filename else ""
+        return f"{e.filename}: {e.strerror}{near}" if named and e.filename else f"{e.strerror}{near}"
     return str(e)
+
+
+def _nearest(path: str) -> str:
+    """Name the file in the same folder whose name is nearest, for a message."""
+    import difflib  # for start-up
+
+    folder, name = os.path.split(path)
+    try:
+        names = [n for n in os.listdir(folder or ".") if not n.startswith(".")]
+    except OSError:
+        return ""
+    close = difflib.get_close_matches(name, names, 1, 0.75)
+    return f"; did you mean {clean(os.path.join(folder, close[0]), 200)}?" if close else ""
 
 
 _NO_MEMORY = ("failed to map segment", "can't start new thread")

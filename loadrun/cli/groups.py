@@ -153,7 +153,10 @@ class Parser(argparse.ArgumentParser):
             name = text.split("=")[0]
             if text == "--":
                 return
-            if name.startswith("--") and name not in every:
+            if name == "--input" and "-d" in every:
+                # `run` calls it so.
+                yield name, "-d"
+            elif name.startswith("--") and name not in every:
                 close = [o for o in known if o.startswith(name)] or difflib.get_close_matches(
                     name, known, 1, 0.75
                 )

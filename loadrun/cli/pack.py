@@ -256,9 +256,10 @@ def main(argv: list[str]) -> int:
         print()
     kept = f" ({packed.kept} kept)" if packed.kept else ""
     count = packed.written.testcases
+    operators = f"{packed.written.nr_opr} operators, " if args.output.lower().endswith(".mge") else ""
     print(
         f"{clean(args.output, 200)}: {count} testcase{'s' * (count != 1)}{kept}, "
-        f"{packed.written.nr_opr} operators, {os.path.getsize(args.output)} bytes"
+        f"{operators}{os.path.getsize(args.output)} bytes"
     )
     return EXIT_PASS if packed.holds else EXIT_FAIL
 

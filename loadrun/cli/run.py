@@ -372,8 +372,8 @@ class _RunDisplay:
         if self.verbose and out is not None and not file.altered:
             for said in dump.packed:
                 print(f"  {clean(said, 300)}", file=out)
-        if dump.timing is not None and out is not None:
-            print(f"  {text.timing_line(dump.timing)}", file=out)
+        for timing in dump.timings if out is not None else ():
+            print(f"  {text.timing_line(timing)}", file=out)
         if dump.explanation or out is not None:
             if self.quiet and dump.reason:
                 print(clean(file.path, 200), file=self.out)

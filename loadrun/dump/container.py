@@ -440,6 +440,11 @@ def _require_kind(data: memoryview, base: int) -> str:
     if kind in ("v1", "v2"):
         return str(kind)
     head = bytes(data[:16])
+    if head[4:8] == b"ORTM":
+        raise FormatError(
+            "expected a MegEngine dump, found ONNX Runtime's own format (.ort); give the .onnx file it was made of",
+            offset=0,
+        )
     for magic, what in _FOREIGN:
         if base == 0 and head.startswith(magic[:16]):
             raise FormatError(f"expected a MegEngine dump, found {what}", offset=0)

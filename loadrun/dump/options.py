@@ -91,8 +91,6 @@ class DumpOptions:
             raise UsageError("compat_older_version needs the format FBS")
         if self.compat_older_version and self.no_change_graph:
             raise UsageError("compat_older_version rewrites newer operators, which no_change_graph forbids")
-        if self.append_json and self.strip_info_file is None:
-            raise UsageError("append_json needs strip_info_file; name that file")
 
     def format_of(self, graph: Graph) -> str:
         """Return the format in which a graph is written."""

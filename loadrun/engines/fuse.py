@@ -83,19 +83,14 @@ class FusedKernel:
         convolve = bind_float(own, ShapeCall(s.opr, own.inputs, s.shapes[:n], s.values[:n]))
         if convolve is None:
             return None
-        const = c.const[n:]
-        cache: dict[int, Array] = {}
+        fixed = all(c.const[n:])
+        made: list[Finish] = []
 
         def bound(out: Array | None, *args: Array) -> Array:
-            operands = []
-            for i, operand in enumerate(args[n:]):
-                flat = cache.get(i)
-                if flat is None:
-                    flat = self._flat(i, operand)
-                    if const[i]:
-                        cache[i] = flat
-                operands.append(flat)
-            return convolve(self.finisher(operands), *args[:n])
+            finish = made[0] if made else self.finisher([self._flat(i, a) for i, a in enumerate(args[n:])])
+            if fixed and not made:
+                made.append(finish)
+            return convolve(finish, *args[:n])
 
         return bound
 
@@ -105,39 +100,49 @@ class FusedKernel:
         Args:
             operands: from `_flat`.
         """
-        every, points, size = self.sizes
-        # Single numbers are read once for all blocks.
-        numbers = {
-            place: operands[place].reshape(-1)[0]
-            for item in self.items
-            if item.limits
-            for _, place in item.sources
-        }
-
-        single = {
-            p: operands[p].reshape(()) for item in self.items for kind, p in item.sources if kind == _SCALAR
-        }
+        steps = [self._applied(item, operands) for item in self.items]
+        if len(steps) == 1:
+            return steps[0]
 
         def finish(block: Array, sample: int, first: int, positions: slice) -> None:
-            channels = slice(first, first + block.shape[0])
-            for func, sources, limits in self.items:
-                if limits:
-                    at = (sample * every + first) * points + (positions.start or 0)
-                    _limit(block, limits, [numbers[place] for _, place in sources], (at, points, size))
-                    continue
-                values: list[Array] = []
-                for kind, place in sources:
-                    if kind == _BLOCK:
-                        values.append(block)
-                    elif kind == _SCALAR:
-                        values.append(single[place])
-                    elif kind == _CHANNEL:
-                        values.append(operands[place][channels])
-                    else:
-                        values.append(operands[place][sample, channels, positions])
-                func(block, *values)
+            for step in steps:
+                step(block, sample, first, positions)
 
         return finish
+
+    def _applied(self, item: _FusedStep, operands: Sequence[Array]) -> Finish:
+        """Return the function that applies one item to a block in place; single numbers are read once."""
+        func, sources, limits = item
+        if limits:
+            every, points, size = self.sizes
+            bounds = [operands[place].reshape(-1)[0] for _, place in sources]
+
+            def limit(block: Array, sample: int, first: int, positions: slice) -> None:
+                at = (sample * every + first) * points + (positions.start or 0)
+                _limit(block, limits, bounds, (at, points, size))
+
+            return limit
+        single = [operands[place].reshape(()) if kind == _SCALAR else None for kind, place in sources]
+        if all(kind in (_BLOCK, _SCALAR) for kind, _ in sources):
+
+            def alone(block: Array, sample: int, first: int, positions: slice) -> None:
+                func(block, *[block if v is None else v for v in single])
+
+            return alone
+
+        def apply(block: Array, sample: int, first: int, positions: slice) -> None:
+            channels = slice(first, first + block.shape[0])
+            values: list[Array] = []
+            for kind, place in sources:
+                if kind == _BLOCK:
+                    values.append(block)
+                elif kind == _FULL:
+                    values.append(operands[place][sample, channels, positions])
+                else:
+                    values.append(operands[place] if kind == _SCALAR else operands[place][channels])
+            func(block, *values)
+
+        return apply
 
     def _flat(self, place: int, x: Array) -> Array:
         """Reshape an operand to lie beside blocks: (batch, channels, positions) or (n, 1)."""

@@ -1,8 +1,14 @@
-"""Pairs of QuantizeLinear and DequantizeLinear as one step, which rounds floats to what the integers stand for."""
+"""Pairs of QuantizeLinear and DequantizeLinear as one step, which rounds floats to what the integers stand for.
+
+Between two convolutions the scales go into their filters, so that what is left of a pair is rounding and two bounds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +17,7 @@ from ..graph.composite import Composite, Definition, NodeTypes
 from ..graph.dtypes import Array, plain
 from ..ops.infer import Inference, kernel_of
 from ..ops.registry import Call
-from .program import Step
+from .program import Program, Step
 
 __all__ = ["joined"]
 
@@ -21,68 +27,118 @@ _F32 = plain("Float32")
 
 
 def _rounded(
-    x: Array, scale: Array, zero: Array | None = None, *, low: int, high: int, out: Array | None = None
+    x: Array,
+    *,
+    low: float,
+    high: float,
+    divide: Array | None = None,
+    multiply: Array | None = None,
+    out: Array | None = None,
 ) -> Array:
     """Round to the multiples of a scale within the range of the integers, as both operators do one after the other."""
-    step = scale.reshape(())
-    start = x.dtype.type(0 if zero is None else zero.reshape(()))
-    out = np.divide(x, step, out=out)
-    np.rint(out, out=out)
-    np.clip(out, low - start, high - start, out=out)
-    return np.multiply(out, step, out=out)
+    if divide is not None:
+        x = out = np.divide(x, divide, out=out)
+    out = np.rint(x, out=out)
+    out.clip(low, high, out=out)
+    return out if multiply is None else np.multiply(out, multiply, out=out)
 
 
-_PAIR = Definition(
-    "", "QuantizeLinear, DequantizeLinear", _rounded, pointwise=True, shape=lambda x, *o, **a: x.shape
-)
+_PAIR = Definition("", "QuantizeLinear, DequantizeLinear", _rounded, pointwise=True)
 
 
-def joined(steps: Sequence[Step], known: Inference, keep: Collection[int]) -> list[Step]:
+def joined(program: Program, known: Inference, keep: Collection[int]) -> list[Step]:
     """Replace pairs with one scale and one zero point by single steps, where nothing else reads the integers.
 
     Args:
-        steps: a program in order.
+        program: its steps in order; gains filters that hold scales, as `known` does.
         known: shapes of its variables.
         keep: ids of variables that the caller wants, which must stay.
     """
+    steps = program.steps
     quantized = {s.writes[0]: i for i, s in enumerate(steps) if s.call.opr.called == "QuantizeLinear"}
     if not quantized:
-        return list(steps)
-    counts: dict[int, int] = {}
-    for s in steps:
+        return steps
+    readers: dict[int, list[int]] = {}
+    writers = {v: i for i, s in enumerate(steps) for v in s.writes}
+    for i, s in enumerate(steps):
         for v in s.reads:
-            counts[v] = counts.get(v, 0) + 1
+            readers.setdefault(v, []).append(i)
     out: list[Step | None] = list(steps)
+    filters = _Filters(program, known)
     for i, s in enumerate(steps):
         at = quantized.get(s.reads[0]) if s.call.opr.called == "DequantizeLinear" else None
-        if (
-            at is not None
-            and counts[s.reads[0]] == 1
-            and s.reads[0] not in keep
-            and _fits(steps[at], s, known)
-        ):
-            out[at], out[i] = None, _pair(steps[at], s)
+        if at is None or s.reads[0] in keep or readers[s.reads[0]] != [i] or not _fits(steps[at], s, program):
+            continue
+        (real, *_), (y,), scale = steps[at].reads, s.writes, program.constants[s.reads[1]].reshape(())
+        alone = real in writers and real not in keep and readers[real] == [at]
+        before = [steps[writers[real]]] if alone else []
+        after = [] if y in keep else [steps[r] for r in readers.get(y, ())]
+        if any(y in r.reads[1:] for r in after):
+            after = []
+        divided = filters.take(1 / scale, before, bias=True)
+        multiplied = filters.take(scale, after, bias=False)
+        out[at], out[i] = None, _pair(steps[at], s, program, divided=divided, multiplied=multiplied)
     return [s for s in out if s is not None]
 
 
-def _fits(quantize: Step, dequantize: Step, known: Inference) -> bool:
-    integers = quantize.call.outputs[0].name
+def _fits(quantize: Step, dequantize: Step, program: Program) -> bool:
     ends = (*quantize.call.inputs[:2], *dequantize.call.outputs, dequantize.call.inputs[1])
     return (
-        integers in _INTEGERS
+        quantize.call.outputs[0].name in _INTEGERS
         and all(d == _F32 for d in ends)
         and quantize.reads[1:] == dequantize.reads[1:]
         and quantize.guard is dequantize.guard is None
-        and all(np.prod(known.shapes.get(v, (0,))) == 1 for v in quantize.reads[1:])
+        and all(v in program.constants and program.constants[v].size == 1 for v in quantize.reads[1:])
     )
 
 
-def _pair(quantize: Step, dequantize: Step) -> Step:
+class _Filters:
+    """The constants of a program, where scales are multiplied into filters."""
+
+    def __init__(self, program: Program, known: Inference) -> None:
+        self.constants, self.shapes = program.constants, known.shapes
+        # Ids below zero belong to the program alone.
+        self.free = count(min((0, *self.constants)) - 1, -1)
+
+    def take(self, factor: Array, convolutions: Sequence[Step], *, bias: bool) -> bool:
+        """Multiply the filters of convolutions, and their bias too if `bias`; return whether all of them allow it."""
+        if (
+            not convolutions
+            or not (np.isfinite(factor) and factor)
+            or not all(
+                s.call.opr.called == "Conv"
+                and s.guard is None
+                and all(v in self.constants for v in s.reads[1:])
+                for s in convolutions
+            )
+        ):
+            return False
+        for s in convolutions:
+            x, *others = s.reads
+            for i, v in enumerate(others if bias else others[:1]):
+                others[i] = new = next(self.free)
+                self.constants[new] = self.constants[v] * factor
+                self.shapes[new] = self.constants[v].shape
+            s.reads = (x, *others)
+            # What is derived from filters is kept there.
+            s.call = replace(s.call, memo={})
+        return True
+
+
+def _pair(quantize: Step, dequantize: Step, program: Program, *, divided: bool, multiplied: bool) -> Step:
     dtype, last = quantize.call.outputs[0], dequantize.call.opr
+    zero = program.constants[quantize.reads[2]].item() if len(quantize.reads) > 2 else 0
     low, high = _RANGES.get(dtype.name) or (np.iinfo(dtype.np).min, np.iinfo(dtype.np).max)
-    types = NodeTypes(quantize.call.inputs, (_F32,), 1, (True,))
-    params = Composite(_PAIR, {"low": int(low), "high": int(high)}, types)
-    opr = Opr("CompositePointwise", (params,), quantize.call.opr.inputs, last.outputs, last.name, id=last.id)
+    scale = program.constants[quantize.reads[1]].reshape(())
+    attributes: dict[str, Any] = {"low": float(low - zero), "high": float(high - zero)}
+    if not divided:
+        attributes["divide"] = scale
+    if not multiplied:
+        attributes["multiply"] = scale
+    params = Composite(_PAIR, attributes, NodeTypes((_F32,), (_F32,), 1, (True,)))
+    opr = Opr(
+        "CompositePointwise", (params,), quantize.call.opr.inputs[:1], last.outputs, last.name, id=last.id
+    )
     opr.exact, opr.called, opr.number = True, _PAIR.name, last.number
-    call = Call(opr, quantize.call.inputs, (_F32,), quantize.call.const)
-    return Step(kernel_of(call), call, quantize.reads, dequantize.writes)
+    call = Call(opr, (_F32,), (_F32,), quantize.call.const[:1])
+    return Step(kernel_of(call), call, quantize.reads[:1], dequantize.writes)

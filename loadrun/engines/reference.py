@@ -100,6 +100,7 @@ class ReferenceEngine:
         infer_dtypes(self._oprs)
         self._branches = find_branches(self._oprs)
         self._inputs = graph_inputs(self._oprs)
+        self._operators = sum(not o.tensors for o in self._oprs)
         self._random = any(implementation(o.type).random for o in self._oprs)
         self._constant = constant_ids(
             self._oprs, self._branches.guard, lambda o: not implementation(o.type).random
@@ -128,7 +129,7 @@ class ReferenceEngine:
             __version__,
             "float32",
             f"numpy {np.__version__}",
-            operators=sum(not o.tensors for o in self._oprs),
+            operators=self._operators,
         )
 
     def run(
@@ -306,7 +307,7 @@ class ReferenceEngine:
         assert self._values is not None
         program = specialize(self._steps, self._values, known, keep)
         if fused:
-            program.steps = fuse(joined(program.steps, known, keep), known, keep)
+            program.steps = fuse(joined(program, known, keep), known, keep)
         if self.sublinear is not None:
             from .sublinear import plan_sublinear  # for start-up
 

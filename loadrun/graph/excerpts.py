@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from copy import copy
 from dataclasses import replace
 
@@ -78,8 +78,9 @@ def excerpt(
             if number in fixed
             else _input(part, input_names[number], dtype, var.shape, ranked)
         )
+    read = {v.id for o in oprs for v in o.inputs} | {v.id for v in outputs}
     for opr in oprs:
-        _copy(part, opr, known)
+        _copy(part, opr, known, read)
     part.outputs = [known[v.id] for v in outputs]
     return part, known
 
@@ -99,14 +100,18 @@ def _constant(graph: Graph, var: Var, dtype: DType, value: Array) -> Var:
     return new
 
 
-def _copy(graph: Graph, opr: Opr, known: dict[int, Var]) -> None:
+def _copy(graph: Graph, opr: Opr, known: dict[int, Var], read: Collection[int]) -> None:
     fresh = copy(opr)
     fresh.id, fresh.outputs = len(graph.oprs), []
     fresh.inputs = [known[v.id] for v in opr.inputs]
-    first = graph.n_vars
-    for i, var in enumerate(opr.outputs):
+    first, outputs = graph.n_vars, opr.outputs
+    if len(opr.tensors) == len(outputs) > 1:
+        # An operator that holds many weights keeps those that something reads.
+        kept = [i for i, var in enumerate(outputs) if var.id in read]
+        fresh.tensors, outputs = [opr.tensors[i] for i in kept], [outputs[i] for i in kept]
+    for i, var in enumerate(outputs):
         new = copy(var)
-        new.id, new.owner = first + i, fresh
+        new.id, new.owner, new.index = first + i, fresh, i
         fresh.outputs.append(new)
         known[var.id] = new
     graph.oprs.append(fresh)

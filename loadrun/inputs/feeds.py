@@ -227,7 +227,8 @@ def fit_inputs(bundle: Bundle, inputs: Mapping[str, Array]) -> dict[str, Array]:
         except (ValueError, TypeError) as e:
             raise InputError(f"the value for the input {name!r} is no array: {e}") from None
         fed[name] = _fitted(name, value, known[name].owner.tensors[0], fixed.get(name, ()))
-    missing = [v.name for v in bundle.inputs if v.name not in fed and v.owner.tensors[0].data is None]
+    left = [] if len(fed) == len(known) else bundle.inputs
+    missing = [v.name for v in left if v.name not in fed and v.owner.tensors[0].data is None]
     if missing and bundle.refusal is None and len(missing) <= len(bundle.fed) - len(fed):
         # Unused inputs may be fed, but need not be.
         read = {id(o) for o in bundle.graph.needed()}

@@ -21,6 +21,8 @@ _BATCHED, _CHW = 4, 3
 _BYTE = 8
 _DEPTH, _COLOURS = 24, 25
 """Where a PNG says how many bits its numbers have, and what they are; 4 in that is an alpha channel."""
+_ANIMATED = 2
+"""The flag of an extended WebP file that has several frames."""
 
 
 def loss(raw: bytes) -> str:
@@ -35,6 +37,8 @@ def loss(raw: bytes) -> str:
         lost.append(f"its {bits} bits become 8")
     if alpha:
         lost.append("its alpha channel is dropped")
+    if image_kind(raw) == "WebP" and raw[12:16] == b"VP8X" and raw[20:21] and raw[20] & _ANIMATED:
+        lost.append("its frames after the first are dropped")
     return " and ".join(lost)
 
 
@@ -88,6 +92,11 @@ def decoded(raw: bytes, kind: str, path: str) -> Array:
     except cv2.error as e:
         raise InputError(f"{path} is a {kind} image that OpenCV refuses: {_cv_reason(e)}") from None
     if pixels is None:
+        other = _decoded(cv2, raw, cv2.IMREAD_UNCHANGED)
+        if other is not None:
+            raise InputError(
+                f"{path} is a {kind} image of {other.dtype} numbers, which have no 8 bits; save them as .npy"
+            )
         raise InputError(f"{path} is a {kind} image that is damaged or cut off")
     return pixels
 

@@ -16,7 +16,6 @@ from typing import TextIO
 
 import numpy as np
 
-from ..base.errors import UsageError
 from ..base.writing import growing
 from ..graph import Opr, Var
 from ..graph.dtypes import Array, DType, encode
@@ -60,7 +59,7 @@ class BinaryDump:
     """
 
     def __init__(self, folder: str | os.PathLike[str], plan: ExecutionPlan) -> None:
-        self.folder = _existing(folder, "--bin_io_dump")
+        self.folder = _folder(folder)
         self.plan = plan
 
     def __call__(self, opr: Opr, outputs: Sequence[Array]) -> None:
@@ -82,7 +81,7 @@ class OutputDump:
     """
 
     def __init__(self, folder: str | os.PathLike[str], plan: ExecutionPlan) -> None:
-        self.folder = _existing(folder, "--bin_out_dump")
+        self.folder = _folder(folder)
         self.plan = plan
         self.run = 0
         self._outputs = {v.id for v in plan.graph.outputs}
@@ -186,10 +185,10 @@ def _statistics(array: Array) -> str:
     return f"{text} sd={number(math.sqrt(max(spread, 0.0)) if not math.isnan(spread) else spread, 3)}"
 
 
-def _existing(folder: str | os.PathLike[str], flag: str) -> Path:
-    path = Path(folder)
-    if not path.is_dir():
-        raise UsageError(f"{flag} {path}: there is no such folder; create it first, as load_and_run requires")
+def _folder(name: str | os.PathLike[str]) -> Path:
+    """Return a folder, which is made where it is not there; MegEngine's tool writes nothing then."""
+    path = Path(name)
+    path.mkdir(parents=True, exist_ok=True)
     return path
 
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..base.errors import UsageError
 from ..base.writing import replacing
 from ..graph import Opr, Var
 from ..graph.dtypes import nbytes
@@ -230,14 +229,9 @@ def _addresses(pieces: list[tuple[int, int, int]]) -> tuple[list[int], int]:
 
 
 def write_memory(folder: str | os.PathLike[str], plan: ExecutionPlan) -> None:
-    """Write ``graph.json`` and ``StaticMemoryInfo.json``, as ``--get_static_mem_info DIR`` does.
-
-    Raises:
-        UsageError: the folder does not exist.
-    """
+    """Write ``graph.json`` and ``StaticMemoryInfo.json``, as ``--get_static_mem_info DIR`` does; make the folder."""
     path = Path(folder)
-    if not path.is_dir():
-        raise UsageError(f"--get_static_mem_info {path}: there is no such folder; create it first")
+    path.mkdir(parents=True, exist_ok=True)
     for name, content in (("graph.json", graph_json(plan)), ("StaticMemoryInfo.json", memory_json(plan))):
         with replacing(path / name) as f:
             f.write(json.dumps(content).encode())

@@ -5,11 +5,15 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..base.errors import FormatError, UsageError
-from ..testcase import Bundle
+from ..graph import Graph
+from ..graph.dtypes import Array
+from ..passes.checks import add_check
+from ..testcase import Bundle, LazyTestcases, Testcase
 from .messages import read_model
 from .reading import OnnxReader
 
@@ -55,6 +59,7 @@ def load_model(
             _plain_shapes(input_shapes or {}),
             constants or {},
             test_data if packed is None else None,
+            apart=packed is not None,
             copy=copy,
             native=native,
         )
@@ -70,13 +75,45 @@ def load_model(
         lower = bundle.lower
 
         def beside(read: Bundle) -> Bundle:
-            read.testcases, read.scenarios, read.record = other.testcases, other.scenarios, other.record
+            _check(read, limits, other.testcases)
+            read.testcases = _in_types(other.testcases, read.graph)
+            read.scenarios, read.record = other.scenarios, other.record
             read.source = model.source(read.graph, limits)
             return read
 
         bundle = beside(bundle)
         bundle.lower = None if lower is None else lambda *how: beside(lower(*how))
     return bundle
+
+
+def _check(bundle: Bundle, limits: Mapping[str, float], cases: Sequence[Testcase]) -> None:
+    """Add checks of outputs that have none and are expected, with their tolerances by name."""
+    if bundle.holds_objects or not limits or not cases:
+        return
+    expects = cases[0].expects
+    graph, checked = bundle.graph, {c.name for c in bundle.checks}
+    for i, var in enumerate(graph.outputs):
+        name = var.name or ""
+        if name in limits and name in expects and name not in checked:
+            shape = expects[name].shape
+            graph.outputs[i] = add_check(graph, name, var, shape, maxerr=limits[name], verbose=False)
+
+
+def _in_types(cases: Sequence[Testcase], graph: Graph) -> LazyTestcases:
+    """Return testcases of a dump with the types of a graph's inputs, such as int64, which no dump has."""
+    types = {v.name or "": v.owner.tensors[0].dtype for v in graph.inputs}
+
+    def converted(arrays: Mapping[str, Array]) -> dict[str, Array]:
+        return {n: a.astype(types[n].np, copy=False) if n in types else a for n, a in arrays.items()}
+
+    def read(number: int) -> Testcase:
+        case = cases[number]
+        dtypes = {n: types.get(n, d) for n, d in case.dtypes.items()}
+        return replace(
+            case, arrays=converted(case.arrays), dtypes=dtypes, steps=[*map(converted, case.steps)]
+        )
+
+    return LazyTestcases(read, range(len(cases)))
 
 
 def _plain_shapes(shapes: object) -> Mapping[str, Sequence[int]]:

@@ -57,6 +57,7 @@ class OnnxReader:
         input_shapes: shapes by input name, for the first graph.
         constants: values of inputs that are constants.
         test_data: where its data sets are, if not beside it.
+        apart: whether those beside it are not its testcases.
         copy: read files of weights into memory, instead of mapping them.
         native: whether a runtime is to run the file as it is.
     """
@@ -71,6 +72,7 @@ class OnnxReader:
         constants: Mapping[str, Any],
         test_data: str | os.PathLike[str] | None,
         *,
+        apart: bool = False,
         copy: bool = False,
         native: bool = False,
     ) -> None:
@@ -84,7 +86,7 @@ class OnnxReader:
         replaced = {t.name for t in model.graph.initializers}.intersection(names)
         if replaced:
             # Their stored values are defaults, which data and constants replace.
-            sets = find_sets(file, test_data, names, list(outputs))
+            sets = find_sets(None if apart else file, test_data, names, list(outputs))
             if not sets or not sets[0].feeds_all(len(names)):
                 replaced &= constants.keys()
             stored -= replaced
@@ -92,7 +94,7 @@ class OnnxReader:
         self._infos = [i for i in model.graph.inputs if i.name not in stored and i.name not in constants]
         self._sizes, self._input_shapes = self._named_sizes(input_shapes)
         names = [i.name for i in model.graph.inputs if i.name not in stored]
-        sets = find_sets(file, test_data, names, list(outputs))
+        sets = find_sets(None if apart else file, test_data, names, list(outputs))
         self._types = {**declared(model.graph.inputs), **declared(model.graph.outputs)}
         # Stored values of outputs that are no tensors, such as maps, cannot be compared with their stand-ins.
         values = {n: v for n, v in spread(sets[0].own(self._types)).items() if _is_number(v)} if sets else {}

@@ -136,16 +136,23 @@ def _flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
 
 
 def _bind(c: Call, s: ShapeCall) -> Bound | None:
-    """Where all that happens is another shape, the shape that was inferred is all that matters."""
+    """Leave nothing but the function: sizes are in memory's limits, and all inputs are as it takes them."""
     p = _composite(c.opr)
-    if p.definition.domain or p.definition.name not in ("Reshape", "Squeeze", "Unsqueeze", "Flatten"):
+    if not p.definition.domain and p.definition.name in ("Reshape", "Squeeze", "Unsqueeze", "Flatten"):
+        try:
+            shape = _shape(s)[0]
+        except UnknownShape:
+            return None
+        assert shape is not None
+        return lambda out, x, *rest: x.reshape(shape)
+    if any(d.name in ("Float16", "Object") for d in (*c.inputs, *c.outputs)):
         return None
-    try:
-        shape = _shape(s)[0]
-    except UnknownShape:
-        return None
-    assert shape is not None
-    return lambda out, x, *rest: x.reshape(shape)
+    return lambda out, *arrays: _results(c, p.call(arrays))
+
+
+def _bind_pointwise(c: Call, s: ShapeCall) -> Bound | None:
+    """Do the same where there are few numbers."""
+    return None if any(prod(shape or ()) > _PIECE for shape in s.shapes) else _bind(c, s)
 
 
 @kernel("Composite", "CompositeLayer", "CompositeSizes", dtype=_dtype, shape=_shape, flops=_flops, bind=_bind)
@@ -162,7 +169,9 @@ def random_composite(c: Call, *arrays: Array) -> Array | tuple[Array, ...]:
     return _results(c, _composite(c.opr).call(widened(c, arrays), stream=c.stream()))
 
 
-def _results(c: Call, result: Any) -> Array | tuple[Array, ...]:  # noqa: ANN401
+def _results(c: Call, result: Any) -> Any:  # noqa: ANN401
+    if isinstance(result, np.ndarray) and result.dtype == c.outputs[0].np:
+        return result
     p = _composite(c.opr)
     outs = tuple(_typed(out, d) for out, d in zip(result_arrays(p, result), c.outputs, strict=True))
     return outs if len(outs) > 1 else outs[0]
@@ -175,7 +184,7 @@ def _typed(out: Array, dtype: DType) -> Array:
     return out
 
 
-@kernel("CompositePointwise", dtype=_dtype, shape=_shape, flops=_flops)
+@kernel("CompositePointwise", dtype=_dtype, shape=_shape, flops=_flops, bind=_bind_pointwise)
 def pointwise(c: Call, *arrays: Array) -> Array:
     """Call the function on pieces that stay in the cache, since it goes over its numbers several times."""
     p = _composite(c.opr)

@@ -217,9 +217,10 @@ class PartReplayer:
             if task.iter:
                 timed = self._timed(bundle, task)
                 if self._beside is not None:
-                    closed = Closed(turns=self._beside.time(timed, task.iter, task.warmup_iter))
+                    first = next(iter(timed.values()))
+                    closed = Closed(turns=self._beside.time(first, task.iter, task.warmup_iter))
                 else:
-                    closed = Closed(timing=_timing(runner, timed, task))
+                    closed = Closed(timings=tuple(_timing(runner, i, c, task) for i, c in timed.items()))
         except Exception as e:
             error = failure(e, named=True)
             if not opened:
@@ -311,11 +312,13 @@ class PartReplayer:
                     results = (Result(i, (), Verdict.ERROR, message=str(e)),)
                 yield results, arrays
 
-    def _timed(self, bundle: Bundle, task: Task) -> Testcase:
-        """Return the inputs for timed runs: the first testcase, or the first input data."""
+    def _timed(self, bundle: Bundle, task: Task) -> dict[int | None, Testcase]:
+        """Return the inputs for timed runs: the testcases by number, or the first input data."""
         if task.input_data is not None:
-            return Testcase(self._first)
-        return bundle.testcases[0] if len(bundle.testcases) else Testcase(random_inputs(bundle, task.seed))
+            return {None: Testcase(self._first)}
+        chosen = range(len(bundle.testcases)) if task.testcases is None else task.testcases
+        cases: dict[int | None, Testcase] = {i: bundle.testcases[i] for i in chosen}
+        return cases or {None: Testcase(random_inputs(bundle, task.seed))}
 
     def _found(
         self, result: Result, feeds: dict[str, Array], digests: Mapping[str, str], task: Task
@@ -365,11 +368,11 @@ def _arrays(case: Testcase, bundle: Bundle) -> dict[str, Array]:
     return {n: v for n, v in case.own.items() if isinstance(v, np.ndarray) and v.dtype.kind in "biuf"}
 
 
-def _timing(runner: Runner, case: Testcase, task: Task) -> Timing:
+def _timing(runner: Runner, number: int | None, case: Testcase, task: Task) -> Timing:
     from ..verify.bench import measure  # for start-up
 
     feeds = runner.inputs_of(case)
-    return measure(lambda: runner.run(feeds), task.iter, task.warmup_iter)
+    return replace(measure(lambda: runner.run(feeds), task.iter, task.warmup_iter), testcase=number)
 
 
 def _warnings(bundle: Bundle, task: Task) -> list[str]:

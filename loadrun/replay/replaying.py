@@ -48,7 +48,7 @@ class ReplayedDump(CountedResults):
         file: what its results come to, so far.
         total: how many results there will be.
         packed: who packed the file, and what another runtime computed then.
-        timing: the runs that were timed, once all results were read.
+        timings: the runs that were timed, by testcase, once all results were read.
         explanation: why the first testcase that fails does so, where that was requested.
         drawing: the operators to blame and those around them as SVG, likewise.
     """
@@ -70,7 +70,7 @@ class ReplayedDump(CountedResults):
             strict=rule.xfail_strict,
         )
         super().__init__(file, self._raw(), self._report)
-        self.timing: Timing | None = None
+        self.timings: Sequence[Timing] = ()
         self.explanation: tuple[str, ...] = ()
         self.drawing = ""
         self._number = opened.dump
@@ -142,7 +142,7 @@ class ReplayedDump(CountedResults):
                 )
             elif isinstance(event, Closed):
                 self.file.message, self.file.fault = event.message, event.fault
-                self.file.ended, self.timing = event.ended, event.timing
+                self.file.ended, self.timings = event.ended, event.timings
                 self.file.flaky = event.flaky
                 self._expect()
                 for name, seconds in event.turns.items():
@@ -234,7 +234,7 @@ class Replay:
                 yield dump
                 for _ in dump:
                     continue
-                self.reports.end(dump.file, dump.timing, dump.reason, dump.drawing)
+                self.reports.end(dump.file, dump.timings, dump.reason, dump.drawing)
                 passed &= dump.file.good
             self.done += 1
             if self.options.fail_fast and not passed:

@@ -162,7 +162,7 @@ class Closed:
         message: why it ended early.
         fault: whether that is a bug in loadrun.
         ended: the verdict of a process that ended early: timeout or crash.
-        timing: further runs that were timed.
+        timings: further runs that were timed, by testcase.
         turns: seconds of such runs by engine, where several run side by side.
         watch: what the expected values of a part showed.
         flaky: how many times the file did not pass before it did.
@@ -171,7 +171,7 @@ class Closed:
     message: str | None = None
     fault: bool = False
     ended: Verdict | None = None
-    timing: Timing | None = None
+    timings: tuple[Timing, ...] = ()
     turns: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     watch: ImpostorWatch | None = None
     flaky: int = 0
@@ -189,7 +189,7 @@ class ReportWriter(Protocol):
     def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
         """Take a result of the file."""
 
-    def end(self, file: FileResult, timing: Timing | None = None, explanation: Sequence[str] = ()) -> None:
+    def end(self, file: FileResult, timings: Sequence[Timing] = (), explanation: Sequence[str] = ()) -> None:
         """End a file."""
 
     def close(self, exit_code: int) -> None:
@@ -251,13 +251,13 @@ class Sinks:
             self._drawing.picture(name, picture)
 
     def end(
-        self, file: FileResult, timing: Timing | None, explanation: Sequence[str], drawing: str = ""
+        self, file: FileResult, timings: Sequence[Timing], explanation: Sequence[str], drawing: str = ""
     ) -> None:
         """End the file; `drawing` shows the operators to blame."""
         if self._drawing is not None:
             self._drawing.graph(drawing)
         for w in self._writers:
-            w.end(file, timing, explanation)
+            w.end(file, timings, explanation)
 
     def close(self, exit_code: int) -> None:
         """End the run."""

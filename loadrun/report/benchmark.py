@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..base.errors import clean
@@ -10,7 +11,7 @@ from ..verify.bench.baseline import VERSION
 from ..verify.bench.comparing import Ratio, paired_ratio
 from ..verify.bench.environment import environment
 from ..verify.bench.measurement import Measurement, Subject
-from ..verify.bench.timing import needed
+from ..verify.bench.timing import Timing, needed
 from .profile import bytes_text
 from .text import table
 
@@ -24,18 +25,20 @@ __all__ = [
 
 _PERCENTILES = (50, 90, 99)
 _NEVER = 1 << 30
+_SHOWN = 20
+"""Testcases whose times are shown."""
 
 
 def benchmark_table(measurements: Sequence[Measurement]) -> str:
     """Return a line for each subject; times are milliseconds of one run of a testcase."""
-    text = table(rows(measurements), columns(), range(1, 12))
-    return text + "".join(f"\n{line}" for line in _refused(measurements))
+    text = table(rows(measurements), columns(), range(1, 13))
+    return "\n".join([text, *_by_testcase(measurements), *_refused(measurements)])
 
 
 def columns() -> tuple[str, ...]:
     """Return what the cells of a row are."""
     head = ("model", "testcases", "load ms", "first ms", "p50 ms", "p90 ms", "p99 ms")
-    return (*head, "runs/s", "cpu ms", "GFLOP/s", "memory", "passes", "checks")
+    return (*head, "runs/s", "cpu ms", "share", "GFLOP/s", "memory", "passes", "checks")
 
 
 def rows(measurements: Sequence[Measurement]) -> list[tuple[object, ...]]:
@@ -55,13 +58,26 @@ def _times(m: Measurement) -> list[str]:
 
 def _rest(m: Measurement) -> list[str]:
     cpu = sum(m.processor) / len(m.processor)
+    share = f"{m.timing.share:.0%}"
     memory = "-" if m.memory is None else bytes_text(m.memory + m.weights)
     rate = "-" if m.rate is None else f"{m.rate / 1e9:.2f}"
-    return [f"{m.throughput:.4g}", _ms(cpu), rate, memory, str(len(m.wall)), m.verdict.value]
+    return [f"{m.throughput:.4g}", _ms(cpu), share, rate, memory, str(len(m.wall)), m.verdict.value]
 
 
 def _ms(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds * 1e3:.3f}"
+
+
+def _by_testcase(measurements: Sequence[Measurement]) -> list[str]:
+    """Return a line for each subject of several testcases, with the median time of each."""
+    subjects = [m.subject for m in measurements]
+    lines = []
+    for m in measurements:
+        if m.cases > 1:
+            medians = [_ms(Timing(times).median) for times in list(zip(*m.each, strict=True))[:_SHOWN]]
+            more = f" and {m.cases - _SHOWN} more" if m.cases > _SHOWN else ""
+            lines.append(f"{_label(m.subject, subjects)}: {', '.join(medians)} ms by testcase{more}")
+    return lines
 
 
 def _refused(measurements: Sequence[Measurement]) -> list[str]:
@@ -81,9 +97,16 @@ def comparisons(measurements: Sequence[Measurement]) -> list[str]:
 
 
 def _paired(measurements: Sequence[Measurement], m: Measurement) -> Ratio:
-    """Return how fast one is beside the first: by its passes, where streams are compared by runs a second."""
-    streams = any(each.subject.streams > 1 for each in measurements)
-    return paired_ratio(measurements[0].paces(whole=streams), m.paces(whole=streams))
+    """Return how fast one is beside the first: by its passes, where streams are compared by runs a second.
+
+    Where either waited for a processor, its own time tells.
+    """
+    base = measurements[0]
+    if any(each.subject.streams > 1 for each in measurements):
+        return paired_ratio(base.paces(whole=True), m.paces(whole=True))
+    by_processor = base.timing.disturbed or m.timing.disturbed
+    found = paired_ratio(base.paces(processor=by_processor), m.paces(processor=by_processor))
+    return replace(found, share=min(base.timing.share, m.timing.share)) if by_processor else found
 
 
 def benchmark_json(measurements: Sequence[Measurement], warnings: Sequence[str]) -> dict[str, Any]:
@@ -101,8 +124,8 @@ def benchmark_json(measurements: Sequence[Measurement], warnings: Sequence[str])
     }
 
 
-def _ratio(r: Ratio) -> dict[str, float]:
-    return {"ratio": r.value, "low": r.low, "high": r.high}
+def _ratio(r: Ratio) -> dict[str, float | str]:
+    return {"ratio": r.value, "low": r.low, "high": r.high, "by": "wall" if r.share is None else "processor"}
 
 
 def _subject(m: Measurement) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..base.errors import FormatError
-from ..verify.bench.baseline import BASELINE, VERSION, counterparts, subject_keys
-from ..verify.bench.comparing import ratio
+from ..verify.bench.baseline import BASELINE, VERSION, counterparts, subject_keys, timing_of
+from ..verify.bench.comparing import change
 from ..verify.bench.timing import Timing
 
 __all__ = ["benchmark_changes", "common_subjects"]
@@ -19,7 +19,8 @@ def benchmark_changes(
     """Compare two reports that `loadrun bench --json` wrote.
 
     A model is slower or faster when the ratio of the medians exceeds `slower`, its 95 % interval leaves no doubt, and
-    the medians differ by more than the samples of either spread (median absolute deviation).
+    the medians differ by more than the samples of either spread (median absolute deviation). Times are those of the
+    processor where runs of either waited for it.
 
     Args:
         old, new: the parsed reports.
@@ -47,22 +48,25 @@ def benchmark_changes(
     for key, (was, current) in zip(subject_keys(before), pairs, strict=True):
         where = key[0], "", _label(key)
         if current is None:
-            yield "missing", *where, _ms(was), "-"
+            yield "missing", *where, _ms(timing_of(was)), "-"
             continue
         bad = current.get("verdict") in ("fail", "error") and was.get("verdict") not in ("fail", "error")
         if bad:
             yield "newly failing", *where, str(was.get("verdict", "-")), str(current["verdict"])
-        a, b = Timing(tuple(was["wall_seconds"])), Timing(tuple(current["wall_seconds"]))
-        speed = ratio(a.samples, b.samples)
+        a, b = timing_of(was), timing_of(current)
+        speed = change(a, b)
+        if speed.share is not None:
+            a, b = a.cpu, b.cpu
+        of = "" if speed.share is None else " of the processor"
         told = speed.told and abs(a.median - b.median) > max(a.deviation, b.deviation)
         if told and b.median > slower * a.median:
-            yield "slowdown", *where, _ms(was), _ms(current)
+            yield "slowdown", *where, f"{_ms(a)}{of}", f"{_ms(b)}{of}"
         elif told and a.median > slower * b.median:
-            yield "speedup", *where, _ms(was), _ms(current)
+            yield "speedup", *where, f"{_ms(a)}{of}", f"{_ms(b)}{of}"
     kept = {id(current) for _, current in pairs}
     for key, current in zip(subject_keys(now), now, strict=True):
         if id(current) not in kept:
-            yield "new", key[0], "", _label(key), "-", _ms(current)
+            yield "new", key[0], "", _label(key), "-", _ms(timing_of(current))
 
 
 def common_subjects(old: object, new: object) -> int:
@@ -90,5 +94,5 @@ def _label(key: tuple[Any, ...]) -> str:
     return ", ".join([*parts, *([f"{streams} streams"] if streams > 1 else [])])
 
 
-def _ms(subject: Mapping[str, Any]) -> str:
-    return f"{Timing(tuple(subject['wall_seconds'])).median * 1e3:.3f} ms"
+def _ms(timing: Timing) -> str:
+    return f"{timing.median * 1e3:.3f} ms"

@@ -163,7 +163,7 @@ class HtmlWriter:
             row += f'<tr class=said><td></td><td colspan="7"><pre>{escape(lines)}</pre></td></tr>'
         self._rows.append(row)
 
-    def end(self, file: FileResult, timing: Timing | None = None, explanation: Sequence[str] = ()) -> None:
+    def end(self, file: FileResult, timings: Sequence[Timing] = (), explanation: Sequence[str] = ()) -> None:
         """End a file with what its results come to."""
         number = len(self._found)
         self._found.append(file)
@@ -198,7 +198,7 @@ class HtmlWriter:
         out.write("".join(self._figures))
         if self._times.count > 1:
             out.write(f"<div class=plots>{times(self._times)}</div>\n")
-        if timing is not None:
+        for timing in timings:
             series = Series()
             for sample in timing.samples:
                 series.add(sample)

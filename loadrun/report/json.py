@@ -21,7 +21,7 @@ VERSION = 2
 
 
 _ENDS = (
-    *("verdict", "message", "warnings", "load_seconds", "engine", "engines", "explanation", "timing"),
+    *("verdict", "message", "warnings", "load_seconds", "engine", "engines", "explanation", "timings"),
     *("expected_failure", "flaky"),
 )
 """Members that `file_end` writes."""
@@ -79,9 +79,9 @@ class JsonWriter:
         self.file.write(self._comma + "    " + _line({**result_data(result), **(extra or {})}))
         self._comma = ",\n"
 
-    def end(self, file: FileResult, timing: Timing | None = None, explanation: Sequence[str] = ()) -> None:
+    def end(self, file: FileResult, timings: Sequence[Timing] = (), explanation: Sequence[str] = ()) -> None:
         """End a file with what its results come to."""
-        rest = file_end(file, timing, explanation)
+        rest = file_end(file, timings, explanation)
         fields = ",\n".join(f"   {json.dumps(k)}: {_line(v)}" for k, v in rest.items())
         self.file.write(f"\n   ],\n{fields}\n  }}")
         # A text file buffers small writes.
@@ -120,9 +120,9 @@ class LineWriter:
         """Add a result of the file."""
         self._write("result", {**result_data(result), **(extra or {})})
 
-    def end(self, file: FileResult, timing: Timing | None = None, explanation: Sequence[str] = ()) -> None:
+    def end(self, file: FileResult, timings: Sequence[Timing] = (), explanation: Sequence[str] = ()) -> None:
         """End a file with what its results come to."""
-        self._write("file_end", {"file": file.path, **file_end(file, timing, explanation)})
+        self._write("file_end", {"file": file.path, **file_end(file, timings, explanation)})
 
     def close(self, exit_code: int) -> None:
         """End the report; the file stays open."""
@@ -133,7 +133,7 @@ class LineWriter:
         self._write("interrupted", {"message": why})
 
 
-def file_end(file: FileResult, timing: Timing | None, explanation: Sequence[str]) -> dict[str, Any]:
+def file_end(file: FileResult, timings: Sequence[Timing], explanation: Sequence[str]) -> dict[str, Any]:
     """Sum up the results of a file."""
     rest: dict[str, Any] = {
         "verdict": file.verdict.value,
@@ -152,16 +152,24 @@ def file_end(file: FileResult, timing: Timing | None, explanation: Sequence[str]
         rest["flaky"] = file.flaky
     if explanation:
         rest["explanation"] = list(explanation)
-    if timing is not None:
-        rest["timing"] = {
-            "warmup": timing.warmup,
-            "samples": timing.samples,
-            "median": timing.median,
-            "min": timing.best,
-            "mean": timing.mean,
-            "mad": timing.deviation,
-        }
+    if timings:
+        rest["timings"] = [_timing(t) for t in timings]
     return rest
+
+
+def _timing(t: Timing) -> dict[str, Any]:
+    """Describe timed runs, in seconds."""
+    return {
+        "testcase": t.testcase,
+        "warmup": t.warmup,
+        "samples": t.samples,
+        "processor": t.processor,
+        "share": t.share,
+        "median": t.median,
+        "min": t.best,
+        "mean": t.mean,
+        "mad": t.deviation,
+    }
 
 
 def _entrant(e: EngineResults) -> dict[str, Any]:

@@ -118,7 +118,7 @@ class JUnitWriter:
             # The testcase ran once, whatever the number of its outputs.
             seconds = 0.0
 
-    def end(self, file: FileResult, timing: Timing | None = None, explanation: Sequence[str] = ()) -> None:
+    def end(self, file: FileResult, timings: Sequence[Timing] = (), explanation: Sequence[str] = ()) -> None:
         """End a file with the summary of its results."""
         if file.message:
             self._case(file.verdict.value, 0.0, "error", file.message.splitlines()[0], file.message)

@@ -280,7 +280,8 @@ def file_line(file: FileResult, seconds: float, style: Style = PLAIN) -> str:
 
 def timing_line(timing: Timing) -> str:
     """Return a line of statistics, in milliseconds."""
-    parts = [f"{len(timing.samples)} runs after {timing.warmup} warm-up"]
+    which = "" if timing.testcase is None else f"testcase {timing.testcase}: "
+    parts = [f"{which}{len(timing.samples)} runs after {timing.warmup} warm-up"]
     parts += [
         f"median {timing.median * 1e3:.3f} ms",
         f"min {timing.best * 1e3:.3f}",
@@ -291,6 +292,10 @@ def timing_line(timing: Timing) -> str:
         value = timing.percentile(p)
         if value is not None:
             parts.append(f"p{p} {value * 1e3:.3f}")
+    if timing.processor:
+        parts.append(f"cpu {timing.cpu.median * 1e3:.3f}")
+    if timing.disturbed:
+        parts.append(f"they got {timing.share:.0%} of a processor")
     return ", ".join(parts)
 
 

@@ -132,7 +132,9 @@ def test_json_and_timing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert data["exit_code"] == 0
     (entry,) = data["files"]
     assert entry["verdict"] == "pass"
-    assert len(entry["timing"]["samples"]) == 3
+    assert [(t["testcase"], len(t["samples"]), len(t["processor"])) for t in entry["timings"]] == [
+        *((0, 3, 3), (1, 3, 3), (2, 3, 3))
+    ]
     assert [t["testcase"] for t in entry["testcases"]] == [0, 1, 2]
     assert main([MLP, "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["files"][0]["verdict"] == "pass"

@@ -58,11 +58,30 @@ def test_a_file_called_like_a_mistyped_command(tmp_path: Path, monkeypatch: pyte
         (["pack", MLP, "--outp", "x.mge"], "did you mean --output for --outp?"),
         (["info", MLP, "--weight"], "did you mean --weights for --weight?"),
         (["diff", MLP, "--check"], "did you mean --check-finite for --check?"),
+        (["pack", MLP, "--input", "x.npy", "-o", "x.mge"], "did you mean -d for --input?"),
     ],
 )
 def test_options_have_one_name(typed: list[str], hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(typed) == 2
     assert hint in capsys.readouterr().err
+
+
+def test_the_nearest_file_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("resnet.mge", ".resnet.mgf"):
+        Path(name).touch()
+    for typed in (["resnte.mge"], ["info", "resnte.mge"]):
+        assert main(typed) == 2
+        printed = capsys.readouterr()
+        assert "No such file or directory; did you mean resnet.mge?" in printed.out + printed.err
+
+
+def test_the_format_of_onnx_runtime_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "m.ort").write_bytes(b"\x14\0\0\0ORTM" + bytes(64))
+    assert main([str(tmp_path / "m.ort")]) == 2
+    assert "give the .onnx file it was made of" in capsys.readouterr().out
 
 
 def test_an_option_of_several_beginnings_gets_no_hint(capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,11 +192,6 @@ def test_patterns_of_data(tmp_path: Path) -> None:
         found = [int(c.arrays["data"][0, 0]) for c in loadrun.load(out).testcases]
         assert found == [0, 1, 2][-rows:]
         out.unlink()
-
-
-def test_a_range_that_is_turned_round(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([MLP, "--input", "#rand(1,0)"]) == 2
-    assert "#rand takes the lower bound first, then the upper bound" in capsys.readouterr().out
 
 
 def test_a_run_on_random_data_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

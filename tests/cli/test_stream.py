@@ -99,7 +99,11 @@ def test_report_of_files_and_dumps(tmp_path: Path, capsys: pytest.CaptureFixture
     assert (data["version"], data["exit_code"], data["loadrun"]) == (2, 2, loadrun.__version__)
     assert [len(f["testcases"]) for f in data["files"]] == [3, 3, 0]
     assert [f["verdict"] for f in data["files"]] == ["pass", "pass", "error"]
-    assert [len(f.get("timing", {"samples": ""})["samples"]) for f in data["files"]] == [2, 2, 0]
+    assert [[len(t["samples"]) for t in f.get("timings", ())] for f in data["files"]] == [
+        [2] * 3,
+        [2] * 3,
+        [],
+    ]
     assert sorted(os.listdir(tmp_path)) == ["bad.mge", "r.json", "two.mge"]
 
 

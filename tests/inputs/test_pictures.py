@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from loadrun.base.errors import InputError
-from loadrun.inputs.pictures import decoded, image_array
+from loadrun.inputs.pictures import decoded, image_array, loss
 
 PICTURE = np.random.PCG64(5).random_raw(24 * 32 * 3).astype("u1").reshape(24, 32, 3)
 PNG = cv2.imencode(".png", PICTURE)[1].tobytes()
@@ -59,6 +59,19 @@ def test_gray() -> None:
 def test_damage_is_told() -> None:
     with pytest.raises(InputError, match=r"a\.png is a PNG image that is damaged or cut off"):
         decoded(PNG[: len(PNG) // 2], "PNG", "a.png")
+
+
+def test_a_picture_of_floats_is_named() -> None:
+    raw = cv2.imencode(".tiff", np.zeros((2, 3, 3), np.float32))[1].tobytes()
+    with pytest.raises(InputError, match=r"a\.tiff is a TIFF image of float32 numbers"):
+        decoded(raw, "TIFF", "a.tiff")
+
+
+def test_frames_that_are_dropped_are_told() -> None:
+    # The header of an extended WebP file; flag 2 is that of an animation.
+    head = b"RIFF\x40\0\0\0WEBPVP8X\x0a\0\0\0"
+    assert loss(head + b"\x02" + bytes(9)) == "its frames after the first are dropped"
+    assert loss(head + bytes(10)) == ""
 
 
 def test_without_opencv(monkeypatch: pytest.MonkeyPatch) -> None:

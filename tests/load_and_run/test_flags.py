@@ -31,6 +31,8 @@ OTHERWISE = {
     "container --enable_ioc16": 1,  # a failed check ends the C++ tool by abort
     "container --range 0.5": 1,
     "container --multithread 2 --multi_thread_core_ids 0,1": None,  # depends on the processors of the machine
+    "container --bin_io_dump X/nodir": 0,  # the folder is made here
+    "container --bin_out_dump X/nodir2": 0,
     "tampered --record_comp_seq2 --no_sanity_check": 1,  # checks are left out there
 }
 """Exit codes where they are not 0 for a run and 2 for an abort of the C++ tool."""

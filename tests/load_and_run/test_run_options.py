@@ -89,7 +89,6 @@ def test_dumps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         np.testing.assert_array_equal(np.frombuffer(data[40 + length :], "<f4"), expect.reshape(-1))
     assert text.read_text().count("produced: name=data ") == 3
     assert "| INPUT  |              data               | {1,3,24,24} | float32 |" in capsys.readouterr().out
-    assert main([MLP, "--bin-io-dump", str(tmp_path / "nowhere")]) == 2
 
 
 def test_range(capsys: pytest.CaptureFixture[str]) -> None:

@@ -339,3 +339,46 @@ def test_data_replace_the_stored_value_of_an_input(
     capsys.readouterr()
     assert main([str(model)]) == 1
     assert "the model has no such input" in capsys.readouterr().out
+
+
+def test_testcases_of_a_dump_are_compared_on_every_engine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """int64, which the dump holds as int32; a model that computes otherwise fails."""
+    onnx = pytest.importorskip("onnx", reason="models are built with the package onnx")
+    text = '<ir_version: 9, opset_import: ["" : 17]> g (int64[3] i, float[3] x) => (int64[3] j, float[3] y)'
+    for name, sign in (("good", ""), ("bad", "Neg")):
+        body = f"{{ j = Add(i, i) z = Exp(x) y = {sign or 'Identity'}(z) }}"
+        model = onnx.parser.parse_model(f"{text} {body}")
+        (tmp_path / f"{name}.onnx").write_bytes(model.SerializeToString())
+    good, packed = str(tmp_path / "good.onnx"), str(tmp_path / "p.mge")
+    data = ["-d", "i:[3,4,5];x:#rand(0,1)"]
+    assert main(["pack", good, *data, "-o", packed, "-q"]) == 0
+    assert main([good, "--test-data", packed]) == 0
+    assert "2 checks: 2 passed" in capsys.readouterr().out
+    assert main([str(tmp_path / "bad.onnx"), "--test-data", packed]) == 1
+    assert "1 passed, 1 failed" in capsys.readouterr().out
+
+
+def test_packing_onnx_writes_the_model_and_its_data_sets(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx", reason="what was written is read with the package onnx")
+    source = Path("fixtures/onnx/convnet/model.onnx")
+    target = tmp_path / "packed.onnx"
+    assert main(["pack", str(source), "-d", "#rand(0,1)", "--maxerr", "1e-3", "-o", str(target), "-q"]) == 0
+    was, now = onnx.load(source).graph, onnx.load(target).graph
+    assert [n.op_type for n in was.node] == [n.op_type for n in now.node]
+    found = loadrun.load(target)
+    # The data set that lies beside the source, and the new one.
+    assert [p.name for p in sorted(tmp_path.iterdir())] == [
+        "packed.onnx",
+        "packed.test_data_set_0",
+        "packed.test_data_set_1",
+    ]
+    assert [c.maxerr for c in found.checks] == [pytest.approx(1e-3)]
+    stored = onnx.numpy_helper.to_array(
+        onnx.load_tensor(str(target.parent / "packed.test_data_set_1" / "output_0.pb"))
+    )
+    reference = pytest.importorskip("onnx.reference").ReferenceEvaluator(str(source))
+    (want,) = reference.run(None, {"x": found.testcases[1].inputs["x"]})
+    np.testing.assert_allclose(stored, want, 1e-4)
+    assert main([str(target), "-q"]) == 0

@@ -251,7 +251,9 @@ def test_html(reports: Path) -> None:
         "errors by decade",
     ):
         assert expected in said
-    assert tags.count("svg") == 8 + 2 + 3, "two pictures a failing output, times of testcases and of --iter"
+    assert tags.count("svg") == 8 + 2 + 6, (
+        "two pictures a failing output, times of testcases, of --iter for each of 4"
+    )
     assert [a.get("open", "no") for t, a in page.tags if t == "details"] == ["no", None, None, None]
 
 

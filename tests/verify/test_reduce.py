@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -16,6 +17,7 @@ import pytest
 import loadrun
 from loadrun.base.errors import UsageError
 from loadrun.cli import main
+from loadrun.passes.cleanup.merge import merge_weights
 from loadrun.passes.constants import bare
 from loadrun.verify.diff.extracting import own_values
 from loadrun.verify.diff.reducing import reduce_graph
@@ -42,6 +44,28 @@ def test_one_operator_is_left(name: str, tmp_path: Path, capsys: pytest.CaptureF
     bundle = loadrun.load(small)
     assert [o.outputs[0].name for o in bare(bundle).oprs if o.inputs] == [guilty]
     assert main([str(small), "-q"]) == 1
+
+
+def test_a_slice_holds_no_weights_that_it_does_not_read(tmp_path: Path) -> None:
+    """Where one operator holds all weights, as in MegEngine's own dumps."""
+    bundle = loadrun.load(NETS / "resnet_basic.mge")
+    for opr in bundle.graph.oprs:
+        opr.type = "SharedDeviceTensor" if opr.type == "ImmutableTensor" else opr.type
+    merged = replace(bundle, graph=merge_weights(bundle.graph))
+    (holder,) = (o for o in merged.graph.oprs if o.type == "MultipleDeviceTensorHolder")
+    good, bad = tmp_path / "good.mge", tmp_path / "bad.mge"
+    loadrun.save(merged, good)
+    guilty = weight_changed(merged.graph, Random(2))
+    assert guilty is not None
+    read = [holder.tensors[v.index] for v in guilty.inputs if v.owner is holder]
+    loadrun.save(merged, bad)
+    assert main(["reduce", str(bad), "--against", str(good), "-o", str(tmp_path / "reduced.mge")]) == 0
+    assert main(["diff", str(bad), str(good), "-o", str(tmp_path / "extracted.mge")]) == 1
+    for name in ("reduced.mge", "extracted.mge"):
+        small = loadrun.load(tmp_path / name)
+        kept = [t.data.nbytes for o in bare(small).oprs for t in o.tensors if t.data is not None]
+        assert sum(kept) == sum(t.data.nbytes for t in read if t.data is not None) < bad.stat().st_size / 4
+        assert main([str(tmp_path / name), "-q"]) == 1
 
 
 def test_a_command_says_what_fails(tmp_path: Path) -> None:

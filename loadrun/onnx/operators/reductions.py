@@ -23,7 +23,7 @@ def _same(x: Array) -> Array:
 
 def _axes(x: Array, axes: Array | list[int] | None, noop: int) -> tuple[int, ...] | None:
     """Return the axes to reduce, counted from the front; None where nothing is reduced."""
-    listed = [] if axes is None else np.reshape(axes, -1).tolist()
+    listed = axes or [] if axes is None or isinstance(axes, list) else np.reshape(axes, -1).tolist()
     if not listed:
         return None if noop else tuple(range(x.ndim))
     return tuple(sorted(set(axes_of(listed, x.ndim))))

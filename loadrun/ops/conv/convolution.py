@@ -138,15 +138,21 @@ def bind_float(c: Call, s: ShapeCall) -> Callable[..., Array] | None:
         return plain
 
     fixed: list[tuple[Array | None, Array | None]] = []
+    last: list[tuple[Finish | None, Finish | None]] = []
 
     def biased(finish: Finish | None, x: Array, w: Array, *rest: Array) -> Array:
+        if last and last[0][0] is finish:
+            return convolve(x, _filters(c, w, plan, 1), last[0][1])
         bias, z = fixed[0] if fixed else _addends(c, Format.NCHW, plan, rest)
         if not fixed and all(c.const[2:]):
             # Pieces take their part of it hundreds of times.
             bias, z = (v if v is None else v.reshape(*v.shape[:2], -1) for v in (bias, z))
             fixed.append((bias, z))
         ends = Real(p.nonlineMode, bias, z, then=finish)
-        return convolve(x, _filters(c, w, plan, 1), None if ends.idle else ends)
+        follows = None if ends.idle else ends
+        if fixed:
+            last[:] = [(finish, follows)]
+        return convolve(x, _filters(c, w, plan, 1), follows)
 
     return biased
 

@@ -17,8 +17,6 @@ __all__ = ["depthwise"]
 
 _BLOCK = 1 << 20
 """Elements of the tap matrices of one block."""
-_SAME = 1 << 19
-"""The same where products go where they belong."""
 
 
 def depthwise(batch: int, geo: Geometry, parts: int) -> Run:
@@ -80,9 +78,8 @@ def _padded(batch: int, geo: Geometry, parts: int) -> Run:
 def _same(batch: int, geo: Geometry, parts: int) -> Run:
     """Convolve channels whose tap matrices have no columns to cut off: products go straight into the output."""
     groups, ocg, (oh, ow) = geo.groups, geo.ocg, geo.out
-    limit = min(_BLOCK, _SAME)
-    rows = max(1, min(oh, limit // (geo.taps * ow)))
-    per = max(1, min(-(-groups // parts), limit // (geo.taps * rows * ow)))
+    rows = max(1, min(oh, _BLOCK // (geo.taps * ow)))
+    per = max(1, min(-(-groups // parts), _BLOCK // (geo.taps * rows * ow)))
     spans, span_of = row_blocks(geo, rows)
     blocks = []
     for start in range(0, groups, per):

@@ -8,8 +8,7 @@ sums are cut along the inner dimension.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -76,8 +75,7 @@ def filled(value: float, like: Array) -> Array | np.float32:
     return _constant(value)[:n].reshape(like.shape) if 256 < n <= _FILLED else np.float32(value)
 
 
-@contextmanager
-def short_buffers() -> Iterator[None]:
+class short_buffers:
     """Let numpy's loops run on arrays whose rows it would copy into its buffers first: broadcast ones, and views.
 
     It does so for rows that are shorter than a buffer, whether they need it or not, and then takes two to four times
@@ -87,11 +85,14 @@ def short_buffers() -> Iterator[None]:
     ...     (np.zeros((2, 600)) + np.ones((2, 1))).sum()
     np.float64(1200.0)
     """
-    before = np.setbufsize(_BUFFER)
-    try:
-        yield
-    finally:
-        np.setbufsize(before)
+
+    __slots__ = ("before",)
+
+    def __enter__(self) -> None:
+        self.before = np.setbufsize(_BUFFER)
+
+    def __exit__(self, *error: object) -> None:
+        np.setbufsize(self.before)
 
 
 def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

@@ -10,9 +10,10 @@ from typing import Any
 from ...base import schema
 from ...base.errors import FormatError, InputError, clean
 from ...base.files import is_remote
-from .comparing import ratio
+from .comparing import change
 from .environment import environment
 from .measurement import Measurement, short_names
+from .timing import Timing
 
 __all__ = [
     "BASELINE",
@@ -22,20 +23,27 @@ __all__ = [
     "regressions",
     "require_baseline",
     "subject_keys",
+    "timing_of",
 ]
 
 VERSION = 2
 """Version of the files that baselines stand in."""
 _MOST_SAMPLES = 100_000
+_TIMES = schema.items(schema.number(1e-12), _MOST_SAMPLES, 1)
 _SUBJECT = schema.record(
     {
         "file": schema.text,
         "engine": schema.text,
         "threads": schema.either(schema.integer(0, 2**16)),
         "batch": schema.either(schema.integer(0, 2**32)),
-        "wall_seconds": schema.items(schema.number(1e-12), _MOST_SAMPLES, 1),
+        "wall_seconds": _TIMES,
     },
-    {"streams": schema.integer(1, 2**16), "verdict": schema.text, "path": schema.text},
+    {
+        "processor_seconds": _TIMES,
+        "streams": schema.integer(1, 2**16),
+        "verdict": schema.text,
+        "path": schema.text,
+    },
 )
 BASELINE = schema.record(
     {"benchmark": schema.integer(0, 2**16), "subjects": schema.items(_SUBJECT)},
@@ -98,7 +106,7 @@ def regressions(
         if was is None:
             lines.append(Regression(f"{label}: not compared, it is not in the baseline", False, False))
             continue
-        speed = ratio(was["wall_seconds"], m.wall)
+        speed = change(timing_of(was), m.timing)
         slower = 1 / speed.value - 1
         failed = slower > allowed and speed.high < 1
         verdict = f"FAIL: {slower:.1%} slower, allowed {allowed:.0%}" if failed else "ok"
@@ -121,6 +129,11 @@ def regressions(
             Regression(f"the baseline was measured on another processor: {was_there}, here {here}", False)
         )
     return lines
+
+
+def timing_of(subject: Mapping[str, Any]) -> Timing:
+    """Return the times of a subject of a baseline."""
+    return Timing(tuple(subject["wall_seconds"]), processor=tuple(subject.get("processor_seconds", ())))
 
 
 def _gone(paths: Iterable[str], moved: Sequence[tuple[str, str]]) -> list[str]:

@@ -7,10 +7,11 @@ import time
 from collections.abc import Sequence
 from statistics import median
 
-__all__ = ["MachineMonitor", "drift", "share"]
+from .timing import Timing
+
+__all__ = ["MachineMonitor", "drift"]
 
 _BUSY = 0.5
-_SHARE = 0.9
 _DRIFT = 0.05
 _LOOP = 20_000
 _LEAST = 9
@@ -27,15 +28,6 @@ def drift(samples: Sequence[float]) -> float | None:
         return None
     third = len(samples) // 3
     return round(median(samples[-third:]) / median(samples[:third]) - 1, 12)
-
-
-def share(wall: Sequence[float], processor: Sequence[float]) -> float:
-    """Return the part of the time that a single thread was executed.
-
-    >>> share([1.0, 1.0], [0.9, 0.7])
-    0.8
-    """
-    return sum(processor) / sum(wall) if sum(wall) else 1.0
 
 
 class MachineMonitor:
@@ -64,21 +56,15 @@ class MachineMonitor:
             total += i
         self.pieces.append((time.process_time_ns() - start) * 1e-9)
 
-    def warnings(self, wall: Sequence[float], processor: Sequence[float], threads: int) -> list[str]:
-        """Return what makes the times doubtful.
-
-        Args:
-            wall: seconds of all timed runs.
-            processor: their seconds of processor time.
-            threads: how many threads they used, at least.
-        """
+    def warnings(self, timings: Sequence[Timing]) -> list[str]:
+        """Return what makes the times of some subjects doubtful."""
         doubts = []
         if self.load is not None and self.load > _BUSY * self.processors:
             doubts.append(
                 f"the machine was busy before: {self.load:.1f} processes for {self.processors} processors"
             )
-        got = share(wall, processor)
-        if threads == 1 and got < _SHARE:
+        if any(t.disturbed for t in timings):
+            got = min(t.share for t in timings)
             doubts.append(f"the machine was busy during the runs: they got {got:.0%} of a processor")
         changed = drift(self.pieces)
         if changed is not None and abs(changed) > _DRIFT:

@@ -117,7 +117,7 @@ class Measurement:
     @property
     def timing(self) -> Timing:
         """The steady state."""
-        return Timing(tuple(self.wall), 1)
+        return Timing(tuple(self.wall), 1, tuple(self.processor))
 
     @property
     def rate(self) -> float | None:
@@ -129,12 +129,18 @@ class Measurement:
         """Runs a second, of all streams together."""
         return self.cases * sum(self.rounds) / sum(self.spans)
 
-    def paces(self, *, whole: bool = False) -> list[float]:
-        """Return the seconds that a run takes, by round: the median of its passes, or `whole` of all the time."""
+    def paces(self, *, whole: bool = False, processor: bool = False) -> list[float]:
+        """Return the seconds that a run takes, by round.
+
+        Args:
+            whole: of all the time of the round, instead of the median of its passes.
+            processor: of the processor, instead of the clock.
+        """
         if whole:
             return [span / count / self.cases for span, count in zip(self.spans, self.rounds, strict=True)]
         ends = list(accumulate(self.rounds))
-        return [median(self.wall[end - n : end]) for n, end in zip(self.rounds, ends, strict=True)]
+        times = self.processor if processor else self.wall
+        return [median(times[end - n : end]) for n, end in zip(self.rounds, ends, strict=True)]
 
     def add(
         self, wall: Sequence[float], each: list[list[float]], processor: Sequence[float], span: float

@@ -87,9 +87,7 @@ def run_subjects(
             if done is not None:
                 done(min(min(1.0, sum(r.measured.spans) / seconds) if seconds else 1.0 for r in ready))
     measurements = [r.measured for r in ready]
-    least = min((s.threads or before for s in subjects), default=before)
-    wall = [t for m in measurements for t in m.wall]
-    return measurements, machine.warnings(wall, [t for m in measurements for t in m.processor], least)
+    return measurements, machine.warnings([m.timing for m in measurements])
 
 
 def _enough(m: Measurement, seconds: float, passes: int) -> bool:

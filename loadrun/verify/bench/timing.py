@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 __all__ = ["Timing", "measure", "needed"]
 
+_SHARE = 0.9
 _NEEDED = ((50.0, 1), (90.0, 64), (99.0, 662))
 """Percentiles, and how many samples they take."""
 
@@ -27,7 +28,13 @@ def needed(p: float) -> int:
 
 @dataclass(frozen=True)
 class Timing:
-    """Wall times of repeated runs, in seconds.
+    """Times of repeated runs, in seconds.
+
+    Attributes:
+        samples: by the clock.
+        warmup: runs before these.
+        processor: of the processor, of all threads together; empty if unknown.
+        testcase: the number of the testcase that was run, None if there is none.
 
     >>> t = Timing((0.003, 0.001, 0.002))
     >>> t.median, t.best
@@ -36,6 +43,27 @@ class Timing:
 
     samples: tuple[float, ...]
     warmup: int = 0
+    processor: tuple[float, ...] = ()
+    testcase: int | None = None
+
+    @property
+    def share(self) -> float:
+        """The part of the time for which the runs had a processor, 1 if that is unknown; more with several threads.
+
+        >>> Timing((1.0, 1.0), processor=(0.9, 0.7)).share
+        0.8
+        """
+        return sum(self.processor) / sum(self.samples) if self.processor and sum(self.samples) else 1.0
+
+    @property
+    def cpu(self) -> Timing:
+        """The same runs by processor time."""
+        return Timing(self.processor, self.warmup, testcase=self.testcase)
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether runs waited for a processor so long that only its own time tells how long they take."""
+        return self.share < _SHARE
 
     @property
     def median(self) -> float:
@@ -77,7 +105,7 @@ def _middle(samples: Sequence[float]) -> float:
 def measure(
     run: Callable[[], object], iterations: int, warmup: int = 1, *, min_seconds: float = 0.0
 ) -> Timing:
-    """Call `run` repeatedly and keep every wall time.
+    """Call `run` repeatedly and keep the time of every call.
 
     Args:
         run: what to time.
@@ -88,16 +116,18 @@ def measure(
     for _ in range(warmup):
         run()
     samples: list[float] = []
+    processor: list[float] = []
     spent = 0.0
     enabled = gc.isenabled()
     gc.disable()
     try:
         while len(samples) < iterations or spent < min_seconds:
-            start = time.perf_counter_ns()
+            used, start = time.process_time_ns(), time.perf_counter_ns()
             run()
             samples.append((time.perf_counter_ns() - start) * 1e-9)
+            processor.append((time.process_time_ns() - used) * 1e-9)
             spent += samples[-1]
     finally:
         if enabled:
             gc.enable()
-    return Timing(tuple(samples), warmup)
+    return Timing(tuple(samples), warmup, tuple(processor))

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 
-from ...base.errors import UsageError
+from ...base.errors import UsageError, clean
+from ...base.registry import resolve
 from ...compare.policy import parse_all
+from ...dump import load
 from ...dump.choosing import load_dump
 from ...dump.options import DumpResult
 from ...graph import Graph
@@ -92,6 +95,7 @@ class FilePacker:
             model = self._unpacked.model
             self.options = _as_it_was(self.options, self._unpacked)
         options = self.options
+        self._model = os.fspath(model)
         self._bundle = load_dump(model, options.dump, test_data=options.test_data, **options.read)
         alone = options.input_data is None and (options.replace or not len(self._bundle.testcases))
         if alone and bare(self._bundle).inputs:
@@ -157,10 +161,12 @@ class FilePacker:
             LoadRunError: a testcase failed, or what was written does not run. The target is as it was.
         """
         options = self.options
-        if os.fspath(target).lower().endswith((".onnx", ".pt2")):
+        ending = os.path.splitext(target)[1].lower()
+        if ending == ".onnx":
+            return self._with_data_sets(os.fspath(target), seen)
+        if ending != ".mge" and (os.path.isfile(target) or not os.path.exists(target)):
             raise UsageError(
-                f"pack writes MegEngine's format: expected NAME.mge, found {os.fspath(target)}; `loadrun "
-                "convert NAME.mge NAME.onnx` then writes an ONNX file with its test data sets"
+                f"expected the name of the file to write to end in .mge or .onnx, found {clean(os.fspath(target), 200)}"
             )
         packer = Packer(
             self._bundle,
@@ -188,6 +194,19 @@ class FilePacker:
             self._warn(text)
         holds = not trial.failed or bool(options.expect)
         return Packed(written, packer.kept, holds, self.suggestions)
+
+    def _with_data_sets(self, target: str, seen: Callable[[int, Testcase], None] | None) -> Packed:
+        """Write an ONNX model with its testcases beside it: the file's own nodes, where it was one."""
+        refused = [n for n in ("passes", "steps", "no_assert") if getattr(self.options, n)]
+        if refused:
+            raise UsageError(f"--{refused[0].replace('_', '-')} applies to .mge files only")
+        with tempfile.TemporaryDirectory(prefix="loadrun-") as folder:
+            between = os.path.join(folder, "packed.mge")
+            packed = self.pack(between, seen)
+            own = self._model.lower().endswith(".onnx")
+            bundle = load(self._model, test_data=between, **self.options.read) if own else load(between)
+            resolve("loadrun.onnx:export")(bundle, f=target)
+        return packed
 
     def _expected(self) -> Iterable[Mapping[str, Array]]:
         options = self.options

@@ -21,7 +21,7 @@ from loadrun.engines.alive import PeakMeter
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph, Var
 from loadrun.graph.params import MatrixMul
-from loadrun.report.benchmark import comparisons
+from loadrun.report.benchmark import benchmark_json, comparisons
 from loadrun.report.changes import compare_reports
 from loadrun.report.profile import bytes_text, cost_table, costs, memory_table, trace_events
 from loadrun.testcase import Bundle
@@ -93,6 +93,25 @@ def test_files_of_other_numbers_of_testcases_are_compared_by_the_run(tmp_path: P
     assert one.throughput == six.throughput == 1.0
     assert one.paces(whole=True) == six.paces(whole=True) == [1.0]
     assert [m.processor for m in (one, six)] == [[1.0] * 5] * 2
+
+
+def test_runs_that_waited_are_compared_by_processor_time() -> None:
+    """By the clock the first is 60 times slower, since others had the processor; the second computes 5 % more."""
+    found, _ = run_subjects([Subject(MLP), Subject(RESNET)], seconds=0.0, passes=1)
+    for m, work, wait in zip(found, (1.0, 1.05), (60.0, 1.0), strict=True):
+        m.wall, m.each, m.processor, m.rounds, m.spans = [], [], [], [], []
+        for i in range(20):
+            m.add([work * wait], [[work * wait]], [work * (1 + 0.001 * (i % 3))], work * wait)
+    (told,) = comparisons(found)
+    assert "is 1.05x [1.05, 1.05] slower than" in told
+    assert "by processor time: runs got 2% of a processor" in told
+    (entry,) = benchmark_json(found, [])["comparisons"]
+    assert entry["by"] == "processor"
+    assert entry["ratio"] == pytest.approx(1 / 1.05)
+    # Nobody waited: the clock tells.
+    found[0].wall = [m / 60 for m in found[0].wall]
+    (told,) = comparisons(found)
+    assert "processor" not in told
 
 
 def test_peak_memory_and_who_is_alive() -> None:
@@ -184,7 +203,8 @@ def test_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def scaled(factor: float) -> str:
         changed = json.loads(json.dumps(data))
         for s in changed["subjects"]:
-            s["wall_seconds"] = [t * factor for t in s["wall_seconds"]]
+            for clock in ("wall_seconds", "processor_seconds"):
+                s[clock] = [t * factor for t in s[clock]]
         path = tmp_path / f"{factor}.json"
         path.write_text(json.dumps(changed))
         return str(path)
@@ -392,5 +412,5 @@ def test_an_engine_without_a_profiler_is_named(
 
     monkeypatch.setitem(registry._registered, "plain", plain)
     assert main(["bench", MLP, "--engine", "plain", "--min-time", "0", "--top", "1"]) == 0
-    said = "operators of mlp.mge on the reference engine (plain has no profiler), one run"
+    said = "operators of mlp.mge on the reference engine (plain has no profiler), the least time of 5 runs"
     assert said in capsys.readouterr().out

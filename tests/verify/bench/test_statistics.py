@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from loadrun.replay.profiling import _least
 from loadrun.verify.bench import Timing, needed
 from loadrun.verify.bench.comparing import Ratio, paired_ratio, ratio
-from loadrun.verify.bench.machine import MachineMonitor, drift, share
+from loadrun.verify.bench.machine import MachineMonitor, drift
 
 
 def test_percentiles_need_samples() -> None:
@@ -62,20 +63,30 @@ def test_drift_and_share() -> None:
     assert drift([1.0] * 8) is None
     assert drift([1.0] * 10 + [5.0] + [1.0] * 10) == 0
     assert drift([1.0, 1.0, 1.0, 1.1, 1.1, 1.1, 1.2, 1.2, 1.2]) == pytest.approx(0.2)
-    assert share([2.0, 2.0], [1.0, 2.0]) == 0.75
+    assert Timing((2.0, 2.0), processor=(1.0, 2.0)).share == 0.75
 
 
 def test_warnings() -> None:
     machine = MachineMonitor(4)
     machine.load, machine.pieces = 3.0, [1.0] * 3 + [1.1] * 3 + [1.2] * 3
-    assert machine.warnings([1.0], [0.5], 1) == [
+    assert machine.warnings([Timing((1.0,), processor=(0.5,)), Timing((1.0,), processor=(1.0,))]) == [
         "the machine was busy before: 3.0 processes for 4 processors",
         "the machine was busy during the runs: they got 50% of a processor",
         "the clock drifted: equal work was 20% slower at the end",
     ]
     machine.load, machine.pieces = 1.0, [1.0] * 9
-    assert machine.warnings([1.0], [0.5], 2) == []
+    assert machine.warnings([Timing((1.0,), processor=(1.8,))]) == []
     machine.sample()
     assert len(machine.pieces) == 10
     machine.sample()
     assert len(machine.pieces) == 10
+
+
+def test_operators_count_with_their_least_time() -> None:
+    def profile(**seconds: float) -> dict[str, object]:
+        times = {k: {"cpu": {"start": 1.0, "kern": 1.0, "end": 1.0 + s}} for k, s in seconds.items()}
+        return {"profiler": {"device": times, "host": {}}}
+
+    found = _least([profile(a=0.5, b=2.0), profile(a=4.0, b=0.25), profile(a=1.0, b=1.0)])
+    took = {k: t["cpu"]["end"] - t["cpu"]["start"] for k, t in found["profiler"]["device"].items()}
+    assert took == {"a": 0.5, "b": 0.25}

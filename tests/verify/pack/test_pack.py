@@ -163,7 +163,6 @@ def test_append(model: str, tmp_path: Path) -> None:
         (["-d", "#ones", "--maxerr", "1", "--maxerr", "2"], "--maxerr is given twice for all outputs"),
         (["-d", "#ones", "--maxerr", "z=1"], "maxerr names the output 'z'; the outputs are 'y'"),
         (["-d", "#ones", "--model-version", "1"], "MegEngine 1.13 cannot read version 1"),
-        (["-d", "#ones", "--append-json"], "name that file"),
         (["-d", "#ones", "--no-enable-metadata", "--user-info", "x"], "user_info is part of the metadata"),
         (["-d", "#ones", "--format", "FBS_V2", "--compat-older-version", "8.14"], "needs the format FBS"),
     ],
