@@ -60,7 +60,7 @@ OTHERWISE = re.compile(
     r"|bitshift_left_u?int(8|16)|cumprod_2d_(axis_0|int32)|unique_length_1"
     r"|attention_\w*(gqa|mode3_softmax_precision|ext_cache_float16_mask)\w*"
     r"|dropout_default_mask|sequence_(insert_at_back|map_identity_1_sequence_1_tensor)"
-    r"|nonmaxsuppression"
+    r"|nonmaxsuppression|gridsample_reflection_padding"
     r"|resize_downsample_(scales|sizes)_linear|slice_default_axes"
 )
 """Tests whose model is settled at the second trip only, or not at all where data decide bounds."""
