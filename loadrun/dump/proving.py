@@ -11,7 +11,6 @@ from ..base.proving import level
 from ..base.registry import resolve
 from ..graph import Graph, Opr, StoredTensor
 from ..graph.dtypes import Array
-from ..graph.params import Record
 from ..ops.catalog import CATALOG
 from ..testcase import Bundle
 from .container import loads
@@ -84,11 +83,11 @@ def _difference(a: Graph, b: Graph) -> str | None:
     )
 
 
-def _params(opr: Opr) -> list[Record]:
-    """Return the records of an operator as a file has them, with those that nobody gave."""
+def _params(opr: Opr) -> list[str]:
+    """Return the records of an operator as a file has them, with those that nobody gave; as text NaN equals itself."""
     op = CATALOG.get(opr.type)
     left = op.params[len(opr.params) :] if op is not None else ()
-    return [*map(as_read_back, opr.params), *(kind() for kind in left)]
+    return [repr(p) for p in (*map(as_read_back, opr.params), *(kind() for kind in left))]
 
 
 def _is_same(a: StoredTensor, b: StoredTensor) -> bool:

@@ -11,8 +11,6 @@ from ..graph.dtypes import Array, round_bfloat16
 from .messages import TensorProto
 from .tensors import FLOAT4, array, decoded, kind_name
 
-__all__ = ["CODED", "coded_bytes", "coded_size", "codes_of_floats", "from_codes", "to_codes"]
-
 _BITS = {16: 16, **dict.fromkeys((17, 18, 19, 20, 24), 8), **dict.fromkeys((21, 22, 23), 4), 25: 2, 26: 2}
 _WHOLE = (21, 22, 25, 26)
 CODED = frozenset(_BITS)

@@ -12,8 +12,6 @@ from ..graph.dtypes import Array
 from .messages import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, read_model
 from .tensors import STRING, ExternalData, UnsupportedTensorTypeError, array, dense, texts
 
-__all__ = ["file_changes"]
-
 
 def file_changes(mine: str | bytes, other: str | bytes) -> Iterator[str]:
     """Describe what a file has otherwise than another one, without running either.

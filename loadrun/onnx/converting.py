@@ -19,8 +19,6 @@ from ..testcase import Bundle
 from .exported import Exported
 from .exporting import export
 
-__all__ = ["ConvertOptions", "Converted", "convert_file"]
-
 _WRITTEN = (".mge", ".onnx")
 
 

@@ -13,14 +13,13 @@ from ..engines.reference import ReferenceEngine
 from ..graph.composite import holds_composites
 from ..graph.dtypes import Array
 from ..testcase import EXPECT, FileValue, Testcase
-from .encode import OPTIONAL, ElemType, Piece, TensorMessage, encode_tensor, encode_value
+from .encode import OPTIONAL, ElemType, TensorMessage, encode_tensor, encode_value
 from .file import OnnxFile, accepted_file, element_type, read_accepted
 from .limits import FILE, KEY
+from .messages import Piece
 from .model import WrittenModel
 from .source import ExportSource
 from .testdata import find_sets, set_name, sets_in
-
-__all__ = ["accept", "write_data_sets"]
 
 _PACKED = 5
 """Axes of an image whose channels are in packs, which ONNX does not have."""

@@ -1,15 +1,10 @@
-"""Encoding of ONNX's protobuf messages, without the onnx package.
+"""Models as they are made, in numpy's and Python's types; `encode` turns one into the bytes of a file.
 
-Each class below is one message; `encode` turns a model into pieces of bytes whose concatenation is the file, so that
-weights are never copied. Fields are written in the order of their numbers, repeated numbers one by one, as the
-messages' own schema (proto2) does. Strings are UTF-8; all integers are little endian base-128 numbers of 64 bits.
-
-Source of the numbers: onnx.proto of ONNX, IR version 10.
+These come in pieces, by the schema of `messages`, so that weights are never copied.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -19,21 +14,26 @@ import numpy as np
 
 from ..graph.dtypes import Array
 from ..testcase import FileValue
-
-__all__ = [
-    "OPTIONAL",
-    "SEQUENCE",
-    "Attribute",
-    "ElemType",
-    "GraphMessage",
-    "ModelMessage",
-    "NodeMessage",
-    "TensorMessage",
-    "ValueMessage",
-    "encode",
-    "encode_tensor",
-    "encode_value",
-]
+from .messages import (
+    AttributeProto,
+    ContainerTypeProto,
+    DimensionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    OperatorSetIdProto,
+    OptionalProto,
+    Piece,
+    SequenceProto,
+    StringStringEntryProto,
+    TensorProto,
+    TensorShapeProto,
+    TensorTypeProto,
+    TypeProto,
+    ValueInfoProto,
+    pieces,
+    utf8,
+)
 
 
 class ElemType(IntEnum):
@@ -205,61 +205,6 @@ class ModelMessage:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-Piece = bytes | memoryview
-
-
-class _Message:
-    """The pieces of one message and how many bytes they are."""
-
-    def __init__(self) -> None:
-        self.pieces: list[Piece] = []
-        self.size = 0
-
-    def raw(self, piece: Piece) -> None:
-        self.pieces.append(piece)
-        self.size += len(piece)
-
-    def number(self, field: int, value: int) -> None:
-        self.raw(_varint(field << 3) + _varint(value))
-
-    def real(self, field: int, value: float) -> None:
-        self.raw(_varint(field << 3 | 5) + struct.pack("<f", value))
-
-    def bytes(self, field: int, value: Piece) -> None:
-        self.raw(_varint(field << 3 | 2) + _varint(len(value)))
-        self.raw(value)
-
-    def text(self, field: int, value: str) -> None:
-        if value:
-            self.bytes(field, _utf8(value))
-
-    def message(self, field: int, value: _Message) -> None:
-        self.raw(_varint(field << 3 | 2) + _varint(value.size))
-        self.pieces += value.pieces
-        self.size += value.size
-
-
-def _varint(value: int) -> bytes:
-    value &= (1 << 64) - 1
-    if value < 0x80:
-        return bytes((value,))
-    buffer = bytearray()
-    while value >= 0x80:
-        buffer.append(value & 0x7F | 0x80)
-        value >>= 7
-    buffer.append(value)
-    return bytes(buffer)
-
-
-def _utf8(text: str) -> bytes:
-    """Return the bytes of a text; where a name of another file was no UTF-8, its bytes are written as escapes.
-
-    Raises:
-        UnicodeEncodeError: the text holds a lone surrogate.
-    """
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace").encode()
-
-
 def encode(model: ModelMessage) -> list[Piece]:
     """Encode a model as bytes, in pieces.
 
@@ -267,23 +212,19 @@ def encode(model: ModelMessage) -> list[Piece]:
     >>> b"".join(encode(ModelMessage(graph, {"": 18}, 8, producer="")))
     b'\\x08\\x08:\\x11\\n\\x0c\\n\\x01x\\x12\\x01y"\\x04Relu\\x12\\x01gB\\x02\\x10\\x12'
     """
-    m = _Message()
-    m.number(1, model.ir_version)
-    m.text(2, model.producer)
-    m.text(3, model.producer_version)
-    m.text(4, model.domain)
-    if model.model_version:
-        m.number(5, model.model_version)
-    m.text(6, model.doc)
-    m.message(7, _graph(model.graph))
-    for domain, version in model.opsets.items():
-        opset = _Message()
-        opset.text(1, domain)
-        opset.number(2, version)
-        m.message(8, opset)
-    for key, value in model.metadata.items():
-        m.message(14, _entry(key, value))
-    return m.pieces
+    return pieces(
+        ModelProto(
+            ir_version=model.ir_version,
+            producer=model.producer,
+            producer_version=model.producer_version,
+            domain=model.domain,
+            model_version=model.model_version,
+            doc=model.doc,
+            graph=_graph(model.graph),
+            opsets=[OperatorSetIdProto(*pair) for pair in model.opsets.items()],
+            properties=[StringStringEntryProto(*pair) for pair in model.metadata.items()],
+        )
+    )
 
 
 def encode_tensor(tensor: TensorMessage) -> list[Piece]:
@@ -292,7 +233,7 @@ def encode_tensor(tensor: TensorMessage) -> list[Piece]:
     >>> b"".join(encode_tensor(TensorMessage.of("x", np.array([1, 2], "i1"))))
     b'\\x08\\x02\\x10\\x03B\\x01xJ\\x02\\x01\\x02'
     """
-    return _tensor(tensor).pieces
+    return pieces(_tensor(tensor))
 
 
 def encode_value(name: str, value: FileValue, elem: ElemType, *, is_optional: bool) -> list[Piece]:
@@ -301,125 +242,71 @@ def encode_value(name: str, value: FileValue, elem: ElemType, *, is_optional: bo
     >>> b"".join(encode_value("s", [np.zeros(1, "i1")], ElemType.INT8, is_optional=False))
     b'\\n\\x01s\\x10\\x01\\x1a\\x07\\x08\\x01\\x10\\x03J\\x01\\x00'
     """
-    if isinstance(value, np.ndarray):
-        kind, m = _TENSOR, _tensor(TensorMessage.of(name, value, elem))
-    else:
-        kind, m = _SEQUENCE, _Message()
-        m.text(1, name)
-        m.number(2, _TENSOR)
-        for item in value or ():
-            m.message(3, _tensor(TensorMessage.of("", np.asarray(item), elem)))
+    tensor = _tensor(TensorMessage.of(name, value, elem)) if isinstance(value, np.ndarray) else None
+    items = value if tensor is None and value is not None else ()
+    tensors = [_tensor(TensorMessage.of("", np.asarray(item), elem)) for item in items]
+    sequence = SequenceProto(name, _TENSOR, tensors) if tensor is None else None
     if not is_optional:
-        return m.pieces
-    whole = _Message()
-    whole.text(1, name)
-    if value is not None:
-        whole.number(2, kind)
-        whole.message(3 if kind == _TENSOR else 5, m)
-    return whole.pieces
+        return pieces(tensor or sequence or SequenceProto())
+    if value is None:
+        return pieces(OptionalProto(name))
+    return pieces(OptionalProto(name, _SEQUENCE if tensor is None else _TENSOR, tensor, sequence))
 
 
 _TENSOR, _SEQUENCE = 1, 3
 """Kinds of values in sequences and optional values."""
 
 
-def _entry(key: str, value: str) -> _Message:
-    m = _Message()
-    m.text(1, key)
-    m.text(2, value)
-    return m
+def _graph(graph: GraphMessage) -> GraphProto:
+    return GraphProto(
+        nodes=[_node(n) for n in graph.nodes],
+        name=graph.name,
+        initializers=[_tensor(t) for t in graph.initializers],
+        doc=graph.doc,
+        inputs=[_value(v) for v in graph.inputs],
+        outputs=[_value(v) for v in graph.outputs],
+        infos=[_value(v) for v in graph.values],
+    )
 
 
-def _graph(graph: GraphMessage) -> _Message:
-    m = _Message()
-    for node in graph.nodes:
-        m.message(1, _node(node))
-    m.text(2, graph.name)
-    for tensor in graph.initializers:
-        m.message(5, _tensor(tensor))
-    m.text(10, graph.doc)
-    for number, values in ((11, graph.inputs), (12, graph.outputs), (13, graph.values)):
-        for value in values:
-            m.message(number, _value(value))
-    return m
+def _node(node: NodeMessage) -> NodeProto:
+    attributes = [_attribute(n, v) for n, v in node.attributes.items()]
+    return NodeProto(node.inputs, node.outputs, node.name, node.op_type, attributes, node.doc, node.domain)
 
 
-def _node(node: NodeMessage) -> _Message:
-    m = _Message()
-    # An empty name stands for an input or output that is left out, so it is written.
-    for number, names in ((1, node.inputs), (2, node.outputs)):
-        for name in names:
-            m.bytes(number, _utf8(name))
-    m.text(3, node.name)
-    m.text(4, node.op_type)
-    for name, value in node.attributes.items():
-        m.message(5, _attribute(name, value))
-    m.text(6, node.doc)
-    m.text(7, node.domain)
-    return m
-
-
-def _attribute(name: str, value: Attribute) -> _Message:
-    m = _Message()
-    m.text(1, name)
+def _attribute(name: str, value: Attribute) -> AttributeProto:
     if isinstance(value, (int, np.integer)):
-        m.number(3, int(value))
-        kind = 2
-    elif isinstance(value, (float, np.floating)):
-        m.real(2, float(value))
-        kind = 1
-    elif isinstance(value, (str, bytes)):
-        m.bytes(4, _utf8(value) if isinstance(value, str) else value)
-        kind = 3
-    elif isinstance(value, TensorMessage):
-        m.message(5, _tensor(value))
-        kind = 4
-    elif isinstance(value, GraphMessage):
-        m.message(6, _graph(value))
-        kind = 5
-    elif isinstance(value, ValueMessage):
-        m.message(14, _type(value))
-        kind = 13
-    elif isinstance(value, np.ndarray) and not value.size:
-        kind = {"f": 6, "U": 8}.get(value.dtype.kind, 7)
-    else:
-        kind = _repeated(m, list(value))
-    m.number(20, kind)
-    return m
-
-
-def _repeated(m: _Message, values: list[Any]) -> int:
-    """Write a list of numbers or strings; the attribute's type."""
+        return AttributeProto(name, i=int(value), type=2)
+    if isinstance(value, (float, np.floating)):
+        return AttributeProto(name, f=float(value), type=1)
+    if isinstance(value, (str, bytes)):
+        return AttributeProto(name, s=value.encode() if isinstance(value, str) else value, type=3)
+    if isinstance(value, TensorMessage):
+        return AttributeProto(name, t=_tensor(value), type=4)
+    if isinstance(value, GraphMessage):
+        return AttributeProto(name, g=_graph(value), type=5)
+    if isinstance(value, ValueMessage):
+        return AttributeProto(name, kind=_type(value), type=13)
+    if isinstance(value, np.ndarray) and not value.size:
+        return AttributeProto(name, type={"f": 6, "U": 8}.get(value.dtype.kind, 7))
+    values: list[Any] = list(value)
     if values and all(isinstance(v, str) for v in values):
-        for v in values:
-            m.bytes(9, str(v).encode())
-        return 8
+        return AttributeProto(name, strings=[memoryview(v.encode()) for v in values], type=8)
     if any(isinstance(v, (float, np.floating)) for v in values):
-        for v in values:
-            m.real(7, float(v))
-        return 6
-    for v in values:
-        m.number(8, int(v))
-    return 7
+        return AttributeProto(name, floats=[np.array(values, np.float32)], type=6)
+    return AttributeProto(name, ints=[np.array(values, np.int64)], type=7)
 
 
-def _tensor(tensor: TensorMessage) -> _Message:
-    m = _Message()
-    for n in tensor.dims:
-        m.number(1, n)
-    m.number(2, int(tensor.elem))
-    m.text(8, tensor.name)
+def _tensor(tensor: TensorMessage) -> TensorProto:
+    proto = TensorProto([*tensor.dims], int(tensor.elem), name=tensor.name)
     if tensor.external is not None:
-        location, offset, length = tensor.external
-        for key, value in (("location", location), ("offset", str(offset)), ("length", str(length))):
-            m.message(13, _entry(key, value))
-        m.number(14, 1)
+        pairs = zip(("location", "offset", "length"), map(str, tensor.external), strict=True)
+        proto.external, proto.location = [StringStringEntryProto(*pair) for pair in pairs], 1
     elif tensor.elem is ElemType.STRING and tensor.value is not None:
-        for item in tensor.value.reshape(-1).tolist():
-            m.bytes(6, _utf8(item))
+        proto.strings = [memoryview(utf8(item)) for item in tensor.value.reshape(-1).tolist()]
     elif tensor.value is not None:
-        m.bytes(9, raw_bytes(tensor))
-    return m
+        proto.raw = raw_bytes(tensor)
+    return proto
 
 
 def raw_bytes(tensor: TensorMessage) -> memoryview:
@@ -438,35 +325,19 @@ def raw_bytes(tensor: TensorMessage) -> memoryview:
     return raw.data
 
 
-def _value(value: ValueMessage) -> _Message:
-    m = _Message()
-    m.text(1, value.name)
-    m.message(2, _type(value))
-    return m
+def _value(value: ValueMessage) -> ValueInfoProto:
+    return ValueInfoProto(value.name, _type(value))
 
 
-def _type(value: ValueMessage) -> _Message:
-    tensor = _Message()
-    tensor.number(1, int(value.elem))
-    if value.shape is not None:
-        tensor.message(2, _shape(value.shape))
-    kind = _Message()
-    kind.message(1, tensor)
+def _type(value: ValueMessage) -> TypeProto:
+    kind = TypeProto(TensorTypeProto(int(value.elem), None if value.shape is None else _shape(value.shape)))
     for number in reversed(value.held):
-        element, kind = kind, _Message()
-        container = _Message()
-        container.message(1, element)
-        kind.message(number, container)
+        held = ContainerTypeProto(kind)
+        kind = TypeProto(sequence=held) if number == SEQUENCE else TypeProto(optional=held)
     return kind
 
 
-def _shape(shape: Iterable[int | str | None]) -> _Message:
-    m = _Message()
-    for n in shape:
-        dim = _Message()
-        if isinstance(n, str):
-            dim.text(2, n)
-        elif n is not None:
-            dim.number(1, n)
-        m.message(1, dim)
-    return m
+def _shape(shape: Iterable[int | str | None]) -> TensorShapeProto:
+    return TensorShapeProto(
+        [DimensionProto(param=n) if isinstance(n, str) else DimensionProto(n) for n in shape]
+    )

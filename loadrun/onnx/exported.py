@@ -18,8 +18,6 @@ from .encode import TensorMessage, encode, raw_bytes
 from .model import WrittenModel
 from .source import ExportSource
 
-__all__ = ["Exported"]
-
 _ALIGNMENT = 4096
 _SMALL = 1024
 """Weights below this many bytes stay in the model when the others go to another file."""

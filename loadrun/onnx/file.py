@@ -18,25 +18,18 @@ from ..layers import emit as e
 from ..tensors import Tensor, apply1, const
 from ..tensors.access import as_vector, dtype_of, stored_shape
 from ..testcase import FileValue, SourceFile
-from .messages import Message, MessageField, ModelProto, TensorProto, TypeProto, ValueInfoProto, parse
+from .messages import (
+    MapProto,
+    ModelProto,
+    OptionalProto,
+    SequenceProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+    parse,
+)
 from .tensors import NAMES, STRING, ExternalData, array, kind_name, texts
 from .wire import field_bytes
-
-__all__ = [
-    "ATOL",
-    "BRAIN_RTOL",
-    "RTOL",
-    "OnnxFile",
-    "accepted_file",
-    "check",
-    "check_within",
-    "element_type",
-    "file_dtype",
-    "parsed",
-    "read_accepted",
-    "rule_error",
-    "tensor_value",
-]
 
 RTOL, ATOL = 1e-3, 1e-7
 BRAIN_RTOL = 2.0**-6
@@ -112,54 +105,6 @@ def _misfit(expect: Tensor, get: Tensor) -> Tensor | None:
         param = P.AssertEqual(maxerr=1.0, verbose=False)
         return apply1("AssertEqual", param, inputs=[expect, get, as_vector(const(1e30))], scalar=False)
     return None
-
-
-@dataclass
-class SequenceProto(Message):
-    """A sequence of values, all of one kind."""
-
-    tensors: list[TensorProto] = field(default_factory=list)
-    sequences: list[SequenceProto] = field(default_factory=list)
-    maps: list[MapProto] = field(default_factory=list)
-    optionals: list[OptionalProto] = field(default_factory=list)
-
-
-@dataclass
-class MapProto(Message):
-    """Keys, which are integers or text, and as many values."""
-
-    keys: list[Array] = field(default_factory=list)
-    texts: list[memoryview] = field(default_factory=list)
-    values: SequenceProto | None = None
-
-
-@dataclass
-class OptionalProto(Message):
-    """A value, or none."""
-
-    tensor: TensorProto | None = None
-    sequence: SequenceProto | None = None
-    map: MapProto | None = None
-    optional: OptionalProto | None = None
-
-
-SequenceProto.FIELDS = {
-    3: MessageField("tensors", TensorProto, True),
-    5: MessageField("sequences", SequenceProto, True),
-    6: MessageField("maps", MapProto, True),
-    7: MessageField("optionals", OptionalProto, True),
-}
-MapProto.FIELDS = {
-    3: MessageField("keys", "varints", True),
-    4: MessageField("texts", bytes, True),
-    5: MessageField("values", SequenceProto),
-}
-OptionalProto.FIELDS = {
-    3: MessageField("tensor", TensorProto),
-    5: MessageField("sequence", SequenceProto),
-    6: MessageField("map", MapProto),
-    7: MessageField("optional", OptionalProto),
-}
 
 
 def parsed(data: memoryview, kind: TypeProto | None, folder: Path) -> FileValue:

@@ -30,8 +30,6 @@ from .subgraph import Subgraph
 from .tensors import STRING, ExternalData, UnsupportedTensorTypeError, array, dense, texts
 from .types import declared_shape, dtype_of_kind, sizes_of, type_of
 
-__all__ = ["GraphReader", "NotExpressed"]
-
 _SHAPING = ("elementwise", "functions", "reductions", "shapes", "creation", "indexing", "padding")
 """Families whose operators compute sizes: their small results are known before data are there."""
 _DEPTH = 16

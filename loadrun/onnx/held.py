@@ -9,8 +9,6 @@ from ..graph.dtypes import Array, DType
 from .codes import CODED, from_codes, to_codes
 from .types import kind_of_dtype
 
-__all__ = ["HeldTensor", "tensor_of"]
-
 
 class HeldTensor(StoredTensor):
     """A stored value whose bytes in the file are not numpy's, held as an array."""

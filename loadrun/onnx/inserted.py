@@ -13,8 +13,6 @@ from .encode import Attribute, GraphMessage, NodeMessage, TensorMessage
 if TYPE_CHECKING:
     from .writing.writer import OnnxWriter
 
-__all__ = ["InsertedNode", "InsertedOutput", "inline", "rename"]
-
 
 @dataclass(frozen=True, eq=False)
 class InsertedOutput:

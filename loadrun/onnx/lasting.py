@@ -16,8 +16,6 @@ from ..proof import Other, ProofError, at_sizes, proved
 from ..testcase import EXPECT, Bundle, LazyTestcases
 from .file import OnnxFile
 
-__all__ = ["Lowering"]
-
 _ELSEWHERE = (0.5, 2, 100)
 """By how much open sizes are multiplied to find out what follows from them."""
 

@@ -17,8 +17,6 @@ from ..passes.checks import formula
 from ..testcase import Bundle
 from .messages import ModelProto
 
-__all__ = ["FILE", "KEY", "NOT_PROVEN", "limits_of", "metadata_of", "read_limits", "record_of"]
-
 KEY = "loadrun:checks"
 """The key of the model's metadata."""
 PROMISE = "loadrun:promise"

@@ -17,8 +17,6 @@ from ..testcase import Bundle, LazyTestcases, Testcase
 from .messages import read_model
 from .reading import OnnxReader
 
-__all__ = ["load_model"]
-
 
 def load_model(
     data: memoryview,

@@ -24,8 +24,6 @@ from .writing import TRANSLATIONS
 from .writing.emitter import UnsupportedOprError
 from .writing.writer import OnnxWriter, elem_of
 
-__all__ = ["NEWEST_OPSET", "OLDEST_OPSET", "Request", "WrittenModel", "ir_version", "refusals", "write"]
-
 OLDEST_OPSET, NEWEST_OPSET = 7, 26
 DEFAULT_OPSET = 18
 _STORED = select(lambda op: op.category == "io")

@@ -9,8 +9,6 @@ from .inserted import rename
 from .writing.emitter import free_names
 from .writing.writer import OnnxWriter
 
-__all__ = ["domains", "keep_names", "merge_ends", "number_names"]
-
 
 def merge_ends(graph: GraphMessage) -> None:
     """Name the nodes that compute outputs after these, where nothing else needs the nodes' own names."""
@@ -59,7 +57,12 @@ def keep_names(graph: GraphMessage, names: Mapping[str, str | None], writer: Onn
 
 
 def number_names(graph: GraphMessage, writer: OnnxWriter) -> None:
-    """Name nodes, and values and constants without a name, by their places, which another export has as well."""
+    """Name nodes, and values and constants without a name, by their places, which another export has as well.
+
+    Constants are put into the order in which nodes read them.
+    """
+    places = {n: i for i, n in reversed([*enumerate(n for node in graph.nodes for n in node.inputs)])}
+    graph.initializers.sort(key=lambda t: places.get(t.name, len(places)))
     bodies = (v for node in graph.nodes for v in node.attributes.values() if isinstance(v, GraphMessage))
     fixed = {name for body in bodies for name in (*free_names(body), *_own_names(body))}
     free = writer.automatic - fixed

@@ -7,8 +7,6 @@ from heapq import heappop, heappush
 
 from .messages import AttributeProto, GraphProto, NodeProto
 
-__all__ = ["attributes_of", "in_order", "names_captured", "nodes_needed", "title_of"]
-
 
 def in_order(nodes: list[NodeProto]) -> list[NodeProto]:
     """Put nodes behind those whose results they read, as converters may leave them and ONNX Runtime does.

@@ -12,17 +12,6 @@ from typing import Any, BinaryIO, TypeVar
 from ..base.errors import UsageError
 from ..graph import Graph
 
-__all__ = [
-    "ExportOptions",
-    "OperatorExportTypes",
-    "Target",
-    "TrainingMode",
-    "check_names",
-    "check_opsets",
-    "check_target",
-    "option",
-]
-
 E = TypeVar("E", bound=IntEnum)
 Target = str | os.PathLike[str] | BinaryIO | None
 

@@ -17,8 +17,6 @@ from .model import WrittenModel
 from .source import ExportSource
 from .truth import beside, installed
 
-__all__ = ["available", "check_model", "of_written", "prove_export"]
-
 
 def available() -> bool:
     """Return whether onnx and onnxruntime are installed."""

@@ -27,8 +27,6 @@ from .tensors import ExternalData
 from .testdata import DataSet, find_sets, item_kind, lost_sets, testcases
 from .types import StandIn, axis_of, declared_shape, kind_of_dtype, type_of
 
-__all__ = ["OnnxReader", "fitting"]
-
 STAND_INS = ((1, 1), (1, 64), (1, 256), (64, 64), (1, 640))
 """Sizes that are tried where none are given: of first axes, and of the others."""
 

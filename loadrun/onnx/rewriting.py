@@ -32,8 +32,6 @@ from .source import ExportSource
 from .subgraph import Subgraph
 from .types import kind_of_dtype
 
-__all__ = ["rewritten"]
-
 Sizes = tuple[int | str | None, ...]
 _HELD = {"sequence": SEQUENCE, "optional": OPTIONAL}
 _EMPTY = {"6": np.float32, "8": np.str_}

@@ -15,8 +15,6 @@ from ..graph.dtypes import DType
 from .messages import AttributeProto
 from .types import kind_of_dtype
 
-__all__ = ["Schema", "check", "versions_of"]
-
 _KINDS = {
     1: "a float",
     2: "an integer",

@@ -10,8 +10,6 @@ from ..base.errors import EngineError
 if TYPE_CHECKING:
     from ..graph.dtypes import Array
 
-__all__ = ["OnnxSession", "new_session"]
-
 
 class _Named(Protocol):
     name: str

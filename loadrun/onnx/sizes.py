@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from ..base.errors import UsageError
 from .source import ExportSource
 
-__all__ = ["Dim", "Dynamic", "dynamic_sizes", "sizes_of_testcases"]
-
 Dynamic = dict[str, dict[int, str]]
 """Names of sizes by input (or output) name and axis."""
 DynamicAxes = Mapping[str, Mapping[int, str] | Sequence[int]]
@@ -178,9 +176,9 @@ def _check_equal(source: ExportSource, inputs: Dynamic) -> None:
 
 
 def sizes_of_testcases(source: ExportSource) -> tuple[Dynamic, list[dict[str, tuple[int, ...]]]]:
-    """Find the axes whose sizes differ between a file's testcases and declaration; return them and all shapes.
+    """Find the axes that a file leaves open or whose sizes differ in it; return them and all shapes.
 
-    Axes whose sizes go together share a name.
+    Axes of two inputs whose sizes go together share a name.
     """
     cases = [{n: a.shape for n, a in c.inputs.items()} for c in source.testcases]
     declared = {
@@ -195,8 +193,11 @@ def sizes_of_testcases(source: ExportSource) -> tuple[Dynamic, list[dict[str, tu
         shapes += [s for s in [declared.get(one.name)] if s is not None]
         if len({len(s) for s in shapes}) > 1:
             continue
+        fixed = source.graph.fixed_shapes.get(one.name) or one.shape
         for axis in range(len(one.shape)):
-            seen = tuple(s[axis] for s in shapes)
-            if len(set(seen)) > 1:
-                dynamic.setdefault(one.name, {})[axis] = names.setdefault(seen, f"{one.name}_dim_{axis}")
+            seen, own = tuple(s[axis] for s in shapes), dynamic.get(one.name, {})
+            if len(set(seen)) > 1 or fixed[axis] is None:
+                name = names.setdefault(seen, f"{one.name}_dim_{axis}")
+                same = len(set(seen)) > 1 or name not in own.values()
+                dynamic[one.name] = {**own, axis: name if same else f"{one.name}_dim_{axis}"}
     return dynamic, [c for c in [*cases, declared] if set(c) >= {i.name for i in source.inputs}]

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from ..tracing.recording import Recording
     from ..tracing.traced import Traced
 
-__all__ = ["ExportSource", "Exportable", "Input", "read_source"]
-
 Exportable = str | os.PathLike[str] | Bundle | Graph | Callable[..., object]
 """A path, a Bundle, a Graph, a trace, a TracedModule (its `forward` or only method), a module or a function."""
 

@@ -15,8 +15,6 @@ from ..graph.composite import GraphAttribute
 from ..graph.dtypes import Array, DType
 from ..ops.infer import infer_shapes
 
-__all__ = ["Subgraph"]
-
 
 class Subgraph(GraphAttribute):
     """A graph with an engine of its own.

@@ -21,23 +21,6 @@ from ..graph.dtypes import Array
 from ..ops.registry import FoldingBudget, pay
 from .messages import SparseTensorProto, TensorProto
 
-__all__ = [
-    "E8M0",
-    "FLOAT4",
-    "HELD",
-    "NAMES",
-    "SMALL_FLOATS",
-    "STRING",
-    "ExternalData",
-    "FloatFormat",
-    "UnsupportedTensorTypeError",
-    "array",
-    "decoded",
-    "dense",
-    "kind_name",
-    "texts",
-]
-
 
 class FloatFormat(NamedTuple):
     """The bit layout of a type.

@@ -14,11 +14,9 @@ from ..base.errors import FormatError, InputError, UsageError
 from ..base.files import contents
 from ..graph.dtypes import Array, DType
 from ..testcase import EXPECT, FileValue, LazyTestcases, Testcase, spread
-from .messages import TensorProto, TypeProto, parse
+from .messages import SequenceProto, TensorProto, TypeProto, parse
 from .tensors import STRING, ExternalData, UnsupportedTensorTypeError, kind_name
 from .types import dtype_of_kind
-
-__all__ = ["DataSet", "find_sets", "item_kind", "lost_sets", "set_name", "sets_in", "testcases"]
 
 _MOST_BYTES = 1 << 31
 _MOST_SETS = 1 << 20
@@ -50,7 +48,7 @@ class DataSet:
 
         What has no file is left out, and so are complex numbers.
         """
-        from .file import SequenceProto, parsed, tensor_value  # for start-up
+        from .file import parsed, tensor_value  # for start-up
 
         files = {**self._inputs, **{n + EXPECT: p for n, p in self._outputs.items()}}
         values: dict[str, FileValue] = {}

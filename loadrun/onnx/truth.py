@@ -23,8 +23,6 @@ from .session import OnnxSession, new_session
 if TYPE_CHECKING:
     from ..graph.dtypes import Array
 
-__all__ = ["Apart", "beside", "installed", "main", "runtime", "runtime_apart", "runtime_name"]
-
 Run = Callable[[Mapping[str, "Array"]], Mapping[str, "Array"]]
 
 _TYPES = {

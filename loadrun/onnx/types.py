@@ -10,8 +10,6 @@ from ..graph.dtypes import DType
 from .messages import TypeProto, ValueInfoProto
 from .tensors import NAMES
 
-__all__ = ["StandIn", "axis_of", "declared_shape", "dtype_of_kind", "kind_of_dtype", "sizes_of", "type_of"]
-
 
 def type_of(kind: TypeProto | None) -> DType | None:
     """Return a declared type as a graph holds it, None if it is not declared."""

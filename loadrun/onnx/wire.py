@@ -14,18 +14,6 @@ import numpy as np
 from ..base.errors import FormatError
 from ..graph.dtypes import Array
 
-__all__ = [
-    "BYTES",
-    "FIXED32",
-    "FIXED64",
-    "VARINT",
-    "field_bytes",
-    "fields",
-    "packed_varints",
-    "signed",
-    "text",
-]
-
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _GROUPS = (3, 4)
 
@@ -144,10 +132,18 @@ def field_bytes(number: int, data: bytes) -> bytes:
     >>> field_bytes(1, b"ab").hex()
     '0a026162'
     """
-    return _varint_bytes(number << 3 | BYTES) + _varint_bytes(len(data)) + data
+    return varint(number << 3 | BYTES) + varint(len(data)) + data
 
 
-def _varint_bytes(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """Encode a number of 64 bits.
+
+    >>> varint(150).hex(), len(varint(-1))
+    ('9601', 10)
+    """
+    if 0 <= value < 128:
+        return bytes((value,))
+    value &= (1 << 64) - 1
     buffer = bytearray()
     while value > 127:
         buffer.append(value & 127 | 128)

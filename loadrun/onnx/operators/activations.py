@@ -10,8 +10,6 @@ from ...graph.dtypes import Array
 from ...ops.norm import softmax_rows
 from . import kernels
 
-__all__ = ["activation_of", "gelu", "sigmoid", "silu", "softmax"]
-
 
 @kernel
 def sigmoid(x: Array) -> Array:

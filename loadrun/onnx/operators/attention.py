@@ -14,8 +14,6 @@ from .activations import softmax
 from .common import like_first, one_of, refuse_unless
 from .kernels import rounded
 
-__all__ = ["capped", "heads", "masked", "merged", "rotated", "scaled_scores", "shared_heads"]
-
 Shapes = list[tuple[int, ...]]
 Modifier = Callable[[Sequence[Array]], Sequence[Array]]
 

@@ -11,20 +11,6 @@ from ...arrays.names import kernel, np
 from ...graph.dtypes import Array, DType, plain
 from ...ops.registry import UnknownShape
 
-__all__ = [
-    "axes_of",
-    "axis_of",
-    "integers",
-    "like_first",
-    "once",
-    "one_of",
-    "refuse_unless",
-    "refuse_where",
-    "taking",
-    "tensor_type",
-    "unknown_shape",
-]
-
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
@@ -54,9 +40,10 @@ def refuse_unless(fits: bool, why: str) -> None:
 
 
 @kernel
-def refuse_where(wrong: Array, why: str) -> None:
+def refuse_where(wrong: Array, why: str, error: type[Exception] = ValueError) -> None:
     """Raise an error where one of some booleans is true."""
-    refuse_unless(not np.any(wrong), why)
+    if np.any(wrong):
+        raise error(why)
 
 
 def one_of(name: str, value: T, *known: T) -> T:
@@ -132,6 +119,7 @@ def taking(**attributes: object) -> Callable[[F], F]:
                 annotation="Flag" if type(value) is int and value in (0, 1) else object,
             )
             for name, value in attributes.items()
+            if name not in signature.parameters
         ]
         function.__signature__ = signature.replace(parameters=[*kept, *more])  # type: ignore[attr-defined]
         return function

@@ -14,8 +14,6 @@ from .convolution import from_last, to_last
 from .linalg import bounded_by, matmul, product_shape
 from .norms import grouped
 
-__all__: list[str] = []
-
 CONTRIB = "com.microsoft"
 Shape = tuple[int, ...]
 

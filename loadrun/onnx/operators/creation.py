@@ -12,8 +12,6 @@ from ...graph.dtypes import Array, DType, plain
 from . import operator
 from .common import integers, like_first, refuse_unless, tensor_type
 
-__all__: list[str] = []
-
 _FAR = 2**31
 
 

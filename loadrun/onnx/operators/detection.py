@@ -8,8 +8,6 @@ from ...ops.image.nms import keep
 from . import operator
 from .common import refuse_unless, unknown_shape
 
-__all__: list[str] = []
-
 
 def _number(value: Array | None, default: float) -> float:
     """Return a threshold; one without elements counts as left out."""

@@ -11,8 +11,6 @@ from . import F, operator
 from .common import axis_of, refuse_unless
 from .kernels import broadcast_shapes
 
-__all__ = ["consuming", "operator_since_1", "operator_since_7", "with_attributes"]
-
 Function = Callable[..., Any]
 
 

@@ -17,9 +17,6 @@ from .early import consuming, operator_since_1, operator_since_7
 from .kernels import exactly, round_bfloat16
 from .small_floats import SMALL, rounded_small
 
-__all__ = ["converted"]
-
-
 # Arithmetic
 
 
@@ -46,7 +43,7 @@ def div(x: Array, y: Array) -> Array:
     """Divide; integers toward zero."""
     if x.dtype.kind == "f":
         return x / y
-    refuse_where(y == 0, "whole numbers are divided by 0")
+    refuse_where(y == 0, "whole numbers are divided by 0", ZeroDivisionError)
     return np.floor_divide(x - np.fmod(x, y), y)
 
 
@@ -54,7 +51,7 @@ def div(x: Array, y: Array) -> Array:
 def mod(x: Array, y: Array, *, fmod: Flag = 0) -> Array:
     """Return the rest of a division, with the sign of the divisor or, on demand, of the dividend."""
     if x.dtype.kind != "f":
-        refuse_where(y == 0, "whole numbers are divided by 0")
+        refuse_where(y == 0, "whole numbers are divided by 0", ZeroDivisionError)
     return np.fmod(x, y) if fmod else np.mod(x, y)
 
 

@@ -10,8 +10,6 @@ from .activations import gelu, sigmoid, silu, softmax
 from .common import like_first, one_of, refuse_unless
 from .quantized import unpacked
 
-__all__: list[str] = []
-
 CONTRIB = "com.microsoft"
 _ACTIVATIONS = ("relu", "gelu", "silu", "identity", "swiglu")
 

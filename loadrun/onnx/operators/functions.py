@@ -12,8 +12,6 @@ from .common import like_first, one_of, refuse_unless
 from .early import operator_since_1
 from .kernels import exactly
 
-__all__: list[str] = []
-
 CONTRIB = "com.microsoft"
 
 

@@ -8,8 +8,6 @@ from ...graph.dtypes import Array
 from . import operator
 from .common import axis_of, integers, like_first, one_of, refuse_unless, unknown_shape
 
-__all__: list[str] = []
-
 Shape = tuple[int, ...]
 
 

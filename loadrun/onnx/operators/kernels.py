@@ -8,8 +8,6 @@ from ...ops.elemwise import formulas
 from ...ops.numeric import parallel, special
 from ...ops.typecvt import exactly as _exactly
 
-__all__ = ["erf", "exactly", "gelu", "int_matmul", "matrix_product", "round_bfloat16", "rounded"]
-
 broadcast_shapes = kernel(special.broadcast_shapes)
 exactly = kernel(_exactly)
 int_matmul = kernel(special.int_matmul)

@@ -12,8 +12,6 @@ from ...ops.numeric.stream import Stream
 from . import operator
 from .common import one_of
 
-__all__: list[str] = []
-
 
 def _loss_shape(
     x: Array, target: Array, *weight: Array | None, reduction: str = "mean", **other: object

@@ -12,8 +12,6 @@ from ...graph.composite import Composite, CostRule, Native
 from ...ops.elemwise.table import ROWS
 from .windows import window_of
 
-__all__ = ["cost_of", "rule_of"]
-
 Shape = tuple[int, ...]
 Rule = Callable[[Composite, Sequence[Shape]], "Native | None"]
 _RULES: Registry[str, Rule] = Registry("operator of MegEngine for a node")

@@ -11,8 +11,6 @@ from ...graph.dtypes import Array
 from . import operator
 from .common import once, one_of, refuse_unless
 
-__all__: list[str] = []
-
 _MOST = 1 << 20
 
 

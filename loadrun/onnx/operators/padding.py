@@ -10,8 +10,6 @@ from ...graph.dtypes import Array
 from . import operator
 from .common import axes_of, integers, one_of, refuse_unless
 
-__all__: list[str] = []
-
 Widths = list[tuple[int, int]]
 """How much is added before and after each axis; what is negative is cut off."""
 

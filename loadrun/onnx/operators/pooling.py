@@ -14,8 +14,6 @@ from .common import refuse_unless, refuse_where, taking
 from .convolution import from_last, to_last
 from .windows import SPACE, Ints, SpatialWindow, given_pads, spaced, window_of
 
-__all__ = ["global_average", "pooled_shape"]
-
 CONTRIB = "com.microsoft"
 POOL = {**SPACE, "ceil_mode": 0}
 

@@ -15,18 +15,6 @@ from .kernels import round_bfloat16
 from .linalg import integer_product, product_shape
 from .small_floats import SMALL, rounded_small
 
-__all__ = [
-    "convolution_shape",
-    "dequantized",
-    "dynamic",
-    "qlinear_conv",
-    "quantized",
-    "requantized",
-    "saturated",
-    "single",
-    "spread",
-]
-
 CONTRIB = "com.microsoft"
 _UINT8 = plain("Uint8")
 _FEW_BITS = {"Uint4": (0, 15), "Int4": (-8, 7), "Uint2": (0, 3), "Int2": (-2, 1)}

@@ -36,8 +36,6 @@ from .windows import SpatialWindow
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
-__all__ = ["unpacked"]
-
 CONTRIB = "com.microsoft"
 _MOST_IN_ORDER = 64
 """The elements of a window up to which they are summed in ONNX Runtime's order, by which ties come out the same."""

@@ -11,8 +11,6 @@ from ...ops.numeric.stream import Stream
 from . import operator
 from .common import like_first, tensor_type
 
-__all__: list[str] = []
-
 _DIGITS = {"Float16": 10, "BFloat16": 7}
 """How many binary digits uniform numbers of a type have; 23 in others."""
 

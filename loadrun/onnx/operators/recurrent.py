@@ -14,8 +14,6 @@ from .activations import activation_of
 from .common import one_of, refuse_unless, taking
 from .linalg import integer_product, matmul
 
-__all__: list[str] = []
-
 Function = Callable[[Array], Array]
 _HOW = {
     "activation_alpha": None,

@@ -14,8 +14,6 @@ from .activations import softmax
 from .common import axes_of, axis_of
 from .kernels import exactly
 
-__all__: list[str] = []
-
 Reduce = Callable[[Array, tuple[int, ...], bool], Array]
 
 
@@ -186,7 +184,7 @@ def hardmax(x: Array, axis: int) -> Array:
     if not x.size:
         return x
     places = np.arange(x.shape[axis]).reshape([-1 if i == axis else 1 for i in range(x.ndim)])
-    return (np.expand_dims(np.argmax(x, axis), axis) == places).astype(x.dtype)
+    return (np.argmax(x, axis, keepdims=True) == places).astype(x.dtype)
 
 
 def _along(function: Callable[[Array, int], Array]) -> Callable[..., Array]:
@@ -220,9 +218,8 @@ def _position(find: Callable[..., Array], x: Array, axis: int, keepdims: int, la
     if not x.ndim:
         return np.zeros((), np.int64)
     at = axis_of(axis, x.ndim)
-    place = find(np.flip(x, at) if last else x, at)
-    place = x.shape[at] - 1 - place if last else place
-    return np.asarray(np.expand_dims(place, at) if keepdims else place, np.int64)
+    place = find(np.flip(x, at) if last else x, at, keepdims=bool(keepdims))
+    return np.asarray(x.shape[at] - 1 - place if last else place, np.int64)
 
 
 def _place(x: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> tuple[int, ...]:

@@ -15,8 +15,6 @@ from ...ops.image.sampling import blend
 from . import operator
 from .common import axes_of, integers, one_of, refuse_unless
 
-__all__: list[str] = []
-
 _LARGEST = 1 << 24
 """The largest size of a resized axis."""
 _COORDINATES = (

@@ -13,8 +13,6 @@ from ...graph.dtypes import Array
 from . import operator
 from .common import integers, one_of, refuse_unless, refuse_where
 
-__all__: list[str] = []
-
 _BLOCK = 64
 """Regions that are sampled at once."""
 _FARTHEST = 2.0**60

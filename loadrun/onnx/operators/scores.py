@@ -12,17 +12,6 @@ from ...graph.dtypes import Array, DType, plain
 from . import operator
 from .common import one_of, refuse_unless
 
-__all__ = [
-    "TRANSFORMS",
-    "as_rows",
-    "chosen",
-    "label_type",
-    "logistic",
-    "probit",
-    "row_operator",
-    "transformed",
-]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")

@@ -11,8 +11,6 @@ from ...graph.dtypes import Array, DType
 from . import operator
 from .common import axis_of, integers, refuse_unless, tensor_type
 
-__all__: list[str] = []
-
 Items = list[Any]
 
 

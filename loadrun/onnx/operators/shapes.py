@@ -14,8 +14,6 @@ from .common import axes_of, axis_of, integers, one_of, refuse_unless
 from .indexing import taken
 from .kernels import broadcast_shapes
 
-__all__: list[str] = []
-
 Shape = tuple[int, ...]
 
 

@@ -9,8 +9,6 @@ from ...graph.dtypes import Array
 from ..tensors import E8M0, FLOAT4, SMALL_FLOATS
 from .common import one_of, tensor_type
 
-__all__ = ["SMALL", "rounded_small"]
-
 _F = np.float32
 SMALL = {tensor_type(kind).name: kind for kind in (*SMALL_FLOATS, E8M0)}
 """ONNX's numbers of the types by their names in graphs."""

@@ -11,8 +11,6 @@ from .common import once, one_of, refuse_unless
 from .kernels import matrix_product as matmul
 from .scores import as_rows, chosen, label_type, logistic, row_operator, transformed
 
-__all__: list[str] = []
-
 _LEAST = 1e-7
 _MOST_WEIGHTS = 1 << 26
 _ROUNDS = 8

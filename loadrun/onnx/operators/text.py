@@ -10,8 +10,6 @@ from ...graph.dtypes import Array
 from . import operator
 from .common import one_of, refuse_unless
 
-__all__: list[str] = []
-
 
 @operator("StringConcat", since=20)
 def string_concat(x: Array, y: Array) -> Array:

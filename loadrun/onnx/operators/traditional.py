@@ -13,8 +13,6 @@ from .common import like_first, once, one_of, refuse_unless
 from .kernels import matrix_product as matmul
 from .scores import as_rows, chosen, label_type, logistic, probit, row_operator, transformed
 
-__all__: list[str] = []
-
 _ML = "ai.onnx.ml"
 _MOST_FEATURES = 1 << 20
 

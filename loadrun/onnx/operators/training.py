@@ -9,8 +9,6 @@ from ...graph.dtypes import Array
 from . import operator
 from .common import one_of, refuse_unless
 
-__all__: list[str] = []
-
 _TRAINING = "ai.onnx.preview.training"
 
 Step = tuple[Array, ...]

@@ -16,8 +16,6 @@ from .common import like_first, refuse_unless, taking
 from .linalg import matmul
 from .norms import layer_normalized
 
-__all__ = ["embedded", "self_attended"]
-
 CONTRIB = "com.microsoft"
 Shapes = list[tuple[int, ...]]
 _HOW = {"mask_filter_value": -10000.0, "scale": 0.0, "unidirectional": 0}

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ...arrays.names import np
 from ...graph.composite import TensorAttribute
 from ...graph.dtypes import Array
-from .common import once, one_of, refuse_unless
+from .common import once, one_of, refuse_unless, taking
 from .forest import LEAF, MEMBER, MODES, TreeNodes, WeightedTrees, weighted
 from .scores import TRANSFORMS, as_rows, chosen, label_type, probit, row_operator, transformed
-
-__all__: list[str] = []
 
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 
@@ -84,18 +83,28 @@ class _Places:
 # The two forms in which ensembles are stored
 
 
-def _listed(
-    prefix: str,
-    targets: int,
-    modes: Sequence[str],
-    splits: Array,
-    nodes: Mapping[str, Sequence[int]],
-    missing: Sequence[int],
-    leaves: Mapping[str, Sequence[int]],
-    weights: Array,
-) -> WeightedTrees:
-    """Return the ensemble as TreeEnsembleRegressor and TreeEnsembleClassifier store it: leaves are nodes too."""
-    lists = {name: _whole(values) for name, values in nodes.items()}
+_ORDER = ("treeids", "nodeids", "featureids", "truenodeids", "falsenodeids")
+_LISTS = {f"nodes_{n}": () for n in (*_ORDER, "hitrates", "missing_value_tracks_true", "modes", "values")}
+_SHARED: dict[str, Any] = {**_LISTS, "nodes_hitrates_as_tensor": None, "nodes_values_as_tensor": None}
+"""The attributes of nodes, with what they are where they are left out."""
+_TARGETS, _CLASSES = (
+    {f"{kind}_{n}": () for n in ("ids", "nodeids", "treeids", "weights")}
+    | {f"{kind}_weights_as_tensor": None}
+    for kind in ("target", "class")
+)
+
+
+def _listed(prefix: str, targets: int, given: Mapping[str, Any]) -> WeightedTrees:
+    """Return the ensemble as TreeEnsembleRegressor and TreeEnsembleClassifier store it: leaves are nodes too.
+
+    Args:
+        given: the attributes of the node.
+    """
+    stored = {**_SHARED, **(_TARGETS if prefix == "target" else _CLASSES), **given}
+    modes = stored["nodes_modes"]
+    splits = _numbers(stored["nodes_values"], stored["nodes_values_as_tensor"])
+    weights = _numbers(stored[f"{prefix}_weights"], stored[f"{prefix}_weights_as_tensor"])
+    lists = {f"nodes_{name}": _whole(stored[f"nodes_{name}"]) for name in _ORDER}
     for mode in sorted(set(modes)):
         refuse_unless(mode in MODES and mode != "BRANCH_MEMBER", f"a node has the mode {mode!r}")
     kinds = _whole([MODES[m] for m in modes])
@@ -109,9 +118,9 @@ def _listed(
     no[inner] = places.of(trees[inner], false_ids[inner], "nodes_falsenodeids")
     # The first node of every run of one tree is a root.
     roots = np.flatnonzero(np.concatenate([[True], trees[1:] != trees[:-1]]))
-    missed = _optional(missing, len(trees)) == 1
+    missed = _optional(stored["nodes_missing_value_tracks_true"], len(trees)) == 1
     forest = TreeNodes(kinds, features, splits, yes, no, missed, roots, places.name)
-    lists = {f"{prefix}_{name}": _whole(values) for name, values in leaves.items()}
+    lists = {n: _whole(stored[n]) for n in (f"{prefix}_treeids", f"{prefix}_nodeids", f"{prefix}_ids")}
     _same_length({**lists, f"{prefix}_weights": weights})
     trees, numbers, ids = lists.values()
     order = np.lexsort((numbers, trees))
@@ -205,6 +214,7 @@ def _regressed(ensemble: WeightedTrees, x: Array, how: str, post: str, base: Arr
 
 
 @row_operator("TreeEnsembleRegressor")
+@taking(**_SHARED | _TARGETS)
 def tree_ensemble_regressor(
     x: Array,
     *,
@@ -212,46 +222,14 @@ def tree_ensemble_regressor(
     base_values: Sequence[float] = (),
     base_values_as_tensor: Stored = None,
     n_targets: int = 0,
-    nodes_falsenodeids: Sequence[int] = (),
     nodes_featureids: Sequence[int] = (),
-    nodes_hitrates: Sequence[float] = (),
-    nodes_hitrates_as_tensor: Stored = None,
-    nodes_missing_value_tracks_true: Sequence[int] = (),
-    nodes_modes: Sequence[str] = (),
-    nodes_nodeids: Sequence[int] = (),
-    nodes_treeids: Sequence[int] = (),
-    nodes_truenodeids: Sequence[int] = (),
-    nodes_values: Sequence[float] = (),
-    nodes_values_as_tensor: Stored = None,
     post_transform: str = "NONE",
-    target_ids: Sequence[int] = (),
-    target_nodeids: Sequence[int] = (),
-    target_treeids: Sequence[int] = (),
-    target_weights: Sequence[float] = (),
-    target_weights_as_tensor: Stored = None,
+    **given: Any,
 ) -> Array:
     """Aggregate the weights of the leaves that samples reach, for each target."""
     one_of("aggregate_function", aggregate_function, *_AGGREGATES)
-    ensemble = once(
-        nodes_featureids,
-        "trees",
-        lambda: _listed(
-            "target",
-            n_targets,
-            nodes_modes,
-            _numbers(nodes_values, nodes_values_as_tensor),
-            {
-                "nodes_treeids": nodes_treeids,
-                "nodes_nodeids": nodes_nodeids,
-                "nodes_featureids": nodes_featureids,
-                "nodes_truenodeids": nodes_truenodeids,
-                "nodes_falsenodeids": nodes_falsenodeids,
-            },
-            nodes_missing_value_tracks_true,
-            {"treeids": target_treeids, "nodeids": target_nodeids, "ids": target_ids},
-            _numbers(target_weights, target_weights_as_tensor),
-        ),
-    )
+    given["nodes_featureids"] = nodes_featureids
+    ensemble = once(nodes_featureids, "trees", lambda: _listed("target", n_targets, given))
     base = _numbers(base_values, base_values_as_tensor)
     return _regressed(ensemble, x, aggregate_function, post_transform, base)
 
@@ -310,55 +288,24 @@ def tree_ensemble(
 
 
 @row_operator("TreeEnsembleClassifier", out=(label_type, "Float32"))
+@taking(**_SHARED | _CLASSES)
 def tree_ensemble_classifier(
     x: Array,
     *,
     base_values: Sequence[float] = (),
     base_values_as_tensor: Stored = None,
-    class_ids: Sequence[int] = (),
-    class_nodeids: Sequence[int] = (),
-    class_treeids: Sequence[int] = (),
-    class_weights: Sequence[float] = (),
-    class_weights_as_tensor: Stored = None,
     classlabels_int64s: Sequence[int] = (),
     classlabels_strings: Sequence[str] = (),
-    nodes_falsenodeids: Sequence[int] = (),
     nodes_featureids: Sequence[int] = (),
-    nodes_hitrates: Sequence[float] = (),
-    nodes_hitrates_as_tensor: Stored = None,
-    nodes_missing_value_tracks_true: Sequence[int] = (),
-    nodes_modes: Sequence[str] = (),
-    nodes_nodeids: Sequence[int] = (),
-    nodes_treeids: Sequence[int] = (),
-    nodes_truenodeids: Sequence[int] = (),
-    nodes_values: Sequence[float] = (),
-    nodes_values_as_tensor: Stored = None,
     post_transform: str = "NONE",
+    **given: Any,
 ) -> tuple[Array, Array]:
     """Sum the weights of the leaves that samples reach, and choose the class with the largest score."""
     one_of("post_transform", post_transform, *TRANSFORMS)
     count = len(classlabels_strings or classlabels_int64s)
     refuse_unless(count > 0, "it names no classes")
-    ensemble = once(
-        nodes_featureids,
-        "trees",
-        lambda: _listed(
-            "class",
-            count,
-            nodes_modes,
-            _numbers(nodes_values, nodes_values_as_tensor),
-            {
-                "nodes_treeids": nodes_treeids,
-                "nodes_nodeids": nodes_nodeids,
-                "nodes_featureids": nodes_featureids,
-                "nodes_truenodeids": nodes_truenodeids,
-                "nodes_falsenodeids": nodes_falsenodeids,
-            },
-            nodes_missing_value_tracks_true,
-            {"treeids": class_treeids, "nodeids": class_nodeids, "ids": class_ids},
-            _numbers(class_weights, class_weights_as_tensor),
-        ),
-    )
+    given["nodes_featureids"] = nodes_featureids
+    ensemble = once(nodes_featureids, "trees", lambda: _listed("class", count, given))
     base = _numbers(base_values, base_values_as_tensor)
     refuse_unless(
         len(base) in ((0, 1, 2) if count == 2 else (0, count)),

@@ -7,18 +7,6 @@ from typing import NamedTuple
 
 from .common import one_of, refuse_unless
 
-__all__ = [
-    "AUTO_PADS",
-    "SPACE",
-    "Ints",
-    "SpatialWindow",
-    "check_kernel",
-    "given_pads",
-    "reach_of",
-    "spaced",
-    "window_of",
-]
-
 AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER", "")
 Ints = list[int] | None
 SPACE: dict[str, object] = {

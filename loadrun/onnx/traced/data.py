@@ -28,6 +28,15 @@ _LT, _EQ = P.ElemwiseMultiTypeMode.LT, P.ElemwiseMultiTypeMode.EQ
 _MOST_STEPS = 64
 
 
+@instead("Gather")
+def gather(x: Any, at: Any, *, axis: int = 0) -> Any:
+    """Take one entry by an index, which MegEngine has."""
+    if not isinstance(at, np.ndarray) or at.ndim:
+        return NotImplemented
+    index = [(axis_of(axis, x.ndim), None, None, None, int(at))]
+    return e.subtensor(operand(x), index) if x.ndim > 1 else traced(x)[int(at)]
+
+
 @instead(indexing.taken)
 def taken(x: Any, at: tuple[Any, ...]) -> Any:
     return traced(x)[at]
@@ -101,7 +110,7 @@ def _places(mask: Tensor) -> Tensor:
 @instead("NonZero")
 def non_zero(x: Any) -> Tensor:
     x = x if x.ndim else x.reshape(1)
-    rest = _places(operand(x != 0))
+    rest = _places(operand(x if x.dtype == bool else x != 0))
     rows: list[Tensor] = []
     for n in x.shape[:0:-1]:
         size = e.like(n, rest)

@@ -88,7 +88,7 @@ def power(x: Any, y: Any) -> Any:
 
 
 @instead(common.refuse_where)
-def refuse_where(wrong: Any, why: str) -> None:
+def refuse_where(wrong: Any, why: str, error: type[Exception] = ValueError) -> None:
     """Refuse nothing: it depends on data, of which MegEngine does not complain."""
 
 

@@ -20,6 +20,7 @@ from ...ops.infer import infer_dtypes, kernel_of
 from ...ops.registry import Call, Shape, pay_operator
 from ...passes.constants import subgraph
 from ...passes.loadable import make_loadable
+from ...passes.narrowing import narrow_dtype
 from ...tensors import Tensor, apply
 from ...tensors.access import (
     dtype_of,
@@ -38,6 +39,7 @@ from ..graph import RULE
 from ..subgraph import Subgraph
 from . import HALVES, KERNELS, OPERATORS, Untraceable, traced
 from .session import Draws, Session, stored_type
+from .written import as_mode
 
 __all__ = ["Untraceable", "recorded"]
 
@@ -54,6 +56,7 @@ class _Walker:
 
     def __init__(self, session: Session) -> None:
         self.session = session
+        self.converted: set[int] = set()
 
     def run(
         self, graph: Graph, values: dict[int, Made], targets: Iterable[Var] | None = None
@@ -69,14 +72,31 @@ class _Walker:
                 continue
             inputs = [values[v.id] for v in opr.inputs]
             with named_part(opr.name or next((v.name for v in opr.outputs if v.name), opr.title)):
-                results = self._results(opr, inputs)
+                whole = as_mode(opr) if _any_traced(inputs) else None
+                if whole is None:
+                    results = self._results(opr, inputs)
+                else:
+                    mode, dtype = whole[0].mode, whole[0].dtype
+                    operands = [tensor_of(values[v.id], dtype) for v in whole[1]]
+                    results = [_around(e.elem(mode, *operands))]
             for var, value in zip(opr.outputs, results, strict=False):
                 values[var.id] = value
                 if isinstance(value, TracedArray) and var.name:
-                    source = variable_of(value)
-                    if source is not None and source.name is None and source.owner.type != "Host2DeviceCopy":
-                        source.name = var.name
+                    self._name(value, var.name)
         return values
+
+    def _name(self, value: TracedArray, name: str) -> None:
+        """Name a variable as the model does; what only other runtimes convert gets the last name."""
+        own = variable_of(value)
+        while own is not None and own.owner.type == "TypeCvtV2":
+            (source,) = own.owner.inputs
+            kept = source.name is not None and source.id not in self.converted
+            if kept or narrow_dtype(_typed(source)) != narrow_dtype(_typed(own)):
+                break
+            self.converted.add(source.id)
+            source.name, own = None, source
+        if own is not None and own.name is None and own.owner.type != "Host2DeviceCopy":
+            own.name = name
 
     def _named(self, opr: Opr) -> None:
         """Remember a constant by its name."""
@@ -299,7 +319,7 @@ def recorded(
     Raises:
         UnsupportedError: an operator cannot be expressed, or needs values that depend on inputs.
     """
-    from . import activations, data, layers, recurrent, signal, sizes, windows  # noqa: F401 - for start-up: they register
+    from . import activations, arithmetic, data, layers, recurrent, signal, sizes, windows  # noqa: F401 - for start-up: they register
 
     infer_dtypes(graph.oprs)
     session = Session(elsewhere)

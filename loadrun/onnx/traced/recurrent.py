@@ -88,7 +88,7 @@ def _layer(
         traced, layers(operand(x), states, flat, hidden, both=count == 2, biased=b is not None, mode=mode)
     )
     y = y[::-1] if backward else y
-    y = np.swapaxes(y.reshape(length, batch, count, hidden), 1, 2)
+    y = np.expand_dims(y, 1) if count == 1 else np.swapaxes(y.reshape(length, batch, count, hidden), 1, 2)
     if layout:
         y, lasts = np.transpose(y, (2, 0, 1, 3)), [np.swapaxes(s, 0, 1) for s in lasts]
     return y, *lasts

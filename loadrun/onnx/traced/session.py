@@ -32,8 +32,6 @@ from ...tracing.recorder import TraceRecorder
 from ...tracing.recording import RecordedInput
 from . import Untraceable
 
-__all__ = ["Draws", "Session", "stored_type"]
-
 _STORED = {"Int4": "Int8", "Int2": "Int8", "Uint4": "Uint8", "Uint2": "Uint8"}
 
 

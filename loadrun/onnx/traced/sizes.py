@@ -49,8 +49,8 @@ def broadcast_shapes(*shapes: Any) -> Any:
 
 @instead("Reshape", since=5)
 def reshape(x: Any, shape: Any, *, allowzero: int = 0) -> Any:
-    """Leave the size that follows from the others to the operator, where any may differ."""
-    if not _session().open or allowzero or 0 in x.shape:
+    """Leave the size that follows from the others to the operator."""
+    if allowzero or 0 in x.shape:
         return NotImplemented
     sizes = common.integers(shape)
     free = [not isinstance(n, TracedInt) and n == -1 for n in sizes]

@@ -10,8 +10,6 @@ from ...ops.attention import projections
 from .emitter import Dim, UnsupportedOprError
 from .writer import OnnxWriter, translation
 
-__all__: list[str] = []
-
 Mask = MultiHeadAttnAttnMaskType
 Extra = MultiHeadAttnTensorCombinationType
 

@@ -13,8 +13,6 @@ from ..encode import ElemType, GraphMessage, NodeMessage, ValueMessage
 from .emitter import UnsupportedOprError
 from .writer import OnnxWriter, elem_of, translation
 
-__all__: list[str] = []
-
 _Mode = P.CondExecMergeMode
 
 

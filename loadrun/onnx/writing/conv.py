@@ -24,8 +24,6 @@ from .integers import integer_weights
 from .layout import plain_dims, to_packed, to_plain
 from .writer import OnnxWriter, translation
 
-__all__ = ["CONVOLUTIONS", "activate", "convolution_with_bias"]
-
 CONVOLUTIONS = ("ConvolutionV2", "Convolution3D", "ConvolutionBackwardDataV2", "Convolution3DBackwardData")
 
 _Convolution = P.Convolution | P.Convolution3D | P.ConvBias

@@ -22,8 +22,6 @@ from .elemwise_float import SINGLE, compose
 from .emitter import NodeEmitter, UnsupportedOprError
 from .writer import OnnxWriter, elem_of, translation
 
-__all__ = ["convert", "multiply_high", "round_shift"]
-
 _BOOL = {mode: row.onnx for mode, row in ROWS.items() if row.onnx and row.real is None}
 _INTEGER: Registry[M, Callable[..., str]] = Registry("mode on integers")
 _on_integers = _INTEGER.register
@@ -105,7 +103,7 @@ def elemwise(w: OnnxWriter, opr: Opr) -> str:
     """Emit one ONNX operator, or several."""
     mode = opr.get(Elemwise).mode
     dtype = w.dtype(opr.outputs[0])
-    args = [convert(w, w.name(v), w.dtype(v), dtype) for v in opr.inputs]
+    args = [convert(w, w.operand(v), w.dtype(v), dtype) for v in opr.inputs]
     if mode in _CHAINS and w.value(opr.inputs[0]) is not None:
         # Exporters write constants behind, and runtimes look for them there.
         args.reverse()
@@ -113,7 +111,7 @@ def elemwise(w: OnnxWriter, opr: Opr) -> str:
         return _bool(w, mode, args)
     if dtype.is_float:
         return _float(w, opr, mode, dtype, args)
-    return _integer(w, mode, dtype, args)
+    return whole_numbers(w, mode, dtype, args)
 
 
 def _float(w: OnnxWriter, opr: Opr, mode: M, dtype: DType, args: list[str]) -> str:
@@ -140,11 +138,11 @@ def _bool(w: OnnxWriter, mode: M, args: list[str]) -> str:
 # Integers
 
 
-def _i32(w: OnnxWriter, *values: int) -> str:
+def _i32(w: NodeEmitter, *values: int) -> str:
     return w.const(np.array(values[0] if len(values) == 1 else values, np.int32))
 
 
-def _integer(w: OnnxWriter, mode: M, dtype: DType, args: list[str]) -> str:
+def whole_numbers(w: NodeEmitter, mode: M, dtype: DType, args: list[str]) -> str:
     """Apply a mode to integers: in int32, or in int64 where int32 does not suffice."""
     elem = elem_of(dtype)
     if mode not in _INTEGER:
@@ -159,6 +157,8 @@ def _integer(w: OnnxWriter, mode: M, dtype: DType, args: list[str]) -> str:
         out = w.cast(multiply_high(w, dtype, a, b), ElemType.INT32)
     elif mode is M.NEGATE and dtype.np.kind == "u":
         out = w.op("Sub", _i32(w, 0), wide[0])
+    elif mode is M.FLOOR_DIV and narrow:
+        out = w.op("Div", *wide) if dtype.np.kind == "u" else _floor_div(w, *wide)
     else:
         out = _INTEGER[mode](w, *wide)
     return w.cast(out, elem) if narrow else out
@@ -228,10 +228,12 @@ def _less(w: NodeEmitter, x: str, y: str) -> str:
 def _shift_power(w: NodeEmitter, count: str) -> str:
     """Compute 2 to the power of a shift count, int64; counts are taken modulo the bits that are computed in."""
     w.need(11, "shifts of integers")
-    bits = 8 * w.whole.numpy.itemsize
+    bits, known = 8 * w.whole.numpy.itemsize, w.number(count)
+    table = np.left_shift(np.ones(bits, np.int64), np.arange(bits))
+    if known is not None:
+        return w.const(table[int(known) % bits])
     k = w.op("Mod", w.cast(count, ElemType.INT64), w.const(np.int64(bits)))
-    table = w.const(np.left_shift(np.ones(bits, np.int64), np.arange(bits)))
-    return w.op("Gather", table, k, axis=0)
+    return w.op("Gather", w.const(table), k, axis=0)
 
 
 @_on_integers(M.SHL)
@@ -242,8 +244,8 @@ def _shl(w: NodeEmitter, x: str, y: str) -> str:
 @_on_integers(M.SHR)
 def _shr(w: NodeEmitter, x: str, y: str) -> str:
     power, x = _shift_power(w, y), w.cast(x, ElemType.INT64)
-    shifted = _floor_div(w, x, power)
-    if w.whole is ElemType.INT64:
+    shifted, known = _floor_div(w, x, power), w.number(power)
+    if w.whole is ElemType.INT64 and (known is None or known < 0):
         # 2^63 is no number of int64, whose sign alone such a shift leaves.
         sign = w.cast(w.op("Less", x, w.const(np.int64(0))), ElemType.INT64)
         none = w.op("Less", power, w.const(np.int64(0)))
@@ -278,17 +280,10 @@ _on_integers(M.NEGATE)(lambda w, x: w.op("Neg", x))
 _on_integers(M.RELU6)(lambda w, x: _min(w, _max(w, x, _zero(w)), w.const(np.int32(6))))
 _on_integers(M.SQUARE)(lambda w, x: w.op("Mul", x, x))
 _on_integers(M.SIGN)(lambda w, x: w.op("Sign", x))
-_on_integers(M.ABS_GRAD)(lambda w, x, y: w.where(_positive(w, x), y, w.op("Neg", y)))
 _on_integers(M.ADD)(lambda w, x, y: w.op("Add", x, y))
 _on_integers(M.SUB)(lambda w, x, y: w.op("Sub", x, y))
 _on_integers(M.MUL)(lambda w, x, y: w.op("Mul", x, y))
 _on_integers(M.MOD)(lambda w, x, y: w.op("Mod", x, y))
-_on_integers(M.SIGMOID_GRAD)(
-    lambda w, x, y: w.op("Mul", w.op("Mul", x, w.op("Sub", w.const(np.int32(1)), x)), y)
-)
-_on_integers(M.TANH_GRAD)(
-    lambda w, x, y: w.op("Mul", w.op("Sub", w.const(np.int32(1)), w.op("Mul", x, x)), y)
-)
 _on_integers(M.SWITCH_GT0)(lambda w, x, y: w.where(_positive(w, x), y, _zero(w)))
 _on_integers(M.LT)(_compared(_less))
 _on_integers(M.LEQ)(_compared(_leq_ints))
@@ -303,7 +298,7 @@ _on_integers(M.FUSE_MUL_ADD4)(lambda w, x, y, z, u: w.op("Add", w.op("Mul", x, y
 _on_integers(M.RMULH)(lambda w, x, y: "")
 
 
-def multiply_high(w: OnnxWriter, dtype: DType, a: str, b: str) -> str:
+def multiply_high(w: NodeEmitter, dtype: DType, a: str, b: str) -> str:
     """Compute the rounded high half of the doubled product of int64 values of a narrower type; int64.
 
     The one product that overflows saturates.
@@ -317,7 +312,7 @@ def multiply_high(w: OnnxWriter, dtype: DType, a: str, b: str) -> str:
     return w.where(both, w.const(np.int64(info.max)), high)
 
 
-def round_shift(w: OnnxWriter, x: str, shift: str, target: DType) -> str:
+def round_shift(w: NodeEmitter, x: str, shift: str, target: DType) -> str:
     """Compute ``x / 2^shift`` rounded half away from zero, saturated; `x` and the result are int64."""
     power = _shift_power(w, shift)
     zero = w.const(np.int64(0))

@@ -11,8 +11,6 @@ from ...ops.elemwise.table import ROWS
 from ..encode import ElemType
 from .emitter import NodeEmitter, UnsupportedOprError
 
-__all__ = ["COMPOSED", "SINGLE", "compose", "erf_gelu", "stepwise_h_swish"]
-
 Function = Callable[..., str]
 
 SINGLE = {mode: row.onnx for mode, row in ROWS.items() if row.onnx and row.real is not None}
@@ -83,14 +81,9 @@ def stepwise_h_swish(e: NodeEmitter, x: str) -> str:
     return e.op("Mul", e.op("Mul", x, e.clip(e.op("Add", x, e.f32(3)), 0, 6)), e.f32(1 / 6))
 
 
-def _softplus_tail(e: NodeEmitter, x: str) -> str:
-    """Compute ``log(1 + exp(-abs(x)))``."""
-    return _log1p(e, e.op("Exp", e.op("Neg", e.op("Abs", x))))
-
-
 @composed(M.SOFTPLUS)
 def _softplus(e: NodeEmitter, x: str) -> str:
-    return e.op("Add", e.op("Relu", x), _softplus_tail(e, x))
+    return e.op("Softplus", x)
 
 
 @composed(M.LOGSIGMOID)
@@ -125,6 +118,8 @@ def _log_sum_exp(e: NodeEmitter, x: str, y: str) -> str:
 @composed(M.ATAN2)
 def _atan2(e: NodeEmitter, y: str, x: str) -> str:
     """Compute the angle of the point (x, y): Atan with the quadrant corrected."""
+    if e.number(x) == 1:
+        return e.op("Atan", y)
     zero = e.f32(0)
     angle = e.op("Atan", e.op("Div", y, x))
     turn = e.where(e.op("Less", y, zero), e.f32(-pi), e.f32(pi))
@@ -166,98 +161,14 @@ def _switch_gt0(e: NodeEmitter, x: str, y: str) -> str:
     return e.where(_positive(e, x), y, e.f32(0))
 
 
-@composed(M.ABS_GRAD)
-def _abs_grad(e: NodeEmitter, x: str, y: str) -> str:
-    return e.where(_positive(e, x), y, e.op("Neg", y))
-
-
-@composed(M.SIGMOID_GRAD)
-def _sigmoid_grad(e: NodeEmitter, x: str, y: str) -> str:
-    return e.op("Mul", e.op("Mul", x, e.op("Sub", e.f32(1), x)), y)
-
-
-@composed(M.TANH_GRAD)
-def _tanh_grad(e: NodeEmitter, x: str, y: str) -> str:
-    return e.op("Mul", e.op("Sub", e.f32(1), e.op("Mul", x, x)), y)
-
-
-@composed(M.FAST_TANH_GRAD)
-def _fast_tanh_grad(e: NodeEmitter, x: str, y: str) -> str:
-    t = e.op("Mul", x, x)
-    d = e.op("Add", t, e.f32(3))
-    first = e.op("Div", e.op("Mul", e.f32(-48), t), d)
-    top = e.op("Add", e.op("Add", first, e.f32(27)), t)
-    return e.op("Mul", e.op("Div", top, e.op("Mul", d, e.f32(9))), y)
-
-
-@composed(M.H_SWISH_GRAD)
-def _h_swish_grad(e: NodeEmitter, x: str, y: str) -> str:
-    slope = e.op("Div", e.op("Add", e.op("Mul", e.f32(2), x), e.f32(3)), e.f32(6))
-    upper = e.where(e.op("Less", e.f32(3), x), y, e.op("Mul", slope, y))
-    return e.where(e.op("Less", x, e.f32(-3)), e.f32(0), upper)
-
-
 @composed(M.SILU)
 def _silu(e: NodeEmitter, x: str) -> str:
     return e.op("Mul", x, e.op("Sigmoid", x))
 
 
-@composed(M.SILU_GRAD)
-def _silu_grad(e: NodeEmitter, x: str, y: str) -> str:
-    s = e.op("Sigmoid", x)
-    inner = e.op("Add", e.f32(1), e.op("Mul", x, e.op("Sub", e.f32(1), s)))
-    return e.op("Mul", e.op("Mul", y, s), inner)
-
-
-@composed(M.GELU_GRAD)
-def _gelu_grad(e: NodeEmitter, x: str, y: str) -> str:
-    phi = e.op("Mul", e.op("Exp", e.op("Mul", e.f32(-0.5), e.op("Mul", x, x))), e.f32(0.3989422804014327))
-    inner = e.op("Add", e.f32(1), e.op("Erf", e.op("Mul", x, e.f32(1 / sqrt(2)))))
-    return e.op("Mul", y, e.op("Add", e.op("Mul", inner, e.f32(0.5)), e.op("Mul", x, phi)))
-
-
-def _over_root(sign: float) -> Function:
-    def apply(e: NodeEmitter, x: str, y: str) -> str:
-        return e.op("Div", y, e.op("Sqrt", e.op("Add", e.op("Mul", x, x), e.f32(sign))))
-
-    return apply
-
-
-@composed(M.ATANH_GRAD)
-def _atanh_grad(e: NodeEmitter, x: str, y: str) -> str:
-    return e.op("Div", y, e.op("Sub", e.f32(1), e.op("Mul", x, x)))
-
-
-@composed(M.SOFTPLUS_GRAD)
-def _softplus_grad(e: NodeEmitter, x: str, y: str) -> str:
-    t = e.op("Exp", e.op("Neg", e.op("Abs", x)))
-    g = e.op("Div", e.op("Mul", y, t), e.op("Add", e.f32(1), t))
-    return e.where(_positive(e, x), e.op("Sub", y, g), g)
-
-
-def _inside(e: NodeEmitter, x: str, low: float, high: float, value: str) -> str:
-    within = e.op("And", e.op("Less", e.f32(low), x), e.op("Less", x, e.f32(high)))
-    return e.where(within, value, e.f32(0))
-
-
-@composed(M.RELU6_GRAD)
-def _relu6_grad(e: NodeEmitter, x: str, y: str) -> str:
-    return _inside(e, x, 0, 6, y)
-
-
-@composed(M.HSIGMOID_GRAD)
-def _hsigmoid_grad(e: NodeEmitter, x: str, y: str) -> str:
-    return _inside(e, x, -3, 3, e.op("Div", y, e.f32(6)))
-
-
 @composed(M.PRELU)
 def _prelu(e: NodeEmitter, x: str, y: str) -> str:
     return e.where(_positive(e, x), x, e.op("Mul", x, y))
-
-
-@composed(M.PRELU_GRAD)
-def _prelu_grad(e: NodeEmitter, x: str, y: str, z: str) -> str:
-    return e.where(e.leq(e.f32(0), x), y, e.op("Mul", y, z))
 
 
 @composed(M.CLIP)
@@ -293,8 +204,6 @@ composed(M.SQUARE)(lambda e, x: e.op("Mul", x, x))
 composed(M.ROUND)(lambda e, x: e.round_away(x))
 composed(M.MAX)(lambda e, x, y: e.op("Max", x, y))
 composed(M.MIN)(lambda e, x, y: e.op("Min", x, y))
-composed(M.ASINH_GRAD)(_over_root(1))
-composed(M.ACOSH_GRAD)(_over_root(-1))
 composed(M.FUSE_ADD_RELU)(_chain("Relu"))
 composed(M.FUSE_ADD_SIGMOID)(_chain("Sigmoid"))
 composed(M.FUSE_ADD_TANH)(_chain("Tanh"))
@@ -313,6 +222,8 @@ def compose(e: NodeEmitter, mode: M, *args: str) -> str:
         return e.op(SINGLE[mode], *args)
     if mode in COMPOSED:
         return COMPOSED[mode](e, *args)
+    if mode.name.endswith("_GRAD"):
+        raise UnsupportedOprError("it computes gradients, which belong to training")
     raise UnsupportedOprError(
         f"ONNX has no {mode.name} for floats, and none can be composed to full precision"
     )

@@ -20,8 +20,6 @@ from .elemwise_float import compose, stepwise_h_swish
 from .emitter import UnsupportedOprError
 from .writer import OnnxWriter, elem_of, smaller_scale, translation
 
-__all__: list[str] = []
-
 _NOISE = 3
 _BOOL = frozenset(M[mode.name] for mode in modes(ModeTrait.COMPARES))
 
@@ -101,8 +99,12 @@ def _compare(w: OnnxWriter, opr: Opr, mode: M) -> str:
     if len(opr.inputs) == 1:
         x = w.float(opr.inputs[0])
         return w.op("IsNaN" if mode is M.ISNAN else "IsInf", x)
+    if mode is M.NEQ and types[0].name != "Bool" and not types[0].is_quantized:
+        zero = w.value(opr.inputs[1])
+        if zero is not None and zero.size == 1 and zero.ndim <= w.rank(opr.inputs[0]) and not zero.any():
+            return w.cast(w.name(opr.inputs[0]), ElemType.BOOL)
     common = promote(types)
-    a, b = (convert(w, w.name(v), t, common) for v, t in zip(opr.inputs, types, strict=True))
+    a, b = (convert(w, w.operand(v), t, common) for v, t in zip(opr.inputs, types, strict=True))
     if common.name == "Bool":
         if mode is M.NEQ:
             return w.op("Xor", a, b)

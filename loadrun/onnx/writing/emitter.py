@@ -14,8 +14,6 @@ from ...graph import Opr
 from ...graph.dtypes import Array
 from ..encode import Attribute, ElemType, GraphMessage, NodeMessage, TensorMessage, ValueMessage
 
-__all__ = ["Dim", "NodeEmitter", "UnsupportedOprError"]
-
 Dim = int | str
 """A size: a number, or the name of an int64 value of shape [1]."""
 
@@ -68,6 +66,8 @@ class NodeEmitter:
         read: names that nodes read.
         reserved: names that values of the source have, which no other gets.
         automatic: names that say nothing but how many there were before.
+        made: what nodes compute, by all that makes them; it is computed once.
+        shared: names that were returned more than once.
 
     >>> e = NodeEmitter(18)
     >>> e.op("Add", "x", e.const(np.float32(1)))
@@ -88,8 +88,8 @@ class NodeEmitter:
         self.doc = ""
         self._constants: dict[object, str] = {}
         self._count = 0
-        self._cast: dict[tuple[str, ElemType], str] = {}
-        self._size_nodes: dict[tuple[object, ...], str] = {}
+        self.made: dict[tuple[object, ...], list[str]] = {}
+        self.shared: set[str] = set()
 
     # Names
 
@@ -125,13 +125,20 @@ class NodeEmitter:
     def ops(
         self, kind: str, *inputs: str, out: int | Sequence[str] = 1, domain: str = "", **attributes: Attribute
     ) -> list[str]:
-        """Append a node; the names of its outputs."""
+        """Append a node, unless there is one that computes the same; the names of its outputs."""
         if not domain:
             self.need(SINCE.get(kind, 7), f"ONNX's {kind}")
-        outputs = [self.fresh(kind) for _ in range(out)] if isinstance(out, int) else list(out)
         operands = list(inputs)
         while operands and not operands[-1]:
             operands.pop()
+        named = ((k, tuple(v) if isinstance(v, list) else v) for k, v in sorted(attributes.items()))
+        key = (kind, domain, out, *operands, *named) if isinstance(out, int) else None
+        if key in self.made:
+            self.shared.update(self.made[key])
+            return self.made[key]
+        outputs = [self.fresh(kind) for _ in range(out)] if isinstance(out, int) else list(out)
+        if key is not None:
+            self.made[key] = outputs
         self.read.update(operands)
         self.nodes.append(NodeMessage(kind, operands, outputs, attributes, "", domain, self.doc))
         return outputs
@@ -170,6 +177,11 @@ class NodeEmitter:
         """Return whether a value is an initializer."""
         return name in self.initializers
 
+    def number(self, name: str) -> float | None:
+        """Return the number that an initializer holds, None for other values."""
+        stored = self.initializers[name].value if name in self.initializers else None
+        return stored.item() if stored is not None and stored.size == 1 else None
+
     # Sizes
 
     def vector(self, dims: Sequence[Dim]) -> str:
@@ -190,10 +202,7 @@ class NodeEmitter:
             parts.append(self.ints(*run))
         if len(parts) == 1:
             return parts[0]
-        key = ("Concat", *parts)
-        if key not in self._size_nodes:
-            self._size_nodes[key] = self.op("Concat", *parts, axis=0)
-        return self._size_nodes[key]
+        return self.op("Concat", *parts, axis=0)
 
     def dim_of(self, x: str, axis: int) -> str:
         """Return one size of a value, as an int64 vector of one number."""
@@ -207,12 +216,9 @@ class NodeEmitter:
             return b if a == 1 else a
         if kind in ("Add", "Sub") and b == 0:
             return a
-        key = (kind, a, b)
-        if key not in self._size_nodes:
-            self._size_nodes[key] = self.op(
-                kind, *(self.ints(d) if isinstance(d, int) else d for d in (a, b))
-            )
-        return self._size_nodes[key]
+        if kind == "Add" and a == 0:
+            return b
+        return self.op(kind, *(self.ints(d) if isinstance(d, int) else d for d in (a, b)))
 
     def product(self, dims: Sequence[Dim]) -> Dim:
         """Multiply sizes."""
@@ -235,10 +241,11 @@ class NodeEmitter:
 
     def cast_raw(self, x: str, to: ElemType) -> str:
         """Cast a value to exactly that type."""
-        key = (x, to)
-        if key not in self._cast:
-            self._cast[key] = self.op("Cast", x, to=int(to))
-        return self._cast[key]
+        stored = self.initializers[x].value if x in self.initializers else None
+        if stored is None or stored.size != 1 or stored.dtype.kind not in "biu":
+            return self.op("Cast", x, to=int(to))
+        with np.errstate(all="ignore"):
+            return self.const(stored.astype(to.numpy), raw=True)
 
     def reshape(self, x: str, dims: Sequence[Dim]) -> str:
         """Reshape a value; one size may be -1."""

@@ -6,6 +6,8 @@ one by one, or None if it is no such arithmetic.
 
 from __future__ import annotations
 
+import operator
+
 from ...graph import Opr, Var
 from ...graph import params as P
 from ...ops.elemwise.table import ROWS
@@ -13,8 +15,6 @@ from ...ops.shape import NO_AXIS, axis_of
 from .emitter import Dim
 from .shape import common_shape
 from .writer import OnnxWriter, size_rule
-
-__all__: list[str] = []
 
 
 def _known(w: OnnxWriter, var: Var) -> list[Dim] | None:
@@ -66,6 +66,13 @@ def _subtensor(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
     return [whole[index]] if index is not None else whole[slice(begin, end, step)]
 
 
+@size_rule("IndexingMultiAxisVec")
+def _gathered(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
+    whole, items = _known(w, opr.inputs[0]), opr.get(P.IndexDescMaskDump).items
+    at = w.value(opr.inputs[1]) if len(opr.inputs) == 2 and len(items) == 1 and items[0].idx else None
+    return None if whole is None or at is None or at.ndim != 1 else [whole[int(i)] for i in at]
+
+
 @size_rule("ReduceV2")
 def _product(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
     whole = _known(w, opr.inputs[0])
@@ -78,7 +85,7 @@ def _product(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
         return None
     total: Dim = 0
     for n in whole:
-        total = w.arith("Add", n, total) if total == 0 else w.arith("Add", total, n)
+        total = w.arith("Add", total, n)
     return [total]
 
 
@@ -88,17 +95,32 @@ _ARITHMETIC = {
 """The modes that are sums, differences, products and quotients of integers."""
 
 
+_MOVES = {P.ElemwiseMode.COND_LT_MOV: operator.lt, P.ElemwiseMode.COND_LEQ_MOV: operator.le}
+
+
 @size_rule("Elemwise")
 def _elemwise(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
-    kind = _ARITHMETIC.get(opr.get(P.Elemwise).mode)
-    if kind is None or len(opr.inputs) != 2:
+    mode = opr.get(P.Elemwise).mode
+    kind = _ARITHMETIC.get(mode)
+    parts = [p for p in (_known(w, v) for v in opr.inputs) if p is not None]
+    length = max(map(len, parts), default=0)
+    if len(parts) != len(opr.inputs) or any(len(p) not in (1, length) for p in parts):
         return None
-    parts = [_known(w, v) for v in opr.inputs]
-    if parts[0] is None or parts[1] is None or {len(p) for p in parts if p is not None} != {1}:
+    rows = [p * length if len(p) == 1 else p for p in parts]
+    if mode in _MOVES:
+        chosen = [
+            _MOVES[mode](a, b)
+            for a, b in zip(*rows[:2], strict=True)
+            if isinstance(a, int) and isinstance(b, int)
+        ]
+        return (
+            [n if on else 0 for on, n in zip(chosen, rows[2], strict=True)] if len(chosen) == length else None
+        )
+    if kind is None or len(rows) != 2:
         return None
     if kind == "Div" and not all(_never_negative(w, v) for v in opr.inputs):
         return None
-    return [w.arith(kind, parts[0][0], parts[1][0])]
+    return [w.arith(kind, a, b) for a, b in zip(*rows, strict=True)]
 
 
 @size_rule("ReshapeV1", "AxisAddRemove", "Identity", "Copy")

@@ -15,8 +15,6 @@ from .emitter import UnsupportedOprError
 from .resize import store
 from .writer import REASONS, OnnxWriter, translation
 
-__all__: list[str] = []
-
 REASONS.add("NvOf", "it runs only on graphics processors")
 
 _LAST = -(2**63) + 1

@@ -8,8 +8,6 @@ from ...graph import Var
 from ...graph.dtypes import Array
 from .writer import OnnxWriter
 
-__all__ = ["integer_weights"]
-
 
 def integer_weights(w: OnnxWriter, x: Var, weight: str, bias: str, axis: int = 0) -> tuple[str, str]:
     """Write weights and bias behind DequantizeLinear, where the input they meet stands behind it as well.

@@ -1,16 +1,26 @@
-"""Operators that only pass values on."""
+"""Operators that only pass values on, and those that are not written."""
 
 from __future__ import annotations
 
+import numpy as np
+
 from ...base.errors import EngineError
 from ...graph import Opr
+from ...graph import params as P
+from ..encode import ElemType
 from .writer import REASONS, OnnxWriter, translation
 
-__all__: list[str] = []
+_RANDOM = "UniformRNGV1 GaussianRNGV1 ExponentialRNG GammaRNG BetaRNG PoissonRNG PermutationRNG"
+_PLACED = "WarpPerspectiveV2 WarpAffineV2 RemapV1 ROIAlignV1 ROIPooling DeformablePSROIPoolingForward"
 
 REASONS.add("AssertEqual", "checks are not part of the model; what they expect becomes test data sets")
 REASONS.add("AddUpdate", "it changes a weight; ONNX's graphs do not keep state")
 REASONS.add("VirtualGrad", "it stands for gradients")
+for _name in (*_RANDOM.split(), "ShuffleRNG", "MultinomialRNG"):
+    REASONS.add(_name, "its random numbers are others in every run of another runtime")
+for _name in _PLACED.split():
+    REASONS.add(_name, "it reads pixels at computed positions, which ONNX's operators place otherwise")
+REASONS.add("CorrelationForward", "ONNX has no correlation of two images")
 
 
 @translation(
@@ -39,3 +49,23 @@ def virtual_dep(w: OnnxWriter, opr: Opr) -> str:
 def stored(w: OnnxWriter, opr: Opr) -> str:
     """Raise: initializers and graph inputs are created when they are first read."""
     raise EngineError(f"{opr.type} is not written as a node")
+
+
+def _uniform_like(w: OnnxWriter, x: str) -> str:
+    """Draw numbers in (0, 1]: ONNX's are in [0, 1)."""
+    return w.op("Sub", w.f32(1), w.op("RandomUniformLike", x, dtype=int(ElemType.FLOAT)))
+
+
+@translation("Dropout")
+def dropout(w: OnnxWriter, opr: Opr) -> list[str]:
+    """Multiply the input by a random mask; drop nothing if the probability is 0."""
+    (x,) = opr.inputs
+    dtype, prob = w.dtype(x), np.float32(opr.get(P.Dropout).drop_prob)
+    if not prob:
+        ones = w.expand(w.const(np.uint8(1)), w.vector([w.product(w.dims(x))]))
+        return [w.op("Identity", w.name(x)), ones]
+    value = w.float(x)
+    kept = w.op("Not", w.op("Less", _uniform_like(w, value), w.const(prob)))
+    scaled = w.op("Mul", value, w.const(np.float32(1) / (np.float32(1) - prob)))
+    mask = w.reshape(w.cast(kept, ElemType.UINT8), [-1])
+    return [w.stored(w.where(kept, scaled, w.f32(0)), dtype), mask]

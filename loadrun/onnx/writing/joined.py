@@ -16,20 +16,20 @@ from ...graph.dtypes import Array, DType
 from ...graph.params import ElemwiseMode as M
 from ...ops.elemwise.table import ROWS
 from ...ops.shape import axis_of
+from ..encode import ElemType
 from .conv import CONVOLUTIONS, convolution_with_bias
 from .elemwise_float import compose
 from .integers import integer_weights
 from .linalg import operand
 from .reduce import without_axes
-from .shape import select
-from .writer import PRODUCTS, OnnxWriter, joined
-
-__all__: list[str] = []
+from .shape import counting, select
+from .writer import PRODUCTS, OnnxWriter, elem_of, joined
 
 _REACH = 8
 """How many changes of shape in a row are looked at."""
 _REAL = ("Float32", "Float64")
 _TURN = {M.MAX: M.MIN, M.MIN: M.MAX}
+_Multi = P.ElemwiseMultiTypeMode
 _AFTER_SUM = {mode: row.after_add for mode, row in ROWS.items() if row.after_add is not None}
 
 
@@ -125,6 +125,129 @@ def _where(w: OnnxWriter, opr: Opr) -> str | None:
     return None
 
 
+# Integers
+
+
+def _of(var: Var, mode: M | P.ElemwiseMultiTypeMode) -> list[Var]:
+    """Return the operands of the mode that computes a variable; none where another operator does."""
+    opr = var.owner
+    if opr.type == "Elemwise":
+        return opr.inputs if opr.get(P.Elemwise).mode is mode else []
+    return opr.inputs if opr.type == "ElemwiseMultiType" and opr.get(P.ElemwiseMultiType).mode is mode else []
+
+
+def _alone(w: OnnxWriter, opr: Opr) -> str | None:
+    """Return an operand of a sum or a product where the other one is a number that changes nothing."""
+    neutral, out = ROWS[opr.get(P.Elemwise).mode].neutral, opr.outputs[0]
+    for x, other, value in _sides(w, opr) if opr.type == "Elemwise" else ():
+        number = value.size == 1 and value.item() == neutral and other.owner.type == "ImmutableTensor"
+        if number and w.dtype(x) == w.dtype(out) and _same(w, x, out, 0):
+            return w.name(x)
+    return None
+
+
+def _divided(w: OnnxWriter, var: Var) -> tuple[Var, Var, Var] | None:
+    """Return dividend, divisor and remainder where a variable is 1 if a quotient is to be rounded up toward zero."""
+    signs = _of(var.owner.inputs[0], M.AND) if var.owner.type == "TypeCvtV2" else []
+    rest = _of(signs[0], _Multi.NEQ)[:1] if signs else []
+    turned = _of(signs[1], M.XOR) if signs else []
+    negative = [_of(v, _Multi.LT)[:1] for v in turned]
+    operands = _of(rest[0], M.MOD) if rest else []
+    return (*operands, rest[0]) if operands and negative == [operands[:1], rest] else None  # type: ignore[return-value]
+
+
+def _toward_zero(w: OnnxWriter, kind: str, x: Var, y: Var, **attributes: int) -> str:
+    elem = elem_of(w.dtype(x))
+    if elem is w.whole:
+        return w.op(kind, w.operand(x), w.operand(y), **attributes)
+    wide = [w.cast(w.operand(v), ElemType.INT32) for v in (x, y)]
+    return w.cast(w.op(kind, *wide, **attributes), elem)
+
+
+def _quotient(w: OnnxWriter, opr: Opr) -> str | None:
+    """Write a quotient rounded down, and up again where it is negative, as Div."""
+    quotient, step = opr.inputs
+    divided = _divided(w, step)
+    if divided is None or _of(quotient, M.FLOOR_DIV) != [*divided[:2]]:
+        return None
+    return _toward_zero(w, "Div", *divided[:2])
+
+
+@joined("SUB")
+def _remainder(w: OnnxWriter, opr: Opr) -> str | None:
+    """Write a remainder with the sign of the dividend as Mod."""
+    rest, less = opr.inputs
+    moved = _of(less, M.COND_LT_MOV)
+    divided = _divided(w, moved[1]) if moved else None
+    if divided is None or divided[1] is not moved[2] or divided[2] is not rest or w.opset < 10:
+        return None
+    return _toward_zero(w, "Mod", *divided[:2], fmod=1)
+
+
+@joined(_Multi.FUSE_MUL_ADD3_INT16x32x32x32.name)
+def _product(w: OnnxWriter, opr: Opr) -> str | None:
+    """Write a product of int32 by halves of 16 bits as Mul."""
+    low, y, rest = opr.inputs
+    value = w.value(low)
+    if _is_zero(w, rest) and value is not None:
+        number = value.reshape(()) if value.size == 1 else value
+        return w.op("Mul", w.name(y), w.const(number.astype(np.int32)))
+    shifted = _of(rest, M.SHL)
+    high = _of(shifted[0], _Multi.FUSE_MUL_ADD3_INT16x32x32x32) if shifted else []
+    if not high or high[1] is not y or not _is_zero(w, high[2]) or low.owner.type != "TypeCvtV2":
+        return None
+    x = low.owner.inputs[0]
+    above = _of(high[0].owner.inputs[0], M.SHR) if high[0].owner.type == "TypeCvtV2" else []
+    difference = _of(above[0], M.SUB) if above else []
+    return w.op("Mul", w.name(x), w.name(y)) if difference[:1] == [x] else None
+
+
+def _is_zero(w: OnnxWriter, var: Var) -> bool:
+    value = w.value(var)
+    return value is not None and not value.any()
+
+
+# Activations
+
+
+@joined("PRELU")
+def _prelu(w: OnnxWriter, opr: Opr) -> str | None:
+    """Write LeakyRelu, or PRelu where the slopes broadcast to what they scale."""
+    x, slope = opr.inputs
+    dtype, value = w.dtype(opr.outputs[0]), w.value(slope)
+    if not dtype.is_float or w.dtype(x) != dtype or w.dtype(slope) != dtype or dtype.name == "BFloat16":
+        return None
+    if value is not None and value.size == 1 and value.ndim <= w.rank(x):
+        return w.op("LeakyRelu", w.name(x), alpha=value.item())
+    return w.op("PRelu", w.name(x), w.name(slope)) if _same(w, opr.outputs[0], x, 0) else None
+
+
+def _elu(w: OnnxWriter, opr: Opr) -> str | None:
+    """Write Elu, Selu and Celu as MegEngine computes them."""
+    up, down = (_scaled(w, v) for v in opr.inputs)
+    x, inner = _of(up[0], M.RELU), _of(down[0], M.EXPM1)
+    below, steepness = _scaled(w, inner[0]) if inner else (opr.inputs[0], 1.0)
+    ends = _of(below, M.MIN)
+    if not x or len(ends) != 2 or not _is_zero(w, ends[0]) or ends[1] is not x[0]:
+        return None
+    gamma, alpha = up[1], down[1] / up[1]
+    if gamma == steepness == 1:
+        return w.op("Elu", w.name(x[0]), alpha=alpha)
+    if steepness == 1:
+        return w.op("Selu", w.name(x[0]), alpha=alpha, gamma=gamma)
+    celu = gamma == 1 and np.float32(1 / alpha) == np.float32(steepness) and w.opset >= 12
+    return w.op("Celu", w.name(x[0]), alpha=alpha) if celu else None
+
+
+def _scaled(w: OnnxWriter, var: Var) -> tuple[Var, float]:
+    """Return what a constant number scales, and that; the variable and 1 where none does."""
+    opr = var.owner
+    for x, _, value in _sides(w, opr) if _of(var, M.MUL) else ():
+        if value.size == 1 and value.any():
+            return x, value.item()
+    return var, 1.0
+
+
 # Products
 
 
@@ -133,17 +256,20 @@ def _sum(w: OnnxWriter, opr: Opr) -> str | None:
     """Write a convolution or a product of matrices with its bias, and two conditional moves of one mask as Where."""
     if opr.type != "Elemwise" or any(w.dtype(v) != w.dtype(opr.outputs[0]) for v in opr.inputs):
         return None
-    out = _biased(w, opr)
     mode = opr.get(P.Elemwise).mode
+    if mode is M.ADD and (same := _alone(w, opr)) is not None:
+        return same
+    kind = w.dtype(opr.outputs[0]).np.kind
+    out = _biased(w, opr) if kind == "f" else _quotient(w, opr) if mode is M.ADD else None
+    if out is None and mode is M.ADD and w.dtype(opr.outputs[0]).name == "Float32":
+        out = _elu(w, opr)
     if mode is M.ADD:
         return out or _where(w, opr)
     return compose(w, _AFTER_SUM[mode], out) if out else None
 
 
 def _biased(w: OnnxWriter, opr: Opr) -> str | None:
-    if w.dtype(opr.outputs[0]).name not in _REAL:
-        return None
-    for x, bias, value in _sides(w, opr):
+    for x, bias, value in _sides(w, opr) if w.dtype(opr.outputs[0]).name in _REAL else ():
         written = _with_bias(w, x, bias, value) if w.alone(x) else None
         if written:
             return written
@@ -276,6 +402,13 @@ def _sources(w: OnnxWriter, var: Var) -> Iterator[Var]:
         var = opr.inputs[0]
 
 
+def _undoes(opr: Opr) -> bool:
+    """Return whether an operator takes back what the one before it does to axes."""
+    before = opr.inputs[0].owner
+    turned = [P.AxisDesc(1 - d.method, d.axis) for d in reversed(opr.get(P.AxisAddRemove).desc)]
+    return before.type == opr.type and turned == [*before.get(P.AxisAddRemove).desc]
+
+
 @joined("Dimshuffle", "AxisAddRemove", "ReshapeV1")
 def _unchanged(w: OnnxWriter, opr: Opr) -> str | None:
     """Leave out changes of shape that undo each other, and those around products of matrices."""
@@ -284,7 +417,7 @@ def _unchanged(w: OnnxWriter, opr: Opr) -> str | None:
     if same:
         return w.name(same[-1])
     if opr.type == "AxisAddRemove":
-        return without_axes(w, opr)
+        return w.name(opr.inputs[0].owner.inputs[0]) if _undoes(opr) else without_axes(w, opr)
     return _stacked(w, opr) if opr.type == "ReshapeV1" else None
 
 
@@ -341,8 +474,10 @@ def _by_axis(w: OnnxWriter, rank: int, *values: Array) -> tuple[int | None, list
 
 @joined("TypeCvtV2")
 def _quantized(w: OnnxWriter, opr: Opr) -> str | None:
-    """Write division, rounding and saturation as QuantizeLinear."""
+    """Write division, rounding and saturation as QuantizeLinear, and what counts as Range."""
     dtype = w.dtype(opr.outputs[0])
+    if dtype.name == "Int32" and (counted := counting(w, opr.inputs[0].owner)) is not None:
+        return w.cast(counted, ElemType.INT32)
     if dtype.name not in _INTEGERS or w.dtype(opr.inputs[0]).name != "Float32":
         return None
     steps, low = opr.inputs[0], np.iinfo(dtype.np).min
@@ -375,6 +510,8 @@ def _rounded(w: OnnxWriter, var: Var, dtype: DType) -> str | None:
 @joined("MUL")
 def _dequantized(w: OnnxWriter, opr: Opr) -> str | None:
     """Write the difference from a zero point, times a scale, as DequantizeLinear."""
+    if (same := _alone(w, opr)) is not None:
+        return same
     scaled = _steps(w, opr.outputs[0], M.MUL)
     if scaled is None or w.dtype(opr.outputs[0]).name != "Float32":
         return None

@@ -9,8 +9,6 @@ from ...ops.conv.layout import Packing
 from .emitter import Dim, NodeEmitter
 from .writer import OnnxWriter
 
-__all__ = ["plain_dims", "to_packed", "to_plain"]
-
 
 def _split(packing: Packing) -> bool:
     """Return whether the layout splits channels into two axes."""

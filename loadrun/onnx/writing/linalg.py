@@ -13,8 +13,6 @@ from ..encode import ElemType
 from .emitter import UnsupportedOprError
 from .writer import REASONS, OnnxWriter, elem_of, translation
 
-__all__ = ["operand"]
-
 REASONS.add("SVD", "ONNX has no singular value decomposition")
 REASONS.add("MatrixInverse", "ONNX has no inverse of a matrix")
 

@@ -11,8 +11,6 @@ from ..encode import ElemType
 from .emitter import Dim, UnsupportedOprError
 from .writer import OnnxWriter, translation
 
-__all__: list[str] = []
-
 
 @translation("Softmax")
 def softmax(w: OnnxWriter, opr: Opr) -> str:

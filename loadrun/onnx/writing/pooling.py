@@ -14,8 +14,6 @@ from .emitter import Dim, UnsupportedOprError
 from .layout import plain_dims, to_packed, to_plain
 from .writer import OnnxWriter, elem_of, translation
 
-__all__: list[str] = []
-
 
 @translation("PoolingV1")
 def pooling(w: OnnxWriter, opr: Opr) -> str:

@@ -6,8 +6,6 @@ from ...graph import Opr
 from ...graph.params import LSQ, TQT, FakeQuant
 from .writer import OnnxWriter, translation
 
-__all__: list[str] = []
-
 
 @translation("FakeQuant")
 def fake_quant(w: OnnxWriter, opr: Opr) -> str:

@@ -17,8 +17,6 @@ from ..encode import ElemType
 from .emitter import UnsupportedOprError
 from .writer import OnnxWriter, elem_of, translation
 
-__all__ = ["without_axes"]
-
 _KINDS = {
     Mode.SUM: "ReduceSum",
     Mode.SUM_SQR: "ReduceSumSquare",

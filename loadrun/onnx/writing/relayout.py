@@ -12,8 +12,6 @@ from .elemwise import convert
 from .emitter import Dim, UnsupportedOprError
 from .writer import OnnxWriter, elem_of, translation
 
-__all__: list[str] = []
-
 
 @translation("RelayoutFormatV1")
 def relayout(w: OnnxWriter, opr: Opr) -> str:

@@ -14,8 +14,6 @@ from .emitter import Dim, UnsupportedOprError
 from .layout import plain_dims, to_packed, to_plain
 from .writer import OnnxWriter, elem_of, translation
 
-__all__ = ["store"]
-
 _MODE = {
     InterpolationMode.NEAREST: "nearest",
     InterpolationMode.LINEAR: "linear",

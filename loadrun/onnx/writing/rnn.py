@@ -10,8 +10,6 @@ from ...graph.params import LSTM, RNN, RNNCell, RNNCellNonlineMode
 from .emitter import UnsupportedOprError
 from .writer import OnnxWriter, translation
 
-__all__: list[str] = []
-
 
 def _gates(w: OnnxWriter, opr: Opr) -> str:
     """Compute ``x @ w_ih.T + b_ih + h @ w_hh.T + b_hh`` in float32."""

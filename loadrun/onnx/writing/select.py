@@ -8,10 +8,8 @@ from ...graph import Opr, Var
 from ...graph import params as P
 from ...ops.shape import c_cast
 from ..encode import ElemType
-from .emitter import Dim
+from .emitter import Dim, UnsupportedOprError
 from .writer import OnnxWriter, elem_of, translation
-
-__all__: list[str] = []
 
 _FULL = (ElemType.FLOAT, ElemType.DOUBLE, ElemType.INT32, ElemType.INT64)
 
@@ -91,15 +89,19 @@ def cond_take(w: OnnxWriter, opr: Opr) -> list[str]:
     """Compress of the flat input, and NonZero of the condition."""
     p = opr.get(P.CondTake)
     x, mask = opr.inputs
-    flat = w.reshape(_condition(w, mask, p), [-1])
+    condition = _condition(w, mask, p)
+    flat = condition if w.rank(mask) == 1 else w.reshape(condition, [-1])
     values = w.op("Compress", w.reshape(w.name(x), [-1]), flat, axis=0)
-    at = w.reshape(w.op("NonZero", flat), [-1])
+    at = w.squeeze(w.op("NonZero", flat), [0])
     return [values, w.cast(at, ElemType.INT32)]
 
 
 def _condition(w: OnnxWriter, mask: Var, p: P.CondTake) -> str:
     """Compare a mask with the number in the parameters, as Bool."""
     dtype = w.dtype(mask)
+    if dtype.name == "Bool" and p.mode in (P.CondTakeMode.EQ, P.CondTakeMode.NEQ):
+        wanted = bool(c_cast(p.val, np.dtype("?"))) is (p.mode == P.CondTakeMode.EQ)
+        return w.name(mask) if wanted else w.op("Not", w.name(mask))
     if dtype.name == "Bool":
         number = w.const(np.int32(bool(c_cast(p.val, np.dtype("?")))))
         value = w.cast(w.name(mask), ElemType.INT32)
@@ -127,3 +129,32 @@ def non_zero(w: OnnxWriter, opr: Opr) -> str:
     (x,) = opr.inputs
     condition = _condition(w, x, P.CondTake(mode=P.CondTakeMode.NEQ))
     return w.cast(w.op("NonZero", condition), ElemType.INT32)
+
+
+@translation("NMSKeepMGB")
+def nms_keep(w: OnnxWriter, opr: Opr) -> list[str]:
+    """Emit NonMaxSuppression with scores that fall along the boxes; short rows end with the last kept index."""
+    p = opr.get(P.NMSKeep)
+    (boxes,) = opr.inputs
+    batch = w.fixed(boxes, [0])[0]
+    n = w.dim(boxes, 1)
+    limit = int(p.max_output)
+    if n == 0:
+        raise UnsupportedOprError("no boxes")
+    falling = w.op("Neg", w.cast(w.range(n), ElemType.FLOAT))
+    scores = w.unsqueeze(falling, [0, 1])
+    most = w.const(np.array([limit], np.int64)) if limit else w.vector([n])
+    indices, counts = [], []
+    for i in range(batch):
+        one = w.slice(w.name(boxes), [i], [i + 1], [0])
+        selected = w.op("NonMaxSuppression", one, scores, most, w.const(np.array([p.iou_thresh], np.float32)))
+        kept = w.squeeze(w.slice(selected, [2], [3], [1]), [1])
+        count = w.op("Shape", kept)
+        counts.append(w.cast(count, ElemType.INT32))
+        if limit:
+            last = w.op("Sub", count, w.ints(1))
+            at = w.op("Min", w.const(np.arange(limit, dtype=np.int64)), last)
+            indices.append(w.cast(w.unsqueeze(w.op("Gather", kept, at, axis=0), [0]), ElemType.INT32))
+    w.note(opr, "boxes with NaN or corners in another order are judged by ONNX's rules")
+    rows = w.op("Concat", *indices, axis=0) if indices else w.const(np.zeros((batch, 0), np.int32))
+    return [rows, w.op("Concat", *counts, axis=0)]

@@ -13,8 +13,6 @@ from .elemwise import convert
 from .emitter import Dim
 from .writer import OnnxWriter, elem_of, translation
 
-__all__ = ["common_shape", "stack"]
-
 
 def stack(w: OnnxWriter, dims: list[Dim]) -> str:
     """Return sizes as the int32 vector that MegEngine's graphs compute with."""
@@ -139,11 +137,23 @@ def alloc(w: OnnxWriter, opr: Opr) -> str:
     return w.expand(w.const(np.zeros((), elem_of(dtype).numpy)), w.vector(w.split_dims(opr.inputs[0])))
 
 
+def counting(w: OnnxWriter, opr: Opr) -> str | None:
+    """Return the numbers from 0 to a symbolic size as int64 where these are what is spaced evenly, else None."""
+    if opr.type != "Linspace" or not opr.get(P.Linspace).endpoint or opr.inputs[1].owner.type != "TypeCvtV2":
+        return None
+    start, last = w.value(opr.inputs[0]), w.vectors.get(opr.inputs[1].owner.inputs[0].id)
+    n = w.split_dims(opr.inputs[2])[0]
+    from_zero = start is not None and not start.any() and isinstance(n, str)
+    return w.range(n) if from_zero and last == [w.arith("Sub", n, 1)] else None
+
+
 @translation("Linspace")
 def linspace(w: OnnxWriter, opr: Opr) -> str:
     """Emit a Range, scaled and shifted in float64."""
     start, stop, num = opr.inputs
     n = w.split_dims(num)[0]
+    if (counted := counting(w, opr)) is not None:
+        return w.stored(w.cast(counted, ElemType.FLOAT), w.dtype(opr.outputs[0]))
     low, high = (w.cast(w.float(v), ElemType.DOUBLE) for v in (start, stop))
     parts = w.arith("Sub", n, 1) if opr.get(P.Linspace).endpoint else n
     if isinstance(parts, int):

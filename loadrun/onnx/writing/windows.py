@@ -1,4 +1,4 @@
-"""Windows as data: unfolding and folding images, convolutions with a filter per position, correlation."""
+"""Windows as data: unfolding and folding images, convolutions with a filter per position."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from ...graph import Opr, Var
 from ...graph import params as P
 from ...graph.dtypes import DType
 from ...graph.params import Sparse
-from ...ops.conv.correlation import correlation_plan
 from ...ops.numeric.taps import Taps
 from ..encode import ElemType
 from .emitter import Dim, UnsupportedOprError
 from .writer import REASONS, OnnxWriter, elem_of, translation
-
-__all__ = ["unfolded"]
 
 
 def _movable(w: OnnxWriter, x: str, dtype: DType) -> tuple[str, ElemType]:
@@ -274,36 +271,3 @@ def deformable(w: OnnxWriter, opr: Opr) -> str:
         group=groups,
         offset_group=parts,
     )
-
-
-@translation("CorrelationForward")
-def correlation(w: OnnxWriter, opr: Opr) -> str:
-    """Compute one product or difference for every displacement, averaged over channels and window."""
-    p, (a, b) = opr.get(P.Correlation), opr.inputs
-    shape = (1, *w.fixed(a, [1, 2, 3]))
-    plan = correlation_plan(p, shape, shape)
-    size = 2 * plan.radius + 1
-    reach = plan.grid * p.stride2
-    # With enough zeros around both, every displacement is a slice.
-    margin = max(reach - (p.max_displacement - p.pad_size), 0)
-    span = [(n - 1) * p.stride1 + size for n in (plan.height, plan.width)]
-    origin = p.max_displacement - p.pad_size + margin
-    after = [max(origin + reach + s - (n + margin), 0) for s, n in zip(span, shape[2:], strict=True)]
-    pads: list[Dim] = [0, 0, margin, margin, 0, 0, *after]
-    first, second = (w.pad(w.float(v), pads) for v in (a, b))
-    left = w.slice(first, [origin] * 2, [origin + s for s in span], [2, 3])
-    moves = [int(m) * p.stride2 for m in range(-plan.grid, plan.grid + 1)]
-    parts = []
-    for dy in moves:
-        for dx in moves:
-            start = [origin + dy, origin + dx]
-            right = w.slice(second, start, [s + n for s, n in zip(start, span, strict=True)], [2, 3])
-            if p.is_multiply:
-                each = w.op("Mul", left, right)
-            else:
-                each = w.op("Abs", w.op("Sub", left, right))
-            parts.append(w.reduce("ReduceMean", each, [1]))
-    whole = w.op("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
-    if size > 1 or p.stride1 > 1:
-        whole = w.op("AveragePool", whole, kernel_shape=[size, size], strides=[p.stride1] * 2)
-    return w.stored(whole, w.dtype(a))

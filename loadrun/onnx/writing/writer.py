@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -26,19 +27,6 @@ from ...ops.infer import Inference, describe
 from ...ops.op import Op
 from ..encode import Attribute, ElemType, NodeMessage
 from .emitter import Dim, NodeEmitter, UnsupportedOprError
-
-__all__ = [
-    "PRODUCTS",
-    "TRANSLATIONS",
-    "OnnxWriter",
-    "Sizes",
-    "Translation",
-    "elem_of",
-    "joined",
-    "reason",
-    "smaller_scale",
-    "translation",
-]
 
 Sizes = tuple[int | None, ...]
 """A shape; None if the size depends on the inputs."""
@@ -57,8 +45,8 @@ _FAMILIES = (
         "pooling",
         "joined",
     ),
-    *("quantization", "norm", "select", "relayout", "rnn", "resize", "warp", "roi", "windows", "image"),
-    *("attention", "rng", "control"),
+    *("quantization", "norm", "select", "relayout", "rnn", "resize", "windows", "image"),
+    *("attention", "control"),
 )
 SizeRule = Callable[["OnnxWriter", Opr], "list[Dim] | None"]
 _HOMES = [f"{__package__}.{family}" for family in _FAMILIES]
@@ -128,6 +116,11 @@ def elem_of(dtype: DType) -> ElemType:
     if dtype.name == "Complex64":
         raise UnsupportedOprError("complex numbers: ONNX's operators do not take them")
     return ElemType.of(dtype.np)
+
+
+def _is_named(var: Var) -> bool:
+    """Return whether a variable has a name other than that of its operator and number."""
+    return bool(var.name) and not str(var.name).startswith(f"{var.owner.type}[")
 
 
 def reason(name: str) -> str:
@@ -212,6 +205,7 @@ class OnnxWriter(NodeEmitter):
         self.stored_once: dict[str, str] = {}
         self.described: Callable[[Opr], str] = lambda _: ""
         self._rounded: set[int] = set()
+        self._results: set[str] = set()
         self._alone: dict[int, bool] = {}
         self.merged: dict[int, tuple[Var, ...]] = {}
         self._real: dict[int, str] = {}
@@ -229,6 +223,7 @@ class OnnxWriter(NodeEmitter):
             rule = TRANSLATIONS.get(opr.type)
             if rule is None:
                 raise UnsupportedOprError(reason(opr.type))
+            self.shared.clear()
             with self._computing(opr):
                 together = JOINED.get(opr.title)
                 result = (together and together(self, opr)) or rule(self, opr)
@@ -246,9 +241,19 @@ class OnnxWriter(NodeEmitter):
             wrong.opr = opr
             raise wrong from e
         for var, name in zip(opr.outputs, names, strict=False):
-            self.names[var.id] = name
+            self.names[var.id] = self._apart(name)
         if sizes is not None:
             self.vectors[opr.outputs[0].id] = sizes
+
+    def _apart(self, name: str) -> str:
+        """Return a result under a name of its own, where another operator computes the same."""
+        if name in self._results and name in self.shared:
+            node = next(n for n in self.nodes if name in n.outputs)
+            if len(node.outputs) == 1:
+                name = self.fresh(node.op_type)
+                self.nodes.append(replace(node, outputs=[name]))
+        self._results.add(name)
+        return name
 
     def ops(
         self, kind: str, *inputs: str, out: int | Sequence[str] = 1, domain: str = "", **attributes: Attribute
@@ -301,19 +306,15 @@ class OnnxWriter(NodeEmitter):
     @contextmanager
     def subgraph(self) -> Iterator[list[NodeMessage]]:
         """Collect the nodes that are written inside, which may read all that is known outside."""
-        outer = self.nodes, self.names, self._real, self._dims, self._cast, self._size_nodes, self.vectors
+        outer = self.nodes, self.names, self._real, self._dims, self.made, self.vectors
         body: list[NodeMessage] = []
         self.nodes, was_inner, self.inner = body, self.inner, True
         self.names, self._real, self._dims = dict(self.names), dict(self._real), dict(self._dims)
-        self._cast, self._size_nodes, self.vectors = (
-            dict(self._cast),
-            dict(self._size_nodes),
-            dict(self.vectors),
-        )
+        self.made, self.vectors = dict(self.made), dict(self.vectors)
         try:
             yield body
         finally:
-            self.nodes, self.names, self._real, self._dims, self._cast, self._size_nodes, self.vectors = outer
+            self.nodes, self.names, self._real, self._dims, self.made, self.vectors = outer
             self.inner = was_inner
 
     # Facts about variables
@@ -475,9 +476,17 @@ class OnnxWriter(NodeEmitter):
             self.names[var.id] = constant = self.const(value, "" if plain else var.label, raw=True)
             if is_param:
                 self.params.add(constant)
-            if not var.name:
+            if not _is_named(var):
                 self.automatic.add(constant)
         return self.names[var.id]
+
+    def operand(self, var: Var) -> str:
+        """Return the ONNX value of an operand that broadcasts: a number without axes for one without a name."""
+        value = self.value(var)
+        if value is None or value.size != 1 or var.id in self.names:
+            return self.name(var)
+        is_param = var.owner.type != "ImmutableTensor" and bool(var.owner.tensors)
+        return self.name(var) if is_param else self.const(value.reshape(()), raw=True)
 
     def derived(self, var: Var, what: str, value: Array) -> str:
         """Store a constant derived from a weight once, as a weight itself."""
@@ -486,7 +495,7 @@ class OnnxWriter(NodeEmitter):
             self.stored_once[key] = name = self.const(value, key)
             if var.owner.type != "ImmutableTensor":
                 self.params.add(name)
-            if not var.name:
+            if not _is_named(var):
                 self.automatic.add(name)
         return self.stored_once[key]
 
