@@ -101,7 +101,7 @@ NOTHING = Proof(left=("it was written without a proof (prove=none)",))
 
 def of_bundle(bundle: Bundle, engine: str = "reference") -> Computing:
     """Return what computes a bundle's outputs, at whatever sizes its graph takes."""
-    runner = Runner(replace(bundle, refuses=None), engine)
+    runner = Runner(replace(bundle, source=replace(bundle.source, refuses=None)), engine)
 
     def compute(feeds: Mapping[str, Array]) -> Mapping[str, Array]:
         result = runner.run(feeds)
@@ -382,7 +382,7 @@ class _Gate:
 
         def compute(feeds: Mapping[str, Array]) -> Mapping[str, Array]:
             # What keeps it from being compiled is an answer to the first data.
-            run[:] = run or [of_bundle(replace(written, sized=None))]
+            run[:] = run or [of_bundle(replace(written, source=replace(written.source, sized=None)))]
             return run[0](feeds)
 
         return compute

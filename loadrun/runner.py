@@ -194,8 +194,8 @@ class Runner:
 
             engine = GraphFile(self.bundle.graph, str(self.engine), self.seed)
             return FileReplay(source, engine, self.policies, self.loosened)
-        if self.bundle.refusal is not None:
-            raise UnsupportedError(f"not run by {self.engine}: {self.bundle.refusal}")
+        if self.bundle.source.refusal is not None:
+            raise UnsupportedError(f"not run by {self.engine}: {self.bundle.source.refusal}")
         return None
 
     def inputs_of(self, testcase: Testcase) -> Mapping[str, FileValue]:
@@ -303,7 +303,7 @@ class Runner:
     def _compared(self, out: OutputResult, expect: Array | None) -> OutputResult:
         if expect is None or out.value is None:
             return out
-        criteria, source = self._criteria.get(out.name), self.bundle.source
+        criteria, source = self._criteria.get(out.name), self.bundle.source.file
         if criteria is None and source is not None and source.error(out.name, expect, expect) is None:
             # An ONNX file with testcases of a dump.
             policy = policy_for(self.policies, out.name)
@@ -367,7 +367,7 @@ class Runner:
             loosened=self.loosened.get(check.name),
             rounding=_rounding(kind, around),
             terms=self.bundle.file.terms(check.name) if rule is not None and self.bundle.file else "",
-            by_shape=self.bundle.source is not None,
+            by_shape=self.bundle.source.file is not None,
         )
         return _Checked(check, criteria, expect, get, check_error, around, rule)
 

@@ -325,13 +325,10 @@ class SourceFile(Protocol):
 
 
 @dataclass(eq=False)
-class Bundle:
-    """The contents of one .mge file.
+class FileFacts:
+    """What reading a file found about the file itself.
 
     Attributes:
-        graph: the model, with its AssertEqual checks if it has any.
-        testcases: the embedded testcases, decoded on access.
-        path: where it was read from, or "<bytes>".
         size: bytes that this dump (with its testcases) takes in the file.
         is_container: whether the file has the testcase header (even with no testcase).
         trailing: bytes after this dump that belong to no dump.
@@ -340,41 +337,43 @@ class Bundle:
             header does not announce.
         missed: what the file holds to be compared that no testcase here tells of.
         watches: return whether the files that the weights are views of are still as they were.
-        record: what loadrun keeps after the testcases, where MegEngine looks at nothing: the raw bytes as they were
-            read, or what is to be written there; see `loadrun.dump.record`.
-        scalars: inputs and outputs without axes, which the graph holds with one; a .mge file has none.
-        witness: gives the name of a runtime that runs the file as it is, and a function from inputs to outputs by name;
-            None if it is not installed.
-        source: the file that the graph was made from, where engines can run that; a .mge file has none.
-        refusal: why the graph holds only the inputs, where the file's operators cannot be expressed.
-        sized: gives the bundle for the sizes of some arrays by input name, where a graph is made for each set of sizes
-            (`for_data`); None if one graph serves all, as in every .mge file.
-        refuses: raises an InputError for sizes of arrays, by input name, that the file does not declare.
-        guarded: gives this model for a file: a graph of MegEngine's operators that refuses sizes for which it does not
-            hold; see `lasting`.
-        lower: gives this model with a graph of MegEngine's operators at the sizes of some data, where the graph has
-            composite ones; see `lowered`. The others are whether it is for a file, and whether sizes stay open.
-        open_inputs: inputs with sizes that the file leaves open, so that theirs here are one choice among many.
-        expressible: gives the graph of what can be expressed of a file with a `refusal`, None if it is not known.
         model: the bytes of the dump without its testcases; None for what is no dump.
-        taken: a sentence on the sizes that the graph was made for, where neither the file nor data tell them.
         scenarios: how many further steps testcases have, by number; others have none.
     """
 
-    graph: Graph
-    testcases: Sequence[Testcase] = ()
-    path: str = "<bytes>"
     size: int = 0
     is_container: bool = False
     trailing: int = 0
     warnings: list[str] = field(default_factory=list)
     tail: list[str] = field(default_factory=list)
-    record: memoryview | Mapping[str, object] | None = None
-    scalars: frozenset[str] = frozenset()
-    watches: tuple[FileWatch, ...] = ()
     missed: list[str] = field(default_factory=list)
-    witness: Callable[[], NamedRuntime | None] | None = None
-    source: SourceFile | None = None
+    watches: tuple[FileWatch, ...] = ()
+    model: memoryview | None = None
+    scenarios: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class ModelSource:
+    """What a model was made of, and how graphs are made from it; a .mge file has none of it.
+
+    Attributes:
+        file: the file that the graph was made from, where engines can run that.
+        refusal: why the graph holds only the inputs, where the file's operators cannot be expressed.
+        sized: gives the bundle for the sizes of some arrays by input name, where a graph is made for each set of sizes
+            (`Bundle.for_data`); None if one graph serves all.
+        refuses: raises an InputError for sizes of arrays, by input name, that the file does not declare.
+        guarded: gives this model for a file: a graph of MegEngine's operators that refuses sizes for which it does not
+            hold; see `Bundle.lasting`.
+        lower: gives this model with a graph of MegEngine's operators at the sizes of some data, where the graph has
+            composite ones; see `Bundle.lowered`. The others are whether it is for a file, and whether sizes stay open.
+        open_inputs: inputs with sizes that the file leaves open, so that theirs here are one choice among many.
+        taken: a sentence on the sizes that the graph was made for, where neither the file nor data tell them.
+        expressible: gives the graph of what can be expressed of a file with a `refusal`, None if it is not known.
+        witness: gives the name of a runtime that runs the file as it is, and a function from inputs to outputs by name;
+            None if it is not installed.
+    """
+
+    file: SourceFile | None = None
     refusal: str | None = None
     sized: Callable[[Mapping[str, Array]], Bundle] | None = None
     refuses: Callable[[Mapping[str, Array]], None] | None = None
@@ -383,8 +382,35 @@ class Bundle:
     open_inputs: frozenset[str] = frozenset()
     taken: str | None = None
     expressible: Callable[[], Graph] | None = None
-    model: memoryview | None = None
-    scenarios: Mapping[int, int] = field(default_factory=dict)
+    witness: Callable[[], NamedRuntime | None] | None = None
+
+
+@dataclass(eq=False)
+class Bundle:
+    """A model and its testcases: the contents of one file, or of one dump in it.
+
+    Attributes:
+        graph: the model, with its AssertEqual checks if it has any.
+        testcases: the embedded testcases, decoded on access.
+        path: where it was read from, or "<bytes>".
+        record: what loadrun keeps after the testcases, where MegEngine looks at nothing: the raw bytes as they were
+            read, or what is to be written there; see `loadrun.dump.record`.
+        scalars: inputs and outputs without axes, which the graph holds with one; a .mge file has none.
+        facts: what was found about the file itself; its own copy.
+        source: what the model was made of; its own copy.
+    """
+
+    graph: Graph
+    testcases: Sequence[Testcase] = ()
+    path: str = "<bytes>"
+    record: memoryview | Mapping[str, object] | None = None
+    scalars: frozenset[str] = frozenset()
+    facts: FileFacts = field(default_factory=FileFacts)
+    source: ModelSource = field(default_factory=ModelSource)
+
+    def __post_init__(self) -> None:
+        """Take copies of both records, so that what is set in them is set in no other bundle."""
+        self.facts, self.source = replace(self.facts), replace(self.source)
 
     def __repr__(self) -> str:
         """Return a short summary of the file; `loadrun info` shows more.
@@ -413,14 +439,20 @@ class Bundle:
         return f"Bundle({self.path!r}: {', '.join(counts)}\n  {', '.join(fed)} -> {', '.join(names)})"
 
     @property
+    def warnings(self) -> list[str]:
+        """What MegEngine would only warn of, and what of the file could not be read in full."""
+        return self.facts.warnings
+
+    @property
     def defects(self) -> list[str]:
         """List signs that the file is not as it was written."""
-        return self.tail
+        return self.facts.tail
 
     @property
     def file(self) -> SourceFile | None:
         """The file that the graph was made from, None if there is none or the graph has been replaced."""
-        return self.source if self.source is not None and self.source.graph is self.graph else None
+        file = self.source.file
+        return file if file is not None and file.graph is self.graph else None
 
     @property
     def holds_objects(self) -> bool:
@@ -443,18 +475,18 @@ class Bundle:
             InputError: an array has another number of axes than the input that it is for, or a size that the file does
                 not declare.
         """
-        if self.refuses is not None:
-            self.refuses(arrays)
-        if self.sized is None:
+        if self.source.refuses is not None:
+            self.source.refuses(arrays)
+        if self.source.sized is None:
             return self
-        sized = self.sized(arrays)
-        sized.refuses = self.refuses
+        sized = self.source.sized(arrays)
+        sized.source.refuses = self.source.refuses
         return sized
 
     @property
     def at_all_sizes(self) -> bool:
         """Whether its graph, or one that it makes, runs at sizes that the file does not declare."""
-        return self.sized is not None or self.lower is not None
+        return self.source.sized is not None or self.source.lower is not None
 
     def lasting(self, data: Sequence[Mapping[str, Array]] = (), *, open_sizes: bool = False) -> Bundle:
         """Return this bundle for a file, which holds one graph: it refuses sizes for which it does not hold.
@@ -464,11 +496,11 @@ class Bundle:
             open_sizes: whether sizes that its source leaves open stay so, as far as that holds; else those do in which
                 the data differ.
         """
-        if open_sizes and self.lower is not None and self.file is not None:
-            lowered = self.lower(data, True, True)
+        if open_sizes and self.source.lower is not None and self.file is not None:
+            lowered = self.source.lower(data, True, True)
         else:
             lowered = self._lowered(data, True)
-        written = lowered if lowered.guarded is None else lowered.guarded()
+        written = lowered if lowered.source.guarded is None else lowered.source.guarded()
         if written.testcases is self.testcases or self.holds_objects:
             return written
         # Testcases may have been edited.
@@ -479,8 +511,8 @@ class Bundle:
         return self._lowered((), False)
 
     def _lowered(self, data: Sequence[Mapping[str, Array]], lasting: bool) -> Bundle:
-        if self.lower is not None and self.file is not None:
-            return self.lower(data, lasting, False)
+        if self.source.lower is not None and self.file is not None:
+            return self.source.lower(data, lasting, False)
         if holds_composites(self.graph):
             lower: Callable[[Bundle], Bundle] = resolve("loadrun.onnx.exporting:lowered")
             return lower(self)
@@ -492,7 +524,7 @@ class Bundle:
         Raises:
             FormatError: it did. A mapped file that was cut short would kill the process.
         """
-        for watch in self.watches:
+        for watch in self.facts.watches:
             if watch.changed():
                 raise FormatError(
                     "the file was written to while it was in use; load it again, or with copy=True to keep "

@@ -30,9 +30,9 @@ class ExistingFile:
         data, _, _ = mapped(path)
         at = 0
         for i, bundle in enumerate(load_all(path)):
-            self.damaged |= bool(bundle.defects or bundle.scenarios)
-            dump: bytes | memoryview = data[at : at + bundle.size]
-            at += bundle.size
+            self.damaged |= bool(bundle.defects or bundle.facts.scenarios)
+            dump: bytes | memoryview = data[at : at + bundle.facts.size]
+            at += bundle.facts.size
             while (record := record_at(data[at:])) is not None:
                 at += len(record)
             if isinstance(bundle.record, memoryview):
@@ -54,7 +54,7 @@ class ExistingFile:
 
 def _promising(dump: bytes | memoryview, bundle: Bundle, record: bytes) -> bytes | memoryview:
     """Return a dump that promises another record; as it is where it promises none, as older ones do."""
-    if bundle.model is None or not promises(bundle.model):
+    if bundle.facts.model is None or not promises(bundle.facts.model):
         return dump
-    end = len(bundle.model) + (len(MAGIC) + 4 if bundle.is_container else 0)
+    end = len(bundle.facts.model) + (len(MAGIC) + 4 if bundle.facts.is_container else 0)
     return b"".join((dump[: end - PROMISE], promise(digest_of([record])), dump[end:]))

@@ -228,7 +228,7 @@ class ExternalWeights:
         for path in _candidates(self._folders, names, file["bytes"]):
             if os.path.getsize(path) == file["bytes"] and _digest(path) == file["sha256"]:
                 data, watch = mapped_file(path, "the weights of a model", copy)
-                bundle.watches += () if watch is None else (watch,)
+                bundle.facts.watches += () if watch is None else (watch,)
                 return data
             if os.path.basename(path) in names:
                 others.append(path)

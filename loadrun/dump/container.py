@@ -26,7 +26,7 @@ from ..compare.record import (
     record_damage,
 )
 from ..graph import Graph, StoredTensor
-from ..testcase import Bundle, LazyTestcases, Testcase
+from ..testcase import Bundle, FileFacts, LazyTestcases, Testcase
 
 MAGIC = b"mgbtest0"
 _KNOWN_MGE_VERSION, _KNOWN_MODEL_VERSION = 101304, 2
@@ -142,11 +142,11 @@ def load_all(
         read: dict[str, Any] = {"input_shapes": input_shapes, "constants": constants, "test_data": test_data}
         bundle = _load_onnx(data, path, native=native, copy=copy, **read)
         if watch is not None:
-            bundle.watches += (watch,)
+            bundle.facts.watches += (watch,)
         return [bundle]
     if path.lower().endswith(".pt2") and bytes(data[:4]) == _ZIP:
         program: Bundle = resolve("loadrun.torch.program:load_program")(data, path, native=native)
-        program.watches = () if watch is None else (watch,)
+        program.facts.watches = () if watch is None else (watch,)
         return [program]
     if input_shapes or constants or test_data is not None:
         raise UsageError(f"{path}: input shapes, constants and test data apply to ONNX models only")
@@ -157,7 +157,7 @@ def load_all(
         bundles = _load_all(data[outside.start :], path, watch, None)
         outside.fill(bundles[0], copy=copy)
         # Its bytes alone do not say what it computes.
-        bundles[0].model = None
+        bundles[0].facts.model = None
         return bundles
     return _load_all(data, path, watch, like)
 
@@ -196,7 +196,7 @@ def _looks_like_onnx(data: memoryview) -> bool:
 def _load_all(data: memoryview, path: str, watch: FileWatch | None, like: Bundle | None) -> list[Bundle]:
     try:
         bundles = [_read_version(data, 0, path, like)]
-        end, surplus = bundles[0].size, 0
+        end, surplus = bundles[0].facts.size, 0
         while end < len(data):
             if taken := _take_record(data[end:], bundles) or _take_steps(data[end:], bundles[-1]):
                 end += taken
@@ -207,9 +207,9 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None, like: Bundle
                 behind = _read_version(data, end, path)
             except FormatError as e:
                 # MegEngine ignores whatever follows a graph, so a broken tail is no error.
-                bundles[0].tail.append(f"the data after the last dump cannot be read: {e.message}")
+                bundles[0].facts.tail.append(f"the data after the last dump cannot be read: {e.message}")
                 break
-            end += behind.size
+            end += behind.facts.size
             if _is_testcase_of(bundles[-1], behind.graph):
                 surplus += 1
             else:
@@ -218,20 +218,20 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None, like: Bundle
             said = (
                 f"the header claims {len(bundles[0].testcases)} testcase(s), {surplus} more are not replayed"
             )
-            bundles[0].tail.append(said)
-            bundles[0].missed.append(said)
-        bundles[0].trailing = len(data) - end
-        if bundles[0].trailing:
-            said = f"{bundles[0].trailing} bytes at the end belong to no dump and are ignored"
-            bundles[0].tail.append(said)
+            bundles[0].facts.tail.append(said)
+            bundles[0].facts.missed.append(said)
+        bundles[0].facts.trailing = len(data) - end
+        if bundles[0].facts.trailing:
+            said = f"{bundles[0].facts.trailing} bytes at the end belong to no dump and are ignored"
+            bundles[0].facts.tail.append(said)
         for bundle in bundles:
             damage = record_damage(data[end:]) if bundle is bundles[-1] else None
-            if damage is not None or bundle.record is not None or promises(bundle.model):
+            if damage is not None or bundle.record is not None or promises(bundle.facts.model):
                 from .record import require_promised  # for start-up
 
                 require_promised(bundle, damage)
-            shared = like.watches if like is not None and bundle.graph is like.graph else ()
-            bundle.watches = shared if watch is None else (watch, *shared)
+            shared = like.facts.watches if like is not None and bundle.graph is like.graph else ()
+            bundle.facts.watches = shared if watch is None else (watch, *shared)
             if isinstance(bundle.testcases, LazyTestcases):
                 bundle.testcases.before = bundle.require_unchanged
     except FormatError as e:
@@ -251,8 +251,8 @@ def _take_record(data: memoryview, bundles: list[Bundle]) -> int:
     from .record import fixed_shapes, input_order, narrowings  # for start-up
 
     owner.graph.input_order, owner.graph.fixed_shapes = input_order(record), fixed_shapes(record)
-    owner.warnings += narrowings(record)
-    owner.warnings += [f"not proven: {text}" for text in header(record).get("not_proven", ())]
+    owner.facts.warnings += narrowings(record)
+    owner.facts.warnings += [f"not proven: {text}" for text in header(record).get("not_proven", ())]
     return len(record)
 
 
@@ -281,7 +281,11 @@ def promises(model: memoryview | None) -> bool:
 
 def _is_testcase_of(bundle: Bundle, graph: Graph) -> bool:
     """Return whether a graph is one more testcase of what precedes it: stored tensors alone, one per input."""
-    if not bundle.is_container or bundle.record is not None or len(graph.outputs) != len(bundle.graph.inputs):
+    if (
+        not bundle.facts.is_container
+        or bundle.record is not None
+        or len(graph.outputs) != len(bundle.graph.inputs)
+    ):
         return False
     return bool(graph.outputs) and all(o.tensors and o.type != "Host2DeviceCopy" for o in graph.oprs)
 
@@ -328,7 +332,8 @@ def _read_version(data: memoryview, base: int, path: str, like: Bundle | None = 
         raise FormatError("the file is empty")
     if _kind(here) != "container":
         model = here[: _size(here, base)]
-        return _finish(Bundle(_graph(model, base, like), path=path, size=len(model), model=model))
+        facts = FileFacts(len(model), model=model)
+        return _finish(Bundle(_graph(model, base, like), path=path, facts=facts))
     if len(here) < 12:
         raise FormatError(f"a testcase file takes at least 12 bytes, found {len(here)}", offset=base)
     (count,) = unpack_from("<I", here, 8)
@@ -345,7 +350,7 @@ def _read_version(data: memoryview, base: int, path: str, like: Bundle | None = 
             )
         pos += _size(here[pos:], base + pos)
         edges.append(pos)
-    bundle = _finish(Bundle(graph, path=path, size=pos, is_container=True, model=model))
+    bundle = _finish(Bundle(graph, path=path, facts=FileFacts(pos, is_container=True, model=model)))
     names = [v.name or "" for v in graph.inputs]
     from .repeated import Reader  # for start-up
 
@@ -405,11 +410,15 @@ def _graph(data: memoryview, base: int, like: Bundle | None = None) -> Graph:
 
 def _shares(like: Bundle, data: memoryview) -> bool:
     """Return whether the bytes of a dump are those of another's model, whose file is still as it was."""
-    if like.model is None or len(like.model) != len(data) or any(w.changed() for w in like.watches):
+    if (
+        like.facts.model is None
+        or len(like.facts.model) != len(data)
+        or any(w.changed() for w in like.facts.watches)
+    ):
         return False
     # Which record follows is not the model's.
-    end = len(data) - (PROMISE if promises(data) and promises(like.model) else 0)
-    a, b = np.frombuffer(like.model[:end], np.uint8), np.frombuffer(data[:end], np.uint8)
+    end = len(data) - (PROMISE if promises(data) and promises(like.facts.model) else 0)
+    a, b = np.frombuffer(like.facts.model[:end], np.uint8), np.frombuffer(data[:end], np.uint8)
     return all(np.array_equal(a[i : i + _PIECE], b[i : i + _PIECE]) for i in range(0, end, _PIECE))
 
 

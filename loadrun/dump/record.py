@@ -53,8 +53,8 @@ def require_promised(bundle: Bundle, damage: str | None) -> None:
     Raises:
         FormatError: the record is damaged, cut off or missing, or the promise is.
     """
-    assert bundle.model is not None
-    record, end = bundle.record, bytes(bundle.model[-PROMISE:])
+    assert bundle.facts.model is not None
+    record, end = bundle.record, bytes(bundle.facts.model[-PROMISE:])
     promised = end.startswith(PROMISE_MAGIC)
     why = None
     if not isinstance(record, memoryview):

@@ -84,7 +84,7 @@ def require_single_steps(
     Raises:
         UsageError: a testcase has further steps.
     """
-    for number, more in bundle.scenarios.items():
+    for number, more in bundle.facts.scenarios.items():
         raise UsageError(
             f"{bundle.path}: testcase {number} is a scenario of {more + 1} steps, which {what} would lose; {instead}"
         )
@@ -127,7 +127,7 @@ def attach(bundle: Bundle, block: memoryview, parse: Parse) -> None:
         return replace(plain[number], steps=_Steps(block, start, steps, parse), states=states)
 
     bundle.testcases = LazyTestcases(read, range(len(plain)))
-    bundle.scenarios = {number: len(steps) for number, (_, steps, _) in index.items()}
+    bundle.facts.scenarios = {number: len(steps) for number, (_, steps, _) in index.items()}
 
 
 def steps_digest(case: Testcase) -> str | None:

@@ -193,7 +193,7 @@ def _write(
     file, bundle, graph, kind = dump.file, dump.bundle, dump.graph, dump.kind
     cases: Iterable[Testcase] = bundle.testcases if testcases is None else testcases
     announced = len(cases) if isinstance(cases, Sized) else None
-    container = bundle.is_container or testcases is not None or bool(announced)
+    container = bundle.facts.is_container or testcases is not None or bool(announced)
     if container and announced is None and not _is_seekable(file.file):
         raise UsageError("the number of testcases must be known to write to a file that cannot be rewound")
     head = MAGIC + pack("<I", announced or 0) if container else b""

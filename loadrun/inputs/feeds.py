@@ -116,7 +116,7 @@ class DataOptions:
             repeat=self.repeat,
             resize_input=self.resize_input,
             input_transform=self.input_transform,
-            open_inputs=bundle.open_inputs,
+            open_inputs=bundle.source.open_inputs,
             seed=None if self.numpy_random else self.seed,
             warn=warn,
         )
@@ -130,7 +130,7 @@ class DataOptions:
 
         seed = None if self.numpy_random else self.seed
         loader = Loader(bundle.inputs, self.repeat, self.resize_input, self.input_transform, seed, warn)
-        loader.open = bundle.open_inputs
+        loader.open = bundle.source.open_inputs
         return load_steps(self.input_data or (), loader, steps, fed)
 
 
@@ -233,7 +233,7 @@ def fit_inputs(bundle: Bundle, inputs: Mapping[str, Array]) -> dict[str, Array]:
         fed[name] = _fitted(name, value, known[name].owner.tensors[0], fixed.get(name, ()))
     left = [] if len(fed) == len(known) else bundle.inputs
     missing = [v.name for v in left if v.name not in fed and v.owner.tensors[0].data is None]
-    if missing and bundle.refusal is None and len(missing) <= len(bundle.fed) - len(fed):
+    if missing and bundle.source.refusal is None and len(missing) <= len(bundle.fed) - len(fed):
         # Unused inputs may be fed, but need not be.
         read = {id(o) for o in bundle.graph.needed()}
         missing = [v.name for v in bundle.inputs if v.name in missing and id(v.owner) in read]

@@ -134,12 +134,13 @@ class LoadAndRunSession:
 
     def _load(self) -> Bundle:
         bundle = load(self.path).lowered()
-        if self.flags.on("lite") and bundle.is_container:
+        if self.flags.on("lite") and bundle.facts.is_container:
             raise UsageError("--lite takes plain models, but this file has testcases")
         options = optimization(self.flags)
         if options is not None:
             graph, _ = optimize_for_inference(bundle.graph, **options)
-            bundle = replace(bundle, graph=graph, testcases=bundle.testcases, sized=None, guarded=None)
+            source = replace(bundle.source, sized=None, guarded=None)
+            bundle = replace(bundle, graph=graph, source=source)
         return bundle
 
     def _subline(self, bundle: Bundle, case: Testcase) -> Verdict:

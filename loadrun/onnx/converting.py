@@ -98,7 +98,7 @@ def convert_file(
     with stage(f"reading {path}"):
         bundle = load_dump(path, options.dump, **options.read)
     with stage(f"writing {os.fspath(target)}"), proving(options.prove):
-        return replace(_written(bundle, target, ending, options), missed=tuple(bundle.missed))
+        return replace(_written(bundle, target, ending, options), missed=tuple(bundle.facts.missed))
 
 
 def _written(

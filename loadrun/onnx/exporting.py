@@ -422,6 +422,5 @@ def lowered(bundle: Bundle) -> Bundle:
         export(bundle, f=target)
         written = load(target, copy=True).lasting()
         # Nothing may be read from the folder later.
-        return replace(
-            written, path=bundle.path, testcases=[*written.testcases], sized=None, source=None, witness=None
-        )
+        source = replace(written.source, file=None, sized=None, witness=None)
+        return replace(written, path=bundle.path, testcases=[*written.testcases], source=source)

@@ -89,8 +89,8 @@ class Lowering:
         if key not in self._bundles:
             graph, notes = self._recorded(now)
             bundle = self._bundles[key] = self._with(replace(graph, fixed_shapes={}), notes)
-            bundle.sized = self._for_sizes
-            bundle.guarded = lambda: self._proven(self._with(graph, notes), self._cases_at(now), now)
+            bundle.source.sized = self._for_sizes
+            bundle.source.guarded = lambda: self._proven(self._with(graph, notes), self._cases_at(now), now)
         return self._bundles[key]
 
     def _cases_at(self, shapes: Mapping[str, Shape]) -> list[Mapping[str, Array]]:
@@ -99,10 +99,12 @@ class Lowering:
         return [c for c in inputs if all(self._shape(n, v) == shapes[n] for n, v in c.items())]
 
     def _with(self, graph: Graph, notes: Sequence[str]) -> Bundle:
-        bundle = replace(self.bundle, graph=graph, lower=None, warnings=[*self.bundle.warnings, *notes])
+        bundle = replace(self.bundle, graph=graph)
+        bundle.facts.warnings = [*bundle.facts.warnings, *notes]
+        bundle.source.lower = None
         # It is the file still, whose rule judges its outputs.
-        source = self.bundle.source if isinstance(self.bundle.source, OnnxFile) else self.source
-        bundle.source = replace(source, graph=graph)
+        source = self.bundle.source.file if isinstance(self.bundle.source.file, OnnxFile) else self.source
+        bundle.source.file = replace(source, graph=graph)
         cases = self.testcases(graph) if self.bundle.holds_objects else None
         return bundle if cases is None else replace(bundle, testcases=cases)
 

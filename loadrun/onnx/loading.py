@@ -72,17 +72,17 @@ def load_model(
 
         other = load(packed)
         limits = {c.name: c.maxerr for c in other.checks}
-        lower = bundle.lower
+        lower = bundle.source.lower
 
         def beside(read: Bundle) -> Bundle:
             _check(read, limits, other.testcases)
             read.testcases = _in_types(other.testcases, read.graph)
-            read.scenarios, read.record = other.scenarios, other.record
-            read.source = model.source(read.graph, limits)
+            read.facts.scenarios, read.record = other.facts.scenarios, other.record
+            read.source.file = model.source(read.graph, limits)
             return read
 
         bundle = beside(bundle)
-        bundle.lower = None if lower is None else lambda *how: beside(lower(*how))
+        bundle.source.lower = None if lower is None else lambda *how: beside(lower(*how))
     return bundle
 
 

@@ -17,7 +17,7 @@ from ..graph.composite import TensorAttribute
 from ..graph.dtypes import Array, DType, numpy_array
 from ..graph.params import Host2DeviceCopy
 from ..ops.registry import Shape, limited
-from ..testcase import EXPECT, Bundle, FileValue, LazyTestcases, NamedRuntime, spread
+from ..testcase import EXPECT, Bundle, FileFacts, FileValue, LazyTestcases, ModelSource, NamedRuntime, spread
 from .file import OnnxFile, declared, file_dtype, read_accepted
 from .graph import GraphReader, NotExpressed
 from .lasting import Lowering
@@ -136,7 +136,7 @@ class OnnxReader:
                 raise
             bundle = self._unread(" ".join(str(e).split()))
             if self._last is not None:
-                bundle.expressible = self._last.unfinished
+                bundle.source.expressible = self._last.unfinished
             return bundle
 
     def _direct(self) -> Bundle:
@@ -147,7 +147,7 @@ class OnnxReader:
         reader, assumed = self._reader(constants)
         graph = reader.graph
         outputs = {v.name or "": v for v in graph.outputs}
-        bundle = Bundle(graph, path=self._path, size=self._size)
+        bundle = Bundle(graph, path=self._path, facts=FileFacts(self._size))
         objects = bundle.holds_objects
         for name in dict.fromkeys(n for n in self._expected if n in outputs and not objects):
             reader.check(name, self._expected[name], self._maxerr.get(name))
@@ -155,31 +155,33 @@ class OnnxReader:
         graph.magic = f"ONNX opset {opset}"
         graph.input_order = tuple(i.name for i in self._infos)
         bundle = self._told(bundle)
-        bundle.lower = self._lowering(bundle, {n: tuple(s) for n, s in reader.shapes.items()}, bool(assumed))
-        bundle.refuses = self.refuse
+        bundle.source.lower = self._lowering(
+            bundle, {n: tuple(s) for n, s in reader.shapes.items()}, bool(assumed)
+        )
+        bundle.source.refuses = self.refuse
         scalars = [n for n, s in reader.shapes.items() if not s]
         scalars += [n for n, v in outputs.items() if reader.known.shapes.get(v.id) == ()]
         bundle.scalars = frozenset(scalars)
-        bundle.open_inputs = frozenset(axes[0][0] for axes in self._open_axes(reader.shapes).values())
+        bundle.source.open_inputs = frozenset(axes[0][0] for axes in self._open_axes(reader.shapes).values())
         if assumed:
             taken = [f"{n} {list(reader.shapes[n])}" for n in assumed if n in reader.shapes]
             more = f" and {len(taken) - 5} more" if len(taken) > 5 else ""
-            bundle.taken = (
+            bundle.source.taken = (
                 f"the file leaves sizes open, and these were assumed: {', '.join(taken[:5])}{more}; data or "
                 "input_shapes (--input-shape) set others"
             )
         if objects:
             # What no array holds is compared as the file has it.
-            bundle.missed = lost_sets(self._data_sets)
+            bundle.facts.missed = lost_sets(self._data_sets)
             bundle.testcases = testcases(self._data_sets, {}, self._types)
             return bundle
         fed = {v.name or "": v for v in (*bundle.inputs, *graph.inputs)}
         kinds = {n: kind_of_dtype(v.owner.tensors[0].dtype) for n, v in fed.items()}
         if self._sets:
-            bundle.missed = lost_sets(self._sets)
+            bundle.facts.missed = lost_sets(self._sets)
             bundle.testcases = testcases(self._sets, kinds, self._types)
         elif self._native and self._data_sets:
-            bundle.missed = lost_sets(self._data_sets)
+            bundle.facts.missed = lost_sets(self._data_sets)
             bundle.testcases = testcases(self._data_sets, {}, self._types)
         return bundle
 
@@ -327,12 +329,12 @@ class OnnxReader:
 
     def _told(self, bundle: Bundle) -> Bundle:
         """Tell a bundle what it is of the file, whatever its graph is."""
-        bundle.source = replace(self._source, graph=bundle.graph)
-        bundle.watches = tuple(self._external.watches)
-        bundle.witness = partial(witness, self._path, self._constants)
+        bundle.source.file = replace(self._source, graph=bundle.graph)
+        bundle.facts.watches = tuple(self._external.watches)
+        bundle.source.witness = partial(witness, self._path, self._constants)
         bundle.record = self._record
         left = next((p.value for p in self._model.properties if p.key == NOT_PROVEN), "")
-        bundle.warnings += [f"not proven: {text}" for text in left.splitlines()]
+        bundle.facts.warnings += [f"not proven: {text}" for text in left.splitlines()]
         return bundle
 
     def _unread(self, why: str) -> Bundle:
@@ -350,11 +352,17 @@ class OnnxReader:
             graph_shape = None if shape is None else tuple(shape) or (1,)
             tensor = StoredTensor(dtype, graph_shape, info.name)
             graph.add("Host2DeviceCopy", Host2DeviceCopy(), names=[info.name], tensors=[tensor])
-        bundle = Bundle(graph, path=self._path, size=self._size, scalars=frozenset(scalars), refusal=why)
+        bundle = Bundle(
+            graph,
+            path=self._path,
+            scalars=frozenset(scalars),
+            facts=FileFacts(self._size),
+            source=ModelSource(refusal=why),
+        )
         bundle = self._told(bundle)
         bundle.warnings.append(f"not run by the reference engine: {why}")
         if self._data_sets:
-            bundle.missed = lost_sets(self._data_sets)
+            bundle.facts.missed = lost_sets(self._data_sets)
             bundle.testcases = testcases(self._data_sets, {}, self._types)
         return bundle
 

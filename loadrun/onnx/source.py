@@ -238,8 +238,8 @@ def _of_bundle(bundle: Bundle, positional: tuple[Any, ...], named: Mapping[str, 
         inputs.append(Input(var.name or "", tensor.dtype, tuple(shape)))
     outputs = dict(zip(_names(bundle, graph), graph.outputs, strict=True))
     source = ExportSource(graph, inputs, outputs, examples, cases, True, limits_of(bundle))
-    if isinstance(bundle.source, OnnxFile):
-        source.metadata = bundle.source.metadata
+    if isinstance(bundle.source.file, OnnxFile):
+        source.metadata = bundle.source.file.metadata
     if holds_composites(graph):
         source.scalars = bundle.scalars
     return source

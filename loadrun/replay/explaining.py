@@ -42,7 +42,7 @@ def explained(
     'testcase 1 beside the same model in float64:'
     """
     try:
-        if bundle.refusal is not None:
+        if bundle.source.refusal is not None:
             why = "it cannot be explained operator by operator: the reference engine does not run the model"
             return Explained((why,))
         return _explained(bundle, result, feeds, result.choice or str(engine), seed)

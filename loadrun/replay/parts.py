@@ -69,8 +69,9 @@ def prepared(bundle: Bundle, flags: Sequence[str] = (), batch: int | None = None
             return replace(case, arrays=arrays, left_out=cut if rows > size else "")
 
         # A graph for all sizes takes a batch that is asked for, whatever the file declares.
-        refuses = None if bundle.at_all_sizes else bundle.refuses
-        bundle = replace(bundle, testcases=LazyTestcases(read, range(len(cases))), refuses=refuses)
+        refuses = None if bundle.at_all_sizes else bundle.source.refuses
+        source = replace(bundle.source, refuses=refuses)
+        bundle = replace(bundle, testcases=LazyTestcases(read, range(len(cases))), source=source)
     return bundle
 
 
@@ -93,7 +94,8 @@ class _Optimized:
         def sized(arrays: Mapping[str, Array]) -> Bundle:
             return self(bundle.for_data(arrays))
 
-        return replace(bundle, graph=graph, guarded=None, sized=sized if bundle.sized else None)
+        source = replace(bundle.source, guarded=None, sized=sized if bundle.source.sized else None)
+        return replace(bundle, graph=graph, source=source)
 
 
 _PICTURES = 20
@@ -156,7 +158,7 @@ class PartReplayer:
         # If the input data determine the graph, it is not known yet.
         later = task.input_data is not None
         self._bundles = [
-            b if b.sized and later else prepared(b, task.optimize, task.batch_size) for b in bundles
+            b if b.source.sized and later else prepared(b, task.optimize, task.batch_size) for b in bundles
         ]
         self._seconds = time.perf_counter() - start
         self._read = bundles
@@ -185,7 +187,7 @@ class PartReplayer:
                 many or 1,
                 (*_warnings(bundle, task), *doubts),
                 tuple(bundle.defects),
-                tuple(bundle.missed),
+                tuple(bundle.facts.missed),
                 tuple(packed),
                 self._seconds,
                 facts,
@@ -243,7 +245,7 @@ class PartReplayer:
 
     def _for_sizes(self, bundle: Bundle, task: Task) -> Bundle:
         """Return the bundle for the sizes of the first data passed."""
-        if bundle.sized is None or task.input_data is None:
+        if bundle.source.sized is None or task.input_data is None:
             return bundle
         if self._runner is not None:
             return self._runner.bundle
@@ -254,7 +256,7 @@ class PartReplayer:
         """Return a runner of the dump, reusing the last one for a further part."""
         if self._runner is not None and self._runner.bundle is bundle:
             return self._runner
-        unread = bundle.source if bundle.refusal is not None else None
+        unread = bundle.source.file if bundle.source.refusal is not None else None
         outputs = list(bundle.outputs if unread is None else unread.outputs)
         compared = _compared(bundle) if task.input_data is None and len(bundle.testcases) else []
         # With several engines, outputs without a check are compared with the first engine's.
@@ -264,7 +266,7 @@ class PartReplayer:
         if self._like is not None:
             # Files often have the same model with other testcases.
             self._runner.take_engines(self._like[1])
-        elif bundle.model is not None:
+        elif bundle.facts.model is not None:
             self._like = bundle, self._runner
         if several:
             from ..verify.beside import EngineComparison  # for start-up
@@ -352,7 +354,7 @@ def _count_cases(specs: Sequence[object]) -> int:
 
 def _compared(bundle: Bundle) -> list[str]:
     """Return the outputs of which the first testcase has an expected value, the values of sequences among them."""
-    checked = [c.name for c in bundle.checks if bundle.refusal is None]
+    checked = [c.name for c in bundle.checks if bundle.source.refusal is None]
     values = bundle.testcases[0].file_values
     if not values:
         return checked
@@ -361,7 +363,7 @@ def _compared(bundle: Bundle) -> list[str]:
 
 def _arrays(case: Testcase, bundle: Bundle) -> dict[str, Array]:
     """Return what a testcase feeds; without a graph, what its file has but for text and sequences."""
-    if bundle.refusal is None or case.file_values is None:
+    if bundle.source.refusal is None or case.file_values is None:
         return case.arrays
     return {n: v for n, v in case.file_values.items() if isinstance(v, np.ndarray) and v.dtype.kind in "biuf"}
 
@@ -375,15 +377,17 @@ def _timing(runner: Runner, number: int | None, case: Testcase, task: Task) -> T
 
 def _warnings(bundle: Bundle, task: Task) -> list[str]:
     warnings = [*bundle.warnings, *bundle.defects]
-    if bundle.is_container and not len(bundle.testcases):
+    if bundle.facts.is_container and not len(bundle.testcases):
         warnings.append("the file is of the testcase format, but has no testcases")
-    unchecked = not bundle.checks and bundle.outputs and bundle.refusal is None and not bundle.holds_objects
+    unchecked = (
+        not bundle.checks and bundle.outputs and bundle.source.refusal is None and not bundle.holds_objects
+    )
     if len(bundle.testcases) and unchecked:
         warnings.append("the testcases have no expected outputs (packed with --no-assert)")
     if not len(bundle.testcases) and task.input_data is None:
         warnings.append(f"there are no testcases, so the model ran once on random data (seed {task.seed})")
-        if bundle.taken is not None:
-            warnings.append(bundle.taken)
+        if bundle.source.taken is not None:
+            warnings.append(bundle.source.taken)
     return warnings
 
 
@@ -405,7 +409,7 @@ def _packing(bundle: Bundle) -> tuple[list[str], list[str]]:
 def _altered(bundle: Bundle, start: int, stop: int) -> Iterator[Warned]:
     """Yield what differs from the digests that a file carries."""
     # An ONNX model may have the testcases and the record of a dump.
-    if isinstance(bundle.record, memoryview) and bundle.model is not None:
+    if isinstance(bundle.record, memoryview) and bundle.facts.model is not None:
         from ..verify.pack.verifying import mismatches  # for start-up
 
         for text in mismatches(bundle, start, stop):
@@ -419,7 +423,7 @@ def _facts(bundle: Bundle, task: Task) -> dict[str, Any]:
         for v in bundle.inputs
     ]
     facts: dict[str, Any] = {"model_digest": _model_digest(bundle), "inputs": inputs}
-    facts["bytes"] = bundle.size or os.path.getsize(fetched(task.path))
+    facts["bytes"] = bundle.facts.size or os.path.getsize(fetched(task.path))
     if isinstance(bundle.record, memoryview):
         facts["provenance"] = header(bundle.record).get("provenance")
     return facts
@@ -427,7 +431,7 @@ def _facts(bundle: Bundle, task: Task) -> dict[str, Any]:
 
 def _model_digest(bundle: Bundle) -> str:
     """Return the digest of the graph, or of the file where no graph could be made of it."""
-    if bundle.refusal is None:
+    if bundle.source.refusal is None:
         return graph_digest(bundle.graph)
     from hashlib import blake2b  # for start-up
 

@@ -316,16 +316,16 @@ class ModelFile(pytest.File):
             lead = f"dump{i + 1}-" if i else ""
             for said in bundle.defects:
                 self.warn(pytest.PytestWarning(f"{self.name}: {clean(said, 500)}"))
-            if bundle.missed:
+            if bundle.facts.missed:
                 missed = ModelMissed.from_parent(self, name=f"{lead}missed")
-                missed.missed = tuple(bundle.missed)
+                missed.missed = tuple(bundle.facts.missed)
                 _mark(missed)
                 yield missed
             indices: list[int | None] = [*range(len(bundle.testcases))] or [None]
             for index in indices:
                 name = f"{lead}{'run' if index is None else index}"
                 case = ModelCase.from_parent(self, name=name)
-                steps = _steps(bundle, index) if index in bundle.scenarios else names
+                steps = _steps(bundle, index) if index in bundle.facts.scenarios else names
                 case.dump, case.index, case.outputs = i, index, steps
                 cases.append(case)
                 yield case
@@ -348,8 +348,8 @@ def _expected(bundle: Bundle) -> list[str]:
     """List outputs of which there is an expected value, whether a check reads it or not."""
     from ..testcase import EXPECT  # for start-up
 
-    if bundle.refusal is not None:
-        return [*bundle.source.outputs] if bundle.source is not None else []
+    if bundle.source.refusal is not None:
+        return [*bundle.source.file.outputs] if bundle.source.file is not None else []
     names = [v.name or "" for v in bundle.graph.inputs]
     return [n[: -len(EXPECT)] for n in names if n.endswith(EXPECT)]
 

@@ -21,7 +21,7 @@ from ..graph import Graph, StoredTensor
 from ..graph.dtypes import Array, DType, array_dtype
 from ..graph.params import Host2DeviceCopy
 from ..inputs.lists import items_of
-from ..testcase import EXPECT, Bundle, FileValue, SourceFile, Testcase
+from ..testcase import EXPECT, Bundle, FileFacts, FileValue, ModelSource, SourceFile, Testcase
 from ..tracing.dumping import EXAMPLE
 from ..verify.pack.capture import embed, tolerances
 from ..verify.pack.noise import WIDEST, round_up
@@ -319,13 +319,13 @@ def load_program(data: memoryview, path: str, *, native: bool = False) -> Bundle
         if not native or isinstance(e, (InputError, UsageError)):
             raise
         bundle = _unread(signature, cases, " ".join(str(e).split()))
-    bundle.path, bundle.size, bundle.refuses = path, len(data), SizesRefused(program, signature)
+    bundle.path, bundle.facts.size, bundle.source.refuses = path, len(data), SizesRefused(program, signature)
     if kept is not None and kept.accepted:
         bundle.record = {"record": 1, "accepted": kept.accepted}
     results = {n: _dtype(fake) for n, fake in _results(signature)}
     bundle.testcases = [_typed(case, results) for case in bundle.testcases]
     fakes = signature.graph_inputs()
-    bundle.source = ProgramFile(
+    bundle.source.file = ProgramFile(
         path,
         bundle.graph,
         program,
@@ -400,14 +400,14 @@ def _read(
     examples = signature.inputs(signature.leaves(args, kwargs))
     fed = {n: part for name, value, _ in examples for n, part in _array_parts(name, value)}
     _add_inputs(graph, fed)
-    bundle = Bundle(graph, warnings=list(traced.notes))
+    bundle = Bundle(graph, facts=FileFacts(warnings=list(traced.notes)))
     dtypes = {v.name or "": v.owner.tensors[0].dtype for v in graph.inputs}
     dtypes.update((n + EXPECT, v.dtype or DType("Float32")) for n, v in bundle.outputs.items())
     testcases = [_narrowed(case, dtypes) for case in cases]
     if testcases and all(n + EXPECT in testcases[0].arrays for n in bundle.outputs):
         warnings = bundle.warnings
         bundle = embed(bundle, testcases, dict(limits), warn=warnings.append)
-        bundle.warnings, bundle.is_container = warnings, False
+        bundle.facts.warnings, bundle.facts.is_container = warnings, False
         _add_inputs(bundle.graph, fed)
         for kept, case in zip(bundle.testcases, testcases, strict=True):
             unread = {n: a for n, a in case.arrays.items() if n in fed and n not in kept.arrays}
@@ -464,7 +464,7 @@ def _unread(signature: Signature, cases: Sequence[dict[str, Array]], why: str) -
     graph = Graph(magic=f"torch.export {torch.__version__}")
     if cases:
         _add_inputs(graph, {n: cases[0][n] for n in signature.input_names() if n in cases[0]})
-    bundle = Bundle(graph, refusal=why)
+    bundle = Bundle(graph, source=ModelSource(refusal=why))
     bundle.warnings.append(f"not run by the reference engine: {why}")
     bundle.testcases = [Testcase({}).with_file_values(case) for case in cases]
     return bundle

@@ -149,7 +149,7 @@ def _accept(
 ) -> None:
     bundles = load_all(one.path, native=runs_file(options.engine))
     for i, bundle in enumerate(bundles):
-        if bundle.source is None and not one.path.endswith(".mge"):
+        if bundle.source.file is None and not one.path.endswith(".mge"):
             raise FormatError(
                 "accept writes .mge, .onnx and .pt2 files; `loadrun pack` converts a model from another format",
                 path=one.path,
@@ -158,7 +158,7 @@ def _accept(
             raise FormatError(
                 f"the file is damaged and was left as it is: {bundle.defects[0]}", path=one.path
             )
-        source = bundle.source
+        source = bundle.source.file
         values = _values(i, bundle, options) if source is None else _source_values(bundle, source, options)
         for value in values:
             one.checks += 1
@@ -171,7 +171,7 @@ def _accept(
         return
     if not reason.strip():
         raise UsageError(f"{one.path}: accepting new values requires a reason, but it is empty")
-    source = bundles[0].source
+    source = bundles[0].source.file
     if source is None:
         _write(one, bundles, reason.strip(), options)
     else:

@@ -167,7 +167,7 @@ def audit(
     bundle = bundle.for_data(cases[0].arrays)
     cases = [case for case in cases if bundle.for_data(case.arrays) is bundle]
     # Engines that run the file itself do not see the graph.
-    bundle = replace(bundle, source=None, sized=None)
+    bundle = replace(bundle, source=replace(bundle.source, file=None, sized=None))
     return _Trial(bundle, cases, engine, seed, budget).run(mutants)
 
 

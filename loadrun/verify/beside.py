@@ -102,7 +102,7 @@ class EngineComparison:
                 self._ran.add(choice.spec)
             except (LoadRunError, OSError) as e:
                 # If only the file's own runtime can run it, that is not a fault of the other engines.
-                apart = self.bundle.refusal is not None and not runs_file(choice)
+                apart = self.bundle.source.refusal is not None and not runs_file(choice)
                 verdict = Verdict.NOT_COMPARED if apart else Verdict.ERROR
                 result = Result(index, (), verdict, message=str(e))
             results.append(replace(result, choice=choice.spec))

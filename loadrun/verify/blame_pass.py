@@ -162,7 +162,10 @@ def _on(
         for package in ("onnxoptimizer", "onnxsim"):
             if find_spec(package) is not None and (blame := _tool(search, package, path, feeds)) is not None:
                 yield blame
-    if bundle.refusal is None and (blame := _of_loadrun(bundle, path, feeds, options.tolerance)) is not None:
+    if (
+        bundle.source.refusal is None
+        and (blame := _of_loadrun(bundle, path, feeds, options.tolerance)) is not None
+    ):
         yield blame
 
 
@@ -258,7 +261,7 @@ def _tool(search: _Search, package: str, path: str, feeds: Mapping[str, Array]) 
         with tempfile.TemporaryDirectory() as folder:
             file = str(Path(folder) / "changed.onnx")
             onnx.save(changed, file)
-            source = load(file, native=True).source
+            source = load(file, native=True).source.file
             if source is None:
                 raise EngineError(f"{package} did not write an ONNX model")
             return _runtime_outputs(source, feeds, "opt=disable")

@@ -123,6 +123,7 @@ def describe(bundle: Bundle) -> Description:
     read = {v.id for o in oprs for v in o.inputs} | {v.id for v in outputs.values()}
     infos = tuple(_opr(o, known, read) for o in oprs if CATALOG[o.type].category != "io")
     cases, damaged = _cases(bundle)
+    taken = bundle.source.taken
     constants = [t for o in oprs if o.type != "Host2DeviceCopy" for t in o.tensors]
     meta = graph.metadata
     policies, _ = packed_policies(bundle.record)
@@ -131,7 +132,7 @@ def describe(bundle: Bundle) -> Description:
         format="ONNX" if graph.magic.startswith("ONNX") else graph.format,
         magic=graph.magic,
         mge_version=_version(graph.mge_version),
-        size=bundle.size,
+        size=bundle.facts.size,
         inputs=tuple(_var(v, known) for v in bundle.inputs),
         outputs=tuple(VarInfo(n, known.shapes.get(v.id, v.shape), _dtype(v)) for n, v in outputs.items()),
         operators=infos,
@@ -141,7 +142,7 @@ def describe(bundle: Bundle) -> Description:
         flops=sum(known.flops.values()),
         unknown=sum(i.flops is None for i in infos),
         testcases=len(bundle.testcases),
-        steps={number: more + 1 for number, more in bundle.scenarios.items()},
+        steps={number: more + 1 for number, more in bundle.facts.scenarios.items()},
         checks=tuple(
             CheckInfo(c.name, c.maxerr, c.verbose, policy_for(policies, c.name).text) for c in bundle.checks
         ),
@@ -153,7 +154,7 @@ def describe(bundle: Bundle) -> Description:
             "optimize_options": options(meta.optimize_options),
             "user_info_bytes": len(meta.user_info or b""),
         },
-        warnings=(*bundle.warnings, *([bundle.taken] if bundle.taken and not len(bundle.testcases) else [])),
+        warnings=(*bundle.warnings, *([taken] if taken and not len(bundle.testcases) else [])),
         problems=(*problems, *damaged),
         cases=tuple(cases),
         provenance=_provenance(bundle),

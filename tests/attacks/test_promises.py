@@ -59,8 +59,8 @@ def test_a_record_that_is_damaged(format: str, tmp_path: Path) -> None:
     whole = path.read_bytes()
     bundle = loadrun.load(path, copy=True)
     assert isinstance(bundle.record, memoryview)
-    assert bundle.model is not None
-    promise = 12 + len(bundle.model)
+    assert bundle.facts.model is not None
+    promise = 12 + len(bundle.facts.model)
     places = [(promise - PROMISE, promise), (len(whole) - len(bundle.record), len(whole))]
     found = [
         change for begin, end in places for change in changes(whole, begin, end) if change[1] != whole[:begin]
@@ -74,7 +74,7 @@ def test_a_record_that_is_damaged(format: str, tmp_path: Path) -> None:
 
 def test_a_record_that_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = failing(tmp_path)
-    size = loadrun.load(path).size
+    size = loadrun.load(path).facts.size
     path.write_bytes(path.read_bytes()[:size])
     capsys.readouterr()
     assert surfaces(path) == [2, 2]

@@ -40,7 +40,7 @@ def test_formats_mix(first: str, second: str) -> None:
     """MegEngine's Python writes testcases as FBS_V2 even behind an FBS graph."""
     data = container([dump_bytes(model(), format=first), case(X, second), case(2 * X, second)])
     bundle = loads(data)
-    assert (bundle.graph.format, bundle.is_container, bundle.size, bundle.trailing) == (
+    assert (bundle.graph.format, bundle.facts.is_container, bundle.facts.size, bundle.facts.trailing) == (
         first,
         True,
         len(data),
@@ -63,7 +63,7 @@ def test_old_header_in_a_container() -> None:
 @pytest.mark.parametrize("fmt", FORMATS)
 def test_no_testcases(fmt: str) -> None:
     bundle = loads(container([dump_bytes(model(), format=fmt)]))
-    assert bundle.is_container
+    assert bundle.facts.is_container
     assert len(bundle.testcases) == 0
 
 
@@ -73,7 +73,7 @@ def test_bundle_survives_saving(fmt: str, tmp_path: Path) -> None:
     size = save(source, tmp_path / "m.mge", format=fmt).tot_bytes
     assert size == (tmp_path / "m.mge").stat().st_size
     found = load(tmp_path / "m.mge")
-    assert (found.graph.format, found.size, found.path) == (fmt, size, str(tmp_path / "m.mge"))
+    assert (found.graph.format, found.facts.size, found.path) == (fmt, size, str(tmp_path / "m.mge"))
     assert [t.inputs["x"].shape for t in found.testcases] == [(2, 3), (1, 3)]
     assert found.testcases[-1].arrays["x"].tolist() == X[:1].tolist()
     assert [t.arrays["x"].shape for t in found.testcases[1:]] == [(1, 3)]
@@ -83,10 +83,10 @@ def test_bundle_survives_saving(fmt: str, tmp_path: Path) -> None:
 def test_appended_dumps(fmt: str) -> None:
     one, two = dump_bytes(model(), format=fmt), container([dump_bytes(model(), format=fmt), case(X, fmt)])
     found = load_all(one + two + one + b"rest")
-    assert [b.size for b in found] == [len(one), len(two), len(one)]
-    assert [b.is_container for b in found] == [False, True, False]
-    assert found[0].trailing == 4
-    assert loads(one + two).trailing == 0
+    assert [b.facts.size for b in found] == [len(one), len(two), len(one)]
+    assert [b.facts.is_container for b in found] == [False, True, False]
+    assert found[0].facts.trailing == 4
+    assert loads(one + two).facts.trailing == 0
 
 
 def test_broken_tail_is_trailing() -> None:
@@ -94,7 +94,7 @@ def test_broken_tail_is_trailing() -> None:
     data = dump_bytes(model())
     found = load_all(data + data[:-1])
     assert len(found) == 1
-    assert found[0].trailing == len(data) - 1
+    assert found[0].facts.trailing == len(data) - 1
 
 
 @pytest.mark.parametrize("fmt", FORMATS)

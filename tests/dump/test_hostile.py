@@ -111,7 +111,7 @@ def test_count_that_lies() -> None:
 
 def test_trailing_bytes_are_counted() -> None:
     data = (FIXTURES / SMALL[0]).read_bytes()
-    assert loadrun.loads(data + b"garbage").trailing == 7
+    assert loadrun.loads(data + b"garbage").facts.trailing == 7
 
 
 def test_error_names_file_and_offset(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from loadrun.dump.writer import dump_bytes, testcase_graph
 from loadrun.graph import Graph, StoredTensor
 from loadrun.graph.dtypes import Array, DType
 from loadrun.graph.params import Host2DeviceCopy
-from loadrun.testcase import Bundle, Testcase
+from loadrun.testcase import Bundle, FileFacts, Testcase
 
 SHAPES = [(2, 3), (2, 3), (2, 3), (1, 3), (2, 3), (1, 3), (1, 3), (4,)]
 
@@ -44,7 +44,9 @@ def cases(dtype: DType) -> list[Testcase]:
 def test_each_testcase_has_its_own_bytes(tmp_path: Path, name: str, format: str) -> None:
     dtype = DType(name)
     graph, many = model(dtype), cases(dtype)
-    loadrun.save(Bundle(graph, many, is_container=True), tmp_path / "many.mge", format=format)
+    loadrun.save(
+        Bundle(graph, many, facts=FileFacts(is_container=True)), tmp_path / "many.mge", format=format
+    )
     alone = b"".join(dump_bytes(testcase_graph(c, ["a", "b"]), format=format) for c in many)
     whole = (tmp_path / "many.mge").read_bytes()
     assert whole.endswith(alone)

@@ -43,7 +43,7 @@ def test_any_graph(fmt: str, magic: str, graph: Graph) -> None:
     data = dump_bytes(graph, format=fmt)
     bundle = loads(data)
     first = bundle.graph
-    assert bundle.size == len(data)
+    assert bundle.facts.size == len(data)
     assert kept(first, fmt) == kept(graph, fmt)
     assert (first.format, first.magic) == (fmt, magic or "mgv2")
     if graph.metadata is not None and graph.metadata.user_info is not None:

@@ -164,7 +164,7 @@ def test_models_of_2_gib(monkeypatch: pytest.MonkeyPatch) -> None:
         dump_bytes(stored(np.zeros(400, np.uint8), (100,)))
     with pytest.raises(FormatError, match=r"the model takes \d+ bytes, the format allows 300"):
         dump_bytes(model())
-    assert loads(dump_bytes(stored(np.zeros(400, np.uint8), (100,)), format="FBS")).size > 400
+    assert loads(dump_bytes(stored(np.zeros(400, np.uint8), (100,)), format="FBS")).facts.size > 400
     monkeypatch.setattr(writer, "MAX_BYTES", 100)
     with pytest.raises(FormatError, match=r"the model takes \d+ bytes, the format allows 100"):
         dump_bytes(model(), format="FBS")

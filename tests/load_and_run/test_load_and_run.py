@@ -126,7 +126,7 @@ def test_nothing_behind_the_testcases_is_read(format: str, forward: bool) -> Non
     bundle = loadrun.loads(whole)
     assert isinstance(bundle.record, memoryview)
     end = len(whole) - len(bundle.record)
-    assert end == bundle.size
+    assert end == bundle.facts.size
     parts, furthest = load_and_run(whole, forward=forward)
     assert len(parts) == 4
     assert furthest == end if forward else furthest < end
@@ -139,7 +139,7 @@ def test_without_a_record_the_rest_is_the_same(format: str, monkeypatch: pytest.
     """But for the promise that a record follows, and the size of the FlatBuffer at whose end it stands."""
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
     whole, plain = packed(format, record=True), packed(format, record=False)
-    model = loadrun.loads(plain).model
+    model = loadrun.loads(plain).facts.model
     assert model is not None
     end = 12 + len(model)
     without = bytearray(whole[:end] + whole[end + PROMISE :])[: len(plain)]
@@ -162,7 +162,7 @@ def test_what_it_reads_are_the_testcases(format: str) -> None:
     assert [v.name for v in bundle.graph.inputs] == ["x", "y:expect"]
     for part, case in zip(parts[1:], bundle.testcases, strict=True):
         found = loadrun.loads(part)
-        assert (found.graph.format, found.size) == (format, len(part))
+        assert (found.graph.format, found.facts.size) == (format, len(part))
         oprs = [v.owner for v in found.graph.outputs]
         assert [o.type for o in oprs] == ["SharedDeviceTensor"] * 2
         values = [o.tensors[0].value().tobytes() for o in oprs]

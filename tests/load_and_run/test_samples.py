@@ -189,7 +189,7 @@ def test_model_dump(tmp_path: Path) -> None:
     flags = ["--iter", "0", "--enable_nchw44", "--model_dump", str(path)]
     assert main(["load_and_run", MODEL, *flags]) == 0
     bundle = loadrun.load(path)
-    assert not bundle.is_container
+    assert not bundle.facts.is_container
     assert [o.owner.type for o in bundle.graph.outputs] == ["AssertEqual"]
     assert sum(o.type == "Dimshuffle" for o in bundle.graph.oprs) == 5
 

@@ -383,8 +383,8 @@ def test_sizes_that_do_not_fit_are_named() -> None:
 
 def test_what_sizes_were_taken_is_said() -> None:
     bundle = loadrun.load(CASES["convolution"].model)
-    assert bundle.taken is not None
-    assert "x [1, 3, 64, 64]" in bundle.taken
+    assert bundle.source.taken is not None
+    assert "x [1, 3, 64, 64]" in bundle.source.taken
 
 
 def test_other_sizes_than_those_given() -> None:

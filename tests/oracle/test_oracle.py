@@ -22,7 +22,7 @@ def test_rewritten_fixtures_hold_in_megengine(folder: str, format: str, tmp_path
         bundle = loadrun.load(path)
         target = tmp_path / path.name
         loadrun.save(bundle, target, format=format)
-        files[str(target)] = "pass" if bundle.is_container else "loaded"
+        files[str(target)] = "pass" if bundle.facts.is_container else "loaded"
     found = run([Path(f) for f in files])
     wrong = {
         Path(f).name: found.get(f) for f, want in files.items() if found.get(f, {}).get("result") != want

@@ -410,7 +410,7 @@ def test_the_level_of_optimization_is_the_one_asked_for(tmp_path: Path) -> None:
     found = {}
     for level in ("disable", "all"):
         out = tmp_path / f"{level}.onnx"
-        made = loadrun.load(path).source
+        made = loadrun.load(path).source.file
         assert made is not None
         engine = make_file_engine(f"onnxruntime:opt={level}", made)
         settings = engine._runtime.settings()  # type: ignore[attr-defined]
@@ -572,7 +572,7 @@ def test_a_fault_is_found_by_the_files_own_values(
     for i, opr in enumerate(bundle.graph.oprs):
         opr.id = i
     seventeenth.inputs = [five if v.owner.type != "Elemwise" else v for v in seventeenth.inputs]
-    bundle.sized = None
+    bundle.source.sized = None
     monkeypatch.setattr("loadrun.verify.diff.files.load_dump", lambda *args, **kwargs: bundle)
     assert main(["diff", str(path), "--against", "onnxruntime", *way]) == 1
     said = capsys.readouterr().out

@@ -21,6 +21,7 @@ from loadrun.dump.record import tensor_digest
 from loadrun.graph import Graph, StoredTensor
 from loadrun.graph.dtypes import DType
 from loadrun.graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy
+from loadrun.testcase import FileFacts
 from loadrun.verify.accepting import accepted, author
 from loadrun.verify.describe import describe
 
@@ -173,7 +174,7 @@ def test_quantized_outputs_are_written_as_they_are_stored(tmp_path: Path) -> Non
         )
         for c in true
     ]
-    loadrun.save(Bundle(source.graph, wrong, is_container=True), tmp_path / "m.mge")
+    loadrun.save(Bundle(source.graph, wrong, facts=FileFacts(is_container=True)), tmp_path / "m.mge")
     (found,) = accept_files([tmp_path / "m.mge"], AcceptOptions(reason="r"))
     assert found.written
     for case, arrays in zip(loadrun.load(tmp_path / "m.mge").testcases, true, strict=True):

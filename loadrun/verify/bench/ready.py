@@ -105,7 +105,7 @@ class ReadySubject:
         took = time.perf_counter() - start
         if subject.batch is not None and bundle.at_all_sizes:
             # Another batch is asked for, whatever the file declares.
-            bundle.refuses = None
+            bundle.source.refuses = None
         self._runner = runner = Runner(bundle, subject.engine, seed=plan.seed)
         cases, verdict = _cases(bundle, subject, plan)
         self._fed = [_Fed.of(runner, case) for case in cases]
@@ -168,7 +168,7 @@ def _cases(bundle: Bundle, subject: Subject, plan: Preparation) -> tuple[list[Te
     chosen = range(count) if plan.testcase is None else (plan.testcase,)
     cases = [bundle.testcases[i] for i in chosen] or [Testcase(random_inputs(bundle, plan.seed))]
     if subject.batch is not None:
-        for number in set(bundle.scenarios) & set(chosen):
+        for number in set(bundle.facts.scenarios) & set(chosen):
             raise UsageError(
                 f"{subject.path}: testcase {number} is a scenario, whose steps cannot change size; drop --batch-size"
             )

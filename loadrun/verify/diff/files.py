@@ -213,8 +213,8 @@ def _compared(
         else []
     )
     sources = None
-    if isinstance(reference, Bundle) and bundle.source is not None and reference.source is not None:
-        sources = bundle.source, reference.source
+    if isinstance(reference, Bundle) and bundle.source.file is not None and reference.source.file is not None:
+        sources = bundle.source.file, reference.source.file
     differences = halved = other = None
     try:
         differences, halved, other = _beside(options, bundle, graph, reference, run, against, refusals, warn)
@@ -343,9 +343,9 @@ def sized(bundle: Bundle, feeds: Mapping[str, Array]) -> Bundle:
     except EngineError as e:
         if e.expressible is None:
             raise
-        return replace(
-            bundle, refusal=" ".join(str(e).split()), expressible=cast("Callable[[], Graph]", e.expressible)
-        )
+        expressible = cast("Callable[[], Graph]", e.expressible)
+        source = replace(bundle.source, refusal=" ".join(str(e).split()), expressible=expressible)
+        return replace(bundle, source=source)
 
 
 def _in_one_format(
@@ -386,13 +386,13 @@ def expressible(bundle: Bundle, refusals: list[str], warn: Callable[[str], None]
     Raises:
         UnsupportedError: none can.
     """
-    if bundle.refusal is None:
+    if bundle.source.refusal is None:
         return bare(bundle)
-    if bundle.expressible is None:
-        raise UnsupportedError(bundle.refusal)
-    refusals.append(bundle.refusal)
-    warn(f"{bundle.path} is compared as far as it could be translated: {bundle.refusal}")
-    graph = bundle.expressible()
+    if bundle.source.expressible is None:
+        raise UnsupportedError(bundle.source.refusal)
+    refusals.append(bundle.source.refusal)
+    warn(f"{bundle.path} is compared as far as it could be translated: {bundle.source.refusal}")
+    graph = bundle.source.expressible()
     graph.magic = bundle.graph.magic
     return graph
 

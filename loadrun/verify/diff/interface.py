@@ -71,7 +71,7 @@ def rank_changes(
 
 def _is_dump(bundle: Bundle) -> bool:
     """Return whether a model is a dump, which holds no wide numbers and no scalars."""
-    return bundle.source is None
+    return bundle.source.file is None
 
 
 def _inputs(bundle: Bundle) -> list[_Port]:
@@ -84,10 +84,10 @@ def _inputs(bundle: Bundle) -> list[_Port]:
 
 def _outputs(bundle: Bundle, alike: bool) -> list[_Port] | None:
     """List outputs; None where what could be expressed of a model does not tell."""
-    declared = bundle.source.outputs if bundle.source is not None else {}
+    declared = bundle.source.file.outputs if bundle.source.file is not None else {}
     if alike and declared:
         return [_Port(n, d) for n, d in declared.items()]
-    if bundle.refusal is not None:
+    if bundle.source.refusal is not None:
         return None
     with suppress(LoadRunError):
         infer_dtypes(bundle.graph.needed(bundle.outputs.values()))

@@ -102,7 +102,7 @@ def runs_of(
     for number in range(count) if chosen is None else (chosen,):
         for k, arrays in enumerate(inputs_of(bundle, number, options.seed)):
             feeds = {names.get(n, n): a for n, a in arrays.items()}
-            if number in bundle.scenarios:
+            if number in bundle.facts.scenarios:
                 yield DataRun(feeds, f"testcase {number}{whose}, step {k}", number, k, whose)
             else:
                 yield DataRun(feeds, f"testcase {number}{whose}", number, whose=whose)
@@ -114,7 +114,7 @@ def inputs_of(bundle: Bundle, chosen: int, seed: int) -> Iterator[Mapping[str, A
     Those of a file that cannot be expressed are in the file's own types; of its scenarios there is the first step.
     """
     case = bundle.testcases[chosen]
-    if bundle.refusal is None:
+    if bundle.source.refusal is None:
         steps = Runner(bundle, seed=seed).steps_fed(case) if case.steps else [case.arrays]
         yield from (Testcase(dict(arrays), case.dtypes).inputs for arrays in steps)
         return

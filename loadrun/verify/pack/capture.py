@@ -21,7 +21,7 @@ from ...ops.infer import infer_dtypes, infer_shapes
 from ...passes.checks import add_check
 from ...passes.constants import bare, subgraph
 from ...runner import Runner, fit_inputs
-from ...testcase import EXPECT, Bundle, Check, Testcase
+from ...testcase import EXPECT, Bundle, Check, FileFacts, Testcase
 
 Warn = Callable[[str], None]
 
@@ -102,13 +102,13 @@ def embed(
     graph = bare(_bundle(model))
     if no_assert:
         plain = [Testcase(t.inputs, t.dtypes, t.provenance) for t in cases]
-        return Bundle(graph, plain, is_container=True)
+        return Bundle(graph, plain, facts=FileFacts(is_container=True))
     checked_graph = checked(graph, cases[0], maxerr, silent=silent, warn=warn, scales=largest(cases))
     names = [v.name or "" for v in checked_graph.inputs]
     kept = [_restrict(t, names) for t in cases]
     for case in kept:
         warn_nonfinite(case, warn)
-    return Bundle(checked_graph, kept, is_container=True)
+    return Bundle(checked_graph, kept, facts=FileFacts(is_container=True))
 
 
 class Recorder:

@@ -110,7 +110,7 @@ class FilePacker:
             self._cases = cases if watch is None else watch(cases, total)
             if options.replace or not len(self._bundle.testcases):
                 # A file is written at the sizes of its data, where these are of one size.
-                first = [*islice(self._cases, _PEEKED if self._bundle.open_inputs else 1)]
+                first = [*islice(self._cases, _PEEKED if self._bundle.source.open_inputs else 1)]
                 self._cases, self._first = chain(first, self._cases), [*first]
                 self._bundle = self._bundle.for_data(first[0])
         # In a separate process it opens the model while tolerances are measured.
@@ -218,7 +218,8 @@ class FilePacker:
 
     def _other_runtime(self) -> Witness | None:
         """Another runtime, where the file is one that it reads."""
-        witness = self._bundle.witness() if self._bundle.witness is not None else None
+        runtime = self._bundle.source.witness
+        witness = None if runtime is None else runtime()
         return None if witness is None else Witness(*witness)
 
 

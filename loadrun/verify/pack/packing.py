@@ -24,7 +24,7 @@ from ...graph.dtypes import Array
 from ...passes.checks import compared, formula, set_tolerances
 from ...passes.constants import bare, subgraph
 from ...runner import check_errors
-from ...testcase import EXPECT, Bundle, Check, Testcase
+from ...testcase import EXPECT, Bundle, Check, FileFacts, ModelSource, Testcase
 from .capture import (
     Recorder,
     Warn,
@@ -100,9 +100,9 @@ class Packer:
             names = names or [""]
         tolerances(options.maxerr, names)
         make = recorder or (lambda model: Recorder(model, options.engine, seed=options.seed))
-        alone = Bundle(self.model, refuses=bundle.refuses)
-        if bundle.sized is not None:
-            alone.sized = partial(_alone, bundle, alone, lru_cache(16)(_without_checks))
+        alone = Bundle(self.model, source=ModelSource(refuses=bundle.source.refuses))
+        if bundle.source.sized is not None:
+            alone.source.sized = partial(_alone, bundle, alone, lru_cache(16)(_without_checks))
         self.recorder = None if options.no_assert else make(alone)
         self.about = {
             "provenance": self.recorder.provenance if self.recorder else provenance("none", options.seed)
@@ -209,7 +209,7 @@ class Packer:
                 policy[check.name]["check"] = self.policies[check.name].text
             if check.name in self.loosened:
                 policy[check.name]["loosened"] = self.loosened[check.name]
-        bundle = Bundle(graph, is_container=True)
+        bundle = Bundle(graph, facts=FileFacts(is_container=True))
         file = self._file_options(graph)
         self.watch.errors.update(check_errors(bundle))
         if self.options.record:
@@ -260,7 +260,7 @@ class Packer:
         assert self.feedback is not None
         steps = self.options.steps
         # The graph that is written runs at all sizes; the last step shows whether it is right there.
-        sized = self.source.sized is not None
+        sized = self.source.source.sized is not None
         between = self.recorder.made_for(Bundle(self.model)) if sized else self.recorder
         captures = self.recorder.capture, between.capture
         # Expected states may take an eighth of the model.
@@ -295,8 +295,8 @@ class Packer:
             count += 1
             arrays = {n: a for n, a in arrays.items() if n not in unused}
             if self.recorder is None:
-                if self.source.refuses is not None:
-                    self.source.refuses(arrays)
+                if self.source.source.refuses is not None:
+                    self.source.source.refuses(arrays)
                 values = {n: arrays[n] if n in arrays else t.value() for n, t in known.items()}
                 yield Testcase(values, {n: t.dtype for n, t in known.items()})
                 continue

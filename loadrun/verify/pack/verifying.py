@@ -32,8 +32,8 @@ def mismatches(bundle: Bundle, start: int = 0, stop: int | None = None) -> Itera
     about = next(records, {})
     total = len(bundle.testcases)
     if start == 0:
-        if bundle.trailing:
-            yield f"{bundle.trailing} bytes after the end belong to no part of the file"
+        if bundle.facts.trailing:
+            yield f"{bundle.facts.trailing} bytes after the end belong to no part of the file"
         if about.get("model") != graph_digest(bundle.graph):
             yield "the model is not the one that was packed"
     count = 0

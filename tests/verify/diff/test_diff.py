@@ -397,8 +397,8 @@ def test_the_optimization_of_onnxruntime_is_named(tmp_path: Path) -> None:
 
     bundle = loadrun.load(batchnorm_model(tmp_path))
     feeds = {"x": np.random.default_rng(0).random((1, 3, 16, 16), "f4")}
-    assert bundle.source is not None
-    side = FileSide(bare(bundle), bundle.source, "onnxruntime")
+    assert bundle.source.file is not None
+    side = FileSide(bare(bundle), bundle.source.file, "onnxruntime")
     assert any("onnxruntime at basic: ConvBNFusion" in line for line in optimized(side, feeds, 0.0))
     assert [*optimized(side, feeds, None)] == []
 

@@ -128,13 +128,13 @@ def test_append(model: str, tmp_path: Path) -> None:
         assert pack(model, "-d", f"#full({n})", "-o", out, "--append", "-q") == 0
     bundles = loadrun.load_all(out)
     assert [b.testcases[0].arrays["x"][0, 0] for b in bundles] == [0, 1, 2]
-    assert [b.trailing for b in bundles] == [0, 0, 0]
+    assert [b.facts.trailing for b in bundles] == [0, 0, 0]
     assert all(b.record is not None for b in bundles)
     assert main([str(out)]) == 0
     # A reader that goes by lengths meets the dumps, one behind the other.
     data = out.read_bytes()
-    at = sum(b.size for b in bundles)
-    assert [data[sum(b.size for b in bundles[:i]) :][:8] for i in range(3)] == [b"mgbtest0"] * 3
+    at = sum(b.facts.size for b in bundles)
+    assert [data[sum(b.facts.size for b in bundles[:i]) :][:8] for i in range(3)] == [b"mgbtest0"] * 3
     found = []
     while at < len(data):
         record = record_at(memoryview(data)[at:])
@@ -144,7 +144,7 @@ def test_append(model: str, tmp_path: Path) -> None:
     assert found == [0, 1, 2]
     # As files were written before, with each record right behind its dump, they are read, and put right.
     records = [bytes(b.record) for b in bundles]
-    sizes = [b.size for b in bundles]
+    sizes = [b.facts.size for b in bundles]
     parts = [data[sum(sizes[:i]) : sum(sizes[: i + 1])] + records[i] for i in range(3)]
     out.write_bytes(b"".join(parts))
     assert [bytes(b.record) for b in loadrun.load_all(out)] == records

@@ -382,13 +382,13 @@ def test_one_specification_for_each_step(model: Path, packed: Path, tmp_path: Pa
 def test_a_file_that_is_written_again_keeps_its_steps(packed: Path, tmp_path: Path) -> None:
     loadrun.save(loadrun.load(packed), tmp_path / "again.mge")
     again = loadrun.load(tmp_path / "again.mge")
-    assert again.scenarios == {0: STEPS - 1}
+    assert again.facts.scenarios == {0: STEPS - 1}
     assert [r.verdict for r in loadrun.run(again)] == [Verdict.PASS]
     assert main([str(tmp_path / "again.mge")]) == 0
     # Without --replace a further scenario stands beside the first.
     assert pack(packed, tmp_path / "two.mge", DATA.replace("[3", "[9")) == 0
     two = loadrun.load(tmp_path / "two.mge")
-    assert two.scenarios == {0: STEPS - 1, 1: STEPS - 1}
+    assert two.facts.scenarios == {0: STEPS - 1, 1: STEPS - 1}
     assert [int(c.arrays["ids"][0]) for c in two.testcases] == [3, 9]
 
 
@@ -580,7 +580,7 @@ def test_share_takes_a_step(packed: Path, tmp_path: Path) -> None:
     shared = share_file(packed, out, FailureOptions(against="float64", maxerr=1e-9))
     assert shared.reason == "values differ"
     bundle = loadrun.load(out)
-    assert not bundle.scenarios
+    assert not bundle.facts.scenarios
     assert [r.verdict for r in loadrun.run(bundle)] == [Verdict.FAIL]
 
 
@@ -609,7 +609,7 @@ def test_convert_to_mge_keeps_the_steps(packed: Path, tmp_path: Path, version: s
     out = tmp_path / "other.mge"
     assert main(["convert", str(packed), str(out), "--format", version]) == 0
     again = loadrun.load(out)
-    assert again.scenarios == {0: STEPS - 1}
+    assert again.facts.scenarios == {0: STEPS - 1}
     for arrays, exact in zip(
         [again.testcases[0].arrays, *again.testcases[0].steps], Decoder.drawn().logits(IDS), strict=True
     ):
