@@ -33,8 +33,8 @@ class ObservedRunner(Runner):
         self.reference: ReferenceEngine | None = None
         self._measured = profile
 
-    def _engine(self, targets: Sequence[Var]) -> Engine:
-        return _Observed(self, self.bundle.graph, targets, self._measured)
+    def _make(self, graph: Graph, targets: Sequence[Var]) -> Engine:
+        return _Observed(self, graph, targets, self._measured)
 
 
 class _Observed:

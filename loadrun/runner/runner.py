@@ -1,0 +1,329 @@
+"""Replaying a bundle on an engine: one `Result` per testcase, with a verdict for every output."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, ParamSpec, cast
+
+from ..base.about import About
+from ..base.arguments import require_seed
+from ..base.errors import (
+    LoadRunError,
+    OutOfMemoryError,
+    UnsupportedError,
+    UsageError,
+    out_of_memory,
+)
+from ..base.registry import resolve
+from ..compare.judging import Criteria, judge, policy_for
+from ..compare.metrics import Formula
+from ..compare.policy import Policy
+from ..compare.record import narrowed_integers, packed_policies
+from ..compare.results import OutputResult, Result, Verdict
+from ..engines import (
+    Choice,
+    Engine,
+    check_engine,
+    file_of,
+    make_engine,
+    make_file_engine,
+    runs_composites,
+    runs_file,
+)
+from ..graph import Graph, Var
+from ..graph.dtypes import Array
+from ..inputs.feeds import fit_inputs, random_inputs
+from ..testcase import Bundle, FileValue, Testcase
+from .plan import PlannedCheck, Settings
+from .sized import UNREAD, Specialization, settled
+
+if TYPE_CHECKING:
+    from ..engines.executed import Executed
+    from ..engines.file_replay import FileReplay
+
+_P = ParamSpec("_P")
+_KEPT = 16
+"""How many sets of sizes keep their engines if each has its own graph; the most recent ones."""
+
+
+def _memory_told(method: Callable[_P, Result]) -> Callable[_P, Result]:
+    """Turn MemoryError into one of loadrun's errors."""
+
+    @wraps(method)
+    def told(*args: _P.args, **kwargs: _P.kwargs) -> Result:
+        try:
+            return method(*args, **kwargs)
+        except OutOfMemoryError:
+            raise
+        except MemoryError as e:
+            raise OutOfMemoryError(out_of_memory(e)) from e
+
+    return told
+
+
+class Runner:
+    """Executes a bundle's graph repeatedly.
+
+    Args:
+        bundle: what `loadrun.load` returned, or a path.
+        engine: name of the engine, with an argument after a colon where it takes one, or a `loadrun.engines.Choice`.
+        seed: seed of the graph's random operators.
+        policies: what outputs must fulfil besides, by name, all others under the empty name; default is what the file
+            was packed with.
+
+    Raises:
+        UnsupportedError: the graph holds an operator that cannot be executed.
+        UsageError: the seed is negative or 2**64 and more, or there is no such engine.
+
+    >>> import loadrun
+    >>> runner = loadrun.Runner("fixtures/nets/mlp.mge")
+    >>> [result.verdict.value for result in runner.replay()]
+    ['pass', 'pass', 'pass']
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle | str | os.PathLike[str],
+        engine: str | Choice = "reference",
+        *,
+        seed: int = 0,
+        policies: Mapping[str, Policy] | None = None,
+    ) -> None:
+        require_seed(seed)
+        self.engine = check_engine(engine)
+        load = resolve("loadrun.dump:load")
+        self.bundle: Bundle = (
+            bundle if isinstance(bundle, Bundle) else load(bundle, native=runs_file(self.engine))
+        )
+        if not runs_composites(self.engine) and file_of(self.bundle, self.engine) is None:
+            self.bundle = self.bundle.lowered()
+        self.seed = seed
+        self.packed, self.loosened = packed_policies(self.bundle.record)
+        self.policies = {**self.packed, **(policies or {})}
+        integers = narrowed_integers(self.bundle.record)
+        self._settings = Settings(seed, self.policies, self.loosened, integers)
+        self._declared = self._specialized(self.bundle)
+        self._others: OrderedDict[int, Specialization] = OrderedDict()
+        self._last = self._declared
+
+    @cached_property
+    def _native(self) -> FileReplay | None:
+        """The model's own file on the engine, where the engine runs such files and the graph is that of the file."""
+        source = file_of(self.bundle, self.engine)
+        if source is not None:
+            from ..engines.file_replay import FileReplay  # for start-up
+
+            self.bundle.require_unchanged()
+            return FileReplay(source, make_file_engine(self.engine, source), self.policies, self.loosened)
+        source = self.bundle.file
+        if source is not None and runs_composites(self.engine) and self.bundle.holds_objects:
+            from ..engines.file_replay import FileReplay  # for start-up
+            from ..engines.graph_file import GraphFile  # for start-up
+
+            engine = GraphFile(self.bundle.graph, str(self.engine), self.seed)
+            return FileReplay(source, engine, self.policies, self.loosened)
+        if self.bundle.source.refusal is not None:
+            raise UnsupportedError(f"not run by {self.engine}: {self.bundle.source.refusal}")
+        return None
+
+    def inputs_of(self, testcase: Testcase) -> Mapping[str, FileValue]:
+        """Return the inputs of a testcase in the form that `run` passes on without change."""
+        if self._native is None:
+            return testcase.inputs
+        from ..engines.file_replay import file_inputs  # for start-up
+
+        return file_inputs(testcase)
+
+    @property
+    def about(self) -> About:
+        """Describe what executes the model, and how; what the engine cannot run is known after the first run."""
+        if self._native is not None:
+            return self._native.engine.about
+        return self._last.about
+
+    def replay(self) -> Iterator[Result]:
+        """Replay every testcase of the bundle; a failing one does not stop the others."""
+        for i in range(len(self.bundle.testcases)):
+            yield self.replay_one(i)
+
+    def replay_one(self, index: int) -> Result:
+        """Replay one testcase by its number.
+
+        Raises:
+            IndexError: there is no such testcase.
+        """
+        try:
+            return self.check(self.bundle.testcases[index], index)
+        except UsageError:
+            # An engine that is not installed is not the testcase's fault.
+            raise
+        except LoadRunError as e:
+            return Result(index, (), Verdict.ERROR, message=str(e))
+
+    @_memory_told
+    def check(self, testcase: Testcase, index: int | None = None) -> Result:
+        """Feed a testcase and evaluate every check of the graph.
+
+        Raises:
+            InputError: the testcase does not fit the graph's inputs.
+            EngineError: an operator failed.
+            FormatError: the file changed while it was in use.
+        """
+        if testcase.steps:
+            from ..engines.scenario import replay_steps  # for start-up
+
+            return replay_steps(testcase, index, self._step)
+        if self._native is not None:
+            self.bundle.require_unchanged()
+            result = self._native.check(testcase, index)
+            outs = settled(result.outputs, testcase)
+            return replace(result, outputs=tuple(outs), verdict=Verdict.of_outputs(outs))
+        self._last = self._for(testcase.arrays)
+        return self._last.check(testcase, index)
+
+    def steps_fed(self, testcase: Testcase) -> Iterator[Mapping[str, Array]]:
+        """Yield what each step of a scenario is fed, with states as the steps before it compute them."""
+        from ..engines.scenario import steps_fed  # for start-up
+
+        return steps_fed(testcase, self._step)
+
+    def _step(self, case: Testcase) -> Result:
+        """Run one step of a scenario, and judge the outputs of which it has an expected value.
+
+        The checks of the graph are not run, since most steps lack values that some of them need.
+        """
+        if self._native is not None:
+            return self._native.check(case, None)
+        result = self.run(case.inputs)
+        # At a scenario's border an output without axes is as the file holds it.
+        expects = case.expects
+        outs = [self._compared(o, expects.get(o.name)) for o in result.outputs]
+        return replace(result, outputs=tuple(outs), verdict=Verdict.of_outputs(outs))
+
+    def _compared(self, out: OutputResult, expect: Array | None) -> OutputResult:
+        if expect is None or out.value is None:
+            return out
+        criteria, source = self._criteria.get(out.name), self.bundle.source.file
+        if criteria is None and source is not None and source.error(out.name, expect, expect) is None:
+            # An ONNX file with testcases of a dump.
+            policy = policy_for(self.policies, out.name)
+            criteria = Criteria(out.name, out.dtype, source.maxerr(out.name), policy=policy, by_shape=True)
+        if criteria is None:
+            return replace(out, reason=UNREAD)
+        value = out.value if out.value.ndim else out.value.reshape(1)
+        return judge(criteria._replace(dtype=out.dtype), expect, value)
+
+    @cached_property
+    def _criteria(self) -> dict[str, Criteria]:
+        """What outputs must fulfil, by name, by MegEngine's own measure."""
+        return {
+            c.check.name: c.criteria._replace(
+                formula=Formula.REAL, fault=c.criteria.fault or _file_formula(c)
+            )
+            for c in self._declared.plan.checks
+        }
+
+    @_memory_told
+    def run(self, inputs: Mapping[str, FileValue] | None = None) -> Result:
+        """Run the model on given inputs, without its checks.
+
+        Args:
+            inputs: arrays by input name, of the inputs' dtypes or safely convertible to them; default
+                `random_inputs`. Shapes may differ from the file's as far as the graph allows.
+
+        Raises:
+            InputError: an input is missing, unknown, or of another dtype.
+            EngineError: an operator failed.
+            FormatError: the file changed while it was in use.
+        """
+        if self._native is not None:
+            self.bundle.require_unchanged()
+            return self._native.run(random_inputs(self.bundle, self.seed) if inputs is None else inputs)
+        arrays = cast("Mapping[str, Array] | None", inputs)
+        feeds = random_inputs(self.bundle, self.seed) if arrays is None else fit_inputs(self.bundle, arrays)
+        self._last = self._for(feeds)
+        if self._last is not self._declared:
+            # An input that gives no more than a size is none of the graph for that size.
+            bundle = self._last.bundle
+            known = {v.name for v in bundle.fed}
+            feeds = fit_inputs(bundle, {n: a for n, a in feeds.items() if n in known})
+        return self._last.run(feeds, inputs)
+
+    def _for(self, arrays: Mapping[str, Array]) -> Specialization:
+        """Return what runs the graph that is made for the sizes of some arrays."""
+        bundle = self.bundle.for_data(arrays)
+        if bundle is self.bundle:
+            return self._declared
+        found = self._others.pop(id(bundle), None)
+        if found is None or found.bundle is not bundle:
+            found = self._specialized(bundle)
+        self._others[id(bundle)] = found
+        while len(self._others) > _KEPT:
+            self._others.popitem(last=False)
+        return found
+
+    def _specialized(self, bundle: Bundle) -> Specialization:
+        return Specialization(bundle, self._settings, self._make, self.engine.spec != "reference")
+
+    def _make(self, graph: Graph, targets: Sequence[Var]) -> Engine:
+        """Return an engine for some variables of a graph."""
+        return make_engine(self.engine, graph, targets, seed=self.seed)
+
+    def executed(self) -> list[Executed] | None:
+        """Return the time of operators in the last `run` from the engine's own profiler; None if it has none.
+
+        The engine must be a `loadrun.engines.Choice` with ``profile=True``.
+        """
+        from ..engines.executed import Profiling  # for start-up
+
+        engine = self._native.engine if self._native is not None else self._last.model
+        return engine.executed() if isinstance(engine, Profiling) else None
+
+    def take_engines(self, other: Runner) -> None:
+        """Use the engines that another runner has prepared, if they are for the same graph."""
+        if (
+            other.bundle.graph is self.bundle.graph
+            and other.engine == self.engine
+            and other.seed == self.seed
+        ):
+            self._declared.engines = other._declared.engines
+
+
+def run(
+    bundle: Bundle | str | os.PathLike[str],
+    inputs: Mapping[str, Array] | None = None,
+    engine: str | Choice = "reference",
+    *,
+    seed: int = 0,
+) -> list[Result]:
+    """Replay all testcases of a file, or run its model on given inputs.
+
+    Args:
+        bundle: a path, or what `loadrun.load` returned.
+        inputs: arrays by input name; without them the embedded testcases are replayed, and a model
+            without testcases runs once on `random_inputs`.
+        engine: name of the engine.
+        seed: seed of random operators and random inputs.
+
+    Returns:
+        a list of one `Result` per testcase, or a single one.
+
+    >>> import loadrun
+    >>> results = loadrun.run("fixtures/nets/mlp.mge")
+    >>> [r.verdict.value for r in results]
+    ['pass', 'pass', 'pass']
+    """
+    runner = Runner(bundle, engine, seed=seed)
+    if inputs is None and len(runner.bundle.testcases):
+        return list(runner.replay())
+    return [runner.run(inputs)]
+
+
+def _file_formula(c: PlannedCheck) -> str | None:
+    """Explain why a check cannot be judged without its own operators."""
+    is_own = c.cone is not None or c.rule is not None
+    return "its check has a formula of its own, which is not supported for steps" if is_own else None
