@@ -1,0 +1,342 @@
+"""The engine `numba`: the reference engine with kernels that numba compiles, where they are faster than numpy's.
+
+Depthwise convolutions, pointwise operators (alone and behind convolutions and products), layer normalization, softmax
+and LSTMs of float32 are taken; all else is left to the reference engine's kernels, matrix products to its BLAS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+
+from ..base.about import About
+from ..graph import Opr
+from ..graph.composite import Composite
+from ..graph.dtypes import Array
+from ..graph.params import ConvBias, Convolution, Format
+from ..ops.conv.convolution import bind_float
+from ..ops.conv.gemm import PIECE
+from ..ops.conv.layout import to_plain
+from ..ops.conv.rules import Geometry, conv_plan
+from ..ops.infer import Inference
+from ..ops.numeric.parallel import parallel, splits
+from ..ops.registry import Bound, Call, Shape, ShapeCall
+from .chains import Chain, Member, flat, member
+from .compiled import OPERANDS, chain, depthwise, layer_norm, lstm_step, softmax
+from .fuse import fuse
+from .pairs import joined
+from .program import Program, Step
+from .reference import ReferenceEngine
+
+__all__ = ["NumbaEngine"]
+
+_EMPTY = np.zeros(0, np.float32)
+_F32 = "Float32"
+
+
+class NumbaEngine(ReferenceEngine):
+    """The reference engine with compiled kernels.
+
+    Finite results differ by rounding. Numbers below 2e-38 may become 0, and NaN stays NaN in maxima and minima.
+    """
+
+    name = "numba"
+    _compiles_at_once = True
+
+    @property
+    def about(self) -> About:
+        """The kernels, and what they run on."""
+        return replace(super().about, version=numba.__version__)
+
+    def _rewritten(self, program: Program, known: Inference, keep: Collection[int]) -> list[Step]:
+        steps = joined(program, known, keep)
+        return fuse(_Rewriting(steps, program.constants, known, keep).steps(), known, keep)
+
+
+class _Group(NamedTuple):
+    """Steps that become one: perhaps a convolution, then pointwise operators, each after what it reads.
+
+    Attributes:
+        head: the number of the convolution's step, None without one.
+        members: numbers of the pointwise steps.
+        chain: what they compute.
+    """
+
+    head: int | None
+    members: list[int]
+    chain: Chain
+
+
+class _Rewriting:
+    """Steps of a program, some of which become compiled kernels."""
+
+    def __init__(
+        self, steps: Sequence[Step], constants: Mapping[int, Array], known: Inference, keep: Collection[int]
+    ) -> None:
+        self.old, self.constants, self.shapes, self.keep = steps, constants, known.shapes, keep
+        self.readers: dict[int, list[int]] = {}
+        for i, s in enumerate(steps):
+            for v in s.needs:
+                self.readers.setdefault(v, []).append(i)
+        self.members: list[Member | None] = [member(s, known.shapes) for s in steps]
+        self.taken: set[int] = set()
+
+    def steps(self) -> list[Step]:
+        """Return the steps with compiled kernels; each stands where its last operator stood."""
+        out: list[Step | None] = list(self.old)
+        # Where two convolutions meet in a sum, the later one takes it.
+        heads = [i for i, s in enumerate(self.old) if _is_convolution(s) and s.writes[0] in self.shapes]
+        for i in reversed(heads):
+            self._replace(out, i, True)
+        for i, s in enumerate(self.old):
+            if i in self.taken:
+                continue
+            if self.members[i] is not None:
+                self._replace(out, i, False)
+            elif all(v in self.shapes for v in s.reads) and s.guard is None:
+                out[i] = _of_rows(s, [self.shapes[v] for v in s.reads]) or s
+        return [s for s in out if s is not None]
+
+    def _replace(self, out: list[Step | None], i: int, convolution: bool) -> None:
+        group = self._grown(i, convolution)
+        if group is None:
+            return
+        step = self._of_convolution(group) if convolution else self._alone(group)
+        if step is None:
+            return
+        every = [i, *group.members]
+        self.taken.update(every)
+        for j in every:
+            out[j] = None
+        out[every[-1]] = step
+
+    def _grown(self, i: int, convolution: bool) -> _Group | None:
+        """Return the longest group from a step on whose values nothing else reads."""
+        start = self.old[i]
+        shape = self.shapes.get(start.writes[0], ())
+        if 0 in shape:
+            return None
+        members: list[int] = [] if convolution else [i]
+        values = {start.writes[0]}
+        best: _Group | None = None
+        while True:
+            if members or convolution:
+                head = i if convolution else None
+                made = self._chain(head, members, shape) if self._closed(i, members) else None
+                best = best if made is None else _Group(head, list(members), made)
+            ready = {j for v in values for j in self.readers.get(v, ())} - {i, *members}
+            if not ready or values & set(self.keep) - {self.old[members[-1] if members else i].writes[0]}:
+                return best
+            j = min(ready)
+            taken, found = self.taken, self.members[j]
+            if j in taken or found is None or found.shape != shape:
+                return best
+            members.append(j)
+            values.add(self.old[j].writes[0])
+
+    def _closed(self, i: int, members: Sequence[int]) -> bool:
+        """Return whether nobody else reads the values but the last."""
+        every = {i, *members}
+        return all(
+            self.old[j].writes[0] not in self.keep and every.issuperset(self.readers[self.old[j].writes[0]])
+            for j in sorted(every)[:-1]
+        )
+
+    def _chain(self, head: int | None, members: Sequence[int], shape: Shape) -> Chain | None:
+        current = None if head is None else self.old[head].writes[0]
+        made = Chain(shape, current, self.constants, self.shapes)
+        if head is not None and not made.begin(self.old[head]):
+            return None
+        following = [found for j in members if (found := self.members[j]) is not None]
+        if not all(map(made.follow, following)):
+            return None
+        result = following[-1].output if following else current
+        return made if result is not None and made.close(result) else None
+
+    def _alone(self, group: _Group) -> Step | None:
+        """Make a step of pointwise operators."""
+        made, last = group.chain, self.old[group.members[-1]]
+        if not made.worth:
+            return None
+        run, shape, size = made.runner(), made.shape, prod(made.shape)
+        parts_of = size * len(made.code)
+
+        def bound(out: Array | None, *args: Array) -> Array:
+            out = np.empty(shape, np.float32) if out is None else out
+            operands = run(args)
+            whole = out.reshape(-1)
+            parts = splits(parts_of)
+            if parts == 1:
+                chain(made.code, made.numbers, made.places, whole, 0, *operands)
+                return out
+
+            def piece(i: int) -> None:
+                part = whole[i * PIECE : (i + 1) * PIECE]
+                chain(made.code, made.numbers, made.places, part, i * PIECE, *operands)
+
+            parallel(piece, -(-size // PIECE))
+            return out
+
+        step = _step(last.call, bound, made.reads, last.writes, self.constants)
+        step.writes_into = True
+        return step
+
+    def _of_convolution(self, group: _Group) -> Step | None:
+        """Make a step of a convolution and what follows it."""
+        assert group.head is not None
+        head, made = self.old[group.head], group.chain
+        last = self.old[group.members[-1]] if group.members else head
+        call = replace(head.call, inputs=head.call.inputs[:2], const=head.call.const[:2])
+        shapes = self.shapes[head.reads[0]], self.shapes[head.reads[1]]
+        p: Any = head.call.opr.params[0]
+        plan = conv_plan(p, call.inputs, *shapes)
+        reads = (*head.reads[:2], *made.reads)
+        run = made.runner()
+        make = _depthwise if plan.geo.icg == 1 and plan.geo.groups > 1 else _dense
+        if make is _dense and not made.code.size:
+            return None
+        bound = make(call, shapes, plan, made, run)
+        return None if bound is None else _step(head.call, bound, reads, last.writes, self.constants)
+
+
+def _step(
+    call: Call, bound: Bound, reads: tuple[int, ...], writes: tuple[int, ...], constants: Mapping[int, Array]
+) -> Step:
+    """Make a step of a bound kernel on float32 arrays."""
+    f32 = call.outputs[0]
+    own = replace(call, inputs=(f32,) * len(reads), const=tuple([v in constants for v in reads]), memo={})
+    return Step(lambda c, *args: bound(None, *args), own, reads, writes, binder=lambda c, s: bound)
+
+
+def _is_convolution(s: Step) -> bool:
+    opr = s.call.opr
+    if (
+        s.guard is not None
+        or len(s.reads) > 3
+        or any(d.name != _F32 for d in (*s.call.inputs, *s.call.outputs))
+    ):
+        return False
+    if opr.type == "ConvolutionV2":
+        return opr.get(Convolution).format == Format.NCHW
+    return opr.type == "ConvBiasForwardV4" and opr.get(ConvBias).format == Format.NCHW
+
+
+Run = Callable[[Sequence[Array]], Sequence[Array]]
+
+
+def _dense(call: Call, shapes: tuple[Shape, Shape], plan: Any, made: Chain, run: Run) -> Bound | None:
+    """Finish the blocks that the reference engine's convolution computes."""
+    p = call.opr.params[0]
+    names = ("mode", "pad_h", "pad_w", "stride_h", "stride_w", "dilate_h", "dilate_w", "sparse", "format")
+    plain = Convolution(**{n: getattr(p, n) for n in names})
+    twin = Opr("ConvolutionV2", (plain, *call.opr.params[1:]), list(call.opr.inputs[:2]), call.opr.outputs)
+    convolve = bind_float(
+        replace(call, opr=twin, memo={}), ShapeCall(twin, call.inputs, shapes, (None, None))
+    )
+    if convolve is None:
+        return None
+    _, channels, *size = made.shape
+    points, code, numbers, places = prod(size), made.code, made.numbers, made.places
+
+    def bound(out: Array | None, x: Array, w: Array, *args: Array) -> Array:
+        operands = run(args)
+
+        def finish(block: Array, sample: int, channel: int, span: slice) -> None:
+            at = (sample * channels + channel) * points + (span.start or 0)
+            chain(code, numbers, places, block.reshape(-1), at, *operands)
+
+        return convolve(finish, x, w)
+
+    return bound
+
+
+def _depthwise(call: Call, shapes: tuple[Shape, Shape], plan: Any, made: Chain, run: Run) -> Bound | None:
+    """Convolve each channel with its own filters, and finish pieces of channels."""
+    geo: Geometry = plan.geo
+    images, each, work = shapes[0][0] * geo.groups, geo.ocg * geo.points, prod(made.shape) * geo.taps
+    sizes, taps, order = _taps(geo)
+    fixed: list[Array] = []
+    nothing = np.zeros(geo.channels, np.float32)
+    bias, rounds, low, high = made.taken_over(geo.points, geo.channels)
+    per = max(1, PIECE // each) if made.code.size else images
+    code, numbers, places = made.code, made.numbers, made.places
+
+    def filters(w: Array) -> Array:
+        if fixed:
+            return fixed[0]
+        plain = to_plain(w, plan.w).reshape(geo.channels, *geo.kernel)
+        plain = np.flip(plain, (1, 2)) if plan.flip else plain
+        ordered = np.ascontiguousarray(plain.reshape(geo.channels, -1)[:, order]).reshape(-1)
+        if call.const[1]:
+            fixed.append(ordered)
+        return ordered
+
+    def bound(out: Array | None, x: Array, w: Array, *args: Array) -> Array:
+        out = np.empty(made.shape, np.float32)
+        operands, kernels = run(args), filters(w)
+        source, result = flat(x), out.reshape(-1)
+        addend = nothing if bias is None else operands[bias]
+        parts = splits(work)
+        step = min(per, -(-images // parts))
+
+        def piece(i: int) -> None:
+            first, last = i * step, min(images, (i + 1) * step)
+            depthwise(source, kernels, addend, result, sizes, taps, low, high, rounds, first, last)
+            if code.size:
+                chain(code, numbers, places, result[first * each : last * each], first * each, *operands)
+
+        if parts > 1:
+            parallel(piece, -(-images // step))
+        else:
+            for i in range(-(-images // step)):
+                piece(i)
+        return out
+
+    return bound
+
+
+def _taps(geo: Geometry) -> tuple[Array, Array, list[int]]:
+    """Return the sizes that the kernel takes, where taps read, and their order: first threes of rows of three."""
+    (height, width), (oh, ow), (sy, sx) = geo.size, geo.out, geo.stride
+    (ky, kx), (dy, dx), (pad_y, pad_x) = geo.kernel, geo.dilate, geo.pad
+    rows = -(-max(height + 2 * pad_y, (ky - 1) * dy + 1 + (oh - 1) * sy) // sy) + 1
+    wide = -(-max(width + 2 * pad_x, (kx - 1) * dx + 1 + (ow - 1) * sx) // sx)
+    threes: list[tuple[int, int]] = []
+    singles: list[tuple[int, int]] = []
+    for y in range(ky):
+        for phase in range(sx):
+            row = []
+            for x in range(kx):
+                if x * dx % sx == phase:
+                    plane = y * dy % sy * sx + phase
+                    row.append(((plane * rows + y * dy // sy) * wide + x * dx // sx, y * kx + x))
+            while len(row) >= 3 and row[2][0] == row[0][0] + 2:
+                threes += row[:3]
+                del row[:3]
+            singles += row
+    sizes = (
+        height,
+        width,
+        oh,
+        ow,
+        pad_y,
+        pad_x,
+        sy,
+        sx,
+        rows,
+        wide,
+        geo.groups,
+        geo.ocg,
+        len(threes) // 9 * 9,
+    )
+    taps = [*threes, *singles]
+    return np.array(sizes, np.int64), np.array([t for t, _ in taps], np.int64), [n for _, n in taps]
+
+
+def _of_rows(s: Step, shapes: Sequence[Shape]) -> Step | None:
+    return None
