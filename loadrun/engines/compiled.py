@@ -76,7 +76,7 @@ _ROWS, _OUT_ROWS = _array(t.float32, 2), _array(t.float32, 2, out=True)
 _INTS, _INT_ROWS, _LONG_ROWS = _array(t.int64, 1), _array(t.int32, 2), _array(t.int64, 2)
 
 
-def _kernel(*types: Any, fastmath: set[str] = _CONTRACT) -> Callable[[Any], Any]:  # noqa: ANN401
+def _kernel(*types: Any, fastmath: set[str] = _CONTRACT) -> Callable[[Any], Any]:
     """Compile at once, from the file cache where there is one."""
 
     def compiled(function: Any) -> Any:  # noqa: ANN401
@@ -415,22 +415,23 @@ def depthwise(x, w, bias, out, sizes, taps, low, high, rounds, first, last):
                             out[a + i] = _clip(sums[b + i], low, high)
 
 
-@_kernel(_ROWS, _IN, _IN, t.float32, _OUT_ROWS, t.int64, t.int64, fastmath=_REORDER)
-def layer_norm(x, scale, bias, epsilon, out, first, last):
-    """Normalize rows ``first:last``, then scale and shift them."""
+@_kernel(_ROWS, _IN, _IN, t.float32, _OUT_ROWS, _OUT, _OUT, t.int64, t.int64, fastmath=_REORDER)
+def layer_norm(x, scale, bias, epsilon, out, means, inverses, first, last):
+    """Normalize rows ``first:last``, then scale and shift them; write their means and 1 / deviations too."""
     width = x.shape[1]
     for r in range(first, last):
         total = _F(0)
         for i in range(width):
             total += x[r, i]
-        mean = _F(total / width)
+        mean = _F(total / _F(width))
         total = _F(0)
         for i in range(width):
             d = x[r, i] - mean
             total += d * d
-        inverse = _F(_F(1) / np.sqrt(_F(total / width) + epsilon))
+        inverse = _F(_F(1) / np.sqrt(total / _F(width) + epsilon))
         for i in range(width):
             out[r, i] = (x[r, i] - mean) * inverse * scale[i] + bias[i]
+        means[r], inverses[r] = mean, inverse
 
 
 @_kernel(_ROWS, _OUT_ROWS, t.int64, t.int64, fastmath=_REORDER)

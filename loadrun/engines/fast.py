@@ -20,14 +20,14 @@ from ..graph.composite import Composite
 from ..graph.dtypes import Array
 from ..graph.params import ConvBias, Convolution, Format
 from ..ops.conv.convolution import bind_float
-from ..ops.conv.gemm import PIECE
+from ..ops.conv.gemm import PIECE, run_parts
 from ..ops.conv.layout import to_plain
-from ..ops.conv.rules import Geometry, conv_plan
+from ..ops.conv.rules import Geometry, Plan, conv_plan
 from ..ops.infer import Inference
-from ..ops.numeric.parallel import parallel, splits
+from ..ops.numeric.parallel import splits
 from ..ops.registry import Bound, Call, Shape, ShapeCall
 from .chains import Chain, Member, flat, member
-from .compiled import OPERANDS, chain, depthwise, layer_norm, lstm_step, softmax
+from .compiled import chain, depthwise, layer_norm, lstm_step, softmax
 from .fuse import fuse
 from .pairs import joined
 from .program import Program, Step
@@ -179,7 +179,7 @@ class _Rewriting:
                 part = whole[i * PIECE : (i + 1) * PIECE]
                 chain(made.code, made.numbers, made.places, part, i * PIECE, *operands)
 
-            parallel(piece, -(-size // PIECE))
+            run_parts(piece, -(-size // PIECE), parts)
             return out
 
         step = _step(last.call, bound, made.reads, last.writes, self.constants)
@@ -229,7 +229,7 @@ def _is_convolution(s: Step) -> bool:
 Run = Callable[[Sequence[Array]], Sequence[Array]]
 
 
-def _dense(call: Call, shapes: tuple[Shape, Shape], plan: Any, made: Chain, run: Run) -> Bound | None:
+def _dense(call: Call, shapes: tuple[Shape, Shape], plan: Plan, made: Chain, run: Run) -> Bound | None:
     """Finish the blocks that the reference engine's convolution computes."""
     p = call.opr.params[0]
     names = ("mode", "pad_h", "pad_w", "stride_h", "stride_w", "dilate_h", "dilate_w", "sparse", "format")
@@ -255,7 +255,7 @@ def _dense(call: Call, shapes: tuple[Shape, Shape], plan: Any, made: Chain, run:
     return bound
 
 
-def _depthwise(call: Call, shapes: tuple[Shape, Shape], plan: Any, made: Chain, run: Run) -> Bound | None:
+def _depthwise(call: Call, shapes: tuple[Shape, Shape], plan: Plan, made: Chain, run: Run) -> Bound | None:
     """Convolve each channel with its own filters, and finish pieces of channels."""
     geo: Geometry = plan.geo
     images, each, work = shapes[0][0] * geo.groups, geo.ocg * geo.points, prod(made.shape) * geo.taps
@@ -290,11 +290,7 @@ def _depthwise(call: Call, shapes: tuple[Shape, Shape], plan: Any, made: Chain, 
             if code.size:
                 chain(code, numbers, places, result[first * each : last * each], first * each, *operands)
 
-        if parts > 1:
-            parallel(piece, -(-images // step))
-        else:
-            for i in range(-(-images // step)):
-                piece(i)
+        run_parts(piece, -(-images // step), parts)
         return out
 
     return bound
@@ -339,4 +335,136 @@ def _taps(geo: Geometry) -> tuple[Array, Array, list[int]]:
 
 
 def _of_rows(s: Step, shapes: Sequence[Shape]) -> Step | None:
-    return None
+    """Make a step of an operator on rows that has a kernel of its own; None if it has none."""
+    opr = s.call.opr
+    if any(d.name != _F32 for d in (*s.call.inputs, *s.call.outputs)) or not shapes or 0 in shapes[0]:
+        return None
+    p = opr.param if opr.params else None
+    name = opr.type
+    if isinstance(p, Composite):
+        name = "" if p.definition.domain else p.definition.name
+    make = _ROWS.get(name)
+    kernel = None if make is None else make(s, p, shapes)
+    if kernel is None:
+        return None
+    made = Step(lambda c, *args: kernel(*args), s.call, s.reads, s.writes)
+    if len(s.writes) == 1:
+        made.binder = lambda c, _: lambda out, *args: kernel(*args)
+    return made
+
+
+def _by_rows(func: Callable[[int, int], None], rows: int, width: int) -> None:
+    """Call a function with the first row and that after the last, for parts that the pool shares."""
+    parts = splits(10 * rows * width)
+    step = -(-rows // parts)
+    run_parts(lambda i: func(i * step, min(rows, (i + 1) * step)), -(-rows // step), parts)
+
+
+Kernel = Callable[..., Any]
+
+
+def _softmax(s: Step, p: Any, shapes: Sequence[Shape]) -> Kernel | None:  # noqa: ANN401
+    shape = shapes[0]
+    flat_from = isinstance(p, Composite) and p.definition.since < 13
+    axis = p.attributes.get("axis", 1 if flat_from else -1) if isinstance(p, Composite) else p.axis
+    axis = axis + len(shape) if axis < 0 else axis
+    if not 0 <= axis < len(shape) or (axis != len(shape) - 1 and not flat_from):
+        return None
+    width = prod(shape[axis:])
+    rows = prod(shape[:axis])
+
+    def run(x: Array) -> Array:
+        out, source = np.empty(shape, np.float32), flat(x).reshape(rows, width)
+        target = out.reshape(rows, width)
+        _by_rows(lambda a, b: softmax(source, target, a, b), rows, width)
+        return out
+
+    return run
+
+
+def _layer_norm(s: Step, p: Any, shapes: Sequence[Shape]) -> Kernel | None:  # noqa: ANN401
+    shape, *affine = shapes
+    if isinstance(p, Composite):
+        axis, epsilon = p.attributes.get("axis", -1), p.attributes.get("epsilon", 1e-5)
+        axis = axis + len(shape) if axis < 0 else axis
+        outer = (*shape[:axis], *(1,) * (len(shape) - axis))
+    else:
+        axis, epsilon = len(shape) - p.normalized_dim, p.eps
+        outer = shape[:axis]
+    if not 0 <= axis < len(shape) or any(a != shape[axis:] for a in affine):
+        return None
+    width, rows = prod(shape[axis:]), prod(shape[:axis])
+    plain = [np.ones(width, np.float32), np.zeros(width, np.float32)][len(affine) :]
+    count = len(s.writes)
+
+    def run(x: Array, *affine: Array) -> Any:  # noqa: ANN401
+        out, source = np.empty(shape, np.float32), flat(x).reshape(rows, width)
+        means, inverses = np.empty(rows, np.float32), np.empty(rows, np.float32)
+        scale, bias = (*map(flat, affine), *plain)
+        target = out.reshape(rows, width)
+        _by_rows(
+            lambda a, b: layer_norm(source, scale, bias, epsilon, target, means, inverses, a, b), rows, width
+        )
+        return out if count == 1 else (out, means.reshape(outer), inverses.reshape(outer))[:count]
+
+    return run
+
+
+_PLAIN_GATES = ["sigmoid", "tanh", "tanh"]
+
+
+def _lstm(s: Step, p: Any, shapes: Sequence[Shape]) -> Kernel | None:  # noqa: ANN401
+    """Take the steps of an LSTM of ONNX; the products are BLAS'."""
+    if not isinstance(p, Composite):
+        return None
+    a, here = p.attributes, p.present
+    names = [n.lower() for n in a.get("activations") or _PLAIN_GATES]
+    directions, hidden = len(p.types.inputs[:3]) and shapes[1][0], shapes[2][2]
+    odd = [i for i, there in enumerate(here) if there and i in (4, 7)]
+    if odd or a.get("clip") or a.get("input_forget") or a.get("layout") or len(shapes[0]) != 3:
+        return None
+    if names != _PLAIN_GATES * (len(names) // 3) or len(names) not in (3, 3 * directions):
+        return None
+    backward = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
+    turned = backward.get(a.get("direction", "forward"), [])
+    if len(turned) != directions:
+        return None
+    count, (steps, batch, _) = len(s.writes), shapes[0]
+    prepared: list[list[tuple[Array, Array, Array]]] = []
+    fixed = all(s.call.const[1 : 3 + here[3]]) if len(here) > 3 else all(s.call.const[1:3])
+
+    def weights(w: Array, r: Array, b: Array | None) -> list[tuple[Array, Array, Array]]:
+        made = prepared[0] if prepared else []
+        for d in range(directions) if not prepared else ():
+            bias = np.zeros(4 * hidden, np.float32) if b is None else b[d, : 4 * hidden] + b[d, 4 * hidden :]
+            made.append((w[d].T, np.ascontiguousarray(r[d].T), bias))
+        if fixed and not prepared:
+            prepared.append(made)
+        return made
+
+    def run(*args: Array) -> Any:  # noqa: ANN401
+        x, w, r, b, _, h0, c0, _ = (*p.placed(args), *[None] * (8 - len(here)))
+        out = np.empty((steps, directions, batch, hidden), np.float32)
+        last = np.zeros((2, directions, batch, hidden), np.float32)
+        for d, (of_input, of_state, bias) in enumerate(weights(w, r, b)):
+            gates = (x.reshape(steps * batch, -1) @ of_input + bias).reshape(steps, batch, 4 * hidden)
+            h, cell = last[0, d] if h0 is None else h0[d], last[1, d]
+            cell[...] = 0 if c0 is None else c0[d]
+            carried = np.empty((batch, 4 * hidden), np.float32)
+            for t in range(steps - 1, -1, -1) if turned[d] else range(steps):
+                np.matmul(h, of_state, out=carried)
+                h = out[t, d]
+                lstm_step(gates[t], carried, cell, h)
+            last[0, d] = h
+        return out if count == 1 else (out, *last)[:count]
+
+    return run
+
+
+_ROWS: dict[str, Callable[..., Kernel | None]] = {
+    "LSTM": _lstm,
+    "LayerNorm": _layer_norm,
+    "LayerNormalization": _layer_norm,
+    "Softmax": _softmax,
+}
+"""By operator, what makes its kernel from its step, parameters and the shapes that it reads."""
