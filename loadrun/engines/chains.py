@@ -16,12 +16,12 @@ from ..ops.registry import Shape
 from .compiled import OPERANDS, REGISTERS, Op
 from .program import Step
 
-__all__ = ["Chain", "Member", "flat", "member"]
+__all__ = ["MODES", "Chain", "Member", "flat", "member"]
 
 Value = int | float
 """An instruction's result by its number, or a number that is the same in every run."""
 _EMPTY = np.zeros(0, np.float32)
-_DEAR = {Op.EXP, Op.SIGMOID, Op.TANH, Op.ERF, Op.SILU, Op.GELU}
+_DEAR = {Op.EXP, Op.SIGMOID, Op.TANH, Op.ERF}
 """What alone takes numpy longer than one pass."""
 
 
@@ -145,9 +145,9 @@ class Chain:
             return self.clip(x, y, inf)
         return self.clip(y, x, inf) if isinstance(x, float) else self.add_op(Op.MAX, x, y)
 
-    def gate(self, x: Value, p: float, q: float) -> Value:
-        """Compute ``x * p + q`` between 0 and 1."""
-        return self.clip(self.affine(x, p, q), 0, 1)
+    def gate(self, x: Value) -> Value:
+        """Compute (x + 3) / 6 between 0 and 1; the sum first, which is exact near -3."""
+        return self.affine(self.clip(self.affine(x, 1, 3), 0, 6), 1 / 6, 0)
 
     # From steps to code
 
@@ -160,7 +160,7 @@ class Chain:
         try:
             current = self.add(current, self.value(s.reads[2])) if len(s.reads) > 2 else current
             if mode != NonlineMode.IDENTITY:
-                current = _MODES[M[mode.name]](self, current)
+                current = MODES[M[mode.name]](self, current)
         except _Unfit:
             return False
         self._values[s.writes[0]] = current
@@ -333,7 +333,7 @@ def member(s: Step, shapes: Mapping[int, Shape]) -> Member | None:
     if any(d.name != "Float32" for d in (*s.call.inputs, *s.call.outputs)):
         return None
     if opr.type == "Elemwise":
-        compute = _MODES.get(opr.get(Elemwise).mode)
+        compute = MODES.get(opr.get(Elemwise).mode)
         return None if compute is None else Member(s.writes[0], shapes[s.writes[0]], compute, list(s.reads))
     p = opr.param if opr.type == "CompositePointwise" else None
     if not isinstance(p, Composite) or p.definition.domain or p.definition.name not in _COMPOSITES:
@@ -348,13 +348,25 @@ def _one(op: Op) -> Callable[[Chain, Value], Value]:
     return lambda c, x: c.add_op(op, x)
 
 
+def _normal(c: Chain, x: Value) -> Value:
+    """Multiply by the normal distribution function."""
+    return c.mul(x, c.affine(c.add_op(Op.ERF, c.affine(x, 0.5**0.5, 0)), 0.5, 0.5))
+
+
+def _leaky(c: Chain, a: Mapping[str, Any], x: Value) -> Value:
+    slope = a.get("alpha", 0.01)
+    if slope > 1:
+        raise _Unfit
+    return c.most(x, c.affine(x, slope, 0))
+
+
 def _h_swish(c: Chain, x: Value) -> Value:
-    return c.mul(x, c.gate(x, 1 / 6, 0.5))
+    return c.mul(x, c.gate(x))
 
 
 _RELU = (0.0, inf)
-_MODES: dict[M, Callable[..., Value]] = {
-    M.ABS: _one(Op.ABS),
+MODES: dict[M, Callable[..., Value]] = {
+    M.ABS: lambda c, x: c.most(x, c.affine(x, -1, 0)),
     M.ADD: Chain.add,
     M.CLIP: lambda c, x, low, high: c.least(c.most(x, low), high),
     M.ERF: _one(Op.ERF),
@@ -365,8 +377,8 @@ _MODES: dict[M, Callable[..., Value]] = {
     M.FUSE_ADD_TANH: lambda c, x, y: c.add_op(Op.TANH, c.add(x, y)),
     M.FUSE_MUL_ADD3: lambda c, x, y, z: c.add(c.mul(x, y), z),
     M.FUSE_MUL_ADD4: lambda c, x, y, z, w: c.add(c.mul(x, y), c.mul(z, w)),
-    M.GELU: _one(Op.GELU),
-    M.HSIGMOID: lambda c, x: c.gate(x, 1 / 6, 0.5),
+    M.GELU: _normal,
+    M.HSIGMOID: lambda c, x: c.gate(x),
     M.H_SWISH: _h_swish,
     M.MAX: Chain.most,
     M.MIN: Chain.least,
@@ -375,7 +387,7 @@ _MODES: dict[M, Callable[..., Value]] = {
     M.RELU: lambda c, x: c.clip(x, *_RELU),
     M.RELU6: lambda c, x: c.clip(x, 0, 6),
     M.SIGMOID: _one(Op.SIGMOID),
-    M.SILU: _one(Op.SILU),
+    M.SILU: lambda c, x: c.mul(x, c.add_op(Op.SIGMOID, x)),
     M.SQRT: _one(Op.SQRT),
     M.SQUARE: lambda c, x: c.mul(x, x),
     M.SUB: Chain.sub,
@@ -400,7 +412,7 @@ def _pair(c: Chain, a: Mapping[str, Any], x: Value) -> Value:
 
 def _gelu(c: Chain, a: Mapping[str, Any], x: Value) -> Value:
     if a.get("approximate", "none") == "none":
-        return c.add_op(Op.GELU, x)
+        return _normal(c, x)
     cube = c.affine(c.mul(x, x), 0.044715 * 0.7978845608, 0.7978845608)
     return c.mul(c.affine(x, 0.5, 0), c.affine(c.add_op(Op.TANH, c.mul(x, cube)), 1, 1))
 
@@ -408,9 +420,9 @@ def _gelu(c: Chain, a: Mapping[str, Any], x: Value) -> Value:
 _COMPOSITES: dict[str, Callable[..., Value]] = {
     "Clip": _clip,
     "Gelu": _gelu,
-    "HardSigmoid": lambda c, a, x: c.gate(x, a.get("alpha", 0.2), a.get("beta", 0.5)),
+    "HardSigmoid": lambda c, a, x: c.clip(c.affine(x, a.get("alpha", 0.2), a.get("beta", 0.5)), 0, 1),
     "HardSwish": lambda c, a, x: _h_swish(c, x),
-    "LeakyRelu": lambda c, a, x: c.add_op(Op.LEAKY, x, p=a.get("alpha", 0.01)),
+    "LeakyRelu": _leaky,
     "QuantizeLinear, DequantizeLinear": _pair,
     "Round": lambda c, a, x: c.add_op(Op.RINT, x),
 }

@@ -14,7 +14,20 @@ import numpy as np
 from numba import njit
 from numba import types as t
 
-__all__ = ["BLOCK", "OPERANDS", "REGISTERS", "Op", "chain", "depthwise", "layer_norm", "lstm_step", "softmax"]
+from ..ops.numeric.special import ERF
+
+__all__ = [
+    "BLOCK",
+    "OPERANDS",
+    "REGISTERS",
+    "Op",
+    "chain",
+    "compile_kernel",
+    "depthwise",
+    "layer_norm",
+    "lstm_step",
+    "softmax",
+]
 
 BLOCK = 1024
 """Elements of a register."""
@@ -27,44 +40,16 @@ _U = np.uint64
 """Places are unsigned, since numba counts negative ones from the end, which keeps loops from becoming vector code."""
 
 
-class Op(IntEnum):
-    """What an instruction computes: ``to`` from the registers ``x`` and ``y`` and the numbers ``p`` and ``q``.
+Op = IntEnum(
+    "Op",
+    "BIAS ROUNDED_BIAS LOAD STORE ADD SUB MUL DIV MAX MIN AFFINE OVER CLIP SQRT RINT EXP SIGMOID TANH ERF",
+)
+"""What an instruction computes: ``to`` from the registers ``x`` and ``y`` and the numbers ``p`` and ``q``.
 
-    Attributes:
-        BIAS: adds operand ``x`` to the output itself, within ``p`` and ``q``.
-        ROUNDED_BIAS: the same, with rounding to whole numbers before these bounds.
-        LOAD: reads operand ``x``; -1 is the output.
-        STORE: writes the output.
-        AFFINE: ``x * p + q``.
-        OVER: ``x / p``.
-        CLIP: within ``p`` and ``q``.
-        LEAKY: ``x``, ``x * p`` where that is negative.
-        QUANTIZE: ``rint(x / p)`` within bounds, which `CLIP` takes.
-    """
-
-    BIAS = 0
-    ROUNDED_BIAS = 1
-    LOAD = 2
-    STORE = 3
-    ADD = 4
-    SUB = 5
-    MUL = 6
-    DIV = 7
-    MAX = 8
-    MIN = 9
-    AFFINE = 10
-    OVER = 11
-    CLIP = 12
-    LEAKY = 13
-    ABS = 14
-    SQRT = 15
-    RINT = 16
-    EXP = 17
-    SIGMOID = 18
-    TANH = 19
-    ERF = 20
-    SILU = 21
-    GELU = 22
+* BIAS adds operand ``x`` to the output itself, within ``p`` and ``q``; ROUNDED_BIAS rounds to whole numbers before.
+* LOAD reads operand ``x``; -1 is the output. STORE writes the output.
+* AFFINE is ``x * p + q``, OVER ``x / p``, CLIP ``x`` within ``p`` and ``q``.
+"""
 
 
 def _array(dtype: Any, axes: int, out: bool = False) -> Any:  # noqa: ANN401 - numba has no types
@@ -76,40 +61,66 @@ _ROWS, _OUT_ROWS = _array(t.float32, 2), _array(t.float32, 2, out=True)
 _INTS, _INT_ROWS, _LONG_ROWS = _array(t.int64, 1), _array(t.int32, 2), _array(t.int64, 2)
 
 
-def _kernel(*types: Any, fastmath: set[str] = _CONTRACT) -> Callable[[Any], Any]:
+def compile_kernel(*types: Any, fastmath: set[str] = _CONTRACT) -> Callable[[Any], Any]:
     """Compile at once, from the file cache where there is one."""
 
     def compiled(function: Any) -> Any:  # noqa: ANN401
-        options = {"nogil": True, "fastmath": fastmath, "error_model": "numpy"}
+        def made(cache: bool) -> Any:  # noqa: ANN401
+            how = njit(t.void(*types), cache=cache, nogil=True, fastmath=fastmath, error_model="numpy")
+            return how(function)
+
         try:
-            return njit(t.void(*types), cache=True, **options)(function)
+            return made(cache=True)
         except RuntimeError:
             # No folder can be written to.
-            return njit(t.void(*types), **options)(function)
+            return made(cache=False)
 
     return compiled
+
+
+def _numbers(*values: float) -> tuple[np.float32, ...]:
+    return tuple(map(np.float32, values))
 
 
 _part = njit(nogil=True, fastmath=_CONTRACT, error_model="numpy", inline="always")
 
 
+_EXP = _numbers(
+    1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1
+)
+_TANH_P = _numbers(
+    *(-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08),
+    *(1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03),
+)
+_TANH_Q = _numbers(1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)
+_ERF_P, _ERF_Q = (_numbers(*reversed(c)) for c in ERF)
+
+
+@_part
+def _polynomial(t, coefficients):
+    y = coefficients[0]
+    for c in coefficients[1:]:
+        y = y * t + c
+    return y
+
+
+@_part
+def _clip(x, low, high):
+    """Keep NaN, as all comparisons with it are false."""
+    x = low if x < low else x
+    return high if x > high else x
+
+
 @_part
 def _exp(x):
     """Compute a power of e: 2^n times a polynomial of what is left; 0 below 2e-38."""
-    x = _F(88.8) if x > _F(88.8) else x
-    x = _F(-87.0) if x < _F(-87.0) else x
+    x = _clip(x, _F(-87.0), _F(88.8))
     # The lowest bits of this sum are the whole number n.
     t = x * _F(1.44269504) + _F(12582912.0)
     n = t - _F(12582912.0)
     r = x - n * _F(0.693359375)
     r = r - n * _F(-2.12194440e-4)
-    y = _F(1.9875691500e-4)
-    y = y * r + _F(1.3981999507e-3)
-    y = y * r + _F(8.3334519073e-3)
-    y = y * r + _F(4.1665795894e-2)
-    y = y * r + _F(1.6666665459e-1)
-    y = y * r + _F(5.0000001201e-1)
-    y = y * r * r + r + _F(1)
+    y = _polynomial(r, _EXP) * r * r + r + _F(1)
     # Half of 2^n is a float32 for every n.
     half = np.int32((np.float32(t).view(np.int32) << np.int32(23)) + np.int32(0x3F000000))
     return y * np.int32(half).view(np.float32) * _F(2)
@@ -123,51 +134,15 @@ def _sigmoid(x):
 @_part
 def _tanh(x):
     """Compute x P(x^2) / Q(x^2), as Eigen does; 1 beyond 9."""
-    x = _F(9) if x > _F(9) else x
-    x = _F(-9) if x < _F(-9) else x
-    t = x * x
-    p = _F(-2.76076847742355e-16)
-    p = p * t + _F(2.00018790482477e-13)
-    p = p * t + _F(-8.60467152213735e-11)
-    p = p * t + _F(5.12229709037114e-08)
-    p = p * t + _F(1.48572235717979e-05)
-    p = p * t + _F(6.37261928875436e-04)
-    p = p * t + _F(4.89352455891786e-03)
-    q = _F(1.19825839466702e-06)
-    q = q * t + _F(1.18534705686654e-04)
-    q = q * t + _F(2.26843463243900e-03)
-    q = q * t + _F(4.89352518554385e-03)
-    return x * p / q
+    x = _clip(x, _F(-9), _F(9))
+    return x * _polynomial(x * x, _TANH_P) / _polynomial(x * x, _TANH_Q)
 
 
 @_part
 def _erf(x):
     """Compute x P(x^2) / Q(x^2) with the coefficients of the reference engine."""
-    x = _F(4.1) if x > _F(4.1) else x
-    x = _F(-4.1) if x < _F(-4.1) else x
-    t = x * x
-    p = _F(2.025900019e-06)
-    p = p * t + _F(0.0002846843543)
-    p = p * t + _F(0.003808082743)
-    p = p * t + _F(0.05287519819)
-    p = p * t + _F(0.1915487112)
-    p = p * t + _F(1.128379144)
-    q = _F(3.783153961e-05)
-    q = q * t + _F(0.001170703627)
-    q = q * t + _F(0.01505493326)
-    q = q * t + _F(0.1145589294)
-    q = q * t + _F(0.5030883015)
-    q = q * t + _F(1)
-    y = x * p / q
-    y = _F(1) if y > _F(1) else y
-    return _F(-1) if y < _F(-1) else y
-
-
-@_part
-def _clip(x, low, high):
-    """Keep NaN, as all comparisons with it are false."""
-    x = low if x < low else x
-    return high if x > high else x
+    x = _clip(x, _F(-4.1), _F(4.1))
+    return _clip(x * _polynomial(x * x, _ERF_P) / _polynomial(x * x, _ERF_Q), _F(-1), _F(1))
 
 
 @_part
@@ -201,17 +176,14 @@ def _bias(out, start, n, x, inner, count, at, low, high, rounds):
         value = x[place // inner % count]
         m = min(n - i, inner - place % inner)
         a = _U(start + i)
-        if rounds:
-            for j in range(m):
-                out[a + _U(j)] = _clip(np.rint(out[a + _U(j)] + value), low, high)
-        else:
-            for j in range(m):
-                out[a + _U(j)] = _clip(out[a + _U(j)] + value, low, high)
+        for j in range(m):
+            z = out[a + _U(j)] + value
+            out[a + _U(j)] = _clip(np.rint(z) if rounds else z, low, high)
         i += m
 
 
-@_kernel(*[_INT_ROWS, _ROWS, _LONG_ROWS, _OUT, t.int64, *[_IN] * OPERANDS])
-def chain(code, numbers, places, out, base, x0, x1, x2, x3, x4, x5):
+@compile_kernel(*[_INT_ROWS, _ROWS, _LONG_ROWS, _OUT, t.int64, *[_IN] * OPERANDS])
+def chain(code, numbers, places, out, base, x0, x1, x2, x3, x4, x5):  # noqa: C901, PLR0912 - an interpreter
     """Compute pointwise operators block by block.
 
     Args:
@@ -229,79 +201,75 @@ def chain(code, numbers, places, out, base, x0, x1, x2, x3, x4, x5):
         for k in range(code.shape[0]):
             op, to, x, y = code[k, 0], code[k, 1], code[k, 2], code[k, 3]
             p, q = numbers[k, 0], numbers[k, 1]
-            if op == 0 or op == 1:
-                _bias(out, start, n, operands[x], places[x, 0], places[x, 1], base + start, p, q, op == 1)
-            elif op == 2:
+            if op == Op.BIAS or op == Op.ROUNDED_BIAS:
+                _bias(
+                    out,
+                    start,
+                    n,
+                    operands[x],
+                    places[x, 0],
+                    places[x, 1],
+                    base + start,
+                    p,
+                    q,
+                    op == Op.ROUNDED_BIAS,
+                )
+            elif op == Op.LOAD:
                 if x < 0:
                     for i in range(n):
                         v[to, i] = out[at + _U(i)]
                 else:
                     _load(v, to, n, operands[x], places[x, 0], places[x, 1], base + start)
-            elif op == 3:
+            elif op == Op.STORE:
                 for i in range(n):
                     out[at + _U(i)] = v[x, i]
-            elif op == 4:
+            elif op == Op.ADD:
                 for i in range(n):
                     v[to, i] = v[x, i] + v[y, i]
-            elif op == 5:
+            elif op == Op.SUB:
                 for i in range(n):
                     v[to, i] = v[x, i] - v[y, i]
-            elif op == 6:
+            elif op == Op.MUL:
                 for i in range(n):
                     v[to, i] = v[x, i] * v[y, i]
-            elif op == 7:
+            elif op == Op.DIV:
                 for i in range(n):
                     v[to, i] = v[x, i] / v[y, i]
-            elif op == 8:
+            elif op == Op.MAX:
                 for i in range(n):
                     a, b = v[x, i], v[y, i]
                     v[to, i] = b if b > a or b != b else a
-            elif op == 9:
+            elif op == Op.MIN:
                 for i in range(n):
                     a, b = v[x, i], v[y, i]
                     v[to, i] = b if b < a or b != b else a
-            elif op == 10:
+            elif op == Op.AFFINE:
                 for i in range(n):
                     v[to, i] = v[x, i] * p + q
-            elif op == 11:
+            elif op == Op.OVER:
                 for i in range(n):
                     v[to, i] = v[x, i] / p
-            elif op == 12:
+            elif op == Op.CLIP:
                 for i in range(n):
                     v[to, i] = _clip(v[x, i], p, q)
-            elif op == 13:
-                for i in range(n):
-                    a = v[x, i]
-                    v[to, i] = a * p if a < _F(0) else a
-            elif op == 14:
-                for i in range(n):
-                    v[to, i] = abs(v[x, i])
-            elif op == 15:
+            elif op == Op.SQRT:
                 for i in range(n):
                     v[to, i] = np.sqrt(v[x, i])
-            elif op == 16:
+            elif op == Op.RINT:
                 for i in range(n):
                     v[to, i] = np.rint(v[x, i])
-            elif op == 17:
+            elif op == Op.EXP:
                 for i in range(n):
                     v[to, i] = _exp(v[x, i])
-            elif op == 18:
+            elif op == Op.SIGMOID:
                 for i in range(n):
                     v[to, i] = _sigmoid(v[x, i])
-            elif op == 19:
+            elif op == Op.TANH:
                 for i in range(n):
                     v[to, i] = _tanh(v[x, i])
-            elif op == 20:
-                for i in range(n):
-                    v[to, i] = _erf(v[x, i])
-            elif op == 21:
-                for i in range(n):
-                    a = v[x, i]
-                    v[to, i] = a * _sigmoid(a)
             else:
                 for i in range(n):
-                    a = v[x, i]
-                    v[to, i] = a * (_erf(a * _F(0.70710678)) * _F(0.5) + _F(0.5))
+                    v[to, i] = _erf(v[x, i])
 
 
 @_part
@@ -355,7 +323,7 @@ def _spread(plane, x, at, sizes):
             phase, row = 0, row + 1
 
 
-@_kernel(_IN, _IN, _IN, _OUT, _INTS, _INTS, t.float32, t.float32, t.boolean, t.int64, t.int64)
+@compile_kernel(_IN, _IN, _IN, _OUT, _INTS, _INTS, t.float32, t.float32, t.boolean, t.int64, t.int64)
 def depthwise(x, w, bias, out, sizes, taps, low, high, rounds, first, last):
     """Convolve images, each with filters of its own.
 
@@ -407,15 +375,12 @@ def depthwise(x, w, bias, out, sizes, taps, low, high, rounds, first, last):
                 to = ((image * filters + f) * oh + y) * ow
                 for r in range(m):
                     a, b = _U(to + r * ow), _U(r * wide)
-                    if rounds:
-                        for i in range(_U(ow)):
-                            out[a + i] = _clip(np.rint(sums[b + i]), low, high)
-                    else:
-                        for i in range(_U(ow)):
-                            out[a + i] = _clip(sums[b + i], low, high)
+                    for i in range(_U(ow)):
+                        z = sums[b + i]
+                        out[a + i] = _clip(np.rint(z) if rounds else z, low, high)
 
 
-@_kernel(_ROWS, _IN, _IN, t.float32, _OUT_ROWS, _OUT, _OUT, t.int64, t.int64, fastmath=_REORDER)
+@compile_kernel(_ROWS, _IN, _IN, t.float32, _OUT_ROWS, _OUT, _OUT, t.int64, t.int64, fastmath=_REORDER)
 def layer_norm(x, scale, bias, epsilon, out, means, inverses, first, last):
     """Normalize rows ``first:last``, then scale and shift them; write their means and 1 / deviations too."""
     width = x.shape[1]
@@ -434,7 +399,7 @@ def layer_norm(x, scale, bias, epsilon, out, means, inverses, first, last):
         means[r], inverses[r] = mean, inverse
 
 
-@_kernel(_ROWS, _OUT_ROWS, t.int64, t.int64, fastmath=_REORDER)
+@compile_kernel(_ROWS, _OUT_ROWS, t.int64, t.int64, fastmath=_REORDER)
 def softmax(x, out, first, last):
     """Compute the softmax of rows ``first:last``."""
     width = x.shape[1]
@@ -452,7 +417,7 @@ def softmax(x, out, first, last):
             out[r, i] *= share
 
 
-@_kernel(_ROWS, _ROWS, _OUT_ROWS, _OUT_ROWS)
+@compile_kernel(_ROWS, _ROWS, _OUT_ROWS, _OUT_ROWS)
 def lstm_step(gates, carried, cell, out):
     """Take the step of an LSTM from the sums of its gates (input, output, forget, new), and change its cell."""
     n = cell.shape[1]
