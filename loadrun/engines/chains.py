@@ -121,7 +121,7 @@ class Chain:
         """Subtract."""
         if isinstance(y, float):
             return self.affine(x, 1, -y)
-        return self.affine(y, -1, x) if isinstance(x, float) else self.add_op(Op.SUB, x, y)
+        return self.affine(y, -1, x) if isinstance(x, float) else self.add(x, self.affine(y, -1, 0))
 
     def mul(self, x: Value, y: Value) -> Value:
         """Multiply."""
@@ -137,7 +137,9 @@ class Chain:
         """Take the smaller one."""
         if isinstance(y, float):
             return self.clip(x, -inf, y)
-        return self.clip(y, -inf, x) if isinstance(x, float) else self.add_op(Op.MIN, x, y)
+        if isinstance(x, float):
+            return self.clip(y, -inf, x)
+        return self.affine(self.most(self.affine(x, -1, 0), self.affine(y, -1, 0)), -1, 0)
 
     def most(self, x: Value, y: Value) -> Value:
         """Take the larger one."""

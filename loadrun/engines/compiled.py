@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,11 @@ from numba import types as t
 from ..ops.numeric.special import ERF
 
 __all__ = [
-    "BLOCK",
     "OPERANDS",
     "REGISTERS",
     "Op",
     "chain",
-    "compile_kernel",
+    "compiled",
     "depthwise",
     "layer_norm",
     "lstm_step",
@@ -39,11 +39,8 @@ _CONTRACT, _REORDER = {"contract"}, {"contract", "reassoc"}
 _U = np.uint64
 """Places are unsigned, since numba counts negative ones from the end, which keeps loops from becoming vector code."""
 
-
-Op = IntEnum(
-    "Op",
-    "BIAS ROUNDED_BIAS LOAD STORE ADD SUB MUL DIV MAX MIN AFFINE OVER CLIP SQRT RINT EXP SIGMOID TANH ERF",
-)
+_OPS = "BIAS ROUNDED_BIAS LOAD STORE ADD MUL DIV MAX AFFINE OVER CLIP SQRT RINT EXP SIGMOID TANH ERF"
+Op = IntEnum("Op", _OPS)
 """What an instruction computes: ``to`` from the registers ``x`` and ``y`` and the numbers ``p`` and ``q``.
 
 * BIAS adds operand ``x`` to the output itself, within ``p`` and ``q``; ROUNDED_BIAS rounds to whole numbers before.
@@ -61,39 +58,28 @@ _ROWS, _OUT_ROWS = _array(t.float32, 2), _array(t.float32, 2, out=True)
 _INTS, _INT_ROWS, _LONG_ROWS = _array(t.int64, 1), _array(t.int32, 2), _array(t.int64, 2)
 
 
-def compile_kernel(*types: Any, fastmath: set[str] = _CONTRACT) -> Callable[[Any], Any]:
-    """Compile at once, from the file cache where there is one."""
+def compiled(*types: Any, fastmath: set[str] = _CONTRACT) -> Callable[[Any], Any]:
+    """Return a decorator that compiles a kernel at once, from the file cache where there is one."""
+    how = partial(njit, t.void(*types), nogil=True, fastmath=fastmath, error_model="numpy")
 
-    def compiled(function: Any) -> Any:  # noqa: ANN401
-        def made(cache: bool) -> Any:  # noqa: ANN401
-            how = njit(t.void(*types), cache=cache, nogil=True, fastmath=fastmath, error_model="numpy")
-            return how(function)
-
+    def made(function: Any) -> Any:  # noqa: ANN401
         try:
-            return made(cache=True)
+            return how(cache=True)(function)
         except RuntimeError:
             # No folder can be written to.
-            return made(cache=False)
+            return how()(function)
 
-    return compiled
-
-
-def _numbers(*values: float) -> tuple[np.float32, ...]:
-    return tuple(map(np.float32, values))
+    return made
 
 
 _part = njit(nogil=True, fastmath=_CONTRACT, error_model="numpy", inline="always")
 
 
-_EXP = _numbers(
-    1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1
-)
-_TANH_P = _numbers(
-    *(-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08),
-    *(1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03),
-)
-_TANH_Q = _numbers(1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)
-_ERF_P, _ERF_Q = (_numbers(*reversed(c)) for c in ERF)
+_EXP = tuple(_F([1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5]))
+_TANH_P = (-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08)
+_TANH_P = tuple(_F([*_TANH_P, 1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03]))
+_TANH_Q = tuple(_F([1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03]))
+_ERF_P, _ERF_Q = (tuple(_F(c[::-1])) for c in ERF)
 
 
 @_part
@@ -182,7 +168,7 @@ def _bias(out, start, n, x, inner, count, at, low, high, rounds):
         i += m
 
 
-@compile_kernel(*[_INT_ROWS, _ROWS, _LONG_ROWS, _OUT, t.int64, *[_IN] * OPERANDS])
+@compiled(*[_INT_ROWS, _ROWS, _LONG_ROWS, _OUT, t.int64, *[_IN] * OPERANDS])
 def chain(code, numbers, places, out, base, x0, x1, x2, x3, x4, x5):  # noqa: C901, PLR0912 - an interpreter
     """Compute pointwise operators block by block.
 
@@ -226,9 +212,6 @@ def chain(code, numbers, places, out, base, x0, x1, x2, x3, x4, x5):  # noqa: C9
             elif op == Op.ADD:
                 for i in range(n):
                     v[to, i] = v[x, i] + v[y, i]
-            elif op == Op.SUB:
-                for i in range(n):
-                    v[to, i] = v[x, i] - v[y, i]
             elif op == Op.MUL:
                 for i in range(n):
                     v[to, i] = v[x, i] * v[y, i]
@@ -239,10 +222,6 @@ def chain(code, numbers, places, out, base, x0, x1, x2, x3, x4, x5):  # noqa: C9
                 for i in range(n):
                     a, b = v[x, i], v[y, i]
                     v[to, i] = b if b > a or b != b else a
-            elif op == Op.MIN:
-                for i in range(n):
-                    a, b = v[x, i], v[y, i]
-                    v[to, i] = b if b < a or b != b else a
             elif op == Op.AFFINE:
                 for i in range(n):
                     v[to, i] = v[x, i] * p + q
@@ -323,7 +302,7 @@ def _spread(plane, x, at, sizes):
             phase, row = 0, row + 1
 
 
-@compile_kernel(_IN, _IN, _IN, _OUT, _INTS, _INTS, t.float32, t.float32, t.boolean, t.int64, t.int64)
+@compiled(_IN, _IN, _IN, _OUT, _INTS, _INTS, t.float32, t.float32, t.boolean, t.int64, t.int64)
 def depthwise(x, w, bias, out, sizes, taps, low, high, rounds, first, last):
     """Convolve images, each with filters of its own.
 
@@ -335,11 +314,9 @@ def depthwise(x, w, bias, out, sizes, taps, low, high, rounds, first, last):
         sizes: H, W, OH, OW, padding, stride, rows and columns of a phase's plane, groups, filters, and how many of
             the taps are threes of rows of three.
         taps: where each reads in the planes.
-        low: least value of the output.
-        high: largest value of the output.
+        low, high: bounds of the output.
         rounds: whether sums are rounded to whole numbers before.
-        first: number of the first image.
-        last: number after the last image.
+        first, last: the images, by their numbers.
     """
     height, width, oh, ow, wide = sizes[0], sizes[1], sizes[2], sizes[3], sizes[9]
     groups, filters, nines = sizes[10], sizes[11], sizes[12]
@@ -380,7 +357,7 @@ def depthwise(x, w, bias, out, sizes, taps, low, high, rounds, first, last):
                         out[a + i] = _clip(np.rint(z) if rounds else z, low, high)
 
 
-@compile_kernel(_ROWS, _IN, _IN, t.float32, _OUT_ROWS, _OUT, _OUT, t.int64, t.int64, fastmath=_REORDER)
+@compiled(_ROWS, _IN, _IN, t.float32, _OUT_ROWS, _OUT, _OUT, t.int64, t.int64, fastmath=_REORDER)
 def layer_norm(x, scale, bias, epsilon, out, means, inverses, first, last):
     """Normalize rows ``first:last``, then scale and shift them; write their means and 1 / deviations too."""
     width = x.shape[1]
@@ -399,7 +376,7 @@ def layer_norm(x, scale, bias, epsilon, out, means, inverses, first, last):
         means[r], inverses[r] = mean, inverse
 
 
-@compile_kernel(_ROWS, _OUT_ROWS, t.int64, t.int64, fastmath=_REORDER)
+@compiled(_ROWS, _OUT_ROWS, t.int64, t.int64, fastmath=_REORDER)
 def softmax(x, out, first, last):
     """Compute the softmax of rows ``first:last``."""
     width = x.shape[1]
@@ -417,7 +394,7 @@ def softmax(x, out, first, last):
             out[r, i] *= share
 
 
-@compile_kernel(_ROWS, _ROWS, _OUT_ROWS, _OUT_ROWS)
+@compiled(_ROWS, _ROWS, _OUT_ROWS, _OUT_ROWS)
 def lstm_step(gates, carried, cell, out):
     """Take the step of an LSTM from the sums of its gates (input, output, forget, new), and change its cell."""
     n = cell.shape[1]

@@ -310,5 +310,5 @@ def test_kernels_are_compiled_where_nothing_can_be_cached(
         out[0] = 1
 
     out = np.zeros(1, "f4")
-    compiled.compile_kernel(types.float32[::1])(one)(out)
+    compiled.compiled(types.float32[::1])(one)(out)
     assert out[0] == 1
