@@ -17,17 +17,7 @@ from numba import types as t
 
 from ..ops.numeric.special import ERF
 
-__all__ = [
-    "OPERANDS",
-    "REGISTERS",
-    "Op",
-    "chain",
-    "compiled",
-    "depthwise",
-    "layer_norm",
-    "lstm_step",
-    "softmax",
-]
+__all__ = ["Op", "chain", "compiled", "depthwise", "layer_norm", "lstm_step", "softmax"]
 
 BLOCK = 1024
 """Elements of a register."""
@@ -39,8 +29,9 @@ _CONTRACT, _REORDER = {"contract"}, {"contract", "reassoc"}
 _U = np.uint64
 """Places are unsigned, since numba counts negative ones from the end, which keeps loops from becoming vector code."""
 
-_OPS = "BIAS ROUNDED_BIAS LOAD STORE ADD MUL DIV MAX AFFINE OVER CLIP SQRT RINT EXP SIGMOID TANH ERF"
-Op = IntEnum("Op", _OPS)
+Op = IntEnum(
+    "Op", "BIAS ROUNDED_BIAS LOAD STORE ADD MUL DIV MAX AFFINE OVER CLIP SQRT RINT EXP SIGMOID TANH ERF"
+)
 """What an instruction computes: ``to`` from the registers ``x`` and ``y`` and the numbers ``p`` and ``q``.
 
 * BIAS adds operand ``x`` to the output itself, within ``p`` and ``q``; ROUNDED_BIAS rounds to whole numbers before.
@@ -75,11 +66,15 @@ def compiled(*types: Any, fastmath: set[str] = _CONTRACT) -> Callable[[Any], Any
 _part = njit(nogil=True, fastmath=_CONTRACT, error_model="numpy", inline="always")
 
 
-_EXP = tuple(_F([1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5]))
-_TANH_P = (-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08)
-_TANH_P = tuple(_F([*_TANH_P, 1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03]))
-_TANH_Q = tuple(_F([1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03]))
-_ERF_P, _ERF_Q = (tuple(_F(c[::-1])) for c in ERF)
+_EXP = tuple(
+    map(_F, [1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5])
+)
+_TANH_7 = (-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08)
+_TANH_P = tuple(map(_F, [*_TANH_7, 1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03]))
+_TANH_Q = tuple(
+    map(_F, [1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03])
+)
+_ERF_P, _ERF_Q = (tuple(map(_F, c[::-1])) for c in ERF)
 
 
 @_part

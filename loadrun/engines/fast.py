@@ -400,7 +400,7 @@ def _layer_norm(s: Step, p: Any, shapes: Sequence[Shape]) -> Kernel | None:  # n
     def run(x: Array, *affine: Array) -> Any:  # noqa: ANN401
         out, source = np.empty(shape, np.float32), flat(x).reshape(rows, width)
         means, inverses = np.empty(rows, np.float32), np.empty(rows, np.float32)
-        scale, bias = (*map(flat, affine), *plain)
+        scale, bias = [flat(a) for a in affine] + plain
         target = out.reshape(rows, width)
         _by_rows(
             lambda a, b: layer_norm(source, scale, bias, epsilon, target, means, inverses, a, b), rows, width
@@ -411,6 +411,7 @@ def _layer_norm(s: Step, p: Any, shapes: Sequence[Shape]) -> Kernel | None:  # n
 
 
 _PLAIN_GATES = ["sigmoid", "tanh", "tanh"]
+_LSTM_INPUTS = 8
 
 
 def _lstm(s: Step, p: Any, shapes: Sequence[Shape]) -> Kernel | None:  # noqa: ANN401
@@ -419,19 +420,16 @@ def _lstm(s: Step, p: Any, shapes: Sequence[Shape]) -> Kernel | None:  # noqa: A
         return None
     a, here = p.attributes, p.present
     names = [n.lower() for n in a.get("activations") or _PLAIN_GATES]
-    directions, hidden = len(p.types.inputs[:3]) and shapes[1][0], shapes[2][2]
-    odd = [i for i, there in enumerate(here) if there and i in (4, 7)]
-    if odd or a.get("clip") or a.get("input_forget") or a.get("layout") or len(shapes[0]) != 3:
+    (steps, batch, _), directions, hidden, count = shapes[0], shapes[1][0], shapes[2][2], len(s.writes)
+    backward = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
+    turned = backward.get(a.get("direction", "forward"), [])
+    peepholes = len(here) == _LSTM_INPUTS and here[-1]
+    if peepholes or a.get("clip") or a.get("input_forget") or a.get("layout") or len(turned) != directions:
         return None
     if names != _PLAIN_GATES * (len(names) // 3) or len(names) not in (3, 3 * directions):
         return None
-    backward = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
-    turned = backward.get(a.get("direction", "forward"), [])
-    if len(turned) != directions:
-        return None
-    count, (steps, batch, _) = len(s.writes), shapes[0]
     prepared: list[list[tuple[Array, Array, Array]]] = []
-    fixed = all(s.call.const[1 : 3 + here[3]]) if len(here) > 3 else all(s.call.const[1:3])
+    fixed = all(s.call.const[1 : 3 + any(here[3:4])])
 
     def weights(w: Array, r: Array, b: Array | None) -> list[tuple[Array, Array, Array]]:
         made = prepared[0] if prepared else []
@@ -443,7 +441,7 @@ def _lstm(s: Step, p: Any, shapes: Sequence[Shape]) -> Kernel | None:  # noqa: A
         return made
 
     def run(*args: Array) -> Any:  # noqa: ANN401
-        x, w, r, b, _, h0, c0, _ = (*p.placed(args), *[None] * (8 - len(here)))
+        x, w, r, b, _, h0, c0, _ = p.placed(args) + [None] * (_LSTM_INPUTS - len(here))
         out = np.empty((steps, directions, batch, hidden), np.float32)
         last = np.zeros((2, directions, batch, hidden), np.float32)
         for d, (of_input, of_state, bias) in enumerate(weights(w, r, b)):
