@@ -42,7 +42,7 @@ _F32 = "Float32"
 class NumbaEngine(ReferenceEngine):
     """The reference engine with compiled kernels.
 
-    Finite results differ by rounding. Numbers below 2e-38 may become 0, and NaN stays NaN in maxima and minima.
+    Finite results differ from the reference engine's by rounding, powers of e below 2e-38 are 0, and NaN stays NaN.
     """
 
     name = "numba"
