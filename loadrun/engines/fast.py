@@ -37,6 +37,8 @@ __all__ = ["NumbaEngine"]
 
 _EMPTY = np.zeros(0, np.float32)
 _F32 = "Float32"
+_LONGEST = 32
+"""Pointwise operators of one step: each is looked at again for every one that follows it."""
 
 
 class NumbaEngine(ReferenceEngine):
@@ -78,7 +80,7 @@ class _Rewriting:
     def __init__(
         self, steps: Sequence[Step], constants: Mapping[int, Array], known: Inference, keep: Collection[int]
     ) -> None:
-        self.old, self.constants, self.shapes, self.keep = steps, constants, known.shapes, keep
+        self.old, self.constants, self.shapes, self.keep = steps, constants, known.shapes, set(keep)
         self.readers: dict[int, list[int]] = {}
         for i, s in enumerate(steps):
             for v in s.needs:
@@ -117,35 +119,28 @@ class _Rewriting:
 
     def _grown(self, i: int, convolution: bool) -> _Group | None:
         """Return the longest group from a step on whose values nothing else reads."""
-        start = self.old[i]
-        shape = self.shapes.get(start.writes[0], ())
-        if 0 in shape:
-            return None
+        shape = self.shapes.get(self.old[i].writes[0], ())
         members: list[int] = [] if convolution else [i]
-        values = {start.writes[0]}
         best: _Group | None = None
-        while True:
-            if members or convolution:
+        while 0 not in shape and len(members) <= _LONGEST:
+            every = [i, *members] if convolution else members
+            if self._closed(every):
                 head = i if convolution else None
-                made = self._chain(head, members, shape) if self._closed(i, members) else None
+                made = self._chain(head, members, shape)
                 best = best if made is None else _Group(head, list(members), made)
-            ready = {j for v in values for j in self.readers.get(v, ())} - {i, *members}
-            if not ready or values & set(self.keep) - {self.old[members[-1] if members else i].writes[0]}:
-                return best
-            j = min(ready)
-            taken, found = self.taken, self.members[j]
-            if j in taken or found is None or found.shape != shape:
-                return best
+            values = [self.old[j].writes[0] for j in every]
+            ready = {j for v in values for j in self.readers.get(v, ())}.difference(every)
+            j = min(ready, default=-1)
+            found = None if j < 0 or j in self.taken else self.members[j]
+            if found is None or found.shape != shape or not self.keep.isdisjoint(values):
+                break
             members.append(j)
-            values.add(self.old[j].writes[0])
+        return best
 
-    def _closed(self, i: int, members: Sequence[int]) -> bool:
-        """Return whether nobody else reads the values but the last."""
-        every = {i, *members}
-        return all(
-            self.old[j].writes[0] not in self.keep and every.issuperset(self.readers[self.old[j].writes[0]])
-            for j in sorted(every)[:-1]
-        )
+    def _closed(self, every: Sequence[int]) -> bool:
+        """Return whether nobody else reads the values of steps but the last's."""
+        values = [self.old[j].writes[0] for j in every[:-1]]
+        return all(v not in self.keep and set(every).issuperset(self.readers[v]) for v in values)
 
     def _chain(self, head: int | None, members: Sequence[int], shape: Shape) -> Chain | None:
         current = None if head is None else self.old[head].writes[0]

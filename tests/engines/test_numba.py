@@ -173,6 +173,17 @@ def test_what_is_read_elsewhere_stays(calls: Counter[str]) -> None:
     assert calls["chain"] == 2
 
 
+@pytest.mark.parametrize("count", [31, 32, 34, 2000])
+def test_long_chains_are_cut(count: int, calls: Counter[str]) -> None:
+    b = GraphBuilder()
+    v = x = b.input("x", 5)
+    for _ in range(count):
+        v = b.elemwise("ADD", v, x)
+    data = np.arange(5, dtype="f4")
+    np.testing.assert_array_equal(run(b.done(v), {"x": data})[0], data * (count + 1))
+    assert calls["chain"] == -(-count // 32)
+
+
 def test_extremes() -> None:
     """Functions of a float32 give what float64 gives, to the ends of the numbers; NaN stays NaN."""
     x = np.concatenate([np.linspace(-200, 200, 40001), [np.inf, -np.inf, 0, 1e-30, -1e-30]]).astype("f4")
