@@ -16,8 +16,6 @@ from ..ops.registry import Shape
 from .compiled import OPERANDS, REGISTERS, Op
 from .program import Step
 
-__all__ = ["MODES", "Chain", "Member", "flat", "member"]
-
 Value = int | float
 """An instruction's result by its number, or a number that is the same in every run."""
 _EMPTY = np.zeros(0, np.float32)

@@ -17,8 +17,6 @@ from numba import types as t
 
 from ..ops.numeric.special import ERF
 
-__all__ = ["Op", "chain", "compiled", "depthwise", "layer_norm", "lstm_step", "softmax"]
-
 BLOCK = 1024
 """Elements of a register."""
 REGISTERS, OPERANDS = 8, 6

@@ -33,8 +33,6 @@ from .pairs import joined
 from .program import Program, Step
 from .reference import ReferenceEngine
 
-__all__ = ["NumbaEngine"]
-
 _EMPTY = np.zeros(0, np.float32)
 _F32 = "Float32"
 _LONGEST = 32
