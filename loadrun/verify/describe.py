@@ -15,6 +15,7 @@ from ..graph.params import IndexDescMaskDump, Record
 from ..ops.catalog import CATALOG, TypeParam
 from ..ops.infer import Inference, infer_dtypes, infer_shapes
 from ..testcase import EXPECT, Bundle
+from .cautions import cautions
 
 _OPTIONS = (
     *("io16xc32", "ioc16", "fuse_conv_bias_nonlinearity", "fuse_conv_bias_with_z"),
@@ -123,10 +124,10 @@ def describe(bundle: Bundle) -> Description:
     read = {v.id for o in oprs for v in o.inputs} | {v.id for v in outputs.values()}
     infos = tuple(_opr(o, known, read) for o in oprs if CATALOG[o.type].category != "io")
     cases, damaged = _cases(bundle)
-    taken = bundle.source.taken
     constants = [t for o in oprs if o.type != "Host2DeviceCopy" for t in o.tensors]
     meta = graph.metadata
     policies, _ = packed_policies(bundle.record)
+    taken = [bundle.source.taken] if bundle.source.taken and not len(bundle.testcases) else []
     return Description(
         path=bundle.path,
         format="ONNX" if graph.magic.startswith("ONNX") else graph.format,
@@ -154,7 +155,7 @@ def describe(bundle: Bundle) -> Description:
             "optimize_options": options(meta.optimize_options),
             "user_info_bytes": len(meta.user_info or b""),
         },
-        warnings=(*bundle.warnings, *([taken] if taken and not len(bundle.testcases) else [])),
+        warnings=(*bundle.warnings, *cautions(oprs), *taken),
         problems=(*problems, *damaged),
         cases=tuple(cases),
         provenance=_provenance(bundle),
