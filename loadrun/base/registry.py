@@ -6,8 +6,12 @@ points do: ``"module:attribute"``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+import builtins
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from importlib import import_module
+from threading import RLock
+from types import ModuleType
 from typing import Any, TypeVar, overload
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -51,6 +55,69 @@ def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         return getattr(import_module(homes[name], package), name)
 
     return find
+
+
+class late:
+    """The modules that a ``with`` block imports are loaded when something of them is first used.
+
+    It is for modules that most runs never need, and only for whole modules: ``from ..engines import scenario``.
+
+    Args:
+        module: the importing module's ``__name__``; what others import meanwhile is loaded at once.
+
+    >>> with late(__name__):
+    ...     from wsgiref import headers
+    >>> "wsgiref.headers" in sys.modules, headers.Headers().keys(), "wsgiref.headers" in sys.modules
+    (False, [], True)
+    """
+
+    _lock = RLock()
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+        self._import = builtins.__import__
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._import = builtins.__import__
+        builtins.__import__ = self._find
+
+    def __exit__(self, *_: object) -> None:
+        builtins.__import__ = self._import
+        self._lock.release()
+
+    def _find(
+        self,
+        name: str,
+        globals: Mapping[str, object] | None = None,
+        locals: Mapping[str, object] | None = None,
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> ModuleType:
+        """Stand in for ``__import__``."""
+        if globals is None or globals["__name__"] != self._module:
+            return self._import(name, globals, locals, fromlist or (), level)
+        if not fromlist:
+            return _later(name)
+        package = str(globals["__package__"]).rsplit(".", level - 1)[0] if level else ""
+        path = ".".join(filter(None, (package, name)))
+        found = ModuleType(path)
+        vars(found).update((n, _later(f"{path}.{n}")) for n in fromlist)
+        return found
+
+
+class _Later(ModuleType):
+    """A module that is loaded on first use."""
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a module holds anything
+        # Tools look for names of this kind in whatever they meet.
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(import_module(self.__name__), name)
+
+
+def _later(name: str) -> ModuleType:
+    return sys.modules.get(name) or _Later(name)
 
 
 class Registry(MutableMapping[K, V]):
