@@ -13,9 +13,9 @@ def program() -> int:
     loadrun ...
     0
     """
-    # For start-up: what is imported stays, so that looking for garbage among it is in vain.
+    # What is imported stays, so that looking for garbage among it is in vain.
     gc.disable()
-    from .cli import main  # for start-up
+    from .cli import main
 
     try:
         return main(ready=_imported)

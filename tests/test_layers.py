@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,8 +18,13 @@ import pytest
 from loadrun.tensors import Tensor, TracedInt
 
 PACKAGE = "loadrun"
-REASON = re.compile(r"#.*\b(start-up|optional)\b")
-"""What the comment of an import inside a function says: it is for start-up, or of an optional package."""
+OPTIONAL = re.compile(r"#.*\boptional\b")
+"""What the comment of an import inside a function says."""
+INSIDE = {
+    "loadrun/__main__.py": "before it the collector is turned off",
+    "loadrun/onnx/traced/recording.py": "modules that register what they hold with it",
+}
+"""Imports inside functions of packages that are not optional, and why."""
 
 NAMED = re.compile(rf"({PACKAGE}(?:\.\w+)+):\w+")
 """What stands higher, as `loadrun.base.registry` finds it."""
@@ -176,14 +182,43 @@ def test_what_stands_higher_is_found_by_the_names_of_the_table(root: Path) -> No
     assert found == {name: set(above) for name, above in table(text, "Found by name").items()}
 
 
-def test_imports_inside_functions_say_why(root: Path) -> None:
-    silent = []
+def test_imports_inside_functions_are_few_and_optional(root: Path) -> None:
+    """What is there and loaded late is imported ``with late(__name__)``."""
+    inside, wrong = 0, []
     for module, found in found_imports(root):
-        lines = sources(root)[module][1].splitlines()
-        near = lines[found.line - 2 : found.line]
-        if found.inside and not found.named and not any(REASON.search(line) for line in near):
-            silent.append(f"{found} inside a function without saying that it is for start-up or optional")
-    assert not silent, "\n".join(silent)
+        if not found.inside or found.named:
+            continue
+        inside += 1
+        near = sources(root)[module][1].splitlines()[found.line - 2 : found.line]
+        if found.file not in INSIDE and not any(OPTIONAL.search(line) for line in near):
+            wrong.append(f"{found} inside a function without saying that it is optional")
+    assert not wrong, "\n".join(wrong)
+    assert inside <= 40
+
+
+def late_imports(source: str, module: str, is_package: bool) -> Iterator[str]:
+    """The full names of what a file imports late."""
+    package = module if is_package else module.rpartition(".")[0]
+    for block in parsed(source).body:
+        if not isinstance(block, ast.With) or not ast.unparse(block.items[0]).startswith("late("):
+            continue
+        for node in block.body:
+            assert isinstance(node, (ast.Import, ast.ImportFrom)), f"{module}:{node.lineno} is no import"
+            base = "" if isinstance(node, ast.Import) else node.module or ""
+            if isinstance(node, ast.ImportFrom) and node.level:
+                base = ".".join(filter(None, (package.rsplit(".", node.level - 1)[0], base)))
+            yield from (".".join(filter(None, (base, a.name))) for a in node.names)
+
+
+def test_what_is_imported_late_is_a_module(root: Path) -> None:
+    """A name of a module would be a module itself."""
+    late = {
+        name
+        for module, (file, source) in sources(root).items()
+        for name in late_imports(source, module, file.endswith("__init__.py"))
+    }
+    assert "loadrun.engines.scenario" in late
+    assert [name for name in sorted(late) if find_spec(name) is None] == []
 
 
 def test_files_form_no_circle(root: Path) -> None:

@@ -3,6 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
+from .registry import late
+
+with late(__name__):
+    import getpass
+    import platform
+
 
 @dataclass(frozen=True)
 class Island:
@@ -76,9 +82,6 @@ def about_data(about: About) -> dict[str, Any]:
 
 def author() -> str:
     """Return the current user as ``user@host``, from the environment."""
-    import getpass  # for start-up
-    import platform
-
     try:
         user = getpass.getuser()
     except (OSError, KeyError, ImportError):

@@ -9,6 +9,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from .registry import late
+
+with late(__name__):
+    import difflib
+    import traceback
+
+
 E = TypeVar("E", bound="LoadRunError")
 
 
@@ -127,8 +134,6 @@ def reason(e: Exception, *, named: bool = False) -> str:
 
 def _nearest(path: str) -> str:
     """Name the file in the same folder whose name is nearest, for a message."""
-    import difflib  # for start-up
-
     folder, name = os.path.split(path)
     try:
         names = [n for n in os.listdir(folder or ".") if not n.startswith(".")]
@@ -189,7 +194,6 @@ def failure(e: Exception, *, named: bool = False) -> Failure:
         )
     if isinstance(e, ValueError) and str(e).startswith("embedded null"):
         return Failure("no file and no command can hold a null character")
-    import traceback  # for start-up
 
     if os.environ.get("LOADRUN_TRACEBACK"):
         traceback.print_exception(e)

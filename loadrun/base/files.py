@@ -8,13 +8,16 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 from weakref import finalize, ref
 
-if TYPE_CHECKING:
+from .registry import late
+
+with late(__name__):
     import mmap
 
     import numpy as np
+
 
 MODELS = (".mge", ".onnx", ".pt2")
 """File name endings of models, which a folder stands for."""
@@ -248,8 +251,6 @@ def mapped_file(
     Raises:
         OSError: it cannot be read.
     """
-    import mmap  # for start-up
-
     path = fetched(path)
     with opened(path, what) as f:
         status = os.fstat(f.fileno())
@@ -262,7 +263,6 @@ def mapped_file(
         except (OSError, ValueError):
             return memoryview(f.read()).toreadonly(), None
         data = memoryview(mapping)
-        import numpy as np  # for start-up
 
         start = np.frombuffer(data, np.uint8).__array_interface__["data"][0]
         _mapped[start] = len(data), os.path.abspath(path), ref(mapping)
@@ -278,8 +278,6 @@ _LARGE = 1 << 26
 
 def give_back_pages() -> None:
     """Take large mapped files out of this process's memory; they come back where they are read again."""
-    import mmap  # for start-up
-
     advice = getattr(mmap, "MADV_DONTNEED", None)
     for size, _, mapping in list(_mapped.values()):
         mapped = mapping()

@@ -11,6 +11,11 @@ from contextlib import contextmanager
 from types import FrameType
 
 from .errors import EXIT_TIMEOUT, TimeLimitError, UsageError
+from .registry import late
+
+with late(__name__):
+    import resource
+
 
 _GRACE = 5.0
 """Seconds after which a process that is stuck in a library call is killed."""
@@ -137,7 +142,6 @@ def memory_limited(nbytes: int | None) -> Iterator[None]:
     if allowed is None or not sys.platform.startswith("linux"):
         yield
         return
-    import resource  # for start-up
 
     with open("/proc/self/status", encoding="ascii") as f:
         used = next((int(line.split()[1]) * 1024 for line in f if line.startswith("VmData:")), 0)

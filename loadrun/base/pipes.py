@@ -15,6 +15,13 @@ from struct import pack, unpack
 from typing import IO, Any, TypeVar
 
 from .errors import LoadRunError
+from .registry import late
+
+with late(__name__):
+    import multiprocessing
+    from concurrent import futures
+    from concurrent.futures import process as worker_pool
+
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -129,14 +136,13 @@ def mapped(function: Callable[[T], R], items: Sequence[T], jobs: int) -> Iterato
     if jobs < 2 or len(items) < 2:
         yield from map(function, items)
         return
-    from concurrent.futures import ProcessPoolExecutor  # for start-up
-    from concurrent.futures.process import BrokenProcessPool  # for start-up
-    from multiprocessing import get_context  # for start-up
 
-    with ProcessPoolExecutor(min(jobs, len(items)), mp_context=get_context("spawn")) as pool:
+    with futures.ProcessPoolExecutor(
+        min(jobs, len(items)), mp_context=multiprocessing.get_context("spawn")
+    ) as pool:
         try:
             yield from pool.map(function, items)
-        except BrokenProcessPool as e:
+        except worker_pool.BrokenProcessPool as e:
             raise LoadRunError(
                 "a worker process died, possibly for lack of memory; use -j 1 to see where"
             ) from e

@@ -110,8 +110,8 @@ class _Later(ModuleType):
     """A module that is loaded on first use."""
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a module holds anything
-        # Tools look for names of this kind in whatever they meet.
-        if name.startswith("__"):
+        # No module uses private names of another, but tools look for some in whatever they meet.
+        if name.startswith("_"):
             raise AttributeError(name)
         return getattr(import_module(self.__name__), name)
 
@@ -194,9 +194,7 @@ class Registry(MutableMapping[K, V]):
 
     def __getitem__(self, name: K) -> V:
         if not self._find(name):
-            from difflib import get_close_matches  # for start-up
-
-            near = get_close_matches(str(name), map(str, self), 1)
+            near = resolve("difflib:get_close_matches")(str(name), map(str, self), 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise KeyError(f"no {self.what} is registered as {name!r}{hint}")
         return self._things[name]

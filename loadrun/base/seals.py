@@ -5,6 +5,11 @@ import re
 from typing import BinaryIO
 
 from .errors import FormatError
+from .registry import late
+
+with late(__name__):
+    import hashlib
+
 
 _MEMBER = ', "digest": "{}"}}'
 _SIZE = 32
@@ -16,9 +21,7 @@ def digest_of(text: bytes) -> str:
     >>> digest_of(b"{}")[:8]
     '2afb9b83'
     """
-    from hashlib import blake2b  # for start-up
-
-    return blake2b(text, digest_size=_SIZE // 2).hexdigest()
+    return hashlib.blake2b(text, digest_size=_SIZE // 2).hexdigest()
 
 
 def sealed(text: str) -> str:
@@ -32,9 +35,7 @@ def sealed(text: str) -> str:
 
 def seal(file: BinaryIO) -> None:
     """Add the digest of its text to the JSON object that is a file and ends with its brace; see `sealed`."""
-    from hashlib import blake2b  # for start-up
-
-    digest = blake2b(digest_size=_SIZE // 2)
+    digest = hashlib.blake2b(digest_size=_SIZE // 2)
     file.seek(0)
     while piece := file.read(1 << 20):
         digest.update(piece)

@@ -16,6 +16,14 @@ from typing import IO, TYPE_CHECKING, Any, TextIO
 
 from .errors import UsageError, clean
 from .files import is_remote, nameable
+from .registry import late
+
+with late(__name__):
+    import pathlib
+    import secrets
+    import shutil
+    import tempfile
+
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -114,9 +122,8 @@ def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterat
         with _sent(str(target)) as f:
             yield f
         return
-    from pathlib import Path  # for start-up
 
-    path = Path(nameable(target))
+    path = pathlib.Path(nameable(target))
     if path.is_dir():
         raise IsADirectoryError(
             errno.EISDIR, "expected the name of a file to write, found a folder", str(target)
@@ -127,7 +134,6 @@ def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterat
         with _naming_short_writes(target), io.BufferedWriter(_Raw(path, "wb", target)) as f:
             yield f
         return
-    import secrets  # for start-up
 
     _sweep(path)
     # The name is known before the file exists, so that a signal cannot come between creating and removing it.
@@ -206,8 +212,6 @@ def _naming_short_writes(target: str | os.PathLike[str]) -> Iterator[None]:
 @contextmanager
 def temporary() -> Iterator[IO[bytes]]:
     """Open a named file for writing and reading that is removed afterwards."""
-    import tempfile  # for start-up
-
     fd, name = tempfile.mkstemp(prefix=".loadrun.", suffix=_PART)
     os.close(fd)
     try:
@@ -220,8 +224,6 @@ def temporary() -> Iterator[IO[bytes]]:
 
 def scratch() -> IO[bytes]:
     """Open a temporary file for writing and reading; write errors name the folder of temporary files."""
-    import tempfile  # for start-up
-
     fd, name = tempfile.mkstemp(prefix=".loadrun.", suffix=_PART)
     with suppress(OSError):
         os.unlink(name)
@@ -229,16 +231,12 @@ def scratch() -> IO[bytes]:
 
 
 @contextmanager
-def new_folder(target: Path) -> Iterator[Path]:
+def new_folder(target: pathlib.Path) -> Iterator[pathlib.Path]:
     """Make a folder to fill that appears as `target`, which must be missing or empty, when all is done."""
-    import shutil  # for start-up
-    import tempfile  # for start-up
-    from pathlib import Path  # for start-up
-
     nameable(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     _sweep(target)
-    folder = Path(tempfile.mkdtemp(prefix=_prefix(target), suffix=_PART, dir=target.parent))
+    folder = pathlib.Path(tempfile.mkdtemp(prefix=_prefix(target), suffix=_PART, dir=target.parent))
     try:
         yield folder
         folder.chmod(0o777 & ~_umask())
@@ -271,8 +269,6 @@ def _sweep(path: Path) -> None:
             if time.time() - status.st_mtime < _STALE:
                 continue
             if stat.S_ISDIR(status.st_mode):
-                import shutil  # for start-up
-
                 shutil.rmtree(old, ignore_errors=True)
             elif stat.S_ISREG(status.st_mode):
                 os.unlink(old)

@@ -16,6 +16,11 @@ from importlib import import_module
 from ..base import __version__
 from ..base.errors import EXIT_ERROR, clean, failure, indented
 from ..base.limits import EndedBySignal
+from ..base.registry import late
+
+with late(__name__):
+    import difflib
+
 
 __all__ = ["main"]
 
@@ -124,7 +129,6 @@ def _mistyped(word: str) -> str | None:
     """Return the command that resembles a word which is neither a command nor a file."""
     if not word.isascii() or not word.replace("-", "").isalpha() or os.path.lexists(word):
         return None
-    import difflib  # for start-up
 
     return next(iter(difflib.get_close_matches(word.lower(), COMMANDS, 1)), None)
 

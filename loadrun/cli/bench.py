@@ -7,6 +7,7 @@ import json
 import sys
 
 from ..base.errors import clean
+from ..base.registry import late
 from ..base.writing import check_targets, replacing
 from ..replay.options import ProfileOptions, RunOptions
 from ..replay.profiling import profile_file
@@ -15,6 +16,10 @@ from ..verify.bench.files import BenchOptions, bench_files
 from .fields import add_limit_options, add_options
 from .groups import Parser, decimal, integer, limited, model_files, slowdown
 from .models import add_model_options, engine_list, model_options
+
+with late(__name__):
+    from ..report import benchmark_html
+
 
 __all__ = ["main", "parser"]
 
@@ -80,10 +85,8 @@ def main(argv: list[str]) -> int:
     for regression in result.regressions:
         print(clean(regression.text, 300), file=out)
     if args.html is not None:
-        from ..report.benchmark_html import benchmark_html  # for start-up
-
         slower = [r.text for r in result.regressions]
-        _write(args.html, benchmark_html(result.measurements, slower))
+        _write(args.html, benchmark_html.benchmark_html(result.measurements, slower))
     return result.exit_code
 
 

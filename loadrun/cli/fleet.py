@@ -9,8 +9,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TextIO
 
 from ..base import __version__
+from ..base.registry import late
 from ..base.writing import check_targets, text_file
 from ..report.json import dumps
+
+with late(__name__):
+    from ..report import junit as junit_report
+
 
 if TYPE_CHECKING:
     from ..report.junit import JUnitWriter
@@ -47,9 +52,7 @@ def fleet_reports(json: str | None, junit: str | None, read: Sequence[str]) -> I
     with ExitStack() as stack:
         writer = None
         if junit is not None:
-            from ..report.junit import JUnitWriter  # for start-up
-
-            writer = JUnitWriter(stack.enter_context(text_file(junit, "utf-8")))
+            writer = junit_report.JUnitWriter(stack.enter_context(text_file(junit, "utf-8")))
             stack.callback(writer.discard)
         reports = FleetReports(sys.stderr if json == "-" else sys.stdout, writer)
         yield reports

@@ -13,6 +13,13 @@ from typing import Any, NoReturn, TextIO, TypeVar
 
 from ..base.errors import EXIT_ERROR, UsageError, clean, indented
 from ..base.files import files_of, skipped_line
+from ..base.registry import late
+
+with late(__name__):
+    import difflib
+
+    from ..base import limits as resource_limits
+
 
 __all__ = [
     "Parser",
@@ -132,8 +139,6 @@ class Parser(argparse.ArgumentParser):
 
     def _meant(self) -> Iterator[tuple[str, str]]:
         """Yield each unknown option with the known one that it abbreviates or resembles."""
-        import difflib  # for start-up
-
         every = self._option_string_actions
         known = [o for o in every if o.startswith("--") and not ("_" in o and o.replace("_", "-") in every)]
         for text in self._given:
@@ -165,9 +170,7 @@ def limited(max_memory: int | None = None, timeout: float | None = None) -> Iter
     Raises:
         TimeLimitError: it took longer.
     """
-    from ..base.limits import memory_limited, time_limited  # for start-up
-
-    with memory_limited(max_memory), time_limited(timeout):
+    with resource_limits.memory_limited(max_memory), resource_limits.time_limited(timeout):
         yield
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ..base.about import about_data
 from ..base.errors import UsageError, clean, indented
+from ..base.registry import late
 from ..base.writing import check_targets, text_file
 from ..dump import load
 from ..engines import Choice
@@ -19,6 +20,11 @@ from ..verify.pack.describing import describe_engine, describe_files
 from .fields import add_limit_options
 from .groups import Parser, limited, model_files
 from .models import add_engine_options, add_model_options, model_options
+
+with late(__name__):
+    from ..report import drawing
+    from . import operators as operator_help
+
 
 __all__ = ["main"]
 
@@ -100,10 +106,8 @@ def main(argv: list[str]) -> int:
 
 def _operators(of: str) -> str:
     """Return the tables of operators as text."""
-    from .operators import operator_tables  # for start-up
-
     parts = []
-    for t in operator_tables(of):
+    for t in operator_help.operator_tables(of):
         parts += [t.title, *([t.note] if t.note else []), "", table(t.rows, t.headers), ""]
     return "\n".join(parts).rstrip()
 
@@ -115,10 +119,9 @@ def _draw(files: Sequence[str], target: str, read: ModelOptions) -> int:
             f"{clean(target)} and {len(files)} model{'s' * (len(files) != 1)}"
         )
     check_targets({"--graph": target}, files)
-    from ..report.drawing import graph_file  # for start-up
 
     with text_file(target, "utf-8") as out:
-        out.write(graph_file(load(files[0], **read.read), page=target.lower().endswith(".html")))
+        out.write(drawing.graph_file(load(files[0], **read.read), page=target.lower().endswith(".html")))
     return 0
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from ..base.errors import InputError, SpecError, UsageError, clean
+from ..base.registry import late
 from ..engines import Choice, check_engine, split_engines
 from ..graph.dtypes import Array
 from ..inputs.feeds import ModelOptions
@@ -19,6 +20,14 @@ from ..passes.options import LAYOUTS, OPTIMIZATIONS
 from ..replay.options import ReplayOptions, RunOptions
 from .fields import add_options, documented
 from .groups import Parser, integer, tolerance
+
+with late(__name__):
+    import json
+    import pathlib
+
+    from .. import inputspec
+    from ..inputs import files
+
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,40 +94,37 @@ def model_options(input_shape: Sequence[str] | None, constant: Sequence[str] | N
 
 
 def _constant(text: str) -> tuple[str, Array]:
-    import json  # for start-up
-
-    from ..inputspec import ArraySource, Generated, Values, parse  # for start-up
-
     try:
-        parts = parse(text).parts
+        parts = inputspec.parse(text).parts
     except SpecError as e:
         raise UsageError(f"--constant takes NAME:VALUE: {e}") from None
     part = parts[0] if len(parts) == 1 else None
-    if part is None or part.name is None or isinstance(part.source, (ArraySource, Generated)):
+    if (
+        part is None
+        or part.name is None
+        or isinstance(part.source, (inputspec.ArraySource, inputspec.Generated))
+    ):
         raise UsageError(
             f"--constant takes NAME:VALUE, the value as numbers or a .npy file, such as axes:[0,2]; "
             f"found {clean(text)!r}"
         )
-    if isinstance(part.source, Values):
+    if isinstance(part.source, inputspec.Values):
         return part.name, np.array(json.loads(part.source.text))
     path = part.source.path
     if not os.path.exists(path) and (number := _number(path)) is not None:
         return part.name, np.array(number)
-    from ..inputs.files import members, read_array  # for start-up
 
     if path.lower().endswith((".npz", ".json")):
-        arrays = members(path)
+        arrays = files.members(path)
         key = part.source.member or part.name
         if key not in arrays:
             raise InputError(f"{path} has no array {key!r}, only {', '.join(map(repr, arrays))}")
         return part.name, arrays[key]()
-    return part.name, read_array(path, partial(_no_image, path=path))
+    return part.name, files.read_array(path, partial(_no_image, path=path))
 
 
 def _number(text: str) -> int | float | bool | None:
     """Read a number or truth value written without brackets."""
-    import json  # for start-up
-
     try:
         value = json.loads(text.strip().lower())
     except ValueError:
@@ -164,10 +170,8 @@ def _kinds(known: Iterable[str], text: str) -> tuple[str, ...]:
     return words
 
 
-def _folder(name: str) -> Path:
-    from pathlib import Path  # for start-up
-
-    return Path(name)
+def _folder(name: str) -> pathlib.Path:
+    return pathlib.Path(name)
 
 
 def all_chosen(

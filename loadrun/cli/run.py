@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 from ..base.configuration import Configuration, find_configuration, read_configuration
 from ..base.errors import clean
 from ..base.files import opened
+from ..base.registry import late
 from ..base.writing import check_targets
 from ..compare.policy import JudgeOptions, parse_all
 from ..compare.results import exit_code
@@ -31,6 +32,10 @@ from .models import (
     optimizations,
 )
 from .stream import FileProgress, clear_progress, json_file, show, show_line
+
+with late(__name__):
+    from ..verify import saved
+
 
 if TYPE_CHECKING:
     from ..report.json import JsonWriter
@@ -206,12 +211,10 @@ def _judge(
     quiet: bool,
 ) -> list[Verdict]:
     """Judge saved results, and return the verdicts on the files that were run."""
-    from ..verify.saved import judge_results  # for start-up
-
     out = sys.stderr if json == "-" else sys.stdout
     results: list[FileResult] = []
     with json_file(json) as report:
-        for judged in judge_results(path, JudgeOptions(maxerr=maxerr, policies=parse_all(check))):
+        for judged in saved.judge_results(path, JudgeOptions(maxerr=maxerr, policies=parse_all(check))):
             results.append(judged.file)
             if report is not None:
                 report.begin(judged.file)

@@ -10,13 +10,19 @@ from typing import TYPE_CHECKING, TextIO
 
 from ..base import __version__
 from ..base.errors import clean, failure
+from ..base.registry import late
 from ..base.writing import text_file
 from ..report import text
 from ..report.text import PLAIN, Style
 from ..runner import FileResult, Result, Verdict
 
+with late(__name__):
+    from ..report import engines as engine_report
+    from ..report import json as json_report
+
+
 if TYPE_CHECKING:
-    from ..report.json import JsonWriter
+    pass
 
 __all__ = ["FileProgress", "clear_progress", "json_file", "show", "show_line"]
 
@@ -80,9 +86,8 @@ def _engines(file: FileResult) -> list[str]:
     """Return lines about the engines of a file, unless it was the reference engine alone."""
     if not file.entrants:
         return [text.engine(file)]
-    from ..report.engines import entrants_lines  # for start-up
 
-    return list(entrants_lines(list(file.entrants.values())))
+    return list(engine_report.entrants_lines(list(file.entrants.values())))
 
 
 def show_line(
@@ -183,15 +188,14 @@ class FileProgress:
 
 
 @contextmanager
-def json_file(target: str | None) -> Iterator[JsonWriter | None]:
+def json_file(target: str | None) -> Iterator[json_report.JsonWriter | None]:
     """Open a JSON report: standard output for ``-``, otherwise a file that appears when it is complete."""
     if target is None:
         yield None
         return
-    from ..report.json import JsonWriter  # for start-up
 
     if target == "-":
-        yield JsonWriter(sys.stdout, __version__)
+        yield json_report.JsonWriter(sys.stdout, __version__)
     else:
         with text_file(target) as file:
-            yield JsonWriter(file, __version__)
+            yield json_report.JsonWriter(file, __version__)

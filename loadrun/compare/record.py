@@ -6,7 +6,12 @@ from typing import Any
 
 from ..base import schema
 from ..base.errors import FormatError, UsageError
+from ..base.registry import late
 from .policy import Policy, parse
+
+with late(__name__):
+    import json
+
 
 MAGIC = b"loadrun\x01"
 STEPS_MAGIC = b"loadrun\x02"
@@ -86,8 +91,6 @@ def lines(record: memoryview) -> Iterator[dict[str, Any]]:
     Raises:
         FormatError: a line is not a JSON object, or one with other members than loadrun writes.
     """
-    import json  # for start-up
-
     at = HEAD
     number = 0
     while at < len(record):

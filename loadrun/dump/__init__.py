@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from ..base.errors import UsageTypeError
 from ..base.proving import sharing_time
+from ..base.registry import late
 from ..graph import Graph
 from ..testcase import Bundle, Testcase
 from .container import load, load_all, loads
+
+with late(__name__):
+    from . import store
+
 
 if TYPE_CHECKING:
     from .options import DumpOptions, DumpResult
@@ -35,8 +40,6 @@ def save(
     >>> len(loadrun.loads(file.getvalue()).testcases)
     3
     """
-    from .store import save as write  # for start-up
-
     if not isinstance(source, (Graph, Bundle)):
         raise UsageTypeError(
             f"save writes a Graph or a Bundle, found {type(source).__name__}; save_checkpoint writes state dicts"
@@ -46,7 +49,7 @@ def save(
             f"save writes to a path or to a file opened in binary mode, found {type(target).__name__}"
         )
     with sharing_time():
-        return write(
+        return store.save(
             source, target, options, format=format, testcases=testcases, inspect=inspect, made_of=made_of
         )
 

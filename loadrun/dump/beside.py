@@ -19,12 +19,18 @@ import numpy as np
 
 from ..base.errors import FormatError, InputError
 from ..base.files import mapped_at, mapped_file
+from ..base.registry import late
 from ..base.schema import integer, items, record, text
 from ..base.writing import replacing
 from ..compare.record import WEIGHTS_MAGIC
 from ..graph import Graph, Opr, StoredTensor
 from ..graph.dtypes import encode, nbytes
 from ..testcase import Bundle
+
+with late(__name__):
+    import hashlib
+    import json
+
 
 _SMALLEST = 4096
 """Bytes of a tensor from which on it lies outside."""
@@ -53,12 +59,10 @@ def _stored(graph: Graph) -> Iterator[tuple[Opr, int]]:
 
 def _digest(path: str) -> str:
     """Return the SHA-256 of a file; once, unless it is written to."""
-    from hashlib import sha256  # for start-up
-
     status = os.stat(path)
     key = os.path.abspath(path), status.st_size, status.st_mtime_ns
     if key not in _digests:
-        digest = sha256()
+        digest = hashlib.sha256()
         with open(path, "rb") as f:
             while piece := f.read(_PIECE):
                 digest.update(piece)
@@ -125,8 +129,6 @@ class WeightsBeside:
 
     def head(self) -> bytes:
         """Return what the file begins with."""
-        import json  # for start-up
-
         table = json.dumps(self.table, separators=(",", ":")).encode()
         return WEIGHTS_MAGIC + pack("<Q", len(table)) + table
 
@@ -139,9 +141,7 @@ class WeightsBeside:
 
     def _written(self, tensors: Sequence[StoredTensor]) -> tuple[str, Iterator[int]]:
         """Write tensors into a file that is named by its digest; return its path and their offsets."""
-        from hashlib import sha256  # for start-up
-
-        digest, offsets, at = sha256(), [], 0
+        digest, offsets, at = hashlib.sha256(), [], 0
         for piece in _aligned(tensors):
             digest.update(piece)
         for t in tensors:
@@ -176,8 +176,6 @@ class ExternalWeights:
     """
 
     def __init__(self, data: memoryview, path: str, folders: Sequence[str | os.PathLike[str]]) -> None:
-        import json  # for start-up
-
         length = unpack_from("<Q", data, 8)[0] if len(data) >= 16 else len(data)
         if length > len(data) - 16:
             raise FormatError(f"{_WHERE} is cut off", offset=8, path=path)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..base.errors import FormatError, UsageError
 from ..base.files import FileWatch, fetched, mapped_file
-from ..base.registry import resolve
+from ..base.registry import late, resolve
 from ..compare.record import (
     PROMISE,
     PROMISE_MAGIC,
@@ -27,6 +27,11 @@ from ..compare.record import (
 )
 from ..graph import Graph, StoredTensor
 from ..testcase import Bundle, FileFacts, LazyTestcases, Testcase
+
+with late(__name__):
+    from . import beside, history, repeated, scenarios, v1, v2
+    from . import record as dump_record
+
 
 MAGIC = b"mgbtest0"
 _KNOWN_MGE_VERSION, _KNOWN_MODEL_VERSION = 101304, 2
@@ -151,9 +156,7 @@ def load_all(
     if input_shapes or constants or test_data is not None:
         raise UsageError(f"{path}: input shapes, constants and test data apply to ONNX models only")
     if bytes(data[:8]) == WEIGHTS_MAGIC:
-        from .beside import ExternalWeights  # for start-up
-
-        outside = ExternalWeights(data, path, weights)
+        outside = beside.ExternalWeights(data, path, weights)
         bundles = _load_all(data[outside.start :], path, watch, None)
         outside.fill(bundles[0], copy=copy)
         # Its bytes alone do not say what it computes.
@@ -227,9 +230,7 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None, like: Bundle
         for bundle in bundles:
             damage = record_damage(data[end:]) if bundle is bundles[-1] else None
             if damage is not None or bundle.record is not None or promises(bundle.facts.model):
-                from .record import require_promised  # for start-up
-
-                require_promised(bundle, damage)
+                dump_record.require_promised(bundle, damage)
             shared = like.facts.watches if like is not None and bundle.graph is like.graph else ()
             bundle.facts.watches = shared if watch is None else (watch, *shared)
             if isinstance(bundle.testcases, LazyTestcases):
@@ -248,10 +249,12 @@ def _take_record(data: memoryview, bundles: list[Bundle]) -> int:
     owner.record = record
     # A policy that cannot be read is told by whatever reads the file.
     packed_policies(record)
-    from .record import fixed_shapes, input_order, narrowings  # for start-up
 
-    owner.graph.input_order, owner.graph.fixed_shapes = input_order(record), fixed_shapes(record)
-    owner.facts.warnings += narrowings(record)
+    owner.graph.input_order, owner.graph.fixed_shapes = (
+        dump_record.input_order(record),
+        dump_record.fixed_shapes(record),
+    )
+    owner.facts.warnings += dump_record.narrowings(record)
     owner.facts.warnings += [f"not proven: {text}" for text in header(record).get("not_proven", ())]
     return len(record)
 
@@ -260,10 +263,9 @@ def _take_steps(data: memoryview, bundle: Bundle) -> int:
     """Give testcases the further steps that some bytes begin with; return how many bytes those take, 0 for none."""
     if bytes(data[:8]) != STEPS_MAGIC:
         return 0
-    from .scenarios import attach, scenarios_at  # for start-up
 
-    block = scenarios_at(data)
-    attach(bundle, block, stored_tensors)
+    block = scenarios.scenarios_at(data)
+    scenarios.attach(bundle, block, stored_tensors)
     return len(block)
 
 
@@ -352,9 +354,8 @@ def _read_version(data: memoryview, base: int, path: str, like: Bundle | None = 
         edges.append(pos)
     bundle = _finish(Bundle(graph, path=path, facts=FileFacts(pos, is_container=True, model=model)))
     names = [v.name or "" for v in graph.inputs]
-    from .repeated import Reader  # for start-up
 
-    reader = Reader()
+    reader = repeated.Reader()
 
     def read(i: int) -> Testcase:
         def parse(data: memoryview) -> list[StoredTensor]:
@@ -382,10 +383,8 @@ def _finish(bundle: Bundle) -> Bundle:
             )
         seen.add(var.name)
     if graph.mge_version > _KNOWN_MGE_VERSION:
-        from .history import release  # for start-up
-
         bundle.warnings.append(
-            f"written by MegEngine {release(graph.mge_version)}, newer than any known release"
+            f"written by MegEngine {history.release(graph.mge_version)}, newer than any known release"
         )
     if graph.format == "FBS_V2" and graph.model_version > _KNOWN_MODEL_VERSION:
         bundle.warnings.append(f"model version {graph.model_version} is newer than {_KNOWN_MODEL_VERSION}")
@@ -434,10 +433,7 @@ def _size(data: memoryview, base: int) -> int:
 def _reader(data: memoryview, base: int) -> ModuleType:
     """Import the reader of the version; a replay needs one of them, or none."""
     if _require_kind(data, base) == "v2":
-        from . import v2  # for start-up
-
         return v2
-    from . import v1  # for start-up
 
     return v1
 

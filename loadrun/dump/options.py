@@ -9,6 +9,7 @@ from typing import NamedTuple, TextIO
 
 from ..base.errors import LoadRunError, UsageError
 from ..base.files import contents
+from ..base.registry import late
 from ..base.writing import replacing
 from ..graph import Graph, Metadata, Opr, Var
 from ..graph.params import Elemwise
@@ -18,6 +19,10 @@ from ..ops.op import Trait
 from ..passes.constants import subgraph
 from ..passes.older import for_older
 from ..testcase import Bundle
+
+with late(__name__):
+    from . import information
+
 
 FORMATS = ("FBS_V2", "FBS")
 _FIRST = -(2**31)
@@ -160,10 +165,7 @@ class DumpOptions:
 
 
 def _pickled(value: object) -> bytes:
-    # Here for start-up: it knows the modules, which few dumps speak of.
-    from .information import information
-
-    return information(value)
+    return information.information(value)
 
 
 class DumpResult(NamedTuple):

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import FormatError
+from ..base.registry import late
 from ..base.schema import either, items, number
 from ..base.writing import scratch
 from ..compare.record import HEAD, MAGIC, PROMISE, PROMISE_MAGIC, RECORD, header, lines
@@ -25,14 +26,17 @@ from ..graph.dtypes import Array, DType, dtype_of, encode
 from ..graph.params import AxisDesc, Record
 from ..testcase import Bundle, Testcase
 
+with late(__name__):
+    import hashlib
+    import json
+
+
 _DIGEST = PROMISE - len(PROMISE_MAGIC)
 
 
 def digest_of(record: Iterable[bytes | memoryview]) -> bytes:
     """Hash the bytes of a record, given piece by piece."""
-    from hashlib import blake2b  # for start-up
-
-    digest = blake2b(digest_size=_DIGEST)
+    digest = hashlib.blake2b(digest_size=_DIGEST)
     for part in record:
         digest.update(part)
     return digest.digest()
@@ -131,8 +135,6 @@ def numbered(record: memoryview, number: int) -> bytes:
 
 def _headed(record: memoryview, about: Mapping[str, object]) -> bytes:
     """Give a record another first line."""
-    import json  # for start-up
-
     rest = bytes(record[HEAD:])
     body = json.dumps(about, separators=(",", ":")).encode() + rest[rest.index(b"\n") :]
     return MAGIC + pack("<Q", len(body)) + body
@@ -144,10 +146,8 @@ def tensor_digest(value: Array, dtype: DType | None = None) -> str:
     >>> tensor_digest(np.zeros(2, "f4")) == tensor_digest(np.zeros((2, 1), "f4"))
     False
     """
-    from hashlib import blake2b  # for start-up
-
     dtype = dtype or dtype_of(value)
-    digest = blake2b(f"{dtype} {list(value.shape or (1,))}".encode(), digest_size=16)
+    digest = hashlib.blake2b(f"{dtype} {list(value.shape or (1,))}".encode(), digest_size=16)
     digest.update(encode(value, dtype).data)
     return digest.hexdigest()
 
@@ -157,10 +157,8 @@ def graph_digest(graph: Graph) -> str:
 
     Names of variables and operators do not count, those of inputs do.
     """
-    from hashlib import blake2b  # for start-up
-
     numbers = {id(v): i for i, v in enumerate(graph.vars())}
-    digest = blake2b(digest_size=16)
+    digest = hashlib.blake2b(digest_size=16)
     for opr in graph.oprs:
         ins = [numbers[id(v)] for v in opr.inputs]
         params = tuple(map(as_read_back, opr.params))
@@ -239,6 +237,4 @@ class RecordWriter:
         self.file.close()
 
     def _line(self, value: Mapping[str, object]) -> None:
-        import json  # for start-up
-
         self.file.write(json.dumps(value, separators=(",", ":")).encode() + b"\n")

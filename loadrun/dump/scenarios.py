@@ -13,12 +13,18 @@ from struct import pack, unpack_from
 from typing import Any, overload
 
 from ..base.errors import FormatError, UsageError
+from ..base.registry import late
 from ..base.schema import anything, integer, items, mapping, record, text
 from ..base.writing import scratch
 from ..compare.record import STEPS_MAGIC
 from ..graph import StoredTensor
 from ..graph.dtypes import Array
 from ..testcase import Bundle, LazyTestcases, Testcase
+
+with late(__name__):
+    import hashlib
+    import json
+
 
 _HEAD = 24
 _MOST = 1 << 32
@@ -42,10 +48,9 @@ class ScenarioWriter:
         """Note the further steps of a testcase; return their digest, None if there are none."""
         if not case.steps:
             return None
-        from hashlib import blake2b  # for start-up
 
         steps = []
-        digest = blake2b(digest_size=16)
+        digest = hashlib.blake2b(digest_size=16)
         for arrays in case.steps:
             data = self._build(Testcase(dict(arrays), case.dtypes), list(arrays))
             self.file.write(data)
@@ -58,7 +63,6 @@ class ScenarioWriter:
         """Yield what stands after the testcases, piece by piece; nothing where no testcase has further steps."""
         if not self._index:
             return
-        import json  # for start-up
 
         index = json.dumps(self._index, separators=(",", ":")).encode()
         yield STEPS_MAGIC + pack("<QQ", 8 + len(index) + self.file.tell(), len(index)) + index
@@ -141,8 +145,6 @@ _ENTRY = record({"states": mapping(text), "steps": items(items(anything, 2, 2))}
 
 def _index(block: memoryview, total: int) -> dict[int, tuple[dict[str, str], list[_Step], int]]:
     """Read the index: states, steps and the offset of the first step, by the testcase's number."""
-    import json  # for start-up
-
     (size,) = unpack_from("<Q", block, 16)
     if size > len(block) - _HEAD:
         raise FormatError(f"{_WHERE} claim an index of {size} bytes, but there are {len(block) - _HEAD}")
@@ -194,6 +196,4 @@ class _Steps(Sequence[Mapping[str, Array]]):
 
     def digest(self) -> str:
         """Hash the bytes."""
-        from hashlib import blake2b  # for start-up
-
-        return blake2b(self._block[self._edges[0] : self._edges[-1]], digest_size=16).hexdigest()
+        return hashlib.blake2b(self._block[self._edges[0] : self._edges[-1]], digest_size=16).hexdigest()

@@ -10,6 +10,7 @@ from struct import pack
 from typing import IO, BinaryIO
 
 from ..base.errors import FormatError, InputError, UsageError, UsageTypeError
+from ..base.registry import late
 from ..base.writing import replacing, temporary
 from ..graph import Graph, StoredTensor
 from ..graph.dtypes import Array
@@ -24,6 +25,12 @@ from .record import RecordWriter, digest_of, graph_digest, moved, numbered, prom
 from .repeated import RepeatedWriter
 from .scenarios import ScenarioWriter
 from .writer import content_hash, dump_bytes, dump_pieces, tensors_graph, testcase_tensors
+
+with late(__name__):
+    from concurrent import futures
+
+    from . import beside as weights_beside
+
 
 _MOST_TESTCASES = 2**32 - 1
 _LARGE = 2**24
@@ -167,10 +174,9 @@ class _Dump:
         """Write the graph behind what its container begins with; return its hash, and how many bytes stand before."""
         if self.beside is None:
             return self._pieces(head, digest), 0
-        from .beside import WeightsBeside  # for start-up
 
         assert isinstance(self.target, (str, os.PathLike))
-        with WeightsBeside(self.graph, self.target, self.beside) as outside:
+        with weights_beside.WeightsBeside(self.graph, self.target, self.beside) as outside:
             table = outside.head()
             return self._pieces(table + head, digest), len(table)
 
@@ -237,9 +243,8 @@ def _digest(graph: Graph, *, needed: bool) -> Iterator[Callable[[], str]]:
     if size < _LARGE:
         yield cache(partial(graph_digest, graph))
         return
-    from concurrent.futures import ThreadPoolExecutor  # for start-up
 
-    with ThreadPoolExecutor(1) as pool:
+    with futures.ThreadPoolExecutor(1) as pool:
         yield pool.submit(graph_digest, graph).result
 
 

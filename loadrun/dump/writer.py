@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import FormatError, InputError
+from ..base.registry import late
 from ..graph import Graph, Metadata, Opr, StoredTensor, TensorFormat, Var
 from ..graph.dtypes import Array, dtype_of, encode, nbytes
 from ..graph.params import Record
@@ -17,6 +18,10 @@ from ..testcase import Testcase
 from .emit import FlatBufferEmitter
 from .flat_builder import Fields
 from .record import graph_digest
+
+with late(__name__):
+    from ..ops import infer
+
 
 MAX_BYTES = 2**31 - 1
 """The largest FlatBuffer that MegEngine's verifier accepts."""
@@ -191,9 +196,7 @@ class _Common:
         try:
             first, *tables = [e.param(r) for r in records]
         except ValueError as refused:
-            from ..ops.infer import describe  # for start-up
-
-            raise ValueError(f"{describe(opr)}: {refused}") from None
+            raise ValueError(f"{infer.describe(opr)}: {refused}") from None
         tags = members = None
         if tables:
             members = e.offsets(tables)

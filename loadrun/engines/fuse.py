@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..base.registry import late
 from ..graph import Opr
 from ..graph.composite import Composite
 from ..graph.dtypes import Array
@@ -24,6 +25,10 @@ from ..ops.infer import Inference
 from ..ops.numeric.special import filled
 from ..ops.registry import Bound, Call, Finish, Kernel, Shape, ShapeCall
 from .program import Step
+
+with late(__name__):
+    from ..ops.conv import convolution
+
 
 _BY_PLACE = modes(ModeTrait.BY_PLACE)
 _VECTOR = 16
@@ -74,11 +79,9 @@ class FusedKernel:
 
     def bind(self, c: Call, s: ShapeCall) -> Bound | None:
         """Bind the items to known shapes."""
-        from ..ops.conv.convolution import bind_float  # for start-up: a model without convolutions needs none
-
         n = self.n_inputs
         call = replace(c, inputs=c.inputs[:n], const=c.const[:n])
-        convolve = bind_float(call, ShapeCall(s.opr, call.inputs, s.shapes[:n], s.values[:n]))
+        convolve = convolution.bind_float(call, ShapeCall(s.opr, call.inputs, s.shapes[:n], s.values[:n]))
         if convolve is None:
             return None
         fixed = all(c.const[n:])

@@ -13,6 +13,7 @@ from ..base.about import About
 from ..base.errors import EngineError, OutOfMemoryError, UsageError
 from ..base.limits import memory_limit
 from ..base.locks import ForkLock
+from ..base.registry import late
 from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array, nbytes
 from ..ops.control import find_branches
@@ -37,9 +38,15 @@ from .program import (
 )
 from .protocol import checked_feeds, constant_ids, graph_inputs
 
+with late(__name__):
+    from ..ops.numeric import stream
+    from . import dtr as dtr_program
+    from . import profile as operator_profile
+    from . import sublinear as sublinear_plan
+
+
 if TYPE_CHECKING:
     from ..ops.numeric.stream import RandomNumbers
-    from .profile import Profile
     from .recompute_config import DTRConfig, SublinearMemoryConfig
 
 _PROGRAMS, _MOST_PROGRAMS = 8, 128
@@ -217,9 +224,8 @@ class ReferenceEngine:
         """Return what a run's random operators draw from; None if there are none."""
         if not self._random:
             return None
-        from ..ops.numeric.stream import OperatorStreams  # for start-up
 
-        return OperatorStreams(self.seed)
+        return stream.OperatorStreams(self.seed)
 
     def _fold(self) -> dict[int, Array]:
         """Compute the constant variables; what remains to be executed becomes `self._steps`."""
@@ -307,17 +313,13 @@ class ReferenceEngine:
         if fused:
             program.steps = self._rewritten(program, known, keep)
         if self.sublinear is not None:
-            from .sublinear import plan_sublinear  # for start-up
-
-            program.steps = plan_sublinear(program.steps, known, keep, self.sublinear).steps
+            program.steps = sublinear_plan.plan_sublinear(program.steps, known, keep, self.sublinear).steps
         if fused or self.sublinear is not None:
             mark_dying(program.steps, {*keep, *program.constants})
         if self._profile is None and self.dtr is None:
             bind(program.steps, known)
         if self.dtr is not None:
-            from .dtr import DTRProgram  # for start-up
-
-            program = DTRProgram(program, keep, known, self.dtr)
+            program = dtr_program.DTRProgram(program, keep, known, self.dtr)
         if self._profile is not None:
             self._profile.watch(program.steps, known)
         return program
@@ -344,7 +346,5 @@ def _aligned(array: Array) -> Array:
     return array.view() if array.flags.aligned else array.copy()
 
 
-def _profile(graph: Graph) -> Profile:
-    from .profile import Profile  # for start-up
-
-    return Profile(graph)
+def _profile(graph: Graph) -> operator_profile.Profile:
+    return operator_profile.Profile(graph)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..base.errors import UsageError
 from ..base.limits import EndedBySignal
-from ..base.registry import Registry
+from ..base.registry import Registry, late
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
 from ..testcase import Bundle, SourceFile
@@ -22,6 +22,12 @@ from .protocol import (
     Setup,
     blamed,
 )
+
+with late(__name__):
+    from importlib import metadata
+
+    from . import reference, wide
+
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -119,9 +125,7 @@ def known_elsewhere(engine: str) -> bool:
 
 
 def _entry_points() -> Iterable[EntryPoint]:
-    from importlib.metadata import entry_points  # for start-up: it reads about every installed package
-
-    return entry_points(group=GROUP)
+    return metadata.entry_points(group=GROUP)
 
 
 def check_engine(engine: str | Choice) -> Choice:
@@ -273,18 +277,14 @@ def _factory(name: str) -> Factory:
 
 @_OWN.register("reference")
 def _reference(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
-    from .reference import ReferenceEngine  # for start-up
-
     _no_argument("reference", setup.argument)
-    return ReferenceEngine(graph, targets, seed=setup.seed)
+    return reference.ReferenceEngine(graph, targets, seed=setup.seed)
 
 
 @_OWN.register("float64")
 def _float64(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
-    from .wide import Float64Engine  # for start-up
-
     _no_argument("float64", setup.argument)
-    return Float64Engine(graph, targets, seed=setup.seed)
+    return wide.Float64Engine(graph, targets, seed=setup.seed)
 
 
 @_OWN.register("numba")

@@ -11,9 +11,15 @@ import numpy as np
 
 from ..base.arguments import require_seed
 from ..base.errors import InputError, UsageError
+from ..base.registry import late
 from ..graph import StoredTensor
 from ..graph.dtypes import Array, numpy_array
 from ..testcase import EXPECT, Bundle
+
+with late(__name__):
+    from . import lists, loading
+    from . import steps as step_data
+
 
 if TYPE_CHECKING:
     from ..inputspec import InputData
@@ -92,9 +98,8 @@ class DataOptions:
         """
         if self.input_data is None:
             return self
-        from .lists import read_pipes  # for start-up
 
-        return replace(self, input_data=tuple(read_pipes(self.input_data)))
+        return replace(self, input_data=tuple(lists.read_pipes(self.input_data)))
 
     def cases(self, bundle: Bundle, warn: Callable[[str], None]) -> Iterator[dict[str, Array]]:
         """Load the testcases one at a time.
@@ -108,9 +113,7 @@ class DataOptions:
         >>> [c["data"].shape for c in DataOptions(input_data=("{2,20}", "#ones")).cases(model, print)]
         [(2, 20), (1, 20)]
         """
-        from .loading import load_cases  # for start-up
-
-        return load_cases(
+        return loading.load_cases(
             self.input_data or (),
             bundle.inputs,
             repeat=self.repeat,
@@ -125,13 +128,12 @@ class DataOptions:
         self, bundle: Bundle, warn: Callable[[str], None], steps: int, fed: Collection[str]
     ) -> Iterator[dict[str, Array]]:
         """Load the inputs of the steps of scenarios, one step at a time; see `loadrun.inputs.steps.load_steps`."""
-        from .loading import Loader  # for start-up
-        from .steps import load_steps  # for start-up
-
         seed = None if self.numpy_random else self.seed
-        loader = Loader(bundle.inputs, self.repeat, self.resize_input, self.input_transform, seed, warn)
+        loader = loading.Loader(
+            bundle.inputs, self.repeat, self.resize_input, self.input_transform, seed, warn
+        )
         loader.open = bundle.source.open_inputs
-        return load_steps(self.input_data or (), loader, steps, fed)
+        return step_data.load_steps(self.input_data or (), loader, steps, fed)
 
 
 def random_inputs(bundle: Bundle, seed: int = 0) -> dict[str, Array]:

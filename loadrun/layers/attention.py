@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.registry import late
 from ..graph import params as P
 from ..tensors import Tensor, TensorLike, apply, as_tensor
 from ..tensors.access import static_shape
@@ -14,6 +15,10 @@ from ..tensors.reducing import mean
 from ..tensors.shaping import broadcast_to, concat
 from .geometry import require
 from .selection import where
+
+with late(__name__):
+    from . import random
+
 
 __all__ = ["multi_head_attention"]
 
@@ -111,9 +116,7 @@ def multi_head_attention(
     mask, kind = _merged(masks[0], masks[1], query, key, num_heads, is_causal, maybe_cudnn_style_mask)
     seed = 0
     if training and (attn_drop or out_drop):
-        from .random import seed_of_operator  # for start-up
-
-        seed = seed_of_operator()
+        seed = random.seed_of_operator()
     param = P.MultiHeadAttn(
         num_heads=num_heads,
         sm_scaler=(embed_dim // num_heads if projections["qproj_size"] else embed_dim) ** -0.5,

@@ -7,11 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from ..base.registry import late
 from ..graph import params as P
 from ..tensors import Tensor, TensorLike, apply, apply1, as_tensor, const, elemwise, shape_tensor
 from ..tensors.reducing import mean
 from ..tensors.shaping import transpose
 from .geometry import require
+
+with late(__name__):
+    import logging
+
 
 __all__ = [
     "batch_norm",
@@ -173,8 +178,6 @@ def general_norm(
     apart = axes[-1] - axes[0] != len(axes) - 1
     order: list[int] = []
     if apart:
-        import logging  # for start-up
-
         logging.getLogger(__name__).warning(
             "normalized_axis %s is not contiguous: the input is transposed and back", axes
         )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..base.errors import EngineError
+from ..base.registry import late
 from ..graph import params as P
 from ..graph.dtypes import Array
 from ..tensors import Tensor, TensorLike, apply, apply1, as_tensor, const, shape_tensor
@@ -14,6 +15,11 @@ from ..tensors.access import as_vector, is_scalar
 from ..tensors.shaping import squeeze, transpose
 from .conv import plus, window
 from .geometry import Sizes, pair, require, sizes
+
+with late(__name__):
+    from ..tensors import products
+    from . import random
+
 
 __all__ = [
     "dropout",
@@ -45,9 +51,7 @@ def linear(
     >>> linear(Tensor([[1.0, 2.0]]), Tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), Tensor([0.5, 0.5, 0])).tolist()
     [[1.5, 2.5, 3.0]]
     """
-    from ..tensors.products import matmul  # for start-up
-
-    return plus(matmul(inp, weight, transpose_b=True, compute_mode=compute_mode), bias)
+    return plus(products.matmul(inp, weight, transpose_b=True, compute_mode=compute_mode), bias)
 
 
 def dropout(inp: TensorLike, drop_prob: float, training: bool = True) -> Tensor:
@@ -67,10 +71,9 @@ def dropout(inp: TensorLike, drop_prob: float, training: bool = True) -> Tensor:
     require(0 <= drop_prob < 1, f"drop_prob must be at least 0 and less than 1, found {drop_prob}")
     if not training or drop_prob == 0:
         return as_tensor(inp)
-    from .random import seed_of_operator  # for start-up
 
     inp = as_tensor(inp)
-    param = P.Dropout(drop_prob=float(drop_prob), seed=seed_of_operator())
+    param = P.Dropout(drop_prob=float(drop_prob), seed=random.seed_of_operator())
     return apply("Dropout", param, inputs=[inp], n=2, scalar=is_scalar(inp))[0]
 
 

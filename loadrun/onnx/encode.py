@@ -12,6 +12,7 @@ from typing import Any, Union
 
 import numpy as np
 
+from ..base.registry import late
 from ..graph.dtypes import Array
 from ..testcase import FileValue
 from .messages import (
@@ -34,6 +35,9 @@ from .messages import (
     pieces,
     utf8,
 )
+
+with late(__name__):
+    from . import codes
 
 
 class ElemType(IntEnum):
@@ -126,9 +130,7 @@ class TensorMessage:
         if self.elem is ElemType.STRING:
             return 0
         if self.elem >= ElemType.BFLOAT16:
-            from .codes import coded_size  # for start-up
-
-            return coded_size(count, self.elem)
+            return codes.coded_size(count, self.elem)
         return count * self.elem.numpy.itemsize
 
 
@@ -317,9 +319,7 @@ def raw_bytes(tensor: TensorMessage) -> memoryview:
     """
     assert tensor.value is not None
     if tensor.elem >= ElemType.BFLOAT16:
-        from .codes import coded_bytes  # for start-up
-
-        return memoryview(coded_bytes(tensor.value, tensor.elem))
+        return memoryview(codes.coded_bytes(tensor.value, tensor.elem))
     flat = np.ascontiguousarray(tensor.value, tensor.elem.numpy.newbyteorder("<")).reshape(-1)
     raw: Array = flat.view(np.uint8)
     return raw.data

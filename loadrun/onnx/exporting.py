@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import UsageError
+from ..base.registry import late
 from ..base.writing import replacing
 from ..dump import load
 from ..graph.composite import holds_composites
@@ -39,6 +40,11 @@ from .proving import check_model, prove_export
 from .rewriting import rewritten
 from .sizes import DynamicAxes, DynamicShapes, dynamic_sizes, sizes_of_testcases
 from .source import Exportable, ExportSource, read_source
+
+with late(__name__):
+    from ..passes import simplify
+    from ..passes.cleanup import fold
+
 
 _OTHERWISE_OF_NAN = frozenset(
     ("ArgMax", "ArgMin", "GlobalMaxPool", "MaxPool", "ReduceMax", "ReduceMin", "Sign")
@@ -399,15 +405,12 @@ def _names(kind: str, old_names: Sequence[str], new_names: Sequence[str]) -> dic
 
 def _simplify(source: ExportSource, optimize: bool) -> None:
     """Fold constants; in a trace, also normalization into weights. A file stays as it was optimized."""
-    from ..passes.cleanup.fold import fold_constants  # for start-up
-    from ..passes.simplify import simplify  # for start-up
-
     wanted = list(source.outputs)
     whole = source.graph
     order = [source.outputs[n] for n in wanted]
     if [id(v) for v in order] != [id(v) for v in whole.outputs]:
         return
-    source.graph = simplify(whole) if optimize and source.called else fold_constants(whole)
+    source.graph = simplify.simplify(whole) if optimize and source.called else fold.fold_constants(whole)
     source.outputs = dict(zip(wanted, source.graph.outputs, strict=True))
 
 

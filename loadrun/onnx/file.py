@@ -11,6 +11,7 @@ import numpy as np
 
 from ..base.errors import FormatError
 from ..base.files import contents
+from ..base.registry import late
 from ..graph import Graph
 from ..graph import params as P
 from ..graph.dtypes import Array, DType
@@ -30,6 +31,12 @@ from .messages import (
 )
 from .tensors import NAMES, STRING, ExternalData, array, kind_name, texts
 from .wire import field_bytes
+
+with late(__name__):
+    import json
+
+    from . import comparing
+
 
 RTOL, ATOL = 1e-3, 1e-7
 BRAIN_RTOL = 2.0**-6
@@ -273,9 +280,7 @@ class OnnxFile:
 
     def changes(self, other: SourceFile) -> list[str]:
         """See `loadrun.testcase.SourceFile.changes`."""
-        from .comparing import file_changes  # for start-up
-
-        return [*file_changes(self.location, other.location)] if other.format == "onnx" else []
+        return [*comparing.file_changes(self.location, other.location)] if other.format == "onnx" else []
 
     def maxerr(self, name: str) -> float:
         """Return the largest `error` allowed, or 1 (MegEngine's measure) without a tolerance."""
@@ -339,7 +344,6 @@ def read_accepted(model: Path) -> list[object]:
     path = accepted_file(model)
     if not path.is_file():
         return []
-    import json  # for start-up
 
     try:
         events = json.loads(bytes(contents(path, "the record")))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..base.errors import EngineError, UnsupportedError
-from ..base.registry import resolve
+from ..base.registry import late, resolve
 from ..graph import Graph
 from ..graph.dtypes import Array
 from ..inputs.feeds import random_inputs
@@ -15,6 +15,10 @@ from ..ops.registry import FoldingBudget, Shape, limited
 from ..proof import Other, ProofError, at_sizes, proved
 from ..testcase import EXPECT, Bundle, LazyTestcases
 from .file import OnnxFile
+
+with late(__name__):
+    from . import truth
+
 
 _ELSEWHERE = (0.5, 2, 100)
 """By how much open sizes are multiplied to find out what follows from them."""
@@ -230,9 +234,7 @@ class Lowering:
 
 def _others(source: OnnxFile) -> list[Other]:
     """Return ONNX Runtime on the file itself, where it is installed."""
-    from .truth import beside  # for start-up
-
-    if source.folder is not None or (runtime := beside(source.location, source.constants)) is None:
+    if source.folder is not None or (runtime := truth.beside(source.location, source.constants)) is None:
         return []
     name, run, stop = runtime
     return [Other(name, "the source", run, stop)]

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..base.errors import FormatError
 from ..base.files import contents
+from ..base.registry import late
 from ..base.schema import exactly, mapping, number, text
 from ..base.seals import digest_of, require_digest, sealed, unsealed
 from ..compare.metrics import Formula
@@ -16,6 +17,10 @@ from ..compare.record import packed_policies
 from ..passes.checks import formula
 from ..testcase import Bundle
 from .messages import ModelProto
+
+with late(__name__):
+    import json
+
 
 KEY = "loadrun:checks"
 """The key of the model's metadata."""
@@ -64,8 +69,6 @@ def limits_of(bundle: Bundle) -> dict[str, dict[str, object]]:
 
 def metadata_of(limits: Limits) -> dict[str, str]:
     """Return the metadata that store limits in a model; the text is also what stands beside its data."""
-    import json  # for start-up
-
     text = json.dumps(limits, sort_keys=True)
     return {KEY: sealed(text), PROMISE: digest_of(text.encode())}
 
@@ -116,8 +119,6 @@ _LIMITS = mapping(exactly({}, {"maxerr": _limit, "check": text, "loosened": _lim
 
 def _parsed(where: str, text: bytes) -> tuple[dict[str, dict[str, Any]], str | None]:
     """Parse a text into limits and its digest."""
-    import json  # for start-up
-
     plain, digest = unsealed(text)
     try:
         if len(plain) > _LARGEST:

@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import FormatError, UsageError
+from ..base.registry import late
 from ..graph import Graph
 from ..graph.dtypes import Array
 from ..passes.checks import add_check
 from ..testcase import Bundle, LazyTestcases, Testcase
 from .messages import read_model
 from .reading import OnnxReader
+
+with late(__name__):
+    from .. import dump
 
 
 def load_model(
@@ -68,9 +72,7 @@ def load_model(
         e.path = e.path or path
         raise
     if packed is not None:
-        from ..dump import load  # for start-up
-
-        other = load(packed)
+        other = dump.load(packed)
         limits = {c.name: c.maxerr for c in other.checks}
         lower = bundle.source.lower
 

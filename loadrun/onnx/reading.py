@@ -12,6 +12,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from ..base.errors import EngineError, InputError, UnsupportedError, UsageError
+from ..base.registry import late
 from ..graph import Graph, StoredTensor
 from ..graph.composite import TensorAttribute
 from ..graph.dtypes import Array, DType, numpy_array
@@ -27,6 +28,10 @@ from .tensors import ExternalData
 from .testdata import DataSet, find_sets, item_kind, lost_sets, testcases
 from .types import StandIn, axis_of, declared_shape, kind_of_dtype, type_of
 
+with late(__name__):
+    from . import truth
+
+
 STAND_INS = ((1, 1), (1, 64), (1, 256), (64, 64), (1, 640))
 """Sizes that are tried where none are given: of first axes, and of the others."""
 
@@ -36,12 +41,10 @@ def witness(path: str, constants: Mapping[str, Any]) -> NamedRuntime | None:
 
     It runs in a separate process: where it crashes, as in some of its kernels, only that process ends.
     """
-    from .truth import runtime_apart, runtime_name  # for start-up
-
-    name = runtime_name()
+    name = truth.runtime_name()
     if name is None:
         return None
-    return name, runtime_apart(path, constants)
+    return name, truth.runtime_apart(path, constants)
 
 
 def _is_number(value: FileValue) -> TypeGuard[Array]:

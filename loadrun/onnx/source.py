@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 
 from ..base.errors import UnsupportedError, UsageError
-from ..base.registry import resolve
+from ..base.registry import late, resolve
 from ..graph import Graph, Var
 from ..graph.composite import holds_composites
 from ..graph.dtypes import Array, DType
@@ -21,6 +21,14 @@ from ..tracing.modules import TracedModule
 from ..tracing.torch_door import is_torch_source
 from .inserted import InsertedNode
 from .options import ExportOptions, TrainingMode
+
+with late(__name__):
+    from .. import dump, runner, tracing
+    from ..passes import constants as constant_pass
+    from ..tensors import value as tensor_value
+    from ..tracing import structure
+    from . import file, limits
+
 
 if TYPE_CHECKING:
     from ..tracing.recording import Recording
@@ -143,11 +151,9 @@ def read_source(
             f"{type(model).__name__}"
         )
     if isinstance(model, (str, os.PathLike)):
-        from ..dump import load  # for start-up
-
         if not os.fspath(model):
             raise UsageError("model must be the path of a file, found ''")
-        model = load(model)
+        model = dump.load(model)
     if isinstance(model, Graph):
         model = Bundle(model)
     if isinstance(model, Bundle):
@@ -203,12 +209,7 @@ def _examples_by_name(
 
 
 def _of_bundle(bundle: Bundle, positional: tuple[Any, ...], named: Mapping[str, Any]) -> ExportSource:
-    from ..passes.constants import bare  # for start-up
-    from ..runner import fit_inputs, random_inputs  # for start-up
-    from .file import OnnxFile  # for start-up
-    from .limits import limits_of  # for start-up
-
-    graph = bare(bundle)
+    graph = constant_pass.bare(bundle)
     left = {v.name for v in graph.inputs}
     for var in bundle.inputs:
         # The signature of what the model was made of stays, also what nothing reads.
@@ -225,9 +226,9 @@ def _of_bundle(bundle: Bundle, positional: tuple[Any, ...], named: Mapping[str, 
     alone = Bundle(graph)
     missing = [v for v in variables if (v.name or "") not in examples]
     if examples and not missing:
-        examples = fit_inputs(alone, examples)
+        examples = runner.fit_inputs(alone, examples)
     elif not missing or all(v.owner.tensors[0].shape is not None for v in missing):
-        examples = {**random_inputs(alone), **examples}
+        examples = {**runner.random_inputs(alone), **examples}
     inputs = []
     for var in variables:
         tensor = var.owner.tensors[0]
@@ -237,8 +238,8 @@ def _of_bundle(bundle: Bundle, positional: tuple[Any, ...], named: Mapping[str, 
             raise UsageError(f"the file gives no shape for input {var.name!r}: give example values in args")
         inputs.append(Input(var.name or "", tensor.dtype, tuple(shape)))
     outputs = dict(zip(_names(bundle, graph), graph.outputs, strict=True))
-    source = ExportSource(graph, inputs, outputs, examples, cases, True, limits_of(bundle))
-    if isinstance(bundle.source.file, OnnxFile):
+    source = ExportSource(graph, inputs, outputs, examples, cases, True, limits.limits_of(bundle))
+    if isinstance(bundle.source.file, file.OnnxFile):
         source.metadata = bundle.source.file.metadata
     if holds_composites(graph):
         source.scalars = bundle.scalars
@@ -276,9 +277,7 @@ class _Module(Protocol):
 def _of_callable(
     model: object, positional: tuple[Any, ...], named: dict[str, Any], eval_mode: bool
 ) -> ExportSource:
-    from ..tracing import Traced  # for start-up
-
-    if isinstance(model, Traced):
+    if isinstance(model, tracing.Traced):
         return _of_trace(model, positional, named)
     if not callable(model):
         raise UsageError(
@@ -292,14 +291,10 @@ def _of_callable(
 def _traced(
     model: Callable[..., object], positional: tuple[Any, ...], named: dict[str, Any], eval_mode: bool
 ) -> ExportSource:
-    from ..tensors.value import Tensor  # for start-up
-    from ..tracing import trace  # for start-up
-    from ..tracing.structure import leaves  # for start-up
-
     constants = {
         i: v
         for i, v in enumerate(positional)
-        if not any(isinstance(x, (Tensor, np.ndarray)) for _, x in leaves(v))
+        if not any(isinstance(x, (tensor_value.Tensor, np.ndarray)) for _, x in structure.leaves(v))
     }
     rest = [v for i, v in enumerate(positional) if i not in constants]
 
@@ -310,7 +305,7 @@ def _traced(
 
     function: Callable[..., Any] = getattr(model, "forward", model)
     names = _parameter_names(function, len(positional))
-    traced = trace(call, symbolic=True, capture_as_const=True)
+    traced = tracing.trace(call, symbolic=True, capture_as_const=True)
     with _eval_mode(model, eval_mode):
         traced(*rest, **named)
     kept = [n for i, n in enumerate(names) if i not in constants]
@@ -339,11 +334,10 @@ def _eval_mode(model: object, wanted: bool) -> Iterator[None]:
 
 def _values(result: object) -> list[Array]:
     """Return the arrays of a result, in order."""
-    from ..tensors.value import Tensor  # for start-up
-    from ..tracing.structure import leaves  # for start-up
-
     return [
-        _array(v) for _, v in leaves(result) if isinstance(v, (Tensor, np.ndarray)) or hasattr(v, "numpy")
+        _array(v)
+        for _, v in structure.leaves(result)
+        if isinstance(v, (tensor_value.Tensor, np.ndarray)) or hasattr(v, "numpy")
     ]
 
 
@@ -401,9 +395,7 @@ def _of_trace(
             raise UsageError(f"the shape of input {label!r} is not known: give example values in args")
         inputs.append(Input(label, dtype, tuple(shape)))
     if not examples:
-        from ..runner import random_inputs  # for start-up
-
-        examples = random_inputs(Bundle(graph))
+        examples = runner.random_inputs(Bundle(graph))
     if any(v.owner.tensors[0].data is not None for v in graph.inputs):
         raise UnsupportedError("an input of the trace has a value")
     outputs = dict(zip(_unique([v.label for v in graph.outputs]), graph.outputs, strict=True))
@@ -437,14 +429,11 @@ def _last_position(args: Mapping[str, Any]) -> int:
 
 def _example_values(positional: tuple[Any, ...], named: Mapping[str, Any]) -> list[tuple[str, Array]]:
     """Map the names that a recording uses to values."""
-    from ..tensors.value import Tensor  # for start-up
-    from ..tracing.structure import leaves  # for start-up
-
     examples = []
     groups = [(f"arg_{i}", v) for i, v in enumerate(positional)]
     groups += [(f"kwarg_{k}", v) for k, v in named.items()]
     for prefix, value in groups:
-        for path, leaf in leaves(value):
-            if isinstance(leaf, (Tensor, np.ndarray)):
+        for path, leaf in structure.leaves(value):
+            if isinstance(leaf, (tensor_value.Tensor, np.ndarray)):
                 examples.append(("_".join(map(str, (prefix, *path))), _array(leaf)))
     return examples

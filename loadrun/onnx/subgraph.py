@@ -9,11 +9,15 @@ from typing import Any
 import numpy as np
 
 from ..arrays.names import kernel
+from ..base.registry import late
 from ..engines.reference import ReferenceEngine
 from ..graph import Graph, same_graph
 from ..graph.composite import GraphAttribute
 from ..graph.dtypes import Array, DType
 from ..ops.infer import infer_shapes
+
+with late(__name__):
+    from ..engines import wide
 
 
 class Subgraph(GraphAttribute):
@@ -72,9 +76,7 @@ class Subgraph(GraphAttribute):
         used = self._engine.inputs
         feeds = {n: _held(v, used[n].owner.tensors[0].dtype) for n, v in values.items() if n in used}
         if any(a.dtype == np.float64 != used[n].owner.tensors[0].dtype.np for n, a in feeds.items()):
-            from ..engines.wide import WideEngine  # for start-up
-
-            results = WideEngine(self.graph).run(feeds)
+            results = wide.WideEngine(self.graph).run(feeds)
         else:
             results = self._engine.run(feeds)
         return [r[()] if r.dtype == object and not r.ndim else r for r in results]

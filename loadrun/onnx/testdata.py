@@ -12,11 +12,16 @@ import numpy as np
 
 from ..base.errors import FormatError, InputError, UsageError
 from ..base.files import contents
+from ..base.registry import late
 from ..graph.dtypes import Array, DType
 from ..testcase import EXPECT, FileValue, LazyTestcases, Testcase, spread
 from .messages import SequenceProto, TensorProto, TypeProto, parse
 from .tensors import STRING, ExternalData, UnsupportedTensorTypeError, kind_name
 from .types import dtype_of_kind
+
+with late(__name__):
+    from . import file
+
 
 _MOST_BYTES = 1 << 31
 _MOST_SETS = 1 << 20
@@ -48,8 +53,6 @@ class DataSet:
 
         What has no file is left out, and so are complex numbers.
         """
-        from .file import parsed, tensor_value  # for start-up
-
         files = {**self._inputs, **{n + EXPECT: p for n, p in self._outputs.items()}}
         values: dict[str, FileValue] = {}
         for name, path in files.items():
@@ -59,13 +62,13 @@ class DataSet:
                 kind = types.get(name.removesuffix(EXPECT))
                 data = _bytes(path)
                 if kind is not None and kind.tensor is None:
-                    values[name] = parsed(data, kind, path.parent)
+                    values[name] = file.parsed(data, kind, path.parent)
                     if name.endswith(EXPECT) and kind.sequence is not None:
                         for i, item in enumerate(parse(SequenceProto, data).tensors):
                             self.kinds[f"{name.removesuffix(EXPECT)}.{i}{EXPECT}"] = item.data_type
                 else:
                     proto = parse(TensorProto, data)
-                    values[name] = tensor_value(proto, ExternalData(path.parent))
+                    values[name] = file.tensor_value(proto, ExternalData(path.parent))
                     self.kinds[name] = proto.data_type
                     group = self._outputs if name.endswith(EXPECT) else self._inputs
                     if proto.name in group and proto.name != name.removesuffix(EXPECT):

@@ -15,12 +15,17 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import EngineError, LoadRunError
+from ..base.registry import late
 from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array, DType, plain, round_bfloat16
 from .catalog import types
 from .control import find_branches
 from .op import Trait
 from .registry import Call, Kernel, OpImpl, Shape, ShapeCall, UnknownShape, implementation
+
+with late(__name__):
+    from . import formulas
+
 
 _HALF = ("Float16", "BFloat16")
 _OWN = types(Trait.MOVES | Trait.CONSTANT | Trait.GENERIC)
@@ -63,9 +68,7 @@ def _unrounded(c: Call) -> Kernel:
 
 def _in_float64(c: Call, *arrays: Array) -> Array | tuple[Array, ...]:
     """Compute the operator's formula on float64 arrays."""
-    from .formulas import FORMULAS  # for start-up
-
-    formula = FORMULAS.get(c.opr.type)
+    formula = formulas.FORMULAS.get(c.opr.type)
     shapes: list[Shape | None] = []
     if formula is not None:
         # Formulas see only what goes together.

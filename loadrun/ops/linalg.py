@@ -12,6 +12,7 @@ from math import prod
 
 import numpy as np
 
+from ..base.registry import late
 from ..graph import Opr
 from ..graph.dtypes import Array, DType, plain
 from ..graph.params import SVD, Cross, MatrixMul, MatrixMulComputeMode
@@ -19,6 +20,10 @@ from ..graph.params import MatrixMulFormat as Format
 from .numeric.parallel import matmul
 from .numeric.special import in_rows, int_matmul, largest, rounded, stored
 from .registry import Bound, Call, Shape, ShapeCall, kernel
+
+with late(__name__):
+    from .numeric import svd as svd_kernel
+
 
 _PACK = {Format.MK4: 4, Format.MK8: 8, Format.MK4_DOT: 4}
 
@@ -370,9 +375,8 @@ def svd(c: Call, x: Array) -> tuple[Array, ...]:
     if x.ndim < 2:
         raise ValueError(f"SVD takes matrices, found shape {list(x.shape)}")
     p = c.get(SVD)
-    from .numeric.svd import decompose  # for start-up
 
-    return decompose(x, p.full_matrices, p.compute_uv)
+    return svd_kernel.decompose(x, p.full_matrices, p.compute_uv)
 
 
 def _cross_axes(p: Cross, a: Shape, b: Shape) -> tuple[int, int, int]:

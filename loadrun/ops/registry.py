@@ -22,12 +22,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ..base.errors import EngineError, UnsupportedError
-from ..base.registry import Registry
+from ..base.registry import Registry, late
 from ..graph import Opr
 from ..graph.dtypes import Array, DType
 from ..graph.params import Record
 from .catalog import CATALOG
 from .op import Trait
+
+with late(__name__):
+    from .numeric import stream
+
 
 if TYPE_CHECKING:
     from .numeric.stream import RandomNumbers, Stream
@@ -80,9 +84,7 @@ class Call:
     def stream(self) -> Stream:
         """Return what the operator draws from; a kernel called by itself gets a stream of its seed."""
         if self.rng is None:
-            from .numeric.stream import OperatorStreams  # for start-up
-
-            self.rng = OperatorStreams()
+            self.rng = stream.OperatorStreams()
         return self.rng.of(self.opr)
 
     def get(self, kind: type[R]) -> R:

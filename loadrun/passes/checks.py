@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from ..base.registry import late
 from ..compare.metrics import Formula
 from ..graph import Graph, Opr, StoredTensor, Var
 from ..graph.dtypes import DType, encode
@@ -22,6 +23,10 @@ from ..ops.elemwise.table import ROWS
 from ..ops.op import Trait
 from ..testcase import EXPECT, FORWARDING, Check
 from .constants import is_pure, subgraph
+
+with late(__name__):
+    import hashlib
+
 
 _F32 = DType("Float32")
 _M = ElemwiseMode
@@ -268,10 +273,8 @@ def _expression(opr: Opr, index: int, inputs: Sequence[int]) -> object:
     if opr.type == "Host2DeviceCopy" or opr.blobs or not is_pure(opr):
         return "itself", opr.id, index
     if opr.tensors:
-        from hashlib import blake2b  # for start-up
-
         tensor = opr.tensors[index]
-        data = None if tensor.data is None else blake2b(tensor.data.tobytes()).digest()
+        data = None if tensor.data is None else hashlib.blake2b(tensor.data.tobytes()).digest()
         return "constant", tensor.dtype, tensor.shape, data
     return opr.type, opr.params, opr.output_dtype, tuple(inputs), index
 

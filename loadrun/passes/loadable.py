@@ -18,7 +18,7 @@ from math import prod
 import numpy as np
 
 from ..base.errors import EngineError
-from ..base.registry import Registry
+from ..base.registry import Registry, late
 from ..graph import Graph, Opr, Var
 from ..graph import params as P
 from ..graph.dtypes import DType
@@ -28,6 +28,10 @@ from ..ops.infer import Inference, follow, infer_dtypes, infer_shapes
 from ..ops.op import Trait
 from ..ops.registry import Shape
 from .rewriter import Rewriter, each
+
+with late(__name__):
+    from . import guards
+
 
 _ELEMWISE = select(lambda op: op.family.startswith("elemwise."))
 _CONSTANTS = types(Trait.CONSTANT)
@@ -220,9 +224,8 @@ def make_loadable(graph: Graph) -> Graph:
     if result.exact:
         # Guarded when it is narrowed for a file: only MegEngine computes otherwise than written.
         return result
-    from .guards import guarded  # for start-up
 
-    return guarded(result)
+    return guards.guarded(result)
 
 
 def _fixed(r: Rewriter) -> Inference:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 
 from ..base.errors import failure
+from ..base.registry import late
 from ..compare.metrics import passes
 from ..compare.results import Result, Verdict
 from ..dump.record import intermediates_at
@@ -15,6 +16,9 @@ from ..report.drawing import flat_svg, neighbourhood
 from ..testcase import Bundle
 from ..verify.diff import TOLERANCE, Differences, FileSide, between, changed_values
 from .reporting import Explained
+
+with late(__name__):
+    from ..report import optimization
 
 
 def explained(
@@ -71,9 +75,7 @@ def _explained(
     said.append(f"{case} beside the same model {'in float64' if other == 'float64' else f'on {other}'}:")
     said += (line for part in differences(between_both) for line in part.splitlines())
     if between_both.optimized and isinstance(beside, FileSide):
-        from ..report.optimization import optimized  # for start-up
-
-        said += optimized(beside, inputs, None)
+        said += optimization.optimized(beside, inputs, None)
     if between_both.agree and between_both.outputs_agree and not between_both.findings:
         said.append(f"so the arithmetic is right, and {_other_cause(result)}")
     blamed |= {r.opr.id for r in between_both.roots} | {s.opr.id for s in between_both.stops[0][:1]}

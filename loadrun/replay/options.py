@@ -11,10 +11,16 @@ from typing import Any
 from ..base import schema
 from ..base.configuration import Configuration, FileRule
 from ..base.errors import FormatError, InputError, UsageError
+from ..base.registry import late
 from ..compare.policy import Policy
 from ..compare.results import Verdict
 from ..engines import Choice
 from ..inputs.feeds import DataOptions, ModelOptions
+
+with late(__name__):
+    from ..report import reading
+    from . import keywords
+
 
 __all__ = ["ChosenFiles", "ProfileOptions", "ReplayOptions", "RunOptions", "selected"]
 
@@ -241,9 +247,7 @@ def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
     named = len(files)
     missed = () if options.configuration is None else tuple(options.configuration.unmatched(files))
     if options.keyword is not None:
-        from .keywords import matches_words  # for start-up
-
-        files = [p for p in files if matches_words(options.keyword, p)]
+        files = [p for p in files if keywords.matches_words(options.keyword, p)]
     if options.last_failed is not None:
         report = _report(options.last_failed)
         verdicts = [(re.sub(_DUMP, "", e["file"]), e.get("verdict")) for e in report["files"]]
@@ -276,10 +280,8 @@ def _choices(options: RunOptions) -> str:
 
 
 def _report(path: str | os.PathLike[str]) -> dict[str, Any]:
-    from ..report.reading import load_report  # for start-up
-
     try:
-        report: dict[str, Any] = _REPORT(load_report(path), "the report")
+        report: dict[str, Any] = _REPORT(reading.load_report(path), "the report")
     except FormatError as e:
         raise FormatError(
             f"this is not a report of `loadrun --json`: {e.message}", path=os.fspath(path)

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..base.errors import LoadRunError, UsageError, failure
 from ..base.files import contents, fetched, nothing_there
+from ..base.registry import late
 from ..compare.judging import ImpostorWatch
 from ..compare.policy import require_compared
 from ..compare.record import header
@@ -24,6 +25,18 @@ from ..graph.dtypes import Array, array_dtype
 from ..runner import Result, Runner, Verdict, check_errors, random_inputs
 from ..testcase import EXPECT, Bundle, LazyTestcases, Testcase, spread
 from .reporting import Closed, Event, Opened, Replayed, Task, TaskPart, Warned
+
+with late(__name__):
+    import hashlib
+
+    from ..inputs import lists
+    from ..passes import inference
+    from ..verify import bench, cautions
+    from ..verify import beside as side_by_side
+    from ..verify import pictures as failure_pictures
+    from ..verify.pack import verifying, witness
+    from . import explaining
+
 
 if TYPE_CHECKING:
     from ..verify.bench import Timing
@@ -86,10 +99,8 @@ class _Optimized:
         return self._kept(bundle)
 
     def _optimized(self, bundle: Bundle) -> Bundle:
-        from ..passes.inference import optimize_for_inference  # for start-up
-
         bundle = bundle.lowered()
-        graph, _ = optimize_for_inference(bundle.graph, **self._options)
+        graph, _ = inference.optimize_for_inference(bundle.graph, **self._options)
 
         def sized(arrays: Mapping[str, Array]) -> Bundle:
             return self(bundle.for_data(arrays))
@@ -233,16 +244,12 @@ class PartReplayer:
         self, bundle: Bundle, result: Result, feeds: dict[str, Array], task: Task
     ) -> Iterator[Event]:
         """Say what makes results differ without any fault, and explain the failure where that is asked for."""
-        from ..verify.cautions import cautions  # for start-up
-
-        yield from (Warned(text) for text in cautions(bundle.graph.needed(bundle.outputs.values())))
+        yield from (Warned(text) for text in cautions.cautions(bundle.graph.needed(bundle.outputs.values())))
         if task.explain:
             yield self._explained(bundle, result, feeds, task)
 
     def _explained(self, bundle: Bundle, result: Result, feeds: Mapping[str, Array], task: Task) -> Event:
         """Describe where a failing testcase begins to differ; of a scenario, where the first step that fails does."""
-        from .explaining import explained  # for start-up
-
         said: tuple[str, ...] = ()
         step = next((o.step for o in result.outputs if o.verdict in _FAILING), None)
         if step is not None and result.index is not None:
@@ -250,7 +257,7 @@ class PartReplayer:
             fed = Runner(bundle, seed=task.seed).steps_fed(bundle.testcases[result.index])
             feeds = next(islice(fed, step, None))
             result = replace(result, index=None)
-        shown = explained(bundle, result, feeds, engine=task.engines[0], seed=task.seed)
+        shown = explaining.explained(bundle, result, feeds, engine=task.engines[0], seed=task.seed)
         return replace(shown, lines=said + shown.lines)
 
     def _for_sizes(self, bundle: Bundle, task: Task) -> Bundle:
@@ -279,10 +286,10 @@ class PartReplayer:
         elif bundle.facts.model is not None:
             self._like = bundle, self._runner
         if several:
-            from ..verify.beside import EngineComparison  # for start-up
-
             engines = [check_engine(e) for e in task.engines]
-            self._beside = EngineComparison(bundle, engines, seed=task.seed, policies=task.policies)
+            self._beside = side_by_side.EngineComparison(
+                bundle, engines, seed=task.seed, policies=task.policies
+            )
         return self._runner
 
     def _results(
@@ -336,12 +343,10 @@ class PartReplayer:
         shapes = {n: a.shape for n, a in feeds.items() if not n.endswith(EXPECT)}
         pictures: dict[str, Picture] = {}
         if task.pictures:
-            from ..verify.pictures import picture  # for start-up
-
             for out in result.outputs:
                 failing = out.verdict is Verdict.FAIL and self._drawn < _PICTURES
                 if failing and out.expect is not None and out.value is not None:
-                    pictures[out.name] = picture(out.expect, out.value)
+                    pictures[out.name] = failure_pictures.picture(out.expect, out.value)
                     self._drawn += 1
         if not task.values:
             result = replace(
@@ -357,9 +362,7 @@ def _require_testcases(task: Task, total: int) -> None:
 
 
 def _count_cases(specs: Sequence[object]) -> int:
-    from ..inputs.lists import count_cases  # for start-up
-
-    return count_cases(specs)
+    return lists.count_cases(specs)
 
 
 def _compared(bundle: Bundle) -> list[str]:
@@ -379,10 +382,8 @@ def _arrays(case: Testcase, bundle: Bundle) -> dict[str, Array]:
 
 
 def _timing(runner: Runner, number: int | None, case: Testcase, task: Task) -> Timing:
-    from ..verify.bench import measure  # for start-up
-
     feeds = runner.inputs_of(case)
-    return replace(measure(lambda: runner.run(feeds), task.iter, 1), testcase=number)
+    return replace(bench.measure(lambda: runner.run(feeds), task.iter, 1), testcase=number)
 
 
 def _warnings(bundle: Bundle, task: Task) -> list[str]:
@@ -405,13 +406,12 @@ def _packing(bundle: Bundle) -> tuple[list[str], list[str]]:
     """Return who packed a file and what another runtime computed then, and where that differs from the file."""
     if not isinstance(bundle.record, memoryview):
         return [], []
-    from ..verify.pack.witness import testimony  # for start-up
 
     known = header(bundle.record).get("provenance") or {}
     by = ", ".join(f"{k} {known[k]}" for k in ("time", "loadrun", "engine", "seed") if k in known)
     agree = [f"all digests agree ({by})" if by else "all digests agree"]
     doubts: list[str] = []
-    for text, agrees in testimony(bundle):
+    for text, agrees in witness.testimony(bundle):
         (agree if agrees else doubts).append(text)
     return agree, doubts
 
@@ -420,9 +420,7 @@ def _altered(bundle: Bundle, start: int, stop: int) -> Iterator[Warned]:
     """Yield what differs from the digests that a file carries."""
     # An ONNX model may have the testcases and the record of a dump.
     if isinstance(bundle.record, memoryview) and bundle.facts.model is not None:
-        from ..verify.pack.verifying import mismatches  # for start-up
-
-        for text in mismatches(bundle, start, stop):
+        for text in verifying.mismatches(bundle, start, stop):
             yield Warned(text, altered=True)
 
 
@@ -443,16 +441,13 @@ def _model_digest(bundle: Bundle) -> str:
     """Return the digest of the graph, or of the file where no graph could be made of it."""
     if bundle.source.refusal is None:
         return graph_digest(bundle.graph)
-    from hashlib import blake2b  # for start-up
 
-    return blake2b(contents(bundle.path, "a model"), digest_size=16).hexdigest()
+    return hashlib.blake2b(contents(bundle.path, "a model"), digest_size=16).hexdigest()
 
 
 def _digests(feeds: dict[str, Array]) -> dict[str, str]:
     """Return digests of everything that was fed, and of that without the expected values."""
-    from hashlib import blake2b  # for start-up
-
-    whole, inputs = blake2b(digest_size=16), blake2b(digest_size=16)
+    whole, inputs = hashlib.blake2b(digest_size=16), hashlib.blake2b(digest_size=16)
     for name in sorted(feeds):
         line = f"{name} {tensor_digest(feeds[name], array_dtype(feeds[name]))}\n"
         for digest in (whole,) if name.endswith(EXPECT) else (whole, inputs):

@@ -15,6 +15,7 @@ from ..base.configuration import FileRule
 from ..base.errors import EXIT_ERROR, UsageError, Warnings, clean
 from ..base.files import files_of
 from ..base.limits import memory_limited
+from ..base.registry import late
 from ..compare import results
 from ..compare.policy import parse_all
 from ..engines import Choice, baseline_for, check_argument, check_engine
@@ -23,6 +24,12 @@ from ..ops.numeric.parallel import set_threads, threads
 from .options import ReplayOptions, RunOptions, selected
 from .parts import serial
 from .reporting import Closed, Event, Explained, Opened, Replayed, Sinks, Task, Warned, sinks
+
+with late(__name__):
+    import shlex
+
+    from . import dask, observing, processes, retrying
+
 
 if TYPE_CHECKING:
     from ..verify.bench import Timing
@@ -77,8 +84,6 @@ class ReplayedDump(results.CountedResults):
     @property
     def command(self) -> str:
         """The command that finds the operator in which the first failing testcase diverges."""
-        import shlex  # for start-up
-
         words = ["loadrun", "diff", clean(self.path, 500), "--testcase", str(self.file.first)]
         words += ["--dump", str(self._number + 1)] if self._number else []
         other = baseline_for(self.file.first_choice or ",".join(map(str, self._run.options.engines)))
@@ -258,9 +263,7 @@ class Replay:
             what is to be said of values that are not finite or out of range, None when all is well.
         """
         if self.options.observed and self.files and self.files[0].complete:
-            from .observing import observe  # for start-up
-
-            self.wrong = observe(self.paths[0], self.options, out, self.fed)
+            self.wrong = observing.observe(self.paths[0], self.options, out, self.fed)
         return self.wrong
 
     def _check_engines(self) -> None:
@@ -281,9 +284,7 @@ class Replay:
     @contextmanager
     def _retrying(self, tasks: Sequence[Task]) -> Iterator[Events]:
         with self._replaying(tasks) as events:
-            from .retrying import retrying  # for start-up
-
-            yield retrying(events, self._replaying, self.options.retries)
+            yield retrying.retrying(events, self._replaying, self.options.retries)
 
     def _unmatched(self) -> Events:
         """Yield the events that stand for the configuration, where a pattern of it matches no file."""
@@ -296,15 +297,12 @@ class Replay:
     def _replaying(self, tasks: Sequence[Task]) -> AbstractContextManager[Events]:
         options = self.options
         if options.dask is not None:
-            from .dask import Cluster  # for start-up
-
-            return Cluster(options.dask, options.timeout).replaying(tasks)
+            return dask.Cluster(options.dask, options.timeout).replaying(tasks)
         limited = options.timeout is not None or any(t.timeout for t in tasks)
         if (options.jobs or 1) == 1 and not limited:
             return closing(serial(tasks))  # type: ignore[type-var]
-        from .processes import Pool  # for start-up
 
-        return Pool(options.jobs or 1, options.timeout, len(tasks)).replaying(tasks)
+        return processes.Pool(options.jobs or 1, options.timeout, len(tasks)).replaying(tasks)
 
     def _tasks(self) -> Iterator[Task]:
         """Yield the task of each file."""

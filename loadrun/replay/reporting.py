@@ -16,6 +16,7 @@ import numpy as np
 
 from ..base import __version__
 from ..base.errors import UsageError
+from ..base.registry import late
 from ..base.writing import FileNames, check_targets, growing, replacing, text_file
 from ..compare.judging import ImpostorWatch
 from ..compare.results import Result, Verdict
@@ -23,9 +24,17 @@ from ..graph.dtypes import Array
 from ..runner import FileResult
 from .options import ChosenFiles, PathName, ReplayOptions, RunOptions
 
+with late(__name__):
+    from ..inputs import lists
+    from ..report import html as html_report
+    from ..report import json as json_report
+    from ..report import junit as junit_report
+    from ..verify import saved as saved_results
+    from ..verify.bench import environment
+
+
 if TYPE_CHECKING:
     from ..report.html import HtmlWriter
-    from ..report.json import LineWriter
     from ..verify.bench import Timing
     from ..verify.pictures import Picture
     from ..verify.saved import ResultWriter
@@ -280,9 +289,7 @@ def sinks(options: RunOptions, files: Sequence[str], chosen: ChosenFiles) -> Ite
         )
     read = list(files)
     if options.input_data:
-        from ..inputs.lists import files_named  # for start-up
-
-        read += files_named(options.input_data)
+        read += lists.files_named(options.input_data)
     names = ("json", "json_lines", "junit", "html", "io_dump")
     written = {f"--{n.replace('_', '-')}": getattr(options, n) for n in names}
     check_targets({**written, "--output": saved}, read)
@@ -291,13 +298,11 @@ def sinks(options: RunOptions, files: Sequence[str], chosen: ChosenFiles) -> Ite
         whole, lines = None, lines or whole
     about: dict[str, Any] = {}
     if options.reported:
-        from ..verify.bench.environment import environment  # for start-up
-
         about = {
             "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "host": platform.node(),
             **({"command": options.command} if options.command is not None else {}),
-            "environment": environment(),
+            "environment": environment.environment(),
             "engine": ",".join(map(str, options.engines)),
             "seed": options.seed,
             **({"skipped": chosen.skipped} if chosen.skipped else {}),
@@ -306,22 +311,16 @@ def sinks(options: RunOptions, files: Sequence[str], chosen: ChosenFiles) -> Ite
         writers: list[ReportWriter] = []
         drawing = None
         if whole is not None:
-            from ..report.json import JsonWriter as JsonWriter  # for start-up
-
             file = sys.stdout if whole == "-" else stack.enter_context(text_file(whole))
-            writers.append(JsonWriter(file, __version__, about))
+            writers.append(json_report.JsonWriter(file, __version__, about))
         if lines is not None:
             writers.append(stack.enter_context(_lines(lines, about)))
         if options.junit is not None:
-            from ..report.junit import JUnitWriter  # for start-up
-
-            junit = JUnitWriter(stack.enter_context(text_file(options.junit, "utf-8")), about)
+            junit = junit_report.JUnitWriter(stack.enter_context(text_file(options.junit, "utf-8")), about)
             stack.callback(junit.discard)
             writers.append(junit)
         if options.html is not None:
-            from ..report.html import HtmlWriter  # for start-up
-
-            drawing = HtmlWriter(stack.enter_context(text_file(options.html, "utf-8")), about)
+            drawing = html_report.HtmlWriter(stack.enter_context(text_file(options.html, "utf-8")), about)
             stack.callback(drawing.discard)
             writers.append(drawing)
         results = stack.enter_context(_results_file(saved))
@@ -329,17 +328,15 @@ def sinks(options: RunOptions, files: Sequence[str], chosen: ChosenFiles) -> Ite
 
 
 @contextmanager
-def _lines(target: str, about: Mapping[str, Any]) -> Iterator[LineWriter]:
+def _lines(target: str, about: Mapping[str, Any]) -> Iterator[json_report.LineWriter]:
     """Open a report of JSON lines that says when it was interrupted."""
-    from ..report.json import LineWriter  # for start-up
-
     with ExitStack() as stack:
         if target == "-":
             file: Any = sys.stdout
         else:
             raw = stack.enter_context(growing(target))
             file = stack.enter_context(io.TextIOWrapper(raw, encoding="ascii", newline="\n"))
-        writer = LineWriter(file, __version__, about)
+        writer = json_report.LineWriter(file, __version__, about)
         try:
             yield writer
         except BaseException as e:
@@ -352,19 +349,18 @@ def _ended(e: BaseException) -> bool:
 
 
 @contextmanager
-def _results_file(target: PathName | None) -> Iterator[ResultWriter | None]:
+def _results_file(target: PathName | None) -> Iterator[saved_results.ResultWriter | None]:
     """Results with their values to write, to a file that appears when it is complete."""
     if target is None:
         yield None
         return
-    from ..verify.saved import ResultWriter  # for start-up
 
     if os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target):
         raise UsageError(
             f"--output {os.fspath(target)}: expected a regular file for the archive, found a device or a pipe"
         )
     with replacing(target) as raw:
-        writer = ResultWriter(raw)
+        writer = saved_results.ResultWriter(raw)
         try:
             yield writer
         except BaseException:

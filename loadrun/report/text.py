@@ -8,8 +8,15 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ..base.errors import clean, indented
+from ..base.registry import late
 from ..compare.results import Verdict
 from ..runner import FileResult, OutputResult, Result
+
+with late(__name__):
+    import tabulate
+
+    from . import fitting
+
 
 if TYPE_CHECKING:
     from ..verify.bench import Timing
@@ -75,28 +82,26 @@ def style_for(out: TextIO) -> Style:
 
 def table(rows: Iterable[Sequence[Any]], headers: Sequence[str], right: Iterable[int] = ()) -> str:
     """Return a plain table that fits the terminal; `right` lists the columns that are aligned to the right."""
-    from tabulate import tabulate  # for start-up
-
-    from .fitting import fit, shortened, with_rest  # for start-up
-
     cells = [[str(c) for c in row] for row in rows]
     width, numbers = window(sys.stdout), set(right)
     names = [h for h in headers if h in _NAMES]
     how = (
         None
         if width is None
-        else fit(headers, cells, width, names=names, kept=(headers[0], *_KEPT), margin=2)
+        else fitting.fit(headers, cells, width, names=names, kept=(headers[0], *_KEPT), margin=2)
     )
     shown = [*range(len(headers))] if how is None else how.row
     limit = {i: how.name for i in shown if headers[i] in names} if how is not None else {}
-    lines = tabulate(
-        [[shortened(r[i], limit[i]) if i in limit else r[i] for i in shown] for r in cells],
+    lines = tabulate.tabulate(
+        [[fitting.shortened(r[i], limit[i]) if i in limit else r[i] for i in shown] for r in cells],
         [headers[i] for i in shown],
         tablefmt="simple",
         colalign=["right" if i in numbers else "left" for i in shown] if cells else None,
         disable_numparse=True,
     ).splitlines()
-    return "\n".join(lines if how is None or width is None else with_rest(lines, headers, cells, how, width))
+    return "\n".join(
+        lines if how is None or width is None else fitting.with_rest(lines, headers, cells, how, width)
+    )
 
 
 def shape_text(shape: Sequence[int] | None) -> str:
@@ -205,18 +210,17 @@ class Rows:
             return []
         if self.style.width is None:
             return self._aligned(self.headers, rows)
-        from .fitting import fit, shortened, with_rest  # for start-up
 
-        how = fit(self.headers, rows, self.style.width, names=_NAMES, kept=_KEPT)
+        how = fitting.fit(self.headers, rows, self.style.width, names=_NAMES, kept=_KEPT)
         shown = tuple(self.headers[i] for i in how.row)
         lines = self._aligned(
             shown,
             [
-                [shortened(r[i], how.name) if self.headers[i] in _NAMES else r[i] for i in how.row]
+                [fitting.shortened(r[i], how.name) if self.headers[i] in _NAMES else r[i] for i in how.row]
                 for r in rows
             ],
         )
-        return with_rest(lines, self.headers, rows, how, self.style.width)
+        return fitting.with_rest(lines, self.headers, rows, how, self.style.width)
 
     def _aligned(self, headers: tuple[str, ...], rows: list[list[str]]) -> list[str]:
         if headers != self.shown:

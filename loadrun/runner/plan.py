@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..base.errors import EngineError
+from ..base.registry import late
 from ..compare.judging import NARROW, Criteria, blind, judge, policy_for
 from ..compare.metrics import Formula
 from ..compare.policy import Policy, sequence_of
@@ -20,6 +21,9 @@ from ..graph.dtypes import Array, DType, dtype_of
 from ..ops.infer import infer_dtypes
 from ..passes.checks import GET, Cone, Origins, compared, cone, formula, two_sided
 from ..testcase import EXPECT, Bundle, Check, SourceFile
+
+with late(__name__):
+    from ..engines import file_replay
 
 
 class Settings(NamedTuple):
@@ -197,9 +201,7 @@ def check_errors(
     """
     errors: dict[str, Callable[[Array, Array], float] | None] = {}
     if bundle.file is not None and len(bundle.testcases):
-        from ..engines.file_replay import file_errors  # for start-up
-
-        return file_errors(bundle.file, bundle.testcases[0])
+        return file_replay.file_errors(bundle.file, bundle.testcases[0])
     for check in bundle.checks:
         if formula(check) is Formula.OTHER:
             infer_dtypes(bundle.graph.needed([check.err]))

@@ -18,7 +18,7 @@ from ..base.errors import (
     UsageError,
     out_of_memory,
 )
-from ..base.registry import resolve
+from ..base.registry import late, resolve
 from ..compare.judging import Criteria, judge, policy_for
 from ..compare.metrics import Formula
 from ..compare.policy import Policy
@@ -41,9 +41,12 @@ from ..testcase import Bundle, FileValue, Testcase
 from .plan import PlannedCheck, Settings
 from .sized import UNREAD, Specialization, settled
 
+with late(__name__):
+    from ..engines import executed, file_replay, graph_file, scenario
+
+
 if TYPE_CHECKING:
     from ..engines.executed import Executed
-    from ..engines.file_replay import FileReplay
 
 _P = ParamSpec("_P")
 _KEPT = 16
@@ -111,21 +114,18 @@ class Runner:
         self._last = self._declared
 
     @cached_property
-    def _native(self) -> FileReplay | None:
+    def _native(self) -> file_replay.FileReplay | None:
         """The model's own file on the engine, where the engine runs such files and the graph is that of the file."""
         source = file_of(self.bundle, self.engine)
         if source is not None:
-            from ..engines.file_replay import FileReplay  # for start-up
-
             self.bundle.require_unchanged()
-            return FileReplay(source, make_file_engine(self.engine, source), self.policies, self.loosened)
+            return file_replay.FileReplay(
+                source, make_file_engine(self.engine, source), self.policies, self.loosened
+            )
         source = self.bundle.file
         if source is not None and runs_composites(self.engine) and self.bundle.holds_objects:
-            from ..engines.file_replay import FileReplay  # for start-up
-            from ..engines.graph_file import GraphFile  # for start-up
-
-            engine = GraphFile(self.bundle.graph, str(self.engine), self.seed)
-            return FileReplay(source, engine, self.policies, self.loosened)
+            engine = graph_file.GraphFile(self.bundle.graph, str(self.engine), self.seed)
+            return file_replay.FileReplay(source, engine, self.policies, self.loosened)
         if self.bundle.source.refusal is not None:
             raise UnsupportedError(f"not run by {self.engine}: {self.bundle.source.refusal}")
         return None
@@ -134,9 +134,8 @@ class Runner:
         """Return the inputs of a testcase in the form that `run` passes on without change."""
         if self._native is None:
             return testcase.inputs
-        from ..engines.file_replay import file_inputs  # for start-up
 
-        return file_inputs(testcase)
+        return file_replay.file_inputs(testcase)
 
     @property
     def about(self) -> About:
@@ -174,9 +173,7 @@ class Runner:
             FormatError: the file changed while it was in use.
         """
         if testcase.steps:
-            from ..engines.scenario import replay_steps  # for start-up
-
-            return replay_steps(testcase, index, self._step)
+            return scenario.replay_steps(testcase, index, self._step)
         if self._native is not None:
             self.bundle.require_unchanged()
             result = self._native.check(testcase, index)
@@ -187,9 +184,7 @@ class Runner:
 
     def steps_fed(self, testcase: Testcase) -> Iterator[Mapping[str, Array]]:
         """Yield what each step of a scenario is fed, with states as the steps before it compute them."""
-        from ..engines.scenario import steps_fed  # for start-up
-
-        return steps_fed(testcase, self._step)
+        return scenario.steps_fed(testcase, self._step)
 
     def _step(self, case: Testcase) -> Result:
         """Run one step of a scenario, and judge the outputs of which it has an expected value.
@@ -278,10 +273,8 @@ class Runner:
 
         The engine must be a `loadrun.engines.Choice` with ``profile=True``.
         """
-        from ..engines.executed import Profiling  # for start-up
-
         engine = self._native.engine if self._native is not None else self._last.model
-        return engine.executed() if isinstance(engine, Profiling) else None
+        return engine.executed() if isinstance(engine, executed.Profiling) else None
 
     def take_engines(self, other: Runner) -> None:
         """Use the engines that another runner has prepared, if they are for the same graph."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..base.about import About
 from ..base.errors import InputError
+from ..base.registry import late
 from ..compare.judging import judge_empty
 from ..compare.policy import sequence_of
 from ..compare.results import OutputResult, Result, Verdict
@@ -20,6 +21,11 @@ from ..graph.dtypes import Array, DType, dtype_of
 from ..ops.infer import infer_dtypes
 from ..testcase import EXPECT, Bundle, Testcase
 from .plan import OutputPlan, Settings, plan_outputs
+
+with late(__name__):
+    from ..engines import divided as divided_engine
+    from ..engines import widths
+
 
 Make = Callable[[Graph, Sequence[Var]], Engine]
 """Gives an engine for some variables of a graph."""
@@ -80,12 +86,13 @@ class Specialization:
     def _for_checks(self, plan: OutputPlan) -> Engine:
         if not self._divided:
             return self._engine(plan.vars)
-        from ..engines.divided import Divided  # for start-up
 
         infer_dtypes(self.bundle.graph.needed(plan.vars))
         computed = {v.id: v for v in (*(v for c in plan.checks for v in c.read), *(v for _, v in plan.plain))}
         model = self._engine(list(computed.values()))
-        return Divided(model, self.bundle.graph, computed.values(), plan.vars, self._settings.seed)
+        return divided_engine.Divided(
+            model, self.bundle.graph, computed.values(), plan.vars, self._settings.seed
+        )
 
     def _engine(self, targets: Sequence[Var]) -> Engine:
         key = tuple(v.id for v in targets)
@@ -142,9 +149,10 @@ class Specialization:
         """Say where integers of the model, which the file narrowed, do not fit; once for the same data."""
         if not self._settings.integers or (given is not None and self._looked_at is given):
             return outs
-        from ..engines.widths import first_overflow  # for start-up
 
-        said = first_overflow(self.bundle.graph, list(self.outputs.values()), feeds, self._settings.integers)
+        said = widths.first_overflow(
+            self.bundle.graph, list(self.outputs.values()), feeds, self._settings.integers
+        )
         self._looked_at = None if said else given
         return outs if said is None else tuple(replace(o, notes=(*o.notes, said)) for o in outs)
 

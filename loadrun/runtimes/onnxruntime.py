@@ -13,6 +13,7 @@ import numpy as np
 from ..base.about import About
 from ..base.errors import EngineError, UnsupportedError, UsageError
 from ..base.files import contents
+from ..base.registry import late
 from ..engines import NATIVE, Engine, Setup
 from ..engines.executed import Executed
 from ..graph import Graph, Var
@@ -26,6 +27,10 @@ from .onnxruntime_profile import profiled_nodes
 from .options import EngineOptions, choice, number
 from .runtime import NotTaken, missing
 from .translated import Translated
+
+with late(__name__):
+    from ..onnx import encode
+
 
 if TYPE_CHECKING:
     import onnxruntime  # optional
@@ -97,12 +102,11 @@ class OnnxRuntime:
         Raises:
             UsageError: one cannot; the runtime would compute on the CPU without saying so.
         """
-        # For start-up: providers are seldom named.
-        from ..onnx.encode import ElemType, GraphMessage, ModelMessage, NodeMessage, ValueMessage, encode
-
-        x, y = (ValueMessage(name, ElemType.FLOAT, (1,)) for name in "xy")
-        graph = GraphMessage("copy", [NodeMessage("Identity", ["x"], ["y"])], inputs=[x], outputs=[y])
-        model, why = b"".join(encode(ModelMessage(graph, {"": 13}, 8))), ""
+        x, y = (encode.ValueMessage(name, encode.ElemType.FLOAT, (1,)) for name in "xy")
+        graph = encode.GraphMessage(
+            "copy", [encode.NodeMessage("Identity", ["x"], ["y"])], inputs=[x], outputs=[y]
+        )
+        model, why = b"".join(encode.encode(encode.ModelMessage(graph, {"": 13}, 8))), ""
         try:
             started = self.session(model, self.settings()).get_providers()
         except NotTaken as e:

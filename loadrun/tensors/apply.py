@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..base.errors import EngineError, LoadRunError
+from ..base.registry import late
 from ..graph import Opr, Var
 from ..graph.dtypes import Array, DType, plain
 from ..graph.params import Elemwise, ElemwiseMode, Record
@@ -20,6 +21,11 @@ from ..ops.op import Trait
 from ..ops.registry import Call, Kernel, implementation, pay_operator
 from .switches import active, is_exact
 from .value import Tensor
+
+with late(__name__):
+    from ..ops.numeric import stream as random_stream
+    from . import complex_pairs
+
 
 if TYPE_CHECKING:
     from ..ops.numeric.stream import Stream
@@ -46,9 +52,7 @@ def stream() -> Stream:
 
 def seed(value: int | None) -> None:
     """Start the random numbers of this thread again."""
-    from ..ops.numeric.stream import Stream  # for start-up
-
-    _local.stream = Stream(value)
+    _local.stream = random_stream.Stream(value)
 
 
 def apply(
@@ -93,15 +97,13 @@ def _on_pairs(type: str, params: tuple[Record, ...], inputs: Sequence[Tensor]) -
     Raises:
         TraceError: no such operator, or it brings complex numbers and others together.
     """
-    from .complex_pairs import as_pair, paired, unrecordable  # for start-up
-
     among = inputs if type == "Concat" else inputs[:1]
     complex_inputs = [x for x in inputs if x._dtype == _COMPLEX]
     if type not in _MOVES_PAIRS or len(complex_inputs) != len(among):
-        raise unrecordable(f"some as inputs of {type}")
-    pairs = [as_pair(x) if x._dtype == _COMPLEX else (x, x) for x in inputs]
+        raise complex_pairs.unrecordable(f"some as inputs of {type}")
+    pairs = [complex_pairs.as_pair(x) if x._dtype == _COMPLEX else (x, x) for x in inputs]
     real, imag = (apply1(type, *params, inputs=part) for part in zip(*pairs, strict=True))
-    return paired(real, imag, _COMPLEX)
+    return complex_pairs.paired(real, imag, _COMPLEX)
 
 
 def apply1(

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import EngineError
+from ..base.registry import late
 from ..graph import params as P
 from ..graph.dtypes import DType, dtype_of, plain
 from ..ops.elemwise.modes import promote
@@ -23,6 +24,10 @@ from .convert import as_tensor, const
 from .dtypes import COMPLEX, graph_dtype
 from .symbolic import TracedBool
 from .value import Tensor
+
+with late(__name__):
+    from . import complex_pairs
+
 
 _COMPARE = {mode: P.ElemwiseMultiTypeMode[mode.name] for mode in modes(ModeTrait.COMPARES)}
 _FLOAT = plain("Float32")
@@ -181,15 +186,16 @@ def _arithmetic(mode: P.ElemwiseMode, *values: Any) -> Tensor:
             "multiplied by complex ones, and negated; F.complex makes some of real ones, and F.real and F.imag take "
             "them apart"
         )
-    from .complex_pairs import as_pair, of_pair  # for start-up
 
-    pairs = [as_pair(v) for v in values]
+    pairs = [complex_pairs.as_pair(v) for v in values]
 
     def of(mode: P.ElemwiseMode, *xs: Tensor) -> Tensor:
         return apply1("Elemwise", elemwise_param(mode), inputs=xs)
 
     if mode is not P.ElemwiseMode.MUL:
-        return of_pair(*(of(mode, *(p[i] for p in pairs)) for i in range(2)))
+        return complex_pairs.of_pair(*(of(mode, *(p[i] for p in pairs)) for i in range(2)))
     (a, b), (c, d) = pairs
     real = of(P.ElemwiseMode.SUB, of(P.ElemwiseMode.MUL, a, c), of(P.ElemwiseMode.MUL, b, d))
-    return of_pair(real, of(P.ElemwiseMode.ADD, of(P.ElemwiseMode.MUL, a, d), of(P.ElemwiseMode.MUL, b, c)))
+    return complex_pairs.of_pair(
+        real, of(P.ElemwiseMode.ADD, of(P.ElemwiseMode.MUL, a, d), of(P.ElemwiseMode.MUL, b, c))
+    )

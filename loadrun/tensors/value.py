@@ -13,13 +13,18 @@ from typing import Any, TypeAlias, TypeVar, cast
 import numpy as np
 
 from ..base.errors import UsageRuntimeError, UsageTypeError
-from ..base.registry import resolve
+from ..base.registry import late, resolve
 from ..graph import Var
 from ..graph import params as P
 from ..graph.dtypes import Array, DType
 from .device import check_device, check_place, get_default_device
 from .dtypes import graph_dtype, numpy_dtype
 from .switches import SessionOf, active
+
+with late(__name__):
+    from . import protocols
+    from . import qparams as quantization
+
 
 T = TypeVar("T", bound="Tensor")
 _M = P.ElemwiseMode
@@ -315,9 +320,7 @@ class Tensor:
     def qparams(self) -> Any:
         """Quantization parameters attached to the value."""
         if self._qparams is None:
-            from .qparams import create_qparams  # for start-up
-
-            self._qparams = create_qparams()
+            self._qparams = quantization.create_qparams()
         return self._qparams
 
     def numpy(self) -> Array:
@@ -501,14 +504,11 @@ class Tensor:
             if isinstance(first, Tensor):
                 return getattr(first, f"__{name}__")(other)
             return getattr(other, _REFLECTED.get(name) or f"__r{name}__")(first)
-        from .protocols import lowering  # for start-up
 
-        return lowering().ufunc(ufunc, method, inputs, kwargs)
+        return protocols.lowering().ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        from .protocols import lowering  # for start-up
-
-        return lowering().function(func, args, kwargs)
+        return protocols.lowering().function(func, args, kwargs)
 
     def __bool__(self) -> bool:
         return bool(self.item())

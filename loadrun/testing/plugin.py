@@ -27,13 +27,26 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ..base.registry import late
+
+with late(__name__):
+    import zipfile
+
+    from .. import dump as dumps
+    from .. import engines, testcase
+    from .. import runner as runners
+    from ..base import archives, errors, limits
+    from ..base import configuration as configurations
+    from ..compare import policy
+    from . import snapshots
+
+
 if TYPE_CHECKING:
     from _pytest._code.code import TerminalRepr
 
     from ..base.configuration import Configuration, FileRule
     from ..runner import OutputResult, Result, Runner
     from ..testcase import Bundle
-    from .snapshots import Snapshots
 
 
 _CONFIGURATION: pytest.StashKey[Configuration | None] = pytest.StashKey()
@@ -101,27 +114,22 @@ def pytest_configure(config: pytest.Config) -> None:
         UsageError: a pattern of `loadrun_models` matches no file, or arrays are to be stored there.
     """
     if (patterns := _patterns(config)) and not hasattr(config, "workerinput"):
-        from ..base.configuration import unmatched  # for start-up
-
-        if absent := unmatched(str(config.rootpath), patterns):
+        absent = configurations.unmatched(str(config.rootpath), patterns)
+        if absent:
             raise pytest.UsageError(f"loadrun_models: {', '.join(map(repr, absent))} matches no file")
     if not config.getoption("--loadrun-update"):
         return
-    from .snapshots import is_ci  # for start-up
-
-    if is_ci(os.environ):
+    if snapshots.is_ci(os.environ):
         raise pytest.UsageError("--loadrun-update is refused in continuous integration (CI is set)")
 
 
 @pytest.fixture
-def loadrun_snapshot(request: pytest.FixtureRequest) -> Snapshots:
+def loadrun_snapshot(request: pytest.FixtureRequest) -> snapshots.Snapshots:
     """Compare arrays with those that the test computed before: ``loadrun_snapshot(array, check="rtol=1e-3")``."""
-    from .snapshots import Snapshots  # for start-up
-
     name = request.node.nodeid.partition("::")[2]
     options = request.config
     reason = options.getoption("--loadrun-reason") if options.getoption("--loadrun-update") else None
-    return Snapshots(request.path, name, reason)
+    return snapshots.Snapshots(request.path, name, reason)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
@@ -142,17 +150,13 @@ def _has_data_sets(path: Path) -> bool:
 
 def _has_testcases(path: Path) -> bool:
     """Tell whether loadrun wrote testcases into an exported program, or, of one that is damaged, may have."""
-    import zipfile  # for start-up
-
-    from ..base.archives import DAMAGE  # for start-up
-
     try:
         with zipfile.ZipFile(path) as archive:
             file = "loadrun/testcases.json"
             return archive.comment.startswith(file.encode()) or any(
                 n.endswith(file) for n in archive.namelist()
             )
-    except DAMAGE:
+    except archives.DAMAGE:
         return True
 
 
@@ -165,9 +169,8 @@ def _wanted(path: Path, parent: pytest.Collector) -> bool:
         return _has_arguments(parent.config)
     root = parent.config.rootpath
     name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
-    from ..base.configuration import matches  # for start-up
 
-    return any(matches(name, p) for p in patterns)
+    return any(configurations.matches(name, p) for p in patterns)
 
 
 def _patterns(config: pytest.Config) -> list[str]:
@@ -199,18 +202,13 @@ class _OpenModel:
         self.runners: list[Runner] = []
         self.result: tuple[Any, Result | BaseException] | None = None
 
-    def runner(self, path: Path, dump: int, engine: str, seed: int, rule: FileRule) -> Runner:
+    def runner(self, path: Path, dump: int, engine: str, seed: int, rule: FileRule) -> runners.Runner:
         """Return the runner of a dump of a file."""
         if self.key != (path, engine, seed):
-            from ..compare.policy import parse_all  # for start-up
-            from ..dump import load_all  # for start-up
-            from ..engines import runs_file  # for start-up
-            from ..runner import Runner  # for start-up
-
             self.key, self.runners, self.result = None, [], None
-            bundles = load_all(path, native=runs_file(engine))
-            policies = parse_all(rule.check)
-            self.runners = [Runner(b, engine, seed=seed, policies=policies) for b in bundles]
+            bundles = dumps.load_all(path, native=engines.runs_file(engine))
+            policies = policy.parse_all(rule.check)
+            self.runners = [runners.Runner(b, engine, seed=seed, policies=policies) for b in bundles]
             self.key = path, engine, seed
         return self.runners[dump]
 
@@ -218,11 +216,9 @@ class _OpenModel:
         """Return the result of a testcase, which its outputs share."""
         key = path, dump, index, engine, seed
         if self.result is None or self.result[0] != key:
-            from ..base.limits import time_limited  # for start-up
-
             result: Result | BaseException
             try:
-                with time_limited(rule.timeout):
+                with limits.time_limited(rule.timeout):
                     runner = self.runner(path, dump, engine, seed, rule)
                     result = runner.run() if index is None else runner.replay_one(index)
             except Exception as e:
@@ -252,19 +248,17 @@ def _seed(value: str) -> int:
     Raises:
         UsageError: it is no number that a seed can be.
     """
-    from ..base.errors import UsageError  # for start-up
-
     if not (value.isascii() and value.isdigit() and len(value) <= 20 and int(value) < 2**64):
-        raise UsageError(f"loadrun_seed: expected a whole number from 0 to 2**64 - 1, found {value[:40]!r}")
+        raise errors.UsageError(
+            f"loadrun_seed: expected a whole number from 0 to 2**64 - 1, found {value[:40]!r}"
+        )
     return int(value)
 
 
 def _configuration(config: pytest.Config) -> Configuration | None:
     """Return the project's configuration, read once."""
-    from ..base.configuration import find_configuration  # for start-up
-
     if _CONFIGURATION not in config.stash:
-        config.stash[_CONFIGURATION] = find_configuration(config.rootpath)
+        config.stash[_CONFIGURATION] = configurations.find_configuration(config.rootpath)
     return config.stash[_CONFIGURATION]
 
 
@@ -280,12 +274,10 @@ def _absent(config: pytest.Config) -> str | None:
     )
 
 
-def _rule(config: pytest.Config, path: Path) -> FileRule:
+def _rule(config: pytest.Config, path: Path) -> configurations.FileRule:
     """Return what the project's configuration says of a file, with the time limit of the command line."""
-    from ..base.configuration import FileRule  # for start-up
-
     configuration = _configuration(config)
-    rule = FileRule() if configuration is None else configuration.of(path)
+    rule = configurations.FileRule() if configuration is None else configuration.of(path)
     limit = config.getoption("--loadrun-timeout")
     return rule if limit is None else replace(rule, timeout=limit)
 
@@ -295,27 +287,23 @@ class ModelFile(pytest.File):
 
     def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
         """Yield a collector for each testcase, and a test that fails for expected values outside the testcases."""
-        from ..base.errors import LoadRunError, clean  # for start-up
-        from ..dump import load_all  # for start-up
-        from ..engines import runs_file  # for start-up
-
         rule = _rule(self.config, self.path)
         if absent := _absent(self.config):
             raise self.CollectError(absent)
         for note in rule.notes:
-            self.warn(pytest.PytestWarning(f"{self.name}: {clean(note, 500)}"))
+            self.warn(pytest.PytestWarning(f"{self.name}: {errors.clean(note, 500)}"))
         if rule.skip is not None:
             pytest.skip(rule.skip)
         try:
-            bundles = load_all(self.path, native=runs_file(_engine(self.config, self.path)))
-        except LoadRunError as e:
+            bundles = dumps.load_all(self.path, native=engines.runs_file(_engine(self.config, self.path)))
+        except errors.LoadRunError as e:
             raise self.CollectError(str(e)) from None
         cases: list[ModelCase] = []
         for i, bundle in enumerate(bundles):
             names = tuple(dict.fromkeys([*bundle.outputs, *_expected(bundle)]))
             lead = f"dump{i + 1}-" if i else ""
             for said in bundle.defects:
-                self.warn(pytest.PytestWarning(f"{self.name}: {clean(said, 500)}"))
+                self.warn(pytest.PytestWarning(f"{self.name}: {errors.clean(said, 500)}"))
             if bundle.facts.missed:
                 missed = ModelMissed.from_parent(self, name=f"{lead}missed")
                 missed.missed = tuple(bundle.facts.missed)
@@ -338,20 +326,16 @@ class ModelFile(pytest.File):
 
 def _steps(bundle: Bundle, index: int | None) -> tuple[str, ...]:
     """List the outputs of all steps of a scenario of which something is expected."""
-    from ..testcase import Testcase  # for start-up
-
     steps = enumerate(bundle.testcases[index or 0].each_step)
-    return tuple(f"{name}@{k}" for k, arrays in steps for name in Testcase(dict(arrays)).expects)
+    return tuple(f"{name}@{k}" for k, arrays in steps for name in testcase.Testcase(dict(arrays)).expects)
 
 
 def _expected(bundle: Bundle) -> list[str]:
     """List outputs of which there is an expected value, whether a check reads it or not."""
-    from ..testcase import EXPECT  # for start-up
-
     if bundle.source.refusal is not None:
         return [*bundle.source.file.outputs] if bundle.source.file is not None else []
     names = [v.name or "" for v in bundle.graph.inputs]
-    return [n[: -len(EXPECT)] for n in names if n.endswith(EXPECT)]
+    return [n[: -len(testcase.EXPECT)] for n in names if n.endswith(testcase.EXPECT)]
 
 
 class ModelCase(pytest.Collector):
@@ -369,10 +353,8 @@ class ModelCase(pytest.Collector):
 
     def collect(self) -> Iterator[pytest.Item]:
         """Yield a test for each output."""
-        from ..base.errors import clean  # for start-up
-
         for output in self.outputs or ("run",):
-            item = ModelOutput.from_parent(self, name=clean(output, 200).replace("::", "%3A%3A"))
+            item = ModelOutput.from_parent(self, name=errors.clean(output, 200).replace("::", "%3A%3A"))
             item.output = output
             _mark(item)
             yield item
@@ -393,12 +375,10 @@ class ModelTest(pytest.Item):
         style: Any = None,  # noqa: ANN401 - of a type of pytest's own
     ) -> str | TerminalRepr:
         """Show a failing check by what was compared, anything else by its traceback."""
-        from ..base.errors import LoadRunError  # for start-up
-
         if isinstance(excinfo.value, ModelFailed):
             head, *rest = str(excinfo.value).splitlines()
             return "\n".join([f"E   {head}", *(f"E     {line}" for line in rest)])
-        if isinstance(excinfo.value, LoadRunError):
+        if isinstance(excinfo.value, errors.LoadRunError):
             return f"E   {type(excinfo.value).__name__}: {excinfo.value}"
         return super().repr_failure(excinfo, style)
 
@@ -434,9 +414,7 @@ class ModelExpected(ModelTest):
 
     def runtest(self) -> None:
         """Fail if all testcases pass."""
-        from ..runner import Verdict  # for start-up
-
-        if all(case.result().verdict is Verdict.PASS for case in self.cases):
+        if all(case.result().verdict is runners.Verdict.PASS for case in self.cases):
             raise ModelFailed(f"it passes, but was expected to fail: {self.reason}; remove its entry")
         pytest.xfail(self.reason)
 
@@ -456,33 +434,30 @@ class ModelOutput(ModelTest):
 
     def runtest(self) -> None:
         """Run the testcase, once for all its outputs, and check this one."""
-        from ..base.errors import clean  # for start-up
-        from ..runner import Verdict  # for start-up
-
         assert isinstance(self.parent, ModelCase)
         result = self.parent.result()
-        if result.verdict is Verdict.ERROR:
+        if result.verdict is runners.Verdict.ERROR:
             raise ModelFailed(result.message or "the model cannot be executed")
         for other in result.outputs:
             # A data set may expect values of outputs that the model does not have.
-            if other.name not in self.parent.outputs and result.standing(other) is Verdict.FAIL:
+            if other.name not in self.parent.outputs and result.standing(other) is runners.Verdict.FAIL:
                 raise CheckFailed(
-                    f"{clean(other.name, 200)}: {'; '.join(clean(n, 400) for n in other.notes)}"
+                    f"{errors.clean(other.name, 200)}: {'; '.join(errors.clean(n, 400) for n in other.notes)}"
                 )
         out = next((o for o in result.outputs if o.name == self.output), None)
-        standing = Verdict.NOT_COMPARED if out is None else result.standing(out)
+        standing = runners.Verdict.NOT_COMPARED if out is None else result.standing(out)
         if standing is None:
             pytest.skip("the output has no check")
-        if standing is Verdict.NOT_COMPARED:
-            said = "the output has no check" if out is None or not out.reason else clean(out.reason, 500)
+        if standing is runners.Verdict.NOT_COMPARED:
+            said = (
+                "the output has no check" if out is None or not out.reason else errors.clean(out.reason, 500)
+            )
             raise ModelFailed(f"nothing was compared: {said}")
-        if out is not None and standing is not Verdict.PASS:
+        if out is not None and standing is not runners.Verdict.PASS:
             raise CheckFailed(self._said(out))
 
     def _said(self, out: OutputResult) -> str:
         """Why it fails, as an assertion would."""
-        from ..base.errors import clean  # for start-up
-
         assert isinstance(self.parent, ModelCase)
         error = "-" if out.error is None else f"{out.error:.6g}"
         lines = [
@@ -490,7 +465,7 @@ class ModelOutput(ModelTest):
         ]
         if out.comparison is not None:
             lines += out.comparison.explain().splitlines()
-        lines += [clean(note, 400) for note in out.notes]
+        lines += [errors.clean(note, 400) for note in out.notes]
         words = ["loadrun", "diff", str(self.path), "--testcase", str(self.parent.index)]
         words += ["--dump", str(self.parent.dump + 1)] if self.parent.dump else []
         lines.append(
@@ -506,8 +481,6 @@ class ModelOutput(ModelTest):
 
 def _mark(item: pytest.Item) -> None:
     """Mark tests listed in the configuration."""
-    from ..base.configuration import matches  # for start-up
-
     rule = _rule(item.config, item.path)
     if rule.xfail is not None:
         # That none of a file's checks fails is a test of its own.
@@ -516,5 +489,5 @@ def _mark(item: pytest.Item) -> None:
     for name, mark in (("skip", pytest.mark.skip), ("xfail", xfail)):
         for line in item.config.getini(f"loadrun_{name}"):
             pattern, _, reason = line.partition("#")
-            if matches(item.nodeid, pattern.strip()):
+            if configurations.matches(item.nodeid, pattern.strip()):
                 item.add_marker(mark(reason=reason.strip() or f"listed in loadrun_{name}"))

@@ -6,13 +6,17 @@ torch is imported when the first module is traced, not when this package is.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..base.registry import late
 from .extra import need_torch
 from .registry import aten
 
-if TYPE_CHECKING:
-    from .traced import TorchTrace
+with late(__name__):
+    from .. import tracing
+    from . import modules, program
+    from . import traced as torch_traced
+
 
 __all__ = ["aten", "save", "trace", "trace_module"]
 
@@ -25,7 +29,7 @@ def trace(
     *,
     opt_level: int = 2,
     check: bool = True,
-) -> TorchTrace:
+) -> torch_traced.TorchTrace:
     """Record a torch module as a graph of MegEngine's operators.
 
     The module is exported by `torch.export.export(strict=False)` as it is: call ``.eval()`` first. What the recorded
@@ -57,9 +61,8 @@ def trace(
     (torch.Size([5, 3]), True)
     """
     torch = need_torch()
-    from .traced import TorchTrace  # for start-up
 
-    traced = TorchTrace(module, dynamic_shapes, opt_level, check=check)
+    traced = torch_traced.TorchTrace(module, dynamic_shapes, opt_level, check=check)
     if isinstance(module, torch.export.ExportedProgram) and args is None and kwargs is None:
         args, kwargs = module.example_inputs or (None, None)
     if args is not None or kwargs is not None:
@@ -72,19 +75,14 @@ def trace(
 def save(module: Any, path: Any, *args: Any, **kwargs: Any) -> None:
     """Write an exported program, what it computes and its checks as one file, which `torch.export.load` reads, too."""
     need_torch()
-    from .program import save as write  # for start-up
 
-    write(module, path, *args, **kwargs)
+    program.save(module, path, *args, **kwargs)
 
 
 def _as_torch(value: Any) -> Any:
-    from .modules import as_torch as convert  # for start-up
-
-    return convert(value)
+    return modules.as_torch(value)
 
 
 def trace_module(mod: Any, inputs: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
     """Trace several methods of a torch module; see `loadrun.tracing.trace_module`, which this is."""
-    from ..tracing import trace_module as traced  # for start-up
-
-    return traced(mod, inputs, *args, **kwargs)
+    return tracing.trace_module(mod, inputs, *args, **kwargs)

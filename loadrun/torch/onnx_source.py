@@ -14,6 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..base.errors import EngineError, InputError, TraceError, TraceWarning, UsageError
+from ..base.registry import late
 from ..graph.dtypes import Array
 from ..graph.dtypes import dtype_of as array_dtype_of
 from ..onnx.options import ExportOptions, OperatorExportTypes, TrainingMode
@@ -31,6 +32,10 @@ from .onnx_nodes import inserted_nodes
 from .program import recorded_cases
 from .quiet import quiet
 from .traced import TorchTrace
+
+with late(__name__):
+    from . import modules
+
 
 _CONTROL = ("higher_order.cond", "higher_order.while_loop")
 
@@ -510,9 +515,7 @@ def _ordered(
     Raises:
         UsageError: the function does not take them.
     """
-    from .modules import as_module, named_alone  # for start-up
-
-    called = named_alone(as_module(function), kwargs).forward
+    called = modules.named_alone(modules.as_module(function), kwargs).forward
     try:
         bound = inspect.signature(called).bind(*args, **kwargs)
     except TypeError as e:

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 from ..base.errors import SpecError, TraceError
 from ..base.logger import get_logger
+from ..base.registry import late
 from ..dump.options import DumpResult
 from ..graph import Graph, Metadata, Opr
 from ..graph.dtypes import Array
@@ -30,6 +31,10 @@ from . import naming
 from .compiled import Outputs
 from .recording import Recording, TraceOptions, constant, name_of, plain_title
 from .writing import DumpArguments, check_older, dump_graph, signature_of
+
+with late(__name__):
+    from ..dump import information
+
 
 EXAMPLE = "example"
 """Stands for the traced arguments among ``input_data``."""
@@ -257,10 +262,7 @@ def _freeze(graph: Graph, name: str, tensor: Tensor) -> None:
 
 
 def _information(user_info: Any) -> bytes:
-    # Here for start-up: it knows the modules, which few dumps speak of.
-    from ..dump.information import information
-
-    return information(user_info)
+    return information.information(user_info)
 
 
 def _check_inference(graph: Graph) -> None:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, BinaryIO, TextIO, TypeVar
 
 from ..base.errors import UsageAssertionError
+from ..base.registry import late
 from ..base.stages import counted, stage
 from ..dump import save
 from ..dump.options import DumpOptions, DumpResult
@@ -25,6 +26,10 @@ from ..verify.pack.options import PackOptions
 from ..verify.pack.packing import Packer
 from ..verify.pack.replaying import TrialReplay
 from .naming import rename_outputs
+
+with late(__name__):
+    from ..verify.pack import noise
+
 
 T = TypeVar("T", bound=Callable[..., object])
 
@@ -203,9 +208,7 @@ def dump_graph(
         cases = iter([{}] * count_cases(options.input_data))
     reasons: Mapping[str, str] = {}
     if widen and options.maxerr is None and not options.no_assert:
-        from ..verify.pack.noise import widened  # for start-up
-
-        cases, options, reasons = widened(Bundle(graph), iter(cases), options, warn)
+        cases, options, reasons = noise.widened(Bundle(graph), iter(cases), options, warn)
     packer = Packer(Bundle(graph), options, recorder=recorder, finish=finish, warn=warn, reasons=reasons)
     written = TrialReplay() if options.replay else None
     result = packer.pack(

@@ -2,11 +2,15 @@
 
 import numpy as np
 
+from ...base.registry import late
 from ...graph import params as P
 from ...tensors import Tensor
 from ...tensors.access import as_vector, dtype_of
 from .. import emit as e
 from ..emit import M
+
+with late(__name__):
+    from .. import activation
 
 
 def elu(x: Tensor, alpha: float, scale: float = 1.0, input_scale: float = 1.0) -> Tensor:
@@ -39,9 +43,7 @@ def gelu(x: Tensor, *, tanh: bool = False) -> Tensor:
     ([0.0, 100.0], [0.0, 100.0])
     """
     if not tanh:
-        from ..activation import gelu as own  # for start-up
-
-        return own(x)
+        return activation.gelu(x)
     factor = (2 / np.pi) ** 0.5
     bent = e.elem(M.MUL, e.number(0.044715 * factor, x), e.elem(M.SQUARE, x))
     inner = e.elem(M.MUL, x, e.elem(M.ADD, e.number(factor, x), bent))
@@ -56,9 +58,7 @@ def swish(x: Tensor, alpha: float = 1.0) -> Tensor:
     [0.0, 100.0]
     """
     if alpha == 1.0:
-        from ..activation import silu as own  # for start-up
-
-        return own(x)
+        return activation.silu(x)
     return e.elem(M.MUL, x, e.elem(M.SIGMOID, e.elem(M.MUL, e.number(alpha, x), x)))
 
 
@@ -83,9 +83,8 @@ def softmax(x: Tensor, axis: int, *, guard: bool = False) -> Tensor:
     [[0.5, 0.5], [0.0, 0.0]]
     """
     wide = e.as_float(x)
-    from ..activation import softmax as own  # for start-up
 
-    y = own(as_vector(wide), axis)
+    y = activation.softmax(as_vector(wide), axis)
     if guard:
         # MegEngine's maximum of minus infinity is the lowest finite number, which a mask may be, too.
         masked = e.cast(e.compare(P.ElemwiseMultiTypeMode.EQ, wide, e.number(-np.inf, wide)), dtype_of(wide))
@@ -114,8 +113,6 @@ def hard_sigmoid(x: Tensor, alpha: float, beta: float) -> Tensor:
     [0.0, 0.75, 1.0]
     """
     if np.float32(alpha) == np.float32(1 / 6) and beta == 0.5:
-        from ..activation import hsigmoid as own  # for start-up
-
-        return own(x)
+        return activation.hsigmoid(x)
     line = e.elem(M.ADD, e.elem(M.MUL, e.number(alpha, x), x), e.number(beta, x))
     return e.elem(M.MIN, e.elem(M.MAX, line, e.number(0, x)), e.number(1, x))

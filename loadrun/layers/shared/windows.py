@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from ...base.registry import late
 from ...tensors import Tensor
 from ...tensors.access import dtype_of, static_shape
 from ...tensors.symbolic import largest, least
@@ -9,6 +10,9 @@ from .. import conv as own
 from .. import emit as e
 from ..emit import M
 from .sizes import is_open, per_channel
+
+with late(__name__):
+    from . import padding
 
 
 class WindowGeometry:
@@ -67,9 +71,8 @@ class WindowGeometry:
         cuts = [(2 + i, cut, None, None, None) for i, cut in enumerate(self.cuts) if is_open(cut) or cut]
         x = e.subtensor(x, cuts) if cuts else x
         widths = [(a, b + more) for (a, b), more in zip(self.pads, self.beyond, strict=True)]
-        from .padding import pad  # for start-up
 
-        return pad(x, [(0, 0), (0, 0), *widths], value=value)
+        return padding.pad(x, [(0, 0), (0, 0), *widths], value=value)
 
     def tap(self, x: Tensor, axis: int, i: int, k: int) -> Tensor:
         """Return what the `k`-th elements of the windows along the `i`-th axis of space meet on an axis of `x`."""
@@ -177,7 +180,6 @@ def transposed(
         y = function(wide, filters, None, steps, before, more, spread, groups)
     if not own_ends:
         widths = [(-a, m - b) for (a, b), m in zip(window.pads, extra, strict=True)]
-        from .padding import pad  # for start-up
 
-        y = pad(y, [(0, 0), (0, 0), *widths])
+        y = padding.pad(y, [(0, 0), (0, 0), *widths])
     return with_bias(e.cast(y, kind), bias)

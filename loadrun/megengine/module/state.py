@@ -8,9 +8,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ...base.registry import late
 from ...graph.dtypes import Array
 from ...tensors import Tensor
 from ...tensors.access import static_shape
+
+with late(__name__):
+    from ...dump import checkpoint
+
 
 State = str | os.PathLike[str] | dict[str, Any] | Callable[[str, Tensor], Any]
 _log = logging.getLogger("loadrun.megengine.module")
@@ -55,9 +60,7 @@ def _array(tensor: Tensor) -> Array:
 def load_state(module: HoldsStates, state: State, strict: bool) -> None:
     """Put a state into a module, as `Module.load_state_dict` does."""
     if isinstance(state, (str, os.PathLike)):
-        from ...dump.checkpoint import load_checkpoint  # for start-up: few states are read from files
-
-        state = load_checkpoint(state, tensors=False)
+        state = checkpoint.load_checkpoint(state, tensors=False)
     if isinstance(state, dict):
         keys, look_up = set(state), _looked_up(state)
     elif callable(state):

@@ -7,12 +7,17 @@ from math import prod
 from typing import Any
 
 from ...arrays.names import kernel, np
+from ...base.registry import late
 from ...graph.composite import Flag, Known, NodeTypes
 from ...graph.dtypes import Array
 from . import operator
 from .common import refuse_unless, refuse_where, taking
 from .convolution import from_last, to_last
 from .windows import SPACE, Ints, SpatialWindow, given_pads, spaced, window_of
+
+with late(__name__):
+    from . import indexing
+
 
 CONTRIB = "com.microsoft"
 POOL = {**SPACE, "ceil_mode": 0}
@@ -240,10 +245,9 @@ def max_unpool(
     """Put values back at the places that they came from, zeros elsewhere."""
     shape = _unpooled_shape(x, places, output_shape, kernel_shape=kernel_shape, strides=strides, pads=pads)
     size, at = prod(shape), places.reshape(-1)
-    from .indexing import combined  # for start-up
 
     refuse_where((at < 0) | (at >= size), f"some of its indices are no places of {size}")
-    return combined(np.zeros(size, x.dtype), (at,), x.reshape(-1), "none").reshape(shape)
+    return indexing.combined(np.zeros(size, x.dtype), (at,), x.reshape(-1), "none").reshape(shape)
 
 
 def _last_shape(x: Array, **attributes: Any) -> tuple[int, ...]:

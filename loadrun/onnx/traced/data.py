@@ -9,6 +9,7 @@ import numpy as np
 
 from ...arrays.array import TracedArray
 from ...arrays.reductions import cumulated
+from ...base.registry import late
 from ...graph import params as P
 from ...graph.dtypes import Array
 from ...layers import emit as e
@@ -18,6 +19,10 @@ from ...tensors.access import dtype_of, static_shape
 from ..operators import forest, indexing, ngrams
 from ..operators.common import axis_of
 from . import instead, known, operand, traced
+
+with late(__name__):
+    from ..operators import detection
+
 
 __all__: list[str] = []
 
@@ -191,9 +196,8 @@ def non_max_suppression(
         raise ValueError(f"{batch} images of {classes} classes; at most {_MOST} are unrolled")
     if limit <= 0 or not count:
         return np.zeros((0, 3), np.int64)
-    from ..operators.detection import corners  # for start-up
 
-    box_corners = operand(corners(boxes, center_point_box))
+    box_corners = operand(detection.corners(boxes, center_point_box))
     least = None if bound is None or not bound.size else operand(bound.reshape(1))
     table, rows = operand(scores), []
     for b in range(batch):

@@ -319,7 +319,7 @@ def recorded(
     Raises:
         UnsupportedError: an operator cannot be expressed, or needs values that depend on inputs.
     """
-    from . import activations, arithmetic, data, layers, recurrent, signal, sizes, windows  # noqa: F401 - for start-up: they register
+    from . import activations, arithmetic, data, layers, recurrent, signal, sizes, windows  # noqa: F401 - they register
 
     infer_dtypes(graph.oprs)
     session = Session(elsewhere)

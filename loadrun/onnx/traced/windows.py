@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ...arrays.array import TracedArray
+from ...base.registry import late
 from ...graph import Var
 from ...graph.dtypes import Array
 from ...graph.dtypes import plain as plain_type
@@ -23,6 +24,10 @@ from ...tensors.access import from_variable, is_scalar, recorded_variable, sessi
 from ..operators import convolution, padding, pooling
 from ..operators.windows import SpatialWindow, window_of
 from . import instead, known, operand, traced
+
+with late(__name__):
+    from ...layers import conv as conv_layers
+
 
 __all__: list[str] = []
 
@@ -113,11 +118,10 @@ def deform_conv(
         return NotImplemented
     if mask is None:
         mask = np.ones((offset.shape[0], offset.shape[1] // 2, *offset.shape[2:]), np.float32)
-    from ...layers.conv import deformable_conv2d  # for start-up
 
     filters = layers.grouped(operand(w), group)
     pads = [a for a, _ in window.pads]
-    y = deformable_conv2d(
+    y = conv_layers.deformable_conv2d(
         operand(x),
         filters,
         operand(offset),

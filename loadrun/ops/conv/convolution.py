@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...base.registry import late
 from ...graph import params as P
 from ...graph.dtypes import Array, DType
 from ...graph.params import Format, NonlineMode
@@ -20,6 +21,10 @@ from . import rules
 from .fast import conv_fast, planned
 from .gemm import Real, Requantize
 from .layout import Packing, from_plain, output_packing, to_plain
+
+with late(__name__):
+    from . import integer, transpose, volume
+    from . import steps as kernel_steps
 
 
 def _filters(c: Call, w: Array, plan: rules.Plan, index: int, wide: bool = False) -> Array:
@@ -142,10 +147,9 @@ def _bind_integer(c: Call, s: ShapeCall) -> Bound | None:
     p: Any = s.opr.params[0]
     if len(c.inputs) > len(("x", "w", "bias")) or not all(c.const[1:]):
         return None
-    from .integer import fits  # for start-up
 
     plan = rules.conv_plan(p, c.inputs, s.shape(0), s.shape(1))
-    if not fits(plan):
+    if not integer.fits(plan):
         return None
     general = conv_bias if isinstance(p, P.ConvBias) else convolution
     cache: list[Callable[[Array], Array] | None] = []
@@ -177,9 +181,8 @@ def _whole_integer(
         return None
     if finish is not None and finish.addend is not None and finish.addend.dtype != np.float32:
         return None
-    from .integer import whole_convolution  # for start-up
 
-    return whole_convolution(plan, dtype, filters, finish, target)
+    return integer.whole_convolution(plan, dtype, filters, finish, target)
 
 
 @kernel(
@@ -205,10 +208,8 @@ def convolution(c: Call, x: Array, w: Array) -> Array:
     data = _numbers(x, plan.x, dtype, filters.dtype)
     if dtype.is_float:
         if _stepwise(p, dtype):
-            from .steps import conv_steps, rounding  # for start-up
-
-            result = conv_steps(
-                data, filters, plan.geo, rounding(dtype.name), _columns(p, plan), plan.flip
+            result = kernel_steps.conv_steps(
+                data, filters, plan.geo, kernel_steps.rounding(dtype.name), _columns(p, plan), plan.flip
             ).astype(target.np)
         else:
             fused = c.take_finish() if dtype.name == "Float32" else None
@@ -352,13 +353,12 @@ def _float_bias(
     if dtype.name == "Float32":
         finish = Real(p.nonlineMode, bias, z, then=c.take_finish())
         return conv_fast(x, filters, plan.geo, None if finish.idle else finish)
-    from .steps import conv_steps, rounding  # for start-up
 
     # The narrow types round after the convolution, the bias, z and the nonlinearity.
-    round_ = rounding(dtype.name)
+    round_ = kernel_steps.rounding(dtype.name)
     steps = _stepwise(p, dtype)
     sums = (
-        conv_steps(x, filters, plan.geo, round_, _columns(p, plan), plan.flip)
+        kernel_steps.conv_steps(x, filters, plan.geo, round_, _columns(p, plan), plan.flip)
         if steps
         else conv_fast(x, filters, plan.geo)
     )
@@ -454,9 +454,6 @@ def transposed(c: Call, w: Array, diff: Array, like: Array | None = None) -> Arr
 
 
 def _transposed(c: Call, p: rules.ConvParam, w: Array, diff: Array, like: Array | None) -> Array:
-    from .steps import deconv_columns, deconv_steps, rounding  # for start-up
-    from .transpose import deconv_fast
-
     plan = rules.backward_plan(p, c.inputs, w.shape, diff.shape, None if like is None else like.shape)
     filters = _filters(c, w, plan, 0, wide=True)
     dtype, target = c.inputs[1], c.outputs[0]
@@ -464,13 +461,15 @@ def _transposed(c: Call, p: rules.ConvParam, w: Array, diff: Array, like: Array 
     steps = dtype.is_float and _stepwise(p, dtype)
     image = not isinstance(p, P.Convolution3D) and p.format.name == "NCHW"
     if dtype.name in ("Float16", "BFloat16") and image and plan.geo.dilate == (1, 1):
-        result = deconv_columns(data, filters, plan.geo, rounding(dtype.name), steps, plan.flip).astype(
+        result = kernel_steps.deconv_columns(
+            data, filters, plan.geo, kernel_steps.rounding(dtype.name), steps, plan.flip
+        ).astype(target.np)
+    elif steps:
+        result = kernel_steps.deconv_steps(data, filters, plan.geo, kernel_steps.rounding(dtype.name)).astype(
             target.np
         )
-    elif steps:
-        result = deconv_steps(data, filters, plan.geo, rounding(dtype.name)).astype(target.np)
     else:
-        result = deconv_fast(data, filters, plan.geo)
+        result = transpose.deconv_fast(data, filters, plan.geo)
         if dtype.is_float:
             result = _narrow(result, dtype)
         elif target.name in rules.QUANTIZED:
@@ -500,15 +499,11 @@ def convolution_3d(c: Call, x: Array, w: Array) -> Array:
     dtype = c.inputs[0]
     data = _numbers(x, plan.x, dtype, filters.dtype)
     if _stepwise(p, dtype):
-        from .steps import conv_steps, rounding  # for start-up
-
-        result = conv_steps(data, filters, plan.geo, rounding(dtype.name), turned=plan.flip).astype(
-            c.outputs[0].np
-        )
+        result = kernel_steps.conv_steps(
+            data, filters, plan.geo, kernel_steps.rounding(dtype.name), turned=plan.flip
+        ).astype(c.outputs[0].np)
     else:
-        from .volume import conv_volume  # for start-up
-
-        result = _narrow(conv_volume(data, filters, plan.geo), dtype)
+        result = _narrow(volume.conv_volume(data, filters, plan.geo), dtype)
     return from_plain(result, plan.out)
 
 

@@ -12,11 +12,16 @@ from math import prod
 
 import numpy as np
 
+from ...base.registry import late
 from ...graph.dtypes import Array
 from ..numeric.parallel import scratch, shares, splits
 from ..registry import Finish
 from .gemm import Run, filler, finisher, row_blocks, run_parts
 from .rules import Geometry
+
+with late(__name__):
+    from . import depthwise
+
 
 _PLANS = 1024
 """Sizes of convolutions that are remembered."""
@@ -64,9 +69,8 @@ def planned(batch: int, geo: Geometry) -> Convolve:
     make = _dense if geo.groups == 1 else _grouped
     if geo.icg == 1 and geo.groups > 1:
         # Moving the taps costs about twice as much as the products.
-        from .depthwise import depthwise  # for start-up
 
-        make, work = depthwise, 2 * work
+        make, work = depthwise.depthwise, 2 * work
     by_parts = {1: make(batch, geo, 1)}
 
     def convolve(x: Array, w: Array, finish: Finish | None = None) -> Array:

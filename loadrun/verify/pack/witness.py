@@ -14,12 +14,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...base.errors import EngineError, FormatError, LoadRunError
+from ...base.registry import late
 from ...base.schema import number
 from ...compare import assert_equal_error, passes
 from ...compare.record import lines
 from ...dump.record import tensor_digest
 from ...graph.dtypes import Array
 from ...testcase import Bundle, Testcase
+
+with late(__name__):
+    from concurrent import futures
+
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -58,12 +63,11 @@ class Opinions:
         """Let it look at a testcase; see `Witness.look`."""
         if self._witness is None:
             return
-        from concurrent.futures import Future  # for start-up
 
         if self._thread is None:
             self._thread = Thread(target=self._work, daemon=True)
             self._thread.start()
-        future: Future[_Opinion] = Future()
+        future: futures.Future[_Opinion] = futures.Future()
         self._asked.append(future)
         self._cases.put(partial(_answer, future, self._witness, place, case, limit))
 
