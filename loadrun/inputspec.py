@@ -23,12 +23,12 @@ from __future__ import annotations
 import json
 import math
 import re
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .base.errors import SpecError
+from .base.pointing import point
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,7 +46,6 @@ _WHOLE = re.compile(r"[0-9]+")
 _DRIVE = re.compile(r"[A-Za-z]:\\")
 _PLAIN = re.compile(r"[^\s;:'\"{}\[\]#@!\\][^;:'\"!]*")
 _STILL_A_PATH = re.compile(r"[^;:]*\.[A-Za-z]\w*\s*(;|\Z)")
-_SHOWN = 100
 
 
 @dataclass(frozen=True)
@@ -203,35 +202,6 @@ def parse(text: str) -> InputSpec:
             raise scanner.error(f"the input {part.name!r} is given twice", part.at)
         seen.add(part.name or "")
     return InputSpec(tuple(parts), text=text)
-
-
-def point(message: str, text: str, at: int) -> str:
-    """Append the text to a message, with a caret under one place; long texts are shown around it.
-
-    >>> print(point("no such input", "data:a.npy", 0))
-    no such input
-      data:a.npy
-      ^
-    """
-    at = min(at, len(text))
-    start = max(0, min(at - _SHOWN * 2 // 3, len(text) - _SHOWN))
-    shown = "".join(map(_printable, text[start : start + _SHOWN]))
-    before = sum(map(_width, shown[: at - start]))
-    lead = "..." if start else ""
-    tail = "..." if start + _SHOWN < len(text) else ""
-    return f"{message}\n  {lead}{shown}{tail}\n  {' ' * (len(lead) + before)}^"
-
-
-def _printable(char: str) -> str:
-    if char.isspace():
-        return " "
-    return "?" if unicodedata.category(char)[0] == "C" else char
-
-
-def _width(char: str) -> int:
-    if unicodedata.category(char) in ("Mn", "Me"):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
 class _SpecScanner:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from loadrun.base.errors import LoadRunError
-from loadrun.compare.judging import ImpostorWatch
+from loadrun.compare.impostors import ImpostorWatch
 from loadrun.dump import load_all
 from loadrun.runner import Runner, check_errors
 from loadrun.verify.audit import NO_CHECK, audit

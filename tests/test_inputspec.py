@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadrun.base.errors import LoadRunError, SpecError
+from loadrun.base.pointing import point
 from loadrun.inputs.loading import load_cases
 from loadrun.inputspec import (
     FILLS,
@@ -21,7 +22,6 @@ from loadrun.inputspec import (
     PathSource,
     Values,
     parse,
-    point,
 )
 from tests.support.input_models import model
 

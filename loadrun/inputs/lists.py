@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from .. import inputspec
+from ..base import pointing
 from ..base.errors import SpecError
 from ..base.files import files_of, is_remote, opened
 from ..graph.dtypes import Array, numpy_array
@@ -345,7 +346,7 @@ def _lines(
 
 
 def _fault(case: LocatedSpec, message: str) -> SpecError:
-    message = inputspec.point(message, case.spec.text, 0)
+    message = pointing.point(message, case.spec.text, 0)
     return SpecError(f"{case.where}: {message}" if case.where else message)
 
 

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 
-from ..compare.judging import ImpostorWatch
+from ..compare.impostors import ImpostorWatch
 from .reporting import Closed, Event, Opened, Task, TaskPart, Warned
 
 _LARGEST = 64

@@ -15,7 +15,7 @@ import numpy as np
 from ..base.errors import LoadRunError, UsageError, failure
 from ..base.files import contents, fetched, nothing_there
 from ..base.registry import late
-from ..compare.judging import ImpostorWatch
+from ..compare.impostors import ImpostorWatch
 from ..compare.policy import require_compared
 from ..compare.record import header
 from ..dump import load_all

@@ -18,7 +18,7 @@ from ..base import __version__
 from ..base.errors import UsageError
 from ..base.registry import late
 from ..base.writing import FileNames, check_targets, growing, replacing, text_file
-from ..compare.judging import ImpostorWatch
+from ..compare.impostors import ImpostorWatch
 from ..compare.results import Result, Verdict
 from ..graph.dtypes import Array
 from ..runner import FileResult

@@ -21,6 +21,11 @@ from ..compare.results import Verdict
 from ..compare.tolerances import default_maxerr, magnitude
 from ..dump.record import tensor_digest
 from ..graph.dtypes import Array, dtype_of
+from ..base.registry import late
+
+with late(__name__):
+    import tabulate
+
 
 _ROWS = 10
 """Elements of a snapshot that are shown."""
@@ -162,8 +167,6 @@ def _difference(expect: Array, got: Array, name: str, check: str) -> str:
 
 def _rows(expect: Array, got: Array) -> str:
     """Return a table of the elements that differ, those that differ most first."""
-    from tabulate import tabulate  # for start-up
-
     with np.errstate(all="ignore"):
         apart = np.abs(got.astype(np.float64) - expect.astype(np.float64)).reshape(-1)
     differs = np.flatnonzero((expect != got).reshape(-1) & ~((expect != expect) & (got != got)).reshape(-1))
@@ -174,7 +177,9 @@ def _rows(expect: Array, got: Array) -> str:
     ]
     more = f"\nand {len(worst) - _ROWS} more" if len(worst) > _ROWS else ""
     heads = ("index", "expected", "obtained", "difference")
-    return tabulate([[*map(str, row)] for row in rows], heads, "simple", disable_numparse=True) + more
+    return (
+        tabulate.tabulate([[*map(str, row)] for row in rows], heads, "simple", disable_numparse=True) + more
+    )
 
 
 def _file_name(name: str) -> str:

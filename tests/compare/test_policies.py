@@ -14,7 +14,8 @@ from loadrun import Bundle, Testcase, Verdict
 from loadrun.base.errors import UsageError
 from loadrun.cli import main
 from loadrun.compare import compare
-from loadrun.compare.judging import Criteria, ImpostorWatch, judge
+from loadrun.compare.impostors import ImpostorWatch
+from loadrun.compare.judging import Criteria, judge
 from loadrun.compare.policy import Policy, parse, parse_all
 from loadrun.graph import Graph, StoredTensor
 from loadrun.graph.dtypes import DType

@@ -14,9 +14,10 @@ import pytest
 
 from loadrun.base.errors import InputError, LoadRunError, SpecError, UsageError
 from loadrun.graph.dtypes import DType
+from loadrun.inputs.casting import cast
 from loadrun.inputs.generation import fill_values, normal_quantile, stream
 from loadrun.inputs.lists import count_cases, expand
-from loadrun.inputs.loading import cast, load_cases
+from loadrun.inputs.loading import load_cases
 from loadrun.inputspec import Generated
 from tests.support.input_models import model
 

@@ -15,89 +15,23 @@ from ...base.registry import late
 from ...graph import params as P
 from ...graph.dtypes import Array, DType
 from ...graph.params import Format, NonlineMode
-from ..numeric.special import round_half
 from ..registry import Bound, Call, Finish, ShapeCall, kernel
 from . import rules
 from .fast import conv_fast, planned
 from .gemm import Real, Requantize
-from .layout import Packing, from_plain, output_packing, to_plain
+from .layout import from_plain, output_packing, to_plain
+from .operands import (
+    is_stepwise,
+    narrowed,
+    plain_filters,
+    plain_numbers,
+    takes_columns,
+    whole_numbers,
+)
 
 with late(__name__):
     from . import integer, transpose, volume
     from . import steps as kernel_steps
-
-
-def _filters(c: Call, w: Array, plan: rules.Plan, index: int, wide: bool = False) -> Array:
-    """Return the filter as a plain contiguous array, float64 where float32 sums of integers could be inexact.
-
-    Args:
-        index: which input the filter is; the other of the first two is the data.
-        wide: whether sums go over the output channels (transposed convolution).
-    """
-    cached = c.memo.get("filters")
-    if cached is not None:
-        return cached
-    plain = to_plain(w, plan.w)
-    if plan.flip:
-        plain = np.flip(plain, tuple(range(3, plain.ndim)))
-    dtype = c.inputs[index]
-    kind: type = np.float32
-    if not dtype.is_float:
-        number = plain.astype(np.float64) - dtype.zero_point
-        axes = (1, *range(3, plain.ndim)) if wide else tuple(range(2, plain.ndim))
-        largest = np.abs(number).sum(axis=axes).max(initial=0)
-        if largest * _largest(c.inputs[1 - index]) >= 2**24:
-            kind = np.float64
-        plain = number
-    filters = np.require(plain, kind, ["C", "A"])
-    if filters is w or filters.base is not None:
-        filters = filters.view()
-    if len(c.const) > index and c.const[index]:
-        c.memo["filters"] = filters
-    return filters
-
-
-def _largest(dtype: DType) -> int:
-    """Return the largest absolute value that an element of the data can have."""
-    if dtype.name == "Int8":
-        return 128
-    low, high = dtype.range
-    return max(abs(low - dtype.zero_point), abs(high - dtype.zero_point))
-
-
-def _numbers(x: Array, plan_axes: Packing, dtype: DType, kind: np.dtype[Any]) -> Array:
-    """Return the data as plain floating-point numbers without zero point."""
-    plain = to_plain(x, plan_axes)
-    if plain.dtype != kind:
-        plain = plain.astype(kind)
-        if dtype.zero_point:
-            plain -= kind.type(dtype.zero_point)
-    elif dtype.zero_point:
-        plain = plain - kind.type(dtype.zero_point)
-    return plain
-
-
-def _whole(x: Array, kind: np.dtype[Any]) -> Array:
-    """Convert exact sums to integers of that dtype, wrapping round as in MegEngine."""
-    return x.astype(np.int32 if x.dtype == np.float32 else np.int64).astype(kind, copy=False)
-
-
-def _stepwise(p: rules.ConvParam, dtype: DType) -> bool:
-    """Return whether the sum is rounded to the narrow type after each product."""
-    if dtype.name == "Float32":
-        return False
-    if isinstance(p, P.Convolution3D):
-        return bool(p.data_type.name == "FLOAT")
-    return bool(p.compute_mode.name == "DEFAULT")
-
-
-def _columns(p: rules.ConvParam, plan: rules.Plan) -> bool:
-    """Return whether MegEngine computes this float16 convolution as a matrix product, which has its own order."""
-    return bool(p.format.name == "NCHW") and plan.geo.dilate == (1, 1)
-
-
-def _narrow(x: Array, dtype: DType) -> Array:
-    return round_half(x) if dtype.name == "Float16" else x
 
 
 def _bind(c: Call, s: ShapeCall) -> Bound | None:
@@ -119,7 +53,7 @@ def bind_float(c: Call, s: ShapeCall) -> Callable[..., Array] | None:
 
         def plain(finish: Finish | None, x: Array, w: Array) -> Array:
             filters = memo.get("filters")
-            return convolve(x, _filters(c, w, plan, 1) if filters is None else filters, finish)
+            return convolve(x, plain_filters(c, w, plan, 1) if filters is None else filters, finish)
 
         return plain
 
@@ -128,7 +62,7 @@ def bind_float(c: Call, s: ShapeCall) -> Callable[..., Array] | None:
 
     def biased(finish: Finish | None, x: Array, w: Array, *rest: Array) -> Array:
         if last and last[0][0] is finish:
-            return convolve(x, _filters(c, w, plan, 1), last[0][1])
+            return convolve(x, plain_filters(c, w, plan, 1), last[0][1])
         bias, z = fixed[0] if fixed else _addends(c, Format.NCHW, plan, rest)
         if not fixed and all(c.const[2:]):
             # Pieces take their part of it hundreds of times.
@@ -138,7 +72,7 @@ def bind_float(c: Call, s: ShapeCall) -> Callable[..., Array] | None:
         follows = None if ends.idle else ends
         if fixed:
             last[:] = [(finish, follows)]
-        return convolve(x, _filters(c, w, plan, 1), follows)
+        return convolve(x, plain_filters(c, w, plan, 1), follows)
 
     return biased
 
@@ -168,7 +102,7 @@ def _whole_integer(
     """Return the convolution as a function of its data; None if only the general kernel has what it asks for."""
     dtype, target = c.inputs[0], c.outputs[0]
     fmt, mode = Format(int(p.format)), getattr(p, "nonlineMode", NonlineMode.IDENTITY)
-    filters = _filters(c, w, plan, 1)
+    filters = plain_filters(c, w, plan, 1)
     if filters.dtype != np.float32 or dtype.name == "Int8":
         return None
     if bias is not None:
@@ -203,21 +137,21 @@ def convolution(c: Call, x: Array, w: Array) -> Array:
     """
     p = c.get(P.Convolution)
     plan = rules.conv_plan(p, c.inputs, x.shape, w.shape)
-    filters = _filters(c, w, plan, 1)
+    filters = plain_filters(c, w, plan, 1)
     dtype, target = c.inputs[0], c.outputs[0]
-    data = _numbers(x, plan.x, dtype, filters.dtype)
+    data = plain_numbers(x, plan.x, dtype, filters.dtype)
     if dtype.is_float:
-        if _stepwise(p, dtype):
+        if is_stepwise(p, dtype):
             result = kernel_steps.conv_steps(
-                data, filters, plan.geo, kernel_steps.rounding(dtype.name), _columns(p, plan), plan.flip
+                data, filters, plan.geo, kernel_steps.rounding(dtype.name), takes_columns(p, plan), plan.flip
             ).astype(target.np)
         else:
             fused = c.take_finish() if dtype.name == "Float32" else None
-            result = _narrow(conv_fast(data, filters, plan.geo, fused), dtype)
+            result = narrowed(conv_fast(data, filters, plan.geo, fused), dtype)
     else:
         finish = _quantized_finish(c, Format(int(p.format)), plan, NonlineMode.IDENTITY, None, None)
         result = conv_fast(data, filters, plan.geo, finish)
-        result = result.astype(target.np) if finish else _whole(result, target.np)
+        result = result.astype(target.np) if finish else whole_numbers(result, target.np)
     return from_plain(result, plan.out)
 
 
@@ -288,7 +222,7 @@ def _conv_bias(
     if dtype.is_float:
         return _float_bias(c, p, plan, x, filters, bias, z)
     if dtype.name == "Int8":
-        sums = _whole(conv_fast(x, filters, plan.geo), target.np)
+        sums = whole_numbers(conv_fast(x, filters, plan.geo), target.np)
         for value in (bias, z):
             if value is not None:
                 sums += value.astype(target.np)
@@ -298,10 +232,10 @@ def _conv_bias(
     bias, finish = _integer_finish(c, p, plan, filters.dtype == np.float64, bias, z)
     if isinstance(finish, Real) and target.name != "Float32":
         # float32 may not hold the bias exactly.
-        sums = _whole(conv_fast(x, filters, plan.geo), target.np)
+        sums = whole_numbers(conv_fast(x, filters, plan.geo), target.np)
         return sums if bias is None else sums + bias.astype(target.np)
     result = conv_fast(x, filters, plan.geo, finish)
-    return _whole(result, target.np) if finish is None else result.astype(target.np)
+    return whole_numbers(result, target.np) if finish is None else result.astype(target.np)
 
 
 def _integer_finish(
@@ -356,9 +290,9 @@ def _float_bias(
 
     # The narrow types round after the convolution, the bias, z and the nonlinearity.
     round_ = kernel_steps.rounding(dtype.name)
-    steps = _stepwise(p, dtype)
+    steps = is_stepwise(p, dtype)
     sums = (
-        kernel_steps.conv_steps(x, filters, plan.geo, round_, _columns(p, plan), plan.flip)
+        kernel_steps.conv_steps(x, filters, plan.geo, round_, takes_columns(p, plan), plan.flip)
         if steps
         else conv_fast(x, filters, plan.geo)
     )
@@ -368,7 +302,7 @@ def _float_bias(
             sums += value
             round_(sums)
     Real(p.nonlineMode)(sums, 0, 0, slice(None))
-    return _narrow(sums, dtype)
+    return narrowed(sums, dtype)
 
 
 def _joined(first: Finish | None, second: Finish | None) -> Finish | None:
@@ -404,8 +338,8 @@ def conv_bias(c: Call, x: Array, w: Array, *rest: Array) -> Array:
     """
     p = c.get(P.ConvBias)
     plan = rules.conv_plan(p, c.inputs, x.shape, w.shape)
-    filters = _filters(c, w, plan, 1)
-    data = _numbers(x, plan.x, c.inputs[0], filters.dtype)
+    filters = plain_filters(c, w, plan, 1)
+    data = plain_numbers(x, plan.x, c.inputs[0], filters.dtype)
     return from_plain(_conv_bias(c, p, plan, data, filters, rest), plan.out)
 
 
@@ -428,8 +362,8 @@ def batch_conv_bias(c: Call, x: Array, w: Array, *rest: Array) -> Array:
     call = Call(c.opr, c.inputs, c.outputs)
     for n in range(x.shape[0]):
         plan = rules.conv_plan(p, c.inputs, x[n : n + 1].shape, w.shape[1:])
-        filters = _filters(call, w[n], plan, 1)
-        data = _numbers(x[n : n + 1], plan.x, c.inputs[0], filters.dtype)
+        filters = plain_filters(call, w[n], plan, 1)
+        data = plain_numbers(x[n : n + 1], plan.x, c.inputs[0], filters.dtype)
         part = tuple(r if r.shape[0] == 1 else r[n : n + 1] for r in rest)
         out[n] = _conv_bias(call, p, plan, data, filters, part)[0]
     return from_plain(out, whole.out)
@@ -455,10 +389,10 @@ def transposed(c: Call, w: Array, diff: Array, like: Array | None = None) -> Arr
 
 def _transposed(c: Call, p: rules.ConvParam, w: Array, diff: Array, like: Array | None) -> Array:
     plan = rules.backward_plan(p, c.inputs, w.shape, diff.shape, None if like is None else like.shape)
-    filters = _filters(c, w, plan, 0, wide=True)
+    filters = plain_filters(c, w, plan, 0, wide=True)
     dtype, target = c.inputs[1], c.outputs[0]
-    data = _numbers(diff, plan.out, dtype, filters.dtype)
-    steps = dtype.is_float and _stepwise(p, dtype)
+    data = plain_numbers(diff, plan.out, dtype, filters.dtype)
+    steps = dtype.is_float and is_stepwise(p, dtype)
     image = not isinstance(p, P.Convolution3D) and p.format.name == "NCHW"
     if dtype.name in ("Float16", "BFloat16") and image and plan.geo.dilate == (1, 1):
         result = kernel_steps.deconv_columns(
@@ -471,13 +405,13 @@ def _transposed(c: Call, p: rules.ConvParam, w: Array, diff: Array, like: Array 
     else:
         result = transpose.deconv_fast(data, filters, plan.geo)
         if dtype.is_float:
-            result = _narrow(result, dtype)
+            result = narrowed(result, dtype)
         elif target.name in rules.QUANTIZED:
             flat = result.reshape(1, -1)
             Requantize(rules.product_scale(*c.inputs[:2]), target, "product")(flat, 0, 0, slice(None))
             result = result.astype(target.np)
         else:
-            result = _whole(result, target.np)
+            result = whole_numbers(result, target.np)
     return from_plain(result, plan.x)
 
 
@@ -495,15 +429,15 @@ def convolution_3d(c: Call, x: Array, w: Array) -> Array:
     """
     p = c.get(P.Convolution3D)
     plan = rules.conv_plan(p, c.inputs, x.shape, w.shape)
-    filters = _filters(c, w, plan, 1)
+    filters = plain_filters(c, w, plan, 1)
     dtype = c.inputs[0]
-    data = _numbers(x, plan.x, dtype, filters.dtype)
-    if _stepwise(p, dtype):
+    data = plain_numbers(x, plan.x, dtype, filters.dtype)
+    if is_stepwise(p, dtype):
         result = kernel_steps.conv_steps(
             data, filters, plan.geo, kernel_steps.rounding(dtype.name), turned=plan.flip
         ).astype(c.outputs[0].np)
     else:
-        result = _narrow(volume.conv_volume(data, filters, plan.geo), dtype)
+        result = narrowed(volume.conv_volume(data, filters, plan.geo), dtype)
     return from_plain(result, plan.out)
 
 

@@ -10,7 +10,8 @@ from typing import BinaryIO
 
 from ...base.errors import EngineError, InputError, UsageError
 from ...compare import compare, passes
-from ...compare.judging import Criteria, ImpostorWatch, policy_for
+from ...compare.impostors import ImpostorWatch
+from ...compare.judging import Criteria, policy_for
 from ...compare.metrics import Formula
 from ...compare.policy import Policy, require_compared
 from ...compare.record import packed_policies
