@@ -13,6 +13,7 @@ import numpy as np
 from ..base.about import author
 from ..base.errors import FormatError, UsageError, UsageTypeError
 from ..base.files import contents
+from ..base.registry import late
 from ..base.writing import replacing
 from ..compare.comparison import compare
 from ..compare.judging import Criteria, judge
@@ -21,7 +22,6 @@ from ..compare.results import Verdict
 from ..compare.tolerances import default_maxerr, magnitude
 from ..dump.record import tensor_digest
 from ..graph.dtypes import Array, dtype_of
-from ..base.registry import late
 
 with late(__name__):
     import tabulate
