@@ -248,3 +248,48 @@ def test_docstrings_promise_no_result_where_there_is_none() -> None:
     assert returns_of_nothing('def f(x: int) -> None:\n    """Return the square."""') == ["f"]
     wrong = {path.name: names for path in SOURCES if (names := returns_of_nothing(path.read_text("utf-8")))}
     assert wrong == {}
+
+
+LINES, FIELDS = 500, 12
+"""What a file and a record may hold, so that one reader can."""
+LONG_FILES = """
+onnx/model.py onnx/operators/quantized.py onnx/writing/joined.py onnx/writing/writer.py proof.py tensors/symbolic.py
+tensors/value.py torch/onnx_source.py torch/script.py torch/traced.py
+"""
+"""Files that are longer; none is added."""
+LARGE_RECORDS = """
+Comparison Description Differences ExportSource FileResult Graph Measurement OnnxFile Op Opr OutputResult ProgramFile
+Recording Request Row
+"""
+"""Records with more fields; none is added."""
+
+
+def fields(record: ast.ClassDef) -> int:
+    """How many fields a dataclass or a named tuple declares; 0 for other classes, parameters and options."""
+    decorated = any("dataclass" in ast.unparse(d) for d in record.decorator_list)
+    bases = {dotted(b).split(".")[-1] for b in record.bases}
+    if not (decorated or "NamedTuple" in bases) or record.name.endswith(("Options", "Arguments")):
+        return 0
+    return sum(
+        isinstance(n, ast.AnnAssign) and "ClassVar" not in ast.unparse(n.annotation) for n in record.body
+    )
+
+
+def test_no_file_is_longer_than_one_can_read() -> None:
+    lengths = {p.relative_to(ROOT / "loadrun").as_posix(): p.read_text("utf-8").count("\n") for p in SOURCES}
+    assert sorted(p for p, n in lengths.items() if n > LINES) == LONG_FILES.split()
+
+
+def test_no_record_has_more_fields_than_one_can_hold() -> None:
+    (planted,) = ast.parse("@dataclass\nclass A:\n    a: int\n    b: ClassVar[int] = 1").body
+    assert isinstance(planted, ast.ClassDef)
+    assert fields(planted) == 1
+    records = [
+        node
+        for path in SOURCES
+        # The wire has what MegEngine and ONNX say.
+        if path.parent.name != "params" and path.name != "messages.py"
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ClassDef)
+    ]
+    assert sorted(r.name for r in records if fields(r) > FIELDS) == LARGE_RECORDS.split()

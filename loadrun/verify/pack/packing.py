@@ -12,7 +12,6 @@ from ...base.errors import EngineError, InputError, UsageError
 from ...compare import compare, passes
 from ...compare.impostors import ImpostorWatch
 from ...compare.judging import Criteria, policy_for
-from ...compare.metrics import Formula
 from ...compare.policy import Policy, require_compared
 from ...compare.record import packed_policies
 from ...compare.tolerances import MAXERR, default_maxerr, magnitude
@@ -22,10 +21,10 @@ from ...dump.record import provenances
 from ...dump.writer import MAX_BYTES
 from ...graph import Graph
 from ...graph.dtypes import Array
-from ...passes.checks import compared, formula, set_tolerances
+from ...passes.checks import compared
 from ...passes.constants import bare, subgraph
 from ...runner import check_errors
-from ...testcase import EXPECT, Bundle, Check, FileFacts, ModelSource, Testcase
+from ...testcase import EXPECT, Bundle, FileFacts, ModelSource, Testcase
 from .capture import (
     Recorder,
     Warn,
@@ -39,12 +38,11 @@ from .capture import (
     warn_nonfinite,
 )
 from .intermediates import statistics
+from .loosening import ToleranceChange
 from .options import PackOptions
 from .scenario import SMALL, Feedback, capture_steps
 from .witness import Opinions, Witness
 
-_ALL = 1e30
-"""A tolerance that MegEngine's check lets everything pass by."""
 _AHEAD = 2**26
 """Bytes of testcases that are held to learn how large the numbers of an output are."""
 
@@ -103,7 +101,7 @@ class Packer:
         make = recorder or (lambda model: Recorder(model, options.engine, seed=options.seed))
         alone = Bundle(self.model, source=ModelSource(refuses=bundle.source.refuses))
         if bundle.source.sized is not None:
-            alone.source.sized = partial(_alone, bundle, alone, lru_cache(16)(_without_checks))
+            alone.source.sized = partial(_alone, bundle, alone, lru_cache(16)(lambda b: Bundle(bare(b))))
         self.recorder = None if options.no_assert else make(alone)
         self.about = {
             "provenance": self.recorder.provenance if self.recorder else provenance("none", options.seed)
@@ -379,7 +377,10 @@ class Packer:
     def _graph(self, first: Testcase, scales: Mapping[str, float]) -> Graph:
         if self.recorder is None:
             return self.model
-        return self._with_tolerances() if self.extends else self._with_checks(first, scales)
+        if not self.extends:
+            return self._with_checks(first, scales)
+        ToleranceChange(self.model, self.options, self.loosened, self.warn).apply()
+        return self.model
 
     def _scales(self, cases: Iterator[Testcase]) -> tuple[Iterator[Testcase], dict[str, float]]:
         """Return the testcases and the largest number of every output, of as many testcases as it takes to know."""
@@ -432,53 +433,6 @@ class Packer:
                 self.loosened.setdefault(check.name, usual)
         self.unchecked = [n for n in Bundle(graph).outputs if n not in names]
         return graph
-
-    def _with_tolerances(self) -> Graph:
-        """Copy the model with the checks that it has, at the tolerances that are requested."""
-        checks = Bundle(self.model).checks
-        maxerr, silent = self.options.maxerr, self.options.silent
-        if self.options.loosen:
-            self._admit(checks)
-        if maxerr is not None:
-            limits = tolerances(maxerr, [c.name for c in checks])
-            if isinstance(maxerr, Mapping) and "" not in maxerr:
-                limits = {n: v for n, v in limits.items() if n in maxerr}
-            requested = {c.opr.id: limits[c.name] for c in checks if c.name in limits}
-            for check in checks:
-                self._loosens(check, limits.get(check.name, check.maxerr))
-            set_tolerances(self.model, requested, None if silent is None else not silent)
-        elif silent is not None:
-            set_tolerances(self.model, {}, not silent)
-        return self.model
-
-    def _admit(self, checks: Sequence[Check]) -> None:
-        """Let the file's own checks pass whatever a policy does that is requested in their place."""
-        maxerr, admitted = self.options.maxerr, {}
-        for check in checks:
-            policy = policy_for(self.options.policies, check.name)
-            named = maxerr is not None and (not isinstance(maxerr, Mapping) or {check.name, ""} & set(maxerr))
-            if named or not policy.text:
-                continue
-            other_formula = formula(check) is Formula.OTHER
-            if policy.leaves_elements and not other_formula:
-                continue
-            limit = _ALL if other_formula or policy.covering is None else min(policy.covering, _ALL)
-            if limit > check.maxerr:
-                self._loosens(check, limit)
-                admitted[check.opr.id] = limit
-        set_tolerances(self.model, admitted, None)
-
-    def _loosens(self, check: Check, limit: float) -> None:
-        """Note a tolerance that is greater than before, or refuse it."""
-        if limit <= check.maxerr * (1 + 1e-6):
-            return
-        if not self.options.loosen:
-            raise UsageError(
-                f"the check of {check.name!r} has a tolerance of {check.maxerr:g}, and {limit:g} would let more "
-                "through; pass --loosen if that is intended"
-            )
-        self.loosened.setdefault(check.name, check.maxerr)
-        self.warn(f"LOOSENED: the tolerance of {check.name!r} was {check.maxerr:g} and is {limit:g}")
 
     def _fitting(self, cases: Iterable[Testcase], graph: Graph) -> Iterator[Testcase]:
         """Yield the testcases without the values that nothing checks."""
@@ -536,10 +490,6 @@ def _place(number: int, index: int, where: Callable[[int], str] | None) -> str:
 
 def _step_place(place: Callable[[], str], step: int) -> str:
     return f"{place()}step {step}: "
-
-
-def _without_checks(bundle: Bundle) -> Bundle:
-    return Bundle(bare(bundle))
 
 
 def _alone(
