@@ -15,7 +15,6 @@ with late(__name__):
     import difflib
     import traceback
 
-
 E = TypeVar("E", bound="LoadRunError")
 
 

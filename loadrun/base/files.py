@@ -18,7 +18,6 @@ with late(__name__):
 
     import numpy as np
 
-
 MODELS = (".mge", ".onnx", ".pt2")
 """File name endings of models, which a folder stands for."""
 _URL = r"[a-zA-Z][a-zA-Z0-9+.-]+://."

@@ -16,7 +16,6 @@ from .registry import late
 with late(__name__):
     import resource
 
-
 _GRACE = 5.0
 """Seconds after which a process that is stuck in a library call is killed."""
 

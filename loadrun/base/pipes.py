@@ -22,7 +22,6 @@ with late(__name__):
     from concurrent import futures
     from concurrent.futures import process as worker_pool
 
-
 T = TypeVar("T")
 R = TypeVar("R")
 _HEAD = 8

@@ -10,7 +10,6 @@ from .registry import late
 with late(__name__):
     import hashlib
 
-
 _MEMBER = ', "digest": "{}"}}'
 _SIZE = 32
 

@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from typing import IO, TYPE_CHECKING, Any, TextIO
+from typing import IO, Any, TextIO
 
 from .errors import UsageError, clean
 from .files import is_remote, nameable
@@ -23,10 +23,6 @@ with late(__name__):
     import secrets
     import shutil
     import tempfile
-
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _PART = ".part"
 _LONGEST = 100
@@ -249,18 +245,18 @@ def new_folder(target: pathlib.Path) -> Iterator[pathlib.Path]:
         raise
 
 
-def _prefix(path: Path) -> str:
+def _prefix(path: pathlib.Path) -> str:
     return f".{path.name[:100]}."
 
 
 @lru_cache(maxsize=8)
-def _hidden_parts(folder: Path) -> tuple[str, ...]:
+def _hidden_parts(folder: pathlib.Path) -> tuple[str, ...]:
     """List the temporary files in a folder, only once, since a command may write thousands of files into it."""
     with os.scandir(folder) as entries:
         return tuple(e.name for e in entries if e.name.startswith(".") and e.name.endswith(_PART))
 
 
-def _sweep(path: Path) -> None:
+def _sweep(path: pathlib.Path) -> None:
     """Remove temporary files that killed processes left when writing the same file or folder."""
     random = re.compile(re.escape(_prefix(path)) + r"[a-z0-9_]{8,16}" + re.escape(_PART))
     for old in (os.path.join(path.parent, n) for n in _hidden_parts(path.parent) if random.fullmatch(n)):

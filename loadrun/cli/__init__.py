@@ -21,7 +21,6 @@ from ..base.registry import late
 with late(__name__):
     import difflib
 
-
 __all__ = ["main"]
 
 COMMANDS = {

@@ -20,7 +20,6 @@ from .models import add_model_options, engine_list, model_options
 with late(__name__):
     from ..report import benchmark_html
 
-
 __all__ = ["main", "parser"]
 
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from ..base import __version__
 from ..base.registry import late
@@ -15,10 +15,6 @@ from ..report.json import dumps
 
 with late(__name__):
     from ..report import junit as junit_report
-
-
-if TYPE_CHECKING:
-    from ..report.junit import JUnitWriter
 
 __all__ = ["FleetReports", "fleet_reports"]
 
@@ -35,7 +31,7 @@ class FleetReports:
     """
 
     out: TextIO
-    junit: JUnitWriter | None
+    junit: junit_report.JUnitWriter | None
     files: list[object] = field(default_factory=list)
     exit_code: int = 0
 

@@ -20,7 +20,6 @@ with late(__name__):
 
     from ..base import limits as resource_limits
 
-
 __all__ = [
     "Parser",
     "add_quiet_option",

@@ -25,7 +25,6 @@ with late(__name__):
     from ..report import drawing
     from . import operators as operator_help
 
-
 __all__ = ["main"]
 
 _SHOWN = 8

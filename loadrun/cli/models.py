@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -27,10 +27,6 @@ with late(__name__):
 
     from .. import inputspec
     from ..inputs import files
-
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BESIDE = "beside"
 """What ``--weights`` takes for weights in a file of their own."""
@@ -175,7 +171,7 @@ def _folder(name: str) -> pathlib.Path:
 
 
 def all_chosen(
-    options: Sequence[Sequence[str]] | None, strict: bool, cache: Path | None
+    options: Sequence[Sequence[str]] | None, strict: bool, cache: pathlib.Path | None
 ) -> tuple[Choice, ...]:
     """Return the selected engines, in order.
 

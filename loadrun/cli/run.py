@@ -36,7 +36,6 @@ from .stream import FileProgress, clear_progress, json_file, show, show_line
 with late(__name__):
     from ..verify import saved
 
-
 if TYPE_CHECKING:
     from ..report.json import JsonWriter
 

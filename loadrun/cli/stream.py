@@ -20,7 +20,6 @@ with late(__name__):
     from ..report import engines as engine_report
     from ..report import json as json_report
 
-
 if TYPE_CHECKING:
     pass
 

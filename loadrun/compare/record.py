@@ -12,7 +12,6 @@ from .policy import Policy, parse
 with late(__name__):
     import json
 
-
 MAGIC = b"loadrun\x01"
 STEPS_MAGIC = b"loadrun\x02"
 """What steps of scenarios begin with, which are between the testcases and the record."""

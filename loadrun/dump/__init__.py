@@ -16,7 +16,6 @@ from .container import load, load_all, loads
 with late(__name__):
     from . import store
 
-
 if TYPE_CHECKING:
     from .options import DumpOptions, DumpResult
 

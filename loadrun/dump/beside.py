@@ -31,7 +31,6 @@ with late(__name__):
     import hashlib
     import json
 
-
 _SMALLEST = 4096
 """Bytes of a tensor from which on it lies outside."""
 _ALIGNED = 64

@@ -32,7 +32,6 @@ with late(__name__):
     from . import beside, history, repeated, scenarios, v1, v2
     from . import record as dump_record
 
-
 MAGIC = b"mgbtest0"
 _KNOWN_MGE_VERSION, _KNOWN_MODEL_VERSION = 101304, 2
 

@@ -23,7 +23,6 @@ from ..testcase import Bundle
 with late(__name__):
     from . import information
 
-
 FORMATS = ("FBS_V2", "FBS")
 _FIRST = -(2**31)
 """The priority that MegEngine gives inputs and constants."""

@@ -30,7 +30,6 @@ with late(__name__):
     import hashlib
     import json
 
-
 _DIGEST = PROMISE - len(PROMISE_MAGIC)
 
 

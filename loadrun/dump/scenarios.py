@@ -25,7 +25,6 @@ with late(__name__):
     import hashlib
     import json
 
-
 _HEAD = 24
 _MOST = 1 << 32
 _Step = tuple[int, list[str]]

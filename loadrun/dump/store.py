@@ -31,7 +31,6 @@ with late(__name__):
 
     from . import beside as weights_beside
 
-
 _MOST_TESTCASES = 2**32 - 1
 _LARGE = 2**24
 """Bytes of weights from which on a thread of its own hashes them."""

@@ -22,7 +22,6 @@ from .record import graph_digest
 with late(__name__):
     from ..ops import infer
 
-
 MAX_BYTES = 2**31 - 1
 """The largest FlatBuffer that MegEngine's verifier accepts."""
 _OUTPUT = Struct("<II")

@@ -29,7 +29,6 @@ from .program import Step
 with late(__name__):
     from ..ops.conv import convolution
 
-
 _BY_PLACE = modes(ModeTrait.BY_PLACE)
 _VECTOR = 16
 """Elements that MegEngine's kernels take at a time."""

@@ -44,9 +44,7 @@ with late(__name__):
     from . import profile as operator_profile
     from . import sublinear as sublinear_plan
 
-
 if TYPE_CHECKING:
-    from ..ops.numeric.stream import RandomNumbers
     from .recompute_config import DTRConfig, SublinearMemoryConfig
 
 _PROGRAMS, _MOST_PROGRAMS = 8, 128
@@ -141,7 +139,7 @@ class ReferenceEngine:
         self,
         feeds: Mapping[str, Array],
         observe: Observer | None = None,
-        rng: RandomNumbers | None = None,
+        rng: stream.RandomNumbers | None = None,
         *,
         memory: MemoryMeter | None = None,
     ) -> list[Array]:
@@ -220,7 +218,7 @@ class ReferenceEngine:
             raise UsageError("there is no profile: create the engine with profile=True")
         return self._profile.to_json()
 
-    def _rng(self) -> RandomNumbers | None:
+    def _rng(self) -> stream.RandomNumbers | None:
         """Return what a run's random operators draw from; None if there are none."""
         if not self._random:
             return None

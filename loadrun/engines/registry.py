@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from ..base.errors import UsageError
 from ..base.limits import EndedBySignal
@@ -27,10 +26,6 @@ with late(__name__):
     from importlib import metadata
 
     from . import reference, wide
-
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
 
 GROUP = "loadrun.engines"
 """The entry-point group in which other packages name their factories."""
@@ -124,7 +119,7 @@ def known_elsewhere(engine: str) -> bool:
     return name in NAMES or any(e.name == name for e in _entry_points())
 
 
-def _entry_points() -> Iterable[EntryPoint]:
+def _entry_points() -> Iterable[metadata.EntryPoint]:
     return metadata.entry_points(group=GROUP)
 
 

@@ -20,7 +20,6 @@ with late(__name__):
     from . import lists, loading
     from . import steps as step_data
 
-
 if TYPE_CHECKING:
     from ..inputspec import InputData
 

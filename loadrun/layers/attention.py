@@ -19,7 +19,6 @@ from .selection import where
 with late(__name__):
     from . import random
 
-
 __all__ = ["multi_head_attention"]
 
 _Mask = P.MultiHeadAttnAttnMaskType

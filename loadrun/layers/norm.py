@@ -17,7 +17,6 @@ from .geometry import require
 with late(__name__):
     import logging
 
-
 __all__ = [
     "batch_norm",
     "general_norm",

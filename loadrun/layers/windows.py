@@ -20,7 +20,6 @@ with late(__name__):
     from ..tensors import products
     from . import random
 
-
 __all__ = [
     "dropout",
     "embedding",

@@ -45,7 +45,6 @@ with late(__name__):
     from ..passes import simplify
     from ..passes.cleanup import fold
 
-
 _OTHERWISE_OF_NAN = frozenset(
     ("ArgMax", "ArgMin", "GlobalMaxPool", "MaxPool", "ReduceMax", "ReduceMin", "Sign")
 )

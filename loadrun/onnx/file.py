@@ -37,7 +37,6 @@ with late(__name__):
 
     from . import comparing
 
-
 RTOL, ATOL = 1e-3, 1e-7
 BRAIN_RTOL = 2.0**-6
 _BFLOAT16 = 16

@@ -19,7 +19,6 @@ from .file import OnnxFile
 with late(__name__):
     from . import truth
 
-
 _ELSEWHERE = (0.5, 2, 100)
 """By how much open sizes are multiplied to find out what follows from them."""
 

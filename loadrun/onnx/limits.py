@@ -21,7 +21,6 @@ from .messages import ModelProto
 with late(__name__):
     import json
 
-
 KEY = "loadrun:checks"
 """The key of the model's metadata."""
 PROMISE = "loadrun:promise"

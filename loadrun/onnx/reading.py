@@ -31,7 +31,6 @@ from .types import StandIn, axis_of, declared_shape, kind_of_dtype, type_of
 with late(__name__):
     from . import truth
 
-
 STAND_INS = ((1, 1), (1, 64), (1, 256), (64, 64), (1, 640))
 """Sizes that are tried where none are given: of first axes, and of the others."""
 

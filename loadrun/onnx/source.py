@@ -29,7 +29,6 @@ with late(__name__):
     from ..tracing import structure
     from . import file, limits
 
-
 if TYPE_CHECKING:
     from ..tracing.recording import Recording
     from ..tracing.traced import Traced

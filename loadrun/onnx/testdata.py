@@ -22,7 +22,6 @@ from .types import dtype_of_kind
 with late(__name__):
     from . import file
 
-
 _MOST_BYTES = 1 << 31
 _MOST_SETS = 1 << 20
 

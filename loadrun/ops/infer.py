@@ -26,7 +26,6 @@ from .registry import Call, Kernel, OpImpl, Shape, ShapeCall, UnknownShape, impl
 with late(__name__):
     from . import formulas
 
-
 _HALF = ("Float16", "BFloat16")
 _OWN = types(Trait.MOVES | Trait.CONSTANT | Trait.GENERIC)
 """Operators whose own kernels take every dtype."""

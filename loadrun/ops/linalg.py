@@ -24,7 +24,6 @@ from .registry import Bound, Call, Shape, ShapeCall, kernel
 with late(__name__):
     from .numeric import svd as svd_kernel
 
-
 _PACK = {Format.MK4: 4, Format.MK8: 8, Format.MK4_DOT: 4}
 
 

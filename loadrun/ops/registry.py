@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -31,10 +31,6 @@ from .op import Trait
 
 with late(__name__):
     from .numeric import stream
-
-
-if TYPE_CHECKING:
-    from .numeric.stream import RandomNumbers, Stream
 
 Shape = tuple[int, ...]
 R = TypeVar("R", bound=Record)
@@ -73,15 +69,15 @@ class Call:
     outputs: tuple[DType, ...]
     const: tuple[bool, ...] = ()
     memo: dict[Any, Any] = field(default_factory=dict)
-    rng: RandomNumbers | None = None
+    rng: stream.RandomNumbers | None = None
     donated: list[Array] = field(default_factory=list)
     finish: Finish | None = None
 
-    def in_run(self, rng: RandomNumbers | None, donated: list[Array]) -> Call:
+    def in_run(self, rng: stream.RandomNumbers | None, donated: list[Array]) -> Call:
         """Return the call for one execution."""
         return Call(self.opr, self.inputs, self.outputs, self.const, self.memo, rng, donated)
 
-    def stream(self) -> Stream:
+    def stream(self) -> stream.Stream:
         """Return what the operator draws from; a kernel called by itself gets a stream of its seed."""
         if self.rng is None:
             self.rng = stream.OperatorStreams()

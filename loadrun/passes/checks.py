@@ -27,7 +27,6 @@ from .constants import is_pure, subgraph
 with late(__name__):
     import hashlib
 
-
 _F32 = DType("Float32")
 _M = ElemwiseMode
 _LAYOUT = types(Trait.REARRANGES) | select(lambda op: op.family in ("typecvt", "relayout")) | {"Subtensor"}

@@ -32,7 +32,6 @@ from .rewriter import Rewriter, each
 with late(__name__):
     from . import guards
 
-
 _ELEMWISE = select(lambda op: op.family.startswith("elemwise."))
 _CONSTANTS = types(Trait.CONSTANT)
 _INT = DType("Int32")

@@ -21,7 +21,6 @@ with late(__name__):
     from ..report import reading
     from . import keywords
 
-
 __all__ = ["ChosenFiles", "ProfileOptions", "ReplayOptions", "RunOptions", "selected"]
 
 PathName = str | os.PathLike[str]

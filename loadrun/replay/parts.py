@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -36,12 +36,6 @@ with late(__name__):
     from ..verify import pictures as failure_pictures
     from ..verify.pack import verifying, witness
     from . import explaining
-
-
-if TYPE_CHECKING:
-    from ..verify.bench import Timing
-    from ..verify.beside import EngineComparison
-    from ..verify.pictures import Picture
 
 _KEPT = 16
 """Maximum optimized graphs kept for a model with one graph per set of sizes."""
@@ -132,7 +126,7 @@ class PartReplayer:
         self._read: list[Bundle] = []
         self._runner: Runner | None = None
         self._like: tuple[Bundle, Runner] | None = None
-        self._beside: EngineComparison | None = None
+        self._beside: side_by_side.EngineComparison | None = None
         self._seconds = 0.0
         self._drawn = 0
         self._first: dict[str, Array] = {}
@@ -341,7 +335,7 @@ class PartReplayer:
         self, result: Result, feeds: dict[str, Array], digests: Mapping[str, str], task: Task
     ) -> Replayed:
         shapes = {n: a.shape for n, a in feeds.items() if not n.endswith(EXPECT)}
-        pictures: dict[str, Picture] = {}
+        pictures: dict[str, failure_pictures.Picture] = {}
         if task.pictures:
             for out in result.outputs:
                 failing = out.verdict is Verdict.FAIL and self._drawn < _PICTURES
@@ -381,7 +375,7 @@ def _arrays(case: Testcase, bundle: Bundle) -> dict[str, Array]:
     return {n: v for n, v in case.file_values.items() if isinstance(v, np.ndarray) and v.dtype.kind in "biuf"}
 
 
-def _timing(runner: Runner, number: int | None, case: Testcase, task: Task) -> Timing:
+def _timing(runner: Runner, number: int | None, case: Testcase, task: Task) -> bench.Timing:
     feeds = runner.inputs_of(case)
     return replace(bench.measure(lambda: runner.run(feeds), task.iter, 1), testcase=number)
 

@@ -30,7 +30,6 @@ with late(__name__):
 
     from . import dask, observing, processes, retrying
 
-
 if TYPE_CHECKING:
     from ..verify.bench import Timing
 

@@ -32,12 +32,9 @@ with late(__name__):
     from ..verify import saved as saved_results
     from ..verify.bench import environment
 
-
 if TYPE_CHECKING:
-    from ..report.html import HtmlWriter
     from ..verify.bench import Timing
     from ..verify.pictures import Picture
-    from ..verify.saved import ResultWriter
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,8 +203,8 @@ class Sinks:
     def __init__(
         self,
         writers: Sequence[ReportWriter],
-        drawing: HtmlWriter | None,
-        saved: ResultWriter | None,
+        drawing: html_report.HtmlWriter | None,
+        saved: saved_results.ResultWriter | None,
         folder: PathName | None,
         several: bool,
     ) -> None:

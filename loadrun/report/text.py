@@ -17,7 +17,6 @@ with late(__name__):
 
     from . import fitting
 
-
 if TYPE_CHECKING:
     from ..verify.bench import Timing
 

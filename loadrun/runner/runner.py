@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, wraps
-from typing import TYPE_CHECKING, ParamSpec, cast
+from typing import ParamSpec, cast
 
 from ..base.about import About
 from ..base.arguments import require_seed
@@ -43,10 +43,6 @@ from .sized import UNREAD, Specialization, settled
 
 with late(__name__):
     from ..engines import executed, file_replay, graph_file, scenario
-
-
-if TYPE_CHECKING:
-    from ..engines.executed import Executed
 
 _P = ParamSpec("_P")
 _KEPT = 16
@@ -268,7 +264,7 @@ class Runner:
         """Return an engine for some variables of a graph."""
         return make_engine(self.engine, graph, targets, seed=self.seed)
 
-    def executed(self) -> list[Executed] | None:
+    def executed(self) -> list[executed.Executed] | None:
         """Return the time of operators in the last `run` from the engine's own profiler; None if it has none.
 
         The engine must be a `loadrun.engines.Choice` with ``profile=True``.

@@ -26,7 +26,6 @@ with late(__name__):
     from ..engines import divided as divided_engine
     from ..engines import widths
 
-
 Make = Callable[[Graph, Sequence[Var]], Engine]
 """Gives an engine for some variables of a graph."""
 

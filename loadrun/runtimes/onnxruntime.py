@@ -31,7 +31,6 @@ from .translated import Translated
 with late(__name__):
     from ..onnx import encode
 
-
 if TYPE_CHECKING:
     import onnxruntime  # optional
 

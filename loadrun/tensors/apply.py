@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,23 +26,19 @@ with late(__name__):
     from ..ops.numeric import stream as random_stream
     from . import complex_pairs
 
-
-if TYPE_CHECKING:
-    from ..ops.numeric.stream import Stream
-
 _MOVES_PAIRS, _RANDOM = types(Trait.COMPLEX), types(Trait.RANDOM)
 _COMPLEX = plain("Complex64")
 _KEEPS_SCALARS = types(Trait.ELEMENTWISE | Trait.FORWARDS)
 
 
 class _Local(threading.local):
-    stream: Stream | None = None
+    stream: random_stream.Stream | None = None
 
 
 _local = _Local()
 
 
-def stream() -> Stream:
+def stream() -> random_stream.Stream:
     """Return what this thread's eager random operators draw from."""
     if _local.stream is None:
         seed(None)

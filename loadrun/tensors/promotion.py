@@ -28,7 +28,6 @@ from .value import Tensor
 with late(__name__):
     from . import complex_pairs
 
-
 _COMPARE = {mode: P.ElemwiseMultiTypeMode[mode.name] for mode in modes(ModeTrait.COMPARES)}
 _FLOAT = plain("Float32")
 _NOTHING_TO_ROUND, _GIVES_FLOAT = modes(ModeTrait.INTEGRAL), modes(ModeTrait.GIVES_FLOAT)

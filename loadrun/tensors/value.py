@@ -25,7 +25,6 @@ with late(__name__):
     from . import protocols
     from . import qparams as quantization
 
-
 T = TypeVar("T", bound="Tensor")
 _M = P.ElemwiseMode
 

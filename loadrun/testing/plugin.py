@@ -40,16 +40,11 @@ with late(__name__):
     from ..compare import policy
     from . import snapshots
 
-
 if TYPE_CHECKING:
     from _pytest._code.code import TerminalRepr
 
-    from ..base.configuration import Configuration, FileRule
-    from ..runner import OutputResult, Result, Runner
-    from ..testcase import Bundle
 
-
-_CONFIGURATION: pytest.StashKey[Configuration | None] = pytest.StashKey()
+_CONFIGURATION: pytest.StashKey[configurations.Configuration | None] = pytest.StashKey()
 _CHECKED: pytest.StashKey[bool] = pytest.StashKey()
 _NAMED = "loadrun_named"
 """Key that tells a worker whether the command line names files or folders."""
@@ -199,10 +194,12 @@ class _OpenModel:
 
     def __init__(self) -> None:
         self.key: Any = None
-        self.runners: list[Runner] = []
-        self.result: tuple[Any, Result | BaseException] | None = None
+        self.runners: list[runners.Runner] = []
+        self.result: tuple[Any, runners.Result | BaseException] | None = None
 
-    def runner(self, path: Path, dump: int, engine: str, seed: int, rule: FileRule) -> runners.Runner:
+    def runner(
+        self, path: Path, dump: int, engine: str, seed: int, rule: configurations.FileRule
+    ) -> runners.Runner:
         """Return the runner of a dump of a file."""
         if self.key != (path, engine, seed):
             self.key, self.runners, self.result = None, [], None
@@ -212,11 +209,13 @@ class _OpenModel:
             self.key = path, engine, seed
         return self.runners[dump]
 
-    def run(self, path: Path, dump: int, index: int | None, engine: str, seed: int, rule: FileRule) -> Result:
+    def run(
+        self, path: Path, dump: int, index: int | None, engine: str, seed: int, rule: configurations.FileRule
+    ) -> runners.Result:
         """Return the result of a testcase, which its outputs share."""
         key = path, dump, index, engine, seed
         if self.result is None or self.result[0] != key:
-            result: Result | BaseException
+            result: runners.Result | BaseException
             try:
                 with limits.time_limited(rule.timeout):
                     runner = self.runner(path, dump, engine, seed, rule)
@@ -255,7 +254,7 @@ def _seed(value: str) -> int:
     return int(value)
 
 
-def _configuration(config: pytest.Config) -> Configuration | None:
+def _configuration(config: pytest.Config) -> configurations.Configuration | None:
     """Return the project's configuration, read once."""
     if _CONFIGURATION not in config.stash:
         config.stash[_CONFIGURATION] = configurations.find_configuration(config.rootpath)
@@ -324,13 +323,13 @@ class ModelFile(pytest.File):
             yield expected
 
 
-def _steps(bundle: Bundle, index: int | None) -> tuple[str, ...]:
+def _steps(bundle: testcase.Bundle, index: int | None) -> tuple[str, ...]:
     """List the outputs of all steps of a scenario of which something is expected."""
     steps = enumerate(bundle.testcases[index or 0].each_step)
     return tuple(f"{name}@{k}" for k, arrays in steps for name in testcase.Testcase(dict(arrays)).expects)
 
 
-def _expected(bundle: Bundle) -> list[str]:
+def _expected(bundle: testcase.Bundle) -> list[str]:
     """List outputs of which there is an expected value, whether a check reads it or not."""
     if bundle.source.refusal is not None:
         return [*bundle.source.file.outputs] if bundle.source.file is not None else []
@@ -359,7 +358,7 @@ class ModelCase(pytest.Collector):
             _mark(item)
             yield item
 
-    def result(self) -> Result:
+    def result(self) -> runners.Result:
         """Run it and return the result."""
         seed = _seed(self.config.getini("loadrun_seed").strip())
         engine, rule = _engine(self.config, self.path), _rule(self.config, self.path)
@@ -456,7 +455,7 @@ class ModelOutput(ModelTest):
         if out is not None and standing is not runners.Verdict.PASS:
             raise CheckFailed(self._said(out))
 
-    def _said(self, out: OutputResult) -> str:
+    def _said(self, out: runners.OutputResult) -> str:
         """Why it fails, as an assertion would."""
         assert isinstance(self.parent, ModelCase)
         error = "-" if out.error is None else f"{out.error:.6g}"

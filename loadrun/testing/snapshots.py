@@ -26,7 +26,6 @@ from ..graph.dtypes import Array, dtype_of
 with late(__name__):
     import tabulate
 
-
 _ROWS = 10
 """Elements of a snapshot that are shown."""
 

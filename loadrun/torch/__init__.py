@@ -17,7 +17,6 @@ with late(__name__):
     from . import modules, program
     from . import traced as torch_traced
 
-
 __all__ = ["aten", "save", "trace", "trace_module"]
 
 

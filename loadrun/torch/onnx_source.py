@@ -36,7 +36,6 @@ from .traced import TorchTrace
 with late(__name__):
     from . import modules
 
-
 _CONTROL = ("higher_order.cond", "higher_order.while_loop")
 
 

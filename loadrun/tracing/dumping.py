@@ -35,7 +35,6 @@ from .writing import DumpArguments, check_older, dump_graph, signature_of
 with late(__name__):
     from ..dump import information
 
-
 EXAMPLE = "example"
 """Stands for the traced arguments among ``input_data``."""
 _log = get_logger(__name__)

@@ -30,7 +30,6 @@ from .naming import rename_outputs
 with late(__name__):
     from ..verify.pack import noise
 
-
 T = TypeVar("T", bound=Callable[..., object])
 
 

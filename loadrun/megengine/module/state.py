@@ -16,7 +16,6 @@ from ...tensors.access import static_shape
 with late(__name__):
     from ...dump import checkpoint
 
-
 State = str | os.PathLike[str] | dict[str, Any] | Callable[[str, Tensor], Any]
 _log = logging.getLogger("loadrun.megengine.module")
 

@@ -18,7 +18,6 @@ from .windows import SPACE, Ints, SpatialWindow, given_pads, spaced, window_of
 with late(__name__):
     from . import indexing
 
-
 CONTRIB = "com.microsoft"
 POOL = {**SPACE, "ceil_mode": 0}
 

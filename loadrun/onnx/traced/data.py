@@ -23,7 +23,6 @@ from . import instead, known, operand, traced
 with late(__name__):
     from ..operators import detection
 
-
 __all__: list[str] = []
 
 _LT, _EQ = P.ElemwiseMultiTypeMode.LT, P.ElemwiseMultiTypeMode.EQ

@@ -28,7 +28,6 @@ from . import instead, known, operand, traced
 with late(__name__):
     from ...layers import conv as conv_layers
 
-
 __all__: list[str] = []
 
 

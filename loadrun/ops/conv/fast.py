@@ -22,7 +22,6 @@ from .rules import Geometry
 with late(__name__):
     from . import depthwise
 
-
 _PLANS = 1024
 """Sizes of convolutions that are remembered."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,10 +24,6 @@ from ...testcase import Bundle, Testcase
 
 with late(__name__):
     from concurrent import futures
-
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 _KEY = "witness"
 _Opinion = tuple[dict[str, object], list[str]]
@@ -48,7 +44,7 @@ class Opinions:
     def __init__(self, witness: Witness | None) -> None:
         self._witness = witness
         self._cases: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._asked: deque[Future[_Opinion]] = deque()
+        self._asked: deque[futures.Future[_Opinion]] = deque()
         self._thread: Thread | None = None
 
     def __enter__(self) -> Opinions:
@@ -80,7 +76,7 @@ class Opinions:
         return self._asked.popleft().result() if self._witness is not None else ({}, [])
 
 
-def _answer(future: Future[_Opinion], witness: Witness, *asked: Any) -> None:
+def _answer(future: futures.Future[_Opinion], witness: Witness, *asked: Any) -> None:
     if future.set_running_or_notify_cancel():
         try:
             future.set_result(witness.look(*asked))
