@@ -95,7 +95,7 @@ class late:
         level: int = 0,
     ) -> ModuleType:
         """Stand in for ``__import__``."""
-        if globals is None or globals["__name__"] != self._module:
+        if globals is None or globals.get("__name__") != self._module:
             return self._import(name, globals, locals, fromlist or (), level)
         if not fromlist:
             return _later(name)
