@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from .base.errors import EngineError, LoadRunError, UnsupportedError
-from .base.proving import is_alone, level, spend, spent, written_for
+from .base.logger import get_logger
+from .base.proving import LARGE, is_alone, level, spending, time_left
 from .compare.judging import NARROW
 from .compare.tolerances import error_between
 from .engines.reference import ReferenceEngine
@@ -22,6 +23,7 @@ from .graph import Opr
 from .graph.composite import Composite
 from .graph.dtypes import Array, dtype_of
 from .inputs.feeds import random_inputs
+from .inputs.kinds import TIES, at_sizes, kinds, shaken
 from .ops.catalog import select
 from .ops.infer import infer_dtypes
 from .ops.registry import Shape, implementation
@@ -36,15 +38,13 @@ __all__ = [
     "Other",
     "Proof",
     "ProofError",
-    "at_sizes",
-    "kinds",
     "limit_of",
     "of_bundle",
     "proved",
     "refusal",
-    "shaken",
 ]
 
+_log = get_logger(__name__)
 _LIMITS = {"float16": 5e-2, "bfloat16": 5e-2}
 _LIMIT = 1e-3
 """The error, of the size of an output, from which on rounding is looked at."""
@@ -55,10 +55,8 @@ _INSIDE = 32 * 8 * _EPS
 """The rounding of sums of ties, which go up to 8."""
 _NOISE = 16
 """As many times the error of rounding is rounding, too: another order of sums has another one."""
-_QUICK = 1.0
 _MOST = 1 << 20
 """Elements of inputs at other sizes than the example's, above which nothing is drawn."""
-_TIES = "ties"
 _ORDERING = select(lambda op: op.family in ("select", "image.nms"))
 
 
@@ -86,7 +84,7 @@ class Proof:
     Attributes:
         compared: how many sets of data both models ran on.
         dropped: how many of those that were drawn the source refused, or was not finite on.
-        left: what was not compared, and why.
+        left: what was not compared, and why; the same for the same model, so that files are, too.
         found: what was compared, and the errors.
     """
 
@@ -110,21 +108,6 @@ def of_bundle(bundle: Bundle, engine: str = "reference") -> Computing:
         return {o.name: np.atleast_1d(o.value) for o in result.outputs if isinstance(o.value, np.ndarray)}
 
     return compute
-
-
-def at_sizes(feeds: Mapping[str, Array], shapes: Mapping[str, Shape]) -> dict[str, Array]:
-    """Repeat or cut arrays to other sizes, so that positions stay in range.
-
-    >>> at_sizes({"x": np.array([1, 2])}, {"x": (3,)})["x"].tolist()
-    [1, 2, 1]
-    """
-    resized = {}
-    for name, value in feeds.items():
-        for axis, n in enumerate(shapes.get(name, value.shape)):
-            if n != value.shape[axis] and value.shape[axis]:
-                value = np.take(value, np.arange(n) % value.shape[axis], axis)
-        resized[name] = value
-    return resized
 
 
 @dataclass(frozen=True)
@@ -190,14 +173,12 @@ def proved(
         compute = compute or of_bundle(source)
     except LoadRunError as e:
         return Proof(left=(f"the model does not run here: {' '.join(str(e).split())}",))
-    gate = _Gate(source, written, names, what, compute, () if is_alone() else others)
-    gate.runs = runs
-    if rough:
-        gate.allow_quanta()
-    try:
+    with spending():
+        gate = _Gate(source, written, names, what, compute, () if is_alone() else others)
+        gate.runs = runs
+        if rough:
+            gate.allow_quanta()
         return gate.run(cases, sizes, drawn=drawn and level() != "none")
-    finally:
-        spend(time.monotonic() - gate.began)
 
 
 def _random_outputs(bundle: Bundle) -> set[str]:
@@ -210,6 +191,10 @@ def _random_outputs(bundle: Bundle) -> set[str]:
     if not any(map(draws, bundle.graph.oprs)):
         return set()
     return {n for n, v in bundle.outputs.items() if any(map(draws, bundle.graph.needed([v])))}
+
+
+def _weights(bundle: Bundle) -> int:
+    return sum(t.data.size for o in bundle.graph.oprs for t in o.tensors if t.data is not None)
 
 
 class _Asked:
@@ -272,10 +257,10 @@ class _Gate:
         self.noise = _NOISE
         self.random = _random_outputs(source)
         self.asked = [_Asked(o) for o in others]
-        self.began, self.before = time.monotonic(), written_for()
         self.compared = self.dropped = 0
         self.runs, self.seconds = 0, 0.0
         self.left = ["it draws random numbers"] if self.random else []
+        self.late: list[str] = []
         self.found: list[Found] = []
 
     def allow_quanta(self) -> None:
@@ -288,25 +273,24 @@ class _Gate:
             self.eps = 2.0**-4 if any("4" in d.name for d in quantized) else 2.0**-8
 
     def _time(self) -> float:
-        """Return how much time is left: quick takes a second, or as long as packing runs what is written."""
-        if level() == "full":
-            return np.inf
-        return max(_QUICK, self.before, self.runs * self.seconds) - spent() - (time.monotonic() - self.began)
+        return time_left(self.runs * self.seconds)
 
     def run(
         self, cases: Iterable[Mapping[str, Array]], sizes: Sequence[Mapping[str, Shape]], *, drawn: bool
     ) -> Proof:
-        late: list[str] = []
         first: dict[str, Array] | None = None
         for i, feeds in enumerate(cases):
             if first is not None and self._time() < 0:
-                late.append(f"testcases from number {i} on")
+                self.late.append(f"testcases from number {i} on")
                 break
             if first is None:
                 first = dict(feeds)
                 for one in self.asked:
                     one.ask(feeds)
             self.look(feeds, f"testcase {i}", drawn=False, asked=i == 0)
+        if drawn and level() != "full" and _weights(self.source) > LARGE:
+            self.left.append("data of other kinds, of a large model (--prove full)")
+            drawn = first is None
         elements, took = 0, 0.0
         for kind, feeds in self._drawn(first, sizes) if drawn else ():
             now = sum(v.size for v in feeds.values())
@@ -314,12 +298,14 @@ class _Gate:
             next_one = took * (now / elements) ** 2 if elements else 0.0
             before = time.monotonic()
             if next_one > self._time():
-                late.append(kind)
+                self.late.append(kind)
                 continue
             self.look(feeds, kind, drawn=True)
             elements, took = now, time.monotonic() - before
-        if late:
-            self.left.append(f"{', '.join(late)} (for the time; --prove full)")
+        if self.late:
+            _log.info("not compared for the time, which --prove full takes: %s", ", ".join(self.late))
+        elif not self.compared and not self.left:
+            self.left.append("the model refuses all data that were drawn, or is not finite on them")
         return Proof(self.compared, self.dropped, tuple(self.left), tuple(self.found))
 
     def _drawn(
@@ -412,11 +398,11 @@ class _Gate:
         try:
             if not asked:
                 one.ask(feeds)
-            seconds = None if other.required or level() == "full" else max(self._time(), 0.0)
-            got = one.answer(seconds)
+            left = self._time()
+            got = one.answer(None if other.required or left == np.inf else max(left, 0.0))
         except TimeoutError:
             self.asked.remove(one)
-            self.left.append(f"{other.of} in {other.name} (for the time; --prove full)")
+            self.late.append(f"{other.of} in {other.name}")
             return
         except LoadRunError as e:
             if other.required:
@@ -453,7 +439,7 @@ class _Gate:
                 continue
             random = name in self.random and a.shape == b.shape
             error = 0.0 if random else _error(a, b)
-            exact = kind == _TIES and not self._orders and self.eps == _EPS
+            exact = kind == TIES and not self._orders and self.eps == _EPS
             if not error <= self.limit and not self._is_rounding(feeds, name, a, b, error, exact=exact):
                 raise refusal(f"{said}: {_shown(name, a, b)} ({kind})")
             if not random:
@@ -544,61 +530,6 @@ def _error(a: Array, b: Array) -> float:
 
 def _finite(value: Array) -> bool:
     return value.dtype.kind not in "fc" or bool(np.isfinite(value).all())
-
-
-def shaken(x: Array, eps: float) -> Array:
-    """Return real numbers with other last digits; zeros, which may be ties, are none any more."""
-    if x.dtype.kind != "f":
-        return x
-    signs = 1 - 2 * (np.arange(x.size) % 2).reshape(x.shape)
-    steps = np.where(x == 0, x.dtype.type(1e-3), np.abs(x)) * (4 * max(eps, np.finfo(x.dtype).eps) * signs)
-    return (x + steps).astype(x.dtype)
-
-
-def kinds(feeds: Mapping[str, Array]) -> Iterator[tuple[str, dict[str, Array]]]:
-    """Yield data of other kinds by what they are; positions stay in range.
-
-    >>> [kind for kind, _ in kinds({"x": np.ones(3, "f4")})]
-    ['other numbers', 'numbers of 1e-4', 'zeros', 'ties']
-    """
-    rng = np.random.default_rng(1)
-    floats = any(v.dtype.kind == "f" for v in feeds.values())
-    yield "other numbers", {n: _redrawn(v, rng) for n, v in feeds.items()}
-    if floats:
-        yield (
-            "numbers of 1e-4",
-            {n: v * v.dtype.type(1e-4) if v.dtype.kind == "f" else v for n, v in feeds.items()},
-        )
-    yield "zeros", {n: np.zeros_like(v) for n, v in feeds.items()}
-    if floats:
-        yield _TIES, {n: _halves(v) if v.dtype.kind == "f" else v for n, v in feeds.items()}
-    if any(v.dtype.kind in "iu" and v.dtype.itemsize <= 2 for v in feeds.values()):
-        yield "the ends of integers", {n: _ends(v) for n, v in feeds.items()}
-
-
-def _redrawn(value: Array, rng: np.random.Generator) -> Array:
-    if value.dtype.kind == "f":
-        with np.errstate(all="ignore"):
-            size = float(np.abs(value).mean()) if value.size else 1.0
-        scale = size if 0 < size < np.inf else 1.0
-        drawn: Array = np.asarray(rng.normal(size=value.shape) * scale)
-        return drawn.astype(value.dtype)
-    return value.reshape(-1)[rng.permutation(value.size)].reshape(value.shape)
-
-
-def _halves(value: Array) -> Array:
-    """Return multiples of one half: 0.5, -0.5, 1, -1, up to 8 and back."""
-    k = np.arange(value.size) % 32
-    return ((k // 2 + 1) / 2 * (1 - 2 * (k % 2))).reshape(value.shape).astype(value.dtype)
-
-
-def _ends(value: Array) -> Array:
-    if value.dtype.kind not in "iu" or value.dtype.itemsize > 2:
-        return value
-    limits = np.iinfo(value.dtype)
-    return np.where(np.arange(value.size).reshape(value.shape) % 2, limits.max, limits.min).astype(
-        value.dtype
-    )
 
 
 def _shown(name: str, a: Array, b: Array) -> str:

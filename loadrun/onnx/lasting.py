@@ -11,8 +11,9 @@ from ..base.registry import resolve
 from ..graph import Graph
 from ..graph.dtypes import Array
 from ..inputs.feeds import random_inputs
+from ..inputs.kinds import at_sizes
 from ..ops.registry import FoldingBudget, Shape, limited
-from ..proof import Other, ProofError, at_sizes, proved
+from ..proof import Other, ProofError, proved
 from ..testcase import EXPECT, Bundle, LazyTestcases
 from .file import OnnxFile
 

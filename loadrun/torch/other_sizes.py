@@ -15,6 +15,8 @@ from .. import proof
 from ..base.errors import EngineError, InputError
 from ..compare.tolerances import error_between
 from ..graph.dtypes import Array
+from ..inputs.kinds import kinds
+from ..inputs.kinds import shaken as shaken_digits
 from .exporting import name_of_target, submodules
 from .guards import linear
 from .signature import Signature
@@ -198,7 +200,7 @@ def shaken(x: Any) -> Any:
     if not isinstance(x, torch.Tensor) or not x.is_floating_point():
         return x
     wide = x.detach().to(torch.promote_types(x.dtype, torch.float32))
-    return torch.from_numpy(proof.shaken(wide.numpy(), torch.finfo(x.dtype).eps)).to(x.dtype)
+    return torch.from_numpy(shaken_digits(wide.numpy(), torch.finfo(x.dtype).eps)).to(x.dtype)
 
 
 def why_different(traced: Trace, flat: Sequence[Any]) -> str:
@@ -304,7 +306,7 @@ def on_other_data(traced: Trace, flat: Sequence[Any]) -> Iterator[tuple[str, lis
     """Yield data of other kinds at the sizes of an example, while there is a second, and the graph's errors there."""
     names = [str(i) for i, x in enumerate(flat) if isinstance(x, torch.Tensor) and x.dtype in _FLOATS]
     began = time.monotonic()
-    for kind, values in proof.kinds({n: flat[int(n)].detach().numpy() for n in names}):
+    for kind, values in kinds({n: flat[int(n)].detach().numpy() for n in names}):
         if kind not in _KINDS:
             continue
         leaves = list(flat)
