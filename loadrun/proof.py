@@ -440,7 +440,7 @@ class _Gate:
             random = name in self.random and a.shape == b.shape
             error = 0.0 if random else _error(a, b)
             exact = kind == TIES and not self._orders and self.eps == _EPS
-            if not error <= self.limit and not self._is_rounding(feeds, name, a, b, error, exact=exact):
+            if not error <= self.limit and not self._is_rounding(feeds, name, a, b, exact=exact):
                 raise refusal(f"{said}: {_shown(name, a, b)} ({kind})")
             if not random:
                 self.found.append(Found(runtime, name, kind, error))
@@ -471,9 +471,7 @@ class _Gate:
             return not value.size or bool(value.max() < 2**31 and value.min() >= -(2**31))
         return _finite(value)
 
-    def _is_rounding(
-        self, feeds: Mapping[str, Array], name: str, a: Array, b: Array, error: float, *, exact: bool
-    ) -> bool:
+    def _is_rounding(self, feeds: Mapping[str, Array], name: str, a: Array, b: Array, *, exact: bool) -> bool:
         """Return whether the source is as far from itself in other last digits, or from its values in float64.
 
         Nor does it say anything where numbers inside it are not finite. Other last digits make ties others, which is no
@@ -481,7 +479,7 @@ class _Gate:
         """
         if a.shape != b.shape:
             return False
-        if exact and float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max(initial=0)) <= _INSIDE:
+        if exact and _farthest(a, b) <= _INSIDE:
             return True
         if not self._is_finite_inside(feeds):
             return True
@@ -499,7 +497,9 @@ class _Gate:
                 continue
             if c is None or same is None or not c.shape == same.shape == a.shape:
                 continue
-            if error <= self.noise * _error(c, same):
+            # Beside zeros every number is infinitely large.
+            measure = _error if a.any() else _farthest
+            if measure(a, b) <= self.noise * measure(same, c):
                 return True
         return False
 
@@ -528,6 +528,16 @@ def _error(a: Array, b: Array) -> float:
     return error_between(a, b, by_size=True)
 
 
+def _far(a: Array, b: Array) -> Array:
+    with np.errstate(all="ignore"):
+        far = np.abs(a.astype(np.result_type(a, np.float64)) - b)
+    return np.nan_to_num(far, nan=np.inf)
+
+
+def _farthest(a: Array, b: Array) -> float:
+    return float(_far(a, b).max(initial=0))
+
+
 def _finite(value: Array) -> bool:
     return value.dtype.kind not in "fc" or bool(np.isfinite(value).all())
 
@@ -536,8 +546,7 @@ def _shown(name: str, a: Array, b: Array) -> str:
     """Say where an output differs most."""
     if a.shape != b.shape:
         return f"output {name!r} has shape {list(b.shape)}, in the model {list(a.shape)}"
-    with np.errstate(all="ignore"):
-        far = np.nan_to_num(np.abs(a.astype(np.float64) - b.astype(np.float64)), nan=np.inf)
+    far = _far(a, b)
     at = np.unravel_index(int(far.argmax()), far.shape)
     place = ", ".join(str(int(i)) for i in at)
     return f"output {name!r} is {b[at]} at [{place}], in the model {a[at]}"

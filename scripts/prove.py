@@ -83,7 +83,12 @@ def doors(traced: Any) -> dict[str, Callable[[], Callable[[Arrays], list[np.ndar
     def onnx() -> Callable[[Arrays], list[np.ndarray]]:
         return of_file(loadrun.load(loadrun.onnx.export(traced).data))
 
-    return {"torch": lambda: lambda feeds: traced.truth(leaves(feeds)), "memory": memory, "mge": mge, "onnx": onnx}
+    return {
+        "torch": lambda: lambda feeds: traced.truth(leaves(feeds)),
+        "memory": memory,
+        "mge": mge,
+        "onnx": onnx,
+    }
 
 
 def compared(truth: Any, run: Any, feeds: Arrays, exact: bool) -> str:
@@ -209,7 +214,9 @@ def main() -> int:
     else:
         from torch.testing._internal.common_methods_invocations import op_db
 
-        jobs = [(i, op.name, options.samples) for i, op in enumerate(op_db) if (options.only or "") in op.name]
+        jobs = [
+            (i, op.name, options.samples) for i, op in enumerate(op_db) if (options.only or "") in op.name
+        ]
         started = time.time()
         with multiprocessing.get_context("fork").Pool(options.jobs, maxtasksperchild=60) as pool:
             results = open(options.results, "w") if options.results else None  # noqa: SIM115
