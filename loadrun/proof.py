@@ -497,9 +497,9 @@ class _Gate:
                 continue
             if c is None or same is None or not c.shape == same.shape == a.shape:
                 continue
-            # Beside zeros every number is infinitely large.
-            measure = _error if a.any() else _farthest
-            if measure(a, b) <= self.noise * measure(same, c):
+            # Beside zeros every number is infinitely large; what they were computed from says what is small.
+            measure, least = (_error, 0.0) if a.any() else (_farthest, self.eps * _largest(feeds))
+            if measure(a, b) <= self.noise * max(measure(same, c), least):
                 return True
         return False
 
@@ -536,6 +536,10 @@ def _far(a: Array, b: Array) -> Array:
 
 def _farthest(a: Array, b: Array) -> float:
     return float(_far(a, b).max(initial=0))
+
+
+def _largest(feeds: Mapping[str, Array]) -> float:
+    return max((float(np.abs(v).max(initial=0)) for v in feeds.values() if v.dtype.kind == "f"), default=0.0)
 
 
 def _finite(value: Array) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,7 @@ from loadrun.ops import registry
 from loadrun.passes import inference, older
 from loadrun.passes.constants import subgraph
 from loadrun.proof import ProofError, proved
+from loadrun.runtimes import megengine
 
 X = np.linspace(-2, 2, 9, dtype="f4").reshape(3, 3)
 HALF = np.full((3, 3), 0.5, "f4")
@@ -245,3 +247,31 @@ def test_a_record_that_is_kept_says_what_is_not_proven(tmp_path: Path) -> None:
     options = loadrun.dump.options.DumpOptions(no_change_graph=False, dump_format="FBS")
     loadrun.save(bundle, tmp_path / "n.mge", options)
     assert "not proven: it draws random numbers" in loadrun.load(tmp_path / "n.mge").warnings
+
+
+def test_megengine_has_a_say_where_everything_is_proven(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(graph: Graph) -> Any:
+        (name,) = loadrun.Bundle(graph).outputs
+        return "MegEngine", lambda feeds: {name: np.float32([0, 1, 2])}, lambda: None
+
+    monkeypatch.setattr(megengine, "beside", wrong)
+    dumped(tmp_path / "m.mge")
+    with proving("full"), pytest.raises(ProofError, match=r"MegEngine gives other numbers of the .mge file"):
+        dumped(tmp_path / "n.mge")
+    monkeypatch.setattr(megengine, "beside", lambda graph: None)
+    with proving("full"):
+        dumped(tmp_path / "n.mge")
+
+
+@pytest.mark.oracle
+def test_megengine_itself_has_a_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOADRUN_MEGENGINE", os.environ["LOADRUN_ORACLE"])
+    with proving("full"):
+        assert not dumped(tmp_path / "m.mge", input_data="example").warnings
+        source = loadrun.load("fixtures/nets/layout_float_unoptimized.mge").graph
+        graph, _ = inference.optimize_for_inference(source, enable_hwcd4=True)
+        loadrun.save(graph, tmp_path / "n.mge", made_of=source)
+    (said,) = loadrun.load(tmp_path / "n.mge").warnings
+    assert said.startswith("not proven: the .mge file in MegEngine: ")
