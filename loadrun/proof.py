@@ -57,6 +57,7 @@ _NOISE = 16
 """As many times the error of rounding is rounding, too: another order of sums has another one."""
 _MOST = 1 << 20
 """Elements of inputs at other sizes than the example's, above which nothing is drawn."""
+_SIZES = "at sizes"
 _ORDERING = select(lambda op: op.family in ("select", "image.nms"))
 
 
@@ -145,6 +146,7 @@ def proved(
     drawn: bool = True,
     runs: int = 2,
     rough: bool = False,
+    may_refuse: bool = False,
 ) -> Proof:
     """Compare a model that was written with its source.
 
@@ -159,6 +161,7 @@ def proved(
         others: other runtimes of either, which are asked as far as `level` allows.
         drawn: whether data of other kinds follow, as far as `level` says; else the cases are all.
         runs: how often writing runs what is written on each case: quick takes as long.
+        may_refuse: whether what was written may refuse other sizes that the model takes.
         rough: whether operators of quantized numbers were fused, which are then rounded less often.
 
     Raises:
@@ -175,7 +178,7 @@ def proved(
         return Proof(left=(f"the model does not run here: {' '.join(str(e).split())}",))
     with spending():
         gate = _Gate(source, written, names, what, compute, () if is_alone() else others)
-        gate.runs = runs
+        gate.runs, gate.may_refuse = runs, may_refuse
         if rough:
             gate.allow_quanta()
         return gate.run(cases, sizes, drawn=drawn and level() != "none")
@@ -258,7 +261,7 @@ class _Gate:
         self.random = _random_outputs(source)
         self.asked = [_Asked(o) for o in others]
         self.compared = self.dropped = 0
-        self.runs, self.seconds = 0, 0.0
+        self.runs, self.seconds, self.may_refuse = 0, 0.0, False
         self.left = ["it draws random numbers"] if self.random else []
         self.late: list[str] = []
         self.found: list[Found] = []
@@ -319,7 +322,7 @@ class _Gate:
             if sum(map(prod, shapes.values())) > _MOST:
                 continue
             shown = ", ".join(f"{n} {list(s)}" for n, s in shapes.items())
-            yield f"at sizes {shown}", at_sizes(feeds, shapes)
+            yield f"{_SIZES} {shown}", at_sizes(feeds, shapes)
         # In small numbers one quantum is everything.
         yield from islice(kinds(feeds), 1 if self.limit == _QUANTA else None)
 
@@ -351,8 +354,10 @@ class _Gate:
                 self._run = None
                 return
             except LoadRunError as e:
-                if isinstance(e.__cause__, ZeroDivisionError):
-                    # Whole numbers, for which MegEngine's process would end.
+                # Whole numbers, for which MegEngine's process would end, or sizes that the file itself refuses.
+                if isinstance(e.__cause__, ZeroDivisionError) or (
+                    self.may_refuse and kind.startswith(_SIZES)
+                ):
                     self.dropped += 1
                     return
                 raise refusal(f"{self.what} does not run where the model does ({kind}): {e}") from e

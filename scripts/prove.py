@@ -153,6 +153,8 @@ def outcomes(op: Any, sample: Any) -> dict[str, tuple[str, str]]:
         traced(*args, **tensors)
     except LoadRunError as error:
         return dict.fromkeys(DOORS, ("refused", str(error)))
+    except Exception as error:
+        return dict.fromkeys(DOORS, ("fault", f"{type(error).__name__}: {error}"))
     if "empty" in op.name or any(implementation(e.opr.type).random for e in traced.recording.entries):
         return dict.fromkeys(DOORS, ("random", ""))
     inputs = traced.signature.inputs(traced._example)

@@ -19,6 +19,7 @@ from .writer import dump_bytes
 
 __all__ = ["check_read_back", "not_proven", "too_large"]
 
+_BATCHES = (1, 2, 3, 65)
 _ENDS = 1 << 20
 """Bytes at both ends of large weights that are compared, which would otherwise take as long as the writing."""
 
@@ -71,11 +72,27 @@ def not_proven(made_of: Graph, graph: Graph, kind: str, case: Mapping[str, Array
         None if same else target,
         [] if case is None else [case],
         outputs=outputs,
+        sizes=[] if same else _other_sizes(source, case or {}),
+        may_refuse=True,
         what="the graph in the .mge file",
         others=others,
         rough=True,
     ).left
     return left
+
+
+def _other_sizes(source: Bundle, case: Mapping[str, Array]) -> list[dict[str, tuple[int, ...]]]:
+    """Return other shapes of inputs, at which a trace that keeps sizes symbolic may run: another batch, larger maps."""
+    shapes = {v.name or "": v.owner.tensors[0].shape for v in source.inputs}
+    shapes = {n: case[n].shape if n in case else s for n, s in shapes.items()}
+    batch = next((s[0] for s in shapes.values() if s), 0)
+    sets = [
+        {n: (k, *s[1:]) if s[:1] == (batch,) else s for n, s in shapes.items()}
+        for k in _BATCHES
+        if k != batch
+    ]
+    sets.append({n: (*s[:2], *(a + 1 for a in s[2:])) for n, s in shapes.items()})
+    return [one for one in sets if one != shapes]
 
 
 def _others(graph: Graph, outputs: Mapping[str, str]) -> list[Any]:

@@ -29,12 +29,16 @@ def at_sizes(feeds: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) 
 
 
 def shaken(x: Array, eps: float) -> Array:
-    """Return real numbers with other last digits; zeros, which may be ties, are none any more."""
+    """Return real numbers with other last digits; zeros, which may be ties, are none any more.
+
+    >>> type(shaken(np.array(1, "f4"), 1e-7)).__name__
+    'ndarray'
+    """
     if x.dtype.kind != "f":
         return x
     signs = 1 - 2 * (np.arange(x.size) % 2).reshape(x.shape)
     steps = np.where(x == 0, x.dtype.type(1e-3), np.abs(x)) * (4 * max(eps, np.finfo(x.dtype).eps) * signs)
-    return (x + steps).astype(x.dtype)
+    return np.asarray((x + steps).astype(x.dtype))
 
 
 def kinds(feeds: Mapping[str, Array]) -> Iterator[tuple[str, dict[str, Array]]]:
@@ -42,6 +46,8 @@ def kinds(feeds: Mapping[str, Array]) -> Iterator[tuple[str, dict[str, Array]]]:
 
     >>> [kind for kind, _ in kinds({"x": np.ones(3, "f4")})]
     ['other numbers', 'numbers of 1e-4', 'zeros', 'ties']
+    >>> {type(v["x"]).__name__ for _, v in kinds({"x": np.array(1, "f4")})}
+    {'ndarray'}
     """
     rng = np.random.default_rng(1)
     floats = any(v.dtype.kind == "f" for v in feeds.values())
@@ -49,7 +55,7 @@ def kinds(feeds: Mapping[str, Array]) -> Iterator[tuple[str, dict[str, Array]]]:
     if floats:
         yield (
             "numbers of 1e-4",
-            {n: v * v.dtype.type(1e-4) if v.dtype.kind == "f" else v for n, v in feeds.items()},
+            {n: np.asarray(v * v.dtype.type(1e-4)) if v.dtype.kind == "f" else v for n, v in feeds.items()},
         )
     yield "zeros", {n: np.zeros_like(v) for n, v in feeds.items()}
     if floats:
@@ -71,13 +77,13 @@ def _redrawn(value: Array, rng: np.random.Generator) -> Array:
 def _halves(value: Array) -> Array:
     """Return multiples of one half: 0.5, -0.5, 1, -1, up to 8 and back."""
     k = np.arange(value.size) % 32
-    return ((k // 2 + 1) / 2 * (1 - 2 * (k % 2))).reshape(value.shape).astype(value.dtype)
+    halves: Array = (k // 2 + 1) / 2 * (1 - 2 * (k % 2))
+    return halves.reshape(value.shape).astype(value.dtype)
 
 
 def _ends(value: Array) -> Array:
     if value.dtype.kind not in "iu" or value.dtype.itemsize > 2:
         return value
     limits = np.iinfo(value.dtype)
-    return np.where(np.arange(value.size).reshape(value.shape) % 2, limits.max, limits.min).astype(
-        value.dtype
-    )
+    ends: Array = np.where(np.arange(value.size) % 2, limits.max, limits.min)
+    return ends.reshape(value.shape).astype(value.dtype)

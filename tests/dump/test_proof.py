@@ -93,6 +93,27 @@ def test_a_wrong_pass_is_stopped(name: str, tmp_path: Path, monkeypatch: pytest.
     assert "not proven: it was written without a proof (prove=none)" in bundle.warnings
 
 
+def test_a_size_taken_from_the_example_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mean of a batch, which the trace divides by its symbolic size, and the pass by the example's."""
+    import loadrun.megengine.functional as F
+
+    @loadrun.trace(symbolic=True, capture_as_const=True)
+    def mean(x: Any) -> Any:
+        return F.sum(x * x, axis=0) / x.shape[0]
+
+    def of_example(opr: Opr) -> None:
+        opr.type, opr.params, opr.inputs = "ImmutableTensor", (), []
+        dtype = DType("Float32")
+        opr.tensors = [StoredTensor(dtype, (1,), None, encode(np.float32([3]), dtype))]
+
+    mean(loadrun.Tensor(X))
+    monkeypatch.setattr(inference, "make_loadable", changed("TypeCvtV2", of_example))
+    with pytest.raises(
+        ProofError, match=r"gives other numbers than the model: output .* \(at sizes x \[1, 3\]\)"
+    ):
+        mean.dump(tmp_path / "m.mge", arg_names=["x"])
+
+
 def test_a_wrong_pass_is_stopped_by_testcases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inference, "make_loadable", FAULTS["a constant"])
     with pytest.raises(ProofError, match=r"output 'y' .*testcase 0"):
