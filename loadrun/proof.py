@@ -16,8 +16,8 @@ import numpy as np
 from .base.errors import EngineError, LoadRunError, UnsupportedError
 from .base.logger import get_logger
 from .base.proving import LARGE, is_alone, level, spending, time_left
+from .compare.by_size import difference, error_of, farthest, is_finite, largest, limit_of
 from .compare.judging import NARROW
-from .compare.tolerances import error_between
 from .engines.reference import ReferenceEngine
 from .graph import Opr
 from .graph.composite import Composite
@@ -38,16 +38,12 @@ __all__ = [
     "Other",
     "Proof",
     "ProofError",
-    "limit_of",
     "of_bundle",
     "proved",
     "refusal",
 ]
 
 _log = get_logger(__name__)
-_LIMITS = {"float16": 5e-2, "bfloat16": 5e-2}
-_LIMIT = 1e-3
-"""The error, of the size of an output, from which on rounding is looked at."""
 _QUANTA = 0.15
 """A few quanta of 8 bits, of numbers near 1."""
 _EPS = 2.0**-23
@@ -196,10 +192,6 @@ def _random_outputs(bundle: Bundle) -> set[str]:
     return {n for n, v in bundle.outputs.items() if any(map(draws, bundle.graph.needed([v])))}
 
 
-def _weights(bundle: Bundle) -> int:
-    return sum(t.data.size for o in bundle.graph.oprs for t in o.tensors if t.data is not None)
-
-
 class _Asked:
     """A runtime that computes beside the reference engine."""
 
@@ -291,7 +283,7 @@ class _Gate:
                 for one in self.asked:
                     one.ask(feeds)
             self.look(feeds, f"testcase {i}", drawn=False, asked=i == 0)
-        if drawn and level() != "full" and _weights(self.source) > LARGE:
+        if drawn and level() != "full" and self.source.graph.stored_bytes > LARGE:
             self.left.append("data of other kinds, of a large model (--prove full)")
             drawn = first is None
         elements, took = 0, 0.0
@@ -321,8 +313,8 @@ class _Gate:
         for shapes in sorted(sizes, key=lambda s: sum(map(prod, s.values()))):
             if sum(map(prod, shapes.values())) > _MOST:
                 continue
-            shown = ", ".join(f"{n} {list(s)}" for n, s in shapes.items())
-            yield f"{_SIZES} {shown}", at_sizes(feeds, shapes)
+            said = ", ".join(f"{n} {list(s)}" for n, s in shapes.items())
+            yield f"{_SIZES} {said}", at_sizes(feeds, shapes)
         # In small numbers one quantum is everything.
         yield from islice(kinds(feeds), 1 if self.limit == _QUANTA else None)
 
@@ -340,7 +332,7 @@ class _Gate:
                 want = self.compute(feeds)
         except LoadRunError:
             want = {}
-        if not want or (drawn and not all(_finite(v) for v in want.values())):
+        if not want or (drawn and not all(is_finite(v) for v in want.values())):
             self.dropped += 1
             if asked:
                 self.asked = [_Asked(one.other) for one in self.asked]
@@ -417,7 +409,7 @@ class _Gate:
                 self.left.append(f"{other.of} in {other.name}: {' '.join(str(e).split())}")
             return
         said = f"{other.name} gives other numbers of {other.of}"
-        other_infinities = any(_finite(want[n]) != _finite(v) for n, v in got.items() if n in want)
+        other_infinities = any(is_finite(want[n]) != is_finite(v) for n, v in got.items() if n in want)
         try:
             if other_infinities:
                 raise ProofError(f"{said}: other ones are not finite ({kind})")
@@ -443,10 +435,10 @@ class _Gate:
             if b is None:
                 continue
             random = name in self.random and a.shape == b.shape
-            error = 0.0 if random else _error(a, b)
+            error = 0.0 if random else error_of(a, b)
             exact = kind == TIES and not self._orders and self.eps == _EPS
             if not error <= self.limit and not self._is_rounding(feeds, name, a, b, exact=exact):
-                raise refusal(f"{said}: {_shown(name, a, b)} ({kind})")
+                raise refusal(f"{said}: {difference(name, a, b)} ({kind})")
             if not random:
                 self.found.append(Found(runtime, name, kind, error))
 
@@ -474,7 +466,7 @@ class _Gate:
         """Return whether numbers are finite, and integers of 64 bits fit where 32 are written for them."""
         if value.dtype.kind in "iu" and value.dtype.itemsize > 2 and not self.graphs[-1].exact:
             return not value.size or bool(value.max() < 2**31 and value.min() >= -(2**31))
-        return _finite(value)
+        return is_finite(value)
 
     def _is_rounding(self, feeds: Mapping[str, Array], name: str, a: Array, b: Array, *, exact: bool) -> bool:
         """Return whether the source is as far from itself in other last digits, or from its values in float64.
@@ -484,7 +476,7 @@ class _Gate:
         """
         if a.shape != b.shape:
             return False
-        if exact and _farthest(a, b) <= _INSIDE:
+        if exact and farthest(a, b) <= _INSIDE:
             return True
         if not self._is_finite_inside(feeds):
             return True
@@ -503,7 +495,7 @@ class _Gate:
             if c is None or same is None or not c.shape == same.shape == a.shape:
                 continue
             # Beside zeros every number is infinitely large; what they were computed from says what is small.
-            measure, least = (_error, 0.0) if a.any() else (_farthest, self.eps * _largest(feeds))
+            measure, least = (error_of, 0.0) if a.any() else (farthest, self.eps * largest(feeds))
             if measure(a, b) <= self.noise * max(measure(same, c), least):
                 return True
         return False
@@ -512,50 +504,6 @@ class _Gate:
 _WAY_OUT = "this is a fault of loadrun, which others should know of; prove=none (--prove none) writes the file as it is"
 
 
-def limit_of(dtypes: Iterable[str]) -> float:
-    """Return the error, of the size of an output, from which on rounding is looked at, by the dtypes computed in.
-
-    >>> limit_of(["Float32"]), limit_of(["Float32", "BFloat16"])
-    (0.001, 0.05)
-    """
-    return max((_LIMITS.get(d.lower(), _LIMIT) for d in dtypes), default=_LIMIT)
-
-
 def refusal(said: str) -> ProofError:
     """Return the error for a fault, with the way out."""
     return ProofError(f"{said}; {_WAY_OUT}")
-
-
-def _error(a: Array, b: Array) -> float:
-    """Return the error of `b`, of the size of `a`; of 8-bit numbers one is rounding."""
-    if a.dtype.kind in "iu" and a.dtype.itemsize == 1 and a.shape == b.shape:
-        return float(np.abs(a.astype(np.int64) - b.astype(np.int64)).max(initial=0) > 1)
-    return error_between(a, b, by_size=True)
-
-
-def _far(a: Array, b: Array) -> Array:
-    with np.errstate(all="ignore"):
-        far = np.abs(a.astype(np.result_type(a, np.float64)) - b)
-    return np.nan_to_num(far, nan=np.inf)
-
-
-def _farthest(a: Array, b: Array) -> float:
-    return float(_far(a, b).max(initial=0))
-
-
-def _largest(feeds: Mapping[str, Array]) -> float:
-    return max((float(np.abs(v).max(initial=0)) for v in feeds.values() if v.dtype.kind == "f"), default=0.0)
-
-
-def _finite(value: Array) -> bool:
-    return value.dtype.kind not in "fc" or bool(np.isfinite(value).all())
-
-
-def _shown(name: str, a: Array, b: Array) -> str:
-    """Say where an output differs most."""
-    if a.shape != b.shape:
-        return f"output {name!r} has shape {list(b.shape)}, in the model {list(a.shape)}"
-    far = _far(a, b)
-    at = np.unravel_index(int(far.argmax()), far.shape)
-    place = ", ".join(str(int(i)) for i in at)
-    return f"output {name!r} is {b[at]} at [{place}], in the model {a[at]}"

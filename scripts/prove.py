@@ -40,7 +40,7 @@ def data(feeds: Arrays) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     from loadrun.inputs.kinds import kinds
 
     yield "the sample", dict(feeds)
-    yield from kinds(feeds)
+    yield from kinds(feeds, ordered=True)
 
 
 def of_file(bundle: Any) -> Callable[[Arrays], list[np.ndarray]]:

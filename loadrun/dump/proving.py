@@ -17,17 +17,11 @@ from .container import loads
 from .record import as_read_back
 from .writer import dump_bytes
 
-__all__ = ["check_read_back", "not_proven", "too_large"]
+__all__ = ["check_read_back", "not_proven"]
 
 _BATCHES = (1, 2, 3, 65)
 _ENDS = 1 << 20
 """Bytes at both ends of large weights that are compared, which would otherwise take as long as the writing."""
-
-
-def too_large(graph: Graph) -> bool:
-    """Return whether a graph's weights are so large that it is read back from its file alone, not written twice."""
-    stored = (t.data for o in graph.oprs for t in o.tensors if t is not None)
-    return sum(int(data.size) for data in stored if data is not None) > LARGE
 
 
 def check_read_back(graph: Graph, written: Graph) -> None:
@@ -58,7 +52,7 @@ def not_proven(made_of: Graph, graph: Graph, kind: str, case: Mapping[str, Array
         ProofError: they compute different numbers.
     """
     with spending():
-        if level() != "none" and not too_large(graph):
+        if level() != "none" and graph.stored_bytes <= LARGE:
             check_read_back(graph, loads(dump_bytes(graph, format=kind)).graph)
         same = made_of is graph or _difference(made_of, graph) is None
     source, target = Bundle(made_of), Bundle(graph)

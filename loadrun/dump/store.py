@@ -10,7 +10,7 @@ from struct import pack
 from typing import IO, BinaryIO
 
 from ..base.errors import FormatError, InputError, UsageError, UsageTypeError
-from ..base.proving import level
+from ..base.proving import LARGE, level
 from ..base.writing import replacing, temporary
 from ..graph import Graph, StoredTensor
 from ..graph.dtypes import Array
@@ -20,7 +20,7 @@ from .appending import ExistingFile
 from .container import MAGIC, load_all, stored_tensors
 from .narrowing import Narrowing
 from .options import DumpOptions, DumpResult, summary, update_strip_info
-from .proving import check_read_back, not_proven, too_large
+from .proving import check_read_back, not_proven
 from .record import RecordWriter, digest_of, graph_digest, moved, numbered, promise
 from .repeated import RepeatedWriter
 from .scenarios import ScenarioWriter
@@ -91,7 +91,7 @@ def save(
     before = ExistingFile.of(target) if options.append else None
     first, testcases = _first(bundle, testcases)
     left = not_proven(_source(made_of or whole, options), graph, kind, first)
-    read_back = level() != "none" and too_large(graph)
+    read_back = level() != "none" and graph.stored_bytes > LARGE
     if read_back and (options.beside is not None or not isinstance(target, (str, os.PathLike))):
         read_back, left = False, (*left, "its weights are too large to be read back")
     about = _about(bundle, graph, before, extra, left, kept=testcases is None)
@@ -241,7 +241,7 @@ def _is_seekable(target: object) -> bool:
 @contextmanager
 def _digest(graph: Graph, *, needed: bool) -> Iterator[Callable[[], str]]:
     """Return what gives a graph's digest; where it is needed, large weights are hashed while the block runs."""
-    size = sum(t.data.size for o in graph.oprs for t in o.tensors if t.data is not None) if needed else 0
+    size = graph.stored_bytes if needed else 0
     if size < _LARGE:
         yield cache(partial(graph_digest, graph))
         return

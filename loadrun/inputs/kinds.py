@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
 from ..graph.dtypes import Array
 
-__all__ = ["TIES", "at_sizes", "kinds", "shaken"]
+__all__ = ["TIES", "at_sizes", "is_sorted", "kinds", "shaken"]
 
 TIES = "ties"
 
@@ -41,22 +42,34 @@ def shaken(x: Array, eps: float) -> Array:
     return np.asarray((x + steps).astype(x.dtype))
 
 
-def kinds(feeds: Mapping[str, Array]) -> Iterator[tuple[str, dict[str, Array]]]:
+def kinds(feeds: Mapping[str, Array], *, ordered: bool = False) -> Iterator[tuple[str, dict[str, Array]]]:
     """Yield data of other kinds by what they are; positions stay in range.
+
+    Args:
+        feeds: an example.
+        ordered: whether numbers that go up along the last axis do so still, as borders and offsets must.
 
     >>> [kind for kind, _ in kinds({"x": np.ones(3, "f4")})]
     ['other numbers', 'numbers of 1e-4', 'zeros', 'ties']
-    >>> {type(v["x"]).__name__ for _, v in kinds({"x": np.array(1, "f4")})}
-    {'ndarray'}
+    >>> [v["x"].tolist() for k, v in kinds({"x": np.array([0, 1, 2], "f4")}, ordered=True) if k == "ties"]
+    [[-0.5, 0.5, 1.0]]
     """
+    for kind, values in _kinds(feeds):
+        yield kind, {n: np.sort(v, -1) if ordered and is_sorted(feeds[n]) else v for n, v in values.items()}
+
+
+def is_sorted(x: Any) -> bool:  # noqa: ANN401 - of numpy or torch
+    """Return whether numbers go up along the last axis."""
+    return x.ndim > 0 and x.shape[-1] > 1 and bool((x[..., 1:] >= x[..., :-1]).all())
+
+
+def _kinds(feeds: Mapping[str, Array]) -> Iterator[tuple[str, dict[str, Array]]]:
     rng = np.random.default_rng(1)
     floats = any(v.dtype.kind == "f" for v in feeds.values())
     yield "other numbers", {n: _redrawn(v, rng) for n, v in feeds.items()}
     if floats:
-        yield (
-            "numbers of 1e-4",
-            {n: np.asarray(v * v.dtype.type(1e-4)) if v.dtype.kind == "f" else v for n, v in feeds.items()},
-        )
+        small = {n: np.asarray(v * v.dtype.type(1e-4)) for n, v in feeds.items() if v.dtype.kind == "f"}
+        yield "numbers of 1e-4", {**feeds, **small}
     yield "zeros", {n: np.zeros_like(v) for n, v in feeds.items()}
     if floats:
         yield TIES, {n: _halves(v) if v.dtype.kind == "f" else v for n, v in feeds.items()}

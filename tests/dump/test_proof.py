@@ -193,6 +193,7 @@ def test_what_is_large_is_compared_on_its_testcases_and_read_back_from_the_disk(
 ) -> None:
     monkeypatch.setattr("loadrun.proof.LARGE", 0)
     monkeypatch.setattr(dump_proving, "LARGE", 0)
+    monkeypatch.setattr("loadrun.dump.store.LARGE", 0)
     monkeypatch.setattr(dump_proving, "_ENDS", 4)
     path = tmp_path / "m.mge"
     with proving("full"):
