@@ -77,8 +77,8 @@ def not_proven(made_of: Graph, graph: Graph, kind: str, case: Mapping[str, Array
 
 def _other_sizes(source: Bundle, case: Mapping[str, Array]) -> list[dict[str, tuple[int, ...]]]:
     """Return other shapes of inputs, at which a trace that keeps sizes symbolic may run: another batch, larger maps."""
-    shapes = {v.name or "": v.owner.tensors[0].shape for v in source.inputs}
-    shapes = {n: case[n].shape if n in case else s for n, s in shapes.items()}
+    declared = {v.name or "": v.owner.tensors[0].shape or () for v in source.inputs}
+    shapes = {n: case[n].shape if n in case else s for n, s in declared.items()}
     batch = next((s[0] for s in shapes.values() if s), 0)
     sets = [
         {n: (k, *s[1:]) if s[:1] == (batch,) else s for n, s in shapes.items()}

@@ -106,6 +106,20 @@ def test_a_size_taken_from_the_example_is_stopped(tmp_path: Path, monkeypatch: p
     assert not (tmp_path / "m.mge").exists()
 
 
+def test_what_no_data_show_of_open_sizes_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def wrong_beyond_ten(x: Any) -> Any:
+        rows = np.sum(x[:, :1] * F(0) + F(1))
+        return np.maximum(x, 0) + np.maximum(rows - F(10), 0)
+
+    monkeypatch.setitem(OPERATORS, definition("Relu"), wrong_beyond_ten)
+    (tmp_path / "m.onnx").write_bytes(model("y = Relu(x)", "n, 3"))
+    data = ["-d", "x:#rand(1,2,2,3)", "-d", "x:#rand(1,2,4,3)"]
+    assert main(["pack", str(tmp_path / "m.onnx"), *data, "-o", str(tmp_path / "m.mge"), "-q"]) == 2
+    assert "(at sizes x [65, 3])" in capsys.readouterr().err
+
+
 def test_the_command_says_what_differs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
