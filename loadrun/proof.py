@@ -45,15 +45,11 @@ __all__ = [
 ]
 
 _log = get_logger(__name__)
-_QUANTA = 0.15
-"""A few quanta of 8 bits, of numbers near 1."""
+_QUANTA = 0.15  # A few quanta of 8 bits, of numbers near 1.
 _EPS = 2.0**-23
-_INSIDE = 32 * 8 * _EPS
-"""The rounding of sums of ties, which go up to 8."""
-_NOISE = 16
-"""As many times the error of rounding is rounding, too: another order of sums has another one."""
-_MOST = 1 << 20
-"""Elements of inputs at other sizes, above which nothing is drawn."""
+_INSIDE = 32 * 8 * _EPS  # The rounding of sums of ties, which go up to 8.
+_NOISE = 16  # As many times the error of rounding is rounding, too: another order of sums has another one.
+_MOST = 1 << 20  # Elements of inputs at other sizes, above which nothing is drawn.
 _SIZES = "at sizes"
 _ORDERING = select(lambda op: op.family in ("select", "image.nms"))
 
@@ -400,7 +396,7 @@ class _Gate:
                 raise
             self.asked.remove(one)
             if other.told:
-                self.left.append(f"{other.of} in {other.name}: {' '.join(str(e).split())}")
+                self._tell(f"{other.of} in {other.name}: {' '.join(str(e).split())}", drawn)
             return
         said = f"{other.name} gives other numbers of {other.of}"
         other_infinities = any(is_finite(want[n]) != is_finite(v) for n, v in got.items() if n in want)
@@ -413,7 +409,11 @@ class _Gate:
             if other.required or not (other_infinities or (drawn and not other.told)):
                 raise
             self.asked.remove(one)
-            self.left.append(str(e).removesuffix(f"; {_WAY_OUT}"))
+            self._tell(str(e).removesuffix(f"; {_WAY_OUT}"), drawn)
+
+    def _tell(self, said: str, drawn: bool) -> None:
+        # Quick asks of drawn data only while there is time, which files must not depend on.
+        (_log.info if drawn and level() != "full" else self.left.append)(said)
 
     def _compare(
         self,

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import loadrun
+from loadrun.base import proving as base_proving
 from loadrun.base.errors import UnsupportedError
 from loadrun.base.proving import proving
 from loadrun.cli import main
@@ -24,6 +25,12 @@ onnx = pytest.importorskip("onnx", reason="models are built with the package onn
 parser = pytest.importorskip("onnx.parser")
 
 F = np.float32
+
+
+@pytest.fixture(autouse=True)
+def time_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine leaves out nothing."""
+    monkeypatch.setattr(base_proving, "_QUICK", 600.0)
 
 
 def model(nodes: str, shape: str = "2, 6", y: str = "float[a, b]") -> bytes:
