@@ -7,9 +7,13 @@ from collections.abc import Iterable
 from ..base.errors import clean
 from ..graph import Opr
 from ..graph.composite import Composite
-from ..ops.registry import implementation
+from ..graph.params import Dropout, MultiHeadAttn
+from ..ops.catalog import types
+from ..ops.op import Trait
 
 __all__ = ["cautions"]
+
+_RANDOM = types(Trait.RANDOM)
 
 
 def cautions(oprs: Iterable[Opr]) -> list[str]:
@@ -22,7 +26,7 @@ def cautions(oprs: Iterable[Opr]) -> list[str]:
     for opr in oprs:
         if _trains(opr):
             training.append(opr)
-        elif opr.called != "Dropout" and implementation(opr.type).random:
+        elif opr.type in _RANDOM and _draws(opr):
             drawing.append(opr)
     said = []
     if training:
@@ -48,6 +52,16 @@ def _trains(opr: Opr) -> bool:
         return False
     stored = opr.inputs[-1].owner.tensors
     return bool(stored and stored[0].data is not None and stored[0].value().any())
+
+
+def _draws(opr: Opr) -> bool:
+    """Return whether a random operator draws; dropout of nothing, and ONNX's while no net is trained, does not."""
+    if opr.called == "Dropout":
+        return opr.type == "Dropout" and opr.get(Dropout).drop_prob > 0
+    if opr.type == "MultiHeadAttn":
+        params = opr.get(MultiHeadAttn)
+        return params.attn_prob > 0 or params.out_prob > 0
+    return True
 
 
 def _named(oprs: list[Opr]) -> str:
