@@ -237,3 +237,11 @@ def test_inputs_that_nothing_reads_are_no_fault(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(parser.parse_model(text).SerializeToString())
     loadrun.save(loadrun.load(tmp_path / "m.onnx"), tmp_path / "m.mge")
     assert not loadrun.load(tmp_path / "m.mge").warnings
+
+
+@pytest.mark.skipif(runtime_name() is None, reason="onnxruntime is not installed")
+def test_text_goes_to_the_runtime_as_it_is() -> None:
+    text = '<ir_version: 9, opset_import: ["" : 20]> g (string[2] x) => (string[2] y) { y = Identity(x) }'
+    found = truth.beside(parser.parse_model(text).SerializeToString())
+    assert found is not None
+    assert found[1]({"x": np.array(["a", "bc"], object)})["y"].tolist() == ["a", "bc"]
