@@ -11,8 +11,9 @@ from ..base.registry import late, resolve
 from ..graph import Graph
 from ..graph.dtypes import Array
 from ..inputs.feeds import random_inputs
+from ..inputs.kinds import at_sizes
 from ..ops.registry import FoldingBudget, Shape, limited
-from ..proof import Other, ProofError, at_sizes, proved
+from ..proof import Other, ProofError, proved
 from ..testcase import EXPECT, Bundle, LazyTestcases
 from .file import OnnxFile
 
@@ -21,6 +22,9 @@ with late(__name__):
 
 _ELSEWHERE = (0.5, 2, 100)
 """By how much open sizes are multiplied to find out what follows from them."""
+
+_SEVERAL = (1, 2, 3, 5, 65)
+"""Sizes at which a graph with open ones is compared."""
 
 
 @dataclass
@@ -140,7 +144,7 @@ class Lowering:
             bundle = self._opened(varying)
             try:
                 if isinstance(bundle, Bundle):
-                    return self._proven(bundle, cases, self.shapes)
+                    return self._proven(bundle, cases, self.shapes, varying)
                 why = bundle
             except ProofError as e:
                 why = str(e)
@@ -166,7 +170,7 @@ class Lowering:
                 break
             fixed = [axes for axes in open_axes if not self._holds_with(bundle, axes)]
             if not fixed:
-                return self._proven(bundle, cases, self.shapes)
+                return self._proven(bundle, cases, self.shapes, varying)
             open_axes = [axes for axes in open_axes if axes not in fixed]
         return self._at(
             {n: self._shape(n, v) for n, v in (cases[0] if cases else {}).items() if n in self.shapes}
@@ -210,9 +214,16 @@ class Lowering:
         return False
 
     def _proven(
-        self, bundle: Bundle, cases: Sequence[Mapping[str, Array]], shapes: Mapping[str, Shape]
+        self,
+        bundle: Bundle,
+        cases: Sequence[Mapping[str, Array]],
+        shapes: Mapping[str, Shape],
+        varying: Mapping[str, tuple[int | None, ...]] | None = None,
     ) -> Bundle:
         """Compare a bundle for a file with the model; what was not compared stands in its record.
+
+        Args:
+            varying: see `_opened`; open sizes are compared at several.
 
         Raises:
             ProofError: they differ.
@@ -222,6 +233,10 @@ class Lowering:
             self.bundle,
             bundle,
             feeds,
+            sizes=[{n: tuple(k if a is None else a for a in s) for n, s in varying.items()} for k in _SEVERAL]
+            if varying
+            else (),
+            may_refuse=True,
             what="the graph for a .mge file",
             others=_others(self.source),
         )

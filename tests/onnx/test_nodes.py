@@ -86,7 +86,7 @@ def trips(case: Any) -> list[bytes] | None:
 
 
 def bare(data: bytes) -> bytes:
-    """A model without what its proof left out for the time it took."""
+    """A model without what its proof says of the testcases, which later trips do not have."""
     made = onnx.load_from_string(data)
     kept = [m for m in made.metadata_props if m.key != "loadrun:not_proven"]
     del made.metadata_props[:]
