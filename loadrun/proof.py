@@ -29,22 +29,6 @@ from .passes.narrowing import narrow_array
 from .runner import Runner
 from .testcase import Bundle
 
-__all__ = [
-    "NOTHING",
-    "Computing",
-    "Found",
-    "Other",
-    "Proof",
-    "ProofError",
-    "at_sizes",
-    "kinds",
-    "limit_of",
-    "of_bundle",
-    "proved",
-    "refusal",
-    "shaken",
-]
-
 _LIMITS = {"float16": 5e-2, "bfloat16": 5e-2}
 _LIMIT = 1e-3
 """The error, of the size of an output, from which on rounding is looked at."""

@@ -1,7 +1,5 @@
 """`loadrun bench a.mge [b.mge ...]`: time models, and compare them with each other and with a baseline."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys
@@ -15,8 +13,6 @@ from ..verify.bench.files import BenchOptions, bench_files
 from .fields import add_limit_options, add_options
 from .groups import Parser, decimal, integer, limited, model_files, slowdown
 from .models import add_model_options, engine_list, model_options
-
-__all__ = ["main", "parser"]
 
 
 def parser() -> Parser:

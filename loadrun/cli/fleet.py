@@ -15,8 +15,6 @@ from ..report.json import dumps
 if TYPE_CHECKING:
     from ..report.junit import JUnitWriter
 
-__all__ = ["FleetReports", "fleet_reports"]
-
 
 @dataclass
 class FleetReports:

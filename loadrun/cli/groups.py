@@ -14,25 +14,6 @@ from typing import Any, NoReturn, TextIO, TypeVar
 from ..base.errors import EXIT_ERROR, UsageError, clean, indented
 from ..base.files import files_of, skipped_line
 
-__all__ = [
-    "Parser",
-    "add_quiet_option",
-    "chosen_data",
-    "decimal",
-    "integer",
-    "limited",
-    "model_files",
-    "seconds",
-    "seed",
-    "size",
-    "slowdown",
-    "target",
-    "tolerance",
-    "tolerances",
-    "warn",
-    "whole",
-]
-
 T = TypeVar("T")
 R = TypeVar("R")
 _UNITS = ("", "K", "M", "G", "T")

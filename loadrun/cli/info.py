@@ -1,7 +1,5 @@
 """`loadrun info model.mge`: describe a model."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 
@@ -19,8 +17,6 @@ from ..verify.pack.describing import describe_engine, describe_files
 from .fields import add_limit_options
 from .groups import Parser, limited, model_files
 from .models import add_engine_options, add_model_options, model_options
-
-__all__ = ["main"]
 
 _SHOWN = 8
 """How many testcases are listed."""

@@ -35,8 +35,6 @@ from .stream import FileProgress, clear_progress, json_file, show, show_line
 if TYPE_CHECKING:
     from ..report.json import JsonWriter
 
-__all__ = ["main"]
-
 _MANY = 5
 """From this number of files on, each gets a single line."""
 _LISTED = 3
@@ -199,11 +197,7 @@ def _holds_results(name: str) -> bool:
 
 
 def _judge(
-    path: str,
-    maxerr: float | Mapping[str, float] | None,
-    check: Sequence[str],
-    json: str | None,
-    quiet: bool,
+    path: str, maxerr: float | Mapping[str, float] | None, check: Sequence[str], json: str | None, quiet: bool
 ) -> list[Verdict]:
     """Judge saved results, and return the verdicts on the files that were run."""
     from ..verify.saved import judge_results  # for start-up

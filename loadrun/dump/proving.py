@@ -1,7 +1,5 @@
 """A graph as a dump holds it, compared with the graph that it was made of."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,8 +14,6 @@ from ..testcase import Bundle
 from .container import loads
 from .record import as_read_back
 from .writer import dump_bytes
-
-__all__ = ["not_proven"]
 
 _MOST = 1 << 26
 """Bytes of weights up to which a graph is written twice, to be read back."""

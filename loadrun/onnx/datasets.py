@@ -1,7 +1,5 @@
 """Testcases in folders beside a model, laid out as ONNX's own tests have them, whose names say the model's."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """An ONNX model in MegEngine's operators: at one set of sizes, or at open ones, then compared with the model itself."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -214,11 +212,7 @@ class Lowering:
         """
         feeds = cases or [at_sizes(random_inputs(self.bundle), shapes)]
         proof = proved(
-            self.bundle,
-            bundle,
-            feeds,
-            what="the graph for a .mge file",
-            others=_others(self.source),
+            self.bundle, bundle, feeds, what="the graph for a .mge file", others=_others(self.source)
         )
         if proof.left:
             record = bundle.record if isinstance(bundle.record, Mapping) else {"record": 1}

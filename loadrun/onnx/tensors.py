@@ -4,8 +4,6 @@ Types that numpy lacks are stored in ones that it has: bfloat16 and floats of 8 
 integers in 8-bit ones. Strings are of no use to a graph of MegEngine's operators and are refused.
 """
 
-from __future__ import annotations
-
 import stat
 from collections.abc import Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """Options of a replay as records, and the files that they select: names, earlier reports, shards."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -15,8 +13,6 @@ from ..compare.policy import Policy
 from ..compare.results import Verdict
 from ..engines import Choice
 from ..inputs.feeds import DataOptions, ModelOptions
-
-__all__ = ["ChosenFiles", "ProfileOptions", "ReplayOptions", "RunOptions", "selected"]
 
 PathName = str | os.PathLike[str]
 

@@ -1,7 +1,5 @@
 """com.microsoft's operators that are ONNX's own in an older form, or a few operators each."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...arrays.names import np
@@ -186,13 +184,7 @@ def skip_group_norm(
     if bias is not None:
         total = total + (bias if channels_last else bias.reshape(-1, 1, 1))
     y = group_norm(
-        total,
-        gamma,
-        beta,
-        activation=activation,
-        channels_last=channels_last,
-        epsilon=epsilon,
-        groups=groups,
+        total, gamma, beta, activation=activation, channels_last=channels_last, epsilon=epsilon, groups=groups
     )
     return y, total
 

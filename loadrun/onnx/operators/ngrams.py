@@ -1,7 +1,5 @@
 """TfIdfVectorizer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any

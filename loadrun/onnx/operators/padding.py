@@ -1,7 +1,5 @@
 """Padding and cropping."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ...arrays.names import kernel, np

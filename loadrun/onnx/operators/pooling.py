@@ -1,7 +1,5 @@
 """Pooling over windows, and global pooling."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import prod
 from typing import Any
@@ -123,10 +121,7 @@ def _max_with_places(x: Array, window: SpatialWindow, columns: bool) -> tuple[Ar
         axis, s, d = 2 + i, window.strides[i], window.dilations[i]
         values, places = _padded(best, axis, window, i, _lowest(x.dtype)), _padded(place, axis, window, i, -1)
         for tap in range(window.kernel[i]):
-            index = (
-                *(slice(None),) * axis,
-                slice(tap * d, tap * d + (window.out[i] - 1) * s + 1, s),
-            )
+            index = (*(slice(None),) * axis, slice(tap * d, tap * d + (window.out[i] - 1) * s + 1, s))
             value, at = values[index], places[index]
             better = (value > best) | (place < 0) if tap else None
             best = value if better is None else np.where(better, value, best)

@@ -124,10 +124,7 @@ def qgemm(
 
 
 @operator(
-    "MulInteger",
-    domain=CONTRIB,
-    out=("Int32",),
-    shape=lambda a, z, b, *_: broadcast_shapes(a.shape, b.shape),
+    "MulInteger", domain=CONTRIB, out=("Int32",), shape=lambda a, z, b, *_: broadcast_shapes(a.shape, b.shape)
 )
 def mul_integer(a: Array, a_zero: Array | None, b: Array, b_zero: Array | None = None) -> Array:
     """Multiply 8-bit numbers without their zero points in int32."""

@@ -1,7 +1,5 @@
 """Random numbers: drawn as MegEngine's operators draw them, so that only their distribution is ONNX's."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Text: arrays of Python's strings."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 

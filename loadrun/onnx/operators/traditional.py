@@ -1,7 +1,5 @@
 """Operators of ai.onnx.ml that scale, encode and weigh features."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -235,11 +233,7 @@ def _other_type(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
 
 @operator("LabelEncoder", domain=_ML, out=(_other_type,), shape=like_first)
 def label_encoder_1(
-    x: Array,
-    *,
-    classes_strings: Sequence[str] = (),
-    default_int64: int = -1,
-    default_string: str = "_Unused",
+    x: Array, *, classes_strings: Sequence[str] = (), default_int64: int = -1, default_string: str = "_Unused"
 ) -> Array:
     """Map texts to their places in a list, or places to texts."""
     texts, places = np.array(classes_strings, object), np.arange(len(classes_strings))

@@ -360,10 +360,7 @@ def _cached(past: Array, new: Array, length: int, start: Array, end: Array) -> A
 
 
 @operator(
-    "GroupQueryAttention",
-    domain=CONTRIB,
-    out=(0, _cache_type(3), _cache_type(4)),
-    shape=_group_query_shapes,
+    "GroupQueryAttention", domain=CONTRIB, out=(0, _cache_type(3), _cache_type(4)), shape=_group_query_shapes
 )
 def group_query(
     query: Array,

@@ -1,7 +1,5 @@
 """Order, scattering and what data decide the size of: sorting, conditional and suppressed entries, n-grams."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Products, normalizations, quantization, recurrent layers and resizing by MegEngine's operators."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

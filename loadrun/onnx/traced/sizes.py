@@ -1,7 +1,5 @@
 """Shapes that are values of the graph: sizes of inputs, and what is computed from them."""
 
-from __future__ import annotations
-
 from math import floor
 from typing import Any
 
