@@ -1,5 +1,7 @@
 """Attention, masks, caches, rotary positions, linear attention."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from math import sqrt
 from typing import Any

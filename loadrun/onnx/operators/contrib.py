@@ -1,5 +1,7 @@
 """com.microsoft's operators that are ONNX's own in an older form, or a few operators each."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from ...arrays.names import np

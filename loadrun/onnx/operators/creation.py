@@ -1,5 +1,7 @@
 """New tensors from sizes and bounds, and triangles of matrices."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from math import ceil
 from typing import Any

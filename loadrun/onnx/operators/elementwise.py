@@ -1,5 +1,7 @@
 """Arithmetic, comparisons, logic and types, element by element."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from functools import reduce
 from typing import Any

@@ -1,5 +1,7 @@
 """Mixtures of experts: every row is computed by the few of some small networks that a router chooses."""
 
+from __future__ import annotations
+
 from ...arrays.names import np
 from ...graph.composite import Flag
 from ...graph.dtypes import Array

@@ -1,5 +1,7 @@
 """Images sampled at computed positions: grids, affine grids, regions."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from itertools import product

@@ -1,5 +1,7 @@
 """Sequences, which are lists, and optional values, None where there is none."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any
 
