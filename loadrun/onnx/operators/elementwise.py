@@ -311,36 +311,12 @@ def cast_1(x: Array, *, types: NodeTypes, to: str) -> Array:
 
 
 @operator("Cast", since=6, out=(_target,), pointwise=True)
-def cast_6(x: Array, *, types: NodeTypes, to: int) -> Array:
-    """Convert to another type."""
-    return _convert(x, types)
-
-
-@operator("Cast", since=19, out=(_target,), pointwise=True)
-def cast_19(x: Array, *, types: NodeTypes, to: int, saturate: Flag = 1) -> Array:
-    """Convert to another type; to floats of 8 bits with or without saturation."""
-    return _convert(x, types, saturate)
-
-
-@operator("Cast", since=24, out=(_target,), pointwise=True)
 def cast(x: Array, *, types: NodeTypes, to: int, saturate: Flag = 1, round_mode: str = "up") -> Array:
     """Convert to another type; to powers of two in one of three ways."""
     return _convert(x, types, saturate, round_mode)
 
 
 @operator("CastLike", since=15, out=(1,), shape=lambda x, like, **how: x.shape)
-def cast_like_15(x: Array, like: Array, *, types: NodeTypes) -> Array:
-    """Convert to the type of the second input."""
-    return _convert(x, types)
-
-
-@operator("CastLike", since=19, out=(1,), shape=lambda x, like, **how: x.shape)
-def cast_like_19(x: Array, like: Array, *, types: NodeTypes, saturate: Flag = 1) -> Array:
-    """Convert to the type of the second input."""
-    return _convert(x, types, saturate)
-
-
-@operator("CastLike", since=24, out=(1,), shape=lambda x, like, **how: x.shape)
 def cast_like(
     x: Array, like: Array, *, types: NodeTypes, saturate: Flag = 1, round_mode: str = "up"
 ) -> Array:

@@ -166,7 +166,7 @@ def _value_type(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
     return plain(next((kind for name, kind in kinds.items() if attributes.get(name)), "Float32"))
 
 
-@operator("LabelEncoder", domain=_ML, since=4, out=(_value_type,), shape=like_first)
+@operator("LabelEncoder", domain=_ML, since=2, out=(_value_type,), shape=like_first)
 def label_encoder(
     x: Array,
     *,
@@ -195,35 +195,6 @@ def label_encoder(
     else:
         default = default_int64 if values.dtype.kind == "i" else default_float
     return _encoded(x, keys, values, default)
-
-
-@operator("LabelEncoder", domain=_ML, since=2, out=(_value_type,), shape=like_first)
-def label_encoder_2(
-    x: Array,
-    *,
-    default_float: float = -0.0,
-    default_int64: int = -1,
-    default_string: str = "_Unused",
-    keys_floats: Sequence[float] = (),
-    keys_int64s: Sequence[int] = (),
-    keys_strings: Sequence[str] = (),
-    values_floats: Sequence[float] = (),
-    values_int64s: Sequence[int] = (),
-    values_strings: Sequence[str] = (),
-) -> Array:
-    """Map keys to values, and all others to a default."""
-    return label_encoder(
-        x,
-        default_float=default_float,
-        default_int64=default_int64,
-        default_string=default_string,
-        keys_floats=keys_floats,
-        keys_int64s=keys_int64s,
-        keys_strings=keys_strings,
-        values_floats=values_floats,
-        values_int64s=values_int64s,
-        values_strings=values_strings,
-    )
 
 
 def _other_type(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
