@@ -178,16 +178,8 @@ def _of_channels(x: Array, *, p: float = 2) -> tuple[int, ...]:
     return *x.shape[:2], *(1,) * (x.ndim - 2)
 
 
-@operator("GlobalAveragePool", shape=_of_channels)
-def global_average(x: Array) -> Array:
-    """Take the mean over space."""
-    return x.mean(_space(x), keepdims=True)
-
-
-@operator("GlobalMaxPool", shape=_of_channels)
-def global_max(x: Array) -> Array:
-    """Take the largest element over space."""
-    return x.max(_space(x), keepdims=True)
+operator("GlobalAveragePool", shape=_of_channels)(lambda x: x.mean(_space(x), keepdims=True))
+operator("GlobalMaxPool", shape=_of_channels)(lambda x: x.max(_space(x), keepdims=True))
 
 
 @operator("GlobalLpPool", shape=_of_channels)

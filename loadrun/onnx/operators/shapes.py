@@ -65,10 +65,7 @@ def _flattened(x: Array, *, axis: int = 1) -> Shape:
     return prod(x.shape[:axis]), prod(x.shape[axis:])
 
 
-@operator("Flatten", shape=_flattened)
-def flatten(x: Array, *, axis: int = 1) -> Array:
-    """Merge the axes before one, and those from it on."""
-    return x.reshape(_flattened(x, axis=axis))
+operator("Flatten", shape=_flattened)(lambda x, *, axis=1: x.reshape(_flattened(x, axis=axis)))
 
 
 @operator("Squeeze", since=13, views=True)
@@ -119,10 +116,7 @@ def _joined(*xs: Array, axis: int = 1) -> Shape:
     return *xs[0].shape[:axis], sum(x.shape[axis] for x in xs), *xs[0].shape[axis + 1 :]
 
 
-@operator("Concat", shape=_joined)
-def concat(*xs: Array, axis: int = 1) -> Array:
-    """Join arrays along an axis."""
-    return np.concatenate(xs, axis_of(axis, xs[0].ndim))
+operator("Concat", shape=_joined)(lambda *xs, axis=1: np.concatenate(xs, axis_of(axis, xs[0].ndim)))
 
 
 def _parts(x: Array, axis: int, parts: Sequence[int] | None, types: NodeTypes) -> tuple[Array, ...]:

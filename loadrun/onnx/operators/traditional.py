@@ -21,10 +21,7 @@ def array_feature_extractor(x: Array, at: Array) -> Array:
     return np.take(x if x.ndim > 1 else x.reshape(1, -1), at.reshape(-1), -1)
 
 
-@operator("Binarizer", domain=_ML, pointwise=True)
-def binarizer(x: Array, *, threshold: float = 0.0) -> Array:
-    """Return 1 above a threshold, else 0."""
-    return (x > threshold).astype(x.dtype)
+operator("Binarizer", domain=_ML, pointwise=True)(lambda x, *, threshold=0.0: (x > threshold).astype(x.dtype))
 
 
 def _floats(x: Array) -> Array:
