@@ -9,11 +9,12 @@ from ...arrays.names import kernel, np
 from ...graph.composite import Flag, NodeTypes
 from ...graph.dtypes import Array, DType, plain
 from . import operator
-from .common import axis_of, refuse_unless, tensor_type
+from .common import axis_of, refuse_unless, taking, tensor_type
 from .convolution import integer_convolution, integer_shape
 from .kernels import round_bfloat16
 from .linalg import integer_product, product_shape
 from .small_floats import SMALL, rounded_small
+from .windows import SPACE
 
 CONTRIB = "com.microsoft"
 _UINT8 = plain("Uint8")
@@ -218,6 +219,7 @@ def convolution_shape(
 
 
 @operator("QLinearConv", since=10, out=(7,), shape=convolution_shape)
+@taking(**SPACE)
 def qlinear_conv(
     x: Array,
     x_scale: Array,
@@ -230,26 +232,11 @@ def qlinear_conv(
     bias: Array | None = None,
     *,
     types: NodeTypes,
-    auto_pad: str = "NOTSET",
-    dilations: list[int] | None = None,
     group: int = 1,
-    kernel_shape: list[int] | None = None,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
+    **space: Any,
 ) -> Array:
     """Convolve quantized tensors, add a bias of sums, and quantize the result."""
-    total = integer_convolution(
-        x,
-        w,
-        single(x_zero),
-        single(w_zero),
-        group,
-        auto_pad=auto_pad,
-        dilations=dilations,
-        kernel_shape=kernel_shape,
-        pads=pads,
-        strides=strides,
-    )
+    total = integer_convolution(x, w, single(x_zero), single(w_zero), group, **space)
     channels = (-1, *[1] * (x.ndim - 2))
     total = total if bias is None else total + bias.reshape(channels)
     scale = single(w_scale)

@@ -215,24 +215,12 @@ def _place(x: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int
 
 
 @operator("ArgMax", out=("Int64",), shape=_place)
-def arg_max_1(x: Array, *, axis: int = 0, keepdims: Flag = 1) -> Array:
-    """Return the place of the first maximum."""
-    return _position(np.argmax, x, axis, keepdims)
-
-
-@operator("ArgMax", since=12, out=("Int64",), shape=_place)
 def arg_max(x: Array, *, axis: int = 0, keepdims: Flag = 1, select_last_index: Flag = 0) -> Array:
     """Return the place of the first or last maximum."""
     return _position(np.argmax, x, axis, keepdims, select_last_index)
 
 
 @operator("ArgMin", out=("Int64",), shape=_place)
-def arg_min_1(x: Array, *, axis: int = 0, keepdims: Flag = 1) -> Array:
-    """Return the place of the first minimum."""
-    return _position(np.argmin, x, axis, keepdims)
-
-
-@operator("ArgMin", since=12, out=("Int64",), shape=_place)
 def arg_min(x: Array, *, axis: int = 0, keepdims: Flag = 1, select_last_index: Flag = 0) -> Array:
     """Return the place of the first or last minimum."""
     return _position(np.argmin, x, axis, keepdims, select_last_index)

@@ -160,14 +160,7 @@ def _bins(start: int, end: int, count: int, size: int) -> list[slice]:
 
 
 def _aligned_shape(
-    x: Array,
-    rois: Array,
-    batch: Array,
-    *,
-    output_height: int = 1,
-    output_width: int = 1,
-    sampling_ratio: int = 0,
-    **other: object,
+    *, x: Array, rois: Array, output_height: int = 1, output_width: int = 1, sampling_ratio: int = 0
 ) -> tuple[int, ...]:
     refuse_unless(
         min(output_height, output_width) > 0 and sampling_ratio >= 0,
