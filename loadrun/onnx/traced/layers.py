@@ -89,13 +89,15 @@ def refuse_where(wrong: Any, why: str, error: type[Exception] = ValueError) -> N
 
 
 instead(kernels.exactly)(lambda x, want: x != 0 if want.kind == "b" else x.astype(want))
-instead(kernels.round_bfloat16)(lambda x: rounded(x, plain("BFloat16")))
 
 
 @instead(kernels.rounded)
 def rounded(x: Any, kind: DType) -> Tensor:
     wide = operand(x)
     return type_cvt(type_cvt(wide, kind), dtype_of(wide))
+
+
+instead(kernels.round_bfloat16)(lambda x: rounded(x, plain("BFloat16")))
 
 
 # Normalizations
