@@ -16,32 +16,11 @@ from ..values import as_array, as_tensor, is_number
 
 _M = P.ElemwiseMode
 _FLOAT: dict[str, Callable[..., Any]] = {
-    "sin": np.sin,
-    "cos": np.cos,
-    "tan": np.tan,
-    "asin": np.arcsin,
-    "acos": np.arccos,
-    "atan": np.arctan,
-    "sinh": np.sinh,
-    "cosh": np.cosh,
-    "tanh": np.tanh,
-    "asinh": np.arcsinh,
-    "acosh": np.arccosh,
-    "atanh": np.arctanh,
-    "exp": np.exp,
-    "exp2": np.exp2,
-    "expm1": np.expm1,
-    "log": np.log,
-    "log2": np.log2,
-    "log10": np.log10,
-    "log1p": np.log1p,
-    "sqrt": np.sqrt,
-    "deg2rad": np.deg2rad,
-    "rad2deg": np.rad2deg,
-    "sinc": np.sinc,
-}
-
-
+    name: getattr(np, name)
+    for name in """
+    sin cos tan sinh cosh tanh exp exp2 expm1 log log2 log10 log1p sqrt deg2rad rad2deg sinc
+    """.split()
+} | {f"a{name}": getattr(np, f"arc{name}") for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")}
 _SAME: dict[str, Callable[..., Any]] = {
     "neg": np.negative,
     "_neg_view": np.negative,
