@@ -51,6 +51,8 @@ def engines(
     """The command and environment of every engine that is installed."""
     numbers = [str(args.iter), str(args.warmup), str(threads)]
     found = {"loadrun": ([sys.executable, str(HERE / "run_loadrun.py"), model, *numbers], {})}
+    if find_spec("numba") is not None:
+        found["loadrun, numba"] = ([*found["loadrun"][0], "numba"], {})
     if args.megengine and not model.endswith(".onnx"):
         command = [args.megengine, str(HERE / "run_megengine.py"), model, *numbers]
         found["MegEngine"] = (command, {})

@@ -5,23 +5,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from itertools import islice
 from math import prod
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .base.errors import EngineError, LoadRunError, UnsupportedError
-from .base.proving import is_alone, level, spend, spent, written_for
+from .base.logger import get_logger
+from .base.proving import LARGE, is_alone, level, spending, time_left
+from .compare.by_size import difference, error_of, farthest, is_finite, largest, limit_of
 from .compare.judging import NARROW
-from .compare.tolerances import error_between
 from .engines.reference import ReferenceEngine
 from .graph import Opr
 from .graph.composite import Composite
 from .graph.dtypes import Array, dtype_of
 from .inputs.feeds import random_inputs
+from .inputs.kinds import TIES, at_sizes, kinds, shaken
 from .ops.catalog import select
 from .ops.infer import infer_dtypes
 from .ops.registry import Shape, implementation
@@ -29,22 +32,14 @@ from .passes.narrowing import narrow_array
 from .runner import Runner
 from .testcase import Bundle
 
-_LIMITS = {"float16": 5e-2, "bfloat16": 5e-2}
-_LIMIT = 1e-3
-"""The error, of the size of an output, from which on rounding is looked at."""
-_QUANTA = 0.15
-"""A few quanta of 8 bits, of numbers near 1."""
+_log = get_logger(__name__)
+_QUANTA = 0.15  # A few quanta of 8 bits, of numbers near 1.
 _EPS = 2.0**-23
-_INSIDE = 32 * 8 * _EPS
-"""The rounding of sums of ties, which go up to 8."""
-_NOISE = 16
-"""As many times the error of rounding is rounding, too: another order of sums has another one."""
-_QUICK = 1.0
-_MOST = 1 << 20
-"""Elements of inputs at other sizes than the example's, above which nothing is drawn."""
-_TIES = "ties"
+_INSIDE = 32 * 8 * _EPS  # The rounding of sums of ties, which go up to 8.
+_NOISE = 16  # As many times the error of rounding is rounding, too: another order of sums has another one.
+_MOST = 1 << 20  # Elements of inputs at other sizes, above which nothing is drawn.
+_SIZES = "at sizes"
 _ORDERING = select(lambda op: op.family in ("select", "image.nms"))
-
 
 Computing = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 """Computes outputs by name from inputs; raises a LoadRunError where the model refuses these."""
@@ -70,7 +65,7 @@ class Proof:
     Attributes:
         compared: how many sets of data both models ran on.
         dropped: how many of those that were drawn the source refused, or was not finite on.
-        left: what was not compared, and why.
+        left: what was not compared, and why; the same for the same model, so that files are, too.
         found: what was compared, and the errors.
     """
 
@@ -94,21 +89,6 @@ def of_bundle(bundle: Bundle, engine: str = "reference") -> Computing:
         return {o.name: np.atleast_1d(o.value) for o in result.outputs if isinstance(o.value, np.ndarray)}
 
     return compute
-
-
-def at_sizes(feeds: Mapping[str, Array], shapes: Mapping[str, Shape]) -> dict[str, Array]:
-    """Repeat or cut arrays to other sizes, so that positions stay in range.
-
-    >>> at_sizes({"x": np.array([1, 2])}, {"x": (3,)})["x"].tolist()
-    [1, 2, 1]
-    """
-    resized = {}
-    for name, value in feeds.items():
-        for axis, n in enumerate(shapes.get(name, value.shape)):
-            if n != value.shape[axis] and value.shape[axis]:
-                value = np.take(value, np.arange(n) % value.shape[axis], axis)
-        resized[name] = value
-    return resized
 
 
 @dataclass(frozen=True)
@@ -146,6 +126,7 @@ def proved(
     drawn: bool = True,
     runs: int = 2,
     rough: bool = False,
+    may_refuse: bool = False,
 ) -> Proof:
     """Compare a model that was written with its source.
 
@@ -160,6 +141,7 @@ def proved(
         others: other runtimes of either, which are asked as far as `level` allows.
         drawn: whether data of other kinds follow, as far as `level` says; else the cases are all.
         runs: how often writing runs what is written on each case: quick takes as long.
+        may_refuse: whether what was written may refuse other sizes that the model takes.
         rough: whether operators of quantized numbers were fused, which are then rounded less often.
 
     Raises:
@@ -174,14 +156,12 @@ def proved(
         compute = compute or of_bundle(source)
     except LoadRunError as e:
         return Proof(left=(f"the model does not run here: {' '.join(str(e).split())}",))
-    gate = _Gate(source, written, names, what, compute, () if is_alone() else others)
-    gate.runs = runs
-    if rough:
-        gate.allow_quanta()
-    try:
+    with spending():
+        gate = _Gate(source, written, names, what, compute, () if is_alone() else others)
+        gate.runs, gate.may_refuse = runs, may_refuse
+        if rough:
+            gate.allow_quanta()
         return gate.run(cases, sizes, drawn=drawn and level() != "none")
-    finally:
-        spend(time.monotonic() - gate.began)
 
 
 def _random_outputs(bundle: Bundle) -> set[str]:
@@ -240,12 +220,15 @@ class _Gate:
         compute: Computing,
         others: Sequence[Other],
     ) -> None:
-        self.source, self.target, self.what, self.compute = source, written, what, compute
+        self.source, self.what, self.compute = source, what, compute
         self.inputs, self.outputs = names
-        self._run: Computing | None = None if written is None else self._written(written)
-        self._narrow = (
-            {} if written is None else {v.name: v.owner.tensors[0].dtype.np for v in written.inputs}
-        )
+        self._run: Computing | None = None
+        self._narrow: dict[str | None, np.dtype[Any]] = {}
+        if written is not None:
+            # What keeps it from being compiled is an answer to the first data.
+            compiled = cache(partial(of_bundle, replace(written, sized=None)))
+            self._run = lambda feeds: compiled()(feeds)
+            self._narrow = {v.name: v.owner.tensors[0].dtype.np for v in written.inputs}
         self.graphs = [b.graph for b in (source, written) if b is not None]
         oprs = [o for g in self.graphs for o in g.oprs]
         # Which of equal elements comes first is anyone's.
@@ -256,10 +239,10 @@ class _Gate:
         self.noise = _NOISE
         self.random = _random_outputs(source)
         self.asked = [_Asked(o) for o in others]
-        self.began, self.before = time.monotonic(), written_for()
         self.compared = self.dropped = 0
-        self.runs, self.seconds = 0, 0.0
+        self.runs, self.seconds, self.may_refuse = 0, 0.0, False
         self.left = ["it draws random numbers"] if self.random else []
+        self.late: list[str] = []
         self.found: list[Found] = []
 
     def allow_quanta(self) -> None:
@@ -272,19 +255,15 @@ class _Gate:
             self.eps = 2.0**-4 if any("4" in d.name for d in quantized) else 2.0**-8
 
     def _time(self) -> float:
-        """Return how much time is left: quick takes a second, or as long as packing runs what is written."""
-        if level() == "full":
-            return np.inf
-        return max(_QUICK, self.before, self.runs * self.seconds) - spent() - (time.monotonic() - self.began)
+        return time_left(self.runs * self.seconds)
 
     def run(
         self, cases: Iterable[Mapping[str, Array]], sizes: Sequence[Mapping[str, Shape]], *, drawn: bool
     ) -> Proof:
-        late: list[str] = []
         first: dict[str, Array] | None = None
         for i, feeds in enumerate(cases):
             if first is not None and self._time() < 0:
-                late.append(f"testcases from number {i} on")
+                self.late.append(f"testcases from number {i} on")
                 break
             if first is None:
                 first = dict(feeds)
@@ -298,12 +277,14 @@ class _Gate:
             next_one = took * (now / elements) ** 2 if elements else 0.0
             before = time.monotonic()
             if next_one > self._time():
-                late.append(kind)
+                self.late.append(kind)
                 continue
             self.look(feeds, kind, drawn=True)
             elements, took = now, time.monotonic() - before
-        if late:
-            self.left.append(f"{', '.join(late)} (for the time; --prove full)")
+        if self.late:
+            _log.info("not compared for the time, which --prove full takes: %s", ", ".join(self.late))
+        elif not self.compared and not self.left:
+            self.left.append("the model refuses all data that were drawn, or is not finite on them")
         return Proof(self.compared, self.dropped, tuple(self.left), tuple(self.found))
 
     def _drawn(
@@ -313,11 +294,15 @@ class _Gate:
             feeds = random_inputs(self.source) if case is None else case
         except LoadRunError:
             return
+        if level() != "full" and self.source.graph.stored_bytes > LARGE:
+            self.left.append("data of other kinds, of a large model (--prove full)")
+            yield from islice(kinds(feeds), int(case is None))
+            return
         for shapes in sorted(sizes, key=lambda s: sum(map(prod, s.values()))):
             if sum(map(prod, shapes.values())) > _MOST:
                 continue
-            shown = ", ".join(f"{n} {list(s)}" for n, s in shapes.items())
-            yield f"at sizes {shown}", at_sizes(feeds, shapes)
+            said = ", ".join(f"{n} {list(s)}" for n, s in shapes.items())
+            yield f"{_SIZES} {said}", at_sizes(feeds, shapes)
         # In small numbers one quantum is everything.
         yield from islice(kinds(feeds), 1 if self.limit == _QUANTA else None)
 
@@ -335,7 +320,7 @@ class _Gate:
                 want = self.compute(feeds)
         except LoadRunError:
             want = {}
-        if not want or (drawn and not all(_finite(v) for v in want.values())):
+        if not want or (drawn and not all(is_finite(v) for v in want.values())):
             self.dropped += 1
             if asked:
                 self.asked = [_Asked(one.other) for one in self.asked]
@@ -349,8 +334,10 @@ class _Gate:
                 self._run = None
                 return
             except LoadRunError as e:
-                if isinstance(e.__cause__, ZeroDivisionError):
-                    # Whole numbers, for which MegEngine's process would end.
+                # Whole numbers, for which MegEngine's process would end, or sizes that the file itself refuses.
+                if isinstance(e.__cause__, ZeroDivisionError) or (
+                    self.may_refuse and kind.startswith(_SIZES)
+                ):
                     self.dropped += 1
                     return
                 raise refusal(f"{self.what} does not run where the model does ({kind}): {e}") from e
@@ -360,16 +347,6 @@ class _Gate:
         self.compared += 1
         for one in [*self.asked]:
             self._hear(one, feeds, kind, want, drawn=drawn, asked=asked)
-
-    def _written(self, written: Bundle) -> Computing:
-        run: list[Computing] = []
-
-        def compute(feeds: Mapping[str, Array]) -> Mapping[str, Array]:
-            # What keeps it from being compiled is an answer to the first data.
-            run[:] = run or [of_bundle(replace(written, sized=None))]
-            return run[0](feeds)
-
-        return compute
 
     def _fed(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Return what the written model is fed: 64 bits as 32 where it has those."""
@@ -396,21 +373,21 @@ class _Gate:
         try:
             if not asked:
                 one.ask(feeds)
-            seconds = None if other.required or level() == "full" else max(self._time(), 0.0)
-            got = one.answer(seconds)
+            left = self._time()
+            got = one.answer(None if other.required or left == np.inf else max(left, 0.0))
         except TimeoutError:
             self.asked.remove(one)
-            self.left.append(f"{other.of} in {other.name} (for the time; --prove full)")
+            self.late.append(f"{other.of} in {other.name}")
             return
         except LoadRunError as e:
             if other.required:
                 raise
             self.asked.remove(one)
             if other.told:
-                self.left.append(f"{other.of} in {other.name}: {' '.join(str(e).split())}")
+                self._tell(f"{other.of} in {other.name}: {' '.join(str(e).split())}", drawn)
             return
         said = f"{other.name} gives other numbers of {other.of}"
-        other_infinities = any(_finite(want[n]) != _finite(v) for n, v in got.items() if n in want)
+        other_infinities = any(is_finite(want[n]) != is_finite(v) for n, v in got.items() if n in want)
         try:
             if other_infinities:
                 raise ProofError(f"{said}: other ones are not finite ({kind})")
@@ -420,7 +397,11 @@ class _Gate:
             if other.required or not (other_infinities or (drawn and not other.told)):
                 raise
             self.asked.remove(one)
-            self.left.append(str(e).removesuffix(f"; {_WAY_OUT}"))
+            self._tell(str(e).removesuffix(f"; {_WAY_OUT}"), drawn)
+
+    def _tell(self, said: str, drawn: bool) -> None:
+        # Quick asks of drawn data only while there is time, which files must not depend on.
+        (_log.info if drawn and level() != "full" else self.left.append)(said)
 
     def _compare(
         self,
@@ -436,10 +417,10 @@ class _Gate:
             if b is None:
                 continue
             random = name in self.random and a.shape == b.shape
-            error = 0.0 if random else _error(a, b)
-            exact = kind == _TIES and not self._orders and self.eps == _EPS
-            if not error <= self.limit and not self._is_rounding(feeds, name, a, b, error, exact=exact):
-                raise refusal(f"{said}: {_shown(name, a, b)} ({kind})")
+            error = 0.0 if random else error_of(a, b)
+            exact = kind == TIES and not self._orders and self.eps == _EPS
+            if not error <= self.limit and not self._is_rounding(feeds, name, a, b, exact=exact):
+                raise refusal(f"{said}: {difference(name, a, b)} ({kind})")
             if not random:
                 self.found.append(Found(runtime, name, kind, error))
 
@@ -447,12 +428,8 @@ class _Gate:
         for graph, names in zip(self.graphs, ({}, self.inputs), strict=False):
             needed = graph.needed([*Bundle(graph).outputs.values()])
             infer_dtypes(needed)
-            inner = [
-                v
-                for o in needed
-                for v in o.outputs
-                if v.dtype is not None and (v.dtype.is_float or v.dtype.is_wide)
-            ]
+            typed = ((v, v.dtype) for o in needed for v in o.outputs)
+            inner = [v for v, d in typed if d is not None and (d.is_float or d.is_wide)]
             known = {v.name for v in graph.inputs}
             arrays = {names.get(n, n): v for n, v in feeds.items() if names.get(n, n) in known}
             try:
@@ -467,11 +444,9 @@ class _Gate:
         """Return whether numbers are finite, and integers of 64 bits fit where 32 are written for them."""
         if value.dtype.kind in "iu" and value.dtype.itemsize > 2 and not self.graphs[-1].exact:
             return not value.size or bool(value.max() < 2**31 and value.min() >= -(2**31))
-        return _finite(value)
+        return is_finite(value)
 
-    def _is_rounding(
-        self, feeds: Mapping[str, Array], name: str, a: Array, b: Array, error: float, *, exact: bool
-    ) -> bool:
+    def _is_rounding(self, feeds: Mapping[str, Array], name: str, a: Array, b: Array, *, exact: bool) -> bool:
         """Return whether the source is as far from itself in other last digits, or from its values in float64.
 
         Nor does it say anything where numbers inside it are not finite. Other last digits make ties others, which is no
@@ -479,7 +454,7 @@ class _Gate:
         """
         if a.shape != b.shape:
             return False
-        if exact and float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max(initial=0)) <= _INSIDE:
+        if exact and farthest(a, b) <= _INSIDE:
             return True
         if not self._is_finite_inside(feeds):
             return True
@@ -497,7 +472,9 @@ class _Gate:
                 continue
             if c is None or same is None or not c.shape == same.shape == a.shape:
                 continue
-            if error <= self.noise * _error(c, same):
+            # Beside zeros every number is infinitely large; what they were computed from says what is small.
+            measure, least = (error_of, 0.0) if a.any() else (farthest, self.eps * largest(feeds))
+            if measure(a, b) <= self.noise * max(measure(same, c), least):
                 return True
         return False
 
@@ -505,92 +482,6 @@ class _Gate:
 _WAY_OUT = "this is a fault of loadrun, which others should know of; prove=none (--prove none) writes the file as it is"
 
 
-def limit_of(dtypes: Iterable[str]) -> float:
-    """Return the error, of the size of an output, from which on rounding is looked at, by the dtypes computed in.
-
-    >>> limit_of(["Float32"]), limit_of(["Float32", "BFloat16"])
-    (0.001, 0.05)
-    """
-    return max((_LIMITS.get(d.lower(), _LIMIT) for d in dtypes), default=_LIMIT)
-
-
 def refusal(said: str) -> ProofError:
     """Return the error for a fault, with the way out."""
     return ProofError(f"{said}; {_WAY_OUT}")
-
-
-def _error(a: Array, b: Array) -> float:
-    """Return the error of `b`, of the size of `a`; of 8-bit numbers one is rounding."""
-    if a.dtype.kind in "iu" and a.dtype.itemsize == 1 and a.shape == b.shape:
-        return float(np.abs(a.astype(np.int64) - b.astype(np.int64)).max(initial=0) > 1)
-    return error_between(a, b, by_size=True)
-
-
-def _finite(value: Array) -> bool:
-    return value.dtype.kind not in "fc" or bool(np.isfinite(value).all())
-
-
-def shaken(x: Array, eps: float) -> Array:
-    """Return real numbers with other last digits; zeros, which may be ties, are none any more."""
-    if x.dtype.kind != "f":
-        return x
-    signs = 1 - 2 * (np.arange(x.size) % 2).reshape(x.shape)
-    steps = np.where(x == 0, x.dtype.type(1e-3), np.abs(x)) * (4 * max(eps, np.finfo(x.dtype).eps) * signs)
-    return (x + steps).astype(x.dtype)
-
-
-def kinds(feeds: Mapping[str, Array]) -> Iterator[tuple[str, dict[str, Array]]]:
-    """Yield data of other kinds by what they are; positions stay in range.
-
-    >>> [kind for kind, _ in kinds({"x": np.ones(3, "f4")})]
-    ['other numbers', 'numbers of 1e-4', 'zeros', 'ties']
-    """
-    rng = np.random.default_rng(1)
-    floats = any(v.dtype.kind == "f" for v in feeds.values())
-    yield "other numbers", {n: _redrawn(v, rng) for n, v in feeds.items()}
-    if floats:
-        yield (
-            "numbers of 1e-4",
-            {n: v * v.dtype.type(1e-4) if v.dtype.kind == "f" else v for n, v in feeds.items()},
-        )
-    yield "zeros", {n: np.zeros_like(v) for n, v in feeds.items()}
-    if floats:
-        yield _TIES, {n: _halves(v) if v.dtype.kind == "f" else v for n, v in feeds.items()}
-    if any(v.dtype.kind in "iu" and v.dtype.itemsize <= 2 for v in feeds.values()):
-        yield "the ends of integers", {n: _ends(v) for n, v in feeds.items()}
-
-
-def _redrawn(value: Array, rng: np.random.Generator) -> Array:
-    if value.dtype.kind == "f":
-        with np.errstate(all="ignore"):
-            size = float(np.abs(value).mean()) if value.size else 1.0
-        scale = size if 0 < size < np.inf else 1.0
-        drawn: Array = np.asarray(rng.normal(size=value.shape) * scale)
-        return drawn.astype(value.dtype)
-    return value.reshape(-1)[rng.permutation(value.size)].reshape(value.shape)
-
-
-def _halves(value: Array) -> Array:
-    """Return multiples of one half: 0.5, -0.5, 1, -1, up to 8 and back."""
-    k = np.arange(value.size) % 32
-    return ((k // 2 + 1) / 2 * (1 - 2 * (k % 2))).reshape(value.shape).astype(value.dtype)
-
-
-def _ends(value: Array) -> Array:
-    if value.dtype.kind not in "iu" or value.dtype.itemsize > 2:
-        return value
-    limits = np.iinfo(value.dtype)
-    return np.where(np.arange(value.size).reshape(value.shape) % 2, limits.max, limits.min).astype(
-        value.dtype
-    )
-
-
-def _shown(name: str, a: Array, b: Array) -> str:
-    """Say where an output differs most."""
-    if a.shape != b.shape:
-        return f"output {name!r} has shape {list(b.shape)}, in the model {list(a.shape)}"
-    with np.errstate(all="ignore"):
-        far = np.nan_to_num(np.abs(a.astype(np.float64) - b.astype(np.float64)), nan=np.inf)
-    at = np.unravel_index(int(far.argmax()), far.shape)
-    place = ", ".join(str(int(i)) for i in at)
-    return f"output {name!r} is {b[at]} at [{place}], in the model {a[at]}"

@@ -163,14 +163,14 @@ def _plain(value: Any) -> Any:
     return array.astype(_HELD.get(array.dtype.name, array.dtype))
 
 
-def attempt(case: Case) -> Outcome:
+def attempt(case: Case, engine: str = "reference") -> Outcome:
     """Import a test's model, run it and compare the outputs by the rule of ONNX's runner."""
     operators: set[str] = set()
     try:
         for inputs, outputs in case.sets:
             bundle, feeds = _loaded(case, inputs)
             operators |= {o.title for o in bundle.graph.oprs if not o.tensors}
-            result = loadrun.Runner(bundle).run(feeds)
+            result = loadrun.Runner(bundle, engine).run(feeds)
             wanted = _by_name(case, outputs)
             values = {o.name: o.value for o in result.outputs}
             for name in wanted.keys() - values.keys():

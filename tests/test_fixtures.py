@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 import loadrun
 from fixtures.make import archives
 from loadrun import Verdict
-from tests.support.cases import check_all, in_groups, kind_of_file, some_of
+from tests.support.cases import BOTH, check_all, in_groups, kind_of_file, some_of
 from tests.support.fixture_files import FIXTURES, fixture_names
 
 FILES = fixture_names()
@@ -73,15 +73,18 @@ def folder(name: str) -> str:
     return Path(name).parent.as_posix()
 
 
+@pytest.mark.parametrize("engine", BOTH)
 @pytest.mark.parametrize("names", in_groups(GOOD, folder))
-def test_replay(names: list[str]) -> None:
-    check_all(names, replay)
+def test_replay(names: list[str], engine: str) -> None:
+    # What MegEngine's kernels make of NaN and infinities, the compiled ones do not follow.
+    taken = names if engine == "reference" else [n for n in names if "_special" not in n]
+    check_all(taken, partial(replay, engine=engine))
 
 
-def replay(name: str) -> None:
+def replay(name: str, engine: str) -> None:
     path = FIXTURES / name
     bundle = loadrun.load(path)
-    runner = loadrun.Runner(bundle)
+    runner = loadrun.Runner(bundle, engine)
     results = list(runner.replay())
     if bundle.checks:
         assert results, "a graph with checks comes with testcases"

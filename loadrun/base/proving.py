@@ -1,4 +1,4 @@
-"""How much is proven of what is written; see `loadrun.proof`."""
+"""How much is proven of what is written, and how long that takes; see `loadrun.proof`."""
 
 import time
 from collections.abc import Iterator
@@ -9,40 +9,74 @@ from .errors import UsageError
 
 LEVELS = ("none", "quick", "full")
 """How much is proven: nothing, what takes no longer than the writing or a second, or everything."""
+LARGE = 1 << 26
+"""Bytes of weights from which on quick compares testcases alone, whatever the time: files must not depend on that."""
+_QUICK = 1.0
+
+
+class _Clock:
+    """The time since a file was begun, and how much of it went into proofs."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._spent = 0.0
+        self._since: float | None = None
+
+    @property
+    def spent(self) -> float:
+        """Seconds of proofs, those of the one that goes on included."""
+        return self._spent + (0.0 if self._since is None else time.monotonic() - self._since)
+
+    @property
+    def written_for(self) -> float:
+        """Seconds of everything else."""
+        return time.monotonic() - self._began - self.spent
+
+    @contextmanager
+    def spending(self) -> Iterator[None]:
+        if self._since is not None:
+            yield
+            return
+        self._since = time.monotonic()
+        try:
+            yield
+        finally:
+            self._spent, self._since = self.spent, None
+
+
 _level: ContextVar[str] = ContextVar("level", default="quick")
-
-
 _alone: ContextVar[bool] = ContextVar("alone", default=False)
-
-
-_spent: ContextVar[list[float] | None] = ContextVar("spent", default=None)
+_clock: ContextVar[_Clock | None] = ContextVar("clock", default=None)
 
 
 @contextmanager
-def sharing_time() -> Iterator[None]:
+def sharing_time() -> Iterator[_Clock]:
     """Let all that is proven inside, on the way to one file, share the time that quick has."""
-    before = _spent.set(_spent.get() or [0.0, time.monotonic()])
+    clock = _clock.get() or _Clock()
+    before = _clock.set(clock)
     try:
-        yield
+        yield clock
     finally:
-        _spent.reset(before)
+        _clock.reset(before)
 
 
-def spent() -> float:
-    """Return the seconds that were spent on proofs on the way to this file."""
-    return (_spent.get() or [0.0])[0]
+@contextmanager
+def spending() -> Iterator[None]:
+    """Count the time inside as that of a proof."""
+    with sharing_time() as clock, clock.spending():
+        yield
 
 
-def written_for() -> float:
-    """Return the seconds for which the file has been made so far, without the proofs."""
-    total = _spent.get()
-    return 0.0 if total is None else time.monotonic() - total[1] - total[0]
+def time_left(replay: float = 0.0) -> float:
+    """Return how many seconds the proofs of a file may take still: as long as its writing, and a second at least.
 
-
-def spend(seconds: float) -> None:
-    """Add seconds to those."""
-    if (total := _spent.get()) is not None:
-        total[0] += seconds
+    Args:
+        replay: seconds of running what is written that belong to the writing, too.
+    """
+    clock = _clock.get()
+    if level() == "full" or clock is None:
+        return float("inf")
+    return max(_QUICK, clock.written_for, replay) - clock.spent
 
 
 @contextmanager

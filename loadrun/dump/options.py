@@ -196,7 +196,7 @@ def summary(graph: Graph, total: int, content_hash: int, testcases: int) -> Dump
     return DumpResult(
         nr_opr=len(graph.oprs),
         tot_bytes=total,
-        tensor_value_bytes=sum(t.data.size for o in graph.oprs for t in o.tensors if t.data is not None),
+        tensor_value_bytes=graph.stored_bytes,
         content_hash=content_hash,
         inputs=[v.name or "" for v in graph.inputs],
         outputs=_output_names(graph),

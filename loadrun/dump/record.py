@@ -116,9 +116,14 @@ def intermediates_at(record: object, testcase: int) -> list[list[float | None]] 
     )
 
 
-def moved(record: memoryview, old: Graph, new: Graph) -> bytes:
-    """Rewrite a record for the rewritten form of a graph: its digest replaces the old one, if that is right."""
+def moved(record: memoryview, old: Graph, new: Graph, left: Iterable[str] = ()) -> bytes:
+    """Rewrite a record for the rewritten form of a graph.
+
+    Its digest replaces the old one, if that is right, and what was left without a proof is added.
+    """
     about = header(record)
+    if left:
+        about["not_proven"] = [*dict.fromkeys((*about.get("not_proven", ()), *left))]
     if new is not old and about.get("model") == graph_digest(old):
         about["model"] = graph_digest(new)
     return _headed(record, {**about, "record": RECORD})

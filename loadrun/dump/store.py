@@ -10,16 +10,17 @@ from struct import pack
 from typing import IO, BinaryIO
 
 from ..base.errors import FormatError, InputError, UsageError, UsageTypeError
+from ..base.proving import LARGE, level
 from ..base.writing import replacing, temporary
 from ..graph import Graph, StoredTensor
 from ..graph.dtypes import Array
 from ..passes.narrowing import narrowed
 from ..testcase import Bundle, Testcase
 from .appending import ExistingFile
-from .container import MAGIC, stored_tensors
+from .container import MAGIC, load_all, stored_tensors
 from .narrowing import Narrowing
 from .options import DumpOptions, DumpResult, summary, update_strip_info
-from .proving import not_proven
+from .proving import check_read_back, not_proven
 from .record import RecordWriter, digest_of, graph_digest, moved, numbered, promise
 from .repeated import RepeatedWriter
 from .scenarios import ScenarioWriter
@@ -90,6 +91,9 @@ def save(
     before = ExistingFile.of(target) if options.append else None
     first, testcases = _first(bundle, testcases)
     left = not_proven(_source(made_of or whole, options), graph, kind, first)
+    read_back = level() != "none" and graph.stored_bytes > LARGE
+    if read_back and (options.beside is not None or not isinstance(target, (str, os.PathLike))):
+        read_back, left = False, (*left, "its weights are too large to be read back")
     about = _about(bundle, graph, before, extra, left, kept=testcases is None)
     recorded = about is not None or (bundle.record is not None and testcases is None)
     # The digest of a record, which is known at the end, stands in front of it.
@@ -99,7 +103,10 @@ def save(
             file.file.write(dump)
         end = promise() if recorded else b""
         plan = _Dump(file, bundle, graph, kind, target, options.beside, end)
-        number, count = _write(plan, testcases, before, about)
+        number, count = _write(plan, testcases, before, about, left)
+        if read_back:
+            file.file.flush()
+            check_read_back(graph, load_all(file.file.name)[-1].graph)
         if inspect is not None and os.path.isfile(file.file.name):
             file.file.flush()
             inspect(file.file.name)
@@ -188,6 +195,7 @@ def _write(
     testcases: Iterable[Testcase] | None,
     before: ExistingFile | None,
     about: Mapping[str, object] | None,
+    left: Sequence[str],
 ) -> tuple[int, int]:
     """Write container, testcases and records; return the graph's hash and the number of testcases."""
     file, bundle, graph, kind = dump.file, dump.bundle, dump.graph, dump.kind
@@ -219,7 +227,7 @@ def _write(
         for old_record in before.records if before is not None else ():
             file.file.write(old_record)
         if dump.end:
-            parts = record.parts() if record is not None else [_kept_record(bundle, graph, before)]
+            parts = record.parts() if record is not None else [_kept_record(bundle, graph, before, left)]
             end = promise(digest_of(map(file.written, parts)))
             file.patch(promised_at - len(end), end)
     return number, count
@@ -233,7 +241,7 @@ def _is_seekable(target: object) -> bool:
 @contextmanager
 def _digest(graph: Graph, *, needed: bool) -> Iterator[Callable[[], str]]:
     """Return what gives a graph's digest; where it is needed, large weights are hashed while the block runs."""
-    size = sum(t.data.size for o in graph.oprs for t in o.tensors if t.data is not None) if needed else 0
+    size = graph.stored_bytes if needed else 0
     if size < _LARGE:
         yield cache(partial(graph_digest, graph))
         return
@@ -256,11 +264,8 @@ def _about(
     number = {} if before is None else {"dump": len(before.dumps)}
     facts = {**_facts(graph), **extra}
     about = bundle.record
-    if left and isinstance(about, memoryview) and kept:
-        # What else it says holds for other testcases.
-        left = ()
     known = about.get("not_proven") if isinstance(about, Mapping) else None
-    if left:
+    if left and not (isinstance(about, memoryview) and kept):
         facts["not_proven"] = [*dict.fromkeys((*(known if isinstance(known, list) else ()), *left))]
     if facts and not isinstance(about, Mapping) and not (kept and about is not None):
         about = {"record": 1}
@@ -286,9 +291,9 @@ def _facts(graph: Graph) -> dict[str, object]:
     return ({} if names == by_name else {"inputs": names}) | ({"fixed_shapes": fixed} if fixed else {})
 
 
-def _kept_record(bundle: Bundle, graph: Graph, before: ExistingFile | None) -> bytes:
+def _kept_record(bundle: Bundle, graph: Graph, before: ExistingFile | None, left: Sequence[str]) -> bytes:
     assert isinstance(bundle.record, memoryview)
-    kept = moved(bundle.record, bundle.graph, graph)
+    kept = moved(bundle.record, bundle.graph, graph, left)
     return kept if before is None else numbered(memoryview(kept), len(before.dumps))
 
 

@@ -227,7 +227,7 @@ class _Common:
 class _V2(_Common):
     def pieces(self) -> list[bytes | memoryview]:
         graph = self.graph
-        stored = sum(0 if t.data is None else t.data.size for o in graph.oprs for t in o.tensors)
+        stored = graph.stored_bytes
         if stored > MAX_BYTES:
             raise FormatError(
                 f"the tensors take {stored} bytes, FBS_V2 allows {MAX_BYTES} in all; use format 'FBS'"

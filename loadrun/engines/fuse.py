@@ -188,7 +188,7 @@ def fuse(steps: Sequence[Step], known: Inference, keep: Collection[int]) -> list
 
 def _is_head(s: Step) -> bool:
     opr = s.call.opr
-    if s.guard is not None:
+    if s.guard is not None or s.binder is not None:
         return False
     if opr.type == "ConvolutionV2":
         plain = opr.get(Convolution).format == Format.NCHW
@@ -239,7 +239,9 @@ def _chain(
 def _fusable(s: Step, current: int, shape: Shape, known: Inference) -> list[str]:
     """Return where the inputs of an elementwise step on a convolution's result come from; empty if it cannot follow."""
     opr = s.call.opr
-    if s.guard is not None or len(s.writes) != 1 or known.shapes.get(s.writes[0]) != shape:
+    if s.guard is not None or s.binder is not None:
+        return []
+    if len(s.writes) != 1 or known.shapes.get(s.writes[0]) != shape:
         return []
     if any(d.name != "Float32" for d in (*s.call.inputs, *s.call.outputs)):
         return []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +73,8 @@ class ReferenceEngine:
     """
 
     name = "reference"
+    _compiles_at_once = False
+    """Whether shapes that come for the first time have a program of their own, too."""
 
     def __init__(
         self,
@@ -276,7 +278,7 @@ class ReferenceEngine:
         elements = sum(map(prod, known.shapes.values()))
         self._elements.pop(key, None)
         self._make_room(elements)
-        compiled = branching or self._profile or self.dtr or self.sublinear
+        compiled = self._compiles_at_once or branching or self._profile or self.dtr or self.sublinear
         if not fused or compiled or key in self._ran or sum(known.flops.values()) > _WORTH:
             program = self._compile(known, fused=fused)
         elif self._general is None:
@@ -303,7 +305,7 @@ class ReferenceEngine:
         assert self._values is not None
         program = specialize(self._steps, self._values, known, keep)
         if fused:
-            program.steps = fuse(joined(program, known, keep), known, keep)
+            program.steps = self._rewritten(program, known, keep)
         if self.sublinear is not None:
             from .sublinear import plan_sublinear  # for start-up
 
@@ -319,6 +321,10 @@ class ReferenceEngine:
         if self._profile is not None:
             self._profile.watch(program.steps, known)
         return program
+
+    def _rewritten(self, program: Program, known: Inference, keep: Collection[int]) -> list[Step]:
+        """Return the program's steps with several operators in one, where that is faster."""
+        return fuse(joined(program, known, keep), known, keep)
 
     def _check_memory(self, known: Inference) -> None:
         """Refuse shapes whose values cannot fit in memory."""

@@ -31,6 +31,7 @@ GROUP = "loadrun.engines"
 NAMES = {
     "reference": "numpy, every operator (the default)",
     "float64": "the same operators in double precision",
+    "numba": "the reference engine with kernels that numba compiles (pip install loadrun[fast])",
     "onnxruntime": (
         "ONNX Runtime, which runs .onnx files unchanged; onnxruntime:PROVIDER:KEY=VALUE sets execution provider and "
         "options, onnxruntime:translated runs loadrun's graph"
@@ -68,6 +69,8 @@ _CHECKS: Registry[str, Callable[[str], object]] = Registry(
     },
 )
 _FILES = {"onnxruntime": "onnx", "openvino": "onnx", "torch": "pt2"}
+_TAKE_GRAPHS = ("reference", "float64", "numba")
+"""The engines of this package, which run every graph and take nothing after a colon."""
 _registered: dict[str, Factory] = {}
 
 
@@ -148,7 +151,7 @@ def check_argument(engine: str | Choice) -> None:
     loadrun.base.errors.UsageError: the engine reference takes nothing after a colon, found 'fast'
     """
     name, _, argument = str(engine).partition(":")
-    if argument and name in ("reference", "float64"):
+    if argument and name in _TAKE_GRAPHS:
         _no_argument(name, argument)
     if argument and name in _CHECKS:
         _CHECKS[name](argument)
@@ -223,7 +226,7 @@ def runs_composites(engine: str | Choice) -> bool:
     >>> runs_composites("float64"), runs_composites("openvino")
     (True, False)
     """
-    return str(engine) in ("reference", "float64")
+    return str(engine) in _TAKE_GRAPHS
 
 
 def file_of(bundle: Bundle, engine: str | Choice) -> SourceFile | None:
@@ -282,6 +285,16 @@ def _float64(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
 
     _no_argument("float64", setup.argument)
     return Float64Engine(graph, targets, seed=setup.seed)
+
+
+@_OWN.register("numba")
+def _numba(graph: Graph, targets: Sequence[Var], setup: Setup) -> Engine:
+    _no_argument("numba", setup.argument)
+    try:
+        from .fast import NumbaEngine  # for start-up, and numba is optional
+    except ImportError as e:
+        raise UsageError(f"the engine numba needs numba ({e}): pip install loadrun[fast]") from e
+    return NumbaEngine(graph, targets, seed=setup.seed)
 
 
 def _no_argument(name: str, argument: str) -> None:

@@ -292,6 +292,12 @@ class Graph:
         inputs = [o.outputs[0] for o in self.oprs if o.type == "Host2DeviceCopy"]
         return sorted(inputs, key=lambda v: (v.name or "").encode("utf-8", "surrogateescape"))
 
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of the tensors that are stored in it, above all weights."""
+        stored = (t.data for o in self.oprs for t in o.tensors if isinstance(t, StoredTensor))
+        return sum(data.size for data in stored if data is not None)
+
     def needed(self, targets: Iterable[Var] | None = None) -> list[Opr]:
         """Return the operators that the targets (default: the outputs) depend on, in execution order."""
         oprs = list({id(v.owner): v.owner for v in (self.outputs if targets is None else targets)}.values())

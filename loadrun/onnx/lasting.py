@@ -1,5 +1,7 @@
 """An ONNX model in MegEngine's operators: at one set of sizes, or at open ones, then compared with the model itself."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,13 +11,17 @@ from ..base.registry import resolve
 from ..graph import Graph
 from ..graph.dtypes import Array
 from ..inputs.feeds import random_inputs
+from ..inputs.kinds import at_sizes
 from ..ops.registry import FoldingBudget, Shape, limited
-from ..proof import Other, ProofError, at_sizes, proved
+from ..proof import Other, ProofError, proved
 from ..testcase import EXPECT, Bundle, LazyTestcases
 from .file import OnnxFile
 
 _ELSEWHERE = (0.5, 2, 100)
 """By how much open sizes are multiplied to find out what follows from them."""
+
+_SEVERAL = (1, 2, 3, 5, 65)
+"""Sizes at which a graph with open ones is compared."""
 
 
 @dataclass
@@ -133,7 +139,7 @@ class Lowering:
             bundle = self._opened(varying)
             try:
                 if isinstance(bundle, Bundle):
-                    return self._proven(bundle, cases, self.shapes)
+                    return self._proven(bundle, cases, self.shapes, varying)
                 why = bundle
             except ProofError as e:
                 why = str(e)
@@ -159,7 +165,7 @@ class Lowering:
                 break
             fixed = [axes for axes in open_axes if not self._holds_with(bundle, axes)]
             if not fixed:
-                return self._proven(bundle, cases, self.shapes)
+                return self._proven(bundle, cases, self.shapes, varying)
             open_axes = [axes for axes in open_axes if axes not in fixed]
         return self._at(
             {n: self._shape(n, v) for n, v in (cases[0] if cases else {}).items() if n in self.shapes}
@@ -203,16 +209,31 @@ class Lowering:
         return False
 
     def _proven(
-        self, bundle: Bundle, cases: Sequence[Mapping[str, Array]], shapes: Mapping[str, Shape]
+        self,
+        bundle: Bundle,
+        cases: Sequence[Mapping[str, Array]],
+        shapes: Mapping[str, Shape],
+        varying: Mapping[str, tuple[int | None, ...]] | None = None,
     ) -> Bundle:
         """Compare a bundle for a file with the model; what was not compared stands in its record.
+
+        Args:
+            varying: see `_opened`; open sizes are compared at several.
 
         Raises:
             ProofError: they differ.
         """
         feeds = cases or [at_sizes(random_inputs(self.bundle), shapes)]
         proof = proved(
-            self.bundle, bundle, feeds, what="the graph for a .mge file", others=_others(self.source)
+            self.bundle,
+            bundle,
+            feeds,
+            sizes=[{n: tuple(k if a is None else a for a in s) for n, s in varying.items()} for k in _SEVERAL]
+            if varying
+            else (),
+            may_refuse=True,
+            what="the graph for a .mge file",
+            others=_others(self.source),
         )
         if proof.left:
             record = bundle.record if isinstance(bundle.record, Mapping) else {"record": 1}

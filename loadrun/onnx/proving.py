@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from ..base.errors import EngineError, LoadRunError, UsageError
-from ..base.proving import level
+from ..base.proving import level, spending
 from ..dump import load
 from ..engines.reference import ReferenceEngine
 from ..graph.dtypes import Array
@@ -79,6 +79,11 @@ def prove_export(
         return NOTHING
     if model is None:
         return Proof(left=("it is too large to be read back",))
+    with spending():
+        return _proved(source, written, model, verify)
+
+
+def _proved(source: ExportSource, written: WrittenModel, model: bytes | str, verify: bool) -> Proof:
     if verify:
         check_model(model)
     again = None if source.inserted else _again(source, written, model)

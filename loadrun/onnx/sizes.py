@@ -194,7 +194,8 @@ def sizes_of_testcases(source: ExportSource) -> tuple[Dynamic, list[dict[str, tu
         fixed = source.graph.fixed_shapes.get(one.name) or one.shape
         for axis in range(len(one.shape)):
             seen, own = tuple(s[axis] for s in shapes), dynamic.get(one.name, {})
-            if len(set(seen)) > 1 or fixed[axis] is None:
+            # A trace knows itself which sizes go together.
+            if len(set(seen)) > 1 or (fixed[axis] is None and source.called is None):
                 name = names.setdefault(seen, f"{one.name}_dim_{axis}")
                 same = len(set(seen)) > 1 or name not in own.values()
                 dynamic[one.name] = {**own, axis: name if same else f"{one.name}_dim_{axis}"}

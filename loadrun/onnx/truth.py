@@ -227,7 +227,9 @@ def runtime(
                     value = np.zeros(one.shape, _TYPES[one.type])
                 else:
                     raise EngineError(f"it needs the input {one.name!r}, which the testcase does not have")
-            value = np.asarray(value).astype(_TYPES.get(one.type, "float32"), copy=False)
+            value = np.asarray(value)
+            # Text stays as it is.
+            value = value.astype(_TYPES.get(one.type, value.dtype), copy=False)
             inputs[one.name] = value.reshape(()) if not one.shape and value.size == 1 else value
         names = [o.name for o in opened.get_outputs()]
         try:

@@ -89,8 +89,8 @@ def _other_cause(result: Result) -> str:
     ):
         return "all outputs are within their tolerances: the other criteria ask for more than rounding leaves"
     return (
-        "the model and the expected values were not packed together; compare with the original model "
-        "(loadrun diff --against)"
+        "the model and the expected values were not packed together: a weight or a value is another one, which no "
+        "operator shows; `loadrun diff MODEL --against ORIGINAL` names it beside another file"
     )
 
 

@@ -210,8 +210,8 @@ class PartReplayer:
                 yield from (Warned(text) for text in said)
                 yield from (Warned(text, weak=True) for text in watch.warnings())
                 watch = None
-            if task.explain and failing is not None:
-                yield self._explained(bundle, *failing, task)
+            if failing is not None:
+                yield from self._about_failure(bundle, *failing, task)
             if task.iter:
                 timed = self._timed(bundle, task)
                 if self._beside is not None:
@@ -226,6 +226,16 @@ class PartReplayer:
             yield Closed(error.message, error.fault)
             return
         yield replace(closed, watch=watch.sent() if watch is not None else None)
+
+    def _about_failure(
+        self, bundle: Bundle, result: Result, feeds: dict[str, Array], task: Task
+    ) -> Iterator[Event]:
+        """Say what makes results differ without any fault, and explain the failure where that is asked for."""
+        from ..verify.cautions import cautions  # for start-up
+
+        yield from (Warned(text) for text in cautions(bundle.graph.needed(bundle.outputs.values())))
+        if task.explain:
+            yield self._explained(bundle, result, feeds, task)
 
     def _explained(self, bundle: Bundle, result: Result, feeds: Mapping[str, Array], task: Task) -> Event:
         """Describe where a failing testcase begins to differ; of a scenario, where the first step that fails does."""

@@ -38,6 +38,8 @@ _SHARE = 0.1
 """An error below this share of its tolerance, or what it grew from, is no growth."""
 _GROWTH = 2.0
 """How many times an error must be greater to be told."""
+_LEAST = 0.01
+"""Seconds by which a single run may be slower for what else the machine does."""
 _FEW = 9
 """Testcases that tell how much chance is in their times."""
 Key = tuple[str, str, str]
@@ -123,7 +125,7 @@ def changes(old: object, new: object, *, growth: float = _GROWTH, slower: float 
     Args:
         old, new: the parsed reports.
         growth: how many times an error must be greater to be told; one below a tenth of its tolerance counts as that.
-        slower: how many times longer a testcase must take to be told, and a millisecond at least.
+        slower: how many times longer a testcase must take to be told, and 10 ms at least, since it is a single run.
 
     Returns:
         the changes, worst kind first.
@@ -153,7 +155,7 @@ class CompareOptions:
 
     Attributes:
         max_slowdown: of two: report runs that are slower by more than this: 10% or 1.1x (default 50%; for reports of
-            bench, 10%, which counts as a failure). A run that is slower by less than a millisecond is not. In Python,
+            bench, 10%, which counts as a failure). A run that is slower by less than 10 ms is not. In Python,
             0.1 for 10 %.
     """
 
@@ -363,7 +365,7 @@ def _times(before: _Report, now: _Report, slower: float) -> Iterator[Change]:
     limit = max(slower, _spread(before, now))
     for key, seconds in before.seconds.items():
         later = now.seconds.get(key)
-        if later is not None and later > limit * seconds and later - seconds > 1e-3:
+        if later is not None and later > limit * seconds and later - seconds > _LEAST:
             yield Change("slower", *key, f"{seconds * 1e3:.2f} ms", f"{later * 1e3:.2f} ms")
 
 

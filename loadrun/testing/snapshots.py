@@ -22,6 +22,9 @@ from ..compare.tolerances import default_maxerr, magnitude
 from ..dump.record import tensor_digest
 from ..graph.dtypes import Array, dtype_of
 
+_ROWS = 10
+"""Elements of a snapshot that are shown."""
+
 
 def is_ci(environment: Mapping[str, str]) -> bool:
     """Return whether an environment is that of continuous integration.
@@ -50,10 +53,11 @@ class Snapshots:
         self._names: set[str] = set()
 
     def check(self, value: object, name: str = "", check: str = "") -> None:
-        """Compare an array with the one that was stored.
+        """Compare an array with the one that was stored; one that is not there is written, and fails this once.
 
         Args:
-            value: the array, of numbers or truth values; what `numpy.asarray` takes.
+            value: the array, of numbers or truth values; what `numpy.asarray` takes; or a mapping of such, each a
+                snapshot by its key.
             name: what tells several arrays of one test apart.
             check: the terms of a policy, as `loadrun --check` takes them; default is ``maxerr<=1e-4`` by MegEngine's
                 measure for floats, and ``exact`` for others.
@@ -62,6 +66,10 @@ class Snapshots:
             AssertionError: dtype, shape or values differ, or there is no stored array.
             UsageError: two arrays of a test have one name, the values are no numbers, or the terms make no sense.
         """
+        __tracebackhide__ = True
+        if isinstance(value, Mapping):
+            self._check_each(value, name, check)
+            return
         for what, text in (("name", name), ("check", check)):
             if not isinstance(text, str):
                 raise UsageTypeError(f"the {what} of a snapshot must be a text, found {type(text).__name__}")
@@ -77,22 +85,39 @@ class Snapshots:
         path = self._folder / f"{_file_name(self._test)}{'.' + _file_name(name) if name else ''}.npy"
         before = _read(path)
         why = "there is none" if before is None else _difference(before, array, name, check)
-        if why and self._reason is not None:
-            self._accept(path, before, array)
-        elif why:
+        if not why:
+            return
+        if self._reason is not None:
+            self._accept(path, before, array, self._reason)
+            return
+        if before is None and not is_ci(os.environ):
+            self._accept(path, None, array, "the first run of the test")
             raise AssertionError(
-                f"{path}: {why}; `pytest --loadrun-update` writes what the test computes now"
+                f"{path}: there was none, so it was written; look at it, and run the test again"
             )
+        raise AssertionError(f"{path}: {why}\n`pytest --loadrun-update` writes what the test computes now")
 
     __call__ = check
 
-    def _accept(self, path: Path, before: Array | None, after: Array) -> None:
+    def _check_each(self, values: Mapping[object, object], name: str, check: str) -> None:
+        """Compare all values of a mapping, and tell of all that differ."""
+        __tracebackhide__ = True
+        said = []
+        for key, value in values.items():
+            try:
+                self.check(value, f"{name}.{key}" if name else str(key), check)
+            except AssertionError as e:
+                said.append(str(e))
+        if said:
+            raise AssertionError("\n".join(said))
+
+    def _accept(self, path: Path, before: Array | None, after: Array, why: str) -> None:
         """Store an array, and who accepted it, when and why."""
         path.parent.mkdir(parents=True, exist_ok=True)
         event = {
             "by": author(),
             "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "reason": self._reason,
+            "reason": why,
             "file": path.name,
             "before": None if before is None else tensor_digest(before),
             "after": tensor_digest(after),
@@ -131,7 +156,25 @@ def _difference(expect: Array, got: Array, name: str, check: str) -> str:
     result = judge(criteria, expect, got)
     if result.verdict is Verdict.PASS:
         return ""
-    return "; ".join(filter(None, (result.reason, *result.notes))) or str(compare(expect, got))
+    said = "; ".join(filter(None, (result.reason, *result.notes))) or str(compare(expect, got))
+    return f"{said}\n{_rows(expect, got)}"
+
+
+def _rows(expect: Array, got: Array) -> str:
+    """Return a table of the elements that differ, those that differ most first."""
+    from tabulate import tabulate  # for start-up
+
+    with np.errstate(all="ignore"):
+        apart = np.abs(got.astype(np.float64) - expect.astype(np.float64)).reshape(-1)
+    differs = np.flatnonzero((expect != got).reshape(-1) & ~((expect != expect) & (got != got)).reshape(-1))
+    worst = differs[np.argsort(-np.nan_to_num(apart[differs], nan=np.inf), kind="stable")]
+    rows = [
+        (str([*map(int, np.unravel_index(i, got.shape))]), expect.flat[i], got.flat[i], f"{apart[i]:.6g}")
+        for i in worst[:_ROWS]
+    ]
+    more = f"\nand {len(worst) - _ROWS} more" if len(worst) > _ROWS else ""
+    heads = ("index", "expected", "obtained", "difference")
+    return tabulate([[*map(str, row)] for row in rows], heads, "simple", disable_numparse=True) + more
 
 
 def _file_name(name: str) -> str:

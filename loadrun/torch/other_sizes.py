@@ -11,10 +11,12 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from .. import proof
 from ..base.errors import EngineError, InputError
+from ..compare.by_size import farthest, limit_of
 from ..compare.tolerances import error_between
 from ..graph.dtypes import Array
+from ..inputs.kinds import is_sorted, kinds
+from ..inputs.kinds import shaken as shaken_digits
 from .exporting import name_of_target, submodules
 from .guards import linear
 from .signature import Signature
@@ -114,13 +116,8 @@ def _resized(traced: Trace, sizes: Mapping[Any, int], alone: Mapping[Place, int]
             low, high = (0.25, 0.75) if same else (0.0, 1e-3)
             value = value + torch.linspace(low, high, value.numel()).reshape(value.shape).to(value.dtype)
         # Borders, offsets and positions stay in order.
-        leaves.append(value.sort(-1).values if _is_sorted(example) else value)
+        leaves.append(value.sort(-1).values if is_sorted(example) else value)
     return leaves
-
-
-def _is_sorted(x: torch.Tensor) -> bool:
-    """Whether numbers go up along the last axis."""
-    return x.ndim > 0 and x.shape[-1] > 1 and bool((x[..., 1:] >= x[..., :-1]).all())
 
 
 def differing_outputs(
@@ -138,7 +135,7 @@ def differing_outputs(
 
 
 def _limit(traced: Trace) -> float:
-    return proof.limit_of(str(dtype).removeprefix("torch.") for dtype in _dtypes(traced.program))
+    return limit_of(str(dtype).removeprefix("torch.") for dtype in _dtypes(traced.program))
 
 
 def _dtypes(program: Any) -> Iterator[torch.dtype]:
@@ -198,7 +195,7 @@ def shaken(x: Any) -> Any:
     if not isinstance(x, torch.Tensor) or not x.is_floating_point():
         return x
     wide = x.detach().to(torch.promote_types(x.dtype, torch.float32))
-    return torch.from_numpy(proof.shaken(wide.numpy(), torch.finfo(x.dtype).eps)).to(x.dtype)
+    return torch.from_numpy(shaken_digits(wide.numpy(), torch.finfo(x.dtype).eps)).to(x.dtype)
 
 
 def why_different(traced: Trace, flat: Sequence[Any]) -> str:
@@ -304,13 +301,13 @@ def on_other_data(traced: Trace, flat: Sequence[Any]) -> Iterator[tuple[str, lis
     """Yield data of other kinds at the sizes of an example, while there is a second, and the graph's errors there."""
     names = [str(i) for i, x in enumerate(flat) if isinstance(x, torch.Tensor) and x.dtype in _FLOATS]
     began = time.monotonic()
-    for kind, values in proof.kinds({n: flat[int(n)].detach().numpy() for n in names}):
+    example = {n: flat[int(n)].detach().numpy() for n in names}
+    for kind, values in kinds(example, ordered=True):
         if kind not in _KINDS:
             continue
         leaves = list(flat)
         for n in names:
-            value, example = torch.from_numpy(np.asarray(values[n])), flat[int(n)]
-            leaves[int(n)] = value.sort(-1).values if _is_sorted(example) else value
+            leaves[int(n)] = torch.from_numpy(values[n])
         try:
             truth = traced.truth(leaves)
             if all(np.isfinite(v).all() for v in truth if v.dtype.kind in "fc"):
@@ -318,7 +315,7 @@ def on_other_data(traced: Trace, flat: Sequence[Any]) -> Iterator[tuple[str, lis
                 errors = differing_outputs(traced, outputs, truth)
                 # Sums of numbers near 1 inside round that much, however small their difference is.
                 far = {
-                    n: float(np.abs(a.astype(np.float64) - b).max(initial=0))
+                    n: farthest(a, b)
                     for n, a, b in zip(traced._keys, outputs, truth, strict=True)
                     if n in errors and a.shape == b.shape
                 }

@@ -15,6 +15,7 @@ from ..graph.params import IndexDescMaskDump, Record
 from ..ops.catalog import CATALOG, TypeParam
 from ..ops.infer import Inference, infer_dtypes, infer_shapes
 from ..testcase import EXPECT, Bundle
+from .cautions import cautions
 
 _OPTIONS = (
     *("io16xc32", "ioc16", "fuse_conv_bias_nonlinearity", "fuse_conv_bias_with_z"),
@@ -126,6 +127,7 @@ def describe(bundle: Bundle) -> Description:
     constants = [t for o in oprs if o.type != "Host2DeviceCopy" for t in o.tensors]
     meta = graph.metadata
     policies, _ = packed_policies(bundle.record)
+    taken = [bundle.taken] if bundle.taken and not len(bundle.testcases) else []
     return Description(
         path=bundle.path,
         format="ONNX" if graph.magic.startswith("ONNX") else graph.format,
@@ -153,7 +155,7 @@ def describe(bundle: Bundle) -> Description:
             "optimize_options": options(meta.optimize_options),
             "user_info_bytes": len(meta.user_info or b""),
         },
-        warnings=(*bundle.warnings, *([bundle.taken] if bundle.taken and not len(bundle.testcases) else [])),
+        warnings=(*bundle.warnings, *cautions(oprs), *taken),
         problems=(*problems, *damaged),
         cases=tuple(cases),
         provenance=_provenance(bundle),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loadrun.engines import make_engine
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph, StoredTensor, Var
 from loadrun.graph.dtypes import DType
@@ -171,7 +172,34 @@ def chains(draw: st.DrawFn) -> tuple[Graph, dict[str, np.ndarray]]:
     return g, feeds
 
 
-@settings(max_examples=fewer(int(os.environ.get("LOADRUN_EXPLORE", 1)) * 60, 2), deadline=None)
+EXAMPLES = fewer(int(os.environ.get("LOADRUN_EXPLORE", 1)) * 60, 2)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(chains(), st.integers(1, 3))
+def test_compiled_chains_are_those_of_the_operators(
+    drawn: tuple[Graph, dict[str, np.ndarray]], count: int
+) -> None:
+    """Beside NaN and infinities finite numbers differ by rounding, and what follows from those is where it was."""
+    pytest.importorskip("numba", reason="numba is not installed")
+    g, feeds = drawn
+    with np.errstate(all="ignore"):
+        (wide,) = make_engine("float64", g, g.outputs).run(feeds)
+    finite = all(np.isfinite(x).all() for x in feeds.values())
+    engine, before = make_engine("numba", g, g.outputs), threads()
+    set_threads(count)
+    try:
+        for _ in range(2):
+            (found,) = engine.run(feeds)
+            places = np.isfinite(wide) & np.isfinite(found)
+            assert places.all() or not finite
+            largest = max(1.0, float(np.abs(wide[places]).max(initial=0)))
+            np.testing.assert_allclose(found[places], wide[places], rtol=1e-5, atol=1e-5 * largest)
+    finally:
+        set_threads(before)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(chains(), st.integers(1, 3))
 def test_chains_give_the_bits_of_their_operators(
     drawn: tuple[Graph, dict[str, np.ndarray]], count: int

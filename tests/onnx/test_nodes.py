@@ -1,4 +1,4 @@
-"""ONNX's own node tests through the importer and the reference engine."""
+"""ONNX's own node tests through the importer and the engines of loadrun."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 import loadrun
 from loadrun.base.errors import LoadRunError
-from tests.support.cases import slow_but
+from tests.support.cases import BOTH, slow_but
 
 onnx = pytest.importorskip("onnx", reason="ONNX's node tests come with the package onnx")
 
@@ -37,14 +37,15 @@ def nodes() -> Any:
 
 
 @cache
-def measured(part: int) -> list[Any]:
+def measured(part: int, engine: str) -> list[Any]:
     cases = list(nodes().cases())
-    return [(c, nodes().attempt(c)) for c in cases[part::PARTS]]
+    return [(c, nodes().attempt(c, engine)) for c in cases[part::PARTS]]
 
 
+@pytest.mark.parametrize("engine", BOTH)
 @pytest.mark.parametrize("part", slow_but([0], range(PARTS)))
-def test_none_is_wrong_and_enough_pass(part: int) -> None:
-    found = measured(part)
+def test_none_is_wrong_and_enough_pass(part: int, engine: str) -> None:
+    found = measured(part, engine)
     bad = [f"{c.name}: {o.reason}" for c, o in found if o.kind in ("wrong", "fault")]
     assert not bad, "\n".join(bad)
     groups = nodes().GROUPS
@@ -85,7 +86,7 @@ def trips(case: Any) -> list[bytes] | None:
 
 
 def bare(data: bytes) -> bytes:
-    """A model without what its proof left out for the time it took."""
+    """A model without what its proof says of the testcases, which later trips do not have."""
     made = onnx.load_from_string(data)
     kept = [m for m in made.metadata_props if m.key != "loadrun:not_proven"]
     del made.metadata_props[:]

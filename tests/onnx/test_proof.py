@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import loadrun
+from loadrun.base import proving as base_proving
 from loadrun.base.errors import UnsupportedError
 from loadrun.base.proving import proving
 from loadrun.cli import main
@@ -18,11 +19,18 @@ from loadrun.onnx.traced import OPERATORS
 from loadrun.onnx.truth import runtime_name
 from loadrun.onnx.writing import TRANSLATIONS
 from loadrun.proof import ProofError
+from tests.support.cases import slow_but
 
 onnx = pytest.importorskip("onnx", reason="models are built with the package onnx")
 parser = pytest.importorskip("onnx.parser")
 
 F = np.float32
+
+
+@pytest.fixture(autouse=True)
+def time_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine leaves out nothing."""
+    monkeypatch.setattr(base_proving, "_QUICK", 600.0)
 
 
 def model(nodes: str, shape: str = "2, 6", y: str = "float[a, b]") -> bytes:
@@ -50,6 +58,40 @@ FAULTS: dict[str, tuple[str, Callable[[Any], Any]]] = {
 }
 
 
+# What goes wrong in any function, of its result and the argument.
+PLANTED: dict[str, Callable[[Any, Any], Any]] = {
+    "a sign": lambda y, x: -y,
+    "an axis": lambda y, x: y[::-1],
+    "a dtype": lambda y, x: y.astype(np.int32).astype(F),
+    "a size": lambda y, x: y * F(x.shape[1] / 3),
+    "zeros": lambda y, x: np.where(x == 0, y + 1, y),
+}
+NODES = ("Sigmoid", "Atan", "Elu", "Softplus", "Softmax", "Gelu", "LogSoftmax", "HardSwish")
+
+
+@pytest.mark.parametrize("node", slow_but(NODES[:2], NODES))
+@pytest.mark.parametrize("kind", PLANTED)
+def test_a_fault_planted_in_a_lowering_is_stopped(
+    node: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = model(f"y = {node}(x)", "3, n" if kind == "a size" else "3, 5")
+    right = definition(node)
+    lowered = OPERATORS.get(right, right)
+
+    def wrong(x: Any, *args: Any, **named: Any) -> Any:
+        return PLANTED[kind](lowered(x, *args, **named), x)
+
+    monkeypatch.setitem(OPERATORS, right, wrong)
+    if kind != "a size":
+        with pytest.raises(ProofError, match="gives other numbers than the model: output 'y'"):
+            loadrun.save(loadrun.load(data), tmp_path / "m.mge")
+        return
+    # What does not hold at other sizes is written for one, which the file itself then keeps.
+    loadrun.save(loadrun.load(data, input_shapes={"x": (3, 3)}), tmp_path / "m.mge")
+    with pytest.raises(loadrun.base.errors.LoadRunError):
+        loadrun.Runner(tmp_path / "m.mge").run({"x": np.ones((3, 4), F)})
+
+
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_wrong_lowering_is_stopped(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node, fault = FAULTS[name]
@@ -71,6 +113,20 @@ def test_a_size_taken_from_the_example_is_stopped(tmp_path: Path, monkeypatch: p
     assert not (tmp_path / "m.mge").exists()
 
 
+def test_what_no_data_show_of_open_sizes_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def wrong_beyond_ten(x: Any) -> Any:
+        rows = np.sum(x[:, :1] * F(0) + F(1))
+        return np.maximum(x, 0) + np.maximum(rows - F(10), 0)
+
+    monkeypatch.setitem(OPERATORS, definition("Relu"), wrong_beyond_ten)
+    (tmp_path / "m.onnx").write_bytes(model("y = Relu(x)", "n, 3"))
+    data = ["-d", "x:#rand(1,2,2,3)", "-d", "x:#rand(1,2,4,3)"]
+    assert main(["pack", str(tmp_path / "m.onnx"), *data, "-o", str(tmp_path / "m.mge"), "-q"]) == 2
+    assert "(at sizes x [65, 3])" in capsys.readouterr().err
+
+
 def test_the_command_says_what_differs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -80,6 +136,36 @@ def test_the_command_says_what_differs(
     assert main(argv) == 2
     assert "prove=none (--prove none)" in capsys.readouterr().err
     assert main([*argv, "--prove", "none"]) == 0
+
+
+WRITTEN: dict[str, Callable[[Any], Any]] = {
+    "Elemwise": lambda x: np.sin(x),
+    "ReduceV2": lambda x: x.sum(1, keepdims=True),
+    "MatrixMulV2": lambda x: x @ np.arange(12, dtype=F).reshape(4, 3),
+    "Dimshuffle": lambda x: x.T + np.zeros(1, F),
+    "Concat": lambda x: np.concatenate([x, x * 2]),
+    "Subtensor": lambda x: x[1:, ::2],
+    "ReshapeV1": lambda x: x.reshape(-1, 2),
+    "Broadcast": lambda x: np.broadcast_to(x, (2, 3, 4)),
+    "CumsumV1": lambda x: np.cumsum(x, 1),
+    "TypeCvtV2": lambda x: x.astype(np.int32),
+}
+IN_ONNX: dict[str, Callable[[Any, str], str]] = {
+    "a sign": lambda w, y: w.op("Neg", y),
+    "a number": lambda w, y: w.op("Add", y, y),
+}
+
+
+@pytest.mark.parametrize("node", slow_but(["Elemwise", "Concat"], [*WRITTEN]))
+@pytest.mark.parametrize("kind", IN_ONNX)
+def test_a_fault_planted_in_a_writer_is_stopped(
+    node: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right: Any = TRANSLATIONS.get(node)
+    monkeypatch.setitem(TRANSLATIONS, node, lambda w, opr: IN_ONNX[kind](w, right(w, opr)))
+    x = np.linspace(-2, 9, 12, dtype=F).reshape(3, 4)
+    with pytest.raises(ProofError, match="the ONNX model gives other numbers than the model"):
+        export(WRITTEN[node], x)
 
 
 @pytest.mark.parametrize(
@@ -151,3 +237,11 @@ def test_inputs_that_nothing_reads_are_no_fault(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(parser.parse_model(text).SerializeToString())
     loadrun.save(loadrun.load(tmp_path / "m.onnx"), tmp_path / "m.mge")
     assert not loadrun.load(tmp_path / "m.mge").warnings
+
+
+@pytest.mark.skipif(runtime_name() is None, reason="onnxruntime is not installed")
+def test_text_goes_to_the_runtime_as_it_is() -> None:
+    text = '<ir_version: 9, opset_import: ["" : 20]> g (string[2] x) => (string[2] y) { y = Identity(x) }'
+    found = truth.beside(parser.parse_model(text).SerializeToString())
+    assert found is not None
+    assert found[1]({"x": np.array(["a", "bc"], object)})["y"].tolist() == ["a", "bc"]

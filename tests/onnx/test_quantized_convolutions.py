@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import loadrun
+from tests.support.cases import BOTH
 
 onnx = pytest.importorskip("onnx", reason="models are built with the package onnx")
 
@@ -28,9 +29,10 @@ def convolved(x: np.ndarray, w: np.ndarray, groups: int) -> np.ndarray:
     return np.einsum("ngihwkl,goikl->ngohw", grouped, filters).reshape(1, w.shape[0], *x.shape[2:])
 
 
+@pytest.mark.parametrize("engine", BOTH)
 @pytest.mark.parametrize("read", ["z", "z, c", "z, b"], ids=["chain", "float-value-read", "pair-read"])
 def test_scales_in_filters_give_the_numbers_of_whole_sums(
-    read: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    read: str, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What else reads a value between two convolutions gets it in its own unit."""
     monkeypatch.setattr("loadrun.engines.reference._WORTH", -1)
@@ -58,7 +60,7 @@ def test_scales_in_filters_give_the_numbers_of_whole_sums(
     b = quantized(c, SCALES["sy"], 7)
     d = convolved(b, v.astype("f8"), 8) * SCALES["sy"] * SCALES["sv"]
     wants = {"c": c, "b": b * SCALES["sy"], "z": quantized(d, SCALES["sz"], 100) * SCALES["sz"]}
-    result = loadrun.Runner(loadrun.load(tmp_path / "m.onnx")).run({"x": x})
+    result = loadrun.Runner(loadrun.load(tmp_path / "m.onnx"), engine).run({"x": x})
     assert len(result.outputs) == len(read.split(","))
     for output in result.outputs:
         np.testing.assert_allclose(output.value, wants[output.name], 1e-5, 1e-5)

@@ -80,7 +80,7 @@ def test_a_wrong_option_is_said_once(
 
 @pytest.mark.parametrize("name", ["onnxrunime", "", "Reference", "shifted2:1"])
 def test_unknown_names(name: str) -> None:
-    with pytest.raises(UsageError, match="unknown; expected one of reference, float64, onnxruntime"):
+    with pytest.raises(UsageError, match="unknown; expected one of reference, float64, numba, onnxruntime"):
         check_engine(name)
 
 
@@ -90,7 +90,7 @@ def test_names_that_cannot_be_registered(name: str) -> None:
         register_engine(name, Shifted)
 
 
-@pytest.mark.parametrize("name", ["reference:1", "float64:x"])
+@pytest.mark.parametrize("name", ["reference:1", "float64:x", "numba:fast"])
 def test_engines_without_an_argument(name: str) -> None:
     graph = doubled()
     with pytest.raises(UsageError, match="takes nothing after a colon"):

@@ -11,13 +11,14 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from importlib.util import find_spec
 from itertools import groupby
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
 import pytest
 
-__all__ = ["WHOLE", "check_all", "fewer", "in_groups", "kind_of_file", "slow_but", "some_of"]
+__all__ = ["BOTH", "WHOLE", "check_all", "fewer", "in_groups", "kind_of_file", "slow_but", "some_of"]
 
 T = TypeVar("T")
 ONLY = os.environ.get("LOADRUN_CASE", "")
@@ -89,3 +90,16 @@ def kind_of_file(name: str) -> tuple[str, str, bool]:
     """Folder, first word and format version of a fixture: which operator or net it holds, and who reads it."""
     path = PurePosixPath(name)
     return path.parent.as_posix(), path.name.partition(".")[0].partition("_")[0], ".v1." in path.name
+
+
+BOTH = [
+    "reference",
+    pytest.param(
+        "numba",
+        marks=[
+            pytest.mark.slow,
+            pytest.mark.skipif(find_spec("numba") is None, reason="numba is not installed"),
+        ],
+    ),
+]
+"""Parameters of a test: the engines that run a model operator by operator in float32."""

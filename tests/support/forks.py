@@ -25,6 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 CLIENT = Path(__file__).with_name("fork_client.py")
 APART = ("loadrun.__main__", "loadrun.runtimes", "loadrun.testing", "loadrun.torch")
+APART += tuple(f"loadrun.engines.{name}" for name in ("chains", "compiled", "fast"))
 """What runs when it is imported, or needs packages that may be absent."""
 
 

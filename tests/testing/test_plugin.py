@@ -280,8 +280,10 @@ def snapshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         for name in CI:
             patch.delenv(name, raising=False)
-        assert run(made, "test_it.py")[0] == 1
-        assert run(made, "test_it.py", "--loadrun-update")[0] == 0
+        code, said = run(made, "test_it.py")
+        assert code == 1
+        assert "there was none, so it was written; look at it, and run the test again" in said
+        assert run(made, "test_it.py")[0] == 0
     assert np.load(made / "snapshots" / "test_it" / "test_a.npy").tolist() == [1, 2]
     return made
 
@@ -303,6 +305,37 @@ def test_snapshots(check: str, changed: str, dtype: str, code: int, snapshots: P
     shutil.copytree(snapshots / "snapshots", tmp_path / "snapshots")
     (tmp_path / "test_it.py").write_text(SNAPSHOT.format(value=changed, dtype=dtype, check=check))
     assert run(tmp_path, "test_it.py")[0] == code
+
+
+def test_a_snapshot_that_differs_shows_its_rows_and_no_source(snapshots: Path, tmp_path: Path) -> None:
+    shutil.copytree(snapshots / "snapshots", tmp_path / "snapshots")
+    (tmp_path / "test_it.py").write_text(SNAPSHOT.format(value="[1, 2.5]", dtype="f4", check=""))
+    code, said = run(tmp_path, "test_it.py")
+    assert code == 1
+    rows = [line.removeprefix("E").split() for line in said.splitlines()]
+    assert ["index", "expected", "obtained", "difference"] in rows
+    assert ["[1]", "2.0", "2.5", "0.5"] in rows
+    assert "snapshots.py" not in said
+    assert "def check" not in said
+
+
+def test_mappings_and_numbers_are_snapshots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in CI:
+        monkeypatch.delenv(name, raising=False)
+    values = {"box": np.float32([1, 2]), "score": 0.5, "by_class": {"cat": 3}}
+    (tmp_path / "test_it.py").touch()
+    first = Snapshots(tmp_path / "test_it.py", "test_a", None)
+    with pytest.raises(AssertionError, match="it was written") as told:
+        first.check(values)
+    assert str(told.value).count("it was written") == 3
+    Snapshots(tmp_path / "test_it.py", "test_a", None).check(values)
+    with pytest.raises(AssertionError) as told:
+        Snapshots(tmp_path / "test_it.py", "test_a", None).check(
+            {**values, "score": 0.75, "by_class": {"cat": 4}}
+        )
+    assert "test_a.score.npy" in str(told.value)
+    assert "test_a.by_class.cat.npy" in str(told.value)
+    assert "box" not in str(told.value)
 
 
 def test_zeros_are_no_small_numbers() -> None:

@@ -83,7 +83,10 @@ def stepwise_h_swish(e: NodeEmitter, x: str) -> str:
 
 @composed(M.SOFTPLUS)
 def _softplus(e: NodeEmitter, x: str) -> str:
-    return e.op("Softplus", x)
+    if e.floating is not ElemType.DOUBLE:
+        return e.op("Softplus", x)
+    # Runtimes have no Softplus of float64.
+    return e.op("Add", e.op("Relu", x), _log1p(e, e.op("Exp", e.op("Neg", e.op("Abs", x)))))
 
 
 composed(M.LOGSIGMOID)(lambda e, x: e.op("Neg", _softplus(e, e.op("Neg", x))))

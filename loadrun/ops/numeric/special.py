@@ -182,7 +182,7 @@ def _scaled(c: Sequence[float], ratio: float, factor: float = 1.0) -> Coefficien
     return tuple(_F(v * factor * ratio**i) for i, v in enumerate(c))
 
 
-_ERF = (_scaled(_ERF_P, 1.0), _scaled(_ERF_Q, 1.0))
+ERF = (_scaled(_ERF_P, 1.0), _scaled(_ERF_Q, 1.0))
 # The same function for x / sqrt(2): powers of x^2 / 2, and erf(x / sqrt 2) / 2 = x * (...).
 _CDF = (_scaled(_ERF_P, 0.5, 0.5**1.5), _scaled(_ERF_Q, 0.5))
 _ERFC = (_scaled(_ERFC_P, 1.0), _scaled(_ERFC_Q, 1.0))
@@ -214,7 +214,7 @@ def erf(x: Array, out: Array | None = None) -> Array:
     >>> [round(float(v), 4) for v in erf(np.array([0.0, 0.5, -1.0, 9.0], "f4"))]
     [0.0, 0.5205, -0.8427, 1.0]
     """
-    y = _odd(_ERF, x, _ERF_END)
+    y = _odd(ERF, x, _ERF_END)
     np.minimum(y, filled(1.0, y), out=y)
     return np.maximum(y, filled(-1.0, y), out=y if out is None else out)
 

@@ -21,7 +21,7 @@ _LEAST = 5
 _MOST = 100_000
 _ROUNDS = 10
 """Rounds that the least time is divided into, where subjects have processes of their own."""
-_QUIET = ("reference", "float64")
+_QUIET = ("reference", "float64", "numba")
 """Engines whose threads sleep when idle."""
 
 

@@ -228,7 +228,7 @@ class Packer:
     def _file_options(self, graph: Graph) -> DumpOptions:
         """Return how the file is written: in the format that can hold its weights, where none is requested."""
         file = self.options.file
-        size = _weight_bytes(graph)
+        size = graph.stored_bytes
         large = size > MAX_BYTES and file.beside is None and file.dump_format is None
         if not large or file.format_of(graph) == "FBS":
             return file
@@ -264,7 +264,7 @@ class Packer:
         between = self.recorder.made_for(Bundle(self.model)) if sized else self.recorder
         captures = self.recorder.capture, between.capture
         # Expected states may take an eighth of the model.
-        most = max(SMALL, _weight_bytes(self.model) // 8)
+        most = max(SMALL, self.model.stored_bytes // 8)
         rest, truths = iter(inputs), iter(expected)
         for i, first in enumerate(rest):
             place = partial(_place, self.kept + i, i * steps, where)
@@ -522,10 +522,6 @@ class Packer:
                     self.watch.add(name, value)
         for text in self.watch.warnings():
             self.warn(text)
-
-
-def _weight_bytes(graph: Graph) -> int:
-    return sum(t.data.size for o in graph.oprs for t in o.tensors if t.data is not None)
 
 
 def _place(number: int, index: int, where: Callable[[int], str] | None) -> str:
