@@ -35,8 +35,6 @@ from .testcase import Bundle
 with late(__name__):
     from .base import logger
 
-__all__ = ["NOTHING", "Computing", "Found", "Other", "Proof", "ProofError", "of_bundle", "proved", "refusal"]
-
 _QUANTA = 0.15  # A few quanta of 8 bits, of numbers near 1.
 _EPS = 2.0**-23
 _INSIDE = 32 * 8 * _EPS  # The rounding of sums of ties, which go up to 8.

@@ -1,7 +1,5 @@
 """How much is proven of what is written, and how long that takes; see `loadrun.proof`."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -12,8 +12,6 @@ from .fields import add_limit_options, add_options
 from .groups import Parser, limited, model_files
 from .models import add_engine_options
 
-__all__ = ["main"]
-
 _SHOWN = 40
 """How many outputs are listed."""
 

@@ -1,7 +1,5 @@
 """`loadrun audit FILE`: which faults do the checks of a file catch?"""
 
-from __future__ import annotations
-
 import sys
 
 from ..base.errors import clean
@@ -15,8 +13,6 @@ from .fields import add_options
 from .fleet import FleetReports, fleet_reports
 from .groups import Parser, limited, model_files
 from .models import add_engine_options, add_model_options, model_options
-
-__all__ = ["main"]
 
 _HEADERS = ("file", "output", "mutants", "caught", "score", "not caught")
 

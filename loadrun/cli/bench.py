@@ -1,7 +1,5 @@
 """`loadrun bench a.mge [b.mge ...]`: time models, and compare them with each other and with a baseline."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys
@@ -19,8 +17,6 @@ from .models import add_model_options, engine_list, model_options
 
 with late(__name__):
     from ..report import benchmark_html
-
-__all__ = ["main", "parser"]
 
 
 def parser() -> Parser:

@@ -1,7 +1,5 @@
 """`loadrun convert A B`: write a model in another format, chosen by the file name's ending, or as a folder."""
 
-from __future__ import annotations
-
 import os
 import sys
 import warnings
@@ -16,8 +14,6 @@ from ..verify.pack.unpacking import UnpackOptions, unpack_file
 from .fields import add_limit_options, add_options
 from .groups import Parser, add_quiet_option, limited, target
 from .models import BESIDE, add_model_options, model_options
-
-__all__ = ["main"]
 
 _UNPACKED = ("output", "dump", "input_shape", "constant", "weights", "quiet", "timeout", "max_memory")
 """The options that apply to a folder."""

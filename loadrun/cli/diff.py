@@ -1,7 +1,5 @@
 """`loadrun diff MODEL --against OTHER`: where two runs first diverge."""
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Any, TextIO
@@ -17,8 +15,6 @@ from ..verify.diff.runs import DiffOptions
 from .fields import add_limit_options, add_options
 from .groups import Parser, limited, target, warn
 from .models import LIMIT, add_model_options, model_options
-
-__all__ = ["main"]
 
 _PASSES = (
     *("passes", "input_data", "repeat", "resize_input", "input_transform", "testcase", "tolerance", "seed"),

@@ -1,7 +1,5 @@
 """Options from records: the name, the default and the help of an option are those of a field."""
 
-from __future__ import annotations
-
 import argparse
 import re
 from collections.abc import Mapping
@@ -12,16 +10,9 @@ from typing import Any
 from ..replay.options import RunOptions
 from .groups import integer, seconds, seed, size, target, tolerance, whole
 
-__all__ = ["add_limit_options", "add_options", "documented"]
-
 _FIELD = re.compile(r"^        (\w+): (.*(?:\n {12}.*)*)", re.M)
 _HOW: Mapping[str, Mapping[str, Any]] = {
-    "constants": {
-        "flags": ("--constant",),
-        "dest": "constant",
-        "metavar": "NAME:VALUE",
-        "action": "append",
-    },
+    "constants": {"flags": ("--constant",), "dest": "constant", "metavar": "NAME:VALUE", "action": "append"},
     "dump_format": {"flags": ("--format",), "choices": ("FBS_V2", "FBS")},
     "format": {"choices": ("FBS_V2", "FBS")},
     "html": {"type": target},
@@ -36,12 +27,7 @@ _HOW: Mapping[str, Mapping[str, Any]] = {
     "jobs": {"flags": ("-j", "--jobs"), "type": integer(1, 1024, "a number of processes from 1 to 1024")},
     "junit": {"type": target},
     "max_memory": {"type": size, "metavar": "BYTES"},
-    "policies": {
-        "flags": ("--check",),
-        "dest": "check",
-        "metavar": "[NAME:]TERMS",
-        "action": "append",
-    },
+    "policies": {"flags": ("--check",), "dest": "check", "metavar": "[NAME:]TERMS", "action": "append"},
     "prove": {"choices": ("none", "quick", "full")},
     "repeat": {"type": integer(1)},
     "seed": {"type": seed, "metavar": "SEED"},

@@ -16,8 +16,6 @@ from ..report.json import dumps
 with late(__name__):
     from ..report import junit as junit_report
 
-__all__ = ["FleetReports", "fleet_reports"]
-
 
 @dataclass
 class FleetReports:

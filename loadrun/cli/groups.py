@@ -20,25 +20,6 @@ with late(__name__):
 
     from ..base import limits as resource_limits
 
-__all__ = [
-    "Parser",
-    "add_quiet_option",
-    "chosen_data",
-    "decimal",
-    "integer",
-    "limited",
-    "model_files",
-    "seconds",
-    "seed",
-    "size",
-    "slowdown",
-    "target",
-    "tolerance",
-    "tolerances",
-    "warn",
-    "whole",
-]
-
 T = TypeVar("T")
 R = TypeVar("R")
 _UNITS = ("", "K", "M", "G", "T")

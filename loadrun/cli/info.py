@@ -1,7 +1,5 @@
 """`loadrun info model.mge`: describe a model."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 
@@ -24,8 +22,6 @@ from .models import add_engine_options, add_model_options, model_options
 with late(__name__):
     from ..report import drawing
     from . import operators as operator_help
-
-__all__ = ["main"]
 
 _SHOWN = 8
 """How many testcases are listed."""

@@ -1,7 +1,5 @@
 """`load_and_run model.mge`: flags, output and files as with MegEngine's C++ tool."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence
@@ -15,8 +13,6 @@ from ..load_and_run.session import LoadAndRunSession
 from ..runner import Verdict
 from . import main as loadrun
 from .groups import Parser, limited
-
-__all__ = ["main", "parser", "program"]
 
 _HELP = ("help", "helpfull", "helpshort")
 

@@ -30,18 +30,6 @@ with late(__name__):
 
 BESIDE = "beside"
 """What ``--weights`` takes for weights in a file of their own."""
-__all__ = [
-    "BESIDE",
-    "LIMIT",
-    "add_engine_options",
-    "add_model_options",
-    "add_observing_options",
-    "all_chosen",
-    "engine",
-    "engine_list",
-    "model_options",
-    "optimizations",
-]
 
 
 def add_model_options(p: argparse.ArgumentParser, *, writes: bool = False) -> None:

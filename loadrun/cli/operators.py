@@ -1,7 +1,5 @@
 """Tables of the operators and functions that loadrun knows, from the code that computes them."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -16,8 +14,6 @@ from ..ops.catalog import CATALOG
 from ..ops.elemwise.table import ROWS, ModeTrait, Row
 from ..ops.op import Op, Trait
 from ..ops.registry import WITHOUT_KERNEL, implementation
-
-__all__ = ["OperatorTable", "operator_tables"]
 
 
 class OperatorTable(NamedTuple):

@@ -1,7 +1,5 @@
 """`loadrun pack model.mge -d SPEC -o out.mge`: embed input data and the outputs that the model computes."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys
@@ -27,8 +25,6 @@ from ..verify.pack.options import PackOptions
 from .fields import add_options, documented
 from .groups import Parser, add_quiet_option, chosen_data, target, tolerances
 from .models import BESIDE, add_model_options, engine, model_options
-
-__all__ = ["main"]
 
 _AUTO = "auto"
 _SHOWN = 8
@@ -101,10 +97,7 @@ def _file_options(p: Parser) -> None:
     )
     metadata = {"default": argparse.SUPPRESS}
     add_options(
-        g,
-        DumpOptions,
-        compat_older_version={"choices": ("8.14",)},
-        keep_var_name={"choices": (0, 1, 2)},
+        g, DumpOptions, compat_older_version={"choices": ("8.14",)}, keep_var_name={"choices": (0, 1, 2)}
     )
     add_options(g, DumpOptions, "keep_opr_name", "keep_param_name", "keep_opr_priority")
     add_options(g, DumpOptions, user_info={"metavar": "TEXT"}, enable_metadata=metadata)

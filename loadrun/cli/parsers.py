@@ -1,13 +1,9 @@
 """The parsers of all commands, for what is made of them: the page of options, completions, tests."""
 
-from __future__ import annotations
-
 import argparse
 from importlib import import_module
 
 from . import COMMANDS
-
-__all__ = ["help_text", "metavar", "options", "parsers"]
 
 
 def parsers() -> dict[str, tuple[str, argparse.ArgumentParser]]:

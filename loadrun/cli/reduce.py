@@ -1,7 +1,5 @@
 """`loadrun reduce FILE -o SMALL`: the smallest part of a model that still fails, or the same without private data."""
 
-from __future__ import annotations
-
 import sys
 
 from ..base.errors import clean
@@ -13,8 +11,6 @@ from ..verify.share import share_file
 from .fields import add_options
 from .groups import Parser, limited, target, warn
 from .models import add_model_options, model_options
-
-__all__ = ["main"]
 
 
 def parser() -> Parser:

@@ -1,7 +1,5 @@
 """`loadrun report a.jsonl b.jsonl ...`: one report, what changed between two, or the history of several."""
 
-from __future__ import annotations
-
 from ..base.errors import clean
 from ..base.writing import check_targets, text_file
 from ..compare.results import EXIT_PASS
@@ -11,8 +9,6 @@ from ..report.history import history_html, history_table, report_history
 from ..report.text import table
 from .fields import add_options
 from .groups import Parser, slowdown
-
-__all__ = ["main", "parser"]
 
 
 def parser() -> Parser:

@@ -39,8 +39,6 @@ with late(__name__):
 if TYPE_CHECKING:
     from ..report.json import JsonWriter
 
-__all__ = ["main"]
-
 _MANY = 5
 """From this number of files on, each gets a single line."""
 _LISTED = 3
@@ -203,11 +201,7 @@ def _holds_results(name: str) -> bool:
 
 
 def _judge(
-    path: str,
-    maxerr: float | Mapping[str, float] | None,
-    check: Sequence[str],
-    json: str | None,
-    quiet: bool,
+    path: str, maxerr: float | Mapping[str, float] | None, check: Sequence[str], json: str | None, quiet: bool
 ) -> list[Verdict]:
     """Judge saved results, and return the verdicts on the files that were run."""
     out = sys.stderr if json == "-" else sys.stdout

@@ -23,8 +23,6 @@ with late(__name__):
 if TYPE_CHECKING:
     pass
 
-__all__ = ["FileProgress", "clear_progress", "json_file", "show", "show_line"]
-
 _ROWS = 200
 _SECONDS = 1.0
 """Rows are printed when this many have gathered, or after this many seconds."""
@@ -90,11 +88,7 @@ def _engines(file: FileResult) -> list[str]:
 
 
 def show_line(
-    file: FileResult,
-    results: Iterable[Result],
-    out: TextIO | None,
-    *,
-    style: Style = PLAIN,
+    file: FileResult, results: Iterable[Result], out: TextIO | None, *, style: Style = PLAIN
 ) -> None:
     """Print one line about a file, followed by the rows of failing testcases; otherwise as `show`."""
     failing: list[Result] = []

@@ -9,8 +9,6 @@ import numpy as np
 from ..graph.dtypes import Array
 from .tolerances import error_between
 
-__all__ = ["difference", "error_of", "farthest", "is_finite", "largest", "limit_of"]
-
 _LIMITS = {"float16": 5e-2, "bfloat16": 5e-2}
 _LIMIT = 1e-3
 """The error, of the size of an output, from which on rounding is looked at."""

@@ -17,8 +17,6 @@ from .container import loads
 from .record import as_read_back
 from .writer import dump_bytes
 
-__all__ = ["check_read_back", "not_proven"]
-
 _BATCHES = (1, 2, 3, 65)
 _ENDS = 1 << 20
 """Bytes at both ends of large weights that are compared, which would otherwise take as long as the writing."""

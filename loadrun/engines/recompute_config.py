@@ -1,7 +1,5 @@
 """Settings of memory-saving execution: which values may be dropped and computed again."""
 
-from __future__ import annotations
-
 import re
 
 from ..base.errors import UsageAssertionError

@@ -1,7 +1,5 @@
 """Integers of 64 bits for which a file has 32: each operator on them is computed in both widths, and compared."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -20,8 +18,6 @@ from ..graph.params import (
 from ..ops.catalog import select
 from ..ops.infer import infer_dtypes
 from .reference import ReferenceEngine
-
-__all__ = ["first_overflow"]
 
 _WIDE, _INT = plain("Int64"), plain("Int32")
 _PRODUCTS = select(lambda op: MatrixMul in op.params)

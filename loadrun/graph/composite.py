@@ -130,9 +130,9 @@ class Definition:
         out: see `OutRules`.
         pointwise: whether an element depends on the elements in its place alone, inputs broadcast as numpy does. With
             `shape` too, that holds where each input has the shape of the result or one element.
-        shape: takes what `function` takes, and returns the shape of the result, or a list of them. Arrays hold zeros,
-            but for inputs that are annotated `Known`. Without it, `function` itself is called with these where they are
-            few.
+        shape: takes what `function` takes, or by keywords alone what it names of that, and returns the shape of the
+            result, or a list of them. Arrays hold zeros, but for inputs that are annotated `Known`. Without it,
+            `function` itself is called with these where they are few.
         views: whether the results are views of the inputs, so that without `shape` zeros are never too many.
         native: gives the operator of MegEngine whose kernel computes the same, faster, from the shapes of the inputs
             that are present, all of Float32; None where none does.
@@ -174,6 +174,16 @@ class Definition:
         """Places of the inputs whose values decide shapes."""
         annotations = [str(p.annotation) for p in self.parameters.values() if p.kind is not p.KEYWORD_ONLY]
         return frozenset(i for i, a in enumerate(annotations) if a.split(" | ")[0] == "Known")
+
+    @cached_property
+    def shape_names(self) -> frozenset[str] | None:
+        """What the rule of shapes takes by name; None if it takes what the function does."""
+        assert self.shape is not None
+        named = inspect.signature(self.shape).parameters.values()
+        if not named or any(p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD) for p in named):
+            return None
+        every = any(p.kind is p.VAR_KEYWORD for p in named)
+        return frozenset(self.parameters if every else (p.name for p in named))
 
     @cached_property
     def flags(self) -> tuple[str, ...]:
@@ -289,8 +299,13 @@ class Composite(Record, code=1 << 16):
 
     def shapes(self, inputs: Sequence[Any]) -> list[tuple[int, ...]]:
         """Return the shapes that the definition's rule gives."""
-        assert self.definition.shape is not None
-        shapes = _of_axes(self.definition.shape, self.placed(inputs), self.keywords)
+        rule, names = self.definition.shape, self.definition.shape_names
+        assert rule is not None
+        args, keywords = self.placed(inputs), self.keywords
+        if names is not None:
+            taken = {**dict(zip(self.definition.parameters, args, strict=False)), **keywords}
+            args, keywords = [], {n: v for n, v in taken.items() if n in names}
+        shapes = _of_axes(rule, args, keywords)
         return shapes[: len(self.types.outputs)] if isinstance(shapes, list) else [shapes]
 
     def __eq__(self, other: object) -> bool:

@@ -9,8 +9,6 @@ import numpy as np
 
 from ..graph.dtypes import Array
 
-__all__ = ["TIES", "at_sizes", "is_sorted", "kinds", "shaken"]
-
 TIES = "ties"
 
 

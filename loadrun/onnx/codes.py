@@ -1,7 +1,5 @@
 """Values of types that numpy lacks, to and from the bytes in which runtimes store them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 

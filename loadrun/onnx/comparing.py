@@ -1,7 +1,5 @@
 """Two ONNX files compared as they are: opsets, nodes, and stored tensors, by the names that their users know."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 

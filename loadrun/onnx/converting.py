@@ -1,7 +1,5 @@
 """Conversion of a model to another format, by file extension."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Testcases in folders beside a model, laid out as ONNX's own tests have them, whose names say the model's."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -14,12 +12,13 @@ from ..graph.composite import holds_composites
 from ..graph.dtypes import Array
 from ..testcase import EXPECT, FileValue, Testcase
 from .encode import OPTIONAL, ElemType, TensorMessage, encode_tensor, encode_value
-from .file import OnnxFile, accepted_file, element_type, read_accepted
+from .file import OnnxFile, accepted_file, read_accepted
 from .limits import FILE, KEY
 from .messages import Piece
 from .model import WrittenModel
 from .source import ExportSource
 from .testdata import find_sets, set_name, sets_in
+from .types import kind_of_dtype
 
 _PACKED = 5
 """Axes of an image whose channels are in packs, which ONNX does not have."""
@@ -150,7 +149,7 @@ def accept(
                     f"expected values of {name!r} are {dtype}, which data sets are not written in"
                 )
             try:
-                elem = ElemType(element_type(dtype))
+                elem = ElemType(kind_of_dtype(dtype))
                 path = sets[number].folder / places[name]
                 files[path] = encode_value(name, value, elem, is_optional=name in source.optional)
             except ValueError as e:

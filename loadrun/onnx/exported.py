@@ -1,7 +1,5 @@
 """An exported model: what it holds, its report, and its files."""
 
-from __future__ import annotations
-
 import io
 import os
 from collections.abc import Sequence

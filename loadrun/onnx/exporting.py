@@ -1,7 +1,5 @@
 """`loadrun.onnx.export`: torch.onnx.export's parameters, each doing what it documents or saying that it cannot."""
 
-from __future__ import annotations
-
 import cProfile
 import io
 import os

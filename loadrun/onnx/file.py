@@ -29,7 +29,8 @@ from .messages import (
     ValueInfoProto,
     parse,
 )
-from .tensors import NAMES, STRING, ExternalData, array, kind_name, texts
+from .tensors import STRING, ExternalData, array, texts
+from .types import dtype_of_kind
 from .wire import field_bytes
 
 with late(__name__):
@@ -170,15 +171,6 @@ def _optional(proto: OptionalProto, external: ExternalData) -> FileValue:
     return _optional(proto.optional, external) if proto.optional is not None else None
 
 
-_NAMES = {
-    "float": "Float32",
-    "double": "Float64",
-    "bfloat16": "BFloat16",
-    **{f"float8{n}": f"Float8{n.upper()}" for n in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0")},
-    "float4e2m1": "Float4E2M1",
-}
-
-
 def file_dtype(kind: TypeProto | None) -> DType | None:
     """Return the element type of a declared value or of those in a sequence; None if it has none."""
     while kind is not None and kind.tensor is None:
@@ -186,22 +178,12 @@ def file_dtype(kind: TypeProto | None) -> DType | None:
         kind = inner.of if inner is not None else None
     if kind is None or kind.tensor is None or not kind.tensor.elem:
         return None
-    name = kind_name(kind.tensor.elem)
     try:
-        dtype = DType(_NAMES.get(name, name.capitalize()))
+        dtype = dtype_of_kind(kind.tensor.elem)
         dtype.np  # noqa: B018
-    except KeyError:
+    except (FormatError, KeyError):
         return None
     return dtype
-
-
-def element_type(dtype: DType) -> int:
-    """Return ONNX's number of a type that `file_dtype` returns.
-
-    >>> element_type(DType("BFloat16"))
-    16
-    """
-    return next(k for k, n in NAMES.items() if _NAMES.get(n, n.capitalize()) == dtype.name)
 
 
 @dataclass(eq=False)

@@ -1,7 +1,5 @@
 """Stored values of a graph that was made of an ONNX file."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..graph import StoredTensor

@@ -1,7 +1,5 @@
 """What a dump's checks ask of outputs beyond ONNX's rule, in a model's metadata and beside its data."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Facts of nodes that follow from the file alone: their order, which are needed, attributes and names."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from heapq import heappop, heappush
 

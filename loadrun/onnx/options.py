@@ -1,7 +1,5 @@
 """The options of an export that say how: checked before anything is traced."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field

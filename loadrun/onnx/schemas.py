@@ -3,8 +3,6 @@
 `schemas.txt` has them, a line for each version of an operator; `scripts/onnx_schemas.py` writes it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Dynamic axes in the forms of torch.onnx.export, as names of sizes by input and axis."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from ..base.errors import UsageError

@@ -4,8 +4,6 @@ Types that numpy lacks are stored in ones that it has: bfloat16 and floats of 8 
 integers in 8-bit ones. Strings are of no use to a graph of MegEngine's operators and are refused.
 """
 
-from __future__ import annotations
-
 import stat
 from collections.abc import Sequence
 from functools import cache
@@ -84,54 +82,24 @@ def decoded(codes: Array, kind: int) -> Array:
 
 
 STRING = 8
-NAMES = {
-    1: "float",
-    2: "uint8",
-    3: "int8",
-    4: "uint16",
-    5: "int16",
-    6: "int32",
-    7: "int64",
-    STRING: "string",
-    9: "bool",
-    10: "float16",
-    11: "double",
-    12: "uint32",
-    13: "uint64",
-    14: "complex64",
-    15: "complex128",
-    16: "bfloat16",
-    17: "float8e4m3fn",
-    18: "float8e4m3fnuz",
-    19: "float8e5m2",
-    20: "float8e5m2fnuz",
-    21: "uint4",
-    22: "int4",
-    23: "float4e2m1",
-    24: "float8e8m0",
-    25: "uint2",
-    26: "int2",
-}
-HELD: dict[int, Any] = {
-    1: np.float32,
-    2: np.uint8,
-    3: np.int8,
-    4: np.uint16,
-    5: np.int16,
-    6: np.int32,
-    7: np.int64,
-    9: np.bool_,
-    10: np.float16,
-    11: np.float64,
-    12: np.uint32,
-    13: np.uint64,
-    16: np.float32,
-    21: np.uint8,
-    22: np.int8,
-    25: np.uint8,
-    26: np.int8,
-    **dict.fromkeys((*SMALL_FLOATS, E8M0), np.float32),
-}
+NAMES = dict(
+    enumerate(
+        """float uint8 int8 uint16 int16 int32 int64 string bool float16 double uint32 uint64 complex64 complex128
+        bfloat16 float8e4m3fn float8e4m3fnuz float8e5m2 float8e5m2fnuz uint4 int4 float4e2m1 float8e8m0 uint2
+        int2""".split(),
+        1,
+    )
+)
+"""ONNX's names of the types by their numbers."""
+HELD: dict[int, Any] = dict(
+    zip((1, *range(2, 8), *range(9, 14)), "f4 u1 i1 u2 i2 i4 i8 b1 f2 f8 u4 u8".split(), strict=True)
+)
+HELD |= (
+    dict.fromkeys((16, *SMALL_FLOATS, E8M0), "f4")
+    | dict.fromkeys((21, 25), "u1")
+    | dict.fromkeys((22, 26), "i1")
+)
+"""The dtypes that hold the values."""
 _BITS = {21: 4, 22: 4, 23: 4, 25: 2, 26: 2}
 _CODES = frozenset((*SMALL_FLOATS, E8M0))
 _SIGNED = (22, 26)

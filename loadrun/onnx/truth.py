@@ -191,10 +191,7 @@ def main(parent: int) -> None:
 
 
 def runtime(
-    path: str,
-    constants: Mapping[str, Any] | None = None,
-    *,
-    session: Callable[[], OnnxSession] | None = None,
+    path: str, constants: Mapping[str, Any] | None = None, *, session: Callable[[], OnnxSession] | None = None
 ) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
     """Return a function that runs an ONNX file in ONNX Runtime: outputs by name for inputs by name.
 

@@ -1,7 +1,5 @@
 """ONNX's element types as types of a graph, and the shapes that a file declares."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ..base.errors import FormatError

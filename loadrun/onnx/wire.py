@@ -4,8 +4,6 @@ A message is a row of fields; a field begins with a number and one of four wire 
 with a length holds is a view of the buffer. Facts: the encoding that protobuf documents.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from struct import unpack_from
 

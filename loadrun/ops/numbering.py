@@ -67,50 +67,30 @@ _BASES = {
 """Prefixes of names, where they are not the class in small letters."""
 
 _SHOWN = {
-    "ArgsortBackward": 1,
-    "AssertEqual": 2,
-    "BatchedIncrMeshIndexing": 2,
-    "BatchedMeshIndexing": 1,
-    "BatchedSetMeshIndexing": 2,
-    "Broadcast": 1,
-    "CondExecMark": 1,
-    "CondExecMerge": 0,
-    "CondExecPred": 1,
-    "Convolution3DBackwardData": 2,
-    "ConvolutionBackwardData": 2,
-    "FakeQuantForward": 1,
-    "GroupLocalForward": 1,
-    "Images2NeibsBackward": 1,
-    "IncrMeshIndexing": 2,
-    "IncrSubtensor": 2,
-    "IndexingIncrMultiAxisVec": 2,
-    "IndexingMultiAxisVec": 1,
-    "IndexingOneHot": 1,
-    "IndexingRemap": 1,
-    "IndexingRemapBackward": 1,
-    "IndexingSetMultiAxisVec": 2,
-    "IndexingSetOneHot": 1,
-    "LSQForward": 1,
-    "Linspace": 2,
-    "LocalForward": 1,
-    "MaskedFill": 1,
-    "MeshIndexing": 1,
-    "PoolingBackward": 1,
-    "RNN": 1,
-    "Reduce": 1,
-    "RegionRestrictedConvolutionBackwardData": 4,
-    "RemapForward": 1,
-    "Reshape": 1,
-    "Resize3DForward": 1,
-    "ResizeForward": 1,
-    "SetMeshIndexing": 2,
-    "SetSubtensor": 2,
-    "SlidingWindowTransposeBackward": 1,
-    "Split": 1,
-    "Subtensor": 1,
-    "TQTForward": 1,
-    "WarpAffineForward": 1,
-    "WarpPerspectiveForward": 2,
+    name: count
+    for count, names in (
+        (0, "CondExecMerge"),
+        (
+            1,
+            """
+            ArgsortBackward BatchedMeshIndexing Broadcast CondExecMark CondExecPred FakeQuantForward
+            GroupLocalForward Images2NeibsBackward IndexingMultiAxisVec IndexingOneHot IndexingRemap
+            IndexingRemapBackward IndexingSetOneHot LSQForward LocalForward MaskedFill MeshIndexing
+            PoolingBackward RNN Reduce RemapForward Reshape Resize3DForward ResizeForward
+            SlidingWindowTransposeBackward Split Subtensor TQTForward WarpAffineForward
+            """,
+        ),
+        (
+            2,
+            """
+            AssertEqual BatchedIncrMeshIndexing BatchedSetMeshIndexing Convolution3DBackwardData
+            ConvolutionBackwardData IncrMeshIndexing IncrSubtensor IndexingIncrMultiAxisVec
+            IndexingSetMultiAxisVec Linspace SetMeshIndexing SetSubtensor WarpPerspectiveForward
+            """,
+        ),
+        (4, "RegionRestrictedConvolutionBackwardData"),
+    )
+    for name in names.split()
 }
 """How many inputs are in a name, where that is not all of them."""
 

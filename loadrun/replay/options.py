@@ -1,7 +1,5 @@
 """Options of a replay as records, and the files that they select: names, earlier reports, shards."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -20,8 +18,6 @@ from ..inputs.feeds import DataOptions, ModelOptions
 with late(__name__):
     from ..report import reading
     from . import keywords
-
-__all__ = ["ChosenFiles", "ProfileOptions", "ReplayOptions", "RunOptions", "selected"]
 
 PathName = str | os.PathLike[str]
 

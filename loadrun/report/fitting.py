@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-__all__ = ["Fit", "fit", "shortened", "with_rest"]
-
 _GAP = 2
 _LEAST = 12
 """Characters that a name keeps at least."""

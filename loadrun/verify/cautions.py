@@ -11,8 +11,6 @@ from ..graph.params import Dropout, MultiHeadAttn
 from ..ops.catalog import types
 from ..ops.op import Trait
 
-__all__ = ["cautions"]
-
 _RANDOM = types(Trait.RANDOM)
 
 

@@ -1,8 +1,6 @@
 """Pooling over windows of one to three axes."""
 
 from collections.abc import Callable
-from functools import reduce
-from math import prod
 
 import numpy as np
 
@@ -74,19 +72,6 @@ def _along_axes(x: Tensor, window: WindowGeometry, mode: P.ElemwiseMode) -> Tens
 def summed(x: Tensor, window: WindowGeometry) -> Tensor:
     """Return the sum of every window, in the tensor's own dtype."""
     return _along_axes(window.padded(x), window, M.ADD)
-
-
-def summed_in_order(x: Tensor, window: WindowGeometry) -> Tensor:
-    """Return the sum of every window, of its elements one after the other as they stand in the memory.
-
-    >>> summed_in_order(Tensor([[[1.0, 3.0, 2.0]]]), WindowGeometry([2], [1], [1])).tolist()
-    [[[4.0, 5.0]]]
-    """
-    check_recorded(prod(window.kernel) - 1)
-    parts = [window.padded(x)]
-    for i, count in enumerate(window.kernel):
-        parts = [window.tap(part, 2 + i, i, k) for part in parts for k in range(count)]
-    return reduce(lambda a, b: e.elem(M.ADD, a, b), parts)
 
 
 def _ones(x: Tensor, window: WindowGeometry, include: bool) -> Tensor:

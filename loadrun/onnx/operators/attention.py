@@ -106,17 +106,13 @@ def _stored(x: Array, kind: DType | None) -> Array:
 
 
 def _attention_shapes(
+    *,
     q: Array,
     k: Array,
     v: Array,
-    mask: Array | None = None,
     past_key: Array | None = None,
-    past_value: Array | None = None,
-    valid: Array | None = None,
-    *,
     q_num_heads: int = 0,
     kv_num_heads: int = 0,
-    **others: object,
 ) -> Shapes:
     flat = q.ndim == 3
     if flat:

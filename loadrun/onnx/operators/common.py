@@ -8,16 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ...arrays.names import kernel, np
-from ...graph.dtypes import Array, DType, plain
+from ...graph.dtypes import Array, DType
 from ...ops.registry import UnknownShape
+from ..tensors import NAMES
+from ..types import dtype_of_kind
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
-
-_TYPES = """
-    Float32 Uint8 Int8 Uint16 Int16 Int32 Int64 String Bool Float16 Float64 Uint32 Uint64 Complex64 - BFloat16
-    Float8E4M3FN Float8E4M3FNUZ Float8E5M2 Float8E5M2FNUZ Uint4 Int4 Float4E2M1 Float8E8M0 Uint2 Int2
-"""  # ONNX's names by their numbers, from 1
 
 
 def tensor_type(number: int) -> DType:
@@ -26,11 +23,9 @@ def tensor_type(number: int) -> DType:
     >>> str(tensor_type(7))
     'Int64'
     """
-    names = _TYPES.split()
-    name = names[number - 1] if 0 < number <= len(names) else "-"
-    if name == "-":
+    if number not in NAMES or NAMES[number] == "complex128":
         raise ValueError(f"{number} is the number of no type of tensors")
-    return plain(name)
+    return dtype_of_kind(number)
 
 
 def refuse_unless(fits: bool, why: str) -> None:

@@ -186,13 +186,7 @@ def skip_group_norm(
     if bias is not None:
         total = total + (bias if channels_last else bias.reshape(-1, 1, 1))
     y = group_norm(
-        total,
-        gamma,
-        beta,
-        activation=activation,
-        channels_last=channels_last,
-        epsilon=epsilon,
-        groups=groups,
+        total, gamma, beta, activation=activation, channels_last=channels_last, epsilon=epsilon, groups=groups
     )
     return y, total
 
@@ -200,10 +194,7 @@ def skip_group_norm(
 # Fusions by optimizers
 
 
-@operator("BiasAdd", domain=CONTRIB, shape=like_first)
-def bias_add(x: Array, bias: Array, skip: Array) -> Array:
-    """Add three tensors."""
-    return x + bias + skip
+operator("BiasAdd", domain=CONTRIB, shape=like_first)(lambda x, bias, skip: x + bias + skip)
 
 
 @operator("BiasSplitGelu", domain=CONTRIB)
@@ -252,16 +243,8 @@ def _complex(a: Array, b: Array, sign: int) -> Array:
     return np.concatenate([real, imaginary], -1)
 
 
-@operator("ComplexMul", domain=CONTRIB)
-def complex_mul(a: Array, b: Array) -> Array:
-    """Multiply complex numbers, whose two parts are the last axis."""
-    return _complex(a, b, 1)
-
-
-@operator("ComplexMulConj", domain=CONTRIB)
-def complex_mul_conj(a: Array, b: Array) -> Array:
-    """Multiply complex numbers by the conjugates of others."""
-    return _complex(a, b, -1)
+operator("ComplexMul", domain=CONTRIB)(lambda a, b: _complex(a, b, 1))
+operator("ComplexMulConj", domain=CONTRIB)(lambda a, b: _complex(a, b, -1))
 
 
 @operator("IsAllFinite", domain=CONTRIB, out=("Bool",), shape=lambda *xs, **flags: ())

@@ -1,7 +1,5 @@
 """Branches, loops and maps: operators whose attributes are graphs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -270,17 +270,10 @@ def deform_window(
 
 
 def _deform_shape(
-    x: Array,
-    w: Array,
-    offset: Array,
-    bias: Array | None = None,
-    mask: Array | None = None,
-    *,
-    group: int = 1,
-    offset_group: int = 1,
-    **space: Any,
+    *, x: Array, w: Array, bias: Array | None = None, group: int = 1, offset_group: int = 1, **space: Any
 ) -> Shape:
-    return (x.shape[0], w.shape[0], *deform_window(x, w, bias, group, offset_group, space).out)
+    window = {name: space[name] for name in SPACE if name in space}
+    return (x.shape[0], w.shape[0], *deform_window(x, w, bias, group, offset_group, window).out)
 
 
 @operator("DeformConv", since=19, shape=_deform_shape)

@@ -61,17 +61,11 @@ def _count(start: Known, limit: Known, delta: Known, *, stash_type: int = 1) -> 
     return (max(count, 0),)
 
 
-@operator("Range", since=27, shape=_count)
+@operator("Range", since=11, shape=_count)
 def counted(start: Known, limit: Known, delta: Known, *, stash_type: int = 1) -> Array:
     """Count from a number towards another, by steps."""
     steps = np.arange(_count(start, limit, delta)[0]).astype(start.dtype)
     return start.reshape(()) + steps * delta.reshape(())
-
-
-@operator("Range", since=11, shape=_count)
-def counted_11(start: Known, limit: Known, delta: Known) -> Array:
-    """Count from a number towards another, by steps."""
-    return counted(start, limit, delta)
 
 
 @operator("Trilu", since=14, shape=like_first)

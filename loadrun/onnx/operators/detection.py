@@ -1,7 +1,5 @@
 """Non-maximum suppression."""
 
-from __future__ import annotations
-
 from ...arrays.names import np
 from ...graph.dtypes import Array
 from ...ops.image.nms import keep

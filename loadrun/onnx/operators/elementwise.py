@@ -20,22 +20,9 @@ from .small_floats import SMALL, rounded_small
 # Arithmetic
 
 
-@operator_since_7("Add", consumed=True)
-def add(x: Array, y: Array) -> Array:
-    """Add with numpy's broadcasting."""
-    return x + y
-
-
-@operator_since_7("Sub", consumed=True)
-def sub(x: Array, y: Array) -> Array:
-    """Subtract."""
-    return x - y
-
-
-@operator_since_7("Mul", consumed=True)
-def mul(x: Array, y: Array) -> Array:
-    """Multiply."""
-    return x * y
+operator_since_7("Add", consumed=True)(lambda x, y: x + y)
+operator_since_7("Sub", consumed=True)(lambda x, y: x - y)
+operator_since_7("Mul", consumed=True)(lambda x, y: x * y)
 
 
 @operator_since_7("Div", consumed=True)
@@ -100,97 +87,25 @@ for _name, _function in (("Max", maximum), ("Min", minimum), ("Sum", total), ("M
 # Comparisons and logic
 
 
-@operator_since_7("And", out=("Bool",))
-def logical_and(x: Array, y: Array) -> Array:
-    """Return whether both are true."""
-    return np.logical_and(x, y)
-
-
-@operator_since_7("Or", out=("Bool",))
-def logical_or(x: Array, y: Array) -> Array:
-    """Return whether one is true."""
-    return np.logical_or(x, y)
-
-
-@operator_since_7("Xor", out=("Bool",))
-def logical_xor(x: Array, y: Array) -> Array:
-    """Return whether just one is true."""
-    return np.logical_xor(x, y)
-
-
-@operator("Not", pointwise=True)
-def logical_not(x: Array) -> Array:
-    """Return whether it is false."""
-    return np.logical_not(x)
-
-
-@operator_since_7("Equal", out=("Bool",))
-def equal(x: Array, y: Array) -> Array:
-    """Compare numbers, booleans or texts."""
-    return np.equal(x, y).astype(bool)
-
-
-@operator_since_7("Less", out=("Bool",))
-def less(x: Array, y: Array) -> Array:
-    """Return whether the first is the smaller one."""
-    return np.less(x, y)
-
-
-@operator("LessOrEqual", since=12, out=("Bool",), pointwise=True)
-def less_equal(x: Array, y: Array) -> Array:
-    """Return whether the first is no larger."""
-    return np.less_equal(x, y)
-
-
-@operator_since_7("Greater", out=("Bool",))
-def greater(x: Array, y: Array) -> Array:
-    """Return whether the first is the larger one."""
-    return np.greater(x, y)
-
-
-@operator("GreaterOrEqual", since=12, out=("Bool",), pointwise=True)
-def greater_equal(x: Array, y: Array) -> Array:
-    """Return whether the first is no smaller."""
-    return np.greater_equal(x, y)
-
-
-@operator("Where", since=9, out=(1,), pointwise=True)
-def where(condition: Array, x: Array, y: Array) -> Array:
-    """Choose from one or the other."""
-    return np.where(condition, x, y)
-
+operator_since_7("And", out=("Bool",))(lambda x, y: np.logical_and(x, y))
+operator_since_7("Or", out=("Bool",))(lambda x, y: np.logical_or(x, y))
+operator_since_7("Xor", out=("Bool",))(lambda x, y: np.logical_xor(x, y))
+operator("Not", pointwise=True)(lambda x: np.logical_not(x))
+operator_since_7("Equal", out=("Bool",))(lambda x, y: np.equal(x, y).astype(bool))
+operator_since_7("Less", out=("Bool",))(lambda x, y: np.less(x, y))
+operator("LessOrEqual", since=12, out=("Bool",), pointwise=True)(lambda x, y: np.less_equal(x, y))
+operator_since_7("Greater", out=("Bool",))(lambda x, y: np.greater(x, y))
+operator("GreaterOrEqual", since=12, out=("Bool",), pointwise=True)(lambda x, y: np.greater_equal(x, y))
+operator("Where", since=9, out=(1,), pointwise=True)(lambda condition, x, y: np.where(condition, x, y))
 
 # One operand
 
 
-@operator_since_1("Neg", pointwise=True)
-def negative(x: Array) -> Array:
-    """Turn the sign."""
-    return np.negative(x)
-
-
-@operator_since_1("Abs", pointwise=True)
-def absolute(x: Array) -> Array:
-    """Drop the sign."""
-    return np.abs(x)
-
-
-@operator("Sign", since=9, pointwise=True)
-def sign(x: Array) -> Array:
-    """Return -1, 0 or 1."""
-    return np.sign(x)
-
-
-@operator("Round", since=11, pointwise=True)
-def rounded(x: Array) -> Array:
-    """Round to whole numbers, halves to even ones."""
-    return np.rint(x)
-
-
-@operator("IsNaN", since=9, out=("Bool",), pointwise=True)
-def is_nan(x: Array) -> Array:
-    """Return whether it is no number."""
-    return np.isnan(x)
+operator_since_1("Neg", pointwise=True)(lambda x: np.negative(x))
+operator_since_1("Abs", pointwise=True)(lambda x: np.abs(x))
+operator("Sign", since=9, pointwise=True)(lambda x: np.sign(x))
+operator("Round", since=11, pointwise=True)(lambda x: np.rint(x))
+operator("IsNaN", since=9, out=("Bool",), pointwise=True)(lambda x: np.isnan(x))
 
 
 @operator("IsInf", since=10, out=("Bool",), pointwise=True)
@@ -304,43 +219,16 @@ def _convert(x: Array, types: NodeTypes, saturate: int = 1, round_mode: str = "u
     return converted(x, source, types.outputs[0], saturate, round_mode)
 
 
-@operator("Cast", out=(_named_target,), pointwise=True)
-def cast_1(x: Array, *, types: NodeTypes, to: str) -> Array:
-    """Convert to a type that is given by its name."""
-    return _convert(x, types)
+operator("Cast", out=(_named_target,), pointwise=True)(lambda x, *, types, to: _convert(x, types))
 
 
 @operator("Cast", since=6, out=(_target,), pointwise=True)
-def cast_6(x: Array, *, types: NodeTypes, to: int) -> Array:
-    """Convert to another type."""
-    return _convert(x, types)
-
-
-@operator("Cast", since=19, out=(_target,), pointwise=True)
-def cast_19(x: Array, *, types: NodeTypes, to: int, saturate: Flag = 1) -> Array:
-    """Convert to another type; to floats of 8 bits with or without saturation."""
-    return _convert(x, types, saturate)
-
-
-@operator("Cast", since=24, out=(_target,), pointwise=True)
 def cast(x: Array, *, types: NodeTypes, to: int, saturate: Flag = 1, round_mode: str = "up") -> Array:
     """Convert to another type; to powers of two in one of three ways."""
     return _convert(x, types, saturate, round_mode)
 
 
 @operator("CastLike", since=15, out=(1,), shape=lambda x, like, **how: x.shape)
-def cast_like_15(x: Array, like: Array, *, types: NodeTypes) -> Array:
-    """Convert to the type of the second input."""
-    return _convert(x, types)
-
-
-@operator("CastLike", since=19, out=(1,), shape=lambda x, like, **how: x.shape)
-def cast_like_19(x: Array, like: Array, *, types: NodeTypes, saturate: Flag = 1) -> Array:
-    """Convert to the type of the second input."""
-    return _convert(x, types, saturate)
-
-
-@operator("CastLike", since=24, out=(1,), shape=lambda x, like, **how: x.shape)
 def cast_like(
     x: Array, like: Array, *, types: NodeTypes, saturate: Flag = 1, round_mode: str = "up"
 ) -> Array:
@@ -381,28 +269,10 @@ def _from_bits(bits: Array, target: DType) -> Array:
     return bits != 0 if target.name == "Bool" else bits.view(target.np)
 
 
-@operator("BitwiseNot", since=18, pointwise=True)
-def bitwise_not(x: Array) -> Array:
-    """Turn all bits."""
-    return np.bitwise_not(x)
-
-
-@operator("BitwiseAnd", since=18, pointwise=True)
-def bitwise_and(x: Array, y: Array) -> Array:
-    """Keep the bits that both have."""
-    return np.bitwise_and(x, y)
-
-
-@operator("BitwiseOr", since=18, pointwise=True)
-def bitwise_or(x: Array, y: Array) -> Array:
-    """Take the bits that one has."""
-    return np.bitwise_or(x, y)
-
-
-@operator("BitwiseXor", since=18, pointwise=True)
-def bitwise_xor(x: Array, y: Array) -> Array:
-    """Take the bits that just one has."""
-    return np.bitwise_xor(x, y)
+operator("BitwiseNot", since=18, pointwise=True)(lambda x: np.bitwise_not(x))
+operator("BitwiseAnd", since=18, pointwise=True)(lambda x, y: np.bitwise_and(x, y))
+operator("BitwiseOr", since=18, pointwise=True)(lambda x, y: np.bitwise_or(x, y))
+operator("BitwiseXor", since=18, pointwise=True)(lambda x, y: np.bitwise_xor(x, y))
 
 
 @operator("BitShift", since=11, pointwise=True)

@@ -1,7 +1,5 @@
 """The nodes of tree ensembles, checked once, the walk down them, and the weights of leaves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -211,8 +209,7 @@ def weighted(
     rows, ids, weights = rows[there], ids[there], weights[there]
     outside = (ids < 0) | (ids >= targets)
     refuse_unless(
-        not outside.any(),
-        f"{name} holds {ids[outside][:1].sum()}, expected numbers from 0 to {targets - 1}",
+        not outside.any(), f"{name} holds {ids[outside][:1].sum()}, expected numbers from 0 to {targets - 1}"
     )
     if targets == 1:
         # Of several weights of one leaf the first counts.

@@ -43,17 +43,8 @@ for _name in ("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh"):
     )
 
 
-@operator("Erf", since=9, pointwise=True)
-def erf(x: Array) -> Array:
-    """Compute the error function."""
-    return kernels.erf(x)
-
-
-@operator_since_1("Reciprocal", pointwise=True)
-def reciprocal(x: Array) -> Array:
-    """Compute 1 / x."""
-    return 1 / x
-
+operator("Erf", since=9, pointwise=True)(lambda x: kernels.erf(x))
+operator_since_1("Reciprocal", pointwise=True)(lambda x: 1 / x)
 
 # Activations
 
@@ -61,10 +52,7 @@ def reciprocal(x: Array) -> Array:
 operator_since_1("Sigmoid", pointwise=True)(sigmoid)
 
 
-@operator_since_1("Relu", pointwise=True)
-def relu(x: Array) -> Array:
-    """Replace negative numbers by 0."""
-    return np.maximum(x, x.dtype.type(0))
+operator_since_1("Relu", pointwise=True)(lambda x: np.maximum(x, x.dtype.type(0)))
 
 
 @operator("Softplus", pointwise=True)
@@ -74,10 +62,7 @@ def softplus(x: Array) -> Array:
     return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
 
 
-@operator("HardSwish", since=14, pointwise=True)
-def hard_swish(x: Array) -> Array:
-    """Compute x * clip(x / 6 + 1 / 2, 0, 1)."""
-    return x * (np.clip(x + 3, 0, 6) / 6)
+operator("HardSwish", since=14, pointwise=True)(lambda x: x * (np.clip(x + 3, 0, 6) / 6))
 
 
 @kernel
@@ -86,10 +71,7 @@ def scaled_elu(x: Array, alpha: float, gamma: float = 1, steepness: float = 1) -
     return gamma * np.maximum(x, 0) + gamma * alpha * np.expm1(steepness * np.minimum(x, 0))
 
 
-@operator_since_1("Elu", pointwise=True)
-def elu(x: Array, *, alpha: float = 1.0) -> Array:
-    """Compute x above 0, else alpha * (exp(x) - 1)."""
-    return scaled_elu(x, finite("alpha", alpha))
+operator_since_1("Elu", pointwise=True)(lambda x, *, alpha=1.0: scaled_elu(x, finite("alpha", alpha)))
 
 
 @operator("Celu", since=12, pointwise=True)
@@ -145,10 +127,7 @@ def hard_sigmoid(x: Array, *, alpha: float = 0.2, beta: float = 0.5) -> Array:
     return np.clip(alpha * x + beta, 0, 1)
 
 
-@operator("Softsign", pointwise=True)
-def softsign(x: Array) -> Array:
-    """Compute x / (1 + |x|)."""
-    return x / (1 + np.abs(x))
+operator("Softsign", pointwise=True)(lambda x: x / (1 + np.abs(x)))
 
 
 @operator("Shrink", since=9, pointwise=True)
@@ -159,10 +138,7 @@ def shrink(x: Array, *, bias: float = 0.0, lambd: float = 0.5) -> Array:
     return exactly(y, x.dtype)
 
 
-@operator("Mish", since=18, pointwise=True)
-def mish(x: Array) -> Array:
-    """Compute x * tanh(softplus(x))."""
-    return x * np.tanh(softplus(x))
+operator("Mish", since=18, pointwise=True)(lambda x: x * np.tanh(softplus(x)))
 
 
 @operator("Swish", since=24, pointwise=True)
@@ -171,16 +147,8 @@ def swish(x: Array, *, alpha: float = 1.0) -> Array:
     return x * sigmoid(x if alpha == 1 else alpha * x)
 
 
-@operator("QuickGelu", domain=CONTRIB, pointwise=True)
-def quick_gelu(x: Array, *, alpha: float = 1.702) -> Array:
-    """Compute x * sigmoid(alpha * x)."""
-    return swish(x, alpha=alpha)
-
-
-@operator("SwiGLU", since=28, pointwise=True)
-def swiglu(gate: Array, x: Array, *, alpha: float = 1.0) -> Array:
-    """Multiply by the swish of the gate."""
-    return swish(gate, alpha=alpha) * x
+operator("QuickGelu", domain=CONTRIB, pointwise=True)(lambda x, *, alpha=1.702: swish(x, alpha=alpha))
+operator("SwiGLU", since=28, pointwise=True)(lambda gate, x, *, alpha=1.0: swish(gate, alpha=alpha) * x)
 
 
 @operator("Gelu", since=20, pointwise=True)
@@ -189,16 +157,8 @@ def gelu_20(x: Array, *, approximate: str = "none") -> Array:
     return gelu(x, tanh=one_of("approximate", approximate, "none", "tanh") == "tanh")
 
 
-@operator("Gelu", domain=CONTRIB, pointwise=True)
-def gelu_ms(x: Array) -> Array:
-    """Multiply by the normal distribution function."""
-    return gelu(x)
-
-
-@operator("BiasGelu", domain=CONTRIB, pointwise=True)
-def bias_gelu(x: Array, bias: Array) -> Array:
-    """Compute GELU of a sum."""
-    return gelu(x + bias)
+operator("Gelu", domain=CONTRIB, pointwise=True)(lambda x: gelu(x))
+operator("BiasGelu", domain=CONTRIB, pointwise=True)(lambda x, bias: gelu(x + bias))
 
 
 @operator("FastGelu", domain=CONTRIB, pointwise=True)
@@ -210,28 +170,10 @@ def fast_gelu(x: Array, bias: Array | None = None) -> Array:
 # Operators that ONNX has dropped, as ONNX Runtime still runs them
 
 
-@operator("Affine", pointwise=True)
-def affine(x: Array, *, alpha: float = 1.0, beta: float = 0.0) -> Array:
-    """Compute alpha * x + beta."""
-    return alpha * x + beta
-
-
-@operator("Scale", pointwise=True)
-def scaled(x: Array, *, scale: float = 1.0) -> Array:
-    """Compute scale * x."""
-    return scale * x
-
-
-@operator("ScaledTanh", pointwise=True)
-def scaled_tanh(x: Array, *, alpha: float, beta: float) -> Array:
-    """Compute alpha * tanh(beta * x)."""
-    return alpha * np.tanh(beta * x)
-
-
-@operator("ParametricSoftplus", pointwise=True)
-def parametric_softplus(x: Array, *, alpha: float, beta: float) -> Array:
-    """Compute alpha * softplus(beta * x)."""
-    return alpha * softplus(beta * x)
+operator("Affine", pointwise=True)(lambda x, *, alpha=1.0, beta=0.0: alpha * x + beta)
+operator("Scale", pointwise=True)(lambda x, *, scale=1.0: scale * x)
+operator("ScaledTanh", pointwise=True)(lambda x, *, alpha, beta: alpha * np.tanh(beta * x))
+operator("ParametricSoftplus", pointwise=True)(lambda x, *, alpha, beta: alpha * softplus(beta * x))
 
 
 @operator("ImageScaler", shape=like_first)

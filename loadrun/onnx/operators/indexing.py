@@ -39,7 +39,7 @@ def _gathered_nd(x: Array, at: Array, *, batch_dims: int = 0) -> Shape:
     return (*at.shape[:-1], *x.shape[batch_dims + at.shape[-1] :])
 
 
-@operator("GatherND", since=12, shape=_gathered_nd)
+@operator("GatherND", since=11, shape=_gathered_nd)
 def gather_nd(x: Array, at: Array, *, batch_dims: int = 0) -> Array:
     """Take parts by their positions along the first axes behind those of the batch."""
     _gathered_nd(x, at, batch_dims=batch_dims)
@@ -55,12 +55,6 @@ def gather_nd(x: Array, at: Array, *, batch_dims: int = 0) -> Array:
 def taken(x: Array, at: tuple[Array | slice, ...]) -> Array:
     """Take parts by positions or slices of the first axes."""
     return x[at]
-
-
-@operator("GatherND", since=11, shape=_gathered_nd)
-def gather_nd_11(x: Array, at: Array) -> Array:
-    """Take parts by their positions along the first axes."""
-    return gather_nd(x, at)
 
 
 # Writing
@@ -84,7 +78,8 @@ def combined(x: Array, at: tuple[Array, ...], updates: Array, reduction: str) ->
     return y
 
 
-@operator("ScatterElements", since=16, shape=like_first)
+@operator("ScatterElements", since=11, shape=like_first)
+@operator("Scatter", since=9, shape=like_first)
 def scatter_elements(x: Array, at: Array, updates: Array, *, axis: int = 0, reduction: str = "none") -> Array:
     """Write single elements by their positions along an axis."""
     axis = axis_of(axis, x.ndim)
@@ -93,23 +88,10 @@ def scatter_elements(x: Array, at: Array, updates: Array, *, axis: int = 0, redu
     return combined(x, tuple(at if i == axis else ids[i] for i in rank), updates, reduction)
 
 
-@operator("ScatterElements", since=11, shape=like_first)
-@operator("Scatter", since=9, shape=like_first)
-def scatter_elements_11(x: Array, at: Array, updates: Array, *, axis: int = 0) -> Array:
-    """Write single elements by their positions along an axis."""
-    return scatter_elements(x, at, updates, axis=axis)
-
-
-@operator("ScatterND", since=16, shape=like_first)
+@operator("ScatterND", since=11, shape=like_first)
 def scatter_nd(x: Array, at: Array, updates: Array, *, reduction: str = "none") -> Array:
     """Write parts by their positions along the first axes."""
     return combined(x, tuple(at[..., i] for i in range(at.shape[-1])), updates, reduction)
-
-
-@operator("ScatterND", since=11, shape=like_first)
-def scatter_nd_11(x: Array, at: Array, updates: Array) -> Array:
-    """Write parts by their positions along the first axes."""
-    return scatter_nd(x, at, updates)
 
 
 @operator("TensorScatter", since=24, shape=like_first)
@@ -195,19 +177,13 @@ def _top(x: Array, k: int, axis: int, largest: int = 1) -> tuple[Array, Array]:
 
 @operator(
     "TopK",
-    since=11,
+    since=10,
     out=(0, "Int64"),
     shape=lambda x, k, axis=-1, largest=1, sorted=1: _best(x, integers(k)[0], axis),
 )
 def top_k(x: Array, k: Known, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Array, Array]:
     """Return the largest or least elements along an axis, the first among equal ones, and their positions."""
     return _top(x, integers(k)[0], axis, largest)
-
-
-@operator("TopK", since=10, out=(0, "Int64"), shape=lambda x, k, axis=-1: _best(x, integers(k)[0], axis))
-def top_k_10(x: Array, k: Known, *, axis: int = -1) -> tuple[Array, Array]:
-    """Return the largest elements along an axis and their positions."""
-    return _top(x, integers(k)[0], axis)
 
 
 @operator("TopK", out=(0, "Int64"), shape=lambda x, k, axis=-1: _best(x, k, axis))

@@ -1,7 +1,5 @@
 """Kernels of the reference engine that definitions call, each with a counterpart where definitions are recorded."""
 
-from __future__ import annotations
-
 from ...arrays.names import kernel
 from ...graph import dtypes
 from ...ops.elemwise import formulas

@@ -102,12 +102,7 @@ def dropout_7(x: Array, *, ratio: float = 0.5, types: NodeTypes) -> tuple[Array,
 
 @operator("Dropout", out=(0, _mask_type), shape=_with_mask)
 def dropout_1(
-    x: Array,
-    *,
-    is_test: int = 0,
-    ratio: float = 0.5,
-    consumed_inputs: Sequence[int] = (),
-    types: NodeTypes,
+    x: Array, *, is_test: int = 0, ratio: float = 0.5, consumed_inputs: Sequence[int] = (), types: NodeTypes
 ) -> tuple[Array, Array]:
     """Return the input, and a mask that ONNX Runtime fills with zeros."""
     return dropout_7(x, ratio=ratio, types=types)

@@ -1,7 +1,5 @@
 """Operators of MegEngine that compute nodes: its kernels are faster than definitions, and are fused by the engine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any

@@ -1,7 +1,5 @@
 """TfIdfVectorizer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -9,7 +7,7 @@ from typing import Any
 from ...arrays.names import kernel, np
 from ...graph.dtypes import Array
 from . import operator
-from .common import once, one_of, refuse_unless
+from .common import once, one_of, refuse_unless, taking
 
 _MOST = 1 << 20
 
@@ -66,42 +64,20 @@ def _prepared(
 @operator(
     "TfIdfVectorizer", since=9, out=("Float32",), shape=lambda x, **attributes: _prepared(x, **attributes)[0]
 )
-def tf_idf_vectorizer(
-    x: Array,
-    *,
-    max_gram_length: int,
-    max_skip_count: int,
-    min_gram_length: int,
-    mode: str,
-    ngram_counts: Sequence[int],
-    ngram_indexes: Sequence[int],
-    pool_int64s: Sequence[int] = (),
-    pool_strings: Sequence[str] = (),
-    weights: Sequence[float] = (),
-) -> Array:
+@taking(
+    **dict.fromkeys(("max_gram_length", "max_skip_count", "min_gram_length", "mode")),
+    **dict.fromkeys(("ngram_counts", "ngram_indexes", "pool_int64s", "pool_strings", "weights"), ()),
+)
+def tf_idf_vectorizer(x: Array, **given: Any) -> Array:
     """Count n-grams in rows of numbers or texts, with up to so many elements left out between two of theirs."""
-    _, pool = once(
-        ngram_indexes,
-        "pool",
-        lambda: _prepared(
-            x,
-            max_gram_length=max_gram_length,
-            max_skip_count=max_skip_count,
-            min_gram_length=min_gram_length,
-            mode=mode,
-            ngram_counts=ngram_counts,
-            ngram_indexes=ngram_indexes,
-            pool_int64s=pool_int64s,
-            pool_strings=pool_strings,
-            weights=weights,
-        ),
-    )
+    ngram_indexes, mode, weights = given["ngram_indexes"], given["mode"], given.get("weights", ())
+    _, pool = once(ngram_indexes, "pool", lambda: _prepared(x, **given))
     columns = len(ngram_indexes)
     rows = x if x.ndim == 2 else x.reshape(1, -1)
     counts = np.zeros((rows.shape[0], columns))
-    for n in range(max(min_gram_length, 1), min(max_gram_length, len(pool)) + 1):
+    for n in range(max(given["min_gram_length"], 1), min(given["max_gram_length"], len(pool)) + 1):
         # A skip means nothing to single elements, so they count once.
-        skips = range(1, 2 if n == 1 else min(max(max_skip_count, 0) + 2, rows.shape[1] + 1))
+        skips = range(1, 2 if n == 1 else min(max(given["max_skip_count"], 0) + 2, rows.shape[1] + 1))
         counts = counts + counted(rows, pool[n - 1], columns, skips)
     if mode == "IDF":
         counts = np.minimum(counts, 1)

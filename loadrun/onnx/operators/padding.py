@@ -66,7 +66,7 @@ def _padded_shape(
     return _widened(x, _widths(x, integers(pads), None if axes is None else integers(axes)))
 
 
-@operator("Pad", since=18, shape=_padded_shape)
+@operator("Pad", since=11, shape=_padded_shape)
 def pad(
     x: Array, pads: Known, value: Array | None = None, axes: Known | None = None, *, mode: str = "constant"
 ) -> Array:
@@ -75,12 +75,6 @@ def pad(
     if value is None or not value.size:
         value = np.array("" if x.dtype == object else 0, x.dtype)
     return padded(x, widths, mode, value.reshape(()))
-
-
-@operator("Pad", since=11, shape=_padded_shape)
-def pad_11(x: Array, pads: Known, value: Array | None = None, *, mode: str = "constant") -> Array:
-    """Add elements before and after every axis, or cut them off."""
-    return pad(x, pads, value, mode=mode)
 
 
 @operator("Pad", since=2, shape=lambda x, pads, **others: _widened(x, _widths(x, pads)))

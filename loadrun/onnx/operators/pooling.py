@@ -127,10 +127,7 @@ def _max_with_places(x: Array, window: SpatialWindow, columns: bool) -> tuple[Ar
         axis, s, d = 2 + i, window.strides[i], window.dilations[i]
         values, places = _padded(best, axis, window, i, _lowest(x.dtype)), _padded(place, axis, window, i, -1)
         for tap in range(window.kernel[i]):
-            index = (
-                *(slice(None),) * axis,
-                slice(tap * d, tap * d + (window.out[i] - 1) * s + 1, s),
-            )
+            index = (*(slice(None),) * axis, slice(tap * d, tap * d + (window.out[i] - 1) * s + 1, s))
             value, at = values[index], places[index]
             better = (value > best) | (place < 0) if tap else None
             best = value if better is None else np.where(better, value, best)
@@ -185,16 +182,8 @@ def _of_channels(x: Array, *, p: float = 2) -> tuple[int, ...]:
     return *x.shape[:2], *(1,) * (x.ndim - 2)
 
 
-@operator("GlobalAveragePool", shape=_of_channels)
-def global_average(x: Array) -> Array:
-    """Take the mean over space."""
-    return x.mean(_space(x), keepdims=True)
-
-
-@operator("GlobalMaxPool", shape=_of_channels)
-def global_max(x: Array) -> Array:
-    """Take the largest element over space."""
-    return x.max(_space(x), keepdims=True)
+operator("GlobalAveragePool", shape=_of_channels)(lambda x: x.mean(_space(x), keepdims=True))
+operator("GlobalMaxPool", shape=_of_channels)(lambda x: x.max(_space(x), keepdims=True))
 
 
 @operator("GlobalLpPool", shape=_of_channels)

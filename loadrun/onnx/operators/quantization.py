@@ -9,11 +9,12 @@ from ...arrays.names import kernel, np
 from ...graph.composite import Flag, NodeTypes
 from ...graph.dtypes import Array, DType, plain
 from . import operator
-from .common import axis_of, refuse_unless, tensor_type
+from .common import axis_of, refuse_unless, taking, tensor_type
 from .convolution import integer_convolution, integer_shape
 from .kernels import round_bfloat16
 from .linalg import integer_product, product_shape
 from .small_floats import SMALL, rounded_small
+from .windows import SPACE
 
 CONTRIB = "com.microsoft"
 _UINT8 = plain("Uint8")
@@ -119,7 +120,8 @@ def _precision(types: NodeTypes, precision: int) -> DType:
     return tensor_type(precision) if precision else scale
 
 
-@operator("QuantizeLinear", since=23, out=(_quantized_type,), pointwise=True, shape=_shape)
+@operator("QuantizeLinear", domain=CONTRIB, out=(_quantized_type,), pointwise=True, shape=_shape)
+@operator("QuantizeLinear", since=10, out=(_quantized_type,), pointwise=True, shape=_shape)
 def quantize_linear(
     x: Array,
     scale: Array,
@@ -141,52 +143,14 @@ def quantize_linear(
     return rounded_to(quotient, None if zero is None else spread(zero, x, axis, block_size), to)
 
 
-@operator("QuantizeLinear", since=21, out=(_quantized_type,), pointwise=True, shape=_shape)
-def quantize_linear_21(
-    x: Array,
-    scale: Array,
-    zero: Array | None = None,
-    *,
-    types: NodeTypes,
-    axis: int = 1,
-    block_size: int = 0,
-    output_dtype: int = 0,
-    saturate: Flag = 1,
-) -> Array:
-    """Divide by a scale, round, add a zero point, and saturate."""
-    return quantize_linear(x, scale, zero, types=types, axis=axis, block_size=block_size, saturate=saturate)
-
-
-@operator("QuantizeLinear", since=19, out=(_quantized_type,), pointwise=True, shape=_shape)
-def quantize_linear_19(
-    x: Array, scale: Array, zero: Array | None = None, *, types: NodeTypes, axis: int = 1, saturate: Flag = 1
-) -> Array:
-    """Divide by a scale, round, add a zero point, and saturate."""
-    return quantize_linear(x, scale, zero, types=types, axis=axis, saturate=saturate)
-
-
-@operator("QuantizeLinear", domain=CONTRIB, out=(_quantized_type,), pointwise=True, shape=_shape)
-@operator("QuantizeLinear", since=13, out=(_quantized_type,), pointwise=True, shape=_shape)
-def quantize_linear_13(
-    x: Array, scale: Array, zero: Array | None = None, *, types: NodeTypes, axis: int = 1
-) -> Array:
-    """Divide by one scale or one for each index of an axis, round, add a zero point, and saturate."""
-    return quantize_linear(x, scale, zero, types=types, axis=axis)
-
-
-@operator("QuantizeLinear", since=10, out=(_quantized_type,), pointwise=True, shape=_shape)
-def quantize_linear_10(x: Array, scale: Array, zero: Array | None = None, *, types: NodeTypes) -> Array:
-    """Divide by a scale, round, add a zero point, and saturate."""
-    return quantize_linear(x, scale, zero, types=types)
-
-
 def _real_type(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
     asked, scale = attributes.get("output_dtype", 0), types.inputs[1]
     assert scale is not None
     return tensor_type(asked) if asked else scale
 
 
-@operator("DequantizeLinear", since=23, out=(_real_type,), pointwise=True, shape=_shape)
+@operator("DequantizeLinear", domain=CONTRIB, out=(1,), pointwise=True, shape=_shape)
+@operator("DequantizeLinear", since=10, out=(_real_type,), pointwise=True, shape=_shape)
 def dequantize_linear(
     x: Array,
     scale: Array,
@@ -199,27 +163,6 @@ def dequantize_linear(
     """Subtract a zero point and multiply by a scale."""
     zero = None if zero is None else spread(zero, x, axis, block_size)
     return dequantized(x, spread(scale, x, axis, block_size), zero)
-
-
-@operator("DequantizeLinear", since=21, out=(1,), pointwise=True, shape=_shape)
-def dequantize_linear_21(
-    x: Array, scale: Array, zero: Array | None = None, *, axis: int = 1, block_size: int = 0
-) -> Array:
-    """Subtract a zero point and multiply by a scale."""
-    return dequantize_linear(x, scale, zero, axis=axis, block_size=block_size)
-
-
-@operator("DequantizeLinear", domain=CONTRIB, out=(1,), pointwise=True, shape=_shape)
-@operator("DequantizeLinear", since=13, out=(1,), pointwise=True, shape=_shape)
-def dequantize_linear_13(x: Array, scale: Array, zero: Array | None = None, *, axis: int = 1) -> Array:
-    """Subtract a zero point and multiply by one scale or one for each index of an axis."""
-    return dequantize_linear(x, scale, zero, axis=axis)
-
-
-@operator("DequantizeLinear", since=10, out=(1,), pointwise=True, shape=_shape)
-def dequantize_linear_10(x: Array, scale: Array, zero: Array | None = None) -> Array:
-    """Subtract a zero point and multiply by a scale."""
-    return dequantize_linear(x, scale, zero)
 
 
 def dynamic(x: Array) -> tuple[Array, Array, Array]:
@@ -276,6 +219,7 @@ def convolution_shape(
 
 
 @operator("QLinearConv", since=10, out=(7,), shape=convolution_shape)
+@taking(**SPACE)
 def qlinear_conv(
     x: Array,
     x_scale: Array,
@@ -288,26 +232,11 @@ def qlinear_conv(
     bias: Array | None = None,
     *,
     types: NodeTypes,
-    auto_pad: str = "NOTSET",
-    dilations: list[int] | None = None,
     group: int = 1,
-    kernel_shape: list[int] | None = None,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
+    **space: Any,
 ) -> Array:
     """Convolve quantized tensors, add a bias of sums, and quantize the result."""
-    total = integer_convolution(
-        x,
-        w,
-        single(x_zero),
-        single(w_zero),
-        group,
-        auto_pad=auto_pad,
-        dilations=dilations,
-        kernel_shape=kernel_shape,
-        pads=pads,
-        strides=strides,
-    )
+    total = integer_convolution(x, w, single(x_zero), single(w_zero), group, **space)
     channels = (-1, *[1] * (x.ndim - 2))
     total = total if bias is None else total + bias.reshape(channels)
     scale = single(w_scale)

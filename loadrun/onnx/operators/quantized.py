@@ -13,13 +13,13 @@ from ...graph.composite import Flag, NodeTypes
 from ...graph.dtypes import Array, DType, dtype_of, plain
 from . import operator
 from .activations import sigmoid, softmax
-from .common import axis_of, refuse_unless
+from .common import axis_of, refuse_unless, taking
 from .convolution import from_last, to_last
 from .early import with_attributes
 from .kernels import broadcast_shapes, int_matmul
 from .kernels import matrix_product as matmul
 from .linalg import integer_product, less, product_shape
-from .pooling import counted, folded, pooled_shape, pooling_window
+from .pooling import POOL, counted, folded, pooled_shape, pooling_window
 from .quantization import (
     convolution_shape,
     dequantized,
@@ -30,7 +30,7 @@ from .quantization import (
     saturated,
     single,
 )
-from .transformers import embedded, self_attended
+from .transformers import ATTENDING, embedded, self_attended
 from .windows import SpatialWindow
 
 if TYPE_CHECKING:
@@ -124,10 +124,7 @@ def qgemm(
 
 
 @operator(
-    "MulInteger",
-    domain=CONTRIB,
-    out=("Int32",),
-    shape=lambda a, z, b, *_: broadcast_shapes(a.shape, b.shape),
+    "MulInteger", domain=CONTRIB, out=("Int32",), shape=lambda a, z, b, *_: broadcast_shapes(a.shape, b.shape)
 )
 def mul_integer(a: Array, a_zero: Array | None, b: Array, b_zero: Array | None = None) -> Array:
     """Multiply 8-bit numbers without their zero points in int32."""
@@ -315,6 +312,7 @@ def _average_shape(x: Array, *others: Array | None, channels_last: int = 0, **sp
 
 
 @operator("QLinearAveragePool", domain=CONTRIB, shape=_average_shape)
+@taking(**POOL)
 def qlinear_average_pool(
     x: Array,
     x_scale: Array,
@@ -323,19 +321,14 @@ def qlinear_average_pool(
     y_zero: Array | None = None,
     *,
     kernel_shape: list[int],
-    auto_pad: str = "NOTSET",
-    ceil_mode: Flag = 0,
     channels_last: Flag = 0,
     count_include_pad: Flag = 0,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
+    **space: Any,
 ) -> Array:
     """Take the mean of every window, in floats; the zero point is added before the mean is rounded."""
     real = _real(x, x_scale, x_zero)
     real = from_last(real) if channels_last else real
-    window = pooling_window(
-        real, kernel_shape, strides=strides, auto_pad=auto_pad, pads=pads, ceil_mode=ceil_mode
-    )
+    window = pooling_window(real, kernel_shape, **space)
     size = prod(kernel_shape)
     total = _in_order(real, window) if size <= _MOST_IN_ORDER else folded(real, window, np.add, 0)
     # What `ceil_mode` adds beyond the pads counts, too, unlike in AveragePool.
@@ -367,18 +360,7 @@ def _in_order(x: Array, window: SpatialWindow) -> Array:
 
 
 def _attention_shapes(
-    x: Array,
-    weight: Array,
-    bias: Array,
-    x_scale: Array,
-    w_scale: Array,
-    mask: Array | None = None,
-    x_zero: Array | None = None,
-    w_zero: Array | None = None,
-    past: Array | None = None,
-    *,
-    num_heads: int,
-    **others: Any,
+    *, x: Array, weight: Array, past: Array | None = None, num_heads: int
 ) -> list[tuple[int, ...]]:
     size = weight.shape[1] // 3
     length = x.shape[1] + (0 if past is None else past.shape[3])
@@ -386,6 +368,7 @@ def _attention_shapes(
 
 
 @operator("QAttention", domain=CONTRIB, out=(3,), shape=_attention_shapes)
+@taking(num_heads=None, **ATTENDING)
 def qattention(
     x: Array,
     weight: Array,
@@ -397,27 +380,16 @@ def qattention(
     w_zero: Array | None = None,
     past: Array | None = None,
     *,
-    num_heads: int,
     do_rotary: int = 0,
-    mask_filter_value: float = -10000.0,
     past_present_share_buffer: int = 0,
-    scale: float = 0.0,
-    unidirectional: Flag = 0,
+    **how: Any,
 ) -> tuple[Array, Array]:
     """Project in integers, then attend in floats."""
     refuse_unless(
         not do_rotary and not past_present_share_buffer, "rotary positions or a shared buffer inside it"
     )
     projected = matmul_integer_to_float(x, weight, x_scale, w_scale, x_zero, w_zero, bias)
-    return self_attended(
-        projected,
-        mask,
-        past,
-        num_heads=num_heads,
-        mask_filter_value=mask_filter_value,
-        scale=scale,
-        unidirectional=unidirectional,
-    )
+    return self_attended(projected, mask, past, **how)
 
 
 @operator(

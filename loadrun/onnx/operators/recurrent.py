@@ -251,13 +251,7 @@ def gru(
 
 
 def _gru_step(
-    f: Function,
-    g: Function,
-    r: Array,
-    bias: Array | float,
-    after: bool,
-    gates: Array,
-    state: list[Array],
+    f: Function, g: Function, r: Array, bias: Array | float, after: bool, gates: Array, state: list[Array]
 ) -> list[Array]:
     """Compute update and reset, then the new state; the reset is applied before or after the product."""
     h = state[0]

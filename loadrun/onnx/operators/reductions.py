@@ -83,10 +83,7 @@ def _sum(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
     return x.sum(axes, dtype=x.dtype, keepdims=keepdims)
 
 
-@_reduction("ReduceSum", since=13)
-def reduce_sum(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-    """Add up; integers wrap."""
-    return _sum(x, axes, keepdims)
+_reduction("ReduceSum", since=13)(lambda x, axes, keepdims: _sum(x, axes, keepdims))
 
 
 @_reduction("ReduceMean")
@@ -101,10 +98,7 @@ def reduce_mean(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
     return np.asarray((total - np.fmod(total, count)) // count).astype(x.dtype)
 
 
-@_reduction("ReduceProd")
-def reduce_prod(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-    """Multiply; integers wrap."""
-    return x.prod(axes, dtype=x.dtype, keepdims=keepdims)
+_reduction("ReduceProd")(lambda x, axes, keepdims: x.prod(axes, dtype=x.dtype, keepdims=keepdims))
 
 
 def _least(x: Array, sign: int) -> Any:  # noqa: ANN401
@@ -128,10 +122,7 @@ def reduce_min(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
     return x.min(axes, keepdims=keepdims, **({} if x.size else {"initial": _least(x, -1)}))
 
 
-@_reduction("ReduceL1", alone=np.abs)
-def reduce_l1(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-    """Add up absolute values."""
-    return _sum(np.abs(x), axes, keepdims)
+_reduction("ReduceL1", alone=np.abs)(lambda x, axes, keepdims: _sum(np.abs(x), axes, keepdims))
 
 
 @_reduction("ReduceL2", alone=np.abs)
@@ -141,10 +132,7 @@ def reduce_l2(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
     return _like(np.sqrt(_sum(wide * wide, axes, keepdims)), x)
 
 
-@_reduction("ReduceSumSquare", alone=lambda x: x * x)
-def reduce_sum_square(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-    """Add up squares; integers wrap."""
-    return _sum(x * x, axes, keepdims)
+_reduction("ReduceSumSquare", alone=lambda x: x * x)(lambda x, axes, keepdims: _sum(x * x, axes, keepdims))
 
 
 @_reduction("ReduceLogSum", alone=lambda x: _like(np.log(_real(x)), x))
@@ -227,24 +215,12 @@ def _place(x: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int
 
 
 @operator("ArgMax", out=("Int64",), shape=_place)
-def arg_max_1(x: Array, *, axis: int = 0, keepdims: Flag = 1) -> Array:
-    """Return the place of the first maximum."""
-    return _position(np.argmax, x, axis, keepdims)
-
-
-@operator("ArgMax", since=12, out=("Int64",), shape=_place)
 def arg_max(x: Array, *, axis: int = 0, keepdims: Flag = 1, select_last_index: Flag = 0) -> Array:
     """Return the place of the first or last maximum."""
     return _position(np.argmax, x, axis, keepdims, select_last_index)
 
 
 @operator("ArgMin", out=("Int64",), shape=_place)
-def arg_min_1(x: Array, *, axis: int = 0, keepdims: Flag = 1) -> Array:
-    """Return the place of the first minimum."""
-    return _position(np.argmin, x, axis, keepdims)
-
-
-@operator("ArgMin", since=12, out=("Int64",), shape=_place)
 def arg_min(x: Array, *, axis: int = 0, keepdims: Flag = 1, select_last_index: Flag = 0) -> Array:
     """Return the place of the first or last minimum."""
     return _position(np.argmin, x, axis, keepdims, select_last_index)

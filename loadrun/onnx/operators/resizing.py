@@ -119,7 +119,7 @@ def _resized_shape(
     return tuple(resized.get(i, n) for i, n in enumerate(x.shape))
 
 
-@operator("Resize", since=18, shape=_resized_shape)
+@operator("Resize", since=11, shape=_resized_shape)
 def resize(
     x: Array,
     roi: Known | None = None,
@@ -273,35 +273,6 @@ def _linear_integers(x: Array, plan: Sequence[_Axis], coordinates: str, how: str
 
 
 # Older versions
-
-
-@operator("Resize", since=11, shape=_resized_shape)
-def resize_11(
-    x: Array,
-    roi: Known | None = None,
-    scales: Known | None = None,
-    sizes: Known | None = None,
-    *,
-    coordinate_transformation_mode: str = "half_pixel",
-    cubic_coeff_a: float = -0.75,
-    exclude_outside: int = 0,
-    extrapolation_value: float = 0.0,
-    mode: str = "nearest",
-    nearest_mode: str = "round_prefer_floor",
-) -> Array:
-    """Resize axes by nearest elements, or by sums of neighbours."""
-    return resize(
-        x,
-        roi,
-        scales,
-        sizes,
-        coordinate_transformation_mode=coordinate_transformation_mode,
-        cubic_coeff_a=cubic_coeff_a,
-        exclude_outside=exclude_outside,
-        extrapolation_value=extrapolation_value,
-        mode=mode,
-        nearest_mode=nearest_mode,
-    )
 
 
 def _old_shape(x: Array, scales: Known, *, mode: str = "nearest") -> tuple[int, ...]:

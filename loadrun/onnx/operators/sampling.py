@@ -49,7 +49,7 @@ def _sampled(x: Array, grid: Array, **attributes: object) -> tuple[int, ...]:
     return (*x.shape[:2], *grid.shape[1:-1])
 
 
-@operator("GridSample", since=20, shape=_sampled)
+@operator("GridSample", since=16, shape=_sampled)
 def grid_sample(
     x: Array, grid: Array, *, mode: str = "linear", padding_mode: str = "zeros", align_corners: int = 0
 ) -> Array:
@@ -70,14 +70,6 @@ def grid_sample(
     if mode == "cubic":
         taps = [[(place(at, n), t) for at, t in axis] for axis, n in zip(taps, x.shape[2:], strict=True)]
     return _mixed(x, taps, padding_mode == "zeros")
-
-
-@operator("GridSample", since=16, shape=_sampled)
-def grid_sample_16(
-    x: Array, grid: Array, *, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: int = 0
-) -> Array:
-    """Sample images at positions from -1 to 1."""
-    return grid_sample(x, grid, mode=mode, padding_mode=padding_mode, align_corners=align_corners)
 
 
 def _placed(p: Array, size: int, padding: str, align: bool) -> Array:
@@ -168,14 +160,7 @@ def _bins(start: int, end: int, count: int, size: int) -> list[slice]:
 
 
 def _aligned_shape(
-    x: Array,
-    rois: Array,
-    batch: Array,
-    *,
-    output_height: int = 1,
-    output_width: int = 1,
-    sampling_ratio: int = 0,
-    **other: object,
+    *, x: Array, rois: Array, output_height: int = 1, output_width: int = 1, sampling_ratio: int = 0
 ) -> tuple[int, ...]:
     refuse_unless(
         min(output_height, output_width) > 0 and sampling_ratio >= 0,
@@ -255,27 +240,6 @@ def _pooled(
     return (points.max((2, 4)) if largest else points.mean((2, 4))).transpose(0, 3, 1, 2)
 
 
-@operator("RoiAlign", since=10, shape=_aligned_shape)
-def roi_align_10(
-    x: Array,
-    rois: Array,
-    batch: Array,
-    *,
-    mode: str = "avg",
-    output_height: int = 1,
-    output_width: int = 1,
-    sampling_ratio: int = 0,
-    spatial_scale: float = 1.0,
-) -> Array:
-    """Sample points in every bin of regions, whose corners are the middles of cells."""
-    return roi_align(
-        x,
-        rois,
-        batch,
-        coordinate_transformation_mode="output_half_pixel",
-        mode=mode,
-        output_height=output_height,
-        output_width=output_width,
-        sampling_ratio=sampling_ratio,
-        spatial_scale=spatial_scale,
-    )
+operator("RoiAlign", since=10, shape=_aligned_shape)(
+    partial(roi_align, coordinate_transformation_mode="output_half_pixel")
+)

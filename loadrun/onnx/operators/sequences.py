@@ -29,16 +29,8 @@ def _element(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
     return element
 
 
-@operator("SequenceConstruct", since=11, out=(_sequence,))
-def sequence_construct(*xs: Any) -> Items:
-    """Make a sequence of tensors."""
-    return list(xs)
-
-
-@operator("SequenceEmpty", since=11, out=(_sequence,))
-def sequence_empty(*, dtype: int = 1) -> Items:
-    """Make a sequence without elements."""
-    return []
+operator("SequenceConstruct", since=11, out=(_sequence,))(lambda *xs: list(xs))
+operator("SequenceEmpty", since=11, out=(_sequence,))(lambda *, dtype=1: [])
 
 
 def _place(position: Array, count: int, *, behind: bool = False) -> int:
@@ -69,10 +61,7 @@ def sequence_erase(items: Items, position: Array | None = None) -> Items:
     return items[:at] + items[at + 1 :]
 
 
-@operator("SequenceLength", since=11, out=("Int64",))
-def sequence_length(items: Items) -> Array:
-    """Count the elements."""
-    return np.array(len(items), np.int64)
+operator("SequenceLength", since=11, out=("Int64",))(lambda items: np.array(len(items), np.int64))
 
 
 @operator("SplitToSequence", since=11, out=(_sequence,), shape=lambda x, parts=None, axis=0, keepdims=1: ())

@@ -65,10 +65,7 @@ def _flattened(x: Array, *, axis: int = 1) -> Shape:
     return prod(x.shape[:axis]), prod(x.shape[axis:])
 
 
-@operator("Flatten", shape=_flattened)
-def flatten(x: Array, *, axis: int = 1) -> Array:
-    """Merge the axes before one, and those from it on."""
-    return x.reshape(_flattened(x, axis=axis))
+operator("Flatten", shape=_flattened)(lambda x, *, axis=1: x.reshape(_flattened(x, axis=axis)))
 
 
 @operator("Squeeze", since=13, views=True)
@@ -119,16 +116,7 @@ def _joined(*xs: Array, axis: int = 1) -> Shape:
     return *xs[0].shape[:axis], sum(x.shape[axis] for x in xs), *xs[0].shape[axis + 1 :]
 
 
-@operator("Concat", since=4, shape=_joined)
-def concat(*xs: Array, axis: int) -> Array:
-    """Join arrays along an axis."""
-    return np.concatenate(xs, axis_of(axis, xs[0].ndim))
-
-
-@operator("Concat", shape=_joined)
-def concat_1(*xs: Array, axis: int = 1) -> Array:
-    """Join arrays along an axis."""
-    return concat(*xs, axis=axis)
+operator("Concat", shape=_joined)(lambda *xs, axis=1: np.concatenate(xs, axis_of(axis, xs[0].ndim)))
 
 
 def _parts(x: Array, axis: int, parts: Sequence[int] | None, types: NodeTypes) -> tuple[Array, ...]:
@@ -147,7 +135,7 @@ def _parts(x: Array, axis: int, parts: Sequence[int] | None, types: NodeTypes) -
     return tuple(taken(x, (*before, slice(a, b))) for a, b in zip([0, *ends], ends, strict=False))
 
 
-@operator("Split", since=18, views=True)
+@operator("Split", since=13, views=True)
 def split(
     x: Array, parts: Known | None = None, *, axis: int = 0, num_outputs: int | None = None, types: NodeTypes
 ) -> tuple[Array, ...]:
@@ -156,21 +144,7 @@ def split(
         num_outputs in (None, len(types.wanted)),
         f"{num_outputs} parts were asked for, but the node has {len(types.wanted)} outputs",
     )
-    return split_13(x, parts, axis=axis, types=types)
-
-
-@operator("Split", since=13, views=True)
-def split_13(x: Array, parts: Known | None = None, *, axis: int = 0, types: NodeTypes) -> tuple[Array, ...]:
-    """Cut an axis into parts."""
     return _parts(x, axis, None if parts is None else integers(parts), types)
-
-
-@operator("Split", since=2, views=True)
-def split_2(
-    x: Array, *, axis: int = 0, split: Sequence[int] | None = None, types: NodeTypes
-) -> tuple[Array, ...]:
-    """Cut an axis into parts."""
-    return _parts(x, axis, split, types)
 
 
 @operator("Split", views=True)
@@ -275,7 +249,7 @@ def _block(x: Array, size: int, channels: int, mode: str) -> int:
     return size
 
 
-@operator("DepthToSpace", since=11, views=True)
+@operator("DepthToSpace", views=True)
 def depth_to_space(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
     """Move channels into blocks of space."""
     b = _block(x, blocksize, blocksize**2, mode)
@@ -287,13 +261,7 @@ def depth_to_space(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
     return y.reshape(n, d // (b * b), h * b, w * b)
 
 
-@operator("DepthToSpace", views=True)
-def depth_to_space_1(x: Array, *, blocksize: int) -> Array:
-    """Move channels into blocks of space."""
-    return depth_to_space(x, blocksize=blocksize)
-
-
-@operator("SpaceToDepth", since=28, views=True)
+@operator("SpaceToDepth", views=True)
 def space_to_depth(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
     """Move blocks of space into channels."""
     b = _block(x, blocksize, 1, mode)
@@ -301,9 +269,3 @@ def space_to_depth(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
     order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
     y = x.reshape(n, d, h // b, b, w // b, b).transpose(order)
     return y.reshape(n, d * b * b, h // b, w // b)
-
-
-@operator("SpaceToDepth", views=True)
-def space_to_depth_1(x: Array, *, blocksize: int) -> Array:
-    """Move blocks of space into channels."""
-    return space_to_depth(x, blocksize=blocksize)

@@ -1,7 +1,5 @@
 """Rounding to floats of 8 and 4 bits, which are held in float32."""
 
-from __future__ import annotations
-
 from functools import cache
 
 from ...arrays.names import np

@@ -1,7 +1,5 @@
 """Support vector machines of ai.onnx.ml, with the votes and probabilities of ONNX Runtime."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import combinations
 
@@ -23,8 +21,7 @@ def _kernel(x: Array, vectors: Array, kind: str, parameters: Sequence[float]) ->
     if kind == "LINEAR":
         return matmul(x, vectors.T)
     refuse_unless(
-        len(parameters) >= 3,
-        f"kernel_params has {len(parameters)} entries, expected gamma, coef0 and degree",
+        len(parameters) >= 3, f"kernel_params has {len(parameters)} entries, expected gamma, coef0 and degree"
     )
     gamma, coef0, degree = parameters[:3]
     if kind == "RBF":

@@ -1,7 +1,5 @@
 """Text: arrays of Python's strings."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 
@@ -10,11 +8,7 @@ from ...graph.dtypes import Array
 from . import operator
 from .common import one_of, refuse_unless
 
-
-@operator("StringConcat", since=20)
-def string_concat(x: Array, y: Array) -> Array:
-    """Join texts in pairs."""
-    return np.asarray(x + y, object)
+operator("StringConcat", since=20)(lambda x, y: np.asarray(x + y, object))
 
 
 @operator("StringSplit", since=20, out=("String", "Int64"))

@@ -1,7 +1,5 @@
 """Operators of ai.onnx.ml that scale, encode and weigh features."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,10 +21,7 @@ def array_feature_extractor(x: Array, at: Array) -> Array:
     return np.take(x if x.ndim > 1 else x.reshape(1, -1), at.reshape(-1), -1)
 
 
-@operator("Binarizer", domain=_ML, pointwise=True)
-def binarizer(x: Array, *, threshold: float = 0.0) -> Array:
-    """Return 1 above a threshold, else 0."""
-    return (x > threshold).astype(x.dtype)
+operator("Binarizer", domain=_ML, pointwise=True)(lambda x, *, threshold=0.0: (x > threshold).astype(x.dtype))
 
 
 def _floats(x: Array) -> Array:
@@ -168,7 +163,7 @@ def _value_type(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
     return plain(next((kind for name, kind in kinds.items() if attributes.get(name)), "Float32"))
 
 
-@operator("LabelEncoder", domain=_ML, since=4, out=(_value_type,), shape=like_first)
+@operator("LabelEncoder", domain=_ML, since=2, out=(_value_type,), shape=like_first)
 def label_encoder(
     x: Array,
     *,
@@ -199,35 +194,6 @@ def label_encoder(
     return _encoded(x, keys, values, default)
 
 
-@operator("LabelEncoder", domain=_ML, since=2, out=(_value_type,), shape=like_first)
-def label_encoder_2(
-    x: Array,
-    *,
-    default_float: float = -0.0,
-    default_int64: int = -1,
-    default_string: str = "_Unused",
-    keys_floats: Sequence[float] = (),
-    keys_int64s: Sequence[int] = (),
-    keys_strings: Sequence[str] = (),
-    values_floats: Sequence[float] = (),
-    values_int64s: Sequence[int] = (),
-    values_strings: Sequence[str] = (),
-) -> Array:
-    """Map keys to values, and all others to a default."""
-    return label_encoder(
-        x,
-        default_float=default_float,
-        default_int64=default_int64,
-        default_string=default_string,
-        keys_floats=keys_floats,
-        keys_int64s=keys_int64s,
-        keys_strings=keys_strings,
-        values_floats=values_floats,
-        values_int64s=values_int64s,
-        values_strings=values_strings,
-    )
-
-
 def _other_type(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
     like = types.inputs[0]
     return plain("Int64" if like is not None and like.name == "String" else "String")
@@ -235,11 +201,7 @@ def _other_type(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
 
 @operator("LabelEncoder", domain=_ML, out=(_other_type,), shape=like_first)
 def label_encoder_1(
-    x: Array,
-    *,
-    classes_strings: Sequence[str] = (),
-    default_int64: int = -1,
-    default_string: str = "_Unused",
+    x: Array, *, classes_strings: Sequence[str] = (), default_int64: int = -1, default_string: str = "_Unused"
 ) -> Array:
     """Map texts to their places in a list, or places to texts."""
     texts, places = np.array(classes_strings, object), np.arange(len(classes_strings))

@@ -18,7 +18,7 @@ from .norms import layer_normalized
 
 CONTRIB = "com.microsoft"
 Shapes = list[tuple[int, ...]]
-_HOW = {"mask_filter_value": -10000.0, "scale": 0.0, "unidirectional": 0}
+ATTENDING = {"mask_filter_value": -10000.0, "scale": 0.0, "unidirectional": 0}
 """How queries attend, where it is left out."""
 
 
@@ -99,15 +99,12 @@ def self_attended(
 
 
 def _attention_shapes(
+    *,
     x: Array,
     weights: Array,
-    bias: Array | None = None,
-    mask: Array | None = None,
     past: Array | None = None,
-    *rest: Array | None,
     num_heads: int,
     qkv_hidden_sizes: list[int] | None = None,
-    **others: object,
 ) -> Shapes:
     sizes = qkv_hidden_sizes or [weights.shape[1] // 3] * 3
     length = x.shape[1] + (0 if past is None else past.shape[3])
@@ -116,7 +113,7 @@ def _attention_shapes(
 
 
 @operator("Attention", domain=CONTRIB, shape=_attention_shapes)
-@taking(**_HOW)
+@taking(**ATTENDING)
 def attention(
     x: Array,
     weights: Array,
@@ -164,16 +161,12 @@ def _unpacked(q: Array, k: Array | None, v: Array | None) -> list[Array]:
 
 
 def _multi_head_shapes(
+    *,
     query: Array,
     key: Array | None = None,
     value: Array | None = None,
-    bias: Array | None = None,
-    mask: Array | None = None,
-    attention_bias: Array | None = None,
     past_key: Array | None = None,
-    *rest: Array | None,
     num_heads: int,
-    **others: object,
 ) -> Shapes:
     q, k, v = _unpacked(query, key, value)
     kv = [heads(t, num_heads) if t.ndim == 3 else t for t in (k, v)]
@@ -183,7 +176,7 @@ def _multi_head_shapes(
 
 
 @operator("MultiHeadAttention", domain=CONTRIB, shape=_multi_head_shapes)
-@taking(**_HOW)
+@taking(**ATTENDING)
 def multi_head(
     query: Array,
     key: Array | None = None,
@@ -285,24 +278,9 @@ def _embed_shapes(ids: Array, segment_ids: Array | None, words: Array, *rest: An
 
 
 @operator("EmbedLayerNormalization", domain=CONTRIB, out=(2, "Int32", 2), shape=_embed_shapes)
-def embed(
-    ids: Array,
-    segment_ids: Array | None,
-    words: Array,
-    places: Array,
-    segments: Array | None,
-    gamma: Array,
-    beta: Array,
-    mask: Array | None = None,
-    position_ids: Array | None = None,
-    *,
-    epsilon: float = 1e-12,
-    mask_index_type: int = 0,
-) -> tuple[Array, Array, Array]:
+def embed(*inputs: Any, epsilon: float = 1e-12, mask_index_type: int = 0) -> tuple[Array, Array, Array]:
     """Look up, add and normalize words, positions and segments."""
-    return embedded(
-        ids, segment_ids, words, places, segments, gamma, beta, mask, position_ids, epsilon=epsilon
-    )
+    return embedded(*inputs, epsilon=epsilon)
 
 
 # A cache whose sequences have lengths of their own
@@ -320,17 +298,14 @@ def _grouped_parts(q: Array, k: Array | None, v: Array | None, count: int, share
 
 
 def _group_query_shapes(
+    *,
     query: Array,
     key: Array | None,
     value: Array | None,
     past_key: Array | None,
-    past_value: Array | None,
-    seqlens_k: Array,
     total_sequence_length: Known,
-    *rest: Array | None,
     num_heads: int,
     kv_num_heads: int,
-    **others: object,
 ) -> Shapes:
     q, k, v = _grouped_parts(query, key, value, num_heads, kv_num_heads)
     length = k.shape[2]
@@ -360,10 +335,7 @@ def _cached(past: Array, new: Array, length: int, start: Array, end: Array) -> A
 
 
 @operator(
-    "GroupQueryAttention",
-    domain=CONTRIB,
-    out=(0, _cache_type(3), _cache_type(4)),
-    shape=_group_query_shapes,
+    "GroupQueryAttention", domain=CONTRIB, out=(0, _cache_type(3), _cache_type(4)), shape=_group_query_shapes
 )
 def group_query(
     query: Array,

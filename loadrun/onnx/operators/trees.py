@@ -87,6 +87,14 @@ _ORDER = ("treeids", "nodeids", "featureids", "truenodeids", "falsenodeids")
 _LISTS = {f"nodes_{n}": () for n in (*_ORDER, "hitrates", "missing_value_tracks_true", "modes", "values")}
 _SHARED: dict[str, Any] = {**_LISTS, "nodes_hitrates_as_tensor": None, "nodes_values_as_tensor": None}
 """The attributes of nodes, with what they are where they are left out."""
+_APART: dict[str, Any] = dict.fromkeys(
+    "leaf_weights membership_values nodes_hitrates nodes_modes nodes_splits".split()
+) | dict.fromkeys(
+    """leaf_targetids nodes_falseleafs nodes_falsenodeids nodes_missing_value_tracks_true nodes_trueleafs
+    nodes_truenodeids tree_roots""".split(),
+    (),
+)
+"""The same of a TreeEnsemble."""
 _TARGETS, _CLASSES = (
     {f"{kind}_{n}": () for n in ("ids", "nodeids", "treeids", "weights")}
     | {f"{kind}_weights_as_tensor": None}
@@ -131,19 +139,18 @@ def _listed(prefix: str, targets: int, given: Mapping[str, Any]) -> WeightedTree
     return weighted(forest, at, ids, weights, targets, f"{prefix}_ids")
 
 
-def _tabled(
-    n_targets: int,
-    roots: Sequence[int],
-    modes: Array,
-    splits: Array,
-    nodes: Mapping[str, Sequence[int]],
-    missing: Sequence[int],
-    ids: Sequence[int],
-    weights: Array,
-    sets: Array,
-) -> WeightedTrees:
-    """Return the ensemble as TreeEnsemble stores it: nodes and leaves apart."""
-    lists = {name: _whole(values) for name, values in nodes.items()}
+def _tabled(targets: int, given: Mapping[str, Any]) -> WeightedTrees:
+    """Return the ensemble as TreeEnsemble stores it: nodes and leaves apart.
+
+    Args:
+        given: the attributes of the node.
+    """
+    stored = {**_APART, **given}
+    modes, splits, weights, sets = (
+        _numbers((), stored[n]) for n in ("nodes_modes", "nodes_splits", "leaf_weights", "membership_values")
+    )
+    modes, roots, ids = modes.astype(np.int64), stored["tree_roots"], stored["leaf_targetids"]
+    lists = {f"nodes_{n}": _whole(stored[f"nodes_{n}"]) for n in (*_ORDER[2:], "trueleafs", "falseleafs")}
     _same_length({**lists, "nodes_modes": modes, "nodes_splits": splits})
     features, true_ids, false_ids, true_leaf, false_leaf = lists.values()
     refuse_unless(
@@ -169,14 +176,12 @@ def _tabled(
         filled(splits),
         following(true_ids, true_leaf, "nodes_truenodeids"),
         following(false_ids, false_leaf, "nodes_falsenodeids"),
-        filled(_optional(missing, count)) != 0,
+        filled(_optional(stored["nodes_missing_value_tracks_true"], count)) != 0,
         _whole(roots),
         lambda at: f"node {at}" if at < count else f"leaf {at - count}",
         _members(sets, np.flatnonzero(modes == MEMBER)),
     )
-    return weighted(
-        forest, np.arange(count, count + leaves), _whole(ids), weights, n_targets, "leaf_targetids"
-    )
+    return weighted(forest, np.arange(count, count + leaves), _whole(ids), weights, targets, "leaf_targetids")
 
 
 def _inside(ids: Array, count: int, name: str, what: str) -> None:
@@ -235,25 +240,15 @@ def tree_ensemble_regressor(
 
 
 @row_operator("TreeEnsemble", since=5, out=(0,))
+@taking(**_APART)
 def tree_ensemble(
     x: Array,
     *,
     aggregate_function: int = 1,
-    leaf_targetids: Sequence[int],
-    leaf_weights: TensorAttribute,
-    membership_values: Stored = None,
     n_targets: int = 0,
-    nodes_falseleafs: Sequence[int],
-    nodes_falsenodeids: Sequence[int],
     nodes_featureids: Sequence[int],
-    nodes_hitrates: Stored = None,
-    nodes_missing_value_tracks_true: Sequence[int] = (),
-    nodes_modes: TensorAttribute,
-    nodes_splits: TensorAttribute,
-    nodes_trueleafs: Sequence[int],
-    nodes_truenodeids: Sequence[int],
     post_transform: int = 0,
-    tree_roots: Sequence[int],
+    **given: Any,
 ) -> Array:
     """Aggregate the weights of the leaves that samples reach, for each target."""
     for name, number, known in (
@@ -262,27 +257,8 @@ def tree_ensemble(
     ):
         fits = 0 <= number < len(known)
         refuse_unless(fits, f"its {name} is {number}, expected 0 to {len(known) - 1}")
-    ensemble = once(
-        nodes_featureids,
-        "trees",
-        lambda: _tabled(
-            n_targets,
-            tree_roots,
-            _numbers((), nodes_modes).astype(np.int64),
-            _numbers((), nodes_splits),
-            {
-                "nodes_featureids": nodes_featureids,
-                "nodes_truenodeids": nodes_truenodeids,
-                "nodes_falsenodeids": nodes_falsenodeids,
-                "nodes_trueleafs": nodes_trueleafs,
-                "nodes_falseleafs": nodes_falseleafs,
-            },
-            nodes_missing_value_tracks_true,
-            leaf_targetids,
-            _numbers((), leaf_weights),
-            _numbers((), membership_values),
-        ),
-    )
+    given["nodes_featureids"] = nodes_featureids
+    ensemble = once(nodes_featureids, "trees", lambda: _tabled(n_targets, given))
     how, post = _AGGREGATES[aggregate_function], TRANSFORMS[post_transform]
     return _regressed(ensemble, x, how, post, np.zeros(0))
 

@@ -1,7 +1,5 @@
 """Windows that move over the axes of space: of convolutions and of pooling."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -34,14 +34,8 @@ def gelu(x: Any) -> Tensor:
     return layers.gelu(operand(x))
 
 
-@instead("Swish")
-def swish(x: Any, *, alpha: float = 1.0) -> Tensor:
-    return layers.swish(operand(x), alpha)
-
-
-@instead("QuickGelu", domain="com.microsoft")
-def quick_gelu(x: Any, *, alpha: float = 1.702) -> Tensor:
-    return layers.swish(operand(x), alpha)
+instead("Swish")(lambda x, *, alpha=1.0: layers.swish(operand(x), alpha))
+instead("QuickGelu", domain="com.microsoft")(lambda x, *, alpha=1.702: layers.swish(operand(x), alpha))
 
 
 @instead(activations.softmax)
@@ -56,9 +50,7 @@ def log_softmax(x: Any, axis: int) -> Any:
     return layers.log_softmax(operand(x), axis % max(x.ndim, 1)) if x.size else x
 
 
-@instead("HardSigmoid")
-def hard_sigmoid(x: Any, *, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
-    return layers.hard_sigmoid(operand(x), alpha, beta)
+instead("HardSigmoid")(lambda x, *, alpha=0.2, beta=0.5: layers.hard_sigmoid(operand(x), alpha, beta))
 
 
 @instead(functions.scaled_elu)
@@ -66,9 +58,7 @@ def elu(x: Any, alpha: float, gamma: float = 1, steepness: float = 1) -> Tensor:
     return layers.elu(operand(x), alpha, gamma, steepness)
 
 
-@instead("LeakyRelu")
-def leaky_relu(x: Any, *, alpha: float = 0.01) -> Tensor:
-    return layers.prelu(operand(x), alpha)
+instead("LeakyRelu")(lambda x, *, alpha=0.01: layers.prelu(operand(x), alpha))
 
 
 @instead("PRelu", since=7)

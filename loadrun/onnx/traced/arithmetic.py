@@ -1,7 +1,5 @@
 """Numbers: quotients of integers, which ONNX rounds toward zero and MegEngine down, and infinite ones."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Order, scattering and what data decide the size of: sorting, conditional and suppressed entries, n-grams."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -41,10 +39,7 @@ def gather(x: Any, at: Any, *, axis: int = 0) -> Any:
     return e.subtensor(operand(x), index) if x.ndim > 1 else traced(x)[int(at)]
 
 
-@instead(indexing.taken)
-def taken(x: Any, at: tuple[Any, ...]) -> Any:
-    return traced(x)[at]
-
+instead(indexing.taken)(lambda x, at: traced(x)[at])
 
 combine_as_defined: Callable[..., Any] = indexing.combined.__wrapped__  # type: ignore[attr-defined]
 
@@ -226,9 +221,7 @@ def _suppressed(boxes: Tensor, score: Tensor, overlap: float, most: int) -> Tens
 # Trees
 
 
-@instead(forest.blocks)
-def blocks(x: Any, step: int) -> tuple[Any]:
-    return (x,)
+instead(forest.blocks)(lambda x, step: (x,))
 
 
 @instead(forest.is_member)

@@ -1,7 +1,5 @@
 """Products, normalizations, quantization, recurrent layers and resizing by MegEngine's operators."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,9 +22,7 @@ __all__: list[str] = []
 # Products
 
 
-@instead(kernels.matrix_product)
-def matrix_product(x: Any, y: Any) -> Any:
-    return np.matmul(x, y)
+instead(kernels.matrix_product)(lambda x, y: np.matmul(x, y))
 
 
 @instead("Gemm", since=7, halves=True)
@@ -92,20 +88,16 @@ def refuse_where(wrong: Any, why: str, error: type[Exception] = ValueError) -> N
     """Refuse nothing: it depends on data, of which MegEngine does not complain."""
 
 
-@instead(kernels.exactly)
-def exactly(x: Any, want: Any) -> Any:
-    return x != 0 if want.kind == "b" else x.astype(want)
-
-
-@instead(kernels.round_bfloat16)
-def round_bfloat16(x: Any) -> Tensor:
-    return rounded(x, plain("BFloat16"))
+instead(kernels.exactly)(lambda x, want: x != 0 if want.kind == "b" else x.astype(want))
 
 
 @instead(kernels.rounded)
 def rounded(x: Any, kind: DType) -> Tensor:
     wide = operand(x)
     return type_cvt(type_cvt(wide, kind), dtype_of(wide))
+
+
+instead(kernels.round_bfloat16)(lambda x: rounded(x, plain("BFloat16")))
 
 
 # Normalizations

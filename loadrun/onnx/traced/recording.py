@@ -1,7 +1,5 @@
 """A graph of composites as one of MegEngine's operators, at one set of sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -22,13 +20,7 @@ from ...passes.constants import subgraph
 from ...passes.loadable import make_loadable
 from ...passes.narrowing import narrow_dtype
 from ...tensors import Tensor, apply
-from ...tensors.access import (
-    dtype_of,
-    from_stored,
-    recorded_variable,
-    snapshot,
-    variable_of,
-)
+from ...tensors.access import dtype_of, from_stored, recorded_variable, snapshot, variable_of
 from ...tensors.apply import type_cvt
 from ...tensors.naming import scope as named_part
 from ...tensors.switches import exact_arithmetic, use

@@ -1,7 +1,5 @@
 """The trace in which definitions are recorded: nothing is known of inputs but their types and shapes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any

@@ -1,7 +1,5 @@
 """Fourier transforms as products with cosines, since MegEngine has no complex numbers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

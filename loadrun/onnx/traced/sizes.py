@@ -1,7 +1,5 @@
 """Shapes that are values of the graph: sizes of inputs, and what is computed from them."""
 
-from __future__ import annotations
-
 from math import floor
 from typing import Any
 
@@ -42,9 +40,7 @@ def positions(values: TracedArray) -> list[Any]:
     return integers(values) if _session().sized(recorded_variable(values)) else [*values.reshape(-1)]
 
 
-@instead(kernels.broadcast_shapes)
-def broadcast_shapes(*shapes: Any) -> Any:
-    return e.broadcast_shape(shapes)
+instead(kernels.broadcast_shapes)(lambda *shapes: e.broadcast_shape(shapes))
 
 
 @instead("Reshape", since=5)
@@ -96,9 +92,7 @@ def single(number: Any) -> Tensor:
     return operand(number, np.float32)
 
 
-@instead(resizing.scaled)
-def scaled(size: Any, scale: float) -> Any:
-    return floor(size * float(np.float32(scale)))
+instead(resizing.scaled)(lambda size, scale: floor(size * float(np.float32(scale))))
 
 
 @instead("If")

@@ -3,8 +3,6 @@
 The patterns are what the writer itself writes for placeholders, so that both stay the same.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Multi-head attention: matrix products, Softmax and the projections."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...graph import Opr, Var

@@ -1,7 +1,5 @@
 """Conditional execution: a merge becomes If nodes whose subgraphs hold its branches."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

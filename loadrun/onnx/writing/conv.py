@@ -4,8 +4,6 @@ Quantized ones become DequantizeLinear, Conv on real numbers and QuantizeLinear,
 arithmetic; where the result is the integer sums themselves, ConvInteger computes them.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

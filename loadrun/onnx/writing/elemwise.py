@@ -172,15 +172,8 @@ def _bit_shift(direction: str) -> Callable[..., str]:
     return apply
 
 
-@_on_unsigned(M.FLOOR_DIV)
-def _unsigned_div(w: NodeEmitter, x: str, y: str) -> str:
-    return w.op("Div", x, y)
-
-
-@_on_unsigned(M.ABS, M.RELU)
-def _unsigned_itself(w: NodeEmitter, x: str) -> str:
-    return x
-
+_on_unsigned(M.FLOOR_DIV)(lambda w, x, y: w.op("Div", x, y))
+_on_unsigned(M.ABS, M.RELU)(lambda w, x: x)
 
 _on_unsigned(M.SHL)(_bit_shift("LEFT"))
 _on_unsigned(M.SHR)(_bit_shift("RIGHT"))
@@ -253,9 +246,7 @@ def _shr(w: NodeEmitter, x: str, y: str) -> str:
     return w.cast(shifted, ElemType.INT32)
 
 
-@_on_integers(M.ABS)
-def _abs(w: NodeEmitter, x: str) -> str:
-    return w.op("Abs", x)
+_on_integers(M.ABS)(lambda w, x: w.op("Abs", x))
 
 
 @_on_integers(M.MAX)

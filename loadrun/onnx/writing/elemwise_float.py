@@ -89,9 +89,7 @@ def _softplus(e: NodeEmitter, x: str) -> str:
     return e.op("Add", e.op("Relu", x), _log1p(e, e.op("Exp", e.op("Neg", e.op("Abs", x)))))
 
 
-@composed(M.LOGSIGMOID)
-def _logsigmoid(e: NodeEmitter, x: str) -> str:
-    return e.op("Neg", _softplus(e, e.op("Neg", x)))
+composed(M.LOGSIGMOID)(lambda e, x: e.op("Neg", _softplus(e, e.op("Neg", x))))
 
 
 @composed(M.FAST_TANH)
@@ -101,14 +99,8 @@ def _fast_tanh(e: NodeEmitter, x: str) -> str:
     return e.op("Div", top, e.op("Add", e.op("Mul", t, e.f32(9)), e.f32(27)))
 
 
-@composed(M.FLOOR_DIV)
-def _floor_div(e: NodeEmitter, x: str, y: str) -> str:
-    return e.op("Floor", e.op("Div", x, y))
-
-
-@composed(M.MOD)
-def _mod(e: NodeEmitter, x: str, y: str) -> str:
-    return e.op("Mod", x, y, fmod=1)
+composed(M.FLOOR_DIV)(lambda e, x, y: e.op("Floor", e.op("Div", x, y)))
+composed(M.MOD)(lambda e, x, y: e.op("Mod", x, y, fmod=1))
 
 
 @composed(M.LOG_SUM_EXP)
@@ -140,53 +132,21 @@ def _mask(e: NodeEmitter, condition: str) -> str:
     return e.cast(condition, ElemType.FLOAT)
 
 
-@composed(M.LT)
-def _lt(e: NodeEmitter, x: str, y: str) -> str:
-    return _mask(e, e.op("Less", x, y))
-
-
-@composed(M.LEQ)
-def _leq(e: NodeEmitter, x: str, y: str) -> str:
-    return _mask(e, e.leq(x, y))
-
-
-@composed(M.EQ)
-def _eq(e: NodeEmitter, x: str, y: str) -> str:
-    return _mask(e, e.equal(x, y))
+composed(M.LT)(lambda e, x, y: _mask(e, e.op("Less", x, y)))
+composed(M.LEQ)(lambda e, x, y: _mask(e, e.leq(x, y)))
+composed(M.EQ)(lambda e, x, y: _mask(e, e.equal(x, y)))
 
 
 def _positive(e: NodeEmitter, x: str) -> str:
     return e.op("Less", e.f32(0), x)
 
 
-@composed(M.SWITCH_GT0)
-def _switch_gt0(e: NodeEmitter, x: str, y: str) -> str:
-    return e.where(_positive(e, x), y, e.f32(0))
-
-
-@composed(M.SILU)
-def _silu(e: NodeEmitter, x: str) -> str:
-    return e.op("Mul", x, e.op("Sigmoid", x))
-
-
-@composed(M.PRELU)
-def _prelu(e: NodeEmitter, x: str, y: str) -> str:
-    return e.where(_positive(e, x), x, e.op("Mul", x, y))
-
-
-@composed(M.CLIP)
-def _clip(e: NodeEmitter, x: str, low: str, high: str) -> str:
-    return e.where(e.leq(x, low), low, e.where(e.leq(x, high), x, high))
-
-
-@composed(M.COND_LEQ_MOV)
-def _cond_leq(e: NodeEmitter, x: str, y: str, z: str) -> str:
-    return e.where(e.leq(x, y), z, e.f32(0))
-
-
-@composed(M.COND_LT_MOV)
-def _cond_lt(e: NodeEmitter, x: str, y: str, z: str) -> str:
-    return e.where(e.op("Less", x, y), z, e.f32(0))
+composed(M.SWITCH_GT0)(lambda e, x, y: e.where(_positive(e, x), y, e.f32(0)))
+composed(M.SILU)(lambda e, x: e.op("Mul", x, e.op("Sigmoid", x)))
+composed(M.PRELU)(lambda e, x, y: e.where(_positive(e, x), x, e.op("Mul", x, y)))
+composed(M.CLIP)(lambda e, x, low, high: e.where(e.leq(x, low), low, e.where(e.leq(x, high), x, high)))
+composed(M.COND_LEQ_MOV)(lambda e, x, y, z: e.where(e.leq(x, y), z, e.f32(0)))
+composed(M.COND_LT_MOV)(lambda e, x, y, z: e.where(e.op("Less", x, y), z, e.f32(0)))
 
 
 def _chain(*kinds: str) -> Function:

@@ -1,7 +1,5 @@
 """ElemwiseMultiType and AffineInt: quantized modes, comparisons to Bool, and fixed-point arithmetic."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ Values are referred to by name. Operators whose form changed between opsets (axe
 written here once; the families of operators call these methods and know nothing of opsets.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@
 one by one, or None if it is no such arithmetic.
 """
 
-from __future__ import annotations
-
 import operator
 
 from ...graph import Opr, Var

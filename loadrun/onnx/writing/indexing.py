@@ -1,7 +1,5 @@
 """Reading and writing parts of tensors: Slice, Gather, GatherND and ScatterND."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

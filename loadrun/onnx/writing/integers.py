@@ -1,7 +1,5 @@
 """Weights that stand for small integers: a dump of a quantized net of ONNX's holds them as the floats they are."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...graph import Var

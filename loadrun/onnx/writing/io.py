@@ -1,7 +1,5 @@
 """Operators that only pass values on, and those that are not written."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...base.errors import EngineError

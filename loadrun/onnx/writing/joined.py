@@ -4,8 +4,6 @@ A rule is tried before the translation of the last of the operators and looks ba
 what they wrote is left out of the model unless something else reads it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Memory layouts of images: to and from plain (batch, channel, height, width) by Transpose and Reshape."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ...graph import Var

@@ -1,7 +1,5 @@
 """Normalization: Softmax, LRN, and the norms, by ONNX's operator where only its result is read, else composed."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...graph import Opr, Var
@@ -89,11 +87,7 @@ def general_norm(w: OnnxWriter, opr: Opr) -> list[str]:
         weight, bias = (w.unsqueeze(w.float(v), list(behind)) for v in opr.inputs[1:3])
         out = w.op("Add", w.op("Mul", out, weight), bias)
     gone = axes[1:] if len(axes) == rank else axes
-    return [
-        w.stored(out, w.dtype(x)),
-        w.squeeze(mean, gone),
-        w.squeeze(w.op("Div", w.f32(1), root), gone),
-    ]
+    return [w.stored(out, w.dtype(x)), w.squeeze(mean, gone), w.squeeze(w.op("Div", w.f32(1), root), gone)]
 
 
 @translation("GroupNorm", "InstanceNorm")

@@ -1,7 +1,5 @@
 """Pooling as MaxPool and AveragePool."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...graph import Opr

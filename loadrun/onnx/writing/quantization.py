@@ -1,7 +1,5 @@
 """FakeQuant, TQT and LSQ: composed, since they round halves away from zero and keep float values."""
 
-from __future__ import annotations
-
 from ...graph import Opr
 from ...graph.params import LSQ, TQT, FakeQuant
 from .writer import OnnxWriter, translation

@@ -1,7 +1,5 @@
 """RelayoutFormatV1: Transpose, Pad and Reshape."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...graph import Opr

@@ -1,7 +1,5 @@
 """Resizing images and volumes."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...graph import Opr

@@ -1,7 +1,5 @@
 """Operators that order elements or pick some of them by their values."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...graph import Opr, Var

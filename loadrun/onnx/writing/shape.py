@@ -1,7 +1,5 @@
 """Operators that reshape, join and split tensors, and create new ones."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...graph import Opr, Var

@@ -1,7 +1,5 @@
 """Windows as data: unfolding and folding images, convolutions with a filter per position."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

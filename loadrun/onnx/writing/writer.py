@@ -31,25 +31,12 @@ from .emitter import Dim, NodeEmitter, UnsupportedOprError
 Sizes = tuple[int | None, ...]
 """A shape; None if the size depends on the inputs."""
 Translation = Callable[["OnnxWriter", Opr], "str | Sequence[str]"]
-_FAMILIES = (
-    *(
-        "io",
-        "following",
-        "elemwise",
-        "elemwise_multi",
-        "shape",
-        "indexing",
-        "reduce",
-        "linalg",
-        "conv",
-        "pooling",
-        "joined",
-    ),
-    *("quantization", "norm", "select", "relayout", "rnn", "resize", "windows", "image"),
-    *("attention", "control"),
-)
+_FAMILIES = """
+    io following elemwise elemwise_multi shape indexing reduce linalg conv pooling joined quantization norm select
+    relayout rnn resize windows image attention control
+"""
 SizeRule = Callable[["OnnxWriter", Opr], "list[Dim] | None"]
-_HOMES = [f"{__package__}.{family}" for family in _FAMILIES]
+_HOMES = [f"{__package__}.{family}" for family in _FAMILIES.split()]
 TRANSLATIONS: Registry[str, Translation] = Registry("translation to ONNX", _HOMES)
 """Translations by operator type; each returns the names of the outputs."""
 translation = TRANSLATIONS.register
@@ -65,26 +52,10 @@ _CATEGORIES = {
     "control_flow": "MegEngine itself can neither dump nor load it",
 }
 _SINGLE_PRECISION = frozenset(
-    (
-        *(
-            "Acos",
-            "Asin",
-            "Atan",
-            "Tan",
-            "Sinh",
-            "Cosh",
-            "Asinh",
-            "Acosh",
-            "Atanh",
-            "Erf",
-            "Gelu",
-            "Elu",
-            "LeakyRelu",
-            "PRelu",
-        ),
-        *("Softplus", "HardSigmoid", "HardSwish", "LRN", "InstanceNormalization", "Conv", "ConvTranspose"),
-        *("AveragePool", "GlobalAveragePool", "LSTM", "RNN", "Resize", "DeformConv"),
-    )
+    """
+    Acos Asin Atan Tan Sinh Cosh Asinh Acosh Atanh Erf Gelu Elu LeakyRelu PRelu Softplus HardSigmoid HardSwish LRN
+    InstanceNormalization Conv ConvTranspose AveragePool GlobalAveragePool LSTM RNN Resize DeformConv
+    """.split()
 )
 """Operators for which ONNX Runtime has no kernel of float64."""
 PRODUCTS = ("MatrixMulV2", "BatchedMatrixMulV2")

@@ -98,15 +98,6 @@ def _integer_table(mode: InterpolationMode) -> Array:
     return w
 
 
-def weight_tables(mode: InterpolationMode, whole: bool) -> Array:
-    """Return the weights of all fractions, (32, 32, taps, taps) for (row, column): float32, or int32 in 1/2^15.
-
-    >>> weight_tables(InterpolationMode.LINEAR, False)[8, 0].tolist()
-    [[0.75, 0.0], [0.25, 0.0]]
-    """
-    return (_integer_table if whole else _table)(mode)
-
-
 def remap_fixed(
     x: Array,
     cols: Array,

@@ -101,10 +101,7 @@ def softplus(call: FxCall, x: Any, beta: Any = 1, threshold: Any = 20) -> Any:
     return np.where(scaled > threshold, x, soft if is_number(beta, 1) else soft / as_array(beta, call.dtype))
 
 
-@aten("aten.mish.default")
-def mish(call: FxCall, x: Any) -> Any:
-    """Compute ``x * tanh(softplus(x))``."""
-    return build.mish(as_tensor(x, call.dtype))
+aten("aten.mish.default")(lambda call, x: build.mish(as_tensor(x, call.dtype)))
 
 
 @aten("aten.threshold.default")

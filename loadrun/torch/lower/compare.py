@@ -20,20 +20,8 @@ _COMPARE: dict[str, Callable[..., Any]] = {
     "gt": np.greater,
     "ge": np.greater_equal,
 }
-_LOGIC: dict[str, Callable[..., Any]] = {
-    "logical_and": np.logical_and,
-    "logical_or": np.logical_or,
-    "logical_xor": np.logical_xor,
-    "logical_not": np.logical_not,
-}
-_TESTS: dict[str, Callable[..., Any]] = {
-    "isnan": np.isnan,
-    "isinf": np.isinf,
-    "isfinite": np.isfinite,
-    "isposinf": np.isposinf,
-    "isneginf": np.isneginf,
-    "signbit": np.signbit,
-}
+_LOGIC = ("logical_and", "logical_or", "logical_xor", "logical_not")
+_TESTS = ("isnan", "isinf", "isfinite", "isposinf", "isneginf", "signbit")
 
 
 def _compared(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,10 +61,10 @@ def _tested(function: Callable[..., Any]) -> Callable[..., Any]:
 
 for _name, _function in _COMPARE.items():
     aten(f"aten.{_name}.Tensor", f"aten.{_name}.Scalar")(_compared(_function))
-for _name, _function in _LOGIC.items():
-    aten(f"aten.{_name}.default")(_logical(_function))
-for _name, _function in _TESTS.items():
-    aten(f"aten.{_name}.default")(_tested(_function))
+for _name in _LOGIC:
+    aten(f"aten.{_name}.default")(_logical(getattr(np, _name)))
+for _name in _TESTS:
+    aten(f"aten.{_name}.default")(_tested(getattr(np, _name)))
 
 
 @aten("aten.where.self", "aten.where.ScalarSelf", "aten.where.ScalarOther", "aten.where.Scalar")

@@ -18,10 +18,7 @@ def _filled(call: FxCall, shape: Any, value: Any) -> Any:
     return e.full(as_tensor(value, call.dtype), [as_size(n) for n in shape])
 
 
-@aten("aten.full.default")
-def full(call: FxCall, shape: Any, value: Any, **_: Any) -> Any:
-    """Fill with one value."""
-    return _filled(call, shape, value)
+aten("aten.full.default")(lambda call, shape, value, **_: _filled(call, shape, value))
 
 
 @aten(
@@ -35,10 +32,7 @@ def zeros(call: FxCall, shape: Any, *_: Any, **__: Any) -> Any:
     return _filled(call, shape, 0)
 
 
-@aten("aten.ones.default")
-def ones(call: FxCall, shape: Any, **_: Any) -> Any:
-    """Return ones."""
-    return _filled(call, shape, 1)
+aten("aten.ones.default")(lambda call, shape, **_: _filled(call, shape, 1))
 
 
 @aten("aten.zeros_like.default", "aten.empty_like.default")
@@ -47,16 +41,8 @@ def zeros_like(call: FxCall, x: Any, **_: Any) -> Any:
     return _filled(call, as_tensor(x).shape, 0)
 
 
-@aten("aten.ones_like.default")
-def ones_like(call: FxCall, x: Any, **_: Any) -> Any:
-    """Return ones in a tensor's shape."""
-    return _filled(call, as_tensor(x).shape, 1)
-
-
-@aten("aten.full_like.default")
-def full_like(call: FxCall, x: Any, value: Any, **_: Any) -> Any:
-    """Fill a tensor's shape with one value."""
-    return _filled(call, as_tensor(x).shape, value)
+aten("aten.ones_like.default")(lambda call, x, **_: _filled(call, as_tensor(x).shape, 1))
+aten("aten.full_like.default")(lambda call, x, value, **_: _filled(call, as_tensor(x).shape, value))
 
 
 @aten("aten.new_zeros.default", "aten.new_empty.default", "aten.new_empty_strided.default")
@@ -65,28 +51,10 @@ def new_zeros(call: FxCall, x: Any, shape: Any, *_: Any, **__: Any) -> Any:
     return _filled(call, shape, 0)
 
 
-@aten("aten.new_ones.default")
-def new_ones(call: FxCall, x: Any, shape: Any, **_: Any) -> Any:
-    """Return ones."""
-    return _filled(call, shape, 1)
-
-
-@aten("aten.new_full.default")
-def new_full(call: FxCall, x: Any, shape: Any, value: Any, **_: Any) -> Any:
-    """Fill with one value."""
-    return _filled(call, shape, value)
-
-
-@aten("aten.fill.Scalar", "aten.fill.Tensor")
-def fill(call: FxCall, x: Any, value: Any) -> Any:
-    """Fill a tensor's shape with one value."""
-    return _filled(call, as_tensor(x).shape, value)
-
-
-@aten("aten.zero.default")
-def zero(call: FxCall, x: Any) -> Any:
-    """Return zeros in a tensor's shape."""
-    return _filled(call, as_tensor(x).shape, 0)
+aten("aten.new_ones.default")(lambda call, x, shape, **_: _filled(call, shape, 1))
+aten("aten.new_full.default")(lambda call, x, shape, value, **_: _filled(call, shape, value))
+aten("aten.fill.Scalar", "aten.fill.Tensor")(lambda call, x, value: _filled(call, as_tensor(x).shape, value))
+aten("aten.zero.default")(lambda call, x: _filled(call, as_tensor(x).shape, 0))
 
 
 @aten("aten.copy.default")
@@ -97,10 +65,7 @@ def copy(call: FxCall, x: Any, source: Any, non_blocking: bool = False) -> Any:
     return e.broadcast(result, shape) if shape else e.reshape(result, ())
 
 
-@aten("aten.scalar_tensor.default")
-def scalar_tensor(call: FxCall, value: Any, **_: Any) -> Any:
-    """Build a tensor from a number."""
-    return e.reshape(as_tensor(value, call.dtype), ())
+aten("aten.scalar_tensor.default")(lambda call, value, **_: e.reshape(as_tensor(value, call.dtype), ()))
 
 
 @aten("aten.arange.start_step", "aten.arange.start", "aten.arange.default")

@@ -16,32 +16,11 @@ from ..values import as_array, as_tensor, is_number
 
 _M = P.ElemwiseMode
 _FLOAT: dict[str, Callable[..., Any]] = {
-    "sin": np.sin,
-    "cos": np.cos,
-    "tan": np.tan,
-    "asin": np.arcsin,
-    "acos": np.arccos,
-    "atan": np.arctan,
-    "sinh": np.sinh,
-    "cosh": np.cosh,
-    "tanh": np.tanh,
-    "asinh": np.arcsinh,
-    "acosh": np.arccosh,
-    "atanh": np.arctanh,
-    "exp": np.exp,
-    "exp2": np.exp2,
-    "expm1": np.expm1,
-    "log": np.log,
-    "log2": np.log2,
-    "log10": np.log10,
-    "log1p": np.log1p,
-    "sqrt": np.sqrt,
-    "deg2rad": np.deg2rad,
-    "rad2deg": np.rad2deg,
-    "sinc": np.sinc,
-}
-
-
+    name: getattr(np, name)
+    for name in """
+    sin cos tan sinh cosh tanh exp exp2 expm1 log log2 log10 log1p sqrt deg2rad rad2deg sinc
+    """.split()
+} | {f"a{name}": getattr(np, f"arc{name}") for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")}
 _SAME: dict[str, Callable[..., Any]] = {
     "neg": np.negative,
     "_neg_view": np.negative,
@@ -241,22 +220,9 @@ def _whole_power(x: Any, y: Any) -> Any:
     return np.where((y < 0) & ~unit, np.zeros_like(result), result)
 
 
-@aten("aten.rsqrt.default")
-def rsqrt(call: FxCall, x: Any) -> Any:
-    """Compute one divided by the square root."""
-    return 1 / np.sqrt(as_array(x, call.dtype))
-
-
-@aten("aten.reciprocal.default")
-def reciprocal(call: FxCall, x: Any) -> Any:
-    """Compute one divided by the number."""
-    return 1 / as_array(x, call.dtype)
-
-
-@aten("aten.erf.default", "aten.special_erf.default")
-def erf(call: FxCall, x: Any) -> Any:
-    """Apply MegEngine's ERF."""
-    return e.elem(_M.ERF, as_tensor(x, call.dtype))
+aten("aten.rsqrt.default")(lambda call, x: 1 / np.sqrt(as_array(x, call.dtype)))
+aten("aten.reciprocal.default")(lambda call, x: 1 / as_array(x, call.dtype))
+aten("aten.erf.default", "aten.special_erf.default")(lambda call, x: e.elem(_M.ERF, as_tensor(x, call.dtype)))
 
 
 @aten("aten.erfc.default", "aten.special_erfc.default")
@@ -265,10 +231,7 @@ def erfc(call: FxCall, x: Any) -> Any:
     return e.elem(_M.ERFC, as_tensor(x, call.dtype))
 
 
-@aten("aten.erfinv.default")
-def erfinv(call: FxCall, x: Any) -> Any:
-    """Apply MegEngine's ERFINV."""
-    return e.elem(_M.ERFINV, as_tensor(x, call.dtype))
+aten("aten.erfinv.default")(lambda call, x: e.elem(_M.ERFINV, as_tensor(x, call.dtype)))
 
 
 @aten("aten.frac.default")
@@ -278,10 +241,7 @@ def frac(call: FxCall, x: Any) -> Any:
     return x - np.trunc(x)
 
 
-@aten("aten.round.decimals")
-def round_decimals(call: FxCall, x: Any, decimals: int = 0) -> Any:
-    """Round to decimals, halves to the even digit."""
-    return np.round(as_array(x, call.dtype), decimals)
+aten("aten.round.decimals")(lambda call, x, decimals=0: np.round(as_array(x, call.dtype), decimals))
 
 
 @aten("aten.clamp.default", "aten.clamp.Tensor", "aten.clip.default", "aten.clip.Tensor")

@@ -177,10 +177,7 @@ def nonzero_static(call: FxCall, x: Any, *, size: int, fill_value: int = -1) -> 
     return np.stack(columns[::-1], axis=1)
 
 
-@aten("aten.nonzero_numpy.default")
-def nonzero_numpy(call: FxCall, x: Any) -> Any:
-    """Return the coordinates of nonzero elements, one vector per axis."""
-    return tuple(np.nonzero(as_array(x, "bool")))
+aten("aten.nonzero_numpy.default")(lambda call, x: tuple(np.nonzero(as_array(x, "bool"))))
 
 
 @aten("aten.one_hot.default")

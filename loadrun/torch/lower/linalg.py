@@ -131,10 +131,7 @@ def bilinear(call: FxCall, a: Any, b: Any, weight: Any, bias: Any = None, *_: An
     return result if bias is None else result + as_array(bias, call.dtype)
 
 
-@aten("aten.inverse.default", "aten.linalg_inv.default")
-def inverse(call: FxCall, x: Any) -> Any:
-    """Invert matrices."""
-    return np.linalg.inv(as_array(x))
+aten("aten.inverse.default", "aten.linalg_inv.default")(lambda call, x: np.linalg.inv(as_array(x)))
 
 
 @aten("aten.linalg_inv_ex.default")

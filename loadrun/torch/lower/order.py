@@ -51,10 +51,7 @@ def argsort(call: FxCall, x: Any, dim: int = -1, descending: bool = False, stabl
     return _sorted(call, x, dim, descending)[1]
 
 
-@aten("aten.msort.default")
-def msort(call: FxCall, x: Any) -> Any:
-    """Sort along the first axis."""
-    return _sorted(call, x, 0, False)[0]
+aten("aten.msort.default")(lambda call, x: _sorted(call, x, 0, False)[0])
 
 
 @aten("aten.topk.default")
@@ -68,10 +65,7 @@ def topk(call: FxCall, x: Any, k: Any, dim: int = -1, largest: bool = True, sort
     return values[cut], places[cut]
 
 
-@aten("aten.kthvalue.default")
-def kthvalue(call: FxCall, x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
-    """Return the k-th smallest value and its index."""
-    return _picked(call, x, dim, keepdim, k - 1)
+aten("aten.kthvalue.default")(lambda call, x, k, dim=-1, keepdim=False: _picked(call, x, dim, keepdim, k - 1))
 
 
 def _picked(call: FxCall, x: Any, dim: int, keepdim: bool, place: Any) -> Any:

@@ -38,22 +38,6 @@ def _with_images(call: FxCall, x: Any, dtype: Any = None) -> tuple[Tensor, bool]
     return e.add_axes(value, [0]) if single else value, single
 
 
-@aten("aten.max_pool1d.default", "aten.max_pool2d.default", "aten.max_pool3d.default")
-def max_pool(
-    call: FxCall,
-    x: Any,
-    kernel: Any,
-    stride: Any = (),
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil: bool = False,
-) -> Any:
-    """Compute the maxima of windows."""
-    x, single = _with_images(call, x)
-    y = build.max_pooled(x, _window(call, x, kernel, stride, padding, dilation, ceil))
-    return e.drop_axes(y, [0]) if single else y
-
-
 def _places_are_read(call: FxCall) -> bool:
     """Return whether something reads the second result of a pooling."""
     return any(u.args[1:] == (1,) and u.users for u in call.node.users)
@@ -65,11 +49,10 @@ def _dimensions(call: FxCall) -> int:
 
 
 @aten(
-    "aten.max_pool1d_with_indices.default",
-    "aten.max_pool2d_with_indices.default",
-    "aten.max_pool3d_with_indices.default",
+    *(f"aten.max_pool{n}d.default" for n in (1, 2, 3)),
+    *(f"aten.max_pool{n}d_with_indices.default" for n in (1, 2, 3)),
 )
-def max_pool_with_indices(
+def max_pool(
     call: FxCall,
     x: Any,
     kernel: Any,
@@ -78,12 +61,15 @@ def max_pool_with_indices(
     dilation: Any = 1,
     ceil: bool = False,
 ) -> Any:
-    """Compute the maxima of windows, and their positions in the flattened image."""
-    if not _places_are_read(call):
-        return max_pool(call, x, kernel, stride, padding, dilation, ceil), as_tensor(np.int32(0))
+    """Compute the maxima of windows, and their positions in the flattened image where these are asked for."""
     x, single = _with_images(call, x)
-    outputs = build.max_with_places(x, _window(call, x, kernel, stride, padding, dilation, ceil))
-    return tuple(e.drop_axes(v, [0]) if single else v for v in outputs)
+    window = _window(call, x, kernel, stride, padding, dilation, ceil)
+    if "with_indices" in str(call.node.target) and _places_are_read(call):
+        outputs = build.max_with_places(x, window)
+        return tuple(e.drop_axes(v, [0]) if single else v for v in outputs)
+    y = build.max_pooled(x, window)
+    y = e.drop_axes(y, [0]) if single else y
+    return (y, as_tensor(np.int32(0))) if "with_indices" in str(call.node.target) else y
 
 
 @aten("aten.avg_pool1d.default", "aten.avg_pool2d.default", "aten.avg_pool3d.default")

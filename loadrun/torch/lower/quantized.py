@@ -130,10 +130,7 @@ def quantize_tensor_channels(call: FxCall, x: Any, scales: Any, zeros: Any, axis
     return fake_quantize_channels(call, x, scales, zeros, axis, *_LIMITS[str(dtype)])
 
 
-@aten("aten.dequantize.self")
-def dequantize_tensor(call: FxCall, x: Any) -> Any:
-    """Return the values of a quantized tensor."""
-    return as_tensor(x)
+aten("aten.dequantize.self")(lambda call, x: as_tensor(x))
 
 
 @aten("aten._fused_moving_avg_obs_fq_helper_functional.default")

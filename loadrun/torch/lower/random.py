@@ -38,16 +38,13 @@ def uniform(call: FxCall, x: Any, low: float = 0.0, high: float = 1.0, **_: Any)
     return as_tensor(_drawn(x) * np.float32(high - low) + np.float32(low), call.dtype)
 
 
-@aten("aten.normal.float_float")
-def normal_of_shape(call: FxCall, mean: float, std: float, shape: Any, **_: Any) -> Any:
-    """Draw from a normal distribution."""
-    return normal(call, shape, mean, std)
-
-
 @aten("aten.normal_functional.default")
 def normal(call: FxCall, x: Any, mean: float = 0.0, std: float = 1.0, **_: Any) -> Any:
     """Draw from a normal distribution, in a tensor's shape."""
     return as_tensor(_drawn(x, True) * np.float32(std) + np.float32(mean), call.dtype)
+
+
+aten("aten.normal.float_float")(lambda call, mean, std, shape, **_: normal(call, shape, mean, std))
 
 
 @aten("aten.normal.Tensor_float", "aten.normal.float_Tensor", "aten.normal.Tensor_Tensor")

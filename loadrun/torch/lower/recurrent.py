@@ -20,7 +20,7 @@ from ..values import as_array, as_tensor
 _Weights = Sequence[Sequence[Any]]
 
 
-def _cells(params: Sequence[Any], biased: bool, layers: int, both: bool) -> list[list[Tensor]]:
+def _cells(params: Sequence[Any], layers: int, both: bool) -> list[list[Tensor]]:
     """Group the weights of every layer and direction: input, hidden, the two biases and the projection if any."""
     count = layers * (2 if both else 1)
     each = len(params) // count
@@ -36,9 +36,13 @@ def _time_and_batch_swapped(x: Any) -> Any:
     return e.permute(as_tensor(x), (1, 0, 2))
 
 
-def _checked(dropout: float, train: bool) -> None:
+def _checked(
+    biased: bool, layers: int, dropout: float, train: bool, both: bool, batch_first: bool
+) -> tuple[bool, int, bool, bool]:
+    """Return what matters of the options of a recurrent layer; dropout does not."""
     if train and dropout:
         raise UnsupportedCallError("dropout between layers in training; call .eval() first")
+    return biased, layers, both, batch_first
 
 
 def _laid_out(call: FxCall, batch_first: bool, x: Any, *states: Any) -> tuple[Any, ...]:
@@ -50,22 +54,11 @@ def _laid_out(call: FxCall, batch_first: bool, x: Any, *states: Any) -> tuple[An
 
 
 @aten("aten.lstm.input")
-def lstm(
-    call: FxCall,
-    x: Any,
-    states: Any,
-    params: Any,
-    biased: bool,
-    layers: int,
-    dropout: float,
-    train: bool,
-    both: bool,
-    batch_first: bool,
-) -> Any:
+def lstm(call: FxCall, x: Any, states: Any, params: Any, *how: Any) -> Any:
     """Apply MegEngine's LSTM."""
-    _checked(dropout, train)
+    biased, layers, both, batch_first = _checked(*how)
     single, x, h, c = _laid_out(call, batch_first, x, *states)
-    cells = _cells(params, biased, layers, both)
+    cells = _cells(params, layers, both)
     if len(cells[0]) > (4 if biased else 2):
         length = _length(call, batch_first, single, "an LSTM with projections")
         y, *states = _unrolled(x, (h, c), cells, 2 if both else 1, length, _projected_step)
@@ -82,22 +75,11 @@ def _given_back(y: Tensor, states: Sequence[Tensor], single: bool, batch_first: 
 
 
 @aten("aten.rnn_tanh.input", "aten.rnn_relu.input")
-def rnn(
-    call: FxCall,
-    x: Any,
-    state: Any,
-    params: Any,
-    biased: bool,
-    layers: int,
-    dropout: float,
-    train: bool,
-    both: bool,
-    batch_first: bool,
-) -> Any:
+def rnn(call: FxCall, x: Any, state: Any, params: Any, *how: Any) -> Any:
     """Apply MegEngine's RNN."""
-    _checked(dropout, train)
+    biased, layers, both, batch_first = _checked(*how)
     single, x, h = _laid_out(call, batch_first, x, state)
-    cells = _cells(params, biased, layers, both)
+    cells = _cells(params, layers, both)
     kind = P.RNNCellNonlineMode.TANH if "tanh" in str(call.node.target) else P.RNNCellNonlineMode.RELU
     hidden = int(static_shape(cells[0][1])[1])
     y, *states = build.layers(
@@ -107,23 +89,12 @@ def rnn(
 
 
 @aten("aten.gru.input")
-def gru(
-    call: FxCall,
-    x: Any,
-    state: Any,
-    params: Any,
-    biased: bool,
-    layers: int,
-    dropout: float,
-    train: bool,
-    both: bool,
-    batch_first: bool,
-) -> Any:
+def gru(call: FxCall, x: Any, state: Any, params: Any, *how: Any) -> Any:
     """Unroll a gated recurrent unit: MegEngine has none, so every step is in the graph."""
-    _checked(dropout, train)
+    _, layers, both, batch_first = _checked(*how)
     single, x, h = _laid_out(call, batch_first, x, state)
     length = _length(call, batch_first, single, "a GRU")
-    cells = _cells(params, biased, layers, both)
+    cells = _cells(params, layers, both)
     y, last = _unrolled(x, (h,), cells, 2 if both else 1, length, _gru_next)
     return _given_back(y, (last,), single, batch_first)
 

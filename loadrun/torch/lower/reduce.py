@@ -66,28 +66,10 @@ def _min(x: Any, **options: Any) -> Any:
     return np.all(x, **options) if x.dtype == np.bool_ else np.min(x, **options)
 
 
-@aten("aten.max.default")
-def max(call: FxCall, x: Any) -> Any:
-    """Compute the maximum of all."""
-    return amax(call, x)
-
-
-@aten("aten.min.default")
-def min(call: FxCall, x: Any) -> Any:
-    """Compute the minimum of all."""
-    return amin(call, x)
-
-
-@aten("aten.max.dim")
-def max_dim(call: FxCall, x: Any, dim: int, keepdim: bool = False) -> Any:
-    """Compute the maxima and their first indices."""
-    return _extreme(call, _max, np.argmax, x, dim, keepdim)
-
-
-@aten("aten.min.dim")
-def min_dim(call: FxCall, x: Any, dim: int, keepdim: bool = False) -> Any:
-    """Compute the minima and their first indices."""
-    return _extreme(call, _min, np.argmin, x, dim, keepdim)
+aten("aten.max.default")(lambda call, x: amax(call, x))
+aten("aten.min.default")(lambda call, x: amin(call, x))
+aten("aten.max.dim")(lambda call, x, dim, keepdim=False: _extreme(call, _max, np.argmax, x, dim, keepdim))
+aten("aten.min.dim")(lambda call, x, dim, keepdim=False: _extreme(call, _min, np.argmin, x, dim, keepdim))
 
 
 def _extreme(
@@ -107,16 +89,8 @@ def aminmax(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any
     return amin(call, x, dim, keepdim), amax(call, x, dim, keepdim)
 
 
-@aten("aten.argmax.default")
-def argmax(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """Return the first index of the maximum."""
-    return _place(call, np.argmax, x, dim, keepdim)
-
-
-@aten("aten.argmin.default")
-def argmin(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """Return the first index of the minimum."""
-    return _place(call, np.argmin, x, dim, keepdim)
+aten("aten.argmax.default")(lambda call, x, dim=None, keepdim=False: _place(call, np.argmax, x, dim, keepdim))
+aten("aten.argmin.default")(lambda call, x, dim=None, keepdim=False: _place(call, np.argmin, x, dim, keepdim))
 
 
 def _place(call: FxCall, function: Callable[..., Any], x: Any, dim: Any, keepdim: bool) -> Any:

@@ -248,10 +248,7 @@ def roll(call: FxCall, x: Any, shifts: Any, dims: Any = ()) -> Any:
     return result
 
 
-@aten("aten.rot90.default")
-def rot90(call: FxCall, x: Any, k: int = 1, dims: Any = (0, 1)) -> Any:
-    """Rotate by right angles."""
-    return np.rot90(as_array(x), k, tuple(dims))
+aten("aten.rot90.default")(lambda call, x, k=1, dims=(0, 1): np.rot90(as_array(x), k, tuple(dims)))
 
 
 @aten("aten.diagonal.default", "aten.diagonal_copy.default", "aten.linalg_diagonal.default")
@@ -361,10 +358,7 @@ def replication_pad(call: FxCall, x: Any, pad: Any) -> Any:
     return _bordered(call, x, pad, "edge")
 
 
-@aten("aten._pad_circular.default")
-def circular_pad(call: FxCall, x: Any, pad: Any) -> Any:
-    """Pad with the content of the other end."""
-    return _bordered(call, x, pad, "wrap")
+aten("aten._pad_circular.default")(lambda call, x, pad: _bordered(call, x, pad, "wrap"))
 
 
 @aten("aten.pad.default", "aten._pad_enum.default")
@@ -444,10 +438,7 @@ def as_strided_scatter(call: FxCall, x: Any, source: Any, size: Any, stride: Any
     return np.transpose(flat.reshape(as_tensor(turned).shape), np.argsort(order).tolist())
 
 
-@aten("aten.sym_size.int", "aten.size.int")
-def sym_size(call: FxCall, x: Any, dim: int) -> Any:
-    """Return a size, symbolic in the graph."""
-    return tensor_or_axes(x).shape[dim]
+aten("aten.sym_size.int", "aten.size.int")(lambda call, x, dim: tensor_or_axes(x).shape[dim])
 
 
 @aten("aten.sym_numel.default", "aten.numel.default")

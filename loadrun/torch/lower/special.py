@@ -269,10 +269,7 @@ def _divisor(x: Any, y: Any) -> Any:
     return np.absolute(a)
 
 
-@aten("aten.gcd.default")
-def gcd(call: FxCall, x: Any, y: Any) -> Any:
-    """Compute the greatest common divisor."""
-    return as_array(_divisor(*_whole(call, x, y)), call.dtype)
+aten("aten.gcd.default")(lambda call, x, y: as_array(_divisor(*_whole(call, x, y)), call.dtype))
 
 
 @aten("aten.lcm.default")
