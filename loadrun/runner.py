@@ -9,22 +9,22 @@ from dataclasses import replace
 from functools import cached_property, wraps
 from typing import ParamSpec, cast
 
-from ..base.about import About
-from ..base.arguments import require_seed
-from ..base.errors import (
+from .base.about import About
+from .base.arguments import require_seed
+from .base.errors import (
     LoadRunError,
     OutOfMemoryError,
     UnsupportedError,
     UsageError,
     out_of_memory,
 )
-from ..base.registry import late, resolve
-from ..compare.judging import Criteria, judge, policy_for
-from ..compare.metrics import Formula
-from ..compare.policy import Policy
-from ..compare.record import narrowed_integers, packed_policies
-from ..compare.results import OutputResult, Result, Verdict
-from ..engines import (
+from .base.registry import late, resolve
+from .compare.judging import Criteria, judge, policy_for
+from .compare.metrics import Formula
+from .compare.policy import Policy
+from .compare.record import narrowed_integers, packed_policies
+from .compare.results import FileResult, OutputResult, Result, Verdict
+from .engines import (
     Choice,
     Engine,
     check_engine,
@@ -34,15 +34,18 @@ from ..engines import (
     runs_composites,
     runs_file,
 )
-from ..graph import Graph, Var
-from ..graph.dtypes import Array
-from ..inputs.feeds import fit_inputs, random_inputs
-from ..testcase import Bundle, FileValue, Testcase
-from .plan import PlannedCheck, Settings
-from .sized import UNREAD, Specialization, settled
+from .graph import Graph, Var
+from .graph.dtypes import Array
+from .inputs.feeds import fit_inputs, random_inputs
+from .running.plan import PlannedCheck, Settings, check_errors
+from .running.sized import UNREAD, Specialization, faulty, settled
+from .testcase import Bundle, FileValue, Testcase
 
 with late(__name__):
-    from ..engines import executed, file_replay, graph_file, scenario
+    from .engines import executed, file_replay, graph_file, scenario
+
+__all__ = ["Runner", "check_errors", "faulty", "fit_inputs", "random_inputs", "run"]
+__all__ += ["FileResult", "OutputResult", "Result", "Verdict"]
 
 _P = ParamSpec("_P")
 _KEPT = 16
