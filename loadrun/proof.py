@@ -284,7 +284,7 @@ class _Gate:
             self.look(feeds, kind, drawn=True)
             elements, took = now, time.monotonic() - before
         if self.late:
-            logger.get_logger(__name__).info(
+            logger.get_logger(__name__).debug(
                 "not compared for the time, which --prove full takes: %s", ", ".join(self.late)
             )
         elif not self.compared and not self.left:
@@ -405,7 +405,7 @@ class _Gate:
 
     def _tell(self, said: str, drawn: bool) -> None:
         # Quick asks of drawn data only while there is time, which files must not depend on.
-        (logger.get_logger(__name__).info if drawn and level() != "full" else self.left.append)(said)
+        (logger.get_logger(__name__).debug if drawn and level() != "full" else self.left.append)(said)
 
     def _compare(
         self,
