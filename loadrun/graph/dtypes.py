@@ -88,6 +88,11 @@ class DType:
     scale: float = 0.0
     zero_point: int = 0
 
+    def __post_init__(self) -> None:
+        if self.scale:
+            # Files and MegEngine hold it in 32 bits.
+            object.__setattr__(self, "scale", float(np.float32(self.scale)))
+
     @property
     def code(self) -> int:
         """The `DTypeEnum` number of the type.
