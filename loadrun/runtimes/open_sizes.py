@@ -80,8 +80,8 @@ class OpenSizes:
                     dynamic.setdefault(names[var.id], {})[axis] = symbol
         others = [{names[v.id]: key[i] for v, i in read} for key in self.keys[1:]]
         ends = dict(zip(outputs, graph.outputs, strict=True))
-        sizes = NamedSizes(dynamic, fitting=others)
-        request = Request(graph, inputs, ends, options=WritingOptions(opset=opset), sizes=sizes)
+        open_sizes = NamedSizes(dynamic, fitting=others)
+        request = Request(graph, inputs, ends, options=WritingOptions(opset=opset), sizes=open_sizes)
         return b"".join(encode(write(request).model))
 
 

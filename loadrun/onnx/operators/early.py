@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 from ...graph.dtypes import Array
 from . import F, operator
-from .common import axis_of, refuse_unless
+from .common import axis_of, refuse_unless, with_attributes
 from .kernels import broadcast_shapes
 
 Function = Callable[..., Any]
-
-
-def with_attributes(function: Function, called: Function, **attributes: object) -> Function:
-    """Let a function have the signature of another one, and further attributes; those that are 0 are truth values."""
-    signature = inspect.signature(function)
-    more = [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation="Flag" if value == 0 else object
-        )
-        for name, value in attributes.items()
-    ]
-    called.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *more])  # type: ignore[attr-defined]
-    return called
 
 
 def consuming(function: Function) -> Function:

@@ -22,7 +22,7 @@ ATTENDING = {"mask_filter_value": -10000.0, "scale": 0.0, "unidirectional": 0}
 """How queries attend, where it is left out."""
 
 
-def _refused(**unused: object) -> None:
+def refuse_given(**unused: object) -> None:
     """Raise a ValueError for inputs and attributes that are not computed, where they are not left out."""
     for name, value in unused.items():
         left_out = value is None or (isinstance(value, int | str) and value in (0, "NONE"))
@@ -132,7 +132,7 @@ def attention(
     **how: Any,
 ) -> tuple[Array, ...]:
     """Project the input to queries, keys and values, then attend."""
-    _refused(
+    refuse_given(
         past_sequence_length=past_sequence_length,
         do_rotary=do_rotary,
         past_present_share_buffer=past_present_share_buffer,
@@ -194,7 +194,7 @@ def multi_head(
     **how: Any,
 ) -> tuple[Array, ...]:
     """Attend over queries, keys and values, to which a bias is added first."""
-    _refused(past_sequence_length=past_sequence_length, cache_indirection=cache_indirection)
+    refuse_given(past_sequence_length=past_sequence_length, cache_indirection=cache_indirection)
     if any(types.wanted[3:]):
         raise ValueError("its scores as an output are not supported; leave them out")
     qkv = _unpacked(query, key, value)
@@ -235,7 +235,7 @@ def rotary(
     scale: float = 1.0,
 ) -> Array:
     """Rotate features by the angles of their positions: one for each, or the first alone."""
-    _refused(is_packed_batching=is_packed_batching, scale=None if scale == 1.0 else scale)
+    refuse_given(is_packed_batching=is_packed_batching, scale=None if scale == 1.0 else scale)
     size = 2 * cos.shape[1]
     if rotary_embedding_dim not in (0, size):
         raise ValueError(f"its rotary_embedding_dim is {rotary_embedding_dim}, its angles are for {size}")
@@ -375,7 +375,7 @@ def group_query(
     v_quant_type: str = "NONE",
 ) -> tuple[Array, ...]:
     """Attend causally with a cache; what queries behind the end of their sequence give is as in ONNX Runtime."""
-    _refused(
+    refuse_given(
         k_scale=k_scale,
         v_scale=v_scale,
         q_norm_weight=q_norm_weight,
