@@ -43,6 +43,8 @@ _WHY = {
     ("ai.onnx.preview.training", "Gradient"): "trains the model, which is not replayed",
 }
 """Reasons for operators that are refused for a reason of their own."""
+_WITHOUT_EFFECT = {"consumed_inputs"}
+"""Attributes of versions before 6, which say what may be overwritten."""
 
 
 class NotExpressed(EngineError):
@@ -327,7 +329,7 @@ class GraphReader:
             # A graph of its own is not whole.
             self._missing.update(node.outputs)
             return
-        surplus = sorted(values.keys() - definition.attributes)
+        surplus = sorted(values.keys() - definition.attributes - _WITHOUT_EFFECT)
         if surplus:
             raise EngineError(
                 f"{title_of(node)}: its attribute {surplus[0]!r} is not supported; leave it out"

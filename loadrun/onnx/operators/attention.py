@@ -169,11 +169,7 @@ def attention(
     return merged(y) if flat else y, k, v, shown[qk_matmul_output_mode]
 
 
-def _flex_shape(q: Array, k: Array, v: Array, **others: object) -> tuple[int, ...]:
-    return (*q.shape[:3], v.shape[3])
-
-
-@operator("FlexAttention", domain="ai.onnx.preview", shape=_flex_shape)
+@operator("FlexAttention", domain="ai.onnx.preview")
 def flex_attention(
     q: Array,
     k: Array,

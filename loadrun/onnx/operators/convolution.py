@@ -280,14 +280,7 @@ def deform_window(
     return plan(x, w, bias, group, space)
 
 
-def _deform_shape(
-    *, x: Array, w: Array, bias: Array | None = None, group: int = 1, offset_group: int = 1, **space: Any
-) -> Shape:
-    window = {name: space[name] for name in SPACE if name in space}
-    return (x.shape[0], w.shape[0], *deform_window(x, w, bias, group, offset_group, window).out)
-
-
-@operator("DeformConv", since=19, shape=_deform_shape)
+@operator("DeformConv", since=19)
 @taking(**{name: value for name, value in SPACE.items() if name != "auto_pad"})
 def deform_conv(
     x: Array,
@@ -377,12 +370,7 @@ def conv_integer(
 # Windows put back
 
 
-def _col2im_shape(x: Array, image_shape: Known, block_shape: Known, **space: Any) -> Shape:
-    image = [int(n) for n in image_shape]
-    return (x.shape[0], x.shape[1] // prod(int(n) for n in block_shape), *image)
-
-
-@operator("Col2Im", since=18, shape=_col2im_shape)
+@operator("Col2Im", since=18)
 def col2im(
     x: Array,
     image_shape: Known,

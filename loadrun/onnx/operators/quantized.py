@@ -81,18 +81,12 @@ def dynamic_quantize_matmul(
     return matmul_integer_to_float(whole, b, scale, b_scale, zero, b_zero, bias)
 
 
-def _gemm_shape(
-    a: Array, a_scale: Array, a_zero: Array, b: Array, *others: Array | None, **how: Any
-) -> tuple[int, ...]:
-    return product_shape(a.T if how.get("transA") else a, b.T if how.get("transB") else b)
-
-
 def _gemm_type(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
     scale, zero = (*types.inputs[7:], None, None)[:2]
     return zero or plain("Float32" if scale is None else "Uint8")
 
 
-@operator("QGemm", domain=CONTRIB, out=(_gemm_type,), shape=_gemm_shape)
+@operator("QGemm", domain=CONTRIB, out=(_gemm_type,))
 def qgemm(
     a: Array,
     a_scale: Array,
@@ -156,9 +150,9 @@ def _in_floats(function: Callable[..., Array]) -> Callable[..., Array]:
     return called
 
 
-_on_one: dict[str, Any] = {"domain": CONTRIB, "pointwise": True, "shape": like_first}
-operator("QLinearSigmoid", **_on_one)(_in_floats(sigmoid))
-operator("QLinearLeakyRelu", **_on_one)(taking(alpha=0.01)(_in_floats(leaky_relu)))
+_POINTWISE: dict[str, Any] = {"domain": CONTRIB, "pointwise": True}
+operator("QLinearSigmoid", **_POINTWISE)(_in_floats(sigmoid))
+operator("QLinearLeakyRelu", **_POINTWISE)(taking(alpha=0.01)(_in_floats(leaky_relu)))
 
 
 @operator("QLinearSoftmax", domain=CONTRIB, shape=like_first)
@@ -179,12 +173,6 @@ def qlinear_softmax(
         at = 1
     whole = np.rint(softmax(real, at) * np.floor(1 / single(y_scale)))
     return saturated(whole, _zero(y_zero), dtype_of(x)).reshape(x.shape)
-
-
-def _sum_shape(
-    a: Array, a_scale: Array, a_zero: Array | None, b: Array, *others: Array | None
-) -> tuple[int, ...]:
-    return broadcast_shapes(a.shape, b.shape)
 
 
 def _offset(zero: Array | None, like: Array) -> Any:  # noqa: ANN401 - a number or an array
@@ -217,18 +205,11 @@ def _product(
     return (a - za) * (b - zb) * (by * other / out) + zy
 
 
-_on_two: dict[str, Any] = {"domain": CONTRIB, "pointwise": True, "shape": _sum_shape}
-operator("QLinearAdd", **_on_two)(_of_two(_added))
-operator("QLinearMul", **_on_two)(_of_two(_product))
+operator("QLinearAdd", **_POINTWISE)(_of_two(_added))
+operator("QLinearMul", **_POINTWISE)(_of_two(_product))
 
 
-def _where_shape(
-    condition: Array, x: Array, x_scale: Array, x_zero: Array, y: Array, *others: Array
-) -> tuple[int, ...]:
-    return broadcast_shapes(condition.shape, x.shape, y.shape)
-
-
-@operator("QLinearWhere", domain=CONTRIB, out=(1,), pointwise=True, shape=_where_shape)
+@operator("QLinearWhere", domain=CONTRIB, out=(1,), pointwise=True)
 def qlinear_where(condition: Array, *parts: Array) -> Array:
     """Choose from one or the other in floats."""
     x, y = parts[:3], parts[3:6]
@@ -241,11 +222,7 @@ def _parts(parts: tuple[Array, ...]) -> list[tuple[Array, ...]]:
     return [parts[i : i + 3] for i in range(0, len(parts), 3)]
 
 
-def _joined_shape(y_scale: Array, y_zero: Array, *parts: Array, axis: int) -> tuple[int, ...]:
-    return np.concatenate([x for x, _, _ in _parts(parts)], axis_of(axis, parts[0].ndim)).shape
-
-
-@operator("QLinearConcat", domain=CONTRIB, out=(1,), shape=_joined_shape)
+@operator("QLinearConcat", domain=CONTRIB, out=(1,))
 def qlinear_concat(y_scale: Array, y_zero: Array, *parts: Array, axis: int) -> Array:
     """Join tensors of different scales."""
     real = [_real(x, scale, zero) for x, scale, zero in _parts(parts)]

@@ -15,7 +15,7 @@ _ML = "ai.onnx.ml"
 _MOST_FEATURES = 1 << 20
 
 
-@operator("ArrayFeatureExtractor", domain=_ML, shape=lambda x, at: (*(x.shape[:-1] or (1,)), at.size))
+@operator("ArrayFeatureExtractor", domain=_ML)
 def array_feature_extractor(x: Array, at: Array) -> Array:
     """Take entries of the last axis."""
     return np.take(x if x.ndim > 1 else x.reshape(1, -1), at.reshape(-1), -1)
@@ -75,11 +75,7 @@ def imputer(
     return np.where(x != x if gone != gone else x == gone, values, x)
 
 
-def _vectorized(*xs: Array, inputdimensions: Sequence[int] = ()) -> tuple[int, ...]:
-    return (xs[0].shape[0] if xs[0].ndim > 1 else 1), sum(inputdimensions)
-
-
-@operator("FeatureVectorizer", domain=_ML, out=("Float32",), shape=_vectorized)
+@operator("FeatureVectorizer", domain=_ML, out=("Float32",))
 def feature_vectorizer(*xs: Array, inputdimensions: Sequence[int] = ()) -> Array:
     """Join the features of several inputs, each cut or filled up with zeros to its size."""
     sizes = list(inputdimensions)
