@@ -43,8 +43,6 @@ _WHY = {
     ("ai.onnx.preview.training", "Gradient"): "trains the model, which is not replayed",
 }
 """Reasons for operators that are refused for a reason of their own."""
-_WITHOUT_EFFECT = {"consumed_inputs"}
-"""Attributes of versions before 6, which say what may be overwritten."""
 
 
 class NotExpressed(EngineError):
@@ -329,11 +327,10 @@ class GraphReader:
             # A graph of its own is not whole.
             self._missing.update(node.outputs)
             return
-        surplus = sorted(values.keys() - definition.attributes - _WITHOUT_EFFECT)
+        # What versions before 6 say of memory has no effect.
+        surplus = sorted(values.keys() - definition.attributes - {"consumed_inputs"})
         if surplus:
-            raise EngineError(
-                f"{title_of(node)}: its attribute {surplus[0]!r} is not supported; leave it out"
-            )
+            raise EngineError(f"its attribute {surplus[0]!r} is not supported; leave it out")
         # What subgraphs read from around follows the node's own inputs.
         captured = dict.fromkeys(n for v in values.values() if isinstance(v, Subgraph) for n in v.captured)
         for v in values.values():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import product
 from math import prod
@@ -17,7 +17,7 @@ from ...ops.conv.transpose import deconv_fast
 from ...ops.conv.volume import conv_volume
 from . import operator
 from .activations import activation_of, silu
-from .common import F, one_of, refuse_unless, taking, with_attributes
+from .common import one_of, refuse_unless, taking, with_attributes
 from .linalg import less
 from .windows import (
     AUTO_PADS,
@@ -148,7 +148,7 @@ def to_last(x: Array) -> Array:
     return np.moveaxis(x, 1, -1)
 
 
-def laid_out(function: F, last: int = 0) -> F:
+def laid_out(function: Callable[..., Any], last: int = 0) -> Callable[..., Any]:
     """Let a function of (N, C, ...), or a rule of shapes, take (N, ..., C): always, or where an attribute says so."""
 
     def called(x: Array, *others: Any, channels_last: int = last, **how: Any) -> Any:  # noqa: ANN401

@@ -212,8 +212,8 @@ operator("QLinearMul", **_POINTWISE)(_of_two(_product))
 @operator("QLinearWhere", domain=CONTRIB, out=(1,), pointwise=True)
 def qlinear_where(condition: Array, *parts: Array) -> Array:
     """Choose from one or the other in floats."""
-    x, y = parts[:3], parts[3:6]
-    return _whole(np.where(condition, _real(*x), _real(*y)), *parts[6:], parts[0])
+    (x, y), (scale, zero) = (parts[:3], parts[3:6]), parts[6:]
+    return _whole(np.where(condition, _real(*x), _real(*y)), scale, zero, parts[0])
 
 
 def _parts(parts: tuple[Array, ...]) -> list[tuple[Array, ...]]:
@@ -354,7 +354,8 @@ def qembed(
     ]
     there = all(v is not None for v in (*real[:2], *real[3:]))
     refuse_unless(there, "a table or the scale of its normalization is missing")
-    return embedded(ids, segment_ids, *real, mask, epsilon=epsilon)[:2]
+    words_, places_, segments_, gamma_, beta_ = real
+    return embedded(ids, segment_ids, words_, places_, segments_, gamma_, beta_, mask, epsilon=epsilon)[:2]
 
 
 # Numbers of few bits in blocks

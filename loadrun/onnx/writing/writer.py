@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...base.errors import EngineError
-from ...base.registry import Registry, late
+from ...base.registry import Registry, resolve
 from ...graph import Opr, Var
 from ...graph import params as P
 from ...graph.dtypes import Array, DType
@@ -26,9 +26,6 @@ from ...ops.infer import Inference, describe
 from ..encode import Attribute, ElemType, NodeMessage
 from .emitter import SINGLE_PRECISION, Dim, NodeEmitter, UnsupportedOprError, smaller_scale
 from .reasons import reason
-
-with late(__name__):
-    from . import following
 
 Sizes = tuple[int | None, ...]
 """A shape; None if the size depends on the inputs."""
@@ -146,7 +143,7 @@ class OnnxWriter(NodeEmitter):
                     ends = [(n, self.dtype(v)) for n, v in zip(names, opr.outputs, strict=False)]
                     narrow = ("Float32", "Int32")
                     names = [self.cast_raw(n, elem_of(d)) if d.name in narrow else n for n, d in ends]
-            sizes = following.followed_sizes(self, opr)
+            sizes: list[Dim] | None = resolve(f"{__package__}.following:followed_sizes")(self, opr)
         except (UnsupportedOprError, ValueError, IndexError, OverflowError) as e:
             # As in a rule of an operator: its parameters and inputs contradict one another.
             why = (
@@ -278,8 +275,9 @@ class OnnxWriter(NodeEmitter):
             return self.weights[var.id]
         values = [k.values.get(var.id) for k in self.known]
         first = values[0]
-        same = all(v is not None and np.array_equal(v, first) for v in values[1:])
-        return first if first is not None and same and var.id not in self.decided else None
+        if first is None or var.id in self.decided:
+            return None
+        return first if all(v is not None and np.array_equal(v, first) for v in values[1:]) else None
 
     def decide(self, opr: Opr) -> None:
         """Note what compares or rounds open sizes, and what is computed from that."""
