@@ -30,7 +30,7 @@ from .quantization import (
     saturated,
     single,
 )
-from .transformers import ATTENDING, embedded, refuse_given, self_attended
+from .transformers import ATTENDING, attention_shapes, embedded, refuse_given, self_attended
 from .windows import SpatialWindow
 
 if TYPE_CHECKING:
@@ -297,19 +297,11 @@ def _in_order(x: Array, window: SpatialWindow) -> Array:
 # Transformers
 
 
-def _attention_shapes(
-    *, x: Array, weight: Array, past: Array | None = None, num_heads: int
-) -> list[tuple[int, ...]]:
-    size = weight.shape[1] // 3
-    length = x.shape[1] + (0 if past is None else past.shape[3])
-    return [(*x.shape[:2], size), (2, x.shape[0], num_heads, length, size // num_heads)]
-
-
-@operator("QAttention", domain=CONTRIB, out=(3,), shape=_attention_shapes)
+@operator("QAttention", domain=CONTRIB, out=(3,), shape=attention_shapes)
 @taking(num_heads=None, **ATTENDING)
 def qattention(
     x: Array,
-    weight: Array,
+    weights: Array,
     bias: Array,
     x_scale: Array,
     w_scale: Array,
@@ -324,7 +316,7 @@ def qattention(
 ) -> tuple[Array, Array]:
     """Project in integers, then attend in floats."""
     refuse_given(do_rotary=do_rotary, past_present_share_buffer=past_present_share_buffer)
-    projected = matmul_integer_to_float(x, weight, x_scale, w_scale, x_zero, w_zero, bias)
+    projected = matmul_integer_to_float(x, weights, x_scale, w_scale, x_zero, w_zero, bias)
     return self_attended(projected, mask, past, **how)
 
 

@@ -98,7 +98,7 @@ def self_attended(
     return y, np.stack([k, v]) if k.shape == v.shape else k
 
 
-def _attention_shapes(
+def attention_shapes(
     *,
     x: Array,
     weights: Array,
@@ -106,13 +106,14 @@ def _attention_shapes(
     num_heads: int,
     qkv_hidden_sizes: list[int] | None = None,
 ) -> Shapes:
+    """Return the shapes of the result, and of keys and values."""
     sizes = qkv_hidden_sizes or [weights.shape[1] // 3] * 3
     length = x.shape[1] + (0 if past is None else past.shape[3])
     present = (2, x.shape[0], num_heads, length, sizes[2] // num_heads)
     return [(*x.shape[:2], sizes[2]), present]
 
 
-@operator("Attention", domain=CONTRIB, shape=_attention_shapes)
+@operator("Attention", domain=CONTRIB, shape=attention_shapes)
 @taking(**ATTENDING)
 def attention(
     x: Array,
