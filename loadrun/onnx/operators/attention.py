@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import sqrt
-from typing import Any
 
 from ...arrays.names import np
 from ...graph.composite import Flag, NodeTypes
@@ -251,14 +250,12 @@ def _linear_shapes(
     return [(*q.shape[:2], q_num_heads * dv), (q.shape[0], kv_num_heads, dk, dv)]
 
 
-def _state_type(types: NodeTypes, attributes: Any) -> DType:  # noqa: ANN401 - whatever they are
-    kinds = types.inputs
-    kind = kinds[3] if len(kinds) > 3 and kinds[3] is not None else kinds[0]
-    assert kind is not None
-    return kind
-
-
-@operator("LinearAttention", since=27, out=(0, _state_type), shape=_linear_shapes)
+@operator(
+    "LinearAttention",
+    since=27,
+    out=(0, lambda types, a: next(t for t in (*types.inputs[3:4], types.inputs[0]) if t is not None)),
+    shape=_linear_shapes,
+)
 def linear_attention(
     q: Array,
     k: Array,

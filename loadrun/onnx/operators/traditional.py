@@ -190,12 +190,12 @@ def label_encoder(
     return _encoded(x, keys, values, default)
 
 
-def _other_type(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
-    like = types.inputs[0]
-    return plain("Int64" if like is not None and like.name == "String" else "String")
-
-
-@operator("LabelEncoder", domain=_ML, out=(_other_type,), shape=like_first)
+@operator(
+    "LabelEncoder",
+    domain=_ML,
+    out=(lambda types, a: plain("Int64" if types.inputs[0] == plain("String") else "String"),),
+    shape=like_first,
+)
 def label_encoder_1(
     x: Array, *, classes_strings: Sequence[str] = (), default_int64: int = -1, default_string: str = "_Unused"
 ) -> Array:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from math import sqrt
 from typing import Any
 
 from ...arrays.names import np
 from ...graph.composite import Flag, Known, NodeTypes
-from ...graph.dtypes import Array, DType
+from ...graph.dtypes import Array
 from . import operator
 from .activations import softmax
 from .attention import capped, heads, masked, merged, rotated, scaled_scores, shared_heads
@@ -316,15 +316,6 @@ def _group_query_shapes(
     return [(b, s, h * v.shape[3]), (b, kv_num_heads, length, d), (b, kv_num_heads, length, v.shape[3])]
 
 
-def _cache_type(i: int) -> Callable[[NodeTypes, Mapping[str, Any]], DType]:
-    def kind(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
-        cached = types.inputs[i] or types.inputs[0]
-        assert cached is not None
-        return cached
-
-    return kind
-
-
 def _cached(past: Array, new: Array, length: int, start: Array, end: Array) -> Array:
     """Join what every sequence has in the cache (B, H, P, D) and its new entries at these places, zeros behind."""
     before, steps = past.shape[2], new.shape[2]
@@ -336,7 +327,10 @@ def _cached(past: Array, new: Array, length: int, start: Array, end: Array) -> A
 
 
 @operator(
-    "GroupQueryAttention", domain=CONTRIB, out=(0, _cache_type(3), _cache_type(4)), shape=_group_query_shapes
+    "GroupQueryAttention",
+    domain=CONTRIB,
+    out=(0, *(lambda types, a, i=i: types.inputs[i] or types.inputs[0] for i in (3, 4))),
+    shape=_group_query_shapes,
 )
 def group_query(
     query: Array,
