@@ -237,12 +237,6 @@ class GraphReader:
         """Return the type of a value."""
         return None if value is None else value.dtype
 
-    def shape(self, value: Name) -> tuple[int, ...] | None:
-        """Return the shape of a value, None if it is not known."""
-        if isinstance(value, Var):
-            return self.known.shapes.get(value.id)
-        return None if value is None else value.shape
-
     # Nodes
 
     def _nodes(

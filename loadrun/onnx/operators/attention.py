@@ -7,11 +7,11 @@ from math import sqrt
 
 from ...arrays.names import np
 from ...graph.composite import Flag, NodeTypes
-from ...graph.dtypes import Array, DType
+from ...graph.dtypes import Array
 from . import operator
 from .activations import softmax
 from .common import like_first, one_of, refuse_unless
-from .kernels import rounded
+from .kernels import halved
 
 Shapes = list[tuple[int, ...]]
 Modifier = Callable[[Sequence[Array]], Sequence[Array]]
@@ -96,14 +96,6 @@ def _mask_of(
     return bias
 
 
-def _stored(x: Array, kind: DType | None) -> Array:
-    """Return what is left of scores in a type of 16 bits, where the largest are infinite.
-
-    ONNX Runtime rounds the weights, too; the data of ONNX's tests are nearer to those of float32.
-    """
-    return rounded(x, kind) if kind is not None and kind.name in ("Float16", "BFloat16") else x
-
-
 def _attention_shapes(
     *,
     q: Array,
@@ -153,14 +145,15 @@ def attention(
         past = past_key.shape[2]
         k, v = np.concatenate([past_key, k], 2), np.concatenate([past_value, v], 2)
     keys, values = shared_heads(k, q.shape[1]), shared_heads(v, q.shape[1])
-    scores = _stored(scaled_scores(q, keys, 1 / sqrt(q.shape[3]) if scale is None else scale), kind)
+    scores = halved(scaled_scores(q, keys, 1 / sqrt(q.shape[3]) if scale is None else scale), kind)
+    # ONNX Runtime rounds the weights, too; the data of ONNX's tests are nearer to those of float32.
     shown = [scores]
-    scores = _stored(capped(scores, softcap), kind)
+    scores = halved(capped(scores, softcap), kind)
     shown.append(scores)
     right = min(right_window_size, 0) if is_causal and right_window_size >= 0 else right_window_size
     bias = _mask_of(mask, valid, q, k, past, left_window_size, 0 if is_causal else right)
     if bias is not None:
-        scores = _stored(scores + bias, kind)
+        scores = halved(scores + bias, kind)
     shown.append(scores)
     weights = softmax(scores, guard=bias is not None)
     shown.append(weights)
