@@ -69,7 +69,7 @@ def folded(x: Array, window: SpatialWindow, fold: Callable[[Array, Array], Array
         axis, out = 2 + i, window.out[i]
         if k == s == 1 and not any(window.pads[i]):
             continue
-        x = _padded(x, axis, window, i, start)
+        x = seen(x, axis, window, i, start)
         total: Array | None = None
         for tap in range(k):
             where = slice(tap * d, tap * d + (out - 1) * s + 1, s)
@@ -80,7 +80,7 @@ def folded(x: Array, window: SpatialWindow, fold: Callable[[Array, Array], Array
     return x
 
 
-def _padded(x: Array, axis: int, window: SpatialWindow, i: int, value: float) -> Array:
+def seen(x: Array, axis: int, window: SpatialWindow, i: int, value: float) -> Array:
     """Return what the windows along one axis of space see, as long as they reach."""
     before = window.pads[i][0]
     if before < 0:
@@ -125,7 +125,7 @@ def _max_with_places(x: Array, window: SpatialWindow, columns: bool) -> tuple[Ar
     # The last axis first: of equal values the one that stands first in the memory is kept.
     for i in range(n - 1, -1, -1):
         axis, s, d = 2 + i, window.strides[i], window.dilations[i]
-        values, places = _padded(best, axis, window, i, _lowest(x.dtype)), _padded(place, axis, window, i, -1)
+        values, places = seen(best, axis, window, i, _lowest(x.dtype)), seen(place, axis, window, i, -1)
         for tap in range(window.kernel[i]):
             index = (*(slice(None),) * axis, slice(tap * d, tap * d + (window.out[i] - 1) * s + 1, s))
             value, at = values[index], places[index]

@@ -19,7 +19,7 @@ from .functions import leaky_relu
 from .kernels import broadcast_shapes, int_matmul
 from .kernels import matrix_product as matmul
 from .linalg import integer_product, less, product_shape
-from .pooling import POOL, counted, folded, of_channels, pooled_shape, pooling_window
+from .pooling import POOL, counted, folded, of_channels, pooled_shape, pooling_window, seen
 from .quantization import (
     convolution_shape,
     dequantized,
@@ -278,12 +278,8 @@ operator("QLinearAveragePool", domain=CONTRIB, shape=laid_out(_average_shape))(l
 
 def _in_order(x: Array, window: SpatialWindow) -> Array:
     """Sum the elements of every window one after the other."""
-    pads, cut = [(0, 0), (0, 0)], [slice(None), slice(None)]
-    for i, (before, _) in enumerate(window.pads):
-        length = (window.out[i] - 1) * window.strides[i] + window.reach[i]
-        pads.append((max(before, 0), max(length - before - window.sizes[i], 0)))
-        cut.append(slice(max(-before, 0), None))
-    x = np.pad(x[tuple(cut)], pads)
+    for i in range(len(window.out)):
+        x = seen(x, 2 + i, window, i, 0)
     total: Array | None = None
     for taps in product(*map(range, window.kernel)):
         steps = zip(taps, window.out, window.strides, strict=True)

@@ -9,7 +9,7 @@ from ...graph.dtypes import Array, DType, plain
 from . import operator
 from .common import like_first, once, one_of, refuse_unless
 from .kernels import matrix_product as matmul
-from .scores import as_rows, chosen, label_type, logistic, probit, row_operator, transformed
+from .scores import as_rows, chosen, label_type, of_both, probit, row_operator, transformed
 
 _ML = "ai.onnx.ml"
 _MOST_FEATURES = 1 << 20
@@ -274,9 +274,4 @@ def linear_classifier(
         refuse_unless(not classlabels_strings, "its single class is a text: no label says that it is none")
         return wins, probit(scores) if post_transform == "PROBIT" else scores
     label = chosen(wins, classlabels_ints, classlabels_strings)
-    refuse_unless(
-        post_transform != "PROBIT", "with post_transform PROBIT the score of its second class is undefined"
-    )
-    if post_transform == "LOGISTIC":
-        return label, logistic(np.concatenate([-scores, scores], 1))
-    return label, np.concatenate([1 - scores, scores], 1)
+    return label, of_both(scores, 1 - scores, post_transform)
