@@ -10,7 +10,6 @@ from ...base.errors import UsageError
 from ...engines.wide import computed_alike
 from ...graph import Graph, Opr, Var, readers_of
 from ...graph.dtypes import Array, DType
-from ..pack.intermediates import computed
 from . import measuring
 from .bisecting import Bisected, bisect
 from .blaming import SuspectVar, blame, unexplained, with_counterpart, with_located
@@ -21,7 +20,7 @@ from .isolating import Isolation
 from .lone import with_lone
 from .matching import Matching, extend, is_cast, is_constant, match
 from .patching import Sketched, explains, locate
-from .running import DiffSide, EngineSide, FileSide, GraphSide, Stop, pairs
+from .running import DiffSide, EngineSide, FileSide, GraphSide, Stop, computed, pairs
 from .stored import StoredValues, biases_behind
 from .watching import Finding
 
