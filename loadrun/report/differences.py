@@ -7,7 +7,7 @@ from typing import Any
 
 from ..base.errors import clean
 from ..ops.infer import describe
-from ..verify.diff import Bisected, ChangedConstant, ChangedValue, Differences, Finding, SuspectVar
+from ..verify.diff import Bisected, ChangedConstant, Differences, Finding, SuspectVar
 from .text import shape_text, table
 
 _MOST_TOLERATED = 3
@@ -220,19 +220,6 @@ def bisected(result: Bisected) -> str:
         else f"the engine gives {d.found:.9g}, the reference {d.expected:.9g} at {list(d.index)}"
     )
     return f"first to diverge: {clean(describe(result.var.owner), 200)}: {worst}"
-
-
-def changes(values: list[ChangedValue], rows: int = 8) -> Iterator[str]:
-    """Describe how a run differs from the statistics that a file's record holds."""
-    if not values:
-        yield "all of them are as they were"
-        return
-    for f in [f for f in values if f.root][:rows]:
-        here, there = ("not finite" if x is None else f"{x:.9g}" for x in (f.found, f.expected))
-        yield f"to blame: {clean(describe(f.var.owner), 200)}: its {f.what} is {here}, it was {there}"
-    passed = sum(not f.root for f in values)
-    if passed:
-        yield f"{passed} values after that differ as well"
 
 
 def findings(defects: list[Finding], limit: float | None) -> Iterator[str]:
