@@ -12,7 +12,7 @@ from ..graph import Graph
 from ..graph.dtypes import Array
 from ..passes.constants import bare
 from ..report.differences import changes, differences
-from ..report.drawing import flat_svg, neighbourhood
+from ..report.graph import GraphMarks, graph_element, neighbourhood
 from ..testcase import Bundle
 from ..verify.diff import TOLERANCE, Differences, FileSide, between, changed_values
 from .reporting import Explained
@@ -101,4 +101,7 @@ def _drawing(model: Graph, differences: Differences, blamed: Collection[int]) ->
     if not blamed:
         return ""
     shapes = {r.var.id: r.shapes[0] for r in differences.rows if r.shapes}
-    return flat_svg(neighbourhood(model.oprs, blamed), shapes, model.outputs, blamed, alone=False)
+    near = neighbourhood(model.oprs, blamed)
+    return graph_element(
+        "the operators to blame", near, shapes, model.outputs, GraphMarks.of(differences, blamed)
+    )

@@ -101,9 +101,9 @@ class HtmlWriter:
         self._figures.append(f"<div class=picture>{head}<div class=plots>{plots}</div></div>")
 
     def graph(self, drawing: str) -> None:
-        """Show the operators to blame, with those around them, as SVG."""
+        """Show the operators to blame, with those around them."""
         if drawing:
-            self._figures.append(f"<h4>the operators to blame</h4><div class=scroll>{drawing}</div>\n")
+            self._figures.append(f"<h4>the operators to blame</h4>{drawing}\n")
 
     def _compare(self, result: Result) -> None:
         """Note a result of one of several engines for the table in which they stand side by side."""
