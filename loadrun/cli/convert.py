@@ -67,7 +67,7 @@ def main(argv: list[str]) -> int:
     )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        with limited(args.max_memory, args.timeout):
+        with limited(args.max_memory, args.timeout, "converting"):
             converted = convert_file(args.source, args.target, options)
     for one in caught:
         print(f"warning: {clean(str(one.message), 500)}", file=sys.stderr)

@@ -1,13 +1,17 @@
 """`loadrun diff MODEL --against OTHER`: where two runs first diverge."""
 
+import argparse
+import io
 import json
 import sys
+from dataclasses import replace
 from typing import Any, TextIO
 
 from ..base.errors import LoadRunError, clean, failure
 from ..base.writing import check_targets, replacing
 from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from ..report import differences as report
+from ..report.graph import GraphMarks, explorer_data, explorer_graph, graph_element
 from ..report.optimization import optimization, optimized
 from ..verify.blame_pass import BlamePassOptions, blame_pass
 from ..verify.diff.files import FileDifferences, diff_files
@@ -56,6 +60,13 @@ def parser() -> Parser:
         "-o", "--output", metavar="FILE", type=target, help="write the operator to blame as a file of its own"
     )
     p.add_argument("--json", metavar="FILE", help="write the results as JSON (- for standard output)")
+    p.add_argument("--html", metavar="FILE", help="write a page: the model's graph with verdicts and errors")
+    p.add_argument(
+        "--graph",
+        metavar="FILE.json",
+        type=target,
+        help="write the graph for Model Explorer, and beside it FILE.data.json with the errors of its nodes",
+    )
     add_options(p, DiffOptions, "seed", range=LIMIT)
     add_model_options(p)
     add_limit_options(p)
@@ -80,8 +91,11 @@ def main(argv: list[str]) -> int:
     args.against = args.against or args.other or "float64"
     try:
         options = p.record(DiffOptions, vars(args), **read)
-        check_targets({"--json": args.json, "--output": args.output}, [args.model, args.against])
-        with limited(args.max_memory, args.timeout):
+        check_targets(
+            {f"--{n}": getattr(args, n) for n in ("json", "output", "html", "graph")},
+            [args.model, args.against],
+        )
+        with limited(args.max_memory, args.timeout, "comparing"):
             result = diff_files(args.model, args.against, options, warn=warn)
         shown = sys.stderr if args.json == "-" and result.findings is None else sys.stdout
         _show(result, args.model, args.against, args.range, args.tolerance, args.verbose, shown)
@@ -92,7 +106,8 @@ def main(argv: list[str]) -> int:
             )
         if args.json and (result.differences is not None or result.interface):
             about = {"model": args.model, "against": args.against}
-            _write_json(args.json, json.dumps({**about, **_plain(result)}))
+            _write(args.json, json.dumps({**about, **_plain(result)}))
+        _draw(result, args)
         if args.output and (var := result.extract(args.output)) is not None:
             what = f"{var.owner.title} {clean(var.label, 100)!r} alone"
             print(f"{clean(args.output, 200)}: {what}", file=shown)
@@ -147,11 +162,35 @@ def _show_optimization(result: FileDifferences, tolerance: float | None, out: Te
     print("\n".join(optimized(*result.optimized, tolerance)), file=out)
 
 
+def _draw(result: FileDifferences, args: argparse.Namespace) -> None:
+    """Write the model's graph with what is known of its operators."""
+    if not (args.html or args.graph):
+        return
+    marks = GraphMarks() if result.differences is None else GraphMarks.of(result.differences)
+    if result.blamed is not None:
+        marks = replace(marks, verdicts={**marks.verdicts, result.blamed.owner.id: "to blame"})
+    label, model = clean(args.model, 200), result.graph
+    rows = () if result.differences is None else result.differences.rows
+    shapes = {r.var.id: r.shapes[0] for r in rows if r.shapes}
+    shown = label, model.needed(model.outputs), shapes, model.outputs, marks
+    if args.html:
+        said = io.StringIO()
+        _show(result, args.model, args.against, args.range, args.tolerance, args.verbose, said)
+        title = f"{label} against {clean(args.against, 200)}"
+        drawn = graph_element(*shown, whole=True)
+        _write(args.html, report.differences_page(title, said.getvalue(), result.agree, drawn))
+    if args.graph:
+        _write(args.graph, json.dumps(explorer_graph(*shown), indent=1))
+        _write(
+            f"{args.graph.removesuffix('.json')}.data.json", json.dumps(explorer_data(label, marks), indent=1)
+        )
+
+
 def _plain(result: FileDifferences) -> dict[str, Any]:
     return report.as_json(result.differences, result.interface, result.files)
 
 
-def _write_json(target: str, text: str) -> None:
+def _write(target: str, text: str) -> None:
     if target == "-":
         print(text)
         return

@@ -39,14 +39,20 @@ for (const host of document.querySelectorAll(".graph[data-graph]")) {
     for (const x of o.x) readers.set(x, [...(readers.get(x) || []), o]);
   }
   const reveal = o => { for (let g = o.parent; g; g = g.parent) opened.add(g.path); };
-  if (ops.length <= 60) for (const path of groups.keys()) opened.add(path);
+  // Layers are open, the outermost first, as long as what is seen is few.
+  let seen = root.members.length;
+  for (const group of [...groups.values()].slice(1).sort((a, b) => a.path.split("/").length - b.path.split("/").length)) {
+    if (!opened.has(group.parent.path) || seen + group.members.length > 60) continue;
+    opened.add(group.path);
+    seen += group.members.length;
+  }
   ops.filter(guilty).forEach(reveal);
 
   // Colours.
   const worst = Math.max(...ops.map(o => o.m || 0), 1e-12);
   const tint = (colour, share) => `color-mix(in srgb, var(--${colour}) ${Math.round(8 + 42 * share)}%, var(--back))`;
   const scales = {
-    verdict: o => ({ "to blame": tint("fail", 1), differs: tint("odd", .6), agrees: tint("pass", .4) })[o.v],
+    verdict: o => ({ "to blame": tint("fail", 1), differs: tint("odd", .4), agrees: tint("pass", .4) })[o.v],
     error: o => o.e == null ? "" : tint("fail", o.e === 0 ? 0 : Math.min(1, Math.max(.05, (Math.log10(o.e) + 9) / 9))),
     time: o => o.m == null ? "" : tint("mark", Math.sqrt(o.m / worst)),
     type: o => `color-mix(in srgb, hsl(${[...o.t].reduce((h, c) => (h * 31 + c.charCodeAt()) % 360, 7)} 55% 50%) 20%, var(--back))`,

@@ -151,6 +151,7 @@ def history_table(history: History) -> str:
     text = table(rows, ("run", "started", "loadrun", "files", "passed", "rate", "s"), (0, 3, 4, 5, 6))
     odd = [n for n in history.names if {f.verdict for f in history.of(n) if f} != {"pass"}]
     if odd:
+        odd = _failing_first(history, odd)
         shown = [
             (clean(n, 80), *(_SHORT.get(f.verdict, f.verdict) if f else "-" for f in history.of(n)))
             for n in odd
@@ -166,6 +167,18 @@ def history_table(history: History) -> str:
     return f"{text}\n\n{cut}{steady} of {len(history.names)} files passed in all runs{partly}"
 
 
+def _failing_first(history: History, names: Sequence[str]) -> list[str]:
+    """Order files by how they ended last: those that newly fail, those that fail, the others."""
+
+    def place(name: str) -> int:
+        verdicts = [f.verdict for f in history.of(name) if f]
+        if verdicts[-1] in ("pass", "not compared"):
+            return 2
+        return 0 if "pass" in verdicts[-2:-1] else 1
+
+    return sorted(names, key=place)
+
+
 def _rate(run: PastRun) -> tuple[int, str, str]:
     rate = f"{100 * run.passed / len(run.files):.1f} %" if run.files else "-"
     return run.passed, rate, f"{run.seconds:.2f}"
@@ -175,7 +188,7 @@ def history_html(history: History) -> str:
     """Return one page: pass rates, and for each file its verdicts, errors and times as lines over the runs."""
     out = [HEAD, "<h2>Runs</h2><div class=wide><table><thead><tr>"]
     heads = ("run", "started", "report", "loadrun", "files", "passed", "rate", "s")
-    out.append("".join(f"<th>{h}</th>" for h in heads) + "</tr></thead><tbody>\n")
+    out.append("".join(f"<th scope=col>{h}</th>" for h in heads) + "</tr></thead><tbody>\n")
     for i, run in enumerate(history.runs):
         path = f"{run.path}: {run.cut}" if run.cut else run.path
         cells = (i + 1, run.started, path, run.version, len(run.files), *_rate(run))
@@ -184,9 +197,12 @@ def history_html(history: History) -> str:
     out.append(
         f"</tbody></table></div>{history_line(rates, 'share of the files that passed', ' %')}\n<h2>Files</h2>\n"
     )
-    out.append("<div class=wide><table class=overview><thead><tr><th>last</th><th>file</th><th>verdicts</th>")
-    out.append("<th>error / tolerance</th><th>s</th></tr></thead><tbody>\n")
-    out += [_file_row(name, history.of(name)) for name in history.names]
+    out.append(
+        "<div class=wide><table class=overview><thead><tr><th scope=col>last</th><th scope=col>file</th>"
+        "<th scope=col>verdicts</th>"
+    )
+    out.append("<th scope=col>error / tolerance</th><th scope=col>s</th></tr></thead><tbody>\n")
+    out += [_file_row(name, history.of(name)) for name in _failing_first(history, history.names)]
     return "".join([*out, "</tbody></table></div>\n", FOOT])
 
 
