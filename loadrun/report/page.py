@@ -135,7 +135,8 @@ td:nth-child(2), .engines td { overflow-wrap: anywhere; } td:nth-child(2) { min-
   dl { grid-template-columns: 1fr; }
   .overview.files :is(th, td):is(:nth-child(3), :nth-child(5)),
   .outputs tr:not(.said) > :is(:nth-child(3), :nth-child(4), :nth-child(8)) { display: none; }
-  .broke :is(th, td):nth-child(2) { display: none; } }
+  .broke :is(th, td):nth-child(2) { display: none; }
+  .outputs { font-size: .85rem; } .outputs :is(th, td) { padding-inline: .2rem; } }
 body:has(.graph.whole) { max-width: none; } button, select { font: inherit; }
 .graph { display: grid; grid-template: auto 1fr / 1fr 20rem; gap: .5rem; } .graph .bar { grid-column: 1 / 3; }
 .graph .plane { overflow: auto; max-height: 28rem; border: 1px solid var(--line); border-radius: .4rem; }
