@@ -1,6 +1,5 @@
 """`loadrun diff MODEL --against OTHER`: where two runs first diverge."""
 
-import argparse
 import io
 import json
 import sys
@@ -86,19 +85,22 @@ def main(argv: list[str]) -> int:
             p.error(f"--passes compares the model with itself; leave out {clean(args.other)}")
         if args.tolerance is None:
             args.tolerance = BlamePassOptions.tolerance
-        with limited(args.max_memory, args.timeout):
+        with limited(args.max_memory, args.timeout, "comparing"):
             return _passes(args.model, p.record(BlamePassOptions, vars(args), **read))
     args.against = args.against or args.other or "float64"
     try:
         options = p.record(DiffOptions, vars(args), **read)
+        written = {"--json": args.json, "--output": args.output, "--html": args.html, "--graph": args.graph}
         check_targets(
-            {f"--{n}": getattr(args, n) for n in ("json", "output", "html", "graph")},
+            written,
             [args.model, args.against],
         )
         with limited(args.max_memory, args.timeout, "comparing"):
             result = diff_files(args.model, args.against, options, warn=warn)
         shown = sys.stderr if args.json == "-" and result.findings is None else sys.stdout
-        _show(result, args.model, args.against, args.range, args.tolerance, args.verbose, shown)
+        said = io.StringIO()
+        _show(result, args.model, args.against, args.range, args.tolerance, args.verbose, said)
+        print(said.getvalue(), end="", file=shown)
         if result.refusals and result.differences is not None and result.differences.agree:
             print(
                 "the parts that could not be translated are to blame: all values before them agree",
@@ -107,7 +109,7 @@ def main(argv: list[str]) -> int:
         if args.json and (result.differences is not None or result.interface):
             about = {"model": args.model, "against": args.against}
             _write(args.json, json.dumps({**about, **_plain(result)}))
-        _draw(result, args)
+        _draw(result, args.model, args.against, said.getvalue(), args.html, args.graph)
         if args.output and (var := result.extract(args.output)) is not None:
             what = f"{var.owner.title} {clean(var.label, 100)!r} alone"
             print(f"{clean(args.output, 200)}: {what}", file=shown)
@@ -162,28 +164,27 @@ def _show_optimization(result: FileDifferences, tolerance: float | None, out: Te
     print("\n".join(optimized(*result.optimized, tolerance)), file=out)
 
 
-def _draw(result: FileDifferences, args: argparse.Namespace) -> None:
-    """Write the model's graph with what is known of its operators."""
-    if not (args.html or args.graph):
+def _draw(
+    result: FileDifferences, model: str, against: str, said: str, html: str | None, graph: str | None
+) -> None:
+    """Write the model's graph with what is known of its operators, and what is said beside it."""
+    if html is None and graph is None:
         return
     marks = GraphMarks() if result.differences is None else GraphMarks.of(result.differences)
     if result.blamed is not None:
         marks = replace(marks, verdicts={**marks.verdicts, result.blamed.owner.id: "to blame"})
-    label, model = clean(args.model, 200), result.graph
     rows = () if result.differences is None else result.differences.rows
     shapes = {r.var.id: r.shapes[0] for r in rows if r.shapes}
-    shown = label, model.needed(model.outputs), shapes, model.outputs, marks
-    if args.html:
-        said = io.StringIO()
-        _show(result, args.model, args.against, args.range, args.tolerance, args.verbose, said)
-        title = f"{label} against {clean(args.against, 200)}"
+    label, outputs = clean(model, 200), result.graph.outputs
+    shown = label, result.graph.needed(outputs), shapes, outputs, marks
+    if html is not None:
         drawn = graph_element(*shown, whole=True)
-        _write(args.html, report.differences_page(title, said.getvalue(), result.agree, drawn))
-    if args.graph:
-        _write(args.graph, json.dumps(explorer_graph(*shown), indent=1))
         _write(
-            f"{args.graph.removesuffix('.json')}.data.json", json.dumps(explorer_data(label, marks), indent=1)
+            html, report.differences_page(f"{label} against {clean(against, 200)}", said, result.agree, drawn)
         )
+    if graph is not None:
+        _write(graph, json.dumps(explorer_graph(*shown), indent=1))
+        _write(f"{graph.removesuffix('.json')}.data.json", json.dumps(explorer_data(label, marks), indent=1))
 
 
 def _plain(result: FileDifferences) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def main(argv: list[str]) -> int:
     if args.graph is not None:
         if args.json or args.engine is not None:
             raise UsageError("--graph only draws the graph; leave out --json and --engine")
-        with limited(args.max_memory, args.timeout):
+        with limited(args.max_memory, args.timeout, "drawing"):
             return _draw(files, args.graph, read)
     if args.engine is not None:
         engine = Choice(args.engine, "engine" in args.strict, args.cache)

@@ -6,6 +6,7 @@ from html import escape
 from pathlib import Path
 
 from ..base.errors import clean
+from ..base.files import contents
 
 _SCRIPT = """
 "use strict";
@@ -69,7 +70,7 @@ reveal();
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach(d => { d.open = true; }));
 """
 """Search, filter and sort the overview; the page works without it. The policy below allows no other script."""
-_SCRIPT += Path(__file__).with_name("graph.js").read_text("utf-8")
+_SCRIPT += bytes(contents(Path(__file__).with_name("graph.js"), "the script of graphs")).decode()
 _HASH = b64encode(sha256(_SCRIPT.encode()).digest()).decode()
 
 HEAD = """<!doctype html>

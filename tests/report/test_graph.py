@@ -41,11 +41,8 @@ def test_graph_of_a_model(tmp_path: Path) -> None:
     assert (nodes[0]["t"], nodes[0]["o"]) == ("input", ["data 1x20 float32"])
     assert (nodes[-1]["t"], nodes[-1]["o"]) == ("output", ["out 1x4 float32"])
     first = computed[0]
-    weight = next(
-        v.owner.tensors[v.index]
-        for v in first.inputs
-        if v.owner.tensors and v.owner.type != "Host2DeviceCopy"
-    )
+    constants = [v for v in first.inputs if v.owner.tensors and v.owner.type != "Host2DeviceCopy"]
+    weight = constants[0].owner.tensors[constants[0].index]
     value = weight.value()
     assert f"from {value.min():.4g} to {value.max():.4g}" in nodes[1]["w"][0]
 
