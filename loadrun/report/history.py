@@ -1,5 +1,6 @@
 """Reports of several runs side by side: pass rates, and verdict, error and time of each file from run to run."""
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from typing import Any
 from ..base import schema
 from ..base.errors import FormatError, clean
 from .page import FOOT, HEAD
-from .plots import history_line
+from .plots import bars, history_line
 from .reading import load_report
 from .text import table
 
@@ -167,6 +168,20 @@ def history_table(history: History) -> str:
     return f"{text}\n\n{cut}{steady} of {len(history.names)} files passed in all runs{partly}"
 
 
+def _speeds(history: History) -> str:
+    """Draw how many files took how much longer in the last run than in the one before."""
+    pairs = [(f[-2], f[-1]) for f in map(history.of, history.names) if len(f) > 1]
+    factors = [math.log2(b.seconds / a.seconds) for a, b in pairs if a and b and a.seconds and b.seconds]
+    if not factors:
+        return ""
+    counts = [0] * 16
+    for factor in factors:
+        counts[max(0, min(15, math.floor(4 * factor + 8)))] += 1
+    said = [f"2^{k / 4 - 2:g} to 2^{(k + 1) / 4 - 2:g} times as long: {n}" for k, n in enumerate(counts)]
+    caption = "files by their time beside the run before; right of the dashed line it is longer"
+    return bars(counts, said, caption, ("1/4", "4 times"), 8)
+
+
 def _failing_first(history: History, names: Sequence[str]) -> list[str]:
     """Order files by how they ended last: those that newly fail, those that fail, the others."""
 
@@ -195,7 +210,7 @@ def history_html(history: History) -> str:
         out.append(f"<tr>{''.join(f'<td>{escape(clean(str(c), 200))}</td>' for c in cells)}</tr>\n")
     rates = [100 * run.passed / len(run.files) if run.files else None for run in history.runs]
     out.append(
-        f"</tbody></table></div>{history_line(rates, 'share of the files that passed', ' %')}\n<h2>Files</h2>\n"
+        f"</tbody></table></div>{history_line(rates, 'share of the files that passed', ' %')}{_speeds(history)}\n<h2>Files</h2>\n"
     )
     out.append(
         "<div class=wide><table class=overview><thead><tr><th scope=col>last</th><th scope=col>file</th>"

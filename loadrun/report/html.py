@@ -297,10 +297,7 @@ class HtmlWriter:
     def _chart(self, exit_code: int) -> str:
         """Return the errors against their tolerances, with the environment beside them."""
         counts = [self._decades[d] for d in range(_LOW, _HIGH)]
-        said = [
-            f"{n} outputs with an error of 1e{d} to 1e{d + 1} of the tolerance"
-            for d, n in enumerate(counts, _LOW)
-        ]
+        said = [f"an error of 1e{d} to 1e{d + 1} of the tolerance: {n}" for d, n in enumerate(counts, _LOW)]
         caption = "outputs by error / tolerance; right of the dashed line they fail"
         drawn = bars(counts, said, caption, (f"1e{_LOW}", f"1e{_HIGH}"), -_LOW) if sum(counts) else ""
         about = pairs({**self._about, "exit_code": exit_code})

@@ -102,6 +102,7 @@ def test_failing_files_stand_first(tmp_path: Path) -> None:
     old = report(tmp_path / "a.json", "2026-05-01T00:00:00+00:00", a=fine, b=bad, c=fine)
     new = report(tmp_path / "b.json", "2026-05-02T00:00:00+00:00", a=fine, b=bad, c=bad)
     page = history_html(loadrun.report_history([old, new]))
+    assert "2^0 to 2^0.25 times as long: 3" in page
     places = [page.index(f"<td>{name}.mge</td>") for name in "cba"]
     assert places == sorted(places)
 
