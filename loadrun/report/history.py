@@ -209,9 +209,8 @@ def history_html(history: History) -> str:
         cells = (i + 1, run.started, path, run.version, len(run.files), *_rate(run))
         out.append(f"<tr>{''.join(f'<td>{escape(clean(str(c), 200))}</td>' for c in cells)}</tr>\n")
     rates = [100 * run.passed / len(run.files) if run.files else None for run in history.runs]
-    out.append(
-        f"</tbody></table></div>{history_line(rates, 'share of the files that passed', ' %')}{_speeds(history)}\n<h2>Files</h2>\n"
-    )
+    out.append(f"</tbody></table></div>{history_line(rates, 'share of the files that passed', ' %')}")
+    out.append(f"{_speeds(history)}\n<h2>Files</h2>\n")
     out.append(
         "<div class=wide><table class=overview><thead><tr><th scope=col>last</th><th scope=col>file</th>"
         "<th scope=col>verdicts</th>"
