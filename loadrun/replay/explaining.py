@@ -11,7 +11,7 @@ from ..graph import Graph
 from ..graph.dtypes import Array
 from ..passes.constants import bare
 from ..report.differences import differences
-from ..report.drawing import flat_svg, neighbourhood
+from ..report.graph import GraphMarks, graph_element, neighbourhood
 from ..testcase import Bundle
 from ..verify.diff import Differences, FileSide, between
 from .reporting import Explained
@@ -92,4 +92,7 @@ def _drawing(model: Graph, differences: Differences, blamed: Collection[int]) ->
     if not blamed:
         return ""
     shapes = {r.var.id: r.shapes[0] for r in differences.rows if r.shapes}
-    return flat_svg(neighbourhood(model.oprs, blamed), shapes, model.outputs, blamed, alone=False)
+    near = neighbourhood(model.oprs, blamed)
+    return graph_element(
+        "the operators to blame", near, shapes, model.outputs, GraphMarks.of(differences, blamed)
+    )

@@ -3,11 +3,13 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from html import escape
 from typing import Any
 
 from ..base.errors import clean
 from ..ops.infer import describe
 from ..verify.diff import Bisected, ChangedConstant, Differences, Finding, SuspectVar
+from .page import page
 from .text import shape_text, table
 
 _MOST_TOLERATED = 3
@@ -238,6 +240,27 @@ def findings(defects: list[Finding], limit: float | None) -> Iterator[str]:
             f"{clean(f.var.label, 100)!r}, first at {list(f.index)}: {f.value:.9g}"
             + ("; no operator that reads it passes it on" if f.hidden else "")
         )
+
+
+def differences_page(title: str, said: str, agree: bool, graph: str) -> str:
+    """Return what a comparison gave as a page: what is to blame, the graph with errors, all that is said.
+
+    Args:
+        title: the two that were compared.
+        said: the lines of `differences` and its like.
+        agree: whether nothing differs.
+        graph: the element that draws the model.
+    """
+    lines = [line for line in said.splitlines() if line.startswith(("to blame: ", "first to diverge: "))]
+    verdict = (
+        "everything that was compared agrees"
+        if agree
+        else next(iter(sorted(lines)[::-1]), "the models differ")
+    )
+    return page(
+        title,
+        f"<p class='total {'pass' if agree else 'fail'}'>{escape(verdict)}</p>\n{graph}\n<pre>{escape(said)}</pre>\n",
+    )
 
 
 def interface(changes: Sequence[str]) -> Iterator[str]:
