@@ -53,7 +53,7 @@ WRITTEN = {
     "run": {"maxerr"},
     "report": {"html"},
     "reduce": {"anonymize"},
-    "diff": {"json", "passes"},
+    "diff": {"json", "passes", "html", "graph"},
     "bench": {"json", "html"},
     "info": {"json", "graph", "operators", "strict", "cache"},
     "audit": {"json", "junit"},

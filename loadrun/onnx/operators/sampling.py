@@ -45,7 +45,11 @@ def affine_grid(theta: Array, size: Known, *, align_corners: int = 0) -> Array:
 # Grids
 
 
-@operator("GridSample", since=16)
+def _sampled(x: Array, grid: Array, **attributes: object) -> tuple[int, ...]:
+    return (*x.shape[:2], *grid.shape[1:-1])
+
+
+@operator("GridSample", since=16, shape=_sampled)
 def grid_sample(
     x: Array, grid: Array, *, mode: str = "linear", padding_mode: str = "zeros", align_corners: int = 0
 ) -> Array:
@@ -155,7 +159,17 @@ def _bins(start: int, end: int, count: int, size: int) -> list[slice]:
     return [slice(a, b) for a, b in zip(low, high, strict=True)]
 
 
-@operator("RoiAlign", since=16)
+def _aligned_shape(
+    *, x: Array, rois: Array, output_height: int = 1, output_width: int = 1, sampling_ratio: int = 0
+) -> tuple[int, ...]:
+    refuse_unless(
+        min(output_height, output_width) > 0 and sampling_ratio >= 0,
+        f"bins {output_height}x{output_width} with {sampling_ratio} points each; expected 1 and more, and 0 or more",
+    )
+    return (len(rois), x.shape[1], output_height, output_width)
+
+
+@operator("RoiAlign", since=16, shape=_aligned_shape)
 def roi_align(
     x: Array,
     rois: Array,
@@ -170,10 +184,6 @@ def roi_align(
 ) -> Array:
     """Sample points in every bin of regions (K, 4), each from the four cells around, averaged or the largest taken."""
     one_of("mode", mode, "avg", "max")
-    refuse_unless(
-        min(output_height, output_width) > 0 and sampling_ratio >= 0,
-        f"bins {output_height}x{output_width} with {sampling_ratio} points each; expected 1 and more, and 0 or more",
-    )
     one_of(
         "coordinate_transformation_mode", coordinate_transformation_mode, "half_pixel", "output_half_pixel"
     )
@@ -230,4 +240,6 @@ def _pooled(
     return (points.max((2, 4)) if largest else points.mean((2, 4))).transpose(0, 3, 1, 2)
 
 
-operator("RoiAlign", since=10)(partial(roi_align, coordinate_transformation_mode="output_half_pixel"))
+operator("RoiAlign", since=10, shape=_aligned_shape)(
+    partial(roi_align, coordinate_transformation_mode="output_half_pixel")
+)

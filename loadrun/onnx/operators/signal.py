@@ -59,7 +59,13 @@ def _axis(axis: Known | None) -> int:
     return -2 if axis is None else int(axis.item())
 
 
-@operator("DFT", since=20)
+def _dft_shape(
+    x: Array, length: Known | None = None, axis: Known | None = None, *, inverse: int = 0, onesided: int = 0
+) -> Shape:
+    return dft_sizes(x, length, _axis(axis), inverse, onesided)[2]
+
+
+@operator("DFT", since=20, shape=_dft_shape)
 def dft(
     x: Array, length: Known | None = None, axis: Known | None = None, *, inverse: int = 0, onesided: int = 0
 ) -> Array:
@@ -67,7 +73,13 @@ def dft(
     return transformed(x, length, _axis(axis), inverse, onesided)
 
 
-@operator("DFT", since=17)
+def _dft_shape_17(
+    x: Array, length: Known | None = None, *, axis: int = 1, inverse: int = 0, onesided: int = 0
+) -> Shape:
+    return dft_sizes(x, length, axis, inverse, onesided)[2]
+
+
+@operator("DFT", since=17, shape=_dft_shape_17)
 def dft_17(
     x: Array, length: Known | None = None, *, axis: int = 1, inverse: int = 0, onesided: int = 0
 ) -> Array:
@@ -96,7 +108,13 @@ def _frames(
     return n, by, (x.shape[0], (x.shape[1] - n) // by + 1, n // 2 + 1 if onesided else n, 2)
 
 
-@operator("STFT", since=17)
+def _stft_shape(
+    x: Array, step: Known, window: Array | None = None, length: Known | None = None, *, onesided: int = 1
+) -> Shape:
+    return _frames(x, step, window, length, onesided)[2]
+
+
+@operator("STFT", since=17, shape=_stft_shape)
 def stft(
     x: Array, step: Known, window: Array | None = None, length: Known | None = None, *, onesided: int = 1
 ) -> Array:
@@ -134,7 +152,12 @@ _window("HammingWindow", 25 / 46, 21 / 46, 0.0)
 _window("BlackmanWindow", 0.42, 0.5, 0.08)
 
 
-@operator("MelWeightMatrix", since=17, out=(_wanted,))
+@operator(
+    "MelWeightMatrix",
+    since=17,
+    out=(_wanted,),
+    shape=lambda bins, length, *others, **how: (int(length.item()) // 2 + 1, int(bins.item())),
+)
 def mel_weight_matrix(
     mel_bins: Known,
     dft_length: Known,

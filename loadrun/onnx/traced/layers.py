@@ -128,6 +128,12 @@ def layer_normalized(x: Any, scale: Any, bias: Any, axes: Sequence[int], epsilon
     return norm.layer_norm(operand(x), axes[0], operand(scale), added, epsilon)
 
 
+@instead(norms.root_mean_square)
+def root_mean_square(x: Any, scale: Any, axes: Sequence[int], epsilon: float) -> tuple[Any, Any]:
+    root = np.sqrt((x * x).mean(tuple(axes), keepdims=True) + epsilon)
+    return x / root * scale, 1 / root
+
+
 @instead(norms.grouped)
 def grouped(x: Any, groups: int, scale: Any, bias: Any, epsilon: float) -> Any:
     if groups < 1 or x.shape[1] % groups:
