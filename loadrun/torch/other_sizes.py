@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -10,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from torch.utils import _pytree as pytree
 
 from ..base.errors import EngineError, InputError
 from ..compare.by_size import farthest, limit_of
@@ -179,15 +181,32 @@ def errors_at(
 def beyond_rounding(
     traced: Trace, flat: Sequence[Any], errors: Mapping[str, float], truth: Sequence[Any]
 ) -> dict[str, float]:
-    """Leave out errors that torch's own results have where the last digits of its arguments are others.
+    """Leave out errors that torch's own results have where the last digits of its arguments are others, or beside float64.
 
     They may decide, as in a matrix that is nearly singular, and in small numbers beside large ones.
     """
     if not errors:
         return {}
-    noise = differing_outputs(traced, traced.truth([shaken(x) for x in flat]), truth, 0.0)
+    others = [traced.truth([shaken(x) for x in flat])]
+    with suppress(EngineError, RuntimeError, TypeError):
+        others.append(outputs_of(traced, flat, _in_float64(traced.program)))
+    noises = [differing_outputs(traced, other, truth, 0.0) for other in others]
     limit = _limit(traced)
-    return {n: e for n, e in errors.items() if noise.get(n, 0.0) <= min(limit, e / _NOISE)}
+    return {n: e for n, e in errors.items() if max(x.get(n, 0.0) for x in noises) <= min(limit, e / _NOISE)}
+
+
+def _in_float64(program: Any) -> Callable[..., Any]:
+    """Return a program that computes in float64, and returns what it does in float32."""
+    module = copy.deepcopy(program.module()).double()
+
+    def to(dtype: torch.dtype, old: torch.dtype, values: Any) -> Any:
+        return pytree.tree_map_only(torch.Tensor, lambda x: x.to(dtype) if x.dtype == old else x, values)
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        wide = to(torch.float64, torch.float32, (args, kwargs))
+        return to(torch.float32, torch.float64, module(*wide[0], **wide[1]))
+
+    return function
 
 
 def shaken(x: Any) -> Any:
