@@ -1,4 +1,4 @@
-"""How `-j` and `--dask` scale: wall and processor time of the same files by 0, 1, 2 and 4 workers.
+"""How `-j` scales: wall and processor time of the same files by 0, 1, 2 and 4 workers.
 
     python benchmarks/scaling.py [--files 24] [--repeat 3] [--cases 20]
 

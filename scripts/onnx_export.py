@@ -26,8 +26,7 @@ from loadrun.compare import assert_equal_error
 from loadrun.graph.dtypes import Array
 from loadrun.onnx import Exported, export
 from loadrun.onnx.proving import check_model, of_written
-from loadrun.onnx.session import new_session
-from loadrun.onnx.truth import runtime
+from loadrun.onnx.truth import new_session, runtime
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 from tests.support.fixture_files import FIXTURES, fixture_names  # noqa: E402

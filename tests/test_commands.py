@@ -53,7 +53,7 @@ WRITTEN = {
     "run": {"maxerr"},
     "report": {"html"},
     "reduce": {"anonymize"},
-    "diff": {"json", "passes"},
+    "diff": {"json", "passes", "html", "graph"},
     "bench": {"json", "html"},
     "info": {"json", "graph", "operators", "strict", "cache"},
     "audit": {"json", "junit"},
@@ -148,7 +148,6 @@ def test_nothing_runs_after_the_first_that_fails() -> None:
     ("options", "found"),
     [
         ({"iter": 2, "jobs": 2}, "-j would disturb the times of --iter"),
-        ({"dask": "tcp://here:1", "jobs": 2}, "--dask replaces -j"),
         ({"threads": 1, "jobs": 2}, "--threads applies to this process only"),
         ({"threads": 0}, "--threads takes a number of at least 1, found 0"),
         ({"engines": ("reference", "float64"), "top": 3}, "take a single --engine, found 2"),

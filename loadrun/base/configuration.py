@@ -25,7 +25,7 @@ from typing import Any
 
 from . import schema
 from .errors import FormatError, UsageError, clean
-from .files import contents, is_remote
+from .files import contents
 
 _OWN, _SHARED = "loadrun.toml", "pyproject.toml"
 _TEXTS = schema.items(schema.text)
@@ -219,11 +219,8 @@ def matches(name: str, pattern: str) -> bool:
 
 
 def unmatched(root: str, patterns: Iterable[str]) -> list[str]:
-    """Return the patterns that `matches` none of the files below a folder.
-
-    Patterns of remote files are left out, as their servers are not asked.
-    """
-    left = [p for p in patterns if not is_remote(p) and not _is_seen(root, p)]
+    """Return the patterns that `matches` none of the files below a folder."""
+    left = [p for p in patterns if not _is_seen(root, p)]
     for place, folders, names in os.walk(root, followlinks=True):
         if not left:
             break

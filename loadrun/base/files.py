@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import glob
 import os
-import re
 import stat
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
@@ -20,25 +19,6 @@ with late(__name__):
 
 MODELS = (".mge", ".onnx", ".pt2")
 """File name endings of models, which a folder stands for."""
-_URL = r"[a-zA-Z][a-zA-Z0-9+.-]+://."
-
-
-def is_remote(name: object) -> bool:
-    """Tell whether a name is a URL.
-
-    >>> is_remote("s3://bucket/net.mge"), is_remote("models/net.mge"), is_remote("C:\\\\net.mge")
-    (True, False, False)
-    """
-    return isinstance(name, str) and "://" in name and re.match(_URL, name) is not None
-
-
-def fetched(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """Return the local copy of a remote file, and any other name as it is; see `loadrun.base.remote.fetched`."""
-    if not is_remote(path):
-        return path
-    from . import remote  # for start-up, and its package is optional
-
-    return remote.fetched(str(path))
 
 
 def files_of(
@@ -46,7 +26,7 @@ def files_of(
 ) -> Iterator[str]:
     """Yield the files that a user's names stand for.
 
-    URLs (``s3://bucket/models/*.mge``) are listed by their server. ``~`` is the home folder.
+    ``~`` is the home folder.
     What is there under its name is that; else ``*``, ``?`` and ``[...]`` are a pattern, in
     which ``**`` goes through folders. A folder stands for the files in it and its folders whose names have one of the
     endings; those that begin with a dot, and what links to folders lead to, are left out. Files of a pattern or a
@@ -61,9 +41,6 @@ def files_of(
     ['fixtures/nets/mlp.mge', 'fixtures/nets/mlp.v1.mge', 'absent']
     """
     for text in names:
-        if is_remote(text):
-            yield from _reachable(text, endings)
-            continue
         name = os.path.expanduser(text)
         paths = [name]
         if not os.path.lexists(name) and glob.has_magic(name):
@@ -73,24 +50,12 @@ def files_of(
             yield from inside or [path]
 
 
-def _reachable(url: str, endings: tuple[str, ...]) -> list[str]:
-    """List the files of a URL; one that cannot be reached is left for its reader to say so."""
-    from . import remote  # for start-up, and its package is optional
-
-    try:
-        return remote.listed(url, endings)
-    except OSError:
-        return [url]
-
-
 def nothing_there(text: str) -> str | None:
     """Explain why a folder or a pattern matches no file; None for other names.
 
     >>> nothing_there("fixtures/*.nothing")
     'no file matches the pattern'
     """
-    if is_remote(text):
-        return None
     if os.path.isdir(text):
         return f"the folder has no models ({', '.join(MODELS)})"
     return "no file matches the pattern" if glob.has_magic(text) and not os.path.lexists(text) else None
@@ -170,13 +135,13 @@ def opened(path: str | os.PathLike[str], what: str) -> BinaryIO:
     A pipe would block until somebody writes to it and can be read only once, a device may never end.
 
     Args:
-        path: the file; a URL is fetched first.
+        path: the file.
         what: what it is taken for, such as "a model", for the message.
 
     Raises:
         OSError: it cannot be opened or is not a regular file.
     """
-    name = nameable(fetched(path))
+    name = nameable(path)
     try:
         fd = os.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except FileNotFoundError:
@@ -250,7 +215,6 @@ def mapped_file(
     Raises:
         OSError: it cannot be read.
     """
-    path = fetched(path)
     with opened(path, what) as f:
         status = os.fstat(f.fileno())
         if plain and not os.path.samestat(status, os.lstat(path)):

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import IO, Any, TextIO
 
 from .errors import UsageError, clean
-from .files import is_remote, nameable
+from .files import nameable
 from .registry import late
 
 with late(__name__):
@@ -28,14 +28,6 @@ _PART = ".part"
 _LONGEST = 100
 _STALE = 24 * 3600.0
 """Age in seconds at which a temporary file is considered abandoned by a killed process."""
-
-
-@contextmanager
-def _sent(url: str) -> Iterator[IO[bytes]]:
-    from . import remote  # for start-up, and its package is optional
-
-    with remote.writing(url) as f:
-        yield f
 
 
 def check_targets(
@@ -91,10 +83,6 @@ def growing(target: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     Raises:
         OSError: it cannot be written to.
     """
-    if is_remote(target):
-        with _sent(str(target)) as f:
-            yield f
-        return
     with io.BufferedWriter(_Raw(nameable(target), "wb", target)) as f:
         yield f
 
@@ -114,11 +102,6 @@ def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterat
     Raises:
         OSError: the folder is not there or cannot be written to.
     """
-    if is_remote(target):
-        with _sent(str(target)) as f:
-            yield f
-        return
-
     path = pathlib.Path(nameable(target))
     if path.is_dir():
         raise IsADirectoryError(

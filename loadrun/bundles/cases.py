@@ -44,7 +44,6 @@ class Testcase:
         dtypes: the data type stored with each value.
         provenance: where captured values come from (engine, seed, versions, time); a testcase that was read has
             it in its bundle's record.
-        intermediates: statistics of the intermediate values, for the record (`loadrun.verify.pack.intermediates`).
         faults: why outputs fail whatever is computed, by name: their expected value is of another type, or there is no
             such output.
         left_out: which of the values that were expected these arrays do not hold, where some were cut off.
@@ -65,7 +64,6 @@ class Testcase:
     arrays: dict[str, Array]
     dtypes: dict[str, DType] = field(default_factory=dict)
     provenance: Mapping[str, object] = field(default_factory=dict)
-    intermediates: Sequence[Sequence[float | None]] = ()
     left_out: str = ""
     faults: Mapping[str, str] = field(default_factory=dict)
     steps: Sequence[Mapping[str, Array]] = ()

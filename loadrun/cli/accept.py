@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
         _show(acceptance)
         return args.reason if args.reason is not None else _asked(acceptance)
 
-    with limited(args.max_memory, args.timeout):
+    with limited(args.max_memory, args.timeout, "accepting"):
         acceptances = accept_files(model_files(args.files, sys.stderr), options, confirm=confirm)
     for one in acceptances:
         if one.failure is not None:

@@ -8,7 +8,7 @@ from ..base.errors import clean
 from ..base.registry import late
 from ..base.writing import check_targets, replacing
 from ..replay.options import ProfileOptions, RunOptions
-from ..replay.profiling import profile_file
+from ..replay.profiling import profile_file, timed_graph
 from ..report.benchmark import benchmark_json, benchmark_table, comparisons
 from ..verify.bench.files import BenchOptions, bench_files
 from .fields import add_limit_options, add_options
@@ -81,7 +81,9 @@ def main(argv: list[str]) -> int:
         print(clean(regression.text, 300), file=out)
     if args.html is not None:
         slower = [r.text for r in result.regressions]
-        _write(args.html, benchmark_html.benchmark_html(result.measurements, slower))
+        first = result.measurements[0].subject.path
+        graph = timed_graph(first, testcase=args.testcase, seed=args.seed, read=options)
+        _write(args.html, benchmark_html.benchmark_html(result.measurements, slower, graph))
     return result.exit_code
 
 

@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
     if args.target.endswith("/"):
         p.only(vars(args), _UNPACKED, "applies to a file, not to a folder")
         read = model_options(args.input_shape, args.constant)
-        with limited(args.max_memory, args.timeout):
+        with limited(args.max_memory, args.timeout, "unpacking"):
             _unpack(args.source, args.target, p.record(UnpackOptions, vars(args), **read))
         return EXIT_PASS
     options = p.record(
@@ -67,7 +67,7 @@ def main(argv: list[str]) -> int:
     )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        with limited(args.max_memory, args.timeout):
+        with limited(args.max_memory, args.timeout, "converting"):
             converted = convert_file(args.source, args.target, options)
     for one in caught:
         print(f"warning: {clean(str(one.message), 500)}", file=sys.stderr)

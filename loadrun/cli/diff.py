@@ -1,13 +1,16 @@
 """`loadrun diff MODEL --against OTHER`: where two runs first diverge."""
 
+import io
 import json
 import sys
+from dataclasses import replace
 from typing import Any, TextIO
 
 from ..base.errors import LoadRunError, clean, failure
 from ..base.writing import check_targets, replacing
 from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from ..report import differences as report
+from ..report.graph import GraphMarks, explorer_data, explorer_graph, graph_element
 from ..report.optimization import optimization, optimized
 from ..verify.blame_pass import BlamePassOptions, blame_pass
 from ..verify.diff.files import FileDifferences, diff_files
@@ -56,6 +59,13 @@ def parser() -> Parser:
         "-o", "--output", metavar="FILE", type=target, help="write the operator to blame as a file of its own"
     )
     p.add_argument("--json", metavar="FILE", help="write the results as JSON (- for standard output)")
+    p.add_argument("--html", metavar="FILE", help="write a page: the model's graph with verdicts and errors")
+    p.add_argument(
+        "--graph",
+        metavar="FILE.json",
+        type=target,
+        help="write the graph for Model Explorer, and beside it FILE.data.json with the errors of its nodes",
+    )
     add_options(p, DiffOptions, "seed", range=LIMIT)
     add_model_options(p)
     add_limit_options(p)
@@ -75,16 +85,22 @@ def main(argv: list[str]) -> int:
             p.error(f"--passes compares the model with itself; leave out {clean(args.other)}")
         if args.tolerance is None:
             args.tolerance = BlamePassOptions.tolerance
-        with limited(args.max_memory, args.timeout):
+        with limited(args.max_memory, args.timeout, "comparing"):
             return _passes(args.model, p.record(BlamePassOptions, vars(args), **read))
     args.against = args.against or args.other or "float64"
     try:
         options = p.record(DiffOptions, vars(args), **read)
-        check_targets({"--json": args.json, "--output": args.output}, [args.model, args.against])
-        with limited(args.max_memory, args.timeout):
+        written = {"--json": args.json, "--output": args.output, "--html": args.html, "--graph": args.graph}
+        check_targets(
+            written,
+            [args.model, args.against],
+        )
+        with limited(args.max_memory, args.timeout, "comparing"):
             result = diff_files(args.model, args.against, options, warn=warn)
         shown = sys.stderr if args.json == "-" and result.findings is None else sys.stdout
-        _show(result, args.model, args.against, args.range, args.tolerance, args.verbose, shown)
+        said = io.StringIO()
+        _show(result, args.model, args.against, args.range, args.tolerance, args.verbose, said)
+        print(said.getvalue(), end="", file=shown)
         if result.refusals and result.differences is not None and result.differences.agree:
             print(
                 "the parts that could not be translated are to blame: all values before them agree",
@@ -92,7 +108,8 @@ def main(argv: list[str]) -> int:
             )
         if args.json and (result.differences is not None or result.interface):
             about = {"model": args.model, "against": args.against}
-            _write_json(args.json, json.dumps({**about, **_plain(result)}))
+            _write(args.json, json.dumps({**about, **_plain(result)}))
+        _draw(result, args.model, args.against, said.getvalue(), args.html, args.graph)
         if args.output and (var := result.extract(args.output)) is not None:
             what = f"{var.owner.title} {clean(var.label, 100)!r} alone"
             print(f"{clean(args.output, 200)}: {what}", file=shown)
@@ -147,11 +164,34 @@ def _show_optimization(result: FileDifferences, tolerance: float | None, out: Te
     print("\n".join(optimized(*result.optimized, tolerance)), file=out)
 
 
+def _draw(
+    result: FileDifferences, model: str, against: str, said: str, html: str | None, graph: str | None
+) -> None:
+    """Write the model's graph with what is known of its operators, and what is said beside it."""
+    if html is None and graph is None:
+        return
+    marks = GraphMarks() if result.differences is None else GraphMarks.of(result.differences)
+    if result.blamed is not None:
+        marks = replace(marks, verdicts={**marks.verdicts, result.blamed.owner.id: "to blame"})
+    rows = () if result.differences is None else result.differences.rows
+    shapes = {r.var.id: r.shapes[0] for r in rows if r.shapes}
+    label, outputs = clean(model, 200), result.graph.outputs
+    shown = label, result.graph.needed(outputs), shapes, outputs, marks
+    if html is not None:
+        drawn = graph_element(*shown, whole=True)
+        _write(
+            html, report.differences_page(f"{label} against {clean(against, 200)}", said, result.agree, drawn)
+        )
+    if graph is not None:
+        _write(graph, json.dumps(explorer_graph(*shown), indent=1))
+        _write(f"{graph.removesuffix('.json')}.data.json", json.dumps(explorer_data(label, marks), indent=1))
+
+
 def _plain(result: FileDifferences) -> dict[str, Any]:
     return report.as_json(result.differences, result.interface, result.files)
 
 
-def _write_json(target: str, text: str) -> None:
+def _write(target: str, text: str) -> None:
     if target == "-":
         print(text)
         return

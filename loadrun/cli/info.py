@@ -20,7 +20,7 @@ from .groups import Parser, limited, model_files
 from .models import add_engine_options, add_model_options, model_options
 
 with late(__name__):
-    from ..report import drawing
+    from ..report import graph
     from . import operators as operator_help
 
 _SHOWN = 8
@@ -50,10 +50,8 @@ def parser() -> Parser:
     p.add_argument(
         "--graph",
         metavar="FILE",
-        help=(
-            "draw the graph of one model with shapes, to FILE.svg (a single image) or FILE.html (with collapsible "
-            "blocks)"
-        ),
+        help="draw the graph of one model, to FILE.html (a page with layers that fold, search, attributes and weights) "
+        "or FILE.json (for Model Explorer)",
     )
     p.add_argument("-q", "--quiet", action="store_true", help="omit the table of operators")
     add_engine_options(p, default=None)
@@ -77,7 +75,7 @@ def main(argv: list[str]) -> int:
     if args.graph is not None:
         if args.json or args.engine is not None:
             raise UsageError("--graph only draws the graph; leave out --json and --engine")
-        with limited(args.max_memory, args.timeout):
+        with limited(args.max_memory, args.timeout, "drawing"):
             return _draw(files, args.graph, read)
     if args.engine is not None:
         engine = Choice(args.engine, "engine" in args.strict, args.cache)
@@ -108,15 +106,17 @@ def _operators(of: str) -> str:
 
 
 def _draw(files: Sequence[str], target: str, read: ModelOptions) -> int:
-    if len(files) != 1 or not target.lower().endswith((".svg", ".html")):
+    if len(files) != 1 or not target.lower().endswith((".html", ".json")):
         raise UsageError(
-            f"--graph takes one model and a name NAME.svg or NAME.html, found "
+            f"--graph takes one model and a name NAME.html or NAME.json, found "
             f"{clean(target)} and {len(files)} model{'s' * (len(files) != 1)}"
         )
     check_targets({"--graph": target}, files)
 
+    bundle = load(files[0], **read.read)
+    text = graph.graph_page(bundle) if target.lower().endswith(".html") else graph.explorer_json(bundle)
     with text_file(target, "utf-8") as out:
-        out.write(drawing.graph_file(load(files[0], **read.read), page=target.lower().endswith(".html")))
+        out.write(text)
     return 0
 
 

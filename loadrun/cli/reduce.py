@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
     read = model_options(args.input_shape, args.constant)
     check_targets({"--output": args.output}, [args.model])
     if args.anonymize:
-        with limited(args.max_memory):
+        with limited(args.max_memory, doing="reducing"):
             shared = share_file(
                 args.model, args.output, p.record(FailureOptions, vars(args), **read), warn=warn
             )
@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
         print(f"{shared.replaced} weights and inputs are replaced; kept of their values: {shared.kept}")
         return EXIT_PASS
     options = p.record(ReduceOptions, vars(args), **read)
-    with limited(args.max_memory):
+    with limited(args.max_memory, doing="reducing"):
         reduction = reduce_file(args.model, args.output, options, done=_progress, warn=warn)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)

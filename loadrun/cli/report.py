@@ -4,7 +4,7 @@ from ..base.errors import clean
 from ..base.writing import check_targets, text_file
 from ..compare.results import EXIT_PASS
 from ..replay.options import RunOptions
-from ..report.changes import CompareOptions, compare_reports
+from ..report.changes import Change, CompareOptions, compare_reports
 from ..report.history import history_html, history_table, report_history
 from ..report.text import table
 from .fields import add_options
@@ -52,10 +52,20 @@ def _compare(old: str, new: str, options: CompareOptions) -> int:
     """Print what changed."""
     comparison = compare_reports(old, new, options)
     if comparison.changes:
+        # The order of kinds is kept: what newly fails stands first.
+        alike: dict[tuple[str, str], list[Change]] = {}
+        for c in comparison.changes:
+            alike.setdefault((c.kind, c.file), []).append(c)
         rows = [
-            (c.kind, *map(clean, (c.file, c.testcase, c.output, c.before, c.now))) for c in comparison.changes
+            (
+                kind,
+                *map(clean, (file, c.testcase, c.output, c.before, c.now)),
+                f"+{more}" if (more := len(all_) - 1) else "",
+            )
+            for (kind, file), all_ in alike.items()
+            for c in all_[:1]
         ]
-        print(table(rows, ("change", "file", "testcase", "output", "before", "now"), right=(2,)))
+        print(table(rows, ("change", "file", "testcase", "output", "before", "now", "more"), right=(2, 6)))
         print()
     both = f"{comparison.common} {comparison.things} in both reports"
     print(f"{both}, {len(comparison.changes)} changes, {comparison.bad} for the worse")

@@ -58,7 +58,6 @@ _TESTCASE = schema.exactly(
         "digests": schema.mapping(schema.text),
         "provenance": schema.mapping(schema.anything),
         "steps": schema.text,
-        "intermediates": schema.anything,
     },
 )
 

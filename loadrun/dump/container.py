@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 import numpy as np
 
 from ..base.errors import FormatError, UsageError
-from ..base.files import FileWatch, fetched, mapped_file
+from ..base.files import FileWatch, mapped_file
 from ..base.registry import late, resolve
 from ..compare.record import (
     PROMISE,
@@ -141,7 +141,7 @@ def load_all(
     >>> len(loadrun.load_all("fixtures/nets/mlp.mge"))
     1
     """
-    data, path, watch = mapped(fetched(source) if isinstance(source, str) else source, copy)
+    data, path, watch = mapped(source, copy)
     if _is_onnx(data, path):
         read: dict[str, Any] = {"input_shapes": input_shapes, "constants": constants, "test_data": test_data}
         bundle = _load_onnx(data, path, native=native, copy=copy, **read)

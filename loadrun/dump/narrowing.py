@@ -104,7 +104,6 @@ class Narrowing:
                 arrays,
                 kinds,
                 case.provenance,
-                case.intermediates,
                 faults={**case.faults, **case.miscounted(outputs), **case.misranked(self.scalars)},
                 steps=steps,
                 states=case.states,

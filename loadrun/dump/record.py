@@ -9,7 +9,6 @@ the 8 bytes of `PROMISE_MAGIC` and a digest of the record, so that a record whic
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
 from struct import pack
 from typing import Any
 
@@ -17,7 +16,6 @@ import numpy as np
 
 from ..base.errors import FormatError
 from ..base.registry import late
-from ..base.schema import either, items, number
 from ..base.writing import scratch
 from ..compare.record import HEAD, MAGIC, PROMISE, PROMISE_MAGIC, RECORD, header, lines
 from ..graph import Graph
@@ -103,20 +101,6 @@ def narrowings(record: memoryview) -> list[str]:
         return []
     pairs = ", ".join(f"{wide} as {narrow}" for wide, narrow in entry["dtypes"].items())
     return [f"narrowed on writing, as --narrow requests: {pairs}; values may differ from those of the model"]
-
-
-def intermediates_at(record: object, testcase: int) -> list[list[float | None]] | None:
-    """Statistics of the intermediate values that a record holds for a testcase; None if it holds none."""
-    if not isinstance(record, memoryview):
-        return None
-    line = next(islice(lines(record), testcase + 1, None), {})
-    rows = line.get("intermediates")
-    if not isinstance(rows, list):
-        return None
-    figures = either(number(finite=False))
-    return items(items(figures))(
-        rows, f"the record after the testcases: intermediates of testcase {testcase}"
-    )
 
 
 def moved(record: memoryview, old: Graph, new: Graph, left: Iterable[str] = ()) -> bytes:
@@ -224,8 +208,6 @@ class RecordWriter:
             line["provenance"] = dict(case.provenance)
         if steps is not None:
             line["steps"] = steps
-        if case.intermediates:
-            line["intermediates"] = case.intermediates
         self._line(line)
 
     def parts(self) -> Iterator[bytes]:

@@ -263,7 +263,8 @@ class Composite(Record, code=1 << 16):
         known["definition"], known["attributes"], known["types"] = definition, dict(attributes), types
         known["present"] = tuple(t is not None for t in types.inputs)
         known["seed"] = int(abs(attributes.get("seed") or 0) * 1000) % (1 << 31) or seed
-        known["keywords"] = {**attributes, **({"types": types} if "types" in definition.parameters else {})}
+        taken = {n: v for n, v in attributes.items() if n in definition.attributes}
+        known["keywords"] = taken | ({"types": types} if "types" in definition.parameters else {})
 
     definition: Definition
     attributes: dict[str, Any]

@@ -15,7 +15,7 @@ from typing import BinaryIO
 from .. import inputspec
 from ..base import pointing
 from ..base.errors import SpecError
-from ..base.files import files_of, is_remote, opened
+from ..base.files import files_of, opened
 from ..graph.dtypes import Array, numpy_array
 
 _DATA = (".npy", ".npz", ".json", ".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
@@ -51,7 +51,7 @@ class LocatedSpec:
         """
         if path.startswith("~") and not os.path.exists(path):
             path = os.path.expanduser(path)
-        if self.folder is None or os.path.isabs(path) or is_remote(path):
+        if self.folder is None or os.path.isabs(path):
             return path
         beside = os.path.join(self.folder, path)
         return path if not os.path.exists(beside) and os.path.exists(path) else beside
@@ -123,7 +123,7 @@ def _matching(case: LocatedSpec) -> Iterator[LocatedSpec]:
         assert isinstance(source, inputspec.PathSource)
         parts[at] = replace(
             parts[at],
-            source=inputspec.PathSource(file if is_remote(file) else os.path.abspath(file), source.member),
+            source=inputspec.PathSource(os.path.abspath(file), source.member),
         )
         where = ", ".join(filter(None, (case.where, os.path.basename(file))))
         yield LocatedSpec(replace(case.spec, parts=tuple(parts)), where, case.folder)
@@ -133,9 +133,6 @@ def _several(path: str) -> list[str]:
     """Return the files that a folder or pattern stands for."""
     if "\0" in path:
         return []
-    if is_remote(path):
-        files = list(files_of([path], _DATA))
-        return [] if files == [path] else files
     if os.path.isdir(path):
         names = sorted(n for n in os.listdir(path) if n.lower().endswith(_DATA) and not n.startswith("."))
         return [os.path.join(path, n) for n in names]
@@ -320,7 +317,7 @@ def _lines(
     if len(above) >= _MAX_DEPTH:
         raise _fault(case, f"list files are nested more than {_MAX_DEPTH} deep")
     empty = True
-    folder = os.path.dirname(path) if is_remote(path) else Path(path).parent
+    folder = Path(path).parent
     try:
         with opened(path, "a list file") as f:
             if not unfolded.add(real, os.fstat(f.fileno()).st_size):

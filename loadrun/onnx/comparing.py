@@ -8,6 +8,7 @@ import numpy as np
 from ..base.files import contents
 from ..graph.dtypes import Array
 from .messages import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, read_model
+from .nodes import title_of
 from .tensors import STRING, ExternalData, UnsupportedTensorTypeError, array, dense, texts
 
 
@@ -53,14 +54,14 @@ def _nodes(mine: GraphProto, other: GraphProto, ours: ExternalData, theirs: Exte
     left, right = ({n: node for node in g.nodes for n in node.outputs[:1]} for g in (mine, other))
     lost = [node for n, node in right.items() if n not in left and not _stands(node, mine.nodes)]
     more = [node for n, node in left.items() if n not in right and not _stands(node, other.nodes)]
-    yield from (f"node {_called(node)} is missing" for node in lost)
-    yield from (f"node {_called(node)} is not in the reference" for node in more)
+    yield from (f"node {title_of(node)} is missing" for node in lost)
+    yield from (f"node {title_of(node)} is not in the reference" for node in more)
     # Another value where a node was taken out or put in is told with that node.
     rewired = {n for node in (*lost, *more) for n in (*node.inputs, *node.outputs)}
     for name, node in left.items():
         there = right.get(name) or _stands(node, other.nodes)
         if there is not None and (said := [*_unlike(node, there, rewired, ours, theirs)]):
-            yield f"node {_called(node)}: {'; '.join(said)}"
+            yield f"node {title_of(node)}: {'; '.join(said)}"
 
 
 def _stands(node: NodeProto, there: Sequence[NodeProto]) -> NodeProto | None:
@@ -68,10 +69,6 @@ def _stands(node: NodeProto, there: Sequence[NodeProto]) -> NodeProto | None:
     if not node.name:
         return None
     return next((n for n in there if n.name == node.name and n.op == node.op), None)
-
-
-def _called(node: NodeProto) -> str:
-    return f"{node.name or next(filter(None, node.outputs), '')!r} ({node.op})"
 
 
 def _unlike(

@@ -140,6 +140,7 @@ def accept(
     model = Path(str(source.location))
     places = {n: f"output_{k}.pb" for k, n in enumerate(source.outputs)}
     sets = find_sets(model, None, source.inputs, list(places))
+    optional = {v.name for v in source.graph.outputs if getattr(v.dtype, "kind", "") == "optional"}
     files: dict[Path, list[Piece]] = {}
     for number, new in values.items():
         for name, value in new.items():
@@ -151,7 +152,7 @@ def accept(
             try:
                 elem = ElemType(kind_of_dtype(dtype))
                 path = sets[number].folder / places[name]
-                files[path] = encode_value(name, value, elem, is_optional=name in source.optional)
+                files[path] = encode_value(name, value, elem, is_optional=name in optional)
             except ValueError as e:
                 raise UnsupportedError(f"the new value of {name!r} cannot be written: {e}") from e
     record = json.dumps([*read_accepted(model), event], indent=1)

@@ -35,6 +35,7 @@ from .messages import (
     pieces,
     utf8,
 )
+from .tensors import HELD, STRING
 
 with late(__name__):
     from . import codes
@@ -84,21 +85,7 @@ class ElemType(IntEnum):
         return _ELEM[np.dtype(dtype).newbyteorder("=").str.lstrip("<>|=")]
 
 
-_NUMPY = {
-    ElemType.FLOAT: "f4",
-    ElemType.UINT8: "u1",
-    ElemType.INT8: "i1",
-    ElemType.UINT16: "u2",
-    ElemType.INT16: "i2",
-    ElemType.INT32: "i4",
-    ElemType.INT64: "i8",
-    ElemType.BOOL: "b1",
-    ElemType.FLOAT16: "f2",
-    ElemType.DOUBLE: "f8",
-    ElemType.UINT32: "u4",
-    ElemType.UINT64: "u8",
-    ElemType.COMPLEX64: "c8",
-}
+_NUMPY = {ElemType(k): HELD[k] for k in HELD if k < STRING or STRING < k < 14} | {ElemType.COMPLEX64: "c8"}
 _ELEM = {text: elem for elem, text in _NUMPY.items()}
 
 

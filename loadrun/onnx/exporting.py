@@ -23,7 +23,7 @@ from .datasets import write_data_sets
 from .exported import Exported
 from .inserted import rename
 from .limits import NOT_PROVEN, metadata_of
-from .model import Request, WrittenModel, write
+from .model import Request, WritingOptions, WrittenModel, write
 from .options import (
     ExportOptions,
     OperatorExportTypes,
@@ -181,13 +181,13 @@ def export(
         and strip_doc_string is not False,
         opset_version,
     )
-    how = {
-        "opset": opset_version,
-        "export_params": export_params,
-        "weights_are_inputs": weights_are_inputs,
-        "docs": bool(verbose) or strip_doc_string is False,
-        "opsets": check_opsets(custom_opsets),
-    }
+    how = WritingOptions(
+        opset=opset_version,
+        export_params=export_params,
+        weights_are_inputs=weights_are_inputs,
+        docs=bool(verbose) or strip_doc_string is False,
+        opsets=check_opsets(custom_opsets),
+    )
     watch = cProfile.Profile() if profile else None
     if watch is not None:
         watch.enable()
@@ -217,7 +217,7 @@ def _weights_are_inputs(keep: bool | None, kind: OperatorExportTypes, opset: int
 
 
 def _written(
-    source: ExportSource, options: ExportOptions, output_names: Sequence[str], how: Mapping[str, Any]
+    source: ExportSource, options: ExportOptions, output_names: Sequence[str], how: WritingOptions
 ) -> WrittenModel:
     """Settle names and sizes, and translate."""
     results = {n: v for n, v in source.outputs.items() if n not in source.reads}
@@ -228,29 +228,27 @@ def _written(
         written = rewritten(source, renamed, ends)
         source.scalars = frozenset(written.scalars)
         return _with_limits(source, written)
-    shapes = options.shapes if source.shapes is None else source.shapes
+    shapes = options.shapes if source.sizes.asked is None else source.sizes.asked
     inputs, outputs = dynamic_sizes(source, options.axes, shapes, renamed, ends)
     others: list[dict[str, tuple[int, ...]]] = []
     if options.axes is None and options.shapes is None:
         inputs, others = sizes_of_testcases(source)
-        inputs = {**{n: dict(axes) for n, axes in source.sizes.items()}, **inputs}
+        inputs = {**{n: dict(axes) for n, axes in source.sizes.inputs.items()}, **inputs}
     request = Request(
         source.graph,
         [(i.name, renamed[i.name], i.dtype, i.shape) for i in source.inputs],
         {ends[n]: v for n, v in results.items()},
         source.examples,
-        inputs,
-        {ends[n]: axes for n, axes in outputs.items()},
-        others,
-        inserted=source.inserted,
-        reads={n: source.outputs[n] for n in source.reads},
-        tied=source.tied,
-        scalars={ends.get(n, n) for n in source.scalars},
-        parameters=source.parameters,
-        places=source.places,
-        resized=source.resized,
-        invalid=source.invalid,
-        **how,
+        how,
+        replace(
+            source.sizes,
+            inputs=inputs,
+            outputs={ends[n]: axes for n, axes in outputs.items()},
+            fitting=others,
+        ),
+        source.module,
+        {n: source.outputs[n] for n in source.reads},
+        {ends.get(n, n) for n in source.scalars},
     )
     written = write(request)
     written.outputs = {old: written.outputs[new] for old, new in ends.items()}
@@ -274,7 +272,7 @@ def _name_weights(source: ExportSource, written: WrittenModel, names: Sequence[s
         UsageError: there are more names than weights, or one that something else has.
     """
     graph = written.model.graph
-    place = {n: i for i, n in enumerate(source.weights)}
+    place = {n: i for i, n in enumerate(source.module.weights)}
     written.weights.sort(key=lambda t: place.get(t.name.partition(":")[0], len(place)))
     listed = {t.name for t in written.weights}
     unlisted = [v for v in graph.inputs if v.name not in listed]
@@ -374,10 +372,10 @@ def _write_artifacts(
         with replacing(path.with_suffix(".profile.txt")) as text:
             text.write(lines.getvalue().encode())
     if program:
-        if exported.source.save_program is None:
+        if exported.source.module.save_program is None:
             raise UsageError("dump_exported_program=True applies to torch modules only")
         with replacing(path.with_suffix(".pt2")) as file:
-            exported.source.save_program(file)
+            exported.source.module.save_program(file)
 
 
 def _names(kind: str, old_names: Sequence[str], new_names: Sequence[str]) -> dict[str, str]:

@@ -192,9 +192,10 @@ class OnnxFile:
 
     Attributes:
         tolerances: those of outputs compared by MegEngine's formula instead of ONNX's rule, by name.
-        optional: the outputs that may have no value.
         metadata: the model's own, without the limits of its outputs.
     """
+
+    format = "onnx"
 
     location: str | bytes
     graph: Graph
@@ -206,10 +207,8 @@ class OnnxFile:
     tensors: frozenset[str] = frozenset()
     folder: str | None = None
     tolerances: Mapping[str, float] = field(default_factory=dict)
-    optional: frozenset[str] = frozenset()
     replaced: Collection[str] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
-    format: str = field(default="onnx", init=False)
 
     @classmethod
     def of(
@@ -239,7 +238,6 @@ class OnnxFile:
             len(model.graph.nodes),
             tensor_names,
             tolerances=tolerances,
-            optional=frozenset(o.name for o in model.graph.outputs if o.type and o.type.optional),
             metadata={p.key: p.value for p in model.properties if not p.key.startswith("loadrun:")},
         )
 

@@ -237,12 +237,6 @@ class GraphReader:
         """Return the type of a value."""
         return None if value is None else value.dtype
 
-    def shape(self, value: Name) -> tuple[int, ...] | None:
-        """Return the shape of a value, None if it is not known."""
-        if isinstance(value, Var):
-            return self.known.shapes.get(value.id)
-        return None if value is None else value.shape
-
     # Nodes
 
     def _nodes(
@@ -327,11 +321,10 @@ class GraphReader:
             # A graph of its own is not whole.
             self._missing.update(node.outputs)
             return
-        surplus = sorted(values.keys() - definition.attributes)
+        # What versions before 6 say of memory has no effect.
+        surplus = sorted(values.keys() - definition.attributes - {"consumed_inputs"})
         if surplus:
-            raise EngineError(
-                f"{title_of(node)}: its attribute {surplus[0]!r} is not supported; leave it out"
-            )
+            raise EngineError(f"its attribute {surplus[0]!r} is not supported; leave it out")
         # What subgraphs read from around follows the node's own inputs.
         captured = dict.fromkeys(n for v in values.values() if isinstance(v, Subgraph) for n in v.captured)
         for v in values.values():

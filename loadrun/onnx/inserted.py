@@ -1,17 +1,19 @@
-"""Nodes that are in a model beside the operators of its graph: what ONNX has and MegEngine has not, or neither."""
+"""What is written beside the operators of a graph: nodes that MegEngine has not, weights under their names, sizes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
-from ..graph.dtypes import DType
+from ..graph.dtypes import Array, DType
 from ..ops.registry import Shape
 from .encode import Attribute, GraphMessage, NodeMessage, TensorMessage
 
 if TYPE_CHECKING:
     from .writing.writer import OnnxWriter
+
+Resized = Callable[[Mapping[str, int]], Shape]
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +29,7 @@ class InsertedOutput:
     name: str
     dtype: DType
     shape: Shape
-    resized: Callable[[Mapping[str, int]], Shape]
+    resized: Resized
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +48,50 @@ class InsertedNode:
     outputs: Sequence[InsertedOutput]
     write: Callable[[OnnxWriter, Sequence[str]], Sequence[str]]
     where: str
+
+
+@dataclass(eq=False)
+class OpenSizes:
+    """Which sizes may change, and how shapes follow from them.
+
+    Attributes:
+        inputs, outputs: names of the sizes that may change, by input or output and axis.
+        fitting: shapes that are known to fit, by input name.
+        tied: names of sizes that are one and the same whatever `inputs` calls them, by input and axis.
+        symbols: further sizes that may change, with what they are in the example.
+        resized: shapes of inputs that follow from sizes, see `InsertedOutput`.
+        invalid: says of shapes by input why the model does not hold for them, "" where it does.
+        asked: `dynamic_shapes` by input, where it was given in the structure of nested arguments.
+    """
+
+    inputs: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    outputs: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    fitting: Sequence[Mapping[str, Shape]] = ()
+    tied: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    symbols: Mapping[str, int] = field(default_factory=dict)
+    resized: Mapping[str, Resized] = field(default_factory=dict)
+    invalid: Callable[[Mapping[str, Shape]], str] = lambda _: ""
+    asked: Any = None
+
+
+@dataclass(eq=False)
+class ModuleParts:
+    """What a torch module has beside a graph of MegEngine's operators.
+
+    Attributes:
+        inserted: nodes beside the graph's operators, each behind those whose results it reads, which stand among the
+            graph's outputs.
+        parameters: weights that are inputs of the graph, and constants of the model, by name.
+        weights: names of the parameters in the order of the module.
+        places: source lines by the names of operators.
+        save_program: writes torch's program of the module into a file.
+    """
+
+    inserted: Sequence[InsertedNode] = ()
+    parameters: Mapping[str, Array] = field(default_factory=dict)
+    weights: Sequence[str] = ()
+    places: Mapping[str, str] = field(default_factory=dict)
+    save_program: Callable[[Any], None] | None = None
 
 
 def rename(graph: GraphMessage, names: Mapping[str, str]) -> None:

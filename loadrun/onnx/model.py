@@ -18,7 +18,7 @@ from ..ops.control import find_branches
 from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
 from ..ops.registry import Shape
 from .encode import ElemType, ModelMessage, NodeMessage, TensorMessage, ValueMessage
-from .inserted import InsertedNode
+from .inserted import InsertedNode, ModuleParts, OpenSizes
 from .named import domains, keep_names, merge_ends, number_names
 from .writing import TRANSLATIONS
 from .writing.emitter import UnsupportedOprError
@@ -82,9 +82,28 @@ class WrittenModel:
     scalars: Collection[str] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class WritingOptions:
+    """How a model is written.
+
+    Attributes:
+        opset: version of ONNX's operators; None takes 18, or the first one later that has all that is needed.
+        export_params: whether the weights' values are stored.
+        weights_are_inputs: whether weights are listed as inputs as well.
+        docs: whether nodes say which operator they come from.
+        opsets: versions of other domains.
+    """
+
+    opset: int | None = None
+    export_params: bool = True
+    weights_are_inputs: bool = False
+    docs: bool = False
+    opsets: Mapping[str, int] = field(default_factory=dict)
+
+
 @dataclass(eq=False)
 class Request:
-    """A model to write, and the options.
+    """A model to write.
 
     Attributes:
         graph: a graph without checks.
@@ -92,46 +111,22 @@ class Request:
             that nothing reads may be among them.
         outputs: the outputs by the names that they get.
         example: values of inputs, from which ranks follow that depend on values.
-        dynamic: names of sizes that may change, by input name and axis.
-        output_sizes: names of the outputs' sizes, by output name and axis.
-        other_sizes: shapes that are known to fit, by input name.
-        opset: version of ONNX's operators; None takes 18, or the first one later that has all that is needed.
-        export_params: whether the weights' values are stored.
-        weights_are_inputs: whether weights are listed as inputs as well.
-        docs: whether nodes say which operator they come from.
-        opsets: versions of other domains.
-        inserted: nodes beside the graph's operators, each behind those whose results it reads.
-        reads: what they read.
-        tied: names of sizes that are one and the same whatever `dynamic` calls them, by input name and axis.
-        symbols: further sizes that may change, with what they are in the example.
-        resized: shapes of inputs that follow from sizes, see `InsertedOutput`.
+        options: how.
+        sizes: which sizes may change.
+        module: what is beside the graph's operators.
+        reads: what inserted nodes read.
         scalars: inputs and outputs without axes, which the graph holds as vectors of one element.
-        parameters: weights that the graph has as inputs, by name.
-        places: source lines by the names of operators, for `docs`.
-        invalid: says of shapes by input why the model does not hold for them, "" where it does.
     """
 
     graph: Graph
     inputs: Sequence[tuple[str, str, DType, Shape]]
     outputs: Mapping[str, Var]
     example: Mapping[str, Array] = field(default_factory=dict)
-    dynamic: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
-    output_sizes: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
-    other_sizes: Sequence[Mapping[str, Shape]] = ()
-    opset: int | None = None
-    export_params: bool = True
-    weights_are_inputs: bool = False
-    docs: bool = False
-    opsets: Mapping[str, int] = field(default_factory=dict)
-    inserted: Sequence[InsertedNode] = ()
+    options: WritingOptions = field(default_factory=WritingOptions)
+    sizes: OpenSizes = field(default_factory=OpenSizes)
+    module: ModuleParts = field(default_factory=ModuleParts)
     reads: Mapping[str, Var] = field(default_factory=dict)
-    tied: Mapping[tuple[str, int], str] = field(default_factory=dict)
-    symbols: Mapping[str, int] = field(default_factory=dict)
-    resized: Mapping[str, Callable[[Mapping[str, int]], Shape]] = field(default_factory=dict)
     scalars: Collection[str] = ()
-    parameters: Mapping[str, Array] = field(default_factory=dict)
-    places: Mapping[str, str] = field(default_factory=dict)
-    invalid: Callable[[Mapping[str, Shape]], str] = lambda _: ""
 
 
 def write(request: Request) -> WrittenModel:
@@ -141,7 +136,7 @@ def write(request: Request) -> WrittenModel:
         UnsupportedError: operators that cannot be written, all of them.
         UsageError: an opset that does not exist, or sizes that do not fit.
     """
-    opset = request.opset
+    opset = request.options.opset
     if opset is not None and not OLDEST_OPSET <= opset <= NEWEST_OPSET:
         raise UsageError(
             f"opset_version must be from {OLDEST_OPSET} to {NEWEST_OPSET}, found {opset}; older runtimes support 7 to "
@@ -185,7 +180,8 @@ def refusals(
         the operators, and why.
     """
     w = OnnxWriter(opset, [known], dict(observed))
-    return [(opr, str(why)) for opr, why in _Walk(w, Request(Graph(), [], {}), list(oprs), []).survey()]
+    refused = _Walk(w, Request(Graph(), [], {}), list(oprs), []).run(alone=True)
+    return [(opr, str(why)) for opr, why in refused if isinstance(opr, Opr)]
 
 
 # Sizes
@@ -200,15 +196,15 @@ class _KnownShapes:
 
     def __init__(self, request: Request, oprs: list[Opr]) -> None:
         self.request, self.graph, self.oprs = request, request.graph, oprs
-        self.example, self.dynamic = request.example, request.dynamic
+        self.example, self.open = request.example, request.sizes
         self.ends = [*request.outputs.values(), *request.reads.values()]
         self.first = {name: shape for name, _, _, shape in request.inputs}
-        self.first |= {o.name: o.shape for node in request.inserted for o in node.outputs}
-        self.first |= {n: v.shape or (1,) for n, v in request.parameters.items()}
+        self.first |= {o.name: o.shape for node in request.module.inserted for o in node.outputs}
+        self.first |= {n: v.shape or (1,) for n, v in request.module.parameters.items()}
         self.sizes = [self.first]
         self.known = [infer_shapes(self.graph, oprs, self.first)]
-        if any(request.dynamic.values()) or request.symbols:
-            self._add_others(request.other_sizes)
+        if any(self.open.inputs.values()) or self.open.symbols:
+            self._add_others(self.open.fitting)
         self.observed = self._observe()
 
     def _add_others(self, size_sets: Sequence[Mapping[str, Shape]]) -> None:
@@ -235,7 +231,7 @@ class _KnownShapes:
             sizes = self._changed(change)
             if sizes in self.sizes:
                 continue
-            if said := self.request.invalid(sizes):
+            if said := self.open.invalid(sizes):
                 why, limited = UsageError(said), True
                 continue
             try:
@@ -249,23 +245,22 @@ class _KnownShapes:
 
     def _changed(self, change: Callable[[int, int], int]) -> dict[str, Shape]:
         """Change the numbers of the sizes that have names in the example's shapes."""
-        request = self.request
-        numbers = {name: change(n, i) for i, (name, n) in enumerate(request.symbols.items())}
+        numbers = {name: change(n, i) for i, (name, n) in enumerate(self.open.symbols.items())}
         sizes = dict(self.first)
-        for name, axes in self.dynamic.items():
+        for name, axes in self.open.inputs.items():
             shape = list(self.first[name])
             for axis, named in axes.items():
-                symbol = request.tied.get((name, axis), named)
+                symbol = self.open.tied.get((name, axis), named)
                 if symbol not in numbers:
                     numbers[symbol] = change(shape[axis], len(numbers))
                 shape[axis] = numbers[symbol]
             sizes[name] = tuple(shape)
-        sizes |= {name: resized(numbers) for name, resized in request.resized.items()}
-        sizes |= {o.name: o.resized(numbers) for node in request.inserted for o in node.outputs}
+        sizes |= {name: resized(numbers) for name, resized in self.open.resized.items()}
+        sizes |= {o.name: o.resized(numbers) for node in self.request.module.inserted for o in node.outputs}
         return sizes
 
     def _check(self, why: LoadRunError | None, limited: bool) -> None:
-        for name, axes in self.dynamic.items():
+        for name, axes in self.open.inputs.items():
             for axis, symbol in axes.items():
                 sizes = {s[name][axis] for s in self.sizes}
                 if len(sizes) < 2 or (limited and len([n for n in sizes if n > self.first[name][axis]]) < 2):
@@ -316,21 +311,25 @@ class _Walk:
             for var in opr.inputs:
                 writer.readers.setdefault(var.id, []).append(opr)
 
-    def run(self) -> list[tuple[Opr | InsertedNode, UnsupportedOprError]]:
-        """Write all operators; which ones cannot be, and why."""
+    def run(self, *, alone: bool = False) -> list[tuple[Opr | InsertedNode, UnsupportedOprError]]:
+        """Write all operators; which ones cannot be, and why.
+
+        Args:
+            alone: judge each operator by itself: what others lack becomes an input.
+        """
         refused: list[tuple[Opr | InsertedNode, UnsupportedOprError]] = []
         lost: set[int] = set()
         w = self.w
-        self._name_inputs(refused, lost)
+        if not alone:
+            self._name_inputs(refused, lost)
         for opr in self.oprs:
             self.operators[opr.title] = self.operators.get(opr.title, 0) + (opr.type not in _STORED)
-            if (
-                opr.id in self.inside
-                or opr.type in _STORED
-                or all(w.value(v) is not None for v in opr.outputs)
-            ):
-                continue
-            if all(v.id in w.names for v in opr.outputs):
+            if alone and opr.type == "Host2DeviceCopy":
+                w.names[opr.outputs[0].id] = w.fresh("in")
+            written = all(w.value(v) is not None for v in opr.outputs) or all(
+                v.id in w.names for v in opr.outputs
+            )
+            if opr.id in self.inside or opr.type in _STORED or written:
                 continue
             if any(v.id in lost for v in opr.inputs):
                 lost.update(v.id for v in opr.outputs)
@@ -338,10 +337,15 @@ class _Walk:
                     continue
             w.doc = self._doc(opr)
             try:
+                for var in (*opr.inputs, *opr.outputs) if alone else ():
+                    elem_of(w.dtype(var))
                 w.translate(opr)
             except UnsupportedOprError as e:
                 refused.append((e.opr or opr, e))
-                lost.update(v.id for v in opr.outputs)
+                if alone:
+                    w.names.update((v.id, w.fresh("cut")) for v in opr.outputs)
+                else:
+                    lost.update(v.id for v in opr.outputs)
         return refused
 
     def _name_inputs(
@@ -362,12 +366,12 @@ class _Walk:
             except UnsupportedOprError as e:
                 refused.append((opr, e))
                 lost.add(opr.outputs[0].id)
-        for name, value in self.request.parameters.items():
+        for name, value in self.request.module.parameters.items():
             parameter = w.const(value, name)
             w.params.add(parameter)
             if name in by_name:
                 w.names[by_name[name].outputs[0].id] = parameter if value.ndim else w.reshape(parameter, [1])
-        for node in self.request.inserted:
+        for node in self.request.module.inserted:
             try:
                 self._insert(node, by_name)
             except UnsupportedOprError as e:
@@ -378,9 +382,9 @@ class _Walk:
 
     def _doc(self, opr: Opr) -> str:
         """Return what the nodes of an operator say of it."""
-        if not self.request.docs:
+        if not self.request.options.docs:
             return ""
-        place = self.request.places.get(opr.name or "", "")
+        place = self.request.module.places.get(opr.name or "", "")
         return f"{describe(opr)}, in {place}" if place else describe(opr)
 
     def _insert(self, node: InsertedNode, by_name: Mapping[str, Opr]) -> None:
@@ -391,32 +395,11 @@ class _Walk:
         """
         w, read = self.w, [self.request.reads[n] for n in node.inputs]
         w.translate_for(read)
-        w.doc = node.where if self.request.docs else ""
+        w.doc = node.where if self.request.options.docs else ""
         names = node.write(w, [w.name(v) for v in read])
         for output, name in zip(node.outputs, names, strict=True):
             if name and output.name in by_name:
                 w.names[by_name[output.name].outputs[0].id] = name
-
-    def survey(self) -> list[tuple[Opr, UnsupportedOprError]]:
-        """Write all operators; those that cannot be written become inputs of the others."""
-        refused: list[tuple[Opr, UnsupportedOprError]] = []
-        w = self.w
-        for opr in self.oprs:
-            constant = all(w.value(v) is not None for v in opr.outputs)
-            if opr.type == "Host2DeviceCopy":
-                w.names[opr.outputs[0].id] = w.fresh("in")
-            if opr.id in self.inside or opr.type in _STORED or constant:
-                continue
-            if opr.outputs and all(v.id in w.names for v in opr.outputs):
-                continue
-            try:
-                for var in (*opr.inputs, *opr.outputs):
-                    elem_of(w.dtype(var))
-                w.translate(opr)
-            except UnsupportedOprError as e:
-                refused.append((e.opr or opr, e))
-                w.names.update((v.id, w.fresh("cut")) for v in opr.outputs)
-        return refused
 
     def finish(self, plan: _KnownShapes) -> WrittenModel:
         """Build the model: outputs under their names, inputs in order."""
@@ -436,7 +419,7 @@ class _Walk:
             outputs.append(ValueMessage(claimed, elem_of(w.dtype(var)), sizes))
         inputs = []
         for name, _, dtype, shape in request.inputs:
-            axes = request.dynamic.get(name, {})
+            axes = request.sizes.inputs.get(name, {})
             sized = () if name in request.scalars else tuple(axes.get(i, n) for i, n in enumerate(shape))
             inputs.append(ValueMessage(self.inputs[name], elem_of(dtype), sized))
         graph = w.graph("main_graph", inputs, outputs)
@@ -444,15 +427,15 @@ class _Walk:
         keep_names(graph, {w.names[v.id]: v.name for v in self._named() if v.id in w.names}, w)
         number_names(graph, w)
         weights = [t for t in graph.initializers if t.name in w.params]
-        if request.weights_are_inputs or not request.export_params:
+        if request.options.weights_are_inputs or not request.options.export_params:
             graph.inputs += [ValueMessage(t.name, t.elem, t.dims) for t in weights]
             # All initializers are inputs then: other constants stand in nodes.
             rest = [t for t in graph.initializers if t.name not in w.params]
             graph.nodes[:0] = [node for t in rest for node in _constant(t, w.opset)]
             graph.initializers = weights
-        if not request.export_params:
+        if not request.options.export_params:
             graph.initializers = [t for t in graph.initializers if t.name not in w.params]
-        opsets = {**dict.fromkeys(domains(graph), 1), **request.opsets}
+        opsets = {**dict.fromkeys(domains(graph), 1), **request.options.opsets}
         model = ModelMessage(
             graph, {"": w.opset, **opsets}, ir_version(w.opset), producer_version=__version__
         )
@@ -477,7 +460,7 @@ class _Walk:
             shape = self.w.shape(var)
         except UnsupportedOprError:
             return None
-        named_axes = self.request.output_sizes.get(name, {})
+        named_axes = self.request.sizes.outputs.get(name, {})
         rank = len(shape)
         symbols = {}
         for axis, symbol in named_axes.items():
@@ -498,7 +481,7 @@ class _Walk:
         """Return the axes of an output that always have the size of an input's named axis."""
         shapes = [k.shapes.get(var.id) for k in self.w.known]
         symbols: dict[int, str] = {}
-        for name, axes in self.request.dynamic.items():
+        for name, axes in self.request.sizes.inputs.items():
             for axis, symbol in axes.items():
                 sizes = [s[name][axis] for s in self.sizes]
                 for i in range(len(shapes[0] or ())):

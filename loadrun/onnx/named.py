@@ -13,10 +13,6 @@ from .writing.writer import OnnxWriter
 def merge_ends(graph: GraphMessage) -> None:
     """Name the nodes that compute outputs after these, where nothing else needs the nodes' own names."""
     makers = {name: node for node in graph.nodes for name in node.outputs}
-    uses: dict[str, int] = {}
-    for node in graph.nodes:
-        for name in node.inputs:
-            uses[name] = uses.get(name, 0) + 1
     ends = {v.name for v in graph.outputs}
     inner = {name for node in graph.nodes for name in _captured(node.attributes.values())}
     kept, renamed = [], {}
@@ -33,10 +29,8 @@ def merge_ends(graph: GraphMessage) -> None:
             renamed[source] = node.outputs[0]
         else:
             kept.append(node)
-    for node in kept:
-        node.inputs = [renamed.get(n, n) for n in node.inputs]
-        node.outputs = [renamed.get(n, n) for n in node.outputs]
     graph.nodes = kept
+    rename(graph, renamed)
 
 
 def keep_names(graph: GraphMessage, names: Mapping[str, str | None], writer: OnnxWriter) -> None:
@@ -50,10 +44,10 @@ def keep_names(graph: GraphMessage, names: Mapping[str, str | None], writer: Onn
     fixed = {v.name for v in graph.outputs}
     fixed.update(name for node in graph.nodes for name in _captured(node.attributes.values()))
     internal = {name for node in graph.nodes for name in node.outputs} - fixed
-    renamed = {old: writer.claim(new) for old, new in names.items() if new and old in internal and old != new}
-    for node in graph.nodes:
-        node.inputs = [renamed.get(n, n) for n in node.inputs]
-        node.outputs = [renamed.get(n, n) for n in node.outputs]
+    rename(
+        graph,
+        {old: writer.claim(new) for old, new in names.items() if new and old in internal and old != new},
+    )
 
 
 def number_names(graph: GraphMessage, writer: OnnxWriter) -> None:

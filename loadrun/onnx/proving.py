@@ -86,14 +86,16 @@ def prove_export(
 def _proved(source: ExportSource, written: WrittenModel, model: bytes | str, verify: bool) -> Proof:
     if verify:
         check_model(model)
-    again = None if source.inserted else _again(source, written, model)
+    again = None if source.module.inserted else _again(source, written, model)
     run = beside(model)
     others = []
     if run is not None and all(t.value is not None for t in written.weights):
         others.append(
             Other(run[0], "the ONNX model", of_written(written, run[1]), run[2], told=True, required=verify)
         )
-    left = (again,) if isinstance(again, str) else ("nodes beside the graph",) if source.inserted else ()
+    left = (
+        (again,) if isinstance(again, str) else ("nodes beside the graph",) if source.module.inserted else ()
+    )
     if left and not (verify and others):
         return Proof(left=left)
     try:
@@ -107,7 +109,7 @@ def _proved(source: ExportSource, written: WrittenModel, model: bytes | str, ver
             what="the ONNX model",
             compute=_computing(source, verify),
             others=others,
-            drawn=not source.inserted,
+            drawn=not source.module.inserted,
             runs=0,
         )
     except ProofError as e:
@@ -122,7 +124,7 @@ def _again(source: ExportSource, written: WrittenModel, model: bytes | str) -> B
     Raises:
         ProofError: its inputs or outputs come in another order.
     """
-    if source.parameters or any(t.value is None for t in written.weights):
+    if source.module.parameters or any(t.value is None for t in written.weights):
         return "its weights are no part of it"
     try:
         again = load(model)

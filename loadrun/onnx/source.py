@@ -19,7 +19,7 @@ from ..graph.dtypes import Array, DType
 from ..testcase import Bundle, Testcase
 from ..tracing.modules import TracedModule
 from ..tracing.torch_door import is_torch_source
-from .inserted import InsertedNode
+from .inserted import ModuleParts, OpenSizes
 from .options import ExportOptions, TrainingMode
 
 with late(__name__):
@@ -57,20 +57,11 @@ class ExportSource:
         examples: example values by input name, where there are any.
         testcases: testcases that the file has, with expected values by output name.
         limits: the file's checks of the outputs, see `loadrun.onnx.file`.
-        named_outputs: whether the outputs' names were chosen by the model (a file, a dict).
         called: what was given, called with the examples as they were given: the values of the outputs in order. None
             for files and graphs, which have no order but that of their inputs here.
-        inserted: nodes beside the graph's operators; what they read stands among the outputs, too.
-        sizes: names of the sizes that may differ, by input and axis, where nothing else is said.
-        tied: names of sizes that are one and the same, by input and axis.
-        weights: names of the parameters in the order of the module.
+        sizes: which sizes may differ where nothing else is said.
+        module: what a torch module has beside the graph.
         scalars: inputs and outputs without axes.
-        shapes: `dynamic_shapes` by input, where it was given in the structure of nested arguments.
-        parameters: weights that are inputs of the graph, and constants of the model, by name.
-        places: source lines by the names of operators.
-        save_program: writes torch's program of a module into a file.
-        resized: shapes of inputs that follow from sizes, see `InsertedOutput`.
-        invalid: says of shapes by input why the model does not hold for them, "" where it does.
         metadata: what the file says about the model, by key.
     """
 
@@ -79,20 +70,11 @@ class ExportSource:
     outputs: dict[str, Var]
     examples: dict[str, Array] = field(default_factory=dict)
     testcases: Sequence[Testcase] = ()
-    named_outputs: bool = False
     limits: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     called: Callable[[], list[Array]] | None = None
-    inserted: Sequence[InsertedNode] = ()
-    sizes: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
-    tied: Mapping[tuple[str, int], str] = field(default_factory=dict)
-    weights: Sequence[str] = ()
+    sizes: OpenSizes = field(default_factory=OpenSizes)
+    module: ModuleParts = field(default_factory=ModuleParts)
     scalars: frozenset[str] = frozenset()
-    shapes: Any = None
-    parameters: Mapping[str, Array] = field(default_factory=dict)
-    places: Mapping[str, str] = field(default_factory=dict)
-    save_program: Callable[[Any], None] | None = None
-    resized: Mapping[str, Callable[[Mapping[str, int]], tuple[int, ...]]] = field(default_factory=dict)
-    invalid: Callable[[Mapping[str, tuple[int, ...]]], str] = lambda _: ""
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     def expect(self, outputs: object) -> None:
@@ -114,7 +96,7 @@ class ExportSource:
     @property
     def reads(self) -> list[str]:
         """The outputs that inserted nodes read; they are none of the model."""
-        return [name for node in self.inserted for name in node.inputs]
+        return [name for node in self.module.inserted for name in node.inputs]
 
 
 def read_source(
@@ -237,7 +219,7 @@ def _of_bundle(bundle: Bundle, positional: tuple[Any, ...], named: Mapping[str, 
             raise UsageError(f"the file gives no shape for input {var.name!r}: give example values in args")
         inputs.append(Input(var.name or "", tensor.dtype, tuple(shape)))
     outputs = dict(zip(_names(bundle, graph), graph.outputs, strict=True))
-    source = ExportSource(graph, inputs, outputs, examples, cases, True, limits.limits_of(bundle))
+    source = ExportSource(graph, inputs, outputs, examples, cases, limits.limits_of(bundle))
     if isinstance(bundle.source.file, file.OnnxFile):
         source.metadata = bundle.source.file.metadata
     if holds_composites(graph):
@@ -367,13 +349,11 @@ def _of_trace(
                 "the traced function has not been called yet: call it, or give example values in args"
             )
         traced(*positional, **named)
-    recording, returned = traced.recording, traced.outputs
+    recording = traced.recording
     assert recording is not None
-    assert returned is not None
     labels = dict(_input_labels(traced, recording, names))
     positions = [a for a in recording.args if a.startswith("arg_")]
     graph = traced.graph([labels[a] for a in positions])
-    chosen = isinstance(returned.structure, dict)
     taken = [labels[a] for a in recording.args]
     by_name = {v.name: v for v in graph.inputs}
     values = dict(_example_values(positional, named))
@@ -398,10 +378,8 @@ def _of_trace(
     if any(v.owner.tensors[0].data is not None for v in graph.inputs):
         raise UnsupportedError("an input of the trace has a value")
     outputs = dict(zip(_unique([v.label for v in graph.outputs]), graph.outputs, strict=True))
-    export_source = ExportSource(graph, inputs, outputs, examples, (), chosen)
-    if positional or named:
-        export_source.called = lambda: _values(traced(*positional, **named))
-    return export_source
+    called = (lambda: _values(traced(*positional, **named))) if positional or named else None
+    return ExportSource(graph, inputs, outputs, examples, called=called)
 
 
 def _input_labels(traced: Traced, recording: Recording, names: Sequence[str]) -> list[tuple[str, str]]:

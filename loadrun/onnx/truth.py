@@ -18,7 +18,6 @@ import numpy as np
 
 from ..base.errors import EngineError
 from ..base.pipes import receive, send, serve, start
-from .session import OnnxSession, new_session
 
 if TYPE_CHECKING:
     from ..graph.dtypes import Array
@@ -72,6 +71,31 @@ def runtime_name() -> str | None:
     return f"ONNX Runtime {onnxruntime.__version__}"
 
 
+def new_session(data: bytes | str, *, as_written: bool = False, mapped: bool = False) -> Any:  # noqa: ANN401 - onnxruntime.InferenceSession
+    """Open an ONNX Runtime session on the CPU.
+
+    Args:
+        data: the model, or the path of one whose weights are in another file.
+        mapped: leave weights in other files where they are mapped, instead of packing them anew for speed.
+        as_written: without optimizations. Those of quantized graphs use instructions that saturate on some processors.
+
+    Raises:
+        EngineError: the runtime does not take the model.
+    """
+    import onnxruntime  # optional
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    if mapped:
+        options.add_session_config_entry("session.disable_prepacking", "1")
+    if as_written:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    except Exception as e:
+        raise EngineError(f"ONNX Runtime rejects the model: {e}") from e
+
+
 class Apart:
     """ONNX Runtime in a process of its own, which holds one model at a time.
 
@@ -94,7 +118,7 @@ class Apart:
         """Return what runs a model: a path or bytes; the process opens it while this one goes on.
 
         Args:
-            how: see `loadrun.onnx.session.new_session`.
+            how: see `new_session`.
         """
         token = object()
         message = (model, dict(constants or {}), how)
@@ -191,7 +215,7 @@ def main(parent: int) -> None:
 
 
 def runtime(
-    path: str, constants: Mapping[str, Any] | None = None, *, session: Callable[[], OnnxSession] | None = None
+    path: str, constants: Mapping[str, Any] | None = None, *, session: Callable[[], Any] | None = None
 ) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
     """Return a function that runs an ONNX file in ONNX Runtime: outputs by name for inputs by name.
 
@@ -200,16 +224,14 @@ def runtime(
     Args:
         path: the file.
         constants: values of inputs that `loadrun.load` took as constants.
-        session: opens the session, default `loadrun.onnx.session.new_session`.
+        session: opens the session, default `new_session`.
 
     The function raises an EngineError where the runtime does not take the model or the data.
     """
-    sessions: list[Any] = []
+    open_session = cache(partial(new_session, path) if session is None else session)
 
     def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
-        if not sessions:
-            sessions.append(new_session(path) if session is None else session())
-        (opened,) = sessions
+        opened = open_session()
         for one in (*opened.get_inputs(), *opened.get_outputs()):
             if _UNHELD.fullmatch(one.type):
                 raise EngineError(

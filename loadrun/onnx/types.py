@@ -67,10 +67,8 @@ def kind_of_dtype(dtype: DType) -> int:
 
 def declared_shape(info: ValueInfoProto) -> tuple[int | None, ...] | None:
     """Return the shape of an input as the file declares it, with None for open sizes; None without one."""
-    tensor = info.type.tensor if info.type else None
-    if tensor is None or tensor.shape is None:
-        return None
-    return tuple(None if d.value is None or d.value < 0 else d.value for d in tensor.shape.dims)
+    sizes = sizes_of(info) if info.type is not None and info.type.tensor is not None else None
+    return None if sizes is None else tuple(n if isinstance(n, int) else None for n in sizes)
 
 
 def axis_of(info: ValueInfoProto, axis: int) -> tuple[int | None, str]:
@@ -78,9 +76,8 @@ def axis_of(info: ValueInfoProto, axis: int) -> tuple[int | None, str]:
     declared = declared_shape(info)
     if declared is None:
         return None, f"{info.name} {axis}"
-    tensor = info.type.tensor if info.type else None
-    name = tensor.shape.dims[axis].param if tensor is not None and tensor.shape is not None else ""
-    return declared[axis], name or f"{info.name} {axis}"
+    name = (sizes_of(info) or ())[axis]
+    return declared[axis], name if isinstance(name, str) else f"{info.name} {axis}"
 
 
 class StandIn:
@@ -97,10 +94,9 @@ class StandIn:
         self.first, self.other = first, other
         self._other: set[str] = set()
         for info in infos:
-            tensor = info.type.tensor if info.type else None
-            dims = tensor.shape.dims if tensor is not None and tensor.shape is not None else []
-            self._other |= {d.param for d in (dims[1:] if len(dims) > 1 else dims) if d.param}
-            if len(dims) == 1:
+            sizes = sizes_of(info) or ()
+            self._other.update(n for n in (sizes[1:] if len(sizes) > 1 else sizes) if isinstance(n, str))
+            if len(sizes) == 1:
                 self._other.add(f"{info.name} 0")
 
     def of(self, name: str, axis: int) -> int:

@@ -14,7 +14,6 @@ from .arithmetic.normalize import expand_fused, finish_arithmetic, normalize_cha
 from .arithmetic.redistribute import redistribute
 from .arithmetic.reductions import combine_conversions
 from .arithmetic.reorder import reorder_chains
-from .cleanup.branches import fold_branches
 from .cleanup.fold import fold_constants
 from .cleanup.merge import merge_weights
 from .cleanup.noop import remove_copies, remove_noops
@@ -36,7 +35,6 @@ from .rewriter import Pass
 
 _ALWAYS: tuple[Pass, ...] = (
     expand_batchnorm,
-    fold_branches,
     remove_noops,
     delay_broadcast,
     expand_fused,

@@ -1,1 +1,1 @@
-"""Replaying many files: tasks and events, here, in separate processes, and on a Dask cluster."""
+"""Replaying many files: tasks and events, here and in separate processes."""

@@ -1,4 +1,4 @@
-"""Why a testcase fails: the operator in which it diverges from float64, from another engine, or from its record."""
+"""Why a testcase fails: the operator in which it diverges from float64 or from another engine."""
 
 from collections.abc import Collection, Mapping
 
@@ -6,15 +6,14 @@ from ..base.errors import failure
 from ..base.registry import late
 from ..compare.metrics import passes
 from ..compare.results import Result, Verdict
-from ..dump.record import intermediates_at
 from ..engines import Choice, baseline_for, file_of
 from ..graph import Graph
 from ..graph.dtypes import Array
 from ..passes.constants import bare
-from ..report.differences import changes, differences
-from ..report.drawing import flat_svg, neighbourhood
+from ..report.differences import differences
+from ..report.graph import GraphMarks, graph_element, neighbourhood
 from ..testcase import Bundle
-from ..verify.diff import TOLERANCE, Differences, FileSide, between, changed_values
+from ..verify.diff import Differences, FileSide, between
 from .reporting import Explained
 
 with late(__name__):
@@ -34,7 +33,7 @@ def explained(
     Args:
         bundle: the file.
         result: the testcase's. The engine that failed is compared with the reference engine, the reference engine
-            against the same model in float64, and the model against the statistics that the file's record keeps.
+            against the same model in float64.
         feeds: what it ran on.
         engine: what executed it, where there is one engine; of several, the result says which.
         seed: seed of random operators.
@@ -60,25 +59,17 @@ def _explained(
     case = "the run" if result.index is None else f"testcase {result.index}"
     model = bare(bundle.for_data(feeds))
     inputs = {n: a for n, a in feeds.items() if n in {v.name for v in model.inputs}}
-    kept = None if result.index is None else intermediates_at(bundle.record, result.index)
-    said: list[str] = []
-    blamed: set[int] = set()
-    if kept is not None:
-        changed = changed_values(model, kept, inputs, tolerance=TOLERANCE, seed=seed)
-        said.append(f"{case} compared with the intermediate values recorded when it was packed:")
-        said += changes(changed)
-        blamed = {f.var.owner.id for f in changed if f.root}
     other = baseline_for(engine)
     source = file_of(bundle, other)
     beside = other if source is None else FileSide(model, source, other)
     between_both = between(model, beside, inputs, seed=seed)
-    said.append(f"{case} beside the same model {'in float64' if other == 'float64' else f'on {other}'}:")
+    said = [f"{case} beside the same model {'in float64' if other == 'float64' else f'on {other}'}:"]
     said += (line for part in differences(between_both) for line in part.splitlines())
     if between_both.optimized and isinstance(beside, FileSide):
         said += optimization.optimized(beside, inputs, None)
     if between_both.agree and between_both.outputs_agree and not between_both.findings:
         said.append(f"so the arithmetic is right, and {_other_cause(result)}")
-    blamed |= {r.opr.id for r in between_both.roots} | {s.opr.id for s in between_both.stops[0][:1]}
+    blamed = {r.opr.id for r in between_both.roots} | {s.opr.id for s in between_both.stops[0][:1]}
     return Explained(tuple(said), _drawing(model, between_both, blamed))
 
 
@@ -101,4 +92,7 @@ def _drawing(model: Graph, differences: Differences, blamed: Collection[int]) ->
     if not blamed:
         return ""
     shapes = {r.var.id: r.shapes[0] for r in differences.rows if r.shapes}
-    return flat_svg(neighbourhood(model.oprs, blamed), shapes, model.outputs, blamed, alone=False)
+    near = neighbourhood(model.oprs, blamed)
+    return graph_element(
+        "the operators to blame", near, shapes, model.outputs, GraphMarks.of(differences, blamed)
+    )

@@ -53,9 +53,9 @@ class Run:
             self._held = self._held - size if size is not None else -(1 << 62)
             self._room.notify_all()
 
-    def finish(self, seconds: float | None = None) -> None:
-        """Note that it is finished; it took `seconds`, or else the time since it began."""
-        self._took = self.seconds() if seconds is None else seconds
+    def finish(self) -> None:
+        """Note that it is finished."""
+        self._took = self.seconds()
         self.finished = True
 
     def seconds(self) -> float:

@@ -99,7 +99,6 @@ class RunOptions(ReplayOptions):
         loosen: let what --check says of an output replace the file's own check of it, which reports show.
         allow_uncompared: exit with 0 instead of 3 when nothing was compared.
         jobs: distribute files and testcases over N processes (default: one).
-        dask: distribute them over the workers of a Dask cluster: tcp://HOST:PORT or a scheduler file.
         timeout: stop a file whose testcases take longer in total.
         max_memory: memory limit for models, such as 4G or 500M (default: what the machine has available; Linux only).
             It holds for this process and each that it starts.
@@ -136,7 +135,6 @@ class RunOptions(ReplayOptions):
     loosen: bool = False
     allow_uncompared: bool = False
     jobs: int | None = None
-    dask: str | None = None
     timeout: float | None = None
     max_memory: int | None = None
     fail_fast: bool = False
@@ -167,12 +165,8 @@ class RunOptions(ReplayOptions):
             raise UsageError("--threads takes a number of at least 1, found 0")
         if self.iter and (self.jobs or 1) > 1:
             raise UsageError("-j would disturb the times of --iter; leave one of them out")
-        if self.dask is not None and (self.jobs is not None or self.iter):
-            raise UsageError("--dask replaces -j and would disturb the times of --iter; leave those out")
-        if self.threads is not None and (self.jobs is not None or self.dask is not None):
-            raise UsageError(
-                "--threads applies to this process only; -j and --dask divide the threads themselves"
-            )
+        if self.threads is not None and self.jobs is not None:
+            raise UsageError("--threads applies to this process only; -j divides the threads itself")
         if len(self.engines) > 1 and (self.save_results is not None or self.observed):
             raise UsageError(
                 "--output FILE.zip and the options for values and operators take a single --engine, found "

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import LoadRunError, UsageError, failure
-from ..base.files import contents, fetched, nothing_there
+from ..base.files import contents, nothing_there
 from ..base.registry import late
 from ..compare.impostors import ImpostorWatch
 from ..compare.policy import require_compared
@@ -425,7 +425,7 @@ def _facts(bundle: Bundle, task: Task) -> dict[str, Any]:
         for v in bundle.inputs
     ]
     facts: dict[str, Any] = {"model_digest": _model_digest(bundle), "inputs": inputs}
-    facts["bytes"] = bundle.facts.size or os.path.getsize(fetched(task.path))
+    facts["bytes"] = bundle.facts.size or os.path.getsize(task.path)
     if isinstance(bundle.record, memoryview):
         facts["provenance"] = header(bundle.record).get("provenance")
     return facts

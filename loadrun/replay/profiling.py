@@ -9,13 +9,14 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from ..base.errors import clean
+from ..base.errors import LoadRunError, clean
 from ..base.writing import replacing
 from ..dump import load
 from ..engines import Choice, check_engine, runs_file
 from ..engines.executed import profile_data
 from ..engines.reference import ReferenceEngine
 from ..inputs.feeds import ModelOptions, random_inputs
+from ..report.graph import GraphMarks, model_element
 from ..report.profile import cost_table, memory_table, trace_events
 from ..runner import Runner
 from ..testcase import Bundle, FileValue
@@ -95,6 +96,13 @@ def _measured(
         if profiles:
             return profiles, runner.about.text
         why = f" ({clean(chosen.spec, 40)} has no profiler)"
+    return _by_reference(bundle, feeds, seed)[1], f"the reference engine{why}"
+
+
+def _by_reference(
+    bundle: Bundle, feeds: Mapping[str, FileValue], seed: int
+) -> tuple[Bundle, list[dict[str, Any]]]:
+    """Return the model at the sizes of the data, and profiles of the reference engine."""
     arrays = {n: v for n, v in feeds.items() if isinstance(v, np.ndarray)}
     sized = bundle.for_data(arrays)
     reference = ReferenceEngine(sized.graph, list(sized.outputs.values()), seed=seed, profile=True)
@@ -104,7 +112,7 @@ def _measured(
         reference.run(arrays)
         return reference.get_profile()
 
-    return _repeated(profiled), f"the reference engine{why}"
+    return sized, _repeated(profiled)
 
 
 def _repeated(profiled: Callable[[], dict[str, Any] | None]) -> list[dict[str, Any]]:
@@ -163,6 +171,41 @@ def profile_file(
     cases = bundle.testcases
     feeds = cases[testcase or 0].inputs if len(cases) else random_inputs(bundle, seed)
     write_profiles(options, bundle, feeds, out, seed=seed, engine=engine)
+
+
+def timed_graph(
+    path: str | os.PathLike[str],
+    *,
+    testcase: int | None = None,
+    seed: int = 0,
+    read: ModelOptions | None = None,
+) -> str:
+    """Return a model's graph for a page, coloured by what its operators take on the reference engine.
+
+    Args:
+        path: the file.
+        testcase: which testcase it runs on, default the first.
+        seed: seed of random data and random operators.
+        read: what an ONNX model leaves open.
+
+    Returns:
+        empty where the reference engine does not run it.
+
+    >>> timed_graph("fixtures/nets/mlp.mge").count('"m":') > 10
+    True
+    """
+    try:
+        bundle = load(path, **(read or ModelOptions()).read)
+        cases = bundle.testcases
+        feeds = cases[testcase or 0].inputs if len(cases) else random_inputs(bundle, seed)
+        sized, profiles = _by_reference(bundle, feeds, seed)
+    except LoadRunError:
+        return ""
+    device = _least(profiles)["profiler"]["device"]
+    seconds = {
+        int(key): sum(t["end"] - t["start"] for t in device[key].values()) for key in device if key.isdigit()
+    }
+    return model_element(sized, GraphMarks(seconds=seconds))
 
 
 def _write(target: str, content: object) -> None:

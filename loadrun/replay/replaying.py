@@ -1,4 +1,4 @@
-"""Replaying many files: in this process, in several, or on a cluster, with results as they come."""
+"""Replaying many files: in this process or in several, with results as they come."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .reporting import Closed, Event, Explained, Opened, Replayed, Sinks, Task, 
 with late(__name__):
     import shlex
 
-    from . import dask, observing, processes, retrying
+    from . import observing, processes, retrying
 
 if TYPE_CHECKING:
     from ..verify.bench import Timing
@@ -164,7 +164,7 @@ class Replay:
 
     Raises:
         InputError: a file does not exist.
-        UsageError: an engine is not installed, no cluster answers.
+        UsageError: an engine is not installed.
 
     >>> with Replay(["fixtures/nets/mlp.mge"], RunOptions(values=True)) as replay:
     ...     for dump in replay:
@@ -266,11 +266,10 @@ class Replay:
         return self.wrong
 
     def _check_engines(self) -> None:
-        """Refuse a wrong option of an engine once, not for each file; what a cluster has is not known here."""
-        if self.options.dask is None:
-            rules = [self._selection.rules[path].engines or () for path in self.paths]
-            for spec in dict.fromkeys(str(e) for e in (*self.options.engines, *chain.from_iterable(rules))):
-                check_argument(spec)
+        """Refuse a wrong option of an engine once, not for each file."""
+        rules = [self._selection.rules[path].engines or () for path in self.paths]
+        for spec in dict.fromkeys(str(e) for e in (*self.options.engines, *chain.from_iterable(rules))):
+            check_argument(spec)
 
     def _source(self) -> AbstractContextManager[Events]:
         """Open the replayer of the files."""
@@ -295,8 +294,6 @@ class Replay:
 
     def _replaying(self, tasks: Sequence[Task]) -> AbstractContextManager[Events]:
         options = self.options
-        if options.dask is not None:
-            return dask.Cluster(options.dask, options.timeout).replaying(tasks)
         limited = options.timeout is not None or any(t.timeout for t in tasks)
         if (options.jobs or 1) == 1 and not limited:
             return closing(serial(tasks))  # type: ignore[type-var]

@@ -12,12 +12,13 @@ from .page import FOOT, HEAD
 from .plots import Series, times
 
 
-def benchmark_html(measurements: Sequence[Measurement], more: Sequence[str] = ()) -> str:
+def benchmark_html(measurements: Sequence[Measurement], more: Sequence[str] = (), graph: str = "") -> str:
     """Write the page.
 
     Args:
         measurements: what was measured, the first being what the others are compared with.
         more: lines to show besides, such as those of a baseline.
+        graph: the first model, drawn with the times of its operators.
 
     >>> from loadrun.verify.bench.running import Subject, run_subjects
     >>> found = run_subjects([Subject("fixtures/nets/mlp.mge")], seconds=0, passes=3)
@@ -26,7 +27,7 @@ def benchmark_html(measurements: Sequence[Measurement], more: Sequence[str] = ()
     """
     out = [HEAD]
     shown = rows(measurements)
-    head = "".join(f"<th>{escape(c)}</th>" for c in columns())
+    head = "".join(f"<th scope=col>{escape(c)}</th>" for c in columns())
     body = "".join(f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>\n" for row in shown)
     out.append(f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>\n")
     out += [f"<p>{escape(clean(line, 300))}</p>\n" for line in (*comparisons(measurements), *more)]
@@ -38,5 +39,7 @@ def benchmark_html(measurements: Sequence[Measurement], more: Sequence[str] = ()
         out.append(
             f"<h2>{label}</h2><div class=plots>{times(series, 'runs of a testcase, means of passes')}</div>\n"
         )
+    if graph:
+        out.append(f"<h2>Operators of {escape(str(shown[0][0]))}, by time</h2>{graph}")
     out.append(f"<h2>Environment</h2>{pairs(environment())}")
     return "".join([*out, FOOT])

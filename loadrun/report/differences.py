@@ -3,11 +3,13 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from html import escape
 from typing import Any
 
 from ..base.errors import clean
 from ..ops.infer import describe
-from ..verify.diff import Bisected, ChangedConstant, ChangedValue, Differences, Finding, SuspectVar
+from ..verify.diff import Bisected, ChangedConstant, Differences, Finding, SuspectVar
+from .page import page
 from .text import shape_text, table
 
 _MOST_TOLERATED = 3
@@ -222,19 +224,6 @@ def bisected(result: Bisected) -> str:
     return f"first to diverge: {clean(describe(result.var.owner), 200)}: {worst}"
 
 
-def changes(values: list[ChangedValue], rows: int = 8) -> Iterator[str]:
-    """Describe how a run differs from the statistics that a file's record holds."""
-    if not values:
-        yield "all of them are as they were"
-        return
-    for f in [f for f in values if f.root][:rows]:
-        here, there = ("not finite" if x is None else f"{x:.9g}" for x in (f.found, f.expected))
-        yield f"to blame: {clean(describe(f.var.owner), 200)}: its {f.what} is {here}, it was {there}"
-    passed = sum(not f.root for f in values)
-    if passed:
-        yield f"{passed} values after that differ as well"
-
-
 def findings(defects: list[Finding], limit: float | None) -> Iterator[str]:
     """Describe what `--range` gave: where it began, and where it went unseen."""
     if not defects:
@@ -251,6 +240,27 @@ def findings(defects: list[Finding], limit: float | None) -> Iterator[str]:
             f"{clean(f.var.label, 100)!r}, first at {list(f.index)}: {f.value:.9g}"
             + ("; no operator that reads it passes it on" if f.hidden else "")
         )
+
+
+def differences_page(title: str, said: str, agree: bool, graph: str) -> str:
+    """Return what a comparison gave as a page: what is to blame, the graph with errors, all that is said.
+
+    Args:
+        title: the two that were compared.
+        said: the lines of `differences` and its like.
+        agree: whether nothing differs.
+        graph: the element that draws the model.
+    """
+    lines = [line for line in said.splitlines() if line.startswith(("to blame: ", "first to diverge: "))]
+    verdict = (
+        "everything that was compared agrees"
+        if agree
+        else next(iter(sorted(lines)[::-1]), "the models differ")
+    )
+    return page(
+        title,
+        f"<p class='total {'pass' if agree else 'fail'}'>{escape(verdict)}</p>\n{graph}\n<pre>{escape(said)}</pre>\n",
+    )
 
 
 def interface(changes: Sequence[str]) -> Iterator[str]:

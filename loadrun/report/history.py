@@ -1,5 +1,6 @@
 """Reports of several runs side by side: pass rates, and verdict, error and time of each file from run to run."""
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from typing import Any
 from ..base import schema
 from ..base.errors import FormatError, clean
 from .page import FOOT, HEAD
-from .plots import history_line
+from .plots import bars, history_line
 from .reading import load_report
 from .text import table
 
@@ -151,6 +152,7 @@ def history_table(history: History) -> str:
     text = table(rows, ("run", "started", "loadrun", "files", "passed", "rate", "s"), (0, 3, 4, 5, 6))
     odd = [n for n in history.names if {f.verdict for f in history.of(n) if f} != {"pass"}]
     if odd:
+        odd = _failing_first(history, odd)
         shown = [
             (clean(n, 80), *(_SHORT.get(f.verdict, f.verdict) if f else "-" for f in history.of(n)))
             for n in odd
@@ -166,6 +168,32 @@ def history_table(history: History) -> str:
     return f"{text}\n\n{cut}{steady} of {len(history.names)} files passed in all runs{partly}"
 
 
+def _speeds(history: History) -> str:
+    """Draw how many files took how much longer in the last run than in the one before."""
+    pairs = [(f[-2], f[-1]) for f in map(history.of, history.names) if len(f) > 1]
+    factors = [math.log2(b.seconds / a.seconds) for a, b in pairs if a and b and a.seconds and b.seconds]
+    if not factors:
+        return ""
+    counts = [0] * 16
+    for factor in factors:
+        counts[max(0, min(15, math.floor(4 * factor + 8)))] += 1
+    said = [f"2^{k / 4 - 2:g} to 2^{(k + 1) / 4 - 2:g} times as long: {n}" for k, n in enumerate(counts)]
+    caption = "files by their time beside the run before; right of the dashed line it is longer"
+    return bars(counts, said, caption, ("1/4", "4 times"), 8)
+
+
+def _failing_first(history: History, names: Sequence[str]) -> list[str]:
+    """Order files by how they ended last: those that newly fail, those that fail, the others."""
+
+    def place(name: str) -> int:
+        verdicts = [f.verdict for f in history.of(name) if f]
+        if verdicts[-1] in ("pass", "not compared"):
+            return 2
+        return 0 if "pass" in verdicts[-2:-1] else 1
+
+    return sorted(names, key=place)
+
+
 def _rate(run: PastRun) -> tuple[int, str, str]:
     rate = f"{100 * run.passed / len(run.files):.1f} %" if run.files else "-"
     return run.passed, rate, f"{run.seconds:.2f}"
@@ -175,18 +203,20 @@ def history_html(history: History) -> str:
     """Return one page: pass rates, and for each file its verdicts, errors and times as lines over the runs."""
     out = [HEAD, "<h2>Runs</h2><div class=wide><table><thead><tr>"]
     heads = ("run", "started", "report", "loadrun", "files", "passed", "rate", "s")
-    out.append("".join(f"<th>{h}</th>" for h in heads) + "</tr></thead><tbody>\n")
+    out.append("".join(f"<th scope=col>{h}</th>" for h in heads) + "</tr></thead><tbody>\n")
     for i, run in enumerate(history.runs):
         path = f"{run.path}: {run.cut}" if run.cut else run.path
         cells = (i + 1, run.started, path, run.version, len(run.files), *_rate(run))
         out.append(f"<tr>{''.join(f'<td>{escape(clean(str(c), 200))}</td>' for c in cells)}</tr>\n")
     rates = [100 * run.passed / len(run.files) if run.files else None for run in history.runs]
+    out.append(f"</tbody></table></div>{history_line(rates, 'share of the files that passed', ' %')}")
+    out.append(f"{_speeds(history)}\n<h2>Files</h2>\n")
     out.append(
-        f"</tbody></table></div>{history_line(rates, 'share of the files that passed', ' %')}\n<h2>Files</h2>\n"
+        "<div class=wide><table class=overview><thead><tr><th scope=col>last</th><th scope=col>file</th>"
+        "<th scope=col>verdicts</th>"
     )
-    out.append("<div class=wide><table class=overview><thead><tr><th>last</th><th>file</th><th>verdicts</th>")
-    out.append("<th>error / tolerance</th><th>s</th></tr></thead><tbody>\n")
-    out += [_file_row(name, history.of(name)) for name in history.names]
+    out.append("<th scope=col>error / tolerance</th><th scope=col>s</th></tr></thead><tbody>\n")
+    out += [_file_row(name, history.of(name)) for name in _failing_first(history, history.names)]
     return "".join([*out, "</tbody></table></div>\n", FOOT])
 
 

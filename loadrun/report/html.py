@@ -1,6 +1,10 @@
 """A report as one HTML page that needs nothing else: no fonts, images or scripts from elsewhere."""
 
+import math
+import os
+import re
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import IO, Any, TextIO
@@ -12,12 +16,19 @@ from ..verify.bench import Timing
 from ..verify.pictures import Picture
 from .engines import entrants_lines
 from .page import FOOT, HEAD
-from .plots import Series, error_map, histogram, times
+from .plots import Series, bars, error_map, histogram, times
 from .text import engine, shape_text, summary, timing_line, verdict_text
 
 _ROWS = 100
 """Outputs of a file that pass and have a row; those that fail have one up to ten times as many."""
 _IN_MEMORY = 1 << 20
+_PICTURED = 3
+"""Files of one cause that show pictures: more of them would say the same."""
+_LINKS = 5
+"""Files of one cause that are named."""
+_LOW, _HIGH = -8, 4
+"""Decades of an error's part of its tolerance that the chart shows."""
+_BAD = (Verdict.CRASH, Verdict.TIMEOUT, Verdict.ERROR, Verdict.FAIL)
 _ORDER = (Verdict.CRASH, Verdict.TIMEOUT, Verdict.ERROR, Verdict.FAIL, Verdict.NOT_COMPARED, Verdict.PASS)
 
 
@@ -48,6 +59,8 @@ class HtmlWriter:
         self._sections: IO[str] = _spool()
         self._files: list[FileResult] = []
         self._index: list[tuple[int, str]] = []
+        self._broke: dict[tuple[str, str], list[tuple[int, str, str]]] = {}
+        self._decades: Counter[int] = Counter()
         self._start()
 
     def _start(self) -> None:
@@ -59,6 +72,7 @@ class HtmlWriter:
         self._times = Series()
         self._facts: dict[str, Any] = {}
         self._case = ""
+        self._failed = ""
         self._limits: dict[str, float | None] = {}
         self._worst = 0.0
         self._seconds = 0.0
@@ -78,10 +92,14 @@ class HtmlWriter:
         self._seconds += result.seconds
         self._limits = {o.name: o.maxerr for o in result.outputs}
         if result.verdict is Verdict.ERROR:
+            self._failed = self._failed or (result.message or "").partition("\n")[0]
             self._row(Verdict.ERROR, [self._case, "", "", "", "", "", "error", ""], result.message or "")
         for i, out in enumerate(result.outputs):
             if out.error is not None and out.maxerr:
                 self._worst = max(self._worst, out.error / out.maxerr)
+                self._decades[_decade(out.error / out.maxerr)] += 1
+            if out.verdict is Verdict.FAIL and not self._failed:
+                self._failed = f"output {out.name}: {(_details(out) or 'the check failed').splitlines()[0]}"
             cells = [
                 self._case,
                 clean(out.name),
@@ -101,9 +119,9 @@ class HtmlWriter:
         self._figures.append(f"<div class=picture>{head}<div class=plots>{plots}</div></div>")
 
     def graph(self, drawing: str) -> None:
-        """Show the operators to blame, with those around them, as SVG."""
+        """Show the operators to blame, with those around them."""
         if drawing:
-            self._figures.append(f"<h4>the operators to blame</h4><div class=scroll>{drawing}</div>\n")
+            self._figures.append(f"<h4>the operators to blame</h4>{drawing}\n")
 
     def _compare(self, result: Result) -> None:
         """Note a result of one of several engines for the table in which they stand side by side."""
@@ -129,14 +147,14 @@ class HtmlWriter:
         """Return the table of the engines: a row for each testcase and output, a column for each engine."""
         if len(self._engines) < 2:
             return ""
-        heads = "".join(f"<th>{escape(clean(name, 60))}</th>" for name in self._engines)
+        heads = "".join(f"<th scope=col>{escape(clean(name, 60))}</th>" for name in self._engines)
         rows = (
             f"<tr><td>{case}</td><td>{escape(clean(name))}</td>"
             + "".join(cells.get(engine, "<td></td>") for engine in self._engines)
             + "</tr>"
             for (case, name), cells in self._beside.items()
         )
-        head = f"<tr><th>testcase</th><th>output</th>{heads}</tr>"
+        head = f"<tr><th scope=col>testcase</th><th scope=col>output</th>{heads}</tr>"
         table = f"<thead>{head}</thead><tbody>{''.join(rows)}</tbody>"
         return f"<h4>engines, by their errors</h4><table class=engines>{table}</table>"
 
@@ -175,7 +193,9 @@ class HtmlWriter:
         if self._rows:
             heads = ("testcase", "output", "shape", "dtype", "max error", "tolerance", "verdict", "ms")
             out.write(
-                "<table><thead><tr>" + "".join(f"<th>{h}</th>" for h in heads) + "</tr></thead><tbody>\n"
+                "<table class=outputs><thead><tr>"
+                + "".join(f"<th scope=col>{h}</th>" for h in heads)
+                + "</tr></thead><tbody>\n"
             )
             out.write("\n".join(self._rows))
             out.write("</tbody></table>\n")
@@ -184,6 +204,8 @@ class HtmlWriter:
         if explanation:
             lines = "\n".join(clean(line, 500) for line in explanation)
             out.write(f"<h4>where it diverged</h4><pre>{escape(lines)}</pre>\n")
+        if verdict in _BAD and not file.excused:
+            self._blame(number, file, _cause(file, explanation, self._failed))
         out.write("".join(self._figures))
         if self._times.count > 1:
             out.write(f"<div class=plots>{times(self._times)}</div>\n")
@@ -194,6 +216,16 @@ class HtmlWriter:
             out.write(f"<p>{escape(timing_line(timing))}</p><div class=plots>{times(series)}</div>\n")
         out.write("</details>\n")
         self._index.append((_ORDER.index(verdict), self._overview(number, name, file)))
+
+    def _blame(self, number: int, file: FileResult, cause: str) -> None:
+        """Note why a file does not pass; of many with one cause, the first ones keep their pictures."""
+        key = os.path.dirname(file.path), _alike(cause)
+        files = self._broke.setdefault(key, [])
+        files.append((number, os.path.basename(file.path), cause))
+        if len(files) > _PICTURED and self._figures:
+            self._figures = [
+                f"<p class=more>pictures: see the first {_PICTURED} files of the same cause</p>\n"
+            ]
 
     def _overview(self, number: int, name: str, file: FileResult) -> str:
         word = "xfail" if file.excused else "flaky" if file.flaky else file.verdict.value
@@ -225,10 +257,12 @@ class HtmlWriter:
         # Where nothing was compared, a run that was allowed not to compare is no success either.
         good = exit_code == 0 and any(f.passed for f in self._files)
         out.write(f"<p class='total {'pass' if good else 'fail'}'>{escape(summary(self._files))}</p>\n")
+        out.write(self._what_broke() + self._chart(exit_code))
         out.write(
-            "<div class=wide><table class='overview files'><thead><tr><th>verdict</th><th>file</th><th>testcases</th>"
-            "<th>checks</th>"
-            "<th>error / tolerance</th><th>ms</th></tr></thead><tbody>\n"
+            "<div class=wide><table class='overview files'><thead><tr><th scope=col>verdict</th><th scope=col>file</th>"
+            "<th scope=col>testcases</th>"
+            "<th scope=col>checks</th>"
+            "<th scope=col>error / tolerance</th><th scope=col>ms</th></tr></thead><tbody>\n"
         )
         rows = [row for _, row in sorted(self._index, key=lambda pair: pair[0])]
         for path, why in self._skipped.items():
@@ -239,9 +273,35 @@ class HtmlWriter:
         self._sections.seek(0)
         while part := self._sections.read(1 << 16):
             out.write(part)
-        out.write(f"<h2>Environment</h2>{pairs({**self._about, 'exit_code': exit_code})}")
         out.write(FOOT)
         self.discard()
+
+    def _what_broke(self) -> str:
+        """Return the table of causes, those of most files first."""
+        if not self._broke:
+            return ""
+        rows = []
+        for (folder, _), files in sorted(self._broke.items(), key=lambda item: -len(item[1])):
+            links = [f'<li><a href="#f{n}">{escape(clean(name, 120))}</a>' for n, name, _ in files[:_LINKS]]
+            links += [f"<li>and {len(files) - _LINKS} more"] if len(files) > _LINKS else []
+            rows.append(
+                f"<tr><td>{len(files)}</td><td>{escape(clean(folder or '.', 200))}</td>"
+                f"<td>{escape(clean(files[0][2], 300))}<ul>{'</li>'.join(links)}</li></ul></td></tr>\n"
+            )
+        heads = "".join(f"<th scope=col>{h}</th>" for h in ("files", "folder", "cause"))
+        return (
+            f"<section aria-labelledby=broke><h2 id=broke>What broke</h2><table class=broke><thead><tr>{heads}</tr>"
+            f"</thead><tbody>\n{''.join(rows)}</tbody></table></section>\n"
+        )
+
+    def _chart(self, exit_code: int) -> str:
+        """Return the errors against their tolerances, with the environment beside them."""
+        counts = [self._decades[d] for d in range(_LOW, _HIGH)]
+        said = [f"an error of 1e{d} to 1e{d + 1} of the tolerance: {n}" for d, n in enumerate(counts, _LOW)]
+        caption = "outputs by error / tolerance; right of the dashed line they fail"
+        drawn = bars(counts, said, caption, (f"1e{_LOW}", f"1e{_HIGH}"), -_LOW) if sum(counts) else ""
+        about = pairs({**self._about, "exit_code": exit_code})
+        return f"<div class=top>{drawn}<details><summary>Environment</summary>{about}</details></div>\n"
 
     def discard(self) -> None:
         """Drop what was not written."""
@@ -251,6 +311,33 @@ class HtmlWriter:
 def _spool() -> IO[str]:
     """Open a temporary without a name, in memory as long as it is small."""
     return tempfile.SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="utf-8", errors="backslashreplace")
+
+
+def _decade(share: float) -> int:
+    """Return the decade of an error's part of its tolerance, the nearest that the chart has.
+
+    >>> _decade(0.5), _decade(2.0), _decade(0.0), _decade(math.nan)
+    (-1, 0, -8, 3)
+    """
+    if not share <= 10.0**_HIGH:
+        return _HIGH - 1
+    return max(_LOW, min(_HIGH - 1, math.ceil(math.log10(share)) - 1)) if share > 0 else _LOW
+
+
+def _cause(file: FileResult, explanation: Sequence[str], failed: str) -> str:
+    """Return why a file does not pass: the operator to blame, what stopped it, or its first failing output."""
+    blamed = (line.strip() for line in explanation)
+    first = next((line for line in blamed if line.startswith("to blame: ")), "")
+    return first or next(iter((file.message or "").splitlines()), "") or failed
+
+
+def _alike(cause: str) -> str:
+    """Return what causes of one kind have in common.
+
+    >>> _alike("3 of 10 values exceed the tolerance") == _alike("4 of 12 values exceed the tolerance")
+    True
+    """
+    return re.sub(r"\d[\d.e+-]*", "0", cause)
 
 
 def _class(verdict: Verdict) -> str:

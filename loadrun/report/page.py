@@ -2,6 +2,11 @@
 
 from base64 import b64encode
 from hashlib import sha256
+from html import escape
+from pathlib import Path
+
+from ..base.errors import clean
+from ..base.files import contents
 
 _SCRIPT = """
 "use strict";
@@ -21,6 +26,7 @@ for (const table of document.querySelectorAll("table.overview")) {
     shown.textContent = count + " of " + rows.length;
   };
   bar.className = "bar";
+  shown.setAttribute("role", "status");
   find.type = "search";
   find.placeholder = "search";
   find.setAttribute("aria-label", "search files");
@@ -50,7 +56,7 @@ for (const table of document.querySelectorAll("table.overview")) {
       head.setAttribute("aria-sort", down ? "ascending" : "descending");
     };
     head.addEventListener("click", sort);
-    head.addEventListener("keydown", e => { if (e.key === "Enter") sort(); });
+    head.addEventListener("keydown", e => { if (e.key === "Enter" || e.key === " ") { e.preventDefault(); sort(); } });
   });
   show();
 }
@@ -64,6 +70,7 @@ reveal();
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach(d => { d.open = true; }));
 """
 """Search, filter and sort the overview; the page works without it. The policy below allows no other script."""
+_SCRIPT += bytes(contents(Path(__file__).with_name("graph.js"), "the script of graphs")).decode()
 _HASH = b64encode(sha256(_SCRIPT.encode()).digest()).decode()
 
 HEAD = """<!doctype html>
@@ -110,6 +117,9 @@ summary { cursor: pointer; overflow-wrap: anywhere; }
 .badge.error, .badge.timeout, .badge.crash { color: var(--broken); }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem .9rem; margin: .4rem 0; font-size: .88rem; }
 dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; } dd dl { margin: 0; }
+.top { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: 0 1rem; }
+.top details { align-self: start; } .broke td:nth-child(2) { min-width: 9rem; }
+.broke ul { margin: 0; padding: 0; list-style: none; }
 a { color: var(--mark); } .plots { display: flex; flex-wrap: wrap; gap: 1rem; align-items: flex-start; }
 figure { margin: .3rem 0; } figcaption { color: var(--soft); font-size: .82rem; max-width: 26rem; }
 svg { max-width: 100%; height: auto; } svg text { fill: var(--soft); font-size: 11px; }
@@ -124,23 +134,49 @@ th[aria-sort=ascending]::after { content: " \\25b4"; } th[aria-sort=descending]:
 td:nth-child(2), .engines td { overflow-wrap: anywhere; } td:nth-child(2) { min-width: 5rem; }
 @media (max-width: 40rem) { body { padding: .6rem; } th, td { padding: .2rem .35rem; }
   dl { grid-template-columns: 1fr; }
-  .overview.files :is(th, td):is(:nth-child(3), :nth-child(5)) { display: none; } }
-svg.graph { max-width: none; } .graph text { fill: var(--front); } .graph path { fill: none; stroke: var(--soft); }
-.graph .size { fill: var(--soft); font-size: 9px; stroke: var(--back); stroke-width: 3px; paint-order: stroke; }
-.graph rect { fill: var(--panel); stroke: var(--soft); } .graph .block rect { stroke: var(--mark); stroke-width: 1.5; }
-.graph .port rect { fill: var(--back); stroke-dasharray: 3 2; } .scroll { overflow: auto; max-height: 80vh; }
-.graph .blamed rect { stroke: var(--fail); stroke-width: 2.5; } .graph .blamed text { fill: var(--fail); }
-summary.blamed { color: var(--fail); }
+  .overview.files :is(th, td):is(:nth-child(3), :nth-child(5)),
+  .outputs tr:not(.said) > :is(:nth-child(3), :nth-child(4), :nth-child(8)) { display: none; }
+  .broke :is(th, td):nth-child(2) { display: none; }
+  .outputs { font-size: .85rem; } .outputs :is(th, td) { padding-inline: .2rem; } }
+body:has(.graph.whole) { max-width: none; } button, select { font: inherit; }
+.graph { display: grid; grid-template: auto 1fr / 1fr 20rem; gap: .5rem; } .graph .bar { grid-column: 1 / 3; }
+.graph .plane { overflow: auto; max-height: 28rem; border: 1px solid var(--line); border-radius: .4rem; }
+.graph.whole .plane { height: calc(100vh - 10rem); max-height: none; min-height: 20rem; }
+.graph aside { overflow: auto; max-height: 28rem; font-size: .9rem; min-width: 0; }
+.graph h3 { font-size: 1rem; margin: 0; overflow-wrap: anywhere; }
+.graph.whole aside { max-height: calc(100vh - 10rem); }
+.graph aside dl { grid-template-columns: 1fr; } .graph aside dt { margin-top: .4rem; }
+.graph aside button { border: 0; background: none; color: var(--mark); padding: .1rem 0; text-align: left;
+  text-decoration: underline; cursor: pointer; overflow-wrap: anywhere; }
+.graph svg { max-width: none; display: block; margin: 0 auto; }
+.graph path { fill: none; stroke: var(--soft); opacity: .6; }
+.graph svg text { fill: var(--front); font: 12px system-ui, sans-serif; }
+.graph svg .size { opacity: .8; font-size: 11px; }
+.graph rect { fill: var(--panel); stroke: var(--soft); } .graph [role=button] { cursor: pointer; outline: none; }
+.graph .layer rect { stroke: var(--mark); stroke-width: 1.5; }
+.graph .open rect { fill: var(--panel); stroke: var(--line); }
+.graph .found rect { stroke: var(--mark); stroke-width: 3; }
+.graph .blamed rect { stroke: var(--fail); stroke-width: 3; }
+.graph .open.blamed rect { stroke-width: 1; } .graph path.chosen { stroke: var(--mark); stroke-width: 2.5; opacity: 1; }
+.graph [role=button]:is(.chosen, :focus-visible) rect { stroke: var(--mark); stroke-width: 3; stroke-dasharray: none; }
+.graph .blamed.chosen rect { stroke: var(--fail); stroke-width: 4; }
+@media (max-width: 40rem) { .graph { display: block; } .graph.whole .plane { height: 60vh; } }
 svg .map { image-rendering: pixelated; } svg .worst { fill: none; stroke: var(--front); stroke-width: 2; }
 @media print { :root { color-scheme: light; font-size: 12px; } pre { font-size: 9px; } .bar { display: none; }
   a { color: inherit; }
-  .scroll, .wide, details { max-height: none; overflow: visible; } svg.graph { max-width: 100%; }
+  .graph .plane, .wide, details { max-height: none; overflow: visible; }
   details { border: 0; padding: 0; } summary, h2, h4 { break-after: avoid; } tr, figure { break-inside: avoid; }
   body { max-width: none; padding: 0; font-size: 11px; } }
 </style>
 </head>
 <body>
+<main>
 <h1>loadrun report</h1>
 """.replace("HASH", _HASH)
 
-FOOT = f"<script>{_SCRIPT}</script>\n</body>\n</html>\n"
+FOOT = f"<script>{_SCRIPT}</script>\n</main>\n</body>\n</html>\n"
+
+
+def page(title: str, inside: str) -> str:
+    """Return a page with a title."""
+    return f"{HEAD.replace('loadrun report', escape(clean(title, 200)))}{inside}{FOOT}"

@@ -65,30 +65,28 @@ def times(series: Series, of: str = "testcases") -> str:
 
 def histogram(picture: Picture, tolerance: float | None) -> str:
     """Draw how many elements have an error of which decade, on a logarithmic scale, with the tolerance as a line."""
-    step = (_WIDE - _LEFT - 8) / max(1, len(picture.counts))
-    line = ""
+    limit = None
     if tolerance is not None and tolerance > 0 and math.isfinite(tolerance):
-        place = min(max(math.log10(tolerance) - picture.low, 0), len(picture.counts))
-        x = _LEFT + place * step
-        line = (
-            f'<line class="limit" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{_HIGH - _BOTTOM}">'
-            f"<title>tolerance {tolerance:g}</title></line>"
-        )
+        limit = min(max(math.log10(tolerance) - picture.low, 0), len(picture.counts))
     caption = f"errors by decade; {picture.equal} elements are equal"
     if picture.nonfinite:
         caption += f", {picture.nonfinite} are not finite"
-    caption += f"; dashed: the tolerance of {tolerance:g}" if line and tolerance is not None else ""
+    caption += f"; dashed: the tolerance of {tolerance:g}" if limit is not None else ""
     ends = (f"1e{picture.low}", f"1e{picture.low + len(picture.counts)}")
     decades = range(picture.low, picture.low + len(picture.counts))
     said = [
         f"{n} elements with an error from 1e{d} to 1e{d + 1}"
         for n, d in zip(picture.counts, decades, strict=True)
     ]
-    return bars(picture.counts, said, caption, ends, line)
+    return bars(picture.counts, said, caption, ends, limit)
 
 
 def bars(
-    counts: Sequence[int], said: Sequence[str], caption: str, ends: tuple[str, str], line: str = ""
+    counts: Sequence[int],
+    said: Sequence[str],
+    caption: str,
+    ends: tuple[str, str],
+    limit: float | None = None,
 ) -> str:
     """Draw counts as bars on a logarithmic scale.
 
@@ -97,7 +95,7 @@ def bars(
         said: what each bar tells under the pointer.
         caption: what stands below.
         ends: what the axis begins and ends with.
-        line: SVG that is drawn over the bars.
+        limit: where a dashed line stands, counted in bars.
     """
     top = math.log10(max(counts, default=0) + 1) or 1.0
     step = (_WIDE - _LEFT - 8) / max(1, len(counts))
@@ -110,6 +108,10 @@ def bars(
                 f'<rect x="{x + 1:.1f}" y="{_HIGH - _BOTTOM - height:.1f}" width="{step - 2:.1f}" '
                 f'height="{height:.1f}"><title>{escape(text)}</title></rect>'
             )
+    line = ""
+    if limit is not None:
+        x = _LEFT + limit * step
+        line = f'<line class="limit" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{_HIGH - _BOTTOM}"/>'
     most = max(counts, default=0)
     return _frame(f'<g class="bars">{"".join(drawn)}</g>{line}', caption, [(1.0, f"{most:.3g}")], ends)
 

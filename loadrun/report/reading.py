@@ -5,7 +5,7 @@ import os
 from typing import Any
 
 from ..base.errors import FormatError
-from ..base.files import contents, fetched
+from ..base.files import contents
 
 _LARGEST = 1 << 30
 
@@ -17,7 +17,7 @@ def load_report(path: str | os.PathLike[str]) -> dict[str, Any]:
         FormatError: it is none, or larger than any report.
         OSError: the file cannot be read.
     """
-    if os.stat(fetched(path)).st_size > _LARGEST:
+    if os.stat(path).st_size > _LARGEST:
         raise FormatError(f"{os.fspath(path)} is larger than any report ({_LARGEST} bytes)")
     return read_report(contents(path, "a report"), os.fspath(path))
 

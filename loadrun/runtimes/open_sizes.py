@@ -9,7 +9,8 @@ from ..graph import Graph, Var
 from ..graph.dtypes import Array
 from ..graph.excerpts import excerpt
 from ..onnx.encode import encode
-from ..onnx.model import Request, write
+from ..onnx.inserted import OpenSizes as NamedSizes
+from ..onnx.model import Request, WritingOptions, write
 from ..ops.infer import Inference
 from ..ops.registry import Shape
 
@@ -79,7 +80,8 @@ class OpenSizes:
                     dynamic.setdefault(names[var.id], {})[axis] = symbol
         others = [{names[v.id]: key[i] for v, i in read} for key in self.keys[1:]]
         ends = dict(zip(outputs, graph.outputs, strict=True))
-        request = Request(graph, inputs, ends, dynamic=dynamic, other_sizes=others, opset=opset)
+        open_sizes = NamedSizes(dynamic, fitting=others)
+        request = Request(graph, inputs, ends, options=WritingOptions(opset=opset), sizes=open_sizes)
         return b"".join(encode(write(request).model))
 
 

@@ -28,7 +28,7 @@ from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array
 from ..graph.excerpts import excerpt
 from ..onnx.encode import encode
-from ..onnx.model import Request, refusals, write
+from ..onnx.model import Request, WritingOptions, refusals, write
 from ..ops.catalog import CATALOG
 from ..ops.control import CONDITIONAL, find_branches
 from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
@@ -421,7 +421,7 @@ class Translated:
         examples = {_in(v): a for v, a in zip(piece.inputs, arrays, strict=True)}
         inputs = [(n, n, v.dtype, examples[n].shape) for v in piece.inputs if (n := _in(v)) and v.dtype]
         outputs = {_out(v): new for v, new in zip(piece.outputs, graph.outputs, strict=True)}
-        written = write(Request(graph, inputs, outputs, examples, opset=self.runtime.opset))
+        written = write(Request(graph, inputs, outputs, examples, WritingOptions(opset=self.runtime.opset)))
         return b"".join(encode(written.model))
 
     def _blamed(self, piece: Piece, program: _Program, why: str) -> dict[int, str]:

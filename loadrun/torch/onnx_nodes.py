@@ -17,8 +17,8 @@ from torch.utils import _pytree as pytree
 from ..base.errors import UnsupportedError, UsageError
 from ..graph.dtypes import DType
 from ..onnx.encode import ElemType, GraphMessage, NodeMessage, TensorMessage, ValueMessage
-from ..onnx.inserted import InsertedNode, InsertedOutput, inline
-from ..onnx.model import Request, write
+from ..onnx.inserted import InsertedNode, InsertedOutput, ModuleParts, OpenSizes, inline
+from ..onnx.model import Request, WritingOptions, write
 from ..onnx.options import OperatorExportTypes
 from ..onnx.writing.emitter import UnsupportedOprError
 from ..onnx.writing.writer import OnnxWriter, elem_of
@@ -115,12 +115,10 @@ class InnerGraph:
             self.inputs,
             {n: self.outputs[n] for n in self.ends},
             self.examples,
-            opset=w.opset,
-            docs=bool(w.doc),
-            inserted=self.inserted,
-            reads={n: v for n, v in self.outputs.items() if n not in self.ends},
-            symbols=self.symbols,
-            resized=self.resized,
+            WritingOptions(opset=w.opset, docs=bool(w.doc)),
+            OpenSizes(symbols=self.symbols, resized=self.resized),
+            ModuleParts(self.inserted),
+            {n: v for n, v in self.outputs.items() if n not in self.ends},
         )
         graph = write(request).model.graph
         dtypes = [self.outputs[n].dtype or DType("Float32") for n in self.ends]

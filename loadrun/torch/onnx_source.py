@@ -17,6 +17,7 @@ from ..base.errors import EngineError, InputError, TraceError, TraceWarning, Usa
 from ..base.registry import late
 from ..graph.dtypes import Array
 from ..graph.dtypes import dtype_of as array_dtype_of
+from ..onnx.inserted import ModuleParts, OpenSizes
 from ..onnx.options import ExportOptions, OperatorExportTypes, TrainingMode
 from ..onnx.source import ExportSource, Input
 from ..onnx.writing import TRANSLATIONS
@@ -330,18 +331,24 @@ class _Reader:
         reads = [key for name in traced.left_out for key in traced._interpreter.read_by(name)[0]]
         outputs = dict(zip([*traced._keys, *reads], graph.outputs, strict=True))
         self._warn()
-        source = ExportSource(graph, inputs, outputs, examples, (), True, parameters=parameters)
-        source.inserted = inserted_nodes(traced._interpreter, traced.left_out, seen, results, self.chosen)
-        source.called = self._called
+        source = ExportSource(graph, inputs, outputs, examples, called=self._called)
+        source.module = ModuleParts(
+            inserted_nodes(traced._interpreter, traced.left_out, seen, results, self.chosen),
+            parameters,
+            self._weights(),
+            traced._interpreter.places,
+            lambda file: torch.export.save(traced.program, file),
+        )
         source.scalars = frozenset(n for n, shape in self._ports() if shape == ())
         free = self._free() if self.wanted is None else {}
-        source.sizes, source.tied = self._sizes(free)
-        source.resized = other_sizes.shapes_that_follow(traced, self.flat, free)
-        source.invalid = partial(other_sizes.why_invalid, traced, self.flat)
-        source.shapes = self.wanted_shapes
-        source.weights = self._weights()
-        source.places = traced._interpreter.places
-        source.save_program = lambda file: torch.export.save(traced.program, file)
+        dynamic, tied = self._sizes(free)
+        source.sizes = OpenSizes(
+            dynamic,
+            tied=tied,
+            resized=other_sizes.shapes_that_follow(traced, self.flat, free),
+            invalid=partial(other_sizes.why_invalid, traced, self.flat),
+            asked=self.wanted_shapes,
+        )
         if not other_sizes.draws_numbers(traced.program) and not self.chosen.trained:
             source.testcases = self._testcases(cases, source)
             source.limits = _limits(source)

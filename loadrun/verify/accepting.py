@@ -4,7 +4,7 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from ..base.files import files_of, opened
 from ..base.registry import resolve
 from ..base.writing import replacing
 from ..compare.policy import sequence_of
-from ..compare.record import header, lines
+from ..compare.record import header
 from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, OutputResult, Verdict
 from ..dump import load_all, save
 from ..dump.options import DumpOptions
@@ -24,11 +24,9 @@ from ..dump.record import graph_digest, provenances, tensor_digest
 from ..engines import Choice, runs_file
 from ..engines.file_replay import FileJudge
 from ..graph.dtypes import Array
-from ..passes.constants import bare
 from ..runner import Runner
 from ..testcase import EXPECT, Bundle, FileValue, SourceFile, Testcase
 from .pack.capture import Recorder, expect_input, provenance
-from .pack.intermediates import statistics
 from .pack.scenario import Feedback, capture_steps
 
 _WRITERS = {"onnx": "loadrun.onnx.datasets:accept", "pt2": "loadrun.torch.program_cases:accept"}
@@ -408,8 +406,6 @@ def _cases(bundle: Bundle, values: Sequence[NewValue], options: AcceptOptions) -
     for value in values:
         names.setdefault(value.testcase, []).append(value.output)
     whence = provenances(bundle.record)
-    kept = _lines(bundle)
-    model = bare(bundle)
     for i in range(len(bundle.testcases)):
         case, said = bundle.testcases[i], next(whence, {})
         if i in names:
@@ -417,14 +413,4 @@ def _cases(bundle: Bundle, values: Sequence[NewValue], options: AcceptOptions) -
             supplied = said.get("given")
             left = [n for n in supplied if n not in names[i]] if isinstance(supplied, list) else []
             said = {**case.provenance, **({"given": left} if left else {})}
-        recorded = next(kept, {}).get("intermediates")
-        intermediates = statistics(model, case.inputs, seed=options.seed) if recorded else ()
-        yield replace(case, provenance=said, intermediates=intermediates)
-
-
-def _lines(bundle: Bundle) -> Iterator[Mapping[str, object]]:
-    """Yield what a record says of each testcase."""
-    if isinstance(bundle.record, memoryview):
-        records = lines(bundle.record)
-        next(records, None)
-        yield from records
+        yield replace(case, provenance=said)

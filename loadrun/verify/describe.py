@@ -197,6 +197,11 @@ def _is_expect(opr: Opr) -> bool:
     return opr.type == "Host2DeviceCopy" and (opr.outputs[0].name or "").endswith(EXPECT)
 
 
+def attributes(opr: Opr) -> list[str]:
+    """Return the parameter records of an operator that have other than default values, as text."""
+    return [r for r in (_shown(opr, p) for p in opr.params) if not r.endswith("()")]
+
+
 def _shown(opr: Opr, param: Record) -> str:
     """Show a parameter record as text; what is indexed as Python writes it, dtypes with their scale."""
     if isinstance(param, TypeParam) and repr(param) != "TypeParam()":
@@ -271,7 +276,6 @@ def _accepted(bundle: Bundle) -> Iterator[str]:
 
 def _opr(opr: Opr, known: Inference, read: Collection[int]) -> OprInfo:
     constants = {id(v): v for v in opr.inputs if v.owner.tensors and v.owner.type != "Host2DeviceCopy"}
-    changed = [r for r in (_shown(opr, p) for p in opr.params) if not r.endswith("()")]
     used = [v for v in opr.outputs if v.id in read] or opr.outputs
     return OprInfo(
         opr.id,
@@ -279,7 +283,7 @@ def _opr(opr: Opr, known: Inference, read: Collection[int]) -> OprInfo:
         opr.name,
         tuple(_var(v, known) for v in opr.inputs),
         tuple(_var(v, known) for v in used),
-        " ".join(changed),
+        " ".join(attributes(opr)),
         known.flops.get(opr.id),
         sum(_elements(v.owner.tensors[v.index].shape) for v in constants.values()),
     )

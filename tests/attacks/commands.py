@@ -25,7 +25,6 @@ __all__ = ["command", "take_command"]
 
 NETS = Path(__file__).resolve().parents[2] / "fixtures" / "nets"
 LEFT_OUT = {
-    "--dask",
     "--jobs",
     "--max-memory",
     "--threads",

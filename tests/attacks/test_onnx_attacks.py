@@ -167,7 +167,7 @@ def test_max_memory_holds_in_every_command_that_runs_a_model(
 
 @pytest.mark.parametrize(
     "command",
-    [("diff",), ("bench",), ("info", "--graph", "g.svg")],
+    [("diff",), ("bench",), ("info", "--graph", "g.html")],
     ids=lambda c: c[0],
 )
 def test_timeout_of_commands_that_run_a_model(command: tuple[str, ...], tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_timeout_of_commands_that_run_a_model(command: tuple[str, ...], tmp_path
     done = loadrun(command[0], written(name, tmp_path), *command[1:], "--timeout", seconds, folder=tmp_path)
     assert done.returncode == 4
     assert f"it took longer than {seconds} s (--timeout)" in done.stderr
-    assert not (tmp_path / "g.svg").exists()
+    assert not (tmp_path / "g.html").exists()
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "4X", "1.5G", "9" * 20, ""])

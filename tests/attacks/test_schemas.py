@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-import loadrun
 from loadrun.cli import main
 from tests.support.cases import WHOLE
 
@@ -213,7 +212,6 @@ CASE = {
     "provenance": {
         "witness": {"name": "n", "error": None, "outputs": {"out": {"error": 0.5, "maxerr": 0.1}}}
     },
-    "intermediates": [[1.0, None]],
 }
 
 
@@ -225,21 +223,6 @@ def test_records(line: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     for (what, mutant), args in zip(mutants((HEADER, CASE)[line], 4), commands):  # noqa: B905
         path.write_bytes(with_record(lambda _, mutant=mutant: mutant, line))
         ends_well([*args, str(path)], capsys, f"{args[0]} {what}", (0, 1, 2, 3))
-
-
-def test_intermediates_of_a_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from loadrun.base.errors import FormatError
-    from loadrun.dump.record import intermediates_at
-
-    for value, good in (([[1, 2.5, None]], True), ([[10**400]], False), ([[ESCAPE]], False), ([3], False)):
-        path = tmp_path / "m.mge"
-        path.write_bytes(with_record(lambda _, value=value: {**CASE, "intermediates": value}, 1))
-        record = loadrun.load(path).record
-        if good:
-            assert intermediates_at(record, 0) == [[1.0, 2.5, None]]
-            continue
-        with pytest.raises(FormatError, match="intermediates of testcase 0"):
-            intermediates_at(record, 0)
 
 
 def test_unpacked_indexes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

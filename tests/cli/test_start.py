@@ -18,7 +18,7 @@ ASKED_FOR = """
 asyncio bz2 concurrent csv decimal email hashlib html http importlib.metadata json lzma multiprocessing
 pathlib random shutil socket ssl statistics tempfile traceback unittest urllib.parse urllib.request zipfile zlib
 numpy.random
-numpy.testing flatbuffers tabulate cv2 onnx onnxruntime openvino torch megengine dask loadrun.megengine
+numpy.testing flatbuffers tabulate cv2 onnx onnxruntime openvino torch megengine loadrun.megengine
 loadrun.runtimes loadrun.verify.bench loadrun.dump.checkpoint loadrun.verify.diff
 loadrun.dump.store loadrun.dump.writer loadrun.engines.divided loadrun.engines.dtr loadrun.engines.profile
 loadrun.engines.recompute_config

@@ -24,7 +24,6 @@ from loadrun.graph.params import (
     UniformRNG,
 )
 from loadrun.ops.catalog import TypeParam
-from loadrun.passes.cleanup.branches import fold_branches
 from loadrun.passes.inference import optimize_for_inference
 from loadrun.passes.simplify import simplify
 from loadrun.testing import GraphBuilder as Builder
@@ -261,22 +260,6 @@ def test_branches_stay(name: str) -> None:
         assert any(o.type == "CondExecMerge" for o in simple.oprs)
         for a, b in zip(want, run(simple, feeds), strict=True):
             assert error(a, b) < 1e-6
-
-
-@pytest.mark.parametrize("name", CONTROL)
-def test_constant_branches_are_folded(name: str) -> None:
-    """With constants in the place of its inputs, a graph with branches becomes one without."""
-    graph, feeds, want = recorded(name)
-    for opr in graph.oprs:
-        if opr.type == "Host2DeviceCopy":
-            (tensor,) = opr.tensors
-            value = feeds[tensor.name or ""]
-            opr.type, opr.params = "ImmutableTensor", ()
-            tensor.shape, tensor.data = value.shape, np.frombuffer(value.tobytes(), np.uint8)
-    folded = fold_branches(graph)
-    assert not any(o.type.startswith("CondExec") for o in folded.oprs)
-    for a, b in zip(want, run(folded, {}), strict=True):
-        assert error(a, b) < 1e-6
 
 
 # Random graphs

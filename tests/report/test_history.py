@@ -94,3 +94,28 @@ def test_a_run_that_was_cut_short_is_told(tmp_path: Path, capsys: pytest.Capture
     assert main(["report", str(whole), str(cut), str(whole), "--html", str(tmp_path / "h.html")]) == 0
     assert "run 2: the run is incomplete: its last line is missing" in capsys.readouterr().out
     assert "the run is incomplete" in (tmp_path / "h.html").read_text()
+
+
+def test_failing_files_stand_first(tmp_path: Path) -> None:
+    """What newly fails before what failed already, before what passes."""
+    fine, bad = ("pass", 0.1, 1.0), ("fail", 1.0, 1.0)
+    old = report(tmp_path / "a.json", "2026-05-01T00:00:00+00:00", a=fine, b=bad, c=fine)
+    new = report(tmp_path / "b.json", "2026-05-02T00:00:00+00:00", a=fine, b=bad, c=bad)
+    page = history_html(loadrun.report_history([old, new]))
+    assert "2^0 to 2^0.25 times as long: 3" in page
+    places = [page.index(f"<td>{name}.mge</td>") for name in "cba"]
+    assert places == sorted(places)
+
+
+def test_two_runs_have_one_line_for_each_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = []
+    for verdict in ("pass", "fail"):
+        path = report(tmp_path / f"{verdict}.json", "", a=(verdict, 1.0, 1.0), b=("fail", 1.0, 1.0))
+        data = json.loads(Path(path).read_text())
+        first = data["files"][0]["testcases"]
+        data["files"][0]["testcases"] = [first[0] | {"testcase": i} for i in range(3)]
+        Path(path).write_text(json.dumps(data))
+        paths.append(path)
+    assert main(["report", *paths]) == 1
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if ".mge" in line]
+    assert lines == [["newly", "failing", "a.mge", "0", "y", "pass", "fail", "+2"]]

@@ -8,6 +8,7 @@ import math
 import re
 import xml.etree.ElementTree as ET
 from base64 import b64encode
+from dataclasses import replace
 from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
@@ -251,10 +252,40 @@ def test_html(reports: Path) -> None:
         "errors by decade",
     ):
         assert expected in said
-    assert tags.count("svg") == 8 + 2 + 6, (
-        "two pictures a failing output, times of testcases, of --iter for each of 4"
+    assert tags.count("svg") == 1 + 8 + 2 + 6, (
+        "a chart of all errors, two pictures a failing output, times of testcases, of --iter for each of 4"
     )
-    assert [a.get("open", "no") for t, a in page.tags if t == "details"] == ["no", None, None, None]
+    assert [a.get("open", "no") for t, a in page.tags if t == "details"] == ["no", "no", None, None, None]
+
+
+def test_causes_stand_on_top_and_large_runs_stay_small() -> None:
+    """501 models, of which 200 fail for one reason in one folder, and one for another."""
+    text = io.StringIO()
+    writer = HtmlWriter(text)
+    out = OutputResult("y", (2,), DType("Float32"), Verdict.FAIL, 0.1, 0.2)
+    shown = picture(np.zeros((40, 40)), np.ones((40, 40)))
+    for i in range(501):
+        verdict = Verdict.FAIL if i < 201 else Verdict.PASS
+        file = FileResult(f"{'a' if i < 200 else 'b'}/m{i}.mge")
+        writer.begin(file, {"inputs": [{"name": "x", "shape": [1, 3, 224, 224]}]})
+        result = Result(0, (replace(out, verdict=verdict),), verdict)
+        file.add(result)
+        writer.add(result)
+        if verdict is Verdict.FAIL:
+            writer.picture("y", shown)
+        blamed = (
+            f"to blame: operator {i}: CONV: its inputs agree" if i < 200 else "to blame: operator 7: RELU"
+        )
+        writer.end(file, explanation=[blamed] if i < 201 else [])
+    writer.close(1)
+    page = text.getvalue()
+    assert len(page.encode()) < 1_000_000
+    rows = page.split("<table class=broke>")[1].split("</table>")[0].split("<tr>")[2:]
+    assert [re.findall(r"<td>([^<]*)", row) for row in rows] == [
+        ["200", "a", "to blame: operator 0: CONV: its inputs agree"],
+        ["1", "b", "to blame: operator 7: RELU"],
+    ]
+    assert page.count("<div class=picture>") == 3 + 1
 
 
 def test_nothing_gets_out_of_its_place() -> None:

@@ -14,7 +14,7 @@ from types import ModuleType
 
 __all__ = ["main"]
 
-ABSENT = ("torch", "onnx", "onnxruntime", "openvino", "distributed", "cv2", "numba")
+ABSENT = ("torch", "onnx", "onnxruntime", "openvino", "cv2", "numba")
 """Packages that may be absent, with what stands on them."""
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import pi, sqrt
 
 from ...arrays.names import kernel, np
 from ...graph.dtypes import Array
 from ...ops.norm import softmax_rows
-from . import kernels
+from . import find, kernels
 
 
 @kernel
@@ -52,36 +53,26 @@ def softmax(x: Array, axis: int = -1, *, guard: bool = False) -> Array:
     return power * np.reciprocal(np.maximum(total, np.finfo(x.dtype).tiny) if guard else total)
 
 
-def activation_of(
-    name: str, alpha: float | None = None, beta: float | None = None
-) -> Callable[[Array], Array]:
-    """Return an activation by the name that recurrent and fused operators give it.
+_KNOWN = """
+Relu Tanh Sigmoid Softplus Softsign LeakyRelu ThresholdedRelu Elu HardSigmoid HardSwish Affine ScaledTanh Clip
+""".split()
+
+
+def activation_of(name: str, *numbers: float | None) -> Callable[[Array], Array]:
+    """Return an activation by the name that recurrent and fused operators give it, with its attributes in order.
 
     Raises:
-        ValueError: there is none of that name.
+        ValueError: there is none of that name, or an attribute is missing.
     """
-
-    def first(default: float) -> float:
-        return default if alpha is None else alpha
-
-    def second(default: float) -> float:
-        return default if beta is None else beta
-
-    known: dict[str, Callable[[Array], Array]] = {
-        "relu": lambda x: np.maximum(x, 0),
-        "tanh": lambda x: np.tanh(x),
-        "sigmoid": sigmoid,
-        "softplus": lambda x: np.logaddexp(x, 0),
-        "softsign": lambda x: x / (1 + np.abs(x)),
-        "leakyrelu": lambda x: np.where(x < 0, x * first(0.01), x),
-        "thresholdedrelu": lambda x: np.where(x > first(1.0), x, 0),
-        "elu": lambda x: np.where(x < 0, np.expm1(np.minimum(x, 0)) * first(1.0), x),
-        "hardsigmoid": lambda x: np.clip(x * first(0.2) + second(0.5), 0, 1),
-        "hardswish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
-        "affine": lambda x: x * first(1.0) + second(0.0),
-        "scaledtanh": lambda x: np.tanh(x * second(1.0)) * first(1.0),
-        "clip": lambda x: np.minimum(np.maximum(x, first(-3.4e38)), second(3.4e38)),
-    }
-    if name.lower() not in known:
-        raise ValueError(f"the activation {name!r} is not known, expected one of {', '.join(known)}")
-    return known[name.lower()]
+    known = next((n for n in _KNOWN if n.lower() == name.lower()), None)
+    if known is None:
+        raise ValueError(f"the activation {name!r} is not known, expected one of {', '.join(_KNOWN)}")
+    # Later versions of Clip have its ends as inputs.
+    definition = find("", known, 6 if known == "Clip" else 14)
+    assert definition is not None
+    attributes = [p for p in definition.parameters.values() if p.kind is p.KEYWORD_ONLY]
+    given = {p.name: v for p, v in zip(attributes, numbers, strict=False) if v is not None}
+    missing = [p.name for p in attributes if p.default is p.empty and p.name not in given]
+    if missing:
+        raise ValueError(f"its activation {name} has no {missing[0]}")
+    return partial(definition.function, **given)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import sqrt
-from typing import Any
 
 from ...arrays.names import np
 from ...graph.composite import Flag, NodeTypes
-from ...graph.dtypes import Array, DType
+from ...graph.dtypes import Array
 from . import operator
 from .activations import softmax
 from .common import like_first, one_of, refuse_unless
-from .kernels import rounded
+from .kernels import halved
 
 Shapes = list[tuple[int, ...]]
 Modifier = Callable[[Sequence[Array]], Sequence[Array]]
@@ -97,14 +96,6 @@ def _mask_of(
     return bias
 
 
-def _stored(x: Array, kind: DType | None) -> Array:
-    """Return what is left of scores in a type of 16 bits, where the largest are infinite.
-
-    ONNX Runtime rounds the weights, too; the data of ONNX's tests are nearer to those of float32.
-    """
-    return rounded(x, kind) if kind is not None and kind.name in ("Float16", "BFloat16") else x
-
-
 def _attention_shapes(
     *,
     q: Array,
@@ -154,14 +145,15 @@ def attention(
         past = past_key.shape[2]
         k, v = np.concatenate([past_key, k], 2), np.concatenate([past_value, v], 2)
     keys, values = shared_heads(k, q.shape[1]), shared_heads(v, q.shape[1])
-    scores = _stored(scaled_scores(q, keys, 1 / sqrt(q.shape[3]) if scale is None else scale), kind)
+    scores = halved(scaled_scores(q, keys, 1 / sqrt(q.shape[3]) if scale is None else scale), kind)
+    # ONNX Runtime rounds the weights, too; the data of ONNX's tests are nearer to those of float32.
     shown = [scores]
-    scores = _stored(capped(scores, softcap), kind)
+    scores = halved(capped(scores, softcap), kind)
     shown.append(scores)
     right = min(right_window_size, 0) if is_causal and right_window_size >= 0 else right_window_size
     bias = _mask_of(mask, valid, q, k, past, left_window_size, 0 if is_causal else right)
     if bias is not None:
-        scores = _stored(scores + bias, kind)
+        scores = halved(scores + bias, kind)
     shown.append(scores)
     weights = softmax(scores, guard=bias is not None)
     shown.append(weights)
@@ -169,11 +161,7 @@ def attention(
     return merged(y) if flat else y, k, v, shown[qk_matmul_output_mode]
 
 
-def _flex_shape(q: Array, k: Array, v: Array, **others: object) -> tuple[int, ...]:
-    return (*q.shape[:3], v.shape[3])
-
-
-@operator("FlexAttention", domain="ai.onnx.preview", shape=_flex_shape)
+@operator("FlexAttention", domain="ai.onnx.preview")
 def flex_attention(
     q: Array,
     k: Array,
@@ -255,14 +243,12 @@ def _linear_shapes(
     return [(*q.shape[:2], q_num_heads * dv), (q.shape[0], kv_num_heads, dk, dv)]
 
 
-def _state_type(types: NodeTypes, attributes: Any) -> DType:  # noqa: ANN401 - whatever they are
-    kinds = types.inputs
-    kind = kinds[3] if len(kinds) > 3 and kinds[3] is not None else kinds[0]
-    assert kind is not None
-    return kind
-
-
-@operator("LinearAttention", since=27, out=(0, _state_type), shape=_linear_shapes)
+@operator(
+    "LinearAttention",
+    since=27,
+    out=(0, lambda types, a: next(t for t in (*types.inputs[3:4], types.inputs[0]) if t is not None)),
+    shape=_linear_shapes,
+)
 def linear_attention(
     q: Array,
     k: Array,

@@ -100,23 +100,24 @@ def once(attribute: object, tag: str, make: Callable[[], T]) -> T:
     return result
 
 
+def with_attributes(function: Callable[..., Any], called: F, **attributes: object) -> F:
+    """Give a function the signature of another one, and further attributes; 0 and 1 are truth values."""
+    signature = inspect.signature(function)
+    kept = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    more = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=value,
+            annotation="Flag" if type(value) is int and value in (0, 1) else object,
+        )
+        for name, value in attributes.items()
+        if name not in signature.parameters
+    ]
+    called.__signature__ = signature.replace(parameters=[*kept, *more])  # type: ignore[attr-defined]
+    return called
+
+
 def taking(**attributes: object) -> Callable[[F], F]:
-    """Give a function that passes attributes on a signature that names them; whole numbers 0 and 1 are truth values."""
-
-    def named(function: F) -> F:
-        signature = inspect.signature(function)
-        kept = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        more = [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=value,
-                annotation="Flag" if type(value) is int and value in (0, 1) else object,
-            )
-            for name, value in attributes.items()
-            if name not in signature.parameters
-        ]
-        function.__signature__ = signature.replace(parameters=[*kept, *more])  # type: ignore[attr-defined]
-        return function
-
-    return named
+    """Give a function that passes attributes on a signature that names them; see `with_attributes`."""
+    return lambda function: with_attributes(function, function, **attributes)

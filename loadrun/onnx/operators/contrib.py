@@ -77,7 +77,7 @@ def unfold(x: Array, *, dim: int = -1, size: int, step: int = 1) -> Array:
     return np.moveaxis(np.take(x, places, axis), axis + 1, -1)
 
 
-@operator("CDist", domain=CONTRIB, shape=lambda a, b, metric="": (a.shape[0], b.shape[0]))
+@operator("CDist", domain=CONTRIB)
 def distances(a: Array, b: Array, *, metric: str = "sqeuclidean") -> Array:
     """Compute the distances of all rows of one matrix from all of another."""
     one_of("metric", metric, "sqeuclidean", "euclidean")
@@ -105,11 +105,7 @@ def no_repeats(ids: Array, scores: Array, *, ngram_size: int) -> Array:
 # Images
 
 
-def _cropped_shape(x: Array, boxes: Array, which: Array, size: Known, **others: object) -> Shape:
-    return (boxes.shape[0], x.shape[1], *(int(n) for n in size))
-
-
-@operator("CropAndResize", domain=CONTRIB, shape=_cropped_shape)
+@operator("CropAndResize", domain=CONTRIB)
 def crop_and_resize(
     x: Array,
     boxes: Array,

@@ -1,26 +1,16 @@
 """Branches, loops and maps: operators whose attributes are graphs."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...arrays.names import np
-from ...graph.composite import NodeTypes, ObjectType
-from ...graph.dtypes import Array, DType
-from ...ops.registry import UnknownShape
+from ...graph.composite import ObjectType
+from ...graph.dtypes import Array
 from ..subgraph import Subgraph
 from . import operator
+from .common import unknown_shape
 
 
-def _unknown(*args: object, **keywords: object) -> None:
-    raise UnknownShape
-
-
-def _branch_types(types: NodeTypes, attributes: Mapping[str, Any]) -> Sequence[DType]:
-    branch: Subgraph = attributes["then_branch"]
-    return branch.dtypes
-
-
-@operator("If", out=_branch_types, shape=_unknown)
+@operator("If", out=lambda types, a: a["then_branch"].dtypes, shape=unknown_shape)
 def if_(cond: Array, *captured: Any, then_branch: Subgraph, else_branch: Subgraph) -> tuple[Any, ...]:
     """Run the graph of one branch."""
     return tuple((then_branch if _truth(cond) else else_branch)((), captured))
@@ -37,12 +27,7 @@ def _truth(value: Array) -> bool:
     return bool(np.reshape(value, -1)[0])
 
 
-def _loop_types(types: NodeTypes, attributes: Mapping[str, Any]) -> Sequence[DType]:
-    body: Subgraph = attributes["body"]
-    return body.dtypes[1:]
-
-
-@operator("Loop", out=_loop_types, shape=_unknown)
+@operator("Loop", out=lambda types, a: a["body"].dtypes[1:], shape=unknown_shape)
 def loop(count: Array | None, cond: Array | None, *rest: Any, body: Subgraph) -> tuple[Any, ...]:
     """Run the body until its count or its condition ends it."""
     states = len(body.inputs) - 2
@@ -73,12 +58,7 @@ def _of_one(body: Subgraph, i: int) -> tuple[int, ...]:
     return (1,) if declared is not None and len(declared) == 1 else ()
 
 
-def _scan_types(types: NodeTypes, attributes: Mapping[str, Any]) -> Sequence[DType]:
-    body: Subgraph = attributes["body"]
-    return body.dtypes
-
-
-@operator("Scan", since=9, out=_scan_types, shape=_unknown)
+@operator("Scan", since=9, out=lambda types, a: a["body"].dtypes, shape=unknown_shape)
 def scan(
     *values: Array,
     body: Subgraph,
@@ -120,7 +100,7 @@ def scan(
     return (*state, *stacked)
 
 
-@operator("Scan", since=8, out=_scan_types, shape=_unknown)
+@operator("Scan", since=8, out=lambda types, a: a["body"].dtypes, shape=unknown_shape)
 def scan_8(
     lengths: Array | None,
     *values: Array,
@@ -145,12 +125,12 @@ def scan_8(
     return tuple(np.stack(column) for column in zip(*rows, strict=True))
 
 
-def _map_types(types: NodeTypes, attributes: Mapping[str, Any]) -> Sequence[DType]:
-    body: Subgraph = attributes["body"]
-    return [ObjectType("sequence", d) for d in body.dtypes]
-
-
-@operator("SequenceMap", since=17, out=_map_types, shape=_unknown)
+@operator(
+    "SequenceMap",
+    since=17,
+    out=lambda types, a: [ObjectType("sequence", d) for d in a["body"].dtypes],
+    shape=unknown_shape,
+)
 def sequence_map(items: list[Any], *rest: Any, body: Subgraph) -> tuple[list[Any], ...]:
     """Run the body on every item of a sequence; further sequences are read beside it, tensors as they are."""
     count = len(body.inputs) - 1

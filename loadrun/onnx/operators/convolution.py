@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import product
 from math import prod
@@ -17,7 +17,7 @@ from ...ops.conv.transpose import deconv_fast
 from ...ops.conv.volume import conv_volume
 from . import operator
 from .activations import activation_of, silu
-from .common import one_of, refuse_unless, taking
+from .common import one_of, refuse_unless, taking, with_attributes
 from .linalg import less
 from .windows import (
     AUTO_PADS,
@@ -148,26 +148,37 @@ def to_last(x: Array) -> Array:
     return np.moveaxis(x, 1, -1)
 
 
-def _last_shape(
-    x: Array, w: Array, bias: Array | None = None, z: Array | None = None, *, group: int = 1, **space: Any
-) -> Shape:
-    n, channels, *out = _conv_shape(from_last(x), _filters(x, w, group), bias, group=group, **space)
-    return (n, *out, channels)
+def laid_out(function: Callable[..., Any], last: int = 0) -> Callable[..., Any]:
+    """Let a function of (N, C, ...), or a rule of shapes, take (N, ..., C): always, or where an attribute says so."""
+
+    def called(x: Array, *others: Any, channels_last: int = last, **how: Any) -> Any:  # noqa: ANN401
+        y = function(from_last(x) if channels_last else x, *others, **how)
+        if not channels_last:
+            return y
+        return (y[0], *y[2:], y[1]) if isinstance(y, tuple) else to_last(y)
+
+    return with_attributes(function, called, **{} if last else {"channels_last": 0})
 
 
 def _filters(x: Array, w: Array, group: int) -> Array:
     """Return filters in the usual layout, of which the channels may be last too."""
-    return w if w.shape[1] * group == x.shape[-1] else from_last(w)
+    return w if w.shape[1] * group == x.shape[1] else from_last(w)
 
 
-@operator("NhwcConv", "NhwcFusedConv", domain=CONTRIB, shape=_last_shape)
+def _last_shape(x: Array, w: Array, *others: Array | None, group: int = 1, **space: Any) -> Shape:
+    return _conv_shape(x, _filters(x, w, group), *others, group=group, **space)
+
+
 @taking(activation="", activation_params=None, **SPACE)
-def conv_last(
+def _conv_last(
     x: Array, w: Array, bias: Array | None = None, z: Array | None = None, *, group: int = 1, **space: Any
 ) -> Array:
-    """Convolve as FusedConv does, with channels last in data and result."""
+    """Convolve as FusedConv does, where filters and what is added have their channels last."""
     added = None if z is None else from_last(z)
-    return to_last(fused_conv(from_last(x), _filters(x, w, group), bias, added, group=group, **space))
+    return fused_conv(x, _filters(x, w, group), bias, added, group=group, **space)
+
+
+operator("NhwcConv", "NhwcFusedConv", domain=CONTRIB, shape=laid_out(_last_shape, 1))(laid_out(_conv_last, 1))
 
 
 # Transposed
@@ -269,14 +280,7 @@ def deform_window(
     return plan(x, w, bias, group, space)
 
 
-def _deform_shape(
-    *, x: Array, w: Array, bias: Array | None = None, group: int = 1, offset_group: int = 1, **space: Any
-) -> Shape:
-    window = {name: space[name] for name in SPACE if name in space}
-    return (x.shape[0], w.shape[0], *deform_window(x, w, bias, group, offset_group, window).out)
-
-
-@operator("DeformConv", since=19, shape=_deform_shape)
+@operator("DeformConv", since=19)
 @taking(**{name: value for name, value in SPACE.items() if name != "auto_pad"})
 def deform_conv(
     x: Array,
@@ -366,12 +370,7 @@ def conv_integer(
 # Windows put back
 
 
-def _col2im_shape(x: Array, image_shape: Known, block_shape: Known, **space: Any) -> Shape:
-    image = [int(n) for n in image_shape]
-    return (x.shape[0], x.shape[1] // prod(int(n) for n in block_shape), *image)
-
-
-@operator("Col2Im", since=18, shape=_col2im_shape)
+@operator("Col2Im", since=18)
 def col2im(
     x: Array,
     image_shape: Known,

@@ -21,28 +21,27 @@ def _filled(shape: Known, *, value: TensorAttribute | None = None) -> tuple[int,
     return tuple(sizes)
 
 
-def _filling(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
-    value = attributes.get("value")
-    return plain("Float32") if value is None else value.dtype
-
-
-@operator("ConstantOfShape", since=9, out=(_filling,), shape=_filled)
+@operator(
+    "ConstantOfShape",
+    since=9,
+    out=(lambda types, a: a["value"].dtype if "value" in a else plain("Float32"),),
+    shape=_filled,
+)
 def constant_of_shape(shape: Known, *, value: TensorAttribute | None = None) -> Array:
     """Fill a shape with one value, by default 0."""
     one = np.zeros((), np.float32) if value is None else value.value
     return np.full(_filled(shape), one.reshape(()), one.dtype)
 
 
-def _eye_type(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
-    number = attributes.get("dtype")
-    like = types.inputs[0] if number is None else tensor_type(number)
-    assert like is not None
-    return like
-
-
 def _square(x: Array, **attributes: object) -> tuple[int, ...]:
     refuse_unless(x.ndim == 2, f"an input of {x.ndim} axes, expected a matrix")
     return x.shape
+
+
+def _eye_type(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
+    like = tensor_type(attributes["dtype"]) if "dtype" in attributes else types.inputs[0]
+    assert like is not None
+    return like
 
 
 @operator("EyeLike", since=9, out=(_eye_type,), shape=_square)

@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 from ...graph.dtypes import Array
 from . import F, operator
-from .common import axis_of, refuse_unless
+from .common import axis_of, refuse_unless, with_attributes
 from .kernels import broadcast_shapes
 
 Function = Callable[..., Any]
-
-
-def with_attributes(function: Function, called: Function, **attributes: object) -> Function:
-    """Let a function have the signature of another one, and further attributes; those that are 0 are truth values."""
-    signature = inspect.signature(function)
-    more = [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation="Flag" if value == 0 else object
-        )
-        for name, value in attributes.items()
-    ]
-    called.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *more])  # type: ignore[attr-defined]
-    return called
-
-
-def consuming(function: Function) -> Function:
-    """Take the attribute of versions before 6 that says which inputs may be overwritten."""
-
-    def called(*inputs: Array, consumed_inputs: object = None, **attributes: object) -> Any:  # noqa: ANN401
-        return function(*inputs, **attributes)
-
-    return with_attributes(function, called, consumed_inputs=None)
 
 
 def _aligned(function: Function) -> Function:
@@ -49,27 +26,13 @@ def _aligned(function: Function) -> Function:
     return with_attributes(function, called, axis=None, broadcast=0)
 
 
-def operator_since_1(*names: str, **how: Any) -> Callable[[F], F]:
-    """Register operators that have the attribute consumed_inputs before version 6."""
-
-    def register(function: F) -> F:
-        operator(*names, since=6, **how)(function)
-        operator(*names, **how)(consuming(function))
-        return function
-
-    return register
-
-
-def operator_since_7(name: str, *, consumed: bool = False, **how: Any) -> Callable[[F], F]:
+def operator_since_7(name: str, **how: Any) -> Callable[[F], F]:
     """Register an operator of two inputs that numpy's broadcasting holds for since version 7."""
 
     def register(function: F) -> F:
         operator(name, since=7, pointwise=True, **how)(function)
-        older = _aligned(function)
         how["shape"] = _aligned(lambda x, y: broadcast_shapes(x.shape, y.shape))
-        operator(name, since=6 if consumed else 1, **how)(older)
-        if consumed:
-            operator(name, **{**how, "shape": consuming(how["shape"])})(consuming(older))
+        operator(name, **how)(_aligned(function))
         return function
 
     return register

@@ -13,19 +13,19 @@ from ..codes import codes_of_floats
 from ..tensors import NAMES, decoded
 from . import operator
 from .common import one_of, refuse_unless, refuse_where, tensor_type
-from .early import consuming, operator_since_1, operator_since_7
+from .early import operator_since_7
 from .kernels import exactly, round_bfloat16
 from .small_floats import SMALL, rounded_small
 
 # Arithmetic
 
 
-operator_since_7("Add", consumed=True)(lambda x, y: x + y)
-operator_since_7("Sub", consumed=True)(lambda x, y: x - y)
-operator_since_7("Mul", consumed=True)(lambda x, y: x * y)
+operator_since_7("Add")(lambda x, y: x + y)
+operator_since_7("Sub")(lambda x, y: x - y)
+operator_since_7("Mul")(lambda x, y: x * y)
 
 
-@operator_since_7("Div", consumed=True)
+@operator_since_7("Div")
 def div(x: Array, y: Array) -> Array:
     """Divide; integers toward zero."""
     if x.dtype.kind == "f":
@@ -56,32 +56,28 @@ def power(x: Array, y: Array) -> Array:
     return np.where(natural, exact.astype(x.dtype), exactly(real, x.dtype))
 
 
-@operator("Max", since=6, pointwise=True)
+@operator("Max", pointwise=True)
 def maximum(*xs: Array) -> Array:
     """Take the largest of all inputs."""
     return reduce(np.maximum, xs)
 
 
-@operator("Min", since=6, pointwise=True)
+@operator("Min", pointwise=True)
 def minimum(*xs: Array) -> Array:
     """Take the smallest of all inputs."""
     return reduce(np.minimum, xs)
 
 
-@operator("Sum", since=6, pointwise=True)
+@operator("Sum", pointwise=True)
 def total(*xs: Array) -> Array:
     """Add all inputs."""
     return reduce(np.add, xs)
 
 
-@operator("Mean", since=6, pointwise=True)
+@operator("Mean", pointwise=True)
 def mean(*xs: Array) -> Array:
     """Divide the sum of all inputs by their number."""
     return total(*xs) / len(xs)
-
-
-for _name, _function in (("Max", maximum), ("Min", minimum), ("Sum", total), ("Mean", mean)):
-    operator(_name, pointwise=True)(consuming(_function))
 
 
 # Comparisons and logic
@@ -101,8 +97,8 @@ operator("Where", since=9, out=(1,), pointwise=True)(lambda condition, x, y: np.
 # One operand
 
 
-operator_since_1("Neg", pointwise=True)(lambda x: np.negative(x))
-operator_since_1("Abs", pointwise=True)(lambda x: np.abs(x))
+operator("Neg", pointwise=True)(lambda x: np.negative(x))
+operator("Abs", pointwise=True)(lambda x: np.abs(x))
 operator("Sign", since=9, pointwise=True)(lambda x: np.sign(x))
 operator("Round", since=11, pointwise=True)(lambda x: np.rint(x))
 operator("IsNaN", since=9, out=("Bool",), pointwise=True)(lambda x: np.isnan(x))
@@ -137,7 +133,7 @@ def clip(x: Array, lo: Array | None = None, hi: Array | None = None, *, out: Arr
 _MOST = float(np.finfo(np.float32).max)
 
 
-@operator_since_1("Clip", pointwise=True)
+@operator("Clip", pointwise=True)
 def clip_6(x: Array, *, min: float = -_MOST, max: float = _MOST) -> Array:
     """Limit elements to an interval."""
     refuse_unless(min <= max, f"its min is {min:g} and its max {max:g}")

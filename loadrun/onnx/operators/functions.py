@@ -9,7 +9,6 @@ from ...graph.dtypes import Array
 from . import kernels, operator
 from .activations import gelu, sigmoid
 from .common import like_first, one_of, refuse_unless
-from .early import operator_since_1
 from .kernels import exactly
 
 CONTRIB = "com.microsoft"
@@ -32,7 +31,7 @@ def _function(ufunc: np.ufunc) -> Any:  # noqa: ANN401
 
 
 for _name in ("Ceil", "Exp", "Floor", "Log", "Sqrt", "Tanh"):
-    operator_since_1(_name, pointwise=True)(_function(getattr(np, _name.lower())))
+    operator(_name, pointwise=True)(_function(getattr(np, _name.lower())))
 for _name in ("Cos", "Cosh", "Sin", "Sinh", "Tan"):
     operator(_name, since=9 if _name.endswith("h") else 7, pointwise=True)(
         _function(getattr(np, _name.lower()))
@@ -44,15 +43,15 @@ for _name in ("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh"):
 
 
 operator("Erf", since=9, pointwise=True)(lambda x: kernels.erf(x))
-operator_since_1("Reciprocal", pointwise=True)(lambda x: 1 / x)
+operator("Reciprocal", pointwise=True)(lambda x: 1 / x)
 
 # Activations
 
 
-operator_since_1("Sigmoid", pointwise=True)(sigmoid)
+operator("Sigmoid", pointwise=True)(sigmoid)
 
 
-operator_since_1("Relu", pointwise=True)(lambda x: np.maximum(x, x.dtype.type(0)))
+operator("Relu", pointwise=True)(lambda x: np.maximum(x, x.dtype.type(0)))
 
 
 @operator("Softplus", pointwise=True)
@@ -71,7 +70,7 @@ def scaled_elu(x: Array, alpha: float, gamma: float = 1, steepness: float = 1) -
     return gamma * np.maximum(x, 0) + gamma * alpha * np.expm1(steepness * np.minimum(x, 0))
 
 
-operator_since_1("Elu", pointwise=True)(lambda x, *, alpha=1.0: scaled_elu(x, finite("alpha", alpha)))
+operator("Elu", pointwise=True)(lambda x, *, alpha=1.0: scaled_elu(x, finite("alpha", alpha)))
 
 
 @operator("Celu", since=12, pointwise=True)
@@ -81,9 +80,7 @@ def celu(x: Array, *, alpha: float = 1.0) -> Array:
 
 
 @operator("Selu", pointwise=True)
-def selu_1(
-    x: Array, *, alpha: float = 1.6732, gamma: float = 1.0507, consumed_inputs: list[int] | None = None
-) -> Array:
+def selu_1(x: Array, *, alpha: float = 1.6732, gamma: float = 1.0507) -> Array:
     """Compute gamma * ELU."""
     return scaled_elu(x, finite("alpha", alpha), finite("gamma", gamma))
 
@@ -94,7 +91,7 @@ def selu(x: Array, *, alpha: float = 1.6732631921768188, gamma: float = 1.050701
     return scaled_elu(x, finite("alpha", alpha), finite("gamma", gamma))
 
 
-@operator_since_1("LeakyRelu", pointwise=True)
+@operator("LeakyRelu", pointwise=True)
 def leaky_relu(x: Array, *, alpha: float = 0.01) -> Array:
     """Multiply negative numbers by alpha."""
     y = x * finite("alpha", alpha)
@@ -107,7 +104,7 @@ def prelu(x: Array, slope: Array) -> Array:
     return np.where(x < 0, x * slope, x)
 
 
-@operator_since_1("PRelu", shape=lambda x, slope: x.shape)
+@operator("PRelu", shape=lambda x, slope: x.shape)
 def prelu_1(x: Array, slope: Array) -> Array:
     """Multiply negative numbers by one slope or one for each channel."""
     if slope.ndim == 1 and x.ndim > 2 and slope.size != 1:
@@ -121,7 +118,7 @@ def thresholded_relu(x: Array, *, alpha: float = 1.0) -> Array:
     return np.where(x > alpha, x, x.dtype.type(0))
 
 
-@operator_since_1("HardSigmoid", pointwise=True)
+@operator("HardSigmoid", pointwise=True)
 def hard_sigmoid(x: Array, *, alpha: float = 0.2, beta: float = 0.5) -> Array:
     """Compute clip(alpha * x + beta, 0, 1)."""
     return np.clip(alpha * x + beta, 0, 1)

@@ -24,3 +24,8 @@ def erf(x: dtypes.Array) -> dtypes.Array:
 def gelu(x: dtypes.Array) -> dtypes.Array:
     """Multiply by the normal distribution function."""
     return formulas.gelu(x) if x.dtype == "float64" else special.gelu(x)
+
+
+def halved(x: dtypes.Array, kind: dtypes.DType | None) -> dtypes.Array:
+    """Return what a type of 16 bits leaves of floats; those of other types as they are."""
+    return rounded(x, kind) if kind is not None and kind.name in ("Float16", "BFloat16") else x

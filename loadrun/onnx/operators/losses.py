@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ...arrays.names import np
@@ -13,13 +13,7 @@ from . import operator
 from .common import one_of
 
 
-def _loss_shape(
-    x: Array, target: Array, *weight: Array | None, reduction: str = "mean", **other: object
-) -> Any:  # noqa: ANN401 - a shape
-    return target.shape if reduction == "none" else ()
-
-
-@operator("NegativeLogLikelihoodLoss", since=12, shape=_loss_shape)
+@operator("NegativeLogLikelihoodLoss", since=12)
 def negative_log_likelihood(
     x: Array,
     target: Array,
@@ -44,11 +38,7 @@ def negative_log_likelihood(
     return loss.mean() if factor is None else loss.sum() / factor.sum()
 
 
-@operator(
-    "SoftmaxCrossEntropyLoss",
-    since=12,
-    shape=lambda x, *others, **attributes: [_loss_shape(x, *others, **attributes), x.shape],
-)
+@operator("SoftmaxCrossEntropyLoss", since=12)
 def softmax_cross_entropy(
     x: Array,
     target: Array,
@@ -101,8 +91,6 @@ def dropout_7(x: Array, *, ratio: float = 0.5, types: NodeTypes) -> tuple[Array,
 
 
 @operator("Dropout", out=(0, _mask_type), shape=_with_mask)
-def dropout_1(
-    x: Array, *, is_test: int = 0, ratio: float = 0.5, consumed_inputs: Sequence[int] = (), types: NodeTypes
-) -> tuple[Array, Array]:
+def dropout_1(x: Array, *, is_test: int = 0, ratio: float = 0.5, types: NodeTypes) -> tuple[Array, Array]:
     """Return the input, and a mask that ONNX Runtime fills with zeros."""
     return dropout_7(x, ratio=ratio, types=types)

@@ -76,7 +76,6 @@ def batch_norm_1(
     mean: Array,
     variance: Array,
     *,
-    consumed_inputs: list[int] | None = None,
     epsilon: float = 1e-5,
     is_test: Flag = 0,
     momentum: float = 0.9,
@@ -111,9 +110,7 @@ def grouped(x: Array, groups: int, scale: Array, bias: Array, epsilon: float) ->
 
 
 @operator("InstanceNormalization", shape=like_first)
-def instance_norm(
-    x: Array, scale: Array, bias: Array, *, consumed_inputs: list[int] | None = None, epsilon: float = 1e-5
-) -> Array:
+def instance_norm(x: Array, scale: Array, bias: Array, *, epsilon: float = 1e-5) -> Array:
     """Normalize every channel of every sample."""
     return grouped(x, max(x.shape[1], 1), scale, bias, epsilon)
 

@@ -12,7 +12,7 @@ from ...graph.composite import Flag, Known, NodeTypes
 from ...graph.dtypes import Array
 from . import operator
 from .common import refuse_unless, refuse_where, taking
-from .convolution import from_last, to_last
+from .convolution import laid_out
 from .windows import SPACE, Ints, SpatialWindow, given_pads, spaced, window_of
 
 with late(__name__):
@@ -69,7 +69,7 @@ def folded(x: Array, window: SpatialWindow, fold: Callable[[Array, Array], Array
         axis, out = 2 + i, window.out[i]
         if k == s == 1 and not any(window.pads[i]):
             continue
-        x = _padded(x, axis, window, i, start)
+        x = seen(x, axis, window, i, start)
         total: Array | None = None
         for tap in range(k):
             where = slice(tap * d, tap * d + (out - 1) * s + 1, s)
@@ -80,7 +80,7 @@ def folded(x: Array, window: SpatialWindow, fold: Callable[[Array, Array], Array
     return x
 
 
-def _padded(x: Array, axis: int, window: SpatialWindow, i: int, value: float) -> Array:
+def seen(x: Array, axis: int, window: SpatialWindow, i: int, value: float) -> Array:
     """Return what the windows along one axis of space see, as long as they reach."""
     before = window.pads[i][0]
     if before < 0:
@@ -125,7 +125,7 @@ def _max_with_places(x: Array, window: SpatialWindow, columns: bool) -> tuple[Ar
     # The last axis first: of equal values the one that stands first in the memory is kept.
     for i in range(n - 1, -1, -1):
         axis, s, d = 2 + i, window.strides[i], window.dilations[i]
-        values, places = _padded(best, axis, window, i, _lowest(x.dtype)), _padded(place, axis, window, i, -1)
+        values, places = seen(best, axis, window, i, _lowest(x.dtype)), seen(place, axis, window, i, -1)
         for tap in range(window.kernel[i]):
             index = (*(slice(None),) * axis, slice(tap * d, tap * d + (window.out[i] - 1) * s + 1, s))
             value, at = values[index], places[index]
@@ -178,15 +178,16 @@ def _space(x: Array) -> tuple[int, ...]:
     return tuple(range(2, x.ndim))
 
 
-def _of_channels(x: Array, *, p: float = 2) -> tuple[int, ...]:
+def of_channels(x: Array, *others: Array | None, p: float = 2) -> tuple[int, ...]:
+    """Return the shape of what is one number for each channel."""
     return *x.shape[:2], *(1,) * (x.ndim - 2)
 
 
-operator("GlobalAveragePool", shape=_of_channels)(lambda x: x.mean(_space(x), keepdims=True))
-operator("GlobalMaxPool", shape=_of_channels)(lambda x: x.max(_space(x), keepdims=True))
+operator("GlobalAveragePool", shape=of_channels)(lambda x: x.mean(_space(x), keepdims=True))
+operator("GlobalMaxPool", shape=of_channels)(lambda x: x.max(_space(x), keepdims=True))
 
 
-@operator("GlobalLpPool", shape=_of_channels)
+@operator("GlobalLpPool", shape=of_channels)
 def global_lp(x: Array, *, p: float = 2) -> Array:
     """Take the p-norm over space."""
     return _root(_power(x, p).sum(_space(x), keepdims=True), p)
@@ -238,14 +239,4 @@ def max_unpool(
     return indexing.combined(np.zeros(size, x.dtype), (at,), x.reshape(-1), "none").reshape(shape)
 
 
-def _last_shape(x: Array, **attributes: Any) -> tuple[int, ...]:
-    n, channels, *out = pooled_shape(from_last(x), **attributes)
-    return (n, *out, channels)
-
-
-@operator("NhwcMaxPool", domain=CONTRIB, shape=_last_shape)
-@taking(**POOL)
-def max_pool_last(x: Array, **space: Any) -> Array:
-    """Take the largest element of every window of (N, ..., C)."""
-    y = folded(from_last(x), pooling_window(from_last(x), **space), np.maximum, _lowest(x.dtype))
-    return to_last(y)
+operator("NhwcMaxPool", domain=CONTRIB, shape=laid_out(pooled_shape, 1))(laid_out(max_pool, 1))

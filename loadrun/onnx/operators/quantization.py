@@ -11,7 +11,7 @@ from ...graph.dtypes import Array, DType, plain
 from . import operator
 from .common import axis_of, refuse_unless, taking, tensor_type
 from .convolution import integer_convolution, integer_shape
-from .kernels import round_bfloat16
+from .kernels import halved
 from .linalg import integer_product, product_shape
 from .small_floats import SMALL, rounded_small
 from .windows import SPACE
@@ -101,13 +101,6 @@ def _quantized_type(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
     return zero
 
 
-def _rounded(x: Array, dtype: DType) -> Array:
-    """Round to the numbers of a float type."""
-    if dtype.name == "Float16":
-        return x.astype(np.float16).astype(x.dtype)
-    return round_bfloat16(x) if dtype.name == "BFloat16" else x
-
-
 def _precision(types: NodeTypes, precision: int) -> DType:
     """Return the type in which an input is divided by its scale.
 
@@ -137,7 +130,7 @@ def quantize_linear(
     """Divide by a scale, round, add a zero point, and saturate."""
     kind, to = _precision(types, precision), types.outputs[0]
     x = x if x.dtype.kind == "f" else x.astype(scale.dtype)
-    quotient = _rounded(_rounded(x, kind) / spread(_rounded(scale, kind), x, axis, block_size), kind)
+    quotient = halved(halved(x, kind) / spread(halved(scale, kind), x, axis, block_size), kind)
     if to.name in SMALL:
         return rounded_small(quotient, SMALL[to.name], saturate)
     return rounded_to(quotient, None if zero is None else spread(zero, x, axis, block_size), to)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import product
 from math import prod
@@ -13,13 +13,13 @@ from ...graph.composite import Flag, NodeTypes
 from ...graph.dtypes import Array, DType, dtype_of, plain
 from . import operator
 from .activations import sigmoid, softmax
-from .common import axis_of, refuse_unless, taking
-from .convolution import from_last, to_last
-from .early import with_attributes
+from .common import axis_of, like_first, refuse_unless, taking
+from .convolution import laid_out
+from .functions import leaky_relu
 from .kernels import broadcast_shapes, int_matmul
 from .kernels import matrix_product as matmul
 from .linalg import integer_product, less, product_shape
-from .pooling import POOL, counted, folded, pooled_shape, pooling_window
+from .pooling import POOL, counted, folded, of_channels, pooled_shape, pooling_window, seen
 from .quantization import (
     convolution_shape,
     dequantized,
@@ -30,7 +30,7 @@ from .quantization import (
     saturated,
     single,
 )
-from .transformers import ATTENDING, embedded, self_attended
+from .transformers import ATTENDING, attention_shapes, embedded, refuse_given, self_attended
 from .windows import SpatialWindow
 
 if TYPE_CHECKING:
@@ -39,10 +39,6 @@ if TYPE_CHECKING:
 CONTRIB = "com.microsoft"
 _MOST_IN_ORDER = 64
 """The elements of a window up to which they are summed in ONNX Runtime's order, by which ties come out the same."""
-
-
-def _shape(x: Array, *others: Array | None, **attributes: Any) -> tuple[int, ...]:
-    return x.shape
 
 
 def _zero(zero: Array | None) -> Array | None:
@@ -85,18 +81,12 @@ def dynamic_quantize_matmul(
     return matmul_integer_to_float(whole, b, scale, b_scale, zero, b_zero, bias)
 
 
-def _gemm_shape(
-    a: Array, a_scale: Array, a_zero: Array, b: Array, *others: Array | None, **how: Any
-) -> tuple[int, ...]:
-    return product_shape(a.T if how.get("transA") else a, b.T if how.get("transB") else b)
-
-
 def _gemm_type(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
     scale, zero = (*types.inputs[7:], None, None)[:2]
     return zero or plain("Float32" if scale is None else "Uint8")
 
 
-@operator("QGemm", domain=CONTRIB, out=(_gemm_type,), shape=_gemm_shape)
+@operator("QGemm", domain=CONTRIB, out=(_gemm_type,))
 def qgemm(
     a: Array,
     a_scale: Array,
@@ -138,49 +128,34 @@ def matmul_integer_16(a: Array, b: Array) -> Array:
     return int_matmul(a, b).reshape(shape)
 
 
-def _conv_last(x: Array, *others: Array, channels_last: int = 0, **space: Any) -> Array:
-    """Convolve as ONNX's own operator does, also with channels last."""
-    y = qlinear_conv(from_last(x) if channels_last else x, *others, **space)
-    return to_last(y) if channels_last else y
-
-
-def _conv_last_shape(x: Array, *others: Array, channels_last: int = 0, **space: Any) -> tuple[int, ...]:
-    shape = convolution_shape(from_last(x) if channels_last else x, *others, **space)
-    return (shape[0], *shape[2:], shape[1]) if channels_last else shape
-
-
-operator("QLinearConv", domain=CONTRIB, out=(7,), shape=_conv_last_shape)(
-    with_attributes(qlinear_conv, _conv_last, channels_last=0)
-)
+operator("QLinearConv", domain=CONTRIB, out=(7,), shape=laid_out(convolution_shape))(laid_out(qlinear_conv))
 
 
 # Functions
 
 
-@operator("QLinearSigmoid", domain=CONTRIB, pointwise=True, shape=_shape)
-def qlinear_sigmoid(
-    x: Array, x_scale: Array, x_zero: Array | None, y_scale: Array, y_zero: Array | None = None
-) -> Array:
-    """Compute the logistic function in floats."""
-    return _whole(sigmoid(_real(x, x_scale, x_zero)), y_scale, y_zero, x)
+def _in_floats(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Compute a function in floats."""
+
+    def called(
+        x: Array,
+        x_scale: Array,
+        x_zero: Array | None,
+        y_scale: Array,
+        y_zero: Array | None = None,
+        **how: Any,
+    ) -> Array:
+        return _whole(function(_real(x, x_scale, x_zero), **how), y_scale, y_zero, x)
+
+    return called
 
 
-@operator("QLinearLeakyRelu", domain=CONTRIB, pointwise=True, shape=_shape)
-def qlinear_leaky_relu(
-    x: Array,
-    x_scale: Array,
-    x_zero: Array | None,
-    y_scale: Array,
-    y_zero: Array | None = None,
-    *,
-    alpha: float = 0.01,
-) -> Array:
-    """Multiply negative numbers by alpha, in floats."""
-    real = _real(x, x_scale, x_zero)
-    return _whole(np.where(real < 0, real * alpha, real), y_scale, y_zero, x)
+_POINTWISE: dict[str, Any] = {"domain": CONTRIB, "pointwise": True}
+operator("QLinearSigmoid", **_POINTWISE)(_in_floats(sigmoid))
+operator("QLinearLeakyRelu", **_POINTWISE)(taking(alpha=0.01)(_in_floats(leaky_relu)))
 
 
-@operator("QLinearSoftmax", domain=CONTRIB, shape=_shape)
+@operator("QLinearSoftmax", domain=CONTRIB, shape=like_first)
 def qlinear_softmax(
     x: Array,
     x_scale: Array,
@@ -200,86 +175,54 @@ def qlinear_softmax(
     return saturated(whole, _zero(y_zero), dtype_of(x)).reshape(x.shape)
 
 
-def _sum_shape(
-    a: Array, a_scale: Array, a_zero: Array | None, b: Array, *others: Array | None
-) -> tuple[int, ...]:
-    return broadcast_shapes(a.shape, b.shape)
-
-
 def _offset(zero: Array | None, like: Array) -> Any:  # noqa: ANN401 - a number or an array
     return 0 if zero is None else single(zero).astype(like.dtype)
 
 
-@operator("QLinearAdd", domain=CONTRIB, pointwise=True, shape=_sum_shape)
-def qlinear_add(
-    a: Array,
-    a_scale: Array,
-    a_zero: Array | None,
-    b: Array,
-    b_scale: Array,
-    b_zero: Array | None,
-    y_scale: Array,
-    y_zero: Array | None = None,
-) -> Array:
+def _of_two(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Return an operator of two quantized inputs by what it computes of numbers, scales and zero points."""
+
+    def called(*inputs: Array) -> Array:
+        a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (*inputs, None)[:8]
+        one, other, out = map(single, (a_scale, b_scale, y_scale))  # type: ignore[arg-type]
+        zeros = (_offset(z, one) for z in (a_zero, b_zero, y_zero))
+        whole = function(a.astype(one.dtype), b.astype(one.dtype), one, other, out, *zeros)  # type: ignore[union-attr]
+        return saturated(np.rint(whole), None, dtype_of(inputs[0]))
+
+    return called
+
+
+def _added(a: Array, b: Array, by: Array, other: Array, out: Array, za: Array, zb: Array, zy: Array) -> Array:
     """Compute a * ra + b * rb with ratios of scales; zero points become one number, as in ONNX Runtime's kernel."""
-    one, other = single(a_scale) / single(y_scale), single(b_scale) / single(y_scale)
-    start = _offset(y_zero, one) - (one * _offset(a_zero, one) + other * _offset(b_zero, one))
-    total = start + one * a.astype(one.dtype) + other * b.astype(one.dtype)
-    return saturated(np.rint(total), None, dtype_of(a))
+    by, other = by / out, other / out
+    return zy - (by * za + other * zb) + by * a + other * b
 
 
-@operator("QLinearMul", domain=CONTRIB, pointwise=True, shape=_sum_shape)
-def qlinear_mul(
-    a: Array,
-    a_scale: Array,
-    a_zero: Array | None,
-    b: Array,
-    b_scale: Array,
-    b_zero: Array | None,
-    y_scale: Array,
-    y_zero: Array | None = None,
+def _product(
+    a: Array, b: Array, by: Array, other: Array, out: Array, za: Array, zb: Array, zy: Array
 ) -> Array:
     """Multiply without zero points, and by the ratio of the scales."""
-    ratio = single(a_scale) * single(b_scale) / single(y_scale)
-    one, other = (v.astype(ratio.dtype) - _offset(z, ratio) for v, z in ((a, a_zero), (b, b_zero)))
-    return saturated(np.rint(one * other * ratio + _offset(y_zero, ratio)), None, dtype_of(a))
+    return (a - za) * (b - zb) * (by * other / out) + zy
 
 
-def _where_shape(
-    condition: Array, x: Array, x_scale: Array, x_zero: Array, y: Array, *others: Array
-) -> tuple[int, ...]:
-    return broadcast_shapes(condition.shape, x.shape, y.shape)
+operator("QLinearAdd", **_POINTWISE)(_of_two(_added))
+operator("QLinearMul", **_POINTWISE)(_of_two(_product))
 
 
-@operator("QLinearWhere", domain=CONTRIB, out=(1,), pointwise=True, shape=_where_shape)
-def qlinear_where(
-    condition: Array,
-    x: Array,
-    x_scale: Array,
-    x_zero: Array,
-    y: Array,
-    y_scale: Array,
-    y_zero: Array,
-    z_scale: Array,
-    z_zero: Array,
-) -> Array:
+@operator("QLinearWhere", domain=CONTRIB, out=(1,), pointwise=True)
+def qlinear_where(condition: Array, *parts: Array) -> Array:
     """Choose from one or the other in floats."""
-    chosen = np.where(condition, _real(x, x_scale, x_zero), _real(y, y_scale, y_zero))
-    return _whole(chosen, z_scale, z_zero, x)
+    (x, y), (scale, zero) = (parts[:3], parts[3:6]), parts[6:]
+    return _whole(np.where(condition, _real(*x), _real(*y)), scale, zero, parts[0])
 
 
 def _parts(parts: tuple[Array, ...]) -> list[tuple[Array, ...]]:
-    refuse_unless(
-        bool(parts) and not len(parts) % 3, f"{len(parts)} inputs, expected tensor, scale and zero point"
-    )
+    whole = bool(parts) and not len(parts) % 3
+    refuse_unless(whole, f"{len(parts)} inputs, expected tensor, scale and zero point")
     return [parts[i : i + 3] for i in range(0, len(parts), 3)]
 
 
-def _joined_shape(y_scale: Array, y_zero: Array, *parts: Array, axis: int) -> tuple[int, ...]:
-    return np.concatenate([x for x, _, _ in _parts(parts)], axis_of(axis, parts[0].ndim)).shape
-
-
-@operator("QLinearConcat", domain=CONTRIB, out=(1,), shape=_joined_shape)
+@operator("QLinearConcat", domain=CONTRIB, out=(1,))
 def qlinear_concat(y_scale: Array, y_zero: Array, *parts: Array, axis: int) -> Array:
     """Join tensors of different scales."""
     real = [_real(x, scale, zero) for x, scale, zero in _parts(parts)]
@@ -289,29 +232,17 @@ def qlinear_concat(y_scale: Array, y_zero: Array, *parts: Array, axis: int) -> A
 # Pooling
 
 
-def _global_shape(x: Array, *others: Array, channels_last: int = 0) -> tuple[int, ...]:
-    ones = (1,) * (x.ndim - 2)
-    return (x.shape[0], *ones, x.shape[-1]) if channels_last else (*x.shape[:2], *ones)
-
-
-@operator("QLinearGlobalAveragePool", domain=CONTRIB, shape=_global_shape)
 def qlinear_global_average_pool(
-    x: Array, x_scale: Array, x_zero: Array, y_scale: Array, y_zero: Array, *, channels_last: Flag = 0
+    x: Array, x_scale: Array, x_zero: Array, y_scale: Array, y_zero: Array
 ) -> Array:
     """Take the mean over all of space; the sums are whole numbers."""
-    axes = tuple(range(1, x.ndim - 1) if channels_last else range(2, x.ndim))
+    axes = tuple(range(2, x.ndim))
     total = less(x, single(x_zero)).sum(axes, dtype=np.int32, keepdims=True)
     # In this order ONNX Runtime computes the factor.
-    factor = single(x_scale) / (single(y_scale) * single(y_scale).dtype.type(prod(x.shape[a] for a in axes)))
+    factor = single(x_scale) / (single(y_scale) * single(y_scale).dtype.type(prod(x.shape[2:])))
     return requantized(total, factor, single(y_zero), dtype_of(x))
 
 
-def _average_shape(x: Array, *others: Array | None, channels_last: int = 0, **space: Any) -> tuple[int, ...]:
-    shape = pooled_shape(from_last(x) if channels_last else x, **space)
-    return (shape[0], *shape[2:], shape[1]) if channels_last else shape
-
-
-@operator("QLinearAveragePool", domain=CONTRIB, shape=_average_shape)
 @taking(**POOL)
 def qlinear_average_pool(
     x: Array,
@@ -321,31 +252,34 @@ def qlinear_average_pool(
     y_zero: Array | None = None,
     *,
     kernel_shape: list[int],
-    channels_last: Flag = 0,
     count_include_pad: Flag = 0,
     **space: Any,
 ) -> Array:
     """Take the mean of every window, in floats; the zero point is added before the mean is rounded."""
     real = _real(x, x_scale, x_zero)
-    real = from_last(real) if channels_last else real
     window = pooling_window(real, kernel_shape, **space)
     size = prod(kernel_shape)
     total = _in_order(real, window) if size <= _MOST_IN_ORDER else folded(real, window, np.add, 0)
     # What `ceil_mode` adds beyond the pads counts, too, unlike in AveragePool.
     count = np.asarray(size) if count_include_pad else counted(window, include=False)
     y = total / count.astype(total.dtype) / single(y_scale)
-    y = saturated(np.rint(y + _offset(y_zero, y)), None, dtype_of(x))
-    return to_last(y) if channels_last else y
+    return saturated(np.rint(y + _offset(y_zero, y)), None, dtype_of(x))
+
+
+def _average_shape(x: Array, *others: Array | None, **space: Any) -> tuple[int, ...]:
+    return pooled_shape(x, **space)
+
+
+operator("QLinearGlobalAveragePool", domain=CONTRIB, shape=laid_out(of_channels))(
+    laid_out(qlinear_global_average_pool)
+)
+operator("QLinearAveragePool", domain=CONTRIB, shape=laid_out(_average_shape))(laid_out(qlinear_average_pool))
 
 
 def _in_order(x: Array, window: SpatialWindow) -> Array:
     """Sum the elements of every window one after the other."""
-    pads, cut = [(0, 0), (0, 0)], [slice(None), slice(None)]
-    for i, (before, _) in enumerate(window.pads):
-        length = (window.out[i] - 1) * window.strides[i] + window.reach[i]
-        pads.append((max(before, 0), max(length - before - window.sizes[i], 0)))
-        cut.append(slice(max(-before, 0), None))
-    x = np.pad(x[tuple(cut)], pads)
+    for i in range(len(window.out)):
+        x = seen(x, 2 + i, window, i, 0)
     total: Array | None = None
     for taps in product(*map(range, window.kernel)):
         steps = zip(taps, window.out, window.strides, strict=True)
@@ -359,19 +293,11 @@ def _in_order(x: Array, window: SpatialWindow) -> Array:
 # Transformers
 
 
-def _attention_shapes(
-    *, x: Array, weight: Array, past: Array | None = None, num_heads: int
-) -> list[tuple[int, ...]]:
-    size = weight.shape[1] // 3
-    length = x.shape[1] + (0 if past is None else past.shape[3])
-    return [(*x.shape[:2], size), (2, x.shape[0], num_heads, length, size // num_heads)]
-
-
-@operator("QAttention", domain=CONTRIB, out=(3,), shape=_attention_shapes)
+@operator("QAttention", domain=CONTRIB, out=(3,), shape=attention_shapes)
 @taking(num_heads=None, **ATTENDING)
 def qattention(
     x: Array,
-    weight: Array,
+    weights: Array,
     bias: Array,
     x_scale: Array,
     w_scale: Array,
@@ -385,10 +311,8 @@ def qattention(
     **how: Any,
 ) -> tuple[Array, Array]:
     """Project in integers, then attend in floats."""
-    refuse_unless(
-        not do_rotary and not past_present_share_buffer, "rotary positions or a shared buffer inside it"
-    )
-    projected = matmul_integer_to_float(x, weight, x_scale, w_scale, x_zero, w_zero, bias)
+    refuse_given(do_rotary=do_rotary, past_present_share_buffer=past_present_share_buffer)
+    projected = matmul_integer_to_float(x, weights, x_scale, w_scale, x_zero, w_zero, bias)
     return self_attended(projected, mask, past, **how)
 
 
@@ -412,13 +336,13 @@ def qembed(
 ) -> tuple[Array, Array]:
     """Look up, add and normalize words, positions and segments of quantized tables."""
     tables = (words, places, segments, gamma, beta)
-    real = [
+    real: list[Any] = [
         None if table is None or scale is None else _real(table, scale, zero)
         for table, scale, zero in zip(tables, quanta[:5], quanta[5:], strict=True)
     ]
+    there = all(v is not None for v in (*real[:2], *real[3:]))
+    refuse_unless(there, "a table or the scale of its normalization is missing")
     words_, places_, segments_, gamma_, beta_ = real
-    if words_ is None or places_ is None or gamma_ is None or beta_ is None:
-        raise ValueError("a table or the scale of its normalization is missing")
     return embedded(ids, segment_ids, words_, places_, segments_, gamma_, beta_, mask, epsilon=epsilon)[:2]
 
 

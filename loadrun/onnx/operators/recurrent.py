@@ -73,13 +73,9 @@ def _functions(
             )
         # ONNX Runtime bounds what enters the gates, not the cell of an LSTM.
         bound = clip if i % count < 2 else None
-        function = activation_of(name, alpha, beta)
-        result.append(function if bound is None else partial(_bounded, function, bound))
+        f = activation_of(name, alpha, beta)
+        result.append(f if bound is None else partial(lambda f, b, x: f(np.clip(x, -b, b)), f, bound))
     return [result[i * count : (i + 1) * count] for i in range(directions)]
-
-
-def _bounded(function: Function, bound: float, x: Array) -> Array:
-    return function(np.clip(x, -bound, bound))
 
 
 def _directions(direction: str, count: int) -> list[bool]:
@@ -218,13 +214,9 @@ def rnn(
     cells = []
     for d, (f,) in enumerate(functions):
         of_input, of_state = _biases(b, d)
-        step = partial(_rnn_step, f, _turned(r[d]))
+        step = partial(lambda f, r, gates, state: [f(gates + np.matmul(state[0], r))], f, _turned(r[d]))
         cells.append(_Cell(partial(_fed, w[d], of_input + of_state), step))
     return _layer(x, cells, sequence_lens, [initial_h], r.shape[2], **how)
-
-
-def _rnn_step(f: Function, r: Array, gates: Array, state: list[Array]) -> list[Array]:
-    return [f(gates + np.matmul(state[0], r))]
 
 
 @operator("GRU", shape=_shapes(1))
@@ -287,14 +279,10 @@ def lstm(
     cells = []
     for d, three in enumerate(functions):
         of_input, of_state = _biases(b, d)
-        product = partial(_carried, _turned(r[d]))
+        product = partial(lambda r, h: np.matmul(h, r), _turned(r[d]))
         step = partial(_lstm_step, three, product, None if p is None else p[d], bool(input_forget))
         cells.append(_Cell(partial(_fed, w[d], of_input + of_state), step))
     return _layer(x, cells, sequence_lens, [initial_h, initial_c], r.shape[2], **how)
-
-
-def _carried(r: Array, h: Array) -> Array:
-    return np.matmul(h, r)
 
 
 def _lstm_step(

@@ -292,21 +292,13 @@ def _scales(*values: float) -> Array:
     return np.array(values, np.float32)
 
 
-@operator(
-    "Upsample", since=7, shape=lambda x, scales, mode="nearest": _resized_shape(x, None, _scales(*scales))
-)
+@operator("Upsample", since=7)
 def upsample_7(x: Array, *, scales: Sequence[float], mode: str = "nearest") -> Array:
     """Resize axes from their first element on."""
     return resize_10(x, _scales(*scales), mode=mode)
 
 
-def _upsampled_1(
-    x: Array, *, height_scale: float, width_scale: float, mode: str = "nearest"
-) -> tuple[int, ...]:
-    return _resized_shape(x, None, _scales(1, 1, height_scale, width_scale))
-
-
-@operator("Upsample", shape=_upsampled_1)
+@operator("Upsample")
 def upsample_1(x: Array, *, height_scale: float, width_scale: float, mode: str = "nearest") -> Array:
     """Resize images from their first pixel on."""
     return resize_10(x, _scales(1, 1, height_scale, width_scale), mode=mode)

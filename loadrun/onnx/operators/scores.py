@@ -72,6 +72,14 @@ def transformed(scores: Array, how: str) -> Array:
     return np.where(apart, power, scores * np.exp(-most)) / total
 
 
+def of_both(scores: Array, others: Array, how: str) -> Array:
+    """Transform the scores (N, 1) of the second of two classes, beside those of the first."""
+    refuse_unless(how != "PROBIT", "with post_transform PROBIT the score of its second class is undefined")
+    if how == "LOGISTIC":
+        return logistic(np.concatenate([-scores, scores], 1))
+    return np.concatenate([others, scores], 1)
+
+
 def label_type(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
     """Return the type of labels: text where the node has such."""
     return plain("String" if attributes.get("classlabels_strings") else "Int64")

@@ -55,7 +55,7 @@ def reshape(x: Array, shape: Known, *, allowzero: int = 0) -> Array:
 
 
 @operator("Reshape", views=True)
-def reshape_1(x: Array, *, shape: Sequence[int] = (), consumed_inputs: Sequence[int] = ()) -> Array:
+def reshape_1(x: Array, *, shape: Sequence[int] = ()) -> Array:
     """Put the elements into another shape."""
     return reshape(x, np.array(shape, np.int64))
 

@@ -7,7 +7,7 @@ from ...arrays.names import np
 from ...graph.dtypes import Array
 from .common import once, one_of, refuse_unless
 from .kernels import matrix_product as matmul
-from .scores import as_rows, chosen, label_type, logistic, row_operator, transformed
+from .scores import as_rows, chosen, label_type, logistic, of_both, row_operator, transformed
 
 _LEAST = 1e-7
 _MOST_WEIGHTS = 1 << 26
@@ -123,12 +123,7 @@ def svm_classifier(
         return label, transformed(_shares(scores, prob_a, prob_b, pairs, count), post_transform)
     if count > 2:
         return label, transformed(scores, post_transform)
-    refuse_unless(
-        post_transform != "PROBIT", "with post_transform PROBIT the score of its second class is undefined"
-    )
-    if post_transform == "LOGISTIC":
-        return label, logistic(np.concatenate([-scores, scores], 1))
-    return label, np.concatenate([-scores if post_transform == "NONE" else 1 - scores, scores], 1)
+    return label, of_both(scores, -scores if post_transform == "NONE" else 1 - scores, post_transform)
 
 
 def _of_scores(scores: Array, weights: Array, probable: bool) -> Array:

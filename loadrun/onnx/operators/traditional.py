@@ -9,13 +9,13 @@ from ...graph.dtypes import Array, DType, plain
 from . import operator
 from .common import like_first, once, one_of, refuse_unless
 from .kernels import matrix_product as matmul
-from .scores import as_rows, chosen, label_type, logistic, probit, row_operator, transformed
+from .scores import as_rows, chosen, label_type, of_both, probit, row_operator, transformed
 
 _ML = "ai.onnx.ml"
 _MOST_FEATURES = 1 << 20
 
 
-@operator("ArrayFeatureExtractor", domain=_ML, shape=lambda x, at: (*(x.shape[:-1] or (1,)), at.size))
+@operator("ArrayFeatureExtractor", domain=_ML)
 def array_feature_extractor(x: Array, at: Array) -> Array:
     """Take entries of the last axis."""
     return np.take(x if x.ndim > 1 else x.reshape(1, -1), at.reshape(-1), -1)
@@ -75,11 +75,7 @@ def imputer(
     return np.where(x != x if gone != gone else x == gone, values, x)
 
 
-def _vectorized(*xs: Array, inputdimensions: Sequence[int] = ()) -> tuple[int, ...]:
-    return (xs[0].shape[0] if xs[0].ndim > 1 else 1), sum(inputdimensions)
-
-
-@operator("FeatureVectorizer", domain=_ML, out=("Float32",), shape=_vectorized)
+@operator("FeatureVectorizer", domain=_ML, out=("Float32",))
 def feature_vectorizer(*xs: Array, inputdimensions: Sequence[int] = ()) -> Array:
     """Join the features of several inputs, each cut or filled up with zeros to its size."""
     sizes = list(inputdimensions)
@@ -194,12 +190,12 @@ def label_encoder(
     return _encoded(x, keys, values, default)
 
 
-def _other_type(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
-    like = types.inputs[0]
-    return plain("Int64" if like is not None and like.name == "String" else "String")
-
-
-@operator("LabelEncoder", domain=_ML, out=(_other_type,), shape=like_first)
+@operator(
+    "LabelEncoder",
+    domain=_ML,
+    out=(lambda types, a: plain("Int64" if types.inputs[0] == plain("String") else "String"),),
+    shape=like_first,
+)
 def label_encoder_1(
     x: Array, *, classes_strings: Sequence[str] = (), default_int64: int = -1, default_string: str = "_Unused"
 ) -> Array:
@@ -278,9 +274,4 @@ def linear_classifier(
         refuse_unless(not classlabels_strings, "its single class is a text: no label says that it is none")
         return wins, probit(scores) if post_transform == "PROBIT" else scores
     label = chosen(wins, classlabels_ints, classlabels_strings)
-    refuse_unless(
-        post_transform != "PROBIT", "with post_transform PROBIT the score of its second class is undefined"
-    )
-    if post_transform == "LOGISTIC":
-        return label, logistic(np.concatenate([-scores, scores], 1))
-    return label, np.concatenate([1 - scores, scores], 1)
+    return label, of_both(scores, 1 - scores, post_transform)

@@ -25,12 +25,7 @@ def _stepped(inputs: Step, each: int, run: Callable[..., Step]) -> Step:
     return tuple(value for part in zip(*results, strict=True) for value in part)
 
 
-def _like(rate: Array, count: Array, *inputs: Array, each: int) -> list[tuple[int, ...]]:
-    tensors = len(inputs) // each
-    return [x.shape for x in (*inputs[:tensors], *inputs[2 * tensors :])]
-
-
-@operator("Adagrad", domain=_TRAINING, out=(2,), shape=lambda *xs, **attributes: _like(*xs, each=3))
+@operator("Adagrad", domain=_TRAINING, out=(2,))
 def adagrad(
     rate: Array,
     count: Array,
@@ -50,7 +45,7 @@ def adagrad(
     return _stepped(inputs, 3, run)
 
 
-@operator("Adam", domain=_TRAINING, out=(2,), shape=lambda *xs, **attributes: _like(*xs, each=4))
+@operator("Adam", domain=_TRAINING, out=(2,))
 def adam(
     rate: Array,
     count: Array,
@@ -78,7 +73,7 @@ def adam(
     return _stepped(inputs, 4, run)
 
 
-@operator("Momentum", domain=_TRAINING, out=(2,), shape=lambda *xs, **attributes: _like(*xs, each=3))
+@operator("Momentum", domain=_TRAINING, out=(2,))
 def momentum(
     rate: Array, count: Array, *inputs: Array, alpha: float, beta: float, mode: str, norm_coefficient: float
 ) -> Step:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from math import sqrt
 from typing import Any
 
 from ...arrays.names import np
 from ...graph.composite import Flag, Known, NodeTypes
-from ...graph.dtypes import Array, DType
+from ...graph.dtypes import Array
 from . import operator
 from .activations import softmax
 from .attention import capped, heads, masked, merged, rotated, scaled_scores, shared_heads
@@ -22,7 +22,7 @@ ATTENDING = {"mask_filter_value": -10000.0, "scale": 0.0, "unidirectional": 0}
 """How queries attend, where it is left out."""
 
 
-def _refused(**unused: object) -> None:
+def refuse_given(**unused: object) -> None:
     """Raise a ValueError for inputs and attributes that are not computed, where they are not left out."""
     for name, value in unused.items():
         left_out = value is None or (isinstance(value, int | str) and value in (0, "NONE"))
@@ -98,7 +98,7 @@ def self_attended(
     return y, np.stack([k, v]) if k.shape == v.shape else k
 
 
-def _attention_shapes(
+def attention_shapes(
     *,
     x: Array,
     weights: Array,
@@ -106,13 +106,14 @@ def _attention_shapes(
     num_heads: int,
     qkv_hidden_sizes: list[int] | None = None,
 ) -> Shapes:
+    """Return the shapes of the result, and of keys and values."""
     sizes = qkv_hidden_sizes or [weights.shape[1] // 3] * 3
     length = x.shape[1] + (0 if past is None else past.shape[3])
     present = (2, x.shape[0], num_heads, length, sizes[2] // num_heads)
     return [(*x.shape[:2], sizes[2]), present]
 
 
-@operator("Attention", domain=CONTRIB, shape=_attention_shapes)
+@operator("Attention", domain=CONTRIB, shape=attention_shapes)
 @taking(**ATTENDING)
 def attention(
     x: Array,
@@ -132,7 +133,7 @@ def attention(
     **how: Any,
 ) -> tuple[Array, ...]:
     """Project the input to queries, keys and values, then attend."""
-    _refused(
+    refuse_given(
         past_sequence_length=past_sequence_length,
         do_rotary=do_rotary,
         past_present_share_buffer=past_present_share_buffer,
@@ -194,7 +195,7 @@ def multi_head(
     **how: Any,
 ) -> tuple[Array, ...]:
     """Attend over queries, keys and values, to which a bias is added first."""
-    _refused(past_sequence_length=past_sequence_length, cache_indirection=cache_indirection)
+    refuse_given(past_sequence_length=past_sequence_length, cache_indirection=cache_indirection)
     if any(types.wanted[3:]):
         raise ValueError("its scores as an output are not supported; leave them out")
     qkv = _unpacked(query, key, value)
@@ -235,7 +236,7 @@ def rotary(
     scale: float = 1.0,
 ) -> Array:
     """Rotate features by the angles of their positions: one for each, or the first alone."""
-    _refused(is_packed_batching=is_packed_batching, scale=None if scale == 1.0 else scale)
+    refuse_given(is_packed_batching=is_packed_batching, scale=None if scale == 1.0 else scale)
     size = 2 * cos.shape[1]
     if rotary_embedding_dim not in (0, size):
         raise ValueError(f"its rotary_embedding_dim is {rotary_embedding_dim}, its angles are for {size}")
@@ -315,15 +316,6 @@ def _group_query_shapes(
     return [(b, s, h * v.shape[3]), (b, kv_num_heads, length, d), (b, kv_num_heads, length, v.shape[3])]
 
 
-def _cache_type(i: int) -> Callable[[NodeTypes, Mapping[str, Any]], DType]:
-    def kind(types: NodeTypes, attributes: Mapping[str, Any]) -> DType:
-        cached = types.inputs[i] or types.inputs[0]
-        assert cached is not None
-        return cached
-
-    return kind
-
-
 def _cached(past: Array, new: Array, length: int, start: Array, end: Array) -> Array:
     """Join what every sequence has in the cache (B, H, P, D) and its new entries at these places, zeros behind."""
     before, steps = past.shape[2], new.shape[2]
@@ -335,7 +327,10 @@ def _cached(past: Array, new: Array, length: int, start: Array, end: Array) -> A
 
 
 @operator(
-    "GroupQueryAttention", domain=CONTRIB, out=(0, _cache_type(3), _cache_type(4)), shape=_group_query_shapes
+    "GroupQueryAttention",
+    domain=CONTRIB,
+    out=(0, *(lambda types, a, i=i: types.inputs[i] or types.inputs[0] for i in (3, 4))),
+    shape=_group_query_shapes,
 )
 def group_query(
     query: Array,
@@ -375,7 +370,7 @@ def group_query(
     v_quant_type: str = "NONE",
 ) -> tuple[Array, ...]:
     """Attend causally with a cache; what queries behind the end of their sequence give is as in ONNX Runtime."""
-    _refused(
+    refuse_given(
         k_scale=k_scale,
         v_scale=v_scale,
         q_norm_weight=q_norm_weight,

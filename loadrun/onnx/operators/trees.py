@@ -53,21 +53,14 @@ class _Places:
         twice = (t[1:] == t[:-1]) & (n[1:] == n[:-1])
         at = int(twice.argmax()) if len(twice) else 0
         refuse_unless(not twice.any(), f"node {n[at]} of tree {t[at]} occurs twice")
-        # One key per tree and node, made of their ranks.
-        self._trees, self._numbers = np.unique(trees), np.unique(numbers)
-        self._keys = self._ranks(t, n)[0]
-
-    def _ranks(self, trees: Array, numbers: Array) -> tuple[Array, Array]:
-        a, b = np.searchsorted(self._trees, trees), np.searchsorted(self._numbers, numbers)
-        a, b = np.minimum(a, len(self._trees) - 1), np.minimum(b, len(self._numbers) - 1)
-        there = (self._trees[a] == trees) & (self._numbers[b] == numbers)
-        return a * len(self._numbers) + b, there
+        # Complex numbers are sorted by tree first.
+        self._keys = t + 1j * n
 
     def of(self, trees: Array, numbers: Array, what: str) -> Array:
         """Return the positions of nodes, all of which must exist."""
-        keys, there = self._ranks(trees, numbers)
+        keys = trees + 1j * numbers
         at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-        there &= self._keys[at] == keys
+        there = self._keys[at] == keys
         i = int((~there).argmax()) if len(there) else 0
         refuse_unless(
             bool(there.all()),

@@ -36,12 +36,6 @@ def _divided(x: Any, y: Any) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     return n, d, rest, e.cast(e.elem(M.AND, e.compare(_NEQ, rest, zero), turned), dtype_of(n))
 
 
-@instead("IsInf")
-def is_inf(x: Any, *, detect_negative: int = 1, detect_positive: int = 1) -> Any:
-    both = detect_negative and detect_positive
-    return e.compare(P.ElemwiseMultiTypeMode.ISINF, operand(x)) if both else NotImplemented
-
-
 @instead("Div")
 def div(x: Any, y: Any) -> Any:
     if x.dtype.kind == "f":

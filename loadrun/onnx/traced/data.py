@@ -92,11 +92,6 @@ def ordered(keys: Tensor, largest: bool = False) -> Tensor:
     return e.reshape(apply("Argsort", param, inputs=[flat], n=2, scalar=False)[1], (keys.shape[0],))
 
 
-@instead(indexing.least)
-def least(keys: Any, k: Any) -> Any:
-    return np.argsort(keys, -1, kind="stable")[..., :k]
-
-
 # Sizes that data decide
 
 
@@ -104,19 +99,6 @@ def _places(mask: Tensor) -> Tensor:
     """Return the positions, in the flattened tensor, where a mask is true."""
     flat = e.flat(mask)
     return e.cond_take(flat, flat)[1]
-
-
-@instead("NonZero")
-def non_zero(x: Any) -> Tensor:
-    x = x if x.ndim else x.reshape(1)
-    rest = _places(operand(x if x.dtype == bool else x != 0))
-    rows: list[Tensor] = []
-    for n in x.shape[:0:-1]:
-        size = e.like(n, rest)
-        rows.insert(0, e.add_axes(e.elem(M.MOD, rest, size), [0]))
-        rest = e.elem(M.FLOOR_DIV, rest, size)
-    rows.insert(0, e.add_axes(rest, [0]))
-    return e.concat(rows, 0)
 
 
 @instead("Compress")

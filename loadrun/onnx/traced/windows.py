@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -42,12 +42,22 @@ def _geometry(window: SpatialWindow) -> WindowGeometry:
     return result
 
 
+def _plain(window: SpatialWindow) -> WindowGeometry:
+    """Return the window of a convolution as layers take it."""
+    return WindowGeometry(window.kernel, window.strides, window.dilations, window.pads)
+
+
+def _extra(window: SpatialWindow, sizes: Sequence[int]) -> list[int]:
+    """Return by how much sizes are beyond what the windows of a transposed convolution reach."""
+    ends = zip(sizes, window.out, window.strides, window.reach, window.pads, strict=True)
+    return [size + a + b - (s * (i - 1) + r) for size, i, s, r, (a, b) in ends]
+
+
 @instead(convolution.convolved)
 def convolved(x: Any, w: Any, window: SpatialWindow, group: int = 1) -> Any:
     if not 1 <= len(window.out) <= 3:
         return NotImplemented
-    plain = WindowGeometry(window.kernel, window.strides, window.dilations, window.pads)
-    return layers.convolved(operand(x), operand(w), plain, group)
+    return layers.convolved(operand(x), operand(w), _plain(window), group)
 
 
 @instead("Conv", halves=True)
@@ -55,9 +65,8 @@ def conv(x: Any, w: Any, bias: Any = None, *, group: int = 1, **space: Any) -> A
     window = convolution.plan(x, w, bias, group, space)
     if not 1 <= len(window.out) <= 3:
         return NotImplemented
-    plain = WindowGeometry(window.kernel, window.strides, window.dilations, window.pads)
     data, added = operand(x), None if bias is None else operand(bias)
-    y = layers.convolved(data, operand(w), plain, group, added)
+    y = layers.convolved(data, operand(w), _plain(window), group, added)
     if isinstance(w, np.ndarray) and not isinstance(bias, Tensor):
 
         def again(x: Any, factor: Array, shift: Array) -> Any:
@@ -93,11 +102,10 @@ def conv_transpose(x: Any, w: Any, bias: Any = None, *, group: int = 1, **space:
     window = convolution.transposed_window(x, w, bias, group=group, **space)
     if not 1 <= len(window.sizes) <= 3 or 0 in (*x.shape, *window.sizes):
         return NotImplemented
-    ends = zip(window.sizes, window.out, window.strides, window.reach, window.pads, strict=True)
-    extra = [size + a + b - (s * (i - 1) + r) for size, i, s, r, (a, b) in ends]
-    plain = WindowGeometry(window.kernel, window.strides, window.dilations, window.pads)
     added = None if bias is None else operand(bias)
-    return layers.transposed(operand(x), operand(w), plain, extra, group, added)
+    return layers.transposed(
+        operand(x), operand(w), _plain(window), _extra(window, window.sizes), group, added
+    )
 
 
 @instead("DeformConv")
@@ -193,10 +201,7 @@ def col2im(
     area = prod(block)
     cells = x.reshape(x.shape[0] * x.shape[1] // area, area, *window.out)
     units = np.eye(area, dtype=np.float32).reshape(area, 1, *block)
-    ends = zip(image, window.out, window.strides, window.reach, window.pads, strict=True)
-    extra = [size + a + b - (s * (i - 1) + r) for size, i, s, r, (a, b) in ends]
-    plain = WindowGeometry(window.kernel, window.strides, window.dilations, window.pads)
-    y = layers.transposed(operand(cells, np.float32), operand(units), plain, extra)
+    y = layers.transposed(operand(cells, np.float32), operand(units), _plain(window), _extra(window, image))
     return e.reshape(y, (x.shape[0], -1, *image))
 
 

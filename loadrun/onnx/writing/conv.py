@@ -20,6 +20,7 @@ from .elemwise_float import compose, stepwise_h_swish
 from .emitter import Dim, UnsupportedOprError
 from .integers import integer_weights
 from .layout import plain_dims, to_packed, to_plain
+from .linalg import unsigned
 from .writer import OnnxWriter, translation
 
 CONVOLUTIONS = ("ConvolutionV2", "Convolution3D", "ConvolutionBackwardDataV2", "Convolution3DBackwardData")
@@ -88,8 +89,8 @@ def _sums(w: OnnxWriter, x: Var, f: Var, plan: Plan) -> str:
     if w.opset < 10:
         real = w.op("Conv", _centred_floats(w, data, a), _centred_floats(w, filters, b), **_attributes(plan))
         return w.cast(real, ElemType.INT32)
-    data, first = w.unsigned(data, a)
-    filters, second = w.unsigned(filters, b)
+    data, first = unsigned(w, data, a)
+    filters, second = unsigned(w, filters, b)
     return w.op("ConvInteger", data, filters, first, second, **_attributes(plan))
 
 

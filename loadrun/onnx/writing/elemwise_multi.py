@@ -15,8 +15,8 @@ from ...ops.registry import Call, implementation
 from ..encode import ElemType
 from .elemwise import convert, multiply_high, round_shift
 from .elemwise_float import compose, stepwise_h_swish
-from .emitter import UnsupportedOprError
-from .writer import OnnxWriter, elem_of, smaller_scale, translation
+from .emitter import UnsupportedOprError, smaller_scale
+from .writer import OnnxWriter, elem_of, translation
 
 _NOISE = 3
 _BOOL = frozenset(M[mode.name] for mode in modes(ModeTrait.COMPARES))

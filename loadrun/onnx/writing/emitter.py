@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ...graph import Opr
-from ...graph.dtypes import Array
+from ...graph.dtypes import Array, DType
 from ..encode import Attribute, ElemType, GraphMessage, NodeMessage, TensorMessage, ValueMessage
 
 Dim = int | str
@@ -32,6 +32,13 @@ SINCE: dict[str, int] = {
     **dict.fromkeys(("DeformConv",), 19),
 }
 """The first opset (from 7 on) in which an operator is written as loadrun writes it."""
+SINGLE_PRECISION = frozenset(
+    """
+    Acos Asin Atan Tan Sinh Cosh Asinh Acosh Atanh Erf Gelu Elu LeakyRelu PRelu Softplus HardSigmoid HardSwish LRN
+    InstanceNormalization Conv ConvTranspose AveragePool GlobalAveragePool LSTM RNN Resize DeformConv
+    """.split()
+)
+"""Operators for which ONNX Runtime has no kernel of float64."""
 _AXES_INPUT = {"ReduceSum": 13}
 _SMALL = 256
 END = 2**63 - 1
@@ -50,6 +57,15 @@ class UnsupportedOprError(Exception):
         super().__init__(reason)
         self.opset = opset
         self.opr: Opr | None = None
+
+
+def smaller_scale(dtype: DType, noise: int) -> np.float32:
+    """Return the scale of a quantized dtype, some units of its last place smaller.
+
+    >>> bool(smaller_scale(DType("QuantizedS8", 0.5), 1) < 0.5 == smaller_scale(DType("QuantizedS8", 0.5), 0))
+    True
+    """
+    return (np.float32(dtype.scale).view(np.int32) - np.int32(noise)).view(np.float32)
 
 
 class NodeEmitter:

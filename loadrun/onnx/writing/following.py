@@ -1,18 +1,34 @@
 """Vectors of sizes, number by number: the shape arithmetic of a graph of MegEngine's operators.
 
-`SIZE_RULES` holds a function for every operator that shape arithmetic is made of; it gives the numbers of the result
-one by one, or None if it is no such arithmetic.
+There is a function for every operator that shape arithmetic is made of; it gives the numbers of the result one by one,
+or None if it is no such arithmetic.
 """
 
 import operator
+from collections.abc import Callable
 
+from ...base.registry import Registry
 from ...graph import Opr, Var
 from ...graph import params as P
 from ...ops.elemwise.table import ROWS
 from ...ops.shape import NO_AXIS, axis_of
 from .emitter import Dim
 from .shape import common_shape
-from .writer import OnnxWriter, size_rule
+from .writer import OnnxWriter
+
+_RULES: Registry[str, Callable[[OnnxWriter, Opr], list[Dim] | None]] = Registry("rule of sizes")
+size_rule = _RULES.register
+
+
+def followed_sizes(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
+    """Return the numbers in a vector of sizes one by one, where they are symbolic; None for other values.
+
+    Runtimes and importers follow such arithmetic best when it does not go through vectors.
+    """
+    rule = _RULES.get(opr.type)
+    if rule is None or len(opr.outputs) != 1 or w.dtype(opr.outputs[0]).name not in ("Int32", "Int64"):
+        return None
+    return rule(w, opr)
 
 
 def _known(w: OnnxWriter, var: Var) -> list[Dim] | None:

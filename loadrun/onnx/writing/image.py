@@ -13,9 +13,7 @@ from ...ops.image.sampling import border_index
 from ..encode import ElemType
 from .emitter import UnsupportedOprError
 from .resize import store
-from .writer import REASONS, OnnxWriter, translation
-
-REASONS.add("NvOf", "it runs only on graphics processors")
+from .writer import OnnxWriter, translation
 
 _LAST = -(2**63) + 1
 

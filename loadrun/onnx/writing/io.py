@@ -1,4 +1,4 @@
-"""Operators that only pass values on, and those that are not written."""
+"""Operators that only pass values on."""
 
 import numpy as np
 
@@ -6,32 +6,20 @@ from ...base.errors import EngineError
 from ...graph import Opr
 from ...graph import params as P
 from ..encode import ElemType
-from .writer import REASONS, OnnxWriter, translation
-
-_RANDOM = "UniformRNGV1 GaussianRNGV1 ExponentialRNG GammaRNG BetaRNG PoissonRNG PermutationRNG"
-_PLACED = "WarpPerspectiveV2 WarpAffineV2 RemapV1 ROIAlignV1 ROIPooling DeformablePSROIPoolingForward"
-
-REASONS.add("AssertEqual", "checks are not part of the model; what they expect becomes test data sets")
-REASONS.add("AddUpdate", "it changes a weight; ONNX's graphs do not keep state")
-REASONS.add("VirtualGrad", "it stands for gradients")
-for _name in (*_RANDOM.split(), "ShuffleRNG", "MultinomialRNG"):
-    REASONS.add(_name, "its random numbers are others in every run of another runtime")
-for _name in _PLACED.split():
-    REASONS.add(_name, "it reads pixels at computed positions, which ONNX's operators place otherwise")
-REASONS.add("CorrelationForward", "ONNX has no correlation of two images")
+from .writer import OnnxWriter, translation
 
 
 @translation(
-    "Copy", "Identity", "MarkDynamicVar", "MarkNoBroadcastElemwise", "PersistentOutputStorage", "Sleep"
+    "Copy",
+    "Identity",
+    "MarkDynamicVar",
+    "MarkNoBroadcastElemwise",
+    "PersistentOutputStorage",
+    "Sleep",
+    "VirtualDep",
 )
 def same(w: OnnxWriter, opr: Opr) -> str:
-    """Return the input itself."""
-    return w.name(opr.inputs[0])
-
-
-@translation("VirtualDep")
-def virtual_dep(w: OnnxWriter, opr: Opr) -> str:
-    """Return the first input: the others only had to be computed."""
+    """Return the first input itself; others only had to be computed."""
     return w.name(opr.inputs[0])
 
 

@@ -20,7 +20,7 @@ from .elemwise_float import compose
 from .integers import integer_weights
 from .linalg import operand
 from .reduce import without_axes
-from .shape import counting, select
+from .shape import select
 from .writer import PRODUCTS, OnnxWriter, elem_of, joined
 
 _REACH = 8
@@ -31,7 +31,7 @@ _Multi = P.ElemwiseMultiTypeMode
 _AFTER_SUM = {mode: row.after_add for mode, row in ROWS.items() if row.after_add is not None}
 
 
-def _sides(w: OnnxWriter, opr: Opr) -> Iterator[tuple[Var, Var, Array]]:
+def constant_sides(w: OnnxWriter, opr: Opr) -> Iterator[tuple[Var, Var, Array]]:
     """Yield an operand of an operator of two inputs and the other one, where that is constant, with its value."""
     for x, other in (opr.inputs, opr.inputs[::-1]):
         value = w.value(other)
@@ -48,7 +48,7 @@ def _limit(w: OnnxWriter, opr: Opr) -> tuple[M, Var, float] | None:
     if mode is M.RELU:
         return M.MAX, opr.inputs[0], 0.0
     if mode in (M.MAX, M.MIN):
-        for x, _, value in _sides(w, opr):
+        for x, _, value in constant_sides(w, opr):
             if value.size == 1 and value.ndim <= w.rank(x):
                 return mode, x, float(value.reshape(-1)[0])
     return None
@@ -134,10 +134,10 @@ def _of(var: Var, mode: M | P.ElemwiseMultiTypeMode) -> list[Var]:
     return opr.inputs if opr.type == "ElemwiseMultiType" and opr.get(P.ElemwiseMultiType).mode is mode else []
 
 
-def _alone(w: OnnxWriter, opr: Opr) -> str | None:
+def unchanged_operand(w: OnnxWriter, opr: Opr) -> str | None:
     """Return an operand of a sum or a product where the other one is a number that changes nothing."""
     neutral, out = ROWS[opr.get(P.Elemwise).mode].neutral, opr.outputs[0]
-    for x, other, value in _sides(w, opr) if opr.type == "Elemwise" else ():
+    for x, other, value in constant_sides(w, opr) if opr.type == "Elemwise" else ():
         number = value.size == 1 and value.item() == neutral and other.owner.type == "ImmutableTensor"
         if number and w.dtype(x) == w.dtype(out) and _same(w, x, out, 0):
             return w.name(x)
@@ -240,7 +240,7 @@ def _elu(w: OnnxWriter, opr: Opr) -> str | None:
 def _scaled(w: OnnxWriter, var: Var) -> tuple[Var, float]:
     """Return what a constant number scales, and that; the variable and 1 where none does."""
     opr = var.owner
-    for x, _, value in _sides(w, opr) if _of(var, M.MUL) else ():
+    for x, _, value in constant_sides(w, opr) if _of(var, M.MUL) else ():
         if value.size == 1 and value.any():
             return x, value.item()
     return var, 1.0
@@ -255,7 +255,7 @@ def _sum(w: OnnxWriter, opr: Opr) -> str | None:
     if opr.type != "Elemwise" or any(w.dtype(v) != w.dtype(opr.outputs[0]) for v in opr.inputs):
         return None
     mode = opr.get(P.Elemwise).mode
-    if mode is M.ADD and (same := _alone(w, opr)) is not None:
+    if mode is M.ADD and (same := unchanged_operand(w, opr)) is not None:
         return same
     kind = w.dtype(opr.outputs[0]).np.kind
     out = _biased(w, opr) if kind == "f" else _quotient(w, opr) if mode is M.ADD else None
@@ -267,7 +267,7 @@ def _sum(w: OnnxWriter, opr: Opr) -> str | None:
 
 
 def _biased(w: OnnxWriter, opr: Opr) -> str | None:
-    for x, bias, value in _sides(w, opr) if w.dtype(opr.outputs[0]).name in _REAL else ():
+    for x, bias, value in constant_sides(w, opr) if w.dtype(opr.outputs[0]).name in _REAL else ():
         written = _with_bias(w, x, bias, value) if w.alone(x) else None
         if written:
             return written
@@ -435,107 +435,3 @@ def _softmax(w: OnnxWriter, opr: Opr) -> str | None:
     if p.mode != P.ReduceMode.MAX or axis_of(p.axis, rank) != along or w.shape(peak)[along] != 1:
         return None
     return w.softmax(w.name(x), along, rank) if w.rank(peak) == rank else None
-
-
-# Quantized numbers
-
-_WHOLE = 1.5 * 2.0**23
-_INTEGERS = ("Int8", "Uint8", "Int16", "Uint16")
-_UNSIGNED = (DType("Uint8"), DType("Uint16"))
-
-
-def _steps(w: OnnxWriter, var: Var, *modes: M) -> tuple[Var, list[Var]] | None:
-    """Follow operators of two inputs back, the last one first; return where they begin, and the constant operands."""
-    constants = []
-    for mode in modes:
-        opr = var.owner
-        if opr.type != "Elemwise" or opr.get(P.Elemwise).mode is not mode:
-            return None
-        sides = [*_sides(w, opr)]
-        if not sides or (mode in (M.SUB, M.TRUE_DIV) and sides[0][1] is not opr.inputs[1]):
-            return None
-        var, constant, _ = sides[0]
-        constants.append(constant)
-    return var, constants
-
-
-def _by_axis(w: OnnxWriter, rank: int, *values: Array) -> tuple[int | None, list[Array]] | None:
-    """Return numbers that broadcast, as QuantizeLinear takes them, and the axis along which they differ."""
-    shapes = [(1,) * (rank - v.ndim) + v.shape for v in values]
-    axes = {i for shape in shapes for i, n in enumerate(shape) if n != 1}
-    if len(axes) > 1 or any(v.ndim > rank for v in values):
-        return None
-    size = max(v.size for v in values)
-    flat = [np.broadcast_to(v.reshape(-1), size) if axes else v.reshape(()) for v in values]
-    return (axes.pop() if axes else None), flat
-
-
-@joined("TypeCvtV2")
-def _quantized(w: OnnxWriter, opr: Opr) -> str | None:
-    """Write division, rounding and saturation as QuantizeLinear, and what counts as Range."""
-    dtype = w.dtype(opr.outputs[0])
-    if dtype.name == "Int32" and (counted := counting(w, opr.inputs[0].owner)) is not None:
-        return w.cast(counted, ElemType.INT32)
-    if dtype.name not in _INTEGERS or w.dtype(opr.inputs[0]).name != "Float32":
-        return None
-    steps, low = opr.inputs[0], np.iinfo(dtype.np).min
-    if low and (shifted := _steps(w, steps, M.ADD)) and (w.constant(shifted[1][0], "a limit") == low).all():
-        steps = shifted[0]
-    elif low:
-        return None
-    return _rounded(w, steps, dtype)
-
-
-def _rounded(w: OnnxWriter, var: Var, dtype: DType) -> str | None:
-    """Write division, rounding and saturation to steps from 0 as QuantizeLinear to a type."""
-    steps = _steps(w, var, M.FUSE_ADD_RELU, M.FUSE_ADD_RELU, M.MIN, M.TRUE_DIV)
-    if steps is None or w.opset < (21 if dtype.np.itemsize > 1 else 10):
-        return None
-    x, constants = steps
-    shift, whole, top, scale = (w.constant(v, "a limit") for v in constants)
-    low, high = np.iinfo(dtype.np).min, np.iinfo(dtype.np).max
-    zero = shift.astype(np.float64) + _WHOLE + low
-    if (whole != _WHOLE).any() or (top != high - zero).any() or (zero < low).any() or (zero > high).any():
-        return None
-    together = _by_axis(w, w.rank(x), scale, zero.astype(dtype.np))
-    if together is None or (together[0] is not None and w.opset < 13):
-        return None
-    axis, (by, offset) = together
-    attributes = {} if axis is None else {"axis": axis}
-    return w.op("QuantizeLinear", w.name(x), w.const(by), w.const(offset), **attributes)
-
-
-@joined("MUL")
-def _dequantized(w: OnnxWriter, opr: Opr) -> str | None:
-    """Write the difference from a zero point, times a scale, as DequantizeLinear."""
-    if (same := _alone(w, opr)) is not None:
-        return same
-    scaled = _steps(w, opr.outputs[0], M.MUL)
-    if scaled is None or w.dtype(opr.outputs[0]).name != "Float32":
-        return None
-    x, scale, zero = scaled[0], w.constant(scaled[1][0], "a scale"), np.zeros((), np.int32)
-    # The difference is one of floats, or for wide integers one of int32 that is then converted.
-    while w.dtype(x).name in ("Float32", "Int32"):
-        if x.owner.type == "TypeCvtV2":
-            x = x.owner.inputs[0]
-        elif not zero.any() and (shifted := _steps(w, x, M.SUB)):
-            x, zero = shifted[0], w.constant(shifted[1][0], "a zero point")
-        else:
-            break
-    dtype, rounded = w.dtype(x), None
-    if dtype.name == "Float32":
-        # Steps that were quantized just before: their least one is 0.
-        dtype, rounded = next(((d, r) for d in _UNSIGNED if (r := _rounded(w, x, d))), (dtype, None))
-    together = _by_axis(w, w.rank(x), scale, zero)
-    if together is None or dtype.name not in _INTEGERS or w.opset < (10 if together[0] is None else 13):
-        return None
-    low, high = np.iinfo(dtype.np).min, np.iinfo(dtype.np).max
-    if (dtype.np.itemsize > 1 and w.opset < 21) or (zero != np.clip(np.rint(zero), low, high)).any():
-        return None
-    axis, (by, offset) = together
-    if axis is None:
-        w.scales[opr.outputs[0].id] = np.float32(by)
-    attributes = {} if axis is None else {"axis": axis}
-    return w.op(
-        "DequantizeLinear", rounded or w.name(x), w.const(by), w.const(offset.astype(dtype.np)), **attributes
-    )

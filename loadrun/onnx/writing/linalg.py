@@ -9,10 +9,7 @@ from ...graph.params import MatrixMulFormat as Format
 from ...ops.shape import axis_of
 from ..encode import ElemType
 from .emitter import UnsupportedOprError
-from .writer import REASONS, OnnxWriter, elem_of, translation
-
-REASONS.add("SVD", "ONNX has no singular value decomposition")
-REASONS.add("MatrixInverse", "ONNX has no inverse of a matrix")
+from .writer import OnnxWriter, elem_of, translation
 
 
 @translation("MatrixMulV2", "BatchedMatrixMulV2")
@@ -48,10 +45,28 @@ def _product(w: OnnxWriter, x: str, y: str, a: DType, b: DType, target: DType) -
         return w.op("MatMul", x, y)
     if a.name == "Int16" or w.opset < 10:
         return w.cast(w.op("MatMul", *(_centred_ints(w, v, t) for v, t in ((x, a), (y, b)))), elem_of(target))
-    x, first = w.unsigned(x, a)
-    y, second = w.unsigned(y, b)
+    x, first = unsigned(w, x, a)
+    y, second = unsigned(w, y, b)
     out = w.op("MatMulInteger", x, y, first, second)
     return out if target.np == np.int32 else w.cast(out, elem_of(target))
+
+
+def unsigned(w: OnnxWriter, x: str, dtype: DType) -> tuple[str, str]:
+    """Convert stored 8-bit integers to uint8 with a zero point.
+
+    ONNX Runtime's products of uint8 with int8 saturate on processors without the right instructions; those of
+    uint8 with uint8 never do.
+    """
+    if dtype.np == np.uint8:
+        return x, w.const(np.uint8(dtype.zero_point))
+    stored = w.initializers[x].value if x in w.initializers else None
+    if stored is not None:
+        key = f"{x}:unsigned"
+        if key not in w.initializers:
+            w.const((stored.astype(np.int16) + 128).astype(np.uint8), key)
+        return key, w.const(np.uint8(128))
+    wide = w.op("Add", w.cast(x, ElemType.INT32), w.const(np.int32(128)))
+    return w.cast(wide, ElemType.UINT8), w.const(np.uint8(128))
 
 
 def _centred_ints(w: OnnxWriter, x: str, dtype: DType) -> str:

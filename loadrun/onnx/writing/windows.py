@@ -11,7 +11,7 @@ from ...graph.params import Sparse
 from ...ops.numeric.taps import Taps
 from ..encode import ElemType
 from .emitter import Dim, UnsupportedOprError
-from .writer import REASONS, OnnxWriter, elem_of, translation
+from .writer import OnnxWriter, elem_of, translation
 
 
 def _movable(w: OnnxWriter, x: str, dtype: DType) -> tuple[str, ElemType]:
@@ -195,9 +195,6 @@ def local_share(w: OnnxWriter, opr: Opr) -> str:
     out = w.reshape(w.op("MatMul", left, right), [groups, gh, gw, n, ch, cw, ocg])
     out = w.transpose(out, [3, 0, 6, 1, 4, 2, 5])
     return w.stored(w.reshape(out, [n, groups * ocg, oh, ow]), w.dtype(x))
-
-
-REASONS.add("RegionRestrictedConvolutionBackwardData", "ONNX's transposed convolutions have no regions")
 
 
 @translation("RegionRestrictedConvolution")

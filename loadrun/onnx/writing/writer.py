@@ -11,31 +11,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
-from itertools import islice
 
 import numpy as np
 
 from ...base.errors import EngineError
-from ...base.registry import Registry
+from ...base.registry import Registry, resolve
 from ...graph import Opr, Var
 from ...graph import params as P
 from ...graph.dtypes import Array, DType
-from ...ops.catalog import CATALOG
 from ...ops.elemwise.table import ModeTrait, modes
 from ...ops.infer import Inference, describe
-from ...ops.op import Op
 from ..encode import Attribute, ElemType, NodeMessage
-from .emitter import Dim, NodeEmitter, UnsupportedOprError
+from .emitter import SINGLE_PRECISION, Dim, NodeEmitter, UnsupportedOprError, smaller_scale
+from .reasons import reason
 
 Sizes = tuple[int | None, ...]
 """A shape; None if the size depends on the inputs."""
 Translation = Callable[["OnnxWriter", Opr], "str | Sequence[str]"]
 _FAMILIES = """
-    io following elemwise elemwise_multi shape indexing reduce linalg conv pooling joined quantization norm select
+    io elemwise elemwise_multi shape indexing reduce linalg conv pooling joined quantization norm select
     relayout rnn resize windows image attention control
 """
-SizeRule = Callable[["OnnxWriter", Opr], "list[Dim] | None"]
 _HOMES = [f"{__package__}.{family}" for family in _FAMILIES.split()]
 TRANSLATIONS: Registry[str, Translation] = Registry("translation to ONNX", _HOMES)
 """Translations by operator type; each returns the names of the outputs."""
@@ -43,36 +41,9 @@ translation = TRANSLATIONS.register
 JOINED: Registry[str, Callable[[OnnxWriter, Opr], str | None]] = Registry("joined translation", _HOMES)
 """Translations of an operator with those before it, by mode or type; None where they do not fit together."""
 joined = JOINED.register
-REASONS: Registry[str, str] = Registry("reason", _HOMES)
-"""Reasons why operators of a type have no translation."""
-_CATEGORIES = {
-    "backward": "it computes gradients, which belong to training",
-    "training": "it belongs to training",
-    "vendor": "it runs only inside its vendor's runtime or a private plug-in",
-    "control_flow": "MegEngine itself can neither dump nor load it",
-}
-_SINGLE_PRECISION = frozenset(
-    """
-    Acos Asin Atan Tan Sinh Cosh Asinh Acosh Atanh Erf Gelu Elu LeakyRelu PRelu Softplus HardSigmoid HardSwish LRN
-    InstanceNormalization Conv ConvTranspose AveragePool GlobalAveragePool LSTM RNN Resize DeformConv
-    """.split()
-)
-"""Operators for which ONNX Runtime has no kernel of float64."""
+_SCOPED = ("nodes", "inner", "names", "_real", "_dims", "made", "vectors")
+"""What of a writer is forgotten when a subgraph ends."""
 PRODUCTS = ("MatrixMulV2", "BatchedMatrixMulV2")
-BFLOAT16 = 16
-"""ONNX's number of bfloat16, used only as the target of a Cast."""
-
-
-def smaller_scale(dtype: DType, noise: int) -> np.float32:
-    """Return the scale of a quantized dtype, some units of its last place smaller.
-
-    >>> bool(smaller_scale(DType("QuantizedS8", 0.5), 1) < 0.5 == smaller_scale(DType("QuantizedS8", 0.5), 0))
-    True
-    """
-    scale = np.float32(dtype.scale)
-    for _ in range(noise):
-        scale = np.nextafter(scale, np.float32(0))
-    return scale
 
 
 def elem_of(dtype: DType) -> ElemType:
@@ -89,24 +60,8 @@ def elem_of(dtype: DType) -> ElemType:
     return ElemType.of(dtype.np)
 
 
-def _is_named(var: Var) -> bool:
-    """Return whether a variable has a name other than that of its operator and number."""
-    return bool(var.name) and not str(var.name).startswith(f"{var.owner.type}[")
-
-
-def reason(name: str) -> str:
-    """Explain why operators of a type cannot be written.
-
-    >>> reason("SVD")
-    'ONNX has no singular value decomposition'
-    """
-    op: Op | None = CATALOG.get(name)
-    why = REASONS.get(name)
-    if why is not None:
-        return why
-    if op is not None and op.category in _CATEGORIES:
-        return _CATEGORIES[op.category]
-    return "no composition of ONNX's operators is known for it"
+def _is_weight(var: Var) -> bool:
+    return var.owner.type != "ImmutableTensor" and bool(var.owner.tensors)
 
 
 def _of_operand(product: Var, axis: int, rank: int) -> tuple[Var, int] | None:
@@ -118,22 +73,6 @@ def _of_operand(product: Var, axis: int, rank: int) -> tuple[Var, int] | None:
     last = axis == rank - 1
     turned = (p.transposeB if last else p.transposeA) and axis >= rank - 2
     return b if last else a, 2 * rank - 3 - axis if turned else axis
-
-
-def followed_sizes(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
-    """Return the numbers in a vector of sizes one by one, where they are symbolic; None for other values.
-
-    Runtimes and importers follow such arithmetic best when it does not go through vectors.
-    """
-    rule = SIZE_RULES.get(opr.type)
-    if rule is None or len(opr.outputs) != 1 or w.dtype(opr.outputs[0]).name not in ("Int32", "Int64"):
-        return None
-    return rule(w, opr)
-
-
-SIZE_RULES: Registry[str, SizeRule] = Registry("rule of sizes", (f"{__package__}.following",))
-"""Rules for operators on vectors of sizes, by operator type."""
-size_rule = SIZE_RULES.register
 
 
 class OnnxWriter(NodeEmitter):
@@ -200,17 +139,20 @@ class OnnxWriter(NodeEmitter):
                 result = (together and together(self, opr)) or rule(self, opr)
                 names = [result] if isinstance(result, str) else list(result)
                 if self.floating is not ElemType.FLOAT or self.whole is not ElemType.INT32:
-                    names = [self._narrowed(n, v) for n, v in zip(names, opr.outputs, strict=False)]
-            sizes = followed_sizes(self, opr)
-        except UnsupportedOprError as e:
-            if e.opr is None:
-                e.opr = opr
-            raise
-        except (ValueError, IndexError, OverflowError) as e:
+                    # An output whose own type is narrower than that of others gets it.
+                    ends = [(n, self.dtype(v)) for n, v in zip(names, opr.outputs, strict=False)]
+                    narrow = ("Float32", "Int32")
+                    names = [self.cast_raw(n, elem_of(d)) if d.name in narrow else n for n, d in ends]
+            sizes: list[Dim] | None = resolve(f"{__package__}.following:followed_sizes")(self, opr)
+        except (UnsupportedOprError, ValueError, IndexError, OverflowError) as e:
             # As in a rule of an operator: its parameters and inputs contradict one another.
-            wrong = UnsupportedOprError(f"it cannot be computed: {e}")
-            wrong.opr = opr
-            raise wrong from e
+            why = (
+                e
+                if isinstance(e, UnsupportedOprError)
+                else UnsupportedOprError(f"it cannot be computed: {e}")
+            )
+            why.opr = why.opr or opr
+            raise why from (e.__cause__ if why is e else e)
         for var, name in zip(opr.outputs, names, strict=False):
             self.names[var.id] = self._apart(name)
         if sizes is not None:
@@ -230,7 +172,7 @@ class OnnxWriter(NodeEmitter):
         self, kind: str, *inputs: str, out: int | Sequence[str] = 1, domain: str = "", **attributes: Attribute
     ) -> list[str]:
         """Append a node; one that runtimes compute in float32 only is computed so, and a note says it."""
-        if domain or self.floating is not ElemType.DOUBLE or kind not in _SINGLE_PRECISION:
+        if domain or self.floating is not ElemType.DOUBLE or kind not in SINGLE_PRECISION:
             return super().ops(kind, *inputs, out=out, domain=domain, **attributes)
         self.notes.setdefault(f"{kind}: float64 is computed in float32, as runtimes offer nothing else", "")
         # The fifth input of recurrent networks is the lengths of sequences, the only integers.
@@ -252,15 +194,6 @@ class OnnxWriter(NodeEmitter):
         finally:
             self.floating, self.whole = before
 
-    def _narrowed(self, name: str, var: Var) -> str:
-        """Return an output in its own type, where others of its operator are wider."""
-        dtype = var.dtype
-        return (
-            name
-            if dtype is None or dtype.name not in ("Float32", "Int32")
-            else self.cast_raw(name, elem_of(dtype))
-        )
-
     def translate_for(self, variables: Sequence[Var]) -> None:
         """Write what variables depend on and what is not written yet."""
         stack, todo = [v.owner for v in variables], {}
@@ -277,16 +210,12 @@ class OnnxWriter(NodeEmitter):
     @contextmanager
     def subgraph(self) -> Iterator[list[NodeMessage]]:
         """Collect the nodes that are written inside, which may read all that is known outside."""
-        outer = self.nodes, self.names, self._real, self._dims, self.made, self.vectors
-        body: list[NodeMessage] = []
-        self.nodes, was_inner, self.inner = body, self.inner, True
-        self.names, self._real, self._dims = dict(self.names), dict(self._real), dict(self._dims)
-        self.made, self.vectors = dict(self.made), dict(self.vectors)
+        before = {n: getattr(self, n) for n in _SCOPED}
+        vars(self).update({n: copy(v) for n, v in before.items()}, nodes=[], inner=True)
         try:
-            yield body
+            yield self.nodes
         finally:
-            self.nodes, self.names, self._real, self._dims, self.made, self.vectors = outer
-            self.inner = was_inner
+            vars(self).update(before)
 
     # Facts about variables
 
@@ -315,11 +244,10 @@ class OnnxWriter(NodeEmitter):
             UnsupportedOprError: one does.
         """
         shape = self.shape(var)
-        chosen = [(a, shape[a]) for a in (range(len(shape)) if axes is None else axes)]
-        for axis, n in chosen:
-            if n is None:
-                raise UnsupportedOprError(f"axis {axis} of {var.label!r} must have a fixed size")
-        return tuple(n for _, n in chosen if n is not None)
+        axes = range(len(shape)) if axes is None else axes
+        if any(shape[a] is None for a in axes):
+            raise UnsupportedOprError(f"axis {[*shape].index(None)} of {var.label!r} must have a fixed size")
+        return tuple(n for a in axes if (n := shape[a]) is not None)
 
     def example(self, var: Var) -> tuple[int, ...]:
         """Return the shape of a variable with the example's sizes; unknown ones as one run gave them."""
@@ -349,10 +277,7 @@ class OnnxWriter(NodeEmitter):
         first = values[0]
         if first is None or var.id in self.decided:
             return None
-        for other in values[1:]:
-            if other is None or other.shape != first.shape or not np.array_equal(other, first):
-                return None
-        return first
+        return first if all(v is not None and np.array_equal(v, first) for v in values[1:]) else None
 
     def decide(self, opr: Opr) -> None:
         """Note what compares or rounds open sizes, and what is computed from that."""
@@ -387,13 +312,11 @@ class OnnxWriter(NodeEmitter):
         """
         if var.id not in self._alone:
             product = var.owner.type in PRODUCTS
-            readers = (
-                o
+            readers = sum(
+                any(self.value(v) is None for v in o.outputs) and not (product and o.type == "GetVarShapeV1")
                 for o in self.readers[var.id]
-                if any(self.value(v) is None for v in o.outputs)
-                and not (product and o.type == "GetVarShapeV1")
             )
-            self._alone[var.id] = len([*islice(readers, 2)]) == 1 and var.id not in self.ends
+            self._alone[var.id] = readers == 1 and var.id not in self.ends
         return self._alone[var.id]
 
     def constant(self, var: Var, what: str) -> Array:
@@ -417,23 +340,6 @@ class OnnxWriter(NodeEmitter):
 
     # Values
 
-    def unsigned(self, x: str, dtype: DType) -> tuple[str, str]:
-        """Convert stored 8-bit integers to uint8 with a zero point.
-
-        ONNX Runtime's products of uint8 with int8 saturate on processors without the right instructions; those of
-        uint8 with uint8 never do.
-        """
-        if dtype.np == np.uint8:
-            return x, self.const(np.uint8(dtype.zero_point))
-        stored = self.initializers[x].value if x in self.initializers else None
-        if stored is not None:
-            key = f"{x}:unsigned"
-            if key not in self.initializers:
-                self.const((stored.astype(np.int16) + 128).astype(np.uint8), key)
-            return key, self.const(np.uint8(128))
-        wide = self.op("Add", self.cast(x, ElemType.INT32), self.const(np.int32(128)))
-        return self.cast(wide, ElemType.UINT8), self.const(np.uint8(128))
-
     def name(self, var: Var) -> str:
         """Return the ONNX value of a variable, a new initializer for a constant."""
         if var.id not in self.names:
@@ -442,32 +348,34 @@ class OnnxWriter(NodeEmitter):
                 raise UnsupportedOprError(
                     f"it reads output {var.index} of {describe(var.owner)}, which ONNX does not have"
                 )
-            is_param = var.owner.type != "ImmutableTensor" and bool(var.owner.tensors)
-            plain = not is_param and value.nbytes < 64
-            self.names[var.id] = constant = self.const(value, "" if plain else var.label, raw=True)
-            if is_param:
-                self.params.add(constant)
-            if not _is_named(var):
-                self.automatic.add(constant)
+            weight = _is_weight(var)
+            constant = self.const(value, var.label if weight or value.nbytes >= 64 else "", raw=True)
+            self.names[var.id] = self._noted(var, constant, weight)
         return self.names[var.id]
+
+    def _noted(self, var: Var, constant: str, weight: bool) -> str:
+        """Note of which kind a constant is."""
+        if weight:
+            self.params.add(constant)
+        # A name other than that of its operator and number is one of its own.
+        if not var.name or var.name.startswith(f"{var.owner.type}["):
+            self.automatic.add(constant)
+        return constant
 
     def operand(self, var: Var) -> str:
         """Return the ONNX value of an operand that broadcasts: a number without axes for one without a name."""
         value = self.value(var)
-        if value is None or value.size != 1 or var.id in self.names:
+        if value is None or value.size != 1 or var.id in self.names or _is_weight(var):
             return self.name(var)
-        is_param = var.owner.type != "ImmutableTensor" and bool(var.owner.tensors)
-        return self.name(var) if is_param else self.const(value.reshape(()), raw=True)
+        return self.const(value.reshape(()), raw=True)
 
     def derived(self, var: Var, what: str, value: Array) -> str:
         """Store a constant derived from a weight once, as a weight itself."""
         key = f"{var.label}:{what}"
         if key not in self.stored_once:
-            self.stored_once[key] = name = self.const(value, key)
-            if var.owner.type != "ImmutableTensor":
-                self.params.add(name)
-            if not _is_named(var):
-                self.automatic.add(name)
+            self.stored_once[key] = self._noted(
+                var, self.const(value, key), var.owner.type != "ImmutableTensor"
+            )
         return self.stored_once[key]
 
     def dequantized(self, var: Var) -> str:
@@ -512,9 +420,8 @@ class OnnxWriter(NodeEmitter):
         scale = np.float32(dtype.scale)
         if dtype.name in ("QuantizedS32", "QuantizedS16") or self.opset < 10 or noise < 0:
             top = 2147483520 if dtype.name == "QuantizedS32" else high
-            by = self.op("Div", x, self.const(scale))
-            if dtype.name == "QuantizedS32" or noise < 0:
-                by = self.op("Mul", x, self.const(np.float32(1) / scale))
+            turned = dtype.name == "QuantizedS32" or noise < 0
+            by = self.op("Mul", x, self.const(1 / scale)) if turned else self.op("Div", x, self.const(scale))
             whole = self.round_away(by)
             if dtype.zero_point:
                 whole = self.op("Add", whole, self.f32(dtype.zero_point))
@@ -536,7 +443,7 @@ class OnnxWriter(NodeEmitter):
     def round_bfloat16(self, x: str) -> str:
         """Round float32 numbers to bfloat16."""
         self.need(13, "rounding to bfloat16")
-        return self.op("Cast", self.op("Cast", x, to=BFLOAT16), to=int(ElemType.FLOAT))
+        return self.op("Cast", self.op("Cast", x, to=int(ElemType.BFLOAT16)), to=int(ElemType.FLOAT))
 
     def int64(self, var: Var) -> str:
         """Return an integer variable as int64: shapes, indices, bounds of slices."""

@@ -7,7 +7,6 @@ from typing import Any
 
 from ...base import schema
 from ...base.errors import FormatError, InputError, clean
-from ...base.files import is_remote
 from .comparing import change
 from .environment import environment
 from .measurement import Measurement, short_names
@@ -129,7 +128,7 @@ def _gone(paths: Iterable[str], moved: Sequence[tuple[str, str]]) -> list[str]:
     for path in paths:
         places = [path]
         places += [str(new / Path(path).relative_to(old)) for old, new in roots if _is_below(path, old)]
-        if not any(is_remote(place) or Path(place).exists() for place in places):
+        if not any(Path(place).exists() for place in places):
             gone.append(path)
     return gone
 

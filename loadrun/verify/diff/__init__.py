@@ -11,7 +11,6 @@ from .extracting import extract
 from .finding import Differences, between
 from .matching import Matching, match
 from .measuring import TOLERANCE
-from .recorded import ChangedValue, changed_values
 from .running import FileSide
 from .stored import StoredValues, read_values
 from .watching import Finding, watch
@@ -20,7 +19,6 @@ __all__ = [
     "TOLERANCE",
     "Bisected",
     "ChangedConstant",
-    "ChangedValue",
     "Differences",
     "FileSide",
     "Finding",
@@ -29,7 +27,6 @@ __all__ = [
     "SuspectVar",
     "between",
     "bisect",
-    "changed_values",
     "extract",
     "match",
     "read_values",

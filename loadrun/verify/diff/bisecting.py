@@ -9,9 +9,8 @@ from ...base.errors import UsageError
 from ...engines import Choice
 from ...graph import Graph, Var
 from ...graph.dtypes import Array
-from ..pack.intermediates import computed
 from .measuring import Distance, Tolerances, agree, distance
-from .running import EngineSide, FileSide, GraphSide
+from .running import EngineSide, FileSide, GraphSide, computed
 
 
 @dataclass(frozen=True)

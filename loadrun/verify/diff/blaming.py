@@ -1,8 +1,7 @@
 """Operators to blame: those where a difference starts, and which explain the rest."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
 
 from ...graph import Graph, Opr, Var
 from ...ops.catalog import types
@@ -15,9 +14,6 @@ from .patching import Located
 
 _SHAPE_ONLY = types(Trait.SHAPE_ONLY)
 
-Errors = Callable[[Sequence["SuspectVar"]], Mapping[int, float]]
-_ROUNDING = 1e-6
-"""Mean relative difference that an operator may have from the order of its sums alone."""
 _MASKED = -1e4
 _OVERFLOWED = "it is not finite on both sides, so what follows cannot be compared"
 _MOST = 64
@@ -183,11 +179,6 @@ def _read_other_values(opr: Opr, other: Opr, matching: Matching) -> bool:
     )
 
 
-def _is_another_value(row: SuspectVar, matching: Matching) -> bool:
-    """Return whether only its place speaks for a row's partner, which reads other values."""
-    return row.how == "place" and _read_other_values(row.opr, matching.pairs[row.var.id].owner, matching)
-
-
 def _is_off(row: SuspectVar) -> bool:
     """Return whether a row differs in more than its layout, of which its shape is a part."""
     apart = row.distance
@@ -199,7 +190,6 @@ def blame(
     rows: Sequence[SuspectVar],
     matching: Matching | None,
     constants: Sequence[ChangedConstant],
-    errors: Errors = lambda rows: {},
     every: Sequence[SuspectVar] = (),
     overflowed: Collection[int] = (),
 ) -> list[SuspectVar]:
@@ -214,7 +204,6 @@ def blame(
         rows: what was compared.
         matching: the partners of its variables; None if the other side runs the same graph.
         constants: those that differ.
-        errors: measures how far suspects are off on the reference's inputs, by the ids of their variables.
         every: these rows, and those that were left out since what reads them agrees.
         overflowed: ids of values that are not finite on both sides: what is computed from them is no reason to blame
             an operator. If nothing else is, they are to blame themselves.
@@ -247,26 +236,9 @@ def blame(
     for i, root in enumerate(roots):
         told = _told(root, matching, differing)
         if not told.is_changed and i < _MOST:
-            told = _beginning(told, known, matching, differing, errors) or told
+            told = _beginning(told, known, matching, differing) or told
         seen.setdefault(told.var.id, told)
-    ordered = _ordered(graph, state, list(seen.values()))
-    if ordered and not (matching.alike and ordered[0].is_changed) and not _is_reshaped(ordered[0]):
-        # Operators of other formats, and fused ones, cannot be compared before they run: it is what they compute alone
-        # that tells, unless only their place speaks for their partners.
-        off = [
-            replace(r, between=_uncompared(r.opr, state))
-            for r in rows
-            if not (r.agrees or r.is_stop or _is_another_value(r, matching))
-        ]
-        alone = errors(off)
-        known_errors = {**errors(ordered[:1]), **alone}
-        worst = max(off, key=lambda r: (alone.get(r.var.id, -1.0), -r.var.id), default=ordered[0])
-        # Optimized graphs have other constants at a place, so that in these only what is far worse counts.
-        factor = 100 if matching.alike else 2
-        if known_errors.get(worst.var.id, 0.0) > factor * known_errors.get(ordered[0].var.id, inf):
-            rest = [r for r in ordered if r.var.id != worst.var.id]
-            ordered = [_told(worst, matching, differing), *rest]
-    return ordered
+    return _ordered(graph, state, list(seen.values()))
 
 
 def _reads(row: SuspectVar, values: Collection[int]) -> bool:
@@ -341,28 +313,16 @@ def _told(row: SuspectVar, matching: Matching, differing: set[int]) -> SuspectVa
 
 
 def _beginning(
-    root: SuspectVar, state: Mapping[int, SuspectVar], matching: Matching, differing: set[int], errors: Errors
+    root: SuspectVar, state: Mapping[int, SuspectVar], matching: Matching, differing: set[int]
 ) -> SuspectVar | None:
-    """Find the operator that a difference within the tolerance comes from, which the root makes greater.
-
-    A root that is as far off on the reference's own inputs is guilty itself. Otherwise it is the first operator before
-    it that differs by itself, or else the one that is furthest off on the reference's inputs.
-    """
-    error = errors([root]).get(root.var.id)
-    off = inf if root.distance is None else root.distance.mean
-    if error is not None and off and 2 * error >= off:
-        return None
+    """Find the first operator before a root that differs by itself, whose difference the root makes greater."""
     before = [_told(r, matching, differing) for r in _before(root, state)]
-    reshaped = [r for r in before if _is_reshaped(r)] if root.distance is None else []
-    changed = [r for r in before if r.is_changed] or reshaped
-    if changed or (error is None and not root.is_stop):
-        return min(changed, key=lambda r: r.var.id, default=None)
-    alone = errors(before)
-    worst = max(before, key=lambda r: (alone.get(r.var.id, -1.0), -r.var.id), default=root)
-    if alone.get(worst.var.id, 0.0) > max(error or 0.0, _ROUNDING):
-        return worst
-    # The same numbers in another shape, which the root takes for others.
-    return min((r for r in before if _is_reshaped(r)), key=lambda r: r.var.id, default=None)
+    reshaped = [r for r in before if _is_reshaped(r)]
+    changed = [r for r in before if r.is_changed] or (reshaped if root.distance is None else [])
+    if not changed and root.is_stop:
+        # The same numbers in another shape, which the root takes for others.
+        changed = reshaped
+    return min(changed, key=lambda r: r.var.id, default=None)
 
 
 def _before(root: SuspectVar, state: Mapping[int, SuspectVar]) -> list[SuspectVar]:

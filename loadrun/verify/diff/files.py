@@ -67,6 +67,11 @@ class FileDifferences:
         return [] if self._sources is None else self._sources[0].changes(self._sources[1])
 
     @property
+    def graph(self) -> Graph:
+        """The model that was compared."""
+        return self._graph
+
+    @property
     def agree(self) -> bool:
         """Return whether nothing is to blame."""
         if self.refusals or self.interface:

@@ -10,18 +10,16 @@ from ...base.errors import UsageError
 from ...engines.wide import computed_alike
 from ...graph import Graph, Opr, Var, readers_of
 from ...graph.dtypes import Array, DType
-from ..pack.intermediates import computed
 from . import measuring
 from .bisecting import Bisected, bisect
 from .blaming import SuspectVar, blame, unexplained, with_counterpart, with_located
 from .by_value import match_by_value
 from .changes import ChangedConstant, changed_constants, changes
 from .finite import Finiteness, overflowed
-from .isolating import Isolation
 from .lone import with_lone
 from .matching import Matching, extend, is_cast, is_constant, match
 from .patching import Sketched, explains, locate
-from .running import DiffSide, EngineSide, FileSide, GraphSide, Stop, pairs
+from .running import DiffSide, EngineSide, FileSide, GraphSide, Stop, computed, pairs
 from .stored import StoredValues, biases_behind
 from .watching import Finding
 
@@ -205,8 +203,7 @@ def between(
         certain = unexplained(graph, rows, matching, constants) | outputs
         certain |= set(matching.pairs) - {r.var.id for r in rows} if any(stops) else set()
         every, rows = rows, with_counterpart(graph, rows, certain)
-        errors = Isolation(graph, against, matching, feeds, seed, rows).errors
-        roots = blame(graph, rows, matching, constants, errors, every, over) or _stopped_alone(side)
+        roots = blame(graph, rows, matching, constants, every, over) or _stopped_alone(side)
         if not outputs <= {r.var.id for r in rows if r.agrees}:
             roots = _located(graph, roots, sketched, unlike, matching, tolerances)
             constants = changed_constants(graph, matching)

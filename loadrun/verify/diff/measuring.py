@@ -38,7 +38,6 @@ class Distance:
         size: how many elements there are.
         elementwise: the largest difference over the absolute value of its own element of the reference.
         at: where that is.
-        mean: the mean of the differences, by the scale of `relative`.
         nonfinite: how many elements are the same NaN or infinity in both.
     """
 
@@ -52,7 +51,6 @@ class Distance:
     size: int = 0
     elementwise: float = 0.0
     at: tuple[int, ...] = ()
-    mean: float = 0.0
     nonfinite: int = 0
 
 
@@ -247,7 +245,6 @@ def _apart(actual: Array, expected: Array, tolerance: float) -> Distance:
         absolute = float(difference.max())
         scale = _scale(magnitude) if absolute else 0.0
         relative = difference / np.maximum(magnitude, scale) if scale else difference
-        mean = float(relative.mean())
         nonfinite = int(np.count_nonzero(same & ~np.isfinite(y)))
         elementwise = np.where(magnitude > 0, difference / magnitude, np.where(same, 0.0, np.inf))
     worst, largest = int(np.argmax(relative)), int(np.argmax(elementwise))
@@ -262,7 +259,6 @@ def _apart(actual: Array, expected: Array, tolerance: float) -> Distance:
         x.size,
         float(elementwise[largest]),
         _place(largest, shape),
-        mean,
         nonfinite,
     )
 

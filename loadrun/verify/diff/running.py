@@ -14,12 +14,16 @@ from ...graph import Graph, Opr, Var
 from ...graph.dtypes import Array, dtype_of
 from ...ops.infer import infer_dtypes
 from ...testcase import SourceFile
-from ..pack.intermediates import computed
 from .measuring import dequantized
 
 _MOST_STOPS = 16
 _AT_ONCE = 32
 """Intermediate values that an engine is asked for in one run."""
+
+
+def computed(graph: Graph) -> list[Var]:
+    """List the variables that a graph computes, in execution order."""
+    return [v for o in graph.needed() if o.inputs for v in o.outputs]
 
 
 class DiffSide(Protocol):

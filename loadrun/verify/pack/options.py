@@ -34,7 +34,6 @@ class PackOptions(ModelOptions, DataOptions):
         silent: keep MegEngine from printing the errors of failed checks. None is no, or as existing checks are.
         no_assert: embed only the inputs, without outputs and checks.
         record: write provenance, digests and the order of the inputs after the testcases.
-        intermediates: put statistics of every intermediate value into the record.
         replay: replay the file before it takes its place.
         states: feed the output OUT of a step to the input IN of the next one, as for a cache; past_*=present_* matches
             all such pairs, ids=argmax(logits) feeds the index of the largest element, which is stored in the file.
@@ -64,7 +63,6 @@ class PackOptions(ModelOptions, DataOptions):
     silent: bool | None = None
     no_assert: bool = False
     record: bool = True
-    intermediates: bool = False
     replay: bool = True
     states: tuple[str, ...] = ()
     steps: int = 0

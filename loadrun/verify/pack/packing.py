@@ -37,7 +37,6 @@ from .capture import (
     warn_hidden,
     warn_nonfinite,
 )
-from .intermediates import statistics
 from .loosening import ToleranceChange
 from .options import PackOptions
 from .scenario import SMALL, Feedback, capture_steps
@@ -437,7 +436,6 @@ class Packer:
     def _fitting(self, cases: Iterable[Testcase], graph: Graph) -> Iterator[Testcase]:
         """Yield the testcases without the values that nothing checks."""
         names = [v.name or "" for v in graph.inputs]
-        plain = bare(Bundle(graph)) if self.options.intermediates else None
         checked_names = {v.name or "" for v in graph.inputs if (v.name or "").endswith(EXPECT)}
         for i, case in enumerate(cases):
             for name in checked_names:
@@ -451,7 +449,6 @@ class Packer:
                         f"testcase {i}: output {name[: -len(EXPECT)]!r} has no elements, which a MegEngine testcase "
                         "cannot represent; pack it into a separate file, where the output gets no check"
                     )
-            figures = statistics(plain, case.inputs, seed=self.options.seed) if plain is not None else ()
             said, warnings = self._opinions.next()
             for text in warnings:
                 self.warn(text)
@@ -459,7 +456,6 @@ class Packer:
                 case,
                 provenance={**case.provenance, **said},
                 arrays={n: case.arrays[n] for n in names},
-                intermediates=figures,
                 steps=[{n: a for n, a in step.items() if n in names} for step in case.steps],
             )
 
