@@ -40,12 +40,6 @@ for _name, _function in _OWN.items():
     aten(f"aten.{_name}.default")(_unary(_function))
 
 
-@aten("aten.log_sigmoid_forward.default")
-def log_sigmoid(call: FxCall, x: Any) -> Any:
-    """Apply MegEngine's LOGSIGMOID; the extra buffer is not used."""
-    return F.logsigmoid(as_tensor(x, call.dtype)), as_tensor(x, call.dtype)
-
-
 @aten("aten.gelu.default")
 def gelu(call: FxCall, x: Any, approximate: str = "none") -> Any:
     """Apply MegEngine's GELU, or its approximation by tanh."""
@@ -83,12 +77,6 @@ def elu(call: FxCall, x: Any, alpha: Any = 1, scale: Any = 1, input_scale: Any =
     return build.elu(as_tensor(x, call.dtype), float(alpha), float(scale), float(input_scale))
 
 
-@aten("aten.celu.default")
-def celu(call: FxCall, x: Any, alpha: Any = 1.0) -> Any:
-    """Keep ``x`` above zero, else apply an exponential with the same slope there."""
-    return build.elu(as_tensor(x, call.dtype), float(alpha), input_scale=1 / float(alpha))
-
-
 @aten("aten.softplus.default")
 def softplus(call: FxCall, x: Any, beta: Any = 1, threshold: Any = 20) -> Any:
     """Compute ``log(1 + exp(beta * x)) / beta``, linear above a threshold."""
@@ -104,27 +92,6 @@ def softplus(call: FxCall, x: Any, beta: Any = 1, threshold: Any = 20) -> Any:
 aten("aten.mish.default")(lambda call, x: build.mish(as_tensor(x, call.dtype)))
 
 
-@aten("aten.threshold.default")
-def threshold(call: FxCall, x: Any, limit: Any, value: Any) -> Any:
-    """Keep `x` where it is above a limit, else a value."""
-    x = as_array(x, call.dtype)
-    return np.where(x <= as_array(limit, call.dtype), as_array(value, call.dtype), x)
-
-
-@aten("aten.hardshrink.default")
-def hardshrink(call: FxCall, x: Any, lambd: Any = 0.5) -> Any:
-    """Set values near zero to zero."""
-    x = as_array(x, call.dtype)
-    return np.where((x >= -lambd) & (x <= lambd), np.zeros_like(x), x)
-
-
-@aten("aten.softshrink.default")
-def softshrink(call: FxCall, x: Any, lambd: Any = 0.5) -> Any:
-    """Set values near zero to zero, move others towards zero."""
-    x = as_array(x, call.dtype)
-    return np.where(x > lambd, x - lambd, np.where(x < -lambd, x + lambd, x * 0))
-
-
 @aten("aten.glu.default")
 def glu(call: FxCall, x: Any, dim: int = -1) -> Any:
     """Multiply one half by the sigmoid of the other."""
@@ -134,21 +101,6 @@ def glu(call: FxCall, x: Any, dim: int = -1) -> Any:
     before = (slice(None),) * axis
     first, second = x[before + (slice(0, half),)], x[before + (slice(half, 2 * half),)]
     return first * as_array(F.sigmoid(as_tensor(second)))
-
-
-@aten("aten.rrelu.default")
-def rrelu(
-    call: FxCall,
-    x: Any,
-    lower: Any = 0.125,
-    upper: Any = 1 / 3,
-    training: bool = False,
-    generator: Any = None,
-) -> Any:
-    """Apply leaky ReLU with the mean slope."""
-    if training:
-        raise UnsupportedCallError("it draws random slopes in training; call .eval() first")
-    return leaky_relu(call, x, (lower + upper) / 2)
 
 
 @aten("aten.softmax.int", "aten._softmax.default", "aten._safe_softmax.default")
@@ -166,3 +118,18 @@ def log_softmax(call: FxCall, x: Any, dim: int, *_: Any) -> Any:
     if not call.shape_of(0):
         return np.zeros_like(as_array(x, call.dtype))
     return build.log_softmax(as_tensor(x, call.dtype), axis_of(dim, len(call.shape_of(0))))
+
+
+@aten("aten.rrelu.default")
+def rrelu(
+    call: FxCall,
+    x: Any,
+    lower: Any = 0.125,
+    upper: Any = 1 / 3,
+    training: bool = False,
+    generator: Any = None,
+) -> Any:
+    """Apply leaky ReLU with the mean slope."""
+    if training:
+        raise UnsupportedCallError("it draws random slopes in training; call .eval() first")
+    return leaky_relu(call, x, (lower + upper) / 2)

@@ -80,20 +80,6 @@ def masked_fill(call: FxCall, x: Any, mask: Any, value: Any) -> Any:
     return np.where(mask, as_array(value, call.dtype), x)
 
 
-@aten("aten.isclose.default")
-def isclose(
-    call: FxCall, x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
-) -> Any:
-    """Tell where two values are nearly equal."""
-    dtype = call.common(0, 1)
-    x, y = as_array(x, dtype), as_array(y, dtype)
-    if dtype.kind != "f":
-        x, y = x.astype("float32"), y.astype("float32")
-    near = np.isfinite(x) & np.isfinite(y) & (np.absolute(x - y) <= atol + np.absolute(rtol * y))
-    result = (x == y) | near
-    return result | (np.isnan(x) & np.isnan(y)) if equal_nan else result
-
-
 @aten("aten.equal.default")
 def equal(call: FxCall, x: Any, y: Any) -> Any:
     """Return whether all elements are equal."""

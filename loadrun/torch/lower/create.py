@@ -105,31 +105,6 @@ def fftfreq(call: FxCall, n: Any, d: float = 1.0, **_: Any) -> Any:
     return as_tensor(places.astype(call.dtype) * np.asarray(1.0 / (count * d), call.dtype), call.dtype)
 
 
-@aten("aten.linspace.default")
-def linspace(call: FxCall, start: Any, end: Any, steps: int, **_: Any) -> Any:
-    """Return evenly spaced numbers between two ends."""
-    steps = call.static([steps], "the number of steps")[0]
-    if steps == 0:
-        return as_tensor(as_array(np.zeros(0), call.dtype))
-    if call.dtype.kind in "iu":
-        width = (float(end) - float(start)) / max(steps - 1, 1)
-        places = np.arange(steps)
-        result = np.where(places < steps / 2, start + width * places, end - width * (steps - 1 - places))
-        return as_tensor(as_array(np.trunc(result).astype(call.dtype), call.dtype))
-    return as_tensor(as_array(np.linspace(start, end, steps).astype(call.dtype), call.dtype))
-
-
-@aten("aten.logspace.default")
-def logspace(call: FxCall, start: Any, end: Any, steps: int, base: float = 10.0, **_: Any) -> Any:
-    """Return powers between two ends."""
-    if call.dtype.kind != "f":
-        raise UnsupportedCallError("logspace of integers; round a float one")
-    with np.errstate(all="ignore"):
-        return as_tensor(
-            as_array(np.power(base, np.linspace(start, end, steps)).astype(call.dtype), call.dtype)
-        )
-
-
 def _blackman(at: Any) -> Any:
     return 0.42 - 0.5 * np.cos(2 * np.pi * at) + 0.08 * np.cos(4 * np.pi * at)
 
@@ -166,45 +141,8 @@ for _name, _formula in _WINDOWS.items():
         aten(f"aten.{_name}_window.{_overload}")(_windowed(_formula))
 
 
-@aten("aten.eye.default", "aten.eye.m")
-def eye(call: FxCall, n: int, m: Any = None, **_: Any) -> Any:
-    """Return ones on the diagonal."""
-    rows, columns = (n, n) if m is None else (n, m)
-    if type(rows) is int and type(columns) is int:
-        return as_tensor(as_array(np.eye(rows, columns).astype(call.dtype), call.dtype))
-    down, across = as_array(e.arange(rows)), as_array(e.arange(columns))
-    return as_tensor(down.reshape((-1, 1)) == across.reshape((1, -1)), call.dtype)
-
-
 @aten("aten.tril_indices.default", "aten.triu_indices.default")
 def triangle_indices(call: FxCall, rows: int, columns: int, offset: int = 0, **_: Any) -> Any:
     """Return the indices of the elements of a triangle."""
     pick = np.tril_indices if "tril" in str(call.node.target) else np.triu_indices
     return as_tensor(as_array(np.stack(pick(rows, offset, columns)).astype(np.int32), call.dtype))
-
-
-@aten("aten.diag_embed.default")
-def diag_embed(call: FxCall, x: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
-    """Build matrices with vectors as diagonals."""
-    result = as_array(x)
-    shape = call.shape
-    one, two = dim1 % len(shape), dim2 % len(shape)
-    if not isinstance(shape[one], int):
-        return np.moveaxis(_diagonals(call, result, offset), (-2, -1), (one, two))
-    size = shape[one]
-    mask = np.eye(size, k=offset, dtype=bool)
-    length = size - abs(offset)
-    if not length:
-        return np.moveaxis(np.zeros_like(result) + as_array(mask, call.dtype), (-2, -1), (one, two))
-    places = np.clip(np.arange(size) + min(offset, 0), 0, length - 1).astype(np.int32)
-    spread = np.take(result, places, axis=-1)[..., None]
-    return np.moveaxis(np.where(mask, spread, np.zeros_like(spread)), (-2, -1), (one, two))
-
-
-def _diagonals(call: FxCall, x: Any, offset: int) -> Any:
-    """Build matrices with vectors of any length as diagonals."""
-    count = as_tensor(x).shape[-1]
-    number = as_array(e.arange(count + abs(offset)), "int32")
-    place = np.minimum(np.maximum(number + min(offset, 0), 0), as_array(count, "int32") - 1)
-    spread = np.take(x, place, axis=-1)[..., None]
-    return np.where(number[:, None] + offset == number, spread, as_array(0, call.dtype))

@@ -18,7 +18,7 @@ _M = P.ElemwiseMode
 _FLOAT: dict[str, Callable[..., Any]] = {
     name: getattr(np, name)
     for name in """
-    sin cos tan sinh cosh tanh exp exp2 expm1 log log2 log10 log1p sqrt deg2rad rad2deg sinc
+    sin cos tan sinh cosh tanh exp exp2 expm1 log log2 log10 log1p sqrt
     """.split()
 } | {f"a{name}": getattr(np, f"arc{name}") for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")}
 _SAME: dict[str, Callable[..., Any]] = {
@@ -26,11 +26,9 @@ _SAME: dict[str, Callable[..., Any]] = {
     "_neg_view": np.negative,
     "abs": np.absolute,
     "sign": np.sign,
-    "sgn": np.sign,
     "floor": np.floor,
     "ceil": np.ceil,
     "trunc": np.trunc,
-    "fix": np.trunc,
     "round": np.rint,
     "square": np.square,
     "bitwise_not": np.invert,
@@ -43,11 +41,6 @@ def _fmod(x: Any, y: Any) -> Any:
         return np.fmod(x, y)
     rest = x % y
     return np.where((rest != 0) & ((x < 0) != (y < 0)), rest - y, rest)
-
-
-def _heaviside(x: Any, y: Any) -> Any:
-    """Return 0 below zero, 1 above, the second number at zero."""
-    return np.where(x == 0, y, as_array(x > 0, x.dtype))
 
 
 _BINARY: dict[str, Callable[..., Any]] = {
@@ -64,11 +57,9 @@ _BINARY: dict[str, Callable[..., Any]] = {
     "aten.minimum.default": np.minimum,
     "aten.fmax.default": np.fmax,
     "aten.fmin.default": np.fmin,
-    "aten.logaddexp.default": np.logaddexp,
     "aten.logaddexp2.default": np.logaddexp2,
     "aten.copysign.Tensor": np.copysign,
     "aten.copysign.Scalar": np.copysign,
-    "aten.heaviside.default": _heaviside,
 }
 
 
@@ -234,13 +225,6 @@ def erfc(call: FxCall, x: Any) -> Any:
 aten("aten.erfinv.default")(lambda call, x: e.elem(_M.ERFINV, as_tensor(x, call.dtype)))
 
 
-@aten("aten.frac.default")
-def frac(call: FxCall, x: Any) -> Any:
-    """Compute the fractional part."""
-    x = as_array(x, call.dtype)
-    return x - np.trunc(x)
-
-
 aten("aten.round.decimals")(lambda call, x, decimals=0: np.round(as_array(x, call.dtype), decimals))
 
 
@@ -265,39 +249,6 @@ def clamp_max(call: FxCall, x: Any, max: Any) -> Any:
     return np.minimum(as_array(x, call.dtype), as_array(max, call.dtype))
 
 
-@aten("aten.lerp.Scalar", "aten.lerp.Tensor")
-def lerp(call: FxCall, start: Any, end: Any, weight: Any) -> Any:
-    """Interpolate between two values, from the nearer end."""
-    start, end, weight = (as_array(v, call.dtype) for v in (start, end, weight))
-    distance = end - start
-    return np.where(np.absolute(weight) < 0.5, start + weight * distance, end - distance * (1 - weight))
-
-
-@aten("aten.addcmul.default")
-def addcmul(call: FxCall, x: Any, a: Any, b: Any, value: Any = 1) -> Any:
-    """Compute ``x + value * a * b``."""
-    product = as_array(a, call.dtype) * as_array(b, call.dtype)
-    return as_array(x, call.dtype) + (
-        product if is_number(value, 1) else as_array(value, call.dtype) * product
-    )
-
-
-@aten("aten.addcdiv.default")
-def addcdiv(call: FxCall, x: Any, a: Any, b: Any, value: Any = 1) -> Any:
-    """Compute ``x + value * a / b``."""
-    quotient = as_array(a, call.dtype) / as_array(b, call.dtype)
-    return as_array(x, call.dtype) + (
-        quotient if is_number(value, 1) else as_array(value, call.dtype) * quotient
-    )
-
-
-@aten("aten.xlogy.Tensor", "aten.xlogy.Scalar_Other", "aten.xlogy.Scalar_Self", "aten.special_xlogy.default")
-def xlogy(call: FxCall, x: Any, y: Any) -> Any:
-    """Compute ``x * log(y)``, 0 if x is 0."""
-    x, y = as_array(x, call.dtype), as_array(y, call.dtype)
-    return np.where(x == 0, np.zeros_like(x), x * np.log(y))
-
-
 @aten("aten.nextafter.default")
 def nextafter(call: FxCall, x: Any, y: Any) -> Any:
     """Return the next number from the first towards the second: add half a unit and a little, which rounds to one."""
@@ -319,18 +270,6 @@ def nextafter(call: FxCall, x: Any, y: Any) -> Any:
     return np.where(x == y, y, moved)
 
 
-@aten("aten.nan_to_num.default")
-def nan_to_num(call: FxCall, x: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Any:
-    """Replace NaN and infinities."""
-    x = as_array(x, call.dtype)
-    if call.dtype.kind != "f":
-        return x
-    # Those of bfloat16, which is held in float32, are smaller.
-    limits = torch.finfo(call.fake.dtype)
-    posinf, neginf = limits.max if posinf is None else posinf, limits.min if neginf is None else neginf
-    return np.nan_to_num(x, nan=0.0 if nan is None else nan, posinf=posinf, neginf=neginf)
-
-
 CASTS = tuple(
     """
     aten._to_copy.default aten.to.dtype aten.to.dtype_layout aten.to.device aten.to.other
@@ -348,27 +287,8 @@ def to_copy(call: FxCall, x: Any, *_: Any, **options: Any) -> Any:
     return as_tensor(x, call.dtype)
 
 
-@aten(
-    "aten.real.default",
-    "aten.conj.default",
-    "aten.conj_physical.default",
-    "aten.resolve_conj.default",
-    "aten.resolve_neg.default",
-)
-def real(call: FxCall, x: Any) -> Any:
-    """Return the value itself, which is real."""
-    return as_tensor(x, call.dtype)
-
-
 @aten("aten.angle.default")
 def angle(call: FxCall, x: Any) -> Any:
     """Return pi for negative numbers, else 0."""
     x = as_array(x, call.dtype)
     return np.where(x < 0, np.pi, 0.0).astype(call.dtype)
-
-
-@aten("aten.special_ndtr.default")
-def ndtr(call: FxCall, x: Any) -> Any:
-    """Compute the normal distribution function."""
-    scaled = as_array(x, call.dtype) * -(0.5**0.5)
-    return 0.5 * as_array(e.elem(_M.ERFC, as_tensor(scaled)))

@@ -41,12 +41,6 @@ def index_select(call: FxCall, x: Any, dim: int, index: Any) -> Any:
     return np.take(as_array(x), places, axis=axis_of(dim, len(call.shape_of(0))))
 
 
-@aten("aten.take.default")
-def take(call: FxCall, x: Any, index: Any) -> Any:
-    """Select elements of the flattened tensor."""
-    return np.take(as_array(x).reshape((-1,)), as_array(index, "int32"))
-
-
 def places(call: FxCall, shape: tuple[Any, ...], dim: int, index: Any) -> tuple[Any, ...]:
     """Build the subscript for an index along one axis: every other axis counts up."""
     index = as_array(index, "int32")
@@ -177,9 +171,6 @@ def nonzero_static(call: FxCall, x: Any, *, size: int, fill_value: int = -1) -> 
     return np.stack(columns[::-1], axis=1)
 
 
-aten("aten.nonzero_numpy.default")(lambda call, x: tuple(np.nonzero(as_array(x, "bool"))))
-
-
 @aten("aten.one_hot.default")
 def one_hot(call: FxCall, x: Any, classes: int = -1) -> Any:
     """Return a vector for each number, with a one at its index."""
@@ -201,24 +192,4 @@ def im2col(call: FxCall, x: Any, kernel: Any, dilation: Any, padding: Any, strid
     size = kernel[0] * kernel[1]
     height, width = columns.shape[-2:]
     y = e.reshape(columns, (n, c * size, height * width))
-    return e.drop_axes(y, [0]) if single else y
-
-
-@aten("aten.col2im.default")
-def col2im(call: FxCall, x: Any, size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Any:
-    """Put columns back into images and add them up."""
-    columns = as_tensor(x)
-    single = len(call.shape_of(0)) == 2
-    if single:
-        columns = e.add_axes(columns, [0])
-    area = [int(n) for n in call.static(size, "the size of the images")]
-    counts = [
-        (area[i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1 for i in range(2)
-    ]
-    n, c, _ = columns.shape
-    parts = e.reshape(columns, (n, c // (kernel[0] * kernel[1]), *kernel, *counts))
-    windows = e.permute(parts, (0, 1, 4, 5, 2, 3))
-    y = F.sliding_window_transpose(
-        windows, tuple(area), tuple(kernel), tuple(padding), tuple(stride), tuple(dilation)
-    )
     return e.drop_axes(y, [0]) if single else y

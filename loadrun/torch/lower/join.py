@@ -70,48 +70,11 @@ def chunk(call: FxCall, x: Any, chunks: int, dim: int = 0) -> Any:
     return _slices_between(x, axis, [size * i for i in range(len(call.fake))] + [total])
 
 
-@aten("aten.tensor_split.sections", "aten.tensor_split.indices")
-def tensor_split(call: FxCall, x: Any, where: Any, dim: int = 0) -> Any:
-    """Split at positions, or into so many nearly equal parts."""
-    axis = axis_of(dim, len(call.shape_of(0)))
-    if isinstance(where, (list, tuple)):
-        return _slices_between(x, axis, [None, *where, None])
-    total = call.static(call.shape_of(0)[axis : axis + 1], "the axis that is split")[0]
-    short, more = divmod(total, where)
-    sizes = [short + 1] * more + [short] * (where - more)
-    return _slices_between(x, axis, [0, *(int(n) for n in np.cumsum(sizes))])
-
-
 @aten("aten.unbind.int", "aten.unbind_copy.int")
 def unbind(call: FxCall, x: Any, dim: int = 0) -> Any:
     """Return the slices of an axis."""
     axis = axis_of(dim, len(call.shape_of(0)))
     return tuple(as_array(x)[(slice(None),) * axis + (i,)] for i in range(len(call.fake)))
-
-
-@aten("aten.meshgrid.default", "aten.meshgrid.indexing")
-def meshgrid(call: FxCall, xs: Any, indexing: str = "ij") -> Any:
-    """Return the coordinates of a grid."""
-    result = np.meshgrid(*(e.reshape(as_tensor(x), (-1,)) for x in map(as_array, xs)), indexing=indexing)  # type: ignore[call-overload]
-    return tuple(result)
-
-
-@aten("aten.broadcast_tensors.default")
-def broadcast_tensors(call: FxCall, xs: Any) -> Any:
-    """Broadcast tensors to a common shape."""
-    result = [as_tensor(x) for x in xs]
-    shape = e.broadcast_shape(result)
-    return tuple(e.broadcast(x, shape) if shape else x for x in result)
-
-
-@aten("aten.repeat_interleave.self_int")
-def repeat_interleave(call: FxCall, x: Any, repeats: Any, dim: Any = None, output_size: Any = None) -> Any:
-    """Repeat every element several times."""
-    result = as_array(x)
-    if dim is None:
-        result, dim = result.reshape((-1,)), 0
-    (count,) = call.static([repeats], "the number of repeats")
-    return np.repeat(result, count, axis=dim)
 
 
 @aten("aten.repeat_interleave.Tensor")
@@ -122,22 +85,3 @@ def repeated_places(call: FxCall, repeats: Any, output_size: Any = None) -> Any:
     ends = np.cumsum(as_array(repeats, "int32"), axis=0)
     total = as_size(as_tensor(ends[-1]) if output_size is None else output_size)
     return as_array(np.sum(as_array(as_array(e.arange(total))[:, None] >= ends, "int32"), axis=1), call.dtype)
-
-
-@aten("aten.block_diag.default")
-def block_diag(call: FxCall, xs: Any) -> Any:
-    """Place matrices along a diagonal."""
-    rows = []
-    fakes = call.fakes[0]
-    shapes = [tuple(f.shape) for f in fakes]
-    shapes = [(1,) * (2 - len(s)) + s for s in shapes]
-    widths = [call.static(s, "a block")[1] for s in shapes]
-    for i, x in enumerate(xs):
-        height = call.static(shapes[i], "a block")[0]
-        block = as_tensor(as_array(x, call.dtype).reshape(shapes[i]))
-        parts = [
-            block if i == j else as_tensor(as_array(np.zeros((height, width)), call.dtype))
-            for j, width in enumerate(widths)
-        ]
-        rows.append(e.concat([p for p, w in zip(parts, widths, strict=True) if w], 1))
-    return e.concat(rows, 0)

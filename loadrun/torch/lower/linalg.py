@@ -32,14 +32,6 @@ def matmul(call: FxCall, a: Any, b: Any) -> Any:
     return _product(call, a, b)
 
 
-@aten("aten.vdot.default", "aten.inner.default")
-def inner(call: FxCall, a: Any, b: Any) -> Any:
-    """Compute the inner product over the last axes."""
-    if call.shape_of(0) == (0,):
-        return as_tensor(0, call.dtype)
-    return np.inner(as_array(a, call.dtype), as_array(b, call.dtype))
-
-
 @aten("aten.linear.default")
 def linear(call: FxCall, x: Any, weight: Any, bias: Any = None) -> Any:
     """Compute ``x @ weight.T + bias``."""
@@ -103,18 +95,6 @@ def grouped_mm(
     return e.concat([as_tensor(v) for v in (*parts, e.full(as_tensor(0, call.dtype), rest))], axis)
 
 
-@aten("aten.outer.default", "aten.ger.default")
-def outer(call: FxCall, a: Any, b: Any) -> Any:
-    """Compute all products of two vectors."""
-    return as_array(a, call.dtype)[:, None] * as_array(b, call.dtype)[None, :]
-
-
-@aten("aten.addr.default")
-def addr(call: FxCall, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """Compute ``beta * x + alpha * outer(a, b)``."""
-    return _blended(call, x, outer(call, a, b), beta, alpha)
-
-
 @aten("aten.einsum.default")
 def einsum(call: FxCall, equation: str, operands: Any, path: Any = None) -> Any:
     """Compute an Einstein summation."""
@@ -175,12 +155,6 @@ def det(call: FxCall, x: Any) -> Any:
     raise UnsupportedCallError("a matrix of more than 16 rows, which would have to be factored")
 
 
-@aten("aten.linalg_matrix_power.default", "aten.matrix_power.default")
-def matrix_power(call: FxCall, x: Any, n: int) -> Any:
-    """Multiply a matrix by itself repeatedly."""
-    return np.linalg.matrix_power(as_array(x), n)
-
-
 @aten("aten.linalg_cross.default", "aten.cross.default")
 def cross(call: FxCall, a: Any, b: Any, dim: Any = -1) -> Any:
     """Compute cross products of vectors of three elements."""
@@ -193,12 +167,6 @@ def cross(call: FxCall, a: Any, b: Any, dim: Any = -1) -> Any:
     before = (slice(None),) * axis
     (a0, a1, a2), (b0, b1, b2) = ([v[before + (slice(i, i + 1),)] for i in range(3)] for v in (a, b))
     return np.concatenate([a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0], axis=axis)
-
-
-@aten("aten.trace.default")
-def trace(call: FxCall, x: Any) -> Any:
-    """Sum of the diagonal."""
-    return np.trace(as_array(x, call.dtype))
 
 
 @aten("aten.pdist.default", "aten._pdist_forward.default")

@@ -45,15 +45,6 @@ def sort(call: FxCall, x: Any, dim: Any = -1, descending: bool = False, **option
     return _sorted(call, x, dim, descending)
 
 
-@aten("aten.argsort.default", "aten.argsort.stable")
-def argsort(call: FxCall, x: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
-    """Return the indices that sort."""
-    return _sorted(call, x, dim, descending)[1]
-
-
-aten("aten.msort.default")(lambda call, x: _sorted(call, x, 0, False)[0])
-
-
 @aten("aten.topk.default")
 def topk(call: FxCall, x: Any, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """Return the largest or smallest values and their indices."""

@@ -55,12 +55,6 @@ def normal_of_tensors(call: FxCall, mean: Any, std: Any = 1.0, **_: Any) -> Any:
     return as_tensor(_drawn(shape, True) * std + mean, call.dtype)
 
 
-@aten("aten.exponential.default")
-def exponential(call: FxCall, x: Any, rate: float = 1.0, **_: Any) -> Any:
-    """Draw from the exponential distribution, in a tensor's shape."""
-    return as_tensor(-np.log(1 - _drawn(x)) / np.float32(rate), call.dtype)
-
-
 @aten(
     "aten.randint.low",
     "aten.randint.default",

@@ -11,7 +11,7 @@ from ...graph import params as P
 from ...layers import emit as e
 from ...layers import nn as F
 from ...layers.shared import recurrent as build
-from ...tensors import Tensor, apply
+from ...tensors import Tensor
 from ...tensors.access import static_shape
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
@@ -165,61 +165,3 @@ def _gru_step(fed: Any, h: Tensor, rest: Sequence[Tensor]) -> Tensor:
     n = int(static_shape(rest[0])[1])
     input_gates, carried = ([as_tensor(v[..., i * n : (i + 1) * n]) for i in (1, 0, 2)] for v in (fed, gates))
     return build.gru_state(h, input_gates, carried, F.sigmoid, F.tanh)
-
-
-def _cell(
-    function: Callable[..., Any], call: FxCall, x: Any, states: Sequence[Any], weights: Sequence[Any]
-) -> Any:
-    """Run one step, of a batch or of one vector."""
-    single = len(call.shape_of(0)) == 1
-    x, *states = (e.add_axes(as_tensor(v), [0]) if single else as_tensor(v) for v in (x, *states))
-    result = function(x, states, [None if w is None else as_tensor(w) for w in weights])
-    return tuple(e.drop_axes(v, [0]) if single else v for v in result)
-
-
-def _biases(weights: Sequence[Any], gates: int) -> list[Tensor]:
-    size = gates * int(static_shape(weights[1])[1])
-    return [w if w is not None else as_tensor(as_array(np.zeros(size, np.float32))) for w in weights[2:]]
-
-
-@aten("aten.lstm_cell.default")
-def lstm_cell(
-    call: FxCall, x: Any, states: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
-) -> Any:
-    """Apply MegEngine's LSTM cell."""
-
-    def step(x: Tensor, states: Sequence[Tensor], weights: Sequence[Any]) -> Any:
-        biases = _biases(weights, 4)
-        inputs = [x, weights[0], biases[0], states[0], weights[1], biases[1], states[1]]
-        return apply("LSTMCellForward", P.Empty(), inputs=inputs, n=3)[:2]
-
-    return _cell(step, call, x, states, (w_ih, w_hh, b_ih, b_hh))
-
-
-@aten("aten.rnn_tanh_cell.default", "aten.rnn_relu_cell.default")
-def rnn_cell(
-    call: FxCall, x: Any, state: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
-) -> Any:
-    """Apply MegEngine's RNN cell."""
-    kind = P.RNNCellNonlineMode.TANH if "tanh" in str(call.node.target) else P.RNNCellNonlineMode.RELU
-
-    def step(x: Tensor, states: Sequence[Tensor], weights: Sequence[Any]) -> Any:
-        biases = _biases(weights, 1)
-        inputs = [x, weights[0], biases[0], states[0], weights[1], biases[1]]
-        return apply("RNNCellForward", P.RNNCell(nonlineMode=kind), inputs=inputs)
-
-    return _cell(step, call, x, (state,), (w_ih, w_hh, b_ih, b_hh))[0]
-
-
-@aten("aten.gru_cell.default")
-def gru_cell(
-    call: FxCall, x: Any, state: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
-) -> Any:
-    """Run one step of a GRU."""
-
-    def step(x: Tensor, states: Sequence[Tensor], weights: Sequence[Any]) -> Any:
-        biases = _biases(weights, 3)
-        fed = as_array(F.linear(x, weights[0], biases[0]))
-        return (_gru_step(fed, states[0], [weights[1], biases[0], biases[1]]),)
-
-    return _cell(step, call, x, (state,), (w_ih, w_hh, b_ih, b_hh))[0]

@@ -31,15 +31,6 @@ def mean(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False, dtype: An
     return _reduced(call, np.mean, as_array(x, call.dtype), axes_of(dim, len(call.shape_of(0))), keepdim)
 
 
-@aten("aten.nansum.default")
-def nansum(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    """Sum of what is a number."""
-    x = as_array(x, call.dtype)
-    if call.dtype.kind == "f":
-        x = np.where(np.isnan(x), np.zeros_like(x), x)
-    return _reduced(call, np.sum, x, axes_of(dim, len(call.shape_of(0))), keepdim)
-
-
 @aten("aten.prod.default", "aten.prod.dim_int")
 def prod(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     """Compute the product."""
@@ -83,12 +74,6 @@ def _extreme(
     return value(x, axis=axis, keepdims=keepdim), as_array(where, "int32")
 
 
-@aten("aten.aminmax.default")
-def aminmax(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """Compute minimum and maximum."""
-    return amin(call, x, dim, keepdim), amax(call, x, dim, keepdim)
-
-
 aten("aten.argmax.default")(lambda call, x, dim=None, keepdim=False: _place(call, np.argmax, x, dim, keepdim))
 aten("aten.argmin.default")(lambda call, x, dim=None, keepdim=False: _place(call, np.argmin, x, dim, keepdim))
 
@@ -121,14 +106,6 @@ def all(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     )
 
 
-@aten("aten.count_nonzero.default", "aten.count_nonzero.dim_IntList")
-def count_nonzero(call: FxCall, x: Any, dim: Any = None) -> Any:
-    """Count the values that are not zero."""
-    return _reduced(
-        call, np.sum, as_array(as_array(x, "bool"), "int32"), axes_of(dim, len(call.shape_of(0))), False
-    )
-
-
 def moments(call: FxCall, x: Any, dim: Any, correction: Any, keepdim: bool) -> tuple[Any, Any]:
     """Compute mean and variance, whose divisor is smaller by the correction but not below 0."""
     x = as_array(x, call.dtype)
@@ -148,10 +125,6 @@ def moments(call: FxCall, x: Any, dim: Any, correction: Any, keepdim: bool) -> t
     return plain, variance
 
 
-def _unbiased(dim: Any, unbiased: Any) -> tuple[Any, int]:
-    return (None, int(dim)) if isinstance(dim, bool) else (dim, int(unbiased))
-
-
 @aten("aten.var.correction", "aten.std.correction", "aten.var_mean.correction", "aten.std_mean.correction")
 def variance(call: FxCall, x: Any, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
     """Compute variance or standard deviation, perhaps with the mean."""
@@ -165,58 +138,6 @@ def variance(call: FxCall, x: Any, dim: Any = None, correction: Any = None, keep
 def prim_variance(call: FxCall, x: Any, dims: Any, correction: Any = 1, *, output_dtype: Any = None) -> Any:
     """Compute the variance over axes and drop them."""
     return moments(call, x, dims, correction, False)[1]
-
-
-@aten("aten.var.default", "aten.std.default", "aten.var.dim", "aten.std.dim")
-def variance_unbiased(
-    call: FxCall, x: Any, dim: Any = None, unbiased: bool = True, keepdim: bool = False
-) -> Any:
-    """Compute the variance, with the divisor smaller by one if `unbiased`."""
-    axes, correction = _unbiased(dim, unbiased)
-    return variance(call, x, axes, correction, keepdim)
-
-
-@aten("aten.logsumexp.default")
-def logsumexp(call: FxCall, x: Any, dim: Any, keepdim: bool = False) -> Any:
-    """Compute the logarithm of the sum of exponentials, without overflow."""
-    x = as_array(x, call.dtype)
-    if not call.shape_of(0):
-        return x
-    axes = axes_of(dim, len(call.shape_of(0)))
-    top = np.max(x, axis=axes, keepdims=True)
-    total = np.log(np.sum(np.exp(x - top), axis=axes, keepdims=True)) + top
-    return total if keepdim else np.squeeze(total, axis=axes)
-
-
-@aten("aten.multilabel_margin_loss.default")
-def multilabel_margin_loss(call: FxCall, x: Any, target: Any, reduction: int = 1) -> Any:
-    """Compute by how much other classes come near those that `target` lists before its first -1."""
-    # One number is a class alone.
-    x, target = (np.atleast_1d(v) for v in (as_array(x, call.dtype), as_array(target, "int32")))
-    listed = np.cumprod(as_array(target >= 0, "int32"), axis=-1)
-    classes = as_array(e.arange(as_tensor(x).shape[-1]), "int32")
-    among = np.sum(listed[..., :, None] * as_array(target[..., :, None] == classes, "int32"), axis=-2) > 0
-    target_values = np.take_along_axis(x, np.maximum(target, np.zeros_like(target)), axis=-1)
-    near = np.maximum(
-        1 - target_values[..., :, None] + x[..., None, :], np.zeros_like(target_values)[..., :, None]
-    )
-    counted = as_array(listed, x.dtype)[..., :, None] * as_array(~among, x.dtype)[..., None, :]
-    losses = np.mean(np.sum(near * counted, axis=-2), axis=-1)
-    if not reduction or not losses.ndim:
-        return losses
-    return np.mean(losses) if reduction == 1 else np.sum(losses)
-
-
-@aten("aten.cosine_similarity.default")
-def cosine_similarity(call: FxCall, x: Any, y: Any, dim: int = 1, eps: float = 1e-8) -> Any:
-    """Compute the cosine of the angle between vectors, each of a length of at least `eps`."""
-    half = call.fake.dtype is torch.float16
-    units = []
-    for v in np.broadcast_arrays(as_array(x, call.dtype), as_array(y, call.dtype)):
-        length = np.maximum(np.sqrt(np.sum(v * v, axis=dim, keepdims=True)), as_array(eps, v.dtype))
-        # As in torch, where `eps` may be 0 in float16.
-        units.append(v / (as_array(as_array(length, "float16"), v.dtype) if half else length))
-    return np.sum(units[0] * units[1], axis=dim)
 
 
 @aten(
@@ -341,3 +262,34 @@ def _extremes(call: FxCall, x: Any, axis: int, largest: bool) -> Any:
         values = -values if np.dtype(x.dtype).kind == "f" else ~values
     values, places = (np.moveaxis(v, -1, axis) for v in (values, places))
     return as_tensor(values, call.dtype), as_tensor(places, "int32")
+
+
+@aten("aten.multilabel_margin_loss.default")
+def multilabel_margin_loss(call: FxCall, x: Any, target: Any, reduction: int = 1) -> Any:
+    """Compute by how much other classes come near those that `target` lists before its first -1."""
+    # One number is a class alone.
+    x, target = (np.atleast_1d(v) for v in (as_array(x, call.dtype), as_array(target, "int32")))
+    listed = np.cumprod(as_array(target >= 0, "int32"), axis=-1)
+    classes = as_array(e.arange(as_tensor(x).shape[-1]), "int32")
+    among = np.sum(listed[..., :, None] * as_array(target[..., :, None] == classes, "int32"), axis=-2) > 0
+    target_values = np.take_along_axis(x, np.maximum(target, np.zeros_like(target)), axis=-1)
+    near = np.maximum(
+        1 - target_values[..., :, None] + x[..., None, :], np.zeros_like(target_values)[..., :, None]
+    )
+    counted = as_array(listed, x.dtype)[..., :, None] * as_array(~among, x.dtype)[..., None, :]
+    losses = np.mean(np.sum(near * counted, axis=-2), axis=-1)
+    if not reduction or not losses.ndim:
+        return losses
+    return np.mean(losses) if reduction == 1 else np.sum(losses)
+
+
+@aten("aten.cosine_similarity.default")
+def cosine_similarity(call: FxCall, x: Any, y: Any, dim: int = 1, eps: float = 1e-8) -> Any:
+    """Compute the cosine of the angle between vectors, each of a length of at least `eps`."""
+    half = call.fake.dtype is torch.float16
+    units = []
+    for v in np.broadcast_arrays(as_array(x, call.dtype), as_array(y, call.dtype)):
+        length = np.maximum(np.sqrt(np.sum(v * v, axis=dim, keepdims=True)), as_array(eps, v.dtype))
+        # As in torch, where `eps` may be 0 in float16.
+        units.append(v / (as_array(as_array(length, "float16"), v.dtype) if half else length))
+    return np.sum(units[0] * units[1], axis=dim)

@@ -274,44 +274,6 @@ def segment_reduce(
     return reduced.reshape((as_tensor(size).shape[0], *shape[1:]))
 
 
-@aten("aten.index_add.default")
-def index_add(call: FxCall, x: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
-    """Add to slices of an axis."""
-    values = as_array(source, call.dtype)
-    values = values if alpha == 1 else values * as_array(alpha, call.dtype)
-    if not call.shape_of(0):
-        if call.dtype == bool:
-            return np.logical_or(as_array(x), np.any(values))
-        return as_array(x) + np.sum(values)
-    axis = axis_of(dim, len(call.shape_of(0)))
-    result = _copied(x, call.dtype)
-    where = (slice(None),) * axis + (as_array(index, "int32").reshape((-1,)),)
-    np.add.at(result, where, values)
-    return result
-
-
-@aten("aten.index_copy.default")
-def index_copy(call: FxCall, x: Any, dim: int, index: Any, source: Any) -> Any:
-    """Replace slices of an axis."""
-    if not call.shape_of(0):
-        return as_array(source, call.dtype).reshape(())
-    axis = axis_of(dim, len(call.shape_of(0)))
-    result = _copied(x, call.dtype)
-    result[(slice(None),) * axis + (as_array(index, "int32").reshape((-1,)),)] = as_array(source, call.dtype)
-    return result
-
-
-@aten("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
-def index_fill(call: FxCall, x: Any, dim: int, index: Any, value: Any) -> Any:
-    """Fill slices of an axis with one value."""
-    if not call.shape_of(0):
-        return as_array(value, call.dtype)
-    axis = axis_of(dim, len(call.shape_of(0)))
-    result = _copied(x, call.dtype)
-    result[(slice(None),) * axis + (as_array(index, "int32").reshape((-1,)),)] = as_array(value, call.dtype)
-    return result
-
-
 @aten("aten.put.default")
 def put(call: FxCall, x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
     """Replace elements of the flattened tensor, or add to them."""

@@ -22,12 +22,6 @@ def view(call: FxCall, x: Any, shape: Any) -> Any:
     return reshaped(tensor_or_axes(x), [as_size(n) for n in shape])
 
 
-@aten("aten.view_as.default", "aten.reshape_as.default")
-def view_as(call: FxCall, x: Any, other: Any) -> Any:
-    """Reshape the values to another tensor's shape."""
-    return reshaped(tensor_or_axes(x), tensor_or_axes(other).shape)
-
-
 @aten(
     "aten.clone.default",
     "aten.contiguous.default",
@@ -38,13 +32,8 @@ def view_as(call: FxCall, x: Any, other: Any) -> Any:
     "aten.lift_fresh.default",
     "aten.view.dtype",
     "aten.detach_copy.default",
-    "aten.positive.default",
     "aten._conj.default",
     "aten.dropout.default",
-    "aten.feature_dropout.default",
-    "aten.alpha_dropout.default",
-    "aten.feature_alpha_dropout.default",
-    "aten.native_dropout.default",
 )
 def same(call: FxCall, x: Any, *args: Any, **kwargs: Any) -> Any:
     """Return the value itself; dropout drops nothing outside of training."""
@@ -53,7 +42,7 @@ def same(call: FxCall, x: Any, *args: Any, **kwargs: Any) -> Any:
         rate, training = (*args, kwargs.get("p", 0), kwargs.get("train", False))[:2]
         if training and rate:
             raise UnsupportedCallError("it drops at random in training; call .eval() first")
-        return (as_tensor(x), np.ones_like(as_array(x, "bool"))) if "native" in name else as_tensor(x)
+        return as_tensor(x)
     x = tensor_or_axes(x)
     if dtype_of(x.x if isinstance(x, ManyAxes) else x).np != call.dtype:
         raise UnsupportedCallError("the bits of one dtype are read as another; convert with .to(dtype)")
@@ -78,30 +67,11 @@ def transpose(call: FxCall, x: Any, a: int, b: int) -> Any:
     return permuted(tensor_or_axes(x), order)
 
 
-@aten(
-    "aten.t.default",
-    "aten.numpy_T.default",
-    "aten.mT.default",
-    "aten.mH.default",
-    "aten.matrix_H.default",
-    "aten.adjoint.default",
-)
+@aten("aten.t.default")
 def turned(call: FxCall, x: Any) -> Any:
     """Transpose a matrix."""
     ndim = len(call.shape_of(0))
     return as_tensor(x) if ndim < 2 else np.swapaxes(as_array(x), ndim - 2, ndim - 1)
-
-
-@aten("aten.movedim.int", "aten.movedim.intlist", "aten.moveaxis.int", "aten.moveaxis.intlist")
-def movedim(call: FxCall, x: Any, source: Any, target: Any) -> Any:
-    """Move axes to other positions."""
-    ndim = len(call.shape_of(0))
-    moved = [axis_of(a, ndim) for a in (source if isinstance(source, (list, tuple)) else [source])]
-    places = [axis_of(a, ndim) for a in (target if isinstance(target, (list, tuple)) else [target])]
-    order = [axis for axis in range(ndim) if axis not in moved]
-    for place, axis in sorted(zip(places, moved, strict=True)):
-        order.insert(place, axis)
-    return permuted(tensor_or_axes(x), order)
 
 
 @aten("aten.unsqueeze.default")
@@ -248,9 +218,6 @@ def roll(call: FxCall, x: Any, shifts: Any, dims: Any = ()) -> Any:
     return result
 
 
-aten("aten.rot90.default")(lambda call, x, k=1, dims=(0, 1): np.rot90(as_array(x), k, tuple(dims)))
-
-
 @aten("aten.diagonal.default", "aten.diagonal_copy.default", "aten.linalg_diagonal.default")
 def diagonal(call: FxCall, x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """Move a diagonal to a new last axis."""
@@ -261,47 +228,6 @@ def diagonal(call: FxCall, x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1
 def triangle(call: FxCall, x: Any, diagonal: int = 0) -> Any:
     """Zero elements above or below a diagonal."""
     return (np.tril if "tril" in str(call.node.target) else np.triu)(as_array(x), diagonal)
-
-
-@aten("aten.pixel_shuffle.default")
-def pixel_shuffle(call: FxCall, x: Any, r: int) -> Any:
-    """Move blocks of channels to height and width."""
-    *high, c, h, w = as_tensor(x).shape
-    parts = e.reshape(as_tensor(x), (*_merged_leading(high), c // (r * r), r, r, h, w))
-    n = len(_merged_leading(high))
-    order = (*range(n), n, n + 3, n + 1, n + 4, n + 2)
-    return e.reshape(e.permute(parts, order), (*high, c // (r * r), h * r, w * r))
-
-
-@aten("aten.pixel_unshuffle.default")
-def pixel_unshuffle(call: FxCall, x: Any, r: int) -> Any:
-    """Move blocks of height and width to channels."""
-    *high, c, h, w = as_tensor(x).shape
-    parts = e.reshape(as_tensor(x), (*_merged_leading(high), c, h // r, r, w // r, r))
-    n = len(_merged_leading(high))
-    order = (*range(n), n, n + 2, n + 4, n + 1, n + 3)
-    return e.reshape(e.permute(parts, order), (*high, c * r * r, h // r, w // r))
-
-
-def _merged_leading(high: list[Any]) -> list[Any]:
-    """Merge leading sizes to at most one, because a graph has seven axes at most."""
-    if len(high) < 2:
-        return high
-    size: Any = 1
-    for n in high:
-        size = size * n
-    return [size]
-
-
-@aten("aten.channel_shuffle.default", "aten.native_channel_shuffle.default")
-def channel_shuffle(call: FxCall, x: Any, groups: int) -> Any:
-    """Interleave the channels of groups."""
-    n, c, *rest = as_tensor(x).shape
-    size: Any = 1
-    for length in rest:
-        size = size * length
-    parts = e.permute(e.reshape(as_tensor(x), (n, groups, c // groups, size)), (0, 2, 1, 3))
-    return e.reshape(parts, (n, c, *rest))
 
 
 @aten("aten.constant_pad_nd.default")

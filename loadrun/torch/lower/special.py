@@ -76,16 +76,6 @@ def lgamma(call: FxCall, x: Any) -> Any:
     return as_array(_log_gamma(_real(call, x)), call.dtype)
 
 
-@aten("aten.mvlgamma.default", "aten.special_multigammaln.default")
-def mvlgamma(call: FxCall, x: Any, p: int) -> Any:
-    """Compute the logarithm of the gamma function of several variables."""
-    x = _real(call, x)
-    result: Any = as_array(p * (p - 1) / 4 * math.log(math.pi), x.dtype)
-    for i in range(p):
-        result = result + _log_gamma(x - np.float32(i / 2))
-    return as_array(result, call.dtype)
-
-
 @aten("aten.digamma.default", "aten.special_digamma.default", "aten.special_psi.default")
 def digamma(call: FxCall, x: Any) -> Any:
     """Compute the derivative of the logarithm of the gamma function."""
