@@ -21,6 +21,7 @@ from ..inputs.kinds import is_sorted, kinds
 from ..inputs.kinds import shaken as shaken_digits
 from .exporting import name_of_target, submodules
 from .guards import linear
+from .quiet import quiet
 from .signature import Signature
 from .truth import outputs_of
 
@@ -181,23 +182,25 @@ def errors_at(
 def beyond_rounding(
     traced: Trace, flat: Sequence[Any], errors: Mapping[str, float], truth: Sequence[Any]
 ) -> dict[str, float]:
-    """Leave out errors that torch's own results have where the last digits of its arguments are others, or beside float64.
+    """Leave out errors that torch's own results have beside float64, or with other last digits of its arguments.
 
-    They may decide, as in a matrix that is nearly singular, and in small numbers beside large ones.
+    Those may decide, as in a matrix that is nearly singular, and in small numbers beside large ones.
     """
     if not errors:
         return {}
-    others = [traced.truth([shaken(x) for x in flat])]
+    noises = [differing_outputs(traced, traced.truth([shaken(x) for x in flat]), truth, 0.0)]
     with suppress(EngineError, RuntimeError, TypeError):
-        others.append(outputs_of(traced, flat, _in_float64(traced.program)))
-    noises = [differing_outputs(traced, other, truth, 0.0) for other in others]
+        # The program beside itself, since it may not be what the module computes.
+        wide = outputs_of(traced, flat, _in_float64(traced.program))
+        noises.append(differing_outputs(traced, wide, outputs_of(traced, flat, traced.program.module()), 0.0))
     limit = _limit(traced)
     return {n: e for n, e in errors.items() if max(x.get(n, 0.0) for x in noises) <= min(limit, e / _NOISE)}
 
 
 def _in_float64(program: Any) -> Callable[..., Any]:
     """Return a program that computes in float64, and returns what it does in float32."""
-    module = copy.deepcopy(program.module()).double()
+    with quiet():
+        module = copy.deepcopy(program.module()).double()
 
     def to(dtype: torch.dtype, old: torch.dtype, values: Any) -> Any:
         return pytree.tree_map_only(torch.Tensor, lambda x: x.to(dtype) if x.dtype == old else x, values)
