@@ -4,11 +4,9 @@ import numpy as np
 
 from ...graph import Opr, Var
 from ...graph.dtypes import DType
-from ...graph.params import Cross, MatrixMul
+from ...graph.params import MatrixMul
 from ...graph.params import MatrixMulFormat as Format
-from ...ops.shape import axis_of
 from ..encode import ElemType
-from .emitter import UnsupportedOprError
 from .writer import OnnxWriter, elem_of, translation
 
 
@@ -96,35 +94,3 @@ def _packed(w: OnnxWriter, opr: Opr, p: MatrixMul) -> str:
     y = w.reshape(w.transpose(y, [0, 2, 1]), [k * pack, n])
     out = _product(w, x, y, *types)
     return w.transpose(w.reshape(out, [m, pack, n]), [0, 2, 1])
-
-
-@translation("Dot")
-def dot(w: OnnxWriter, opr: Opr) -> str:
-    """Compute the sum of products."""
-    a, b = opr.inputs
-    dtype = w.dtype(a)
-    wide = ElemType.FLOAT if dtype.is_float else ElemType.INT32
-    x, y = (w.name(v) if elem_of(dtype) is wide else w.cast(w.name(v), wide) for v in (a, b))
-    out = w.reduce("ReduceSum", w.op("Mul", x, y), [0])
-    if dtype.is_float:
-        return w.stored(out, dtype)
-    return out if elem_of(dtype) is wide else w.cast(out, elem_of(dtype))
-
-
-@translation("Cross")
-def cross(w: OnnxWriter, opr: Opr) -> str:
-    """Multiply the other two components, one difference for each."""
-    p, (a, b) = opr.get(Cross), opr.inputs
-    rank = w.rank(a)
-    axes = axis_of(p.axisa, rank), axis_of(p.axisb, rank), axis_of(p.axisc, rank)
-    if len(set(axes)) > 1:
-        raise UnsupportedOprError("components along different axes")
-    axis = axes[0]
-    if w.shape(a)[axis] != 3:
-        raise UnsupportedOprError("vectors of other than three components")
-    x = w.split(w.name(a), [1, 1, 1], axis)
-    y = w.split(w.name(b), [1, 1, 1], axis)
-    parts = [
-        w.op("Sub", w.op("Mul", x[i], y[j]), w.op("Mul", x[j], y[i])) for i, j in ((1, 2), (2, 0), (0, 1))
-    ]
-    return w.op("Concat", *parts, axis=axis)

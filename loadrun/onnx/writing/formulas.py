@@ -1,0 +1,206 @@
+"""Rare operators, written as what their formulas are recorded as: functions of arrays, called on traced ones.
+
+A formula takes the operator's call and its inputs, floats and what quantized numbers stand for as float32. Most are
+those by which the operators are computed in float64 (`loadrun.ops.formulas`), or kernels that are one expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from ...arrays.names import np
+from ...base.errors import LoadRunError
+from ...base.registry import late
+from ...graph import Graph, Opr, StoredTensor, Var
+from ...graph import params as P
+from ...graph.composite import Composite, Definition, NodeTypes
+from ...graph.dtypes import DType, plain
+from ...ops.formulas import FORMULAS
+from ...ops.formulas.attention import attended
+from ...ops.formulas.recurrent import lstm_cell
+from ...ops.infer import follow, infer_dtypes
+from ...ops.registry import Call, implementation
+from ...ops.relayout import moved
+from ..held import tensor_of
+from .elemwise import convert
+from .emitter import UnsupportedOprError
+from .writer import OnnxWriter, translation
+
+with late(__name__):
+    from ..operators import activations
+    from ..traced import recording
+
+Formula = Callable[..., Any]
+
+
+def formula(*names: str, stored: bool = False) -> Callable[[Formula], Formula]:
+    """Register a formula as the translation of operators.
+
+    Args:
+        names: the operators.
+        stored: whether it takes and gives numbers of all types as they are stored.
+    """
+
+    def register(function: Formula) -> Formula:
+        @wraps(function)
+        def write(w: OnnxWriter, opr: Opr) -> list[str]:
+            return written(w, opr, function, stored)
+
+        translation(*names)(write)
+        return function
+
+    return register
+
+
+def written(w: OnnxWriter, opr: Opr, function: Formula, stored: bool = False) -> list[str]:
+    """Write what a formula computes for an operator, at all sizes that the writer knows.
+
+    Raises:
+        UnsupportedOprError: it needs a value or a size that data decide.
+    """
+
+    def seen(var: Var) -> DType:
+        dtype = w.dtype(var)
+        if stored:
+            return plain(dtype.np.name.capitalize())
+        return plain("Float32") if dtype.is_quantized or (dtype.is_float and not dtype.is_wide) else dtype
+
+    dtypes = tuple(map(seen, opr.inputs)), tuple(map(seen, opr.inputs[:1] if stored else opr.outputs))
+    own = [tuple(map(w.dtype, vs)) for vs in (opr.inputs, opr.outputs)]
+    call = Call(opr, *(own if stored else dtypes))
+    graph, sources = Graph(exact=True), {f"input{i}": v for i, v in enumerate(opr.inputs)}
+    inputs = []
+    for (name, var), dtype in zip(sources.items(), dtypes[0], strict=True):
+        value = w.value(var)
+        if value is not None and (stored or w.dtype(var) == dtype):
+            inputs += graph.add("SharedDeviceTensor", tensors=[tensor_of(value, dtype, var.name or "")])
+        else:
+            tensor = StoredTensor(dtype, w.example(var), name)
+            inputs += graph.add("Host2DeviceCopy", P.Host2DeviceCopy(), names=[name], tensors=[tensor])
+    definition = Definition("megengine", opr.type, lambda *arrays: function(call, *arrays))
+    types = NodeTypes(*dtypes, w.opset, (True,) * len(dtypes[1]))
+    graph.outputs = graph.add(
+        "Composite", Composite(definition, {}, types), inputs=inputs, n_outputs=len(dtypes[1])
+    )
+    for i, var in enumerate(graph.outputs):
+        var.name = f"output{i}"
+    sizes = [{n: k.shapes.get(v.id) for n, v in sources.items()} for k in w.known]
+    if any(None in one.values() for one in sizes):
+        raise UnsupportedOprError("its sizes are known only when the model runs")
+    open_sizes = [one for one in sizes[1:] if one != sizes[0]]
+    try:
+        inner = recording.recorded(graph, sizes[0], elsewhere=open_sizes)  # type: ignore[arg-type]
+    except LoadRunError as e:
+        raise UnsupportedOprError(str(e).partition(": ")[2] or str(e)) from e
+    return _placed(w, opr, inner, sources, stored)
+
+
+def _placed(w: OnnxWriter, opr: Opr, inner: Graph, sources: dict[str, Var], stored: bool) -> list[str]:
+    """Write the operators of a graph in the place of one."""
+    oprs = inner.needed()
+    infer_dtypes(oprs)
+    of_weights = any(v.owner.type != "ImmutableTensor" and v.owner.tensors for v in opr.inputs)
+    for o in oprs:
+        o.id = w.fresh_id()
+        for var in o.outputs:
+            var.id = w.fresh_id()
+            w.readers[var.id] = [r for r in oprs if var in r.inputs]
+        if o.type == "Host2DeviceCopy":
+            (var,) = o.outputs
+            source = sources[var.name or ""]
+            w.names[var.id] = (
+                w.name(source)
+                if stored
+                else w.float(source)
+                if w.dtype(source) != var.dtype
+                else w.name(source)
+            )
+            for known in w.known:
+                known.shapes[var.id] = known.shapes[source.id]
+            continue
+        if o.tensors and of_weights and o.tensors[0].shape != (1,):
+            o.type = "SharedDeviceTensor"
+        for known in w.known:
+            follow(o, known, {})
+        w.decide(o)
+    w.ends.update(v.id for v in inner.outputs)
+    for o in oprs:
+        if not o.tensors and any(w.value(v) is None for v in o.outputs):
+            w.translate(o)
+    names = [w.name(v) for v in inner.outputs]
+    return names if stored else [w.stored(n, w.dtype(v)) for n, v in zip(names, opr.outputs, strict=True)]
+
+
+def _of_family(c: Call, *arrays: Any) -> Any:
+    """Compute what the operator's formula in float64 is, or its kernel where it has none."""
+    function = FORMULAS.get(c.opr.type) or implementation(c.opr.type).kernel
+    return function(c, *arrays)
+
+
+formula("Rotate", "Flip", "CvtColor", "GaussianBlur", "DctChannelSelectV1")(_of_family)
+formula("Dot", "Cross", "RNNCellForward", "GroupNorm")(_of_family)
+formula("LocalV2", "GroupLocalV2", "LocalShareForwardV1", "RegionRestrictedConvolution")(_of_family)
+
+
+@formula("LSTMCellForward")
+def lstm(c: Call, *arrays: Any) -> Any:
+    """Step an LSTM cell."""
+    return lstm_cell(c, *arrays, sigmoid=activations.sigmoid)
+
+
+@formula("MultiHeadAttn")
+def attention(c: Call, *arrays: Any) -> Any:
+    """Attend to keys and values; what the gradient needs is nothing."""
+    made = attended(c, *arrays, softmax=activations.softmax)
+    if made is None:
+        raise ValueError("dropout in training, or a user-defined mask that is not an input")
+    return *made, np.zeros(0, np.uint8), np.zeros(0, np.float32)
+
+
+@translation("RelayoutFormatV1")
+def relayout(w: OnnxWriter, opr: Opr) -> str:
+    """Move channels into packs or out of them, then quantize otherwise."""
+    source, target = w.dtype(opr.inputs[0]), w.dtype(opr.outputs[0])
+    if source.name == "Uint8" and target.name == "QuantizedS8":
+        source = DType("Quantized8Asymm", 1.0, 128)
+    (x,) = written(w, opr, moved, stored=True)
+    return convert(w, x, source, target)
+
+
+# Windows as data
+
+
+@formula("Images2Neibs", stored=True)
+def images2neibs(c: Call, x: Any) -> Any:
+    """Gather windows [N, C, OH, OW, KH, KW], with packs of channels [N, OH, C, OW, KH, KW, 4]."""
+    p = c.get(P.Images2Neibs)
+    packed = x.ndim == 5
+    rows, cols = (1, 3) if packed else (2, 3)
+    pads = [(0, 0)] * x.ndim
+    pads[rows], pads[cols] = (p.pad_h, p.pad_h), (p.pad_w, p.pad_w)
+    x = np.pad(x, pads)
+    x = x.take(_places(x.shape[cols], p.window_w, p.stride_w, p.dilate_w), cols)
+    x = x.take(_places(x.shape[rows], p.window_h, p.stride_h, p.dilate_h), rows)
+    # [N, KH, OH, C, KW, OW, 4] or [N, C, KH, OH, KW, OW]
+    return x.transpose((0, 2, 3, 5, 1, 4, 6) if packed else (0, 1, 3, 5, 2, 4))
+
+
+@formula("MaskPropagate", stored=True)
+def mask_propagate(c: Call, x: Any) -> Any:
+    """Tell for every window whether any element is nonzero."""
+    p = c.get(P.MaskPropagate)
+    some = np.pad((x != 0).astype(np.int32), ((p.pad_h, p.pad_h), (p.pad_w, p.pad_w)))
+    for axis, how in (
+        (1, (p.kernel_w, p.stride_w, p.dilate_w)),
+        (0, (p.kernel_h, p.stride_h, p.dilate_h)),
+    ):
+        some = some.take(_places(some.shape[axis], *how), axis).max(axis)
+    return some
+
+
+def _places(size: Any, window: int, stride: int, dilate: int) -> Any:
+    """Return the places [window, out] of windows along an axis that is padded."""
+    out = (size - ((window - 1) * dilate + 1)) // stride + 1
+    return np.arange(window)[:, None] * dilate + np.arange(out) * stride
