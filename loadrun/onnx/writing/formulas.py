@@ -6,8 +6,10 @@ those by which the operators are computed in float64 (`loadrun.ops.formulas`), o
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
+import functools
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from math import prod
 from typing import Any
 
 from ...arrays.names import np
@@ -17,6 +19,9 @@ from ...graph import Graph, Opr, StoredTensor, Var
 from ...graph import params as P
 from ...graph.composite import Composite, Definition, NodeTypes
 from ...graph.dtypes import DType, plain
+from ...layers import emit as e
+from ...layers.shared.windows import WindowGeometry, convolved
+from ...ops.elemwise.multi import round_shr
 from ...ops.formulas import FORMULAS
 from ...ops.formulas.attention import attended
 from ...ops.formulas.recurrent import lstm_cell
@@ -29,8 +34,9 @@ from .emitter import UnsupportedOprError
 from .writer import OnnxWriter, translation
 
 with late(__name__):
+    from .. import traced
     from ..operators import activations
-    from ..traced import recording
+    from ..traced import recording, windows
 
 Formula = Callable[..., Any]
 
@@ -44,7 +50,7 @@ def formula(*names: str, stored: bool = False) -> Callable[[Formula], Formula]:
     """
 
     def register(function: Formula) -> Formula:
-        @wraps(function)
+        @functools.wraps(function)
         def write(w: OnnxWriter, opr: Opr) -> list[str]:
             return written(w, opr, function, stored)
 
@@ -54,8 +60,14 @@ def formula(*names: str, stored: bool = False) -> Callable[[Formula], Formula]:
     return register
 
 
-def written(w: OnnxWriter, opr: Opr, function: Formula, stored: bool = False) -> list[str]:
+def written(
+    w: OnnxWriter, opr: Opr, function: Formula, stored: bool = False, like: Sequence[Var] | None = None
+) -> list[str]:
     """Write what a formula computes for an operator, at all sizes that the writer knows.
+
+    Args:
+        function, stored: see `formula`.
+        like: variables that have the types of what it gives; the outputs by default.
 
     Raises:
         UnsupportedOprError: it needs a value or a size that data decide.
@@ -67,7 +79,7 @@ def written(w: OnnxWriter, opr: Opr, function: Formula, stored: bool = False) ->
             return plain(dtype.np.name.capitalize())
         return plain("Float32") if dtype.is_quantized or (dtype.is_float and not dtype.is_wide) else dtype
 
-    dtypes = tuple(map(seen, opr.inputs)), tuple(map(seen, opr.inputs[:1] if stored else opr.outputs))
+    dtypes = tuple(map(seen, opr.inputs)), tuple(map(seen, like or opr.outputs))
     own = [tuple(map(w.dtype, vs)) for vs in (opr.inputs, opr.outputs)]
     call = Call(opr, *(own if stored else dtypes))
     graph, sources = Graph(exact=True), {f"input{i}": v for i, v in enumerate(opr.inputs)}
@@ -133,13 +145,18 @@ def _placed(w: OnnxWriter, opr: Opr, inner: Graph, sources: dict[str, Var], stor
     return names if stored else [w.stored(n, w.dtype(v)) for n, v in zip(names, opr.outputs, strict=True)]
 
 
+def kernel_of(c: Call, *arrays: Any) -> Any:
+    """Compute the operator as it is computed here."""
+    return implementation(c.opr.type).kernel(c, *arrays)
+
+
 def _of_family(c: Call, *arrays: Any) -> Any:
-    """Compute what the operator's formula in float64 is, or its kernel where it has none."""
-    function = FORMULAS.get(c.opr.type) or implementation(c.opr.type).kernel
-    return function(c, *arrays)
+    """Compute the operator's formula in float64."""
+    return FORMULAS[c.opr.type](c, *arrays)
 
 
-formula("Rotate", "Flip", "CvtColor", "GaussianBlur", "DctChannelSelectV1")(_of_family)
+formula("Rotate", "Flip", "CvtColor", "GaussianBlur", "DctChannelSelectV1")(kernel_of)
+formula("AffineInt", stored=True)(kernel_of)
 formula("Dot", "Cross", "RNNCellForward", "GroupNorm")(_of_family)
 formula("LocalV2", "GroupLocalV2", "LocalShareForwardV1", "RegionRestrictedConvolution")(_of_family)
 
@@ -165,8 +182,39 @@ def relayout(w: OnnxWriter, opr: Opr) -> str:
     source, target = w.dtype(opr.inputs[0]), w.dtype(opr.outputs[0])
     if source.name == "Uint8" and target.name == "QuantizedS8":
         source = DType("Quantized8Asymm", 1.0, 128)
-    (x,) = written(w, opr, moved, stored=True)
+    (x,) = written(w, opr, moved, stored=True, like=opr.inputs)
     return convert(w, x, source, target)
+
+
+def fixed_point(c: Call, x: Any, b: Any, multiplier: Any, shift: Any, low: Any, high: Any) -> Any:
+    """Add, take the high half of a product, shift and clamp."""
+    high_half = traced.traced(e.elem(P.ElemwiseMode.RMULH, traced.operand(x + b), traced.operand(multiplier)))
+    return np.maximum(np.minimum(round_shr(high_half, shift, c.outputs[0].np), high), low)
+
+
+# Conditions
+
+
+@formula("CondExecPred")
+def branches(c: Call, *arrays: Any) -> Any:
+    """Compare the predicate with the keys, or tell between which two it is, the lower one included."""
+    p, (*keys, value) = c.get(P.CondExecPred), arrays
+    near = [value == k if value.dtype.kind in "iu" else np.abs(value - k) < np.float32(p.eps) for k in keys]
+    if p.mode == P.CondExecPredMode.PIECEWISE:
+        below = [(value < k) & ~same for k, same in zip(keys, near, strict=True)]
+        near = [below[0], *(~a & b for a, b in pairwise(below)), ~below[-1]]
+    elif p.mode == P.CondExecPredMode.CASE_FALLBACK:
+        near.append(~functools.reduce(np.logical_or, near))
+    return tuple(flag.astype(np.int32) for flag in near)
+
+
+@formula("CondExecPredLogical")
+def joined_branches(c: Call, *flags: Any) -> Any:
+    """Join predicates by OR, AND or XOR, or negate one."""
+    name = c.get(P.CondExecPredLogical).mode.name
+    kinds = {"OR": np.logical_or, "NOR": np.logical_or, "AND": np.logical_and, "NAND": np.logical_and}
+    joined = functools.reduce(kinds.get(name, np.logical_xor), [f != 0 for f in flags])
+    return (~joined if name.startswith(("NOR", "NAND", "XN")) else joined).astype(np.int32)
 
 
 # Windows as data
@@ -198,6 +246,33 @@ def mask_propagate(c: Call, x: Any) -> Any:
     ):
         some = some.take(_places(some.shape[axis], *how), axis).max(axis)
     return some
+
+
+@formula("SlidingWindowTranspose")
+def put_back(c: Call, x: Any) -> Any:
+    """Add windows [N, C, OH, OW, KH, KW] up where they were taken from."""
+    p, (n, channels, *out) = c.get(P.SlidingWindowTranspose), x.shape[:4]
+    cells = x.transpose(0, 1, 4, 5, 2, 3).copy().reshape(n, channels * p.window_h * p.window_w, prod(out))
+    return windows.col2im(
+        cells,
+        np.array((p.out_h, p.out_w)),
+        np.array((p.window_h, p.window_w)),
+        dilations=(p.dilate_h, p.dilate_w),
+        pads=(p.pad_h, p.pad_w) * 2,
+        strides=(p.stride_h, p.stride_w),
+    )
+
+
+@formula("MaskConvolutionV2")
+def mask_convolution(c: Call, x: Any, f: Any, mask: Any) -> Any:
+    """Convolve, with zeros where the mask is 0."""
+    p, (icg, *kernel) = c.get(P.Convolution), f.shape[-3:]
+    groups, filters = f.shape[0] if f.ndim == 5 else 1, f.reshape(-1, icg, *kernel)
+    filters = filters[..., ::-1, ::-1] if p.mode == P.ConvMode.CONVOLUTION else filters
+    pads = [(p.pad_h, p.pad_h), (p.pad_w, p.pad_w)]
+    window = WindowGeometry(kernel, (p.stride_h, p.stride_w), (p.dilate_h, p.dilate_w), pads)
+    y = convolved(traced.operand(x), traced.operand(filters), window, groups)
+    return np.where(mask != 0, y, np.float32(0))
 
 
 def _places(size: Any, window: int, stride: int, dilate: int) -> Any:
