@@ -26,8 +26,10 @@ from ...ops.formulas import FORMULAS
 from ...ops.formulas.attention import attended
 from ...ops.formulas.recurrent import lstm_cell
 from ...ops.infer import follow, infer_dtypes
+from ...ops.linalg import unpacked
 from ...ops.registry import Call, implementation
 from ...ops.relayout import moved
+from ...tensors import apply
 from ..held import tensor_of
 from .elemwise import convert
 from .emitter import UnsupportedOprError
@@ -190,6 +192,44 @@ def fixed_point(c: Call, x: Any, b: Any, multiplier: Any, shift: Any, low: Any, 
     """Add, take the high half of a product, shift and clamp."""
     high_half = traced.traced(e.elem(P.ElemwiseMode.RMULH, traced.operand(x + b), traced.operand(multiplier)))
     return np.maximum(np.minimum(round_shr(high_half, shift, c.outputs[0].np), high), low)
+
+
+def packed_product(c: Call, a: Any, b: Any) -> Any:
+    """Unpack matrices, multiply them, and pack the product again."""
+    p, pack = c.get(P.MatrixMul), a.shape[2] if a.ndim == 4 else 1
+    factors = [traced.operand(v) for v in unpacked(p, a, b)]
+    plain_product = P.MatrixMul(compute_mode=p.compute_mode)
+    (y,) = apply("MatrixMulV2", plain_product, inputs=factors, n=1, output_dtype=c.opr.output_dtype)
+    return y if pack == 1 else traced.traced(y).reshape(-1, pack, y.shape[1]).transpose(0, 2, 1)
+
+
+# Fake quantization
+
+
+@formula("FakeQuant")
+def fake_quant(c: Call, x: Any, scale: Any, zero: Any) -> Any:
+    """Compute ``(clamp(round(x / scale) + zero) - zero) * scale``."""
+    p = c.get(P.FakeQuant)
+    return (np.clip(_rounded(x / scale) + zero, np.float32(p.qmin), np.float32(p.qmax)) - zero) * scale
+
+
+@formula("TQT")
+def tqt(c: Call, x: Any, scale: Any) -> Any:
+    """Fake-quantize with step ``2 ** scale``."""
+    p, step = c.get(P.TQT), np.exp2(scale)
+    return np.clip(_rounded(x / step), np.float32(p.qmin), np.float32(p.qmax)) * step
+
+
+@formula("LSQ")
+def lsq(c: Call, x: Any, scale: Any, zero: Any, _: Any) -> Any:
+    """Compute ``(round(clamp(x / scale + zero)) - zero) * scale``."""
+    p = c.get(P.LSQ)
+    return (_rounded(np.clip(x / scale + zero, np.float32(p.qmin), np.float32(p.qmax))) - zero) * scale
+
+
+def _rounded(x: Any) -> Any:
+    """Round halves away from zero."""
+    return traced.traced(e.elem(P.ElemwiseMode.ROUND, traced.operand(x)))
 
 
 # Conditions
