@@ -7,7 +7,7 @@ those by which the operators are computed in float64 (`loadrun.ops.formulas`), o
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -25,11 +25,12 @@ from ...ops.elemwise.multi import round_shr
 from ...ops.formulas import FORMULAS
 from ...ops.formulas.attention import attended
 from ...ops.formulas.recurrent import lstm_cell
-from ...ops.infer import follow, infer_dtypes
+from ...ops.infer import follow, infer_dtypes, infer_shapes
 from ...ops.linalg import unpacked
-from ...ops.registry import Call, implementation
+from ...ops.registry import Call, Shape, implementation
 from ...ops.relayout import moved
-from ...tensors import apply
+from ...ops.shape import axis_of
+from ...tensors import Tensor, apply
 from ..held import tensor_of
 from .elemwise import convert
 from .emitter import UnsupportedOprError
@@ -63,13 +64,13 @@ def formula(*names: str, stored: bool = False) -> Callable[[Formula], Formula]:
 
 
 def written(
-    w: OnnxWriter, opr: Opr, function: Formula, stored: bool = False, like: Sequence[Var] | None = None
+    w: OnnxWriter, opr: Opr, function: Formula, stored: bool = False, types: Sequence[DType] = ()
 ) -> list[str]:
     """Write what a formula computes for an operator, at all sizes that the writer knows.
 
     Args:
         function, stored: see `formula`.
-        like: variables that have the types of what it gives; the outputs by default.
+        types: the types of what it gives; those of the outputs by default.
 
     Raises:
         UnsupportedOprError: it needs a value or a size that data decide.
@@ -81,7 +82,7 @@ def written(
             return plain(dtype.np.name.capitalize())
         return plain("Float32") if dtype.is_quantized or (dtype.is_float and not dtype.is_wide) else dtype
 
-    dtypes = tuple(map(seen, opr.inputs)), tuple(map(seen, like or opr.outputs))
+    dtypes = tuple(map(seen, opr.inputs)), tuple(types) or tuple(map(seen, opr.outputs))
     own = [tuple(map(w.dtype, vs)) for vs in (opr.inputs, opr.outputs)]
     call = Call(opr, *(own if stored else dtypes))
     graph, sources = Graph(exact=True), {f"input{i}": v for i, v in enumerate(opr.inputs)}
@@ -94,24 +95,27 @@ def written(
             tensor = StoredTensor(dtype, w.example(var), name)
             inputs += graph.add("Host2DeviceCopy", P.Host2DeviceCopy(), names=[name], tensors=[tensor])
     definition = Definition("megengine", opr.type, lambda *arrays: function(call, *arrays))
-    types = NodeTypes(*dtypes, w.opset, (True,) * len(dtypes[1]))
+    node_types = NodeTypes(*dtypes, w.opset, (True,) * len(dtypes[1]))
     graph.outputs = graph.add(
-        "Composite", Composite(definition, {}, types), inputs=inputs, n_outputs=len(dtypes[1])
+        "Composite", Composite(definition, {}, node_types), inputs=inputs, n_outputs=len(dtypes[1])
     )
     for i, var in enumerate(graph.outputs):
         var.name = f"output{i}"
-    sizes = [{n: k.shapes.get(v.id) for n, v in sources.items()} for k in w.known]
-    if any(None in one.values() for one in sizes):
-        raise UnsupportedOprError("its sizes are known only when the model runs")
+    sizes = [{n: k.shapes.get(v.id, w.example(v)) for n, v in sources.items()} for k in w.known]
+    # Sizes that data decide are others, too.
+    decided = {n for n, v in sources.items() if any(v.id not in k.shapes for k in w.known)}
+    sizes += [{n: tuple(m + (n in decided) for m in s) for n, s in sizes[0].items()}] if decided else []
     open_sizes = [one for one in sizes[1:] if one != sizes[0]]
     try:
-        inner = recording.recorded(graph, sizes[0], elsewhere=open_sizes)  # type: ignore[arg-type]
+        inner = recording.recorded(graph, sizes[0], elsewhere=open_sizes)
     except LoadRunError as e:
         raise UnsupportedOprError(str(e).partition(": ")[2] or str(e)) from e
-    return _placed(w, opr, inner, sources, stored)
+    return _placed(w, opr, inner, sources, sizes[0], stored)
 
 
-def _placed(w: OnnxWriter, opr: Opr, inner: Graph, sources: dict[str, Var], stored: bool) -> list[str]:
+def _placed(
+    w: OnnxWriter, opr: Opr, inner: Graph, sources: dict[str, Var], sizes: Mapping[str, Shape], stored: bool
+) -> list[str]:
     """Write the operators of a graph in the place of one."""
     oprs = inner.needed()
     infer_dtypes(oprs)
@@ -132,13 +136,14 @@ def _placed(w: OnnxWriter, opr: Opr, inner: Graph, sources: dict[str, Var], stor
                 else w.name(source)
             )
             for known in w.known:
-                known.shapes[var.id] = known.shapes[source.id]
+                known.shapes.update({var.id: known.shapes[source.id]} if source.id in known.shapes else {})
             continue
         if o.tensors and of_weights and o.tensors[0].shape != (1,):
             o.type = "SharedDeviceTensor"
         for known in w.known:
             follow(o, known, {})
         w.decide(o)
+    w.observed |= infer_shapes(inner, oprs, sizes).shapes
     w.ends.update(v.id for v in inner.outputs)
     for o in oprs:
         if not o.tensors and any(w.value(v) is None for v in o.outputs):
@@ -184,7 +189,7 @@ def relayout(w: OnnxWriter, opr: Opr) -> str:
     source, target = w.dtype(opr.inputs[0]), w.dtype(opr.outputs[0])
     if source.name == "Uint8" and target.name == "QuantizedS8":
         source = DType("Quantized8Asymm", 1.0, 128)
-    (x,) = written(w, opr, moved, stored=True, like=opr.inputs)
+    (x,) = written(w, opr, moved, stored=True, types=[plain(w.dtype(opr.inputs[0]).np.name.capitalize())])
     return convert(w, x, source, target)
 
 
@@ -319,3 +324,50 @@ def _places(size: Any, window: int, stride: int, dilate: int) -> Any:
     """Return the places [window, out] of windows along an axis that is padded."""
     out = (size - ((window - 1) * dilate + 1)) // stride + 1
     return np.arange(window)[:, None] * dilate + np.arange(out) * stride
+
+
+# Indices
+
+
+def coordinates(c: Call, x: Any, *others: Any, mesh: bool = False, rows: bool = False) -> Any:
+    """Return the coordinates of the elements that an operator of indices selects, along a last axis.
+
+    Args:
+        mesh: whether each index has an axis of its own, as slices do; else indices broadcast together.
+        rows: whether only the axes that are indexed count.
+    """
+    given = iter(others["Set" in c.opr.type or "Incr" in c.opr.type :])
+    rank, parts, vectors = x.ndim, dict[int, Any](), list[int]()
+    for item in c.opr.get(P.IndexDescMaskDump).items:
+        flags = (item.begin, item.end, item.step, item.idx)
+        begin, end, step, index = (next(given) if on else None for on in flags)
+        axis = axis_of(item.axis, rank)
+        parts[axis] = slice(*map(_bound, (begin, end, step))) if index is None else index
+        vectors = sorted([*vectors, axis]) if index is not None else vectors
+    axes = vectors if rows else [*range(rank)]
+    for axis in axes:
+        if axis not in vectors:
+            parts[axis] = np.arange(x.shape[axis], dtype=np.int32)[parts.get(axis, slice(None))]
+    width = max((parts[a].ndim for a in vectors), default=0)
+    together = vectors == [*range(vectors[0], vectors[0] + len(vectors))] if vectors else True
+    at = vectors[0] if together and vectors else 0
+    rest = [a for a in axes if a not in vectors]
+    total = len(axes) if mesh else len(rest) + width
+    placed = []
+    for axis in axes:
+        part = parts[axis].astype(np.int32)
+        if mesh:
+            begin = axis
+            if c.opr.type.startswith("Batched") and axis in vectors:
+                part, begin = part.reshape(part.shape[0], *(1,) * (axis - 1), part.shape[1]), 0
+        elif axis in vectors:
+            begin = at + width - part.ndim
+        else:
+            begin = rest.index(axis) + (width if rest.index(axis) >= at else 0)
+        placed.append(part.reshape(*(1,) * begin, *part.shape, *(1,) * (total - begin - part.ndim)))
+    return np.stack(np.broadcast_arrays(*placed), -1)
+
+
+def _bound(value: Any) -> Any:
+    """Return a bound of a slice as indexing takes it."""
+    return None if value is None else value.reshape(()) if isinstance(value, Tensor) else int(value.item())
