@@ -7,6 +7,7 @@ those by which the operators are computed in float64 (`loadrun.ops.formulas`), o
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from math import prod
@@ -21,6 +22,7 @@ from ...graph.composite import Composite, Definition, NodeTypes
 from ...graph.dtypes import DType, plain
 from ...layers import emit as e
 from ...layers.shared.windows import WindowGeometry, convolved
+from ...ops.conv.layout import Packing, input_packing
 from ...ops.elemwise.multi import round_shr
 from ...ops.formulas import FORMULAS
 from ...ops.formulas.attention import attended
@@ -31,6 +33,7 @@ from ...ops.registry import Call, Shape, implementation
 from ...ops.relayout import moved
 from ...ops.shape import axis_of
 from ...tensors import Tensor, apply
+from ...tensors.access import from_stored
 from ..held import tensor_of
 from .elemwise import convert
 from .emitter import UnsupportedOprError
@@ -44,18 +47,19 @@ with late(__name__):
 Formula = Callable[..., Any]
 
 
-def formula(*names: str, stored: bool = False) -> Callable[[Formula], Formula]:
+def formula(*names: str, stored: bool = False, typed: bool = False) -> Callable[[Formula], Formula]:
     """Register a formula as the translation of operators.
 
     Args:
         names: the operators.
         stored: whether it takes and gives numbers of all types as they are stored.
+        typed: whether it takes and gives values of the operator's own types.
     """
 
     def register(function: Formula) -> Formula:
         @functools.wraps(function)
         def write(w: OnnxWriter, opr: Opr) -> list[str]:
-            return written(w, opr, function, stored)
+            return written(w, opr, function, stored, typed=typed)
 
         translation(*names)(write)
         return function
@@ -64,12 +68,18 @@ def formula(*names: str, stored: bool = False) -> Callable[[Formula], Formula]:
 
 
 def written(
-    w: OnnxWriter, opr: Opr, function: Formula, stored: bool = False, types: Sequence[DType] = ()
+    w: OnnxWriter,
+    opr: Opr,
+    function: Formula,
+    stored: bool = False,
+    types: Sequence[DType] = (),
+    *,
+    typed: bool = False,
 ) -> list[str]:
     """Write what a formula computes for an operator, at all sizes that the writer knows.
 
     Args:
-        function, stored: see `formula`.
+        function, stored, typed: see `formula`.
         types: the types of what it gives; those of the outputs by default.
 
     Raises:
@@ -78,13 +88,15 @@ def written(
 
     def seen(var: Var) -> DType:
         dtype = w.dtype(var)
+        if typed:
+            return dtype
         if stored:
             return plain(dtype.np.name.capitalize())
         return plain("Float32") if dtype.is_quantized or (dtype.is_float and not dtype.is_wide) else dtype
 
     dtypes = tuple(map(seen, opr.inputs)), tuple(types) or tuple(map(seen, opr.outputs))
     own = [tuple(map(w.dtype, vs)) for vs in (opr.inputs, opr.outputs)]
-    call = Call(opr, *(own if stored else dtypes))
+    call = Call(opr, *(own if stored or typed else dtypes))
     graph, sources = Graph(exact=True), {f"input{i}": v for i, v in enumerate(opr.inputs)}
     inputs = []
     for (name, var), dtype in zip(sources.items(), dtypes[0], strict=True):
@@ -110,7 +122,7 @@ def written(
         inner = recording.recorded(graph, sizes[0], elsewhere=open_sizes)
     except LoadRunError as e:
         raise UnsupportedOprError(str(e).partition(": ")[2] or str(e)) from e
-    return _placed(w, opr, inner, sources, sizes[0], stored)
+    return _placed(w, opr, inner, sources, sizes[0], stored or typed)
 
 
 def _placed(
@@ -371,3 +383,65 @@ def coordinates(c: Call, x: Any, *others: Any, mesh: bool = False, rows: bool = 
 def _bound(value: Any) -> Any:
     """Return a bound of a slice as indexing takes it."""
     return None if value is None else value.reshape(()) if isinstance(value, Tensor) else int(value.item())
+
+
+# Layouts
+
+
+def in_plain_layout(
+    c: Call, *arrays: Any, packings: Sequence[Packing], out: Packing, filters: int = -1, **how: Any
+) -> Any:
+    """Compute an operator of another layout by the one on plain images.
+
+    Args:
+        packings: the layouts of the inputs; those that follow have the last one.
+        out: that of the result.
+        filters: which input is a filter.
+        how: the fields of the operator's parameters that differ.
+    """
+    images = []
+    for i, x in enumerate(arrays):
+        packing = packings[min(i, len(packings) - 1)]
+        if x.ndim == len(packing.order):
+            x = x.transpose(packing.order).copy()
+            if i == filters:
+                x = x.reshape(packing.plain)
+            elif x.ndim > len(packing.plain):
+                x = x.reshape(x.shape[0], x.shape[1] * x.shape[2], *x.shape[3:])
+        images.append(x)
+    y = _applied(c, c.opr.type, (c.opr.params[0].replace(**how), *c.opr.params[1:]), images)
+    order = out.order
+    if len(order) > len(out.plain):
+        pack = out.shape[order[2]]
+        y = y.reshape(y.shape[0], y.shape[1] // pack, pack, *y.shape[2:])
+    return y.transpose([order.index(a) for a in range(len(order))])
+
+
+def in_other_layout(w: OnnxWriter, opr: Opr, layout: P.Format) -> str:
+    """Write an operator on images of another layout, whose result has it too, by the one on plain images."""
+    packing = input_packing(layout, w.example(opr.inputs[0]))
+    function = functools.partial(in_plain_layout, packings=[packing], out=packing, format=P.Format.NCHW)
+    return written(w, opr, function, typed=True)[0]
+
+
+def _applied(c: Call, kind: str, params: Sequence[P.Record], arrays: Sequence[Any]) -> Any:
+    """Apply an operator to values of the types of the inputs; halves came as float32."""
+    dtypes = [plain("Float32") if d.name in ("Float16", "BFloat16") else d for d in c.inputs]
+    inputs = [
+        v if isinstance(v, Tensor) else from_stored(np.ascontiguousarray(v), d, const=True)
+        for v, d in zip(arrays, dtypes, strict=True)
+    ]
+    (y,) = apply(kind, *params, inputs=inputs, n=1, output_dtype=c.opr.output_dtype)
+    return traced.traced(y)
+
+
+@formula("BatchConvBiasForwardV1", typed=True)
+def batch_conv_bias(c: Call, x: Any, f: Any, *rest: Any) -> Any:
+    """Convolve every sample with its own filter."""
+    fields = {k: v for k, v in c.opr.params[0].pairs() if k in dict(P.ConvBias().pairs())}
+    parts = []
+    for i in range(operator.index(x.shape[0])):
+        addends = [v if v.shape[0] == 1 else v[i : i + 1] for v in rest]
+        one = [x[i : i + 1], f[i], *addends]
+        parts.append(_applied(c, "ConvBiasForwardV4", (P.ConvBias(**fields), *c.opr.params[1:]), one))
+    return e.concat(parts, 0)

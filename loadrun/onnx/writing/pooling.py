@@ -5,11 +5,10 @@ import numpy as np
 from ...graph import Opr
 from ...graph.dtypes import DType
 from ...graph.params import AdaptivePooling, Format, Pooling, PoolingMode
-from ...ops.conv.layout import Packing, input_packing
 from ...ops.pooling import pool_windows
 from ..encode import ElemType
-from .emitter import Dim, UnsupportedOprError
-from .layout import plain_dims, to_packed, to_plain
+from .emitter import UnsupportedOprError
+from .formulas import in_other_layout
 from .writer import OnnxWriter, elem_of, translation
 
 
@@ -17,6 +16,8 @@ from .writer import OnnxWriter, elem_of, translation
 def pooling(w: OnnxWriter, opr: Opr) -> str:
     """Emit MaxPool or AveragePool."""
     p = opr.get(Pooling)
+    if Format(p.format) != Format.NCHW:
+        return in_other_layout(w, opr, Format(p.format))
     attributes = {
         "kernel_shape": [p.window_h, p.window_w],
         "strides": [p.stride_h, p.stride_w],
@@ -28,20 +29,22 @@ def pooling(w: OnnxWriter, opr: Opr) -> str:
             raise UnsupportedOprError("pooling of data of unknown size")
         if any(one.empty for one in pool_windows(p, shape)[1]):
             raise UnsupportedOprError("a window that lies wholly in the padding")
-    return _pool(w, opr, p.mode, Format(p.format), attributes)
+    return _pool(w, opr, p.mode, attributes)
 
 
 @translation("AdaptivePoolingV1")
 def adaptive_pooling(w: OnnxWriter, opr: Opr) -> str:
     """Emit MaxPool or AveragePool with windows that follow from the sizes, which must be fixed; or a global one."""
     p = opr.get(AdaptivePooling)
+    if Format(p.format) != Format.NCHW:
+        return in_other_layout(w, opr, Format(p.format))
     x, want = opr.inputs
     sizes = w.split_dims(want)
     axes, windows = pool_windows(p, w.example(x), np.array([int(n) for n in _example(w, want)]))
     changing = any(w.shape(x)[a] is None for a in axes)
     if changing and all(n == 1 for n in sizes):
-        if Format(p.format) != Format.NCHW or not w.dtype(x).is_float:
-            raise UnsupportedOprError("adaptive pooling of packed or quantized data whose size changes")
+        if not w.dtype(x).is_float:
+            raise UnsupportedOprError("adaptive pooling of quantized data whose size changes")
         return w.op("GlobalMaxPool" if p.mode == PoolingMode.MAX else "GlobalAveragePool", w.name(x))
     if changing or any(isinstance(n, str) for n in sizes):
         raise UnsupportedOprError("adaptive pooling needs fixed sizes: its windows follow from them")
@@ -50,8 +53,7 @@ def adaptive_pooling(w: OnnxWriter, opr: Opr) -> str:
         "strides": [one.stride for one in windows],
         "pads": [0, 0, 0, 0],
     }
-    mode = p.mode
-    return _pool(w, opr, mode, Format(p.format), attributes)
+    return _pool(w, opr, p.mode, attributes)
 
 
 def _example(w: OnnxWriter, want: object) -> list[int]:
@@ -61,22 +63,19 @@ def _example(w: OnnxWriter, want: object) -> list[int]:
     return [int(n) for n in sizes.reshape(-1)]
 
 
-def _pool(w: OnnxWriter, opr: Opr, mode: PoolingMode, fmt: Format, attributes: dict[str, list[int]]) -> str:
+def _pool(w: OnnxWriter, opr: Opr, mode: PoolingMode, attributes: dict[str, list[int]]) -> str:
     x = opr.inputs[0]
     dtype = w.dtype(x)
-    shape = w.example(x)
-    packing = input_packing(fmt, shape)
     if mode == PoolingMode.MAX:
         value = w.name(x)
         small = dtype.name in ("Int8", "Uint8", "QuantizedS8", "Quantized8Asymm") and w.opset >= 12
         if not small and dtype.np.kind != "f":
             value = w.cast(value, ElemType.FLOAT)
-        out = w.op("MaxPool", to_plain(w, value, x, packing), **attributes)
+        out = w.op("MaxPool", value, **attributes)
         if not small and dtype.np.kind != "f":
             out = w.cast(out, ElemType.of(dtype.np))
-    else:
-        out = _average(w, opr, dtype, mode, packing, attributes)
-    return _packed(w, opr, out, packing)
+        return out
+    return _average(w, opr, dtype, mode, attributes)
 
 
 def _average(
@@ -84,13 +83,12 @@ def _average(
     opr: Opr,
     dtype: DType,
     mode: PoolingMode,
-    packing: Packing,
     attributes: dict[str, list[int]],
 ) -> str:
     x = opr.inputs[0]
     include = int(mode == PoolingMode.AVERAGE)
     if not dtype.is_quantized:
-        data = to_plain(w, w.float(x), x, packing)
+        data = w.float(x)
         out = w.op("AveragePool", data, count_include_pad=include, **attributes)
         if dtype.name == "Int8":
             # The plain average truncates, the other rounds.
@@ -100,20 +98,8 @@ def _average(
     whole = w.cast(w.name(x), ElemType.FLOAT)
     if dtype.zero_point:
         whole = w.op("Sub", whole, w.f32(dtype.zero_point))
-    out = w.op("AveragePool", to_plain(w, whole, x, packing), count_include_pad=include, **attributes)
+    out = w.op("AveragePool", whole, count_include_pad=include, **attributes)
     out = w.round_away(out)
     if dtype.zero_point:
         out = w.op("Add", out, w.f32(dtype.zero_point))
     return w.cast(out, elem_of(dtype))
-
-
-def _packed(w: OnnxWriter, opr: Opr, x: str, packing: Packing) -> str:
-    shape = w.shape(opr.outputs[0])
-    if len(packing.order) == len(packing.plain):
-        return w.transpose(x, [packing.order.index(a) for a in range(len(packing.order))])
-    dims: list[Dim] = [
-        w.dim_of(x, 0) if n is None and i == 0 else -1 if n is None else n for i, n in enumerate(shape)
-    ]
-    if sum(d == -1 for d in dims) > 1:
-        raise UnsupportedOprError("packed data of which several sizes change")
-    return to_packed(w, x, plain_dims(w, dims, packing), packing)

@@ -5,11 +5,9 @@ import numpy as np
 from ...graph import Opr
 from ...graph.dtypes import DType
 from ...graph.params import Format, InterpolationMode, Resize, Resize3D
-from ...ops.conv.layout import input_packing
 from ..encode import ElemType
 from .emitter import Dim
-from .formulas import kernel_of, written
-from .layout import plain_dims, to_packed, to_plain
+from .formulas import in_other_layout, kernel_of, written
 from .writer import OnnxWriter, elem_of, translation
 
 _MODE = {
@@ -35,9 +33,11 @@ def resize(w: OnnxWriter, opr: Opr) -> str:
     """Resize; what OpenCV computes otherwise (area, Lanczos) by weighing pixels along both axes."""
     p, x = opr.get(Resize), opr.inputs[0]
     shape = w.example(x)
-    packing = input_packing(p.format, shape)
+    if p.format not in (Format.NCHW, Format.NHWC):
+        return in_other_layout(w, opr, p.format)
+    packed = p.format == Format.NHWC
     dtype, mode = w.dtype(x), p.imode
-    if p.format == Format.NHWC:
+    if packed:
         like_cv = shape[3] in (1, 3) and dtype.name in ("Float32", "Uint8")
         if not like_cv and mode != InterpolationMode.NEAREST:
             mode = InterpolationMode.LINEAR
@@ -50,19 +50,15 @@ def resize(w: OnnxWriter, opr: Opr) -> str:
                     opr,
                     "8-bit images are blended in floats, OpenCV does so in 11-bit fixed point: one step may differ",
                 )
-    data = to_plain(w, w.name(x) if dtype.np == np.float32 else w.cast(w.name(x), ElemType.FLOAT), x, packing)
-    n, c, _, _ = plain_dims(w, w.dims(x), packing)
+    data = w.name(x) if dtype.np == np.float32 else w.cast(w.name(x), ElemType.FLOAT)
+    data = w.transpose(data, [0, 3, 1, 2]) if packed else data
+    n, c = w.dim(x, 0), w.dim(x, 3 if packed else 1)
     rows, columns = _target_dims(w, opr)
     out = _resize(w, data, [n, c, rows, columns], mode)
-    if (
-        p.format == Format.NHWC
-        and dtype.name == "Uint8"
-        and mode == InterpolationMode.LINEAR
-        and shape[3] in (1, 3)
-    ):
+    if packed and dtype.name == "Uint8" and mode == InterpolationMode.LINEAR and shape[3] in (1, 3):
         out = w.op("Floor", w.op("Add", out, w.f32(1e-4)))
     out = store(w, out, dtype) if dtype.np != np.float32 or dtype.name == "BFloat16" else out
-    return to_packed(w, out, [n, c, rows, columns], packing)
+    return w.transpose(out, [0, 2, 3, 1]) if packed else out
 
 
 def _target_dims(w: OnnxWriter, opr: Opr) -> list[Dim]:
