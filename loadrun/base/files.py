@@ -7,7 +7,7 @@ import glob
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from weakref import finalize, ref
 
 from .registry import late
@@ -228,13 +228,13 @@ def mapped_file(
         data = memoryview(mapping)
 
         start = np.frombuffer(data, np.uint8).__array_interface__["data"][0]
-        _mapped[start] = len(data), ref(mapping)
+        _mapped[start] = len(data), os.path.abspath(path), ref(mapping)
         finalize(mapping, _mapped.pop, start, None)
         return data, FileWatch(os.fspath(path), status)
 
 
-_mapped: dict[int, tuple[int, ref[mmap.mmap]]] = {}
-"""Size and mapping of every file that is mapped, by its address."""
+_mapped: dict[int, tuple[int, str, ref[mmap.mmap]]] = {}
+"""Size, path and mapping of every file that is mapped, by its address."""
 _LARGE = 1 << 26
 """Bytes of a file from which on its pages are worth giving back."""
 
@@ -242,7 +242,16 @@ _LARGE = 1 << 26
 def give_back_pages() -> None:
     """Take large mapped files out of this process's memory; they come back where they are read again."""
     advice = getattr(mmap, "MADV_DONTNEED", None)
-    for size, mapping in list(_mapped.values()):
+    for size, _, mapping in list(_mapped.values()):
         mapped = mapping()
         if advice is not None and mapped is not None and size >= _LARGE:
             mapped.madvise(advice)
+
+
+def mapped_at(data: np.ndarray[Any, Any]) -> tuple[str, int] | None:
+    """Return the file that an array is a view of, and its offset there; None where it is no view of a mapped file."""
+    at = data.__array_interface__["data"][0]
+    for start, (size, path, _) in _mapped.items():
+        if start <= at and at + data.nbytes <= start + size and data.flags.c_contiguous:
+            return path, at - start
+    return None

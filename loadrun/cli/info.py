@@ -70,7 +70,7 @@ def main(argv: list[str]) -> int:
     if not args.files:
         p.error("the following arguments are required: MODEL")
     options = model_options(args.input_shape, args.constant)
-    read = ModelOptions(**options)
+    read = ModelOptions(**options, weights=tuple(args.weights))
     files = model_files(args.files, sys.stderr)
     if args.graph is not None:
         if args.json or args.engine is not None:

@@ -61,7 +61,7 @@ def test_a_file_called_like_a_mistyped_command(tmp_path: Path, monkeypatch: pyte
         ([MLP, "--ite", "2"], "did you mean --iter for --ite?"),
         ([MLP, "--iterr=2"], "did you mean --iter for --iterr?"),
         (["pack", MLP, "--outp", "x.mge"], "did you mean --output for --outp?"),
-        (["info", MLP, "--constan"], "did you mean --constant for --constan?"),
+        (["info", MLP, "--weight"], "did you mean --weights for --weight?"),
         (["diff", MLP, "--test"], "did you mean --testcase for --test?"),
     ],
 )
