@@ -15,6 +15,7 @@ from ...graph.dtypes import Array, DType
 from ...graph.params import NonlineMode
 from ..numeric.parallel import parallel, scratch, splits
 from ..numeric.quant import Quantizer
+from ..numeric.replaced import replaced
 from ..numeric.special import filled, largest, short_buffers
 from ..registry import Finish, Shape
 from .rules import Geometry
@@ -264,6 +265,21 @@ def _part(value: Array, sample: int, channel: int, span: slice, count: int) -> A
     return rows[:, span] if rows.shape[1] > 1 else rows
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Rounding to whole numbers, if at all, and bounds, as they follow a convolution."""
+
+    low: float
+    high: float
+    rounds: bool = False
+
+    def __call__(self, block: Array, sample: int, channel: int, span: slice) -> None:
+        """Change a block in place."""
+        if self.rounds:
+            np.rint(block, out=block)
+        block.clip(self.low, self.high, out=block)
+
+
 @dataclass(frozen=True, eq=False)
 class Real:
     """Bias, residual and nonlinearity of floating-point results.
@@ -283,6 +299,8 @@ class Real:
 
     def __call__(self, block: Array, sample: int, channel: int, span: slice) -> None:
         """Change a block in place."""
+        if (faster := replaced("bias", block)) and faster(self, block, channel):
+            return
         count = block.shape[0]
         if self.bias is not None:
             block += _part(self.bias, sample, channel, span, count)

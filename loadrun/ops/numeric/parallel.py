@@ -22,6 +22,7 @@ import numpy as np
 
 from ...base.locks import after_fork
 from ...graph.dtypes import Array
+from .replaced import kernels, replacing
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -45,6 +46,7 @@ class _Job:
         self.n = n
         self.next = count()
         self.error: BaseException | None = None
+        self.kernels = kernels()
 
     def work(self) -> None:
         while True:
@@ -76,7 +78,7 @@ class _Worker(threading.Thread):
             self.go.acquire()
             if self.job is None:
                 return
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"), replacing(self.job.kernels):
                 self.job.work()
             self.done.release()
 
