@@ -24,12 +24,11 @@ from ..base.about import About
 from ..graph.dtypes import Array
 from ..graph.params import NonlineMode
 from ..ops.conv import depthwise as numpy_depthwise
-from ..ops.conv.gemm import Limits, Real, Run, finisher, run_parts
+from ..ops.conv.gemm import Real, Run, finisher, run_parts
 from ..ops.conv.rules import Geometry
-from ..ops.numeric.parallel import splits
-from ..ops.numeric.replaced import replacing
+from ..ops.numeric.parallel import replacing, splits
 from ..ops.numeric.special import ERF
-from ..ops.registry import Finish
+from ..ops.registry import Finish, Limits
 from .reference import ReferenceEngine
 
 BLOCK = 1024

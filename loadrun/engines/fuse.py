@@ -19,12 +19,11 @@ from ..graph import Opr
 from ..graph.composite import Composite
 from ..graph.dtypes import Array
 from ..graph.params import ConvBias, Convolution, Elemwise, ElemwiseMode, Format
-from ..ops.conv.gemm import Limits
 from ..ops.elemwise.modes import float_step
 from ..ops.elemwise.table import ModeTrait, modes
 from ..ops.infer import Inference
 from ..ops.numeric.special import filled
-from ..ops.registry import Bound, Call, Finish, Kernel, Shape, ShapeCall
+from ..ops.registry import Bound, Call, Finish, Kernel, Limits, Shape, ShapeCall
 from .pairs import PAIR
 from .program import Step
 

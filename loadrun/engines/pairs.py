@@ -14,7 +14,7 @@ from ..graph import Opr
 from ..graph.composite import Composite, Definition, NodeTypes
 from ..graph.dtypes import Array, plain
 from ..ops.infer import Inference, kernel_of
-from ..ops.numeric.replaced import replaced
+from ..ops.numeric.parallel import replaced
 from ..ops.registry import Call
 from .program import Program, Step
 

@@ -32,7 +32,7 @@ def parse_bytes(size: int | str, name: str = "value") -> int:
 
 
 class DTRConfig:
-    """Dynamic tensor rematerialization: values are evicted above a threshold and computed again on need.
+    """Dynamic tensor rematerialization: values above a threshold are dropped and computed again where they are needed.
 
     Args:
         eviction_threshold: bytes of intermediate values above which values are evicted; an integer or a text

@@ -19,8 +19,7 @@ from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array, nbytes
 from ..ops.control import find_branches
 from ..ops.infer import Inference, ShapeInference, describe, infer_dtypes, infer_shapes
-from ..ops.numeric.parallel import blas_serial
-from ..ops.numeric.replaced import replacing
+from ..ops.numeric.parallel import blas_serial, replacing
 from ..ops.registry import Shape, implementation
 from .fuse import fuse
 from .pairs import joined
@@ -42,9 +41,8 @@ from .protocol import checked_feeds, constant_ids, graph_inputs
 
 with late(__name__):
     from ..ops.numeric import stream
-    from . import dtr as dtr_program
     from . import profile as operator_profile
-    from . import sublinear as sublinear_plan
+    from . import recompute
 
 if TYPE_CHECKING:
     from .recompute_config import DTRConfig, SublinearMemoryConfig
@@ -69,8 +67,8 @@ class ReferenceEngine:
         graph: the graph to execute.
         targets: the variables to compute, default the graph's outputs.
         seed: seed of the random operators; every run starts from it, so runs repeat.
-        dtr: evict values above a threshold and compute them again on need (`loadrun.engines.dtr`).
-        sublinear: compute values again by a plan found in advance (`loadrun.engines.sublinear`).
+        dtr: drop values above a threshold of memory and compute them again (`loadrun.engines.recompute`).
+        sublinear: compute values again where that lowers the peak of memory.
         profile: measure every operator, see `get_profile`.
 
     Raises:
@@ -316,14 +314,13 @@ class ReferenceEngine:
         program = specialize(self._steps, self._values, known, keep)
         if fused:
             program.steps = fuse(joined(program, known, keep), known, keep)
-        if self.sublinear is not None:
-            program.steps = sublinear_plan.plan_sublinear(program.steps, known, keep, self.sublinear).steps
-        if fused or self.sublinear is not None:
+        saving = self.dtr or self.sublinear
+        if saving is not None:
+            program.steps = recompute.planned(program.steps, known, keep, saving)
+        if fused or saving is not None:
             mark_dying(program.steps, {*keep, *program.constants})
-        if self._profile is None and self.dtr is None:
+        if self._profile is None:
             bind(program.steps, known)
-        if self.dtr is not None:
-            program = dtr_program.DTRProgram(program, keep, known, self.dtr)
         if self._profile is not None:
             self._profile.watch(program.steps, known)
         return program

@@ -14,8 +14,7 @@ import numpy as np
 from ..graph import Opr
 from ..graph.dtypes import Array, DType, plain
 from ..graph.params import BN, LRN, BNFwdMode, Format, GeneralNorm, GroupNorm, LayerNorm, Softmax
-from .numeric.parallel import parallel, scratch
-from .numeric.replaced import replaced
+from .numeric.parallel import parallel, replaced, scratch
 from .numeric.special import rounded, stored, sum_rounded
 from .registry import Call, Shape, ShapeCall, kernel, same
 

@@ -146,7 +146,8 @@ def test_what_follows_a_convolution(sizes: tuple[int, ...], calls: Counter[str])
     w, bias = rng.normal(size=(5, sizes[1], 1, 1)).astype("f4"), rng.normal(size=5).astype("f4")
     shape = ",".join(map(str, sizes))
     model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 18]>
-        g (float[{shape}] x) => (float y, float z) <float low = {{-0.5}}, float high = {{1.5}}, float scale = {{0.05}}, int8 zero = {{-3}}> {{
+        g (float[{shape}] x) => (float y, float z)
+        <float low = {{-0.5}}, float high = {{1.5}}, float scale = {{0.05}}, int8 zero = {{-3}}> {{
         c = Conv(x, w, b)
         y = Clip(c, low, high)
         d = Conv(x, w, b)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ...arrays.names import np
 from ...graph.composite import Flag
 from ...graph.dtypes import Array
-from ...ops.numeric.replaced import replaced
+from ...ops.numeric.parallel import replaced
 from . import operator
 from .activations import activation_of
 from .common import one_of, refuse_unless, taking

@@ -14,8 +14,7 @@ import numpy as np
 
 from ...base.registry import late
 from ...graph.dtypes import Array
-from ..numeric.parallel import scratch, shares, splits
-from ..numeric.replaced import replaced
+from ..numeric.parallel import replaced, scratch, shares, splits
 from ..registry import Finish
 from .gemm import Run, filler, finisher, row_blocks, run_parts
 from .rules import Geometry

@@ -13,9 +13,8 @@ from numpy.lib.stride_tricks import as_strided
 
 from ...graph.dtypes import Array, DType
 from ...graph.params import NonlineMode
-from ..numeric.parallel import parallel, scratch, splits
+from ..numeric.parallel import parallel, replaced, scratch, splits
 from ..numeric.quant import Quantizer
-from ..numeric.replaced import replaced
 from ..numeric.special import filled, largest, short_buffers
 from ..registry import Finish, Shape
 from .rules import Geometry
@@ -263,21 +262,6 @@ def _part(value: Array, sample: int, channel: int, span: slice, count: int) -> A
     n = sample if flat.shape[0] > 1 else 0
     rows = flat[n, channel : channel + count]
     return rows[:, span] if rows.shape[1] > 1 else rows
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Rounding to whole numbers, if at all, and bounds, as they follow a convolution."""
-
-    low: float
-    high: float
-    rounds: bool = False
-
-    def __call__(self, block: Array, sample: int, channel: int, span: slice) -> None:
-        """Change a block in place."""
-        if self.rounds:
-            np.rint(block, out=block)
-        block.clip(self.low, self.high, out=block)
 
 
 @dataclass(frozen=True, eq=False)

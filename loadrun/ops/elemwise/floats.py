@@ -15,8 +15,8 @@ import numpy as np
 
 from ...graph.dtypes import Array
 from ..numeric import special
+from ..numeric.parallel import replaced
 from ..numeric.quant import round_away
-from ..numeric.replaced import replaced
 from ..numeric.special import filled, normal_cdf
 
 Function = Callable[..., object]

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...graph.dtypes import Array, DType, round_bfloat16
-from .parallel import matmul, parallel, threads
-from .replaced import replaced
+from .parallel import matmul, parallel, replaced, threads
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
