@@ -7,7 +7,7 @@ IndexingMultiAxisVec and CondTake. Bounds follow numpy: slices are cut to the ar
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from ..layers.emit import M
 from ..tensors import Tensor, TracedInt, const
 from ..tensors.access import dtype_of, is_scalar
 from ..tensors.naming import refused
+from .layouts import UnknownLayoutError
 from .promotion import operand, stacked
 from .views import ViewPart
 
@@ -246,12 +247,18 @@ def part_of(x: Tensor, selection: ParsedIndex) -> ViewPart:
         value = e.reshape(value, (1,)) if len(selection.integers) == len(x.shape) else value
         return e.set_subtensor(x, value, items)
 
-    def shadow(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def shadow(a: np.ndarray[Any, Any], number: Callable[[int], int]) -> np.ndarray[Any, Any]:
         for part in (front, items):
             index: list[Any] = [slice(None)] * a.ndim
             for axis, begin, end, step, idx in part:
-                # All places have the same layout.
-                index[axis] = slice(begin, end, step) if idx is None else 0
+                if isinstance(begin, Tensor) or isinstance(end, Tensor):
+                    raise UnknownLayoutError
+                if idx is None:
+                    first, behind = (None if v is None else number(v) for v in (begin, end))
+                    index[axis] = slice(first, behind, step)
+                else:
+                    # All places have the same layout.
+                    index[axis] = 0
             place: Any = (*index, Ellipsis)
             a = a[place]
         return np.expand_dims(a, new)
@@ -260,8 +267,7 @@ def part_of(x: Tensor, selection: ParsedIndex) -> ViewPart:
     *places, last = items or [(0, None, None, None, None)]
     run = not front and last[3] is None and all(idx is not None for *_, idx in places)
     steady = run and [axis for axis, *_ in (*places, last)] == list(range(len(places) + 1))
-    by_data = any(isinstance(bound, Tensor) for item in (*front, *items) for bound in item[1:3])
-    return ViewPart(get, put, None if by_data else shadow, steady=steady, key=selection.key)
+    return ViewPart(get, put, shadow, steady=steady, key=selection.key)
 
 
 def _advanced(selection: ParsedIndex) -> list[tuple[int, Tensor]]:

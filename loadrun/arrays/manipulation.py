@@ -130,7 +130,7 @@ def _unsqueezed(axes: Sequence[int]) -> ViewPart:
     return ViewPart(
         lambda x: e.add_axes(x, axes),
         lambda _, v: e.drop_axes(v, axes),
-        lambda s: np.expand_dims(s, tuple(axes)),
+        lambda s, _: np.expand_dims(s, tuple(axes)),
         steady=True,
         key=("expanded", *axes),
     )
@@ -140,7 +140,7 @@ def _squeezed(axes: Sequence[int]) -> ViewPart:
     return ViewPart(
         lambda x: e.drop_axes(x, axes),
         lambda _, v: e.add_axes(v, axes),
-        lambda s: np.squeeze(s, tuple(axes)),
+        lambda s, _: np.squeeze(s, tuple(axes)),
         steady=True,
         key=("squeezed", *axes),
     )
@@ -204,7 +204,7 @@ def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
     part = ViewPart(
         lambda x: e.broadcast(x, want),
         None,
-        lambda s: np.broadcast_to(s, plain),
+        lambda s, number: np.broadcast_to(s, [number(n) for n in want]),
         key=("broadcast", *plain),
     )
     return viewed(array, part)

@@ -185,7 +185,7 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
         ViewPart(
             lambda x: _diagonal(x, offset, axis1, axis2),
             None,
-            lambda s: np.diagonal(s, offset, axis1, axis2),
+            lambda s, _: np.diagonal(s, offset, axis1, axis2),
             ordered=False,
             key=("diagonal", offset, axis1, axis2),
         ),

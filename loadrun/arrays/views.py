@@ -15,6 +15,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from ..layers import emit as e
 from ..tensors import Tensor
 from ..tensors.access import session_of
 from ..tensors.naming import here, shown
+from .layouts import OtherSizes, UnknownLayoutError, agrees_at_other_sizes, is_view
 
 _WHOLE = "whole"
 
@@ -36,17 +38,20 @@ class ViewPart:
     Attributes:
         get: the part's value from the parent's.
         put: the parent's new value from its old one and the part's new one; None if numpy forbids writing.
-        shadow: the same view of an ndarray, to follow the memory layout; None where data tell what it is.
+        shadow: the same view of an ndarray, to follow the memory layout; the second argument gives the numbers for
+            sizes and bounds.
         ordered: whether axes stay in the order of the memory.
         steady: whether it is contiguous where its parent is, whatever the sizes are.
+        shape: what the parent is reshaped to.
         key: what two reads of the same part have in common, to know an assignment of a part to itself.
     """
 
     get: Callable[[Tensor], Tensor]
     put: Callable[[Tensor, Tensor], Tensor] | None
-    shadow: Callable[[NDArray], NDArray] | None
+    shadow: Callable[[NDArray, Callable[[int], int]], NDArray]
     ordered: bool = True
     steady: bool = False
+    shape: Sequence[int] | None = None
     key: Any = None
 
 
@@ -152,26 +157,35 @@ class MemoryCell:
 
     def is_dense(self) -> bool | None:
         """Return whether the array is contiguous; None if that is not known or depends on sizes."""
-        return self._certain(lambda array: bool(array.flags.c_contiguous))
+        return self._certain(lambda array, number: bool(array.flags.c_contiguous))
 
     def shares_when_reshaped(self, shape: Sequence[int]) -> bool | None:
         """Return whether reshaping to this shape gives a view; None if that is not known or depends on sizes."""
-        want = tuple(map(int, shape))
-        return self._certain(lambda array: np.may_share_memory(array, array.reshape(want)))
 
-    def _certain(self, ask: Callable[[NDArray], bool]) -> bool | None:
+        def ask(array: NDArray, number: Callable[[int], int]) -> bool | None:
+            if array.flags.c_contiguous:
+                return True
+            want = _complete([number(n) for n in shape], array.size)
+            return None if want is None else is_view(array, want)
+
+        return self._certain(ask)
+
+    def _certain(self, ask: Callable[[NDArray, Callable[[int], int]], bool | None]) -> bool | None:
         """Answer a question about the layout; None if the answer is not known or depends on the sizes."""
         if not self.root.ordered:
             return None
         if self._is_steady():
             return True
+        try:
+            here = ask(self._shadow(), int)
+        except UnknownLayoutError:
+            return None
         value = self.root.value
         assert value is not None
         session = session_of(value)
-        if session is not None and session.symbolic_shape and not session.detached(value):
-            return None
-        array = self._shadow()
-        return None if array is None else ask(array)
+        if here is None or session is None or not session.symbolic_shape or session.detached(value):
+            return here
+        return here if agrees_at_other_sizes(here, self._elsewhere, ask) else None
 
     def _is_steady(self) -> bool:
         """Return whether the array is contiguous at all sizes, as most are."""
@@ -179,19 +193,44 @@ class MemoryCell:
             return True
         return self.part.steady and self.parent._is_steady()
 
-    def _shadow(self) -> NDArray | None:
-        """Return an ndarray without contents of this memory's layout; None where data tell what it is."""
+    def _shadow(self) -> NDArray:
+        """Return an ndarray without contents of this memory's layout."""
         if self.parent is not None and self.part is not None:
-            above = self.parent._shadow()
-            return None if above is None or self.part.shadow is None else self.part.shadow(above)
+            return self.part.shadow(self.parent._shadow(), int)
         assert self.value is not None
         # Memory pages that nobody writes to are never allocated.
         return np.empty(e.sizes(self.value), np.bool_)
 
+    def _elsewhere(self, sizes: OtherSizes) -> NDArray:
+        """Return an ndarray of this memory's layout at other sizes."""
+        if self.parent is None or self.part is None:
+            assert self.value is not None
+            return sizes.root(self.value, len(e.sizes(self.value)))
+        above = self.parent._elsewhere(sizes)
+        shape = self.part.shape
+        if shape is not None and above.flags.c_contiguous:
+            return sizes.noted(self.value, sizes.reshaped(above, shape))
+        if shape is not None:
+            want = _complete([sizes.number(n) for n in shape], above.size)
+            if want is None or not is_view(above, want):
+                raise UnknownLayoutError
+        try:
+            return sizes.noted(self.value, self.part.shadow(above, sizes.number))
+        except (ValueError, IndexError):
+            raise UnknownLayoutError from None
+
+
+def _complete(shape: list[int], size: int) -> list[int] | None:
+    """Return a shape without -1 for so many elements, None if there is none."""
+    rest = prod(n for n in shape if n != -1)
+    if -1 in shape:
+        return [size // rest if n == -1 else n for n in shape] if rest and size % rest == 0 else None
+    return shape if rest == size else None
+
 
 def whole() -> ViewPart:
     """Return all of the parent."""
-    return ViewPart(lambda x: x, lambda _, v: v, lambda a: a, steady=True, key=_WHOLE)
+    return ViewPart(lambda x: x, lambda _, v: v, lambda a, _: a, steady=True, key=_WHOLE)
 
 
 def _bare(cell: MemoryCell) -> MemoryCell:
@@ -207,7 +246,7 @@ def permuted(axes: Sequence[int]) -> ViewPart:
     return ViewPart(
         lambda x: e.permute(x, axes),
         lambda _, v: e.permute(v, back),
-        lambda a: a.transpose(axes),
+        lambda a, _: a.transpose(axes),
         ordered=list(axes) == list(range(len(axes))),
         steady=list(axes) == list(range(len(axes))),
         key=("permuted", *axes),
@@ -220,7 +259,8 @@ def reshaped(shape: Sequence[int]) -> ViewPart:
     return ViewPart(
         lambda x: e.reshape(x, shape),
         lambda x, v: e.reshape(v, x.shape),
-        lambda a: a.reshape(plain),
+        lambda a, number: a.reshape([number(n) for n in shape]),
         steady=True,
+        shape=shape,
         key=("reshaped", *plain),
     )

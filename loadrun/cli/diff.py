@@ -91,10 +91,7 @@ def main(argv: list[str]) -> int:
     try:
         options = p.record(DiffOptions, vars(args), **read)
         written = {"--json": args.json, "--output": args.output, "--html": args.html, "--graph": args.graph}
-        check_targets(
-            written,
-            [args.model, args.against],
-        )
+        check_targets(written, [args.model, args.against])
         with limited(args.max_memory, args.timeout, "comparing"):
             result = diff_files(args.model, args.against, options, warn=warn)
         shown = sys.stderr if args.json == "-" and result.findings is None else sys.stdout

@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
         print(f"{shared.replaced} weights and inputs are replaced; kept of their values: {shared.kept}")
         return EXIT_PASS
     options = p.record(ReduceOptions, vars(args), **read)
-    with limited(args.max_memory, doing="reducing"):
+    with limited(args.max_memory):
         reduction = reduce_file(args.model, args.output, options, done=_progress, warn=warn)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)

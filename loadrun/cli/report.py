@@ -54,16 +54,15 @@ def _compare(old: str, new: str, options: CompareOptions) -> int:
     if comparison.changes:
         # The order of kinds is kept: what newly fails stands first.
         alike: dict[tuple[str, str], list[Change]] = {}
-        for c in comparison.changes:
-            alike.setdefault((c.kind, c.file), []).append(c)
+        for change in comparison.changes:
+            alike.setdefault((change.kind, change.file), []).append(change)
         rows = [
             (
-                kind,
-                *map(clean, (file, c.testcase, c.output, c.before, c.now)),
-                f"+{more}" if (more := len(all_) - 1) else "",
+                first.kind,
+                *map(clean, (first.file, first.testcase, first.output, first.before, first.now)),
+                f"+{len(others)}" if others else "",
             )
-            for (kind, file), all_ in alike.items()
-            for c in all_[:1]
+            for first, *others in alike.values()
         ]
         print(table(rows, ("change", "file", "testcase", "output", "before", "now", "more"), right=(2, 6)))
         print()

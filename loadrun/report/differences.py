@@ -252,11 +252,7 @@ def differences_page(title: str, said: str, agree: bool, graph: str) -> str:
         graph: the element that draws the model.
     """
     lines = [line for line in said.splitlines() if line.startswith(("to blame: ", "first to diverge: "))]
-    verdict = (
-        "everything that was compared agrees"
-        if agree
-        else next(iter(sorted(lines)[::-1]), "the models differ")
-    )
+    verdict = "everything that was compared agrees" if agree else max(lines, default="the models differ")
     return page(
         title,
         f"<p class='total {'pass' if agree else 'fail'}'>{escape(verdict)}</p>\n{graph}\n<pre>{escape(said)}</pre>\n",

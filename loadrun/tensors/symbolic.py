@@ -22,7 +22,7 @@ import numpy as np
 from ..base.errors import EngineError
 from ..graph import params as P
 from ..graph.dtypes import Array, DType, plain
-from ..ops.elemwise.table import MODES, ModeTrait, modes
+from ..ops.elemwise.table import MODES, ROWS, ModeTrait, modes
 from .apply import apply1, elemwise_param, type_cvt
 from .naming import title, titled
 from .switches import active
@@ -471,6 +471,10 @@ def _itself(x: Tensor) -> Tensor:
     return x
 
 
+_FOLLOWED = {*_NATURAL, _M.SUB, _size}
+"""How numbers are computed that are known at other sizes, too."""
+
+
 def _steps(value: TracedNumber, done: Callable[[TracedNumber], bool]) -> list[TracedNumber]:
     """List a number and those that it is computed from, operands first; `done` are left out with their operands."""
     order, seen = [], set()
@@ -490,6 +494,30 @@ def place_of(value: Any) -> tuple[Tensor, int] | None:
     """Return the tensor and the axis that a size is of, None if it is computed from sizes."""
     how, *operands = value._source
     return (operands[0], operands[1]) if how is _size else None
+
+
+def at_other_sizes(value: Any, size: Callable[[Tensor, int], int | None]) -> int | None:
+    """Return what an integer would be at other sizes; None if that is not known.
+
+    Args:
+        value: the number, symbolic or not.
+        size: the size of a tensor along an axis there.
+    """
+    if not isinstance(value, TracedNumber):
+        return int(value)
+    known: dict[int, int | None] = {}
+    for number in _steps(value, lambda n: n._source[0] not in _FOLLOWED):
+        how, *operands = number._source
+        if how is _size:
+            known[id(number)] = size(*operands)
+            continue
+        numbers = [known.get(id(v)) if isinstance(v, TracedNumber) else int(v) for v in operands]
+        if None in numbers or (how == _M.FLOOR_DIV and not numbers[1]):
+            continue
+        compute = ROWS[how].wide
+        assert compute is not None
+        known[id(number)] = int(compute(*numbers))
+    return known.get(id(value))
 
 
 def largest(a: Any, b: Any) -> Any:

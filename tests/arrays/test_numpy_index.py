@@ -152,12 +152,12 @@ x = f.copy(); y = x.T; y[0] = 5; x
 x = f.copy(); y = x.T; x[0] = 5; y
 x = f.copy(); y = x.reshape(-1); y[7] = 5; x
 x = f.copy(); y = x.reshape(-1); x *= 2; y
-x = f.copy(); y = x.T.reshape(-1); y[7] = 5; y
+x = f.copy(); y = x.T.reshape(-1); y[7] = 5; x, y
 x = f.copy(); y = x.ravel(); y[::2] = 0; x
 x = f.copy(); y = x.flatten(); y[::2] = 0; x, y
 x = f.copy(); y = x[1:].reshape(2, -1); y[0] = 0; x
 x = f.copy(); y = x[:, 1:].reshape(x.shape[0], -1); y[0] = 0; x, y
-x = f.copy(); y = x[:, 1:].reshape(3, 3, 5, 1); y[0] = 0; y
+x = f.copy(); y = x[:, 1:].reshape(3, 3, 5, 1); y[0] = 0; x, y
 x = f.copy(); y = x[0].reshape(2, 10)[1]; y -= 9; x
 x = f.copy(); y = x.swapaxes(0, 1)[2]; y[:] = 3; x
 x = f.copy(); y = np.moveaxis(x, 0, -1); y[..., 0] = 3; x
@@ -196,7 +196,7 @@ x = f.copy(); p2 = x.T[1:].T; p2[:] = 1; x
 x = f.copy(); np.add(x[0], 1, out=x[1]); x
 x = f.copy(); y = x.reshape(4, 15); y[0] = 1; z2 = x[:, 0]; z2 += y[1, :5]; x, y, z2
 x = f.copy(); y = np.concatenate([x, x]); y[0] = 0; x, y
-x = f.copy(); y = np.ravel(x, 'F'); y[0] = 100; y
+x = f.copy(); y = np.ravel(x, 'F'); y[0] = 100; x
 x = f.copy(); y = np.positive(x); y += 1; x, y
 x = i.copy(); y = np.floor(x); y += 1; x, y
 x = i.copy(); y = np.nan_to_num(x); y += 1; x, y
@@ -207,7 +207,7 @@ x = f.copy(); y = np.sum(x, axis=()); y += 1; x, y
 x = f.copy(); y = np.concatenate([x]); y += 1; x, y
 x = f.copy(); y = np.clip(x, None, 99); y += 1; x, y
 x = f.copy(); y = x[:, 0, 0].ravel(); y += 1; x, y
-x = f.copy(); y = x[:, 0, 0].reshape(-1); y += 1; y
+x = f.copy(); y = x[:, 0, 0].reshape(-1); y += 1; x, y
 x = f.copy(); y = np.zeros_like(x); y += x; y -= 1; x, y
 np.shares_memory(f[0], f), np.shares_memory(f, f + 0)
 """)

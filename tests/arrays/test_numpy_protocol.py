@@ -395,16 +395,28 @@ def test_what_is_a_view_at_some_sizes_only_is_not_taken_for_one(source: str, wri
 
     assert f(view.copy()).any()
     assert not f(copy.copy()).any()
-    for x in (view, copy):
+    # Where an axis of 1 makes it a view, a trace of larger sizes may take it for a copy.
+    for x in (view, *([] if 1 in view.shape else [copy])):
         said = refusal(f, x)
         assert "depends on sizes or on a memory layout that the trace does not know" in said
 
 
 SIZE_IS_FREE = {
+    "y=x.transpose(0,2,1).reshape(x.shape[0],-1)": False,
+    "y=x.transpose(2,0,1).reshape(-1,x.shape[1])": False,
+    "y=x.transpose(1,2,0).reshape(-1,x.shape[0])": True,
+    "y=x[:,::-1].reshape(-1)": False,
+    "y=x[:,::-1].reshape(x.shape[0],x.shape[1],x.shape[2],1)": True,
+    "y=x[::-1].reshape(x.shape[0],-1)": True,
     "y=x[1:].reshape(-1)": True,
     "y=x[0].ravel()": True,
+    "y=x[:,0].ravel()": False,
     "y=x[:,:,None].reshape(-1)": True,
+    "y=x.reshape(x.shape[0],x.shape[1]//2,2,-1).transpose(0,2,1,3).reshape(-1,x.shape[2])": False,
+    "y=x[:,::2].reshape(x.shape[0],-1)": False,
     "y=(x+1).T.reshape(-1)": False,
+    "y=x[:,:,:2].transpose(1,0,2).reshape(-1,2)": False,
+    "y=np.ravel(x.T,order='F')": True,
 }
 
 

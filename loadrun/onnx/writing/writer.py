@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -41,8 +40,6 @@ translation = TRANSLATIONS.register
 JOINED: Registry[str, Callable[[OnnxWriter, Opr], str | None]] = Registry("joined translation", _HOMES)
 """Translations of an operator with those before it, by mode or type; None where they do not fit together."""
 joined = JOINED.register
-_SCOPED = ("nodes", "inner", "names", "_real", "_dims", "made", "vectors")
-"""What of a writer is forgotten when a subgraph ends."""
 PRODUCTS = ("MatrixMulV2", "BatchedMatrixMulV2")
 
 
@@ -210,12 +207,16 @@ class OnnxWriter(NodeEmitter):
     @contextmanager
     def subgraph(self) -> Iterator[list[NodeMessage]]:
         """Collect the nodes that are written inside, which may read all that is known outside."""
-        before = {n: getattr(self, n) for n in _SCOPED}
-        vars(self).update({n: copy(v) for n, v in before.items()}, nodes=[], inner=True)
+        outer = self.nodes, self.names, self._real, self._dims, self.made, self.vectors
+        body: list[NodeMessage] = []
+        self.nodes, was_inner, self.inner = body, self.inner, True
+        self.names, self._real, self._dims = dict(self.names), dict(self._real), dict(self._dims)
+        self.made, self.vectors = dict(self.made), dict(self.vectors)
         try:
-            yield self.nodes
+            yield body
         finally:
-            vars(self).update(before)
+            self.nodes, self.names, self._real, self._dims, self.made, self.vectors = outer
+            self.inner = was_inner
 
     # Facts about variables
 
@@ -244,10 +245,11 @@ class OnnxWriter(NodeEmitter):
             UnsupportedOprError: one does.
         """
         shape = self.shape(var)
-        axes = range(len(shape)) if axes is None else axes
-        if any(shape[a] is None for a in axes):
-            raise UnsupportedOprError(f"axis {[*shape].index(None)} of {var.label!r} must have a fixed size")
-        return tuple(n for a in axes if (n := shape[a]) is not None)
+        chosen = [(a, shape[a]) for a in (range(len(shape)) if axes is None else axes)]
+        for axis, n in chosen:
+            if n is None:
+                raise UnsupportedOprError(f"axis {axis} of {var.label!r} must have a fixed size")
+        return tuple(n for _, n in chosen if n is not None)
 
     def example(self, var: Var) -> tuple[int, ...]:
         """Return the shape of a variable with the example's sizes; unknown ones as one run gave them."""

@@ -109,6 +109,21 @@ def glu(call: FxCall, x: Any, dim: int = -1) -> Any:
     return first * as_array(F.sigmoid(as_tensor(second)))
 
 
+@aten("aten.rrelu.default")
+def rrelu(
+    call: FxCall,
+    x: Any,
+    lower: Any = 0.125,
+    upper: Any = 1 / 3,
+    training: bool = False,
+    generator: Any = None,
+) -> Any:
+    """Apply leaky ReLU with the mean slope."""
+    if training:
+        raise UnsupportedCallError("it draws random slopes in training; call .eval() first")
+    return leaky_relu(call, x, (lower + upper) / 2)
+
+
 @aten("aten.softmax.int", "aten._softmax.default", "aten._safe_softmax.default")
 def softmax(call: FxCall, x: Any, dim: int, *_: Any) -> Any:
     """Apply MegEngine's Softmax."""
@@ -124,18 +139,3 @@ def log_softmax(call: FxCall, x: Any, dim: int, *_: Any) -> Any:
     if not call.shape_of(0):
         return np.zeros_like(as_array(x, call.dtype))
     return build.log_softmax(as_tensor(x, call.dtype), axis_of(dim, len(call.shape_of(0))))
-
-
-@aten("aten.rrelu.default")
-def rrelu(
-    call: FxCall,
-    x: Any,
-    lower: Any = 0.125,
-    upper: Any = 1 / 3,
-    training: bool = False,
-    generator: Any = None,
-) -> Any:
-    """Apply leaky ReLU with the mean slope."""
-    if training:
-        raise UnsupportedCallError("it draws random slopes in training; call .eval() first")
-    return leaky_relu(call, x, (lower + upper) / 2)
