@@ -12,7 +12,7 @@ from .weighted import Weighted
 
 
 class BatchMatMulActivation(Weighted):
-    """``act(weight @ x + bias)`` of (batch, in_features, columns), with a weight for every member of the batch.
+    """``act(weight @ x + bias)`` with a weight of its own for every member of the batch.
 
     Args:
         batch: number of matrices.
@@ -47,15 +47,15 @@ class BatchMatMulActivation(Weighted):
     def _get_fanin(self) -> int:
         return self.in_features
 
-    def _settings(self) -> dict[str, Any]:
-        sizes = {"batch": self.batch, "in_features": self.in_features, "out_features": self.out_features}
-        return {**sizes, "bias": self.bias is not None}
-
-    def _calc(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Tensor:
-        y = F.matmul(weight, inp)
+    def _calc_linear(self, x: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Tensor:
+        y = F.matmul(weight, x)
         if self.bias is not None:
             y = y + bias
         return F.relu(y) if self.nonlinear_mode == "relu" else y
+
+    def forward(self, x: TensorLike) -> Tensor:
+        """Take (batch, in_features, columns) to (batch, out_features, columns)."""
+        return self._calc_linear(x, self.weight, self.bias)
 
     def _module_info_string(self) -> str:
         sizes = f"batch={self.batch}, in_features={self.in_features}, out_features={self.out_features}"

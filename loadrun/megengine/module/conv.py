@@ -8,7 +8,7 @@ from typing import Any
 from ...layers.geometry import Sizes
 from ...tensors import Tensor, TensorLike
 from .. import functional as F
-from .conv_base import _ConvNd
+from .conv_base import _Conv2d, _ConvNd
 from .conv_special import DeformableConv2d, RegionRestrictedConv
 from .sizes import pair
 
@@ -27,7 +27,7 @@ __all__ = [
 
 
 class Conv1d(_ConvNd):
-    """Convolution along one axis of (N, in_channels, L).
+    """Convolution along one axis.
 
     The arguments are those of `Conv2d`, with one number for each size.
 
@@ -38,11 +38,19 @@ class Conv1d(_ConvNd):
 
     _axes = 1
 
-    _function = staticmethod(F.conv1d)
+    def calc_conv(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Tensor:
+        """Return the layer with other parameters."""
+        inp, padding = self._padded(inp)
+        settings = (self.stride, padding, self.dilation, self.groups, self.conv_mode, self.compute_mode)
+        return F.conv1d(inp, weight, bias, *settings)
+
+    def forward(self, inp: TensorLike) -> Tensor:
+        """Take (N, in_channels, L)."""
+        return self.calc_conv(inp, self.weight, self.bias)
 
 
-class Conv2d(_ConvNd):
-    """Convolution over height and width of (N, in_channels, H, W).
+class Conv2d(_Conv2d):
+    """Convolution over height and width.
 
     Args:
         in_channels: channels of the input.
@@ -61,17 +69,29 @@ class Conv2d(_ConvNd):
     Conv2d(3, 8, kernel_size=(3, 3), stride=(2, 2), padding=(1, 1))
     """
 
-    _arguments = (*_ConvNd._arguments, "padding_mode")
+    _arguments = (*_Conv2d._arguments, "padding_mode")
+
+    def calc_conv(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Tensor:
+        """Return the layer with other parameters."""
+        inp, padding = self._padded(inp)
+        settings = (self.stride, padding, self.dilation, self.groups, self.conv_mode, self.compute_mode)
+        return F.conv2d(inp, weight, bias, *settings)
+
+    def forward(self, inp: TensorLike) -> Tensor:
+        """Take (N, in_channels, H, W)."""
+        return self.calc_conv(inp, self.weight, self.bias)
 
 
 class ConvRelu2d(Conv2d):
     """`Conv2d` and relu."""
 
-    _relu = True
+    def forward(self, inp: TensorLike) -> Tensor:
+        """Take (N, in_channels, H, W)."""
+        return F.relu(self.calc_conv(inp, self.weight, self.bias))
 
 
 class Conv3d(_ConvNd):
-    """Convolution over depth, height and width of (N, in_channels, D, H, W).
+    """Convolution over depth, height and width.
 
     The arguments are those of `Conv2d`; `compute_mode` is accepted, sums are float32.
     """
@@ -83,9 +103,13 @@ class Conv3d(_ConvNd):
         inp, padding = self._padded(inp)
         return F.conv3d(inp, weight, bias, self.stride, padding, self.dilation, self.groups, self.conv_mode)
 
+    def forward(self, inp: TensorLike) -> Tensor:
+        """Take (N, in_channels, D, H, W)."""
+        return self.calc_conv(inp, self.weight, self.bias)
 
-class ConvTranspose2d(_ConvNd):
-    """Convolve (N, in_channels, H, W) transposed over height and width.
+
+class ConvTranspose2d(_Conv2d):
+    """Convolve transposed over height and width.
 
     Args:
         in_channels: channels of the input.
@@ -105,7 +129,7 @@ class ConvTranspose2d(_ConvNd):
     (1, 3, 8, 8)
     """
 
-    _arguments = (*_ConvNd._arguments, "output_padding")
+    _arguments = (*_Conv2d._arguments, "output_padding")
     _transposed = True
 
     def __init__(
@@ -135,18 +159,21 @@ class ConvTranspose2d(_ConvNd):
         sizes = (self.stride, self.padding, self.output_padding, self.dilation)
         return F.conv_transpose2d(inp, weight, bias, *sizes, self.groups, self.conv_mode, self.compute_mode)
 
-    def _calc(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Tensor:
-        return self.calc_conv_transpose2d(inp, weight, bias)
+    def forward(self, inp: TensorLike) -> Tensor:
+        """Take (N, in_channels, H, W)."""
+        return self.calc_conv_transpose2d(inp, self.weight, self.bias)
 
 
 class ConvTransposeRelu2d(ConvTranspose2d):
     """`ConvTranspose2d` and relu."""
 
-    _relu = True
+    def forward(self, inp: TensorLike) -> Tensor:
+        """Take (N, in_channels, H, W)."""
+        return F.relu(self.calc_conv_transpose2d(inp, self.weight, self.bias))
 
 
 class ConvTranspose3d(_ConvNd):
-    """Convolve (N, in_channels, D, H, W) transposed over depth, height and width.
+    """Convolve transposed over depth, height and width.
 
     Args:
         in_channels: channels of the input.
@@ -178,9 +205,10 @@ class ConvTranspose3d(_ConvNd):
         sizes = (kernel_size, stride, padding, dilation)
         super().__init__(in_channels, out_channels, *sizes, groups, bias, output_padding=output_padding)
 
-    def _calc(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Tensor:
+    def forward(self, inp: TensorLike) -> Tensor:
+        """Take (N, in_channels, D, H, W)."""
         sizes = (self.stride, self.padding, self.output_padding, self.dilation)
-        return F.conv_transpose3d(inp, weight, bias, *sizes, self.groups)
+        return F.conv_transpose3d(inp, self.weight, self.bias, *sizes, self.groups)
 
 
 class LocalConv2d(Conv2d):
@@ -230,6 +258,7 @@ class LocalConv2d(Conv2d):
         inputs, outputs = self.in_channels // self.groups, self.out_channels // self.groups
         return (self.groups, *places, inputs, *self.kernel_size, outputs)
 
-    def _calc(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Tensor:
+    def forward(self, inp: TensorLike) -> Tensor:
+        """Take (N, in_channels, input_height, input_width)."""
         settings = (self.stride, self.padding, self.dilation, self.conv_mode)
-        return F.local_conv2d(inp, weight, None, *settings)
+        return F.local_conv2d(inp, self.weight, None, *settings)

@@ -1,7 +1,5 @@
 """Bases of the convolutions of MegEngine's ``module/conv.py``."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any
@@ -51,10 +49,6 @@ class _ConvNd(Weighted):
         AssertionError: a size is negative, or 0 if it must not be, or the numbers are too few or too many.
     """
 
-    _arguments: tuple[str, ...] = (
-        *("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups"),
-        *("conv_mode", "compute_mode"),
-    )
     _axes = 2
     _transposed = False
 
@@ -93,20 +87,6 @@ class _ConvNd(Weighted):
         self.weight = Parameter(np.zeros(self._infer_weight_shape(), np.float32))
         self.bias = Parameter(np.zeros(self._infer_bias_shape(), np.float32)) if bias else None
         self.reset_parameters()
-
-    _function: Any = staticmethod(F.conv2d)
-
-    def calc_conv(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Tensor:
-        """Return the layer with other parameters."""
-        inp, padding = self._padded(inp)
-        settings = (self.stride, padding, self.dilation, self.groups, self.conv_mode, self.compute_mode)
-        return self._function(inp, weight, bias, *settings)
-
-    def _calc(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Tensor:
-        return self.calc_conv(inp, weight, bias)
-
-    def _settings(self) -> dict[str, Any]:
-        return {**{n: getattr(self, n) for n in self._arguments}, "bias": self.bias is not None}
 
     def _kernel(self) -> tuple[int, ...]:
         return self.kernel_size if isinstance(self.kernel_size, tuple) else (self.kernel_size,)
@@ -150,3 +130,16 @@ class _ConvNd(Weighted):
 def _check_padding_mode(mode: str) -> None:
     if mode not in _PADDING_MODES:
         raise AssertionError(f"padding_mode must be one of {', '.join(_PADDING_MODES)}; found {mode!r}")
+
+
+class _Conv2d(_ConvNd):
+    """Base of the convolutions over height and width."""
+
+    _arguments: tuple[str, ...] = (
+        *("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups"),
+        *("conv_mode", "compute_mode"),
+    )
+
+    def _settings(self) -> dict[str, Any]:
+        """Return the arguments with which another layer of the same kind is made, but for its name."""
+        return {**{n: getattr(self, n) for n in self._arguments}, "bias": self.bias is not None}

@@ -3,15 +3,15 @@
 from typing import Any
 
 from ...layers.geometry import Sizes
+from ...tensors import Tensor, TensorLike
+from .. import functional as F
 from .batchnorm import BatchNorm2d
 from .conv import Conv2d
-from .weighted import Normalized
+from .module import Module
 
 
-class _ConvBnActivation2d(Normalized):
+class _ConvBnActivation2d(Module):
     """A `Conv2d` as ``conv`` and a `BatchNorm2d` as ``bn``, with the arguments of both."""
-
-    _layer_name = "conv"
 
     def __init__(
         self,
@@ -53,8 +53,14 @@ class _ConvBnActivation2d(Normalized):
 class ConvBn2d(_ConvBnActivation2d):
     """`Conv2d` and `BatchNorm2d`, so that quantization fuses them."""
 
+    def forward(self, inp: TensorLike) -> Tensor:
+        """Take (N, in_channels, H, W)."""
+        return self.bn(self.conv(inp))
+
 
 class ConvBnRelu2d(_ConvBnActivation2d):
     """`Conv2d`, `BatchNorm2d` and relu, so that quantization fuses them."""
 
-    _relu = True
+    def forward(self, inp: TensorLike) -> Tensor:
+        """Take (N, in_channels, H, W)."""
+        return F.relu(self.bn(self.conv(inp)))

@@ -7,10 +7,10 @@ from typing import Any
 from ...layers.geometry import Sizes
 from ...tensors import Tensor, TensorLike
 from .. import functional as F
-from .conv_base import _check_padding_mode, _ConvNd
+from .conv_base import _check_padding_mode, _Conv2d
 
 
-class DeformableConv2d(_ConvNd):
+class DeformableConv2d(_Conv2d):
     """Convolution whose windows take their elements from places that offsets move, each times a mask.
 
     The arguments are those of `Conv2d`.
@@ -34,7 +34,7 @@ class DeformableConv2d(_ConvNd):
         return self.calc_conv(inp, self.weight, offset, mask, self.bias)
 
 
-class RegionRestrictedConv(_ConvNd):
+class RegionRestrictedConv(_Conv2d):
     """Depthwise convolution that takes only elements of the output's region.
 
     Args:

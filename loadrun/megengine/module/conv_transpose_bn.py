@@ -3,15 +3,15 @@
 from typing import Any
 
 from ...layers.geometry import Sizes
+from ...tensors import Tensor, TensorLike
+from .. import functional as F
 from .batchnorm import BatchNorm2d
 from .conv import ConvTranspose2d
-from .weighted import Normalized
+from .module import Module
 
 
-class _ConvTransposeBnActivation2d(Normalized):
+class _ConvTransposeBnActivation2d(Module):
     """A `ConvTranspose2d` as ``conv_transpose2d`` and a `BatchNorm2d` as ``bn``, with the arguments of both."""
-
-    _layer_name = "conv_transpose2d"
 
     def __init__(
         self,
@@ -53,8 +53,14 @@ class _ConvTransposeBnActivation2d(Normalized):
 class ConvTransposeBn2d(_ConvTransposeBnActivation2d):
     """`ConvTranspose2d` and `BatchNorm2d`, so that quantization fuses them."""
 
+    def forward(self, inp: TensorLike) -> Tensor:
+        """Take (N, in_channels, H, W)."""
+        return self.bn(self.conv_transpose2d(inp))
+
 
 class ConvTransposeBnRelu2d(_ConvTransposeBnActivation2d):
     """`ConvTranspose2d`, `BatchNorm2d` and relu, so that quantization fuses them."""
 
-    _relu = True
+    def forward(self, inp: TensorLike) -> Tensor:
+        """Take (N, in_channels, H, W)."""
+        return F.relu(self.bn(self.conv_transpose2d(inp)))

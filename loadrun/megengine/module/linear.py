@@ -12,7 +12,7 @@ from .weighted import Weighted
 
 
 class Linear(Weighted):
-    """``x @ weight.T + bias`` of (..., in_features).
+    """``x @ weight.T + bias``.
 
     Args:
         in_features: size of the input's last axis.
@@ -49,6 +49,7 @@ class Linear(Weighted):
         return self.in_features
 
     def _settings(self) -> dict[str, Any]:
+        """Return the arguments with which another such layer is made, but for its name."""
         sizes = {"in_features": self.in_features, "out_features": self.out_features}
         return {**sizes, "bias": self.bias is not None, "compute_mode": self.compute_mode}
 
@@ -56,8 +57,9 @@ class Linear(Weighted):
         """Return the layer with other parameters."""
         return F.linear(x, weight, bias, compute_mode=self.compute_mode)
 
-    def _calc(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Tensor:
-        return self.calc_linear(inp, weight, bias)
+    def forward(self, x: TensorLike) -> Tensor:
+        """Take (..., in_features) to (..., out_features)."""
+        return self.calc_linear(x, self.weight, self.bias)
 
     def _module_info_string(self) -> str:
         return (
@@ -68,4 +70,6 @@ class Linear(Weighted):
 class LinearRelu(Linear):
     """`Linear` and relu."""
 
-    _relu = True
+    def forward(self, inp: TensorLike) -> Tensor:
+        """Take (..., in_features) to (..., out_features)."""
+        return F.relu(self.calc_linear(inp, self.weight, self.bias))

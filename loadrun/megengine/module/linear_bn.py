@@ -4,20 +4,19 @@ from typing import Any
 
 import numpy as np
 
-from ...tensors import Parameter
+from ...tensors import Parameter, Tensor, TensorLike
+from .. import functional as F
 from .batchnorm import BatchNorm1d
 from .linear import Linear
-from .weighted import Normalized
+from .module import Module
 
 
-class _LinearBnActivation1d(Normalized):
+class _LinearBnActivation1d(Module):
     """A `Linear` as ``linear`` and a `BatchNorm1d` as ``bn``, with the arguments of both.
 
     Attributes:
         bias: (out_features,), not used; MegEngine's checkpoints hold it.
     """
-
-    _layer_name = "linear"
 
     def __init__(
         self,
@@ -42,8 +41,14 @@ class _LinearBnActivation1d(Normalized):
 class LinearBn1d(_LinearBnActivation1d):
     """`Linear` and `BatchNorm1d`, so that quantization fuses them."""
 
+    def forward(self, inp: TensorLike) -> Tensor:
+        """Take (N, in_features)."""
+        return self.bn(self.linear(inp))
+
 
 class LinearBnRelu1d(_LinearBnActivation1d):
     """`Linear`, `BatchNorm1d` and relu, so that quantization fuses them."""
 
-    _relu = True
+    def forward(self, inp: TensorLike) -> Tensor:
+        """Take (N, in_features)."""
+        return F.relu(self.bn(self.linear(inp)))

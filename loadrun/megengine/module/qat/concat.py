@@ -15,3 +15,8 @@ class Concat(Float.Concat, QATModule):
     def forward(self, inps: Iterable[TensorLike], axis: int = 0) -> Tensor:
         """Take tensors of one shape but along `axis`."""
         return self.apply_quant_activation(super().forward(inps, axis))
+
+    @classmethod
+    def from_float_module(cls, float_module: Float.Concat) -> Concat:
+        """Convert a float module."""
+        return cls(name=float_module.name)

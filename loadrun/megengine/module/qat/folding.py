@@ -65,12 +65,21 @@ class Folding:
 class Folded(QATModule):
     """A layer and the batch normalization ``bn`` after it, with fake quantization of the weight that does both."""
 
+    _layer_name: str
+    """The attribute that holds the layer."""
     bn: Any
-    _layer: Any
+
+    @property
+    def _layer(self) -> Any:
+        return getattr(self, self._layer_name)
 
     @abstractmethod
     def _scale_shape(self) -> tuple[int, ...]:
         """Return the shape in which the scale of every channel multiplies the layer's weight."""
+
+    @abstractmethod
+    def _calc(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Tensor:
+        """Return the layer with other parameters."""
 
     def _as_bias(self, value: Tensor) -> Tensor:
         """Return a value of every channel in the shape of the layer's bias."""
@@ -91,34 +100,24 @@ class Folded(QATModule):
         fold = Folding.of(self.bn, bn_mean, bn_var)
         return self._weight(fold), self._bias(fold)
 
-    def forward(self: Any, inp: TensorLike) -> Tensor:
-        """Take what the layer takes."""
-        return self.apply_quant_activation(self._ended(self._calc_bn_qat(inp)))
-
-    def _calc_bn_qat(self, inp: TensorLike) -> Tensor:
+    def _calc_bn_qat(self, inp: TensorLike, approx: bool) -> Tensor:
         """Return the layer with the running statistics in its rounded weight.
 
-        While training, the scale is taken out of the result again and the batch's statistics are used.
+        While training, if `approx`, the scale is taken out of the result again and the batch's statistics are used.
         """
         inp = as_tensor(inp)
         fold = Folding.of(self.bn, self.bn.running_mean, self.bn.running_var)
         weight = self._weight(fold)
-        if not self.training:
-            return self._layer._calc(inp, weight, self.apply_quant_bias(self._bias(fold), inp, weight))
-        y = self._layer._calc(inp, weight, None) / self._as_output(fold.scale)
+        if not (self.training and approx):
+            return self._calc(inp, weight, self.apply_quant_bias(self._bias(fold), inp, weight))
+        y = self._calc(inp, weight, None) / self._as_output(fold.scale)
         bias = self._layer.bias
         return self.bn(y if bias is None else y + self._as_output(bias))
 
     @classmethod
-    def _arguments_of(cls, float_module: Any) -> dict[str, Any]:
-        """Return the arguments with which a module like a float one is made."""
-        settings: dict[str, Any] = float_module._layer._settings()
-        return settings
-
-    @classmethod
-    def from_float_module(cls, float_module: Any) -> Any:
-        """Return the module that a float one becomes; both share their parameters."""
-        module = cls(name=float_module.name, **cls._arguments_of(float_module))
-        theirs = float_module._layer
-        module._layer.weight, module._layer.bias, module.bn = theirs.weight, theirs.bias, float_module.bn
+    def _sharing(cls, source: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return a module made with these arguments and the name of a float one, whose parameters it shares."""
+        module = cls(*args, name=source.name, **kwargs)
+        theirs = getattr(source, cls._layer_name)
+        module._layer.weight, module._layer.bias, module.bn = theirs.weight, theirs.bias, source.bn
         return module

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, Protocol
 
 from ....layers.fake_quant import fake_quant_bias
-from ....tensors import Tensor, TensorLike, as_tensor
+from ....tensors import Tensor, TensorLike
 from ..module import Module
 
 
@@ -42,8 +43,8 @@ class QATModule(Module):
     with_weight = True
     with_act = True
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.weight_observer: Any = None
         self.act_observer: Any = None
         self.weight_fake_quant: Any = None
@@ -124,24 +125,13 @@ class QATModule(Module):
         return self._asked("get_qparams", self.act_fake_quant, self.act_observer)
 
     @classmethod
-    def from_float_module(cls, float_module: Any) -> Any:
-        """Return the module that a float one becomes; both share their parameters."""
-        return cls(name=float_module.name)
-
-
-class QATWeighted(QATModule):
-    """A `Weighted` layer whose weight and bias are rounded, too; it is put before the float class."""
-
-    def forward(self: Any, inp: TensorLike) -> Tensor:
-        """Take what the float layer takes."""
-        inp = as_tensor(inp)
-        weight = self.apply_quant_weight(self.weight)
-        y = self._calc(inp, weight, self.apply_quant_bias(self.bias, inp, weight))
-        return self.apply_quant_activation(self._ended(y))
+    def _sharing(cls, source: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return a module made with these arguments and the name of a float one, whose weight and bias it shares."""
+        module = cls(*args, name=source.name, **kwargs)
+        module.weight, module.bias = source.weight, source.bias
+        return module
 
     @classmethod
+    @abstractmethod
     def from_float_module(cls, float_module: Any) -> Any:
         """Return the module that a float one becomes; both share their parameters."""
-        module = cls(name=float_module.name, **float_module._settings())
-        module.weight, module.bias = float_module.weight, float_module.bias
-        return module

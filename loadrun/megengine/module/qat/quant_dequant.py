@@ -16,9 +16,19 @@ class QuantStub(Float.QuantStub, QATModule):
         """Take any float32 tensor."""
         return self.apply_quant_activation(inp)
 
+    @classmethod
+    def from_float_module(cls, float_module: Float.QuantStub) -> QuantStub:
+        """Convert a float module."""
+        return cls(name=float_module.name)
+
 
 class DequantStub(Float.DequantStub, QATModule):
     """Does nothing: fake quantization leaves real numbers."""
 
     with_weight = False
     with_act = False
+
+    @classmethod
+    def from_float_module(cls, float_module: Float.DequantStub) -> DequantStub:
+        """Convert a float module."""
+        return cls(name=float_module.name)

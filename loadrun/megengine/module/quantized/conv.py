@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ....layers.geometry import Sizes
-from ....tensors import Tensor, TensorLike, as_tensor
+from ....tensors import Parameter, Tensor, TensorLike, as_tensor
 from ....tensors.dtypes import DTypeLike
 from ...functional.quantized import conv_bias_activation, conv_transpose2d
 from .. import conv as Float
-from .module import QuantizedModule, from_qat, quantized_bias
+from .module import QuantizedModule, quantized_bias, stored
 
 
 class Conv2d(Float.Conv2d, QuantizedModule):
@@ -62,24 +64,36 @@ class Conv2d(Float.Conv2d, QuantizedModule):
         )
 
     @classmethod
-    def from_qat_module(cls, qat_module: Any) -> Conv2d:
-        """Convert a module with fake quantization."""
-        q, conv = qat_module, getattr(qat_module, "_layer", qat_module)
+    def _like(cls, conv: Float.Conv2d, dtype: DTypeLike | None, name: str | None) -> Conv2d:
+        """Return a module with the settings of a float or qat one."""
         # There always is a bias, and MegEngine does not take the modes along.
         left = ("bias", "conv_mode", "compute_mode")
         settings = {k: v for k, v in conv._settings().items() if k not in left}
-        module: Conv2d = from_qat(cls(**settings, dtype=q.get_activation_dtype(), name=q.name), q)
+        return cls(**settings, dtype=dtype, name=name)
+
+    @classmethod
+    def from_qat_module(cls, qat_module: Any) -> Conv2d:
+        """Convert a module with fake quantization."""
+        q = qat_module
+        module = cls._like(q, q.get_activation_dtype(), q.name)
+        module.weight = stored(q.weight, q.get_weight_dtype(), q.weight.name)
+        if q.bias is None:
+            module.bias = Parameter(np.zeros(q._infer_bias_shape(), np.float32))
+        else:
+            module.bias = stored(q.bias, name=q.bias.name)
         return module
 
     def forward(self, inp: TensorLike) -> Tensor:
         """Take (N, in_channels, H, W), quantized."""
-        return self.calc_conv_quantized(as_tensor(inp), "relu" if self._relu else "identity")
+        return self.calc_conv_quantized(as_tensor(inp))
 
 
 class ConvRelu2d(Conv2d):
     """`ConvRelu2d` of quantized tensors."""
 
-    _relu = True
+    def forward(self, inp: TensorLike) -> Tensor:
+        """Take (N, in_channels, H, W), quantized."""
+        return self.calc_conv_quantized(as_tensor(inp), nonlinear_mode="relu")
 
 
 class ConvTranspose2d(Float.ConvTranspose2d, QuantizedModule):
@@ -127,19 +141,27 @@ class ConvTranspose2d(Float.ConvTranspose2d, QuantizedModule):
         )
 
     @classmethod
+    def _like(cls, conv: Float.ConvTranspose2d, dtype: DTypeLike | None, name: str | None) -> ConvTranspose2d:
+        """Return a module with the settings of a float or qat one."""
+        return cls(**conv._settings(), dtype=dtype, name=name)
+
+    @classmethod
     def from_qat_module(cls, qat_module: Any) -> ConvTranspose2d:
         """Convert a module with fake quantization."""
-        q, conv = qat_module, getattr(qat_module, "_layer", qat_module)
-        new = cls(**conv._settings(), dtype=q.get_activation_dtype(), name=q.name)
-        module: ConvTranspose2d = from_qat(new, q)
+        q = qat_module
+        module = cls._like(q, q.get_activation_dtype(), q.name)
+        module.weight = stored(q.weight, q.get_weight_dtype(), q.weight.name)
+        module.bias = None if q.bias is None else stored(q.bias, name=q.bias.name)
         return module
 
     def forward(self, inp: TensorLike) -> Tensor:
         """Take (N, in_channels, H, W), quantized."""
-        return self.calc_conv_transpose2d_quantized(as_tensor(inp), "relu" if self._relu else "identity")
+        return self.calc_conv_transpose2d_quantized(as_tensor(inp), nonlinear_mode="identity")
 
 
 class ConvTransposeRelu2d(ConvTranspose2d):
     """`ConvTransposeRelu2d` of quantized tensors; its call is refused, as in MegEngine."""
 
-    _relu = True
+    def forward(self, inp: TensorLike) -> Tensor:
+        """Take (N, in_channels, H, W), quantized."""
+        return self.calc_conv_transpose2d_quantized(as_tensor(inp), nonlinear_mode="relu")

@@ -7,7 +7,7 @@ from typing import Any
 from ....tensors import Tensor, TensorLike, as_tensor
 from ....tensors.dtypes import DTypeLike
 from ... import functional as F
-from .module import QuantizedModule, from_qat, quantized_bias
+from .module import QuantizedModule, quantized_bias, stored
 
 
 class Linear(QuantizedModule):
@@ -27,24 +27,32 @@ class Linear(QuantizedModule):
         self.bias: Any = None
         self.output_dtype = dtype
 
-    _relu = False
-
-    def forward(self, inp: TensorLike) -> Tensor:
-        """Take (..., in_features), quantized, to the product, rounded, and relu of it where the class says so."""
-        inp = as_tensor(inp)
+    def calc_linear_quantized(self, inp: Tensor, nonlinear_mode: str = "identity") -> Tensor:
+        """Return the product, rounded, then relu if `nonlinear_mode` is "relu"."""
+        if nonlinear_mode not in ("identity", "relu"):
+            raise AssertionError(f"nonlinear_mode must be identity or relu, found {nonlinear_mode!r}")
         y = F.linear(inp, self.weight, quantized_bias(self.bias, inp, self.weight))
         y = y if self.output_dtype is None else y.astype(self.output_dtype)
-        return F.relu(y) if self._relu else y
+        return F.relu(y) if nonlinear_mode == "relu" else y
+
+    def forward(self, inp: TensorLike) -> Tensor:
+        """Take (..., in_features), quantized."""
+        return self.calc_linear_quantized(as_tensor(inp))
 
     @classmethod
     def from_qat_module(cls, qat_module: Any) -> Linear:
         """Convert a module with fake quantization."""
-        new = cls(dtype=qat_module.get_activation_dtype(), name=qat_module.name)
-        module: Linear = from_qat(new, qat_module)
+        q = qat_module
+        module = cls(dtype=q.get_activation_dtype(), name=q.name)
+        module.weight = stored(q.weight, q.get_weight_dtype(), q.weight.name)
+        if q.bias is not None:
+            module.bias = stored(q.bias, name=q.bias.name)
         return module
 
 
 class LinearRelu(Linear):
     """`LinearRelu` of quantized tensors."""
 
-    _relu = True
+    def forward(self, inp: TensorLike) -> Tensor:
+        """Take (..., in_features), quantized."""
+        return self.calc_linear_quantized(as_tensor(inp), nonlinear_mode="relu")

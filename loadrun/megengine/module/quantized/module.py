@@ -9,7 +9,6 @@ from ....tensors import Parameter, Tensor
 from ....tensors.dtypes import DTypeLike
 from ....tensors.quantized_dtypes import get_scale, qint32
 from ..module import Module
-from ..qat.folding import Folded
 
 
 class QuantizedModule(Module):
@@ -50,16 +49,6 @@ def filled(module: Any, q: Any, layer: Any) -> Any:
     weight, bias = q.fold_weight_bias(q.bn.running_mean, q.bn.running_var)
     module.weight = stored(weight, q.get_weight_dtype(), layer.weight.name)
     module.bias = stored(bias, name="" if layer.bias is None else layer.bias.name)
-    return module
-
-
-def from_qat(module: Any, q: Any) -> Any:
-    """Return a new module with the weight and bias of one with fake quantization, what it folds in included."""
-    if isinstance(q, Folded):
-        return filled(module, q, q._layer)
-    module.weight = stored(q.weight, q.get_weight_dtype(), q.weight.name)
-    if q.bias is not None:
-        module.bias = stored(q.bias, name=q.bias.name)
     return module
 
 
