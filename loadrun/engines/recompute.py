@@ -27,6 +27,8 @@ _FLOPS_PER_BYTE = 4
 """Operations that take about the time of moving a byte."""
 _MOST = 4
 """How often an operator is executed at most, on average over all."""
+_EFFORT = 500
+"""How many steps of ways back are looked at, by step; graphs in which much hangs together would take minutes."""
 _TRIES = 8
 """Higher thresholds that are tried where one cannot be kept."""
 
@@ -47,18 +49,17 @@ def planned(
     graph = _Graph(steps, known, keep)
     plain = peak_bytes(steps, keep, known.shapes)
     if isinstance(config, DTRConfig):
-        enough, dtr = config.eviction_threshold, config
-        tried = [enough + (plain - enough) * k // _TRIES for k in range(_TRIES)]
+        enough, dtr, tries = config.eviction_threshold, config, _TRIES
     else:
-        # The highest threshold that is enough takes the fewest recomputations.
-        enough, dtr = config.lb_memory_mb << 20, DTRConfig(1, 0)
-        n = max(1, config.thresh_nr_try)
-        tried = sorted({enough, *(plain * k // (n + 1) for k in range(n + 1))})
+        enough, dtr, tries = config.lb_memory_mb << 20, DTRConfig(1, 0), max(1, config.thresh_nr_try)
+    higher = (plain - (plain - enough) * k // (tries + 1) for k in range(1, tries + 1))
     best = (plain, 0, list(steps))
-    for threshold in tried if plain > enough else ():
+    for threshold in (enough, *higher) if plain > enough else ():
         found = _Planner(graph, threshold, dtr).run()
-        if found is None:
+        if found is None and threshold == enough:
             continue
+        if found is None:
+            break
         plan = (peak_bytes(found, keep, known.shapes), sum(s.again for s in found), found)
         best = min(best, plan, key=lambda p: p[:2])
         if best[0] <= enough:
@@ -114,7 +115,7 @@ class _Planner:
         self.home: dict[int, int] = {}
         """By value that is there, the one in whose memory it lives."""
         self.places: dict[int, set[int]] = {}
-        self.live = 0
+        self.live = self.effort = 0
         self.strided: set[int] = set()
 
     def run(self) -> list[Step] | None:
@@ -125,7 +126,7 @@ class _Planner:
             self._add(i, s.needs, [v for v in s.reads if self.g.next_use(v, i + 1) is None])
             self.now = i + 1
             self._leave([*s.needs, *s.writes])
-            if len(self.out) > _MOST * len(self.g.steps):
+            if len(self.out) > _MOST * len(self.g.steps) or self.effort > _EFFORT * len(self.g.steps):
                 return None
         return self._moved()
 
@@ -220,7 +221,11 @@ class _Planner:
     def _value(self, home: int, members: Collection[int]) -> float:
         """Return the logarithm of what losing a piece of memory costs."""
         chain = self._chain(members)
+        self.effort += len(chain)
         seconds = sum(self.g.cost[j] for j in chain)
+        # Lost values that would need this one come back with it.
+        readers = {r for v in members for r in self.g.uses.get(v, ()) if r < self.now}
+        seconds *= 1 + sum(bool(self._missing(self.g.steps[r].writes)) for r in readers)
         memory = sum(self.g.bytes[v] for j in chain for v in self.g.steps[j].writes)
         uses = [n for v in members if (n := self.g.next_use(v, self.now)) is not None]
         distance = min(uses, default=len(self.g.steps)) - self.now + 1
