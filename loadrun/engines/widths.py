@@ -70,7 +70,7 @@ def first_overflow(
 
 
 def _narrowed(oprs: Sequence[Opr], wide: Container[str]) -> Iterator[tuple[Opr, Opr, list[list[Var]]]]:
-    """Yield the last operator of what stands for one on such integers, its kind, and what it reads, perhaps in bytes."""
+    """Yield the last operator of what stands for one on such integers, its kind, and what it reads, maybe in bytes."""
     reached: set[int] = set()
     products = _matrix_products(oprs)
     parts = {id(part) for o in oprs if _is_product(o) for part in _upper_half(o)}
@@ -107,7 +107,7 @@ def _matrix_products(oprs: Sequence[Opr]) -> dict[int, list[Opr]]:
 
 
 def _terms(opr: Opr, sums: Mapping[int, list[tuple[Opr, int]]]) -> list[tuple[Opr, int]]:
-    """Return the products of bytes that an operator adds up or shifts, and how far; none where it does another thing."""
+    """Return the products of bytes that an operator adds up or shifts, and how far; none where it does neither."""
     if opr.type != "Elemwise" or len(opr.inputs) != 2:
         return []
     mode, (first, second) = opr.get(Elemwise).mode, (sums.get(v.id, []) for v in opr.inputs)
