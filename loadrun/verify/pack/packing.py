@@ -209,7 +209,7 @@ class Packer:
         if self.options.record:
             bundle.record = {"record": 1, **self.about, "policy": policy, **self._proven}
         else:
-            graph.input_order, graph.fixed_shapes = (), {}
+            graph.input_order, graph.fixed_shapes, graph.integers = (), {}, ()
         return save(
             bundle,
             target,
