@@ -324,8 +324,12 @@ def changes_buffers(program: Any) -> bool:
 def _first_lines(error: Exception) -> str:
     if decided_by_data(error):
         return f"Python looks at the value of a tensor{_user_line(error)}"
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {' '.join(lines[:3])[:600]}"
+    if isinstance(error, TraceError):
+        return str(error)
+    # Behind it are the stack of this process and switches of torch's own developers.
+    own = str(error).partition("Original traceback")[0]
+    text = re.sub(r"For more information, run with [^\n]*|Suggested fixes:.*", "", own, flags=re.DOTALL)
+    return f"{type(error).__name__}: {' '.join(text.split()[:100])[:600]}"
 
 
 def _user_line(error: Exception) -> str:
