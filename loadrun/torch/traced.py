@@ -90,7 +90,7 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
     ) -> None:
         if isinstance(module, torch.export.ExportedProgram):
             program, module = module, callable_of(module)
-        self.module = module
+        self.module = module = modules.without_observers(module)
         self._exported = program
         self._checks = check
         self._never_one: frozenset[Any] = frozenset()
