@@ -192,7 +192,8 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
         return {names[key]: value for key, value in fed.items() if names[key] in graph_inputs}
 
     def _truth(self, model: Bundle) -> Recorder:
-        return TorchRecorder(model, self)
+        # Torch draws other numbers in every call.
+        return Recorder(model) if other_sizes.draws_numbers(self.program) else TorchRecorder(model, self)
 
     # Calls
 
