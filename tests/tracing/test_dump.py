@@ -427,3 +427,15 @@ def test_a_dump_repeats_the_draw_that_was_traced(symbolic: bool, tmp_path: Path)
     (case,) = loadrun.load(tmp_path / "m.mge").testcases
     np.testing.assert_allclose(case.arrays["y:expect"], first, rtol=1e-6)
     assert not np.array_equal(first, second)
+
+
+@pytest.mark.filterwarnings("ignore:a traced")
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: np.array([x.sum(), x.mean()]), lambda x: np.ascontiguousarray(x.T), lambda x: float(x.sum())],
+)
+def test_results_that_numpy_made_are_named_as_the_cause(function: Any, tmp_path: Path) -> None:
+    traced = trace(function, symbolic=True, capture_as_const=True)
+    traced(np.ones((2, 3), np.float32))
+    with pytest.raises(ValueError, match=r"np\.array of a list, np\.ascontiguousarray.*like=x"):
+        traced.dump(tmp_path / "m.mge")
