@@ -19,7 +19,7 @@ from ...graph.dtypes import Array
 from ...inputs.lists import TextSource, count_cases
 from ...inputs.steps import step_text
 from ...passes.constants import bare
-from ...passes.inference import on_gpus_only, optimize_for_inference
+from ...passes.inference import optimize_for_inference
 from ...passes.options import InferenceOptions
 from ...testcase import Testcase
 from .capture import Warn
@@ -207,10 +207,7 @@ class FilePacker:
         return expected_cases(options.expect, self._bundle, options.seed, self._warn)
 
     def _finish(self, graph: Graph) -> Graph:
-        optimized, _ = optimize_for_inference(graph, **self.options.passes or {})
-        if (text := on_gpus_only(optimized)) is not None:
-            self._warn(text)
-        return optimized
+        return optimize_for_inference(graph, **self.options.passes or {})[0]
 
 
 def pack_file(

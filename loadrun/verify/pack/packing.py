@@ -23,6 +23,7 @@ from ...graph import Graph
 from ...graph.dtypes import Array
 from ...passes.checks import compared
 from ...passes.constants import bare, subgraph
+from ...passes.unavailable import unavailable
 from ...runner import check_errors
 from ...testcase import EXPECT, Bundle, FileFacts, ModelSource, Testcase
 from .capture import (
@@ -193,6 +194,8 @@ class Packer:
         made_of = graph
         if self.finish is not None:
             graph = self.finish(graph)
+        if (text := unavailable(graph)) is not None:
+            self.warn(text)
         policy: dict[str, dict[str, object]] = {}
         for check in Bundle(graph).checks:
             policy[check.name] = {"maxerr": check.maxerr, "verbose": check.verbose}
