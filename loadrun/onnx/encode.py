@@ -44,31 +44,10 @@ with late(__name__):
 class ElemType(IntEnum):
     """Numbers of TensorProto.DataType that loadrun writes."""
 
-    FLOAT = 1
-    UINT8 = 2
-    INT8 = 3
-    UINT16 = 4
-    INT16 = 5
-    INT32 = 6
-    INT64 = 7
-    STRING = 8
-    BOOL = 9
-    FLOAT16 = 10
-    DOUBLE = 11
-    UINT32 = 12
-    UINT64 = 13
-    COMPLEX64 = 14
-    BFLOAT16 = 16
-    FLOAT8E4M3FN = 17
-    FLOAT8E4M3FNUZ = 18
-    FLOAT8E5M2 = 19
-    FLOAT8E5M2FNUZ = 20
-    UINT4 = 21
-    INT4 = 22
-    FLOAT4E2M1 = 23
-    FLOAT8E8M0 = 24
-    UINT2 = 25
-    INT2 = 26
+    FLOAT, UINT8, INT8, UINT16, INT16, INT32, INT64, STRING, BOOL = range(1, 10)
+    FLOAT16, DOUBLE, UINT32, UINT64, COMPLEX64, BFLOAT16 = 10, 11, 12, 13, 14, 16
+    FLOAT8E4M3FN, FLOAT8E4M3FNUZ, FLOAT8E5M2, FLOAT8E5M2FNUZ, UINT4, INT4 = range(17, 23)
+    FLOAT4E2M1, FLOAT8E8M0, UINT2, INT2 = range(23, 27)
 
     @property
     def numpy(self) -> np.dtype[Any]:
@@ -138,17 +117,7 @@ class ValueMessage:
 SEQUENCE, OPTIONAL = 4, 9
 """Fields of TypeProto for what holds values."""
 Attribute = Union[
-    int,
-    float,
-    str,
-    bytes,
-    TensorMessage,
-    "GraphMessage",
-    ValueMessage,
-    Array,
-    Sequence[int],
-    Sequence[float],
-    Sequence[str],
+    float, str, bytes, TensorMessage, "GraphMessage", ValueMessage, Array, Sequence[float | str]
 ]
 """A list without entries is an array, whose dtype says of what; a type is a `ValueMessage` without a name."""
 
@@ -164,6 +133,11 @@ class NodeMessage:
     name: str = ""
     domain: str = ""
     doc: str = ""
+
+    @property
+    def bodies(self) -> list[GraphMessage]:
+        """The subgraphs of the node."""
+        return [v for v in self.attributes.values() if isinstance(v, GraphMessage)]
 
 
 @dataclass(eq=False)

@@ -13,6 +13,7 @@ from ..base.errors import UsageError
 from ..base.writing import replacing
 from ..proof import Found
 from .encode import TensorMessage, encode, raw_bytes
+from .messages import Piece
 from .model import WrittenModel
 from .source import ExportSource
 
@@ -86,7 +87,7 @@ class Exported:
         """
         return b"".join(self._pieces())
 
-    def _pieces(self) -> list[bytes | memoryview]:
+    def _pieces(self) -> list[Piece]:
         """Encode the model in pieces, with weights left where they are in memory."""
         pieces = encode(self.written.model)
         size = sum(map(len, pieces))
@@ -99,7 +100,25 @@ class Exported:
     @property
     def report(self) -> str:
         """A summary: inputs, outputs, operators, approximations, verification."""
-        return _report(self)
+        written, graph = self.written, self.written.model.graph
+        lines = [
+            f"ONNX opset {written.opset}, {len(graph.nodes)} nodes, {len(graph.initializers)} stored tensors",
+            "",
+        ]
+        rows = [
+            (kind, v.name, v.elem.name.lower(), "x".join("?" if n is None else str(n) for n in v.shape or ()))
+            for kind, values in (("input", graph.inputs), ("output", graph.outputs))
+            for v in values
+        ]
+        lines.append(tabulate(rows, ("", "name", "dtype", "shape"), "github"))
+        lines += ["", tabulate(sorted(written.operators.items()), ("operator", "count"), "github")]
+        if written.approximated:
+            notes = [(text, where) for text, where in written.approximated.items()]
+            lines += ["", tabulate(notes, ("approximated", "first at"), "github")]
+        if self.verification:
+            compared = [(v.output, v.runtime, v.data, f"{v.error:.3g}") for v in self.verification]
+            lines += ["", tabulate(compared, ("verified", "in", "on", "error"), "github")]
+        return "\n".join(lines)
 
     def save(self, f: str | os.PathLike[str] | BinaryIO, *, external_data: bool = False) -> None:
         """Write the model to a path or an open binary file.
@@ -120,16 +139,14 @@ class Exported:
             f.writelines(self._pieces())
             return
         path = Path(f)
-        if external_data or self.is_large:
-            _save_external(self.written, path)
-            return
-        pieces = self._pieces()
+        large = external_data or self.is_large
+        pieces = _beside(self.written, path) if large else self._pieces()
         with replacing(path) as file:
             file.writelines(pieces)
 
 
-def _save_external(written: WrittenModel, path: Path) -> None:
-    """Save the weights in a file of their own, each at a multiple of the page size."""
+def _beside(written: WrittenModel, path: Path) -> list[Piece]:
+    """Save the weights in a file of their own, each at a multiple of the page size; return the pieces of the model."""
     graph = written.model.graph
     stored = graph.initializers
     name = f"{path.name}.data"
@@ -150,32 +167,6 @@ def _save_external(written: WrittenModel, path: Path) -> None:
             offset += tensor.nbytes
     graph.initializers = moved
     try:
-        pieces = encode(written.model)
+        return encode(written.model)
     finally:
         graph.initializers = stored
-    with replacing(path) as file:
-        for piece in pieces:
-            file.write(piece)
-
-
-def _report(exported: Exported) -> str:
-    written, graph = exported.written, exported.written.model.graph
-    lines = [
-        f"ONNX opset {written.opset}, {len(graph.nodes)} nodes, {len(graph.initializers)} stored tensors",
-        "",
-    ]
-    rows = [
-        (kind, v.name, v.elem.name.lower(), "x".join("?" if n is None else str(n) for n in v.shape or ()))
-        for kind, values in (("input", graph.inputs), ("output", graph.outputs))
-        for v in values
-    ]
-    lines.append(tabulate(rows, ("", "name", "dtype", "shape"), "github"))
-    counted = sorted(written.operators.items())
-    lines += ["", tabulate(counted, ("operator", "count"), "github")]
-    if written.approximated:
-        notes = [(text, where) for text, where in written.approximated.items()]
-        lines += ["", tabulate(notes, ("approximated", "first at"), "github")]
-    if exported.verification:
-        compared = [(v.output, v.runtime, v.data, f"{v.error:.3g}") for v in exported.verification]
-        lines += ["", tabulate(compared, ("verified", "in", "on", "error"), "github")]
-    return "\n".join(lines)

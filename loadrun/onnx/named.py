@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from .encode import GraphMessage
 from .inserted import rename
@@ -14,7 +14,7 @@ def merge_ends(graph: GraphMessage) -> None:
     """Name the nodes that compute outputs after these, where nothing else needs the nodes' own names."""
     makers = {name: node for node in graph.nodes for name in node.outputs}
     ends = {v.name for v in graph.outputs}
-    inner = {name for node in graph.nodes for name in _captured(node.attributes.values())}
+    inner = _captured(graph)
     kept, renamed = [], {}
     for node in graph.nodes:
         source = node.inputs[0] if node.inputs else ""
@@ -41,8 +41,7 @@ def keep_names(graph: GraphMessage, names: Mapping[str, str | None], writer: Onn
         names: names in the graph by names in the model.
         writer: knows which names are taken.
     """
-    fixed = {v.name for v in graph.outputs}
-    fixed.update(name for node in graph.nodes for name in _captured(node.attributes.values()))
+    fixed = {v.name for v in graph.outputs} | _captured(graph)
     internal = {name for node in graph.nodes for name in node.outputs} - fixed
     rename(
         graph,
@@ -57,8 +56,7 @@ def number_names(graph: GraphMessage, writer: OnnxWriter) -> None:
     """
     places = {n: i for i, n in reversed([*enumerate(n for node in graph.nodes for n in node.inputs)])}
     graph.initializers.sort(key=lambda t: places.get(t.name, len(places)))
-    bodies = (v for node in graph.nodes for v in node.attributes.values() if isinstance(v, GraphMessage))
-    fixed = {name for body in bodies for name in (*free_names(body), *_own_names(body))}
+    fixed = _captured(graph).union(*(_own_names(b) for node in graph.nodes for b in node.bodies))
     free = writer.automatic - fixed
     taken = {t.name for t in graph.initializers} | {n for node in graph.nodes for n in node.outputs}
     taken = {v.name for v in (*graph.inputs, *graph.outputs)} | fixed | (taken - free)
@@ -85,22 +83,16 @@ def _own_names(graph: GraphMessage) -> set[str]:
     """Return the names of values and constants of a graph and of those inside it."""
     names = {v.name for v in graph.inputs} | {t.name for t in graph.initializers}
     for node in graph.nodes:
-        names.update(node.outputs)
-        for attribute in node.attributes.values():
-            if isinstance(attribute, GraphMessage):
-                names |= _own_names(attribute)
+        names.update(node.outputs, *map(_own_names, node.bodies))
     return names
 
 
 def domains(graph: GraphMessage) -> set[str]:
     """Return the domains of a graph's nodes but ONNX's own."""
-    inner = [v for node in graph.nodes for v in node.attributes.values() if isinstance(v, GraphMessage)]
-    return {n.domain for n in graph.nodes if n.domain}.union(*map(domains, inner))
+    inner = [domains(body) for node in graph.nodes for body in node.bodies]
+    return {n.domain for n in graph.nodes if n.domain}.union(*inner)
 
 
-def _captured(attributes: Iterable[object]) -> set[str]:
-    names: set[str] = set()
-    for value in attributes:
-        if isinstance(value, GraphMessage):
-            names |= free_names(value)
-    return names
+def _captured(graph: GraphMessage) -> set[str]:
+    """Return the names that the subgraphs of a graph's nodes take from it."""
+    return {name for node in graph.nodes for body in node.bodies for name in free_names(body)}

@@ -24,19 +24,9 @@ if TYPE_CHECKING:
 
 Run = Callable[[Mapping[str, "Array"]], Mapping[str, "Array"]]
 
-_TYPES = {
-    "tensor(float)": "float32",
-    "tensor(double)": "float64",
-    "tensor(float16)": "float16",
-    "tensor(int8)": "int8",
-    "tensor(uint8)": "uint8",
-    "tensor(int16)": "int16",
-    "tensor(uint16)": "uint16",
-    "tensor(int32)": "int32",
-    "tensor(uint32)": "uint32",
-    "tensor(int64)": "int64",
-    "tensor(uint64)": "uint64",
-    "tensor(bool)": "bool",
+_NAMES = "float16 int8 uint8 int16 uint16 int32 uint32 int64 uint64 bool"
+_TYPES = {"tensor(float)": "float32", "tensor(double)": "float64"} | {
+    f"tensor({n})": n for n in _NAMES.split()
 }
 
 _UNHELD = re.compile(r"tensor\((bfloat16|float[48]\w*|u?int[24])\)")

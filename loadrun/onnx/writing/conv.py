@@ -56,15 +56,12 @@ def _filter(w: OnnxWriter, var: Var, plan: Plan) -> str:
     axes = [*range(2, len(shape))]
     if value is None:
         out = w.name(var) if w.rank(var) == len(shape) else w.reshape(w.name(var), shape)
-        return (
-            w.slice(out, [-1] * len(axes), [-(2**63) + 1] * len(axes), axes, [-1] * len(axes))
-            if plan.flip
-            else out
-        )
+        back, ends = [-1] * len(axes), [-(2**63) + 1] * len(axes)
+        return w.slice(out, back, ends, axes, back) if plan.flip else out
     if value.ndim == len(shape) and not plan.flip:
         return w.name(var)
     plain = value.reshape(shape)
-    return w.derived(var, "plain", np.ascontiguousarray(np.flip(plain, axes) if plan.flip else plain))
+    return w.derived(var, "plain", np.ascontiguousarray(np.flip(plain, tuple(axes)) if plan.flip else plain))
 
 
 def _sums(w: OnnxWriter, x: Var, f: Var, plan: Plan) -> str:

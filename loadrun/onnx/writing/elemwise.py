@@ -108,7 +108,7 @@ def elemwise(w: OnnxWriter, opr: Opr) -> str:
         # Exporters write constants behind, and runtimes look for them there.
         args.reverse()
     if dtype.name == "Bool":
-        return _bool(w, mode, args)
+        return on_bool(w, mode, args)
     if dtype.is_float:
         return _float(w, opr, mode, dtype, args)
     return whole_numbers(w, mode, dtype, args)
@@ -122,7 +122,8 @@ def _float(w: OnnxWriter, opr: Opr, mode: M, dtype: DType, args: list[str]) -> s
     return w.round_bfloat16(out) if dtype.name == "BFloat16" else out
 
 
-def _bool(w: OnnxWriter, mode: M, args: list[str]) -> str:
+def on_bool(w: OnnxWriter, mode: M, args: list[str]) -> str:
+    """Apply a mode to truth values."""
     if mode in _BOOL:
         return w.op(_BOOL[mode], *args)
     a, b = args

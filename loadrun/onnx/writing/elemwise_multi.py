@@ -13,7 +13,7 @@ from ...ops.elemwise.table import ModeTrait, modes
 from ...ops.numeric.quant import dequantize
 from ...ops.registry import Call, implementation
 from ..encode import ElemType
-from .elemwise import convert
+from .elemwise import convert, on_bool
 from .elemwise_float import compose, stepwise_h_swish
 from .emitter import smaller_scale
 from .formulas import fixed_point, kernel_of, written
@@ -88,11 +88,7 @@ def _compare(w: OnnxWriter, opr: Opr, mode: M) -> str:
     common = promote(types)
     a, b = (convert(w, w.operand(v), t, common) for v, t in zip(opr.inputs, types, strict=True))
     if common.name == "Bool":
-        if mode is M.NEQ:
-            return w.op("Xor", a, b)
-        if mode is M.EQ:
-            return w.op("Not", w.op("Xor", a, b))
-        return w.op("And", w.op("Not", a), b) if mode is M.LT else w.op("Or", w.op("Not", a), b)
+        return w.op("Xor", a, b) if mode is M.NEQ else on_bool(w, ElemwiseMode[mode.name], [a, b])
     through = ElemType.FLOAT if common.is_float else ElemType.INT32
     if elem_of(common) is not through:
         a, b = w.cast(a, through), w.cast(b, through)

@@ -159,7 +159,7 @@ class NodeEmitter:
 
     def op(self, kind: str, *inputs: str, **attributes: Attribute) -> str:
         """Append a node of one output; its name."""
-        return self.ops(kind, *inputs, **attributes)[0]  # type: ignore[arg-type]
+        return self.ops(kind, *inputs, **attributes)[0]
 
     def const(self, value: Array | np.generic | float, name: str = "", *, raw: bool = False) -> str:
         """Return a constant; small ones of equal value are stored once.
@@ -303,7 +303,7 @@ class NodeEmitter:
         """Slice along axes; `steps` default to 1."""
         fixed = all(isinstance(d, int) for d in (*starts, *ends))
         if self.opset < 10 and fixed and (steps is None or all(s == 1 for s in steps)):
-            return self.op("Slice", x, starts=[*starts], ends=[*ends], axes=list(axes))  # type: ignore[arg-type]
+            return self.op("Slice", x, starts=[*starts], ends=[*ends], axes=list(axes))
         self.need(10, "Slice with computed bounds or steps")
         operands = [x, self.vector(starts), self.vector(ends), self.ints(*axes)]
         if steps is not None and any(s != 1 for s in steps):
@@ -322,7 +322,7 @@ class NodeEmitter:
                 stored = self.initializers[value].value
                 assert stored is not None
                 number = float(stored.reshape(-1)[0])
-            return self.op("Pad", x, pads=[*pads], mode=mode, value=number)  # type: ignore[arg-type]
+            return self.op("Pad", x, pads=[*pads], mode=mode, value=number)
         return self.op("Pad", x, self.vector(pads), value, mode=mode)
 
     def split(self, x: str, sizes: Sequence[Dim], axis: int) -> list[str]:
@@ -333,7 +333,7 @@ class NodeEmitter:
             return self.ops("Split", x, self.vector(sizes), out=len(sizes), axis=axis)
         if not all(isinstance(n, int) for n in sizes):
             self.need(13, "Split at computed sizes")
-        return self.ops("Split", x, out=len(sizes), axis=axis, split=[*sizes])  # type: ignore[arg-type]
+        return self.ops("Split", x, out=len(sizes), axis=axis, split=[*sizes])
 
     def clip(self, x: str, low: float | None, high: float | None) -> str:
         """Clip a float value to bounds."""
@@ -415,9 +415,7 @@ class NodeEmitter:
             if not wanted.isdisjoint(node.outputs):
                 kept.append(node)
                 wanted.update(node.inputs)
-                for attribute in node.attributes.values():
-                    if isinstance(attribute, GraphMessage):
-                        wanted.update(free_names(attribute))
+                wanted.update(*map(free_names, node.bodies))
         kept.reverse()
         for i, node in enumerate(kept):
             node.name = f"{node.op_type}_{i}"
@@ -430,9 +428,6 @@ def free_names(graph: GraphMessage) -> set[str]:
     names = {v.name for v in graph.outputs}
     bound = {v.name for v in graph.inputs} | {t.name for t in graph.initializers}
     for node in graph.nodes:
-        names.update(node.inputs)
+        names.update(node.inputs, *map(free_names, node.bodies))
         bound.update(node.outputs)
-        for attribute in node.attributes.values():
-            if isinstance(attribute, GraphMessage):
-                names.update(free_names(attribute))
     return names - bound

@@ -4,6 +4,7 @@ There is a function for every operator that shape arithmetic is made of; it give
 or None if it is no such arithmetic.
 """
 
+import functools
 import operator
 from collections.abc import Callable
 
@@ -11,9 +12,8 @@ from ...base.registry import Registry
 from ...graph import Opr, Var
 from ...graph import params as P
 from ...ops.elemwise.table import ROWS
-from ...ops.shape import NO_AXIS, axis_of
 from .emitter import Dim
-from .shape import common_shape
+from .shape import sizes_told
 from .writer import OnnxWriter
 
 _RULES: Registry[str, Callable[[OnnxWriter, Opr], list[Dim] | None]] = Registry("rule of sizes")
@@ -45,22 +45,14 @@ def _never_negative(w: OnnxWriter, var: Var) -> bool:
     return all(v is not None and (v >= 0).all() for v in values)
 
 
-@size_rule("GetVarShapeV1")
-def _get_var_shape(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
-    axis = opr.get(P.OptionalAxisV1).axis
-    dims = common_shape(w, list(opr.inputs))
-    return dims if axis == NO_AXIS else [dims[axis_of(axis, len(dims))]]
+size_rule("GetVarShapeV1")(sizes_told)
 
 
 @size_rule("Concat")
 def _concat(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
-    sizes: list[Dim] = []
-    for var in opr.inputs:
-        part = _known(w, var)
-        if part is None:
-            return None
-        sizes += part
-    return sizes
+    parts = [_known(w, v) for v in opr.inputs]
+    known = [p for p in parts if p is not None]
+    return [n for part in known for n in part] if len(known) == len(parts) else None
 
 
 @size_rule("Subtensor")
@@ -95,12 +87,9 @@ def _product(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
     mode = opr.get(P.Reduce).mode
     if mode == P.ReduceMode.PRODUCT:
         return [w.product(whole)]
-    if mode != P.ReduceMode.SUM:
-        return None
-    total: Dim = 0
-    for n in whole:
-        total = w.arith("Add", total, n)
-    return [total]
+    start: Dim = 0
+    adding = functools.partial(w.arith, "Add")
+    return [functools.reduce(adding, whole, start)] if mode == P.ReduceMode.SUM else None
 
 
 _ARITHMETIC = {
@@ -122,13 +111,10 @@ def _elemwise(w: OnnxWriter, opr: Opr) -> list[Dim] | None:
         return None
     rows = [p * length if len(p) == 1 else p for p in parts]
     if mode in _MOVES:
-        chosen = [
-            _MOVES[mode](a, b)
-            for a, b in zip(*rows[:2], strict=True)
-            if isinstance(a, int) and isinstance(b, int)
-        ]
+        pairs = [p for p in zip(*rows[:2], strict=True) if all(isinstance(n, int) for n in p)]
+        chosen = [_MOVES[mode](a, b) for a, b in pairs]
         return (
-            [n if on else 0 for on, n in zip(chosen, rows[2], strict=True)] if len(chosen) == length else None
+            [n if on else 0 for on, n in zip(chosen, rows[2], strict=False)] if len(pairs) == length else None
         )
     if kind is None or len(rows) != 2:
         return None

@@ -3,7 +3,6 @@
 import numpy as np
 
 from ...graph import Opr
-from ...graph.dtypes import DType
 from ...graph.params import AdaptivePooling, Format, Pooling, PoolingMode
 from ...ops.pooling import pool_windows
 from ..encode import ElemType
@@ -40,7 +39,7 @@ def adaptive_pooling(w: OnnxWriter, opr: Opr) -> str:
         return in_other_layout(w, opr, Format(p.format))
     x, want = opr.inputs
     sizes = w.split_dims(want)
-    axes, windows = pool_windows(p, w.example(x), np.array([int(n) for n in _example(w, want)]))
+    axes, windows = pool_windows(p, w.example(x), np.array(_example(w, want)))
     changing = any(w.shape(x)[a] is None for a in axes)
     if changing and all(n == 1 for n in sizes):
         if not w.dtype(x).is_float:
@@ -67,25 +66,11 @@ def _pool(w: OnnxWriter, opr: Opr, mode: PoolingMode, attributes: dict[str, list
     x = opr.inputs[0]
     dtype = w.dtype(x)
     if mode == PoolingMode.MAX:
-        value = w.name(x)
         small = dtype.name in ("Int8", "Uint8", "QuantizedS8", "Quantized8Asymm") and w.opset >= 12
-        if not small and dtype.np.kind != "f":
-            value = w.cast(value, ElemType.FLOAT)
-        out = w.op("MaxPool", value, **attributes)
-        if not small and dtype.np.kind != "f":
-            out = w.cast(out, ElemType.of(dtype.np))
-        return out
-    return _average(w, opr, dtype, mode, attributes)
-
-
-def _average(
-    w: OnnxWriter,
-    opr: Opr,
-    dtype: DType,
-    mode: PoolingMode,
-    attributes: dict[str, list[int]],
-) -> str:
-    x = opr.inputs[0]
+        if small or dtype.np.kind == "f":
+            return w.op("MaxPool", w.name(x), **attributes)
+        out = w.op("MaxPool", w.cast(w.name(x), ElemType.FLOAT), **attributes)
+        return w.cast(out, ElemType.of(dtype.np))
     include = int(mode == PoolingMode.AVERAGE)
     if not dtype.is_quantized:
         data = w.float(x)
@@ -98,8 +83,7 @@ def _average(
     whole = w.cast(w.name(x), ElemType.FLOAT)
     if dtype.zero_point:
         whole = w.op("Sub", whole, w.f32(dtype.zero_point))
-    out = w.op("AveragePool", whole, count_include_pad=include, **attributes)
-    out = w.round_away(out)
+    out = w.round_away(w.op("AveragePool", whole, count_include_pad=include, **attributes))
     if dtype.zero_point:
         out = w.op("Add", out, w.f32(dtype.zero_point))
     return w.cast(out, elem_of(dtype))

@@ -53,30 +53,23 @@ def resize(w: OnnxWriter, opr: Opr) -> str:
     data = w.name(x) if dtype.np == np.float32 else w.cast(w.name(x), ElemType.FLOAT)
     data = w.transpose(data, [0, 3, 1, 2]) if packed else data
     n, c = w.dim(x, 0), w.dim(x, 3 if packed else 1)
-    rows, columns = _target_dims(w, opr)
-    out = _resize(w, data, [n, c, rows, columns], mode)
+    places = {"coordinate_transformation_mode": "half_pixel"}
+    if mode == InterpolationMode.NEAREST:
+        places = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    sizes = [n, c, *w.split_dims(opr.inputs[1])]
+    if mode == InterpolationMode.CUBIC:
+        out = _resize(w, data, sizes, "cubic", **places, cubic_coeff_a=-0.75)
+    else:
+        out = _resize(w, data, sizes, _MODE[mode], **places)
     if packed and dtype.name == "Uint8" and mode == InterpolationMode.LINEAR and shape[3] in (1, 3):
         out = w.op("Floor", w.op("Add", out, w.f32(1e-4)))
     out = store(w, out, dtype) if dtype.np != np.float32 or dtype.name == "BFloat16" else out
     return w.transpose(out, [0, 2, 3, 1]) if packed else out
 
 
-def _target_dims(w: OnnxWriter, opr: Opr) -> list[Dim]:
-    return w.split_dims(opr.inputs[1])
-
-
-def _resize(w: OnnxWriter, x: str, dims: list[Dim], mode: InterpolationMode) -> str:
-    sizes = w.vector(dims)
-    attributes: dict[str, object] = {"mode": _MODE[mode]}
-    if mode == InterpolationMode.NEAREST:
-        attributes |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    else:
-        attributes["coordinate_transformation_mode"] = "half_pixel"
-    if mode == InterpolationMode.CUBIC:
-        attributes["cubic_coeff_a"] = -0.75
+def _resize(w: OnnxWriter, x: str, dims: list[Dim], mode: str, **attributes: str | float) -> str:
     nothing = "" if w.opset >= 13 else w.const(np.zeros(0, np.float32))
-    scales = "" if w.opset >= 13 else w.const(np.zeros(0, np.float32))
-    return w.op("Resize", x, nothing, scales, sizes, **attributes)  # type: ignore[arg-type]
+    return w.op("Resize", x, nothing, nothing, w.vector(dims), mode=mode, **attributes)
 
 
 @translation("Resize3D")
@@ -85,14 +78,5 @@ def resize_3d(w: OnnxWriter, opr: Opr) -> str:
     p, (x, target) = opr.get(Resize3D), opr.inputs
     dims = [*w.dims(x)[:2], *w.split_dims(target)]
     mode = "align_corners" if p.align_corners else "half_pixel"
-    nothing = "" if w.opset >= 13 else w.const(np.zeros(0, np.float32))
-    out = w.op(
-        "Resize",
-        w.float(x),
-        nothing,
-        nothing,
-        w.vector(dims),
-        mode="linear",
-        coordinate_transformation_mode=mode,
-    )
+    out = _resize(w, w.float(x), dims, "linear", coordinate_transformation_mode=mode)
     return w.stored(out, w.dtype(x))

@@ -96,29 +96,22 @@ def cond_take(w: OnnxWriter, opr: Opr) -> list[str]:
 
 def _condition(w: OnnxWriter, mask: Var, p: P.CondTake) -> str:
     """Compare a mask with the number in the parameters, as Bool."""
-    dtype = w.dtype(mask)
-    if dtype.name == "Bool" and p.mode in (P.CondTakeMode.EQ, P.CondTakeMode.NEQ):
-        wanted = bool(c_cast(p.val, np.dtype("?"))) is (p.mode == P.CondTakeMode.EQ)
+    dtype, mode = w.dtype(mask), P.CondTakeMode
+    equal, whole = p.mode in (mode.EQ, mode.NEQ), dtype.np.kind in "iub"
+    if dtype.name == "Bool" and equal:
+        wanted = bool(c_cast(p.val, dtype.np)) is (p.mode == mode.EQ)
         return w.name(mask) if wanted else w.op("Not", w.name(mask))
-    if dtype.name == "Bool":
-        number = w.const(np.int32(bool(c_cast(p.val, np.dtype("?")))))
-        value = w.cast(w.name(mask), ElemType.INT32)
-    elif dtype.np.kind in "iu":
-        number = w.const(np.int32(c_cast(p.val, dtype.np)))
-        value = w.cast(w.name(mask), ElemType.INT32) if dtype.np != np.int32 else w.name(mask)
+    if whole:
+        number, value = w.const(np.int32(c_cast(p.val, dtype.np))), w.name(mask)
+        value = w.cast(value, ElemType.INT32) if dtype.np != np.int32 else value
     else:
         number, value = w.f32(p.val), w.float(mask)
-        if p.mode in (P.CondTakeMode.EQ, P.CondTakeMode.NEQ):
-            near = w.op("Less", w.op("Abs", w.op("Sub", number, value)), w.f32(p.eps))
-            return near if p.mode == P.CondTakeMode.EQ else w.op("Not", near)
-    if p.mode in (P.CondTakeMode.EQ, P.CondTakeMode.NEQ):
-        same = w.equal(value, number, real=False)
-        return same if p.mode == P.CondTakeMode.EQ else w.op("Not", same)
-    if p.mode == P.CondTakeMode.LT:
-        return w.op("Less", value, number)
-    if p.mode == P.CondTakeMode.GT:
-        return w.op("Greater", value, number)
-    return w.leq(value, number) if p.mode == P.CondTakeMode.LEQ else w.leq(number, value)
+    if equal:
+        near = None if whole else w.op("Less", w.op("Abs", w.op("Sub", number, value)), w.f32(p.eps))
+        same = near or w.equal(value, number, real=False)
+        return same if p.mode == mode.EQ else w.op("Not", same)
+    pair = (number, value) if p.mode in (mode.GT, mode.GEQ) else (value, number)
+    return w.op("Less", *pair) if p.mode in (mode.LT, mode.GT) else w.leq(*pair)
 
 
 @translation("NonZero")

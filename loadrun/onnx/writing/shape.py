@@ -39,14 +39,16 @@ def common_shape(w: OnnxWriter, variables: list[Var]) -> list[Dim]:
     return out
 
 
+def sizes_told(w: OnnxWriter, opr: Opr) -> list[Dim]:
+    """Return what GetVarShapeV1 tells: a shape, or one size."""
+    axis, dims = opr.get(P.OptionalAxisV1).axis, common_shape(w, list(opr.inputs))
+    return dims if axis == NO_AXIS else [dims[axis_of(axis, len(dims))]]
+
+
 @translation("GetVarShapeV1")
 def get_var_shape(w: OnnxWriter, opr: Opr) -> str:
     """Emit Shape, or one entry of it; for several inputs the shape that they broadcast to."""
-    axis = opr.get(P.OptionalAxisV1).axis
-    dims = common_shape(w, list(opr.inputs))
-    if axis != NO_AXIS:
-        dims = [dims[axis_of(axis, len(dims))]]
-    return stack(w, dims)
+    return stack(w, sizes_told(w, opr))
 
 
 @translation("ReshapeV1")
@@ -225,14 +227,7 @@ def padding(w: OnnxWriter, opr: Opr) -> str:
         )
         return w.cast(out, elem_of(dtype)) if wide != dtype.np else out
     elem = elem_of(dtype)
-    if elem in (
-        ElemType.FLOAT,
-        ElemType.INT32,
-        ElemType.INT64,
-        ElemType.FLOAT16,
-        ElemType.INT8,
-        ElemType.UINT8,
-    ):
+    if elem.name in ("FLOAT", "INT32", "INT64", "FLOAT16", "INT8", "UINT8"):
         return w.pad(w.name(x), pads, mode)
     return w.cast(w.pad(w.cast(w.name(x), ElemType.INT32), pads, mode), elem)
 
