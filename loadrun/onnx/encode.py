@@ -149,8 +149,6 @@ class GraphMessage:
     initializers: list[TensorMessage] = field(default_factory=list)
     inputs: list[ValueMessage] = field(default_factory=list)
     outputs: list[ValueMessage] = field(default_factory=list)
-    values: list[ValueMessage] = field(default_factory=list)
-    doc: str = ""
 
 
 @dataclass(eq=False)
@@ -162,9 +160,6 @@ class ModelMessage:
     ir_version: int
     producer: str = "loadrun"
     producer_version: str = ""
-    domain: str = ""
-    model_version: int = 0
-    doc: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -180,9 +175,6 @@ def encode(model: ModelMessage) -> list[Piece]:
             ir_version=model.ir_version,
             producer=model.producer,
             producer_version=model.producer_version,
-            domain=model.domain,
-            model_version=model.model_version,
-            doc=model.doc,
             graph=_graph(model.graph),
             opsets=[OperatorSetIdProto(*pair) for pair in model.opsets.items()],
             properties=[StringStringEntryProto(*pair) for pair in model.metadata.items()],
@@ -225,10 +217,8 @@ def _graph(graph: GraphMessage) -> GraphProto:
         nodes=[_node(n) for n in graph.nodes],
         name=graph.name,
         initializers=[_tensor(t) for t in graph.initializers],
-        doc=graph.doc,
         inputs=[_value(v) for v in graph.inputs],
         outputs=[_value(v) for v in graph.outputs],
-        infos=[_value(v) for v in graph.values],
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -51,10 +51,6 @@ class MessageField(NamedTuple):
 @dataclass(slots=True)
 class Message:
     """A record whose annotations give the numbers of its fields."""
-
-    def always(self) -> str:
-        """Return the name of a field that is written even where it holds nothing."""
-        return ""
 
 
 _ANNOTATION = re.compile(r"Annotated\[(list\[)?(\w+)\]?(?: \| None)?, (\d+)(?:, [\"']?([\w<]+)[\"']?)?\]")
@@ -227,10 +223,6 @@ class AttributeProto(Message):
     ref: Annotated[str, 21] = ""
     sparse: Annotated[SparseTensorProto | None, 22] = None
 
-    def always(self) -> str:
-        """Return the name of the value that counts."""
-        return {1: "f", 2: "i", 3: "s"}.get(self.type, "")
-
 
 @dataclass(slots=True)
 class NodeProto(Message):
@@ -308,14 +300,9 @@ class ModelProto(Message):
 # Reading
 
 
-class _Count:
-    """The number of messages that a file may still hold: each takes far more memory than its two bytes in the file."""
-
-    def __init__(self, size: int) -> None:
-        self.left = _MESSAGES + size // _BYTES_EACH
-
-
-def parse(kind: type[M], data: memoryview, base: int = 0, depth: int = 0, count: _Count | None = None) -> M:
+def parse(
+    kind: type[M], data: memoryview, base: int = 0, depth: int = 0, count: Iterator[int] | None = None
+) -> M:
     """Read one message.
 
     Args:
@@ -323,16 +310,15 @@ def parse(kind: type[M], data: memoryview, base: int = 0, depth: int = 0, count:
         data: its bytes.
         base: where they begin in the file.
         depth: how many messages are around it.
-        count: how many more there may be.
+        count: counts those that there may be: each takes far more memory than its two bytes in the file.
 
     Raises:
         FormatError: the bytes are no such message, or of nothing but empty ones.
     """
     if depth > _DEPTH:
         raise FormatError(f"messages are nested deeper than {_DEPTH}", offset=base)
-    count = count or _Count(len(data))
-    count.left -= 1
-    if count.left < 0:
+    count = count or iter(range(_MESSAGES + len(data) // _BYTES_EACH))
+    if next(count, None) is None:
         raise FormatError("the file consists of more messages than its size allows", offset=base)
     message = kind()
     table = schema(kind)
@@ -356,19 +342,13 @@ def parse(kind: type[M], data: memoryview, base: int = 0, depth: int = 0, count:
 
 
 def _decoded_field(
-    entry: MessageField, wire: int, value: int | memoryview, where: int, depth: int, count: _Count
+    entry: MessageField, wire: int, value: int | memoryview, where: int, depth: int, count: Iterator[int]
 ) -> object:
     kind = entry.kind
-    if kind is int:
-        if wire != VARINT or not isinstance(value, int):
-            raise _wrong(entry.name, where)
-        return signed(value)
-    if kind is float:
-        if wire != FIXED32 or not isinstance(value, int):
-            raise _wrong(entry.name, where)
-        return float(np.uint32(value).view(np.float32))
-    if not isinstance(value, memoryview):
+    if wire != {int: VARINT, float: FIXED32}.get(kind, BYTES):
         raise _wrong(entry.name, where)
+    if isinstance(value, int):
+        return signed(value) if kind is int else float(np.uint32(value).view(np.float32))
     if kind is str:
         return text(value, where)
     if kind is bytes:
@@ -420,7 +400,8 @@ def pieces(message: Message) -> list[Piece]:
 
 def _write(message: Message, out: list[Piece]) -> int:
     """Append the pieces of a message; how many bytes they are."""
-    size, kept = 0, message.always()
+    # Of an attribute the value that counts is written even where it holds nothing.
+    size, kept = 0, {1: "f", 2: "i", 3: "s"}.get(message.type if isinstance(message, AttributeProto) else 0)
     for name, kind, many, _, absent, tag in schema(type(message)).values():
         held = getattr(message, name)
         if (not held and name != kept) if many or absent is not None else held is None:

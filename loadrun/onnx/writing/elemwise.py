@@ -247,9 +247,6 @@ def _shr(w: NodeEmitter, x: str, y: str) -> str:
     return w.cast(shifted, ElemType.INT32)
 
 
-_on_integers(M.ABS)(lambda w, x: w.op("Abs", x))
-
-
 @_on_integers(M.MAX)
 def _max(w: NodeEmitter, x: str, y: str) -> str:
     return w.where(_less(w, x, y), y, x) if w.opset < 12 else w.op("Max", x, y)
@@ -260,6 +257,14 @@ def _min(w: NodeEmitter, x: str, y: str) -> str:
     return w.where(_less(w, y, x), y, x) if w.opset < 12 else w.op("Min", x, y)
 
 
+def _as_floats(mode: M) -> Callable[..., str]:
+    return lambda w, *args: compose(w, mode, *args)
+
+
+for _mode in (M.ABS, M.NEGATE, M.SIGN, M.ADD, M.SUB, M.MUL, M.SQUARE, M.FUSE_MUL_ADD3, M.FUSE_MUL_ADD4):
+    _on_integers(_mode)(_as_floats(_mode))
+
+
 def _select(condition: Callable[[NodeEmitter, str, str], str]) -> Callable[..., str]:
     def apply(w: NodeEmitter, x: str, y: str, z: str) -> str:
         return w.where(condition(w, x, y), z, _zero(w))
@@ -268,13 +273,7 @@ def _select(condition: Callable[[NodeEmitter, str, str], str]) -> Callable[..., 
 
 
 _on_integers(M.RELU)(lambda w, x: _max(w, x, _zero(w)))
-_on_integers(M.NEGATE)(lambda w, x: w.op("Neg", x))
 _on_integers(M.RELU6)(lambda w, x: _min(w, _max(w, x, _zero(w)), w.const(np.int32(6))))
-_on_integers(M.SQUARE)(lambda w, x: w.op("Mul", x, x))
-_on_integers(M.SIGN)(lambda w, x: w.op("Sign", x))
-_on_integers(M.ADD)(lambda w, x, y: w.op("Add", x, y))
-_on_integers(M.SUB)(lambda w, x, y: w.op("Sub", x, y))
-_on_integers(M.MUL)(lambda w, x, y: w.op("Mul", x, y))
 _on_integers(M.MOD)(lambda w, x, y: w.op("Mod", x, y))
 _on_integers(M.SWITCH_GT0)(lambda w, x, y: w.where(_positive(w, x), y, _zero(w)))
 _on_integers(M.LT)(_compared(_less))
@@ -285,8 +284,6 @@ _on_integers(M.PRELU)(lambda w, x, y: w.where(_positive(w, x), x, w.op("Mul", x,
 _on_integers(M.COND_LEQ_MOV)(_select(_leq_ints))
 _on_integers(M.COND_LT_MOV)(_select(_less))
 _on_integers(M.CLIP)(lambda w, x, y, z: w.where(_leq_ints(w, x, y), y, w.where(_leq_ints(w, x, z), x, z)))
-_on_integers(M.FUSE_MUL_ADD3)(lambda w, x, y, z: w.op("Add", w.op("Mul", x, y), z))
-_on_integers(M.FUSE_MUL_ADD4)(lambda w, x, y, z, u: w.op("Add", w.op("Mul", x, y), w.op("Mul", z, u)))
 _on_integers(M.RMULH)(lambda w, x, y: "")
 
 

@@ -5,6 +5,8 @@ written here once; the families of operators call these methods and know nothing
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial, reduce
+from itertools import groupby
 
 import numpy as np
 
@@ -200,22 +202,12 @@ class NodeEmitter:
 
     def vector(self, dims: Sequence[Dim]) -> str:
         """Emit an int64 vector of sizes."""
-        if all(isinstance(d, int) for d in dims):
-            return self.ints(*(int(d) for d in dims))
         parts: list[str] = []
-        run: list[int] = []
-        for d in dims:
-            if isinstance(d, int):
-                run.append(d)
-                continue
-            if run:
-                parts.append(self.ints(*run))
-                run = []
-            parts.append(d)
-        if run:
-            parts.append(self.ints(*run))
-        if len(parts) == 1:
-            return parts[0]
+        for fixed, run in groupby(dims, lambda d: isinstance(d, int)):
+            given = [*run]
+            parts += [self.ints(*map(int, given))] if fixed else map(str, given)
+        if len(parts) < 2:
+            return parts[0] if parts else self.ints()
         return self.op("Concat", *parts, axis=0)
 
     def dim_of(self, x: str, axis: int) -> str:
@@ -236,10 +228,8 @@ class NodeEmitter:
 
     def product(self, dims: Sequence[Dim]) -> Dim:
         """Multiply sizes."""
-        total: Dim = 1
-        for d in dims:
-            total = self.arith("Mul", total, d)
-        return total
+        one: Dim = 1
+        return reduce(partial(self.arith, "Mul"), dims, one)
 
     def scalar(self, dim: Dim) -> str:
         """Return a size as an int64 value of rank 0."""

@@ -158,21 +158,19 @@ def _quotient(w: OnnxWriter, x: str, axes: list[int]) -> str:
 
 def _integer(w: OnnxWriter, p: Reduce, x: str, dtype: DType, axes: list[int], sizes: tuple[int, ...]) -> str:
     elem = elem_of(dtype)
-    wide = w.cast(x, ElemType.INT32) if elem is not ElemType.INT32 else x
+    narrow = elem is not ElemType.INT32
+    wide = w.cast(x, ElemType.INT32) if narrow else x
     if p.mode in (Mode.PRODUCT, Mode.SUM_SQR):
         # Runtimes compute these in floats; in int64 the low bits, which are those of the wrapped result, are right.
         out = w.reduce(_KINDS[p.mode], w.cast(wide, ElemType.INT64), axes)
         return w.cast(w.cast(out, ElemType.INT32), elem)
-    if p.mode != Mode.MEAN:
-        out = w.reduce(_KINDS[p.mode], wide, axes)
-        return out if elem is ElemType.INT32 else w.cast(out, elem)
-    if len(axes) > 1:
+    if p.mode == Mode.MEAN and len(axes) > 1:
         raise UnsupportedOprError("the mean of integers over several axes, which MegEngine truncates at each")
-    total = w.reduce("ReduceSum", wide, axes)
-    if elem is not ElemType.INT32:
-        total = w.cast(w.cast(total, elem), ElemType.INT32)
-    out = w.op("Div", total, w.const(np.int32(sizes[0])))
-    return out if elem is ElemType.INT32 else w.cast(out, elem)
+    out = w.reduce("ReduceSum" if p.mode == Mode.MEAN else _KINDS[p.mode], wide, axes)
+    if p.mode == Mode.MEAN:
+        total = w.cast(w.cast(out, elem), ElemType.INT32) if narrow else out
+        out = w.op("Div", total, w.const(np.int32(sizes[0])))
+    return w.cast(out, elem) if narrow else out
 
 
 def _quantized(w: OnnxWriter, p: Reduce, x: str, source: DType, target: DType, axes: list[int]) -> str:
