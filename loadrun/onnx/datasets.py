@@ -11,12 +11,13 @@ from ..engines.reference import ReferenceEngine
 from ..graph.composite import holds_composites
 from ..graph.dtypes import Array
 from ..testcase import EXPECT, FileValue, Testcase
-from .encode import OPTIONAL, ElemType, TensorMessage, encode_tensor, encode_value
+from .encode import OPTIONAL, TensorMessage, encode_tensor, encode_value
 from .file import OnnxFile, accepted_file, read_accepted
 from .limits import FILE, KEY
 from .messages import Piece
 from .model import WrittenModel
 from .source import ExportSource
+from .tensors import ElemType
 from .testdata import find_sets, set_name, sets_in
 from .types import kind_of_dtype
 
@@ -197,5 +198,4 @@ def _misfit(source: ExportSource, written: WrittenModel, inputs: Mapping[str, Ar
 
 def _write(path: Path, pieces: Iterable[Piece]) -> None:
     with replacing(path) as file:
-        for piece in pieces:
-            file.write(piece)
+        file.writelines(pieces)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Any, Union
 
 import numpy as np
@@ -35,37 +34,10 @@ from .messages import (
     pieces,
     utf8,
 )
-from .tensors import HELD, STRING
+from .tensors import ElemType
 
 with late(__name__):
     from . import codes
-
-
-class ElemType(IntEnum):
-    """Numbers of TensorProto.DataType that loadrun writes."""
-
-    FLOAT, UINT8, INT8, UINT16, INT16, INT32, INT64, STRING, BOOL = range(1, 10)
-    FLOAT16, DOUBLE, UINT32, UINT64, COMPLEX64, BFLOAT16 = 10, 11, 12, 13, 14, 16
-    FLOAT8E4M3FN, FLOAT8E4M3FNUZ, FLOAT8E5M2, FLOAT8E5M2FNUZ, UINT4, INT4 = range(17, 23)
-    FLOAT4E2M1, FLOAT8E8M0, UINT2, INT2 = range(23, 27)
-
-    @property
-    def numpy(self) -> np.dtype[Any]:
-        """The numpy dtype of the elements; STRING and those from BFLOAT16 on have none."""
-        return np.dtype(_NUMPY[self])
-
-    @classmethod
-    def of(cls, dtype: np.dtype[Any]) -> ElemType:
-        """Return the number for a numpy dtype.
-
-        Raises:
-            KeyError: ONNX has no such type here.
-        """
-        return _ELEM[np.dtype(dtype).newbyteorder("=").str.lstrip("<>|=")]
-
-
-_NUMPY = {ElemType(k): HELD[k] for k in HELD if k < STRING or STRING < k < 14} | {ElemType.COMPLEX64: "c8"}
-_ELEM = {text: elem for elem, text in _NUMPY.items()}
 
 
 @dataclass(eq=False)

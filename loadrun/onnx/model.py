@@ -17,9 +17,10 @@ from ..ops.catalog import select
 from ..ops.control import find_branches
 from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
 from ..ops.registry import Shape
-from .encode import ElemType, ModelMessage, NodeMessage, TensorMessage, ValueMessage
+from .encode import ModelMessage, NodeMessage, TensorMessage, ValueMessage
 from .inserted import InsertedNode, ModuleParts, OpenSizes
 from .named import domains, keep_names, merge_ends, number_names
+from .tensors import ElemType
 from .writing import TRANSLATIONS
 from .writing.emitter import UnsupportedOprError
 from .writing.writer import OnnxWriter, elem_of

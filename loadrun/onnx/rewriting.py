@@ -18,7 +18,6 @@ from .encode import (
     OPTIONAL,
     SEQUENCE,
     Attribute,
-    ElemType,
     GraphMessage,
     ModelMessage,
     NodeMessage,
@@ -30,6 +29,7 @@ from .model import DEFAULT_OPSET, WrittenModel, ir_version
 from .schemas import versions_of
 from .source import ExportSource
 from .subgraph import Subgraph
+from .tensors import ElemType
 from .types import kind_of_dtype
 
 Sizes = tuple[int | str | None, ...]

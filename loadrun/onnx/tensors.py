@@ -4,8 +4,11 @@ Types that numpy lacks are stored in ones that it has: bfloat16 and floats of 8 
 integers in 8-bit ones. Strings are of no use to a graph of MegEngine's operators and are refused.
 """
 
+from __future__ import annotations
+
 import stat
 from collections.abc import Sequence
+from enum import IntEnum
 from functools import cache
 from math import prod
 from pathlib import Path
@@ -81,15 +84,31 @@ def decoded(codes: Array, kind: int) -> Array:
     return _table(kind)[codes]
 
 
+class ElemType(IntEnum):
+    """Numbers of TensorProto.DataType."""
+
+    FLOAT, UINT8, INT8, UINT16, INT16, INT32, INT64, STRING, BOOL = range(1, 10)
+    FLOAT16, DOUBLE, UINT32, UINT64, COMPLEX64, COMPLEX128, BFLOAT16 = range(10, 17)
+    FLOAT8E4M3FN, FLOAT8E4M3FNUZ, FLOAT8E5M2, FLOAT8E5M2FNUZ, UINT4, INT4 = range(17, 23)
+    FLOAT4E2M1, FLOAT8E8M0, UINT2, INT2 = range(23, 27)
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The numpy dtype of the elements; STRING and those from BFLOAT16 on have none."""
+        return np.dtype(_NUMPY[self])
+
+    @classmethod
+    def of(cls, dtype: np.dtype[Any]) -> ElemType:
+        """Return the number for a numpy dtype.
+
+        Raises:
+            KeyError: ONNX has no such type here.
+        """
+        return _ELEM[np.dtype(dtype).newbyteorder("=").str.lstrip("<>|=")]
+
+
 STRING = 8
-NAMES = dict(
-    enumerate(
-        """float uint8 int8 uint16 int16 int32 int64 string bool float16 double uint32 uint64 complex64 complex128
-        bfloat16 float8e4m3fn float8e4m3fnuz float8e5m2 float8e5m2fnuz uint4 int4 float4e2m1 float8e8m0 uint2
-        int2""".split(),
-        1,
-    )
-)
+NAMES = {e.value: e.name.lower() for e in ElemType}
 """ONNX's names of the types by their numbers."""
 HELD: dict[int, Any] = dict(
     zip((1, *range(2, 8), *range(9, 14)), "f4 u1 i1 u2 i2 i4 i8 b1 f2 f8 u4 u8".split(), strict=True)
@@ -100,6 +119,8 @@ HELD |= (
     | dict.fromkeys((22, 26), "i1")
 )
 """The dtypes that hold the values."""
+_NUMPY = {ElemType(k): HELD[k] for k in HELD if k < STRING or STRING < k < 14} | {ElemType.COMPLEX64: "c8"}
+_ELEM = {text: elem for elem, text in _NUMPY.items()}
 _BITS = {21: 4, 22: 4, 23: 4, 25: 2, 26: 2}
 _CODES = frozenset((*SMALL_FLOATS, E8M0))
 _SIGNED = (22, 26)

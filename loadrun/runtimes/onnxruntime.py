@@ -19,7 +19,7 @@ from ..engines.executed import Executed
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
 from ..onnx.codes import CODED, from_codes, to_codes
-from ..onnx.tensors import HELD, NAMES
+from ..onnx.tensors import HELD, NAMES, ElemType
 from ..ops.numeric.parallel import threads
 from ..testcase import FileValue, SourceFile
 from .native import Ports, fitted, refused
@@ -101,7 +101,7 @@ class OnnxRuntime:
         Raises:
             UsageError: one cannot; the runtime would compute on the CPU without saying so.
         """
-        x, y = (encode.ValueMessage(name, encode.ElemType.FLOAT, (1,)) for name in "xy")
+        x, y = (encode.ValueMessage(name, ElemType.FLOAT, (1,)) for name in "xy")
         graph = encode.GraphMessage(
             "copy", [encode.NodeMessage("Identity", ["x"], ["y"])], inputs=[x], outputs=[y]
         )

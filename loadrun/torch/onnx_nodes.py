@@ -16,10 +16,11 @@ from torch.utils import _pytree as pytree
 
 from ..base.errors import UnsupportedError, UsageError
 from ..graph.dtypes import DType
-from ..onnx.encode import ElemType, GraphMessage, NodeMessage, TensorMessage, ValueMessage
+from ..onnx.encode import GraphMessage, NodeMessage, TensorMessage, ValueMessage
 from ..onnx.inserted import InsertedNode, InsertedOutput, ModuleParts, OpenSizes, inline
 from ..onnx.model import Request, WritingOptions, write
 from ..onnx.options import OperatorExportTypes
+from ..onnx.tensors import ElemType
 from ..onnx.writing.emitter import UnsupportedOprError
 from ..onnx.writing.writer import OnnxWriter, elem_of
 from ..tensors import Tensor

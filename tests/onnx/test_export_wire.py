@@ -14,7 +14,6 @@ from loadrun.base.errors import UnsupportedError
 from loadrun.graph.params import Cumsum
 from loadrun.onnx import export
 from loadrun.onnx.encode import (
-    ElemType,
     GraphMessage,
     ModelMessage,
     NodeMessage,
@@ -23,6 +22,7 @@ from loadrun.onnx.encode import (
     encode,
     encode_tensor,
 )
+from loadrun.onnx.tensors import ElemType
 from tests.support.small_models import unary
 
 Field = tuple[int, int, "int | bytes"]

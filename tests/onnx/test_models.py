@@ -13,7 +13,6 @@ import loadrun
 from loadrun.base.errors import UsageError
 from loadrun.cli import main
 from loadrun.onnx.encode import (
-    ElemType,
     GraphMessage,
     ModelMessage,
     NodeMessage,
@@ -23,7 +22,7 @@ from loadrun.onnx.encode import (
     encode_tensor,
 )
 from loadrun.onnx.messages import TensorProto, parse
-from loadrun.onnx.tensors import array
+from loadrun.onnx.tensors import ElemType, array
 
 MODELS = Path(__file__).parent.parent.parent / "fixtures" / "onnx"
 NAMES = sorted(p.name for p in MODELS.iterdir())

@@ -1,13 +1,15 @@
 """Conditional execution: a merge becomes If nodes whose subgraphs hold its branches."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from ...graph import Opr, Var
 from ...graph import params as P
-from ..encode import ElemType, GraphMessage, NodeMessage, ValueMessage
-from .emitter import UnsupportedOprError
+from ..encode import GraphMessage, ValueMessage
+from ..tensors import ElemType
+from .emitter import Dim, UnsupportedOprError
 from .writer import OnnxWriter, elem_of, translation
 
 _Mode = P.CondExecMergeMode
@@ -59,12 +61,7 @@ def _chosen(w: OnnxWriter, branches: list[tuple[Var, list[Var]]]) -> list[str]:
         w.translate_for(values)
         return [w.op("Identity", w.name(v)) for v in values]
     flag = w.cast(w.name(predicate), ElemType.BOOL)
-    with w.subgraph() as body:
-        outputs = _chosen(w, branches[:1])
-    first = _branch(w, body, values, outputs)
-    with w.subgraph() as body:
-        outputs = _chosen(w, branches[1:])
-    second = _branch(w, body, values, outputs)
+    first, second = (_branch(w, values, partial(_chosen, w, part)) for part in (branches[:1], branches[1:]))
     return w.ops("If", flag, out=len(values), then_branch=first, else_branch=second)
 
 
@@ -73,22 +70,22 @@ def _or_zero(
 ) -> list[str]:
     """Emit the values of a branch if it is taken, else zeros."""
     flag = w.cast(w.name(predicate), ElemType.BOOL)
-    with w.subgraph() as body:
-        outputs = _chosen(w, [(predicate, values)])
-    first = _branch(w, body, values, outputs)
-    with w.subgraph() as body:
-        zeros = []
+
+    def zeros() -> list[str]:
+        made = []
         for i, var in enumerate(values):
-            if mode == _Mode.SUM:
-                shape = w.vector(w.split_dims(shapes[i]))
-            else:
-                shape = w.vector(list(w.fixed(var)))
-            zeros.append(w.expand(w.const(np.zeros((), elem_of(w.dtype(var)).numpy)), shape))
-    second = _branch(w, body, values, zeros)
+            sizes: Sequence[Dim] = w.split_dims(shapes[i]) if mode == _Mode.SUM else w.fixed(var)
+            made.append(w.expand(w.const(np.zeros((), elem_of(w.dtype(var)).numpy)), w.vector(sizes)))
+        return made
+
+    first = _branch(w, values, partial(_chosen, w, [(predicate, values)]))
+    second = _branch(w, values, zeros)
     return w.ops("If", flag, out=len(values), then_branch=first, else_branch=second)
 
 
-def _branch(w: OnnxWriter, body: list[NodeMessage], values: list[Var], names: list[str]) -> GraphMessage:
-    """Build a subgraph of nodes that ends in those values."""
+def _branch(w: OnnxWriter, values: list[Var], write: Callable[[], list[str]]) -> GraphMessage:
+    """Write a subgraph of what gives those values."""
+    with w.subgraph() as body:
+        names = write()
     outputs = [ValueMessage(n, elem_of(w.dtype(v)), None) for n, v in zip(names, values, strict=True)]
     return GraphMessage(w.fresh("branch"), body, [], [], outputs)

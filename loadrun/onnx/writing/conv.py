@@ -6,17 +6,18 @@ arithmetic; where the result is the integer sums themselves, ConvInteger compute
 
 from collections.abc import Sequence
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from ...graph import Opr, Var
 from ...graph import params as P
-from ...graph.dtypes import Array, DType
+from ...graph.dtypes import Array
 from ...graph.params import Format, NonlineMode
 from ...ops.conv.layout import Packing
 from ...ops.conv.rules import Plan, backward_plan, conv_plan
-from ..encode import ElemType
+from ..tensors import ElemType
 from .elemwise_float import compose, stepwise_h_swish
 from .emitter import UnsupportedOprError
 from .formulas import in_plain_layout, written
@@ -69,17 +70,11 @@ def _sums(w: OnnxWriter, x: Var, f: Var, plan: Plan) -> str:
     data, filters = w.name(x), _filter(w, f, plan)
     a, b = w.dtype(x), w.dtype(f)
     if w.opset < 10:
-        real = w.op("Conv", _centred_floats(w, data, a), _centred_floats(w, filters, b), **_attributes(plan))
-        return w.cast(real, ElemType.INT32)
+        real = [w.centred(v, t, ElemType.FLOAT) for v, t in ((data, a), (filters, b))]
+        return w.cast(w.op("Conv", *real, **_attributes(plan)), ElemType.INT32)
     data, first = unsigned(w, data, a)
     filters, second = unsigned(w, filters, b)
     return w.op("ConvInteger", data, filters, first, second, **_attributes(plan))
-
-
-def _centred_floats(w: OnnxWriter, x: str, dtype: DType) -> str:
-    """Convert stored integers to float32 without their zero point."""
-    out = w.cast(x, ElemType.FLOAT)
-    return w.op("Sub", out, w.f32(dtype.zero_point)) if dtype.zero_point else out
 
 
 def _vector(w: OnnxWriter, var: Var, plan: Plan) -> str:
@@ -112,6 +107,17 @@ def _in_plain_layout(w: OnnxWriter, opr: Opr, packings: Sequence[Packing], out: 
     how = {"format": type(p.format)[_PLAIN[p.format.name]], "sparse": type(p.sparse)["GROUP"]}
     function = partial(in_plain_layout, packings=packings, out=out, filters=filters, **how)
     return written(w, opr, function, typed=True)[0]
+
+
+@translation("DeformableConvForwardV1")
+def deformable(w: OnnxWriter, opr: Opr) -> str:
+    """Emit DeformConv."""
+    x, f, offset, mask = opr.inputs
+    w.fixed(f)
+    plan = conv_plan(opr.get(P.Convolution), [w.dtype(x), w.dtype(f)], w.example(x), w.example(f))
+    inputs = w.name(x), _filter(w, f, plan), w.name(offset), "", w.name(mask)
+    parts = w.fixed(mask, [1])[0] // prod(plan.geo.kernel)
+    return w.op("DeformConv", *inputs, **_attributes(plan), offset_group=parts)
 
 
 def convolution_with_bias(w: OnnxWriter, opr: Opr, bias: Var, value: Array) -> str | None:
@@ -200,7 +206,9 @@ def transposed(w: OnnxWriter, opr: Opr, bias: str = "") -> str:
         if types[0].name == "Float16":
             data, real = w.cast(data, ElemType.FLOAT), w.cast(filters, ElemType.FLOAT)
     elif raw:
-        data, real = _centred_floats(w, w.name(diff), types[1]), _centred_floats(w, filters, types[0])
+        data, real = (
+            w.centred(v, t, ElemType.FLOAT) for v, t in ((w.name(diff), types[1]), (filters, types[0]))
+        )
     else:
         data, real = w.dequantized(diff), w.dequantize(filters, types[0])
     out = w.op("ConvTranspose", data, real, bias, **attributes)

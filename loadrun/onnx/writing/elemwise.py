@@ -17,7 +17,7 @@ from ...graph.params import Elemwise, PowC
 from ...graph.params import ElemwiseMode as M
 from ...ops.catalog import TypeParam
 from ...ops.elemwise.table import ROWS, ModeTrait, modes
-from ..encode import ElemType
+from ..tensors import ElemType
 from .elemwise_float import SINGLE, compose
 from .emitter import NodeEmitter, UnsupportedOprError
 from .writer import OnnxWriter, elem_of, translation
@@ -68,9 +68,7 @@ def _to_s32(w: OnnxWriter, x: str, source: DType, target: DType) -> str:
     with np.errstate(over="ignore", divide="ignore"):
         factor = np.float32(1) / unit
     if source.is_quantized and source.name not in _BY_REAL:
-        value = w.cast(x, ElemType.FLOAT)
-        if source.zero_point:
-            value = w.op("Sub", value, w.f32(source.zero_point))
+        value = w.centred(x, source, ElemType.FLOAT)
         factor = (
             np.float32(source.scale) * factor if source.is_asymmetric else np.float32(source.scale) / unit
         )

@@ -8,7 +8,7 @@ from math import pi, sqrt
 from ...base.registry import Registry
 from ...graph.params import ElemwiseMode as M
 from ...ops.elemwise.table import ROWS
-from ..encode import ElemType
+from ..tensors import ElemType
 from .emitter import NodeEmitter, UnsupportedOprError
 
 Function = Callable[..., str]

@@ -12,7 +12,7 @@ from ...ops.elemwise.modes import promote
 from ...ops.elemwise.table import ModeTrait, modes
 from ...ops.numeric.quant import dequantize
 from ...ops.registry import Call, implementation
-from ..encode import ElemType
+from ..tensors import ElemType
 from .elemwise import convert, on_bool
 from .elemwise_float import compose, stepwise_h_swish
 from .emitter import smaller_scale

@@ -12,7 +12,8 @@ import numpy as np
 
 from ...graph import Opr
 from ...graph.dtypes import Array, DType
-from ..encode import Attribute, ElemType, GraphMessage, NodeMessage, TensorMessage, ValueMessage
+from ..encode import Attribute, GraphMessage, NodeMessage, TensorMessage, ValueMessage
+from ..tensors import ElemType
 
 Dim = int | str
 """A size: a number, or the name of an int64 value of shape [1]."""
@@ -161,7 +162,7 @@ class NodeEmitter:
 
     def op(self, kind: str, *inputs: str, **attributes: Attribute) -> str:
         """Append a node of one output; its name."""
-        return self.ops(kind, *inputs, **attributes)[0]
+        return self.ops(kind, *inputs, **attributes)[0]  # type: ignore[arg-type]
 
     def const(self, value: Array | np.generic | float, name: str = "", *, raw: bool = False) -> str:
         """Return a constant; small ones of equal value are stored once.
@@ -388,6 +389,16 @@ class NodeEmitter:
         # The float32 below one half, so that 0.49999997 is not a half.
         half = self.f32(float(np.nextafter(np.float32(0.5), np.float32(0))))
         return self.op("Mul", self.op("Sign", x), self.op("Floor", self.op("Add", self.op("Abs", x), half)))
+
+    def round_bfloat16(self, x: str) -> str:
+        """Round float32 numbers to bfloat16."""
+        self.need(13, "rounding to bfloat16")
+        return self.op("Cast", self.op("Cast", x, to=int(ElemType.BFLOAT16)), to=int(ElemType.FLOAT))
+
+    def centred(self, x: str, dtype: DType, elem: ElemType) -> str:
+        """Convert stored integers to another type, without their zero point."""
+        out = self.cast(x, elem)
+        return self.op("Sub", out, self.const(elem.numpy.type(dtype.zero_point))) if dtype.zero_point else out
 
     # Whole graph
 

@@ -133,9 +133,9 @@ def _placed(
     infer_dtypes(oprs)
     of_weights = any(v.owner.type != "ImmutableTensor" and v.owner.tensors for v in opr.inputs)
     for o in oprs:
-        o.id = w.fresh_id()
+        o.id = next(w.ids)
         for var in o.outputs:
-            var.id = w.fresh_id()
+            var.id = next(w.ids)
             w.readers[var.id] = [r for r in oprs if var in r.inputs]
         if o.type == "Host2DeviceCopy":
             (var,) = o.outputs
@@ -205,9 +205,28 @@ def relayout(w: OnnxWriter, opr: Opr) -> str:
     return convert(w, x, source, target)
 
 
+@formula("GeneralNorm")
+def general_norm(c: Call, x: Any, *affine: Any) -> Any:
+    """Normalize by mean and variance; as in MegEngine, the variance is a difference of two means in float64."""
+    p = c.get(P.GeneralNorm)
+    axes = tuple(range(p.axis_start, p.axis_end))
+    mean = x.astype(np.float64).mean(axes, keepdims=True).astype(np.float32)
+    squares = (x * x).astype(np.float64).mean(axes, keepdims=True)
+    variance = np.abs(squares - (mean * mean).astype(np.float64))
+    root = np.sqrt(variance + np.float64(np.float32(p.eps))).astype(np.float32)
+    y = (x - mean) / root
+    if p.affine:
+        weight, bias = (v.reshape(*v.shape, *(1,) * (x.ndim - p.axis_end)) for v in affine)
+        y = y * weight + bias
+    gone = axes[1:] if len(axes) == x.ndim else axes
+    return y, mean.squeeze(gone), (np.float32(1) / root).squeeze(gone)
+
+
 def fixed_point(c: Call, x: Any, b: Any, multiplier: Any, shift: Any, low: Any, high: Any) -> Any:
     """Add, take the high half of a product, shift and clamp."""
-    high_half = traced.traced(e.elem(P.ElemwiseMode.RMULH, traced.operand(x + b), traced.operand(multiplier)))
+    high_half: Any = traced.traced(
+        e.elem(P.ElemwiseMode.RMULH, traced.operand(x + b), traced.operand(multiplier))
+    )
     return np.maximum(np.minimum(round_shr(high_half, shift, c.outputs[0].np), high), low)
 
 

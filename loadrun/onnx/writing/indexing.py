@@ -10,7 +10,7 @@ from ...graph import Opr, Var
 from ...graph import params as P
 from ...graph.dtypes import plain
 from ...ops.shape import axis_of
-from ..encode import ElemType
+from ..tensors import ElemType
 from .emitter import END, Dim
 from .formulas import coordinates, written
 from .writer import OnnxWriter, elem_of, translation
@@ -144,10 +144,11 @@ def _along(w: OnnxWriter, x: Var, items: Sequence[_IndexedAxis]) -> tuple[Var, i
     return index, axis
 
 
-def _places(w: OnnxWriter, opr: Opr, **how: bool) -> str:
+def _places(w: OnnxWriter, opr: Opr, mesh: bool = False, rows: bool = False) -> str:
     """Return coordinates of the selected elements; see `coordinates`."""
     w.need(11, "indexing several axes at once")
-    return written(w, opr, partial(coordinates, **how), stored=True, types=[plain("Int64")])[0]
+    function = partial(coordinates, mesh=mesh, rows=rows)
+    return written(w, opr, function, stored=True, types=[plain("Int64")])[0]
 
 
 def _leading(items: Sequence[_IndexedAxis]) -> bool:

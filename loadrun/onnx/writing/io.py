@@ -5,7 +5,7 @@ import numpy as np
 from ...base.errors import EngineError
 from ...graph import Opr
 from ...graph import params as P
-from ..encode import ElemType
+from ..tensors import ElemType
 from .writer import OnnxWriter, translation
 
 

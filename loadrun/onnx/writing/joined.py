@@ -14,7 +14,7 @@ from ...graph.dtypes import Array, DType
 from ...graph.params import ElemwiseMode as M
 from ...ops.elemwise.table import ROWS
 from ...ops.shape import axis_of
-from ..encode import ElemType
+from ..tensors import ElemType
 from .conv import CONVOLUTIONS, convolution_with_bias
 from .elemwise_float import compose
 from .integers import integer_weights

@@ -6,7 +6,7 @@ from ...graph import Opr, Var
 from ...graph.dtypes import DType
 from ...graph.params import MatrixMul
 from ...graph.params import MatrixMulFormat as Format
-from ..encode import ElemType
+from ..tensors import ElemType
 from .formulas import packed_product, written
 from .writer import OnnxWriter, elem_of, translation
 
@@ -18,10 +18,18 @@ def matrix_mul(w: OnnxWriter, opr: Opr) -> str:
     a, b = opr.inputs
     if p.format != Format.DEFAULT:
         return written(w, opr, packed_product, stored=True)[0]
-    target = w.dtype(opr.outputs[0])
-    return _product(
-        w, operand(w, a, p.transposeA), operand(w, b, p.transposeB), w.dtype(a), w.dtype(b), target
-    )
+    x, y = operand(w, a, p.transposeA), operand(w, b, p.transposeB)
+    first, second, target = w.dtype(a), w.dtype(b), w.dtype(opr.outputs[0])
+    if first.name == "Float16" or first.is_wide:
+        return w.op("MatMul", x, y)
+    if first.is_float:
+        return w.stored(w.op("MatMul", x, y), target)
+    if first.name == "Int16" or w.opset < 10:
+        whole = [w.centred(v, t, ElemType.INT32) for v, t in ((x, first), (y, second))]
+        return w.cast(w.op("MatMul", *whole), elem_of(target))
+    (x, zero), (y, other) = unsigned(w, x, first), unsigned(w, y, second)
+    out = w.op("MatMulInteger", x, y, zero, other)
+    return out if target.np == np.int32 else w.cast(out, elem_of(target))
 
 
 def operand(w: OnnxWriter, var: Var, turn: bool) -> str:
@@ -33,21 +41,6 @@ def operand(w: OnnxWriter, var: Var, turn: bool) -> str:
     if value is not None:
         return w.derived(var, "transposed", np.ascontiguousarray(value.swapaxes(-1, -2)))
     return w.transpose(w.name(var), [*range(rank - 2), rank - 1, rank - 2])
-
-
-def _product(w: OnnxWriter, x: str, y: str, a: DType, b: DType, target: DType) -> str:
-    if a.is_float:
-        if a.name == "Float16":
-            return w.op("MatMul", x, y)
-        return w.stored(w.op("MatMul", x, y), target)
-    if a.is_wide:
-        return w.op("MatMul", x, y)
-    if a.name == "Int16" or w.opset < 10:
-        return w.cast(w.op("MatMul", *(_centred_ints(w, v, t) for v, t in ((x, a), (y, b)))), elem_of(target))
-    x, first = unsigned(w, x, a)
-    y, second = unsigned(w, y, b)
-    out = w.op("MatMulInteger", x, y, first, second)
-    return out if target.np == np.int32 else w.cast(out, elem_of(target))
 
 
 def unsigned(w: OnnxWriter, x: str, dtype: DType) -> tuple[str, str]:
@@ -66,9 +59,3 @@ def unsigned(w: OnnxWriter, x: str, dtype: DType) -> tuple[str, str]:
         return key, w.const(np.uint8(128))
     wide = w.op("Add", w.cast(x, ElemType.INT32), w.const(np.int32(128)))
     return w.cast(wide, ElemType.UINT8), w.const(np.uint8(128))
-
-
-def _centred_ints(w: OnnxWriter, x: str, dtype: DType) -> str:
-    """Convert stored integers to int32 without their zero point."""
-    out = w.cast(x, ElemType.INT32)
-    return w.op("Sub", out, w.const(np.int32(dtype.zero_point))) if dtype.zero_point else out

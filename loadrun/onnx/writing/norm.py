@@ -3,10 +3,9 @@
 import numpy as np
 
 from ...graph import Opr, Var
-from ...graph.params import BN, LRN, BNFwdMode, GeneralNorm, GroupNorm, LayerNorm, Softmax
+from ...graph.params import BN, LRN, BNFwdMode, GroupNorm, LayerNorm, Softmax
 from ...ops.formulas import FORMULAS
 from ...ops.shape import axis_of
-from ..encode import ElemType
 from .formulas import written
 from .writer import OnnxWriter, translation
 
@@ -46,27 +45,6 @@ def layer_norm(w: OnnxWriter, opr: Opr) -> list[str]:
         "LayerNormalization", w.float(x), scale, bias, out=3, axis=first, epsilon=float(p.eps)
     )
     return [w.stored(out, w.dtype(x)), w.squeeze(mean, axes), w.squeeze(rstd, axes)]
-
-
-@translation("GeneralNorm")
-def general_norm(w: OnnxWriter, opr: Opr) -> list[str]:
-    """Compose the normalization; as in MegEngine, the variance is a difference of two means in float64."""
-    p, x = opr.get(GeneralNorm), opr.inputs[0]
-    axes = list(range(int(p.axis_start), int(p.axis_end)))
-    rank = w.rank(x)
-    value = w.float(x)
-    mean = w.cast(w.reduce("ReduceMean", w.cast(value, ElemType.DOUBLE), axes), ElemType.FLOAT)
-    squares, product = (w.cast(w.op("Mul", v, v), ElemType.DOUBLE) for v in (value, mean))
-    variance = w.op("Abs", w.op("Sub", w.reduce("ReduceMean", squares, axes), product))
-    eps = w.const(np.float64(np.float32(p.eps)))
-    root = w.cast(w.op("Sqrt", w.op("Add", variance, eps)), ElemType.FLOAT)
-    out = w.op("Div", w.op("Sub", value, mean), root)
-    if p.affine:
-        behind = range(len(axes), len(axes) + rank - int(p.axis_end))
-        weight, bias = (w.unsqueeze(w.float(v), list(behind)) for v in opr.inputs[1:3])
-        out = w.op("Add", w.op("Mul", out, weight), bias)
-    gone = axes[1:] if len(axes) == rank else axes
-    return [w.stored(out, w.dtype(x)), w.squeeze(mean, gone), w.squeeze(w.op("Div", w.f32(1), root), gone)]
 
 
 @translation("InstanceNorm")

@@ -5,7 +5,7 @@ import numpy as np
 from ...graph import Opr
 from ...graph.params import AdaptivePooling, Format, Pooling, PoolingMode
 from ...ops.pooling import pool_windows
-from ..encode import ElemType
+from ..tensors import ElemType
 from .emitter import UnsupportedOprError
 from .formulas import in_other_layout
 from .writer import OnnxWriter, elem_of, translation
@@ -80,9 +80,7 @@ def _pool(w: OnnxWriter, opr: Opr, mode: PoolingMode, attributes: dict[str, list
             return w.cast(w.cast(out if include else w.round_away(out), ElemType.INT32), ElemType.INT8)
         return w.stored(out, dtype)
     # Averages of integers are often halves: round them before the scale blurs them.
-    whole = w.cast(w.name(x), ElemType.FLOAT)
-    if dtype.zero_point:
-        whole = w.op("Sub", whole, w.f32(dtype.zero_point))
+    whole = w.centred(w.name(x), dtype, ElemType.FLOAT)
     out = w.round_away(w.op("AveragePool", whole, count_include_pad=include, **attributes))
     if dtype.zero_point:
         out = w.op("Add", out, w.f32(dtype.zero_point))

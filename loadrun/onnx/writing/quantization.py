@@ -6,7 +6,7 @@ from ...graph import Opr, Var
 from ...graph import params as P
 from ...graph.dtypes import Array, DType
 from ...graph.params import ElemwiseMode as M
-from ..encode import ElemType
+from ..tensors import ElemType
 from .joined import constant_sides, unchanged_operand
 from .shape import counting
 from .writer import OnnxWriter, joined

@@ -11,7 +11,7 @@ from ...graph.params import ReduceDataType as Kind
 from ...graph.params import ReduceMode as Mode
 from ...ops.reduce import target_axes
 from ...ops.shape import axis_of
-from ..encode import ElemType
+from ..tensors import ElemType
 from .emitter import UnsupportedOprError
 from .writer import OnnxWriter, elem_of, translation
 
@@ -177,10 +177,7 @@ def _quantized(w: OnnxWriter, p: Reduce, x: str, source: DType, target: DType, a
     if p.mode in (Mode.MIN, Mode.MAX) and source == target:
         return w.cast(w.reduce(_KINDS[p.mode], w.cast(x, ElemType.INT32), axes), elem_of(source))
     if p.mode == Mode.SUM and target.name == "QuantizedS32":
-        whole = w.cast(x, ElemType.INT32)
-        if source.zero_point:
-            whole = w.op("Sub", whole, w.const(np.int32(source.zero_point)))
-        return w.reduce("ReduceSum", whole, axes)
+        return w.reduce("ReduceSum", w.centred(x, source, ElemType.INT32), axes)
     if p.mode not in (Mode.SUM, Mode.MEAN):
         raise UnsupportedOprError(f"Reduce {p.mode.name} of {source.name}")
     if p.mode == Mode.MEAN and len(axes) > 1:

@@ -5,7 +5,7 @@ import numpy as np
 from ...graph import Opr
 from ...graph.dtypes import DType
 from ...graph.params import Format, InterpolationMode, Resize, Resize3D
-from ..encode import ElemType
+from ..tensors import ElemType
 from .emitter import Dim
 from .formulas import in_other_layout, kernel_of, written
 from .writer import OnnxWriter, elem_of, translation

@@ -13,6 +13,9 @@ from .writer import OnnxWriter, translation
 _ORDER = {1: [0], 4: [0, 3, 1, 2]}
 """MegEngine's gates input, forget, cell, output in ONNX's order input, output, forget, cell."""
 
+_Mode = RNNCellNonlineMode
+_ACTIVATIONS = {_Mode.IDENTITY: "Affine", _Mode.RELU: "Relu", _Mode.TANH: "Tanh"}
+
 
 def _layer_weights(p: RNN | LSTM, flat: Array, size: int, gates: int) -> list[tuple[Array, Array, Array]]:
     """Split MegEngine's flat weights into ONNX's W, R and B for every layer."""
@@ -52,14 +55,10 @@ def stack(w: OnnxWriter, opr: Opr) -> list[str]:
     if directions == 2:
         attributes["direction"] = "bidirectional"
     if isinstance(p, RNN):
-        if p.nonlineMode == RNNCellNonlineMode.IDENTITY:
-            attributes["activations"] = ["Affine"] * directions
+        attributes["activations"] = [_ACTIVATIONS[p.nonlineMode]] * directions
+        if p.nonlineMode == _Mode.IDENTITY:
             attributes["activation_alpha"] = [1.0] * directions
             attributes["activation_beta"] = [0.0] * directions
-        else:
-            attributes["activations"] = [
-                "Relu" if p.nonlineMode == RNNCellNonlineMode.RELU else "Tanh"
-            ] * directions
     layer = w.float(x)
     parts = [_layers_of(w, s, p.num_layers, directions) for s in states]
     last: list[list[str]] = [[] for _ in states]

@@ -5,7 +5,7 @@ import numpy as np
 from ...graph import Opr, Var
 from ...graph import params as P
 from ...ops.shape import c_cast
-from ..encode import ElemType
+from ..tensors import ElemType
 from .emitter import Dim, UnsupportedOprError
 from .writer import OnnxWriter, elem_of, translation
 

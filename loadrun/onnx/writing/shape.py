@@ -6,7 +6,7 @@ from ...graph import Opr, Var
 from ...graph import params as P
 from ...graph.dtypes import DType
 from ...ops.shape import NO_AXIS, axis_of, c_cast
-from ..encode import ElemType
+from ..tensors import ElemType
 from .elemwise import convert
 from .emitter import Dim
 from .writer import OnnxWriter, elem_of, translation

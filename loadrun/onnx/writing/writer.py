@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 
@@ -22,7 +23,8 @@ from ...graph import params as P
 from ...graph.dtypes import Array, DType
 from ...ops.elemwise.table import ModeTrait, modes
 from ...ops.infer import Inference, describe
-from ..encode import Attribute, ElemType, NodeMessage
+from ..encode import Attribute, NodeMessage
+from ..tensors import ElemType
 from .emitter import SINGLE_PRECISION, Dim, NodeEmitter, UnsupportedOprError, smaller_scale
 from .reasons import reason
 
@@ -31,7 +33,7 @@ Sizes = tuple[int | None, ...]
 Translation = Callable[["OnnxWriter", Opr], "str | Sequence[str]"]
 _FAMILIES = """
     io elemwise elemwise_multi shape indexing reduce linalg conv pooling joined quantization norm select
-    rnn resize windows control formulas
+    rnn resize control formulas
 """
 _HOMES = [f"{__package__}.{family}" for family in _FAMILIES.split()]
 TRANSLATIONS: Registry[str, Translation] = Registry("translation to ONNX", _HOMES)
@@ -88,6 +90,7 @@ class OnnxWriter(NodeEmitter):
         described: what nodes say of an operator.
         scales: the scales of variables that DequantizeLinear gives.
         steps: weights as integers and their scales; None for others that were tried.
+        ids: numbers that no variable or operator of the graph has.
         stored_once: names of what is derived from weights.
     """
 
@@ -117,7 +120,7 @@ class OnnxWriter(NodeEmitter):
         self.merged: dict[int, tuple[Var, ...]] = {}
         self._real: dict[int, str] = {}
         self._dims: dict[tuple[int, int], Dim] = {}
-        self._numbers = 1 << 32
+        self.ids = count(1 << 32)
 
     # Translating
 
@@ -142,15 +145,14 @@ class OnnxWriter(NodeEmitter):
                     narrow = ("Float32", "Int32")
                     names = [self.cast_raw(n, elem_of(d)) if d.name in narrow else n for n, d in ends]
             sizes: list[Dim] | None = resolve(f"{__package__}.following:followed_sizes")(self, opr)
-        except (UnsupportedOprError, ValueError, IndexError, OverflowError) as e:
+        except UnsupportedOprError as e:
+            e.opr = e.opr or opr
+            raise
+        except (ValueError, IndexError, OverflowError) as e:
             # As in a rule of an operator: its parameters and inputs contradict one another.
-            why = (
-                e
-                if isinstance(e, UnsupportedOprError)
-                else UnsupportedOprError(f"it cannot be computed: {e}")
-            )
-            why.opr = why.opr or opr
-            raise why from (e.__cause__ if why is e else e)
+            why = UnsupportedOprError(f"it cannot be computed: {e}")
+            why.opr = opr
+            raise why from e
         for var, name in zip(opr.outputs, names, strict=False):
             self.names[var.id] = self._apart(name)
         if sizes is not None:
@@ -218,11 +220,6 @@ class OnnxWriter(NodeEmitter):
         finally:
             self.nodes, self.names, self._real, self._dims, self.made, self.vectors = outer
             self.inner = was_inner
-
-    def fresh_id(self) -> int:
-        """Return a number that no variable or operator of the graph has."""
-        self._numbers += 1
-        return self._numbers
 
     # Facts about variables
 
@@ -447,11 +444,6 @@ class OnnxWriter(NodeEmitter):
         if dtype.name == "BFloat16":
             return self.round_bfloat16(x)
         return x if dtype.np == self.floating.numpy else self.cast_raw(x, elem_of(dtype))
-
-    def round_bfloat16(self, x: str) -> str:
-        """Round float32 numbers to bfloat16."""
-        self.need(13, "rounding to bfloat16")
-        return self.op("Cast", self.op("Cast", x, to=int(ElemType.BFLOAT16)), to=int(ElemType.FLOAT))
 
     def int64(self, var: Var) -> str:
         """Return an integer variable as int64: shapes, indices, bounds of slices."""
