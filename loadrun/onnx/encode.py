@@ -135,6 +135,15 @@ class ModelMessage:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
+def unused(name: str, taken: set[str], mark: str = "#", first: int = 2) -> str:
+    """Take a name that no value has yet: that one, or it with a number."""
+    free, n = name, first
+    while free in taken:
+        free, n = f"{name}{mark}{n}", n + 1
+    taken.add(free)
+    return free
+
+
 def encode(model: ModelMessage) -> list[Piece]:
     """Encode a model as bytes, in pieces.
 

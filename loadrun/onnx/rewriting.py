@@ -23,6 +23,7 @@ from .encode import (
     NodeMessage,
     TensorMessage,
     ValueMessage,
+    unused,
 )
 from .held import HeldTensor
 from .model import DEFAULT_OPSET, WrittenModel, ir_version
@@ -226,7 +227,7 @@ class _GraphWriter:
         return claimed
 
     def _claim(self, name: str) -> str:
-        return _unique(name, self._taken)
+        return unused(name, self._taken, "_", 1)
 
     def _store(self, tensor: StoredTensor, name: str) -> None:
         self.message.initializers.append(_tensor(name, tensor.value(), tensor.dtype))
@@ -237,7 +238,7 @@ class _GraphWriter:
         p = opr.params[0] if opr.params else None
         inputs = [self._names[v.id] for v in opr.inputs]
         outputs = [self._names[v.id] for v in opr.outputs]
-        title = _unique(opr.name, self._titles) if opr.name else ""
+        title = unused(opr.name, self._titles, "_", 1) if opr.name else ""
         if opr.type == "Identity":
             if inputs != outputs:
                 self._common.use("", "Identity", 1)
@@ -290,14 +291,6 @@ class _GraphWriter:
             _value(name, v.dtype, declared.get(n)) for name, (v, n) in zip(names, outputs, strict=True)
         ]
         return message
-
-
-def _unique(name: str, taken: set[str]) -> str:
-    free, count = name, 1
-    while free in taken:
-        free, count = f"{name}_{count}", count + 1
-    taken.add(free)
-    return free
 
 
 def _kinds(p: Composite) -> Mapping[str, str]:

@@ -19,6 +19,7 @@ from ..graph.dtypes import Array, DType
 from ..testcase import Bundle, Testcase
 from ..tracing.modules import TracedModule
 from ..tracing.torch_door import is_torch_source
+from .encode import unused
 from .inserted import ModuleParts, OpenSizes
 from .options import ExportOptions, TrainingMode
 
@@ -231,17 +232,12 @@ def _names(bundle: Bundle, graph: Graph) -> list[str]:
     names = list(bundle.outputs) if bundle.checks else []
     if len(names) == len(graph.outputs):
         return names
-    return _unique([v.label for v in graph.outputs])
+    return _labels(graph)
 
 
-def _unique(labels: Sequence[str]) -> list[str]:
-    names: list[str] = []
-    for label in labels:
-        name, n = label, 2
-        while name in names:
-            name, n = f"{label}#{n}", n + 1
-        names.append(name)
-    return names
+def _labels(graph: Graph) -> list[str]:
+    taken: set[str] = set()
+    return [unused(v.label, taken) for v in graph.outputs]
 
 
 # Functions and modules
@@ -377,7 +373,7 @@ def _of_trace(
         examples = runner.random_inputs(Bundle(graph))
     if any(v.owner.tensors[0].data is not None for v in graph.inputs):
         raise UnsupportedError("an input of the trace has a value")
-    outputs = dict(zip(_unique([v.label for v in graph.outputs]), graph.outputs, strict=True))
+    outputs = dict(zip(_labels(graph), graph.outputs, strict=True))
     called = (lambda: _values(traced(*positional, **named))) if positional or named else None
     return ExportSource(graph, inputs, outputs, examples, called=called)
 

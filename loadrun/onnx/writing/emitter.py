@@ -12,7 +12,7 @@ import numpy as np
 
 from ...graph import Opr
 from ...graph.dtypes import Array, DType
-from ..encode import Attribute, GraphMessage, NodeMessage, TensorMessage, ValueMessage
+from ..encode import Attribute, GraphMessage, NodeMessage, TensorMessage, ValueMessage, unused
 from ..tensors import ElemType
 
 Dim = int | str
@@ -122,11 +122,7 @@ class NodeEmitter:
 
     def claim(self, name: str) -> str:
         """Claim that name if no value has it yet, else a similar one."""
-        candidate, n = name, 2
-        while candidate in self.taken:
-            candidate, n = f"{name}#{n}", n + 1
-        self.taken.add(candidate)
-        return candidate
+        return unused(name, self.taken)
 
     # Nodes and constants
 

@@ -123,15 +123,10 @@ def reduce(w: OnnxWriter, opr: Opr) -> str:
     if axes:
         value = _reduced(w, opr, x, source, target, axes)
     else:
-        value = _unreduced(w, p.mode, value, source, target)
+        value = w.op("Mul", value, value) if p.mode == Mode.SUM_SQR else value
+        value = value if elem_of(source) == elem_of(target) else w.cast(value, elem_of(target))
     old = w.rank(x)
     return w.squeeze(value, range(old - rank)) if rank < old else value
-
-
-def _unreduced(w: OnnxWriter, mode: Mode, x: str, source: DType, target: DType) -> str:
-    if mode == Mode.SUM_SQR:
-        x = w.op("Mul", x, x)
-    return x if elem_of(source) == elem_of(target) else w.cast(x, elem_of(target))
 
 
 def _reduced(w: OnnxWriter, opr: Opr, var: Var, source: DType, target: DType, axes: list[int]) -> str:
