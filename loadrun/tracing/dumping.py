@@ -57,6 +57,11 @@ class Dumps(ABC):
         """Call what was traced; the first call records."""
 
     @property
+    def integers(self) -> Collection[str]:
+        """The arguments of 64-bit integers, which the graph has in 32, by their names in the recording."""
+        return ()
+
+    @property
     @abstractmethod
     def outputs(self) -> Outputs | None:
         """What the first call returned, as variables of the recording; None before it."""
@@ -128,6 +133,7 @@ class Dumps(ABC):
         graph.input_order = tuple(naming.input_names(recording, arg_names).values())
         _check_inference(graph)
         inputs = naming.input_names(recording, arg_names)
+        graph.integers = tuple(inputs[old] for old in self.integers)
         for old, new in inputs.items():
             var = known.get(recording.args[old].id)
             if var is not None:
