@@ -1,292 +1,368 @@
 """The engine `numba`: the reference engine with kernels that numba compiles, where they are faster than numpy's.
 
-Depthwise convolutions, pointwise operators (alone and behind convolutions and products), layer normalization, softmax
-and LSTMs of float32 are taken; all else is left to the reference engine's kernels, matrix products to its BLAS.
+Depthwise convolutions, sigmoid, GELU, the error function, rounding between quantized layers, rows of softmax and layer
+normalization, and steps of LSTMs of float32 are taken (`KERNELS`). They are compiled once and kept in numba's file
+cache, and hold no interpreter lock, so that the thread pool runs them side by side. A product and a sum are rounded
+once, and rows are summed in another order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from math import prod
-from typing import Any, NamedTuple
+from functools import partial
+from math import inf
+from typing import Any
 
 import numba
 import numpy as np
+from numba import njit
+from numba import types as t
 
 from ..base.about import About
-from ..graph import Opr
-from ..graph.composite import Composite
 from ..graph.dtypes import Array
-from ..graph.params import ConvBias, Convolution, Format
-from ..ops.conv.convolution import bind_float
-from ..ops.conv.gemm import PIECE, run_parts
-from ..ops.conv.layout import to_plain
-from ..ops.conv.rules import Geometry, Plan, conv_plan
-from ..ops.infer import Inference
-from ..ops.numeric.parallel import splits
-from ..ops.registry import Bound, Call, Shape, ShapeCall
-from .chains import Chain, Member, flat, member
-from .compiled import chain, depthwise, layer_norm, lstm_step, softmax
-from .fuse import fuse
-from .pairs import joined
-from .program import Program, Step
+from ..graph.params import NonlineMode
+from ..ops.conv import depthwise as numpy_depthwise
+from ..ops.conv.gemm import Real, Run, finisher, run_parts
+from ..ops.conv.rules import Geometry
+from ..ops.numeric.parallel import replacing, splits
+from ..ops.numeric.special import ERF
+from ..ops.registry import Finish, Limits
 from .reference import ReferenceEngine
 
-_EMPTY = np.zeros(0, np.float32)
-_F32 = "Float32"
-_LONGEST = 32
-"""Pointwise operators of one step: each is looked at again for every one that follows it."""
+BLOCK = 1024
+"""Elements that are summed at a time."""
+_PIECE = 1 << 17
+"""Elements of the channels after which they are finished: the cache still holds them."""
+_F, _U = np.float32, np.uint64
+"""Places are unsigned, since numba counts negative ones from the end, which keeps loops from becoming vector code."""
 
 
-class NumbaEngine(ReferenceEngine):
-    """The reference engine with compiled kernels.
-
-    Finite results differ from the reference engine's by rounding, powers of e below 2e-38 are 0, and NaN stays NaN.
-    """
-
-    name = "numba"
-    _compiles_at_once = True
-
-    @property
-    def about(self) -> About:
-        """The kernels, and what they run on."""
-        return replace(super().about, version=numba.__version__)
-
-    def _rewritten(self, program: Program, known: Inference, keep: Collection[int]) -> list[Step]:
-        steps = joined(program, known, keep)
-        return fuse(_Rewriting(steps, program.constants, known, keep).steps(), known, keep)
+def _array(dtype: Any, axes: int, out: bool = False) -> Any:  # noqa: ANN401 - numba has no types
+    return t.Array(dtype, axes, "C", readonly=not out)
 
 
-class _Group(NamedTuple):
-    """Steps that become one: perhaps a convolution, then pointwise operators, each after what it reads.
-
-    Attributes:
-        head: the number of the convolution's step, None without one.
-        members: numbers of the pointwise steps.
-        chain: what they compute.
-    """
-
-    head: int | None
-    members: list[int]
-    chain: Chain
+_IN, _OUT = _array(t.float32, 1), _array(t.float32, 1, out=True)
+_ROWS, _OUT_ROWS = _array(t.float32, 2), _array(t.float32, 2, out=True)
+_INTS = _array(t.int64, 1)
 
 
-class _Rewriting:
-    """Steps of a program, some of which become compiled kernels."""
+def compiled(*types: Any, sums: bool = False) -> Callable[[Any], Any]:
+    """Return a decorator that compiles a kernel at once, from the file cache where there is one."""
+    fastmath = {"contract", "reassoc"} if sums else {"contract"}
+    how = partial(njit, t.void(*types), nogil=True, fastmath=fastmath, error_model="numpy")
 
-    def __init__(
-        self, steps: Sequence[Step], constants: Mapping[int, Array], known: Inference, keep: Collection[int]
-    ) -> None:
-        self.old, self.constants, self.shapes, self.keep = steps, constants, known.shapes, set(keep)
-        self.readers: dict[int, list[int]] = {}
-        for i, s in enumerate(steps):
-            for v in s.needs:
-                self.readers.setdefault(v, []).append(i)
-        self.members: list[Member | None] = [member(s, known.shapes) for s in steps]
-        self.taken: set[int] = set()
+    def made(function: Any) -> Any:  # noqa: ANN401
+        try:
+            return how(cache=True)(function)
+        except RuntimeError:
+            # No folder can be written to.
+            return how()(function)
 
-    def steps(self) -> list[Step]:
-        """Return the steps with compiled kernels; each stands where its last operator stood."""
-        out: list[Step | None] = list(self.old)
-        # Where two convolutions meet in a sum, the later one takes it.
-        heads = [i for i, s in enumerate(self.old) if _is_convolution(s) and s.writes[0] in self.shapes]
-        for i in reversed(heads):
-            self._replace(out, i, True)
-        for i, s in enumerate(self.old):
-            if i in self.taken:
-                continue
-            if self.members[i] is not None:
-                self._replace(out, i, False)
-            elif all(v in self.shapes for v in s.reads) and s.guard is None:
-                out[i] = _of_rows(s, [self.shapes[v] for v in s.reads]) or s
-        return [s for s in out if s is not None]
-
-    def _replace(self, out: list[Step | None], i: int, convolution: bool) -> None:
-        group = self._grown(i, convolution)
-        if group is None:
-            return
-        step = self._of_convolution(group) if convolution else self._alone(group)
-        if step is None:
-            return
-        every = [i, *group.members]
-        self.taken.update(every)
-        for j in every:
-            out[j] = None
-        out[every[-1]] = step
-
-    def _grown(self, i: int, convolution: bool) -> _Group | None:
-        """Return the longest group from a step on whose values nothing else reads."""
-        shape = self.shapes.get(self.old[i].writes[0], ())
-        members: list[int] = [] if convolution else [i]
-        best: _Group | None = None
-        while 0 not in shape and len(members) <= _LONGEST:
-            every = [i, *members] if convolution else members
-            if self._closed(every):
-                head = i if convolution else None
-                made = self._chain(head, members, shape)
-                best = best if made is None else _Group(head, list(members), made)
-            values = [self.old[j].writes[0] for j in every]
-            ready = {j for v in values for j in self.readers.get(v, ())}.difference(every)
-            j = min(ready, default=-1)
-            found = None if j < 0 or j in self.taken else self.members[j]
-            if found is None or found.shape != shape or not self.keep.isdisjoint(values):
-                break
-            members.append(j)
-        return best
-
-    def _closed(self, every: Sequence[int]) -> bool:
-        """Return whether nobody else reads the values of steps but the last's."""
-        values = [self.old[j].writes[0] for j in every[:-1]]
-        return all(v not in self.keep and set(every).issuperset(self.readers[v]) for v in values)
-
-    def _chain(self, head: int | None, members: Sequence[int], shape: Shape) -> Chain | None:
-        current = None if head is None else self.old[head].writes[0]
-        made = Chain(shape, current, self.constants, self.shapes)
-        if head is not None and not made.begin(self.old[head]):
-            return None
-        following = [found for j in members if (found := self.members[j]) is not None]
-        if not all(map(made.follow, following)):
-            return None
-        result = following[-1].output if following else current
-        return made if result is not None and made.close(result) else None
-
-    def _alone(self, group: _Group) -> Step | None:
-        """Make a step of pointwise operators."""
-        made, last = group.chain, self.old[group.members[-1]]
-        if not made.worth:
-            return None
-        run, shape, size = made.runner(), made.shape, prod(made.shape)
-        parts_of = size * len(made.code)
-
-        def bound(out: Array | None, *args: Array) -> Array:
-            out = np.empty(shape, np.float32) if out is None else out
-            operands = run(args)
-            whole = out.reshape(-1)
-            parts = splits(parts_of)
-            if parts == 1:
-                chain(made.code, made.numbers, made.places, whole, 0, *operands)
-                return out
-
-            def piece(i: int) -> None:
-                part = whole[i * PIECE : (i + 1) * PIECE]
-                chain(made.code, made.numbers, made.places, part, i * PIECE, *operands)
-
-            run_parts(piece, -(-size // PIECE), parts)
-            return out
-
-        step = _step(last.call, bound, made.reads, last.writes, self.constants)
-        step.writes_into = True
-        return step
-
-    def _of_convolution(self, group: _Group) -> Step | None:
-        """Make a step of a convolution and what follows it."""
-        assert group.head is not None
-        head, made = self.old[group.head], group.chain
-        last = self.old[group.members[-1]] if group.members else head
-        call = replace(head.call, inputs=head.call.inputs[:2], const=head.call.const[:2])
-        shapes = self.shapes[head.reads[0]], self.shapes[head.reads[1]]
-        p: Any = head.call.opr.params[0]
-        plan = conv_plan(p, call.inputs, *shapes)
-        reads = (*head.reads[:2], *made.reads)
-        run = made.runner()
-        make = _depthwise if plan.geo.icg == 1 and plan.geo.groups > 1 else _dense
-        if make is _dense and not made.code.size:
-            return None
-        bound = make(call, shapes, plan, made, run)
-        return None if bound is None else _step(head.call, bound, reads, last.writes, self.constants)
+    return made
 
 
-def _step(
-    call: Call, bound: Bound, reads: tuple[int, ...], writes: tuple[int, ...], constants: Mapping[int, Array]
-) -> Step:
-    """Make a step of a bound kernel on float32 arrays."""
-    f32 = call.outputs[0]
-    own = replace(call, inputs=(f32,) * len(reads), const=tuple([v in constants for v in reads]), memo={})
-    return Step(lambda c, *args: bound(None, *args), own, reads, writes, binder=lambda c, s: bound)
+_part = njit(nogil=True, fastmath={"contract"}, error_model="numpy", inline="always")
+
+_EXP = tuple(map(_F, [1.98756915e-4, 1.39819995e-3, 8.333452e-3, 4.1665796e-2, 0.166666655, 0.5]))
+_TANH_7 = (-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08)
+_TANH_P = tuple(map(_F, [*_TANH_7, 1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03]))
+_TANH_Q = tuple(map(_F, [1.198258394e-06, 1.185347057e-04, 2.268434632e-03, 4.893525186e-03]))
+_ERF_P, _ERF_Q = (tuple(map(_F, c[::-1])) for c in ERF)
 
 
-def _is_convolution(s: Step) -> bool:
-    opr = s.call.opr
-    if (
-        s.guard is not None
-        or len(s.reads) > 3
-        or any(d.name != _F32 for d in (*s.call.inputs, *s.call.outputs))
-    ):
-        return False
-    if opr.type == "ConvolutionV2":
-        return opr.get(Convolution).format == Format.NCHW
-    return opr.type == "ConvBiasForwardV4" and opr.get(ConvBias).format == Format.NCHW
+@_part
+def _polynomial(t, coefficients):
+    y = coefficients[0]
+    for c in coefficients[1:]:
+        y = y * t + c
+    return y
 
 
-Run = Callable[[Sequence[Array]], Sequence[Array]]
+@_part
+def _max(a, b):
+    """Return NaN where one of them is."""
+    return b if b > a or b != b else a
 
 
-def _dense(call: Call, shapes: tuple[Shape, Shape], plan: Plan, made: Chain, run: Run) -> Bound | None:
-    """Finish the blocks that the reference engine's convolution computes."""
-    p = call.opr.params[0]
-    names = ("mode", "pad_h", "pad_w", "stride_h", "stride_w", "dilate_h", "dilate_w", "sparse", "format")
-    plain = Convolution(**{n: getattr(p, n) for n in names})
-    twin = Opr("ConvolutionV2", (plain, *call.opr.params[1:]), list(call.opr.inputs[:2]), call.opr.outputs)
-    convolve = bind_float(
-        replace(call, opr=twin, memo={}), ShapeCall(twin, call.inputs, shapes, (None, None))
-    )
-    if convolve is None:
-        return None
-    _, channels, *size = made.shape
-    points, code, numbers, places = prod(size), made.code, made.numbers, made.places
-
-    def bound(out: Array | None, x: Array, w: Array, *args: Array) -> Array:
-        operands = run(args)
-
-        def finish(block: Array, sample: int, channel: int, span: slice) -> None:
-            at = (sample * channels + channel) * points + (span.start or 0)
-            chain(code, numbers, places, block.reshape(-1), at, *operands)
-
-        return convolve(finish, x, w)
-
-    return bound
+@_part
+def _min(a, b):
+    return b if b < a or b != b else a
 
 
-def _depthwise(call: Call, shapes: tuple[Shape, Shape], plan: Plan, made: Chain, run: Run) -> Bound | None:
-    """Convolve each channel with its own filters, and finish pieces of channels."""
-    geo: Geometry = plan.geo
-    images, each, work = shapes[0][0] * geo.groups, geo.ocg * geo.points, prod(made.shape) * geo.taps
-    sizes, taps, order = _taps(geo)
-    fixed: list[Array] = []
-    nothing = np.zeros(geo.channels, np.float32)
-    bias, rounds, low, high = made.taken_over(geo.points, geo.channels)
-    per = max(1, PIECE // each) if made.code.size else images
-    code, numbers, places = made.code, made.numbers, made.places
+@_part
+def _exp(x):
+    """Compute a power of e: 2^n times a polynomial of what is left; 0 below 2e-38."""
+    x = _min(_max(_F(-87.0), x), _F(88.8))
+    # The lowest bits of this sum are the whole number n.
+    t = x * _F(1.44269504) + _F(12582912.0)
+    n = t - _F(12582912.0)
+    r = x - n * _F(0.693359375)
+    r = r - n * _F(-2.12194440e-4)
+    y = _polynomial(r, _EXP) * r * r + r + _F(1)
+    # Half of 2^n is a float32 for every n.
+    half = np.int32((np.float32(t).view(np.int32) << np.int32(23)) + np.int32(0x3F000000))
+    return y * np.int32(half).view(np.float32) * _F(2)
 
-    def filters(w: Array) -> Array:
-        if fixed:
-            return fixed[0]
-        plain = to_plain(w, plan.w).reshape(geo.channels, *geo.kernel)
-        plain = np.flip(plain, (1, 2)) if plan.flip else plain
-        ordered = np.ascontiguousarray(plain.reshape(geo.channels, -1)[:, order]).reshape(-1)
-        if call.const[1]:
-            fixed.append(ordered)
-        return ordered
 
-    def bound(out: Array | None, x: Array, w: Array, *args: Array) -> Array:
-        out = np.empty(made.shape, np.float32)
-        operands, kernels = run(args), filters(w)
-        source, result = flat(x), out.reshape(-1)
-        addend = nothing if bias is None else operands[bias]
-        parts = splits(work)
-        step = min(per, -(-images // parts))
+@_part
+def _sigmoid(x):
+    return _F(1) / (_F(1) + _exp(-x))
 
-        def piece(i: int) -> None:
-            first, last = i * step, min(images, (i + 1) * step)
-            depthwise(source, kernels, addend, result, sizes, taps, low, high, rounds, first, last)
-            if code.size:
-                chain(code, numbers, places, result[first * each : last * each], first * each, *operands)
 
-        run_parts(piece, -(-images // step), parts)
+@_part
+def _tanh(x):
+    """Compute x P(x^2) / Q(x^2), as Eigen does; 1 beyond 9."""
+    x = _min(_max(_F(-9), x), _F(9))
+    return x * _polynomial(x * x, _TANH_P) / _polynomial(x * x, _TANH_Q)
+
+
+@_part
+def _erf(x):
+    """Compute x P(x^2) / Q(x^2) with the coefficients of the reference engine."""
+    x = _min(_max(_F(-4.1), x), _F(4.1))
+    return _min(_max(_F(-1), x * _polynomial(x * x, _ERF_P) / _polynomial(x * x, _ERF_Q)), _F(1))
+
+
+@compiled(_OUT)
+def _sigmoids(x):
+    for i in range(x.shape[0]):
+        x[i] = _sigmoid(x[i])
+
+
+@compiled(_OUT)
+def _silus(x):
+    for i in range(x.shape[0]):
+        x[i] *= _sigmoid(x[i])
+
+
+@compiled(_OUT)
+def _erfs(x):
+    for i in range(x.shape[0]):
+        x[i] = _erf(x[i])
+
+
+@compiled(_OUT)
+def _gelus(x):
+    for i in range(x.shape[0]):
+        x[i] *= _erf(x[i] * _F(0.5**0.5)) * _F(0.5) + _F(0.5)
+
+
+@compiled(_OUT, *[t.float32] * 4)
+def _requantize(x, low, high, divide, multiply):
+    """Round to the multiples of a scale within bounds."""
+    for i in range(x.shape[0]):
+        x[i] = _min(_max(low, np.rint(x[i] / divide)), high) * multiply
+
+
+def _pointwise(kernel: Any) -> Callable[..., Array]:  # noqa: ANN401
+    """Return a kernel that changes numbers in place as a function of arrays, which takes memory as numpy's do."""
+
+    def call(x: Array, out: Array | None = None, *numbers: float | None) -> Array:
+        out = np.empty(x.shape, np.float32) if out is None else out
+        if out is not x:
+            np.copyto(out, x)
+        whole = out if out.flags.c_contiguous else out.copy()
+        kernel(whole.reshape(-1), *[_F(1) if n is None else _F(n) for n in numbers])
+        if whole is not out:
+            np.copyto(out, whole)
         return out
 
-    return bound
+    return call
+
+
+@compiled(_OUT_ROWS, _IN, t.float32, t.float32, t.boolean)
+def _ends(block, bias, low, high, rounds):
+    """Add a bias of channels, round if asked for and keep within bounds."""
+    for c in range(block.shape[0]):
+        value = bias[c]
+        for i in range(block.shape[1]):
+            z = block[c, i] + value
+            block[c, i] = _min(_max(low, np.rint(z) if rounds else z), high)
+
+
+@_part
+def _nine(sums, n, x, a, b, c, w, k, fresh):
+    """Add three rows of three taps to the sums, or begin with them."""
+    w0, w1, w2, w3, w4, w5 = w[k], w[k + 1], w[k + 2], w[k + 3], w[k + 4], w[k + 5]
+    w6, w7, w8 = w[k + 6], w[k + 7], w[k + 8]
+    for i in range(n):
+        d, e, f = a + i, b + i, c + i
+        first = x[d] * w0 + x[d + _U(1)] * w1 + x[d + _U(2)] * w2
+        second = x[e] * w3 + x[e + _U(1)] * w4 + x[e + _U(2)] * w5
+        third = x[f] * w6 + x[f + _U(1)] * w7 + x[f + _U(2)] * w8
+        sums[i] = (_F(0) if fresh else sums[i]) + first + second + third
+
+
+@_part
+def _three(sums, n, x, a, b, c, w, k, fresh):
+    """Add three taps, or begin with them."""
+    w0, w1, w2 = w[k], w[k + 1], w[k + 2]
+    for i in range(n):
+        sums[i] = (_F(0) if fresh else sums[i]) + x[a + i] * w0 + x[b + i] * w1 + x[c + i] * w2
+
+
+@_part
+def _spread(plane, x, at, sizes):
+    """Copy an image into planes of its stride phases, between zeros that are there already."""
+    height, width, pad_y, pad_x, step_y, step_x = sizes[0], sizes[1], sizes[4], sizes[5], sizes[6], sizes[7]
+    rows, wide = sizes[8], sizes[9]
+    row, phase = pad_y // step_y, pad_y % step_y
+    # Where the first two columns lie.
+    even = (pad_x % step_x * rows) * wide + pad_x // step_x
+    odd = ((pad_x + 1) % step_x * rows) * wide + (pad_x + 1) // step_x
+    for y in range(height):
+        to = (phase * step_x * rows + row) * wide
+        a, b, source = _U(to + even), _U(to + odd), _U(at + y * width)
+        if step_x == 1:
+            for i in range(_U(width)):
+                plane[a + i] = x[source + i]
+        elif step_x == 2:
+            for i in range(_U(width // 2)):
+                plane[a + i] = x[source + i + i]
+                plane[b + i] = x[source + i + i + _U(1)]
+            if width % 2:
+                plane[a + _U(width // 2)] = x[source + _U(width - 1)]
+        else:
+            for i in range(width):
+                j = i + pad_x
+                plane[to + (j % step_x * rows) * wide + j // step_x] = x[at + y * width + i]
+        phase += 1
+        if phase == step_y:
+            phase, row = 0, row + 1
+
+
+@compiled(_IN, _IN, _OUT, _INTS, _INTS, t.int64, t.int64)
+def depthwise(x, w, out, sizes, taps, first, last):
+    """Convolve images ``first:last``, each with filters of its own.
+
+    Args:
+        x: (images, H, W).
+        w: (groups, filters, taps), the taps in the order of `taps`.
+        out: (images, filters, OH, OW), written.
+        sizes: H, W, OH, OW, padding, stride, rows and columns of a phase's plane, groups, filters, and how many of
+            the taps are threes of rows of three.
+        taps: where each reads in the planes.
+        first, last: the images, by their numbers.
+    """
+    height, width, oh, ow, wide = sizes[0], sizes[1], sizes[2], sizes[3], sizes[9]
+    groups, filters, nines = sizes[10], sizes[11], sizes[12]
+    # Sums are taken in whole vectors, beyond the end, too.
+    plane = np.zeros(sizes[6] * sizes[7] * sizes[8] * wide + 64, np.float32)
+    lines = max(1, min(oh, BLOCK // wide))
+    sums = np.empty(lines * wide + 64, np.float32)
+    count = taps.shape[0]
+    for image in range(first, last):
+        _spread(plane, x, image * height * width, sizes)
+        for f in range(filters):
+            at = (image % groups * filters + f) * count
+            for y in range(0, oh, lines):
+                m = min(lines, oh - y)
+                n = _U((m * wide + 31) // 32 * 32)
+                start = y * wide
+                k = 0
+                while k < nines:
+                    a, b, c = _U(start + taps[k]), _U(start + taps[k + 3]), _U(start + taps[k + 6])
+                    _nine(sums, n, plane, a, b, c, w, at + k, k == 0)
+                    k += 9
+                while k + 3 <= count:
+                    a, b, c = _U(start + taps[k]), _U(start + taps[k + 1]), _U(start + taps[k + 2])
+                    _three(sums, n, plane, a, b, c, w, at + k, k == 0)
+                    k += 3
+                while k < count:
+                    a, b = _U(start + taps[k]), w[at + k]
+                    for i in range(n):
+                        sums[i] = (_F(0) if k == 0 else sums[i]) + plane[a + i] * b
+                    k += 1
+                to = ((image * filters + f) * oh + y) * ow
+                for r in range(m):
+                    a, b = _U(to + r * ow), _U(r * wide)
+                    for i in range(_U(ow)):
+                        out[a + i] = sums[b + i]
+
+
+@compiled(_ROWS, _OUT_ROWS, _OUT, _OUT, t.float32, _IN, _IN, t.int64, t.int64, sums=True)
+def layer_norm(x, out, means, inverses, epsilon, scale, bias, first, last):
+    """Normalize rows ``first:last``, then scale and shift them; write their means and 1 / deviations too."""
+    width = x.shape[1]
+    for r in range(first, last):
+        total = _F(0)
+        for i in range(width):
+            total += x[r, i]
+        mean = _F(total / _F(width))
+        total = _F(0)
+        for i in range(width):
+            total += (x[r, i] - mean) * (x[r, i] - mean)
+        inverse = _F(_F(1) / np.sqrt(total / _F(width) + epsilon))
+        for i in range(width):
+            out[r, i] = (x[r, i] - mean) * inverse * scale[i] + bias[i]
+        means[r], inverses[r] = mean, inverse
+
+
+@compiled(_ROWS, _OUT_ROWS, t.int64, t.int64, sums=True)
+def softmax(x, out, first, last):
+    """Compute the softmax of rows ``first:last``."""
+    width = x.shape[1]
+    for r in range(first, last):
+        most, total = x[r, 0], _F(0)
+        for i in range(width):
+            most = _max(most, x[r, i])
+        for i in range(width):
+            e = _exp(x[r, i] - most)
+            out[r, i] = e
+            total += e
+        share = _F(1) / total
+        for i in range(width):
+            out[r, i] *= share
+
+
+@compiled(_ROWS, _ROWS, _ROWS, _OUT_ROWS, _OUT_ROWS)
+def lstm_step(gates, carried, before, cell, out):
+    """Take the step of an LSTM from the sums of its gates (input, output, forget, new)."""
+    n = cell.shape[1]
+    for b in range(cell.shape[0]):
+        for i in range(n):
+            enter = _sigmoid(gates[b, i] + carried[b, i])
+            keep = _sigmoid(gates[b, 2 * n + i] + carried[b, 2 * n + i])
+            new = _tanh(gates[b, 3 * n + i] + carried[b, 3 * n + i])
+            now = keep * before[b, i] + enter * new
+            cell[b, i] = now
+            out[b, i] = _sigmoid(gates[b, n + i] + carried[b, n + i]) * _tanh(now)
+
+
+# What calls them
+
+
+def _depthwise(batch: int, geo: Geometry, parts: int) -> Run:
+    """Return a function that convolves every channel with its own filters, see `numpy_depthwise.depthwise`."""
+    sizes, taps, order = _taps(geo)
+    per = max(1, min(-(-geo.groups // parts), _PIECE // (geo.ocg * geo.points)))
+    blocks = []
+    for first in range(0, geo.groups, per):
+        last = min(geo.groups, first + per)
+        channels = slice(first * geo.ocg, last * geo.ocg)
+        blocks.append(
+            (first, last, channels, finisher((1, channels.stop - channels.start, *geo.out), channels.start))
+        )
+
+    def run(x: Array, w: Array, out: Array, finish: Finish | None) -> None:
+        if x.dtype != np.float32:
+            numpy_depthwise.depthwise(batch, geo, parts)(x, w, out, finish)
+            return
+        source, target = flat(x), out.reshape(-1)
+        filters = flat(w.reshape(-1, geo.taps)[:, order] if order != sorted(order) else w)
+
+        def block(i: int) -> None:
+            n, i = divmod(i, len(blocks))
+            first, last, channels, end = blocks[i]
+            depthwise(source, filters, target, sizes, taps, n * geo.groups + first, n * geo.groups + last)
+            if finish is not None:
+                end(out[n, channels], finish, n)
+
+        run_parts(block, batch * len(blocks), parts)
+
+    return run
 
 
 def _taps(geo: Geometry) -> tuple[Array, Array, list[int]]:
@@ -327,135 +403,86 @@ def _taps(geo: Geometry) -> tuple[Array, Array, list[int]]:
     return np.array(sizes, np.int64), np.array([t for t, _ in taps], np.int64), [n for _, n in taps]
 
 
-def _of_rows(s: Step, shapes: Sequence[Shape]) -> Step | None:
-    """Make a step of an operator on rows that has a kernel of its own; None if it has none."""
-    opr = s.call.opr
-    if any(d.name != _F32 for d in (*s.call.inputs, *s.call.outputs)) or not shapes or 0 in shapes[0]:
-        return None
-    p = opr.param if opr.params else None
-    name = opr.type
-    if isinstance(p, Composite):
-        name = "" if p.definition.domain else p.definition.name
-    make = _ROWS.get(name)
-    kernel = None if make is None else make(s, p, shapes)
-    if kernel is None:
-        return None
-    made = Step(lambda c, *args: kernel(*args), s.call, s.reads, s.writes)
-    if len(s.writes) == 1:
-        made.binder = lambda c, _: lambda out, *args: kernel(*args)
-    return made
+def flat(x: Array) -> Array:
+    """Return the elements as kernels take them, copied where they do not lie in order."""
+    return (x if x.flags.c_contiguous and x.flags.aligned else x.copy()).reshape(-1)
 
 
-def _by_rows(func: Callable[[int, int], None], rows: int, width: int) -> None:
-    """Call a function with the first row and that after the last, for parts that the pool shares."""
+def _by_rows(kernel: Callable[..., None], x: Array, *others: Any) -> None:
+    """Call a kernel for parts of the rows that the pool shares."""
+    rows, width = x.shape
     parts = splits(10 * rows * width)
-    step = -(-rows // parts)
-    run_parts(lambda i: func(i * step, min(rows, (i + 1) * step)), -(-rows // step), parts)
+    step = max(1, -(-rows // parts))
+    source = flat(x).reshape(x.shape)
+    run_parts(lambda i: kernel(source, *others, i * step, min(rows, (i + 1) * step)), -(-rows // step), parts)
 
 
-Kernel = Callable[..., Any]
+def _softmax_rows(x: Array, y: Array) -> None:
+    _by_rows(softmax, x, y)
 
 
-def _softmax(s: Step, p: Any, shapes: Sequence[Shape]) -> Kernel | None:  # noqa: ANN401
-    shape = shapes[0]
-    flat_from = isinstance(p, Composite) and p.definition.since < 13
-    axis = p.attributes.get("axis", 1 if flat_from else -1) if isinstance(p, Composite) else p.axis
-    axis = axis + len(shape) if axis < 0 else axis
-    if not 0 <= axis < len(shape) or (axis != len(shape) - 1 and not flat_from):
-        return None
-    width = prod(shape[axis:])
-    rows = prod(shape[:axis])
-
-    def run(x: Array) -> Array:
-        out, source = np.empty(shape, np.float32), flat(x).reshape(rows, width)
-        target = out.reshape(rows, width)
-        _by_rows(lambda a, b: softmax(source, target, a, b), rows, width)
-        return out
-
-    return run
-
-
-def _layer_norm(s: Step, p: Any, shapes: Sequence[Shape]) -> Kernel | None:  # noqa: ANN401
-    shape, *affine = shapes
-    if isinstance(p, Composite):
-        axis, epsilon = p.attributes.get("axis", -1), p.attributes.get("epsilon", 1e-5)
-        axis = axis + len(shape) if axis < 0 else axis
-        outer = (*shape[:axis], *(1,) * (len(shape) - axis))
-    else:
-        axis, epsilon = len(shape) - p.normalized_dim, p.eps
-        outer = shape[:axis]
-    if not 0 <= axis < len(shape) or any(a != shape[axis:] for a in affine):
-        return None
-    width, rows = prod(shape[axis:]), prod(shape[:axis])
+def _normalize_rows(
+    x: Array, y: Array, mean: Array, rstd: Array, eps: float, affine: Sequence[Array]
+) -> None:
+    width = x.shape[1]
     plain = [np.ones(width, np.float32), np.zeros(width, np.float32)][len(affine) :]
-    count = len(s.writes)
-
-    def run(x: Array, *affine: Array) -> Any:  # noqa: ANN401
-        out, source = np.empty(shape, np.float32), flat(x).reshape(rows, width)
-        means, inverses = np.empty(rows, np.float32), np.empty(rows, np.float32)
-        scale, bias = [flat(a) for a in affine] + plain
-        target = out.reshape(rows, width)
-        _by_rows(
-            lambda a, b: layer_norm(source, scale, bias, epsilon, target, means, inverses, a, b), rows, width
-        )
-        return out if count == 1 else (out, means.reshape(outer), inverses.reshape(outer))[:count]
-
-    return run
+    _by_rows(layer_norm, x, y, mean, rstd, eps, *[flat(a) for a in affine], *plain)
 
 
-_PLAIN_GATES = ["sigmoid", "tanh", "tanh"]
-_LSTM_INPUTS = 8
+def _lstm_step(product: Callable[[Array], Array], gates: Array, state: list[Array]) -> list[Array]:
+    """Return the next output and cell; `product` is what the last output adds to the gates."""
+    h, before = state
+    out, cell = np.empty(h.shape, h.dtype), np.empty(h.shape, h.dtype)
+    lstm_step(gates, product(h), before if before.flags.c_contiguous else before.copy(), cell, out)
+    return [out, cell]
 
 
-def _lstm(s: Step, p: Any, shapes: Sequence[Shape]) -> Kernel | None:  # noqa: ANN401
-    """Take the steps of an LSTM of ONNX; the products are BLAS'."""
-    if not isinstance(p, Composite):
-        return None
-    a, here = p.attributes, p.present
-    names = [n.lower() for n in a.get("activations") or _PLAIN_GATES]
-    (steps, batch, _), directions, hidden, count = shapes[0], shapes[1][0], shapes[2][2], len(s.writes)
-    backward = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
-    turned = backward.get(a.get("direction", "forward"), [])
-    peepholes = len(here) == _LSTM_INPUTS and here[-1]
-    if peepholes or a.get("clip") or a.get("input_forget") or a.get("layout") or len(turned) != directions:
-        return None
-    if names != _PLAIN_GATES * (len(names) // 3) or len(names) not in (3, 3 * directions):
-        return None
-    prepared: list[list[tuple[Array, Array, Array]]] = []
-    fixed = all(s.call.const[1 : 3 + any(here[3:4])])
-
-    def weights(w: Array, r: Array, b: Array | None) -> list[tuple[Array, Array, Array]]:
-        made = prepared[0] if prepared else []
-        for d in range(directions) if not prepared else ():
-            bias = np.zeros(4 * hidden, np.float32) if b is None else b[d, : 4 * hidden] + b[d, 4 * hidden :]
-            made.append((w[d].T, np.ascontiguousarray(r[d].T), bias))
-        if fixed and not prepared:
-            prepared.append(made)
-        return made
-
-    def run(*args: Array) -> Any:  # noqa: ANN401
-        x, w, r, b, _, h0, c0, _ = p.placed(args) + [None] * (_LSTM_INPUTS - len(here))
-        out = np.empty((steps, directions, batch, hidden), np.float32)
-        last = np.zeros((2, directions, batch, hidden), np.float32)
-        for d, (of_input, of_state, bias) in enumerate(weights(w, r, b)):
-            gates = (x.reshape(steps * batch, -1) @ of_input + bias).reshape(steps, batch, 4 * hidden)
-            h, cell = last[0, d] if h0 is None else h0[d], last[1, d]
-            cell[...] = 0 if c0 is None else c0[d]
-            carried = np.empty((batch, 4 * hidden), np.float32)
-            for t in range(steps - 1, -1, -1) if turned[d] else range(steps):
-                np.matmul(h, of_state, out=carried)
-                h = out[t, d]
-                lstm_step(gates[t], carried, cell, h)
-            last[0, d] = h
-        return out if count == 1 else (out, *last)[:count]
-
-    return run
+def _bias(ends: Real, block: Array, channel: int) -> bool:
+    """Apply what follows a convolution where it is a bias of channels and bounds; return whether it was."""
+    bias, then = ends.bias, ends.then
+    if bias is None or ends.z is not None or ends.scale or not block.flags.c_contiguous:
+        return False
+    relu = ends.mode is NonlineMode.RELU
+    if bias.shape[0] != 1 or bias[0, 0].size != 1 or not (relu or ends.mode is NonlineMode.IDENTITY):
+        return False
+    if then is None:
+        limits = Limits(0.0 if relu else -inf, inf)
+    elif isinstance(then, Limits) and not relu:
+        limits = then
+    else:
+        return False
+    _ends(block, bias.reshape(-1)[channel : channel + len(block)], limits.low, limits.high, limits.rounds)
+    return True
 
 
-_ROWS: dict[str, Callable[..., Kernel | None]] = {
-    "LSTM": _lstm,
-    "LayerNorm": _layer_norm,
-    "LayerNormalization": _layer_norm,
-    "Softmax": _softmax,
+KERNELS: Mapping[str, Callable[..., Any]] = {
+    "bias": _bias,
+    "depthwise": _depthwise,
+    "erf": _pointwise(_erfs),
+    "gelu": _pointwise(_gelus),
+    "lstm_step": _lstm_step,
+    "normalize_rows": _normalize_rows,
+    "requantize": _pointwise(_requantize),
+    "sigmoid": _pointwise(_sigmoids),
+    "silu": _pointwise(_silus),
+    "softmax_rows": _softmax_rows,
 }
-"""By operator, what makes its kernel from its step, parameters and the shapes that it reads."""
+"""What replaces functions of `ops` and of other front ends, see `replaced`."""
+
+
+class NumbaEngine(ReferenceEngine):
+    """The reference engine with compiled kernels.
+
+    Finite results differ from the reference engine's by rounding, powers of e below 2e-38 are 0, and NaN stays NaN.
+    """
+
+    name = "numba"
+    _compiles_at_once = True
+
+    @property
+    def about(self) -> About:
+        """The kernels, and what they run on."""
+        return replace(super().about, version=numba.__version__)
+
+    def _kernels(self) -> AbstractContextManager[None]:
+        return replacing(KERNELS)

@@ -23,7 +23,8 @@ from ..ops.elemwise.modes import float_step
 from ..ops.elemwise.table import ModeTrait, modes
 from ..ops.infer import Inference
 from ..ops.numeric.special import filled
-from ..ops.registry import Bound, Call, Finish, Kernel, Shape, ShapeCall
+from ..ops.registry import Bound, Call, Finish, Kernel, Limits, Shape, ShapeCall
+from .pairs import PAIR
 from .program import Step
 
 with late(__name__):
@@ -100,7 +101,7 @@ class FusedKernel:
         Args:
             operands: from `_flat`.
         """
-        steps = [self._applied(item, operands) for item in self.items]
+        steps = [self._limits(operands) or self._applied(item, operands) for item in self.items]
         if len(steps) == 1:
             return steps[0]
 
@@ -109,6 +110,18 @@ class FusedKernel:
                 step(block, sample, first, positions)
 
         return finish
+
+    def _limits(self, operands: Sequence[Array]) -> Finish | None:
+        """Return what rounds and limits, where nothing else follows the convolution."""
+        p = self.oprs[0].params[0]
+        if len(self.oprs) > 1 or not isinstance(p, Composite) or len(operands) + 1 < len(p.present):
+            return None
+        if p.definition is PAIR and p.keywords.keys() == {"low", "high"}:
+            return Limits(p.keywords["low"], p.keywords["high"], True)
+        if p.title != "Clip" or any(a.size != 1 for a in operands) or len(operands) != 2:
+            return None
+        low, high = (a.item() for a in operands)
+        return Limits(low, high)
 
     def _applied(self, item: _FusedStep, operands: Sequence[Array]) -> Finish:
         """Return the function that applies one item to a block in place; single numbers are read once."""

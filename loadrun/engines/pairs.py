@@ -14,6 +14,7 @@ from ..graph import Opr
 from ..graph.composite import Composite, Definition, NodeTypes
 from ..graph.dtypes import Array, plain
 from ..ops.infer import Inference, kernel_of
+from ..ops.numeric.parallel import replaced
 from ..ops.registry import Call
 from .program import Program, Step
 
@@ -32,6 +33,8 @@ def _rounded(
     out: Array | None = None,
 ) -> Array:
     """Round to the multiples of a scale within the range of the integers, as both operators do one after the other."""
+    if faster := replaced("requantize", x):
+        return faster(x, out, low, high, divide, multiply)  # type: ignore[no-any-return]
     if divide is not None:
         x = out = np.divide(x, divide, out=out)
     out = np.rint(x, out=out)
@@ -39,7 +42,7 @@ def _rounded(
     return out if multiply is None else np.multiply(out, multiply, out=out)
 
 
-_PAIR = Definition("", "QuantizeLinear, DequantizeLinear", _rounded, pointwise=True)
+PAIR = Definition("", "QuantizeLinear, DequantizeLinear", _rounded, pointwise=True)
 
 
 def joined(program: Program, known: Inference, keep: Collection[int]) -> list[Step]:
@@ -131,10 +134,10 @@ def _pair(quantize: Step, dequantize: Step, program: Program, *, divided: bool, 
         attributes["divide"] = scale
     if not multiplied:
         attributes["multiply"] = scale
-    params = Composite(_PAIR, attributes, NodeTypes((_F32,), (_F32,), 1, (True,)))
+    params = Composite(PAIR, attributes, NodeTypes((_F32,), (_F32,), 1, (True,)))
     opr = Opr(
         "CompositePointwise", (params,), quantize.call.opr.inputs[:1], last.outputs, last.name, id=last.id
     )
-    opr.exact, opr.called, opr.number = True, _PAIR.name, last.number
+    opr.exact, opr.called, opr.number = True, PAIR.name, last.number
     call = Call(opr, (_F32,), (_F32,), quantize.call.const[:1])
     return Step(kernel_of(call), call, quantize.reads[:1], dequantize.writes)

@@ -32,6 +32,7 @@ Observer = Callable[[Opr, Sequence[Array]], None]
 """Called after every operator with the operator and its output arrays."""
 ABSENT = np.empty(0, np.bool_)
 """The value that an operator which joins branches gets from one that was not taken."""
+_RECURRENT = ("LSTM", "GRU", "RNN")
 _WRITES_INTO, _RANDOM = types(Trait.IN_PLACE | Trait.INTO_FIRST), types(Trait.RANDOM)
 
 
@@ -155,6 +156,10 @@ def specialize(
             ready.update((v, known.values[v]) for v in s.writes)
         else:
             rest.append(_native(s, ready, known))
+        if s.call.opr.called in _RECURRENT and s.reads[2] in ready and ready[s.reads[2]].ndim == 3:
+            # Every step multiplies by the transposed matrix, which products like in order.
+            turned = np.ascontiguousarray(ready[s.reads[2]].swapaxes(1, 2))
+            ready[s.reads[2]] = turned.swapaxes(1, 2)
     needed = set(keep)
     for s in reversed(rest):
         if not s.writes or needed.intersection(s.writes):

@@ -32,7 +32,7 @@ def parse_bytes(size: int | str, name: str = "value") -> int:
 
 
 class DTRConfig:
-    """Dynamic tensor rematerialization: values are evicted above a threshold and computed again on need.
+    """Dynamic tensor rematerialization: values above a threshold are dropped and computed again where they are needed.
 
     Args:
         eviction_threshold: bytes of intermediate values above which values are evicted; an integer or a text
@@ -78,8 +78,8 @@ class SublinearMemoryConfig:
     """Sublinear memory: a plan of what to compute again is found before execution.
 
     Args:
-        thresh_nr_try: how many block sizes are tried, both over all sizes and around the best one.
-        genetic_nr_iter: accepted; the block sizes that are tried are searched in full.
+        thresh_nr_try: how many thresholds of memory are tried between `lb_memory_mb` and the ordinary peak.
+        genetic_nr_iter: accepted; nothing is drawn at random.
         genetic_pool_size: accepted.
         lb_memory_mb: peak memory in MB below which nothing is gained: recomputations that only push the peak
             further down are left out.

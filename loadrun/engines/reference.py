@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array, nbytes
 from ..ops.control import find_branches
 from ..ops.infer import Inference, ShapeInference, describe, infer_dtypes, infer_shapes
-from ..ops.numeric.parallel import blas_serial
+from ..ops.numeric.parallel import blas_serial, replacing
 from ..ops.registry import Shape, implementation
 from .fuse import fuse
 from .pairs import joined
@@ -40,9 +41,8 @@ from .protocol import checked_feeds, constant_ids, graph_inputs
 
 with late(__name__):
     from ..ops.numeric import stream
-    from . import dtr as dtr_program
     from . import profile as operator_profile
-    from . import sublinear as sublinear_plan
+    from . import recompute
 
 if TYPE_CHECKING:
     from .recompute_config import DTRConfig, SublinearMemoryConfig
@@ -67,8 +67,8 @@ class ReferenceEngine:
         graph: the graph to execute.
         targets: the variables to compute, default the graph's outputs.
         seed: seed of the random operators; every run starts from it, so runs repeat.
-        dtr: evict values above a threshold and compute them again on need (`loadrun.engines.dtr`).
-        sublinear: compute values again by a plan found in advance (`loadrun.engines.sublinear`).
+        dtr: drop values above a threshold of memory and compute them again (`loadrun.engines.recompute`).
+        sublinear: compute values again where that lowers the peak of memory.
         profile: measure every operator, see `get_profile`.
 
     Raises:
@@ -160,7 +160,7 @@ class ReferenceEngine:
             EngineError: an operator failed.
         """
         values = checked_feeds(self._inputs, feeds)
-        with np.errstate(all="ignore"), blas_serial():
+        with np.errstate(all="ignore"), blas_serial(), self._kernels():
             program = self._program(values, fused=observe is None)
             values.update(program.constants)
             if memory is not None:
@@ -181,7 +181,7 @@ class ReferenceEngine:
             EngineError: shapes that cannot go together.
         """
         values = checked_feeds(self._inputs, feeds)
-        with np.errstate(all="ignore"), blas_serial():
+        with np.errstate(all="ignore"), blas_serial(), self._kernels():
             self._program(values, fused=True, runs=False)
 
     def walk(self, feeds: Mapping[str, Array]) -> Iterator[tuple[Opr, list[Array]]]:
@@ -202,7 +202,7 @@ class ReferenceEngine:
         steps = walk(todo, values, self._rng())
         while True:
             # Between two steps the caller's code runs under its own settings.
-            with np.errstate(all="ignore"), blas_serial():
+            with np.errstate(all="ignore"), blas_serial(), self._kernels():
                 step = next(steps, None)
             if step is None:
                 return
@@ -217,6 +217,10 @@ class ReferenceEngine:
         if self._profile is None:
             raise UsageError("there is no profile: create the engine with profile=True")
         return self._profile.to_json()
+
+    def _kernels(self) -> AbstractContextManager[None]:
+        """Return the context in which kernels run."""
+        return replacing({})
 
     def _rng(self) -> stream.RandomNumbers | None:
         """Return what a run's random operators draw from; None if there are none."""
@@ -309,22 +313,17 @@ class ReferenceEngine:
         assert self._values is not None
         program = specialize(self._steps, self._values, known, keep)
         if fused:
-            program.steps = self._rewritten(program, known, keep)
-        if self.sublinear is not None:
-            program.steps = sublinear_plan.plan_sublinear(program.steps, known, keep, self.sublinear).steps
-        if fused or self.sublinear is not None:
+            program.steps = fuse(joined(program, known, keep), known, keep)
+        saving = self.dtr or self.sublinear
+        if saving is not None:
+            program.steps = recompute.planned(program.steps, known, keep, saving)
+        if fused or saving is not None:
             mark_dying(program.steps, {*keep, *program.constants})
-        if self._profile is None and self.dtr is None:
+        if self._profile is None:
             bind(program.steps, known)
-        if self.dtr is not None:
-            program = dtr_program.DTRProgram(program, keep, known, self.dtr)
         if self._profile is not None:
             self._profile.watch(program.steps, known)
         return program
-
-    def _rewritten(self, program: Program, known: Inference, keep: Collection[int]) -> list[Step]:
-        """Return the program's steps with several operators in one, where that is faster."""
-        return fuse(joined(program, known, keep), known, keep)
 
     def _check_memory(self, known: Inference) -> None:
         """Refuse shapes whose values cannot fit in memory."""

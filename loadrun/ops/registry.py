@@ -45,6 +45,21 @@ Bound = Callable[..., Array]
 shapes. `out` is memory of the output's shape and dtype to write into, or None for new memory."""
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Rounding to whole numbers, if at all, and bounds, as they follow a convolution."""
+
+    low: float
+    high: float
+    rounds: bool = False
+
+    def __call__(self, block: Array, sample: int, channel: int, span: slice) -> None:
+        """Change a block in place."""
+        if self.rounds:
+            np.rint(block, out=block)
+        block.clip(self.low, self.high, out=block)
+
+
 @dataclass(eq=False)
 class Call:
     """The information for a kernel besides its input arrays.

@@ -29,7 +29,7 @@ from ..verify.pack.noise import WIDEST, round_up
 from .archive import read_program
 from .exported_sizes import SizesRefused
 from .exporting import callable_of, not_exported
-from .modules import as_module, as_torch, call_of, named_alone, refuse_no_numbers
+from .modules import as_module, as_torch, call_of, named_alone, refuse_no_numbers, without_observers
 from .open_axes import every_size
 from .packed import PaddedSequences
 from .program_cases import RecordedCases, append_cases, read_cases
@@ -135,7 +135,7 @@ def save(
         return
     program = module
     if not isinstance(module, torch.export.ExportedProgram):
-        module = named_alone(as_module(module), kwargs)
+        module = named_alone(as_module(without_observers(module)), kwargs)
         shapes = (
             every_size(frozenset(), module, args, kwargs)
             if dynamic_shapes is True

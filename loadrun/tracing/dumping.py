@@ -117,6 +117,12 @@ class Dumps(ABC):
             )
         structure, variables, paths = self.outputs
         outs = [v for v in variables if v is not None]
+        if not outs and structure is not None:
+            raise naming.DumpValueError(
+                f"the traced function returns {type(structure).__name__} without anything that was recorded: np.array "
+                "of a list, np.ascontiguousarray, float and tolist make plain numbers of traced values; return the "
+                "arrays themselves, np.stack([...]) or np.array([...], like=x)"
+            )
         if not outs:
             raise naming.DumpValueError(
                 "the traced function without return values cannot be dumped, the traced function should return "

@@ -16,7 +16,7 @@ from loadrun.base.proving import proving
 from loadrun.cli import main
 from loadrun.onnx import export, truth
 from loadrun.onnx.traced import OPERATORS
-from loadrun.onnx.truth import runtime_name
+from loadrun.onnx.truth import installed
 from loadrun.onnx.writing import TRANSLATIONS
 from loadrun.proof import ProofError
 from tests.support.cases import slow_but
@@ -186,7 +186,7 @@ def test_a_wrong_writer_is_stopped(kind: str, fault: Any, monkeypatch: pytest.Mo
         export(traced, np.arange(6, dtype=F).reshape(2, 3))
 
 
-@pytest.mark.skipif(runtime_name() is None, reason="onnxruntime is not installed")
+@pytest.mark.skipif(not installed("onnxruntime"), reason="onnxruntime is not installed")
 def test_a_fault_of_the_definition_itself_is_found_by_the_runtime(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,7 +200,7 @@ def test_a_fault_of_the_definition_itself_is_found_by_the_runtime(
         loadrun.save(bundle, tmp_path / "m.mge")
 
 
-@pytest.mark.skipif(runtime_name() is None, reason="onnxruntime is not installed")
+@pytest.mark.skipif(not installed("onnxruntime"), reason="onnxruntime is not installed")
 def test_a_runtime_that_ends_does_not_end_the_writing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,7 +239,7 @@ def test_inputs_that_nothing_reads_are_no_fault(tmp_path: Path) -> None:
     assert not loadrun.load(tmp_path / "m.mge").warnings
 
 
-@pytest.mark.skipif(runtime_name() is None, reason="onnxruntime is not installed")
+@pytest.mark.skipif(not installed("onnxruntime"), reason="onnxruntime is not installed")
 def test_text_goes_to_the_runtime_as_it_is() -> None:
     text = '<ir_version: 9, opset_import: ["" : 20]> g (string[2] x) => (string[2] y) { y = Identity(x) }'
     found = truth.beside(parser.parse_model(text).SerializeToString())

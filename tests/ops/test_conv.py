@@ -133,7 +133,7 @@ def test_fast_against_loops(case: Any, serial: bool) -> None:
 
 def convolved(x: Array, w: Array, geo: Geometry, finish: Finish | None = None) -> Array:
     """Run `conv_fast`, planned anew with the current block sizes."""
-    return conv_fast.planned.__wrapped__(x.shape[0], geo)(x, w, finish)
+    return conv_fast._planned.__wrapped__(x.shape[0], geo, conv_depthwise.depthwise)(x, w, finish)
 
 
 SAME = [

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ...arrays.names import kernel, np
 from ...graph.composite import Flag, NodeTypes
 from ...graph.dtypes import Array
+from ...ops.norm import normalize_rows
 from . import operator
 from .common import axis_of, like_first, refuse_unless
 
@@ -141,11 +142,28 @@ def _with_statistics(
     return [x.shape, statistics, statistics]
 
 
+def _in_rows(x: Array, scale: Array, bias: Array | None, axes: Sequence[int]) -> bool:
+    """Return whether MegEngine's kernel normalizes that: the last axes of float32."""
+    arrays = [a for a in (x, scale, bias) if a is not None]
+    return (
+        all(type(a) is np.ndarray and a.dtype == np.float32 for a in arrays)
+        and x.size > 0
+        and list(axes) == list(range(axes[0], x.ndim))
+        and all(a.shape == x.shape[axes[0] :] for a in arrays[1:])
+    )
+
+
 @kernel
 def layer_normalized(
     x: Array, scale: Array, bias: Array | None, axes: Sequence[int], epsilon: float
 ) -> tuple[Array, Array, Array]:
     """Normalize over axes; return mean and 1 / deviation too."""
+    if _in_rows(x, scale, bias, axes):
+        y, rows = np.empty_like(x), x.reshape(-1, scale.size)
+        middle, inverse = np.empty((2, *x.shape[: axes[0]], *[1] * len(axes)), np.float32)
+        affine = [a.reshape(-1) for a in (scale, np.zeros_like(scale) if bias is None else bias)]
+        normalize_rows(rows, y.reshape(rows.shape), middle.reshape(-1), inverse.reshape(-1), epsilon, affine)
+        return y, middle, inverse
     middle = x.mean(tuple(axes), keepdims=True)
     centred = x - middle
     inverse = np.reciprocal(np.sqrt((centred * centred).mean(tuple(axes), keepdims=True) + epsilon))

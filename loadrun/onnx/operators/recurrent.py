@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from ...arrays.names import np
 from ...graph.composite import Flag
 from ...graph.dtypes import Array
+from ...ops.numeric.parallel import replaced
 from . import operator
 from .activations import activation_of
 from .common import one_of, refuse_unless, taking
@@ -276,11 +277,15 @@ def lstm(
 ) -> tuple[Array, ...]:
     """Run a layer with a cell state beside the output; peepholes let it reach the gates."""
     functions = _functions(("Sigmoid", "Tanh", "Tanh"), len(w), **how)
+    plain = p is None and not (input_forget or how.get("activations") or how.get("clip"))
+    faster = replaced("lstm_step", x) if plain and type(x) is np.ndarray else None
     cells = []
     for d, three in enumerate(functions):
         of_input, of_state = _biases(b, d)
         product = partial(lambda r, h: np.matmul(h, r), _turned(r[d]))
         step = partial(_lstm_step, three, product, None if p is None else p[d], bool(input_forget))
+        if faster:
+            step = partial(faster, product)
         cells.append(_Cell(partial(_fed, w[d], of_input + of_state), step))
     return _layer(x, cells, sequence_lens, [initial_h, initial_c], r.shape[2], **how)
 

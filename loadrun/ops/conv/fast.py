@@ -14,7 +14,7 @@ import numpy as np
 
 from ...base.registry import late
 from ...graph.dtypes import Array
-from ..numeric.parallel import scratch, shares, splits
+from ..numeric.parallel import replaced, scratch, shares, splits
 from ..registry import Finish
 from .gemm import Run, filler, finisher, row_blocks, run_parts
 from .rules import Geometry
@@ -58,9 +58,16 @@ def conv_fast(x: Array, w: Array, geo: Geometry, finish: Finish | None = None) -
 Convolve = Callable[[Array, Array, "Finish | None"], Array]
 
 
-@lru_cache(maxsize=_PLANS)
+Maker = Callable[[int, Geometry, int], Run]
+
+
 def planned(batch: int, geo: Geometry) -> Convolve:
     """Return `conv_fast` for known sizes, with everything decided that follows from them and the number of threads."""
+    return _planned(batch, geo, replaced("depthwise") or depthwise.depthwise)
+
+
+@lru_cache(maxsize=_PLANS)
+def _planned(batch: int, geo: Geometry, by_channel: Maker) -> Convolve:
     shape = (batch, geo.channels, *geo.out)
     if 0 in shape:
         return _nothing(shape)
@@ -68,8 +75,7 @@ def planned(batch: int, geo: Geometry) -> Convolve:
     make = _dense if geo.groups == 1 else _grouped
     if geo.icg == 1 and geo.groups > 1:
         # Moving the taps costs about twice as much as the products.
-
-        make, work = depthwise.depthwise, 2 * work
+        make, work = by_channel, 2 * work
     by_parts = {1: make(batch, geo, 1)}
 
     def convolve(x: Array, w: Array, finish: Finish | None = None) -> Array:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from itertools import count
 from math import prod
@@ -37,6 +37,37 @@ _WAKING = 2_500_000
 _NAMES = ("scipy_openblas_{}64_", "scipy_openblas_{}", "openblas_{}64_", "openblas_{}")
 
 
+class _Replaced(threading.local):
+    kernels: Mapping[str, Callable[..., Any]] = {}
+
+
+_replaced = _Replaced()
+
+
+@contextmanager
+def replacing(kernels: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
+    """Use kernels inside, in this thread.
+
+    Args:
+        kernels: float32 functions with the arguments that their callers say beside `replaced`, by name.
+    """
+    before, _replaced.kernels = _replaced.kernels, kernels
+    try:
+        yield
+    finally:
+        _replaced.kernels = before
+
+
+def replaced(name: str, x: Array | None = None) -> Callable[..., Any] | None:
+    """Return what a kernel is replaced by, for an input; None where numpy computes it.
+
+    >>> with replacing({"add": int.__add__}):
+    ...     replaced("add")(1, 2), replaced("mul")
+    (3, None)
+    """
+    return _replaced.kernels.get(name) if x is None or x.dtype == np.float32 else None
+
+
 class _Job:
     """One `parallel` call: chunk numbers are handed out one by one."""
 
@@ -45,6 +76,7 @@ class _Job:
         self.n = n
         self.next = count()
         self.error: BaseException | None = None
+        self.kernels = _replaced.kernels
 
     def work(self) -> None:
         while True:
@@ -76,7 +108,7 @@ class _Worker(threading.Thread):
             self.go.acquire()
             if self.job is None:
                 return
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"), replacing(self.job.kernels):
                 self.job.work()
             self.done.release()
 
