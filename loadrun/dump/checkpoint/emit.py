@@ -109,7 +109,10 @@ class _HasNumpy(Protocol):
     def numpy(self) -> Array: ...
 
 
-class _Pickler(pickle._Pickler):
+_PythonPickler: Any = pickle._Pickler
+
+
+class _Pickler(_PythonPickler):  # type: ignore[misc]
     """Writes one object; in Python, as the pickler in C looks names up."""
 
     def __init__(
