@@ -127,7 +127,7 @@ def faults(tree: ast.Module, path: str) -> Iterator[str]:
         yield from (f"{path}:{node.lineno} imports {n}" for n in names if n.split(".")[0] in MODULES)  # type: ignore[attr-defined]
         if isinstance(node, ast.ClassDef) and path != UNPICKLES:
             bases = [dotted(b) for b in node.bases]
-            yield from (f"{path}:{node.lineno} derives from {b}" for b in bases if b.startswith("pickle."))
+            yield from (f"{path}:{node.lineno} derives from {b}" for b in bases if b.endswith("Unpickler"))
         if not isinstance(node, ast.Call):
             continue
         name = dotted(node.func)

@@ -159,12 +159,8 @@ class DumpOptions:
             if graph.metadata is None and self.enable_metadata is False:
                 raise UsageError("user_info is part of the metadata, which enable_metadata=False leaves out")
             raw = self.user_info
-            data = raw if isinstance(raw, bytes) else _pickled(raw)
+            data = raw if isinstance(raw, bytes) else information.information(raw)
             graph.metadata = replace(graph.metadata or Metadata(), is_valid=True, user_info=data)
-
-
-def _pickled(value: object) -> bytes:
-    return information.information(value)
 
 
 class DumpResult(NamedTuple):

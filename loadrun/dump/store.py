@@ -10,7 +10,7 @@ from struct import pack
 from typing import IO, BinaryIO
 
 from ..base.errors import FormatError, InputError, UsageError, UsageTypeError
-from ..base.proving import LARGE, level
+from ..base.proving import LARGE, level, sharing_time
 from ..base.registry import late
 from ..base.writing import replacing, temporary
 from ..graph import Graph, StoredTensor
@@ -18,12 +18,11 @@ from ..graph.dtypes import Array
 from ..passes.narrowing import narrowed
 from ..testcase import Bundle, Testcase
 from .appending import ExistingFile
-from .container import MAGIC, load_all, stored_tensors
+from .container import MAGIC, load_all
 from .narrowing import Narrowing
 from .options import DumpOptions, DumpResult, summary, update_strip_info
 from .proving import check_read_back, not_proven
 from .record import RecordWriter, digest_of, graph_digest, moved, numbered, promise
-from .repeated import RepeatedWriter
 from .scenarios import ScenarioWriter
 from .writer import content_hash, dump_bytes, dump_pieces, tensors_graph, testcase_tensors
 
@@ -37,6 +36,7 @@ _LARGE = 2**24
 """Bytes of weights from which on a thread of its own hashes them."""
 
 
+@sharing_time()
 def save(
     source: Graph | Bundle,
     target: str | os.PathLike[str] | BinaryIO,
@@ -72,7 +72,16 @@ def save(
             input.
         ProofError: the graph that is written computes other numbers than the one that it was made of.
         UsageError: options that contradict one another or the target.
+        UsageTypeError: something else than a graph or bundle, or no file to write to.
+
+    >>> import io, loadrun
+    >>> file = io.BytesIO()
+    >>> save(loadrun.load("fixtures/nets/mlp.mge"), file, format="FBS").outputs
+    ['out']
+    >>> len(loadrun.loads(file.getvalue()).testcases)
+    3
     """
+    _check_types(source, target)
     options = options or DumpOptions()
     if format is not None:
         if format not in ("FBS_V2", "FBS"):
@@ -119,6 +128,17 @@ def save(
         if options.strip_info_file is not None:
             update_strip_info(graph, options.strip_info_file, number, append=options.append_json)
     return summary(graph, file.total, number, count)
+
+
+def _check_types(source: object, target: object) -> None:
+    if not isinstance(source, (Graph, Bundle)):
+        raise UsageTypeError(
+            f"save writes a Graph or a Bundle, found {type(source).__name__}; save_checkpoint writes state dicts"
+        )
+    if not isinstance(target, (str, os.PathLike)) and not callable(getattr(target, "write", None)):
+        raise UsageTypeError(
+            f"save writes to a path or to a file opened in binary mode, found {type(target).__name__}"
+        )
 
 
 def _source(made_of: Graph, options: DumpOptions) -> Graph:
@@ -314,7 +334,6 @@ def _write_testcases(
     """Write testcases one by one, and tell the record of each; return how many there were."""
     names = [v.name or "" for v in graph.inputs]
     count = 0
-    writer = RepeatedWriter(partial(_built, kind), stored_tensors)
     for case in cases:
         if not isinstance(case, Testcase):
             raise UsageTypeError(f"testcase {count} must be a Testcase, found {type(case).__name__}")
@@ -323,7 +342,7 @@ def _write_testcases(
                 f"testcase {count} fails whatever {name!r} is, and would no longer do so in this file: {why}; "
                 "repair the testcase, or let `loadrun accept` replace the value"
             )
-        file.write(writer.write(testcase_tensors(case, names)))
+        file.write(_built(kind, testcase_tensors(case, names)))
         digest = steps.add(count, case)
         if record is not None:
             record.add(case, digest)

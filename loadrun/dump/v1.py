@@ -9,7 +9,7 @@ from ..graph import Graph, Opr, StoredTensor, TensorFormat
 from ..graph.dtypes import Array, nbytes
 from .build import GraphAssembler, check_shape, comp_node, constant_or_input, describe, take_blobs
 from .flat import Buffer, Table
-from .records import check_params, find_op, read_dtype, read_params
+from .parameters import check_params, find_op, read_dtype, read_params
 
 IDENTIFIER = b"mgb1"
 MAGICS = {b"MGBC": 24, b"MGBS": 16}

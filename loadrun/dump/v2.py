@@ -7,7 +7,7 @@ from ..graph import Graph, Opr, StoredTensor, TensorFormat, Var
 from ..graph.dtypes import nbytes
 from .build import GraphAssembler, check_shape, comp_node, constant_or_input, describe, take_blobs
 from .flat import Buffer, Table, TableFields
-from .records import check_params, find_op, read_dtype, read_params
+from .parameters import check_params, find_op, read_dtype, read_params
 
 IDENTIFIER = b"mgv2"
 # Type's name and id, name, four fields of parameters, inputs, outputs, computing nodes, dtype, tensors, version,

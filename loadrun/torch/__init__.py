@@ -66,7 +66,8 @@ def trace(
         args, kwargs = module.example_inputs or (None, None)
     if args is not None or kwargs is not None:
         positional = tuple(args) if isinstance(args, (tuple, list)) else () if args is None else (args,)
-        positional, named = torch.utils._pytree.tree_map(_as_torch, (positional, dict(kwargs or {})))
+        call = (positional, dict(kwargs or {}))
+        positional, named = torch.utils._pytree.tree_map(lambda x: modules.as_torch(x), call)
         traced.record(positional, named)
     return traced
 
@@ -76,10 +77,6 @@ def save(module: Any, path: Any, *args: Any, **kwargs: Any) -> None:
     need_torch()
 
     program.save(module, path, *args, **kwargs)
-
-
-def _as_torch(value: Any) -> Any:
-    return modules.as_torch(value)
 
 
 def trace_module(mod: Any, inputs: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:

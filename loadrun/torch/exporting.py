@@ -13,13 +13,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.fx.experimental._config
 
 from ..base.errors import TraceError, UnsupportedError, UsageError
 from ..base.registry import resolve
+from .left_out import Selection
 from .modules import observes
 from .packed import PaddedSequences
 from .quiet import quiet
@@ -57,7 +58,7 @@ def export(
     kwargs: Mapping[str, Any],
     dynamic_shapes: Any,
     follow_one: bool = False,
-    selection: Selecting | None = None,
+    selection: Selection | None = None,
 ) -> Any:
     """Export a module as a program without in-place operators.
 
@@ -86,7 +87,7 @@ def export(
             raise not_exported(module, error) from error
 
 
-def made_functional(program: Any, module: Any, selection: Selecting | None) -> Any:
+def made_functional(program: Any, module: Any, selection: Selection | None) -> Any:
     """Do what `functional` does with a program that was exported before.
 
     Raises:
@@ -150,18 +151,7 @@ def _exported(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], sha
         return torch.export.export(module, args, dict(kwargs), dynamic_shapes=shapes, strict=False)
 
 
-class Selecting(Protocol):
-    """Which operators of a program stay as they are, although nothing lowers them."""
-
-    @property
-    def fallback(self) -> bool:
-        """Whether those are that no decomposition makes of others that are lowered."""
-
-    def whole(self, node: Any) -> bool:
-        """Return whether a node's operator does in any case."""
-
-
-def functional(program: Any, selection: Selecting | None = None) -> Any:
+def functional(program: Any, selection: Selection | None = None) -> Any:
     """Remove in-place operators from an exported program, and those that only their decompositions lower.
 
     Args:
@@ -172,7 +162,7 @@ def functional(program: Any, selection: Selecting | None = None) -> Any:
         return _functional(program, selection)
 
 
-def _functional(program: Any, selection: Selecting | None) -> Any:
+def _functional(program: Any, selection: Selection | None) -> Any:
     if writes(program):
         program = program.run_decompositions({})
     if selection is None:
@@ -201,7 +191,7 @@ def _writes(node: Any) -> bool:
 
 
 def _following_one(
-    module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any, selection: Selecting | None
+    module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any, selection: Selection | None
 ) -> Any:
     """Export with a batch of one as a dynamic size; None if torch cannot."""
     leaves = [x for x in _leaves((args, kwargs)) if isinstance(x, torch.Tensor) and x.ndim]

@@ -52,14 +52,36 @@ class TracedTorchModule(ModuleAttributes, TracedModule):
 
 
 def traced_method(
-    module: Callable[..., Any],
-    example: Any,
-    checks: tuple[bool, Any, float, bool, bool],
-    symbolic: bool,
-    opt_level: int,
-    options: Mapping[str, Any],
+    func: Callable[..., Any],
+    example_inputs: Any = None,
+    optimize: Any = None,
+    check_trace: bool = True,
+    check_inputs: Iterable[Any] | None = None,
+    check_tolerance: float = 1e-5,
+    strict: bool = True,
+    _force_outplace: bool = False,
+    _module_class: Any = None,
+    _compilation_unit: Any = None,
+    example_kwarg_inputs: Mapping[str, Any] | None = None,
+    _store_inputs: bool = True,
+    *,
+    example_inputs_is_kwarg: bool = False,
+    symbolic_shape: bool = True,
+    opt_level: int = 2,
+    **options: Any,
 ) -> Any:
-    """Trace one method, with the arguments of `torch.jit.trace`.
+    """`trace` of a torch module: `loadrun.torch.trace` with sizes that may differ, by `torch.jit.trace`'s parameters.
+
+    Args:
+        func: a module, a method of one, a script, an exported program, or a function of tensors.
+        example_inputs: a tensor, or a tuple or list of arguments; None: the first call decides.
+        optimize: ignored, as in torch, and so are the parameters that begin with an underscore.
+        check_trace, check_inputs, check_tolerance, strict: as in `trace_module`.
+        example_kwarg_inputs: example arguments by name, instead of `example_inputs`.
+        example_inputs_is_kwarg: whether `example_inputs` and `check_inputs` are arguments by name.
+        symbolic_shape: whether sizes are values of the graph.
+        opt_level: how far the graph is simplified.
+        options: those of `trace` that make no difference here.
 
     Raises:
         UsageTypeError: an option that neither `loadrun.tracing.trace` nor `torch.jit.trace` has.
@@ -67,25 +89,26 @@ def traced_method(
     unknown = set(options) - _HARMLESS
     if unknown:
         raise UsageTypeError(f"trace of a torch module takes no {', '.join(sorted(unknown))}")
+    example = example_inputs if example_kwarg_inputs is None else example_kwarg_inputs
     if example is None:
-        traced = TorchTrace(module, True if symbolic else None, opt_level)
-        program = isinstance(module, torch.export.ExportedProgram) and module.example_inputs
+        traced = TorchTrace(func, True if symbolic_shape else None, opt_level)
+        program = isinstance(func, torch.export.ExportedProgram) and func.example_inputs
         if program:
             traced.record(*program)
         return traced
-    name = getattr(module, "__name__", "forward") if not isinstance(module, torch.nn.Module) else "forward"
-    owner = owner_of(module)
-    if isinstance(module, torch.export.ExportedProgram) or (is_torch_program(module) and owner is module):
+    name = getattr(func, "__name__", "forward") if not isinstance(func, torch.nn.Module) else "forward"
+    owner = owner_of(func)
+    if isinstance(func, torch.export.ExportedProgram) or (is_torch_program(func) and owner is func):
         name = "forward"
     elif not isinstance(owner, torch.nn.Module):
-        owner, name = as_module(module), "forward"
-    check_trace, check_inputs, tolerance, strict, by_keyword = checks
+        owner, name = as_module(func), "forward"
+    by_keyword = example_inputs_is_kwarg or example_kwarg_inputs is not None
     if check_inputs is not None and isinstance(check_inputs, Iterable):
         check_inputs = [{name: v} for v in check_inputs]
     inputs = {name: example}
-    cases = checked_inputs(check_inputs, inputs, tolerance)
+    cases = checked_inputs(check_inputs, inputs, check_tolerance)
     return traced_methods(
-        owner, inputs, check_trace, cases, tolerance, strict, by_keyword, opt_level, symbolic
+        owner, inputs, check_trace, cases, check_tolerance, strict, by_keyword, opt_level, symbolic_shape
     ).methods[name]
 
 

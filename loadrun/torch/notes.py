@@ -35,36 +35,32 @@ def notes_of(
         names = [s.arg.name for s in signature.user_inputs()]
         axes = ", ".join(f"{names[place]} axis {axis}" for place, axis in sorted(fixed))
         notes.append(f"the graph is valid for one size of {axes}; calls at other sizes trace separate graphs")
-    changed = _changed(program)
-    if changed:
-        notes.append(f"the module changes its buffers {', '.join(changed)}; the graph has their first values")
-    written = _changed(program, "USER_INPUT_MUTATION")
-    if written:
-        notes.append(
-            f"the module writes to its arguments {', '.join(written)}; the graph leaves them as they are"
-        )
-    return notes
+    return notes + _changes(program)
 
 
 def surprises(program: Any, coarse: Iterable[str]) -> list[str]:
     """List what a caller is to be warned of."""
     notes = [f"float64 is computed in float32 by {', '.join(coarse)}"] if coarse else []
-    changed = _changed(program)
-    if changed:
+    return notes + _changes(program)
+
+
+def _changes(program: Any) -> list[str]:
+    """List what the module changes and the graph does not."""
+    notes = []
+    if changed := _changed(program, "BUFFER_MUTATION"):
         notes.append(
             f"the module changes its buffers {', '.join(changed)} in every call, which the graph does not; was "
             ".eval() forgotten?"
         )
-    written = _changed(program, "USER_INPUT_MUTATION")
-    if written:
+    if written := _changed(program, "USER_INPUT_MUTATION"):
         notes.append(
-            f"the module writes to its arguments {', '.join(written)}, which calls of the graph leave as they are; "
-            "return them as well where a caller reads them"
+            f"the module writes to its arguments {', '.join(written)}; the graph leaves them as they are: return them "
+            "as well where a caller reads them"
         )
     return notes
 
 
-def _changed(program: Any, kind: str = "BUFFER_MUTATION") -> list[str]:
+def _changed(program: Any, kind: str) -> list[str]:
     specs = program.graph_signature.output_specs
     kept = {n.name for n in program.graph.nodes if n.op == "call_function" and _is_kept(n)}
     return [s.target for s in specs if s.kind.name == kind and s.arg.name not in kept]

@@ -26,7 +26,7 @@ class Argument:
     def __init__(self, name: str, original: Any) -> None:
         self.name = name
         self.original = original
-        self.tensor: Tensor = original if isinstance(original, Tensor) else _stand_in(original)
+        self.tensor: Tensor = original if isinstance(original, Tensor) else stand_in(original)
 
     def shares(self, other: Argument) -> bool:
         """Return whether assigning to one argument would show in the other."""
@@ -42,7 +42,7 @@ class Argument:
             self.original[...] = access.stored(inside).reshape(self.original.shape)
 
 
-def _stand_in(array: Array) -> Tensor:
+def stand_in(array: Array) -> Tensor:
     """Return a tensor around a caller's ndarray, which is not copied."""
     value, dtype = narrowed(array)
     return access.from_stored(

@@ -197,7 +197,7 @@ class Dumps(ABC):
             graph.oprs[:] = upward(v.owner for v in graph.outputs)
         graph.metadata = None
         if arguments.enable_metadata:
-            graph.metadata = Metadata(is_valid=True, user_info=_information(arguments.user_info))
+            graph.metadata = Metadata(is_valid=True, user_info=information.information(arguments.user_info))
         recorder: Callable[[Bundle], Recorder] = self._truth
         if arguments.check and self.recording is not None:
             names = naming.input_names(self.recording, arguments.arg_names)
@@ -270,10 +270,6 @@ def _freeze(graph: Graph, name: str, tensor: Tensor) -> None:
             opr.type, opr.params, opr.tensors = source.type, source.params, source.tensors
             opr.outputs[0].name = name_of(tensor) or name
             return
-
-
-def _information(user_info: Any) -> bytes:
-    return information.information(user_info)
 
 
 def _check_inference(graph: Graph) -> None:

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import TraceError, UsageError, UsageTypeError
+from ..base.registry import resolve
 from ..dump.options import DumpResult
 from ..graph import Graph
 from ..tensors.value import Tensor
 from .checking import check_method, fresh
 from .recording import TraceOptions
 from .structure import leaves
-from .torch_door import is_torch_callable, traced_torch_module
+from .torch_door import is_torch_callable
 from .traced import Traced
 
 
@@ -170,7 +171,7 @@ def trace_module(
         )
     check_inputs = checked_inputs(check_inputs, inputs, check_tolerance)
     if is_torch_callable(mod):
-        traced: TracedModule = traced_torch_module(
+        traced: TracedModule = resolve("loadrun.torch.methods:traced_methods")(
             mod,
             inputs,
             check_trace,

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
+from ..base.registry import resolve
 from ..tensors.switches import active, use
 from .recording import TraceOptions
-from .torch_door import is_torch_call, traced_torch
+from .torch_door import is_torch_call
 from .traced import Traced
 
 
@@ -138,8 +139,7 @@ class trace(Traced, Generic[P, R]):
             return functools.partial(cls, **options)
         named = [options[n] for n in ("example_inputs", "example_kwarg_inputs") if n in options]
         if is_torch_call(function, *examples, *named):
-            as_torch: Any = traced_torch
-            return as_torch(function, *examples, **options)
+            return resolve("loadrun.torch.methods:traced_method")(function, *examples, **options)
         return super().__new__(cls)
 
 

@@ -8,17 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.array import TracedArray
 from ..base.errors import TraceError, TraceWarning
 from ..compare.tolerances import MAXERR, default_maxerr, error_between, magnitude
 from ..graph.dtypes import Array
 from ..ops.registry import implementation
 from ..tensors.access import from_stored
-from ..tensors.dtypes import narrowed
 from ..tensors.naming import here
 from ..testcase import Bundle, Testcase
 from ..verify.pack.capture import Recorder
-from .arguments import Slot
+from .arguments import Slot, stand_in
 from .checking import TracedCode, arrays_of, check_method, fresh
 from .structure import rebuilt
 
@@ -99,7 +97,10 @@ class CheckedRecorder(Recorder):
             try:
                 return arrays_of(self.traced.__wrapped__(*fresh(args), **fresh(kwargs)))
             except Exception:
-                arguments = [rebuilt(x, _as_tensor) for x in (fresh(args), fresh(kwargs))]
+                arguments = [
+                    rebuilt(x, lambda leaf: stand_in(leaf) if isinstance(leaf, np.ndarray) else leaf)
+                    for x in (fresh(args), fresh(kwargs))
+                ]
                 return arrays_of(self.traced.__wrapped__(*arguments[0], **arguments[1]))
 
     def _limit(self, name: str, want: Array, got: Array) -> float:
@@ -145,10 +146,3 @@ class CheckedRecorder(Recorder):
             return from_stored(array.copy(), case.dtypes[name], leaf.scalar)
 
         return fill
-
-
-def _as_tensor(leaf: Any) -> Any:
-    if not isinstance(leaf, np.ndarray):
-        return leaf
-    value, dtype = narrowed(leaf)
-    return from_stored(value.reshape(1) if not value.ndim else value, dtype, not value.ndim, kind=TracedArray)

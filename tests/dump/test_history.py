@@ -11,7 +11,7 @@ import pytest
 from loadrun.base.errors import FormatError
 from loadrun.dump import loads
 from loadrun.dump.emit import FlatBufferEmitter
-from loadrun.dump.records import find_op, read_param
+from loadrun.dump.parameters import find_op, read_param
 from loadrun.dump.writer import dump_bytes
 from loadrun.graph import Graph, StoredTensor
 from loadrun.graph.dtypes import encode

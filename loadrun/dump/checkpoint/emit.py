@@ -1,15 +1,15 @@
-"""Checkpoints that MegEngine loads, written as pickles of protocol 4 by hand.
+"""Checkpoints that MegEngine loads, written as pickles of protocol 4.
 
-Python's pickler would name ``numpy._core`` under numpy 2, which the numpy of MegEngine's time does not have, and
+Python's own pickler would name ``numpy._core`` under numpy 2, which the numpy of MegEngine's time does not have, and
 loadrun's own classes, which only loadrun has.
 """
 
 import io
 import os
-import struct
+import pickle
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import IO, Any, BinaryIO, Protocol, runtime_checkable
+from typing import IO, Any, BinaryIO, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -24,7 +24,26 @@ from ...tensors.qparams import QParams, QuantMode
 from ...tensors.quantized_dtypes import QuantDtypeMeta
 
 _log = get_logger(__name__)
-_TENSOR_CLASSES = {"Tensor": "Tensor", "Parameter": "Parameter"}
+
+
+class _Name(NamedTuple):
+    """A name that a pickle refers to; it is not looked up here."""
+
+    module: str
+    name: str
+
+    def __call__(self) -> None:
+        """Do nothing: what rebuilds an object must look as if it could be called."""
+
+
+_TENSOR_CLASSES = {n: _Name("megengine.tensor", n) for n in ("Tensor", "Parameter")}
+_DTYPE, _NDARRAY = _Name("numpy", "dtype"), _Name("numpy", "ndarray")
+_RECONSTRUCT, _SCALAR = (_Name("numpy.core.multiarray", n) for n in ("_reconstruct", "scalar"))
+_BFLOAT16 = _Name("megengine.core._imperative_rt", "pybfloat16")
+_ORDERED = _Name("collections", "OrderedDict")
+_MODE = _Name("megengine.quantization.utils", "QuantMode")
+_META = _Name("megengine.core.tensor.dtype", "QuantDtypeMeta")
+_PLAIN: tuple[type[Any], ...] = (int, str, bytes, dict, list, tuple)
 
 
 def save_checkpoint(state: object, target: str | os.PathLike[str] | BinaryIO) -> None:
@@ -58,9 +77,9 @@ def save_checkpoint(state: object, target: str | os.PathLike[str] | BinaryIO) ->
         )
     if isinstance(target, (str, os.PathLike)):
         with replacing(target) as f:
-            _Emitter(f).file(state)
+            _Pickler(f).file(state)
     else:
-        _Emitter(target).file(state)
+        _Pickler(target).file(state)
 
 
 def pickled(value: object, name_of: Callable[[type], tuple[str, str] | None]) -> bytes:
@@ -74,7 +93,7 @@ def pickled(value: object, name_of: Callable[[type], tuple[str, str] | None]) ->
         UsageError: as `save_checkpoint`.
     """
     file = io.BytesIO()
-    _Emitter(file, name_of).file(value)
+    _Pickler(file, name_of).file(value)
     return file.getvalue()
 
 
@@ -90,200 +109,140 @@ class _HasNumpy(Protocol):
     def numpy(self) -> Array: ...
 
 
-class _Emitter:
-    """Writes one object; names, dtypes and arrays are remembered, so that they are written once."""
+_PythonPickler: Any = pickle._Pickler
+
+
+class _Pickler(_PythonPickler):  # type: ignore[misc]
+    """Writes one object; in Python, as the pickler in C looks names up."""
 
     def __init__(
         self, f: IO[bytes], name_of: Callable[[type], tuple[str, str] | None] = lambda kind: None
     ) -> None:
-        self.f = f
+        super().__init__(f, 4)
         self.name_of = name_of
-        self.memo: dict[Any, int] = {}
-        self.alive: list[Any] = []
+        self.names: dict[tuple[str, str], _Name] = {}
+        self.dtypes: dict[tuple[str, str], np.dtype[Any]] = {}
         self.open: set[int] = set()
 
     def file(self, value: object) -> None:
-        """Write the whole pickle."""
-        self.f.write(b"\x80\x04")
-        self.value(value)
-        self.f.write(b".")
+        """Write the whole pickle, without frames."""
+        self.write(pickle.PROTO + b"\x04")
+        self.save(value)
+        self.write(pickle.STOP)
 
-    def remember(self, key: object) -> None:
-        """Let the value just written be found again."""
-        self.memo[key] = len(self.memo)
-        self.f.write(b"\x94")
-
-    def known(self, key: object) -> bool:
-        """Refer to a value that was written before, if it was."""
-        index = self.memo.get(key)
-        if index is not None:
-            self.f.write(b"j" + struct.pack("<I", index))
-        return index is not None
-
-    def value(self, value: object) -> None:
-        """Any value."""
-        if value is None:
-            self.f.write(b"N")
-        elif isinstance(value, (bool, np.bool_)):
-            self.f.write(b"\x88" if value else b"\x89")
-        elif isinstance(value, int):
-            self.integer(int(value))
-        elif type(value) is float:
-            self.f.write(b"G" + struct.pack(">d", value))
-        elif isinstance(value, str):
-            self.text(value)
-        elif isinstance(value, (bytes, bytearray)):
-            self.blob(bytes(value))
-        elif isinstance(value, np.ndarray):
-            self.array(value)
-        elif isinstance(value, np.generic):
-            self.scalar(value)
-        elif isinstance(value, (dict, list, tuple)):
-            self.container(value)
-        elif isinstance(value, type) and (name := self.name_of(value)):
-            self.name(*name)
-        elif isinstance(value, _HasNumpy) and type(value).__name__ in _TENSOR_CLASSES:
-            self.tensor(value)
-        else:
-            raise UsageError(f"a checkpoint cannot hold a value of type {type(value).__name__}")
-
-    def integer(self, value: int) -> None:
-        if -(2**31) <= value < 2**31:
-            self.f.write(b"J" + struct.pack("<i", value))
-            return
-        raw = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
-        if len(raw) > 255:
-            raise UsageError(f"a whole number of {len(raw)} bytes is too long for a checkpoint")
-        self.f.write(b"\x8a" + struct.pack("<B", len(raw)) + raw)
-
-    def text(self, value: str) -> None:
-        if self.known(("text", value)):
-            return
-        raw = value.encode("utf-8", "surrogatepass")
-        self.f.write(b"X" + struct.pack("<I", len(raw)) + raw)
-        self.remember(("text", value))
-
-    def blob(self, value: bytes | memoryview) -> None:
-        size = len(value)
-        self.f.write(b"B" + struct.pack("<I", size) if size < 2**32 else b"\x8e" + struct.pack("<Q", size))
-        self.f.write(value)
-
-    def name(self, module: str, name: str) -> None:
-        if not self.known(("name", module, name)):
-            self.f.write(f"c{module}\n{name}\n".encode())
-            self.remember(("name", module, name))
-
-    def container(self, value: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> None:
+    def save(self, value: Any, save_persistent_id: bool = True) -> None:  # noqa: ANN401 - any value
+        """Write a value, or refer to it where it was written before."""
+        if isinstance(value, np.dtype):
+            mark = dict(value.metadata or {}).get("mgb_dtype")
+            value = self.dtypes.setdefault((value.str, repr(mark)), value)
+        elif isinstance(value, _Name):
+            value = self.names.setdefault(value, value)
         if id(value) in self.open:
             raise UsageError("a checkpoint cannot hold a container that contains itself")
-        self.open.add(id(value))
-        if isinstance(value, dict):
-            if isinstance(value, OrderedDict):
-                self.name("collections", "OrderedDict")
-                self.f.write(b")R(")
-            else:
-                self.f.write(b"}(")
-            for k, v in value.items():
-                self.value(k)
-                self.value(v)
-            self.f.write(b"u")
+        if (known := self.memo.get(id(value))) is not None:
+            self.write(self.get(known[0]))
+        elif isinstance(value, memoryview):
+            self._contents(value)
+        elif isinstance(value, QuantDtypeMeta):
+            self._object(value, _META, tuple(value))
+        elif isinstance(value, QParams):
+            slots = {n: getattr(value, n) for n in value._names()}
+            self._object(value, _Name(_MODE.module, type(value).__name__), (), (None, slots))
+        elif type(value).__name__ in _TENSOR_CLASSES and isinstance(value, _HasNumpy):
+            self._tensor(value)
+        elif isinstance(value, (dict, list, tuple)) and not isinstance(value, _Name):
+            self._container(value)
         else:
-            self.f.write(b"](" if isinstance(value, list) else b"(")
-            for v in value:
-                self.value(v)
-            self.f.write(b"e" if isinstance(value, list) else b"t")
+            super().save(_as_plain(value))
+
+    def reducer_override(self, value: Any) -> Any:  # noqa: ANN401 - as above
+        """Return how a value is rebuilt, NotImplemented for what pickles have opcodes for."""
+        if isinstance(value, _Name):
+            return value.name
+        if isinstance(value, type) and (name := self.name_of(value)):
+            return name[1]
+        if isinstance(value, int) and value.bit_length() >= 8 * 255:
+            size = value.bit_length() // 8 + 1
+            raise UsageError(f"a whole number of {size} bytes is too long for a checkpoint")
+        if isinstance(value, OrderedDict):
+            return _ORDERED, (), None, None, iter(value.items())
+        if value is None or isinstance(value, (bool, *_PLAIN)) or type(value) is float:
+            return NotImplemented
+        if isinstance(value, np.dtype):
+            return _dtype(value)
+        if isinstance(value, np.ndarray):
+            state = (1, value.shape, value.dtype, False, _bytes_of(value))
+            return _RECONSTRUCT, (_NDARRAY, (0,), b"b"), state
+        if isinstance(value, np.generic):
+            return _SCALAR, (value.dtype, value.tobytes())
+        if isinstance(value, QuantMode):
+            return _MODE, (value.value,)
+        raise UsageError(f"a checkpoint cannot hold a value of type {type(value).__name__}")
+
+    def save_global(self, value: Any, name: str | None = None) -> None:  # noqa: ANN401 - as above
+        """Write a name."""
+        module, name = value if isinstance(value, _Name) else self.name_of(value) or ("", "")
+        self.write(pickle.GLOBAL + f"{module}\n{name}\n".encode())
+        self.memoize(value)
+
+    def _contents(self, value: memoryview) -> None:
+        """Write the bytes of an array, which are not copied."""
+        size = len(value)
+        large = size >= 2**32
+        self.write(
+            (pickle.BINBYTES8 if large else pickle.BINBYTES) + size.to_bytes(8 if large else 4, "little")
+        )
+        self.write(value)
+
+    def _object(self, value: object, name: _Name, args: tuple[Any, ...], state: object = None) -> None:
+        """Write an object as its class, what that is made with, and attributes."""
+        self.save(name)
+        self.save(args)
+        self.write(pickle.NEWOBJ)
+        self.memoize(value)
+        if state is not None:
+            self.save(state)
+            self.write(pickle.BUILD)
+
+    def _tensor(self, value: _HasNumpy) -> None:
+        array = value.numpy()
+        qparams = qparams_of(value) if isinstance(value, Tensor) else None
+        device = str(value.device if isinstance(value, Tensor) else DEFAULT)
+        state = {} if qparams is None else {"qparams": qparams}
+        self._object(value, _TENSOR_CLASSES[type(value).__name__], (array, array.dtype, device), state)
+
+    def _container(self, value: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> None:
+        self.open.add(id(value))
+        super().save(value if isinstance(value, OrderedDict) else _as_plain(value))
         self.open.discard(id(value))
 
-    def dtype(self, dtype: np.dtype[Any]) -> None:
-        metadata = dict(dtype.metadata or {})
-        mark = metadata.get("mgb_dtype")
-        key = ("dtype", dtype.str, repr(mark))
-        if self.known(key):
-            return
-        if dtype.kind not in "biufc":
-            raise UsageError(f"a checkpoint cannot hold arrays of {dtype}")
-        self.name("numpy", "dtype")
-        if _is_bfloat16(dtype):
-            self.f.write(b"(")
-            self.name("megengine.core._imperative_rt", "pybfloat16")
-            self.f.write(b"\x89\x88tR")
-            self.value((3, "<", None, None, None, 2, 2, 112))
-            self.f.write(b"b")
-            self.remember(key)
-            return
-        self.value((dtype.str[1:], False, True))
-        self.f.write(b"R")
-        order = {"=": "<", "|": "|"}.get(dtype.byteorder, dtype.byteorder)
-        state = (4 if mark else 3, order, None, None, None, -1, -1, 0)
-        self.value((*state, {"mgb_dtype": dict(mark)}) if mark else state)
-        self.f.write(b"b")
-        self.remember(key)
 
-    def array(self, value: Array) -> None:
-        if self.known(("array", id(value))):
-            return
-        self.alive.append(value)  # an id means nothing once its object is gone
-        self.name("numpy.core.multiarray", "_reconstruct")
-        self.f.write(b"(")
-        self.name("numpy", "ndarray")
-        self.value((0,))
-        self.blob(b"b")
-        self.f.write(b"tR(")
-        self.integer(1)
-        self.value(tuple(int(n) for n in value.shape))
-        self.dtype(value.dtype)
-        self.f.write(b"\x89")
-        flat = np.ascontiguousarray(value).reshape(-1)
-        if _is_bfloat16(value.dtype):
-            flat = (round_bfloat16(flat).view(np.uint32) >> 16).astype("<u2")
-        self.blob(flat.view(np.uint8).data if value.size else b"")
-        self.f.write(b"tb")
-        self.remember(("array", id(value)))
+def _as_plain(value: Any) -> Any:  # noqa: ANN401 - as above
+    """Return what is written of a value of a subclass: one of the class itself."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if isinstance(value, bytearray):
+        return bytes(value)
+    if isinstance(value, (_Name, np.generic, QuantMode)):
+        return value
+    kind = next((k for k in _PLAIN if isinstance(value, k)), None)
+    return value if kind is None or type(value) is kind else kind(value)
 
-    def qparams(self, value: QParams) -> None:
-        """Parameters of quantization, as an object with slots is written."""
-        self.name("megengine.quantization.utils", type(value).__name__)
-        self.f.write(b")\x81N}(")
-        for name in value._names():
-            self.text(name)
-            self.quantizing(getattr(value, name))
-        self.f.write(b"u\x86b")
 
-    def quantizing(self, value: object) -> None:
-        if isinstance(value, QuantMode):
-            self.name("megengine.quantization.utils", "QuantMode")
-            self.integer(value.value)
-            self.f.write(b"\x85R")
-        elif isinstance(value, QuantDtypeMeta):
-            self.name("megengine.core.tensor.dtype", "QuantDtypeMeta")
-            self.container(tuple(value))
-            self.f.write(b"\x81")
-        else:
-            self.value(value)
+def _dtype(dtype: np.dtype[Any]) -> tuple[Any, ...]:
+    mark = dict(dtype.metadata or {}).get("mgb_dtype")
+    if dtype.kind not in "biufc":
+        raise UsageError(f"a checkpoint cannot hold arrays of {dtype}")
+    if _is_bfloat16(dtype):
+        return _DTYPE, (_BFLOAT16, False, True), (3, "<", None, None, None, 2, 2, 112)
+    order = "<" if dtype.byteorder == "=" else dtype.byteorder
+    state = (4 if mark else 3, order, None, None, None, -1, -1, 0)
+    return _DTYPE, (dtype.str[1:], False, True), (*state, {"mgb_dtype": dict(mark)}) if mark else state
 
-    def scalar(self, value: np.generic) -> None:
-        self.name("numpy.core.multiarray", "scalar")
-        self.f.write(b"(")
-        self.dtype(value.dtype)
-        self.blob(value.tobytes())
-        self.f.write(b"tR")
 
-    def tensor(self, value: _HasNumpy) -> None:
-        if self.known(("tensor", id(value))):
-            return
-        self.alive.append(value)
-        array = value.numpy()
-        self.name("megengine.tensor", _TENSOR_CLASSES[type(value).__name__])
-        self.f.write(b"(")
-        self.array(array)
-        self.dtype(array.dtype)
-        qparams = qparams_of(value) if isinstance(value, Tensor) else None
-        self.text(str(value.device if isinstance(value, Tensor) else DEFAULT))
-        self.f.write(b"t\x81}")
-        if qparams is not None:
-            self.f.write(b"(")
-            self.text("qparams")
-            self.qparams(qparams)
-            self.f.write(b"u")
-        self.f.write(b"b")
-        self.remember(("tensor", id(value)))
+def _bytes_of(value: Array) -> memoryview:
+    _dtype(value.dtype)
+    flat = np.ascontiguousarray(value).reshape(-1)
+    if _is_bfloat16(value.dtype):
+        flat = (round_bfloat16(flat).view(np.uint32) >> 16).astype("<u2")
+    return memoryview(flat.view(np.uint8).data if value.size else b"")
