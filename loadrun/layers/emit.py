@@ -275,7 +275,9 @@ def reshape(x: Tensor, shape: Sequence[int]) -> Tensor:
         return x if access.is_scalar(x) else access.as_scalar(reshape(x, (1,)))
     x = access.as_vector(x)
     now = access.static_shape(x)
-    if len(now) == len(shape) == 1 or _own_shape(x, shape):
+    # A vector of a fixed size refuses open ones, by which conditions on sizes are kept.
+    refuses = isinstance(shape[0], TracedInt) and not isinstance(x.shape[0], TracedInt)
+    if (len(now) == len(shape) == 1 and not refuses) or _own_shape(x, shape):
         return x
     missing = [i for i, n in enumerate(shape) if not isinstance(n, TracedInt) and int(n) == -1]
     param = P.OptionalAxisV1(axis=missing[0] if missing else 7)

@@ -22,6 +22,7 @@ from .inserted import InsertedNode, ModuleParts, OpenSizes
 from .named import domains, keep_names, merge_ends, number_names
 from .tensors import ElemType
 from .writing import TRANSLATIONS
+from .writing.control import requirements
 from .writing.emitter import UnsupportedOprError
 from .writing.writer import OnnxWriter, elem_of
 
@@ -302,7 +303,7 @@ class _Walk:
         self.oprs = oprs
         writer.reserved = frozenset(v.name for o in oprs for v in o.outputs if v.name)
         branches = find_branches(oprs)
-        self.inside, writer.merged = branches.guard, branches.merged
+        writer.merged = branches.merged
         self.inputs: dict[str, str] = {}
         self.operators: dict[str, int] = {}
         writer.described = self._doc
@@ -311,6 +312,8 @@ class _Walk:
             writer.decide(opr)
             for var in opr.inputs:
                 writer.readers.setdefault(var.id, []).append(opr)
+        writer.required = requirements(oprs, writer.readers, writer.ends)
+        self.inside = {*branches.guard}.union(*writer.required.values())
 
     def run(self, *, alone: bool = False) -> list[tuple[Opr | InsertedNode, UnsupportedOprError]]:
         """Write all operators; which ones cannot be, and why.

@@ -70,9 +70,10 @@ def number_names(graph: GraphMessage, writer: OnnxWriter) -> None:
             new[old] = name
 
     for i, node in enumerate(graph.nodes):
-        node.name = f"{node.op_type}_{i}"
+        numbered = f"{node.op_type}_{i}"
+        node.name = node.name or numbered
         for k, old in enumerate(node.outputs):
-            number(old, f"{node.name}_{k}" if k else node.name)
+            number(old, f"{numbered}_{k}" if k else numbered)
     for i, tensor in enumerate(graph.initializers):
         number(tensor.name, f"const_{i}")
     rename(graph, new)

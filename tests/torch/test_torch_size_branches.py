@@ -8,6 +8,7 @@ import pytest
 import loadrun.onnx
 import loadrun.torch
 from loadrun import EngineError, InputError
+from loadrun.cli import main
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
@@ -100,3 +101,39 @@ def test_files_keep_what_sizes_decided(function, right, tmp_path):
             computed.add((size, refusals))
     assert {size for size, _ in computed} >= {32, right}
     assert len([1 for size, _ in computed if size == right]) == 2
+
+
+class UpTo50(torch.nn.Module):
+    def forward(self, x):
+        return x * 2 if x.shape[0] <= 50 else x * 3
+
+
+def _refused(path, onnx_runtime=False):
+    """The sizes of 2, 50 and 51 that a file refuses."""
+    runner = loadrun.Runner(loadrun.load(path)) if not onnx_runtime else None
+    session = onnxruntime.InferenceSession(path) if onnx_runtime else None
+    refused = []
+    for rows in (2, 50, 51):
+        x = np.ones((rows, 4), "f4")
+        try:
+            (y,) = session.run(None, {"x": x}) if session else [o.value for o in runner.run({"x": x}).outputs]
+        except (EngineError, onnxruntime.capi.onnxruntime_pybind11_state.Fail):
+            refused.append(rows)
+        else:
+            np.testing.assert_array_equal(y, 2 * x)
+    return refused
+
+
+@pytest.mark.filterwarnings("ignore:the model holds where")
+def test_a_condition_is_one_node_of_its_name(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    first, packed, again = (str(tmp_path / n) for n in ("a.onnx", "a.mge", "b.onnx"))
+    x = torch.ones(3, 4)
+    loadrun.onnx.export(UpTo50(), (x,), first, input_names=["x"], dynamic_axes={"x": {0: "n"}})
+    assert main(["pack", first, "-d", "x:#ones(3,4)", "-o", packed, "--open-sizes", "--quiet"]) == 0
+    assert main(["convert", packed, again, "--quiet"]) == 0
+    for path in (first, again):
+        nodes = [(n.op_type, n.name) for n in onnx.load(path).graph.node]
+        assert nodes == [("If", "requires x.size()[0] <= 50"), ("Mul", "Mul_1")]
+        assert _refused(path) == _refused(path, onnx_runtime=True) == [51]
+    assert _refused(packed) == [51]

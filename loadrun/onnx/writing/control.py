@@ -1,6 +1,8 @@
 """Conditional execution: a merge becomes If nodes whose subgraphs hold its branches."""
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -13,6 +15,47 @@ from .emitter import Dim, UnsupportedOprError
 from .writer import OnnxWriter, elem_of, translation
 
 _Mode = P.CondExecMergeMode
+_REQUIRES = "requires "
+"""What the names of operators begin with that refuse sizes; the condition follows (`torch.guards`)."""
+
+
+def requirements(
+    oprs: Iterable[Opr], readers: Mapping[int, Sequence[Opr]], ends: Collection[int]
+) -> dict[int, set[int]]:
+    """List the operators that refuse sizes, by id, each with those that compute for it alone."""
+    named = [o for o in oprs if o.type == "ReshapeV1" and (o.name or "").startswith(_REQUIRES)]
+    # Another one before it makes the size that it asks for.
+    found = {}
+    for opr in {_condition(o): o for o in named}.values():
+        inside, todo = {opr.id}, [opr.inputs[1].owner]
+        while todo:
+            one = todo.pop()
+            read = [o.id in inside for v in one.outputs for o in readers.get(v.id, ())]
+            apart = one is opr.inputs[0].owner or not one.inputs or any(v.id in ends for v in one.outputs)
+            if one.id not in inside and not apart and all(read):
+                inside.add(one.id)
+                todo += [v.owner for v in one.inputs]
+        found[opr.id] = inside - {opr.id}
+    return found
+
+
+def _condition(opr: Opr) -> str:
+    """Return the condition in the name of what refuses sizes, without its place in a graph or in another file."""
+    return re.sub(r"\[\d\]$|\.\w+_\d+\.Reshape$", "", str(opr.name))
+
+
+def required(w: OnnxWriter, opr: Opr, write: Callable[[OnnxWriter, Opr], str]) -> str:
+    """Write what refuses sizes as one node of its condition's name: a branch that is always taken."""
+
+    def refusing() -> list[str]:
+        w.translate_for([opr.inputs[1]])
+        return [write(w, opr)]
+
+    first = _branch(w, opr.outputs, refusing)
+    second = _branch(w, opr.outputs, lambda: [w.op("Identity", w.name(opr.inputs[0]))])
+    result = w.op("If", w.const(np.True_), then_branch=first, else_branch=second)
+    w.nodes[-1] = replace(w.nodes[-1], name=_condition(opr))
+    return result
 
 
 @translation("CondExecMark")

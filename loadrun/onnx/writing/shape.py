@@ -7,6 +7,7 @@ from ...graph import params as P
 from ...graph.dtypes import DType
 from ...ops.shape import NO_AXIS, axis_of, c_cast
 from ..tensors import ElemType
+from .control import required
 from .elemwise import convert
 from .emitter import Dim
 from .writer import OnnxWriter, elem_of, translation
@@ -54,6 +55,8 @@ def get_var_shape(w: OnnxWriter, opr: Opr) -> str:
 @translation("ReshapeV1")
 def reshape(w: OnnxWriter, opr: Opr) -> str:
     """Reshape, with -1 at the axis that follows from the others."""
+    if w.required.pop(opr.id, None) is not None:
+        return required(w, opr, reshape)
     x, target = opr.inputs
     axis = opr.get(P.OptionalAxisV1).axis
     if target.id in w.decided:

@@ -118,6 +118,7 @@ class OnnxWriter(NodeEmitter):
         self._results: set[str] = set()
         self._alone: dict[int, bool] = {}
         self.merged: dict[int, tuple[Var, ...]] = {}
+        self.required: dict[int, set[int]] = {}
         self._real: dict[int, str] = {}
         self._dims: dict[tuple[int, int], Dim] = {}
         self.ids = count(1 << 32)
@@ -300,10 +301,10 @@ class OnnxWriter(NodeEmitter):
             # In n * m / n and n + 1 - n the sizes cancel out, in n - n // 2 * 2 they do not.
             steps = rounded and mode in modes(ModeTrait.SUM)
         else:
-            steps = mode is not None or opr.type == "TypeCvtV2"
+            steps = mode is not None or opr.type in ("TypeCvtV2", "ElemwiseMultiType")
         if open_ones and (steps or rounded):
             self._rounded.update(v.id for v in opr.outputs if v.id in first)
-        compares = mode in modes(ModeTrait.COMPARES)
+        compares = mode in modes(ModeTrait.COMPARES) or self.dtype(opr.outputs[0]).name == "Bool"
         # Steps may be equal at all sizes that are known by chance.
         chosen = open_ones and (compares or (steps and not any(map(varies, opr.outputs))))
         if chosen or any(v.id in self.decided for v in opr.inputs):
