@@ -18,11 +18,12 @@ from ..graph.dtypes import Array
 from ..passes.narrowing import narrowed
 from ..testcase import Bundle, Testcase
 from .appending import ExistingFile
-from .container import MAGIC, load_all
+from .container import MAGIC, load_all, stored_tensors
 from .narrowing import Narrowing
 from .options import DumpOptions, DumpResult, summary, update_strip_info
 from .proving import check_read_back, not_proven
 from .record import RecordWriter, digest_of, graph_digest, moved, numbered, promise
+from .repeated import RepeatedWriter
 from .scenarios import ScenarioWriter
 from .writer import content_hash, dump_bytes, dump_pieces, tensors_graph, testcase_tensors
 
@@ -334,6 +335,7 @@ def _write_testcases(
     """Write testcases one by one, and tell the record of each; return how many there were."""
     names = [v.name or "" for v in graph.inputs]
     count = 0
+    writer = RepeatedWriter(partial(_built, kind), stored_tensors)
     for case in cases:
         if not isinstance(case, Testcase):
             raise UsageTypeError(f"testcase {count} must be a Testcase, found {type(case).__name__}")
@@ -342,7 +344,7 @@ def _write_testcases(
                 f"testcase {count} fails whatever {name!r} is, and would no longer do so in this file: {why}; "
                 "repair the testcase, or let `loadrun accept` replace the value"
             )
-        file.write(_built(kind, testcase_tensors(case, names)))
+        file.write(writer.write(testcase_tensors(case, names)))
         digest = steps.add(count, case)
         if record is not None:
             record.add(case, digest)

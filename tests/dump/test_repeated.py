@@ -11,7 +11,7 @@ import pytest
 import loadrun
 from loadrun.base.errors import FormatError
 from loadrun.dump.container import stored_tensors
-from loadrun.dump.repeated import Reader
+from loadrun.dump.repeated import Reader, RepeatedWriter
 from loadrun.dump.writer import dump_bytes, testcase_graph
 from loadrun.graph import Graph, StoredTensor
 from loadrun.graph.dtypes import Array, DType
@@ -87,3 +87,19 @@ def test_a_table_among_the_numbers_is_read_each_time() -> None:
     for first, want in ((2, 2), (2, 2), (2, 2), (3, 3), (2, 2)):
         (tensor,) = reader.read(memoryview(bytes([first, 9, 9, 9, 9, 9])), parse)
         assert tensor.value().shape == (want,)
+
+
+def test_a_builder_that_writes_more_than_numbers_is_asked_each_time() -> None:
+    def build(tensors: list[StoredTensor]) -> bytes:
+        data = tensors[0].data
+        assert data is not None
+        return bytes([int(data.sum()) & 255]) + data.tobytes()
+
+    def parse(data: memoryview) -> list[StoredTensor]:
+        view = np.frombuffer(data, np.uint8)[1:]
+        return [StoredTensor(DType("Uint8"), (view.size,), None, view)]
+
+    writer = RepeatedWriter(build, parse)  # type: ignore[arg-type]
+    for i in range(4):
+        tensor = StoredTensor(DType("Uint8"), (3,), None, np.full(3, i, np.uint8))
+        assert writer.write([tensor]) == bytes([3 * i, i, i, i])
