@@ -1,9 +1,9 @@
 """The engine `numba`: the reference engine with kernels that numba compiles, where they are faster than numpy's.
 
-Depthwise convolutions, sigmoid, GELU, the error function, rounding between quantized layers, rows of softmax and layer
-normalization, and steps of LSTMs of float32 are taken (`KERNELS`). They are compiled once and kept in numba's file
-cache, and hold no interpreter lock, so that the thread pool runs them side by side. A product and a sum are rounded
-once, and rows are summed in another order.
+Depthwise convolutions, what follows convolutions (bias, bounds, rounding between quantized layers), sigmoid, the error
+function, layer normalization and steps of LSTMs of float32 are taken (`KERNELS`). They are compiled once and kept in
+numba's file cache, and hold no interpreter lock, so that the thread pool runs them side by side. A product and a sum
+are rounded once, and rows are summed in another order.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from math import inf
 from typing import Any
 
 import numba
@@ -22,9 +21,8 @@ from numba import types as t
 
 from ..base.about import About
 from ..graph.dtypes import Array
-from ..graph.params import NonlineMode
 from ..ops.conv import depthwise as numpy_depthwise
-from ..ops.conv.gemm import Real, Run, finisher, run_parts
+from ..ops.conv.gemm import Real, Run, Start, finisher, run_parts
 from ..ops.conv.rules import Geometry
 from ..ops.numeric.parallel import replacing, splits
 from ..ops.numeric.special import ERF
@@ -33,8 +31,6 @@ from .reference import ReferenceEngine
 
 BLOCK = 1024
 """Elements that are summed at a time."""
-_PIECE = 1 << 17
-"""Elements of the channels after which they are finished: the cache still holds them."""
 _F, _U = np.float32, np.uint64
 """Places are unsigned, since numba counts negative ones from the end, which keeps loops from becoming vector code."""
 
@@ -132,39 +128,20 @@ def _sigmoids(x):
 
 
 @compiled(_OUT)
-def _silus(x):
-    for i in range(x.shape[0]):
-        x[i] *= _sigmoid(x[i])
-
-
-@compiled(_OUT)
 def _erfs(x):
     for i in range(x.shape[0]):
         x[i] = _erf(x[i])
 
 
-@compiled(_OUT)
-def _gelus(x):
-    for i in range(x.shape[0]):
-        x[i] *= _erf(x[i] * _F(0.5**0.5)) * _F(0.5) + _F(0.5)
-
-
-@compiled(_OUT, *[t.float32] * 4)
-def _requantize(x, low, high, divide, multiply):
-    """Round to the multiples of a scale within bounds."""
-    for i in range(x.shape[0]):
-        x[i] = _min(_max(low, np.rint(x[i] / divide)), high) * multiply
-
-
 def _pointwise(kernel: Any) -> Callable[..., Array]:  # noqa: ANN401
     """Return a kernel that changes numbers in place as a function of arrays, which takes memory as numpy's do."""
 
-    def call(x: Array, out: Array | None = None, *numbers: float | None) -> Array:
+    def call(x: Array, out: Array | None = None) -> Array:
         out = np.empty(x.shape, np.float32) if out is None else out
         if out is not x:
             np.copyto(out, x)
         whole = out if out.flags.c_contiguous else out.copy()
-        kernel(whole.reshape(-1), *[_F(1) if n is None else _F(n) for n in numbers])
+        kernel(whole.reshape(-1))
         if whole is not out:
             np.copyto(out, whole)
         return out
@@ -172,35 +149,58 @@ def _pointwise(kernel: Any) -> Callable[..., Array]:  # noqa: ANN401
     return call
 
 
-@compiled(_OUT_ROWS, _IN, t.float32, t.float32, t.boolean)
-def _ends(block, bias, low, high, rounds):
-    """Add a bias of channels, round if asked for and keep within bounds."""
-    for c in range(block.shape[0]):
-        value = bias[c]
-        for i in range(block.shape[1]):
-            z = block[c, i] + value
-            block[c, i] = _min(_max(low, np.rint(z) if rounds else z), high)
+_LIMITS = t.UniTuple(t.float32, 4), t.int64
 
 
 @_part
-def _nine(sums, n, x, a, b, c, w, k, fresh):
-    """Add three rows of three taps to the sums, or begin with them."""
-    w0, w1, w2, w3, w4, w5 = w[k], w[k + 1], w[k + 2], w[k + 3], w[k + 4], w[k + 5]
-    w6, w7, w8 = w[k + 6], w[k + 7], w[k + 8]
+def _limited(x, numbers, rounds):
+    """Do what `Limits` says; its numbers are the bounds, the divisor before and the factor behind them.
+
+    `rounds` is 0, 1 or 2: not at all, to whole numbers, to multiples of a scale.
+    """
+    low, high, divide, multiply = numbers
+    if rounds == 2:
+        return _min(_max(low, np.rint(x / divide)), high) * multiply
+    return _min(_max(low, np.rint(x) if rounds == 1 else x), high)
+
+
+@compiled(_OUT_ROWS, _IN, *_LIMITS, _ROWS, *_LIMITS)
+def _ends(block, bias, numbers, rounds, z, z_numbers, z_rounds):
+    """Add a bias of channels and limit the sums; then add `z`, if it is not empty, and limit these."""
+    for c in range(block.shape[0]):
+        shift = bias[c]
+        if z.shape[0] == 0:
+            for i in range(block.shape[1]):
+                block[c, i] = _limited(block[c, i] + shift, numbers, rounds)
+        elif rounds == 0 and z_rounds == 0:
+            for i in range(block.shape[1]):
+                block[c, i] = _limited(_limited(block[c, i] + shift, numbers, 0) + z[c, i], z_numbers, 0)
+        else:
+            for i in range(block.shape[1]):
+                y = _limited(block[c, i] + shift, numbers, rounds)
+                block[c, i] = _limited(y + z[c, i], z_numbers, z_rounds)
+
+
+@_part
+def _nine(sums, n, x, a, b, c, w, at, order, value, fresh):
+    """Add three rows of three taps to the sums, or begin with them and a value."""
+    w0, w1, w2 = w[at + order[0]], w[at + order[1]], w[at + order[2]]
+    w3, w4, w5 = w[at + order[3]], w[at + order[4]], w[at + order[5]]
+    w6, w7, w8 = w[at + order[6]], w[at + order[7]], w[at + order[8]]
     for i in range(n):
         d, e, f = a + i, b + i, c + i
         first = x[d] * w0 + x[d + _U(1)] * w1 + x[d + _U(2)] * w2
         second = x[e] * w3 + x[e + _U(1)] * w4 + x[e + _U(2)] * w5
         third = x[f] * w6 + x[f + _U(1)] * w7 + x[f + _U(2)] * w8
-        sums[i] = (_F(0) if fresh else sums[i]) + first + second + third
+        sums[i] = (value if fresh else sums[i]) + first + second + third
 
 
 @_part
-def _three(sums, n, x, a, b, c, w, k, fresh):
-    """Add three taps, or begin with them."""
-    w0, w1, w2 = w[k], w[k + 1], w[k + 2]
+def _three(sums, n, x, a, b, c, w, at, order, value, fresh):
+    """Add three taps, or begin with them and a value."""
+    w0, w1, w2 = w[at + order[0]], w[at + order[1]], w[at + order[2]]
     for i in range(n):
-        sums[i] = (_F(0) if fresh else sums[i]) + x[a + i] * w0 + x[b + i] * w1 + x[c + i] * w2
+        sums[i] = (value if fresh else sums[i]) + x[a + i] * w0 + x[b + i] * w1 + x[c + i] * w2
 
 
 @_part
@@ -233,18 +233,21 @@ def _spread(plane, x, at, sizes):
             phase, row = 0, row + 1
 
 
-@compiled(_IN, _IN, _OUT, _INTS, _INTS, t.int64, t.int64)
-def depthwise(x, w, out, sizes, taps, first, last):
-    """Convolve images ``first:last``, each with filters of its own.
+@compiled(_IN, _IN, _OUT, _INTS, _INTS, _INTS, t.int64, t.int64, _IN, *_LIMITS)
+def depthwise(x, w, out, sizes, taps, order, first, last, bias, numbers, rounds):
+    """Convolve images ``first:last``, each with filters of its own, with bias and bounds as in `_ends`.
 
     Args:
         x: (images, H, W).
-        w: (groups, filters, taps), the taps in the order of `taps`.
+        w: (groups, filters, taps).
         out: (images, filters, OH, OW), written.
         sizes: H, W, OH, OW, padding, stride, rows and columns of a phase's plane, groups, filters, and how many of
             the taps are threes of rows of three.
         taps: where each reads in the planes.
+        order: their numbers in the filters.
         first, last: the images, by their numbers.
+        bias: (groups, filters).
+        numbers, rounds: see `_limited`.
     """
     height, width, oh, ow, wide = sizes[0], sizes[1], sizes[2], sizes[3], sizes[9]
     groups, filters, nines = sizes[10], sizes[11], sizes[12]
@@ -256,7 +259,8 @@ def depthwise(x, w, out, sizes, taps, first, last):
     for image in range(first, last):
         _spread(plane, x, image * height * width, sizes)
         for f in range(filters):
-            at = (image % groups * filters + f) * count
+            channel = image % groups * filters + f
+            at, value = channel * count, bias[channel]
             for y in range(0, oh, lines):
                 m = min(lines, oh - y)
                 n = _U((m * wide + 31) // 32 * 32)
@@ -264,18 +268,20 @@ def depthwise(x, w, out, sizes, taps, first, last):
                 k = 0
                 while k < nines:
                     a, b, c = _U(start + taps[k]), _U(start + taps[k + 3]), _U(start + taps[k + 6])
-                    _nine(sums, n, plane, a, b, c, w, at + k, k == 0)
+                    _nine(sums, n, plane, a, b, c, w, at, order[k:], value, k == 0)
                     k += 9
                 while k + 3 <= count:
                     a, b, c = _U(start + taps[k]), _U(start + taps[k + 1]), _U(start + taps[k + 2])
-                    _three(sums, n, plane, a, b, c, w, at + k, k == 0)
+                    _three(sums, n, plane, a, b, c, w, at, order[k:], value, k == 0)
                     k += 3
                 while k < count:
-                    a, b = _U(start + taps[k]), w[at + k]
+                    a, b = _U(start + taps[k]), w[at + order[k]]
                     for i in range(n):
-                        sums[i] = (_F(0) if k == 0 else sums[i]) + plane[a + i] * b
+                        sums[i] = (value if k == 0 else sums[i]) + plane[a + i] * b
                     k += 1
                 to = ((image * filters + f) * oh + y) * ow
+                for i in range(n):
+                    sums[i] = _limited(sums[i], numbers, rounds)
                 for r in range(m):
                     a, b = _U(to + r * ow), _U(r * wide)
                     for i in range(_U(ow)):
@@ -300,33 +306,16 @@ def layer_norm(x, out, means, inverses, epsilon, scale, bias, first, last):
         means[r], inverses[r] = mean, inverse
 
 
-@compiled(_ROWS, _OUT_ROWS, t.int64, t.int64, sums=True)
-def softmax(x, out, first, last):
-    """Compute the softmax of rows ``first:last``."""
-    width = x.shape[1]
-    for r in range(first, last):
-        most, total = x[r, 0], _F(0)
-        for i in range(width):
-            most = _max(most, x[r, i])
-        for i in range(width):
-            e = _exp(x[r, i] - most)
-            out[r, i] = e
-            total += e
-        share = _F(1) / total
-        for i in range(width):
-            out[r, i] *= share
-
-
-@compiled(_ROWS, _ROWS, _ROWS, _OUT_ROWS, _OUT_ROWS)
-def lstm_step(gates, carried, before, cell, out):
-    """Take the step of an LSTM from the sums of its gates (input, output, forget, new)."""
+@compiled(_ROWS, _ROWS, _OUT_ROWS, _OUT_ROWS)
+def lstm_step(gates, carried, cell, out):
+    """Take the step of an LSTM from the sums of its gates (input, output, forget, new), and change its cell."""
     n = cell.shape[1]
     for b in range(cell.shape[0]):
         for i in range(n):
             enter = _sigmoid(gates[b, i] + carried[b, i])
             keep = _sigmoid(gates[b, 2 * n + i] + carried[b, 2 * n + i])
             new = _tanh(gates[b, 3 * n + i] + carried[b, 3 * n + i])
-            now = keep * before[b, i] + enter * new
+            now = keep * cell[b, i] + enter * new
             cell[b, i] = now
             out[b, i] = _sigmoid(gates[b, n + i] + carried[b, n + i]) * _tanh(now)
 
@@ -337,35 +326,32 @@ def lstm_step(gates, carried, before, cell, out):
 def _depthwise(batch: int, geo: Geometry, parts: int) -> Run:
     """Return a function that convolves every channel with its own filters, see `numpy_depthwise.depthwise`."""
     sizes, taps, order = _taps(geo)
-    per = max(1, min(-(-geo.groups // parts), _PIECE // (geo.ocg * geo.points)))
-    blocks = []
-    for first in range(0, geo.groups, per):
-        last = min(geo.groups, first + per)
-        channels = slice(first * geo.ocg, last * geo.ocg)
-        blocks.append(
-            (first, last, channels, finisher((1, channels.stop - channels.start, *geo.out), channels.start))
-        )
+    per = -(-batch * geo.groups // parts)
+    ends = finisher((batch, geo.channels, *geo.out))
+    nothing = np.zeros(geo.channels, np.float32)
 
     def run(x: Array, w: Array, out: Array, finish: Finish | None) -> None:
         if x.dtype != np.float32:
             numpy_depthwise.depthwise(batch, geo, parts)(x, w, out, finish)
             return
-        source, target = flat(x), out.reshape(-1)
-        filters = flat(w.reshape(-1, geo.taps)[:, order] if order != sorted(order) else w)
+        start = finish.start if isinstance(finish, Real) else None
+        if start is None or start.z is not None:
+            start = Start(nothing, Limits(), rest=finish)
+        source, filters, target = flat(x), flat(w), out.reshape(-1)
+        how = (sizes, taps, order)
 
         def block(i: int) -> None:
-            n, i = divmod(i, len(blocks))
-            first, last, channels, end = blocks[i]
-            depthwise(source, filters, target, sizes, taps, n * geo.groups + first, n * geo.groups + last)
-            if finish is not None:
-                end(out[n, channels], finish, n)
+            last = min(batch * geo.groups, (i + 1) * per)
+            depthwise(source, filters, target, *how, i * per, last, start.bias, *_numbers(start.before))
 
-        run_parts(block, batch * len(blocks), parts)
+        run_parts(block, -(-batch * geo.groups // per), parts)
+        if start.rest is not None:
+            ends(out, start.rest)
 
     return run
 
 
-def _taps(geo: Geometry) -> tuple[Array, Array, list[int]]:
+def _taps(geo: Geometry) -> tuple[Array, Array, Array]:
     """Return the sizes that the kernel takes, where taps read, and their order: first threes of rows of three."""
     (height, width), (oh, ow), (sy, sx) = geo.size, geo.out, geo.stride
     (ky, kx), (dy, dx), (pad_y, pad_x) = geo.kernel, geo.dilate, geo.pad
@@ -399,8 +385,8 @@ def _taps(geo: Geometry) -> tuple[Array, Array, list[int]]:
         geo.ocg,
         len(threes) // 9 * 9,
     )
-    taps = [*threes, *singles]
-    return np.array(sizes, np.int64), np.array([t for t, _ in taps], np.int64), [n for _, n in taps]
+    places, order = np.array([*threes, *singles], np.int64).T.copy()
+    return np.array(sizes, np.int64), places, order
 
 
 def flat(x: Array) -> Array:
@@ -408,64 +394,62 @@ def flat(x: Array) -> Array:
     return (x if x.flags.c_contiguous and x.flags.aligned else x.copy()).reshape(-1)
 
 
-def _by_rows(kernel: Callable[..., None], x: Array, *others: Any) -> None:
-    """Call a kernel for parts of the rows that the pool shares."""
-    rows, width = x.shape
-    parts = splits(10 * rows * width)
-    step = max(1, -(-rows // parts))
-    source = flat(x).reshape(x.shape)
-    run_parts(lambda i: kernel(source, *others, i * step, min(rows, (i + 1) * step)), -(-rows // step), parts)
-
-
-def _softmax_rows(x: Array, y: Array) -> None:
-    _by_rows(softmax, x, y)
-
-
 def _normalize_rows(
     x: Array, y: Array, mean: Array, rstd: Array, eps: float, affine: Sequence[Array]
 ) -> None:
-    width = x.shape[1]
+    rows, width = x.shape
     plain = [np.ones(width, np.float32), np.zeros(width, np.float32)][len(affine) :]
-    _by_rows(layer_norm, x, y, mean, rstd, eps, *[flat(a) for a in affine], *plain)
+    others = (y, mean, rstd, eps, *[flat(a) for a in affine], *plain)
+    parts = splits(10 * rows * width)
+    step = max(1, -(-rows // parts))
+    source = flat(x).reshape(x.shape)
+    run_parts(
+        lambda i: layer_norm(source, *others, i * step, min(rows, (i + 1) * step)), -(-rows // step), parts
+    )
 
 
-def _lstm_step(product: Callable[[Array], Array], gates: Array, state: list[Array]) -> list[Array]:
-    """Return the next output and cell; `product` is what the last output adds to the gates."""
-    h, before = state
-    out, cell = np.empty(h.shape, h.dtype), np.empty(h.shape, h.dtype)
-    lstm_step(gates, product(h), before if before.flags.c_contiguous else before.copy(), cell, out)
-    return [out, cell]
+def _lstm(turned: Array, gates: Array, state: list[Array], backward: bool) -> tuple[Array, list[Array]]:
+    """Take all steps of an LSTM; return their outputs (T, N, H), and the last output and cell.
+
+    Args:
+        turned: what the last output is multiplied by, (H, 4 * H).
+        gates: what the inputs add to the gates, (T, N, 4 * H).
+        state: the first output and cell.
+        backward: whether the last step comes first.
+    """
+    h, cell = state[0], np.array(state[1], order="C")
+    out, carried = np.empty((len(gates), *h.shape), np.float32), np.empty(gates.shape[1:], np.float32)
+    for i in range(len(gates) - 1, -1, -1) if backward else range(len(gates)):
+        np.matmul(h, turned, out=carried)
+        h = out[i]
+        lstm_step(gates[i], carried, cell, h)
+    return out, [h, cell]
 
 
-def _bias(ends: Real, block: Array, channel: int) -> bool:
-    """Apply what follows a convolution where it is a bias of channels and bounds; return whether it was."""
-    bias, then = ends.bias, ends.then
-    if bias is None or ends.z is not None or ends.scale or not block.flags.c_contiguous:
+def _ended(block: Array, bias: Array, z: Array | None, start: Start) -> bool:
+    """Do what `start` says on a block, but for the rest; return whether the memory allows it."""
+    z = _NOTHING if z is None else z
+    if not (block.flags.c_contiguous and z.flags.c_contiguous):
         return False
-    relu = ends.mode is NonlineMode.RELU
-    if bias.shape[0] != 1 or bias[0, 0].size != 1 or not (relu or ends.mode is NonlineMode.IDENTITY):
-        return False
-    if then is None:
-        limits = Limits(0.0 if relu else -inf, inf)
-    elif isinstance(then, Limits) and not relu:
-        limits = then
-    else:
-        return False
-    _ends(block, bias.reshape(-1)[channel : channel + len(block)], limits.low, limits.high, limits.rounds)
+    _ends(block, bias, *_numbers(start.before), z, *_numbers(start.after))
     return True
 
 
+_NOTHING = np.empty((0, 0), np.float32)
+
+
+def _numbers(limits: Limits) -> tuple[tuple[float, ...], int]:
+    low, high, rounds, divide, multiply = limits
+    return (low, high, divide, multiply), rounds + (divide != 1 or multiply != 1)
+
+
 KERNELS: Mapping[str, Callable[..., Any]] = {
-    "bias": _bias,
     "depthwise": _depthwise,
+    "ends": _ended,
     "erf": _pointwise(_erfs),
-    "gelu": _pointwise(_gelus),
-    "lstm_step": _lstm_step,
+    "lstm": _lstm,
     "normalize_rows": _normalize_rows,
-    "requantize": _pointwise(_requantize),
     "sigmoid": _pointwise(_sigmoids),
-    "silu": _pointwise(_silus),
-    "softmax_rows": _softmax_rows,
 }
 """What replaces functions of `ops` and of other front ends, see `replaced`."""
 
