@@ -22,7 +22,7 @@ from .base.registry import late, resolve
 from .compare.judging import Criteria, judge, policy_for
 from .compare.metrics import Formula
 from .compare.policy import Policy
-from .compare.record import narrowed_integers, packed_policies
+from .compare.record import packed_policies
 from .compare.results import FileResult, OutputResult, Result, Verdict
 from .engines import (
     Choice,
@@ -106,8 +106,7 @@ class Runner:
         self.seed = seed
         self.packed, self.loosened = packed_policies(self.bundle.record)
         self.policies = {**self.packed, **(policies or {})}
-        integers = narrowed_integers(self.bundle.record)
-        self._settings = Settings(seed, self.policies, self.loosened, integers)
+        self._settings = Settings(seed, self.policies, self.loosened)
         self._declared = self._specialized(self.bundle)
         self._others: OrderedDict[int, Specialization] = OrderedDict()
         self._last = self._declared

@@ -142,6 +142,12 @@ def arange(
         return operand(np.arange(first, last, by), narrow(dtype or np.arange(first, last, by).dtype))
     kind = narrow(dtype or np.arange(*map(plain_number, bounds)).dtype)
     whole = all(isinstance(v, (int, np.integer)) for v in bounds)
+    if not whole and (isinstance(by, TracedNumber) or abs(math.frexp(by)[0]) != 0.5):
+        raise refused(
+            f"np.arange from sizes with a step of {float(by):g}",
+            "in the file's single precision the number of results may be another one at other sizes",
+            "count in whole numbers, and multiply by the step",
+        )
     if by == 1 and whole:
         count = last - first
     else:

@@ -26,6 +26,7 @@ class _Line:
     def __init__(self) -> None:
         self.stages: list[tuple[str, float]] = []
         self._ended = threading.Event()
+        self._writer: threading.Thread | None = None
         self._process = 0
 
     def begin(self, entry: tuple[str, float], out: TextIO) -> None:
@@ -33,13 +34,16 @@ class _Line:
         self.stages.append(entry)
         if len(self.stages) == 1:
             self._ended, self._process = threading.Event(), os.getpid()
-            threading.Thread(target=self._write, args=(out, self._ended), name=_NAME, daemon=True).start()
+            write = (out, self._ended)
+            self._writer = threading.Thread(target=self._write, args=write, name=_NAME, daemon=True)
+            self._writer.start()
 
     def end(self, entry: tuple[str, float]) -> None:
-        """Remove a stage; generators may end theirs in another order."""
+        """Remove a stage, and the line after the last one; generators may end theirs in another order."""
         self.stages.remove(entry)
-        if not self.stages:
+        if not self.stages and self._writer is not None:
             self._ended.set()
+            self._writer.join()
 
     def _write(self, out: TextIO, ended: threading.Event) -> None:
         wide = 0
@@ -50,7 +54,8 @@ class _Line:
                 text, began = self.stages[-1]
                 line = f"{clean(text, 60)} ({time.monotonic() - began:.0f} s)"
                 # Blanks over what stood there: notebooks know no escape sequence for that.
-                out.write(f"\r{line:{wide}}" if wide else f"\r{line}")
+                # What is printed next begins where this line does.
+                out.write(f"\r{line:{wide}}\r" if wide else f"\r{line}\r")
                 out.flush()
                 wide = len(line)
         if wide:
@@ -63,6 +68,8 @@ _LINE = _Line()
 
 def _watched(out: TextIO) -> bool:
     """Tell whether somebody may see the line: on a terminal, or in a notebook, whose stream is none."""
+    if os.environ.get("TERM") == "dumb":
+        return False
     return out.isatty() or type(out).__module__.startswith("ipykernel")
 
 

@@ -19,8 +19,6 @@ from .checks import Check, checks_of, outputs_of
 _SHOWN = 8
 """Maximum inputs and outputs in the text of a bundle."""
 
-NamedRuntime = tuple[str, Callable[[Mapping[str, Array]], Mapping[str, Array]]]
-
 
 class SourceFile(Protocol):
     """The file that a graph was made from, for engines that run such files as they are.
@@ -117,8 +115,6 @@ class ModelSource:
         open_inputs: inputs with sizes that the file leaves open, so that theirs here are one choice among many.
         taken: a sentence on the sizes that the graph was made for, where neither the file nor data tell them.
         expressible: gives the graph of what can be expressed of a file with a `refusal`, None if it is not known.
-        witness: gives the name of a runtime that runs the file as it is, and a function from inputs to outputs by name;
-            None if it is not installed.
     """
 
     file: SourceFile | None = None
@@ -130,7 +126,6 @@ class ModelSource:
     open_inputs: frozenset[str] = frozenset()
     taken: str | None = None
     expressible: Callable[[], Graph] | None = None
-    witness: Callable[[], NamedRuntime | None] | None = None
 
 
 @dataclass(eq=False)

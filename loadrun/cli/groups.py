@@ -6,10 +6,8 @@ import argparse
 import math
 import os
 import sys
-import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import fields
 from typing import Any, NoReturn, TextIO, TypeVar
 
@@ -21,6 +19,7 @@ with late(__name__):
     import difflib
 
     from ..base import limits as resource_limits
+    from ..base import stages
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -152,31 +151,9 @@ def limited(max_memory: int | None = None, timeout: float | None = None, doing: 
     Raises:
         TimeLimitError: it took longer.
     """
-    with resource_limits.memory_limited(max_memory), resource_limits.time_limited(timeout), _shown(doing):
+    shown = stages.stage(doing) if doing else nullcontext()
+    with resource_limits.memory_limited(max_memory), resource_limits.time_limited(timeout), shown:
         yield
-
-
-@contextmanager
-def _shown(doing: str) -> Iterator[None]:
-    """Show on a terminal how many seconds something takes already, from the first on."""
-    if not doing or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        yield
-        return
-    ended, start = threading.Event(), time.monotonic()
-
-    def show() -> None:
-        while not ended.wait(1.0):
-            # The next line that is printed begins where this one does.
-            print(f"{doing}: {time.monotonic() - start:.0f} s\x1b[K\r", end="", file=sys.stderr, flush=True)
-
-    thread = threading.Thread(target=show, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-        print("\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def add_quiet_option(p: argparse._ActionsContainer) -> None:

@@ -142,7 +142,6 @@ def text(d: Description, *, operators: bool = True) -> str:
     if d.provenance is not None:
         known = ", ".join(f"{k} {v}" for k, v in d.provenance.items())
         lines.append(f"packed with {clean(known, 300)}")
-    lines += [clean(w, 300) for w in d.witnesses]
     lines += [clean(said, 500) for said in d.accepted]
     rows = [("input", clean(v.name), shape_text(v.shape), v.dtype, "") for v in d.inputs]
     tolerances = {

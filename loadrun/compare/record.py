@@ -44,10 +44,8 @@ ABOUT = schema.exactly(
         "inputs": schema.items(schema.text),
         "fixed_shapes": schema.mapping(schema.items(schema.either(schema.integer(0, 1 << 62)))),
         "dump": schema.integer(0, 1 << 31),
-        "narrowed": schema.exactly(
-            {"asked": schema.truth, "dtypes": schema.mapping(schema.text)},
-            {"integers": schema.items(schema.text)},
-        ),
+        "narrowed": schema.exactly({"asked": schema.truth, "dtypes": schema.mapping(schema.text)}),
+        "integers": schema.items(schema.text),
         "accepted": schema.items(schema.mapping(schema.anything)),
         "not_proven": schema.items(schema.text),
     },
@@ -114,12 +112,6 @@ def header(record: memoryview) -> dict[str, Any]:
     for line in lines(record):
         return line
     raise FormatError(f"{_WHERE} is empty")
-
-
-def narrowed_integers(record: object) -> frozenset[str]:
-    """Return the names of inputs that hold 64 bits in the model that a file was made of, and 32 in the file."""
-    narrowed = header(record).get("narrowed", {}) if isinstance(record, memoryview) else {}
-    return frozenset(narrowed.get("integers", ()))
 
 
 def packed_policies(record: object) -> tuple[dict[str, Policy], dict[str, float]]:

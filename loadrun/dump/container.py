@@ -249,10 +249,7 @@ def _take_record(data: memoryview, bundles: list[Bundle]) -> int:
     # A policy that cannot be read is told by whatever reads the file.
     packed_policies(record)
 
-    owner.graph.input_order, owner.graph.fixed_shapes = (
-        dump_record.input_order(record),
-        dump_record.fixed_shapes(record),
-    )
+    dump_record.take_facts(record, owner.graph)
     owner.facts.warnings += dump_record.narrowings(record)
     owner.facts.warnings += [f"not proven: {text}" for text in header(record).get("not_proven", ())]
     return len(record)
@@ -392,7 +389,7 @@ def _finish(bundle: Bundle) -> Bundle:
 
 def _graph(data: memoryview, base: int, like: Bundle | None = None) -> Graph:
     if like is not None and _shares(like, data):
-        like.graph.input_order, like.graph.fixed_shapes = (), {}
+        like.graph.input_order, like.graph.fixed_shapes, like.graph.integers = (), {}, ()
         return like.graph
     reader = _reader(data, base)
     # Reading makes many objects and no garbage, so a collection in between only costs time.

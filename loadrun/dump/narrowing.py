@@ -70,6 +70,8 @@ class Narrowing:
         dtypes = wide_dtypes(graph)
         narrow, known = narrowed(graph)
         written = _named(make_loadable(stabilize(narrow)), graph)
+        wide = (v.name for v in Bundle(graph).inputs if v.owner.tensors[0].dtype.name in _INTEGERS)
+        written.integers = tuple(n for n in wide if n)
         narrowing = cls(graph, asked, dtypes, written, narrow, known, scalars)
         if not asked:
             narrowing._check_constants()
@@ -81,8 +83,7 @@ class Narrowing:
         if not self.dtypes:
             return {}
         pairs = {DType(n).spelling: narrow_dtype(DType(n)).spelling for n in self.dtypes}
-        wide = [v.name for v in Bundle(self.graph).inputs if v.owner.tensors[0].dtype.name in _INTEGERS]
-        return {"narrowed": {"dtypes": pairs, "asked": self.asked, "integers": wide}}
+        return {"narrowed": {"dtypes": pairs, "asked": self.asked}}
 
     def cases(self, cases: Iterable[Testcase]) -> Iterator[Testcase]:
         """Yield testcases in the dtypes of the file.

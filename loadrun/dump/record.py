@@ -74,14 +74,11 @@ def require_promised(bundle: Bundle, damage: str | None) -> None:
         )
 
 
-def input_order(record: memoryview) -> tuple[str, ...]:
-    """Names of the inputs in the order of what the model was made of, where a record says it."""
-    return tuple(header(record).get("inputs", ()))
-
-
-def fixed_shapes(record: memoryview) -> dict[str, tuple[int | None, ...]]:
-    """Sizes of inputs for which alone the model is right, where a record says so; see `loadrun.graph.Graph`."""
-    return {name: tuple(shape) for name, shape in header(record).get("fixed_shapes", {}).items()}
+def take_facts(record: memoryview, graph: Graph) -> None:
+    """Give a graph what a record says of its inputs: their order, fixed sizes, and which are narrowed integers."""
+    about = header(record)
+    graph.input_order, graph.integers = (tuple(about.get(key, ())) for key in ("inputs", "integers"))
+    graph.fixed_shapes = {name: tuple(shape) for name, shape in about.get("fixed_shapes", {}).items()}
 
 
 def provenances(record: object) -> Iterator[Mapping[str, object]]:

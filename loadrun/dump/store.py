@@ -267,6 +267,8 @@ def _about(
     """Return what a new record says of the file, None if there is nothing to say or the bundle has one that is kept."""
     number = {} if before is None else {"dump": len(before.dumps)}
     facts = {**_facts(graph), **extra}
+    if graph.integers:
+        facts["integers"] = graph.integers
     about = bundle.record
     known = about.get("not_proven") if isinstance(about, Mapping) else None
     if left and not (isinstance(about, memoryview) and kept):

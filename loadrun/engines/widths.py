@@ -1,12 +1,13 @@
 """Integers of 64 bits for which a file has 32: each operator on them is computed in both widths, and compared."""
 
 from collections.abc import Container, Iterator, Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 
 from ..base.errors import LoadRunError
 from ..graph import Graph, Opr, StoredTensor, Var
-from ..graph.dtypes import Array, DType, plain
+from ..graph.dtypes import Array, dtype_of, plain
 from ..graph.params import (
     Elemwise,
     ElemwiseMode,
@@ -19,9 +20,11 @@ from ..ops.catalog import select
 from ..ops.infer import infer_dtypes
 from .reference import ReferenceEngine
 
-_WIDE, _INT = plain("Int64"), plain("Int32")
+_INT = plain("Int32")
 _PRODUCTS = select(lambda op: MatrixMul in op.params)
 _HALVES = ElemwiseMultiTypeMode.FUSE_MUL_ADD3_INT16x32x32x32
+_SHIFTS = [0, 8, 16, 24, 8, 16, 24, 16, 24, 24]
+"""How far products of bytes are shifted that make the product of 32 bits; see `passes.narrowing`."""
 _SUMS = ("Elemwise", "ReduceV2", "CumsumV1")
 """Operators whose results may be larger than what they are given."""
 
@@ -41,19 +44,19 @@ def first_overflow(
     """
     oprs = graph.needed(list(outputs))
     infer_dtypes(oprs)
-    found = [(o, read) for o, read in _narrowed(oprs, wide) if o.outputs[0].dtype == _INT]
+    found = [(o, kind, read) for o, kind, read in _narrowed(oprs, wide) if o.outputs[0].dtype == _INT]
     if not found:
         return None
-    asked = {v.id: v for o, read in found for v in (*read, o.outputs[0])}
+    asked = {v.id: v for o, _, read in found for v in (*chain(*read), o.outputs[0])}
     try:
         engine = ReferenceEngine(graph, list(asked.values()))
         values = dict(zip(asked, engine.run({n: feeds[n] for n in engine.inputs}), strict=True))
     except (LoadRunError, KeyError):
         return None
-    for opr, read in found:
+    for opr, kind, read in found:
         narrow = values[opr.outputs[0].id]
         try:
-            whole = _in_64_bits(opr, [values[v.id] for v in read], read)
+            whole = _in_64_bits(kind, [_joined([values[v.id] for v in digits]) for digits in read])
         except LoadRunError:
             continue
         if whole.shape == narrow.shape and not np.array_equal(whole, narrow):
@@ -66,29 +69,68 @@ def first_overflow(
     return None
 
 
-def _narrowed(oprs: Sequence[Opr], wide: Container[str]) -> list[tuple[Opr, list[Var]]]:
-    """List the operators on such integers, with what they read; those that a product is made of count as one."""
+def _narrowed(oprs: Sequence[Opr], wide: Container[str]) -> Iterator[tuple[Opr, Opr, list[list[Var]]]]:
+    """Yield the last operator of what stands for one on such integers, its kind, and what it reads, maybe in bytes."""
     reached: set[int] = set()
-    sums: set[int] = set()
+    products = _matrix_products(oprs)
     parts = {id(part) for o in oprs if _is_product(o) for part in _upper_half(o)}
-    found: list[tuple[Opr, list[Var]]] = []
     for opr in oprs:
         if opr.type == "Host2DeviceCopy":
             reached.update(v.id for v in opr.outputs if v.name in wide)
-            continue
-        if opr.type in _PRODUCTS or any(v.id in sums for v in opr.inputs):
-            # Sums of products of bytes wrap, as they are meant to.
-            sums.update(v.id for v in opr.outputs if v.dtype == _INT)
-        if not any(v.id in reached for v in opr.inputs):
+        product = products.get(id(opr))
+        read = [[v] for v in opr.inputs] if product is None else _bytes_of(product)
+        # What is a product of bytes in the model as well wraps there, too.
+        if not any(v.id in reached for v in chain(*read)) or (product is None and opr.type in _PRODUCTS):
             continue
         reached.update(v.id for v in opr.outputs if v.dtype is not None and v.dtype.np.kind == "i")
-        if opr.outputs[0].id in sums or id(opr) in parts:
+        if id(opr) in parts or _is_remainder(opr):
             continue
-        if opr.type in _SUMS:
-            found.append((opr, list(opr.inputs)))
+        if product is not None:
+            yield opr, product[0], read
+        elif opr.type in _SUMS:
+            yield opr, opr, read
         elif _is_product(opr):
-            found.append((opr, [opr.inputs[0].owner.inputs[0], opr.inputs[1]]))
+            yield opr, opr, [[opr.inputs[0].owner.inputs[0]], [opr.inputs[1]]]
+
+
+def _matrix_products(oprs: Sequence[Opr]) -> dict[int, list[Opr]]:
+    """Find the sums that stand for products of matrices, with the products of bytes that each is made of, in order."""
+    sums: dict[int, list[tuple[Opr, int]]] = {}
+    found: dict[int, list[Opr]] = {}
+    for opr in oprs:
+        terms = [(opr, 0)] if opr.type in _PRODUCTS else _terms(opr, sums)
+        if [shift for _, shift in terms] == _SHIFTS:
+            found[id(opr)] = [product for product, _ in terms]
+        elif terms:
+            sums[opr.outputs[0].id] = terms
     return found
+
+
+def _terms(opr: Opr, sums: Mapping[int, list[tuple[Opr, int]]]) -> list[tuple[Opr, int]]:
+    """Return the products of bytes that an operator adds up or shifts, and how far; none where it does neither."""
+    if opr.type != "Elemwise" or len(opr.inputs) != 2:
+        return []
+    mode, (first, second) = opr.get(Elemwise).mode, (sums.get(v.id, []) for v in opr.inputs)
+    if mode == ElemwiseMode.ADD and first and second:
+        return first + second if len(second) == 1 else second + first
+    stored = opr.inputs[1].owner.tensors
+    if mode == ElemwiseMode.SHL and len(first) == 1 and stored and stored[0].data is not None:
+        return [(first[0][0], int(stored[0].value().flat[0]))]
+    return []
+
+
+def _bytes_of(products: Sequence[Opr]) -> list[list[Var]]:
+    """Return the bytes of both matrices, the lowest first."""
+    return [[products[i].inputs[0] for i in (0, 4, 7, 9)], [o.inputs[1] for o in products[:4]]]
+
+
+def _is_remainder(opr: Opr) -> bool:
+    """Return whether an operator subtracts from a number its lower bits, which wraps for the largest ones."""
+    if opr.type != "Elemwise" or opr.get(Elemwise).mode != ElemwiseMode.SUB:
+        return False
+    low = opr.inputs[1].owner
+    cast = low.inputs[0].owner if low.type == "TypeCvtV2" else low
+    return cast.type == "TypeCvtV2" and cast.inputs[0] is opr.inputs[0]
 
 
 def _is_product(opr: Opr) -> bool:
@@ -111,20 +153,24 @@ def _upper_half(opr: Opr) -> Iterator[Opr]:
         step = step.inputs[0].owner
 
 
-def _in_64_bits(opr: Opr, values: Sequence[Array], read: Sequence[Var]) -> Array:
+def _joined(digits: Sequence[Array]) -> Array:
+    """Return the numbers of which these are the bytes; one array stands for itself."""
+    if len(digits) == 1:
+        return digits[0]
+    total: Array = sum(np.int64(256**i) * d for i, d in enumerate(digits))
+    return total
+
+
+def _in_64_bits(opr: Opr, values: Sequence[Array]) -> Array:
     graph = Graph(exact=True)
+    wide = [v.astype(np.int64) if v.dtype == np.int32 else v for v in values]
     inputs: list[Var] = []
-    for i, (value, var) in enumerate(zip(values, read, strict=True)):
-        dtype: DType = _WIDE if var.dtype == _INT else var.dtype or _WIDE
-        tensor = StoredTensor(dtype, value.shape, f"x{i}")
+    for i, value in enumerate(wide):
+        tensor = StoredTensor(dtype_of(value), value.shape, f"x{i}")
         inputs += graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[tensor], names=[f"x{i}"])
     if opr.type == "ElemwiseMultiType":
         outputs = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.MUL), inputs=inputs)
     else:
         outputs = graph.add(opr.type, *opr.params, inputs=inputs)
-    feeds = {
-        f"x{i}": v.astype(var.owner.tensors[0].dtype.np)
-        for i, (v, var) in enumerate(zip(values, inputs, strict=True))
-    }
-    (whole,) = ReferenceEngine(graph, [outputs[0]]).run(feeds)
+    (whole,) = ReferenceEngine(graph, [outputs[0]]).run({f"x{i}": v for i, v in enumerate(wide)})
     return whole

@@ -213,6 +213,7 @@ class Graph:
         input_order: names of inputs in the order of the function or file that the graph was made of.
         fixed_shapes: sizes for which alone the graph is right, by input and axis, None where any will do: those of a
             trace that took them for numbers.
+        integers: names of inputs that hold integers of 64 bits in what the graph was made of, and 32 here.
         declared: the sizes of inputs and outputs by name, as the graph's file declares them: numbers, names of open
             ones, or None.
         exact: whether operators that are added are computed as their definitions say: integers wrap, NaN is kept,
@@ -234,6 +235,7 @@ class Graph:
     has_middle_tensors: bool = True
     input_order: tuple[str, ...] = ()
     fixed_shapes: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
+    integers: tuple[str, ...] = ()
     declared: Mapping[str, tuple[int | str | None, ...]] = field(default_factory=dict)
     exact: bool = False
 

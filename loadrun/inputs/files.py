@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..base.archives import DAMAGE
-from ..base.errors import InputError
+from ..base.errors import InputError, reason
 from ..base.files import opened
 from ..graph.dtypes import Array
 from .generation import MAX_BYTES
@@ -68,8 +68,7 @@ def _opened(path: str) -> BinaryIO:
     try:
         return opened(path, "input data")
     except (OSError, ValueError) as e:
-        reason = (e.strerror or str(e)) if isinstance(e, OSError) else str(e)
-        raise InputError(f"cannot read {path}: {reason}") from None
+        raise InputError(f"cannot read {path}: {reason(e)}") from None
 
 
 def _pickled(path: str) -> str:

@@ -420,5 +420,5 @@ def lowered(bundle: Bundle) -> Bundle:
         export(bundle, f=target)
         written = load(target, copy=True).lasting()
         # Nothing may be read from the folder later.
-        source = replace(written.source, file=None, sized=None, witness=None)
+        source = replace(written.source, file=None, sized=None)
         return replace(written, path=bundle.path, testcases=[*written.testcases], source=source)

@@ -12,13 +12,12 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from ..base.errors import EngineError, InputError, UnsupportedError, UsageError
-from ..base.registry import late
 from ..graph import Graph, StoredTensor
 from ..graph.composite import TensorAttribute
 from ..graph.dtypes import Array, DType, numpy_array
 from ..graph.params import Host2DeviceCopy
 from ..ops.registry import Shape, limited
-from ..testcase import EXPECT, Bundle, FileFacts, FileValue, LazyTestcases, ModelSource, NamedRuntime, spread
+from ..testcase import EXPECT, Bundle, FileFacts, FileValue, LazyTestcases, ModelSource, spread
 from .file import OnnxFile, declared, file_dtype, read_accepted
 from .graph import GraphReader, NotExpressed
 from .lasting import Lowering
@@ -28,22 +27,8 @@ from .tensors import ExternalData
 from .testdata import DataSet, find_sets, item_kind, lost_sets, testcases
 from .types import StandIn, axis_of, declared_shape, kind_of_dtype, type_of
 
-with late(__name__):
-    from . import truth
-
 STAND_INS = ((1, 1), (1, 64), (1, 256), (64, 64), (1, 640))
 """Sizes that are tried where none are given: of first axes, and of the others."""
-
-
-def witness(path: str, constants: Mapping[str, Any]) -> NamedRuntime | None:
-    """Return ONNX Runtime's name and a function that runs the file in it, or None if not installed.
-
-    It runs in a separate process: where it crashes, as in some of its kernels, only that process ends.
-    """
-    name = truth.runtime_name()
-    if name is None:
-        return None
-    return name, truth.runtime_apart(path, constants)
 
 
 def _is_number(value: FileValue) -> TypeGuard[Array]:
@@ -333,7 +318,6 @@ class OnnxReader:
         """Tell a bundle what it is of the file, whatever its graph is."""
         bundle.source.file = replace(self._source, graph=bundle.graph)
         bundle.facts.watches = tuple(self._external.watches)
-        bundle.source.witness = partial(witness, self._path, self._constants)
         bundle.record = self._record
         left = next((p.value for p in self._model.properties if p.key == NOT_PROVEN), "")
         bundle.facts.warnings += [f"not proven: {text}" for text in left.splitlines()]

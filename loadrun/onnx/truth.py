@@ -62,21 +62,11 @@ def beside(
     return "ONNX Runtime", process.serve(model, constants, as_written=True), process.close
 
 
-def runtime_name() -> str | None:
-    """Return the name and version of ONNX Runtime, or None if it is not installed."""
-    if not installed("onnxruntime"):
-        return None
-    import onnxruntime  # optional
-
-    return f"ONNX Runtime {onnxruntime.__version__}"
-
-
-def new_session(data: bytes | str, *, as_written: bool = False, mapped: bool = False) -> Any:  # noqa: ANN401 - onnxruntime.InferenceSession
+def new_session(data: bytes | str, *, as_written: bool = False) -> Any:  # noqa: ANN401 - onnxruntime.InferenceSession
     """Open an ONNX Runtime session on the CPU.
 
     Args:
         data: the model, or the path of one whose weights are in another file.
-        mapped: leave weights in other files where they are mapped, instead of packing them anew for speed.
         as_written: without optimizations. Those of quantized graphs use instructions that saturate on some processors.
 
     Raises:
@@ -86,8 +76,6 @@ def new_session(data: bytes | str, *, as_written: bool = False, mapped: bool = F
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    if mapped:
-        options.add_session_config_entry("session.disable_prepacking", "1")
     if as_written:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
@@ -158,11 +146,6 @@ class Apart:
         if self._owner == os.getpid():
             self._process.kill()
             self._process.wait()
-
-
-def runtime_apart(path: str, constants: Mapping[str, Any] | None = None) -> Run:
-    """Return the same function as `runtime`, whose session lives in a separate process that ends with it."""
-    return Apart().serve(path, constants, mapped=True)
 
 
 _shared: list[Apart] = []

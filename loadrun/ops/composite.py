@@ -1,6 +1,7 @@
 """Composite operators: the kernel, the rules and the cost of an operator that a function in numpy's names defines."""
 
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from math import prod
 from typing import Any
 
@@ -16,8 +17,8 @@ from .registry import Bound, Call, Shape, ShapeCall, UnknownShape, implementatio
 
 _PIECE = 1 << 14
 """Elements of a piece of a pointwise operator: several passes over so many stay in the cache."""
-_CALLED = 1 << 20
-"""Elements of inputs up to which a function is called to learn the shapes of what it returns."""
+_CALLED, _MADE = 1 << 20, 1 << 24
+"""Elements of inputs, and of what is made of them, up to which a function is called to learn shapes of results."""
 
 
 def _composite(opr: Opr) -> Composite:
@@ -52,8 +53,21 @@ def _shape(s: ShapeCall) -> Sequence[Shape | None]:
     with np.errstate(all="ignore"):
         if definition.shape is not None:
             return p.shapes(args)
+        if not definition.views and _made(p, places, args) > _MADE:
+            raise UnknownShape
         results = result_arrays(p, p.call(args))
     return [r.shape for r in results]
+
+
+def _made(p: Composite, places: Sequence[int], args: Sequence[Array]) -> float:
+    """Bound what a call makes of its inputs: broadcast together, and enlarged by every number that it is told."""
+    told = [
+        *p.attributes.values(),
+        *(a for i, a in zip(places, args, strict=True) if i in p.definition.known),
+    ]
+    numbers = [x for x in map(np.asarray, told) if x.dtype.kind in "iuf"]
+    aligned = zip_longest(*(a.shape[::-1] for a in args if isinstance(a, np.ndarray)), fillvalue=1)
+    return prod(map(max, aligned)) * prod(float(np.prod(x[x > 1], dtype=np.float64)) for x in numbers)
 
 
 def _check_size(c: Call, inputs: Sequence[Any]) -> None:

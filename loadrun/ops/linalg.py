@@ -169,7 +169,7 @@ def matrix_mul(c: Call, a: Array, b: Array) -> Array:
     shape, inner = _sizes(p, a.shape, b.shape)
     a, b = _prepared(c, 0, a), _prepared(c, 1, b)
     if p.format != Format.DEFAULT:
-        a, b = _unpacked(p, a, b)
+        a, b = unpacked(p, a, b)
     else:
         a, b = a.T if p.transposeA else a, b.T if p.transposeB else b
     out = _multiply(c, p, a, b) if inner and a.size and b.size else np.zeros(_flat(p, shape), c.outputs[0].np)
@@ -252,7 +252,7 @@ def _narrow(a: Array, b: Array, dtype: DType) -> Array:
     return out
 
 
-def _unpacked(p: MatrixMul, a: Array, b: Array) -> tuple[Array, Array]:
+def unpacked(p: MatrixMul, a: Array, b: Array) -> tuple[Array, Array]:
     """Unpack matrices to [M, K] and [K, N]."""
     if p.format == Format.N32K4_DOT:
         n, k = b.shape[:2]

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -96,7 +95,7 @@ def _mode(p: P.RelayoutFormat, shape: Shape) -> _Mode:
         ranks = " or ".join(str(len(m.source)) for m in _MODES[p.mode])
         raise ValueError(f"{p.mode.name} takes {ranks} axes, got shape {list(shape)}")
     wanted = {a: mode.pack if a.islower() else 1 for a in mode.source if a.islower() or a == "1"}
-    if any(n != wanted.get(a, n) for a, n in zip(mode.source, shape, strict=True)):
+    if any(a in wanted and n != wanted[a] for a, n in zip(mode.source, shape, strict=True)):
         raise ValueError(
             f"{p.mode.name} takes axes {mode.source} with packs of {mode.pack}, got {list(shape)}"
         )
@@ -231,85 +230,23 @@ def relayout(c: Call, x: Array) -> Array:
     Raises:
         ValueError: a shape that does not fit the mode.
     """
+    return _convert(moved(c, x), c.inputs[0], c.outputs[0])
+
+
+def moved(c: Call, x: Array) -> Array:
+    """Move channels, and leave the quantization as it is."""
     p = c.get(P.RelayoutFormat)
-    source, target = c.inputs[0], c.outputs[0]
     shape = _target(p, x.shape)
     plan, groups = _grouped_plan(p, x.shape)
     if groups > 1:
         x = x.reshape(x.shape[0] * groups, x.shape[1] // groups, *x.shape[2:])
     plain = x.transpose(plan.order).reshape(plan.plain)
     if plan.padded != plan.plain:
-        filled = np.full(plan.padded, _fill(p, source, target), x.dtype)
-        filled[tuple(slice(n) for n in plan.plain)] = plain
-        plain = filled
-    result: Any = plain.reshape(plan.split).transpose(plan.final)
+        widths = [(0, b - a) for a, b in zip(plan.plain, plan.padded, strict=True)]
+        plain = np.pad(plain, widths, constant_values=_fill(p, c.inputs[0], c.outputs[0]))
+    result = plain.reshape(plan.split).transpose(plan.final)
     if p.mode in _CUT and shape != plan.shape:
         n, channels, h, w = plan.shape
         parts = result.reshape(n, p.group, channels // p.group, h, w)
         result = parts[:, :, : shape[1] // p.group]
-    return _convert(np.ascontiguousarray(result).reshape(shape), source, target)
-
-
-@dataclass(frozen=True)
-class RelayoutPlan:
-    """The effect of a relayout on a shape, for code that expresses it in other operators.
-
-    Attributes:
-        groups: how many groups of channels are packed each on its own; they are counted as samples.
-        order: axes in the order in which they are merged; owner, the merged axis of each (-1 for axes of size 1).
-        plain, padded: sizes of the merged axes, before and after padding with `fill`.
-        parts: each padded axis, whole or as packs and their size.
-        target: letters of the result's axes; final, their order among the parts.
-        shape: the result's shape before channels are cut.
-        cut: groups, channels to keep and channels there are, or empty.
-    """
-
-    groups: int
-    order: tuple[int, ...]
-    owner: tuple[int, ...]
-    plain: Shape
-    padded: Shape
-    parts: tuple[Shape, ...]
-    target: str
-    final: tuple[int, ...]
-    shape: Shape
-    fill: int
-    cut: tuple[int, ...]
-
-
-def relayout_plan(p: P.RelayoutFormat, shape: Shape, source: DType, target: DType) -> RelayoutPlan:
-    """Return the steps of a relayout of data of a shape.
-
-    Raises:
-        ValueError: a shape that does not fit the mode.
-
-    >>> plan = relayout_plan(P.RelayoutFormat(mode=M.NCHW_NCHW4), (1, 6, 2, 2), DType("Int8"), DType("Int8"))
-    >>> plan.padded, plan.parts[1], plan.shape
-    ((1, 8, 2, 2), (2, 4), (1, 2, 2, 2, 4))
-    """
-    want = _target(p, shape)
-    plan, groups = _grouped_plan(p, shape)
-    mode = next(m for m in _MODES[p.mode] if len(m.source) == len(shape))
-    names = [a for a in mode.source if a.isupper()]
-    letters = [mode.source[i].upper() for i in plan.order]
-    owner = tuple(names.index(a) if a in names else -1 for a in letters)
-    packed = {a.upper() for a in mode.target if a.islower()}
-    parts = tuple(
-        (n // mode.pack, mode.pack) if a in packed else (n,) for a, n in zip(names, plan.padded, strict=True)
-    )
-    cut: tuple[int, ...] = ()
-    if p.mode in _CUT and want != plan.shape:
-        cut = (p.group, want[1], plan.shape[1])
-    return RelayoutPlan(
-        groups,
-        plan.order,
-        owner,
-        plan.plain,
-        plan.padded,
-        parts,
-        mode.target,
-        plan.final,
-        plan.shape,
-        _fill(p, source, target),
-        cut,
-    )
+    return result.reshape(shape)

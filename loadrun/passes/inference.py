@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from functools import partial
 
 from ..graph import Graph
-from ..graph.params import ConvBias, Format
 from .arithmetic.delay_broadcast import delay_broadcast
 from .arithmetic.distribute import distribute_products
 from .arithmetic.fuse import fuse_arithmetic
@@ -141,16 +140,3 @@ def optimize_for_inference(graph: Graph, **flags: object) -> tuple[Graph, int]:
     if graph.metadata is not None:
         graph.metadata.optimize_options = options.bits
     return graph, options.bits
-
-
-def on_gpus_only(graph: Graph) -> str | None:
-    """Say what keeps MegEngine from running an optimized graph without a GPU; None if it runs."""
-    batch_inside = sum(
-        isinstance(p, ConvBias) and p.format == Format.CHWN4 for o in graph.oprs for p in o.params
-    )
-    if not batch_inside:
-        return None
-    return (
-        f"{batch_inside} of the convolutions are in CHWN4, which MegEngine runs on GPUs only; loadrun runs them. "
-        "Leave out enable_chwn4 for a file that MegEngine runs on CPUs"
-    )

@@ -34,7 +34,7 @@ with late(__name__):
     from ..verify import bench, cautions
     from ..verify import beside as side_by_side
     from ..verify import pictures as failure_pictures
-    from ..verify.pack import verifying, witness
+    from ..verify.pack import verifying
     from . import explaining
 
 _KEPT = 16
@@ -185,12 +185,12 @@ class PartReplayer:
             bundle = self._for_sizes(bundle, task)
             facts = _facts(bundle, task) if task.facts and part.start == 0 else {}
             many = total if task.input_data is None else _count_cases(task.input_data)
-            packed, doubts = _packing(read) if part.start == 0 else ([], [])
+            packed = _packing(read) if part.start == 0 else []
             yield Opened(
                 name,
                 number,
                 many or 1,
-                (*_warnings(bundle, task), *doubts),
+                tuple(_warnings(bundle, task)),
                 tuple(bundle.defects),
                 tuple(bundle.facts.missed),
                 tuple(packed),
@@ -396,18 +396,14 @@ def _warnings(bundle: Bundle, task: Task) -> list[str]:
     return warnings
 
 
-def _packing(bundle: Bundle) -> tuple[list[str], list[str]]:
-    """Return who packed a file and what another runtime computed then, and where that differs from the file."""
+def _packing(bundle: Bundle) -> list[str]:
+    """Return who packed a file."""
     if not isinstance(bundle.record, memoryview):
-        return [], []
+        return []
 
     known = header(bundle.record).get("provenance") or {}
     by = ", ".join(f"{k} {known[k]}" for k in ("time", "loadrun", "engine", "seed") if k in known)
-    agree = [f"all digests agree ({by})" if by else "all digests agree"]
-    doubts: list[str] = []
-    for text, agrees in witness.testimony(bundle):
-        (agree if agrees else doubts).append(text)
-    return agree, doubts
+    return [f"all digests agree ({by})" if by else "all digests agree"]
 
 
 def _altered(bundle: Bundle, start: int, stop: int) -> Iterator[Warned]:

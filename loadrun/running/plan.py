@@ -33,13 +33,11 @@ class Settings(NamedTuple):
         seed: seed of the graph's random operators.
         policies: what outputs must fulfil besides, by name.
         loosened: original tolerances of checks that were loosened, by output name.
-        integers: names of inputs that hold 64 bits in the model that a file was made of, and 32 in the file.
     """
 
     seed: int
     policies: Mapping[str, Policy]
     loosened: Mapping[str, float]
-    integers: frozenset[str]
 
 
 @dataclass(eq=False)

@@ -146,12 +146,11 @@ class Specialization:
         self, outs: tuple[OutputResult, ...], feeds: Mapping[str, Array], given: object
     ) -> tuple[OutputResult, ...]:
         """Say where integers of the model, which the file narrowed, do not fit; once for the same data."""
-        if not self._settings.integers or (given is not None and self._looked_at is given):
+        graph = self.bundle.graph
+        if not graph.integers or (given is not None and self._looked_at is given):
             return outs
 
-        said = widths.first_overflow(
-            self.bundle.graph, list(self.outputs.values()), feeds, self._settings.integers
-        )
+        said = widths.first_overflow(graph, list(self.outputs.values()), feeds, graph.integers)
         self._looked_at = None if said else given
         return outs if said is None else tuple(replace(o, notes=(*o.notes, said)) for o in outs)
 

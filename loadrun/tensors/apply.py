@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
@@ -33,6 +33,7 @@ _KEEPS_SCALARS = types(Trait.ELEMENTWISE | Trait.FORWARDS)
 
 class _Local(threading.local):
     stream: random_stream.Stream | None = None
+    seeded = False
 
 
 _local = _Local()
@@ -48,7 +49,12 @@ def stream() -> random_stream.Stream:
 
 def seed(value: int | None) -> None:
     """Start the random numbers of this thread again."""
-    _local.stream = random_stream.Stream(value)
+    _local.stream, _local.seeded = random_stream.Stream(value), value is not None
+
+
+def first_draws() -> random_stream.RandomNumbers:
+    """Return what operators draw from while they are recorded: what a dump repeats, unless a seed was set before."""
+    return random_stream.FirstDraws(stream(), _local.seeded)
 
 
 def apply(
@@ -156,13 +162,14 @@ def execute(
     arrays: Sequence[Array],
     n: int,
     output_dtype: DType | None,
+    draws: Callable[[], random_stream.RandomNumbers] = stream,
 ) -> tuple[list[Array], list[DType]]:
     """Run an operator's kernel once; returns the output arrays and their dtypes."""
     dtypes = tuple([x._dtype for x in inputs])
     try:
         opr, kernel, outs, memo = _prepared(type, params, dtypes, n, output_dtype, is_exact())
         pay_operator(opr, dtypes, outs, arrays)
-        call = Call(opr, dtypes, outs, memo=memo, rng=stream() if type in _RANDOM else None)
+        call = Call(opr, dtypes, outs, memo=memo, rng=draws() if type in _RANDOM else None)
         with np.errstate(all="ignore"), blas_serial():
             result: Any = kernel(call, *arrays)
     except LoadRunError as e:

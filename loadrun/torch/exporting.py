@@ -20,6 +20,7 @@ import torch.fx.experimental._config
 
 from ..base.errors import TraceError, UnsupportedError, UsageError
 from ..base.registry import resolve
+from .modules import observes
 from .packed import PaddedSequences
 from .quiet import quiet
 from .registry import lowering_of
@@ -115,11 +116,11 @@ def _way_out(module: Any, error: Exception) -> str:
             "torch supports tensors, lists, tuples and dicts in results; return those, register the class with "
             "torch.utils._pytree.register_pytree_node or, if it is a cache of transformers, pass use_cache=False"
         )
-    if re.search(
-        r"torch\.classes|quantized nyi in meta|QuantizedMeta|quantization/", str(error)
-    ) or _observes(module):
+    if re.search(r"torch\.classes|quantized nyi in meta|QuantizedMeta|quantization/", str(error)) or (
+        isinstance(module, torch.nn.Module) and any(map(observes, module.modules()))
+    ):
         return (
-            "torch exports no quantized weights and no observers: trace the float module; one prepared by prepare_qat, "
+            "torch exports no quantized weights: trace the float module, or the prepared one; one of prepare_qat "
             "after module.apply(torch.ao.quantization.disable_observer), whose rounding is recorded; or what "
             "convert_pt2e of torchao gives"
         )
@@ -134,12 +135,6 @@ def _way_out(module: Any, error: Exception) -> str:
 def decided_by_data(error: BaseException) -> bool:
     """Tell whether torch cannot export a module since Python looks at the value of a tensor."""
     return "data-dependent expression" in str(error)
-
-
-def _observes(module: Any) -> bool:
-    """Tell whether parts of a module find scales for quantization."""
-    parts = module.modules() if isinstance(module, torch.nn.Module) else ()
-    return any(hasattr(part, "calculate_qparams") for part in parts)
 
 
 def _register_caches() -> None:
@@ -324,8 +319,12 @@ def changes_buffers(program: Any) -> bool:
 def _first_lines(error: Exception) -> str:
     if decided_by_data(error):
         return f"Python looks at the value of a tensor{_user_line(error)}"
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {' '.join(lines[:3])[:600]}"
+    if isinstance(error, TraceError):
+        return str(error)
+    # Behind it are the stack of this process and switches of torch's own developers.
+    own = str(error).partition("Original traceback")[0]
+    text = re.sub(r"For more information, run with [^\n]*|Suggested fixes:.*", "", own, flags=re.DOTALL)
+    return f"{type(error).__name__}: {' '.join(text.split()[:100])[:600]}"
 
 
 def _user_line(error: Exception) -> str:

@@ -103,7 +103,9 @@ def node_values(program: Any, flat: Sequence[Any]) -> dict[str, Any]:
     users = iter(copy.deepcopy([*flat]))
     feeds = []
     for spec in program.graph_signature.input_specs:
-        if spec.target is None:
+        if spec.kind is torch.export.graph_signature.InputKind.TOKEN:
+            feeds.append(torch.empty(0))
+        elif spec.target is None:
             feeds.append(next(users))
         else:
             value = program.state_dict.get(spec.target)

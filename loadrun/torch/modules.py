@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
@@ -102,6 +103,27 @@ def is_torch_program(value: Any) -> bool:
 def owner_of(function: Any) -> Any:
     """Return the module of a method, or the value itself."""
     return getattr(function, "__self__", function)
+
+
+def observes(part: Any) -> bool:
+    """Return whether a module finds scales for quantization, by observers that leave values as they are or round."""
+    return hasattr(part, "calculate_qparams")
+
+
+def without_observers(function: Any) -> Any:
+    """Return a module, or a method of one, as a copy without observers, which would go on learning; others as they are.
+
+    Those that round as well stay.
+    """
+    owner = owner_of(function)
+    if not isinstance(owner, torch.nn.Module) or is_script(owner):
+        return function
+    rounding = {p for m in owner.modules() if hasattr(m, "fake_quant_enabled") for p in m.modules()}
+    found = {m for m in owner.modules() if observes(m)} - rounding - {owner}
+    if not found:
+        return function
+    copied = copy.deepcopy(owner, {id(m): torch.nn.Identity() for m in found})
+    return copied if function is owner else getattr(copied, function.__name__)
 
 
 def as_module(function: Any) -> Any:

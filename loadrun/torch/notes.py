@@ -66,4 +66,11 @@ def surprises(program: Any, coarse: Iterable[str]) -> list[str]:
 
 def _changed(program: Any, kind: str = "BUFFER_MUTATION") -> list[str]:
     specs = program.graph_signature.output_specs
-    return [s.target for s in specs if s.kind.name == kind]
+    kept = {n.name for n in program.graph.nodes if n.op == "call_function" and _is_kept(n)}
+    return [s.target for s in specs if s.kind.name == kind and s.arg.name not in kept]
+
+
+def _is_kept(node: Any) -> bool:
+    """Whether a node gives a buffer as it was: scales of observers, which are lowered only where they are off."""
+    source = node.args[0] if node.args else None
+    return "moving_avg_obs" in str(getattr(source, "target", ""))

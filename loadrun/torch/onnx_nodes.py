@@ -367,9 +367,8 @@ class _Call:
         space, _, operator = schema.name.partition("::")
         out = len(self.outputs)
         if self.selection.options.kind is OperatorExportTypes.ONNX_FALLTHROUGH:
-            if schema.overload_name:
-                attributes["overload_name"] = schema.overload_name
-            return self.graph_results(w, w.ops(operator, *inputs, out=out, domain=space, **attributes))
+            domain = ATEN if space == "aten" else space
+            return self.graph_results(w, w.ops(operator, *inputs, out=out, domain=domain, **attributes))
         about = {"operator": operator, "overload_name": schema.overload_name, **attributes}
         return self.graph_results(w, w.ops("ATen", *inputs, out=out, domain=ATEN, **about))
 

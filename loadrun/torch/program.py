@@ -20,6 +20,7 @@ from ..compare.tolerances import MAXERR, default_maxerr, error_between, magnitud
 from ..graph import Graph, StoredTensor
 from ..graph.dtypes import Array, DType, array_dtype
 from ..graph.params import Host2DeviceCopy
+from ..inputs.kinds import shaken
 from ..inputs.lists import items_of
 from ..testcase import EXPECT, Bundle, FileFacts, FileValue, ModelSource, SourceFile, Testcase
 from ..tracing.dumping import EXAMPLE
@@ -28,9 +29,8 @@ from ..verify.pack.noise import WIDEST, round_up
 from .archive import read_program
 from .exported_sizes import SizesRefused
 from .exporting import callable_of, not_exported
-from .modules import as_module, as_torch, call_of, named_alone, refuse_no_numbers
+from .modules import as_module, as_torch, call_of, named_alone, refuse_no_numbers, without_observers
 from .open_axes import every_size
-from .other_sizes import shaken
 from .packed import PaddedSequences
 from .program_cases import RecordedCases, append_cases, read_cases
 from .quiet import quiet
@@ -135,7 +135,7 @@ def save(
         return
     program = module
     if not isinstance(module, torch.export.ExportedProgram):
-        module = named_alone(as_module(module), kwargs)
+        module = named_alone(as_module(without_observers(module)), kwargs)
         shapes = (
             every_size(frozenset(), module, args, kwargs)
             if dynamic_shapes is True
@@ -183,7 +183,7 @@ def _ends(text: str) -> str:
 def _widened(signature: Signature, call: Any, values: Mapping[str, Array]) -> dict[str, float]:
     """Return tolerances of float32 outputs that rounding of the inputs alone brings near the usual one."""
     args, kwargs = call
-    moved = values_of_call(signature, *pytree.tree_map(shaken, (args, dict(kwargs))))
+    moved = values_of_call(signature, *pytree.tree_map(_shaken, (args, dict(kwargs))))
     limits = {}
     for name in signature.output_names():
         old, new = values[name + EXPECT], moved[name + EXPECT]
@@ -421,6 +421,14 @@ def _read(
     ports = [*signature.graph_inputs(), *_results(signature)]
     bundle.scalars = frozenset(n for n, fake in ports if not getattr(fake, "shape", ()))
     return bundle
+
+
+def _shaken(x: Any) -> Any:
+    """Return numbers with other last digits."""
+    if not isinstance(x, torch.Tensor) or not x.is_floating_point():
+        return x
+    wide = x.detach().to(torch.promote_types(x.dtype, torch.float32))
+    return torch.from_numpy(shaken(wide.numpy(), torch.finfo(x.dtype).eps)).to(x.dtype)
 
 
 def _results(signature: Signature) -> list[tuple[str, Any]]:

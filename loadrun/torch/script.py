@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import linecache
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from types import FunctionType
 from typing import Any
@@ -50,10 +50,14 @@ class Scripted(torch.nn.Module):  # type: ignore[misc]
 
     Args:
         script: a `ScriptModule`, a method of one, or a `ScriptFunction`.
+
+    Attributes:
+        loops_over_sizes: whether a loop over an open size stays one, rather than run as often as in the example.
     """
 
     def __init__(self, script: Any) -> None:
         super().__init__()
+        self.loops_over_sizes = False
         owner = script if isinstance(script, torch.jit.ScriptModule) else None
         if isinstance(script, torch._C.ScriptMethod):
             owner = torch.jit._recursive.wrap_cpp_module(script.owner)
@@ -183,6 +187,8 @@ class _Run:
         if kind == "prim::Constant":
             self.env[outputs[0]] = node.output().toIValue()
             return
+        if kind == "prim::GetAttr" and outputs[0] in self.env:
+            return
         call = partial(self._computed, node, kind, args)
         result = call() if place is None else _frame(place)(call)
         if len(outputs) == 1 and kind not in script_nodes.SEVERAL:
@@ -273,12 +279,13 @@ class _Run:
         return results[:count]
 
     def _written(self, node: Any, names: Sequence[str]) -> list[str]:
-        """Return the tensors from outside that a node's blocks write to.
+        """Return the tensors from outside that a node's blocks write to; torch refuses those that are the module's own.
 
         Raises:
             TraceError: they also read another view of the same memory.
         """
-        inner = dict(zip(names, names, strict=True))
+        own = {attribute.output().debugName() for attribute in _attributes(node)}
+        inner = {n: n for n in names if n not in own}
         written = _written_in(node, inner)
         roots = {n: self.roots.get(n, n) for n in names}
         for name in written:
@@ -292,6 +299,8 @@ class _Run:
     def _loop(self, node: Any, args: list[Any]) -> list[Any]:
         most, go, *carried = args
         (body,) = node.blocks()
+        if self.module.loops_over_sizes:
+            most, go, *carried = map(_open_size, args)
         done = 0
         if not isinstance(most, torch.Tensor):
             done, go = self._unrolled(body, most, go, carried)
@@ -377,7 +386,9 @@ class _Run:
         return step, go
 
     def _tensors(self, node: Any) -> tuple[list[str], list[torch.Tensor]]:
-        """Return the tensors from outside that a node's blocks read."""
+        """Return the tensors from outside that a node's blocks read, the module's own among them."""
+        for attribute in _attributes(node):
+            self._node(attribute)
         names = [n for n in _read(node) if isinstance(self.env.get(n), torch.Tensor)]
         return names, [self.env[n] for n in names]
 
@@ -413,6 +424,13 @@ class _Run:
         tensors = [v if isinstance(v, torch.Tensor) else script_nodes.full(v) for v in results]
         # What a branch gives must not be what it was given.
         return [v.clone() if id(v) in read else v for v in tensors]
+
+
+def _open_size(value: Any) -> Any:
+    """Make a tensor of a size that torch leaves open, so that the graph computes with it."""
+    if isinstance(value, torch.SymBool):
+        value = torch.sym_ite(value, 1, 0)
+    return torch.scalar_tensor(value, dtype=torch.int64) if isinstance(value, torch.SymInt) else value
 
 
 def _like(value: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
@@ -480,15 +498,25 @@ def _written_in(node: Any, roots: dict[str, str]) -> list[str]:
     return list(written)
 
 
+def _attributes(node: Any) -> Iterator[Any]:
+    """Yield the nodes in a node's blocks that read attributes of modules."""
+    for block in node.blocks():
+        for inner in block.nodes():
+            if inner.kind() == "prim::GetAttr":
+                yield inner
+            yield from _attributes(inner)
+
+
 def _read(node: Any) -> list[str]:
-    """Names of the values from outside that the blocks of a node read, in order."""
+    """Names of the values from outside that the blocks of a node read, in order, attributes of modules included."""
     names: dict[str, None] = {}
     for block in node.blocks():
-        inputs = {v.debugName() for v in block.inputs()}
+        inputs = {v.debugName(): None for v in block.inputs()}
         for inner in block.nodes():
             used = [v.debugName() for v in inner.inputs()] + _read(inner)
             names.update((n, None) for n in used if n not in inputs)
-            inputs.update(v.debugName() for v in inner.outputs())
+            known = names if inner.kind() == "prim::GetAttr" else inputs
+            known.update((v.debugName(), None) for v in inner.outputs())
         names.update((v.debugName(), None) for v in block.outputs() if v.debugName() not in inputs)
     return list(names)
 

@@ -38,6 +38,12 @@ def _number(kind: type) -> Callable[[Any], Any]:
     return lambda x: x.reshape(()).to(dtype) if isinstance(x, torch.Tensor) else kind(x)
 
 
+def _steps(low: Any, high: Any, step: Any) -> Any:
+    """Count the numbers in a range, whose end may be a tensor or a size that torch leaves open."""
+    count = -((low - high) // step)
+    return count.clamp(min=0) if isinstance(count, torch.Tensor) else torch.sym_max(count, 0)
+
+
 class OuterList(list[Any]):
     """A list from outside, as the body of a loop or branch sees it that a tensor decides."""
 
@@ -127,9 +133,11 @@ PRIMITIVES: dict[str, Callable[..., Any]] = {
     "aten::FloatImplicit": _number(float),
     "aten::Bool": _number(bool),
     "aten::size": lambda x, *axis: x.shape[axis[0]] if axis else [*x.shape],
+    "aten::__range_length": _steps,
+    "aten::__derive_index": lambda i, start, step: start + i * step,
     "aten::dim": lambda x: x.dim(),
     "aten::numel": lambda x: x.numel(),
-    "aten::len": len,
+    "aten::len": lambda x: x.shape[0] if isinstance(x, torch.Tensor) else len(x),
     "aten::is_floating_point": lambda x: x.is_floating_point(),
     "aten::__is__": lambda a, b: a is b,
     "aten::__isnot__": lambda a, b: a is not b,
@@ -170,8 +178,6 @@ _ARITHMETIC: dict[str, Callable[..., Any]] = {
     "ge": operator.ge,
     "abs": abs,
     "sqrt": lambda x: x**0.5,
-    "__range_length": lambda lo, hi, step: len(range(lo, hi, step)),
-    "__derive_index": lambda i, start, step: start + i * step,
     "slice": lambda x, start=None, end=None, step=1: x[start:end:step],
 }
 PLAIN = {f"aten::{name}": function for name, function in _ARITHMETIC.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -115,11 +116,9 @@ def _power(base: Any, exponent: Any) -> Any:
     return _fractional(np.power, pow)(base, exponent)
 
 
-def _total(values: Any) -> Any:
-    total = values[0]
-    for value in values[1:]:
-        total = _either(operator.add)(total, value)
-    return total
+def _total(first: Any, *values: Any) -> Any:
+    """Add sizes, given one by one or as a list."""
+    return reduce(_either(operator.add), values, first) if values else reduce(_either(operator.add), first)
 
 
 def _comparison(plain: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

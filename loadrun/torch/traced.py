@@ -42,6 +42,7 @@ from .notes import notes_of, surprises
 from .open_axes import every_size, is_dynamic, needed_axes
 from .quiet import quiet
 from .registry import UnsupportedCallError
+from .script import Scripted
 from .signature import Signature
 from .size_limits import SizeOneError, fixed_by_example, needed_conditions, never_a_one, never_one, refuse_one
 from .truth import TorchRecorder, outputs_of
@@ -89,7 +90,7 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
     ) -> None:
         if isinstance(module, torch.export.ExportedProgram):
             program, module = module, callable_of(module)
-        self.module = module
+        self.module = module = modules.without_observers(module)
         self._exported = program
         self._checks = check
         self._never_one: frozenset[Any] = frozenset()
@@ -191,7 +192,8 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
         return {names[key]: value for key, value in fed.items() if names[key] in graph_inputs}
 
     def _truth(self, model: Bundle) -> Recorder:
-        return TorchRecorder(model, self)
+        # Torch draws other numbers in every call.
+        return Recorder(model) if other_sizes.draws_numbers(self.program) else TorchRecorder(model, self)
 
     # Calls
 
@@ -307,6 +309,8 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
 
     def _record(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         module = modules.named_alone(modules.as_module(self.module), kwargs)
+        if isinstance(module, Scripted):
+            module.loops_over_sizes = self.selection is not None
         with torch.no_grad(), stage("torch exports the module"):
             if self._exported is not None:
                 program = made_functional(self._exported, module, self.selection)

@@ -12,6 +12,7 @@ from ..engines.reference import ReferenceEngine
 from ..graph import Var
 from ..graph.dtypes import Array
 from ..tensors import access
+from ..tensors.apply import first_draws
 from ..tensors.complex_pairs import unrecordable
 from ..tensors.convert import ComparedSizes, Shape, as_tensor
 from ..tensors.naming import Place, shown
@@ -173,7 +174,7 @@ def _first_values(
     if engine is None or started:
         return {v.id: recorder.evaluator.value(v) for v in targets}
     feeds = {v.name or "": known[v.id] for v in recording.graph.inputs}
-    return run(engine, recording, feeds, targets)
+    return run(engine, recording, feeds, targets, first_draws)
 
 
 def _fill(session: TraceRecorder | ReplaySession, values: Mapping[int, Array]) -> None:

@@ -1,6 +1,6 @@
 """What later calls of a traced function run: the compiled graph, and which of its values are whose."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -150,11 +150,15 @@ def judge(checks: Sequence[InnerCheck], values: Mapping[int, Array]) -> None:
 
 
 def run(
-    engine: ReferenceEngine, recording: Recording, feeds: Mapping[str, Array], variables: Sequence[Var]
+    engine: ReferenceEngine,
+    recording: Recording,
+    feeds: Mapping[str, Array],
+    variables: Sequence[Var],
+    draws: Callable[[], Any] = stream,
 ) -> dict[int, Array]:
     """Return the values of variables by the compiled graph; an error names the line of the user's code."""
     try:
-        return dict(zip((v.id for v in variables), engine.run(feeds, rng=stream()), strict=True))
+        return dict(zip((v.id for v in variables), engine.run(feeds, rng=draws()), strict=True))
     except EngineError as e:
         entry = _failing(recording, feeds)
         raise EngineError(f"{e}; in {shown(entry.place)}" if entry else str(e)) from e

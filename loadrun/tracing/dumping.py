@@ -57,6 +57,11 @@ class Dumps(ABC):
         """Call what was traced; the first call records."""
 
     @property
+    def integers(self) -> Collection[str]:
+        """The arguments of 64-bit integers, which the graph has in 32, by their names in the recording."""
+        return ()
+
+    @property
     @abstractmethod
     def outputs(self) -> Outputs | None:
         """What the first call returned, as variables of the recording; None before it."""
@@ -112,6 +117,12 @@ class Dumps(ABC):
             )
         structure, variables, paths = self.outputs
         outs = [v for v in variables if v is not None]
+        if not outs and structure is not None:
+            raise naming.DumpValueError(
+                f"the traced function returns {type(structure).__name__} without anything that was recorded: np.array "
+                "of a list, np.ascontiguousarray, float and tolist make plain numbers of traced values; return the "
+                "arrays themselves, np.stack([...]) or np.array([...], like=x)"
+            )
         if not outs:
             raise naming.DumpValueError(
                 "the traced function without return values cannot be dumped, the traced function should return "
@@ -122,6 +133,7 @@ class Dumps(ABC):
         graph.input_order = tuple(naming.input_names(recording, arg_names).values())
         _check_inference(graph)
         inputs = naming.input_names(recording, arg_names)
+        graph.integers = tuple(inputs[old] for old in self.integers)
         for old, new in inputs.items():
             var = known.get(recording.args[old].id)
             if var is not None:

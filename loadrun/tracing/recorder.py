@@ -11,7 +11,7 @@ from ..ops.infer import follow, infer_dtypes
 from ..ops.registry import Shape, implementation, pay_recorded
 from ..tensors import access
 from ..tensors.access import stored
-from ..tensors.apply import execute
+from ..tensors.apply import execute, first_draws
 from ..tensors.naming import here, prefix, shown, title
 from ..tensors.value import Tensor
 from .recording import (
@@ -159,7 +159,8 @@ class TraceRecorder(RunningTrace):
         values: Sequence[Array | None] = [None] * n
         if self.mode == "eager":
             try:
-                computed, _ = execute(type, params, inputs, [stored(x) for x in inputs], n, output_dtype)
+                arrays = [stored(x) for x in inputs]
+                computed, _ = execute(type, params, inputs, arrays, n, output_dtype, first_draws)
             except EngineError as e:
                 recording.graph.oprs.pop()
                 raise EngineError(f"{e}; in {shown(place)}" if self.places else str(e)) from e

@@ -22,7 +22,7 @@ from ..ops.numeric.parallel import blas_serial
 from ..ops.op import Trait
 from ..ops.registry import pay_operator, unlimited
 from ..tensors.access import attribute_path, detach, recorded_variable, session_of, set_stored, tensor_name
-from ..tensors.apply import stream
+from ..tensors.apply import first_draws
 from ..tensors.naming import Place, here, shown
 from ..tensors.value import Session, Tensor
 
@@ -230,7 +230,7 @@ class Evaluator:
             return value
         steps = [make_step(o, (), _NO_BRANCHES) for o in self._missing(var)]
         # Random numbers are a module of their own, which takes time to import.
-        rng = stream() if any(s.call.opr.type in _RANDOM for s in steps) else None
+        rng = first_draws() if any(s.call.opr.type in _RANDOM for s in steps) else None
         with np.errstate(all="ignore"), blas_serial():
             if unlimited():
                 execute(steps, self.values, rng)

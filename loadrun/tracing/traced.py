@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
+
+import numpy as np
 
 from ..base.errors import TraceError
 from ..base.locks import ForkLock
@@ -104,6 +106,17 @@ class Traced(Dumps):
         if compiled is None or compiled.call is None:
             raise TraceError("this trace has no example; create it with capture_as_const=True and call it")
         return {x.name: x.example for _, x in leaves(compiled.call) if isinstance(x, Slot)}
+
+    @property
+    def integers(self) -> Collection[str]:
+        """The arguments that are ndarrays of 64-bit integers, or of unsigned ones of 32 bits."""
+        compiled = self._state.compiled
+        slots = [] if compiled is None or compiled.call is None else leaves(compiled.call)
+        return [
+            x.name
+            for _, x in slots
+            if isinstance(x, Slot) and x.kind.name == "Int32" and x.dtype not in (None, np.dtype(np.int32))
+        ]
 
     def reset(self) -> None:
         """Forget the recording: the next call records again."""

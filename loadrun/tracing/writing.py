@@ -18,8 +18,8 @@ from ..dump.options import DumpOptions, DumpResult
 from ..graph import Graph
 from ..inputs.lists import TextSource, count_cases, items_of
 from ..inputspec import InputData
-from ..passes.inference import on_gpus_only, optimize_for_inference
-from ..tensors.naming import here
+from ..passes.inference import optimize_for_inference
+from ..passes.unavailable import unavailable
 from ..testcase import Bundle
 from ..verify.pack.capture import Recorder
 from ..verify.pack.options import PackOptions
@@ -195,7 +195,10 @@ def dump_graph(
     """
     finish = partial(_optimized, passes=options.passes)
     if options.input_data is None:
-        return save(finish(graph), file, options.file, made_of=graph)
+        finished = finish(graph)
+        if (text := unavailable(finished)) is not None:
+            warnings.warn(text, stacklevel=3)
+        return save(finished, file, options.file, made_of=graph)
     if not options.input_data:
         raise UsageAssertionError("testcases can not be empty: input_data holds no specification")
     warn = partial(warnings.warn, stacklevel=4)
@@ -229,8 +232,6 @@ def _optimized(graph: Graph, passes: Mapping[str, object] | None) -> Graph:
     rename_outputs(graph, optimized)
     if optimized.metadata is not None:
         optimized.metadata.optimize_options = bits
-    if (text := on_gpus_only(optimized)) is not None:
-        warnings.warn_explicit(text, UserWarning, *here())
     return optimized
 
 

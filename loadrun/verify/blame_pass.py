@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.errors import EngineError, UsageError
+from ..base.errors import EngineError, UnsupportedError, UsageError
 from ..base.extras import install
 from ..base.files import contents
 from ..dump import load
@@ -129,7 +129,7 @@ def blame_pass(
         warn(f"only loadrun's own passes are tried: ONNX Runtime is not installed: {install('onnxruntime')}")
     blamed: dict[str, BlamedPass] = {}
     for feeds in feeds_to_try(options, options.testcase, bundle, warn):
-        for blame in _on(bundle.for_data(feeds), os.fspath(model), feeds, options):
+        for blame in _on(bundle.for_data(feeds), os.fspath(model), feeds, options, warn):
             blamed.setdefault(blame.of, blame)
     return list(blamed.values())
 
@@ -147,15 +147,20 @@ def runtime_blame(source: SourceFile, feeds: Mapping[str, Array], tolerance: flo
     """
     if source.format != "onnx" or not isinstance(source.location, str):
         return None
-    return _runtime(_Search(tolerance, partial(_runtime_outputs, source, feeds)), source.location)
+    search = _Search(tolerance, partial(_runtime_outputs, source, feeds), lambda text: None)
+    return _runtime(search, source.location)
 
 
 def _on(
-    bundle: Bundle, path: str, feeds: Mapping[str, Array], options: BlamePassOptions
+    bundle: Bundle,
+    path: str,
+    feeds: Mapping[str, Array],
+    options: BlamePassOptions,
+    warn: Callable[[str], None],
 ) -> Iterator[BlamedPass]:
     source = bundle.file
     if source is not None and source.format == "onnx" and find_spec("onnxruntime") is not None:
-        search = _Search(options.tolerance, partial(_runtime_outputs, source, feeds))
+        search = _Search(options.tolerance, partial(_runtime_outputs, source, feeds), warn)
         blame = _runtime(search, path)
         if blame is not None:
             yield blame
@@ -170,15 +175,33 @@ def _on(
 
 
 class _Search:
-    """Runs one model in several ways and compares its outputs with those without optimizations."""
+    """Runs one model in several ways and compares its outputs with those of the fewest optimizations that load.
 
-    def __init__(self, tolerance: float, run: Callable[[str], _Outputs]) -> None:
-        self._tolerance, self._run, self.runs = tolerance, run, 1
-        self._plain = run("opt=disable")
+    Raises:
+        UnsupportedError: it loads with none.
+    """
+
+    def __init__(self, tolerance: float, run: Callable[[str], _Outputs], warn: Callable[[str], None]) -> None:
+        self._tolerance, self._run, self.runs, self._warn = tolerance, run, 0, warn
+        levels = ("disable", *_LEVELS[:-1])
+        plain = next((found for n in levels if (found := self._loaded(f"opt={n}")) is not None), None)
+        self._plain = run(f"opt={_LEVELS[-1]}") if plain is None else plain
+
+    def _loaded(self, how: str) -> _Outputs | None:
+        self.runs += 1
+        try:
+            return self._run(how)
+        except UnsupportedError as e:
+            self._warn(f"left out onnxruntime:{how}: {e}")
+            return None
 
     def worst(self, how: str) -> _Worst:
-        """Run it this way; return the output with the largest difference, None if all are within the tolerance."""
-        return self.compared(partial(self._run, how))
+        """Run it this way; return the output with the largest difference.
+
+        None if all are within the tolerance, or it cannot be loaded so.
+        """
+        outputs = self._loaded(how)
+        return None if outputs is None else _furthest(self._plain, outputs, self._tolerance)
 
     def compared(self, run: Callable[[], _Outputs]) -> _Worst:
         """Compare outputs with those of the plain model."""

@@ -78,7 +78,6 @@ class Description:
         unknown: operators whose shapes depend on data, and so have no FLOP count.
         problems: why shapes or dtypes could not be followed, or a testcase not be read.
         cases: the arrays of every testcase, expected values among them.
-        witnesses: what the file's record says of other runtimes that computed its testcases as well.
         provenance: where the testcases come from: engine, seed, versions and time, as the file's record says.
         accepted: who accepted new expected values, when and why, a sentence each.
         steps: how many steps the testcases have that are scenarios, by number.
@@ -104,7 +103,6 @@ class Description:
     problems: tuple[str, ...] = ()
     cases: tuple[tuple[VarInfo, ...], ...] = ()
     provenance: Mapping[str, object] | None = None
-    witnesses: tuple[str, ...] = ()
     accepted: tuple[str, ...] = ()
     steps: Mapping[int, int] = field(default_factory=dict)
 

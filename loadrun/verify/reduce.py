@@ -220,7 +220,13 @@ def _reduced(
                     infer_dtypes([opr])
             search = partial(search, dtypes=reference_dtypes(graph.vars(), matching))
         good = partial(
-            reference_values, graph, against=reference, feeds=feeds, seed=options.seed, matching=matching
+            reference_values,
+            graph,
+            against=reference,
+            feeds=feeds,
+            seed=options.seed,
+            matching=matching,
+            kept={},
         )
     with options.judge(target, bundle) as judge:
         return search(good, known, judge)

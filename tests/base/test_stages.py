@@ -5,11 +5,15 @@ from __future__ import annotations
 import io
 import threading
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 
 from loadrun.base import stages
 from loadrun.base.stages import counted, stage
+from loadrun.cli.groups import limited
+from loadrun.verify.pack.options import PackOptions
 
 
 class Terminal(io.StringIO):
@@ -21,6 +25,7 @@ def terminal_for(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     """Put a terminal in the place of standard error; pytest would take back what a fixture puts there."""
     out = Terminal()
     monkeypatch.setattr("sys.stderr", out)
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(stages, "_AFTER", 0.02)
     monkeypatch.setattr(stages, "_EVERY", 0.02)
     return out
@@ -28,7 +33,7 @@ def terminal_for(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 def shown(out: Terminal) -> list[str]:
     """What the line said, repetitions left out; the last entry tells that it was removed."""
-    lines = [x.partition(" (")[0].strip() for x in out.getvalue().split("\r")[1:-1]]
+    lines = [x.partition(" (")[0].strip() for x in out.getvalue().replace("\r\r", "\r").split("\r")[1:-1]]
     return [x for i, x in enumerate(lines) if i == 0 or x != lines[i - 1]]
 
 
@@ -44,10 +49,19 @@ def test_innermost_stage_is_shown_and_removed(monkeypatch: pytest.MonkeyPatch) -
         wait(terminal, "outer")
         for item in counted("ab", 2, "case"):
             wait(terminal, f"case {'ab'.index(item) + 1}/2")
-    until = time.monotonic() + 20
-    while not terminal.getvalue().endswith(" \r") and time.monotonic() < until:
-        time.sleep(0.005)
     assert shown(terminal) == ["outer", "case 1/2", "case 2/2", ""]
+
+
+@pytest.mark.parametrize(
+    ("began", "text"), [(lambda: limited(doing="comparing"), "comparing"), (PackOptions().limited, "packing")]
+)
+def test_commands_show_what_takes_long(
+    monkeypatch: pytest.MonkeyPatch, began: Callable[[], AbstractContextManager[None]], text: str
+) -> None:
+    terminal = terminal_for(monkeypatch)
+    with began():
+        wait(terminal, text)
+    assert shown(terminal) == [text, ""]
 
 
 def test_short_calls_show_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,10 +74,6 @@ def test_short_calls_show_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_files_and_other_threads_get_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = terminal_for(monkeypatch)
-    # Those of tests before end by themselves.
-    until = time.monotonic() + 20
-    while stages._NAME in [t.name for t in threading.enumerate()] and time.monotonic() < until:
-        time.sleep(0.005)
 
     def other() -> None:
         with stage("elsewhere"):

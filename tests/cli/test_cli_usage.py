@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import os
 import runpy
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +13,6 @@ import pytest
 
 import loadrun
 from loadrun.cli import main
-from loadrun.cli.groups import limited
 from loadrun.cli.parsers import help_text, parsers
 from tests.support.small_models import unary
 
@@ -253,17 +250,3 @@ def test_every_option_says_what_it_does() -> None:
             assert len(said) > 10 or name == "load_and_run", (name, action.option_strings)
             assert "In Python" not in said, (name, action.option_strings)
             assert "``" not in said, (name, action.option_strings)
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_a_terminal_shows_what_takes_longer_than_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    for stream, expected in ((Terminal(), "comparing: 1 s"), (io.StringIO(), "")):
-        monkeypatch.setattr("sys.stderr", stream)
-        monkeypatch.setenv("TERM", "xterm")
-        with limited(doing="comparing"):
-            time.sleep(1.3)
-        assert stream.getvalue().partition("\x1b")[0] == expected

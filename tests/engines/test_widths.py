@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,13 @@ MODELS = {
         2**31,
     ),
     "a power": ("c = Constant<value_int=3>()  y = Pow(x, c)", 1291, 1291**3),
+    "a product of matrices": ("t = Transpose(x)  m = MatMul(x, t)  y = MatMul(m, x)", 40000, 64000001159888),
+    "a product with a constant matrix": (
+        "w = Constant<value = int64[3, 3] {3, 0, 0, 0, 1, 0, 0, 0, 1}>()  y = MatMul(x, w)",
+        2**30,
+        3 * 2**30,
+    ),
+    "a sum of products": ('m = Einsum<equation="ij,ij->i">(x, x)  y = Add(m, m)', 46340, 46340**2 * 2 + 26),
     "inside, where the end fits": (
         "m = Mul(x, x)  c = Constant<value_int=7>()  y = Div(m, c)",
         70000,
@@ -32,7 +40,7 @@ MODELS = {
 
 
 def packed(tmp_path: Path, nodes: str) -> loadrun.Runner:
-    shape = "2" if "keepdims=0" in nodes else "2, 3"
+    shape = "2" if "keepdims=0" in nodes or "->i" in nodes else "2, 3"
     text = f'<ir_version: 9, opset_import: ["" : 20]>\ng (int64[2, 3] x) => (int64[{shape}] y) {{ {nodes} }}'
     (tmp_path / "m.onnx").write_bytes(parser.parse_model(text).SerializeToString())
     options = loadrun.PackOptions(input_data=(SMALL,))
@@ -52,6 +60,24 @@ def test_what_does_not_fit_is_told(name: str, tmp_path: Path) -> None:
     (note,) = runner.run({"x": x}).outputs[0].notes
     assert f"is {whole} in the model and" in note
     assert "integers of 64 bits do not fit" in note
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32])
+def test_what_does_not_fit_in_a_dump_of_numpy_code_is_told(kind: type, tmp_path: Path) -> None:
+    @loadrun.trace(symbolic=True, capture_as_const=True)
+    def squares(x: Any) -> Any:
+        return np.dot(x, x.T)
+
+    squares(SMALL.astype(kind))
+    squares.dump(tmp_path / "m.mge", arg_names=["x"], input_data=["example"])
+    large = SMALL * 30000
+    (out,) = loadrun.Runner(tmp_path / "m.mge").run({"x": large.astype(kind)}).outputs
+    if kind is np.int32:
+        # Which wraps in numpy, too.
+        assert out.value.tolist() == np.dot(large.astype(kind), large.T.astype(kind)).tolist()
+        assert not out.notes
+        return
+    assert "is 12600000000 in the model and" in out.notes[0]
 
 
 def test_32_bits_wrap_as_they_do_in_the_model(tmp_path: Path) -> None:

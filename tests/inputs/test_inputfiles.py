@@ -41,6 +41,12 @@ def test_npy(dtype: str, order: str, version: tuple[int, int], tmp_path: Path) -
     np.testing.assert_array_equal(load(tmp_path / "a.npy", (2, 3)), want.astype("f4"))
 
 
+def test_a_wrong_name_suggests_the_nearest(tmp_path: Path) -> None:
+    np.save(tmp_path / "photos.npy", np.zeros((2, 2), np.float32))
+    with pytest.raises(InputError, match=r"No such file or directory; did you mean .*photos\.npy\?"):
+        load(tmp_path / "photo.npy")
+
+
 def test_scalars_have_one_axis(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.float64(3))
     assert load(tmp_path / "a.npy", (1,)).tolist() == [3]

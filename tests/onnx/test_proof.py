@@ -16,7 +16,7 @@ from loadrun.base.proving import proving
 from loadrun.cli import main
 from loadrun.onnx import export, truth
 from loadrun.onnx.traced import OPERATORS
-from loadrun.onnx.truth import runtime_name
+from loadrun.onnx.truth import installed
 from loadrun.onnx.writing import TRANSLATIONS
 from loadrun.proof import ProofError
 from tests.support.cases import slow_but
@@ -186,7 +186,7 @@ def test_a_wrong_writer_is_stopped(kind: str, fault: Any, monkeypatch: pytest.Mo
         export(traced, np.arange(6, dtype=F).reshape(2, 3))
 
 
-@pytest.mark.skipif(runtime_name() is None, reason="onnxruntime is not installed")
+@pytest.mark.skipif(not installed("onnxruntime"), reason="onnxruntime is not installed")
 def test_a_fault_of_the_definition_itself_is_found_by_the_runtime(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,7 +200,7 @@ def test_a_fault_of_the_definition_itself_is_found_by_the_runtime(
         loadrun.save(bundle, tmp_path / "m.mge")
 
 
-@pytest.mark.skipif(runtime_name() is None, reason="onnxruntime is not installed")
+@pytest.mark.skipif(not installed("onnxruntime"), reason="onnxruntime is not installed")
 def test_a_runtime_that_ends_does_not_end_the_writing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,9 +239,54 @@ def test_inputs_that_nothing_reads_are_no_fault(tmp_path: Path) -> None:
     assert not loadrun.load(tmp_path / "m.mge").warnings
 
 
-@pytest.mark.skipif(runtime_name() is None, reason="onnxruntime is not installed")
+@pytest.mark.skipif(not installed("onnxruntime"), reason="onnxruntime is not installed")
 def test_text_goes_to_the_runtime_as_it_is() -> None:
     text = '<ir_version: 9, opset_import: ["" : 20]> g (string[2] x) => (string[2] y) { y = Identity(x) }'
     found = truth.beside(parser.parse_model(text).SerializeToString())
     assert found is not None
     assert found[1]({"x": np.array(["a", "bc"], object)})["y"].tolist() == ["a", "bc"]
+
+
+def test_a_range_whose_length_rounding_decides_holds_for_one_size(tmp_path: Path) -> None:
+    """7 times 0.3 in float32, by 0.3, is a little more than 7, but not in float32."""
+    data = parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 20]>\ng (float[n] x) => (float[k] y) <float z = {0}, float s = {0.3}>'
+        "{ h = Shape(x)  a = Squeeze(h)  b = Cast<to=1>(a)  c = Mul(b, s)  r = Range(z, c, s)"
+        "  t = ReduceSum<keepdims=0>(x)  y = Add(r, t) }"
+    ).SerializeToString()
+    assert loadrun.Runner(loadrun.load(data)).run({"x": np.ones(7, F)}).outputs[0].shape == (8,)
+    loadrun.save(loadrun.load(data), tmp_path / "m.mge")
+    with pytest.raises(loadrun.base.errors.InputError, match="may give other values elsewhere"):
+        loadrun.Runner(tmp_path / "m.mge").run({"x": np.ones(7, F)})
+
+
+@pytest.mark.parametrize("name", ["quant_mobilenet_minmax", "layout_quant_nchw44", "qat_mobilenet_quint8"])
+def test_a_quantized_dump_passes_its_data_set_as_onnx(name: str, tmp_path: Path) -> None:
+    assert main(["convert", f"fixtures/nets/{name}.mge", str(tmp_path / "m.onnx")]) == 0
+    for engine in ("reference", "onnxruntime"):
+        pytest.importorskip(engine if engine == "onnxruntime" else "numpy")
+        results = loadrun.run(tmp_path / "m.onnx", engine=engine)
+        assert results
+        assert {r.verdict.value for r in results} == {"pass"}
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_an_exported_model_has_the_sizes_of_the_loaded_one(fixed: bool, tmp_path: Path) -> None:
+    bundle = loadrun.load(model("y = Relu(x)", "n, 3", "float[n, 3]"), input_shapes={"x": (4, 3)})
+    if fixed:
+        loadrun.save(bundle, tmp_path / "m.mge")
+        bundle = loadrun.load(tmp_path / "m.mge")
+    (x,) = onnx.load_from_string(export(bundle).data).graph.input
+    assert [d.dim_param or d.dim_value for d in x.type.tensor_type.shape.dim] == [4 if fixed else "n", 3]
+
+
+def test_numbers_that_the_format_lacks_are_refused_without_testcases(tmp_path: Path) -> None:
+    text = f"c = Constant<value_int={2**40}>()  y = Add(x, c)"
+    data = parser.parse_model(
+        f'<ir_version: 9, opset_import: ["" : 20]>\ng (int64[2] x) => (int64[2] y) {{ {text} }}'
+    ).SerializeToString()
+    with pytest.raises(loadrun.base.errors.UsageError, match=r"holds 1099511627776 in int64 .*narrow=True"):
+        loadrun.save(loadrun.load(data), tmp_path / "m.mge")
+    options = loadrun.dump.options.DumpOptions(narrow=True)
+    loadrun.save(loadrun.load(data), tmp_path / "m.mge", options)
+    assert "narrowed on writing" in loadrun.load(tmp_path / "m.mge").warnings[0]

@@ -14,11 +14,11 @@ import pytest
 
 import loadrun
 from loadrun.cli import main
-from loadrun.onnx.truth import runtime, runtime_name
+from loadrun.onnx.truth import installed, runtime
 from tests.support.cases import slow_but
 
 HOWTO = Path(__file__).resolve().parent.parent.parent / "docs" / "howto-onnx-import.md"
-needs_runtime = pytest.mark.skipif(runtime_name() is None, reason="onnxruntime is not installed")
+needs_runtime = pytest.mark.skipif(not installed("onnxruntime"), reason="onnxruntime is not installed")
 
 
 def folder_of(package: str, *parts: str) -> Path | None:

@@ -308,7 +308,7 @@ def test_operators_in_other_domains():
     with pytest.warns(TraceWarning, match="bessel_j0"):
         _, data = exported(Bessel(), (X,), operator_export_type=OperatorExportTypes.ONNX_FALLTHROUGH)
     kinds = [(n.domain, n.op_type) for n in graph_of(data).node]
-    assert kinds == [("aten", "special_bessel_j0"), ("", "Mul")]
+    assert kinds == [("org.pytorch.aten", "special_bessel_j0"), ("", "Mul")]
     with pytest.warns(TraceWarning, match="bessel_j0"):
         _, data = exported(
             Bessel(), (X,), operator_export_type=torch.onnx.OperatorExportTypes.ONNX_ATEN_FALLBACK
@@ -317,6 +317,13 @@ def test_operators_in_other_domains():
     assert (node.domain, node.op_type) == ("org.pytorch.aten", "ATen")
     assert {a.name: a.s for a in node.attribute}["operator"] == b"special_bessel_j0"
     onnx.checker.check_model(onnx.load_from_string(data))
+    with pytest.warns(TraceWarning, match="linalg_lu"):
+        _, data = exported(
+            lambda x: torch.linalg.lu_factor(x)[0],
+            (torch.eye(3),),
+            operator_export_type=OperatorExportTypes.ONNX_FALLTHROUGH,
+        )
+    assert "org.pytorch.aten" in {n.domain for n in graph_of(data).node}
     with pytest.warns(TraceWarning, match="linalg_inv"):
         _, data = exported(
             torch.linalg.inv, (torch.eye(3),), operator_export_type=OperatorExportTypes.ONNX_FALLTHROUGH
@@ -429,6 +436,70 @@ def test_loops_and_branches_of_scripts(module, kind, factors):
     for factor in factors:
         check(data, script, (x * factor,))
     check(data, script, (torch.ones(4, 3),))
+
+
+def folded(x):
+    y = x[0]
+    for i in range(1, x.size(0)):
+        y = y * 0.5 + x[i]
+    return y
+
+
+def weighed(x):
+    total = torch.zeros(())
+    for i in range(x.size(0)):
+        for j in range(x.shape[1] - 1, -1, -1):
+            total = total + x[i, j] * (j + 1)
+    return total
+
+
+def alternating(x):
+    total, i = torch.zeros(3), 0
+    while i < len(x):
+        if bool(x[i].sum() > 1.5):
+            total = total + x[i] * i
+        i += 1
+    return total
+
+
+class Cells(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.GRUCell(3, 5)
+
+    def forward(self, x):
+        h = torch.zeros(1, 5)
+        for row in x:
+            h = self.cell(row.reshape(1, 3), h)
+        return h
+
+
+@pytest.mark.parametrize("function", [folded, weighed, alternating, Cells().eval()])
+def test_loops_over_dynamic_sizes(function):
+    script = torch.jit.script(function)
+    _, data = exported(script, (torch.rand(4, 3),), dynamic_axes={"x": {0: "n"}})
+    assert "Loop" in [n.op_type for n in graph_of(data).node]
+    for n in (1, 2, 4, 7):
+        check(data, script, (torch.rand(n, 3),))
+
+
+def test_weights_in_loops_and_branches_of_scripts():
+    class Layers(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.bn = nn.Linear(3, 3), nn.BatchNorm1d(3)
+
+        def forward(self, x):
+            for _ in range(int(x.sum())):
+                x = torch.tanh(self.bn(self.fc(x)))
+            if bool(x.sum() > 1):
+                x = self.fc(x)
+            return x
+
+    script = torch.jit.script(Layers().eval())
+    _, data = exported(script, (torch.ones(2, 3),))
+    for factor in (1.0, 2.0, 0.0):
+        check(data, script, (torch.ones(2, 3) * factor,))
 
 
 def test_branches_in_branches():

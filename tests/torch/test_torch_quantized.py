@@ -2,9 +2,13 @@
 
 import warnings
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from torch.ao import quantization  # noqa: E402
+from torch.ao.quantization import quantize_fx  # noqa: E402
 
 import loadrun  # noqa: E402
 import loadrun.torch  # noqa: E402
@@ -126,6 +130,40 @@ def test_a_program_that_torch_cannot_write_is_refused_without_its_traceback(tmp_
     with pytest.raises(TraceError, match=r"KeyError: torch.quint8; a .mge file may hold it") as caught:
         loadrun.torch.save(run, tmp_path / "m.pt2", torch.ones(3))
     assert "Traceback" not in str(caught.value)
+
+
+def test_prepared_modules_are_traced_without_their_observers(tmp_path):
+    module = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.ReLU()).eval()
+    x = torch.rand(1, 1, 5, 5)
+    expected = module(x).detach().numpy()
+    config = quantization.get_default_qconfig("x86")
+    eager = quantization.prepare(torch.nn.Sequential(quantization.QuantStub(), module).eval())
+    eager.qconfig = config
+    eager = quantization.prepare(eager)
+    graph = quantize_fx.prepare_fx(module, quantization.QConfigMapping().set_global(config), (x,))
+    for prepared in (eager, graph):
+        prepared(x)
+        before = {k: v.clone() for k, v in prepared.state_dict().items()}
+        traced = loadrun.torch.trace(prepared, (x,), dynamic_shapes=True)
+        np.testing.assert_allclose(traced(x).numpy(), expected, atol=1e-6)
+        traced.dump(tmp_path / "m.mge", input_data=["#rand(0,9)"])
+        loadrun.torch.save(prepared, tmp_path / "m.pt2", (x,))
+        assert [r.verdict.value for f in ("m.mge", "m.pt2") for r in loadrun.run(tmp_path / f)] == [
+            "pass"
+        ] * 2
+        assert all(torch.equal(v, before[k]) for k, v in prepared.state_dict().items())
+
+
+def test_modules_prepared_for_training_are_traced_with_their_rounding():
+    x = torch.rand(4, 3)
+    module = torch.nn.Sequential(torch.nn.Linear(3, 2)).train()
+    module.qconfig = quantization.get_default_qat_qconfig("x86")
+    prepared = quantization.prepare_qat(module)
+    prepared(x)
+    prepared.eval().apply(quantization.disable_observer)
+    traced = loadrun.torch.trace(prepared, (x,))
+    assert not traced.notes
+    np.testing.assert_allclose(traced(x).numpy(), prepared(x).detach().numpy(), atol=1e-6)
 
 
 def test_modules_that_find_scales_say_how_they_are_traced():

@@ -14,6 +14,8 @@ import pytest
 
 import loadrun
 from loadrun.dump.information import metadata_of
+from loadrun.megengine.functional import dropout
+from loadrun.megengine.random import normal, uniform
 from loadrun.tensors import Tensor, tensor
 from loadrun.tracing import TraceError, trace
 
@@ -410,3 +412,30 @@ def test_outputs_that_depend_on_no_input_have_testcases(tmp_path: Path) -> None:
         fixed.dump(tmp_path / "m.mge", input_data=["#rand(0,1)", "#rand(0,1)"])
     bundle = loadrun.load(tmp_path / "m.mge")
     assert [next(iter(c.expects.values())).tolist() for c in bundle.testcases] == [[2, 4], [2, 4]]
+
+
+@pytest.mark.filterwarnings("ignore:the graph draws random numbers")
+@pytest.mark.parametrize("symbolic", [True, False])
+def test_a_dump_repeats_the_draw_that_was_traced(symbolic: bool, tmp_path: Path) -> None:
+    def noisy(x):
+        return {"y": x + normal(size=(2, 3)) + dropout(uniform(size=(2, 3)), 0.5)}
+
+    traced = trace(noisy, symbolic=symbolic, capture_as_const=True)
+    x = loadrun.tensor(np.zeros((2, 3), np.float32))
+    first, second = (traced(x)["y"].numpy() for _ in range(2))
+    traced.dump(tmp_path / "m.mge", input_data="example")
+    (case,) = loadrun.load(tmp_path / "m.mge").testcases
+    np.testing.assert_allclose(case.arrays["y:expect"], first, rtol=1e-6)
+    assert not np.array_equal(first, second)
+
+
+@pytest.mark.filterwarnings("ignore:a traced")
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: np.array([x.sum(), x.mean()]), lambda x: np.ascontiguousarray(x.T), lambda x: float(x.sum())],
+)
+def test_results_that_numpy_made_are_named_as_the_cause(function: Any, tmp_path: Path) -> None:
+    traced = trace(function, symbolic=True, capture_as_const=True)
+    traced(np.ones((2, 3), np.float32))
+    with pytest.raises(ValueError, match=r"np\.array of a list, np\.ascontiguousarray.*like=x"):
+        traced.dump(tmp_path / "m.mge")

@@ -9,9 +9,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 import loadrun
+from loadrun.base.errors import UnsupportedError
 from loadrun.cli import main
 from loadrun.graph import Graph
 from loadrun.graph.dtypes import encode
@@ -40,6 +42,23 @@ def test_an_optimizer_of_onnxruntime(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert gone.endswith(":disable=ConvBNFusion")
     for line in (shown, gone):
         assert main(line.split("loadrun ")[1].split()) == 0
+
+
+@pytest.mark.parametrize("broken", [("disable",), ("extended",), ("disable", "all")])
+def test_levels_that_cannot_be_loaded_are_left_out(broken: tuple[str, ...]) -> None:
+    """Outputs of the other levels are compared, here with one that is wrong beyond the first."""
+    said: list[str] = []
+
+    def run(how: str) -> dict[str, np.ndarray[Any, Any]]:
+        level = how.partition("=")[2]
+        if level in broken:
+            raise UnsupportedError(f"no kernel at {level}")
+        return {"y": np.ones(2) * (1 + (level == "all"))}
+
+    search = blame_pass._Search(1e-3, run, said.append)
+    found = [level for level in ("basic", "extended", "all") if search.worst(f"opt={level}") is not None]
+    assert found == (["all"] if "all" not in broken else [])
+    assert said == [f"left out onnxruntime:opt={n}: no kernel at {n}" for n in broken]
 
 
 def test_a_pass_of_its_own(tmp_path: Path) -> None:

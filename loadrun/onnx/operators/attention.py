@@ -161,7 +161,11 @@ def attention(
     return merged(y) if flat else y, k, v, shown[qk_matmul_output_mode]
 
 
-@operator("FlexAttention", domain="ai.onnx.preview")
+@operator(
+    "FlexAttention",
+    domain="ai.onnx.preview",
+    shape=lambda q, k, v, **_: (*q.shape[:-1], v.shape[-1]),
+)
 def flex_attention(
     q: Array,
     k: Array,

@@ -77,7 +77,7 @@ def unfold(x: Array, *, dim: int = -1, size: int, step: int = 1) -> Array:
     return np.moveaxis(np.take(x, places, axis), axis + 1, -1)
 
 
-@operator("CDist", domain=CONTRIB)
+@operator("CDist", domain=CONTRIB, shape=lambda a, b, **_: (len(a), len(b)))
 def distances(a: Array, b: Array, *, metric: str = "sqeuclidean") -> Array:
     """Compute the distances of all rows of one matrix from all of another."""
     one_of("metric", metric, "sqeuclidean", "euclidean")

@@ -15,7 +15,11 @@ _ML = "ai.onnx.ml"
 _MOST_FEATURES = 1 << 20
 
 
-@operator("ArrayFeatureExtractor", domain=_ML)
+@operator(
+    "ArrayFeatureExtractor",
+    domain=_ML,
+    shape=lambda x, at: (*(x.shape[:-1] if x.ndim > 1 else (1,)), at.size),
+)
 def array_feature_extractor(x: Array, at: Array) -> Array:
     """Take entries of the last axis."""
     return np.take(x if x.ndim > 1 else x.reshape(1, -1), at.reshape(-1), -1)

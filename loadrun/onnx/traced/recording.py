@@ -336,7 +336,8 @@ def recorded(
                 ends += [_end(session, name, tensor, items or {}) for name, tensor in parts]
     if not ends:
         raise UnsupportedError("none of its outputs is a tensor of numbers, which is all that MegEngine has")
-    if fed and all(var.id in session.recording.static for var, _ in ends):
+    # Of a part of a model, which is none of a file, all may be constant.
+    if fed and graph.magic and all(var.id in session.recording.static for var, _ in ends):
         raise UnsupportedError(
             "at these sizes none of its outputs depends on an input, so there is nothing to run"
         )

@@ -1,7 +1,6 @@
 """Conditional execution: a merge becomes If nodes whose subgraphs hold its branches."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 
@@ -12,57 +11,6 @@ from .emitter import UnsupportedOprError
 from .writer import OnnxWriter, elem_of, translation
 
 _Mode = P.CondExecMergeMode
-
-
-@translation("CondExecPred")
-def pred(w: OnnxWriter, opr: Opr) -> list[str]:
-    """Compare the predicate with the keys."""
-    p = opr.get(P.CondExecPred)
-    *keys, predicate = opr.inputs
-    whole = w.dtype(predicate).np.kind in "iu"
-    elem = ElemType.INT32 if whole else ElemType.FLOAT
-    value, *others = (w.cast(w.name(v), elem) for v in (predicate, *keys))
-    if p.mode == P.CondExecPredMode.PIECEWISE:
-        return _intervals(w, value, others, p.eps, whole)
-    flags = [_near(w, value, k, p.eps, whole) for k in others]
-    if p.mode == P.CondExecPredMode.CASE_FALLBACK:
-        taken = flags[0]
-        for flag in flags[1:]:
-            taken = w.op("Or", taken, flag)
-        flags.append(w.op("Not", taken))
-    return [w.cast(f, ElemType.INT32) for f in flags]
-
-
-def _near(w: OnnxWriter, value: str, key: str, eps: float, whole: bool) -> str:
-    if whole:
-        return w.op("Equal", value, key)
-    return w.op("Less", w.op("Abs", w.op("Sub", value, key)), w.f32(eps))
-
-
-def _intervals(w: OnnxWriter, value: str, keys: Sequence[str], eps: float, whole: bool) -> list[str]:
-    """Flag the interval between neighbouring keys that contains the predicate, left end included."""
-    below = []
-    for key in keys:
-        less = w.op("Less", value, key)
-        below.append(less if whole else w.op("And", less, w.op("Not", _near(w, value, key, eps, whole))))
-    flags = [below[0]]
-    flags += [w.op("And", w.op("Not", a), b) for a, b in pairwise(below)]
-    flags.append(w.op("Not", below[-1]))
-    return [w.cast(f, ElemType.INT32) for f in flags]
-
-
-@translation("CondExecPredLogical")
-def pred_logical(w: OnnxWriter, opr: Opr) -> str:
-    """Combine predicates by And, Or, Xor."""
-    name = opr.get(P.CondExecPredLogical).mode.name
-    flags = [w.cast(w.name(v), ElemType.BOOL) for v in opr.inputs]
-    kind = "Or" if name in ("OR", "NOR") else "And" if name in ("AND", "NAND") else "Xor"
-    combined = flags[0]
-    for flag in flags[1:]:
-        combined = w.op(kind, combined, flag)
-    if name.startswith(("NOR", "NAND", "XN")):
-        combined = w.op("Not", combined)
-    return w.cast(combined, ElemType.INT32)
 
 
 @translation("CondExecMark")

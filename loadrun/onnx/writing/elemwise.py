@@ -154,7 +154,7 @@ def whole_numbers(w: NodeEmitter, mode: M, dtype: DType, args: list[str]) -> str
     wide = [w.cast(a, ElemType.INT32) for a in args] if narrow else args
     if mode is M.RMULH:
         a, b = (w.cast(v, ElemType.INT64) for v in wide)
-        out = w.cast(multiply_high(w, dtype, a, b), ElemType.INT32)
+        out = w.cast(_multiply_high(w, dtype, a, b), ElemType.INT32)
     elif mode is M.NEGATE and dtype.np.kind == "u":
         out = w.op("Sub", _i32(w, 0), wide[0])
     elif mode is M.FLOOR_DIV and narrow:
@@ -289,7 +289,7 @@ _on_integers(M.FUSE_MUL_ADD4)(lambda w, x, y, z, u: w.op("Add", w.op("Mul", x, y
 _on_integers(M.RMULH)(lambda w, x, y: "")
 
 
-def multiply_high(w: NodeEmitter, dtype: DType, a: str, b: str) -> str:
+def _multiply_high(w: NodeEmitter, dtype: DType, a: str, b: str) -> str:
     """Compute the rounded high half of the doubled product of int64 values of a narrower type; int64.
 
     The one product that overflows saturates.
@@ -301,21 +301,6 @@ def multiply_high(w: NodeEmitter, dtype: DType, a: str, b: str) -> str:
     low = w.const(np.int64(info.min))
     both = w.op("And", w.op("Equal", a, low), w.op("Equal", b, low))
     return w.where(both, w.const(np.int64(info.max)), high)
-
-
-def round_shift(w: NodeEmitter, x: str, shift: str, target: DType) -> str:
-    """Compute ``x / 2^shift`` rounded half away from zero, saturated; `x` and the result are int64."""
-    power = _shift_power(w, shift)
-    zero = w.const(np.int64(0))
-    quotient = _floor_div(w, x, power)
-    rest = w.op("Sub", x, w.op("Mul", quotient, power))
-    half = _floor_div(w, w.op("Sub", power, w.const(np.int64(1))), w.const(np.int64(2)))
-    threshold = w.op("Add", half, w.cast(w.op("Less", x, zero), ElemType.INT64))
-    result = w.op("Add", quotient, w.cast(w.op("Less", threshold, rest), ElemType.INT64))
-    info = np.iinfo(target.np)
-    low, high = w.const(np.int64(info.min)), w.const(np.int64(info.max))
-    w.need(12, "saturating integers")
-    return w.op("Min", w.op("Max", result, low), high)
 
 
 # Powers

@@ -13,19 +13,14 @@ from ...ops.elemwise.table import ModeTrait, modes
 from ...ops.numeric.quant import dequantize
 from ...ops.registry import Call, implementation
 from ..encode import ElemType
-from .elemwise import convert, multiply_high, round_shift
+from .elemwise import convert
 from .elemwise_float import compose, stepwise_h_swish
-from .emitter import UnsupportedOprError, smaller_scale
+from .emitter import smaller_scale
+from .formulas import fixed_point, kernel_of, written
 from .writer import OnnxWriter, elem_of, translation
 
 _NOISE = 3
 _BOOL = frozenset(M[mode.name] for mode in modes(ModeTrait.COMPARES))
-
-
-@translation("AffineInt")
-def affine_int(w: OnnxWriter, opr: Opr) -> str:
-    """Compute ``x * k + b`` rounded to int8."""
-    return _affine(w, opr)
 
 
 @translation("ElemwiseMultiType")
@@ -44,17 +39,13 @@ def elemwise_multi_type(w: OnnxWriter, opr: Opr) -> str:
         return w.quantize(compose(w, ElemwiseMode[mode.name[1:]], *args), target, noise)
     if mode in _BOOL:
         return _compare(w, opr, mode)
-    if mode is M.FUSE_MUL_ADD3_IXxF32xF32xI8:
-        return _affine(w, opr)
-    if mode.name.startswith(("MUL_", "FUSE_MUL_ADD3_")):
+    if mode.name.startswith(("MUL_", "FUSE_MUL_ADD3_")) and mode is not M.FUSE_MUL_ADD3_IXxF32xF32xI8:
         elem = elem_of(target)
         x, k, *b = (w.cast(w.name(v), elem) if w.dtype(v) != target else w.name(v) for v in opr.inputs)
         out = w.op("Mul", x, k)
         return w.op("Add", out, b[0]) if b else out
-    wide = [w.cast(w.name(v), ElemType.INT64) for v in opr.inputs]
-    if mode.name.startswith("ROUND_SHR_SATURATE_"):
-        return w.cast(round_shift(w, wide[0], w.name(opr.inputs[1]), target), elem_of(target))
-    return _fixed_point(w, opr, wide, target)
+    shifts = mode.name.startswith("ROUND_SHR") or mode is M.FUSE_MUL_ADD3_IXxF32xF32xI8
+    return written(w, opr, kernel_of if shifts else fixed_point, stored=True)[0]
 
 
 def _noise(opr: Opr, sources: Sequence[DType], target: DType, dense: bool) -> int:
@@ -85,13 +76,6 @@ def _noise(opr: Opr, sources: Sequence[DType], target: DType, dense: bool) -> in
     return -1 if dense else _NOISE
 
 
-def _affine(w: OnnxWriter, opr: Opr) -> str:
-    w.need(11, "rounding halves to even")
-    x, k, b = (w.cast(w.name(v), ElemType.FLOAT) for v in opr.inputs)
-    real = w.op("Round", w.op("Add", w.op("Mul", x, k), b))
-    return w.cast(w.clip(real, -128, 127), ElemType.INT8)
-
-
 def _compare(w: OnnxWriter, opr: Opr, mode: M) -> str:
     types = [w.dtype(v) for v in opr.inputs]
     if len(opr.inputs) == 1:
@@ -118,16 +102,3 @@ def _compare(w: OnnxWriter, opr: Opr, mode: M) -> str:
         return w.leq(a, b)
     same = w.equal(a, b, common.is_float)
     return same if mode is M.EQ else w.op("Not", same)
-
-
-def _fixed_point(w: OnnxWriter, opr: Opr, wide: list[str], target: DType) -> str:
-    """Sum, high half of a product, rounding shift and clamp; `wide` are the inputs as int64."""
-    x, b, multiplier, _, low, high = wide
-    dtype = w.dtype(opr.inputs[0])
-    if dtype.name not in ("Int16", "Int32"):
-        raise UnsupportedOprError(f"fixed-point arithmetic of {dtype.name}")
-    elem = elem_of(dtype)
-    total = w.cast(w.cast(w.op("Add", x, b), elem), ElemType.INT64)
-    scaled = w.cast(w.cast(multiply_high(w, dtype, total, multiplier), elem), ElemType.INT64)
-    out = round_shift(w, scaled, w.name(opr.inputs[3]), target)
-    return w.cast(w.op("Max", w.op("Min", out, high), low), elem_of(target))

@@ -2,19 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from ...graph import Opr, Var
 from ...graph import params as P
-from ...graph.dtypes import Array
+from ...graph.dtypes import plain
 from ...ops.shape import axis_of
 from ..encode import ElemType
 from .emitter import END, Dim
+from .formulas import coordinates, written
 from .writer import OnnxWriter, elem_of, translation
 
-_MOST = 1 << 16
-"""How many coordinates are stored."""
 _START = -(2**63) + 1
 """Slice's bound for "to the first element" with a negative step."""
 
@@ -100,20 +100,6 @@ def subtensor(w: OnnxWriter, opr: Opr) -> str:
 # Vector indices
 
 
-def _axis_range(w: OnnxWriter, x: Var, item: _IndexedAxis | None, axis: int) -> str:
-    """Return the indices along an axis that a slice takes."""
-    n = w.dim(x, axis)
-    whole = w.range(n)
-    if item is None:
-        return whole
-    begin, end, step = (None if v is None else w.value(v) for v in (item.begin, item.end, item.step))
-    given = sum(v is not None for v in (item.begin, item.end, item.step))
-    if isinstance(n, int) and given == sum(v is not None for v in (begin, end, step)):
-        bounds = [None if v is None else int(v.reshape(-1)[0]) for v in (begin, end, step)]
-        return w.const(np.arange(n, dtype=np.int64)[slice(*bounds)])
-    return _slices(w, whole, [_IndexedAxis(0, item.begin, item.end, item.step, None)])
-
-
 def _index(w: OnnxWriter, var: Var) -> str:
     """Return indices as Gather takes them, which may be int32."""
     same = w.dtype(var).name == "Int32" and w.value(var) is None and var.owner.type != "TypeCvtV2"
@@ -158,113 +144,15 @@ def _along(w: OnnxWriter, x: Var, items: Sequence[_IndexedAxis]) -> tuple[Var, i
     return index, axis
 
 
-def _rows(w: OnnxWriter, items: Sequence[_IndexedAxis]) -> str | None:
-    """Return coordinates along the first axes where these alone are indexed: of whole rows."""
-    indices = [i.index for i in items if i.index is not None]
-    if [i.axis for i in items] != list(range(len(indices))):
-        return None
-    width = max(map(w.rank, indices))
-    return _together(w, [(v, width - w.rank(v), w.rank(v)) for v in indices], width)
-
-
-def _selected(w: OnnxWriter, opr: Opr, first: int, kind: str) -> str:
-    """Return coordinates of the selected elements: int64, the selection's shape plus one dimension of the rank."""
-    x = opr.inputs[0]
-    rank = w.rank(x)
-    items = {i.axis: i for i in _items(w, opr, first)}
-    vectors = [a for a, i in items.items() if i.index is not None]
-    ranks = [w.rank(items[a].index) for a in vectors]  # type: ignore[arg-type]
-    width, total = max(ranks, default=0), rank
-    place = {axis: axis for axis in range(rank)}
-    if kind == "multi" and vectors:
-        together = vectors == list(range(vectors[0], vectors[0] + len(vectors)))
-        at = vectors[0] if together else 0
-        others = [a for a in range(rank) if a not in vectors]
-        total = len(others) + width
-        place = {a: i if i < at else i + width for i, a in enumerate(others)} | dict.fromkeys(vectors, at)
-    parts: list[tuple[Var | str, int, int]] = []
-    for axis in range(rank):
-        item = items.get(axis)
-        if item is None or item.index is None:
-            parts.append((_axis_range(w, x, item, axis), place[axis], 1))
-            continue
-        own = w.rank(item.index)
-        if kind == "batched":
-            parts.append((w.unsqueeze(w.int64(item.index), range(1, axis)), 0, axis + 1))
-        else:
-            parts.append((item.index, place[axis] + (width - own if kind == "multi" else 0), own))
-    return _together(w, parts, total)
-
-
-def _together(w: OnnxWriter, parts: Sequence[tuple[Var | str, int, int]], rank: int) -> str:
-    """Join coordinates that broadcast together to one value whose last dimension numbers the axes.
-
-    Args:
-        parts: each with its first axis in the result and the number of its axes.
-        rank: the axes of the result without the last one.
-    """
+def _places(w: OnnxWriter, opr: Opr, **how: bool) -> str:
+    """Return coordinates of the selected elements; see `coordinates`."""
     w.need(11, "indexing several axes at once")
-    places = [_placed(w, part, rank) for part in parts]
-    fixed = [p for p in places if p is not None and None not in p]
-    whole = np.broadcast_shapes(*fixed) if len(fixed) == len(parts) else None  # type: ignore[arg-type]
-    if whole is not None and np.prod(whole) <= _MOST:
-        narrow = all(isinstance(s, str) or w.dtype(s).name == "Int32" for s, *_ in parts)
-        kind = np.int32 if narrow else np.int64
-        rows = [_row(w, part, place, whole, kind) for part, place in zip(parts, fixed, strict=True)]
-        joined = w.op("Concat", *rows, axis=rank) if len(rows) > 1 else rows[0]
-        return w.cast_raw(joined, ElemType.INT64) if narrow else joined
-    names = [_unsqueezed(w, part, rank) for part in parts]
-    if len(names) > 1:
-        total = names[0]
-        for other in names[1:]:
-            total = w.op("Add", total, other)
-        shape = w.op("Shape", total)
-        names = [w.expand(p, shape) for p in names]
-    return w.op("Concat", *(w.unsqueeze(p, [rank]) for p in names), axis=rank)
+    return written(w, opr, partial(coordinates, **how), stored=True, types=[plain("Int64")])[0]
 
 
-def _known(w: OnnxWriter, source: Var | str) -> Array | None:
-    if isinstance(source, Var):
-        return w.value(source)
-    return w.initializers[source].value if source in w.initializers else None
-
-
-def _placed(w: OnnxWriter, part: tuple[Var | str, int, int], rank: int) -> tuple[int | None, ...] | None:
-    """Return the shape of coordinates among those of all axes, None where it is not known."""
-    source, begin, own = part
-    value = _known(w, source)
-    if value is None and isinstance(source, str):
-        return None
-    shape = value.shape if value is not None else w.shape(source)  # type: ignore[arg-type]
-    return (*(1,) * begin, *shape, *(1,) * (rank - begin - own))
-
-
-def _unsqueezed(w: OnnxWriter, part: tuple[Var | str, int, int], rank: int) -> str:
-    source, begin, own = part
-    name = w.int64(source) if isinstance(source, Var) else source
-    return w.unsqueeze(name, [*range(begin), *range(begin + own, rank)])
-
-
-def _row(
-    w: OnnxWriter,
-    part: tuple[Var | str, int, int],
-    place: tuple[int | None, ...],
-    whole: tuple[int, ...],
-    kind: type[np.integer],
-) -> str:
-    """Return coordinates in the shape of all, with one more axis."""
-    (source, begin, own), rank = part, len(whole)
-    value = _known(w, source)
-    if value is not None:
-        return w.const(
-            np.broadcast_to(value.reshape([n or 0 for n in place]), whole)[..., None].astype(kind), raw=True
-        )
-    assert isinstance(source, Var)
-    name = w.name(source) if kind is np.int32 else w.int64(source)
-    outside = [*range(begin), *range(begin + own, rank)]
-    if place == whole:
-        return w.unsqueeze(name, [*outside, rank])
-    return w.unsqueeze(w.expand(w.unsqueeze(name, outside), w.ints(*whole)), [rank])
+def _leading(items: Sequence[_IndexedAxis]) -> bool:
+    """Return whether the first axes alone are indexed, so that whole rows are selected."""
+    return [i.axis for i in items] == [*range(len(items))] and all(i.index is not None for i in items)
 
 
 @translation("IndexingMultiAxisVec")
@@ -291,10 +179,9 @@ def indexing_multi_axis_vec(w: OnnxWriter, opr: Opr) -> str:
         return w.op("GatherND", w.name(x), w.int64(table))
     if along is not None:
         return w.op("GatherElements", w.name(x), _index(w, along[0]), axis=along[1])
-    rows = _rows(w, vectors)
-    if rows is not None:
-        return w.op("GatherND", _slices(w, w.name(x), items, w.shape(x)), rows)
-    return w.op("GatherND", w.name(x), _selected(w, opr, 1, "multi"))
+    if _leading(vectors):
+        return w.op("GatherND", _slices(w, w.name(x), items, w.shape(x)), _places(w, opr, rows=True))
+    return w.op("GatherND", w.name(x), _places(w, opr))
 
 
 @translation("MeshIndexing")
@@ -311,7 +198,7 @@ def mesh_indexing(w: OnnxWriter, opr: Opr) -> str:
 @translation("BatchedMeshIndexing")
 def batched_mesh_indexing(w: OnnxWriter, opr: Opr) -> str:
     """Emit GatherND."""
-    return w.op("GatherND", w.name(opr.inputs[0]), _selected(w, opr, 1, "batched"))
+    return w.op("GatherND", w.name(opr.inputs[0]), _places(w, opr, mesh=True))
 
 
 # Writing
@@ -338,23 +225,9 @@ def _scatter(
 def set_subtensor(w: OnnxWriter, opr: Opr) -> str:
     """Emit ScatterND over the coordinates that Subtensor would read."""
     x, value = opr.inputs[:2]
-    rank = w.rank(x)
-    items = {i.axis: i for i in _items(w, opr, 2)}
-    parts: list[tuple[Var | str, int, int]] = []
-    gone = []
-    for axis in range(rank):
-        item = items.get(axis)
-        if item is not None and item.index is not None:
-            parts.append((item.index, axis, 1))
-            gone.append(axis)
-        else:
-            parts.append((_axis_range(w, x, item, axis), axis, 1))
-    index = _together(w, parts, rank)
-    updates = w.name(value)
-    if len(gone) == rank:
-        updates = w.unsqueeze(updates, range(1, rank))
-    else:
-        updates = w.unsqueeze(updates, gone)
+    rank, gone = w.rank(x), [i.axis for i in _items(w, opr, 2) if i.index is not None]
+    index, updates = _places(w, opr, mesh=True), w.name(value)
+    updates = w.unsqueeze(updates, range(1, rank) if len(gone) == rank else gone)
     return _scatter(w, opr, index, updates, opr.type == "IncrSubtensor")
 
 
@@ -366,15 +239,14 @@ def set_multi_axis_vec(w: OnnxWriter, opr: Opr) -> str:
     table, along = _coordinates(w, items), _along(w, x, items)
     if along is not None and w.shape(updates) == w.shape(along[0]):
         return _scatter(w, opr, _index(w, along[0]), w.name(updates), add, "ScatterElements", axis=along[1])
-    index = w.int64(table) if table is not None else _rows(w, items) or _selected(w, opr, 2, "multi")
+    index = w.int64(table) if table is not None else _places(w, opr, rows=_leading(items))
     return _scatter(w, opr, index, w.name(updates), add)
 
 
 @translation("SetMeshIndexing", "IncrMeshIndexing", "BatchedSetMeshIndexing", "BatchedIncrMeshIndexing")
 def set_mesh_indexing(w: OnnxWriter, opr: Opr) -> str:
     """Emit ScatterND."""
-    index = _selected(w, opr, 2, "batched" if opr.type.startswith("Batched") else "mesh")
-    return _scatter(w, opr, index, w.name(opr.inputs[1]), "Incr" in opr.type)
+    return _scatter(w, opr, _places(w, opr, mesh=True), w.name(opr.inputs[1]), "Incr" in opr.type)
 
 
 # One-hot and remap

@@ -4,11 +4,10 @@ import numpy as np
 
 from ...graph import Opr, Var
 from ...graph.dtypes import DType
-from ...graph.params import Cross, MatrixMul
+from ...graph.params import MatrixMul
 from ...graph.params import MatrixMulFormat as Format
-from ...ops.shape import axis_of
 from ..encode import ElemType
-from .emitter import UnsupportedOprError
+from .formulas import packed_product, written
 from .writer import OnnxWriter, elem_of, translation
 
 
@@ -18,7 +17,7 @@ def matrix_mul(w: OnnxWriter, opr: Opr) -> str:
     p = opr.get(MatrixMul)
     a, b = opr.inputs
     if p.format != Format.DEFAULT:
-        return _packed(w, opr, p)
+        return written(w, opr, packed_product, stored=True)[0]
     target = w.dtype(opr.outputs[0])
     return _product(
         w, operand(w, a, p.transposeA), operand(w, b, p.transposeB), w.dtype(a), w.dtype(b), target
@@ -73,58 +72,3 @@ def _centred_ints(w: OnnxWriter, x: str, dtype: DType) -> str:
     """Convert stored integers to int32 without their zero point."""
     out = w.cast(x, ElemType.INT32)
     return w.op("Sub", out, w.const(np.int32(dtype.zero_point))) if dtype.zero_point else out
-
-
-def _packed(w: OnnxWriter, opr: Opr, p: MatrixMul) -> str:
-    """Multiply packed matrices: unpack, multiply, pack again."""
-    a, b = opr.inputs
-    types = w.dtype(a), w.dtype(b), w.dtype(opr.outputs[0])
-    x, y = w.name(a), w.name(b)
-    if p.format == Format.N32K4_DOT:
-        n, k = w.fixed(b)[:2]
-        return _product(w, x, w.reshape(w.transpose(y, [1, 3, 0, 2]), [k * 4, n * 32]), *types)
-    if p.transposeA:
-        x = w.transpose(x, [1, 0, 2, 3])
-    if p.transposeB:
-        y = w.transpose(y, [1, 0, 2])
-    shape_a, shape_b = w.fixed(a), w.fixed(b)
-    pack = shape_a[2]
-    m, k = (shape_a[1], shape_a[0]) if p.transposeA else shape_a[:2]
-    n = shape_b[0] if p.transposeB else shape_b[1]
-    x = w.transpose(x, [0, 2, 1, 3] if p.format == Format.MK4_DOT else [0, 3, 1, 2])
-    x = w.reshape(x, [m * pack, k * pack])
-    y = w.reshape(w.transpose(y, [0, 2, 1]), [k * pack, n])
-    out = _product(w, x, y, *types)
-    return w.transpose(w.reshape(out, [m, pack, n]), [0, 2, 1])
-
-
-@translation("Dot")
-def dot(w: OnnxWriter, opr: Opr) -> str:
-    """Compute the sum of products."""
-    a, b = opr.inputs
-    dtype = w.dtype(a)
-    wide = ElemType.FLOAT if dtype.is_float else ElemType.INT32
-    x, y = (w.name(v) if elem_of(dtype) is wide else w.cast(w.name(v), wide) for v in (a, b))
-    out = w.reduce("ReduceSum", w.op("Mul", x, y), [0])
-    if dtype.is_float:
-        return w.stored(out, dtype)
-    return out if elem_of(dtype) is wide else w.cast(out, elem_of(dtype))
-
-
-@translation("Cross")
-def cross(w: OnnxWriter, opr: Opr) -> str:
-    """Multiply the other two components, one difference for each."""
-    p, (a, b) = opr.get(Cross), opr.inputs
-    rank = w.rank(a)
-    axes = axis_of(p.axisa, rank), axis_of(p.axisb, rank), axis_of(p.axisc, rank)
-    if len(set(axes)) > 1:
-        raise UnsupportedOprError("components along different axes")
-    axis = axes[0]
-    if w.shape(a)[axis] != 3:
-        raise UnsupportedOprError("vectors of other than three components")
-    x = w.split(w.name(a), [1, 1, 1], axis)
-    y = w.split(w.name(b), [1, 1, 1], axis)
-    parts = [
-        w.op("Sub", w.op("Mul", x[i], y[j]), w.op("Mul", x[j], y[i])) for i, j in ((1, 2), (2, 0), (0, 1))
-    ]
-    return w.op("Concat", *parts, axis=axis)

@@ -4,9 +4,10 @@ import numpy as np
 
 from ...graph import Opr, Var
 from ...graph.params import BN, LRN, BNFwdMode, GeneralNorm, GroupNorm, LayerNorm, Softmax
+from ...ops.formulas import FORMULAS
 from ...ops.shape import axis_of
 from ..encode import ElemType
-from .emitter import Dim, UnsupportedOprError
+from .formulas import written
 from .writer import OnnxWriter, translation
 
 
@@ -30,43 +31,21 @@ def lrn(w: OnnxWriter, opr: Opr) -> str:
     return w.stored(out, w.dtype(x))
 
 
-def _moments(w: OnnxWriter, x: str, axes: list[int]) -> tuple[str, str, str]:
-    """Compute mean, deviation from it and variance over axes, which stay with size 1."""
-    mean = w.reduce("ReduceMean", x, axes)
-    gap = w.op("Sub", x, mean)
-    return mean, gap, w.reduce("ReduceMean", w.op("Mul", gap, gap), axes)
-
-
-def _affine(w: OnnxWriter, opr: Opr, x: str, used: bool) -> str:
-    if not used:
-        return x
-    weight, bias = (w.float(v) for v in opr.inputs[1:3])
-    return w.op("Add", w.op("Mul", x, weight), bias)
-
-
 @translation("LayerNorm")
 def layer_norm(w: OnnxWriter, opr: Opr) -> list[str]:
     """Emit LayerNormalization, or compose it before opset 17."""
     p, x = opr.get(LayerNorm), opr.inputs[0]
+    if w.opset < 17:
+        return written(w, opr, FORMULAS[opr.type])
     rank = w.rank(x)
-    first, dtype = rank - int(p.normalized_dim), w.dtype(x)
+    first = rank - int(p.normalized_dim)
     axes = list(range(first, rank))
-    if w.opset >= 17:
-        scale = w.float(opr.inputs[1]) if p.affine else _ones(w, x, axes)
-        bias = w.float(opr.inputs[2]) if p.affine else ""
-        out, mean, rstd = w.ops(
-            "LayerNormalization", w.float(x), scale, bias, out=3, axis=first, epsilon=float(p.eps)
-        )
-    else:
-        mean, gap, variance = _moments(w, w.float(x), axes)
-        root = w.op("Sqrt", w.op("Add", variance, w.f32(p.eps)))
-        rstd = w.op("Div", w.f32(1), root)
-        out = _affine(w, opr, w.op("Div", gap, root), p.affine)
-    return [w.stored(out, dtype), w.squeeze(mean, axes), w.squeeze(rstd, axes)]
-
-
-def _ones(w: OnnxWriter, x: Var, axes: list[int]) -> str:
-    return w.const(np.ones(w.fixed(x, axes), np.float32))
+    scale = w.float(opr.inputs[1]) if p.affine else w.const(np.ones(w.fixed(x, axes), np.float32))
+    bias = w.float(opr.inputs[2]) if p.affine else ""
+    out, mean, rstd = w.ops(
+        "LayerNormalization", w.float(x), scale, bias, out=3, axis=first, epsilon=float(p.eps)
+    )
+    return [w.stored(out, w.dtype(x)), w.squeeze(mean, axes), w.squeeze(rstd, axes)]
 
 
 @translation("GeneralNorm")
@@ -90,77 +69,29 @@ def general_norm(w: OnnxWriter, opr: Opr) -> list[str]:
     return [w.stored(out, w.dtype(x)), w.squeeze(mean, gone), w.squeeze(w.op("Div", w.f32(1), root), gone)]
 
 
-@translation("GroupNorm", "InstanceNorm")
-def group_norm(w: OnnxWriter, opr: Opr) -> list[str]:
-    """Emit InstanceNormalization on groups as channels if only the result is read; compose mean and variance."""
+@translation("InstanceNorm")
+def instance_norm(w: OnnxWriter, opr: Opr) -> list[str]:
+    """Emit InstanceNormalization; compose mean and variance, and what has no weights."""
     p, x = opr.get(GroupNorm), opr.inputs[0]
-    n, channels, *space = w.dims(x)
-    groups: Dim = channels if opr.type == "InstanceNorm" else int(p.group)
-    if not isinstance(channels, int) or not isinstance(groups, int):
-        raise UnsupportedOprError("a number of channels that changes")
-    value = w.float(x)
-    rows = w.reshape(value, [n, groups, -1])
-    mean, gap, variance = _moments(w, rows, [2])
-    if opr.type == "InstanceNorm" and p.affine:
-        weight, bias = (w.float(v) for v in opr.inputs[1:3])
-        out = w.op("InstanceNormalization", value, weight, bias, epsilon=float(p.eps))
-    else:
-        out = w.op("Div", gap, w.op("Sqrt", w.op("Add", variance, w.f32(p.eps))))
-        out = w.reshape(out, [n, channels, *space])
-        if p.affine:
-            weight, bias = (w.unsqueeze(w.float(v), [1, 2]) for v in opr.inputs[1:3])
-            out = w.op("Add", w.op("Mul", out, weight), bias)
-    return [w.stored(out, w.dtype(x)), w.squeeze(mean, [2]), w.squeeze(variance, [2])]
+    composed = written(w, opr, FORMULAS[opr.type])
+    if not p.affine:
+        return composed
+    out = w.op("InstanceNormalization", *map(w.float, opr.inputs), epsilon=float(p.eps))
+    return [w.stored(out, w.dtype(x)), *composed[1:]]
 
 
 @translation("BatchNormV1")
 def batch_norm(w: OnnxWriter, opr: Opr) -> list[str]:
     """Emit BatchNormalization for inference with one number per channel; else compose it."""
-    p = opr.get(BN)
-    x, scale, bias, *running = opr.inputs
-    dtype = w.dtype(x)
-    shape = w.fixed(scale)
-    if p.fwd_mode == BNFwdMode.INFERENCE:
-        return _inference(w, opr, p, shape)
-    axes = [i for i, n in enumerate(shape) if n == 1]
-    mean, gap, variance = _moments(w, w.float(x), axes)
-    rstd = w.op("Div", w.f32(1), w.op("Sqrt", w.op("Add", variance, w.f32(p.epsilon))))
-    out = w.op("Add", w.op("Mul", gap, w.op("Mul", w.float(scale), rstd)), w.float(bias))
-    new = _running_statistics(w, opr, p, mean, variance, axes) if running else []
-    nothing = w.const(np.zeros(0, np.uint8))
-    kept = w.dtype(scale)
-    return [*(w.stored(v, kept) for v in (*new, mean, rstd)), nothing, w.stored(out, dtype)]
-
-
-def _running_statistics(
-    w: OnnxWriter, opr: Opr, p: BN, mean: str, variance: str, axes: list[int]
-) -> list[str]:
-    """Move running statistics towards those of the batch."""
-    count = 1.0
-    for n in w.fixed(opr.inputs[0], axes):
-        count *= n
-    keep, take = w.f32(1 - p.avg_factor), w.f32(p.avg_factor)
-    unbiased = w.op("Mul", variance, w.f32(count / (count - 1)))
-    return [
-        w.op("Add", w.op("Mul", keep, w.float(old)), w.op("Mul", take, new))
-        for old, new in zip(opr.inputs[3:5], (mean, unbiased), strict=True)
-    ]
-
-
-def _inference(w: OnnxWriter, opr: Opr, p: BN, shape: tuple[int, ...]) -> list[str]:
-    x, *rest = opr.inputs
-    dtype = w.dtype(x)
-    mean, variance = rest[2:4]
-    rstd = w.op("Div", w.f32(1), w.op("Sqrt", w.op("Add", w.float(variance), w.f32(p.epsilon))))
-    saved = [w.stored(v, w.dtype(mean)) for v in (w.float(mean), rstd)]
-    if shape[0] == shape[2] == shape[3] == 1 and shape[1] == w.shape(x)[1]:
-        vectors = [w.reshape(w.float(v), [-1]) if w.value(v) is None else _flat(w, v) for v in rest]
-        out = w.op("BatchNormalization", w.float(x), *vectors, epsilon=float(p.epsilon))
-    else:
-        gap = w.op("Sub", w.float(x), w.float(mean))
-        out = w.op("Add", w.op("Mul", gap, w.op("Mul", w.float(rest[0]), rstd)), w.float(rest[1]))
-    nothing = w.const(np.zeros(0, np.uint8))
-    return [*saved, nothing, w.stored(out, dtype)]
+    p, (x, *rest) = opr.get(BN), opr.inputs
+    composed = written(w, opr, FORMULAS[opr.type])
+    shape = w.fixed(rest[0])
+    per_channel = shape[0] == shape[2] == shape[3] == 1 and shape[1] == w.shape(x)[1]
+    if p.fwd_mode != BNFwdMode.INFERENCE or not per_channel:
+        return composed
+    vectors = [w.reshape(w.float(v), [-1]) if w.value(v) is None else _flat(w, v) for v in rest]
+    out = w.op("BatchNormalization", w.float(x), *vectors, epsilon=float(p.epsilon))
+    return [*composed[:-1], w.stored(out, w.dtype(x))]
 
 
 def _flat(w: OnnxWriter, var: Var) -> str:

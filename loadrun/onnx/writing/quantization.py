@@ -1,48 +1,15 @@
-"""Fake quantization, composed since it rounds halves away from zero; QuantizeLinear and DequantizeLinear."""
+"""QuantizeLinear and DequantizeLinear, which dumps hold as several operators."""
 
 import numpy as np
 
 from ...graph import Opr, Var
 from ...graph import params as P
 from ...graph.dtypes import Array, DType
-from ...graph.params import LSQ, TQT, FakeQuant
 from ...graph.params import ElemwiseMode as M
 from ..encode import ElemType
 from .joined import constant_sides, unchanged_operand
 from .shape import counting
-from .writer import OnnxWriter, joined, translation
-
-
-@translation("FakeQuant")
-def fake_quant(w: OnnxWriter, opr: Opr) -> str:
-    """Compute ``(clamp(round(x / scale) + zero_point) - zero_point) * scale``."""
-    p = opr.get(FakeQuant)
-    x, scale, zero = (w.name(v) for v in opr.inputs)
-    q = w.op("Add", w.round_away(w.op("Div", x, scale)), zero)
-    q = w.clip(q, float(p.qmin), float(p.qmax))
-    return w.op("Mul", w.op("Sub", q, zero), scale)
-
-
-@translation("TQT")
-def tqt(w: OnnxWriter, opr: Opr) -> str:
-    """Fake-quantize with step ``2 ** scale``."""
-    p = opr.get(TQT)
-    x, scale = (w.name(v) for v in opr.inputs)
-    step = w.op("Pow", w.f32(2), scale)
-    q = w.clip(w.round_away(w.op("Div", x, step)), float(p.qmin), float(p.qmax))
-    return w.op("Mul", q, step)
-
-
-@translation("LSQ")
-def lsq(w: OnnxWriter, opr: Opr) -> str:
-    """Compute ``(round(clamp(x / scale + zero_point)) - zero_point) * scale``."""
-    p = opr.get(LSQ)
-    x, scale, zero = (w.name(v) for v in opr.inputs[:3])
-    q = w.clip(w.op("Add", w.op("Div", x, scale), zero), float(p.qmin), float(p.qmax))
-    return w.op("Mul", w.op("Sub", w.round_away(q), zero), scale)
-
-
-# To and from integers, which dumps hold as several operators
+from .writer import OnnxWriter, joined
 
 _WHOLE = 1.5 * 2.0**23
 _INTEGERS = ("Int8", "Uint8", "Int16", "Uint16")

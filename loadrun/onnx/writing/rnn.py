@@ -1,4 +1,4 @@
-"""Recurrent networks: cells as matrix products and gates, stacks of layers as ONNX's RNN and LSTM."""
+"""Recurrent networks: stacks of layers as ONNX's RNN and LSTM."""
 
 from __future__ import annotations
 
@@ -6,49 +6,9 @@ import numpy as np
 
 from ...graph import Opr, Var
 from ...graph.dtypes import Array
-from ...graph.params import LSTM, RNN, RNNCell, RNNCellNonlineMode
+from ...graph.params import LSTM, RNN, RNNCellNonlineMode
 from .emitter import UnsupportedOprError
 from .writer import OnnxWriter, translation
-
-
-def _gates(w: OnnxWriter, opr: Opr) -> str:
-    """Compute ``x @ w_ih.T + b_ih + h @ w_hh.T + b_hh`` in float32."""
-    x, w_ih, b_ih, h, w_hh, b_hh = opr.inputs[:6]
-    parts = []
-    for value, weight, bias in ((x, w_ih, b_ih), (h, w_hh, b_hh)):
-        flat = w.reshape(w.float(bias), [-1])
-        parts.append(w.op("Gemm", w.float(value), w.float(weight), flat, transB=1))
-    return w.op("Add", *parts)
-
-
-def _activate(w: OnnxWriter, x: str, mode: RNNCellNonlineMode) -> str:
-    if mode == RNNCellNonlineMode.IDENTITY:
-        return x
-    return w.op("Relu" if mode == RNNCellNonlineMode.RELU else "Tanh", x)
-
-
-@translation("RNNCellForward")
-def rnn_cell(w: OnnxWriter, opr: Opr) -> str:
-    """Emit two Gemm and an activation."""
-    out = _activate(w, _gates(w, opr), opr.get(RNNCell).nonlineMode)
-    return w.stored(out, w.dtype(opr.outputs[0]))
-
-
-@translation("LSTMCellForward")
-def lstm_cell(w: OnnxWriter, opr: Opr) -> list[str]:
-    """Emit two Gemm, the gates and the new states."""
-    gates = _gates(w, opr)
-    n = w.fixed(opr.inputs[3], [1])[0]
-    i, f, g, o = w.split(gates, [n] * 4, 1)
-    old = w.float(opr.inputs[6])
-    kept = w.op("Mul", w.op("Sigmoid", f), old)
-    cell = w.op("Add", kept, w.op("Mul", w.op("Sigmoid", i), w.op("Tanh", g)))
-    hidden = w.op("Mul", w.op("Sigmoid", o), w.op("Tanh", cell))
-    batch = w.dim(opr.inputs[3], 0)
-    before = w.transpose(w.reshape(gates, [batch, 4, n]), [1, 0, 2])
-    outs = (hidden, cell, w.reshape(before, [batch, 4 * n]))
-    return [w.stored(v, w.dtype(out)) for v, out in zip(outs, opr.outputs, strict=True)]
-
 
 _ORDER = {1: [0], 4: [0, 3, 1, 2]}
 """MegEngine's gates input, forget, cell, output in ONNX's order input, output, forget, cell."""

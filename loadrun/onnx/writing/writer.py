@@ -31,7 +31,7 @@ Sizes = tuple[int | None, ...]
 Translation = Callable[["OnnxWriter", Opr], "str | Sequence[str]"]
 _FAMILIES = """
     io elemwise elemwise_multi shape indexing reduce linalg conv pooling joined quantization norm select
-    relayout rnn resize windows image attention control
+    rnn resize windows control formulas
 """
 _HOMES = [f"{__package__}.{family}" for family in _FAMILIES.split()]
 TRANSLATIONS: Registry[str, Translation] = Registry("translation to ONNX", _HOMES)
@@ -117,6 +117,7 @@ class OnnxWriter(NodeEmitter):
         self.merged: dict[int, tuple[Var, ...]] = {}
         self._real: dict[int, str] = {}
         self._dims: dict[tuple[int, int], Dim] = {}
+        self._numbers = 1 << 32
 
     # Translating
 
@@ -217,6 +218,11 @@ class OnnxWriter(NodeEmitter):
         finally:
             self.nodes, self.names, self._real, self._dims, self.made, self.vectors = outer
             self.inner = was_inner
+
+    def fresh_id(self) -> int:
+        """Return a number that no variable or operator of the graph has."""
+        self._numbers += 1
+        return self._numbers
 
     # Facts about variables
 

@@ -217,7 +217,7 @@ def _quantized(c: Call, mode: ElemwiseMode, xs: Sequence[Array], shape: Shape) -
     return out
 
 
-def _round_shr(x: Array, shift: Array, want: np.dtype[Any]) -> Array:
+def round_shr(x: Array, shift: Array, want: np.dtype[Any]) -> Array:
     """Compute ``x / 2^shift``, halves away from zero, in the arithmetic of the type of `x`, saturated to `want`."""
     k = shift.astype(np.int32) & 31
     mask = (np.left_shift(np.int32(1), k) - np.int32(1)).astype(x.dtype)
@@ -248,7 +248,7 @@ def _add_rmulh_round_shr(
     total = np.asarray(x + b)
     scaled = np.empty(broadcast([total.shape, multiplier.shape]), x.dtype)
     rmulh(scaled, total, multiplier)
-    return np.maximum(np.minimum(_round_shr(scaled, shift, want), high), low)
+    return np.maximum(np.minimum(round_shr(scaled, shift, want), high), low)
 
 
 class _Fixed(NamedTuple):
@@ -264,8 +264,8 @@ _SHIFTS = ("Int8", "Int8", "Int8")
 _FIXED: dict[M, _Fixed] = {
     M.FUSE_MUL_ADD3_INT16x32x32x32: _Fixed(("Int16", "Int32", "Int32"), "Int32", _multiply_add),
     M.FUSE_MUL_ADD3_IXxF32xF32xI8: _Fixed((_INT, *_AFFINE), "Int8", _multiply_add_round),
-    M.ROUND_SHR_SATURATE_IXxI8xI8: _Fixed((_INT, "Int8"), "Int8", _round_shr),
-    M.ROUND_SHR_SATURATE_IXxI8xI16: _Fixed((_INT, "Int8"), "Int16", _round_shr),
+    M.ROUND_SHR_SATURATE_IXxI8xI8: _Fixed((_INT, "Int8"), "Int8", round_shr),
+    M.ROUND_SHR_SATURATE_IXxI8xI16: _Fixed((_INT, "Int8"), "Int16", round_shr),
     M.FUSE_ADD_RMULH_ROUND_SHR_SATURATE_INT16x16x16x8: _Fixed(
         (*("Int16",) * 3, *_SHIFTS), "Int8", _add_rmulh_round_shr
     ),

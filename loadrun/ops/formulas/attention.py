@@ -1,12 +1,14 @@
 """Multi-head attention: ``softmax(q @ k.T * scale + mask) @ v`` for every head."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ...graph import params as P
 from ...graph.dtypes import Array
 from ...graph.params import MultiHeadAttnAttnMaskType as Mask
 from ...graph.params import MultiHeadAttnTensorCombinationType as Extra
-from ..registry import Call, Shape
+from ..registry import Call
 from .norm import softmax_of
 
 
@@ -48,27 +50,46 @@ def _longer(x: Array, row: Array | None, zero: bool) -> Array:
     """Append a given row and one of zeros to the keys or values of every sample."""
     n, _, size = x.shape
     more = [] if row is None else [np.broadcast_to(row, (n, 1, size))]
-    return np.concatenate([x, *more, *[np.zeros((n, 1, size))] * zero], 1)
+    return np.concatenate([x, *more, *[np.zeros_like(x[:, :1])] * zero], 1)
 
 
-def _added_mask(p: P.MultiHeadAttn, mask: Array | None, shape: Shape) -> Array | float:
+def _added_mask(p: P.MultiHeadAttn, mask: Array | None, scores: Array) -> Array | float:
     """Give what is added to the scores; without an input the default mask hides later keys."""
     if p.attn_mask_type not in (Mask.DEFAULT_MASK, Mask.USER_DEFINED_MASK):
         return 0.0
     if mask is None:
-        return np.triu(np.full(shape[2:], -np.inf), 1)
-    return mask if mask.ndim == 2 else mask.reshape(shape)
+        return np.triu(np.full_like(scores[0, 0], -np.inf), 1)
+    return mask if mask.ndim == 2 else mask.reshape(scores.shape)
 
 
 def attention(
     c: Call, query: Array, key: Array, value: Array, weight: Array, *extra: Array
 ) -> tuple[Array, ...] | None:
     """Attend to keys and values; dropout in training has no formula."""
+    made = attended(c, query, key, value, weight, *extra)
+    if made is None or not query.size or not key.size:
+        return None
+    p = c.get(P.MultiHeadAttn)
+    size = p.vproj_size // p.num_heads or p.v_size
+    return *made, np.zeros(0, np.uint8), np.zeros(_reserve(p, query, key, size))
+
+
+def attended(
+    c: Call,
+    query: Array,
+    key: Array,
+    value: Array,
+    weight: Array,
+    *extra: Array,
+    softmax: Callable[[Array, int], Array] = softmax_of,
+) -> tuple[Array, Array] | None:
+    """Give the output and the weights of the keys; None for dropout in training, or a mask that is missing."""
     p = c.get(P.MultiHeadAttn)
     kind = p.tensor_combination_type
     mask = extra[0] if kind in (Extra.ONLY_MASK, Extra.ALL) else None
-    missing = p.attn_mask_type == Mask.USER_DEFINED_MASK and mask is None
-    if p.training or missing or not query.size or not key.size:
+    if (p.training and (p.attn_prob or p.out_prob)) or (
+        p.attn_mask_type == Mask.USER_DEFINED_MASK and mask is None
+    ):
         return None
     rows = extra[-2:] if kind in (Extra.ONLY_BIASKV, Extra.ALL) else (None, None)
     by = projections(p, weight)
@@ -81,16 +102,11 @@ def attention(
         for x, size in ((_projected(query, by["q"]), p.qproj_size), (k, p.kproj_size), (v, p.vproj_size))
     )
     scores = q @ k.swapaxes(2, 3) * float(np.float32(p.sm_scaler))
-    attn = softmax_of(scores + _added_mask(p, mask, scores.shape), 3)
+    attn = softmax(scores + _added_mask(p, mask, scores), 3)
     out = (attn @ v).swapaxes(1, 2)
     n, length, heads, size = out.shape
     out = _projected(out.reshape(n, length, heads * size), by["o"])
-    return (
-        out,
-        attn.reshape(n * heads, length, -1),
-        np.zeros(0, np.uint8),
-        np.zeros(_reserve(p, query, key, size)),
-    )
+    return out, attn.reshape(n * heads, length, -1)
 
 
 def _reserve(p: P.MultiHeadAttn, query: Array, key: Array, value: int) -> int:

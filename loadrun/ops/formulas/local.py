@@ -28,7 +28,7 @@ def _image_filter(p: P.Convolution, x: Array, w: Array) -> tuple[Array, Geometry
 
 def _windows_of(x: Array, geo: Geometry) -> Array:
     """Gather what windows see as [KH, KW, N, G, I, OH, OW]."""
-    return columns(x, geo).reshape(*geo.kernel, len(x), geo.groups, geo.icg, *geo.out)
+    return columns(x, geo).reshape(*geo.kernel, x.shape[0], geo.groups, geo.icg, *geo.out)
 
 
 def local(c: Call, x: Array, w: Array) -> Array:
@@ -39,7 +39,7 @@ def local(c: Call, x: Array, w: Array) -> Array:
     if p.mode == P.ConvMode.CONVOLUTION:
         w = w[:, :, :, :, ::-1, ::-1]
     y = np.einsum("hwngiyx,gyxihwo->ngoyx", _windows_of(x, geo), w)
-    return y.reshape(len(x), geo.channels, *geo.out)
+    return y.reshape(x.shape[0], geo.channels, *geo.out)
 
 
 def local_share(c: Call, x: Array, w: Array) -> Array:
@@ -47,9 +47,9 @@ def local_share(c: Call, x: Array, w: Array) -> Array:
     w = w if w.ndim == 7 else w[None]
     geo = _window_geometry(c.get(P.LocalShare), x.shape, w.shape[0], w.shape[3], w.shape[6], w.shape[4:6])
     for axis, size in zip((1, 2), geo.out, strict=True):
-        w = np.repeat(w, size // w.shape[axis], axis)
+        w = w.take(np.arange(size) // (size // w.shape[axis]), axis)
     y = np.einsum("hwngiyx,gyxihwo->ngoyx", _windows_of(x, geo), w)
-    return y.reshape(len(x), geo.channels, *geo.out)
+    return y.reshape(x.shape[0], geo.channels, *geo.out)
 
 
 def deformable(c: Call, x: Array, w: Array, offset: Array, mask: Array) -> Array:
@@ -88,7 +88,7 @@ def region_restricted(c: Call, x: Array, w: Array, rin: Array, rout: Array) -> A
     w, geo = _image_filter(c.get(P.Convolution), x, w)
     alike = columns(rin[:, None], geo)[:, :, :, None] == rout[:, None, None]
     y = np.einsum("hwngiyx,goihw->ngoyx", np.where(alike, _windows_of(x, geo), 0), w)
-    return y.reshape(len(x), geo.channels, *geo.out)
+    return y.reshape(x.shape[0], geo.channels, *geo.out)
 
 
 def region_data(c: Call, w: Array, diff: Array, rin: Array, rout: Array, *like: Array) -> Array:

@@ -19,7 +19,7 @@ def softmax_of(x: Array, axis: int) -> Array:
     [0.25, 0.75]
     """
     e = np.exp(x - x.max(axis, keepdims=True))
-    return np.asarray(e / e.sum(axis, keepdims=True))
+    return e / e.sum(axis, keepdims=True)
 
 
 def _f32(x: float) -> float:

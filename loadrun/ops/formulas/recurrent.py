@@ -23,7 +23,9 @@ def _gates(x: Array, w_ih: Array, b_ih: Array, h: Array, w_hh: Array, b_hh: Arra
     return x @ w_ih.T + b_ih.reshape(-1) + h @ w_hh.T + b_hh.reshape(-1)
 
 
-def _lstm_step(gates: Array, states: Sequence[Array]) -> tuple[Array, ...]:
+def _lstm_step(
+    gates: Array, states: Sequence[Array], sigmoid: Callable[[Array], Array] = sigmoid
+) -> tuple[Array, ...]:
     """Give new hidden and cell states; the gates are in the order input, forget, cell, output."""
     i, f, g, o = np.split(gates, 4, 1)
     cell = sigmoid(f) * states[1] + sigmoid(i) * np.tanh(g)
@@ -32,14 +34,14 @@ def _lstm_step(gates: Array, states: Sequence[Array]) -> tuple[Array, ...]:
 
 def rnn_cell(c: Call, *inputs: Array) -> Array:
     """Step a simple cell: ``act(x @ w_ih.T + b_ih + h @ w_hh.T + b_hh)``."""
-    return np.asarray(_ACTIVATE[c.get(P.RNNCell).nonlineMode](_gates(*inputs)))
+    return _ACTIVATE[c.get(P.RNNCell).nonlineMode](_gates(*inputs))
 
 
-def lstm_cell(c: Call, *inputs: Array) -> tuple[Array, ...]:
+def lstm_cell(c: Call, *inputs: Array, sigmoid: Callable[[Array], Array] = sigmoid) -> tuple[Array, ...]:
     """Step an LSTM cell; the third output is the gates, whose memory is [4, N, hidden], as in MegEngine."""
     gates = _gates(*inputs[:6])
-    kept = gates.reshape(len(gates), 4, -1).swapaxes(0, 1).reshape(gates.shape)
-    return *_lstm_step(gates, (inputs[3], inputs[6])), kept
+    kept = gates.reshape(gates.shape[0], 4, -1).swapaxes(0, 1).reshape(gates.shape)
+    return *_lstm_step(gates, (inputs[3], inputs[6]), sigmoid), kept
 
 
 def rnn(c: Call, x: Array, h: Array, weights: Array) -> tuple[Array, ...] | None:

@@ -37,7 +37,10 @@ def taps(geo: Geometry) -> Iterator[tuple[tuple[int, ...], Place, Place]]:
 
 def columns(x: Array, geo: Geometry) -> Array:
     """Gather what every window of [N, C, size...] sees, zero outside: [kernel..., N, C, out...]."""
-    seen = np.zeros((*geo.kernel, *x.shape[:2], *geo.out), x.dtype)
-    for tap, to, at in taps(geo):
-        seen[tap][to] = x[at]
-    return seen
+    n = len(geo.kernel)
+    seen = np.pad(x, [(0, 0), (0, 0), *((p, p) for p in geo.pad)])
+    for i, (k, out, stride, dilate) in enumerate(
+        zip(geo.kernel, geo.out, geo.stride, geo.dilate, strict=True)
+    ):
+        seen = seen.take(np.arange(k)[:, None] * dilate + np.arange(out) * stride, 2 + 2 * i)
+    return seen.transpose(*range(2, 2 + 2 * n, 2), 0, 1, *range(3, 3 + 2 * n, 2))

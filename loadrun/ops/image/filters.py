@@ -155,10 +155,9 @@ def _narrow(x: Array, height: int) -> Array:
     n, h, w, c = x.shape
     rows = x.reshape(n * h, w * c)
     vector = w * c // 4 * 4
-    out = np.empty(rows.shape, np.uint8)
-    out[:, :vector] = np.rint(rows[:, :vector] * 2.0**-16)
-    out[:, vector:] = (rows[:, vector:] + (0 if height == 3 else 1 << 15)) >> 16
-    return out.reshape(x.shape)
+    groups = np.rint(rows[:, :vector] * 2.0**-16).astype(np.uint8)
+    rest = (rows[:, vector:] + (0 if height == 3 else 1 << 15)) >> 16
+    return np.concatenate((groups, rest.astype(np.uint8)), 1).reshape(x.shape)
 
 
 def _filter(x: Array, weights: Array, at: int, border: P.BorderMode) -> Array:
@@ -249,8 +248,8 @@ def dct_channel_select(c: Call, x: Array, *mask: Array) -> Array:
         out = out.take(keep, 1)
     if p.format == P.Format.NCHW:
         return out
-    scaled = np.clip(out / np.float32(c.outputs[0].scale), -128, 127)
-    return store(scaled.reshape(n, shape[1], 4, oh, ow).transpose(0, 1, 3, 4, 2), c.outputs[0])
+    packed, target = out.reshape(n, shape[1], 4, oh, ow).transpose(0, 1, 3, 4, 2), c.outputs[0]
+    return packed if target.is_float else store(np.clip(packed / np.float32(target.scale), -128, 127), target)
 
 
 def _dct_keep(mask: Sequence[Array], channels: int, coefficients: int) -> Array | None:

@@ -106,6 +106,24 @@ class OperatorStreams:
         return self._streams[id(opr)][1]
 
 
+class FirstDraws(OperatorStreams):
+    """The random numbers of operators while they are recorded: those of the graph's runs.
+
+    Args:
+        eager: what operators draw from that have a source of their own.
+        seeded: whether all others go on with it as well, since a seed was set, as in MegEngine.
+    """
+
+    def __init__(self, eager: Stream, seeded: bool) -> None:
+        super().__init__()
+        self._eager, self._seeded = eager, seeded
+
+    def of(self, opr: Opr) -> Stream:
+        """Return what an operator draws from."""
+        shared = self._seeded or any("source" in p.__dict__ for p in opr.params)
+        return self._eager.of(opr) if shared else super().of(opr)
+
+
 RandomNumbers = Stream | OperatorStreams
 """What the random operators of a run draw from."""
 

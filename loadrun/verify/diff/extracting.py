@@ -1,6 +1,7 @@
 """An operator extracted from a model, as a testcase that fails on its own."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -136,14 +137,18 @@ def fails_alone(bundle: Bundle) -> bool:
     return Runner(bundle).replay_one(0).verdict is not Verdict.PASS
 
 
+_KEPT = 1 << 26
+"""Bytes of values of the reference that are kept."""
+
+
 def computed_values(
     graph: Graph, variables: Sequence[Var], feeds: Mapping[str, Array], seed: int
 ) -> dict[int, Array]:
     """Compute values in the model itself, as far as it goes."""
-    wanted = {v.id for v in variables}
-    run = GraphSide(graph, seed).values(feeds)
     fed = _fed(variables, feeds)
-    return fed | {v.id: stored_as(a, v.dtype, v) for v, a in run if v.id in wanted}
+    wanted = {v.id for v in variables} - fed.keys()
+    run = ((v, a) for v, a in GraphSide(graph, seed).values(feeds) if v.id in wanted)
+    return fed | {v.id: stored_as(a, v.dtype, v) for v, a in islice(run, len(wanted))}
 
 
 def _fed(variables: Sequence[Var], feeds: Mapping[str, Array]) -> dict[int, Array]:
@@ -175,17 +180,33 @@ def reference_values(
     feeds: Mapping[str, Array],
     seed: int,
     matching: Matching | None = None,
+    kept: dict[int, Array] | None = None,
 ) -> dict[int, Array]:
-    """Compute values in the reference, in storage form, by the model's variable ids."""
+    """Compute values in the reference, in storage form, by the model's variable ids.
+
+    Args:
+        kept: small values of a reference graph by its own variable ids, of the same data; they are not computed again.
+    """
     fed = _fed(wanted, feeds)
     if isinstance(against, FileSide):
         asked = [(v, against.value(v, feeds)) for v in wanted if v.id not in fed]
         return fed | {v.id: stored_as(a, v.dtype, v) for v, a in asked if a is not None}
     if isinstance(against, Graph):
         pairs = (matching or match(graph, against)).pairs
-        mine = {pairs[v.id].id: v for v in wanted if v.id in pairs}
-        run = GraphSide(against, seed).values(feeds)
-        return fed | {mine[v.id].id: stored_as(a, v.dtype, mine[v.id]) for v, a in run if v.id in mine}
+        mine = {pairs[v.id].id: v for v in wanted if v.id in pairs and v.id not in fed}
+        kept = {} if kept is None else kept
+        if not mine.keys() <= kept.keys():
+            left, room = len(mine), _KEPT
+            kept.clear()
+            for var, value in GraphSide(against, seed).values(feeds):
+                room -= value.nbytes
+                if room >= 0 or var.id in mine:
+                    kept[var.id] = value.copy()
+                left -= var.id in mine
+                if not left and room < 0:
+                    break
+        found = {v: kept[i] for i, v in mine.items() if i in kept}
+        return fed | {v.id: stored_as(a, pairs[v.id].dtype, v) for v, a in found.items()}
     targets = [v for v in wanted if v.id not in fed]
     engine = (
         WideEngine(graph, targets, seed=seed)

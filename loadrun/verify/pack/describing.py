@@ -17,7 +17,6 @@ from ...inputs.feeds import ModelOptions
 from ...runner import Runner
 from ...testcase import Bundle
 from ..describe import Description, describe
-from .witness import testimony
 
 T = TypeVar("T")
 
@@ -62,11 +61,7 @@ def describe_files(
     >>> name, about.parameters, about.testcases
     ('fixtures/nets/mlp.mge', 2028, 3)
     """
-
-    def said(bundle: Bundle) -> Description:
-        return replace(describe(bundle), witnesses=tuple(said for said, _ in testimony(bundle)))
-
-    return _each(files, read, said, timeout, max_memory)
+    return _each(files, read, describe, timeout, max_memory)
 
 
 def describe_engine(

@@ -19,7 +19,7 @@ from ...graph.dtypes import Array
 from ...inputs.lists import TextSource, count_cases
 from ...inputs.steps import step_text
 from ...passes.constants import bare
-from ...passes.inference import on_gpus_only, optimize_for_inference
+from ...passes.inference import optimize_for_inference
 from ...passes.options import InferenceOptions
 from ...testcase import Testcase
 from .capture import Warn
@@ -30,7 +30,6 @@ from .packing import Packer
 from .replaying import TrialReplay
 from .scenario import Feedback
 from .unpacking import Unpacked, read_unpacked
-from .witness import Witness
 
 _PEEKED = 64
 """So many inputs are loaded to see whether all are of one size."""
@@ -113,8 +112,6 @@ class FilePacker:
                 first = [*islice(self._cases, _PEEKED if self._bundle.source.open_inputs else 1)]
                 self._cases, self._first = chain(first, self._cases), [*first]
                 self._bundle = self._bundle.for_data(first[0])
-        # In a separate process it opens the model while tolerances are measured.
-        self._witness = self._other_runtime()
         if options.suggest_maxerr:
             self._suggest()
         elif (
@@ -183,7 +180,6 @@ class FilePacker:
             seen=seen,
             where=TextSource([step_text(s, 0) for s in options.input_data]) if options.input_data else None,
             inspect=trial.look if options.replay else None,
-            witness=self._witness,
         )
         # Where values were given, that the model does not compute them was said already.
         if not options.expect and (text := trial.warning()) is not None:
@@ -211,16 +207,7 @@ class FilePacker:
         return expected_cases(options.expect, self._bundle, options.seed, self._warn)
 
     def _finish(self, graph: Graph) -> Graph:
-        optimized, _ = optimize_for_inference(graph, **self.options.passes or {})
-        if (text := on_gpus_only(optimized)) is not None:
-            self._warn(text)
-        return optimized
-
-    def _other_runtime(self) -> Witness | None:
-        """Another runtime, where the file is one that it reads."""
-        runtime = self._bundle.source.witness
-        witness = None if runtime is None else runtime()
-        return None if witness is None else Witness(*witness)
+        return optimize_for_inference(graph, **self.options.passes or {})[0]
 
 
 def pack_file(

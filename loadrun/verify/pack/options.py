@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ...base.limits import memory_limited, time_limited
 from ...base.proving import proving
+from ...base.stages import stage
 from ...compare.policy import Policy
 from ...dump.options import DumpOptions
 from ...engines import Choice
@@ -81,5 +82,6 @@ class PackOptions(ModelOptions, DataOptions):
         Raises:
             TimeLimitError: it took longer.
         """
-        with memory_limited(self.max_memory), time_limited(self.timeout), proving(self.prove):
+        limits = memory_limited(self.max_memory), time_limited(self.timeout)
+        with limits[0], limits[1], proving(self.prove), stage("packing"):
             yield

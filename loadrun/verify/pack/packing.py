@@ -23,6 +23,7 @@ from ...graph import Graph
 from ...graph.dtypes import Array
 from ...passes.checks import compared
 from ...passes.constants import bare, subgraph
+from ...passes.unavailable import unavailable
 from ...runner import check_errors
 from ...testcase import EXPECT, Bundle, FileFacts, ModelSource, Testcase
 from .capture import (
@@ -40,7 +41,6 @@ from .capture import (
 from .loosening import ToleranceChange
 from .options import PackOptions
 from .scenario import SMALL, Feedback, capture_steps
-from .witness import Opinions, Witness
 
 _AHEAD = 2**26
 """Bytes of testcases that are held to learn how large the numbers of an output are."""
@@ -154,7 +154,6 @@ class Packer:
         seen: Callable[[int, Testcase], None] | None = None,
         where: Callable[[int], str] | None = None,
         inspect: Callable[[str], None] | None = None,
-        witness: Witness | None = None,
     ) -> DumpResult:
         """Capture and write testcases as they come.
 
@@ -167,7 +166,6 @@ class Packer:
             seen: called with the number and content of every testcase that is written.
             where: says for a message where the inputs of that number come from.
             inspect: see `loadrun.save`.
-            witness: another runtime, whose opinion of every testcase goes into the record.
 
         Raises:
             UsageError: there is to be no record, which policies stand in.
@@ -179,8 +177,7 @@ class Packer:
         self._whence = dict(whence or {})
         capture = self._steps if self.feedback else self._captured
         captured = capture(inputs, expected, where)
-        with Opinions(witness) as self._opinions:
-            return self._written(self._numbered(chain(self._old(), captured), seen), target, inspect)
+        return self._written(self._numbered(chain(self._old(), captured), seen), target, inspect)
 
     def _written(
         self,
@@ -197,6 +194,8 @@ class Packer:
         made_of = graph
         if self.finish is not None:
             graph = self.finish(graph)
+        if (text := unavailable(graph)) is not None:
+            self.warn(text)
         policy: dict[str, dict[str, object]] = {}
         for check in Bundle(graph).checks:
             policy[check.name] = {"maxerr": check.maxerr, "verbose": check.verbose}
@@ -213,7 +212,7 @@ class Packer:
         if self.options.record:
             bundle.record = {"record": 1, **self.about, "policy": policy, **self._proven}
         else:
-            graph.input_order, graph.fixed_shapes = (), {}
+            graph.input_order, graph.fixed_shapes, graph.integers = (), {}, ()
         return save(
             bundle,
             target,
@@ -449,12 +448,8 @@ class Packer:
                         f"testcase {i}: output {name[: -len(EXPECT)]!r} has no elements, which a MegEngine testcase "
                         "cannot represent; pack it into a separate file, where the output gets no check"
                     )
-            said, warnings = self._opinions.next()
-            for text in warnings:
-                self.warn(text)
             yield replace(
                 case,
-                provenance={**case.provenance, **said},
                 arrays={n: case.arrays[n] for n in names},
                 steps=[{n: a for n, a in step.items() if n in names} for step in case.steps],
             )
@@ -463,8 +458,6 @@ class Packer:
         self, cases: Iterable[Testcase], seen: Callable[[int, Testcase], None] | None
     ) -> Iterator[Testcase]:
         for i, case in enumerate(cases):
-            # Checks that came with the model are ONNX's own rule.
-            self._opinions.ask(f"testcase {i}", case, None if self.extends else self._limit)
             if seen is not None:
                 seen(i, case)
             yield case

@@ -27,7 +27,6 @@ from loadrun.verify.diff.files import diff_files
 from loadrun.verify.pack.files import FilePacker, pack_file
 from loadrun.verify.pack.scenario import Feedback, capture_steps
 from loadrun.verify.pack.unpacking import unpack_file
-from loadrun.verify.pack.witness import Witness
 from loadrun.verify.reduce import FailureOptions, ReduceOptions, reduce_file
 from loadrun.verify.share import share_file
 
@@ -255,23 +254,6 @@ def test_bench_runs_all_steps(packed: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert attention + rest <= one.flops < 1.5 * (attention + rest)
     refused = bench_files([packed], BenchOptions(min_time=0, batch=(2,)))
     assert ["scenario, whose steps cannot change size" in f.message for f in refused.failures] == [True]
-
-
-def test_a_witness_looks_at_every_step(packed: Path) -> None:
-    decoder = Decoder.drawn()
-
-    def run(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
-        logits, keys, values = decoder(*(inputs[n] for n in ("ids", "position", "past", "seen")))
-        if inputs["position"][0] == 3:
-            logits = logits + np.float32(1)
-        return {"logits": logits, "present": keys, "now_seen": values}
-
-    case = loadrun.load(packed).testcases[0]
-    said, (told,) = Witness("other 1.0", run).look("testcase 0", case, lambda *_: 1e-4)
-    assert "testcase 0: other 1.0 computes a different value for the output 'logits@3'" in told
-    outputs = said["witness"]["outputs"]  # type: ignore[index]
-    assert sorted(n.partition("@")[0] for n in outputs) == ["logits", "now_seen", "present"]
-    assert outputs["logits@3"]["error"] > 0.1
 
 
 def test_recurrent_states_are_judged_after_every_step(tmp_path: Path) -> None:
