@@ -24,7 +24,7 @@ from ..graph.dtypes import Array
 from ..ops.conv import depthwise as numpy_depthwise
 from ..ops.conv.gemm import Real, Run, Start, finisher, run_parts
 from ..ops.conv.rules import Geometry
-from ..ops.numeric.parallel import replacing, splits
+from ..ops.numeric.parallel import replacing
 from ..ops.numeric.special import ERF
 from ..ops.registry import Finish, Limits
 from .reference import ReferenceEngine
@@ -35,13 +35,9 @@ _F, _U = np.float32, np.uint64
 """Places are unsigned, since numba counts negative ones from the end, which keeps loops from becoming vector code."""
 
 
-def _array(dtype: Any, axes: int, out: bool = False) -> Any:  # noqa: ANN401 - numba has no types
-    return t.Array(dtype, axes, "C", readonly=not out)
-
-
-_IN, _OUT = _array(t.float32, 1), _array(t.float32, 1, out=True)
-_ROWS, _OUT_ROWS = _array(t.float32, 2), _array(t.float32, 2, out=True)
-_INTS = _array(t.int64, 1)
+_IN, _OUT = (t.Array(t.float32, 1, "C", readonly=fixed) for fixed in (True, False))
+_ROWS, _OUT_ROWS = (t.Array(t.float32, 2, "C", readonly=fixed) for fixed in (True, False))
+_INTS = t.Array(t.int64, 1, "C", readonly=True)
 
 
 def compiled(*types: Any, sums: bool = False) -> Callable[[Any], Any]:
@@ -61,7 +57,6 @@ def compiled(*types: Any, sums: bool = False) -> Callable[[Any], Any]:
 
 _part = njit(nogil=True, fastmath={"contract"}, error_model="numpy", inline="always")
 
-_EXP = tuple(map(_F, [1.98756915e-4, 1.39819995e-3, 8.333452e-3, 4.1665796e-2, 0.166666655, 0.5]))
 _TANH_7 = (-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08)
 _TANH_P = tuple(map(_F, [*_TANH_7, 1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03]))
 _TANH_Q = tuple(map(_F, [1.198258394e-06, 1.185347057e-04, 2.268434632e-03, 4.893525186e-03]))
@@ -88,30 +83,15 @@ def _min(a, b):
 
 
 @_part
-def _exp(x):
-    """Compute a power of e: 2^n times a polynomial of what is left; 0 below 2e-38."""
-    x = _min(_max(_F(-87.0), x), _F(88.8))
-    # The lowest bits of this sum are the whole number n.
-    t = x * _F(1.44269504) + _F(12582912.0)
-    n = t - _F(12582912.0)
-    r = x - n * _F(0.693359375)
-    r = r - n * _F(-2.12194440e-4)
-    y = _polynomial(r, _EXP) * r * r + r + _F(1)
-    # Half of 2^n is a float32 for every n.
-    half = np.int32((np.float32(t).view(np.int32) << np.int32(23)) + np.int32(0x3F000000))
-    return y * np.int32(half).view(np.float32) * _F(2)
-
-
-@_part
-def _sigmoid(x):
-    return _F(1) / (_F(1) + _exp(-x))
-
-
-@_part
 def _tanh(x):
     """Compute x P(x^2) / Q(x^2), as Eigen does; 1 beyond 9."""
     x = _min(_max(_F(-9), x), _F(9))
     return x * _polynomial(x * x, _TANH_P) / _polynomial(x * x, _TANH_Q)
+
+
+@_part
+def _sigmoid(x):
+    return _tanh(x * _F(0.5)) * _F(0.5) + _F(0.5)
 
 
 @_part
@@ -137,14 +117,13 @@ def _pointwise(kernel: Any) -> Callable[..., Array]:  # noqa: ANN401
     """Return a kernel that changes numbers in place as a function of arrays, which takes memory as numpy's do."""
 
     def call(x: Array, out: Array | None = None) -> Array:
-        out = np.empty(x.shape, np.float32) if out is None else out
-        if out is not x:
-            np.copyto(out, x)
-        whole = out if out.flags.c_contiguous else out.copy()
-        kernel(whole.reshape(-1))
-        if whole is not out:
-            np.copyto(out, whole)
-        return out
+        y = np.empty(x.shape, np.float32) if out is None or not out.flags.c_contiguous else out
+        if y is not x:
+            np.copyto(y, x)
+        kernel(y.reshape(-1))
+        if out is not None and out is not y:
+            np.copyto(out, y)
+        return y if out is None else out
 
     return call
 
@@ -182,25 +161,17 @@ def _ends(block, bias, numbers, rounds, z, z_numbers, z_rounds):
 
 
 @_part
-def _nine(sums, n, x, a, b, c, w, at, order, value, fresh):
-    """Add three rows of three taps to the sums, or begin with them and a value."""
-    w0, w1, w2 = w[at + order[0]], w[at + order[1]], w[at + order[2]]
-    w3, w4, w5 = w[at + order[3]], w[at + order[4]], w[at + order[5]]
-    w6, w7, w8 = w[at + order[6]], w[at + order[7]], w[at + order[8]]
+def _nine(sums, n, x, start, at, w, value, fresh):
+    """Add nine taps to the sums, or begin with them and a value; `at` says where each reads, from a start."""
+    a, b, c = _U(start + at[0]), _U(start + at[1]), _U(start + at[2])
+    d, e, f = _U(start + at[3]), _U(start + at[4]), _U(start + at[5])
+    g, h, j = _U(start + at[6]), _U(start + at[7]), _U(start + at[8])
+    w0, w1, w2, w3, w4, w5, w6, w7, w8 = w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8]
     for i in range(n):
-        d, e, f = a + i, b + i, c + i
-        first = x[d] * w0 + x[d + _U(1)] * w1 + x[d + _U(2)] * w2
-        second = x[e] * w3 + x[e + _U(1)] * w4 + x[e + _U(2)] * w5
-        third = x[f] * w6 + x[f + _U(1)] * w7 + x[f + _U(2)] * w8
+        first = x[a + i] * w0 + x[b + i] * w1 + x[c + i] * w2
+        second = x[d + i] * w3 + x[e + i] * w4 + x[f + i] * w5
+        third = x[g + i] * w6 + x[h + i] * w7 + x[j + i] * w8
         sums[i] = (value if fresh else sums[i]) + first + second + third
-
-
-@_part
-def _three(sums, n, x, a, b, c, w, at, order, value, fresh):
-    """Add three taps, or begin with them and a value."""
-    w0, w1, w2 = w[at + order[0]], w[at + order[1]], w[at + order[2]]
-    for i in range(n):
-        sums[i] = (value if fresh else sums[i]) + x[a + i] * w0 + x[b + i] * w1 + x[c + i] * w2
 
 
 @_part
@@ -218,44 +189,38 @@ def _spread(plane, x, at, sizes):
         if step_x == 1:
             for i in range(_U(width)):
                 plane[a + i] = x[source + i]
-        elif step_x == 2:
+        else:
             for i in range(_U(width // 2)):
                 plane[a + i] = x[source + i + i]
                 plane[b + i] = x[source + i + i + _U(1)]
             if width % 2:
                 plane[a + _U(width // 2)] = x[source + _U(width - 1)]
-        else:
-            for i in range(width):
-                j = i + pad_x
-                plane[to + (j % step_x * rows) * wide + j // step_x] = x[at + y * width + i]
         phase += 1
         if phase == step_y:
             phase, row = 0, row + 1
 
 
-@compiled(_IN, _IN, _OUT, _INTS, _INTS, _INTS, t.int64, t.int64, _IN, *_LIMITS)
-def depthwise(x, w, out, sizes, taps, order, first, last, bias, numbers, rounds):
+@compiled(_IN, _IN, _OUT, _INTS, _INTS, t.int64, t.int64, _IN, *_LIMITS)
+def depthwise(x, w, out, sizes, taps, first, last, bias, numbers, rounds):
     """Convolve images ``first:last``, each with filters of its own, with bias and bounds as in `_ends`.
 
     Args:
         x: (images, H, W).
         w: (groups, filters, taps).
         out: (images, filters, OH, OW), written.
-        sizes: H, W, OH, OW, padding, stride, rows and columns of a phase's plane, groups, filters, and how many of
-            the taps are threes of rows of three.
-        taps: where each reads in the planes.
-        order: their numbers in the filters.
+        sizes: H, W, OH, OW, padding, stride (1 or 2 along rows), rows and columns of a phase's plane, groups, filters.
+        taps: where each reads in the planes; more than there are, so that they are nines.
         first, last: the images, by their numbers.
         bias: (groups, filters).
         numbers, rounds: see `_limited`.
     """
     height, width, oh, ow, wide = sizes[0], sizes[1], sizes[2], sizes[3], sizes[9]
-    groups, filters, nines = sizes[10], sizes[11], sizes[12]
+    groups, filters = sizes[10], sizes[11]
     # Sums are taken in whole vectors, beyond the end, too.
     plane = np.zeros(sizes[6] * sizes[7] * sizes[8] * wide + 64, np.float32)
     lines = max(1, min(oh, BLOCK // wide))
     sums = np.empty(lines * wide + 64, np.float32)
-    count = taps.shape[0]
+    nine, count = np.empty(9, np.float32), w.shape[0] // (groups * filters)
     for image in range(first, last):
         _spread(plane, x, image * height * width, sizes)
         for f in range(filters):
@@ -264,35 +229,24 @@ def depthwise(x, w, out, sizes, taps, order, first, last, bias, numbers, rounds)
             for y in range(0, oh, lines):
                 m = min(lines, oh - y)
                 n = _U((m * wide + 31) // 32 * 32)
-                start = y * wide
-                k = 0
-                while k < nines:
-                    a, b, c = _U(start + taps[k]), _U(start + taps[k + 3]), _U(start + taps[k + 6])
-                    _nine(sums, n, plane, a, b, c, w, at, order[k:], value, k == 0)
-                    k += 9
-                while k + 3 <= count:
-                    a, b, c = _U(start + taps[k]), _U(start + taps[k + 1]), _U(start + taps[k + 2])
-                    _three(sums, n, plane, a, b, c, w, at, order[k:], value, k == 0)
-                    k += 3
-                while k < count:
-                    a, b = _U(start + taps[k]), w[at + order[k]]
-                    for i in range(n):
-                        sums[i] = (value if k == 0 else sums[i]) + plane[a + i] * b
-                    k += 1
-                to = ((image * filters + f) * oh + y) * ow
+                for k in range(0, count, 9):
+                    for i in range(9):
+                        nine[i] = w[at + k + i] if k + i < count else _F(0)
+                    _nine(sums, n, plane, y * wide, taps[k:], nine, value, k == 0)
                 for i in range(n):
                     sums[i] = _limited(sums[i], numbers, rounds)
+                to = ((image * filters + f) * oh + y) * ow
                 for r in range(m):
                     a, b = _U(to + r * ow), _U(r * wide)
                     for i in range(_U(ow)):
                         out[a + i] = sums[b + i]
 
 
-@compiled(_ROWS, _OUT_ROWS, _OUT, _OUT, t.float32, _IN, _IN, t.int64, t.int64, sums=True)
-def layer_norm(x, out, means, inverses, epsilon, scale, bias, first, last):
-    """Normalize rows ``first:last``, then scale and shift them; write their means and 1 / deviations too."""
+@compiled(_ROWS, _OUT_ROWS, _OUT, _OUT, t.float32, _IN, _IN, sums=True)
+def layer_norm(x, out, means, inverses, epsilon, scale, bias):
+    """Normalize rows, then scale and shift them; write their means and 1 / deviations too."""
     width = x.shape[1]
-    for r in range(first, last):
+    for r in range(x.shape[0]):
         total = _F(0)
         for i in range(width):
             total += x[r, i]
@@ -325,7 +279,9 @@ def lstm_step(gates, carried, cell, out):
 
 def _depthwise(batch: int, geo: Geometry, parts: int) -> Run:
     """Return a function that convolves every channel with its own filters, see `numpy_depthwise.depthwise`."""
-    sizes, taps, order = _taps(geo)
+    if geo.stride[1] > 2:
+        return numpy_depthwise.depthwise(batch, geo, parts)
+    sizes, taps = _taps(geo)
     per = -(-batch * geo.groups // parts)
     ends = finisher((batch, geo.channels, *geo.out))
     nothing = np.zeros(geo.channels, np.float32)
@@ -338,11 +294,12 @@ def _depthwise(batch: int, geo: Geometry, parts: int) -> Run:
         if start is None or start.z is not None:
             start = Start(nothing, Limits(), rest=finish)
         source, filters, target = flat(x), flat(w), out.reshape(-1)
-        how = (sizes, taps, order)
 
         def block(i: int) -> None:
             last = min(batch * geo.groups, (i + 1) * per)
-            depthwise(source, filters, target, *how, i * per, last, start.bias, *_numbers(start.before))
+            depthwise(
+                source, filters, target, sizes, taps, i * per, last, start.bias, *_numbers(start.before)
+            )
 
         run_parts(block, -(-batch * geo.groups // per), parts)
         if start.rest is not None:
@@ -351,42 +308,20 @@ def _depthwise(batch: int, geo: Geometry, parts: int) -> Run:
     return run
 
 
-def _taps(geo: Geometry) -> tuple[Array, Array, Array]:
-    """Return the sizes that the kernel takes, where taps read, and their order: first threes of rows of three."""
+def _taps(geo: Geometry) -> tuple[Array, Array]:
+    """Return the sizes that the kernel takes, and where taps read."""
     (height, width), (oh, ow), (sy, sx) = geo.size, geo.out, geo.stride
     (ky, kx), (dy, dx), (pad_y, pad_x) = geo.kernel, geo.dilate, geo.pad
     rows = -(-max(height + 2 * pad_y, (ky - 1) * dy + 1 + (oh - 1) * sy) // sy) + 1
     wide = -(-max(width + 2 * pad_x, (kx - 1) * dx + 1 + (ow - 1) * sx) // sx)
-    threes: list[tuple[int, int]] = []
-    singles: list[tuple[int, int]] = []
-    for y in range(ky):
-        for phase in range(sx):
-            row = []
-            for x in range(kx):
-                if x * dx % sx == phase:
-                    plane = y * dy % sy * sx + phase
-                    row.append(((plane * rows + y * dy // sy) * wide + x * dx // sx, y * kx + x))
-            while len(row) >= 3 and row[2][0] == row[0][0] + 2:
-                threes += row[:3]
-                del row[:3]
-            singles += row
-    sizes = (
-        height,
-        width,
-        oh,
-        ow,
-        pad_y,
-        pad_x,
-        sy,
-        sx,
-        rows,
-        wide,
-        geo.groups,
-        geo.ocg,
-        len(threes) // 9 * 9,
-    )
-    places, order = np.array([*threes, *singles], np.int64).T.copy()
-    return np.array(sizes, np.int64), places, order
+    sizes = (*geo.size, *geo.out, *geo.pad, *geo.stride, rows, wide, geo.groups, geo.ocg)
+    taps = [
+        ((y * dy % sy * sx + x * dx % sx) * rows + y * dy // sy) * wide + x * dx // sx
+        for y in range(ky)
+        for x in range(kx)
+    ]
+    taps += taps[-1:] * (-len(taps) % 9)
+    return np.array(sizes, np.int64), np.array(taps, np.int64)
 
 
 def flat(x: Array) -> Array:
@@ -397,15 +332,8 @@ def flat(x: Array) -> Array:
 def _normalize_rows(
     x: Array, y: Array, mean: Array, rstd: Array, eps: float, affine: Sequence[Array]
 ) -> None:
-    rows, width = x.shape
-    plain = [np.ones(width, np.float32), np.zeros(width, np.float32)][len(affine) :]
-    others = (y, mean, rstd, eps, *[flat(a) for a in affine], *plain)
-    parts = splits(10 * rows * width)
-    step = max(1, -(-rows // parts))
-    source = flat(x).reshape(x.shape)
-    run_parts(
-        lambda i: layer_norm(source, *others, i * step, min(rows, (i + 1) * step)), -(-rows // step), parts
-    )
+    plain = [np.ones(x.shape[1], np.float32), np.zeros(x.shape[1], np.float32)][len(affine) :]
+    layer_norm(flat(x).reshape(x.shape), y, mean, rstd, eps, *[flat(a) for a in affine], *plain)
 
 
 def _lstm(turned: Array, gates: Array, state: list[Array], backward: bool) -> tuple[Array, list[Array]]:
@@ -457,7 +385,7 @@ KERNELS: Mapping[str, Callable[..., Any]] = {
 class NumbaEngine(ReferenceEngine):
     """The reference engine with compiled kernels.
 
-    Finite results differ from the reference engine's by rounding, powers of e below 2e-38 are 0, and NaN stays NaN.
+    Finite results differ from the reference engine's by rounding, of sigmoids by that of numbers near 1; NaN stays NaN.
     """
 
     name = "numba"
