@@ -135,12 +135,12 @@ _LIMITS = t.UniTuple(t.float32, 4), t.int64
 def _limited(x, numbers, rounds):
     """Do what `Limits` says; its numbers are the bounds, the divisor before and the factor behind them.
 
-    `rounds` is 0, 1 or 2: not at all, to whole numbers, to multiples of a scale.
+    `rounds` is 0, 1 or 2: not at all, to whole numbers, after the division.
     """
     low, high, divide, multiply = numbers
-    if rounds == 2:
-        return _min(_max(low, np.rint(x / divide)), high) * multiply
-    return _min(_max(low, np.rint(x) if rounds == 1 else x), high)
+    if rounds == 0:
+        return _min(_max(low, x), high)
+    return _min(_max(low, np.rint(x if rounds == 1 else x / divide)), high) * multiply
 
 
 @compiled(_OUT_ROWS, _IN, *_LIMITS, _ROWS, *_LIMITS)
@@ -148,16 +148,11 @@ def _ends(block, bias, numbers, rounds, z, z_numbers, z_rounds):
     """Add a bias of channels and limit the sums; then add `z`, if it is not empty, and limit these."""
     for c in range(block.shape[0]):
         shift = bias[c]
-        if z.shape[0] == 0:
+        for i in range(block.shape[1]):
+            block[c, i] = _limited(block[c, i] + shift, numbers, rounds)
+        if z.shape[0]:
             for i in range(block.shape[1]):
-                block[c, i] = _limited(block[c, i] + shift, numbers, rounds)
-        elif rounds == 0 and z_rounds == 0:
-            for i in range(block.shape[1]):
-                block[c, i] = _limited(_limited(block[c, i] + shift, numbers, 0) + z[c, i], z_numbers, 0)
-        else:
-            for i in range(block.shape[1]):
-                y = _limited(block[c, i] + shift, numbers, rounds)
-                block[c, i] = _limited(y + z[c, i], z_numbers, z_rounds)
+                block[c, i] = _limited(block[c, i] + z[c, i], z_numbers, z_rounds)
 
 
 @_part
@@ -367,8 +362,7 @@ _NOTHING = np.empty((0, 0), np.float32)
 
 
 def _numbers(limits: Limits) -> tuple[tuple[float, ...], int]:
-    low, high, rounds, divide, multiply = limits
-    return (low, high, divide, multiply), rounds + (divide != 1 or multiply != 1)
+    return (limits.low, limits.high, limits.divide, limits.multiply), limits.rounds + (limits.divide != 1)
 
 
 KERNELS: Mapping[str, Callable[..., Any]] = {

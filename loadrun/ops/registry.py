@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf, prod
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -45,7 +45,8 @@ Bound = Callable[..., Array]
 shapes. `out` is memory of the output's shape and dtype to write into, or None for new memory."""
 
 
-class Limits(NamedTuple):
+@dataclass(eq=False)
+class Limits:
     """Bounds as they follow a convolution; before them a division and rounding to whole numbers, then a product."""
 
     low: float = -inf
@@ -68,7 +69,8 @@ class Limits(NamedTuple):
             block *= self.multiply
 
 
-class Added(NamedTuple):
+@dataclass(eq=False)
+class Added:
     """A sum with another array (batch, channels, positions), as it follows a convolution."""
 
     z: Array
@@ -78,7 +80,8 @@ class Added(NamedTuple):
         block += self.z[sample, channel : channel + len(block), span]
 
 
-class InTurn(NamedTuple):
+@dataclass(eq=False)
+class InTurn:
     """Several things that follow a convolution, one after the other."""
 
     steps: tuple[Finish, ...]

@@ -277,7 +277,7 @@ class Start(NamedTuple):
     rest: Finish | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Real:
     """Bias, residual and nonlinearity of floating-point results.
 
@@ -293,7 +293,8 @@ class Real:
     z: Array | None = None
     scale: float = 0.0
     then: Finish | None = None
-    _made: dict[str, Start | None] = field(default_factory=dict)
+    _start: Start | None = field(default=None, init=False)
+    _parsed: bool = field(default=False, init=False)
 
     def __call__(self, block: Array, sample: int, channel: int, span: slice) -> None:
         """Change a block in place."""
@@ -318,11 +319,11 @@ class Real:
     @property
     def start(self) -> Start | None:
         """What compiled kernels do in one pass; None where it begins with something else than a bias of channels."""
-        if "start" not in self._made:
-            self._made["start"] = self._start()
-        return self._made["start"]
+        if not self._parsed:
+            self._parsed, self._start = True, self._parse()
+        return self._start
 
-    def _start(self) -> Start | None:
+    def _parse(self) -> Start | None:
         if self.bias is None or self.bias.size != self.bias.shape[1] or self.z is not None or self.scale:
             return None
         if self.mode not in (NonlineMode.IDENTITY, NonlineMode.RELU):

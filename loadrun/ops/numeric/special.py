@@ -215,7 +215,7 @@ def erf(x: Array, out: Array | None = None) -> Array:
     [0.0, 0.5205, -0.8427, 1.0]
     """
     if faster := replaced("erf", x):
-        return faster(x, out)  # type: ignore[no-any-return]
+        return faster(x, out)
     y = _odd(ERF, x, _ERF_END)
     np.minimum(y, filled(1.0, y), out=y)
     return np.maximum(y, filled(-1.0, y), out=y if out is None else out)
