@@ -282,7 +282,8 @@ def lstm(
     """Run a layer with a cell state beside the output; peepholes let it reach the gates."""
     functions = _functions(("Sigmoid", "Tanh", "Tanh"), len(w), **how)
     plain = p is None and not (input_forget or how.get("activations") or how.get("clip"))
-    faster = replaced("lstm", x) if plain and type(x) is np.ndarray else None
+    plain = plain and all(a is None or type(a) is np.ndarray for a in (x, w, r, b, initial_h, initial_c))
+    faster = (replaced("lstm", x) or _all_steps) if plain else None
     cells = []
     for d, three in enumerate(functions):
         of_input, of_state = _biases(b, d)
@@ -292,6 +293,30 @@ def lstm(
         all_steps = partial(faster, turned) if faster else None
         cells.append(_Cell(partial(_fed, w[d], of_input + of_state), step, faster=all_steps))
     return _layer(x, cells, sequence_lens, [initial_h, initial_c], r.shape[2], **how)
+
+
+def _all_steps(turned: Array, gates: Array, state: list[Array], backward: bool) -> tuple[Array, list[Array]]:
+    """Take all steps of an LSTM with the usual functions, as `_lstm_step` does, in memory that is made once."""
+    h, cell = state[0], np.array(state[1])
+    n = cell.shape[1]
+    out, total = np.empty((len(gates), *h.shape), gates.dtype), np.empty(gates.shape[1:], gates.dtype)
+    three, new = total[:, : 3 * n], total[:, 3 * n :]
+    enter, leave, keep = three[:, :n], three[:, n : 2 * n], three[:, 2 * n :]
+    for i in range(len(gates) - 1, -1, -1) if backward else range(len(gates)):
+        np.matmul(h, turned, total)
+        np.add(total, gates[i], total)
+        np.multiply(three, -1, three)
+        np.exp(three, three)
+        np.add(three, 1, three)
+        np.reciprocal(three, three)
+        np.tanh(new, new)
+        np.multiply(new, enter, new)
+        np.multiply(cell, keep, cell)
+        np.add(cell, new, cell)
+        h = out[i]
+        np.tanh(cell, h)
+        np.multiply(h, leave, h)
+    return out, [h, cell]
 
 
 def _lstm_step(
