@@ -1,6 +1,6 @@
 """Plant faults in a small ONNX net, and see which tools find and locate them: the table of docs/comparison.md.
 
-    pip install . onnx onnxruntime polygraphy pytest-regressions
+    pip install . onnx onnxruntime polygraphy pytest-regressions bioimageio.core
     python scripts/planted_faults.py          # prints what each tool says of each fault
     python scripts/planted_faults.py --write  # ... and writes the table
 
@@ -11,12 +11,13 @@ pass, and locates it if the first operator or tensor that it names is of the nod
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import unittest
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -232,11 +233,55 @@ def regressions(folder: Path, bad: Path, node: str | None) -> Found:
     return shell(*pytest, cwd=folder, MODEL=str(bad)).returncode != 0, None
 
 
+def bioimageio(folder: Path, bad: Path, node: str | None) -> Found:
+    """bioimageio.core: the test of a described model, with the tolerances that its specification has by default."""
+    from bioimageio.core import test_description
+
+    def tensors(kind: str, names: Iterable[str]) -> list[dict[str, object]]:
+        found: list[dict[str, object]] = []
+        for k, name in enumerate(names):
+            proto = onnx.load_tensor(bad.parent / "test_data_set_0" / f"{kind}_{k}.pb")
+            value = numpy_helper.to_array(proto)
+            file = bad.parent / f"{name}.npy"
+            np.save(file, value)
+            axes: list[dict[str, object]] = [{"type": "index", "size": len(value)}]
+            axes += [
+                {"type": "channel", "channel_names": [f"c{i}" for i in range(n)]}
+                if not i
+                else {"type": "space", "id": "zyx"[-i], "size": n}
+                for i, n in enumerate(value.shape[1:])
+            ]
+            found.append({"id": name, "axes": axes, "test_tensor": {"source": file.name}})
+        return found
+
+    (bad.parent / "README.md").write_text("# A net\n\n## Validation\n\nNone.\n")
+    described = bad.parent / "rdf.yaml"
+    described.write_text(
+        json.dumps(
+            {
+                "type": "model",
+                "format_version": "0.5.4",
+                "name": "small net",
+                "description": "A net",
+                "authors": [{"name": "A"}],
+                "cite": [{"text": "none", "url": "https://example.org"}],
+                "license": "MIT",
+                "documentation": "README.md",
+                "inputs": tensors("input", INPUTS),
+                "outputs": tensors("output", ("logits", "density")),
+                "weights": {"onnx": {"source": bad.name, "opset_version": 17}},
+            }
+        )
+    )
+    return bool(test_description(described, weight_format="onnx").errors), None
+
+
 TOOLS = {
     "loadrun": (loadrun, None),
     "Polygraphy": (polygraphy, "polygraphy"),
     "ONNX's runner": (runner, "onnx"),
     "pytest-regressions": (regressions, "pytest_regressions"),
+    "bioimageio.core": (bioimageio, "bioimageio.core"),
 }
 
 

@@ -29,6 +29,7 @@ _HINTS = {
     "np.fft": "MegEngine has no complex arithmetic; multiply by a constant matrix of cosines",
     "np.vectorize": "write the function with whole-array operations",
     "np.apply_along_axis": "write the function with whole-array operations and an axis",
+    "np.sliding_window_view": "take windows by index: x[:, np.arange(count)[:, None] * step + np.arange(size)]",
     "np.save": "return the array and save it outside",
 }
 

@@ -57,8 +57,8 @@ def main(argv: list[str]) -> int:
     files = model_files(args.files, sys.stderr)
     written = {"--json": args.json, "--html": args.html}
     check_targets({**written, "--profile": args.profile, "--perfetto": args.perfetto}, files)
-    with limited(args.max_memory, args.timeout):
-        result = bench_files(files, options, done=_progress)
+    with limited(args.max_memory, args.timeout, "measuring"):
+        result = bench_files(files, options)
     for failed in result.failures:
         print(f"error: {clean(failed.message, 500)}", file=sys.stderr)
     if not result.measurements:
@@ -93,13 +93,6 @@ def _write(target: str, text: str) -> None:
         return
     with replacing(target) as f:
         f.write(text.encode())
-
-
-def _progress(done: float) -> None:
-    if sys.stderr.isatty():
-        print(
-            f"\rmeasuring {done:.0%}\x1b[K" if done < 1 else "\r\x1b[K", end="", file=sys.stderr, flush=True
-        )
 
 
 def _numbers(text: str) -> list[int | None]:

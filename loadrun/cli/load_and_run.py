@@ -3,9 +3,10 @@
 import os
 import sys
 from collections.abc import Sequence
+from errno import ENOENT
 
 from ..base import __version__
-from ..base.errors import UsageError, clean
+from ..base.errors import UsageError, clean, reason
 from ..compare.results import EXIT_ERROR, EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from ..load_and_run.flags import FLAGS, GROUPS, Flag, ParsedFlags, parse
 from ..load_and_run.saying import Log
@@ -66,7 +67,9 @@ def _run(flags: ParsedFlags) -> int:
         others = clean(", ".join(flags.files[1:]), 200)
         log.say(f"load_and_run: only the first model is run; ignored: {others}")
     if not os.path.exists(path):
-        raise UsageError(f"failed to open {path}: No such file or directory")
+        raise UsageError(
+            f"failed to open {path}: {reason(FileNotFoundError(ENOENT, os.strerror(ENOENT), path))}"
+        )
     session = LoadAndRunSession(flags, path, log)
     with limited():
         verdict = session.run()

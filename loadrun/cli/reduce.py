@@ -1,7 +1,5 @@
 """`loadrun reduce FILE -o SMALL`: the smallest part of a model that still fails, or the same without private data."""
 
-import sys
-
 from ..base.errors import clean
 from ..base.writing import check_targets
 from ..compare.results import EXIT_PASS
@@ -57,18 +55,11 @@ def main(argv: list[str]) -> int:
         print(f"{shared.replaced} weights and inputs are replaced; kept of their values: {shared.kept}")
         return EXIT_PASS
     options = p.record(ReduceOptions, vars(args), **read)
-    with limited(args.max_memory):
-        reduction = reduce_file(args.model, args.output, options, done=_progress, warn=warn)
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr)
+    with limited(args.max_memory, doing="reducing"):
+        reduction = reduce_file(args.model, args.output, options, warn=warn)
     operators = f"{reduction.operators} of {reduction.total} operators"
     stopped = ", stopped early" if reduction.is_interrupted else ""
     print(
         f"{clean(args.output, 200)}: {operators} after {reduction.runs} runs{stopped}: {clean(reduction.reason, 300)}"
     )
     return EXIT_PASS
-
-
-def _progress(runs: int, left: int) -> None:
-    if sys.stderr.isatty():
-        print(f"\r\033[Krun {runs}, {left} operators left", end="", file=sys.stderr, flush=True)

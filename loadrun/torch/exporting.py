@@ -120,9 +120,9 @@ def _way_out(module: Any, error: Exception) -> str:
         isinstance(module, torch.nn.Module) and any(map(observes, module.modules()))
     ):
         return (
-            "torch exports no quantized weights: trace the float module, or the prepared one; one of prepare_qat "
-            "after module.apply(torch.ao.quantization.disable_observer), whose rounding is recorded; or what "
-            "convert_pt2e of torchao gives"
+            "torch exports no quantized weights: trace the float module, or the prepared one; one prepared by "
+            "prepare_qat after module.apply(torch.ao.quantization.disable_observer), whose rounding is recorded; or "
+            "what convert_pt2e of torchao gives"
         )
     if decided_by_data(error):
         return (

@@ -154,7 +154,7 @@ def along_example(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any])
     """
     options = {"strict": False, "check_trace": False}
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r".*deprecated", DeprecationWarning)
+        warnings.filterwarnings("ignore", r".*deprecated")
         if not kwargs:
             return Scripted(torch.jit.trace(module, args, **options))
         named = _signature(module.forward).bind(*args, **kwargs).arguments

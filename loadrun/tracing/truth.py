@@ -78,7 +78,13 @@ class CheckedRecorder(Recorder):
             return f"the Python function fails on an input that the graph accepts: {type(e).__name__}: {e}"
         expects = case.expects
         if len(truth) != len(expects):
-            return f"the Python function returns {len(truth)} tensors, the graph {len(expects)}"
+            lost = [".".join(map(str, p)) for p, _ in truth if p not in compiled.outputs.paths]
+            return (
+                f"the graph does not have the function's output {', '.join(map(repr, lost))}: what np.array of a list, "
+                "float or another library makes of traced values is a constant"
+                if lost
+                else f"the Python function returns {len(truth)} tensors, the graph {len(expects)}"
+            )
         for (_, want), (name, got) in zip(truth, expects.items(), strict=True):
             want = want.reshape(got.shape) if not want.ndim and got.size == 1 else want
             error = error_between(want, got)

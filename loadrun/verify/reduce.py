@@ -134,7 +134,6 @@ def reduce_file(
     target: str | os.PathLike[str],
     options: ReduceOptions,
     *,
-    done: Callable[[int, int], None] = lambda runs, left: None,
     warn: Callable[[str], None] = warnings.warn,
 ) -> Reduced:
     """Write the smallest part of a model that still fails for the same reason, as a testcase of its own.
@@ -143,7 +142,6 @@ def reduce_file(
         model: the file whose model fails.
         target: the file to write, .mge or .onnx. With `ReduceOptions.fails` candidates are files of that kind.
         options: what failing means.
-        done: called before each run with its number and the number of operators that are left.
         warn: called with what deserves a look.
 
     Returns:
@@ -167,7 +165,7 @@ def reduce_file(
     last: UsageError | None = None
     for feeds in feeds_to_try(options, options.testcase, bundle, warn):
         try:
-            reduction = _reduced(sized(bundle, feeds), feeds, target, options, done, warn)
+            reduction = _reduced(sized(bundle, feeds), feeds, target, options, warn)
         except UsageError as e:
             last = e
             continue
@@ -197,13 +195,10 @@ def _reduced(
     feeds: Mapping[str, Array],
     target: str | os.PathLike[str],
     options: ReduceOptions,
-    done: Callable[[int, int], None],
     warn: Callable[[str], None],
 ) -> Reduced:
     graph = expressible(bundle, [], warn)
-    search = partial(
-        reduce_graph, graph, maxerr=options.maxerr, runs=options.runs, done=done, passing=options.passing
-    )
+    search = partial(reduce_graph, graph, maxerr=options.maxerr, runs=options.runs, passing=options.passing)
     known = {v.id for v in graph.vars()}
     good = partial(computed_values, graph, feeds=feeds, seed=options.seed)
     if options.against is not None and options.engine is None:

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 import pytest
 
 from loadrun.base import stages
-from loadrun.base.stages import counted, stage
+from loadrun.base.stages import counted, stage, tell
 from loadrun.cli.groups import limited
 from loadrun.verify.pack.options import PackOptions
 
@@ -62,6 +62,16 @@ def test_commands_show_what_takes_long(
     with began():
         wait(terminal, text)
     assert shown(terminal) == [text, ""]
+
+
+def test_a_stage_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = terminal_for(monkeypatch)
+    tell("nothing to tell")
+    with stage("measuring"):
+        for part in ("measuring 10%", "measuring 90%"):
+            tell(part)
+            wait(terminal, part)
+    assert shown(terminal) == ["measuring 10%", "measuring 90%", ""]
 
 
 def test_short_calls_show_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

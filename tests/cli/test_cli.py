@@ -230,6 +230,7 @@ def test_a_failure_says_where_to_look(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "testcase 0 beside the same model in float64" in out
     # The weight is wrong on both sides, so both agree and the file itself is to blame.
     assert "so the arithmetic is right" in out
+    assert "a weight or a value is another one, which no operator shows; `loadrun diff MODEL --against" in out
     # In processes the explanation counts for the time that a file may take.
     assert main([str(path), "--explain", "-j", "2", "--timeout", "120"]) == 1
     there = capsys.readouterr().out

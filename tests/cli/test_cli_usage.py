@@ -67,6 +67,11 @@ def test_options_have_one_name(typed: list[str], hint: str, capsys: pytest.Captu
     assert hint in capsys.readouterr().err
 
 
+def test_data_to_pack_have_the_name_that_they_have_for_a_run(tmp_path: Path) -> None:
+    assert main(["pack", MLP, "--input", "#rand(0,1)", "-o", str(tmp_path / "m.mge"), "-q"]) == 0
+    assert len(loadrun.load(tmp_path / "m.mge").testcases) == len(loadrun.load(MLP).testcases) + 1
+
+
 def test_the_nearest_file_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -439,3 +439,11 @@ def test_results_that_numpy_made_are_named_as_the_cause(function: Any, tmp_path:
     traced(np.ones((2, 3), np.float32))
     with pytest.raises(ValueError, match=r"np\.array of a list, np\.ascontiguousarray.*like=x"):
         traced.dump(tmp_path / "m.mge")
+
+
+@pytest.mark.filterwarnings("ignore:a traced")
+def test_an_output_that_is_no_part_of_the_graph_is_called_by_its_name(tmp_path: Path) -> None:
+    traced = trace(lambda x: {"y": x * 2, "ends": np.array([x.min(), x.max()])}, capture_as_const=True)
+    traced(np.ones((2, 3), np.float32))
+    with pytest.warns(UserWarning, match="the graph does not have the function's output 'ends'"):
+        traced.dump(tmp_path / "m.mge", input_data=["#rand(0,1)"])

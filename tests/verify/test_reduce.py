@@ -19,6 +19,7 @@ from loadrun.base.errors import UsageError
 from loadrun.cli import main
 from loadrun.passes.cleanup.merge import merge_weights
 from loadrun.passes.constants import bare
+from loadrun.verify.diff import reducing
 from loadrun.verify.diff.extracting import computed_values
 from loadrun.verify.diff.reducing import reduce_graph
 from tests.support.broken_models import weight_changed
@@ -103,15 +104,16 @@ def test_the_reason_stays(tmp_path: Path) -> None:
     assert sum(o.type == "MatrixMulV2" for o in found.bundle.graph.oprs) == 3
 
 
-def test_an_interrupt_keeps_the_best(tmp_path: Path) -> None:
+def test_an_interrupt_keeps_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bad, guilty = broken("resnet_basic.mge", tmp_path)
 
-    def interrupt(runs: int, left: int) -> None:
-        if runs == 6:
+    def interrupt(text: str) -> None:
+        if text.startswith("run 6, "):
             raise KeyboardInterrupt
 
+    monkeypatch.setattr(reducing, "tell", interrupt)
     options = loadrun.ReduceOptions(against=str(NETS / "resnet_basic.mge"))
-    found = loadrun.reduce_file(bad, tmp_path / "small.mge", options, done=interrupt)
+    found = loadrun.reduce_file(bad, tmp_path / "small.mge", options)
     assert found.is_interrupted
     assert 1 < found.operators < found.total
     names = {o.outputs[0].name for o in loadrun.load(tmp_path / "small.mge").graph.oprs if o.outputs}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -87,15 +87,12 @@ class Benchmark:
 def bench_files(
     files: Iterable[str | os.PathLike[str]],
     options: BenchOptions | None = None,
-    *,
-    done: Callable[[float], None] | None = None,
 ) -> Benchmark:
     """Time models: loading, the first run, the steady state. Several take turns.
 
     Args:
         files: names, patterns and folders.
         options: what is compared, and for how long each is measured.
-        done: told how much is done, from 0 to 1.
 
     A model that cannot be read or run is a failure of its own; the others are measured.
 
@@ -126,7 +123,6 @@ def bench_files(
         testcase=options.testcase,
         seed=options.seed,
         read=options.read,
-        done=done,
         failed=failed,
     )
     return Benchmark(measurements, failures, baseline, options.max_slowdown)

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from ...base.errors import LoadRunError
+from ...base.stages import tell
 from ...engines.registry import known_elsewhere
 from ...ops.numeric.parallel import set_threads, threads
 from .measurement import Measurement, Subject
@@ -33,7 +34,6 @@ def run_subjects(
     testcase: int | None = None,
     seed: int = 0,
     read: Mapping[str, Any] | None = None,
-    done: Callable[[float], None] | None = None,
     failed: Callable[[Subject, LoadRunError | OSError], None] | None = None,
 ) -> list[Measurement]:
     """Measure subjects in turns, so that what changes meanwhile changes all of them.
@@ -45,7 +45,6 @@ def run_subjects(
         testcase: the only testcase to run, default all.
         seed: seed of random inputs, and of the order within rounds.
         read: options of `loadrun.load` for ONNX models: input_shapes, constants.
-        done: told how much is done, from 0 to 1.
         failed: told of a subject that cannot be read or run; the others are measured. None raises the error.
 
     Returns:
@@ -77,8 +76,8 @@ def run_subjects(
                 r.measured.add(*r.round(length))
                 if apart:
                     r.settle()
-            if done is not None:
-                done(min(min(1.0, sum(r.measured.spans) / seconds) if seconds else 1.0 for r in ready))
+            least = min((sum(r.measured.spans) for r in ready), default=0.0)
+            tell(f"measuring {min(least / seconds, 1.0) if seconds else 1.0:.0%}")
     return [r.measured for r in ready]
 
 

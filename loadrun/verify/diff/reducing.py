@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ...base.errors import EngineError, LoadRunError, UsageError
+from ...base.stages import tell
 from ...graph import Graph, Opr, Var, readers_of
 from ...graph.dtypes import Array, DType
 from ...ops.infer import infer_dtypes
@@ -57,10 +58,9 @@ class _Search:
         maxerr: float,
         dtypes: Mapping[int, DType],
         runs: int,
-        done: Callable[[int, int], None],
     ) -> None:
         self._graph, self._good, self._judge = graph, good, judge
-        self._maxerr, self._most, self._done = maxerr, runs, done
+        self._maxerr, self._most = maxerr, runs
         self._dtypes = dtypes
         self.oprs = [o for o in graph.needed() if o.inputs]
         self._ends = {v.id for v in graph.outputs}
@@ -86,7 +86,7 @@ class _Search:
             count = values[targets[0].id].shape[:1]
             values = {i: a[rows] if a.shape[:1] == count else a for i, a in values.items()}
         self.runs += 1
-        self._done(self.runs, len(self.best[0]) if self.best else len(self.oprs))
+        tell(f"run {self.runs}, {len(self.best[0] if self.best else self.oprs)} operators left")
         try:
             bundle = as_testcase(
                 self._graph, border.values(), targets, values, self._dtypes, maxerr=self._maxerr
@@ -196,7 +196,6 @@ def reduce_graph(
     maxerr: float,
     dtypes: Mapping[int, DType] | None = None,
     runs: int = 60,
-    done: Callable[[int, int], None] = lambda runs, left: None,
     passing: str = "the model does not fail",
 ) -> Reduced:
     """Find the fewest operators that still fail for the reason for which the whole model fails.
@@ -212,7 +211,6 @@ def reduce_graph(
         maxerr: tolerance of the candidates' checks, by MegEngine's measure.
         dtypes: dtypes that variables have in the good run, by id, where they are others.
         runs: how many candidates may be tried.
-        done: called before each run with its number and the number of operators that are left.
         passing: what is said where the whole model does not fail.
 
     Raises:
@@ -222,7 +220,7 @@ def reduce_graph(
         # A fault may leave an operator with inputs that it cannot take.
         with suppress(EngineError):
             infer_dtypes([opr])
-    search = _Search(graph, good, known, judge, maxerr, dtypes or {}, runs, done)
+    search = _Search(graph, good, known, judge, maxerr, dtypes or {}, runs)
     if not search.fails(search.oprs):
         raise UsageError(f"{passing}, so there is nothing to reduce")
     stopped = False
