@@ -23,7 +23,7 @@ from ..ops.elemwise.modes import float_step
 from ..ops.elemwise.table import ModeTrait, modes
 from ..ops.infer import Inference
 from ..ops.numeric.special import filled
-from ..ops.registry import Bound, Call, Finish, Kernel, Limits, Shape, ShapeCall
+from ..ops.registry import Added, Bound, Call, Finish, InTurn, Kernel, Limits, Shape, ShapeCall
 from .pairs import PAIR
 from .program import Step
 
@@ -47,6 +47,7 @@ class _FusedStep(NamedTuple):
             sources are these numbers.
     """
 
+    opr: Opr
     func: Callable[..., object]
     sources: tuple[tuple[str, int], ...]
     limits: tuple[Limit, ...] = ()
@@ -84,13 +85,19 @@ class FusedKernel:
         convolve = convolution.bind_float(call, ShapeCall(s.opr, call.inputs, s.shapes[:n], s.values[:n]))
         if convolve is None:
             return None
-        fixed = all(c.const[n:])
-        made: list[Finish] = []
+        made: Finish | None = None
+        kept: list[Finish | None] = [None] * len(self.items)
+        const = [all(k == _BLOCK or c.const[n + place] for k, place in item.sources) for item in self.items]
 
         def bound(out: Array | None, *args: Array) -> Array:
-            finish = made[0] if made else self.finisher([self._flat(i, a) for i, a in enumerate(args[n:])])
-            if fixed and not made:
-                made.append(finish)
+            nonlocal made
+            finish = made
+            if finish is None:
+                operands = [self._flat(i, a) for i, a in enumerate(args[n:])]
+                steps = [k or self._step(i, operands) for k, i in zip(kept, self.items, strict=True)]
+                kept[:] = [step if fixed else None for step, fixed in zip(steps, const, strict=True)]
+                finish = steps[0] if len(steps) == 1 else InTurn(tuple(steps))
+                made = finish if all(const) else None
             return convolve(finish, *args[:n])
 
         return bound
@@ -101,31 +108,14 @@ class FusedKernel:
         Args:
             operands: from `_flat`.
         """
-        steps = [self._limits(operands) or self._applied(item, operands) for item in self.items]
-        if len(steps) == 1:
-            return steps[0]
+        return InTurn(tuple(self._step(item, operands) for item in self.items))
 
-        def finish(block: Array, sample: int, first: int, positions: slice) -> None:
-            for step in steps:
-                step(block, sample, first, positions)
-
-        return finish
-
-    def _limits(self, operands: Sequence[Array]) -> Finish | None:
-        """Return what rounds and limits, where nothing else follows the convolution."""
-        p = self.oprs[0].params[0]
-        if len(self.oprs) > 1 or not isinstance(p, Composite) or len(operands) + 1 < len(p.present):
-            return None
-        if p.definition is PAIR and p.keywords.keys() == {"low", "high"}:
-            return Limits(p.keywords["low"], p.keywords["high"], True)
-        if p.title != "Clip" or any(a.size != 1 for a in operands) or len(operands) != 2:
-            return None
-        low, high = (a.item() for a in operands)
-        return Limits(low, high)
+    def _step(self, item: _FusedStep, operands: Sequence[Array]) -> Finish:
+        return _plain(item, operands) or self._applied(item, operands)
 
     def _applied(self, item: _FusedStep, operands: Sequence[Array]) -> Finish:
         """Return the function that applies one item to a block in place; single numbers are read once."""
-        func, sources, limits = item
+        _, func, sources, limits = item
         if limits:
             every, points, size = self.sizes
             bounds = [operands[place].reshape(-1)[0] for _, place in sources]
@@ -160,6 +150,24 @@ class FusedKernel:
     def _flat(self, place: int, x: Array) -> Array:
         """Reshape an operand to lie beside blocks: (batch, channels, positions) or (n, 1)."""
         return x.reshape(*x.shape[:2], -1) if place in self.full else x.reshape(-1, 1)
+
+
+def _plain(item: _FusedStep, operands: Sequence[Array]) -> Limits | Added | None:
+    """Return an item that does no more than to round, to keep within two numbers, or to add an array."""
+    opr, sources = item.opr, [kind for kind, _ in item.sources]
+    p = opr.param
+    if isinstance(p, Composite) and p.definition is PAIR:
+        return Limits(rounds=True, **{k: float(v) for k, v in p.keywords.items()})
+    if isinstance(p, Composite):
+        if p.title != "Clip" or sources != [_BLOCK, _SCALAR, _SCALAR]:
+            return None
+        return Limits(*(operands[place].item() for _, place in item.sources[1:]))
+    mode = opr.get(Elemwise).mode if opr.exact else None
+    if mode is ElemwiseMode.RELU:
+        return Limits(0.0)
+    if mode is ElemwiseMode.ADD and sorted(sources) == [_BLOCK, _FULL]:
+        return Added(operands[item.sources[sources.index(_FULL)][1]])
+    return None
 
 
 def fuse(steps: Sequence[Step], known: Inference, keep: Collection[int]) -> list[Step]:
@@ -283,19 +291,19 @@ def _fusable(s: Step, current: int, shape: Shape, known: Inference) -> list[str]
 def _append(items: list[_FusedStep], opr: Opr, placed: Sequence[tuple[str, int]]) -> None:
     """Add an elementwise operator whose inputs come from there."""
     if isinstance(opr.param, Composite):
-        items.append(_FusedStep(_in_place(opr.param), tuple(placed)))
+        items.append(_FusedStep(opr, _in_place(opr.param), tuple(placed)))
         return
     func, swapped = float_step(opr)
     mode = opr.get(Elemwise).mode
     if mode not in _BY_PLACE or opr.exact:
-        items.append(_FusedStep(func, tuple(reversed(placed) if swapped else placed)))
+        items.append(_FusedStep(opr, func, tuple(reversed(placed) if swapped else placed)))
         return
     limit = _maximum if mode is ElemwiseMode.MAX else _minimum
     bound = tuple(p for p in placed if p[0] == _SCALAR)
     # MAX and MIN in a row become one step.
     joins = items and len(items[-1].limits) == 1 and items[-1].limits[0] is not limit
-    before = items.pop() if joins else _FusedStep(func, ())
-    items.append(_FusedStep(func, before.sources + bound, (*before.limits, limit)))
+    before = items.pop() if joins else _FusedStep(opr, func, ())
+    items.append(_FusedStep(opr, func, before.sources + bound, (*before.limits, limit)))
 
 
 def _in_place(p: Composite) -> Callable[..., object]:

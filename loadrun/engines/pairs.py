@@ -14,7 +14,6 @@ from ..graph import Opr
 from ..graph.composite import Composite, Definition, NodeTypes
 from ..graph.dtypes import Array, plain
 from ..ops.infer import Inference, kernel_of
-from ..ops.numeric.parallel import replaced
 from ..ops.registry import Call
 from .program import Program, Step
 
@@ -33,8 +32,6 @@ def _rounded(
     out: Array | None = None,
 ) -> Array:
     """Round to the multiples of a scale within the range of the integers, as both operators do one after the other."""
-    if faster := replaced("requantize", x):
-        return faster(x, out, low, high, divide, multiply)  # type: ignore[no-any-return]
     if divide is not None:
         x = out = np.divide(x, divide, out=out)
     out = np.rint(x, out=out)

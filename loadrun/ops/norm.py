@@ -80,9 +80,6 @@ def softmax(c: Call, x: Array) -> Array:
 
 def softmax_rows(x: Array, y: Array) -> None:
     """Write the softmax of every row of a float32 matrix into `y`, which may be `x`."""
-    if faster := replaced("softmax_rows"):
-        faster(x, y)
-        return
 
     def work(part: slice) -> None:
         rows = x[part]
@@ -193,12 +190,12 @@ def layer_norm(c: Call, x: Array, *affine: Array) -> tuple[Array, Array, Array]:
 
 def normalize_rows(x: Array, y: Array, mean: Array, rstd: Array, eps: float, affine: Sequence[Array]) -> None:
     """Normalize every row of a float32 matrix into `y`, and write their means and 1 / deviations."""
-    if faster := replaced("normalize_rows"):
-        faster(x, y, mean, rstd, eps, affine)
-        return
-    count = np.float32(x.shape[1])
+    count, faster = np.float32(x.shape[1]), replaced("normalize_rows")
 
     def work(part: slice) -> None:
+        if faster:
+            faster(x[part], y[part], mean[part], rstd[part], eps, affine)
+            return
         d, m, r = y[part], mean[part], rstd[part]
         np.divide(_row_sums(x[part]), count, out=m)
         np.subtract(x[part], m[:, None], out=d)

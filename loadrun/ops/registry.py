@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import prod
+from math import inf, prod
 from typing import Any, TypeVar
 
 import numpy as np
@@ -45,19 +45,51 @@ Bound = Callable[..., Array]
 shapes. `out` is memory of the output's shape and dtype to write into, or None for new memory."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Limits:
-    """Rounding to whole numbers, if at all, and bounds, as they follow a convolution."""
+    """Bounds as they follow a convolution; before them a division and rounding to whole numbers, then a product."""
 
-    low: float
-    high: float
+    low: float = -inf
+    high: float = inf
     rounds: bool = False
+    divide: float = 1.0
+    multiply: float = 1.0
 
     def __call__(self, block: Array, sample: int, channel: int, span: slice) -> None:
         """Change a block in place."""
+        if self.divide != 1:
+            block /= self.divide
         if self.rounds:
             np.rint(block, out=block)
-        block.clip(self.low, self.high, out=block)
+        if self.high == inf:
+            np.maximum(block, block.dtype.type(self.low), out=block)
+        else:
+            block.clip(self.low, self.high, out=block)
+        if self.multiply != 1:
+            block *= self.multiply
+
+
+@dataclass(eq=False)
+class Added:
+    """A sum with another array (batch, channels, positions), as it follows a convolution."""
+
+    z: Array
+
+    def __call__(self, block: Array, sample: int, channel: int, span: slice) -> None:
+        """Change a block in place."""
+        block += self.z[sample, channel : channel + len(block), span]
+
+
+@dataclass(eq=False)
+class InTurn:
+    """Several things that follow a convolution, one after the other."""
+
+    steps: tuple[Finish, ...]
+
+    def __call__(self, block: Array, sample: int, channel: int, span: slice) -> None:
+        """Change a block in place."""
+        for step in self.steps:
+            step(block, sample, channel, span)
 
 
 @dataclass(eq=False)

@@ -38,11 +38,13 @@ class _Cell(NamedTuple):
         gates: what inputs (T, N, I) add to the gates of all steps, (T, N, G * H).
         step: takes the gates of a step and the states, (N, H) each, and returns the new states.
         joint: whether the states of a batch are quantized together; sequences that have ended count as zeros then.
+        faster: takes all steps at once, where something does.
     """
 
     gates: Function
     step: Callable[[Array, list[Array]], list[Array]]
     joint: bool = False
+    faster: Callable[[Array, list[Array], bool], tuple[Array, list[Array]]] | None = None
 
 
 def _functions(
@@ -139,6 +141,8 @@ def _run(
             # Steps beyond the longest sequence do not widen the range.
             x = np.where(np.arange(x.shape[0])[:, None, None] < lengths.max(initial=0), x, 0)
     whole = cell.gates(x)
+    if cell.faster is not None and lengths is None:
+        return cell.faster(whole, state, backward)
     rows: list[Array] = []
     for t in range(x.shape[0] - 1, -1, -1) if backward else range(x.shape[0]):
         carried = [rows[-1], *state[1:]] if cell.joint and rows else state
@@ -278,16 +282,41 @@ def lstm(
     """Run a layer with a cell state beside the output; peepholes let it reach the gates."""
     functions = _functions(("Sigmoid", "Tanh", "Tanh"), len(w), **how)
     plain = p is None and not (input_forget or how.get("activations") or how.get("clip"))
-    faster = replaced("lstm_step", x) if plain and type(x) is np.ndarray else None
+    plain = plain and all(a is None or type(a) is np.ndarray for a in (x, w, r, b, initial_h, initial_c))
+    faster = (replaced("lstm", x) or _all_steps) if plain else None
     cells = []
     for d, three in enumerate(functions):
         of_input, of_state = _biases(b, d)
-        product = partial(lambda r, h: np.matmul(h, r), _turned(r[d]))
+        turned = _turned(r[d])
+        product = partial(lambda r, h: np.matmul(h, r), turned)
         step = partial(_lstm_step, three, product, None if p is None else p[d], bool(input_forget))
-        if faster:
-            step = partial(faster, product)
-        cells.append(_Cell(partial(_fed, w[d], of_input + of_state), step))
+        all_steps = partial(faster, turned) if faster else None
+        cells.append(_Cell(partial(_fed, w[d], of_input + of_state), step, faster=all_steps))
     return _layer(x, cells, sequence_lens, [initial_h, initial_c], r.shape[2], **how)
+
+
+def _all_steps(turned: Array, gates: Array, state: list[Array], backward: bool) -> tuple[Array, list[Array]]:
+    """Take all steps of an LSTM with the usual functions, as `_lstm_step` does, in memory that is made once."""
+    h, cell = state[0], np.array(state[1])
+    n = cell.shape[1]
+    out, total = np.empty((len(gates), *h.shape), gates.dtype), np.empty(gates.shape[1:], gates.dtype)
+    three, new = total[:, : 3 * n], total[:, 3 * n :]
+    enter, leave, keep = three[:, :n], three[:, n : 2 * n], three[:, 2 * n :]
+    for i in range(len(gates) - 1, -1, -1) if backward else range(len(gates)):
+        np.matmul(h, turned, total)
+        np.add(total, gates[i], total)
+        np.multiply(three, -1, three)
+        np.exp(three, three)
+        np.add(three, 1, three)
+        np.reciprocal(three, three)
+        np.tanh(new, new)
+        np.multiply(new, enter, new)
+        np.multiply(cell, keep, cell)
+        np.add(cell, new, cell)
+        h = out[i]
+        np.tanh(cell, h)
+        np.multiply(h, leave, h)
+    return out, [h, cell]
 
 
 def _lstm_step(

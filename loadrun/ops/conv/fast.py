@@ -72,7 +72,7 @@ def _planned(batch: int, geo: Geometry, by_channel: Maker) -> Convolve:
     if 0 in shape:
         return _nothing(shape)
     work = batch * geo.channels * geo.points * geo.icg * geo.taps
-    make = _dense if geo.groups == 1 else _grouped
+    make: Maker = _dense if geo.groups == 1 else _grouped
     if geo.icg == 1 and geo.groups > 1:
         # Moving the taps costs about twice as much as the products.
         make, work = by_channel, 2 * work

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import gcd, prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -16,7 +16,7 @@ from ...graph.params import NonlineMode
 from ..numeric.parallel import parallel, replaced, scratch, splits
 from ..numeric.quant import Quantizer
 from ..numeric.special import filled, largest, short_buffers
-from ..registry import Finish, Shape
+from ..registry import Added, Finish, InTurn, Limits, Shape
 from .rules import Geometry
 
 Fill = Callable[[Array, Array], None]
@@ -264,7 +264,20 @@ def _part(value: Array, sample: int, channel: int, span: slice, count: int) -> A
     return rows[:, span] if rows.shape[1] > 1 else rows
 
 
-@dataclass(frozen=True, eq=False)
+_ANY = Limits()
+
+
+class Start(NamedTuple):
+    """A bias of channels, bounds, a sum with another array (if any), bounds, and what follows them."""
+
+    bias: Array
+    before: Limits
+    z: Array | None = None
+    after: Limits = _ANY
+    rest: Finish | None = None
+
+
+@dataclass(eq=False)
 class Real:
     """Bias, residual and nonlinearity of floating-point results.
 
@@ -280,12 +293,18 @@ class Real:
     z: Array | None = None
     scale: float = 0.0
     then: Finish | None = None
+    _start: Start | None = field(default=None, init=False)
+    _parsed: bool = field(default=False, init=False)
 
     def __call__(self, block: Array, sample: int, channel: int, span: slice) -> None:
         """Change a block in place."""
-        if (faster := replaced("bias", block)) and faster(self, block, channel):
-            return
         count = block.shape[0]
+        if (faster := replaced("ends", block)) and (start := self.start) is not None:
+            z = None if start.z is None else _part(start.z, sample, channel, span, count)
+            if faster(block, start.bias[channel : channel + count], z, start):
+                if start.rest is not None:
+                    start.rest(block, sample, channel, span)
+                return
         if self.bias is not None:
             block += _part(self.bias, sample, channel, span, count)
         if self.scale:
@@ -296,6 +315,30 @@ class Real:
             activate(block, self.mode)
         if self.then is not None:
             self.then(block, sample, channel, span)
+
+    @property
+    def start(self) -> Start | None:
+        """What compiled kernels do in one pass; None where it begins with something else than a bias of channels."""
+        if not self._parsed:
+            self._parsed, self._start = True, self._parse()
+        return self._start
+
+    def _parse(self) -> Start | None:
+        if self.bias is None or self.bias.size != self.bias.shape[1] or self.z is not None or self.scale:
+            return None
+        if self.mode not in (NonlineMode.IDENTITY, NonlineMode.RELU):
+            return None
+        steps: list[Any] = [Limits(0.0)] if self.mode is NonlineMode.RELU else []
+        if self.then is not None:
+            steps += self.then.steps if isinstance(self.then, InTurn) else (self.then,)
+        before, z, after = _ANY, None, _ANY
+        if steps and isinstance(steps[0], Limits):
+            before = steps.pop(0)
+        if steps and isinstance(steps[0], Added):
+            z = steps.pop(0).z
+            if steps and isinstance(steps[0], Limits):
+                after = steps.pop(0)
+        return Start(self.bias.reshape(-1), before, z, after, InTurn(tuple(steps)) if steps else None)
 
     @property
     def idle(self) -> bool:

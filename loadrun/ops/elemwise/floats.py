@@ -80,8 +80,8 @@ def sigmoid(out: Array, x: Array) -> None:
 
 
 def silu(out: Array, x: Array) -> None:
-    if faster := replaced("silu", x):
-        faster(x, out)
+    if faster := replaced("sigmoid", x):
+        np.multiply(x, faster(x), out=out)
         return
     t = np.negative(x)
     np.exp(t, out=t)

@@ -215,7 +215,7 @@ def erf(x: Array, out: Array | None = None) -> Array:
     [0.0, 0.5205, -0.8427, 1.0]
     """
     if faster := replaced("erf", x):
-        return faster(x, out)  # type: ignore[no-any-return]
+        return faster(x, out)
     y = _odd(ERF, x, _ERF_END)
     np.minimum(y, filled(1.0, y), out=y)
     return np.maximum(y, filled(-1.0, y), out=y if out is None else out)
@@ -231,9 +231,11 @@ def normal_cdf(x: Array, out: Array | None = None) -> Array:
 
 def gelu(x: Array, out: Array | None = None) -> Array:
     """Multiply `x` by the normal distribution function (exact GELU); minus infinity gives NaN as in MegEngine."""
-    if faster := replaced("gelu", x):
-        return faster(x, out)  # type: ignore[no-any-return]
-    y = _odd(_CDF, x, _ERF_END * 2**0.5)
+    if faster := replaced("erf", x):
+        y = faster(x * _F(0.5**0.5))
+        y *= _F(0.5)
+    else:
+        y = _odd(_CDF, x, _ERF_END * 2**0.5)
     y += _F(0.5)
     np.minimum(y, filled(1.0, y), out=y)
     np.maximum(y, filled(0.0, y), out=y)
