@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,6 @@ from .messages import (
     SequenceProto,
     TensorProto,
     TypeProto,
-    ValueInfoProto,
     parse,
 )
 from .tensors import STRING, ExternalData, array, texts
@@ -44,56 +44,40 @@ _BFLOAT16 = 16
 _M, _T = P.ElemwiseMode, P.ElemwiseMultiTypeMode
 
 
-def check(expect: Tensor, get: Tensor, kind: int, rtol: float = RTOL, atol: float = ATOL) -> Tensor:
+def check(expect: Tensor, get: Tensor, kind: int, maxerr: float | None = None) -> Tensor:
     """Build an AssertEqual that passes if no difference exceeds the tolerance.
 
-    Equal infinities agree, and so does NaN with NaN. Values of different shapes do not.
+    By ONNX's rule equal infinities agree, and so does NaN with NaN. Values of different shapes do not.
 
     Args:
         expect: the expected value.
         get: what the graph computes.
         kind: ONNX's type of it; bfloat16 is compared with two of its last places.
-        rtol: how much may differ in proportion to the expected value.
-        atol: how much may differ anyway.
+        maxerr: the tolerance of MegEngine's formula, for a model that was a dump with such a check; None for ONNX's.
     """
-    if (other := _misfit(expect, get)) is not None:
-        return other
+    param = P.AssertEqual(maxerr=1.0 if maxerr is None else maxerr, verbose=False)
+    try:
+        np.broadcast_shapes(stored_shape(expect), stored_shape(get))
+    except ValueError:
+        # No formula can take them together.
+        return apply1("AssertEqual", param, inputs=[expect, get, as_vector(const(1e30))], scalar=False)
     # MegEngine's operator wants its three inputs of one dtype; what that rounds is far below the tolerance.
     a, b = (e.as_float(as_vector(v)) for v in (expect, get))
-    if kind == _BFLOAT16:
-        rtol = max(rtol, BRAIN_RTOL)
-    missing = e.elem(_M.AND, e.is_nan(a), e.is_nan(b))
-    same = e.elem(_M.OR, e.compare(_T.EQ, a, b), missing)
+    number = partial(const, dtype=dtype_of(a))
     difference = e.elem(_M.ABS, e.elem(_M.SUB, a, b))
-    allowed = e.elem(
-        _M.ADD, e.elem(_M.MUL, const(rtol, dtype_of(a)), e.elem(_M.ABS, a)), const(atol, dtype_of(a))
-    )
-    ratio = e.where(same, const(0.0, dtype_of(a)), e.elem(_M.TRUE_DIV, difference, allowed))
-    worst = _largest(expect, ratio)
+    if maxerr is not None:
+        least = e.elem(_M.MIN, e.elem(_M.ABS, a), e.elem(_M.ABS, b))
+        ratio = e.elem(_M.TRUE_DIV, difference, e.elem(_M.MAX, least, number(1.0)))
+        return apply1("AssertEqual", param, inputs=[a, b, _largest(expect, ratio)], scalar=False)
+    rtol = BRAIN_RTOL if kind == _BFLOAT16 else RTOL
+    same = e.elem(_M.OR, e.compare(_T.EQ, a, b), e.elem(_M.AND, e.is_nan(a), e.is_nan(b)))
+    allowed = e.elem(_M.ADD, e.elem(_M.MUL, number(rtol), e.elem(_M.ABS, a)), number(ATOL))
+    worst = _largest(expect, e.where(same, number(0.0), e.elem(_M.TRUE_DIV, difference, allowed)))
     sizes = [apply1("GetVarShapeV1", P.OptionalAxisV1(), inputs=[v], scalar=False) for v in (a, b)]
     other = e.logical_not(e.compare(_T.EQ, *sizes))
     shaped = as_vector(e.reduce(e.cast(other, dtype_of(a)), P.ReduceMode.MAX, [0]))
-    err = e.elem(_M.ADD, worst, e.elem(_M.MUL, shaped, const(1e30, dtype_of(a))))
-    param = P.AssertEqual(maxerr=1.0, verbose=False)
+    err = e.elem(_M.ADD, worst, e.elem(_M.MUL, shaped, number(1e30)))
     return apply1("AssertEqual", param, inputs=[a, b, err], scalar=False)
-
-
-def check_within(expect: Tensor, get: Tensor, maxerr: float) -> Tensor:
-    """Build an AssertEqual with MegEngine's formula, for a model that was a dump with such a check.
-
-    Args:
-        expect: the expected value.
-        get: what the graph computes.
-        maxerr: its tolerance.
-    """
-    if (other := _misfit(expect, get)) is not None:
-        return other
-    a, b = (e.as_float(as_vector(v)) for v in (expect, get))
-    top = e.elem(_M.ABS, e.elem(_M.SUB, a, b))
-    least = e.elem(_M.MIN, e.elem(_M.ABS, a), e.elem(_M.ABS, b))
-    ratio = e.elem(_M.TRUE_DIV, top, e.elem(_M.MAX, least, const(1.0, dtype_of(a))))
-    param = P.AssertEqual(maxerr=maxerr, verbose=False)
-    return apply1("AssertEqual", param, inputs=[a, b, _largest(expect, ratio)], scalar=False)
 
 
 def _largest(expect: Tensor, ratio: Tensor) -> Tensor:
@@ -102,16 +86,6 @@ def _largest(expect: Tensor, ratio: Tensor) -> Tensor:
         return as_vector(const(0.0, dtype_of(ratio)))
     largest = P.Reduce(mode=P.ReduceMode.MAX)
     return apply1("ReduceV2", largest, inputs=[ratio, as_vector(const(1))], scalar=False)
-
-
-def _misfit(expect: Tensor, get: Tensor) -> Tensor | None:
-    """Build an AssertEqual that fails, for values whose shapes no formula can take together; None for others."""
-    try:
-        np.broadcast_shapes(stored_shape(expect), stored_shape(get))
-    except ValueError:
-        param = P.AssertEqual(maxerr=1.0, verbose=False)
-        return apply1("AssertEqual", param, inputs=[expect, get, as_vector(const(1e30))], scalar=False)
-    return None
 
 
 def parsed(data: memoryview, kind: TypeProto | None, folder: Path) -> FileValue:
@@ -302,11 +276,6 @@ def rule_error(expect: Array, get: Array, rtol: float = RTOL, atol: float = ATOL
         ratio = difference / (atol + rtol * np.abs(e))
         same = (expect == get) | ((expect != expect) & (get != get))
         return float(np.where(same, 0.0, ratio).max())
-
-
-def declared(infos: list[ValueInfoProto]) -> dict[str, TypeProto | None]:
-    """Map names to declared types."""
-    return {i.name: i.type for i in infos}
 
 
 def accepted_file(model: Path) -> Path:

@@ -22,9 +22,9 @@ with late(__name__):
 KEY = "loadrun:checks"
 """The key of the model's metadata."""
 PROMISE = "loadrun:promise"
+"""The key of the digest of that text: where the text is lost, that of the data must have it."""
 NOT_PROVEN = "loadrun:not_proven"
 """The key under which stands what was not compared when the model was written, a line each."""
-"""The key of the digest of that text: where the text is lost, that of the data must have it."""
 FILE = "checks.json"
 """The file in a folder of test data that says the same, for models that lost their metadata."""
 _LARGEST = 1 << 24

@@ -18,7 +18,7 @@ from ..graph.dtypes import Array, DType, numpy_array
 from ..graph.params import Host2DeviceCopy
 from ..ops.registry import Shape, limited
 from ..testcase import EXPECT, Bundle, FileFacts, FileValue, LazyTestcases, ModelSource, spread
-from .file import OnnxFile, declared, file_dtype, read_accepted
+from .file import OnnxFile, file_dtype, read_accepted
 from .graph import GraphReader, NotExpressed
 from .lasting import Lowering
 from .limits import NOT_PROVEN, read_limits, record_of
@@ -82,7 +82,7 @@ class OnnxReader:
         self._sizes, self._input_shapes = self._named_sizes(input_shapes)
         names = [i.name for i in model.graph.inputs if i.name not in stored]
         sets = find_sets(None if apart else file, test_data, names, list(outputs))
-        self._types = {**declared(model.graph.inputs), **declared(model.graph.outputs)}
+        self._types = {i.name: i.type for i in (*model.graph.inputs, *model.graph.outputs)}
         # Stored values of outputs that are no tensors, such as maps, cannot be compared with their stand-ins.
         values = (
             {n: v for n, v in spread(sets[0].typed_values(self._types)).items() if _is_number(v)}

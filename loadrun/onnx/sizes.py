@@ -99,14 +99,18 @@ def _named_axes(name: str, spec: Mapping[int, str] | Sequence[int], rank: int | 
         pairs = [(axis, f"{name}_dynamic_axes_{i + 1}") for i, axis in enumerate(spec)]
     symbols: dict[int, str] = {}
     for axis, symbol in pairs:
-        if not isinstance(axis, int) or isinstance(axis, bool):
-            raise UsageError(f"an axis of {name!r} must be a number, found {axis!r}")
-        if rank is not None and not -rank <= axis < rank:
-            raise UsageError(f"{name!r} has {rank} axes, dynamic_axes names axis {axis}")
+        _check_axis(name, axis, rank, "dynamic_axes")
         if not isinstance(symbol, str) or not symbol:
             raise UsageError(f"the size of axis {axis} of {name!r} needs a name, found {symbol!r}")
         symbols[axis % rank if rank is not None else axis] = symbol
     return symbols
+
+
+def _check_axis(name: str, axis: object, rank: int | None, what: str) -> None:
+    if not isinstance(axis, int) or isinstance(axis, bool):
+        raise UsageError(f"an axis of {name!r} must be a number, found {axis!r}")
+    if rank is not None and not -rank <= axis < rank:
+        raise UsageError(f"{name!r} has {rank} axes, {what} names axis {axis}")
 
 
 def _of_shapes(source: ExportSource, shapes: DynamicShapes, renamed: Mapping[str, str]) -> Dynamic:
@@ -141,8 +145,7 @@ def _spec(name: str, spec: AxisNames, rank: int) -> dict[int, str]:
             raise UsageError(f"dynamic_shapes has {len(pairs)} entries for the {rank} axes of {name!r}")
     symbols = {}
     for axis, dim in pairs:
-        if not isinstance(axis, int) or not -rank <= axis < rank:
-            raise UsageError(f"{name!r} has {rank} axes, dynamic_shapes names axis {axis!r}")
+        _check_axis(name, axis, rank, "dynamic_shapes")
         symbol = _symbol(name, axis % rank, dim)
         if symbol is not None:
             symbols[axis % rank] = symbol

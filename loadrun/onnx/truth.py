@@ -49,7 +49,7 @@ def beside(
     if not installed("onnxruntime"):
         return None
     process = _worker()
-    return "ONNX Runtime", process.serve(model, constants, as_written=True), process.close
+    return "ONNX Runtime", process.serve(model, constants), process.close
 
 
 def new_session(data: bytes | str, *, as_written: bool = False) -> Any:  # noqa: ANN401 - onnxruntime.InferenceSession
@@ -92,14 +92,10 @@ class Apart:
         """Return whether it still runs, and belongs to this process, not to the one that this was forked from."""
         return self._owner == os.getpid() and self._process.poll() is None
 
-    def serve(self, model: str | bytes, constants: Mapping[str, Any] | None = None, **how: bool) -> Run:
-        """Return what runs a model: a path or bytes; the process opens it while this one goes on.
-
-        Args:
-            how: see `new_session`.
-        """
+    def serve(self, model: str | bytes, constants: Mapping[str, Any] | None = None) -> Run:
+        """Return what runs a model as it is written: a path or bytes; the process opens it while this one goes on."""
         token = object()
-        message = (model, dict(constants or {}), how)
+        message = (model, dict(constants or {}))
 
         def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
             with self._lock:
@@ -173,8 +169,8 @@ def main(parent: int) -> None:
         while True:
             message, _ = receive(source)
             if isinstance(message, tuple):
-                model, constants, how = message
-                session = cache(partial(new_session, model, **how))
+                model, constants = message
+                session = cache(partial(new_session, model, as_written=True))
                 # What keeps it from opening is the answer to the feeds, which try again.
                 with suppress(EngineError):
                     session()

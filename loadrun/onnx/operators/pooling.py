@@ -98,11 +98,7 @@ def _lowest(dtype: np.dtype[Any]) -> float:
     return -np.inf if dtype.kind == "f" else int(np.iinfo(dtype).min)
 
 
-def _max_shapes(x: Array, **attributes: Any) -> list[tuple[int, ...]]:
-    return [pooled_shape(x, **attributes)] * 2
-
-
-@operator("MaxPool", out=(0, "Int64"), shape=_max_shapes)
+@operator("MaxPool", out=(0, "Int64"), shape=lambda x, **how: [pooled_shape(x, **how)] * 2)
 @taking(**POOL)
 def max_pool(
     x: Array, *, storage_order: Flag = 0, types: NodeTypes | None = None, **space: Any

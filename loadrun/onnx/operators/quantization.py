@@ -177,13 +177,7 @@ def dynamic_quantize_linear(x: Array) -> tuple[Array, Array, Array]:
 # Products
 
 
-def _product_shape(
-    a: Array, a_scale: Array, a_zero: Array, b: Array, *others: Array, **_: Any
-) -> tuple[int, ...]:
-    return product_shape(a, b)
-
-
-@operator("QLinearMatMul", since=10, out=(7,), shape=_product_shape)
+@operator("QLinearMatMul", since=10, out=(7,), shape=lambda *xs, **_: product_shape(xs[0], xs[3]))
 def qlinear_matmul(
     a: Array,
     a_scale: Array,

@@ -363,11 +363,7 @@ def unpacked(raw: Array, bits: int, dtype: DTypeLike = np.uint8, middle: int = 0
     return np.take(table, raw, 0).reshape(*raw.shape[:-1], raw.shape[-1] * (8 // bits))
 
 
-def _nbits_shape(x: Array, *others: Array | None, N: int, **_: Any) -> tuple[int, ...]:
-    return (*x.shape[:-1], N)
-
-
-@operator("MatMulNBits", domain=CONTRIB, shape=_nbits_shape)
+@operator("MatMulNBits", domain=CONTRIB, shape=lambda x, *_, N, **__: (*x.shape[:-1], N))
 def matmul_nbits(
     x: Array,
     weight: Array,

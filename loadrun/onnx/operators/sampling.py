@@ -45,11 +45,7 @@ def affine_grid(theta: Array, size: Known, *, align_corners: int = 0) -> Array:
 # Grids
 
 
-def _sampled(x: Array, grid: Array, **attributes: object) -> tuple[int, ...]:
-    return (*x.shape[:2], *grid.shape[1:-1])
-
-
-@operator("GridSample", since=16, shape=_sampled)
+@operator("GridSample", since=16, shape=lambda x, grid, **_: (*x.shape[:2], *grid.shape[1:-1]))
 def grid_sample(
     x: Array, grid: Array, *, mode: str = "linear", padding_mode: str = "zeros", align_corners: int = 0
 ) -> Array:

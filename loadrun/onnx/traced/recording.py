@@ -26,7 +26,7 @@ from ...tensors.naming import scope as named_part
 from ...tensors.switches import exact_arithmetic, use
 from ...tensors.symbolic import TracedNumber
 from ...testcase import EXPECT, Check, checks_of
-from ..file import check, check_within
+from ..file import check
 from ..graph import RULE
 from ..subgraph import Subgraph
 from . import HALVES, KERNELS, OPERATORS, Untraceable, traced
@@ -347,9 +347,9 @@ def recorded(
 def _compared(session: Session, c: Check, values: Mapping[int, Made]) -> Var:
     """Compare an output with its expected value, as the source does."""
     expect, get = snapshot(values[c.expect.id]), tensor_of(values[c.get.id], stored_type(_typed(c.get)))
-    if c.err.owner.params and _definition(c.err.owner) is RULE:
-        return session.source(check(expect, get, 16 if _typed(c.get).name == "BFloat16" else 0)).var
-    return session.source(check_within(expect, get, c.maxerr)).var
+    by_rule = c.err.owner.params and _definition(c.err.owner) is RULE
+    kind = 16 if _typed(c.get).name == "BFloat16" else 0
+    return session.source(check(expect, get, kind, None if by_rule else c.maxerr)).var
 
 
 def _end(session: Session, name: str, tensor: Tensor, items: Mapping[str, Array]) -> tuple[Var, str | None]:

@@ -414,8 +414,6 @@ class NodeEmitter:
                 wanted.update(node.inputs)
                 wanted.update(*map(free_names, node.bodies))
         kept.reverse()
-        for i, node in enumerate(kept):
-            node.name = node.name or f"{node.op_type}_{i}"
         stored = [t for n, t in self.initializers.items() if n in wanted]
         return GraphMessage(name, kept, stored, inputs, outputs)
 

@@ -242,25 +242,24 @@ def packed_product(c: Call, a: Any, b: Any) -> Any:
 # Fake quantization
 
 
-@formula("FakeQuant")
-def fake_quant(c: Call, x: Any, scale: Any, zero: Any) -> Any:
-    """Compute ``(clamp(round(x / scale) + zero) - zero) * scale``."""
-    p = c.get(P.FakeQuant)
-    return (np.clip(_rounded(x / scale) + zero, np.float32(p.qmin), np.float32(p.qmax)) - zero) * scale
+@formula("FakeQuant", "LSQ")
+def fake_quant(c: Call, x: Any, scale: Any, zero: Any, *_: Any) -> Any:
+    """Compute ``(clamp(round(x / scale) + zero) - zero) * scale``; LSQ clamps before it rounds."""
+    q = x / scale
+    q = _rounded(_clamped(c, q + zero)) if c.opr.type == "LSQ" else _clamped(c, _rounded(q) + zero)
+    return (q - zero) * scale
 
 
 @formula("TQT")
 def tqt(c: Call, x: Any, scale: Any) -> Any:
     """Fake-quantize with step ``2 ** scale``."""
-    p, step = c.get(P.TQT), np.exp2(scale)
-    return np.clip(_rounded(x / step), np.float32(p.qmin), np.float32(p.qmax)) * step
+    step = np.exp2(scale)
+    return _clamped(c, _rounded(x / step)) * step
 
 
-@formula("LSQ")
-def lsq(c: Call, x: Any, scale: Any, zero: Any, _: Any) -> Any:
-    """Compute ``(round(clamp(x / scale + zero)) - zero) * scale``."""
-    p = c.get(P.LSQ)
-    return (_rounded(np.clip(x / scale + zero, np.float32(p.qmin), np.float32(p.qmax))) - zero) * scale
+def _clamped(c: Call, x: Any) -> Any:
+    p: Any = c.opr.params[0]
+    return np.clip(x, np.float32(p.qmin), np.float32(p.qmax))
 
 
 def _rounded(x: Any) -> Any:
