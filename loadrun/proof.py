@@ -322,8 +322,10 @@ class _Gate:
         try:
             with np.errstate(all="ignore"):
                 want = self.compute(feeds)
-        except LoadRunError:
+        except LoadRunError as e:
             want = {}
+            if kind.startswith(_SIZES) and self._refuses(feeds) is False:
+                raise refusal(f"{self.what} runs where the model does not ({kind}): {e}") from e
         if not want or (drawn and not all(is_finite(v) for v in want.values())):
             self.dropped += 1
             if asked:
@@ -351,6 +353,18 @@ class _Gate:
         self.compared += 1
         for one in [*self.asked]:
             self._hear(one, feeds, kind, want, drawn=drawn, asked=asked)
+
+    def _refuses(self, feeds: Mapping[str, Array]) -> bool | None:
+        """Return whether the written model refuses data, as its source does; None where it does not run at all."""
+        if self._run is None:
+            return None
+        try:
+            self._run(self._fed(feeds))
+        except UnsupportedError:
+            return None
+        except LoadRunError:
+            return True
+        return False
 
     def _fed(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Return what the written model is fed: 64 bits as 32 where it has those."""

@@ -259,6 +259,27 @@ def test_a_model_that_refuses_all_data_is_not_proven() -> None:
     assert (proof.compared, proof.dropped) == (0, 4)
 
 
+def test_sizes_that_the_model_refuses_are_refused_by_what_is_written() -> None:
+    def wide(x: Any) -> Any:
+        return x * 2
+
+    def narrow(x: Any) -> Any:
+        return (x.reshape(-1, 3) * 2).reshape(x.shape)
+
+    source, written = (loadrun.Bundle(_graph_of(f)) for f in (narrow, wide))
+    case = {"x": np.ones(6, "f4")}
+    proved(source, source, [case], sizes=[{"x": (7,)}])
+    proved(source, written, [case], sizes=[{"x": (9,)}])
+    with pytest.raises(ProofError, match=r"runs where the model does not \(at sizes x \[7\]\)"):
+        proved(source, written, [case], sizes=[{"x": (7,)}])
+
+
+def _graph_of(function: Callable[[Any], Any]) -> Graph:
+    traced = loadrun.trace(function, symbolic=True, capture_as_const=True, symbolic_shape=True)
+    traced(np.ones(6, "f4"))
+    return traced.graph(["x"], ["y"])
+
+
 def test_a_record_that_is_kept_says_what_is_not_proven(tmp_path: Path) -> None:
     """Random numbers are not compared; what the record says of testcases stays."""
     import loadrun.megengine.functional as F
