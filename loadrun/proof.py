@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import islice
@@ -324,7 +325,7 @@ class _Gate:
                 want = self.compute(feeds)
         except LoadRunError as e:
             want = {}
-            if kind.startswith(_SIZES) and self._refuses(feeds) is False:
+            if kind.startswith(_SIZES) and self._runs(feeds):
                 raise refusal(f"{self.what} runs where the model does not ({kind}): {e}") from e
         if not want or (drawn and not all(is_finite(v) for v in want.values())):
             self.dropped += 1
@@ -354,16 +355,10 @@ class _Gate:
         for one in [*self.asked]:
             self._hear(one, feeds, kind, want, drawn=drawn, asked=asked)
 
-    def _refuses(self, feeds: Mapping[str, Array]) -> bool | None:
-        """Return whether the written model refuses data, as its source does; None where it does not run at all."""
-        if self._run is None:
-            return None
-        try:
-            self._run(self._fed(feeds))
-        except UnsupportedError:
-            return None
-        except LoadRunError:
-            return True
+    def _runs(self, feeds: Mapping[str, Array]) -> bool:
+        """Return whether the written model runs on data."""
+        with suppress(LoadRunError):
+            return self._run is not None and bool(self._run(self._fed(feeds)))
         return False
 
     def _fed(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
