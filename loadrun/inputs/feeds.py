@@ -12,7 +12,7 @@ import numpy as np
 from ..base.arguments import require_seed
 from ..base.errors import InputError, UsageError
 from ..base.registry import late
-from ..graph import StoredTensor
+from ..graph import StoredTensor, Var
 from ..graph.dtypes import Array, numpy_array
 from ..testcase import EXPECT, Bundle
 
@@ -213,13 +213,19 @@ def _fitted(name: str, array: Array, tensor: StoredTensor, fixed: Sequence[int |
     return array
 
 
-def fit_inputs(bundle: Bundle, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Convert arrays to the inputs' dtypes; refuse conversions that would change values."""
+def fit_inputs(
+    bundle: Bundle, inputs: Mapping[str, Array], known: Mapping[str, Var] | None = None
+) -> dict[str, Array]:
+    """Convert arrays to the inputs' dtypes; refuse conversions that would change values.
+
+    Args:
+        known: the bundle's inputs by name, where they were looked for before.
+    """
     if not isinstance(inputs, Mapping):
         raise InputError(
             f"expected arrays by input name, found {type(inputs).__name__}; a testcase has them as its inputs"
         )
-    known = {v.name or "": v for v in bundle.fed}
+    known = {v.name or "": v for v in bundle.fed} if known is None else known
     unknown = [n for n in inputs if n not in known]
     if unknown:
         names = ", ".join(v.name or "" for v in bundle.inputs) or "none"
