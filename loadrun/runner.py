@@ -237,7 +237,11 @@ class Runner:
             self.bundle.require_unchanged()
             return self._native.run(random_inputs(self.bundle, self.seed) if inputs is None else inputs)
         arrays = cast("Mapping[str, Array] | None", inputs)
-        feeds = random_inputs(self.bundle, self.seed) if arrays is None else self._fitted(arrays)
+        feeds = (
+            random_inputs(self.bundle, self.seed)
+            if arrays is None
+            else fit_inputs(self.bundle, arrays, self._inputs)
+        )
         self._last = self._for(feeds)
         if self._last is not self._declared:
             # An input that gives no more than a size is none of the graph for that size.
@@ -245,9 +249,6 @@ class Runner:
             known = {v.name for v in bundle.fed}
             feeds = fit_inputs(bundle, {n: a for n, a in feeds.items() if n in known})
         return self._last.run(feeds, inputs)
-
-    def _fitted(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        return fit_inputs(self.bundle, arrays, self._inputs)
 
     @cached_property
     def _inputs(self) -> dict[str, Var]:
