@@ -389,7 +389,8 @@ def test_replaced_expected_values_are_no_other_inputs(
         reports.append(str(tmp_path / f"{factor}.json"))
         assert main([str(tmp_path / "m.mge"), "-q", "--json", reports[-1]]) == 1
     capsys.readouterr()
-    assert main(["report", *reports]) == 1
+    # How long each run took is no part of this, and a busy machine may take 10 ms longer for one.
+    assert main(["report", *reports, "--max-slowdown", "1000x"]) == 1
     out = capsys.readouterr().out
     assert re.search(r"greater error +\S+ +0 +out +0\.025 +25\.0", out), out
     assert re.search(r"other expected values +\S+ +0 +digest", out), out
