@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from loadrun.compare import Comparison, assert_equal_error, compare, passes
+from loadrun.compare.by_size import error_of
 from loadrun.compare.comparison import with_places
 from loadrun.graph.dtypes import DType
 
@@ -340,3 +341,17 @@ def test_what_exceeds_the_tolerance_is_counted_with_places() -> None:
     assert (found.abs_index, found.rel_index) == ((1, 0), (1, 1))
     assert "3 of 6 values exceed the tolerance" in found.explain()
     assert "max abs 1 at [1, 0], max rel 1 at [1, 1]" in found.explain()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "got", "error"),
+    [
+        ("u1", [9, 201], 0.0),  # a number that is rounded the other way
+        ("i1", [10, 98], 1.0),
+        ("i4", [10, 201], 0.005),  # of the largest one
+        ("f4", [10, 201], 0.005),
+    ],
+)
+def test_errors_by_size(dtype: str, got: list[int], error: float) -> None:
+    expect = np.array([10, 100 if dtype == "i1" else 200], dtype)
+    assert error_of(expect, np.array(got, dtype)) == pytest.approx(error, rel=0.01)

@@ -65,6 +65,14 @@ def model(path: Path, dtype: DType = F32) -> Path:
         ("kl<=0.1438", [0.5, 0.5], [0.25, 0.75], ["kl<=0.1438 does not hold: kl is 0.143841"]),
         # the same two distributions as logits: ln(1/4) = -1.386, ln(3/4) = -0.288
         ("kl<=0.1438", [5, 5], [-1.3862944, -0.2876821], ["kl<=0.1438 does not hold: kl is 0.143841"]),
+        # of logits in two rows, which are apart in level
+        ("kl<=0.1439", [[5, 5], [0, 9]], [[-1.3862944, -0.2876821], [30, 39]], []),
+        (
+            "kl<=0.1438",
+            [[0, 9], [5, 5]],
+            [[30, 39], [8.6137056, 9.7123179]],
+            ["kl<=0.1438 does not hold: kl is 0.143841"],
+        ),
         ("kl<=9", [0.5, 0.5], [0, 1], ["kl<=9 does not hold: kl is inf"]),
         ("kl<=1", [5], [5], ["kl<=1 cannot be evaluated: values of this dtype and shape have no kl"]),
         ("top2=1", [3, 2, 1], [2, 3, 1], []),
@@ -223,6 +231,7 @@ def test_covering_tolerance_lets_through_what_the_policy_does() -> None:
             g = e + sign * (1e-3 + 1e-2 * size)
             error = abs(e - g) / np.maximum(1, np.minimum(abs(e), abs(g)))
             assert float(error[0]) <= policy.covering
+    assert parse("exact").covering == 0.0
 
 
 def test_policy_is_only_stricter() -> None:
@@ -368,6 +377,11 @@ def test_nan_that_agrees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "pass LOOSENED" in capsys.readouterr().out
     bundle = loadrun.load(tmp_path / "p.mge")
     case = bundle.testcases[0]
+    # Without one, MegEngine's check would pass as well.
+    finite = {"x": np.array([[1, 2, 3]], "f4"), "y:expect": np.array([[2, 4, 6]], "f4")}
+    bundle.testcases = [Testcase(finite, case.dtypes)]
+    (result,) = loadrun.run(bundle)
+    assert (result.verdict, result.outputs[0].loosened) == (Verdict.PASS, None)
     bundle.testcases = [Testcase({**case.arrays, "y:expect": np.array([[2, 4, 6]], "f4")}, case.dtypes)]
     assert loadrun.run(bundle)[0].verdict is Verdict.FAIL
 

@@ -16,12 +16,14 @@ from loadrun.dump.options import DumpOptions
 from loadrun.engines import Setup, register_engine
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph
+from loadrun.graph.dtypes import DType
 from loadrun.graph.params import Elemwise, ElemwiseMode, MatrixMul, Reduce, ReduceMode
 from loadrun.passes.constants import bare, subgraph
 from loadrun.passes.inference import optimize_for_inference
 from loadrun.report.optimization import optimized
 from loadrun.testing import GraphBuilder
 from loadrun.verify.diff import FileSide, between, extract, match, read_values, watch
+from loadrun.verify.diff.measuring import Distance, agree
 from loadrun.verify.diff.stored import read_binary_dump
 from tests.support.broken_models import broken, copied, model, weight_changed
 from tests.support.cases import slow_but
@@ -130,11 +132,11 @@ def test_outputs_that_the_other_model_lacks(tmp_path: Path, capsys: pytest.Captu
 
 def test_a_weight_that_differs_within_the_tolerance_is_no_folded_batch_norm() -> None:
     graphs = []
-    for factor in (1.0, 1.00001, 1.01):
+    for factor in (1.0, 1.00001, 1.01, 1.1):
         b = GraphBuilder()
         weight = np.arange(1, 7, dtype="f4").reshape(2, 3)
         weight[0, 2] *= factor
-        if factor > 1.001:
+        if factor == 1.01:
             weight[0] = np.array([1, 2, 3], "f4") * np.float32(factor)
         x = b.input("x", 4, 3)
         graphs.append(
@@ -145,6 +147,16 @@ def test_a_weight_that_differs_within_the_tolerance_is_no_folded_batch_norm() ->
     assert (near.count, near.is_scaled) == (1, False)
     (scaled,) = between(graphs[2], graphs[0], feeds).constants
     assert (scaled.count, scaled.is_scaled) == (3, True)
+    (wrong,) = between(graphs[3], graphs[0], feeds).constants
+    assert (wrong.count, wrong.is_scaled) == (1, False)
+
+
+def test_a_quantized_value_may_be_off_by_one_step() -> None:
+    dtype = DType("QuantizedS8", 0.1)
+    step, two = (Distance(n, n * 0.1, n * 0.1, (0,), n * 0.1, 0.0) for n in (1, 2))
+    assert agree(step, dtype, 1e-3)
+    assert not agree(two, dtype, 1e-3)
+    assert not agree(step, dtype, 1e-3, exactly=True)
 
 
 def test_a_replaced_operator() -> None:
