@@ -63,6 +63,9 @@ def first_overflow(
             whole = _in_64_bits(kind, taken)
         except LoadRunError:
             continue
+        if kind.type == "TypeCvtV2":
+            # Infinity, and what 64 bits do not hold either, may become anything.
+            whole = np.where(np.abs(taken[0]) < 2.0**63, whole, narrow)
         if whole.shape == narrow.shape and not np.array_equal(whole, narrow):
             at = int(np.flatnonzero((whole != narrow).reshape(-1))[0])
             return (
