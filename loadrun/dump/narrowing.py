@@ -69,9 +69,12 @@ class Narrowing:
             return None
         dtypes = wide_dtypes(graph)
         narrow, known = narrowed(graph)
+        wide = [known[v.id] for v in _first_wide(graph) if v.id in known]
+        for i, var in enumerate(wide):
+            var.name = var.name or f"int64_{i}"
         written = _named(make_loadable(stabilize(narrow)), graph)
-        wide = (v.name for v in Bundle(graph).inputs if v.owner.tensors[0].dtype.name in _INTEGERS)
-        written.integers = tuple(n for n in wide if n)
+        kept = {v.name for v in written.vars()}
+        written.integers = tuple(dict.fromkeys(v.name for v in wide if v.name in kept))
         narrowing = cls(graph, asked, dtypes, written, narrow, known, scalars)
         if not asked:
             narrowing._check_constants()
@@ -238,6 +241,25 @@ class Narrowing:
             f"{where}{var.label!r} holds {said}; write an .onnx file, or pass --narrow (narrow=True) to store what "
             "MegEngine can represent"
         )
+
+
+def _first_wide(graph: Graph) -> Iterator[Var]:
+    """Yield the integers of 64 bits that are computed from none: inputs, what is cast, and sizes of inputs.
+
+    Of whatever dtype a graph has sizes in, they are numbers of Python or 64 bits in the model.
+    """
+
+    def is_wide(var: Var) -> bool:
+        return var.dtype is not None and var.dtype.name in _INTEGERS
+
+    for opr in graph.needed([*Bundle(graph).outputs.values()]):
+        if opr.type in _CONSTANTS or any(map(is_wide, opr.inputs)):
+            continue
+        if opr.type == "GetVarShapeV1":
+            # For those of what is inside it a whole net would be computed again.
+            yield from opr.outputs if opr.inputs[0].owner.tensors else ()
+        elif opr.type != "TypeCvtV2" or opr.inputs[0].owner.type != "GetVarShapeV1":
+            yield from filter(is_wide, opr.outputs)
 
 
 def _run(

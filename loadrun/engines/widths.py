@@ -16,7 +16,7 @@ from ..graph.params import (
     Host2DeviceCopy,
     MatrixMul,
 )
-from ..ops.catalog import select
+from ..ops.catalog import TypeParam, select
 from ..ops.infer import infer_dtypes
 from .reference import ReferenceEngine
 
@@ -25,6 +25,7 @@ _PRODUCTS = select(lambda op: MatrixMul in op.params)
 _HALVES = ElemwiseMultiTypeMode.FUSE_MUL_ADD3_INT16x32x32x32
 _SHIFTS = [0, 8, 16, 24, 8, 16, 24, 16, 24, 24]
 """How far products of bytes are shifted that make the product of 32 bits; see `passes.narrowing`."""
+_SMALL = 1 << 15
 _SUMS = ("Elemwise", "ReduceV2", "CumsumV1")
 """Operators whose results may be larger than what they are given."""
 
@@ -40,7 +41,7 @@ def first_overflow(
         graph: a graph that was narrowed.
         outputs: what is computed.
         feeds: arrays by input name.
-        wide: names of the inputs that hold 64 bits in the model that the file was made of.
+        wide: names of the inputs, and of what is cast inside, that hold 64 bits in the model that the file was made of.
     """
     oprs = graph.needed(list(outputs))
     infer_dtypes(oprs)
@@ -55,10 +56,16 @@ def first_overflow(
         return None
     for opr, kind, read in found:
         narrow = values[opr.outputs[0].id]
+        taken = [_joined([values[v.id] for v in digits]) for digits in read]
+        if _is_small(kind, taken):
+            continue
         try:
-            whole = _in_64_bits(kind, [_joined([values[v.id] for v in digits]) for digits in read])
+            whole = _in_64_bits(kind, taken)
         except LoadRunError:
             continue
+        if kind.type == "TypeCvtV2":
+            # Infinity, and what 64 bits do not hold either, may become anything.
+            whole = np.where(np.abs(taken[0]) < 2.0**63, whole, narrow)
         if whole.shape == narrow.shape and not np.array_equal(whole, narrow):
             at = int(np.flatnonzero((whole != narrow).reshape(-1))[0])
             return (
@@ -75,8 +82,11 @@ def _narrowed(oprs: Sequence[Opr], wide: Container[str]) -> Iterator[tuple[Opr, 
     products = _matrix_products(oprs)
     parts = {id(part) for o in oprs if _is_product(o) for part in _upper_half(o)}
     for opr in oprs:
-        if opr.type == "Host2DeviceCopy":
-            reached.update(v.id for v in opr.outputs if v.name in wide)
+        begun = {v.id for v in opr.outputs if v.name in wide}
+        reached |= begun
+        if begun and opr.type == "TypeCvtV2":
+            yield opr, opr, [[v] for v in opr.inputs]
+            continue
         product = products.get(id(opr))
         read = [[v] for v in opr.inputs] if product is None else _bytes_of(product)
         # What is a product of bytes in the model as well wraps there, too.
@@ -161,6 +171,13 @@ def _joined(digits: Sequence[Array]) -> Array:
     return total
 
 
+def _is_small(opr: Opr, values: Sequence[Array]) -> bool:
+    """Return whether numbers are so small that no sum and no product of two of them is too large."""
+    if opr.type != "Elemwise" or opr.get(Elemwise).mode in (ElemwiseMode.POW, ElemwiseMode.SHL):
+        return False
+    return all(v.min(initial=0) > -_SMALL and v.max(initial=0) < _SMALL for v in values)
+
+
 def _in_64_bits(opr: Opr, values: Sequence[Array]) -> Array:
     graph = Graph(exact=True)
     wide = [v.astype(np.int64) if v.dtype == np.int32 else v for v in values]
@@ -168,7 +185,9 @@ def _in_64_bits(opr: Opr, values: Sequence[Array]) -> Array:
     for i, value in enumerate(wide):
         tensor = StoredTensor(dtype_of(value), value.shape, f"x{i}")
         inputs += graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[tensor], names=[f"x{i}"])
-    if opr.type == "ElemwiseMultiType":
+    if opr.type == "TypeCvtV2":
+        outputs = graph.add("TypeCvtV2", TypeParam(dtype=plain("Int64")), inputs=inputs)
+    elif opr.type == "ElemwiseMultiType":
         outputs = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.MUL), inputs=inputs)
     else:
         outputs = graph.add(opr.type, *opr.params, inputs=inputs)

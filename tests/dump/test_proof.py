@@ -274,6 +274,23 @@ def test_sizes_that_the_model_refuses_are_refused_by_what_is_written() -> None:
         proved(source, written, [case], sizes=[{"x": (7,)}])
 
 
+def test_where_numbers_come_from_shows_at_sizes_larger_than_one() -> None:
+    """What is repeated of one number is the same from wherever it is taken."""
+
+    def turned(x: Any) -> Any:
+        return x[::-1] * 2
+
+    def straight(x: Any) -> Any:
+        return x * 2
+
+    source, written = (loadrun.Bundle(_graph_of(f)) for f in (turned, straight))
+    case = {"x": np.ones(1, "f4")}
+    with pytest.raises(
+        ProofError, match=r"gives other numbers than the model: output 'y' .*at sizes x \[3\]"
+    ):
+        proved(source, written, [case], sizes=[{"x": (3,)}])
+
+
 def _graph_of(function: Callable[[Any], Any]) -> Graph:
     traced = loadrun.trace(function, symbolic=True, capture_as_const=True, symbolic_shape=True)
     traced(np.ones(6, "f4"))

@@ -62,6 +62,69 @@ def test_what_does_not_fit_is_told(name: str, tmp_path: Path) -> None:
     assert "integers of 64 bits do not fit" in note
 
 
+REAL = np.array([[1.5, -2, 3], [4, 5, -6]], "f4")
+BYTES = np.array([[1, 2, 3], [4, 5, 6]], "u1")
+INSIDE = {
+    "a cast of a real number": (REAL, "y = Cast<to=7>(x)", np.float32(3e9), 3_000_000_000),
+    "a cast that is multiplied": (REAL, "c = Cast<to=7>(x)  y = Mul(c, c)", np.float32(70000), 4_900_000_000),
+    "where the end is a real number": (
+        REAL,
+        "c = Cast<to=7>(x)  d = Add(c, c)  y = Cast<to=1>(d)",
+        np.float32(2**30),
+        2**31,
+    ),
+    "a cast of 32 bits": (
+        np.int32(REAL),
+        "c = Cast<to=7>(x)  y = Mul(c, c)",
+        np.int32(70000),
+        4_900_000_000,
+    ),
+    "a product of bytes": (
+        BYTES,
+        "t = Transpose(x)  m = MatMulInteger(x, t)  c = Cast<to=7>(m)  k = Constant<value_int=40000>()  y = Mul(c, k)",
+        np.uint8(255),
+        (255**2 + 13) * 40000,
+    ),
+}
+KINDS = {"f4": "float", "i4": "int32", "u1": "uint8"}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_what_is_cast_inside_is_told(name: str, tmp_path: Path) -> None:
+    small, nodes, large, whole = INSIDE[name]
+    end = {"where the end is a real number": "float[2, 3]", "a product of bytes": "int64[2, 2]"}
+    text = (
+        f'<ir_version: 9, opset_import: ["" : 20]>\n'
+        f"g ({KINDS[small.dtype.str[1:]]}[2, 3] x) => ({end.get(name, 'int64[2, 3]')} y) {{ {nodes} }}"
+    )
+    (tmp_path / "m.onnx").write_bytes(parser.parse_model(text).SerializeToString())
+    loadrun.pack_file(tmp_path / "m.onnx", tmp_path / "m.mge", loadrun.PackOptions(input_data=(small,)))
+    runner = loadrun.Runner(tmp_path / "m.mge")
+    assert [r.verdict.value for r in runner.replay()] == ["pass"]
+    assert not runner.run({"x": small}).outputs[0].notes
+    x = small.copy()
+    x[0, 0] = large
+    (note,) = runner.run({"x": x}).outputs[0].notes
+    assert f"is {whole} in the model and" in note
+
+
+def test_what_sizes_make_is_told(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    import loadrun.torch
+
+    def mean_of_pairs(x: Any) -> Any:
+        return x.sum() / (x.shape[0] * x.shape[0])
+
+    traced = loadrun.torch.trace(mean_of_pairs, torch.ones(5), dynamic_shapes=True)
+    traced.dump(tmp_path / "m.mge", arg_names=["x"])
+    runner = loadrun.Runner(tmp_path / "m.mge")
+    (out,) = runner.run({"x": np.ones(500, "f4")}).outputs
+    assert out.value == np.float32(0.002)
+    assert not out.notes
+    (note,) = runner.run({"x": np.ones(50000, "f4")}).outputs[0].notes
+    assert "is 2500000000 in the model and" in note
+
+
 @pytest.mark.parametrize("kind", [np.int64, np.int32])
 def test_what_does_not_fit_in_a_dump_of_numpy_code_is_told(kind: type, tmp_path: Path) -> None:
     @loadrun.trace(symbolic=True, capture_as_const=True)

@@ -41,6 +41,25 @@ def test_convolution_over_four_axes_with_uneven_pads() -> None:
     np.testing.assert_allclose(got, want, atol=1e-5)
 
 
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+def test_pooling_pads_to_the_same_size_without_dilations_alone(op: str) -> None:
+    """ONNX Runtime and shape inference have other sizes there."""
+    window = {"kernel_shape": [3], "strides": [2], "auto_pad": "SAME_UPPER"}
+    out = definition(op, 22)(f(1, 1, 9), dilations=[1], **window)
+    assert np.shape(out[0] if isinstance(out, tuple) else out) == (1, 1, 5)
+    with pytest.raises(ValueError, match="no dilations"):
+        definition(op, 22)(f(1, 1, 9), dilations=[2], **window)
+
+
+def test_a_softcap_below_zero_caps_nothing() -> None:
+    """As in ONNX Runtime and in onnx.reference."""
+    q, k, v = f(1, 1, 2, 4), f(1, 1, 3, 4), f(1, 1, 3, 5)
+    scores = np.exp((q.astype(float) @ k.astype(float).swapaxes(-1, -2)) / 2)
+    want = scores / scores.sum(-1, keepdims=True) @ v
+    got = definition("Attention", 23)(q, k, v, softcap=-0.5, types=types())
+    np.testing.assert_allclose(got[0] if isinstance(got, tuple) else got, want, atol=1e-6)
+
+
 @pytest.mark.parametrize("strides", [[1, 1], [2, 3]])
 def test_transposed_convolution_adds_windows_up(strides: list[int]) -> None:
     x, w = f(1, 2, 3, 4), f(2, 3, 3, 2)

@@ -186,6 +186,18 @@ def test_a_wrong_writer_is_stopped(kind: str, fault: Any, monkeypatch: pytest.Mo
         export(traced, np.arange(6, dtype=F).reshape(2, 3))
 
 
+def test_what_is_no_model_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that nobody can read is not only one that was not proven."""
+
+    def mixed(w: Any, opr: Any) -> str:
+        name: str = w.op("Add", w.name(opr.inputs[0]), w.const(np.int64(1)))
+        return name
+
+    monkeypatch.setitem(TRANSLATIONS, "Elemwise", mixed)
+    with pytest.raises(ProofError, match="the ONNX model cannot be read back: .*of the same type"):
+        export(np.sin, np.ones(3, F))
+
+
 @pytest.mark.skipif(not installed("onnxruntime"), reason="onnxruntime is not installed")
 def test_a_fault_of_the_definition_itself_is_found_by_the_runtime(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -53,8 +53,8 @@ def scaled_scores(q: Tensor, k: Tensor, scale: float) -> Tensor:
 
 
 def capped(scores: Tensor, cap: float) -> Tensor:
-    """Return scores bent by a hyperbolic tangent to be between minus `cap` and it; unchanged for 0."""
-    if not cap:
+    """Return scores bent by a hyperbolic tangent to be between minus `cap` and it; unchanged for 0 or less."""
+    if cap <= 0:
         return scores
     bent = e.elem(M.TANH, e.elem(M.TRUE_DIV, scores, e.number(cap, scores)))
     return e.elem(M.MUL, e.number(cap, bent), bent)

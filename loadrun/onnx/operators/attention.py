@@ -54,8 +54,8 @@ def scaled_scores(q: Array, k: Array, scale: float) -> Array:
 
 
 def capped(scores: Array, cap: float) -> Array:
-    """Return scores bent by a hyperbolic tangent to be between minus `cap` and it; unchanged for 0."""
-    return np.tanh(scores / cap) * cap if cap else scores
+    """Return scores bent by a hyperbolic tangent to be between minus `cap` and it; unchanged for 0 or less."""
+    return np.tanh(scores / cap) * cap if cap > 0 else scores
 
 
 def masked(bias: Array | None, allowed: Array, like: Array, least: float = -np.inf) -> Array:

@@ -43,6 +43,10 @@ def pooling_window(
     fits = len(kernel) == len(sizes) > 0
     refuse_unless(fits, f"kernel_shape must name {len(sizes)} axes, found {kernel_shape}")
     window = window_of(sizes, kernel, strides=strides, dilations=dilations, auto_pad=auto_pad, pads=pads)
+    refuse_unless(
+        not auto_pad.startswith("SAME") or {*window.dilations} <= {1},
+        "ONNX Runtime pads to the same size as if there were no dilations, ONNX's shape inference with them: give pads",
+    )
     out, around = list(window.out), list(window.pads)
     for i, (size, s, r) in enumerate(zip(sizes, window.strides, window.reach, strict=True)):
         a, b = around[i]
