@@ -2,11 +2,9 @@
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from ..base.errors import InputError
 from ..graph import Graph, Var
-from ..graph.dtypes import Array
+from ..graph.dtypes import Array, held_array
 from ..testcase import FileValue
 from .reference import ReferenceEngine
 from .wide import Float64Engine
@@ -55,11 +53,9 @@ class GraphFile:
 
 def _held(name: str, value: FileValue, var: Var) -> Array:
     dtype = var.owner.tensors[0].dtype
+    array = held_array(value, dtype)
     if dtype.name == "Object":
-        holder = np.empty((), object)
-        holder[()] = value
-        return holder
-    array = np.asarray(value)
+        return array
     if dtype.name == "String":
         return array.astype(object)
     if array.dtype.kind not in "biuf":

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from ..base import __version__
 from ..base.about import About
-from ..base.errors import EngineError, OutOfMemoryError, UsageError
+from ..base.errors import EngineError, LoadRunError, OutOfMemoryError, UsageError
 from ..base.limits import memory_limit
 from ..base.locks import ForkLock
 from ..base.registry import late
@@ -336,6 +336,24 @@ class ReferenceEngine:
                         f"{describe(opr)} gives {var.dtype} {list(known.shapes[var.id])}, {size / 2**30:.1f} GiB, "
                         f"more than the {limit / 2**30:.1f} GiB of memory"
                     )
+
+
+def observed_shapes(
+    graph: Graph, ends: Sequence[Var], known: Mapping[int, Shape], feeds: Mapping[str, Array], seed: int = 0
+) -> dict[int, Shape]:
+    """Return the shapes that are not known and follow from values alone, as one run gives them."""
+    unknown = {v.id for o in graph.needed(ends) for v in o.outputs if v.id not in known}
+    observed: dict[int, Shape] = {}
+
+    def see(opr: Opr, values: Sequence[Array]) -> None:
+        observed.update((v.id, x.shape) for v, x in zip(opr.outputs, values, strict=True) if v.id in unknown)
+
+    if unknown:
+        engine = ReferenceEngine(graph, ends, seed=seed)
+        # Values may be out of an operator's range; shapes observed before that are valid.
+        with suppress(LoadRunError):
+            engine.run({n: v for n, v in feeds.items() if n in engine.inputs}, see)
+    return observed
 
 
 def _aligned(array: Array) -> Array:

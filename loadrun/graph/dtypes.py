@@ -269,6 +269,15 @@ def numpy_array(value: object) -> Array:
     return array if storage is None else array.astype(storage)
 
 
+def held_array(value: object, dtype: DType) -> Array:
+    """Return a value as an array; one without axes holds what is none, such as a sequence or a map."""
+    if dtype.name != "Object":
+        return np.asarray(value)
+    holder = np.empty((), object)
+    holder[()] = value
+    return holder
+
+
 def nbytes(shape: tuple[int, ...], dtype: DType) -> int:
     """Count the bytes that a value takes in a file, in Python integers (never wraps).
 

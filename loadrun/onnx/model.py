@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..base import __version__
 from ..base.errors import LoadRunError, UnsupportedError, UsageError
-from ..engines.reference import ReferenceEngine
+from ..engines.reference import observed_shapes
 from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array, DType
 from ..ops.catalog import select
@@ -272,22 +271,9 @@ class _KnownShapes:
 
     def _observe(self) -> dict[int, Shape]:
         """Return the shapes that follow from values alone, as one run on the example's values gives them."""
-        shapes = self.known[0].shapes
-        unknown = {v.id for o in self.oprs for v in o.outputs if v.id not in shapes}
-        observed: dict[int, Shape] = {}
-        if not unknown or set(self.example) < set(self.first):
-            return observed
-
-        def see(opr: Opr, values: Sequence[Array]) -> None:
-            observed.update(
-                (v.id, x.shape) for v, x in zip(opr.outputs, values, strict=True) if v.id in unknown
-            )
-
-        engine = ReferenceEngine(self.graph, self.ends)
-        # Random values may be out of an operator's range; shapes observed before that are valid.
-        with suppress(LoadRunError):
-            engine.run({n: v for n, v in self.example.items() if n in engine.inputs}, see)
-        return observed
+        if set(self.example) < set(self.first):
+            return {}
+        return observed_shapes(self.graph, self.ends, self.known[0].shapes, self.example)
 
 
 # The walk over the operators

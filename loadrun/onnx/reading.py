@@ -14,7 +14,7 @@ import numpy as np
 from ..base.errors import EngineError, InputError, UnsupportedError, UsageError
 from ..graph import Graph, StoredTensor
 from ..graph.composite import TensorAttribute
-from ..graph.dtypes import Array, DType, numpy_array
+from ..graph.dtypes import Array, DType, held_array, numpy_array, plain
 from ..graph.params import Host2DeviceCopy
 from ..ops.registry import Shape, limited
 from ..testcase import EXPECT, Bundle, FileFacts, FileValue, LazyTestcases, ModelSource, spread
@@ -159,17 +159,14 @@ class OnnxReader:
             )
         if objects:
             # What no array holds is compared as the file has it.
-            bundle.facts.missed = lost_sets(self._data_sets)
-            bundle.testcases = testcases(self._data_sets, {}, self._types)
-            return bundle
+            return self._with_cases(bundle)
         fed = {v.name or "": v for v in (*bundle.inputs, *graph.inputs)}
         kinds = {n: kind_of_dtype(v.owner.tensors[0].dtype) for n, v in fed.items()}
         if self._sets:
             bundle.facts.missed = lost_sets(self._sets)
             bundle.testcases = testcases(self._sets, kinds, self._types)
         elif self._native and self._data_sets:
-            bundle.facts.missed = lost_sets(self._data_sets)
-            bundle.testcases = testcases(self._data_sets, {}, self._types)
+            self._with_cases(bundle)
         return bundle
 
     def _lowering(self, bundle: Bundle, shapes: Mapping[str, Shape], assumed: bool) -> Lowering:
@@ -348,8 +345,13 @@ class OnnxReader:
         bundle = self._told(bundle)
         bundle.warnings.append(f"not run by the reference engine: {why}")
         if self._data_sets:
-            bundle.facts.missed = lost_sets(self._data_sets)
-            bundle.testcases = testcases(self._data_sets, {}, self._types)
+            self._with_cases(bundle)
+        return bundle
+
+    def _with_cases(self, bundle: Bundle) -> Bundle:
+        """Add the data beside the file as it has them."""
+        bundle.facts.missed = lost_sets(self._data_sets)
+        bundle.testcases = testcases(self._data_sets, {}, self._types)
         return bundle
 
 
@@ -366,9 +368,7 @@ def _objects(name: str, value: object, info: ValueInfoProto) -> Array:
         raise UsageError(
             f"input {name!r} is a sequence, the constant for it {type(value).__name__}, expected a list"
         )
-    holder = np.empty((), object)
-    holder[()] = value
-    return holder
+    return held_array(value, plain("Object"))
 
 
 def fitting(info: ValueInfoProto, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from ..base.registry import late
 from ..engines.reference import ReferenceEngine
 from ..graph import Graph, same_graph
 from ..graph.composite import GraphAttribute
-from ..graph.dtypes import Array, DType
+from ..graph.dtypes import Array, DType, held_array
 from ..ops.infer import infer_shapes
 
 with late(__name__):
@@ -119,10 +119,6 @@ class Subgraph(GraphAttribute):
 
 
 def _held(value: Any, dtype: DType) -> Array:  # noqa: ANN401 - a list or a map may be fed
-    if dtype.name == "Object":
-        holder = np.empty((), object)
-        holder[()] = value
-        return holder
-    array = np.asarray(value)
+    array = held_array(value, dtype)
     # Halves come as float32, and float64 stays what it is in a graph that is computed so.
     return array.astype(dtype.np) if dtype.name == "Float16" else array

@@ -11,7 +11,7 @@ from ..base.errors import OutOfMemoryError
 from ..base.limits import memory_limit
 from ..graph import Opr
 from ..graph.composite import Composite, Native
-from ..graph.dtypes import Array, DType, nbytes
+from ..graph.dtypes import Array, DType, held_array, nbytes
 from .numeric.special import broadcast_shapes
 from .registry import Bound, Call, Shape, ShapeCall, UnknownShape, implementation, kernel
 
@@ -107,15 +107,7 @@ def widened(c: Call, arrays: Sequence[Array]) -> list[Any]:
 def result_arrays(p: Composite, result: Any) -> list[Array]:  # noqa: ANN401 - what a function returns
     """Return one array for every output; what is no array (a sequence, a map, nothing) in one without axes."""
     results = result if isinstance(result, tuple) else (result,)
-    arrays: list[Array] = []
-    for value, dtype in zip(results, p.types.outputs, strict=False):
-        if dtype.name == "Object":
-            holder = np.empty((), object)
-            holder[()] = value
-            arrays.append(holder)
-        else:
-            arrays.append(np.asarray(value))
-    return arrays
+    return [held_array(v, dtype) for v, dtype in zip(results, p.types.outputs, strict=False)]
 
 
 _FLOAT = "Float32"

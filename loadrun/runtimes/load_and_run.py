@@ -6,7 +6,6 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from weakref import finalize
 
 import numpy as np
 
@@ -57,7 +56,6 @@ class LoadAndRun:
         self._whole = WholeDump(graph, targets)
         self._tool = tool
         self._version = ""
-        self._folder: Path | None = None
 
     @property
     def inputs(self) -> dict[str, Var]:
@@ -67,18 +65,11 @@ class LoadAndRun:
     @property
     def about(self) -> About:
         """Describe what executes, and how it computes; the version is known after the first run."""
-        operators = sum(not o.tensors for o in self._whole.oprs)
-        return About(
-            "load_and_run", self._version or "?", self._whole.arithmetic, self._tool, operators=operators
-        )
+        return self._whole.about("load_and_run", self._version or "?", self._tool)
 
     def prepare(self, feeds: Mapping[str, Array]) -> None:
         """Write the dump."""
-        if self._folder is None:
-            directory = tempfile.TemporaryDirectory(prefix="loadrun-")
-            finalize(self, directory.cleanup)
-            self._folder = Path(directory.name)
-            self._whole.write(self._folder / "model.mge")
+        self._whole.path()
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
         """Execute once; see `Engine.run`.
@@ -89,17 +80,14 @@ class LoadAndRun:
         inputs = self._whole.feeds(feeds)
         outputs: list[Array] = []
         if self._whole.computed:
-            self.prepare(feeds)
-            assert self._folder is not None
-            with tempfile.TemporaryDirectory(prefix="run-", dir=self._folder) as folder:
+            with tempfile.TemporaryDirectory(prefix="run-", dir=self._whole.path().parent) as folder:
                 outputs = self._run(inputs, Path(folder))
         return self._whole.results(outputs, feeds, "load_and_run")
 
     def _run(self, feeds: Mapping[str, Array], folder: Path) -> list[Array]:
-        assert self._folder is not None
         out = folder / "out"
         out.mkdir()
-        command = [self._tool, str(self._folder / "model.mge"), "--iter", "1", "--warmup_iter", "0"]
+        command = [self._tool, str(self._whole.path()), "--iter", "1", "--warmup_iter", "0"]
         command += ["--cpu"] if threads() == 1 else ["--multithread", str(threads())]
         command += ["--bin_out_dump", str(out)]
         if feeds:
@@ -107,7 +95,7 @@ class LoadAndRun:
         for name, array in feeds.items():
             with replacing(folder / f"{name}.npy") as file:
                 np.save(file, array, allow_pickle=False)
-        code, said = run_tool(command, "load_and_run")
+        code, said = run_tool(command)
         version = _VERSION.search(said)
         self._version = version.group(1) if version else self._version
         if code:

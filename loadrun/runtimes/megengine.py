@@ -3,7 +3,6 @@
 import atexit
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
@@ -112,7 +111,6 @@ class MegEngine:
         self._python = python
         self._model = f"m{next(_numbers)}"
         self._loaded: MessageProcess | None = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
         _worker(python)
 
     @property
@@ -123,9 +121,7 @@ class MegEngine:
     @property
     def about(self) -> About:
         """Describe what executes, and how it computes."""
-        version = _versions.get(self._python, "")
-        operators = sum(not o.tensors for o in self._whole.oprs)
-        return About("megengine", version, self._whole.arithmetic, self._python, operators=operators)
+        return self._whole.about("megengine", _versions.get(self._python, ""), self._python)
 
     def prepare(self, feeds: Mapping[str, Array]) -> None:
         """Load the model.
@@ -148,13 +144,7 @@ class MegEngine:
         """Return the process, with the model loaded."""
         worker = _worker(self._python)
         if self._loaded is not worker:
-            if self._folder is None:
-                self._folder = tempfile.TemporaryDirectory(prefix="loadrun-")
-                finalize(self, self._folder.cleanup)
-                self._whole.write(Path(self._folder.name) / "model.mge")
-            worker.ask(
-                {"do": "load", "model": self._model, "path": str(Path(self._folder.name) / "model.mge")}
-            )
+            worker.ask({"do": "load", "model": self._model, "path": str(self._whole.path())})
             finalize(self, _drop, worker, self._model)
             self._loaded = worker
         return worker

@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..base.about import About
 from ..base.errors import InputError
-from ..engines import TRANSLATED
+from ..engines import NATIVE, TRANSLATED
 from ..graph.dtypes import Array
 from ..testcase import FileValue, SourceFile
 
@@ -63,6 +64,12 @@ def refused(engine: str, source: SourceFile, why: Exception) -> str:
     """Report that a runtime does not take a file, with the other way where there is one."""
     other = f"; {engine}:{TRANSLATED} runs loadrun's graph instead" if source.graph.outputs else ""
     return f"{engine} rejects the file: {why}{other}"
+
+
+def native_about(runtime: Any, source: SourceFile, arithmetic: str = "") -> About:  # noqa: ANN401 - see `Runtime`
+    """Describe a runtime that runs a file as it is."""
+    told = runtime.name, runtime.version, arithmetic, runtime.provider
+    return About(*told, operators=source.nodes, way=NATIVE, options=runtime.options.text)
 
 
 def _as_declared(source: SourceFile, ports: Ports, feeds: Mapping[str, FileValue]) -> bool:

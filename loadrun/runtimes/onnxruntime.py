@@ -10,11 +10,10 @@ from weakref import finalize
 
 import numpy as np
 
-from ..base.about import About
 from ..base.errors import EngineError, UnsupportedError, UsageError
 from ..base.files import contents
 from ..base.registry import late
-from ..engines import NATIVE, Engine, Setup
+from ..engines import Engine, Setup
 from ..engines.executed import Executed
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
@@ -22,7 +21,7 @@ from ..onnx.codes import CODED, from_codes, to_codes
 from ..onnx.tensors import HELD, NAMES, ElemType
 from ..ops.numeric.parallel import threads
 from ..testcase import FileValue, SourceFile
-from .native import Ports, fitted, refused
+from .native import Ports, fitted, native_about, refused
 from .onnxruntime_profile import profiled_nodes
 from .options import EngineOptions, choice, number
 from .runtime import NotTaken, missing
@@ -287,15 +286,7 @@ class OnnxRuntimeFile(_Profiled):
         outputs = {o.name: _KINDS.get(o.type) for o in self._session.get_outputs()}
         self._names = list(outputs)
         self._coded_outputs = {n: k for n, k in outputs.items() if k in CODED}
-        self.about = About(
-            runtime.name,
-            runtime.version,
-            "",
-            runtime.provider,
-            operators=source.nodes,
-            way=NATIVE,
-            options=runtime.options.text,
-        )
+        self.about = native_about(runtime, source)
 
     def fitted(self, feeds: Mapping[str, FileValue]) -> Mapping[str, object]:
         """See `FileEngine.fitted`."""

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..base.about import About
 from ..base.errors import EngineError, UnsupportedError, UsageError
-from ..engines import NATIVE, Engine, Setup
+from ..engines import Engine, Setup
 from ..engines.executed import Executed
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
 from ..ops.numeric.parallel import threads
 from ..testcase import FileValue, SourceFile
-from .native import Ports, fitted, refused
+from .native import Ports, fitted, native_about, refused
 from .options import EngineOptions
 from .runtime import NotTaken, missing
 from .translated import Translated
@@ -202,15 +201,7 @@ class OpenVINOFile(_Requested):
             known = () if sizes.rank.is_dynamic else sizes
             shapes[name] = [d.get_length() if d.is_static else None for d in known]
         self._ports = Ports(list(self._inputs), (), dtypes, shapes)
-        self.about = About(
-            runtime.name,
-            runtime.version,
-            runtime.arithmetic,
-            runtime.provider,
-            operators=source.nodes,
-            way=NATIVE,
-            options=runtime.options.text,
-        )
+        self.about = native_about(runtime, source, runtime.arithmetic)
 
     def fitted(self, feeds: Mapping[str, FileValue]) -> Mapping[str, object]:
         """See `FileEngine.fitted`."""

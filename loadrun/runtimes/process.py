@@ -124,7 +124,7 @@ def _array(read: Callable[[int], bytes], dtype: str, shape: Sequence[int]) -> Ar
     return np.frombuffer(data, kind).reshape(sizes)
 
 
-def run_tool(command: Sequence[str], what: str) -> tuple[int, str]:
+def run_tool(command: Sequence[str]) -> tuple[int, str]:
     """Run a program to its end; its exit code and what it printed.
 
     Raises:
@@ -140,7 +140,7 @@ def run_tool(command: Sequence[str], what: str) -> tuple[int, str]:
             env=thread_environment(threads()),
         )
     except OSError as e:
-        raise UsageError(f"{what} cannot be started: {command[0]}: {e.strerror or e}") from e
+        raise UsageError(f"load_and_run cannot be started: {command[0]}: {e.strerror or e}") from e
     return ended.returncode, ended.stdout.decode(errors="replace")
 
 

@@ -23,7 +23,7 @@ from ..dump.record import graph_digest
 from ..engines import TRANSLATED, Setup
 from ..engines.executed import Executed, Profiling, executed_of
 from ..engines.protocol import checked_feeds, constant_ids, graph_inputs
-from ..engines.reference import ReferenceEngine
+from ..engines.reference import ReferenceEngine, observed_shapes
 from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array
 from ..graph.excerpts import excerpt
@@ -309,20 +309,8 @@ class Translated:
 
     def _observed(self, known: Inference, values: Mapping[int, Array]) -> dict[int, Shape]:
         """Shapes that follow from values alone, as one run of the reference engine gives them."""
-        unknown = {v.id for o in self._oprs for v in o.outputs if v.id not in known.shapes}
-        observed: dict[int, Shape] = {}
-        if not unknown:
-            return observed
-
-        def see(opr: Opr, outs: Sequence[Array]) -> None:
-            observed.update(
-                (v.id, x.shape) for v, x in zip(opr.outputs, outs, strict=True) if v.id in unknown
-            )
-
-        engine = ReferenceEngine(self.graph, self.targets, seed=self.setup.seed)
-        with suppress(LoadRunError):
-            engine.run({n: values[v.id] for n, v in self._inputs.items()}, see)
-        return observed
+        feeds = {n: values[v.id] for n, v in self._inputs.items()}
+        return observed_shapes(self.graph, self.targets, known.shapes, feeds, self.setup.seed)
 
     # Executing
 

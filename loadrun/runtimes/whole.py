@@ -1,10 +1,13 @@
 """A graph that goes to MegEngine as a whole: written as a dump of its own, whose outputs are the targets."""
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from weakref import finalize
 
 import numpy as np
 
+from ..base.about import About
 from ..base.errors import EngineError, InputError
 from ..base.proving import proving
 from ..dump import save
@@ -49,13 +52,27 @@ class WholeDump:
         needed = {o.id for o in graph.needed(self.computed)}
         self._fed = [n for n, v in self.inputs.items() if v.owner.id in needed]
         self.names = {n: f"in{i}" for i, n in enumerate(self._fed)}
+        self._path: Path | None = None
 
-    def write(self, path: Path) -> None:
-        """Write the dump.
+    def about(self, name: str, version: str, program: str) -> About:
+        """Describe the engine that runs the dump."""
+        operators = sum(not o.tensors for o in self.oprs)
+        return About(name, version, self.arithmetic, program, operators=operators)
+
+    def path(self) -> Path:
+        """Return the dump, written once to a folder that lasts as long as this does.
 
         Raises:
             FormatError: the graph cannot be written.
         """
+        if self._path is None:
+            folder = tempfile.TemporaryDirectory(prefix="loadrun-")
+            finalize(self, folder.cleanup)
+            self._write(Path(folder.name) / "model.mge")
+            self._path = Path(folder.name) / "model.mge"
+        return self._path
+
+    def _write(self, path: Path) -> None:
         graph, known = subgraph(self._graph, self.computed)
         for i, var in enumerate(self.computed):
             known[var.id].name = f"out{i}"

@@ -12,7 +12,7 @@ from ...arrays.promotion import all_tensors
 from ...base.errors import FormatError, LoadRunError, UnsupportedError
 from ...graph import Graph, Opr, Var
 from ...graph.composite import Composite
-from ...graph.dtypes import Array, DType, plain
+from ...graph.dtypes import Array, DType, held_array, plain
 from ...layers import emit as e
 from ...ops.infer import infer_dtypes, kernel_of
 from ...ops.registry import Call, Shape, pay_operator
@@ -153,7 +153,7 @@ class _Walker:
         """Compute what is known."""
         ins, outs = (tuple(map(_typed, vs)) for vs in (opr.inputs, opr.outputs))
         call = Call(opr, ins, outs)
-        arrays = [_stored(a, d) for a, d in zip(inputs, ins, strict=True)]
+        arrays = [held_array(a, d) for a, d in zip(inputs, ins, strict=True)]
         pay_operator(opr, ins, outs, arrays)
         with use(None):
             result = kernel_of(call)(call, *arrays)
@@ -226,15 +226,6 @@ def _any_traced(values: Iterable[Any]) -> bool:
         if isinstance(value, (list, tuple, dict)) and _any_traced(inner):
             return True
     return False
-
-
-def _stored(value: Made, dtype: DType) -> Array:
-    """Return a known value as kernels take it."""
-    if dtype.name == "Object":
-        holder = np.empty((), object)
-        holder[()] = value
-        return holder
-    return np.asarray(value)
 
 
 def _argument(value: Made, dtype: DType, halves: bool) -> Any:

@@ -77,12 +77,6 @@ def elu(call: FxCall, x: Any, alpha: Any = 1, scale: Any = 1, input_scale: Any =
     return build.elu(as_tensor(x, call.dtype), float(alpha), float(scale), float(input_scale))
 
 
-@aten("aten.celu.default")
-def celu(call: FxCall, x: Any, alpha: Any = 1.0) -> Any:
-    """Keep ``x`` above zero, else apply an exponential with the same slope there."""
-    return build.elu(as_tensor(x, call.dtype), float(alpha), input_scale=1 / float(alpha))
-
-
 @aten("aten.softplus.default")
 def softplus(call: FxCall, x: Any, beta: Any = 1, threshold: Any = 20) -> Any:
     """Compute ``log(1 + exp(beta * x)) / beta``, linear above a threshold."""
@@ -96,17 +90,6 @@ def softplus(call: FxCall, x: Any, beta: Any = 1, threshold: Any = 20) -> Any:
 
 
 aten("aten.mish.default")(lambda call, x: build.mish(as_tensor(x, call.dtype)))
-
-
-@aten("aten.glu.default")
-def glu(call: FxCall, x: Any, dim: int = -1) -> Any:
-    """Multiply one half by the sigmoid of the other."""
-    axis = axis_of(dim, len(call.shape_of(0)))
-    x = as_array(x, call.dtype)
-    half = as_tensor(x).shape[axis] // 2
-    before = (slice(None),) * axis
-    first, second = x[before + (slice(0, half),)], x[before + (slice(half, 2 * half),)]
-    return first * as_array(F.sigmoid(as_tensor(second)))
 
 
 @aten("aten.rrelu.default")

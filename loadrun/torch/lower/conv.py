@@ -50,7 +50,7 @@ def convolved(
     return e.drop_axes(y, [0]) if single else y
 
 
-@aten("aten.conv1d.default", "aten.conv2d.default", "aten.conv3d.default")
+@aten(*(f"aten.conv{n}d.{overload}" for n in (1, 2, 3) for overload in ("default", "padding")))
 def conv(
     call: FxCall,
     x: Any,
@@ -61,29 +61,14 @@ def conv(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Any:
-    """Apply MegEngine's convolutions."""
-    pads = [(p, p) for p in many(call, padding, len(call.shape_of(1)) - 2)]
-    return convolved(call, x, weight, bias, stride, pads, dilation, groups)
-
-
-@aten("aten.conv1d.padding", "aten.conv2d.padding", "aten.conv3d.padding")
-def conv_padding(
-    call: FxCall,
-    x: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: str = "valid",
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Any:
-    """Convolve with padding by name; "same" pads one more at the end where the total is odd."""
+    """Apply MegEngine's convolutions; "same" pads one more at the end where the total is odd."""
     n = len(call.shape_of(1)) - 2
-    total = [0] * n
-    if padding != "valid":
+    if padding == "same":
         kernel = call.static(call.shape_of(1)[2:], "the size of a filter")
         total = [d * (k - 1) for d, k in zip(many(call, dilation, n), kernel, strict=True)]
-    pads = [(t // 2, t - t // 2) for t in total]
+        pads = [(t // 2, t - t // 2) for t in total]
+    else:
+        pads = [(p, p) for p in many(call, 0 if padding == "valid" else padding, n)]
     return convolved(call, x, weight, bias, stride, pads, dilation, groups)
 
 

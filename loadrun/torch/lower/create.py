@@ -14,47 +14,30 @@ from ..sizes import as_size
 from ..values import as_array, as_tensor
 
 
-def _filled(call: FxCall, shape: Any, value: Any) -> Any:
-    return e.full(as_tensor(value, call.dtype), [as_size(n) for n in shape])
+def _filling(place: int, value: Any = None) -> Any:
+    """Return a lowering that fills a shape, or the shape of a tensor, which is the argument at a place.
+
+    The value follows it if none is given. Uninitialized memory is zeros, too.
+    """
+
+    def lowered(call: FxCall, *args: Any, **_: Any) -> Any:
+        shape = args[place] if isinstance(args[place], (list, tuple)) else as_tensor(args[place]).shape
+        number = args[place + 1] if value is None else value
+        return e.full(as_tensor(number, call.dtype), [as_size(n) for n in shape])
+
+    return lowered
 
 
-aten("aten.full.default")(lambda call, shape, value, **_: _filled(call, shape, value))
-
-
-@aten(
-    "aten.zeros.default",
-    "aten.empty.memory_format",
-    "aten.empty_strided.default",
-    "aten.empty_permuted.default",
-)
-def zeros(call: FxCall, shape: Any, *_: Any, **__: Any) -> Any:
-    """Return zeros, also for uninitialized memory."""
-    return _filled(call, shape, 0)
-
-
-aten("aten.ones.default")(lambda call, shape, **_: _filled(call, shape, 1))
-
-
-@aten("aten.zeros_like.default", "aten.empty_like.default")
-def zeros_like(call: FxCall, x: Any, **_: Any) -> Any:
-    """Return zeros in a tensor's shape."""
-    return _filled(call, as_tensor(x).shape, 0)
-
-
-aten("aten.ones_like.default")(lambda call, x, **_: _filled(call, as_tensor(x).shape, 1))
-aten("aten.full_like.default")(lambda call, x, value, **_: _filled(call, as_tensor(x).shape, value))
-
-
-@aten("aten.new_zeros.default", "aten.new_empty.default", "aten.new_empty_strided.default")
-def new_zeros(call: FxCall, x: Any, shape: Any, *_: Any, **__: Any) -> Any:
-    """Return zeros."""
-    return _filled(call, shape, 0)
-
-
-aten("aten.new_ones.default")(lambda call, x, shape, **_: _filled(call, shape, 1))
-aten("aten.new_full.default")(lambda call, x, shape, value, **_: _filled(call, shape, value))
-aten("aten.fill.Scalar", "aten.fill.Tensor")(lambda call, x, value: _filled(call, as_tensor(x).shape, value))
-aten("aten.zero.default")(lambda call, x: _filled(call, as_tensor(x).shape, 0))
+for _place, _value, _names in (
+    (0, None, "full.default full_like.default fill.Scalar fill.Tensor"),
+    (0, 0, "zeros.default zeros_like.default zero.default empty.memory_format empty_strided.default"),
+    (0, 0, "empty_permuted.default empty_like.default"),
+    (0, 1, "ones.default ones_like.default"),
+    (1, None, "new_full.default"),
+    (1, 0, "new_zeros.default new_empty.default new_empty_strided.default"),
+    (1, 1, "new_ones.default"),
+):
+    aten(*(f"aten.{name}" for name in _names.split()))(_filling(_place, _value))
 
 
 @aten("aten.copy.default")
@@ -139,10 +122,3 @@ _OWN_OVERLOADS = {"hamming": ("periodic_alpha", "periodic_alpha_beta"), "kaiser"
 for _name, _formula in _WINDOWS.items():
     for _overload in ("default", "periodic", *_OWN_OVERLOADS.get(_name, ())):
         aten(f"aten.{_name}_window.{_overload}")(_windowed(_formula))
-
-
-@aten("aten.tril_indices.default", "aten.triu_indices.default")
-def triangle_indices(call: FxCall, rows: int, columns: int, offset: int = 0, **_: Any) -> Any:
-    """Return the indices of the elements of a triangle."""
-    pick = np.tril_indices if "tril" in str(call.node.target) else np.triu_indices
-    return as_tensor(as_array(np.stack(pick(rows, offset, columns)).astype(np.int32), call.dtype))

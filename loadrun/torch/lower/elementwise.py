@@ -43,9 +43,21 @@ def _fmod(x: Any, y: Any) -> Any:
     return np.where((rest != 0) & ((x < 0) != (y < 0)), rest - y, rest)
 
 
+def _floored(x: Any, y: Any) -> Any:
+    if np.dtype(x.dtype).kind != "f":
+        return x // y
+    # Python's floor division of a float by zero is NaN, torch's the quotient.
+    return np.where(y == 0, x / y, x // y)
+
+
 _BINARY: dict[str, Callable[..., Any]] = {
     "aten.mul.Tensor": np.multiply,
     "aten.mul.Scalar": np.multiply,
+    "aten.div.Tensor": np.true_divide,
+    "aten.div.Scalar": np.true_divide,
+    "aten.true_divide.Tensor": np.true_divide,
+    "aten.floor_divide.default": _floored,
+    "aten.floor_divide.Scalar": _floored,
     "aten.remainder.Tensor": np.remainder,
     "aten.remainder.Scalar": np.remainder,
     "aten.remainder.Scalar_Tensor": np.remainder,
@@ -60,6 +72,10 @@ _BINARY: dict[str, Callable[..., Any]] = {
     "aten.logaddexp2.default": np.logaddexp2,
     "aten.copysign.Tensor": np.copysign,
     "aten.copysign.Scalar": np.copysign,
+    "aten.clamp_min.default": np.maximum,
+    "aten.clamp_min.Tensor": np.maximum,
+    "aten.clamp_max.default": np.minimum,
+    "aten.clamp_max.Tensor": np.minimum,
 }
 
 
@@ -118,33 +134,20 @@ for _side, _apply in (("left", np.left_shift), ("right", np.right_shift)):
         aten(f"aten.__{_side[0]}shift__.{_name}")(_shift(_apply, _side == "left"))
 
 
-@aten("aten.add.Tensor", "aten.add.Scalar")
-def add(call: FxCall, x: Any, y: Any, alpha: Any = 1) -> Any:
-    """Sum, of the second operand times `alpha`."""
-    return as_array(x, call.dtype) + _scaled(y, alpha, call)
-
-
-@aten("aten.sub.Tensor", "aten.sub.Scalar")
-def sub(call: FxCall, x: Any, y: Any, alpha: Any = 1) -> Any:
-    """Subtract the second operand times `alpha`."""
-    return as_array(x, call.dtype) - _scaled(y, alpha, call)
-
-
-@aten("aten.rsub.Tensor", "aten.rsub.Scalar")
-def rsub(call: FxCall, x: Any, y: Any, alpha: Any = 1) -> Any:
-    """Subtract with exchanged operands."""
-    return as_array(y, call.dtype) - _scaled(x, alpha, call)
+aten("aten.add.Tensor", "aten.add.Scalar")(
+    lambda call, x, y, alpha=1: as_array(x, call.dtype) + _scaled(y, alpha, call)
+)
+aten("aten.sub.Tensor", "aten.sub.Scalar")(
+    lambda call, x, y, alpha=1: as_array(x, call.dtype) - _scaled(y, alpha, call)
+)
+aten("aten.rsub.Tensor", "aten.rsub.Scalar")(
+    lambda call, x, y, alpha=1: as_array(y, call.dtype) - _scaled(x, alpha, call)
+)
 
 
 def _scaled(y: Any, alpha: Any, call: FxCall) -> Any:
     y = as_array(y, call.dtype)
     return y if is_number(alpha, 1) else y * as_array(alpha, call.dtype)
-
-
-@aten("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor")
-def div(call: FxCall, x: Any, y: Any) -> Any:
-    """Compute the quotient; for integers a float."""
-    return as_array(x, call.dtype) / as_array(y, call.dtype)
 
 
 @aten("aten.div.Tensor_mode", "aten.div.Scalar_mode")
@@ -160,19 +163,6 @@ def div_mode(call: FxCall, x: Any, y: Any, rounding_mode: Any = None) -> Any:
     result = x // y
     rest = x - result * y
     return result + ((rest != 0) & ((x < 0) != (y < 0))).astype(call.dtype)
-
-
-@aten("aten.floor_divide.default", "aten.floor_divide.Scalar")
-def floor_divide(call: FxCall, x: Any, y: Any) -> Any:
-    """Compute the quotient, rounded down."""
-    return _floored(as_array(x, call.dtype), as_array(y, call.dtype))
-
-
-def _floored(x: Any, y: Any) -> Any:
-    if np.dtype(x.dtype).kind != "f":
-        return x // y
-    # Python's floor division of a float by zero is NaN, torch's the quotient.
-    return np.where(y == 0, x / y, x // y)
 
 
 @aten("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar")
@@ -214,17 +204,10 @@ def _whole_power(x: Any, y: Any) -> Any:
 aten("aten.rsqrt.default")(lambda call, x: 1 / np.sqrt(as_array(x, call.dtype)))
 aten("aten.reciprocal.default")(lambda call, x: 1 / as_array(x, call.dtype))
 aten("aten.erf.default", "aten.special_erf.default")(lambda call, x: e.elem(_M.ERF, as_tensor(x, call.dtype)))
-
-
-@aten("aten.erfc.default", "aten.special_erfc.default")
-def erfc(call: FxCall, x: Any) -> Any:
-    """Apply MegEngine's ERFC."""
-    return e.elem(_M.ERFC, as_tensor(x, call.dtype))
-
-
+aten("aten.erfc.default", "aten.special_erfc.default")(
+    lambda call, x: e.elem(_M.ERFC, as_tensor(x, call.dtype))
+)
 aten("aten.erfinv.default")(lambda call, x: e.elem(_M.ERFINV, as_tensor(x, call.dtype)))
-
-
 aten("aten.round.decimals")(lambda call, x, decimals=0: np.round(as_array(x, call.dtype), decimals))
 
 
@@ -235,18 +218,6 @@ def clamp(call: FxCall, x: Any, min: Any = None, max: Any = None) -> Any:
     if min is not None:
         result = np.maximum(result, as_array(min, call.dtype))
     return result if max is None else np.minimum(result, as_array(max, call.dtype))
-
-
-@aten("aten.clamp_min.default", "aten.clamp_min.Tensor")
-def clamp_min(call: FxCall, x: Any, min: Any) -> Any:
-    """Clamp to at least `min`."""
-    return np.maximum(as_array(x, call.dtype), as_array(min, call.dtype))
-
-
-@aten("aten.clamp_max.default", "aten.clamp_max.Tensor")
-def clamp_max(call: FxCall, x: Any, max: Any) -> Any:
-    """Clamp to at most `max`."""
-    return np.minimum(as_array(x, call.dtype), as_array(max, call.dtype))
 
 
 @aten("aten.nextafter.default")

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 
 from ...layers import emit as e
-from ...layers import nn as F
 from ..call import FxCall, axis_of
 from ..registry import UnsupportedCallError, aten
 from ..values import as_array, as_tensor
@@ -55,12 +54,9 @@ def places(call: FxCall, shape: tuple[Any, ...], dim: int, index: Any) -> tuple[
     return tuple(result)
 
 
-@aten("aten.gather.default", "aten.take_along_dim.default")
-def gather(call: FxCall, x: Any, dim: Any, index: Any, *, sparse_grad: bool = False) -> Any:
+@aten("aten.gather.default")
+def gather(call: FxCall, x: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Any:
     """Select one element for every index along an axis; the index may be smaller."""
-    if "take_along" in str(call.node.target):
-        dim, index = index, dim
-        return np.take_along_axis(as_array(x), as_array(index, "int32"), axis=dim)
     shape = call.shape_of(0)
     if not shape:
         # A value without axes has only the index 0.
@@ -177,19 +173,3 @@ def one_hot(call: FxCall, x: Any, classes: int = -1) -> Any:
     if type(classes) is int and classes == -1:
         raise UnsupportedCallError("the number of classes depends on the data; pass num_classes")
     return as_array(as_array(x)[..., None] == as_array(e.arange(classes)), call.dtype)
-
-
-@aten("aten.im2col.default")
-def im2col(call: FxCall, x: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Any:
-    """Return all windows of images as columns."""
-    images = as_tensor(x)
-    single = len(call.shape_of(0)) == 3
-    if single:
-        images = e.add_axes(images, [0])
-    windows = F.sliding_window(images, tuple(kernel), tuple(padding), tuple(stride), tuple(dilation))
-    n, c, *_ = images.shape
-    columns = e.permute(windows, (0, 1, 4, 5, 2, 3))
-    size = kernel[0] * kernel[1]
-    height, width = columns.shape[-2:]
-    y = e.reshape(columns, (n, c * size, height * width))
-    return e.drop_axes(y, [0]) if single else y

@@ -42,8 +42,7 @@ def _slices_between(x: Any, axis: int, places: list[Any]) -> tuple[Any, ...]:
 def split(call: FxCall, x: Any, size: Any, dim: int = 0) -> Any:
     """Split into parts of one size."""
     axis = axis_of(dim, len(call.shape_of(0)))
-    count = len(call.fake)
-    places = [as_size(size) * i for i in range(count)]
+    places = [as_size(size) * i for i in range(len(call.fake))]
     return _slices_between(x, axis, [*places, as_tensor(x).shape[axis]])
 
 
@@ -64,10 +63,8 @@ def split_with_sizes(call: FxCall, x: Any, sizes: Any, dim: int = 0) -> Any:
 @aten("aten.chunk.default", "aten.unsafe_chunk.default")
 def chunk(call: FxCall, x: Any, chunks: int, dim: int = 0) -> Any:
     """Split into at most so many parts of one size, the last one smaller."""
-    axis = axis_of(dim, len(call.shape_of(0)))
-    total = as_tensor(x).shape[axis]
-    size = (total + (chunks - 1)) // chunks
-    return _slices_between(x, axis, [size * i for i in range(len(call.fake))] + [total])
+    total = as_tensor(x).shape[axis_of(dim, len(call.shape_of(0)))]
+    return split(call, x, (total + (chunks - 1)) // chunks, dim)
 
 
 @aten("aten.unbind.int", "aten.unbind_copy.int")

@@ -11,6 +11,7 @@ from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size
 from ..values import as_array, as_tensor, is_number
+from .reduce import norm
 
 
 def _product(call: FxCall, a: Any, b: Any) -> Any:
@@ -187,12 +188,4 @@ def pdist(call: FxCall, x: Any, p: float = 2.0) -> Any:
 def cdist(call: FxCall, a: Any, b: Any, p: float = 2.0, *_: Any) -> Any:
     """Compute the distances of all pairs of rows."""
     far = np.absolute(as_array(a, call.dtype)[..., :, None, :] - as_array(b, call.dtype)[..., None, :, :])
-    if p == 0:
-        return np.sum((far != 0).astype(call.dtype), axis=-1)
-    if p == 1:
-        return np.sum(far, axis=-1)
-    if p == 2:
-        return np.sqrt(np.sum(far * far, axis=-1))
-    if p == float("inf"):
-        return np.max(far, axis=-1)
-    return np.power(np.sum(np.power(far, p), axis=-1), 1 / p)
+    return norm(far, p, lambda f, v: f(v, axis=-1))

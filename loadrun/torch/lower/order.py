@@ -5,10 +5,11 @@ from typing import Any
 import numpy as np
 
 from ...layers import emit as e
-from ..call import FxCall, axis_of
+from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size
 from ..values import as_array, as_tensor
+from .reduce import along
 
 
 def _sorting_places(x: Any, axis: int, descending: bool) -> Any:
@@ -21,131 +22,85 @@ def _sorting_places(x: Any, axis: int, descending: bool) -> Any:
     return x.shape[axis] - 1 - order
 
 
-def _sorted(call: FxCall, x: Any, dim: int, descending: bool) -> tuple[Any, Any]:
-    x = as_array(x)
-    if not call.shape_of(0):
-        return x, np.zeros_like(as_array(x, "int32"))
-    axis = axis_of(dim, len(call.shape_of(0)))
+def _ranked(x: Any, axis: int, descending: bool = False) -> tuple[Any, Any]:
+    """Sort; return the indices that sort too."""
     order = as_array(_sorting_places(x, axis, descending), "int32")
     return np.take_along_axis(x, order, axis=axis), order
 
 
+def _part(pair: tuple[Any, Any], axis: int, start: Any, stop: Any) -> tuple[Any, Any]:
+    cut = (slice(None),) * axis + (slice(start, stop),)
+    return pair[0][cut], pair[1][cut]
+
+
 @aten("aten.sort.default", "aten.sort.stable")
-def sort(call: FxCall, x: Any, dim: Any = -1, descending: bool = False, **options: Any) -> Any:
+def sort(call: FxCall, x: Any, dim: int = -1, descending: bool = False, stable: Any = None) -> Any:
     """Sort; return the indices that sort too."""
-    if "dim" in options or "stable" in str(call.node.target):
-        # The stable form has a flag before the axis.
-        rest = call.node.args[1:]
-        dim = options.get("dim", rest[1] if len(rest) > 1 else -1)
-        descending = options.get("descending", rest[2] if len(rest) > 2 else False)
-    if call.node.kwargs.get("stable") is not None and "stable" in str(call.node.target):
-        rest = call.node.args[1:]
-        dim = call.node.kwargs.get("dim", rest[0] if rest else -1)
-        descending = call.node.kwargs.get("descending", rest[1] if len(rest) > 1 else False)
-    return _sorted(call, x, dim, descending)
+    return along(call, x, dim, True, lambda x, axis: _ranked(x, axis, descending))
 
 
 @aten("aten.topk.default")
 def topk(call: FxCall, x: Any, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """Return the largest or smallest values and their indices."""
-    values, places = _sorted(call, x, dim, largest)
-    if not call.shape_of(0):
-        return values, places
-    axis = axis_of(dim, len(call.shape_of(0)))
-    cut = (slice(None),) * axis + (slice(0, k),)
-    return values[cut], places[cut]
+    return along(call, x, dim, True, lambda x, axis: _part(_ranked(x, axis, largest), axis, 0, k))
 
 
-aten("aten.kthvalue.default")(lambda call, x, k, dim=-1, keepdim=False: _picked(call, x, dim, keepdim, k - 1))
+@aten("aten.kthvalue.default")
+def kth_value(call: FxCall, x: Any, k: Any, dim: int = -1, keepdim: bool = False) -> Any:
+    """Return the k-th smallest values and their indices."""
+    return along(call, x, dim, keepdim, lambda x, axis: _part(_ranked(x, axis), axis, k - 1, k))
 
 
-def _picked(call: FxCall, x: Any, dim: int, keepdim: bool, place: Any) -> Any:
-    values, places = _sorted(call, x, dim, False)
-    if not call.shape_of(0):
-        return values, places
-    axis = axis_of(dim, len(call.shape_of(0)))
-    cut = (slice(None),) * axis + (slice(place, place + 1),)
-    result = values[cut], places[cut]
-    return result if keepdim else tuple(np.squeeze(v, axis=axis) for v in result)
+def _median(call: FxCall, x: Any, axis: int) -> tuple[Any, Any]:
+    """Return the lower medians of all, or of all but NaN, and their indices."""
+    ranked = _ranked(x, axis)
+    if np.dtype(x.dtype).kind != "f" or "nan" not in str(call.node.target):
+        middle = (x.shape[axis] - 1) // 2
+        return _part(ranked, axis, middle, middle + 1)
+    kept = np.sum(as_array(~np.isnan(x), "int32"), axis=axis, keepdims=True)
+    values, places = (np.take_along_axis(v, np.maximum((kept - 1) // 2, 0), axis=axis) for v in ranked)
+    return values, places
 
 
 @aten("aten.median.default", "aten.nanmedian.default")
 def median(call: FxCall, x: Any) -> Any:
     """Return the lower median of all, or of all but NaN."""
-    flat = as_array(x).reshape((-1,))
-    count = flat.shape[0]
-    ranked = np.take_along_axis(flat, as_array(_sorting_places(flat, 0, False), "int32"), axis=0)
-    if np.dtype(flat.dtype).kind != "f" or "nan" not in str(call.node.target):
-        return ranked[(count - 1) // 2]
-    kept = np.sum(as_array(~np.isnan(flat), "int32"))
-    return np.take(ranked, np.maximum((kept - 1) // 2, 0))
+    return _median(call, as_array(x).reshape((-1,)), 0)[0][0]
 
 
-@aten("aten.median.dim")
+@aten("aten.median.dim", "aten.nanmedian.dim")
 def median_dim(call: FxCall, x: Any, dim: int, keepdim: bool = False) -> Any:
     """Return the lower medians and their indices."""
-    if not call.shape_of(0):
-        return _sorted(call, x, 0, False)
-    axis = axis_of(dim, len(call.shape_of(0)))
-    values, places = _picked(call, x, dim, True, (as_array(x).shape[axis] - 1) // 2)
-    result = as_array(values, call.dtype), as_array(places, "int32")
-    return result if keepdim else tuple(np.squeeze(v, axis=axis) for v in result)
+    return along(call, x, dim, keepdim, lambda x, axis: _median(call, x, axis))
 
 
-@aten("aten.bucketize.Tensor", "aten.searchsorted.Tensor")
+@aten(
+    "aten.bucketize.Tensor", "aten.bucketize.Scalar", "aten.searchsorted.Tensor", "aten.searchsorted.Scalar"
+)
 def searchsorted(
     call: FxCall, first: Any, second: Any, *, right: bool = False, side: Any = None, **options: Any
 ) -> Any:
     """Find where values belong among sorted ones."""
-    buckets = "bucketize" in str(call.node.target)
-    x, borders = (first, second) if buckets else (second, first)
-    at, edge = (0, 1) if buckets else (1, 0)
-    dtype = call.common(0, 1)
     if options.get("sorter") is not None:
         raise UnsupportedCallError("a sorter; sort the boundaries first")
-    x, borders = as_array(x, dtype), as_array(borders, dtype)
-    after = right or side == "right"
+    x, borders = (as_array(v, call.common(0, 1)) for v in (first, second))
+    edge = 1 if "bucketize" in str(call.node.target) else 0
+    x, borders = (x, borders) if edge else (borders, x)
     if len(call.shape_of(edge)) == 1:
-        values = x[..., None]
-        spread = borders
+        x = x[..., None]
     else:
-        values, spread = x[..., :, None], borders[..., None, :]
-    del at
-    counted = values >= spread if after else values > spread
+        x, borders = x[..., :, None], borders[..., None, :]
+    counted = x >= borders if right or side == "right" else x > borders
     return as_array(np.sum(as_array(counted, "int32"), axis=-1), call.dtype)
-
-
-@aten("aten.bucketize.Scalar", "aten.searchsorted.Scalar")
-def searchsorted_scalar(
-    call: FxCall, first: Any, second: Any, *, right: bool = False, side: Any = None, **_: Any
-) -> Any:
-    """Find where a number belongs among sorted ones."""
-    value, borders = (first, second) if "bucketize" in str(call.node.target) else (second, first)
-    edges = as_array(borders)
-    counted = edges <= value if right or side == "right" else edges < value
-    return as_array(np.sum(as_array(counted, "int32")), call.dtype)
-
-
-@aten("aten.nanmedian.dim")
-def nanmedian_dim(call: FxCall, x: Any, dim: int, keepdim: bool = False) -> Any:
-    """Return the lower medians without NaN, and their indices."""
-    if np.dtype(as_array(x).dtype).kind != "f" or not call.shape_of(0):
-        return median_dim(call, x, dim, keepdim)
-    axis = axis_of(dim, len(call.shape_of(0)))
-    values, order = _sorted(call, x, axis, False)
-    kept = np.sum(as_array(~np.isnan(as_array(x)), "int32"), axis=axis, keepdims=True)
-    place = np.maximum((kept - 1) // 2, 0)
-    result = tuple(np.take_along_axis(v, place, axis=axis) for v in (values, order))
-    return result if keepdim else tuple(np.squeeze(v, axis=axis) for v in result)
 
 
 @aten("aten.mode.default")
 def mode(call: FxCall, x: Any, dim: int = -1, keepdim: bool = False) -> Any:
     """Return the most frequent values, the smallest among ties, and their last indices."""
-    x = as_array(x)
-    if not call.shape_of(0):
-        return x, np.zeros_like(as_array(x, "int32"))
-    axis = axis_of(dim, len(call.shape_of(0)))
+    return along(call, x, dim, keepdim, _most_frequent)
+
+
+def _most_frequent(x: Any, axis: int) -> tuple[Any, Any]:
     kind = x.dtype
     x = np.moveaxis(as_array(x, "int32") if kind == np.bool_ else x, axis, -1)
     count = np.sum(as_array(x[..., :, None] == x[..., None, :], "int32"), axis=-1)
@@ -154,8 +109,7 @@ def mode(call: FxCall, x: Any, dim: int = -1, keepdim: bool = False) -> Any:
     value = np.min(np.where(frequent, x, as_array(highest, x.dtype)), axis=-1, keepdims=True)
     number = as_array(e.arange(as_tensor(x).shape[-1]))
     place = np.max(np.where(x == value, number, np.int32(0)), axis=-1, keepdims=True)
-    result = tuple(np.moveaxis(v, -1, axis) for v in (as_array(value, kind), as_array(place, "int32")))
-    return result if keepdim else tuple(np.squeeze(v, axis=axis) for v in result)
+    return np.moveaxis(as_array(value, kind), -1, axis), np.moveaxis(place, -1, axis)
 
 
 @aten("aten.bincount.default")

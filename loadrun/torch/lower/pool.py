@@ -8,7 +8,6 @@ from ...layers import emit as e
 from ...layers.shared import pooling as build
 from ...layers.shared.windows import WindowGeometry
 from ...tensors import Tensor
-from ...tensors.convert import product_of
 from ..call import FxCall
 from ..registry import aten
 from ..sizes import as_size
@@ -195,16 +194,3 @@ def adaptive_max_pool(call: FxCall, x: Any, out: Any) -> Any:
             inner = inner * size
         values = np.moveaxis(np.max(spread, axis=-2), -1, axis)
     return values, places
-
-
-@aten("aten.max_unpool2d.default", "aten.max_unpool3d.default")
-def max_unpool(call: FxCall, x: Any, indices: Any, output_size: Any, *_: Any) -> Any:
-    """Put values back to the positions that they had before pooling."""
-    n = _dimensions(call)
-    values = as_tensor(x)
-    shape = [*values.shape[: values.ndim - n], *map(as_size, output_size)]
-    lead, size = (product_of(shape[cut]) for cut in (slice(None, -n), slice(-n, None)))
-    flat, places = (e.reshape(v, (lead, -1)) for v in (values, as_tensor(indices, "int32")))
-    target = as_array(e.full(as_tensor(0, call.dtype), [lead, size]))
-    np.put_along_axis(target, as_array(places), as_array(flat), axis=1)
-    return target.reshape(shape)

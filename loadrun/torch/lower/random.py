@@ -20,16 +20,10 @@ def _drawn(shape: Any, normal: bool = False) -> Any:
     return as_array(drawn) if sizes else as_array(e.reshape(as_tensor(drawn), ()))
 
 
-@aten("aten.rand.default", "aten.rand.generator", "aten.rand_like.default")
-def rand(call: FxCall, shape: Any, *_: Any, **__: Any) -> Any:
-    """Draw uniformly between 0 and 1."""
-    return as_tensor(_drawn(shape), call.dtype)
-
-
-@aten("aten.randn.default", "aten.randn.generator", "aten.randn_like.default")
-def randn(call: FxCall, shape: Any, *_: Any, **__: Any) -> Any:
-    """Draw from the normal distribution."""
-    return as_tensor(_drawn(shape, True), call.dtype)
+for _name, _normal in (("rand", False), ("randn", True)):
+    aten(f"aten.{_name}.default", f"aten.{_name}.generator", f"aten.{_name}_like.default")(
+        lambda call, shape, *_, normal=_normal, **__: as_tensor(_drawn(shape, normal), call.dtype)
+    )
 
 
 @aten("aten.uniform.default")

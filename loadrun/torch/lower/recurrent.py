@@ -95,7 +95,7 @@ def gru(call: FxCall, x: Any, state: Any, params: Any, *how: Any) -> Any:
     single, x, h = _laid_out(call, batch_first, x, state)
     length = _length(call, batch_first, single, "a GRU")
     cells = _cells(params, layers, both)
-    y, last = _unrolled(x, (h,), cells, 2 if both else 1, length, _gru_next)
+    y, last = _unrolled(x, (h,), cells, 2 if both else 1, length, _gru_step)
     return _given_back(y, (last,), single, batch_first)
 
 
@@ -145,10 +145,6 @@ def _unrolled(
     return [layer, *(e.concat(ends, 0) for ends in last)]
 
 
-def _gru_next(fed: Any, states: Sequence[Tensor], rest: Sequence[Tensor]) -> list[Tensor]:
-    return [_gru_step(fed, states[0], rest)]
-
-
 def _projected_step(fed: Any, states: Sequence[Tensor], rest: Sequence[Tensor]) -> list[Tensor]:
     """Compute the new states of an LSTM from the input's gates (N, 4 * hidden): input, forget, cell, output."""
     h, c = states
@@ -159,9 +155,9 @@ def _projected_step(fed: Any, states: Sequence[Tensor], rest: Sequence[Tensor]) 
     return [F.linear(as_tensor(as_array(F.sigmoid(o)) * np.tanh(new)), rest[-1], None), as_tensor(new)]
 
 
-def _gru_step(fed: Any, h: Tensor, rest: Sequence[Tensor]) -> Tensor:
+def _gru_step(fed: Any, states: Sequence[Tensor], rest: Sequence[Tensor]) -> list[Tensor]:
     """Compute the new state from the input's gates (N, 3 * hidden): reset, update, new."""
-    gates = as_array(F.linear(h, rest[0], rest[2] if len(rest) > 1 else None))
+    gates = as_array(F.linear(states[0], rest[0], rest[2] if len(rest) > 1 else None))
     n = int(static_shape(rest[0])[1])
     input_gates, carried = ([as_tensor(v[..., i * n : (i + 1) * n]) for i in (1, 0, 2)] for v in (fed, gates))
-    return build.gru_state(h, input_gates, carried, F.sigmoid, F.tanh)
+    return [build.gru_state(states[0], input_gates, carried, F.sigmoid, F.tanh)]

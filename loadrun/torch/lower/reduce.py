@@ -19,36 +19,6 @@ def _reduced(call: FxCall, function: Callable[..., Any], x: Any, axes: tuple[int
     return function(x, axis=axes, keepdims=keepdim) if axes else x
 
 
-@aten("aten.sum.default", "aten.sum.dim_IntList")
-def sum(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    """Sum."""
-    return _reduced(call, np.sum, as_array(x, call.dtype), axes_of(dim, len(call.shape_of(0))), keepdim)
-
-
-@aten("aten.mean.default", "aten.mean.dim")
-def mean(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    """Compute the mean."""
-    return _reduced(call, np.mean, as_array(x, call.dtype), axes_of(dim, len(call.shape_of(0))), keepdim)
-
-
-@aten("aten.prod.default", "aten.prod.dim_int")
-def prod(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    """Compute the product."""
-    return _reduced(call, np.prod, as_array(x, call.dtype), axes_of(dim, len(call.shape_of(0))), keepdim)
-
-
-@aten("aten.amax.default")
-def amax(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """Compute the maximum."""
-    return _reduced(call, _max, as_array(x), axes_of(dim, len(call.shape_of(0))), keepdim)
-
-
-@aten("aten.amin.default")
-def amin(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """Compute the minimum."""
-    return _reduced(call, _min, as_array(x), axes_of(dim, len(call.shape_of(0))), keepdim)
-
-
 def _max(x: Any, **options: Any) -> Any:
     return np.any(x, **options) if x.dtype == np.bool_ else np.max(x, **options)
 
@@ -57,21 +27,61 @@ def _min(x: Any, **options: Any) -> Any:
     return np.all(x, **options) if x.dtype == np.bool_ else np.min(x, **options)
 
 
-aten("aten.max.default")(lambda call, x: amax(call, x))
-aten("aten.min.default")(lambda call, x: amin(call, x))
+_KINDS: dict[str, tuple[Callable[..., Any], str]] = {
+    "sum": (np.sum, "default dim_IntList"),
+    "mean": (np.mean, "default dim"),
+    "prod": (np.prod, "default dim_int"),
+    "amax": (_max, "default"),
+    "amin": (_min, "default"),
+    "max": (_max, "default"),
+    "min": (_min, "default"),
+    "any": (np.any, "default dim dims"),
+    "all": (np.all, "default dim dims"),
+}
+"""What reductions compute, and their overloads."""
+
+
+def _reduction(function: Callable[..., Any]) -> Callable[..., Any]:
+    truth = function in (np.any, np.all)
+
+    def lowered(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+        axes = axes_of(dim, len(call.shape_of(0)))
+        result = _reduced(call, function, as_array(x, "bool" if truth else call.dtype), axes, keepdim)
+        return as_array(result, call.dtype) if truth else result
+
+    return lowered
+
+
+for _name, (_function, _overloads) in _KINDS.items():
+    aten(*(f"aten.{_name}.{o}" for o in _overloads.split()))(_reduction(_function))
 aten("aten.max.dim")(lambda call, x, dim, keepdim=False: _extreme(call, _max, np.argmax, x, dim, keepdim))
 aten("aten.min.dim")(lambda call, x, dim, keepdim=False: _extreme(call, _min, np.argmin, x, dim, keepdim))
+
+
+def along(
+    call: FxCall, x: Any, dim: int, keepdim: bool, choose: Callable[[Any, int], tuple[Any, Any]]
+) -> tuple[Any, ...]:
+    """Return values along an axis and their places by a function that keeps the axis.
+
+    A value without axes stands at the place 0.
+    """
+    x = as_array(x)
+    if not call.shape_of(0):
+        return x, np.zeros_like(as_array(x, "int32"))
+    axis = axis_of(dim, len(call.shape_of(0)))
+    values, places = choose(x, axis)
+    result = values, as_array(places, "int32")
+    return result if keepdim else tuple(np.squeeze(v, axis=axis) for v in result)
 
 
 def _extreme(
     call: FxCall, value: Callable[..., Any], place: Callable[..., Any], x: Any, dim: int, keepdim: bool
 ) -> Any:
-    x = as_array(x)
-    if not call.shape_of(0):
-        return x, np.zeros_like(as_array(x, "int32"))
-    axis = axis_of(dim, len(call.shape_of(0)))
-    where = place(as_array(x, "int32") if x.dtype == np.bool_ else x, axis=axis, keepdims=keepdim)
-    return value(x, axis=axis, keepdims=keepdim), as_array(where, "int32")
+    def choose(x: Any, axis: int) -> tuple[Any, Any]:
+        number = as_array(x, "int32") if x.dtype == np.bool_ else x
+        return value(x, axis=axis, keepdims=True), place(number, axis=axis, keepdims=True)
+
+    return along(call, x, dim, keepdim, choose)
 
 
 aten("aten.argmax.default")(lambda call, x, dim=None, keepdim=False: _place(call, np.argmax, x, dim, keepdim))
@@ -88,22 +98,6 @@ def _place(call: FxCall, function: Callable[..., Any], x: Any, dim: Any, keepdim
         result = as_array(function(x.reshape((-1,)), axis=0), "int32")
         return result.reshape((1,) * ndim) if keepdim else result
     return as_array(function(x, axis=axis_of(dim, ndim), keepdims=keepdim), "int32")
-
-
-@aten("aten.any.default", "aten.any.dim", "aten.any.dims")
-def any(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """Return whether any value is true."""
-    return as_array(
-        _reduced(call, np.any, as_array(x, "bool"), axes_of(dim, len(call.shape_of(0))), keepdim), call.dtype
-    )
-
-
-@aten("aten.all.default", "aten.all.dim", "aten.all.dims")
-def all(call: FxCall, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """Return whether all values are true."""
-    return as_array(
-        _reduced(call, np.all, as_array(x, "bool"), axes_of(dim, len(call.shape_of(0))), keepdim), call.dtype
-    )
 
 
 def moments(call: FxCall, x: Any, dim: Any, correction: Any, keepdim: bool) -> tuple[Any, Any]:
@@ -150,21 +144,23 @@ def vector_norm(
     call: FxCall, x: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Any:
     """Compute the norm of vectors."""
-    ord = 2 if ord is None else ord
-    size = np.absolute(as_array(x, call.dtype))
     axes = axes_of(dim, len(call.shape_of(0)))
-    if ord == float("inf"):
-        return _reduced(call, np.max, size, axes, keepdim)
-    if ord == float("-inf"):
-        return _reduced(call, np.min, size, axes, keepdim)
-    if ord == 0:
-        return _reduced(call, np.sum, (size != 0).astype(call.dtype), axes, keepdim)
-    if ord == 1:
-        return _reduced(call, np.sum, size, axes, keepdim)
-    if ord == 2:
-        return np.sqrt(_reduced(call, np.sum, size * size, axes, keepdim))
-    total = _reduced(call, np.sum, np.power(size, as_array(ord, call.dtype)), axes, keepdim)
-    return np.power(total, as_array(1 / ord, call.dtype))
+    size = np.absolute(as_array(x, call.dtype))
+    return norm(size, 2 if ord is None else ord, lambda f, v: _reduced(call, f, v, axes, keepdim))
+
+
+def norm(size: Any, order: Any, reduce: Callable[[Callable[..., Any], Any], Any]) -> Any:
+    """Compute norms of absolute values; `reduce` applies a function of numpy along the axes of the vectors."""
+    if order in (float("inf"), float("-inf")):
+        return reduce(np.max if order > 0 else np.min, size)
+    if order == 0:
+        return reduce(np.sum, (size != 0).astype(size.dtype))
+    if order == 1:
+        return reduce(np.sum, size)
+    if order == 2:
+        return np.sqrt(reduce(np.sum, size * size))
+    total = reduce(np.sum, np.power(size, as_array(order, size.dtype)))
+    return np.power(total, as_array(1 / order, size.dtype))
 
 
 def _running(call: FxCall, function: Callable[..., Any], x: Any, dim: int) -> Any:

@@ -33,12 +33,17 @@ def _positions(size: int, out: int, corners: bool, scale: float | None) -> np.nd
     return (places + 0.5) * ratio - 0.5
 
 
-def _nearest(size: int, out: int, exact: bool, scale: float | None) -> np.ndarray[Any, Any]:
-    """Return the source index of each new element, in torch's single precision."""
-    ratio = np.float32(1 / scale) if scale else np.float32(size) / np.float32(out)
-    places = np.arange(out, dtype=np.float32)
-    result = np.floor((places + np.float32(0.5)) * ratio if exact else places * ratio)
-    return np.minimum(result.astype(np.int32), size - 1)
+def _nearest(x: Any, axis: int, old: Any, new: Any, exact: bool, scale: float | None) -> Any:
+    """Copy the source of each new element, in torch's single precision; sizes may be symbolic."""
+    known = type(old) is int and type(new) is int
+    number, size, count = (
+        np.float32(v) if known else as_array(v, "float32")
+        for v in (np.arange(new) if known else e.arange(new), old, new)
+    )
+    ratio = np.float32(1 / scale) if scale else size / count
+    place = np.floor((number + np.float32(0.5)) * ratio if exact else number * ratio)
+    last = (old if known else as_array(old, "int32")) - 1
+    return np.take(x, np.minimum(place.astype(np.int32), last), axis=axis)
 
 
 def _factors(call: FxCall, rest: Sequence[Any], n: int) -> list[float | None]:
@@ -62,7 +67,7 @@ def _resized(call: FxCall, x: Any, kind: str, corners: bool, scales: Sequence[fl
     axes = [*zip(range(2, 2 + n), sizes, wanted, scales, strict=True)]
     for axis, size, want, scale in reversed(axes) if bytes_ else axes:
         if kind.startswith("nearest"):
-            result = np.take(result, _nearest(size, want, "exact" in kind, scale), axis=axis)
+            result = _nearest(result, axis, size, want, "exact" in kind, scale)
             continue
         if size == want and (scale is None or scale == 1):
             continue
@@ -166,12 +171,15 @@ def _following(
         return vision.interpolate(as_tensor(x), wanted, mode="bilinear", align_corners=corners)
     result = as_array(x, call.dtype)
     for axis, (old, new, scale) in enumerate(zip(sizes, wanted, scales, strict=True), 2):
-        if "aa" in kind:
-            result = _smoothed(
-                call, result, axis, old, new, -0.5 if "cubic" in kind else None, corners, scale
-            )
+        if kind.startswith("nearest"):
+            result = _nearest(result, axis, old, new, "exact" in kind, scale)
+        elif "aa" in kind:
+            a = -0.5 if "cubic" in kind else None
+            result = _smoothed(call, result, axis, old, new, a, corners, scale)
         else:
-            result = _resized_axis(result, axis, old, new, kind, corners, scale)
+            factor, ways = (None, "align_corners") if corners else (scale, "half_pixel")
+            y = resized(as_tensor(result), axis, new, factor, coordinates=ways, mode=kind)
+            result = as_array(y)
     return result
 
 
@@ -246,23 +254,6 @@ def _scaled(size: Any, scale: float | None) -> Any:
             f"the scale factor {scale} of a dynamic size is not a simple fraction; give a size"
         )
     return size * up if down == 1 else size * up // down
-
-
-def _resized_axis(
-    x: Any, axis: int, old: Any, new: Any, kind: str, corners: bool, scale: float | None
-) -> Any:
-    """Resize an axis of symbolic size, by the positions of the new elements among the old ones."""
-    if not kind.startswith("nearest"):
-        ways = "align_corners" if corners else "half_pixel"
-        mode = "cubic" if kind == "cubic" else "linear"
-        return as_array(
-            resized(as_tensor(x), axis, new, None if corners else scale, coordinates=ways, mode=mode)
-        )
-    number = as_array(e.arange(new), "float32")
-    last = as_array(old, "int32") - 1
-    ratio = np.float32(1 / scale) if scale else as_array(old, "float32") / as_array(new, "float32")
-    place = np.floor((number + 0.5) * ratio if "exact" in kind else number * ratio)
-    return np.take(x, np.minimum(as_array(place, "int32"), last), axis=axis)
 
 
 for _name, _kind, _corners in (

@@ -42,18 +42,19 @@ def slice_scatter(
     call: FxCall, x: Any, source: Any, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
 ) -> Any:
     """Replace a slice."""
-    result = _copied(x, call.dtype)
-    axis = axis_of(dim, len(call.shape_of(0)))
-    result[(slice(None),) * axis + (bounds(start, end, step),)] = as_array(source, call.dtype)
-    return result
+    return _replaced(call, x, source, dim, bounds(start, end, step))
 
 
 @aten("aten.select_scatter.default")
 def select_scatter(call: FxCall, x: Any, source: Any, dim: int, index: Any) -> Any:
     """Replace one slice of an axis."""
+    return _replaced(call, x, source, dim, as_size(index))
+
+
+def _replaced(call: FxCall, x: Any, source: Any, dim: int, where: Any) -> Any:
     result = _copied(x, call.dtype)
     axis = axis_of(dim, len(call.shape_of(0)))
-    result[(slice(None),) * axis + (as_size(index),)] = as_array(source, call.dtype)
+    result[(slice(None),) * axis + (where,)] = as_array(source, call.dtype)
     return result
 
 
@@ -61,31 +62,16 @@ def select_scatter(call: FxCall, x: Any, source: Any, dim: int, index: Any) -> A
 def diagonal_scatter(call: FxCall, x: Any, source: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """Replace a diagonal."""
     ndim = len(call.shape_of(0))
-    one, two = axis_of(dim1, ndim), axis_of(dim2, ndim)
-    result = np.moveaxis(_copied(x, call.dtype), (one, two), (ndim - 2, ndim - 1))
-    if not all(isinstance(call.shape_of(0)[a], int) for a in (one, two)):
-        return np.moveaxis(
-            _on_diagonal(call, result, as_array(source, call.dtype), offset), (ndim - 2, ndim - 1), (one, two)
-        )
-    rows, columns = call.static([call.shape_of(0)[one], call.shape_of(0)[two]], "the size of a diagonal")
-    mask = np.eye(rows, columns, k=offset, dtype=bool)
-    count = int(mask.sum())
-    first = np.minimum(np.maximum(np.arange(rows) + min(offset, 0), 0), max(count - 1, 0)).astype(np.int32)
-    if not count:
-        return result
-    spread = np.take(as_array(source, call.dtype), first, axis=-1)[..., None]
-    return np.moveaxis(np.where(mask, spread, result), (ndim - 2, ndim - 1), (one, two))
-
-
-def _on_diagonal(call: FxCall, x: Any, source: Any, offset: int) -> Any:
-    """Replace the diagonal of matrices of any size."""
-    height, width = as_tensor(x).shape[-2:]
+    if call.shape_of(1)[-1] == 0:
+        return as_tensor(x, call.dtype)
+    ends = (axis_of(dim1, ndim), axis_of(dim2, ndim)), (ndim - 2, ndim - 1)
+    result, source = np.moveaxis(as_array(x, call.dtype), *ends), as_array(source, call.dtype)
+    height, width = as_tensor(result).shape[-2:]
     row, column = as_array(e.arange(height)), as_array(e.arange(width))
-    place = np.minimum(
-        np.maximum(row + min(offset, 0), 0), as_array(as_tensor(source).shape[-1], "int32") - 1
-    )
+    last = as_array(as_tensor(source).shape[-1], "int32") - 1
+    place = np.minimum(np.maximum(row + min(offset, 0), 0), last)
     spread = np.take(source, place, axis=-1)[..., None]
-    return np.where(row[:, None] + offset == column, spread, x)
+    return np.moveaxis(np.where(row[:, None] + offset == column, spread, result), *ends[::-1])
 
 
 @aten(

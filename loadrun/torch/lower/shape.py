@@ -70,8 +70,7 @@ def transpose(call: FxCall, x: Any, a: int, b: int) -> Any:
 @aten("aten.t.default")
 def turned(call: FxCall, x: Any) -> Any:
     """Transpose a matrix."""
-    ndim = len(call.shape_of(0))
-    return as_tensor(x) if ndim < 2 else np.swapaxes(as_array(x), ndim - 2, ndim - 1)
+    return as_tensor(x) if len(call.shape_of(0)) < 2 else transpose(call, x, 0, 1)
 
 
 @aten("aten.unsqueeze.default")
@@ -87,9 +86,7 @@ def unsqueeze(call: FxCall, x: Any, dim: int) -> Any:
 def squeeze(call: FxCall, x: Any, dim: Any = None) -> Any:
     """Remove axes of size 1."""
     shape = call.shape_of(0)
-    wanted = axes_of(dim, len(shape)) if dim is not None and dim != [] else range(len(shape))
-    if dim == []:
-        wanted = ()
+    wanted = () if dim == [] else axes_of(dim, len(shape))
     axes = [a for a in wanted if isinstance(shape[a], int) and shape[a] == 1]
     x = tensor_or_axes(x)
     if isinstance(x, ManyAxes):
@@ -128,11 +125,7 @@ def expand(call: FxCall, x: Any, shape: Any, implicit: bool = False) -> Any:
     return e.broadcast(result, target) if target else result
 
 
-@aten("aten.expand_as.default")
-def expand_as(call: FxCall, x: Any, other: Any) -> Any:
-    """Broadcast to another tensor's shape."""
-    shape = as_tensor(other).shape
-    return e.broadcast(as_tensor(x), shape) if shape else as_tensor(x)
+aten("aten.expand_as.default")(lambda call, x, other: expand(call, x, as_tensor(other).shape))
 
 
 @aten("aten.repeat.default", "aten.tile.default")
@@ -185,11 +178,9 @@ def select(call: FxCall, x: Any, dim: int, index: Any) -> Any:
     return as_array(x)[(slice(None),) * axis + (as_size(index),)]
 
 
-@aten("aten.narrow.default")
-def narrow(call: FxCall, x: Any, dim: int, start: Any, length: Any) -> Any:
-    """Slice an axis by start and length."""
-    start = as_size(start)
-    return slice_(call, x, dim, start, start + as_size(length))
+aten("aten.narrow.default")(
+    lambda call, x, dim, start, length: slice_(call, x, dim, start, as_size(start) + as_size(length))
+)
 
 
 @aten("aten.flip.default")
@@ -272,18 +263,10 @@ def _bordered(call: FxCall, x: Any, pad: Any, mode: str) -> Any:
     return pad_ends(grown, [(min(a, 0), min(b, 0)) for a, b in pairs])
 
 
-@aten("aten.reflection_pad1d.default", "aten.reflection_pad2d.default", "aten.reflection_pad3d.default")
-def reflection_pad(call: FxCall, x: Any, pad: Any) -> Any:
-    """Pad by mirroring the content, without the outermost elements."""
-    return _bordered(call, x, pad, "reflect")
-
-
-@aten("aten.replication_pad1d.default", "aten.replication_pad2d.default", "aten.replication_pad3d.default")
-def replication_pad(call: FxCall, x: Any, pad: Any) -> Any:
-    """Pad with the outermost elements."""
-    return _bordered(call, x, pad, "edge")
-
-
+for _kind, _mode in (("reflection", "reflect"), ("replication", "edge")):
+    aten(*(f"aten.{_kind}_pad{n}d.default" for n in (1, 2, 3)))(
+        lambda call, x, pad, mode=_mode: _bordered(call, x, pad, mode)
+    )
 aten("aten._pad_circular.default")(lambda call, x, pad: _bordered(call, x, pad, "wrap"))
 
 
@@ -292,30 +275,9 @@ def pad(call: FxCall, x: Any, widths: Any, mode: Any = "constant", value: Any = 
     """Pad in any mode."""
     if mode in ("constant", 0):
         return constant_pad_nd(call, x, widths, 0 if value is None else value)
-    names = {
-        "reflect": "reflect",
-        "replicate": "edge",
-        "circular": "wrap",
-        1: "reflect",
-        2: "edge",
-        3: "wrap",
-    }
-    return _bordered(call, x, widths, names[mode])
-
-
-@aten("aten.unfold.default")
-def unfold(call: FxCall, x: Any, dim: int, size: int, step: int) -> Any:
-    """Return windows of an axis, along a new last axis."""
-    shape = call.shape_of(0)
-    if not shape:
-        return e.reshape(as_tensor(x), (size,))
-    axis = axis_of(dim, len(shape))
-    if isinstance(shape[axis], int):
-        starts = np.arange(0, shape[axis] - size + 1, step)[:, None] + np.arange(size)
-    else:
-        count = (as_tensor(x).shape[axis] - size) // step + 1
-        starts = as_array(e.arange(count))[:, None] * step + np.arange(size, dtype=np.int32)
-    return np.moveaxis(np.take(as_array(x), starts, axis=axis), axis + 1, -1)
+    names = ("constant", "reflect", "replicate", "circular")
+    number = names.index(mode) if isinstance(mode, str) else mode
+    return _bordered(call, x, widths, ("", "reflect", "edge", "wrap")[number])
 
 
 @aten("aten.as_strided.default", "aten.as_strided_copy.default")

@@ -25,10 +25,6 @@ def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
     return result
 
 
-def _float(call: FxCall, x: Any) -> Any:
-    return as_array(x, np.float32)
-
-
 def _real(call: FxCall, x: Any) -> Any:
     return as_array(x, np.float64 if call.dtype == np.float64 else np.float32)
 
@@ -70,10 +66,9 @@ def _sine_of_turns(x: Any) -> Any:
     return sign * np.sin((x - whole) * as_array(math.pi, x.dtype))
 
 
-@aten("aten.lgamma.default", "aten.special_gammaln.default")
-def lgamma(call: FxCall, x: Any) -> Any:
-    """Compute the logarithm of the absolute value of the gamma function."""
-    return as_array(_log_gamma(_real(call, x)), call.dtype)
+aten("aten.lgamma.default", "aten.special_gammaln.default")(
+    lambda call, x: as_array(_log_gamma(_real(call, x)), call.dtype)
+)
 
 
 @aten("aten.digamma.default", "aten.special_digamma.default", "aten.special_psi.default")
@@ -158,6 +153,7 @@ def _exact_bessel(order: int) -> tuple[Sequence[float], Sequence[float]]:
 
 
 def _bessel(call: FxCall, x: Any, order: int, scaled: bool) -> Any:
+    """Compute a modified Bessel function, times ``exp(-|x|)`` if it is to be scaled."""
     x = _real(call, x)
     size = np.absolute(x)
     exact = call.dtype == np.float64
@@ -177,28 +173,11 @@ def _bessel(call: FxCall, x: Any, order: int, scaled: bool) -> Any:
     return as_array(result * np.sign(x) if order else result, call.dtype)
 
 
-@aten("aten.i0.default", "aten.special_i0.default", "aten.special_modified_bessel_i0.default")
-def i0(call: FxCall, x: Any) -> Any:
-    """Compute the modified Bessel function of order 0."""
-    return _bessel(call, x, 0, False)
-
-
-@aten("aten.special_i0e.default")
-def i0e(call: FxCall, x: Any) -> Any:
-    """Compute the modified Bessel function of order 0, times ``exp(-|x|)``."""
-    return _bessel(call, x, 0, True)
-
-
-@aten("aten.special_i1.default", "aten.special_modified_bessel_i1.default")
-def i1(call: FxCall, x: Any) -> Any:
-    """Compute the modified Bessel function of order 1."""
-    return _bessel(call, x, 1, False)
-
-
-@aten("aten.special_i1e.default")
-def i1e(call: FxCall, x: Any) -> Any:
-    """Compute the modified Bessel function of order 1, times ``exp(-|x|)``."""
-    return _bessel(call, x, 1, True)
+for _order in (0, 1):
+    _name = f"i{_order}"
+    for _target in (f"special_{_name}", f"special_modified_bessel_{_name}", *(["i0"] if not _order else [])):
+        aten(f"aten.{_target}.default")(lambda call, x, order=_order: _bessel(call, x, order, False))
+    aten(f"aten.special_{_name}e.default")(lambda call, x, order=_order: _bessel(call, x, order, True))
 
 
 # Press et al., Numerical Recipes, erfcc.
@@ -217,20 +196,9 @@ def _scaled_erfc(x: Any) -> Any:
     return np.where(x < 0, 2 * square - right, right)
 
 
-@aten("aten.special_erfcx.default")
-def erfcx(call: FxCall, x: Any) -> Any:
-    """Compute the complementary error function, times ``exp(x * x)``."""
-    return as_array(_scaled_erfc(_float(call, x)), call.dtype)
-
-
-@aten("aten.special_log_ndtr.default")
-def log_ndtr(call: FxCall, x: Any) -> Any:
-    """Compute the logarithm of the normal distribution function, without underflow."""
-    x = _float(call, x)
-    t = x * np.float32(0.5**0.5)
-    low = np.log(_scaled_erfc(np.maximum(-t, 0)) * 0.5) - t * t
-    high = np.log1p(as_array(e.elem(_M.ERFC, as_tensor(np.maximum(t, np.float32(-1))))) * np.float32(-0.5))
-    return as_array(np.where(x < -1, low, high), call.dtype)
+aten("aten.special_erfcx.default")(
+    lambda call, x: as_array(_scaled_erfc(as_array(x, np.float32)), call.dtype)
+)
 
 
 @aten("aten.special_ndtri.default")
