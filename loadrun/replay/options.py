@@ -119,7 +119,6 @@ class RunOptions(ReplayOptions):
         keyword: only files whose names match: "resnet and not quant".
         last_failed: only files that did not pass, or were not reached, according to a report of --json.
         shard: only every N-th file, starting with the I-th.
-        retries: rerun a file that does not pass up to N times; if it passes then, it is reported as flaky.
         command: the command line, for reports.
 
     Raises:
@@ -150,7 +149,6 @@ class RunOptions(ReplayOptions):
     keyword: str | None = None
     last_failed: PathName | None = None
     shard: tuple[int, int] | None = None
-    retries: int = 0
     command: str | None = None
 
     def __post_init__(self) -> None:
