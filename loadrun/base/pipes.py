@@ -3,7 +3,6 @@
 No other process has the pipes of workers, so that messages may be unpickled.
 """
 
-import ctypes
 import os
 import pickle
 import signal
@@ -25,17 +24,15 @@ with late(__name__):
 T = TypeVar("T")
 R = TypeVar("R")
 _HEAD = 8
-_DEATH_SIGNAL = 1
-"""PR_SET_PDEATHSIG of Linux."""
-_BOOT = "import sys; sys.path[:] = {path!r}; from {module} import main; main({parent})"
+_BOOT = "import sys; sys.path[:] = {path!r}; from {module} import main; main()"
 
 
 def start(module: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a process that calls ``main(parent)`` of a module with the id of this one, and has pipes to it.
+    """Start a process that calls ``main()`` of a module, and has pipes to this one.
 
     It is a new process: a fork would copy threads and locks, `multiprocessing` would import the caller's main module.
     """
-    boot = _BOOT.format(path=[os.path.abspath(p) for p in sys.path if p], module=module, parent=os.getpid())
+    boot = _BOOT.format(path=[os.path.abspath(p) for p in sys.path if p], module=module)
     return subprocess.Popen(
         [sys.executable, "-c", boot], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(environment)
     )
@@ -71,13 +68,12 @@ def run_whole(command: Sequence[str], timeout: float) -> tuple[int, bytes]:
     return process.returncode, said
 
 
-def serve(parent: int) -> tuple[IO[bytes], IO[bytes]]:
-    """Return the pipes from and to the parent, in a process that `start` began, and end with the parent.
+def serve() -> tuple[IO[bytes], IO[bytes]]:
+    """Return the pipes from and to the parent, in a process that `start` began.
 
     Output of libraries goes to standard error, so that it does not mix with the messages.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _die_with(parent)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     return sys.stdin.buffer, answers
@@ -109,18 +105,6 @@ def _exactly(pipe: IO[bytes], n: int) -> bytes:
     if len(data) < n:
         raise EOFError
     return data
-
-
-def _die_with(parent: int) -> None:
-    """Ask Linux to kill this process when its parent dies, for the time in which no Python code runs here."""
-    if not sys.platform.startswith("linux"):
-        return
-    try:
-        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
-    except (OSError, AttributeError):
-        return
-    if os.getppid() != parent:
-        os._exit(0)
 
 
 def mapped(function: Callable[[T], R], items: Sequence[T], jobs: int) -> Iterator[R]:

@@ -1,16 +1,21 @@
 """`loadrun audit FILE`: which faults do the checks of a file catch?"""
 
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
 
+from ..base import __version__
 from ..base.errors import clean
+from ..base.writing import check_targets, text_file
 from ..compare.results import FileResult
 from ..engines import Choice
 from ..replay.options import RunOptions
+from ..report.json import dumps
+from ..report.junit import JUnitWriter
 from ..report.text import error, table
 from ..verify.audit import NO_CHECK, Audit, AuditOptions, FileAudit, Score, audits_of
 from ..verify.audit_mutants import CASE_KINDS, ELEMENT
 from .fields import add_options
-from .fleet import FleetReports, fleet_reports
 from .groups import Parser, limited, model_files
 from .models import add_engine_options, add_model_options, model_options
 
@@ -47,29 +52,40 @@ def main(argv: list[str]) -> int:
         **model_options(args.input_shape, args.constant),
     )
     files = model_files(args.files, sys.stderr)
+    check_targets({"--json": args.json, "--junit": args.junit}, files)
+    out = sys.stderr if args.json == "-" else sys.stdout
     result = Audit()
-    with limited(args.max_memory), fleet_reports(args.json, args.junit, files) as reports:
+    entries: list[dict[str, object]] = []
+    with limited(args.max_memory), ExitStack() as stack:
+        json = sys.stdout if args.json in (None, "-") else stack.enter_context(text_file(args.json))
+        junit = None
+        if args.junit is not None:
+            junit = JUnitWriter(stack.enter_context(text_file(args.junit, "utf-8")))
+            stack.callback(junit.discard)
         for path, audit in zip(files, audits_of(files, options), strict=True):
             for _, why in audit.failures:
                 print(f"{clean(path, 200)}\n{error(why.message)}", file=sys.stderr)
             if len(files) > 1:
                 for _, audited in audit.files:
-                    print(_line(path, audited), file=reports.out, flush=True)
-            _report(path, audit, reports)
+                    print(_line(path, audited), file=out, flush=True)
+            entries += _entries(path, audit)
+            if junit is not None:
+                _add_suite(junit, path, audit)
             result.files += audit.files
             result.failures += audit.failures
         scores = [s for _, s in result.scores]
         if scores and len(files) == 1:
-            print(
-                table([_row(path, s) for path, s in result.scores], _HEADERS, right=(2, 3, 4)),
-                file=reports.out,
-            )
-            print(file=reports.out)
+            print(table([_row(path, s) for path, s in result.scores], _HEADERS, right=(2, 3, 4)), file=out)
+            print(file=out)
             for path, audited in result.files:
-                print(*_about(path, audited), sep="\n", file=reports.out)
-        print(_total(result), file=reports.out)
-        reports.exit_code = result.exit_code
-    return reports.exit_code
+                print(*_about(path, audited), sep="\n", file=out)
+        print(_total(result), file=out)
+        code = result.exit_code
+        if junit is not None:
+            junit.close(code)
+        if args.json is not None:
+            print(dumps({"loadrun": __version__, "exit_code": code, "files": entries}), file=json)
+    return code
 
 
 def _total(result: Audit) -> str:
@@ -92,37 +108,36 @@ def _line(path: str, audited: FileAudit) -> str:
     return f"{lines[0]}{';' if len(lines) > 1 else ''} {lines[1].strip() if len(lines) > 1 else ''}{more}".rstrip()
 
 
-def _report(path: str, audit: Audit, reports: FleetReports) -> None:
-    """Put the audit of a file into the reports."""
+def _entries(path: str, audit: Audit) -> Iterator[dict[str, object]]:
+    """Yield what the JSON report says of a file."""
     for _, audited in audit.files:
-        whole = audited.whole
-        reports.files.append(
-            {
-                "file": path,
-                "score": whole.value,
-                "interval": whole.interval,
-                "testcases": audited.testcases,
-                "cut": audited.cut,
-                "findings": audited.findings,
-                "outputs": audited.scores,
-            }
-        )
-    reports.files += [{"file": path, "message": why.message} for _, why in audit.failures]
-    if reports.junit is None:
-        return
+        yield {
+            "file": path,
+            "score": audited.whole.value,
+            "interval": audited.whole.interval,
+            "testcases": audited.testcases,
+            "cut": audited.cut,
+            "findings": audited.findings,
+            "outputs": audited.scores,
+        }
+    yield from ({"file": path, "message": why.message} for _, why in audit.failures)
+
+
+def _add_suite(junit: JUnitWriter, path: str, audit: Audit) -> None:
+    """Put the audit of a file into the JUnit report."""
     file = FileResult(path)
-    reports.junit.begin(file)
+    junit.begin(file)
     for _, audited in audit.files:
         for s in audited.scores:
             caught = sum(s.caught.values())
             kind = "skipped" if s.reason == NO_CHECK else "failure" if s.reason or not caught else ""
             why = s.reason or f"it caught {caught} of {s.mutants} mutants"
-            reports.junit.case(s.output, kind, why if kind else "")
+            junit.case(s.output, kind, why if kind else "")
         if audited.whole.value is None:
-            reports.junit.case("audit", "failure", f"no score: {_silence(audited)}")
+            junit.case("audit", "failure", f"no score: {_silence(audited)}")
     for _, failed in audit.failures:
-        reports.junit.case("audit", "error", failed.message)
-    reports.junit.end(file)
+        junit.case("audit", "error", failed.message)
+    junit.end(file)
 
 
 def _about(path: str, audited: FileAudit) -> list[str]:

@@ -86,7 +86,7 @@ def parser() -> Parser:
         last_failed={"metavar": "REPORT"},
         shard={"metavar": "I/N", "type": _shard},
     )
-    add_options(chosen, RunOptions, "retries", configuration={"flags": ("--config",), "dest": "config"})
+    add_options(chosen, RunOptions, configuration={"flags": ("--config",), "dest": "config"})
     running = p.add_argument_group("execution")
     add_options(running, RunOptions, "jobs", "timeout", "max_memory", "fail_fast", "iter")
     add_engine_options(p, several=True, strict=("weak", "damage", "engine"))

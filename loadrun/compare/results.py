@@ -294,7 +294,6 @@ class FileResult:
         entrants: the engines by name, where several run side by side.
         expected: why a check of it is expected to fail, None if it is expected to pass.
         strict: whether it fails where it is expected to and does not.
-        flaky: how many times it did not pass before it did.
         weak: of which checks nothing follows: they could not fail on the testcases.
 
     >>> import loadrun
@@ -326,7 +325,6 @@ class FileResult:
     entrants: dict[str, EngineResults] = field(default_factory=dict)
     expected: str | None = None
     strict: bool = True
-    flaky: int = 0
     weak: list[str] = field(default_factory=list)
     verdicts: set[Verdict] = field(default_factory=set, repr=False)
 

@@ -157,15 +157,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def main(parent: int) -> None:
-    """Answer feeds with outputs, or with the text of an error, until the parent closes the pipe.
-
-    Args:
-        parent: its process id.
-    """
-    source, answers = serve(parent)
+def main() -> None:
+    """Answer feeds with outputs, or with the text of an error, until the parent closes the pipe, or is gone."""
+    source, answers = serve()
     run: Run | None = None
-    with suppress(EOFError):
+    with suppress(EOFError, BrokenPipeError):
         while True:
             message, _ = receive(source)
             if isinstance(message, tuple):

@@ -135,17 +135,3 @@ class InferenceOptions:
         """The number that is in the metadata of a dump (`Metadata.optimize_options`)."""
         low = sum(getattr(self, name) << i for i, name in enumerate(_BITS))
         return low | int(self.layout) << 32
-
-    @classmethod
-    def from_bits(cls, bits: int) -> InferenceOptions:
-        """Return the options that a dump was made with.
-
-        Raises:
-            ValueError: the layout's number is unknown.
-
-        >>> InferenceOptions.from_bits(64).fuse_grain
-        True
-        """
-        return cls(
-            **{name: bool(bits >> i & 1) for i, name in enumerate(_BITS)}, layout=Layout(bits >> 32 & 0xFF)
-        )

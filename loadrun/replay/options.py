@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..base import schema
 from ..base.configuration import Configuration, FileRule
-from ..base.errors import FormatError, InputError, UsageError
+from ..base.errors import InputError, UsageError
 from ..base.registry import late
 from ..compare.policy import Policy
 from ..compare.results import Verdict
@@ -119,7 +118,6 @@ class RunOptions(ReplayOptions):
         keyword: only files whose names match: "resnet and not quant".
         last_failed: only files that did not pass, or were not reached, according to a report of --json.
         shard: only every N-th file, starting with the I-th.
-        retries: rerun a file that does not pass up to N times; if it passes then, it is reported as flaky.
         command: the command line, for reports.
 
     Raises:
@@ -150,7 +148,6 @@ class RunOptions(ReplayOptions):
     keyword: str | None = None
     last_failed: PathName | None = None
     shard: tuple[int, int] | None = None
-    retries: int = 0
     command: str | None = None
 
     def __post_init__(self) -> None:
@@ -195,11 +192,6 @@ class RunOptions(ReplayOptions):
         return any(x is not None for x in (self.json, self.json_lines, self.junit, self.html))
 
 
-_FILE = schema.record(
-    {"file": schema.text, "testcases": schema.items(schema.record({"verdict": schema.text}))},
-    {"verdict": schema.text, "message": schema.either(schema.text)},
-)
-_REPORT = schema.record({"files": schema.items(_FILE)}, {"cut": schema.either(schema.text)})
 _DUMP = r" \(dump \d+\)$"
 
 
@@ -238,7 +230,7 @@ def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
     if options.keyword is not None:
         files = [p for p in files if keywords.matches_words(options.keyword, p)]
     if options.last_failed is not None:
-        report = _report(options.last_failed)
+        report = reading.run_report(options.last_failed)
         verdicts = [(re.sub(_DUMP, "", e["file"]), e.get("verdict")) for e in report["files"]]
         failed = {name for name, verdict in verdicts if verdict != Verdict.PASS.value}
         if report.get("cut"):
@@ -266,13 +258,3 @@ def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
 def _choices(options: RunOptions) -> str:
     said = {"-k": options.keyword, "--last-failed": options.last_failed}
     return ", ".join(f"{name} {os.fspath(value)}" for name, value in said.items() if value is not None)
-
-
-def _report(path: str | os.PathLike[str]) -> dict[str, Any]:
-    try:
-        report: dict[str, Any] = _REPORT(reading.load_report(path), "the report")
-    except FormatError as e:
-        raise FormatError(
-            f"this is not a report of `loadrun --json`: {e.message}", path=os.fspath(path)
-        ) from None
-    return report

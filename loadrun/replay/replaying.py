@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import fields, replace
 from itertools import chain, groupby
 from types import TracebackType
@@ -28,7 +28,7 @@ from .reporting import Closed, Event, Explained, Opened, Replayed, Sinks, Task, 
 with late(__name__):
     import shlex
 
-    from . import observing, processes, retrying
+    from . import observing, processes
 
 if TYPE_CHECKING:
     from ..verify.bench import Timing
@@ -101,10 +101,8 @@ class ReplayedDump(results.CountedResults):
         self._run.reports.add(self.path, self._last, bare)
 
     def _expect(self) -> None:
-        """Warn if the file did not do what was expected of it, or only after retries."""
+        """Warn if the file did not do what was expected of it."""
         assert isinstance(self.file.warnings, Warnings)
-        if self.file.flaky:
-            self.file.warnings.add(f"flaky: it passed on attempt {self.file.flaky + 1}")
         if self.file.excused:
             self.file.warnings.add(f"expected to fail: {self.file.expected}")
         elif self.file.surprise:
@@ -137,7 +135,6 @@ class ReplayedDump(results.CountedResults):
             elif isinstance(event, Closed):
                 self.file.message, self.file.fault = event.message, event.fault
                 self.file.ended, self.timings = event.ended, event.timings
-                self.file.flaky = event.flaky
                 self._expect()
                 for name, seconds in event.turns.items():
                     self.file.entrants[name].seconds[:] = seconds
@@ -201,7 +198,7 @@ class Replay:
                 stack.callback(set_threads, threads())
                 set_threads(self.options.threads)
             self.reports = stack.enter_context(sinks(self.options, self.paths, self._selection))
-            self._events = stack.enter_context(self._source())
+            self._events = stack.enter_context(self._replaying(list(self._tasks())))
             self._stack = stack.pop_all()
         return self
 
@@ -271,19 +268,6 @@ class Replay:
         for spec in dict.fromkeys(str(e) for e in (*self.options.engines, *chain.from_iterable(rules))):
             check_argument(spec)
 
-    def _source(self) -> AbstractContextManager[Events]:
-        """Open the replayer of the files."""
-        options = self.options
-        tasks = list(self._tasks())
-        if not options.retries:
-            return self._replaying(tasks)
-        return self._retrying(tasks)
-
-    @contextmanager
-    def _retrying(self, tasks: Sequence[Task]) -> Iterator[Events]:
-        with self._replaying(tasks) as events:
-            yield retrying.retrying(events, self._replaying, self.options.retries)
-
     def _unmatched(self) -> Events:
         """Yield the events that stand for the configuration, where a pattern of it matches no file."""
         missed, configuration = self._selection.missed, self.options.configuration
@@ -293,6 +277,7 @@ class Replay:
             yield task, Closed()
 
     def _replaying(self, tasks: Sequence[Task]) -> AbstractContextManager[Events]:
+        """Open the replayer of the files."""
         options = self.options
         limited = options.timeout is not None or any(t.timeout for t in tasks)
         if (options.jobs or 1) == 1 and not limited:

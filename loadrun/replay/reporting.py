@@ -158,7 +158,6 @@ class Closed:
         timings: further runs that were timed, by testcase.
         turns: seconds of such runs by engine, where several run side by side.
         watch: what the expected values of a part showed.
-        flaky: how many times the file did not pass before it did.
     """
 
     message: str | None = None
@@ -167,7 +166,6 @@ class Closed:
     timings: tuple[Timing, ...] = ()
     turns: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     watch: ImpostorWatch | None = None
-    flaky: int = 0
 
 
 Event = Opened | Replayed | Warned | Explained | Closed

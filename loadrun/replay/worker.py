@@ -14,13 +14,9 @@ READY = "ready"
 """The first message: all is imported, from here on time counts."""
 
 
-def main(parent: int) -> None:
-    """Replay parts until the parent closes the pipe, or is gone.
-
-    Args:
-        parent: its process id.
-    """
-    source, events = serve(parent)
+def main() -> None:
+    """Replay parts until the parent closes the pipe, or is gone."""
+    source, events = serve()
     parts: queue.Queue[TaskPart] = queue.Queue()
     threading.Thread(target=_listen, args=(source, parts), daemon=True).start()
     replayer = PartReplayer()

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from ..base import schema
 from ..base.errors import FormatError, UsageError
 from ..compare.policy import Policy, parse
 from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from .benchmark_changes import benchmark_changes, common_subjects
-from .reading import load_report
+from .reading import checked_report, load_report
 
 _ORDER = (
     "cut",
@@ -43,47 +42,6 @@ _LEAST = 0.01
 _FEW = 9
 """Testcases that tell how much chance is in their times."""
 Key = tuple[str, str, str]
-
-
-_ERROR = schema.either(schema.number(finite=False))
-_OUTPUT = schema.record(
-    {"name": schema.text, "verdict": schema.text, "max_error": _ERROR},
-    {"maxerr": _ERROR, "policy": schema.either(schema.text)},
-)
-_CASE = schema.record(
-    {
-        "testcase": schema.either(schema.integer(0, 2**32)),
-        "verdict": schema.text,
-        "seconds": schema.number(0.0),
-        "outputs": schema.items(_OUTPUT),
-    },
-    {
-        "engine": schema.text,
-        "data_digest": schema.either(schema.text),
-        "input_digest": schema.text,
-        "inputs": schema.either(schema.mapping(schema.anything)),
-    },
-)
-_TEXT = schema.either(schema.text)
-_ENGINE = schema.record(
-    {},
-    {
-        "name": schema.text,
-        **dict.fromkeys(("engine", "provider", "arithmetic", "way"), _TEXT),
-        "options": schema.items(schema.text),
-    },
-)
-_FILE = schema.record(
-    {"file": schema.text, "testcases": schema.items(_CASE)},
-    {
-        "model_digest": _TEXT,
-        "verdict": _TEXT,
-        "engine": schema.either(_ENGINE),
-        "engines": schema.items(_ENGINE),
-    },
-)
-_REPORT = schema.record({"files": schema.items(_FILE)}, {"cut": schema.either(schema.text)})
-"""What of a report is looked at."""
 
 
 @dataclass(frozen=True)
@@ -119,12 +77,11 @@ class Change:
         )
 
 
-def changes(old: object, new: object, *, growth: float = _GROWTH, slower: float = 1.5) -> list[Change]:
+def changes(old: object, new: object, *, slower: float = 1.5) -> list[Change]:
     """Compare two reports that `loadrun --json` wrote.
 
     Args:
         old, new: the parsed reports.
-        growth: how many times an error must be greater to be told; one below a tenth of its tolerance counts as that.
         slower: how many times longer a testcase must take to be told, and 10 ms at least, since it is a single run.
 
     Returns:
@@ -140,11 +97,11 @@ def changes(old: object, new: object, *, growth: float = _GROWTH, slower: float 
     >>> [c.kind for c in changes(report("pass", 0.0), report("fail", 1.0))]
     ['newly failing']
     """
-    return _changes(_Report(old), _Report(new), growth, slower)
+    return _changes(_Report(old), _Report(new), slower)
 
 
-def _changes(before: _Report, now: _Report, growth: float, slower: float) -> list[Change]:
-    deltas = [*_cut(before, now), *_verdicts(before, now, growth)]
+def _changes(before: _Report, now: _Report, slower: float) -> list[Change]:
+    deltas = [*_cut(before, now), *_verdicts(before, now)]
     deltas += [*_asked(before, now), *_times(before, now, slower)]
     return sorted(deltas, key=lambda c: _ORDER.index(c.kind))
 
@@ -220,7 +177,7 @@ def compare_reports(
         measured = [Change(*each) for each in told]
         return ReportChanges(measured, common_subjects(before, now), "measurements")
     was, is_now = _Report(before, os.fspath(old)), _Report(now, os.fspath(new))
-    deltas = _changes(was, is_now, _GROWTH, 1 + (0.5 if slowdown is None else slowdown))
+    deltas = _changes(was, is_now, 1 + (0.5 if slowdown is None else slowdown))
     return ReportChanges(deltas, len(was.outputs.keys() & is_now.outputs.keys()))
 
 
@@ -242,10 +199,7 @@ class _Report:
         self.inputs: dict[Key, tuple[str, str, str | None]] = {}
         self.models: dict[Key, str] = {}
         self.engines: dict[tuple[str, str], str] = {}
-        try:
-            report = _REPORT(data, "the report")
-        except FormatError as e:
-            raise FormatError(f"this is not a report of `loadrun --json`: {e.message}", path=path) from None
+        report = checked_report(data, path)
         self.cut: str | None = report.get("cut")
         for file in report["files"]:
             name = file["file"]
@@ -279,7 +233,7 @@ class _Report:
                 self.policies[key + (out["name"],)] = out["policy"] or ""
 
 
-def _verdicts(before: _Report, now: _Report, growth: float) -> Iterator[Change]:
+def _verdicts(before: _Report, now: _Report) -> Iterator[Change]:
     for key, (was, old_error) in before.outputs.items():
         if key not in now.outputs:
             yield Change("missing", *key, was, "-")
@@ -290,7 +244,7 @@ def _verdicts(before: _Report, now: _Report, growth: float) -> Iterator[Change]:
             yield Change("newly failing", *key, was, verdict)
         elif was in _BAD and verdict == "pass":
             yield Change("fixed", *key, was, verdict)
-        elif _grew(old_error, error, growth, before.tolerances.get(key, 0.0)):
+        elif _grew(old_error, error, before.tolerances.get(key, 0.0)):
             yield Change("greater error", *key, f"{old_error:.4g}", f"{error:.4g}")
     for key in now.outputs.keys() - before.outputs.keys():
         yield Change(
@@ -298,16 +252,16 @@ def _verdicts(before: _Report, now: _Report, growth: float) -> Iterator[Change]:
         )
 
 
-def _grew(before: float | None, now: float | None, growth: float, tolerance: float) -> bool:
+def _grew(before: float | None, now: float | None, tolerance: float) -> bool:
     """Return whether an error is greater by more than a factor, beyond what is far within its tolerance.
 
-    >>> _grew(1e-7, 1e-6, 2.0, 1e-4), _grew(0.025, 999.0, 2.0, 1000.0), _grew(0.1, math.nan, 2.0, 1e-4)
+    >>> _grew(1e-7, 1e-6, 1e-4), _grew(0.025, 999.0, 1000.0), _grew(0.1, math.nan, 1e-4)
     (False, True, True)
     """
     if before is None or now is None or math.isnan(before):
         return False
     # NaN is the largest error.
-    return not now <= growth * max(before, _SHARE * tolerance, 1e-12)
+    return not now <= _GROWTH * max(before, _SHARE * tolerance, 1e-12)
 
 
 def _cut(old: _Report, new: _Report) -> Iterator[Change]:

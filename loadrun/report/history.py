@@ -7,26 +7,12 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-from ..base import schema
-from ..base.errors import FormatError, clean
+from ..base.errors import clean
 from .page import FOOT, HEAD
 from .plots import bars, history_line
-from .reading import load_report
+from .reading import run_report
 from .text import table
 
-_ERROR = schema.either(schema.number(finite=False))
-_OUTPUT = schema.record({"verdict": schema.text}, {"max_error": _ERROR, "maxerr": _ERROR})
-_CASE = schema.record(
-    {"verdict": schema.text, "seconds": schema.number(0.0), "outputs": schema.items(_OUTPUT)}
-)
-_FILE = schema.record(
-    {"file": schema.text, "testcases": schema.items(_CASE)},
-    {"verdict": schema.text, "load_seconds": schema.number(0.0)},
-)
-_REPORT = schema.record(
-    {"files": schema.items(_FILE)},
-    {"started": schema.text, "loadrun": schema.text, "host": schema.text, "cut": schema.either(schema.text)},
-)
 _SHORT = {
     "pass": "pass",
     "not compared": "none",
@@ -122,10 +108,7 @@ def report_history(reports: Sequence[str | os.PathLike[str]]) -> History:
 
 
 def _run(path: str) -> PastRun:
-    try:
-        report = _REPORT(load_report(path), "the report")
-    except FormatError as e:
-        raise FormatError(f"this is not a report of `loadrun --json`: {e.message}", path=path) from None
+    report = run_report(path)
     files = {f["file"]: _file(f) for f in report["files"]}
     return PastRun(path, report.get("started", ""), report.get("loadrun", ""), files, report.get("cut"))
 
@@ -140,7 +123,7 @@ def _file(entry: Mapping[str, Any]) -> FileRun:
     # NaN is the largest.
     worst = max(shares, key=lambda x: (x != x, x), default=None)
     seconds = entry.get("load_seconds", 0.0) + sum(case["seconds"] for case in entry["testcases"])
-    return FileRun(entry.get("verdict", "cut"), worst, seconds)
+    return FileRun(entry.get("verdict") or "cut", worst, seconds)
 
 
 def history_table(history: History) -> str:

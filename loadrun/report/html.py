@@ -228,7 +228,7 @@ class HtmlWriter:
             ]
 
     def _overview(self, number: int, name: str, file: FileResult) -> str:
-        word = "xfail" if file.excused else "flaky" if file.flaky else file.verdict.value
+        word = "xfail" if file.excused else file.verdict.value
         checks = f"{file.passed} passed" if file.passed else ""
         if file.failed:
             checks = f"{file.failed} of {file.passed + file.failed} failed"

@@ -16,13 +16,6 @@ VERSION = 2
 """Version of the layout; it increases when a field changes its meaning or is removed."""
 
 
-_ENDS = (
-    *("verdict", "message", "warnings", "load_seconds", "engine", "engines", "explanation", "timings"),
-    *("expected_failure", "flaky"),
-)
-"""Members that `file_end` writes."""
-
-
 def dumps(data: object) -> str:
     """JSON text, ASCII only, indented."""
     return json.dumps(plain(data), indent=1, allow_nan=False)
@@ -144,8 +137,6 @@ def file_end(file: FileResult, timings: Sequence[Timing], explanation: Sequence[
         rest["engines"] = [_entrant(e) for e in file.entrants.values()]
     if file.excused:
         rest["expected_failure"] = file.expected
-    if file.flaky:
-        rest["flaky"] = file.flaky
     if explanation:
         rest["explanation"] = list(explanation)
     if timings:

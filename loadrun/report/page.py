@@ -102,7 +102,7 @@ tr.fail td:nth-child(7), .overview tr.fail td:first-child { color: var(--fail); 
 tr.not-compared td:nth-child(7), .overview tr.not-compared td:first-child { color: var(--odd); }
 tr.error td:nth-child(7), .overview tr.error td:first-child, .overview tr.timeout td:first-child,
   .overview tr.crash td:first-child { color: var(--broken); font-weight: 600; }
-.overview :is(.xfail, .flaky) td:first-child { color: var(--odd); } .overview .skipped { color: var(--soft); }
+.overview .xfail td:first-child { color: var(--odd); } .overview .skipped { color: var(--soft); }
 .engines td.pass { color: var(--pass); } .engines td.fail, .engines td.error { color: var(--fail); }
 tr.said td { border-bottom: 1px solid var(--line); padding-top: 0; }
 pre { margin: .2rem 0; white-space: pre-wrap; overflow-wrap: anywhere; font: 13px/1.4 ui-monospace, monospace;

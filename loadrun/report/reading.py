@@ -4,10 +4,53 @@ import json
 import os
 from typing import Any
 
+from ..base import schema
 from ..base.errors import FormatError
 from ..base.files import contents
 
 _LARGEST = 1 << 30
+_ERROR = schema.either(schema.number(finite=False))
+_TEXT = schema.either(schema.text)
+_OUTPUT = schema.record(
+    {"name": schema.text, "verdict": schema.text, "max_error": _ERROR},
+    {"maxerr": _ERROR, "policy": _TEXT},
+)
+_CASE = schema.record(
+    {
+        "testcase": schema.either(schema.integer(0, 2**32)),
+        "verdict": schema.text,
+        "seconds": schema.number(0.0),
+        "outputs": schema.items(_OUTPUT),
+    },
+    {
+        "engine": schema.text,
+        "data_digest": _TEXT,
+        "input_digest": schema.text,
+        "inputs": schema.either(schema.mapping(schema.anything)),
+    },
+)
+_ENGINE = schema.record(
+    {},
+    {
+        "name": schema.text,
+        **dict.fromkeys(("engine", "provider", "arithmetic", "way"), _TEXT),
+        "options": schema.items(schema.text),
+    },
+)
+_FILE = schema.record(
+    {"file": schema.text, "testcases": schema.items(_CASE)},
+    {
+        "model_digest": _TEXT,
+        "verdict": _TEXT,
+        "load_seconds": schema.number(0.0),
+        "engine": schema.either(_ENGINE),
+        "engines": schema.items(_ENGINE),
+    },
+)
+_REPORT = schema.record(
+    {"files": schema.items(_FILE)}, {**dict.fromkeys(("started", "loadrun"), schema.text), "cut": _TEXT}
+)
+"""What of a report is looked at."""
 
 
 def load_report(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -20,6 +63,23 @@ def load_report(path: str | os.PathLike[str]) -> dict[str, Any]:
     if os.stat(path).st_size > _LARGEST:
         raise FormatError(f"{os.fspath(path)} is larger than any report ({_LARGEST} bytes)")
     return read_report(contents(path, "a report"), os.fspath(path))
+
+
+def run_report(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a report of `loadrun --json` from a file, and check what of it is looked at; see `load_report`."""
+    return checked_report(load_report(path), os.fspath(path))
+
+
+def checked_report(data: object, path: str | None = None) -> dict[str, Any]:
+    """Check what of a report of `loadrun --json` is looked at.
+
+    Raises:
+        FormatError: it is none.
+    """
+    try:
+        return _REPORT(data, "the report")
+    except FormatError as e:
+        raise FormatError(f"this is not a report of `loadrun --json`: {e.message}", path=path) from None
 
 
 def read_report(data: bytes, name: str) -> dict[str, Any]:

@@ -353,8 +353,6 @@ def summary(files: Sequence[FileResult]) -> str:
         parts.append(f"{_count(part, 'file')} not compared in full")
     if n := sum(f.excused for f in files):
         parts.append(_count(n, "expected failure"))
-    if n := sum(f.flaky > 0 for f in files):
-        parts.append(f"{n} flaky")
     return ", ".join(parts)
 
 

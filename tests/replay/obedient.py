@@ -54,7 +54,7 @@ class Obedient(PartReplayer):
         yield Closed()
 
 
-def main(parent: int) -> None:
+def main() -> None:
     """The worker's main function with this replayer."""
     worker.PartReplayer = Obedient  # type: ignore[misc]
-    worker.main(parent)
+    worker.main()

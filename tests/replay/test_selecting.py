@@ -15,10 +15,6 @@ from loadrun.base import configuration
 from loadrun.base.errors import UsageError
 from loadrun.cli import main
 from loadrun.compare.results import Verdict
-from loadrun.engines import Setup, registry
-from loadrun.engines.reference import ReferenceEngine
-from loadrun.graph import Graph, Var
-from loadrun.graph.dtypes import Array
 from loadrun.replay.keywords import matches_words
 from tests.support.small_models import unary
 
@@ -188,7 +184,7 @@ def test_only_a_failed_check_can_be_expected(folder: Path) -> None:
 
 
 @needs_toml
-@pytest.mark.parametrize("flags", [[], ["-q"], ["-j", "2"], ["--retries", "1"]])
+@pytest.mark.parametrize("flags", [[], ["-q"], ["-j", "2"]])
 def test_a_pattern_that_matches_no_file(
     flags: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -228,30 +224,3 @@ def test_time_limits_of_files(folder: Path) -> None:
         ["a.mge", "b.mge"], loadrun.RunOptions(configuration=configuration.find_configuration())
     )
     assert [f.verdict for f in run.files] == [Verdict.PASS, Verdict.TIMEOUT]
-
-
-def test_retries_tell_what_is_flaky(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    runs = []
-
-    class Flaky(ReferenceEngine):
-        def run(self, feeds: dict[str, Array], *args: object, **kwargs: object) -> list[Array]:  # type: ignore[override]
-            runs.append(1)
-            found = super().run(feeds)
-            return [a + 1 for a in found] if len(runs) <= 4 else found
-
-    def make(graph: Graph, targets: list[Var], setup: Setup) -> Flaky:
-        return Flaky(graph, targets)
-
-    monkeypatch.setitem(registry._registered, "flaky", make)
-    flags = ["--engine", "flaky", "--json", "r.json"]
-    assert main(["a.mge", *flags]) == 1
-    runs.clear()
-    assert main(["a.mge", *flags, "--retries", "2"]) == 0
-    assert "flaky: it passed on attempt 3" in capsys.readouterr().out
-    (file,) = json.loads(Path("r.json").read_text())["files"]
-    assert (file["verdict"], file["flaky"], len(file["testcases"])) == ("pass", 2, 3)
-    runs.clear()
-    assert main(["a.mge", *flags, "--retries", "1"]) == 1
-    assert main(["a.mge", "b.mge", "--retries", "1", "-j", "2"]) == 1

@@ -88,20 +88,6 @@ def _tensor(stored: PickledTensor, array: Array, qparams: QParams | None) -> Ten
     return tensor
 
 
-def read_pickle(data: bytes, named: Callable[[str, str], Any]) -> Any:  # noqa: ANN401 - a pickle holds anything
-    """Return what a pickle holds, with tensors, as `load_checkpoint` does.
-
-    Args:
-        data: the pickle.
-        named: gives what stands for a class by module and name, None for one that is refused.
-
-    Raises:
-        FormatError: as `load_checkpoint`.
-    """
-    machine = PickleMachine(data)
-    return settle(machine, machine.run(), _tensor, named)
-
-
 def _check_location(map_location: str | Mapping[str, str] | Callable[[str], str] | None) -> None:
     """Refuse names of no device; where tensors go makes no difference.
 

@@ -27,34 +27,25 @@ _MODE = ("megengine.quantization.utils", "QuantMode")
 _META_TYPES = [[str, kind, str, int, int, bool] for kind in (str, type(None))]
 _META = ("megengine.core.tensor.dtype", "QuantDtypeMeta")
 
-_Named = Callable[[str, str], Any]
 
-
-def settle(
-    machine: PickleMachine,
-    value: object,
-    tensor: _Wrap | None = None,
-    named: _Named = lambda module, name: None,
-) -> object:
+def settle(machine: PickleMachine, value: object, tensor: _Wrap | None = None) -> object:
     """Return the object that a pickle stands for.
 
     Args:
         machine: the reader, whose budget pays for copies and whose errors name places.
         value: what it made.
         tensor: makes a value of a tensor, its array and its parameters of quantization; by default the array.
-        named: gives what stands for a name that the file gives as a value, None for one that is refused.
 
     Raises:
         FormatError: it holds an object that is neither array, tensor, module nor container, or nests too deeply.
     """
-    return _Settler(machine, tensor, named).value(value, 0)
+    return _Settler(machine, tensor).value(value, 0)
 
 
 class _Settler:
-    def __init__(self, machine: PickleMachine, wrap: _Wrap | None, named: _Named) -> None:
+    def __init__(self, machine: PickleMachine, wrap: _Wrap | None) -> None:
         self.machine = machine
         self.wrap = wrap
-        self.named = named
         self.done: dict[int, Any] = {}
         self.open: set[int] = set()
         self.members: dict[int, tuple[int, list[tuple[str, Any]]]] = {}
@@ -108,10 +99,7 @@ class _Settler:
                 raise self.machine.refusal(value.cls, "give an object of")
             return self.module(value, level)
         assert isinstance(value, Global)
-        known = self.named(*value.key)
-        if known is None:
-            raise self.machine.refusal(value, "give")
-        return known
+        raise self.machine.refusal(value, "give")
 
     def tensor(self, stored: PickledTensor, array: Array, level: int) -> object:
         if self.wrap is None:

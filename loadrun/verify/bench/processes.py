@@ -74,9 +74,9 @@ def _ended(code: int) -> str:
     return f"the process that ran it {how}"
 
 
-def main(parent: int) -> None:
+def main() -> None:
     """Make a subject ready, then answer with rounds until the parent closes the pipe, or is gone."""
-    source, answers = serve(parent)
+    source, answers = serve()
     try:
         (subject, plan), _ = receive(source)
         ready = ReadySubject(subject, plan)
@@ -86,7 +86,7 @@ def main(parent: int) -> None:
             times = ready.round(seconds)
             ready.settle()
             send(answers, times)
-    except EOFError:
+    except (EOFError, BrokenPipeError):
         return
     except (LoadRunError, OSError) as e:
         send(answers, e)
