@@ -164,4 +164,4 @@ def _gru_step(fed: Any, h: Tensor, rest: Sequence[Tensor]) -> Tensor:
     gates = as_array(F.linear(h, rest[0], rest[2] if len(rest) > 1 else None))
     n = int(static_shape(rest[0])[1])
     input_gates, carried = ([as_tensor(v[..., i * n : (i + 1) * n]) for i in (1, 0, 2)] for v in (fed, gates))
-    return build.gru_state(h, input_gates, carried, F.sigmoid, F.tanh)
+    return build.gru_state(h, input_gates, carried)

@@ -253,10 +253,15 @@ def _resized_axis(
 ) -> Any:
     """Resize an axis of symbolic size, by the positions of the new elements among the old ones."""
     if not kind.startswith("nearest"):
-        ways = "align_corners" if corners else "half_pixel"
-        mode = "cubic" if kind == "cubic" else "linear"
         return as_array(
-            resized(as_tensor(x), axis, new, None if corners else scale, coordinates=ways, mode=mode)
+            resized(
+                as_tensor(x),
+                axis,
+                new,
+                None if corners else scale,
+                corners=corners,
+                cubic=kind == "cubic",
+            )
         )
     number = as_array(e.arange(new), "float32")
     last = as_array(old, "int32") - 1
@@ -305,7 +310,5 @@ def grid_sampler(call: FxCall, x: Any, grid: Any, mode: int, padding: int, corne
     if call.fake.dtype is torch.bfloat16:
         # Torch rounds every step.
         x, grid = (e.cast(v, plain("BFloat16")) for v in (x, grid))
-    y = sampling.grid_sampled(
-        x, grid, _MODES[mode], _PADDINGS[padding], align=corners, looped=n == 3, bounded=True
-    )
+    y = sampling.grid_sampled(x, grid, _MODES[mode], _PADDINGS[padding], align=corners)
     return e.cast(y, call.dtype)
