@@ -9,7 +9,7 @@ from ..layers import emit as e
 from ..tensors import Tensor
 from ..tensors.access import dtype_of, static_shape
 from ..tensors.naming import refused
-from ..tensors.switches import keeps_wide
+from ..tensors.switches import is_exact
 from .promotion import list_as_tensor, loop, narrow, operand, weak
 from .registry import UFUNCS, name_of
 
@@ -47,7 +47,7 @@ _NUMBERS = (bool, int, float)
 
 def _key(target: np.ufunc, values: Sequence[Any]) -> Any:
     """Return what the plan of a call follows from; None if that is more than dtypes, shapes and numbers."""
-    key: list[Any] = [target, keeps_wide()]
+    key: list[Any] = [target, is_exact()]
     # Shapes only where they are checked, since reading one may mean computing it.
     shaped = target.nin > 1 and target.signature is None
     for v in values:

@@ -17,7 +17,7 @@ from ..tensors import Tensor, TracedBool, TracedNumber, access, const
 from ..tensors.access import recorded
 from ..tensors.dtypes import graph_dtype
 from ..tensors.naming import refused
-from ..tensors.switches import keeps_wide
+from ..tensors.switches import is_exact
 
 DT = np.dtype[Any]
 _WEAK = (bool, int, float)
@@ -34,7 +34,7 @@ def narrow(dtype: Any) -> DT:
     >>> narrow("float64"), narrow(np.uint32), narrow(bool)
     (dtype('float32'), dtype('int32'), dtype('bool'))
     """
-    return _narrow(np.dtype(dtype), keeps_wide())
+    return _narrow(np.dtype(dtype), is_exact())
 
 
 @lru_cache(maxsize=256)
@@ -76,7 +76,7 @@ def common(values: Sequence[Any]) -> DT:
     >>> common([np.zeros(2, "i4"), 1.5]), common([np.zeros(2, "f2"), 3]), common([np.zeros(2, "u1"), np.int8(1)])
     (dtype('float64'), dtype('float16'), dtype('int16'))
     """
-    wide = keeps_wide()
+    wide = is_exact()
     lax = [weak(v) or (wide and _default(v)) for v in values]
     strong = tuple([dtype_of(v) for v, w in zip(values, lax, strict=True) if not w])
     ranks = [_rank(v) for v, w in zip(values, lax, strict=True) if w]

@@ -304,9 +304,9 @@ def broadcast(x: Tensor, shape: Sequence[int]) -> Tensor:
     return apply1("Broadcast", P.Empty(), inputs=[access.as_vector(x), shape_tensor(shape)], scalar=False)
 
 
-def permute(x: Tensor, axes: Sequence[int], *, always: bool = False) -> Tensor:
-    """Return the axes in another order; if that is the same one, there is an operator only where it is always asked."""
-    if not always and list(axes) == list(range(len(axes))):
+def permute(x: Tensor, axes: Sequence[int]) -> Tensor:
+    """Return the axes in another order; the tensor itself where that is the same one."""
+    if list(axes) == list(range(len(axes))):
         return x
     return apply1("Dimshuffle", P.Dimshuffle(pattern=tuple(axes), ndim=len(axes)), inputs=[x])
 

@@ -12,7 +12,7 @@ from ..graph import params as P
 from ..graph.dtypes import Array, DType, plain
 from .apply import type_cvt
 from .dtypes import graph_dtype, narrowed
-from .switches import active, keeps_wide
+from .switches import active, is_exact
 from .symbolic import TracedInt, TracedNumber, once, place_of, scalar_of, size_of, vector
 from .value import Session, Tensor
 
@@ -231,7 +231,7 @@ def const(array: Array | Any, dtype: Any = None) -> Tensor:
     make = Tensor._of
     want = None if dtype is None else graph_dtype(dtype)
     if isinstance(array, (int, float)) and type(array) in (int, float, bool):
-        value, kind = _stored_number(array, str(array), want, keeps_wide())
+        value, kind = _stored_number(array, str(array), want, is_exact())
         return make(value, kind, True, const=True)
     value, kind = _converted(array, want)
     scalar = value.ndim == 0

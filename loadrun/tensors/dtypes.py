@@ -14,7 +14,7 @@ import numpy as np
 from ..base.errors import UsageTypeError
 from ..graph.dtypes import Array, DType, plain
 from .naming import here, shown
-from .switches import keeps_wide
+from .switches import is_exact
 
 DTypeLike: TypeAlias = "DType | np.dtype[Any] | type[Any] | str"
 """What callers give as a dtype: one of the graph or of numpy, a Python or numpy type, a name."""
@@ -63,7 +63,7 @@ def graph_dtype(dtype: Any) -> DType:
         ) from e
     meta = result.metadata and result.metadata.get("mgb_dtype")
     if not meta:
-        wide = keeps_wide() and _WIDE.get(f"{result.kind}{result.itemsize}")
+        wide = is_exact() and _WIDE.get(f"{result.kind}{result.itemsize}")
         return wide or _graph_dtype(result)
     # Tensors and files hold the scale as float32.
     return DType(str(meta["name"]), float(np.float32(meta.get("scale", 0.0))), int(meta.get("zero_point", 0)))

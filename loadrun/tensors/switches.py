@@ -74,7 +74,6 @@ class SessionOf(Protocol[T]):
 class _Local(threading.local):
     session: SessionOf[Any] | None = None
     exact: bool = False
-    wide: bool = False
 
 
 _local = _Local()
@@ -97,28 +96,21 @@ def use(session: SessionOf[Any] | None) -> Iterator[None]:
 
 
 def is_exact() -> bool:
-    """Return whether operators of this thread that run at once are computed as definitions say (`Graph.exact`)."""
+    """Return whether operators of this thread are computed as definitions say (`Graph.exact`), in wide dtypes too."""
     return _local.exact
 
 
-def keeps_wide() -> bool:
-    """Return whether float64, int64 and unsigned integers that are requested by name stay what they are."""
-    return _local.wide
-
-
 @contextmanager
-def exact_arithmetic(wide: bool = False) -> Iterator[None]:
-    """Compute operators inside as their definitions say, not as MegEngine's kernels do.
+def exact_arithmetic() -> Iterator[None]:
+    """Compute operators inside as their definitions say, not as MegEngine's kernels do, in numpy's dtypes too.
 
-    Args:
-        wide: whether dtypes of numpy that MegEngine lacks are kept.
+    Float64, int64 and unsigned integers that are requested by name stay what they are.
     """
-    before = _local.exact, _local.wide
-    _local.exact, _local.wide = True, wide
+    before, _local.exact = _local.exact, True
     try:
         yield
     finally:
-        _local.exact, _local.wide = before
+        _local.exact = before
 
 
 @contextmanager

@@ -79,7 +79,7 @@ def results_of(left_out: Mapping[str, Any], seen: Mapping[str, Any]) -> list[Ten
 
 def named_tensors(values: Iterable[tuple[str, Any]]) -> list[Tensor]:
     """Return torch's tensors as loadrun's, with names, in their own dtypes."""
-    with exact_arithmetic(wide=True):
+    with exact_arithmetic():
         plain = [(name, v.dequantize() if v.is_quantized else v) for name, v in values]
         arrays = [(name, ndarray(value)) for name, value in plain]
         return [Tensor(array, array.dtype, name=name) for name, array in arrays]

@@ -81,7 +81,7 @@ class InnerGraph:
         def function(*inputs: Tensor) -> Any:
             waiting = iter(inputs)
             feeds = [next(waiting) for _ in fakes]
-            with exact_arithmetic(wide=True):
+            with exact_arithmetic():
                 outputs = inner.run_graph(feeds, given_results(left_out, waiting))
                 self.ends = [f"result{i}" for i in range(len(outputs))]
                 named = dict(zip(self.ends, map(recordable, outputs), strict=True))

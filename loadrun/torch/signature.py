@@ -131,7 +131,7 @@ class Signature:
             if isinstance(value, torch.Tensor) and isinstance(fake, torch.Tensor):
                 _check_tensor(name, value, fake)
                 try:
-                    with exact_arithmetic(wide=True):
+                    with exact_arithmetic():
                         array = ndarray(value)
                         tensors.append(Tensor(array, array.dtype, name=name))
                 except UnsupportedCallError as error:

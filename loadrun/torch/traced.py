@@ -488,7 +488,7 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
 
         def function(*tensors: Tensor) -> Any:
             waiting = iter(tensors)
-            with exact_arithmetic(wide=True):
+            with exact_arithmetic():
                 inputs = self.signature.graph_inputs()
                 conditions = [*never_a_one(inputs, self._never_one), *self._conditions]
                 values, left = guarded({n: next(waiting) for n, _ in inputs}, conditions, read)

@@ -1,7 +1,6 @@
 """NaN, infinities and zeros through functions of one tensor and reductions, as torch has them."""
 
 import warnings
-from itertools import product
 
 import numpy as np
 import pytest
@@ -56,29 +55,6 @@ def test_activations(name):
 @pytest.mark.parametrize("name", REDUCED)
 def test_reductions(name):
     same(lambda x: getattr(torch, name)(x, dim=1), ROWS)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("n", [2, 3])
-def test_positions_that_are_no_places_in_an_image(n, dtype):
-    """Torch samples images by vectors of numbers and volumes by a loop, which take them for others."""
-    at = torch.tensor([nan, inf, -inf, 0.1, -0.3, 1e10, -3e38, -1.5])
-    grid = torch.stack(torch.meshgrid(*[at] * n, indexing="ij"), -1)[None].to(dtype)
-    x = torch.arange(1.0, 1 + 4**n).reshape(1, 1, *[4] * n)[..., :3].to(dtype)
-    # Outside, and beyond the last cell, torch reads no cell at all, not one times 0.
-    x[(0, 0, *[-1] * n)] = inf
-    borders, modes = ("zeros", "border", "reflection"), ("bilinear", "nearest", "bicubic")
-    # Cubic sampling is slow to trace, and one padding in it as good as another.
-    ways = [*product(modes[:2], borders), *[("bicubic", "zeros")] * (n == 2 and dtype == torch.bfloat16)]
-
-    def run(x, grid):
-        return [torch.nn.functional.grid_sample(x, grid, *way, i % 2 > 0) for i, way in enumerate(ways)]
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        got = loadrun.torch.trace(run, (x, grid), check=False)(x, grid)
-    for a, b in zip(got, run(x, grid), strict=True):
-        torch.testing.assert_close(a, b, equal_nan=True, rtol=2e-5, atol=1e-6)
 
 
 def test_trigamma_at_its_poles_and_between():

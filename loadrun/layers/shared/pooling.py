@@ -119,13 +119,8 @@ def averaged(x: Tensor, window: WindowGeometry, *, include: bool, divisor: float
     return e.cast(e.elem(M.TRUE_DIV, mean, share), kind)
 
 
-def max_with_places(x: Tensor, window: WindowGeometry, *, columns: bool = False) -> tuple[Tensor, Tensor]:
-    """Return the largest of every window, and where it stands among the elements of its channel.
-
-    Args:
-        x: (N, C, ...).
-        window: the windows.
-        columns: count the places with the first axis of space running fastest.
+def max_with_places(x: Tensor, window: WindowGeometry) -> tuple[Tensor, Tensor]:
+    """Return the largest of every window over (N, C, ...), and where it stands among the elements of its channel.
 
     >>> y, at = max_with_places(Tensor([[[1.0, 3.0, 2.0]]]), WindowGeometry([2], [1], [1]))
     >>> y.tolist(), at.tolist()
@@ -133,10 +128,7 @@ def max_with_places(x: Tensor, window: WindowGeometry, *, columns: bool = False)
     """
     n = x.ndim - 2
     sizes = list(x.shape[2:])
-    cells = e.arange(product_of(sizes))
-    grid = e.reshape(cells, sizes[::-1] if columns else sizes)
-    if columns and n > 1:
-        grid = e.permute(grid, range(n - 1, -1, -1))
+    grid = e.reshape(e.arange(product_of(sizes)), sizes)
     best, place = window.padded(x, _lowest(x)), window.padded(e.add_axes(grid, [0, 1]), -1.0)
     # The last axis first: of equal values the one that stands first in the memory is kept.
     for i in range(n - 1, -1, -1):

@@ -1,14 +1,12 @@
 """Recurrent layers: RNN and LSTM are MegEngine's operators, of a GRU it has the parts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ...graph import params as P
 from ...tensors import Tensor, apply
 from .. import emit as e
 from ..emit import M
-
-Activation = Callable[[Tensor], Tensor]
 
 
 def layers(
@@ -51,18 +49,14 @@ def layers(
     return apply("RNNForward", param, inputs=inputs, n=3, scalar=False)[:2]
 
 
-def gru_state(
-    h: Tensor, fed: Sequence[Tensor], carried: Sequence[Tensor], gate: Activation, new: Activation
-) -> Tensor:
+def gru_state(h: Tensor, fed: Sequence[Tensor], carried: Sequence[Tensor]) -> Tensor:
     """Return the next state of a GRU.
 
     Args:
         h: the state.
         fed: what the input adds to update gate, reset gate and new state.
         carried: what the state adds to them, to the new one before it is reset.
-        gate: the activation of the gates.
-        new: that of the new state.
     """
-    update, reset = (gate(e.elem(M.ADD, fed[i], carried[i])) for i in (0, 1))
-    fresh = new(e.elem(M.ADD, fed[2], e.elem(M.MUL, reset, carried[2])))
+    update, reset = (e.elem(M.SIGMOID, e.elem(M.ADD, fed[i], carried[i])) for i in (0, 1))
+    fresh = e.elem(M.TANH, e.elem(M.ADD, fed[2], e.elem(M.MUL, reset, carried[2])))
     return e.elem(M.ADD, fresh, e.elem(M.MUL, update, e.elem(M.SUB, h, fresh)))

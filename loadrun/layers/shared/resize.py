@@ -15,88 +15,44 @@ from .. import emit as e
 from ..emit import M
 from ..exact_products import product
 
-OPEN_MODES = frozenset(("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"))
-
 _BLOCK = 1 << 16
 """Shares that are computed at once."""
 
 
-def _positions(mode: str, i: Tensor, size: int, out: int, scale: float | None) -> Tensor:
-    """Return where in the input the elements `i` of the output are; by a scale, or else by out / size.
-
-    The order of operations is ONNX Runtime's, since rounding decides ties.
-    """
+def _positions(i: Tensor, size: int, out: int, scale: float | None, corners: bool) -> Tensor:
+    """Return where in the input the elements `i` of the output are; by a scale, or else by out / size."""
     one, half = e.number(1.0, i), e.number(0.5, i)
-    if mode == "align_corners":
+    if corners:
         steps = e.elem(M.SUB, e.like(out, i), one)
         flat = e.compare(P.ElemwiseMultiTypeMode.EQ, steps, e.number(0.0, steps))
         steps = e.where(flat, e.number(np.inf, steps), steps)
         return e.elem(M.TRUE_DIV, e.elem(M.MUL, i, e.elem(M.SUB, e.like(size, i), one)), steps)
     ratio = e.elem(M.TRUE_DIV, e.like(out, i), e.like(size, i)) if scale is None else e.number(scale, i)
-    if mode == "asymmetric":
-        return e.elem(M.TRUE_DIV, i, ratio)
-    at = e.elem(M.SUB, e.elem(M.TRUE_DIV, e.elem(M.ADD, i, half), ratio), half)
-    if mode == "pytorch_half_pixel":
-        several = e.compare(P.ElemwiseMultiTypeMode.LT, one, e.like(out, i))
-        return e.where(several, at, e.number(0.0, at))
-    return at
+    return e.elem(M.SUB, e.elem(M.TRUE_DIV, e.elem(M.ADD, i, half), ratio), half)
 
 
-def _rounded(at: Tensor, rule: str) -> Tensor:
-    if rule == "floor":
-        return e.elem(M.FLOOR, at)
-    if rule == "ceil":
-        return e.elem(M.CEIL, at)
-    # As in ONNX Runtime, a tie is what is within a millionth of one half.
-    low = e.elem(M.FLOOR, at)
-    share = e.elem(M.SUB, at, low)
-    if rule == "round_prefer_ceil":
-        up = e.compare(P.ElemwiseMultiTypeMode.LT, e.number(0.499999, at), share)
-    else:
-        up = e.compare(P.ElemwiseMultiTypeMode.LEQ, e.number(0.500001, at), share)
-    return e.elem(M.ADD, low, e.cast(up, dtype_of(at)))
-
-
-def resized(
-    x: Tensor,
-    axis: int,
-    out: int,
-    scale: float | None,
-    *,
-    coordinates: str,
-    mode: str,
-    rule: str = "",
-    a: float = -0.75,
-) -> Tensor:
+def resized(x: Tensor, axis: int, out: int, scale: float | None, *, corners: bool, cubic: bool) -> Tensor:
     """Return one axis resized.
 
     Args:
-        x: the tensor; of floats, where its elements are mixed.
+        x: the tensor, of floats.
         axis: the axis.
         out: its new size.
         scale: by which positions are computed; None for out / size.
-        coordinates: one of `OPEN_MODES`.
-        mode: "nearest", "linear" or "cubic".
-        rule: how positions are rounded for "nearest".
-        a: the coefficient of "cubic".
+        corners: whether the outermost elements stay where they are.
+        cubic: whether four neighbours are mixed, by a cubic kernel, or two.
     """
     size = x.shape[axis]
-    at = _positions(coordinates, e.as_float(e.arange(out)), size, out, scale)
+    at = _positions(e.as_float(e.arange(out)), size, out, scale, corners)
     last = e.like(size - 1, at)
 
     def taken(places: Tensor) -> Tensor:
         bounded = e.elem(M.MIN, last, e.elem(M.MAX, e.number(0.0, places), places))
         return e.gather(x, [(axis, e.cast(bounded, "int32"))])
 
-    if mode == "nearest":
-        return taken(_rounded(at, rule))
     low = e.elem(M.FLOOR, at)
     t = e.elem(M.SUB, at, low)
-    one = e.number(1.0, t)
-    if mode == "linear":
-        shares = [(0, e.elem(M.SUB, one, t)), (1, t)]
-    else:
-        shares = cubic_shares(t, a)
+    shares = cubic_shares(t) if cubic else [(0, e.elem(M.SUB, e.number(1.0, t), t)), (1, t)]
     shape = [-1 if i == axis else 1 for i in range(x.ndim)]
     total: Tensor | None = None
     for step, share in shares:
@@ -107,9 +63,9 @@ def resized(
     return total
 
 
-def cubic_shares(t: Tensor, a: float) -> list[tuple[int, Tensor]]:
-    """Return the four neighbours of a position and their shares, `t` behind the second one."""
-    one = e.number(1.0, t)
+def cubic_shares(t: Tensor) -> list[tuple[int, Tensor]]:
+    """Return the four neighbours of a position and their shares in a cubic kernel, `t` behind the second one."""
+    one, a = e.number(1.0, t), -0.75
 
     def near(d: Tensor) -> Tensor:
         inner = e.elem(M.SUB, e.elem(M.MUL, e.number(a + 2, d), d), e.number(a + 3, d))

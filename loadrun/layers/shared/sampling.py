@@ -18,9 +18,6 @@ from ..emit import M
 from ..exact_products import product
 from .resize import cubic_shares
 
-_FARTHEST = {"Float16": np.inf, "BFloat16": 2.0**31}
-_EQ, _LT = P.ElemwiseMultiTypeMode.EQ, P.ElemwiseMultiTypeMode.LT
-
 
 def affine_grid(theta: Tensor, count: int, space: Sequence[int], *, align: bool) -> Tensor:
     """Return the positions (N, ..., n) of an image's cells, from -1 to 1, moved by matrices.
@@ -48,16 +45,7 @@ def affine_grid(theta: Tensor, count: int, space: Sequence[int], *, align: bool)
     return e.reshape(turned, (count, *space, len(space)))
 
 
-def grid_sampled(
-    x: Tensor,
-    grid: Tensor,
-    mode: str,
-    padding: str,
-    *,
-    align: bool,
-    looped: bool = False,
-    bounded: bool = False,
-) -> Tensor:
+def grid_sampled(x: Tensor, grid: Tensor, mode: str, padding: str, *, align: bool) -> Tensor:
     """Return elements at the positions of a grid.
 
     Args:
@@ -66,10 +54,6 @@ def grid_sampled(
         mode: "linear", "nearest" or "cubic".
         padding: what stands outside: "zeros", "border" or "reflection".
         align: -1 and 1 are the middles of the outermost elements, instead of their edges.
-        looped: positions that are no numbers lie outside (in bfloat16 at the first cell), or at the last cell, as in
-            torch's loops over volumes; else they give NaN, or the first cell, as in its vectors.
-        bounded: cells beyond the last are 0 with any padding, as in torch; else they are the last, whose infinity
-            times 0 is NaN.
 
     >>> x, grid = Tensor([[[[1.0, 2.0]]]]), Tensor([[[[0.0, 0.0], [0.5, 0.0]]]])
     >>> grid_sampled(x, grid, "linear", "border", align=False).tolist()
@@ -80,23 +64,13 @@ def grid_sampled(
     for i in range(n):
         g = e.subtensor(grid, [(grid.ndim - 1, None, None, None, n - 1 - i)])
         points.append(_denormalized(g, x.shape[2 + i], align))
-    rule = partial(_placed, padding=padding, align=align, looped=looped)
+    rule = partial(_placed, padding=padding, align=align)
     if mode == "cubic":
         return _cubic(x, points, padding, rule)
     places = [rule(p, x.shape[2 + i]) for i, p in enumerate(points)]
     if mode == "nearest":
-        return _cell(x, [e.rint(p) for p in places], None, padding == "zeros", looped)
-    # Outside, only the distance from the next whole number is that of the position itself: NaN where it is infinite.
-    exact = places if padding != "zeros" or looped else points
-    if padding == "zeros" and looped and dtype_of(x).name == "BFloat16":
-        exact = [e.where(e.is_nan(p), p, place) for p, place in zip(points, places, strict=True)]
-    return _linear(
-        x,
-        places,
-        [e.elem(M.SUB, p, e.elem(M.FLOOR, p)) for p in exact],
-        padding == "zeros" or bounded,
-        looped,
-    )
+        return _cell(x, [e.rint(p) for p in places], None, padding == "zeros")
+    return _linear(x, places)
 
 
 def _denormalized(g: Tensor, size: int, align: bool) -> Tensor:
@@ -113,52 +87,42 @@ def clipped(x: Tensor, low: float, high: Tensor) -> Tensor:
     return e.elem(M.MIN, high, e.elem(M.MAX, e.number(low, x), x))
 
 
-def _placed(p: Tensor, size: int, padding: str, align: bool, looped: bool) -> Tensor:
+def _placed(p: Tensor, size: int, padding: str, align: bool) -> Tensor:
     """Return positions as the padding has them: outside stays outside for zeros, but not so far that integers end."""
     last = e.like(size - 1, p)
     if padding == "zeros":
-        kept = clipped(p, -2.0, e.elem(M.ADD, last, e.number(2.0, p)))
-        if looped:
-            return e.where(e.is_nan(p), e.number(0.0 if dtype_of(p).name == "BFloat16" else -2.0, p), kept)
-        if dtype_of(p).name in ("Float16", "BFloat16"):
-            # Torch's integers of 16 bits are the lowest digits of those of 32, which are 0 beyond their ends.
-            near = e.compare(_LT, e.elem(M.ABS, p), e.number(_FARTHEST[dtype_of(p).name], p))
-            return e.where(near, kept, e.number(0.0, p))
-        return kept
+        return clipped(p, -2.0, e.elem(M.ADD, last, e.number(2.0, p)))
     if padding == "reflection":
-        p = _reflected(p, size, align, looped)
-    return clipped(e.where(e.is_nan(p), last if looped else e.number(0.0, p), p), 0.0, last)
+        p = _reflected(p, size, align)
+    return clipped(e.where(e.is_nan(p), e.number(0.0, p), p), 0.0, last)
 
 
-def _reflected(p: Tensor, size: int, align: bool, looped: bool) -> Tensor:
+def _reflected(p: Tensor, size: int, align: bool) -> Tensor:
     """Return positions mirrored at the edges, which lie half a cell out unless corners are aligned."""
     low = 0.0 if align else -0.5
     span = e.like(size - 1 if align else size, p)
     safe = e.elem(M.MAX, e.number(1e-6, span), span)
     away = e.elem(M.ABS, e.elem(M.SUB, p, e.number(low, p)))
     double = e.elem(M.ADD, safe, safe)
-    if looped:
-        # The loops count turns by integers of 32 bits, beyond which none is odd.
-        many = e.compare(_LT, away, e.elem(M.MUL, safe, e.number(2.0**31, away)))
-        rest = e.where(many, e.elem(M.MOD, away, double), e.elem(M.MOD, away, safe))
-    else:
-        turns = e.elem(M.FLOOR, e.elem(M.TRUE_DIV, away, double))
-        rest = e.elem(M.SUB, away, e.elem(M.MUL, turns, double))
+    turns = e.elem(M.FLOOR, e.elem(M.TRUE_DIV, away, double))
+    rest = e.elem(M.SUB, away, e.elem(M.MUL, turns, double))
     back = e.elem(M.MIN, rest, e.elem(M.SUB, double, rest))
     return e.elem(M.ADD, back, e.number(low, back))
 
 
-def _linear(x: Tensor, places: list[Tensor], shares: list[Tensor], bounded: bool, looped: bool) -> Tensor:
+def _linear(x: Tensor, places: list[Tensor]) -> Tensor:
     """Return the weighted sum of the 2**n cells around positions of shape (N, ...)."""
     taps = []
-    for p, t in zip(places, shares, strict=True):
-        base, one = e.elem(M.FLOOR, p), e.number(1.0, t)
+    for p in places:
+        base, one = e.elem(M.FLOOR, p), e.number(1.0, p)
+        t = e.elem(M.SUB, p, base)
         taps.append([(base, e.elem(M.SUB, one, t)), (e.elem(M.ADD, base, one), t)])
     parts = []
     for chosen in combinations(*taps):
         # The last axis first, as torch multiplies.
         weight = reduce(partial(e.elem, M.MUL), [share for _, share in reversed(chosen)])
-        parts.append(_cell(x, [at for at, _ in chosen], weight, bounded, looped))
+        # Cells beyond the last are 0 with any padding: infinity times 0 would be NaN.
+        parts.append(_cell(x, [at for at, _ in chosen], weight, True))
     return reduce(partial(e.elem, M.ADD), parts)
 
 
@@ -167,28 +131,17 @@ def _cubic(x: Tensor, points: list[Tensor], padding: str, rule: Callable[[Tensor
     taps = []
     for i, p in enumerate(points):
         base = e.elem(M.FLOOR, p)
-        shares = cubic_shares(e.elem(M.SUB, p, base), -0.75)
+        shares = cubic_shares(e.elem(M.SUB, p, base))
         at = [rule(e.elem(M.ADD, base, e.number(float(k), base)), x.shape[2 + i]) for k, _ in shares]
         taps.append([*zip(at, (share for _, share in shares), strict=True)])
     add, rows = partial(e.elem, M.ADD), []
     for row, share in taps[0]:
-        rows.append(
-            e.elem(
-                M.MUL,
-                reduce(
-                    add,
-                    [
-                        _cell(x, [row, column], weight, padding == "zeros", False)
-                        for column, weight in taps[1]
-                    ],
-                ),
-                e.add_axes(share, [1]),
-            )
-        )
+        cells = [_cell(x, [row, column], weight, padding == "zeros") for column, weight in taps[1]]
+        rows.append(e.elem(M.MUL, reduce(add, cells), e.add_axes(share, [1])))
     return reduce(add, rows)
 
 
-def _cell(x: Tensor, at: list[Tensor], weight: Tensor | None, bounded: bool, looped: bool) -> Tensor:
+def _cell(x: Tensor, at: list[Tensor], weight: Tensor | None, bounded: bool) -> Tensor:
     """Return the cells at whole positions (N, ...), as (N, C, ...); bounded, those outside are 0."""
     rank = at[0].ndim
     batch = e.reshape(e.arange(x.shape[0]), (-1, *[1] * (rank - 1)))
@@ -198,22 +151,15 @@ def _cell(x: Tensor, at: list[Tensor], weight: Tensor | None, bounded: bool, loo
         size = x.shape[2 + i]
         last = e.like(size - 1, p)
         nearest = clipped(p, 0.0, last)
-        inside.append(e.compare(_EQ, nearest, p))
+        inside.append(e.compare(P.ElemwiseMultiTypeMode.EQ, nearest, p))
         index = e.cast(nearest, "int32")
         # NaN is no index; weights keep it.
         ids.append((2 + i, e.elem(M.MAX, index, e.number(0, index))))
     # (N, ..., C), for the indexed axes do not lie together.
     result = e.gather(x, ids)
-
-    def bound(y: Tensor) -> Tensor:
+    if bounded:
         mask = e.add_axes(reduce(partial(e.elem, M.AND), inside), [rank])
-        return e.where(mask, y, e.number(0, y))
-
-    # Loops leave a cell out, vectors read 0 for it: a weight that is no number stays.
-    if bounded and not looped:
-        result = bound(result)
+        result = e.where(mask, result, e.number(0, result))
     if weight is not None:
         result = e.elem(M.MUL, result, e.add_axes(weight, [rank]))
-    if bounded and looped:
-        result = bound(result)
     return e.permute(result, (0, rank, *range(1, rank)))

@@ -308,7 +308,7 @@ def recorded(
     session = Session(elsewhere)
     walker = _Walker(session)
     checks = {id(c.opr): c for c in checks_of(graph)}
-    with exact_arithmetic(wide=True), use(session), recording(walker.lower), np.errstate(all="ignore"):
+    with exact_arithmetic(), use(session), recording(walker.lower), np.errstate(all="ignore"):
         values: dict[int, Made] = {}
         fed: dict[str, Var] = {}
         for var in graph.inputs:

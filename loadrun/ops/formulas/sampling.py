@@ -58,39 +58,6 @@ def bilinear(pixels: Pixels, rows: Array, cols: Array) -> Array:
     return above * (1 - v) + below * v
 
 
-def slopes(pixels: Pixels, rows: Array, cols: Array) -> tuple[Array, Array]:
-    """Give how fast `bilinear` grows with the rows and with the columns.
-
-    >>> [float(s[0]) for s in slopes(pixels_of(np.array([[[1.0, 2.0], [4.0, 8.0]]])), np.array(0.5), np.array(0.0))]
-    [3.0, 2.5]
-    """
-    top, left = np.floor(rows), np.floor(cols)
-    v, u = rows - top, cols - left
-    a, b, c, d = (pixels(top + i, left + j) for i in (0, 1) for j in (0, 1))
-    return (c - a) * (1 - u) + (d - b) * u, (b - a) * (1 - v) + (d - c) * v
-
-
-def spread(
-    values: Array, rows: Array, cols: Array, size: tuple[int, ...], mode: BorderMode = BorderMode.CONSTANT
-) -> Array:
-    """Add values [C, ...] at positions [...] to the pixels [C, H, W] around them, by the weights of `bilinear`.
-
-    >>> spread(np.array([[4.0]]), np.array([0.0]), np.array([0.25]), (1, 2))
-    array([[[3., 1.]]])
-    """
-    out = np.zeros((len(values), *size))
-    channels = np.arange(len(values)).reshape(-1, *[1] * rows.ndim)
-    top, left = np.floor(rows), np.floor(cols)
-    for y in (top, top + 1):
-        for x in (left, left + 1):
-            row, col = _inside(y, size[0], mode), _inside(x, size[1], mode)
-            weight = (1 - np.abs(rows - y)) * (1 - np.abs(cols - x))
-            if mode == BorderMode.CONSTANT:
-                weight = np.where((row == y) & (col == x), weight, 0)
-            np.add.at(out, (channels, row, col), values * weight)
-    return out
-
-
 def linear(positions: Array, size: int) -> Weights:
     """Give the neighbours of positions on an axis and their weights, constant beyond its ends.
 

@@ -160,4 +160,4 @@ def _gru_step(fed: Any, states: Sequence[Tensor], rest: Sequence[Tensor]) -> lis
     gates = as_array(F.linear(states[0], rest[0], rest[2] if len(rest) > 1 else None))
     n = int(static_shape(rest[0])[1])
     input_gates, carried = ([as_tensor(v[..., i * n : (i + 1) * n]) for i in (1, 0, 2)] for v in (fed, gates))
-    return [build.gru_state(states[0], input_gates, carried, F.sigmoid, F.tanh)]
+    return [build.gru_state(states[0], input_gates, carried)]

@@ -177,8 +177,8 @@ def _following(
             a = -0.5 if "cubic" in kind else None
             result = _smoothed(call, result, axis, old, new, a, corners, scale)
         else:
-            factor, ways = (None, "align_corners") if corners else (scale, "half_pixel")
-            y = resized(as_tensor(result), axis, new, factor, coordinates=ways, mode=kind)
+            factor = None if corners else scale
+            y = resized(as_tensor(result), axis, new, factor, corners=corners, cubic=kind == "cubic")
             result = as_array(y)
     return result
 
@@ -296,7 +296,5 @@ def grid_sampler(call: FxCall, x: Any, grid: Any, mode: int, padding: int, corne
     if call.fake.dtype is torch.bfloat16:
         # Torch rounds every step.
         x, grid = (e.cast(v, plain("BFloat16")) for v in (x, grid))
-    y = sampling.grid_sampled(
-        x, grid, _MODES[mode], _PADDINGS[padding], align=corners, looped=n == 3, bounded=True
-    )
+    y = sampling.grid_sampled(x, grid, _MODES[mode], _PADDINGS[padding], align=corners)
     return e.cast(y, call.dtype)
