@@ -328,7 +328,10 @@ def _normalize_rows(
     x: Array, y: Array, mean: Array, rstd: Array, eps: float, affine: Sequence[Array]
 ) -> None:
     plain = [np.ones(x.shape[1], np.float32), np.zeros(x.shape[1], np.float32)][len(affine) :]
-    layer_norm(flat(x).reshape(x.shape), y, mean, rstd, eps, *[flat(a) for a in affine], *plain)
+    rows = y if y.flags.c_contiguous else np.empty(y.shape, np.float32)
+    layer_norm(flat(x).reshape(x.shape), rows, mean, rstd, eps, *[flat(a) for a in affine], *plain)
+    if rows is not y:
+        y[...] = rows
 
 
 def _lstm(turned: Array, gates: Array, state: list[Array], backward: bool) -> tuple[Array, list[Array]]:

@@ -636,6 +636,27 @@ def test_a_normalization_has_the_type_of_its_scale(op: str, found: int) -> None:
     np.testing.assert_allclose(y, wide / np.sqrt((wide**2).mean()), rtol=1e-6)
 
 
+@pytest.mark.parametrize("engine", ["reference", "numba"])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_what_is_normalized_lies_in_any_order(batch: int, engine: str) -> None:
+    """Channels that a transposition moved behind the positions, as image models normalize them."""
+    if engine == "numba":
+        pytest.importorskip("numba", reason="numba is not installed")
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[n, 5, 2, 3] x, float[5] scale, float[5] bias) => (float[n, 2, 3, 5] y) {
+        t = Transpose <perm = [0, 2, 3, 1]> (x)
+        y = LayerNormalization <epsilon = 0.0> (t, scale, bias) }""")
+    x = np.random.default_rng(0).normal(size=(batch, 5, 2, 3)).astype(F)
+    scale, bias = F([1, 2, 3, 4, 5]), F([5, 4, 3, 2, 1])
+    runner = loadrun.Runner(loadrun.load(model.SerializeToString()), engine)
+    wide = x.astype(np.float64).transpose(0, 2, 3, 1)
+    want = (wide - wide.mean(-1, keepdims=True)) / wide.std(-1, keepdims=True) * scale + bias
+    for _ in range(2):
+        # The second run has a program of its own.
+        found = runner.run({"x": x, "scale": scale, "bias": bias})["y"]
+        np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
+
+
 def test_inputs_without_a_shape_take_any() -> None:
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["x", "w"], ["y"])],

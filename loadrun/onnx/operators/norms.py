@@ -159,11 +159,12 @@ def layer_normalized(
 ) -> tuple[Array, Array, Array]:
     """Normalize over axes; return mean and 1 / deviation too."""
     if _in_rows(x, scale, bias, axes):
-        y, rows = np.empty_like(x), x.reshape(-1, scale.size)
+        rows = x.reshape(-1, scale.size)
+        y = np.empty_like(rows)
         middle, inverse = np.empty((2, *x.shape[: axes[0]], *[1] * len(axes)), np.float32)
         affine = [a.reshape(-1) for a in (scale, np.zeros_like(scale) if bias is None else bias)]
-        normalize_rows(rows, y.reshape(rows.shape), middle.reshape(-1), inverse.reshape(-1), epsilon, affine)
-        return y, middle, inverse
+        normalize_rows(rows, y, middle.reshape(-1), inverse.reshape(-1), epsilon, affine)
+        return y.reshape(x.shape), middle, inverse
     middle = x.mean(tuple(axes), keepdims=True)
     centred = x - middle
     inverse = np.reciprocal(np.sqrt((centred * centred).mean(tuple(axes), keepdims=True) + epsilon))
