@@ -194,7 +194,7 @@ def test_what_is_no_model_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
         return name
 
     monkeypatch.setitem(TRANSLATIONS, "Elemwise", mixed)
-    with pytest.raises(ProofError, match="the ONNX model cannot be read back: .*of the same type"):
+    with pytest.raises(ProofError, match=r"the ONNX model cannot be read back: .*of the same type"):
         export(np.sin, np.ones(3, F))
 
 
