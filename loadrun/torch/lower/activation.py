@@ -77,6 +77,12 @@ def elu(call: FxCall, x: Any, alpha: Any = 1, scale: Any = 1, input_scale: Any =
     return build.elu(as_tensor(x, call.dtype), float(alpha), float(scale), float(input_scale))
 
 
+@aten("aten.celu.default")
+def celu(call: FxCall, x: Any, alpha: Any = 1.0) -> Any:
+    """Keep ``x`` above zero, else apply an exponential with the same slope there."""
+    return build.elu(as_tensor(x, call.dtype), float(alpha), input_scale=1 / float(alpha))
+
+
 @aten("aten.softplus.default")
 def softplus(call: FxCall, x: Any, beta: Any = 1, threshold: Any = 20) -> Any:
     """Compute ``log(1 + exp(beta * x)) / beta``, linear above a threshold."""
