@@ -401,6 +401,20 @@ def test_what_is_a_view_at_some_sizes_only_is_not_taken_for_one(source: str, wri
         assert "depends on sizes or on a memory layout that the trace does not know" in said
 
 
+def test_many_axes_of_open_sizes_and_several_numbers() -> None:
+    """Multiples of all numbers of the program would be larger arrays than numpy describes."""
+
+    def f(x: Any) -> Any:
+        y = x.transpose(5, 0, 3, 1, 4, 2).reshape(-1, 7, 11, 13)
+        y += 1
+        return y + x.sum()
+
+    traced = trace(f, symbolic=True)
+    for n in (2, 4, 2):
+        x = np.arange(n * 30030 // 2, dtype="f4").reshape(n, 7, 3, 11, 5, 13) % 17
+        np.testing.assert_array_equal(traced(x), f(x))
+
+
 SIZE_IS_FREE = {
     "y=x.transpose(0,2,1).reshape(x.shape[0],-1)": False,
     "y=x.transpose(2,0,1).reshape(-1,x.shape[1])": False,
