@@ -6,7 +6,6 @@ draws again; every run of a dump draws what the seeds in it lead to.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -17,6 +16,7 @@ from ..ops.numeric.stream import Stream
 from ..ops.rng import drawing_from
 from ..tensors import ShapeLike, Tensor, TensorLike, active, apply, as_tensor, shape_tensor
 from ..tensors.access import as_vector, dtype_of
+from ..tensors.apply import chosen_seed
 from ..tensors.apply import seed as _start
 from ..tensors.device import check_device, get_default_device
 from ..tensors.dtypes import graph_dtype
@@ -45,9 +45,9 @@ def seed_of_operator() -> int:
 
     Else it is the operator's place in its trace: such seeds differ, and are the same in every call.
     """
-    session = active()
-    if _latest.seed is not None:
-        return _latest.seed % (1 << 64)
+    session, chosen = active(), chosen_seed()
+    if chosen is not None:
+        return chosen % (1 << 64)
     if session is None:
         return 0
     _drawn[session] = place = _drawn.get(session, 0) + 1
@@ -279,14 +279,6 @@ def seed(seed: int) -> None:
     True
     """
     _start(seed)
-    _latest.seed = seed
-
-
-class _Latest(threading.local):
-    seed: int | None = None
-
-
-_latest = _Latest()
 
 
 _default = RNG()
