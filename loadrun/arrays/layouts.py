@@ -21,6 +21,7 @@ from ..tensors.symbolic import at_other_sizes
 _PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59)
 _EQUAL = 61
 _LARGEST_FACTOR = 10_000
+_LARGEST_ARRAY = 1 << 62
 
 
 class UnknownLayoutError(Exception):
@@ -148,7 +149,11 @@ def agrees_at_other_sizes(
         ask(layout(first), first.number)
         usual = None
         for sizes in _others(first):
-            array = layout(sizes)
+            try:
+                array = layout(sizes)
+            except ValueError:
+                # numpy describes no array as large.
+                continue
             ones = [n == 1 for n in array.shape]
             usual = usual or ones
             if ones == usual and ask(array, sizes.number) not in (None, answer):
@@ -161,9 +166,11 @@ def agrees_at_other_sizes(
 def _others(first: OtherSizes) -> Iterator[OtherSizes]:
     """Yield sizes without anything in common, those that are numbers of the program, and pairs that are equal."""
     constants = sorted(c for c in first.constants if c > 1)
+    # So many axes as large as this still make an array.
+    largest = int(_LARGEST_ARRAY ** (1 / max(first.free, 1))) // _EQUAL
     factor = 1
     for c in constants:
-        factor = factor * c if factor * c <= _LARGEST_FACTOR else factor
+        factor = factor * c if factor * c <= min(largest, _LARGEST_FACTOR) else factor
     yield OtherSizes(factor)
     near = sorted({*constants, *(c * factor for c in constants)})
     for i in range(first.free):

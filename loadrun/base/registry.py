@@ -85,6 +85,10 @@ class late:
     def __exit__(self, *_: object) -> None:
         builtins.__import__ = self._import
         self._lock.release()
+        importer = vars(sys.modules[self._module])
+        for name, module in importer.items():
+            if isinstance(module, _Later):
+                module.importers.append((importer, name))
 
     def _find(
         self,
@@ -107,13 +111,20 @@ class late:
 
 
 class _Later(ModuleType):
-    """A module that is loaded on first use."""
+    """A module that is loaded on first use; its importers have the module itself from then on."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.importers: list[tuple[dict[str, Any], str]] = []
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a module holds anything
         # No module uses private names of another, but tools look for some in whatever they meet.
         if name.startswith("_"):
             raise AttributeError(name)
-        return getattr(import_module(self.__name__), name)
+        module = import_module(self.__name__)
+        for importer, as_name in self.importers:
+            importer[as_name] = module
+        return getattr(module, name)
 
 
 def _later(name: str) -> ModuleType:

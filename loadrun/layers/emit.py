@@ -13,12 +13,9 @@ from typing import Any, SupportsInt
 
 import numpy as np
 
-from ..graph import Opr
 from ..graph import params as P
 from ..graph.dtypes import Array as NDArray
 from ..graph.dtypes import DType, plain
-from ..ops.catalog import types
-from ..ops.op import Trait
 from ..ops.registry import BudgetError, affordable, pay
 from ..tensors import access
 from ..tensors.apply import apply, apply1, elemwise_param, type_cvt
@@ -33,7 +30,6 @@ INT_MAX = 2**31 - 1
 _BOOL, _INT = plain("Bool"), plain("Int32")
 Index = tuple[int, Any, Any, Any, Any]
 """One indexed axis: axis, begin, end, step, index; None if absent."""
-_SAME_MEMORY = types(Trait.CONTIGUOUS) & types(Trait.REARRANGES)
 
 
 def is_bool(x: Tensor) -> bool:
@@ -79,36 +75,7 @@ def sizes(x: Tensor) -> tuple[int, ...]:
 
 def elem(mode: P.ElemwiseMode, *xs: Tensor) -> Tensor:
     """Return an elementwise mode of tensors of one dtype, which broadcast."""
-    if len(xs) == 2:
-        xs = (_dense(xs[0], xs[1]), _dense(xs[1], xs[0]))
     return apply1("Elemwise", elemwise_param(mode), inputs=xs)
-
-
-def _dense(x: Tensor, row: Tensor) -> Tensor:
-    """Return `x` without gaps in memory where it is a slice with gaps that is combined with a row.
-
-    MegEngine 1.13.0's x86 kernels of two inputs read such a slice as if there were none.
-    """
-    var, session, first = access.variable_of(x), access.session_of(x), access.variable_of(row)
-    if var is None or session is None or not _has_gaps(var.owner):
-        return x
-    now, other = sizes(x), sizes(row)
-    if len(now) < 2 or not other:
-        return x
-    # A constant of one row stays one row when the batch grows.
-    grows = now[0] != 1 or (first is None and isinstance(x.shape[0], TracedInt))
-    is_row = other[-1] == now[-1] != 1 and (len(other) < len(now) or (other[0] == 1 and grows))
-    if not session.chosen(("dense", var.id, None if first is None else first.id), is_row):
-        return x
-    return apply1("ReshapeV1", P.OptionalAxisV1(), inputs=[flat(x), shape_tensor(x.shape)], scalar=False)
-
-
-def _has_gaps(opr: Opr) -> bool:
-    while opr.type in _SAME_MEMORY:
-        opr = opr.inputs[0].owner
-    if opr.type != "Subtensor":
-        return False
-    return any(i.axis != 0 or i.step for i in opr.get(P.IndexDescMaskDump).items)
 
 
 def compare(mode: P.ElemwiseMultiTypeMode, *xs: Tensor) -> Tensor:

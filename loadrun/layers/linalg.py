@@ -5,7 +5,6 @@ import math
 from ..graph import params as P
 from ..tensors import Tensor, TensorLike, apply, apply1, as_tensor, elemwise
 from ..tensors.reducing import Axes, max, min, sum
-from ..tensors.shaping import stacked
 
 _M = P.ElemwiseMode
 
@@ -37,41 +36,6 @@ def svd(inp: TensorLike, full_matrices: bool = False, compute_uv: bool = True) -
     """
     param = P.SVD(full_matrices=full_matrices, compute_uv=compute_uv)
     return tuple(apply("SVD", param, inputs=[as_tensor(inp)], n=3 if compute_uv else 1))
-
-
-def cross(
-    a: TensorLike, b: TensorLike, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
-) -> Tensor:
-    """Return the cross product of vectors of three elements; one of two elements has 0 as its third.
-
-    Args:
-        a: vectors along `axisa`; all other axes broadcast.
-        b: vectors along `axisb`.
-        axisa: the axis of the vectors in `a`.
-        axisb: the axis of the vectors in `b`.
-        axisc: the axis of the vectors in the result.
-        axis: one axis in place of these three.
-
-    Raises:
-        ValueError: a vector has neither two nor three elements.
-
-    >>> cross(Tensor([1.0, 2.0, 3.0]), Tensor([4.0, 5.0, 6.0])).tolist()
-    [-3.0, 6.0, -3.0]
-    """
-    if axis is not None:
-        axisa = axisb = axisc = axis
-    (a0, a1, a2), (b0, b1, b2) = _elements(as_tensor(a), axisa), _elements(as_tensor(b), axisb)
-    return stacked([a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0], axisc)
-
-
-def _elements(x: Tensor, axis: int) -> list[Tensor]:
-    """Return the three elements of the vectors along an axis."""
-    place = range(x.ndim)[axis]
-    n = int(x.shape[place])
-    if n not in (2, 3):
-        raise ValueError(f"cross takes vectors of two or three elements, found {n} along axis {axis}")
-    parts = [x[(slice(None),) * place + (i,)] for i in range(n)]
-    return parts if n == 3 else [*parts, parts[0] - parts[0]]
 
 
 def norm(inp: TensorLike, ord: float | None = None, axis: Axes = None, keepdims: bool = False) -> Tensor:

@@ -10,13 +10,12 @@ from ..tensors.convert import product_of
 from ..tensors.products import dot, matmul
 from ..tensors.reducing import Axes, axes_from_last, axis_from_front, max, mean, min, prod, sum, without_axis
 from ..tensors.shaping import broadcast_to, expand_dims, squeeze, swapaxes
-from .linalg import cross, matinv, norm, normalize, svd
+from .linalg import matinv, norm, normalize, svd
 
 __all__ = [
     "argmax",
     "argmin",
     "argsort",
-    "cross",
     "dot",
     "isinf",
     "isnan",

@@ -6,7 +6,6 @@ draws again; every run of a dump draws what the seeds in it lead to.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -15,8 +14,9 @@ from ..graph import params as P
 from ..graph.params import DTypeEnum
 from ..ops.numeric.stream import Stream
 from ..ops.rng import drawing_from
-from ..tensors import ShapeLike, Tensor, TensorLike, active, apply, as_tensor, shape_tensor
-from ..tensors.access import as_vector, dtype_of
+from ..tensors import ShapeLike, Tensor, active, apply, as_tensor, shape_tensor
+from ..tensors.access import as_vector
+from ..tensors.apply import chosen_seed
 from ..tensors.apply import seed as _start
 from ..tensors.device import check_device, get_default_device
 from ..tensors.dtypes import graph_dtype
@@ -25,9 +25,7 @@ from ..tensors.shaping import broadcast_to
 __all__ = [
     "RNG",
     "beta",
-    "exponential",
     "gamma",
-    "multinomial",
     "normal",
     "permutation",
     "poisson",
@@ -45,9 +43,9 @@ def seed_of_operator() -> int:
 
     Else it is the operator's place in its trace: such seeds differ, and are the same in every call.
     """
-    session = active()
-    if _latest.seed is not None:
-        return _latest.seed % (1 << 64)
+    session, chosen = active(), chosen_seed()
+    if chosen is not None:
+        return chosen % (1 << 64)
     if session is None:
         return 0
     _drawn[session] = place = _drawn.get(session, 0) + 1
@@ -185,52 +183,6 @@ class RNG:
         """
         return self._draw("PoissonRNG", P.PoissonRNG, _parameters("Poisson", size, lam=lam))
 
-    def exponential(self, rate: float | Tensor = 1.0, size: ShapeLike | None = None) -> Tensor:
-        """Draw exponentially distributed numbers of the mean ``1 / rate``; the arguments are as those of `gamma`.
-
-        >>> RNG(seed=1).exponential(0.5, size=4).shape
-        (4,)
-        """
-        inputs = _parameters("Exponential", size, rate=rate)
-        return self._draw("ExponentialRNG", P.ExponentialRNG, inputs)
-
-    def multinomial(self, input: TensorLike, num_samples: int, replacement: bool | None = False) -> Tensor:
-        """Return positions drawn by weight.
-
-        Args:
-            input: weights [N] or rows of weights [B, N], float32 or float16, not negative, not all zero in a row.
-            num_samples: how many to draw from each row.
-            replacement: whether a position can be drawn again.
-
-        Returns:
-            int32 [num_samples] or [B, num_samples].
-
-        Raises:
-            AssertionError: the weights are not as above, or there are too few to draw from.
-
-        >>> sorted(RNG(seed=1).multinomial(Tensor([1.0, 2.0, 3.0]), 3).tolist())
-        [0, 1, 2]
-        """
-        weights = as_tensor(input)
-        if num_samples <= 0:
-            raise AssertionError(f"Multinomial is not defined when num_samples <= 0, found {num_samples}")
-        if weights.ndim not in (1, 2):
-            raise AssertionError(f"Multinomial is not defined when ndim is not 1 or 2, found {weights.ndim}")
-        if not dtype_of(weights).is_float:
-            raise AssertionError(
-                f"Multinomial is not defined when input dtype is not float, found {weights.dtype}"
-            )
-        n = int(weights.shape[-1])
-        if not n or (not replacement and num_samples > n):
-            raise AssertionError(f"Multinomial cannot draw {num_samples} of {n} without replacement")
-        rows = weights.reshape(1, -1) if weights.ndim == 1 else weights
-        if replacement:
-            rows = rows / rows.sum(-1, True)
-        positions = self._draw(
-            "MultinomialRNG", P.MultinomialRNG, [rows], num_samples=num_samples, replacement=bool(replacement)
-        )
-        return positions.reshape(-1) if weights.ndim == 1 else positions
-
     def permutation(self, n: int | Tensor, *, dtype: object = "int32") -> Tensor:
         """Return the numbers from 0 to ``n - 1`` in random order, or a copy of a tensor with its rows in random order.
 
@@ -279,14 +231,6 @@ def seed(seed: int) -> None:
     True
     """
     _start(seed)
-    _latest.seed = seed
-
-
-class _Latest(threading.local):
-    seed: int | None = None
-
-
-_latest = _Latest()
 
 
 _default = RNG()
@@ -295,7 +239,5 @@ normal = _default.normal
 gamma = _default.gamma
 beta = _default.beta
 poisson = _default.poisson
-multinomial = _default.multinomial
 permutation = _default.permutation
 shuffle = _default.shuffle
-exponential = _default.exponential

@@ -8,21 +8,16 @@ from ..tensors import Tensor, TensorLike, apply, apply1, as_tensor, shape_tensor
 from ..tensors.access import static_shape
 from .geometry import Sizes, member, pair, require
 from .math import argsort
-from .turning import flip, resize, rot90, rotate
 from .warping import interpolate, remap, warp_affine, warp_perspective
 
 __all__ = [
     "correlation",
     "cvt_color",
-    "flip",
     "interpolate",
     "nms",
     "remap",
-    "resize",
     "roi_align",
     "roi_pooling",
-    "rot90",
-    "rotate",
     "warp_affine",
     "warp_perspective",
 ]

@@ -172,9 +172,14 @@ def _fits(value: Array, shape: Shape) -> Array:
     return value
 
 
-@kernel("SetSubtensor", dtype=_modify_dtype)
+def _adds(c: Call) -> bool:
+    """Return whether the operator adds the value to a part, where others replace the part by it."""
+    return "Incr" in c.opr.type
+
+
+@kernel("SetSubtensor", "IncrSubtensor", dtype=_modify_dtype)
 def set_subtensor(c: Call, x: Array, value: Array, *inputs: Array) -> Array:
-    """Replace the part of the tensor that Subtensor would read by the value.
+    """Replace the part of the tensor that Subtensor would read by the value, or add the value to it.
 
     Raises:
         ValueError: as Subtensor, or the value has another shape.
@@ -182,21 +187,19 @@ def set_subtensor(c: Call, x: Array, value: Array, *inputs: Array) -> Array:
     index = _basic(c.get(P.IndexDescMaskDump).items, x.shape, inputs)
     out = _copy(c, x, value)
     part = _scalar_kept(out[index])
-    part[...] = _fits(value, part.shape)
+    _fits(value, part.shape)
+    part[...] = part + value if _adds(c) else value
     return out
 
 
-@kernel("IncrSubtensor", dtype=_modify_dtype)
-def incr_subtensor(c: Call, x: Array, value: Array, *inputs: Array) -> Array:
-    """Add the value to the part of the tensor that Subtensor would read.
-
-    Raises:
-        ValueError: as Subtensor, or the value has another shape.
-    """
-    index = _basic(c.get(P.IndexDescMaskDump).items, x.shape, inputs)
+def _written(c: Call, x: Array, value: Array, index: tuple[Any, ...]) -> Array:
+    """Return the tensor with a value in a part, or added to it; every addend counts where an element is named twice."""
+    _fits(value, _selected(x.shape, index))
     out = _copy(c, x, value)
-    part = _scalar_kept(out[index])
-    np.add(part, _fits(value, part.shape), out=part)
+    if _adds(c):
+        np.add.at(out, index, value)
+    else:
+        out[index] = value
     return out
 
 
@@ -274,34 +277,14 @@ def indexing_multi_axis_vec(c: Call, x: Array, *inputs: Array) -> Array:
     return x[index]
 
 
-@kernel("IndexingSetMultiAxisVec", dtype=_index_dtype(2))
+@kernel("IndexingSetMultiAxisVec", "IndexingIncrMultiAxisVec", dtype=_index_dtype(2))
 def indexing_set_multi_axis_vec(c: Call, x: Array, value: Array, *inputs: Array) -> Array:
-    """Replace the elements that IndexingMultiAxisVec would read by the value.
+    """Replace the elements that IndexingMultiAxisVec would read by the value, or add the value to them.
 
     Raises:
         ValueError: an index outside the tensor, or a value of another shape.
     """
-    index = _multi_axis(c.get(P.IndexDescMaskDump).items, x.shape, inputs)
-    _fits(value, _selected(x.shape, index))
-    out = _copy(c, x, value)
-    out[index] = value
-    return out
-
-
-@kernel("IndexingIncrMultiAxisVec", dtype=_index_dtype(2))
-def indexing_incr_multi_axis_vec(c: Call, x: Array, value: Array, *inputs: Array) -> Array:
-    """Add the value to the elements that IndexingMultiAxisVec would read.
-
-    An element that is named several times gets every addend.
-
-    Raises:
-        ValueError: an index outside the tensor, or a value of another shape.
-    """
-    index = _multi_axis(c.get(P.IndexDescMaskDump).items, x.shape, inputs)
-    _fits(value, _selected(x.shape, index))
-    out = _copy(c, x, value)
-    np.add.at(out, index, value)
-    return out
+    return _written(c, x, value, _multi_axis(c.get(P.IndexDescMaskDump).items, x.shape, inputs))
 
 
 def _selected(shape: Shape, index: tuple[Any, ...]) -> Shape:
@@ -377,32 +360,17 @@ def mesh_indexing(c: Call, x: Array, *inputs: Array) -> Array:
     return x[_mesh_index(c, x, inputs)]
 
 
-@kernel("SetMeshIndexing", "BatchedSetMeshIndexing", dtype=_index_dtype(2))
+_WRITES_MESH = ("SetMeshIndexing", "BatchedSetMeshIndexing", "IncrMeshIndexing", "BatchedIncrMeshIndexing")
+
+
+@kernel(*_WRITES_MESH, dtype=_index_dtype(2))
 def set_mesh_indexing(c: Call, x: Array, value: Array, *inputs: Array) -> Array:
-    """Replace what MeshIndexing would read by the value.
+    """Replace what MeshIndexing would read by the value, or add the value to it.
 
     Raises:
         ValueError: as MeshIndexing, or the value has another shape.
     """
-    index = _mesh_index(c, x, inputs)
-    _fits(value, _selected(x.shape, index))
-    out = _copy(c, x, value)
-    out[index] = value
-    return out
-
-
-@kernel("IncrMeshIndexing", "BatchedIncrMeshIndexing", dtype=_index_dtype(2))
-def incr_mesh_indexing(c: Call, x: Array, value: Array, *inputs: Array) -> Array:
-    """Add the value to what MeshIndexing would read, once for every time it is named.
-
-    Raises:
-        ValueError: as MeshIndexing, or the value has another shape.
-    """
-    index = _mesh_index(c, x, inputs)
-    _fits(value, _selected(x.shape, index))
-    out = _copy(c, x, value)
-    np.add.at(out, index, value)
-    return out
+    return _written(c, x, value, _mesh_index(c, x, inputs))
 
 
 # One-hot and remap

@@ -175,19 +175,17 @@ def infer_shapes(
     graph: Graph,
     oprs: Iterable[Opr] | None = None,
     inputs: Mapping[str, Shape] | None = None,
-    before: Inference | None = None,
 ) -> Inference:
     """Follow shapes (and shape arithmetic) through the graph; `Var.dtype` must be set.
 
     Args:
         oprs: operators in execution order, default all of the graph.
         inputs: shapes of graph inputs by name; the others have the shapes that the file gives.
-        before: what is known of operators before these, which is not changed.
 
     Raises:
         EngineError: shapes that cannot go together; the message names the operator.
     """
-    return ShapeInference(graph.oprs if oprs is None else oprs).infer(inputs or {}, before)
+    return ShapeInference(graph.oprs if oprs is None else oprs).infer(inputs or {})
 
 
 class ShapeInference:
@@ -203,7 +201,7 @@ class ShapeInference:
         self._rules = [_Rule(opr, opr.id in guard) for opr in oprs]
 
     def infer(self, inputs: Mapping[str, Shape], before: Inference | None = None) -> Inference:
-        """Follow the shapes of graph inputs; see `infer_shapes`."""
+        """Follow the shapes of graph inputs; `before` is what is known of operators before these."""
         known = Inference()
         if before is not None:
             known = Inference({**before.shapes}, {**before.values}, {**before.flops})

@@ -139,12 +139,12 @@ class Call:
         taken, self.finish = self.finish, None
         return taken
 
-    def reuse(self, shape: Shape, dtype: np.dtype[Any] | None = None) -> Array:
-        """Return an array for the result: the donated buffer of a dying input of that shape and dtype, else a new one.
+    def reuse(self, shape: Shape) -> Array:
+        """Return an array for the result: the donated buffer of a dying input of its shape and dtype, else a new one.
 
         Only for kernels that read element i of their inputs before they write element i of the result.
         """
-        want = self.outputs[0].np if dtype is None else np.dtype(dtype)
+        want = self.outputs[0].np
         for i, x in enumerate(self.donated):
             if x.shape == shape and x.dtype == want:
                 return self.donated.pop(i)

@@ -64,11 +64,6 @@ class Constants:
         self._constant: dict[int, bool] = {}
         self._values: dict[int, Array] = {}
 
-    def clear(self) -> None:
-        """Forget everything, since variables are numbered again."""
-        self._constant.clear()
-        self._values.clear()
-
     def keep(self, var: Var, value: Array) -> None:
         """Note the value of a constant, which need not be decoded then."""
         self._values[var.id] = value
@@ -141,16 +136,11 @@ class Constants:
 
 _KNOWN: WeakKeyDictionary[Graph, tuple[Inference, tuple[Opr, ...]]] = WeakKeyDictionary()
 """Knowledge of passes about the graphs that they made, for the next pass, and the operators that it is about."""
-_ENDS: WeakKeyDictionary[Graph, list[tuple[Var, str | None]]] = WeakKeyDictionary()
-"""The outputs that graphs had when passes made them, and their names."""
-_SETTLED: WeakKeyDictionary[Graph, set[object]] = WeakKeyDictionary()
-"""The rules that left a graph as it is, so that a pass with that rule need not go through it again."""
 
 
 def remember(graph: Graph, known: Inference) -> None:
     """Keep what is known of a graph that a pass made; later changes of its operators are noticed."""
     _KNOWN[graph] = (known, tuple(graph.oprs))
-    _ENDS[graph] = [(v, v.name) for v in graph.outputs]
 
 
 def renumber(graph: Graph, known: Inference, named: Mapping[int, str]) -> None:
@@ -191,34 +181,6 @@ def remembered(graph: Graph) -> Inference | None:
     fed = (o for o in oprs if o.type == "Host2DeviceCopy")
     same = all(known.shapes.get(o.outputs[0].id) == o.tensors[0].shape for o in fed)
     return known if same else None
-
-
-def has_same_ends(graph: Graph) -> bool:
-    """Return whether a graph has the outputs that it had when a pass made it."""
-    return _ENDS.get(graph) == [(v, v.name) for v in graph.outputs]
-
-
-def is_settled(graph: Graph, rule: object, *types: str) -> bool:
-    """Return whether a pass with that rule would give back an equal graph.
-
-    That is so for a graph that a pass made, so that equal operators are one already, where the rule found nothing to do
-    before or no operator is of the types that it is for.
-
-    Args:
-        rule: what `settle` was called with.
-        types: the types of the operators that the rule looks at; none for a rule that looks at all.
-    """
-    if remembered(graph) is None:
-        return False
-    return rule in _SETTLED.get(graph, ()) or bool(types and not any(opr.type in types for opr in graph.oprs))
-
-
-def settle(graph: Graph, rule: object) -> bool:
-    """Note that a rule finds nothing to do in a graph; return whether a pass made it, so that it may stand as it is."""
-    if remembered(graph) is None:
-        return False
-    _SETTLED.setdefault(graph, set()).add(rule)
-    return True
 
 
 def subgraph(

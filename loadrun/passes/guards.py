@@ -4,7 +4,8 @@ When MegEngine 1.13 has loaded a graph, it rewrites arithmetic before it runs, b
 hold for all floats, and its kernels of two inputs have a bug. Where values would change, an operator goes in between:
 
 - exponents of powers, roots, products and quotients that follow each other are multiplied, so that ``(x * x) ** 0.5``
-  becomes ``x``: ``max(v, v)``, which is v, goes in between where a root is taken (Identity would be removed);
+  becomes ``x``: ``max(v, v)``, which is v, goes in between where a root is taken (Identity would be removed). Roots of
+  one variable that are multiplied with each other become its power, where a negative one would give NaN;
 - ``log(exp(x))``, ``log(1 + x)``, ``exp(x) - 1``, ``x - x``, ``x / x`` are simplified: the same goes in between where
   the graph still has them (`loadrun.passes.cleanup.stable` does the same to traces, at every level but 0);
 - the square of ``x / y`` becomes ``x * x * y ** -2``, where the power may be infinite: likewise;
@@ -26,7 +27,6 @@ Nothing removes these operators while MegEngine loads and runs a graph; loadrun'
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -101,12 +101,10 @@ class _GuardPlan:
         self.shapes = _shapes(graph)
         self.loose = _loose(oprs)
         stepped = _before_steps(oprs)
-        joined = _joined_roots(oprs)
         large, extreme = large_sums(oprs), extreme_products(oprs)
         for opr in arithmetic:
             change = _Change()
             _watch_power(opr, change)
-            change.between.update(dict.fromkeys(joined.get(id(opr), ()), _self_equality))
             _watch_simplified(opr, change)
             if id(opr) in stepped:
                 _watch_factors(opr, change)
@@ -317,56 +315,6 @@ def _is_merged(exponent: float, inner: Opr) -> bool:
 def _is_ratio(opr: Opr) -> bool:
     """Return whether an operator divides by a variable, whose powers may be 0 or infinite where the ratio's are not."""
     return mode_of(opr) == M.TRUE_DIV and scalar_value(opr.inputs[1]) is None
-
-
-@dataclass
-class _Powers:
-    """The variables of which a product has roots, and other powers; whether roots would be joined in it."""
-
-    roots: set[int] = field(default_factory=set)
-    others: set[int] = field(default_factory=set)
-    joined: bool = False
-
-
-def _joined_roots(oprs: Sequence[Opr]) -> dict[int, list[int]]:
-    """Return operands of products, by operator, with a root that would join another power of its base."""
-    roots = {o.inputs[0].id for o in oprs if (e := _exponent(o)) is not None and not _is_whole(e)}
-    products = [o for o in oprs if mode_of(o) in _PRODUCTS] if roots else []
-    readers = Counter(v.id for o in products for v in o.inputs)
-    powers: dict[int, _Powers] = {}
-
-    def of(var: Var) -> _Powers:
-        exponent = _exponent(var.owner)
-        if exponent is not None:
-            base = {var.owner.inputs[0].id}
-            return _Powers(others=base & roots) if _is_whole(exponent) else _Powers(base)
-        if var.id not in powers:
-            return _Powers(others={var.id} & roots)
-        readers[var.id] -= 1
-        if not readers[var.id]:
-            # Nothing else reads it, so that it can grow: a long product is not copied for every factor.
-            return powers.pop(var.id)
-        entry = powers[var.id]
-        return _Powers(set(entry.roots), set(entry.others), entry.joined)
-
-    places: dict[int, list[int]] = {}
-    for opr in products:
-        a, b = (of(v) for v in opr.inputs)
-        same = not a.roots.isdisjoint(b.roots)
-        meets = [x.joined or same or not x.roots.isdisjoint(y.others) for x, y in ((a, b), (b, a))]
-        if any(meets):
-            places[id(opr)] = [i for i, met in enumerate(meets) if met]
-        powers[opr.outputs[0].id] = _Powers(
-            _union(a.roots, b.roots), _union(a.others, b.others, {opr.outputs[0].id} & roots), any(meets)
-        )
-    return places
-
-
-def _union(*sets: set[int]) -> set[int]:
-    """Merge sets into the largest of them."""
-    largest = max(sets, key=len)
-    largest.update(*(s for s in sets if s is not largest))
-    return largest
 
 
 def _behind_broadcast(var: Var) -> Var:

@@ -33,17 +33,6 @@ _SHORT = 64
 """Constants of at most this many bytes are compared with each other."""
 
 
-class _Grows(Exception):
-    """A visit adds to a graph that stands as it is so far."""
-
-
-def _leaves(visit: Callable[[Opr], Var | None], opr: Opr) -> bool:
-    try:
-        return visit(opr) is None
-    except _Grows:
-        return False
-
-
 class Rewriter:
     """A new graph that grows from an old one.
 
@@ -75,10 +64,7 @@ class Rewriter:
     def __init__(self, graph: Graph, *, dedupe: bool = True) -> None:
         self.old = graph
         self._before = constants.remembered(graph)
-        # A pass's result has nothing to drop and no duplicate operators: it may stand until something changes.
-        self._may_stand = dedupe and self._before is not None and constants.has_same_ends(graph)
-        self._stands = False
-        self.oprs = list(graph.oprs) if self._may_stand else graph.needed()
+        self.oprs = graph.needed()
         if self._before is None:
             infer_dtypes(self.oprs)
         self.new = replace(
@@ -207,8 +193,6 @@ class Rewriter:
             like: an operator whose computing node and priority the new one takes.
             sometimes: whether it is in a branch.
         """
-        if self._stands:
-            raise _Grows
         comp_node = list(like.comp_node) if like is not None else []
         opr = Opr(
             type, params, list(inputs), tensors=list(tensors), output_dtype=output_dtype, exact=self.new.exact
@@ -286,8 +270,6 @@ class Rewriter:
             inputs: new inputs, default those that stand for the old ones.
             params: parameter records instead of the old ones.
         """
-        if self._stands:
-            raise _Grows
         operands = [self.var(v) for v in opr.inputs] if inputs is None else list(inputs)
         fresh = opr.copied(operands)
         fresh.params = params or opr.params
@@ -322,16 +304,10 @@ class Rewriter:
     def rewrite(self, visit: Callable[[Opr], Var | None]) -> bool:
         """Go through the old operators: `visit` gives what stands for the output of one, or None to copy it.
 
-        Returns whether anything was put in the place of an operator. Up to where that happens nothing is copied, if the
-        graph came from a pass, and `finish` gives back that graph if it does not happen.
+        Returns whether anything was put in the place of an operator.
         """
-        start = self._first_change(visit) if self._may_stand else 0
-        if start is None:
-            return False
         changed = False
-        for opr in self.oprs[:start]:
-            self.copy(opr)
-        for opr in self.oprs[start:]:
+        for opr in self.oprs:
             replacement = None if self.frozen(opr) else visit(opr)
             if replacement is None:
                 self.copy(opr)
@@ -340,33 +316,8 @@ class Rewriter:
                 changed = True
         return changed
 
-    def stands(self, visit: Callable[[Opr], Var | None]) -> bool:
-        """Return whether the graph came from a pass and `visit` puts nothing into it, in branches neither."""
-        return self._may_stand and self._first_change(visit, frozen=True) is None
-
-    def _first_change(self, visit: Callable[[Opr], Var | None], frozen: bool = False) -> int | None:
-        """Visit the operators while the old graph stands for the new one.
-
-        Returns the number of the first operator that `visit` does not leave, None if it leaves all.
-        """
-        grown = self.known, self._at
-        self._stands = True
-        self.known = self._before or self.known
-        self._at = {v.id: v for opr in self.oprs for v in opr.outputs}
-        for i, opr in enumerate(self.oprs):
-            if (not frozen and self.frozen(opr)) or _leaves(visit, opr):
-                continue
-            self._stands = self._may_stand = False
-            self.known, self._at = grown
-            # Variables are numbered again.
-            self._constants.clear()
-            return i
-        return None
-
     def finish(self) -> Graph:
         """Finish the new graph: the old outputs' names, nothing unread, numbered again."""
-        if self._stands:
-            return self.old
         ends = [self.var(v) for v in self.old.outputs]
         named: dict[int, str] = {}
         # Outputs that became one value get an Identity each.
@@ -396,13 +347,13 @@ def each(graph: Graph, visit: Callable[[Rewriter, Opr], Var | None], *types: str
     Args:
         types: operator types to visit, default all.
     """
-    if constants.is_settled(graph, visit, *types):
+    if constants.remembered(graph) and types and not any(opr.type in types for opr in graph.oprs):
         return graph
     r = Rewriter(graph)
-    changed = r.rewrite(
+    r.rewrite(
         lambda opr: visit(r, opr) if len(opr.outputs) == 1 and (not types or opr.type in types) else None
     )
-    return graph if not changed and constants.settle(graph, visit) else r.finish()
+    return r.finish()
 
 
 def repeat(graph: Graph, visit: Callable[[Rewriter, Opr], Var | None], rounds: int, *types: str) -> Graph:

@@ -78,8 +78,9 @@ def simplify(
     graph = graph if graph.exact else stabilize(graph)
     if level == 1:
         return graph
-    graph = _repeat(graph, _SIMPLIFY)
-    graph = _repeat(_run(graph, _FOLD), _SIMPLIFY)
+    graph = _simpler(graph)
+    folded = _run(graph, _FOLD)
+    graph = graph if len(folded.oprs) == len(graph.oprs) else _simpler(folded)
     if level == 2:
         return graph
     passes: list[Pass] = []
@@ -96,10 +97,10 @@ def _run(graph: Graph, passes: tuple[Pass, ...]) -> Graph:
     return graph
 
 
-def _repeat(graph: Graph, passes: tuple[Pass, ...]) -> Graph:
+def _simpler(graph: Graph) -> Graph:
     for _ in range(_ROUNDS):
-        before = graph, len(graph.oprs)
-        graph = _run(graph, passes)
-        if graph is before[0] or len(graph.oprs) == before[1]:
+        before = len(graph.oprs)
+        graph = _run(graph, _SIMPLIFY)
+        if len(graph.oprs) == before:
             break
     return graph

@@ -33,7 +33,7 @@ _KEEPS_SCALARS = types(Trait.ELEMENTWISE | Trait.FORWARDS)
 
 class _Local(threading.local):
     stream: random_stream.Stream | None = None
-    seeded = False
+    seed: int | None = None
 
 
 _local = _Local()
@@ -49,12 +49,17 @@ def stream() -> random_stream.Stream:
 
 def seed(value: int | None) -> None:
     """Start the random numbers of this thread again."""
-    _local.stream, _local.seeded = random_stream.Stream(value), value is not None
+    _local.stream, _local.seed = random_stream.Stream(value), value
+
+
+def chosen_seed() -> int | None:
+    """Return the seed by which the random numbers of this thread were started, None where nobody chose one."""
+    return _local.seed
 
 
 def first_draws() -> random_stream.RandomNumbers:
     """Return what operators draw from while they are recorded: what a dump repeats, unless a seed was set before."""
-    return random_stream.FirstDraws(stream(), _local.seeded)
+    return random_stream.FirstDraws(stream(), _local.seed is not None)
 
 
 def apply(

@@ -49,9 +49,6 @@ class SessionOf(Protocol[T]):
     def fluid(self, tensor: T) -> bool:
         """Return whether the data may decide how large a tensor is."""
 
-    def chosen(self, key: tuple[Any, ...], choice: bool) -> bool:
-        """Return what was chosen in the recorded call, whatever the sizes of this one suggest."""
-
     def measured(self, tensor: T) -> None:
         """Note that code inside the function took a size as a number."""
 

@@ -1,7 +1,6 @@
 """`Tensor`: a value that Python code handles, computed at once or recorded by a trace.
 
-Its state and its interface are here. The functions behind its methods take tensors themselves, so they are found by
-name.
+Its state and its methods are here, its operators in `operators`.
 """
 
 from __future__ import annotations
@@ -13,125 +12,22 @@ from typing import Any, TypeAlias, TypeVar, cast
 import numpy as np
 
 from ..base.errors import UsageRuntimeError, UsageTypeError
-from ..base.registry import late, resolve
+from ..base.registry import late
 from ..graph import Var
-from ..graph import params as P
 from ..graph.dtypes import Array, DType
 from .device import check_device, check_place, get_default_device
 from .dtypes import graph_dtype, numpy_dtype
+from .operators import Operators
 from .switches import SessionOf, active
 
 with late(__name__):
-    from . import protocols
-    from . import qparams as quantization
+    # They take tensors themselves.
+    from . import apply, construct, convert, indexing, qparams, reducing, shaping
 
 T = TypeVar("T", bound="Tensor")
-_M = P.ElemwiseMode
 
 
-_BEHIND = {
-    "apply1": "apply:apply1",
-    "check_kept": "construct:check_kept",
-    "elemwise": "promotion:elemwise",
-    "fill": "construct:fill",
-    "getitem": "indexing:getitem",
-    "matmul": "products:matmul",
-    "product_of": "convert:product_of",
-    "reducing": "reducing",
-    "setitem": "indexing:setitem",
-    "shape_of": "convert:shape_of",
-    "shaping": "shaping",
-    "type_cvt": "apply:type_cvt",
-}
-
-
-class Bound:
-    """The functions behind a tensor's methods, imported when they are first called."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in _BEHIND:
-            raise AttributeError(f"no method of a tensor is called {name!r}")
-        function = resolve(f"{__package__}.{_BEHIND[name]}")
-        setattr(self, name, function)
-        return function
-
-
-_bound = Bound()
-
-
-_OPERATORS: dict[np.ufunc, str] = {
-    np.add: "add",
-    np.subtract: "sub",
-    np.multiply: "mul",
-    np.true_divide: "truediv",
-    np.floor_divide: "floordiv",
-    np.remainder: "mod",
-    np.power: "pow",
-    np.left_shift: "lshift",
-    np.right_shift: "rshift",
-    np.bitwise_and: "and",
-    np.bitwise_or: "or",
-    np.bitwise_xor: "xor",
-    np.matmul: "matmul",
-    np.less: "lt",
-    np.less_equal: "le",
-    np.greater: "gt",
-    np.greater_equal: "ge",
-    np.equal: "eq",
-    np.not_equal: "ne",
-}
-"""The operators that numpy hands over when an ndarray is in front of a tensor."""
-_REFLECTED = {"lt": "__gt__", "le": "__ge__", "gt": "__lt__", "ge": "__le__", "eq": "__eq__", "ne": "__ne__"}
-
-
-def _binary(mode: P.ElemwiseMode, *, reflected: bool = False) -> Any:
-    def method(self: Tensor, other: Any) -> Any:
-        if not _operand(other):
-            return NotImplemented
-        return _bound.elemwise(mode, other, self) if reflected else _bound.elemwise(mode, self, other)
-
-    return method
-
-
-def _logic(mode: P.ElemwiseMode, *, reflected: bool = False) -> Any:
-    def method(self: Tensor, other: Any) -> Any:
-        if not _operand(other):
-            return NotImplemented
-        if not _logical(self) or not _logical(other):
-            raise TypeError(
-                f"{mode.name} requires 2 bool tensors, found {self._dtype} and {_dtype_text(other)}; convert "
-                'with .astype("bool")'
-            )
-        return _bound.elemwise(mode, other, self) if reflected else _bound.elemwise(mode, self, other)
-
-    return method
-
-
-def _in_place(name: str) -> Any:
-    def method(self: Tensor, other: Any) -> Any:
-        result = getattr(self, name)(other)
-        if result is NotImplemented:
-            return result
-        self._reset(result)
-        return self
-
-    return method
-
-
-def _operand(value: Any) -> bool:
-    """Return whether a value is for the operators of tensors to take or to refuse."""
-    return value is None or isinstance(value, (Tensor, int, float, np.ndarray, np.generic, list, tuple))
-
-
-def _logical(value: Any) -> bool:
-    return isinstance(value, bool) or getattr(value, "dtype", None) == np.bool_
-
-
-def _dtype_text(value: Any) -> str:
-    return str(getattr(value, "dtype", type(value).__name__))
-
-
-class Tensor:
+class Tensor(Operators):
     """An n-dimensional array with MegEngine's semantics.
 
     Operators and methods compute at once, or, inside a traced function, are recorded. A Tensor is a value:
@@ -170,7 +66,6 @@ class Tensor:
     _name: str
     _pair: tuple[Tensor, Tensor] | None = None
     _path: str | None = None
-    __array_priority__ = 1000.0
 
     def __init__(
         self,
@@ -198,10 +93,10 @@ class Tensor:
             data = np.zeros(0, np.float32)
         check_device(device)
         if isinstance(data, Tensor):
-            _bound.check_kept(data, dtype)
+            construct.check_kept(data, dtype)
             self._copy_state(data)
         else:
-            _bound.fill(self, data, dtype)
+            construct.fill(self, data, dtype)
         if format not in (None, "default"):
             raise UsageRuntimeError(f"values are held in one memory format: leave out format={format!r}")
 
@@ -292,7 +187,7 @@ class Tensor:
         """The sizes; inside a trace with symbolic shapes a tuple of symbolic sizes (`TracedInt`)."""
         if self._pair is not None:
             return self._pair[0].shape
-        return _bound.shape_of(self, self._tuple_shape, self._session)
+        return convert.shape_of(self, self._tuple_shape, self._session)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -319,7 +214,7 @@ class Tensor:
     def qparams(self) -> Any:
         """Quantization parameters attached to the value."""
         if self._qparams is None:
-            self._qparams = quantization.create_qparams()
+            self._qparams = qparams.create_qparams()
         return self._qparams
 
     def numpy(self) -> Array:
@@ -376,7 +271,7 @@ class Tensor:
             ValueError: MegEngine has no device of this name.
         """
         check_place(device)
-        return _bound.apply1("Copy", inputs=[self], scalar=self._scalar)
+        return apply.apply1("Copy", inputs=[self], scalar=self._scalar)
 
     def __repr__(self) -> str:
         kind = self.__class__.__name__
@@ -411,104 +306,6 @@ class Tensor:
         memo[id(self)] = x
         return x
 
-    def __eq__(self, other: object) -> Any:
-        return _bound.elemwise(_M.EQ, self, other) if _operand(other) else NotImplemented
-
-    def __ne__(self, other: object) -> Any:
-        return _bound.elemwise(_M.NEQ, self, other) if _operand(other) else NotImplemented
-
-    __lt__ = _binary(_M.LT)
-    __le__ = _binary(_M.LEQ)
-    __gt__ = _binary(_M.LT, reflected=True)
-    __ge__ = _binary(_M.LEQ, reflected=True)
-    __add__ = _binary(_M.ADD)
-    __radd__ = _binary(_M.ADD, reflected=True)
-    __sub__ = _binary(_M.SUB)
-    __rsub__ = _binary(_M.SUB, reflected=True)
-    __mul__ = _binary(_M.MUL)
-    __rmul__ = _binary(_M.MUL, reflected=True)
-    __truediv__ = _binary(_M.TRUE_DIV)
-    __rtruediv__ = _binary(_M.TRUE_DIV, reflected=True)
-    __floordiv__ = _binary(_M.FLOOR_DIV)
-    __rfloordiv__ = _binary(_M.FLOOR_DIV, reflected=True)
-    __mod__ = _binary(_M.MOD)
-    __rmod__ = _binary(_M.MOD, reflected=True)
-    __pow__ = _binary(_M.POW)
-    __rpow__ = _binary(_M.POW, reflected=True)
-    __lshift__ = _binary(_M.SHL)
-    __rlshift__ = _binary(_M.SHL, reflected=True)
-    __rshift__ = _binary(_M.SHR)
-    __rrshift__ = _binary(_M.SHR, reflected=True)
-    __and__ = _logic(_M.AND)
-    __rand__ = _logic(_M.AND, reflected=True)
-    __or__ = _logic(_M.OR)
-    __ror__ = _logic(_M.OR, reflected=True)
-    __xor__ = _logic(_M.XOR)
-    __rxor__ = _logic(_M.XOR, reflected=True)
-    __iadd__ = _in_place("__add__")
-    __isub__ = _in_place("__sub__")
-    __imul__ = _in_place("__mul__")
-    __itruediv__ = _in_place("__truediv__")
-    __imatmul__ = _in_place("__matmul__")
-    __ifloordiv__ = _in_place("__floordiv__")
-    __imod__ = _in_place("__mod__")
-    __ipow__ = _in_place("__pow__")
-    __ilshift__ = _in_place("__lshift__")
-    __irshift__ = _in_place("__rshift__")
-    __iand__ = _in_place("__and__")
-    __ior__ = _in_place("__or__")
-    __ixor__ = _in_place("__xor__")
-
-    def __hash__(self) -> int:
-        return id(self)
-
-    def __neg__(self) -> Tensor:
-        return _bound.elemwise(_M.NEGATE, self)
-
-    def __pos__(self) -> Tensor:
-        return self
-
-    def __abs__(self) -> Tensor:
-        return _bound.elemwise(_M.ABS, self)
-
-    def __invert__(self) -> Tensor:
-        if not _logical(self):
-            raise TypeError(f'NOT requires a bool tensor, found {self._dtype}; convert with .astype("bool")')
-        return _bound.elemwise(_M.NOT, self)
-
-    def __round__(self) -> Tensor:
-        return _bound.elemwise(_M.ROUND, self)
-
-    def __floor__(self) -> Tensor:
-        return _bound.elemwise(_M.FLOOR, self)
-
-    def __ceil__(self) -> Tensor:
-        return _bound.elemwise(_M.CEIL, self)
-
-    def __matmul__(self, other: Any) -> Tensor:
-        return _bound.matmul(self, other)
-
-    def __rmatmul__(self, other: Any) -> Tensor:
-        return _bound.matmul(other, self)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        value = self.numpy()
-        return value if dtype is None else value.astype(dtype)
-
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        # An ndarray as left operand comes here; beside tensors MegEngine's rules hold for it.
-        name = _OPERATORS.get(ufunc)
-        if name is not None and method == "__call__" and not kwargs:
-            first, other = inputs
-            if isinstance(first, Tensor):
-                return getattr(first, f"__{name}__")(other)
-            return getattr(other, _REFLECTED.get(name) or f"__r{name}__")(first)
-
-        return protocols.lowering().ufunc(ufunc, method, inputs, kwargs)
-
-    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        return protocols.lowering().function(func, args, kwargs)
-
     def __bool__(self) -> bool:
         return bool(self.item())
 
@@ -541,14 +338,14 @@ class Tensor:
         return bool((self == value).numpy().any())
 
     def __getitem__(self, index: Any) -> Tensor:
-        return _bound.getitem(self, index)
+        return indexing.getitem(self, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if index is Ellipsis:
             # MegEngine puts the value in the tensor's place, whatever its shape and (for a Tensor) dtype.
             self._reset(value)
         else:
-            self._reset(_bound.setitem(self, index, value))
+            self._reset(indexing.setitem(self, index, value))
 
     def reset_zero(self) -> None:
         """Make the tensor stand for zeros of its shape and dtype."""
@@ -562,7 +359,7 @@ class Tensor:
     @property
     def size(self) -> int:
         """The number of elements."""
-        return _bound.product_of(self.shape)
+        return convert.product_of(self.shape)
 
     @property
     def T(self) -> Tensor:
@@ -594,43 +391,43 @@ class Tensor:
     def astype(self, dtype: Any) -> Tensor:
         """Return the values converted to another dtype."""
         want = graph_dtype(dtype)
-        return self._frozen() if want == self._dtype else _bound.type_cvt(self, want)
+        return self._frozen() if want == self._dtype else apply.type_cvt(self, want)
 
     def reshape(self, *shape: Any) -> Tensor:
         """Return the same values in another shape; one size may be -1."""
-        return _bound.shaping.reshape(self, _expanded(shape))
+        return shaping.reshape(self, _expanded(shape))
 
     def _broadcast(self, *shape: Any) -> Tensor:
-        return _bound.shaping.broadcast_to(self, _expanded(shape))
+        return shaping.broadcast_to(self, _expanded(shape))
 
     def transpose(self, *pattern: Any) -> Tensor:
         """Return the tensor with its axes permuted; without arguments reversed."""
         axes = _expanded(pattern) if pattern else range(self.ndim)[::-1]
-        return _bound.shaping.transpose(self, axes)
+        return shaping.transpose(self, axes)
 
     def flatten(self, start_axis: int = 0, end_axis: int = -1) -> Tensor:
         """Return the axes from `start_axis` to `end_axis` joined to one."""
-        return _bound.shaping.flatten(self, start_axis, end_axis)
+        return shaping.flatten(self, start_axis, end_axis)
 
     def sum(self, axis: Any = None, keepdims: bool = False) -> Tensor:
         """Return the sum over axes."""
-        return _bound.reducing.sum(self, axis, keepdims)
+        return reducing.sum(self, axis, keepdims)
 
     def prod(self, axis: Any = None, keepdims: bool = False) -> Tensor:
         """Return the product over axes."""
-        return _bound.reducing.prod(self, axis, keepdims)
+        return reducing.prod(self, axis, keepdims)
 
     def min(self, axis: Any = None, keepdims: bool = False) -> Tensor:
         """Return the smallest value over axes."""
-        return _bound.reducing.min(self, axis, keepdims)
+        return reducing.min(self, axis, keepdims)
 
     def max(self, axis: Any = None, keepdims: bool = False) -> Tensor:
         """Return the largest value over axes."""
-        return _bound.reducing.max(self, axis, keepdims)
+        return reducing.max(self, axis, keepdims)
 
     def mean(self, axis: Any = None, keepdims: bool = False) -> Tensor:
         """Return the mean over axes."""
-        return _bound.reducing.mean(self, axis, keepdims)
+        return reducing.mean(self, axis, keepdims)
 
 
 def _expanded(args: tuple[Any, ...]) -> Any:

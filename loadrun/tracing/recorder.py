@@ -204,10 +204,6 @@ class TraceRecorder(RunningTrace):
             self.recording.known.shapes[access.recorded_variable(tensor).id] = shape
         return shape
 
-    def chosen(self, key: tuple[Any, ...], choice: bool) -> bool:
-        """Return the choice, which later calls are to make as well."""
-        return self.recording.choices.setdefault(key, choice)
-
     def measured(self, tensor: Tensor) -> None:
         """Note that code inside the function took a size as a number."""
         if self.recording.measured is None:

@@ -82,8 +82,6 @@ class Recording:
         known: shapes and small values of the traced run.
         static: ids of the variables that are constant.
         fluid: ids of the variables whose sizes the data may decide.
-        firm: ids of variables that are known to depend on no size that data may decide, so that nobody looks again.
-        choices: what was decided by sizes, by what it was decided about.
         excluded: where a region was left out of the recording.
         counted: where a size that the data decide was first taken as a number.
         measured: where a size that may differ in a later call was first taken as a number.
@@ -98,8 +96,6 @@ class Recording:
     known: Inference = field(default_factory=Inference)
     static: set[int] = field(default_factory=set)
     fluid: set[int] = field(default_factory=set)
-    firm: set[int] = field(default_factory=set)
-    choices: dict[tuple[Any, ...], bool] = field(default_factory=dict)
     excluded: Place | None = None
     measured: Place | None = None
     counted: Place | None = None

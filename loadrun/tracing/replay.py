@@ -1,7 +1,7 @@
 """Later calls of a traced function: the check that Python does again what was recorded."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
@@ -217,10 +217,6 @@ class ReplaySession(RunningTrace):
                 entry = next((x for x in self.recording.entries if x.opr.id == inferred.followed), None)
                 raise EngineError(f"{e}; in {shown(entry.place if entry else here())}") from e
         return inferred.known
-
-    def chosen(self, key: tuple[Any, ...], choice: bool) -> bool:
-        """Return what was chosen in the recorded call."""
-        return self.recording.choices.get(key, choice)
 
     def measured(self, tensor: Tensor) -> None:
         """Do nothing: the Python code runs again, with the sizes of this call."""

@@ -141,7 +141,6 @@ def test_values_are_read() -> None:
     assert [10, 20, 30][TracedArray(np.array(1))] == 20
     assert list(range(TracedArray(np.array(3)))) == [0, 1, 2]
     assert f"{float(x.sum()):.1f}" == "15.0"
-    assert np.array2string(x) == np.array2string(X)
     assert max(x[0]).item() == 2
     assert divmod(7, int(x[0, 2])) == (3, 1)
 
@@ -326,7 +325,7 @@ NO_AXES = (
     "np.where(x > 1, x, 0), np.select([x > 1, x > 0], [x, 0 * x], 2), np.full_like(x, 1), np.zeros_like(x)",
     "np.pad(x, 0), np.ones_like(x), np.empty_like(x), np.tensordot(v, v, 1)",
     "np.zeros((), like=x)",
-    "np.full((), 1.0, like=x), np.roll(x, 1), np.block(x), np.flip(x), np.sum(v), v.max(), v[0], v[0, ...]",
+    "np.full((), 1.0, like=x), np.roll(x, 1), np.flip(x), np.sum(v), v.max(), v[0], v[0, ...]",
     "np.squeeze(v[:1]), v[:1].reshape(()), np.dot(v, v), np.clip(x, 0, 1), np.nan_to_num(x), -x, x + 1, np.round(x)",
 )
 
@@ -399,6 +398,20 @@ def test_what_is_a_view_at_some_sizes_only_is_not_taken_for_one(source: str, wri
     for x in (view, *([] if 1 in view.shape else [copy])):
         said = refusal(f, x)
         assert "depends on sizes or on a memory layout that the trace does not know" in said
+
+
+def test_many_axes_of_open_sizes_and_several_numbers() -> None:
+    """Multiples of all numbers of the program would be larger arrays than numpy describes."""
+
+    def f(x: Any) -> Any:
+        y = x.transpose(5, 0, 3, 1, 4, 2).reshape(-1, 7, 11, 13)
+        y += 1
+        return y + x.sum()
+
+    traced = trace(f, symbolic=True)
+    for n in (2, 4, 2):
+        x = np.arange(n * 30030 // 2, dtype="f4").reshape(n, 7, 3, 11, 5, 13) % 17
+        np.testing.assert_array_equal(traced(x), f(x))
 
 
 SIZE_IS_FREE = {

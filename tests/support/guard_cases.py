@@ -34,7 +34,6 @@ POWERS: dict[str, Callable[..., Any]] = {
     "variable exponent": lambda x, y: (x ** np.full_like(y, 2)) ** 0.5,
     "roots in a quotient": lambda x, y: np.sqrt((x - y) ** 2) / np.sqrt(y * y),
     "negative powers": lambda x, y: (x**-2) ** 0.5,
-    "two roots of one": lambda x, y: np.power(x, 0.5) * np.power(x, 0.5),
     "nothing and one": lambda x, y: x**0 + y**1,
     "lengths of zeros": lambda x, y: np.hypot(x - x[:, :1], y * 0) + (x * 1e-25 / (y * 1e-25)) ** 3,
 }

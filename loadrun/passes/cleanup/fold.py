@@ -6,12 +6,10 @@ such a weight, the rest as an ImmutableTensor.
 
 from __future__ import annotations
 
-from functools import partial
-
 from ...graph import Graph, Opr, StoredTensor, TensorFormat, Var
 from ...graph.dtypes import encode
 from ...graph.params import RelayoutFormat, RelayoutMode
-from ..constants import is_pure, is_settled, settle
+from ..constants import is_pure
 from ..rewriter import Rewriter
 
 _IMAGES = {
@@ -38,11 +36,7 @@ def fold_constants(graph: Graph) -> Graph:
     >>> len(fold_constants(graph).oprs) <= len(graph.oprs)
     True
     """
-    if is_settled(graph, fold_constants):
-        return graph
     r = Rewriter(graph)
-    if r.stands(partial(_replacement, r, _Folder(r))) and settle(graph, fold_constants):
-        return graph
     folder = _Folder(r)
     for opr in r.oprs:
         operands = [r.var(v) for v in opr.inputs]
@@ -54,20 +48,7 @@ def fold_constants(graph: Graph) -> Graph:
         new = folder.input(old)
         if new is not r.var(old):
             r.replace(old, new)
-    folded = r.finish()
-    settle(folded, fold_constants)
-    return folded
-
-
-def _replacement(r: Rewriter, folder: _Folder, opr: Opr) -> Var | None:
-    """Return the value that replaces an operator's input or an output, None if there is none."""
-    ends = [v for v in opr.outputs if r.is_output(v)]
-    constant = is_pure(opr) and all(map(r.constant, opr.inputs)) and not r.checking(opr)
-    for old in ends if constant else (*opr.inputs, *ends):
-        new = folder.input(old)
-        if new is not r.var(old):
-            return new
-    return None
+    return r.finish()
 
 
 class _Folder:

@@ -5,7 +5,6 @@ import numpy as np
 from ...graph import Graph, Opr
 from ...graph.params import BN, BNFwdMode, ElemwiseMode, PowC
 from ..arithmetic.identities import elemwise
-from ..constants import is_settled
 from ..rewriter import Rewriter
 
 M = ElemwiseMode
@@ -19,8 +18,6 @@ def expand_batchnorm(graph: Graph, *, behind_convolutions: bool = False) -> Grap
     Args:
         behind_convolutions: leave alone what does not follow a convolution that it can be folded into.
     """
-    if is_settled(graph, expand_batchnorm, "BatchNormV1"):
-        return graph
     r = Rewriter(graph)
     for opr in r.rest():
         if opr.type != "BatchNormV1" or not _can(r, opr, behind_convolutions):

@@ -27,16 +27,8 @@ def to_nhwcd4(graph: Graph) -> Graph:
 class _Images(Layouts):
     """Layouts that RelayoutFormat makes, and no other operator."""
 
-    def change(self, var: Var, layout: str) -> Var:
-        """Convert the variable to another layout."""
-
-        def relayout(v: Var, _: str, target: str) -> Var:
-            return _relayout(self.r, v, _MODES[target])
-
-        return self.to(var, layout, relayout)
-
-    def plain(self, var: Var) -> Var:
-        return self.change(var, "NCHW")
+    def converted(self, var: Var, source: str, target: str) -> Var:
+        return _relayout(self.r, var, _MODES[target])
 
 
 def _relayout(r: Rewriter, var: Var, mode: P.RelayoutMode) -> Var:
@@ -44,7 +36,6 @@ def _relayout(r: Rewriter, var: Var, mode: P.RelayoutMode) -> Var:
 
 
 def _visit(t: Layouts, opr: Opr) -> bool:
-    assert isinstance(t, _Images)
     if opr.type in CONVOLUTIONS:
         return _convolution(t, opr, 1)
     if opr.type == "ConvolutionBackwardDataV2":
@@ -62,7 +53,7 @@ def _visit(t: Layouts, opr: Opr) -> bool:
             or any(t.of(v) == _IMAGE for v in operands[1:])
         ):
             return False
-        operands[0] = t.change(operands[0], _IMAGE)
+        operands[0] = t.to(operands[0], _IMAGE)
         return t.attempt(opr, _IMAGE, operands, p.replace(format=P.Format.NHWCD4), *opr.params[1:])
     if opr.type == "Concat":
         operands = [t.r.var(v) for v in opr.inputs]
@@ -72,7 +63,7 @@ def _visit(t: Layouts, opr: Opr) -> bool:
     return False
 
 
-def _elementwise(t: _Images, opr: Opr) -> bool:
+def _elementwise(t: Layouts, opr: Opr) -> bool:
     r = t.r
     operands = [r.var(v) for v in opr.inputs]
     inputs = []
@@ -81,7 +72,7 @@ def _elementwise(t: _Images, opr: Opr) -> bool:
         if t.of(var) == _IMAGE or shape == (1,):
             inputs.append(var)
         elif shape is not None and len(shape) == 4 and shape[1] and shape[1] % 4 == 0:
-            inputs.append(t.change(var, _IMAGE))
+            inputs.append(t.to(var, _IMAGE))
         else:
             return False
     # As in MegEngine, a plain Elemwise becomes one on images; others take their inputs' layout.
@@ -132,7 +123,7 @@ def _filter(shape: Shape | None, grouped: bool, forward: bool) -> _Filter | None
     return _Filter(groups, *((first, second) if forward else (second, first)), grouped)
 
 
-def _convolution(t: _Images, opr: Opr, at: int) -> bool:
+def _convolution(t: Layouts, opr: Opr, at: int) -> bool:
     """Change convolution, ConvBias (filter at input 1) and transposed convolution (filter at input 0)."""
     r = t.r
     operands = [r.var(v) for v in opr.inputs]
@@ -149,12 +140,12 @@ def _convolution(t: _Images, opr: Opr, at: int) -> bool:
         p = p.replace(sparse=P.Sparse.DENSE)
         form = replace(form, grouped=False)
     filter_ = _relayout(r, weight, form.relayout(dot=r.dtype(weight).name in _DOT))
-    image = t.change(data, _IMAGE)
+    image = t.to(data, _IMAGE)
     rest = operands[2:]
     if not all(t.of(v) == _IMAGE or fills_packs(r.shape(v), 4) for v in rest):
         return False
     inputs = [image, filter_] if at else [filter_, image]
-    inputs += [t.change(v, _IMAGE) for v in rest]
+    inputs += [t.to(v, _IMAGE) for v in rest]
     return t.attempt(opr, _IMAGE, inputs, p.replace(format=P.Format.NHWCD4), *opr.params[1:])
 
 

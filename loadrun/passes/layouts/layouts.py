@@ -50,21 +50,21 @@ class Layouts:
         """Convert the variable to another layout, from its original one if it was converted before.
 
         Args:
-            change: how to change it, default by Reshape and Dimshuffle.
+            change: how to change it, in place of `converted`.
         """
         origin, current = self._origin.get(var.id, (var, self.of(var)))
         if self.of(var) == layout:
             return var
         if current == layout:
             return origin
-        converted = (
-            change(origin, current, layout)
-            if change is not None
-            else reformat(self.r, origin, current, layout)
-        )
+        converted = (change or self.converted)(origin, current, layout)
         self.mark(converted, layout)
         self._origin[converted.id] = (origin, current)
         return converted
+
+    def converted(self, var: Var, source: str, target: str) -> Var:
+        """Append what turns one layout into another: Reshape and Dimshuffle."""
+        return reformat(self.r, var, source, target)
 
     def plain(self, var: Var) -> Var:
         """Convert the variable to NCHW."""

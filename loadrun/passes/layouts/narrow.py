@@ -52,33 +52,17 @@ def to_nchw64(graph: Graph) -> Graph:
 class _Narrow(Layouts):
     """Layouts where values of 4 bits are moved by RelayoutFormat, since parts of bytes cannot be reshaped."""
 
-    def change(self, var: Var, layout: str) -> Var:
-        """Convert the variable to another layout."""
-        if self.r.dtype(var).name not in _FOUR:
-            return self.to(var, layout)
-
-        def relayout(v: Var, source: str, target: str) -> Var:
-            # Between these two the innermost axis, where two values share a byte, stays the same.
-            if {source, target} == {_NHWC, _C64}:
-                return reformat(self.r, v, source, target)
-            return _converted(self, v, source, target)
-
-        return self.to(var, layout, relayout)
-
-    def plain(self, var: Var) -> Var:
-        return self.change(var, "NCHW")
-
-
-def _converted(t: _Narrow, var: Var, source: str, target: str) -> Var:
-    if (source, target) not in _RELAYOUT:
-        middle = _converted(t, var, source, "NCHW")
-        return _converted(t, middle, "NCHW", target)
-    mode = P.RelayoutFormat(mode=_RELAYOUT[source, target])
-    return t.r.add("RelayoutFormatV1", mode, inputs=[var])[0]
+    def converted(self, var: Var, source: str, target: str) -> Var:
+        # Between these two the innermost axis, where two values share a byte, stays the same.
+        if self.r.dtype(var).name not in _FOUR or {source, target} == {_NHWC, _C64}:
+            return reformat(self.r, var, source, target)
+        if (source, target) not in _RELAYOUT:
+            return self.converted(self.converted(var, source, "NCHW"), "NCHW", target)
+        mode = P.RelayoutFormat(mode=_RELAYOUT[source, target])
+        return self.r.add("RelayoutFormatV1", mode, inputs=[var])[0]
 
 
 def _visit(t: Layouts, opr: Opr) -> bool:
-    assert isinstance(t, _Narrow)
     if opr.type == "ConvBiasForwardV4":
         return _convolution(t, opr)
     if opr.type == "ConvolutionBackwardDataV2":
@@ -91,11 +75,11 @@ def _visit(t: Layouts, opr: Opr) -> bool:
     return False
 
 
-def _names(t: _Narrow, opr: Opr) -> tuple[str, ...]:
+def _names(t: Layouts, opr: Opr) -> tuple[str, ...]:
     return tuple(t.r.dtype(t.r.var(v)).name for v in opr.inputs)
 
 
-def _convolution(t: _Narrow, opr: Opr) -> bool:
+def _convolution(t: Layouts, opr: Opr) -> bool:
     r, p = t.r, opr.get(P.ConvBias)
     operands = [r.var(v) for v in opr.inputs]
     weight = r.shape(operands[1])
@@ -108,9 +92,9 @@ def _convolution(t: _Narrow, opr: Opr) -> bool:
     layout = _choice(types, weight, to_float)
     if layout is None or any(not _fills_packs(t, v, _PACK[layout]) for v in operands[2:] if not to_float):
         return False
-    inputs = [t.change(operands[0], layout), _filter(t, operands[1], layout)]
+    inputs = [t.to(operands[0], layout), _filter(t, operands[1], layout)]
     # The addends of a float result stay plain.
-    inputs += [t.plain(v) if to_float else t.change(v, layout) for v in operands[2:]]
+    inputs += [t.plain(v) if to_float else t.to(v, layout) for v in operands[2:]]
     p = p.replace(format=P.Format.NCHW4_NCHW if to_float else _FORMAT[layout])
     return t.attempt(opr, "NCHW" if to_float else layout, inputs, p, *opr.params[1:])
 
@@ -131,18 +115,18 @@ def _choice(types: Sequence[str], weight: Shape, to_float: bool) -> str | None:
     return None
 
 
-def _fills_packs(t: _Narrow, var: Var, pack: int) -> bool:
+def _fills_packs(t: Layouts, var: Var, pack: int) -> bool:
     shape = t.r.shape(var)
     return t.of(var) != "NCHW" or (shape is not None and len(shape) == 4 and shape[1] % pack == 0)
 
 
-def _filter(t: _Narrow, var: Var, layout: str) -> Var:
+def _filter(t: Layouts, var: Var, layout: str) -> Var:
     if t.r.dtype(var).name in _FOUR:
-        return _converted(t, var, "NCHW", layout)
+        return t.converted(var, "NCHW", layout)
     return reformat(t.r, var, "KCRS", {_C4: "KCRSc4", _C32: "KCRSc32"}[layout])
 
 
-def _transposed(t: _Narrow, opr: Opr) -> bool:
+def _transposed(t: Layouts, opr: Opr) -> bool:
     r, p = t.r, opr.get(P.Convolution)
     operands = [r.var(v) for v in opr.inputs]
     weight = r.shape(operands[0])
@@ -150,11 +134,11 @@ def _transposed(t: _Narrow, opr: Opr) -> bool:
         return False
     if p.sparse != P.Sparse.DENSE or p.format != P.Format.NCHW or weight[0] % 4 or weight[1] % 4:
         return False
-    inputs = [reformat(r, operands[0], "KCRS", "KCRSc4"), t.change(operands[1], _C4)]
+    inputs = [reformat(r, operands[0], "KCRS", "KCRSc4"), t.to(operands[1], _C4)]
     return t.attempt(opr, _C4, inputs, p.replace(format=P.Format.NCHW4), *opr.params[1:])
 
 
-def _elementwise(t: _Narrow, opr: Opr) -> bool:
+def _elementwise(t: Layouts, opr: Opr) -> bool:
     """Give all inputs the layout of most elements."""
     r = t.r
     operands = [r.var(v) for v in opr.inputs]
@@ -173,12 +157,12 @@ def _elementwise(t: _Narrow, opr: Opr) -> bool:
         if r.shape(var) != (1,):
             if not _fills_packs(t, var, _PACK[layout]):
                 return False
-            var = t.change(var, layout)
+            var = t.to(var, layout)
         inputs.append(var)
     return t.attempt(opr, layout, inputs)
 
 
-def _window(t: _Narrow, opr: Opr, p: P.Pooling | P.WarpPerspective) -> bool:
+def _window(t: Layouts, opr: Opr, p: P.Pooling | P.WarpPerspective) -> bool:
     r = t.r
     source, *rest = [r.var(v) for v in opr.inputs]
     source_layout, name, shape = t.of(source), r.dtype(source).name, r.old_shape(opr.inputs[0])
@@ -193,5 +177,5 @@ def _window(t: _Narrow, opr: Opr, p: P.Pooling | P.WarpPerspective) -> bool:
     else:
         wide = source_layout in (_C32, _C64) or (source_layout in ("NCHW", _NHWC) and shape[1] % 32 == 0)
         layout = _C32 if wide else _C4
-    inputs = [t.change(source, layout), *rest]
+    inputs = [t.to(source, layout), *rest]
     return t.attempt(opr, layout, inputs, p.replace(format=_FORMAT[layout]), *opr.params[1:])

@@ -3,7 +3,7 @@ EnableTensorCore and EnableCHWN4 in one pass each)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 from ...graph import Graph, Opr, Var
@@ -27,13 +27,7 @@ def to_nchw4(graph: Graph, wide: str | None = None) -> Graph:
         wide: "NCHWc32" for dense convolutions whose channels are multiples of 32, "CHWNc4" for all dense ones, that
             give QuantizedS8; None for NCHW4 alone.
     """
-    quantized = _Quantized(wide)
-
-    def visit(t: Layouts, opr: Opr) -> bool:
-        assert isinstance(t, _Layouts4)
-        return quantized.visit(t, opr)
-
-    return convert_layouts(graph, visit, _Layouts4)
+    return convert_layouts(graph, _Quantized(wide).visit, _Layouts4)
 
 
 class _Layouts4(Layouts):
@@ -44,32 +38,27 @@ class _Layouts4(Layouts):
         # Variables as CHWN4 by the ids of the same ones as NCHW4, and the other way round.
         self.twin: dict[int, Var] = {}
 
-    def change(self, var: Var, layout: str) -> Var:
-        """Convert the variable to another layout."""
+    def to(self, var: Var, layout: str, change: Callable[[Var, str, str], Var] | None = None) -> Var:
         turned = {(_CHWN, _C4): P.RelayoutMode.CHWN4_NCHW4, (_C4, _CHWN): P.RelayoutMode.NCHW4_CHWN4}
         mode = turned.get((self.of(var), layout))
-        return self.to(var, layout) if mode is None else self._turn(var, layout, mode)
-
-    def _turn(self, var: Var, layout: str, mode: P.RelayoutMode) -> Var:
+        if mode is None:
+            return super().to(var, layout, change)
         if var.id not in self.twin:
             converted = self.mark(_relayout(self, var, mode), layout)
             self.twin[var.id], self.twin[converted.id] = converted, var
         return self.twin[var.id]
-
-    def plain(self, var: Var) -> Var:
-        return self.change(var, "NCHW")
 
 
 def _relayout(t: Layouts, var: Var, mode: P.RelayoutMode) -> Var:
     return t.r.add("RelayoutFormatV1", P.RelayoutFormat(mode=mode), inputs=[var])[0]
 
 
-def _bias_or_residual(t: _Layouts4, var: Var, layout: str) -> Var | None:
+def _bias_or_residual(t: Layouts, var: Var, layout: str) -> Var | None:
     """Return what a convolution adds, in its layout; None if its channels do not fill packs."""
     if t.r.dtype(var).name == "Float32":
         return t.plain(var)
     if fills_packs(t.r.shape(var), 4) or (t.of(var) != "NCHW" and t.r.shape(var) is not None):
-        return t.change(var, layout)
+        return t.to(var, layout)
     return None
 
 
@@ -77,7 +66,7 @@ class _Quantized:
     def __init__(self, wide: str | None) -> None:
         self.wide = wide
 
-    def visit(self, t: _Layouts4, opr: Opr) -> bool:
+    def visit(self, t: Layouts, opr: Opr) -> bool:
         """Handle one operator; False leaves it plain."""
         if opr.type in CONVOLUTIONS:
             return self.convolution(t, opr)
@@ -91,7 +80,7 @@ class _Quantized:
             return self.window(t, opr)
         return False
 
-    def window(self, t: _Layouts4, opr: Opr) -> bool:
+    def window(self, t: Layouts, opr: Opr) -> bool:
         """Pack pooling, resizing and warping."""
         r = t.r
         source, *rest = [r.var(v) for v in opr.inputs]
@@ -107,10 +96,10 @@ class _Quantized:
                 layout = _C32
             elif t.of(source) == _CHWN:
                 layout = _CHWN
-        operands = [t.change(source, layout), *rest]
+        operands = [t.to(source, layout), *rest]
         return t.attempt(opr, layout, operands, p.replace(format=_FORMAT[layout]), *opr.params[1:])
 
-    def joined(self, t: _Layouts4, opr: Opr) -> bool:
+    def joined(self, t: Layouts, opr: Opr) -> bool:
         """Give elementwise operators the layout of their packed inputs."""
         r = t.r
         operands = [r.var(v) for v in opr.inputs]
@@ -127,12 +116,12 @@ class _Quantized:
             if shape == (1,):
                 inputs.append(var)
             elif t.of(var) != "NCHW" or (shape is not None and len(shape) == 4 and shape[1] % pack == 0):
-                inputs.append(t.change(var, layout))
+                inputs.append(t.to(var, layout))
             else:
                 return False
         return t.attempt(opr, layout, inputs)
 
-    def convolution(self, t: _Layouts4, opr: Opr) -> bool:
+    def convolution(self, t: Layouts, opr: Opr) -> bool:
         """Pack convolution and ConvBias."""
         r = t.r
         operands = [r.var(v) for v in opr.inputs]
@@ -163,9 +152,7 @@ class _Quantized:
         p = p.replace(format=P.Format.NCHW4_NCHW if plain_result else _FORMAT[layout])
         return t.attempt(opr, "NCHW" if plain_result else layout, inputs, p, *opr.params[1:])
 
-    def layout(
-        self, t: _Layouts4, opr: Opr, p: P.Convolution | P.ConvBias, weight: Shape, small: bool
-    ) -> str:
+    def layout(self, t: Layouts, opr: Opr, p: P.Convolution | P.ConvBias, weight: Shape, small: bool) -> str:
         """Return the layout of a convolution: NCHW4, or the wide one where that can be."""
         result, shape = opr.outputs[0].dtype, t.r.old_shape(opr.inputs[0])
         dense8 = p.sparse != P.Sparse.GROUP and result is not None and result.name == "QuantizedS8"
@@ -178,7 +165,7 @@ class _Quantized:
         return _C32 if weight[0] % 32 == 0 and weight[1] % 32 == 0 else _C4
 
     def data_and_filter(
-        self, t: _Layouts4, operands: Sequence[Var], layout: str, grouped: bool, small: bool
+        self, t: Layouts, operands: Sequence[Var], layout: str, grouped: bool, small: bool
     ) -> list[Var]:
         """Return the first two inputs of a convolution in a layout."""
         r = t.r
@@ -187,16 +174,16 @@ class _Quantized:
                 t.plain(operands[0]), _C4, lambda v, a, b: _relayout(t, v, P.RelayoutMode.NCHW_NCHW4_IC_SMALL)
             )
             filter_ = _relayout(t, operands[1], P.RelayoutMode.NCHW_NCHW4_IC_SMALL_CONV_DENSE_WEIGHT)
-            data = t.change(data, layout)
+            data = t.to(data, layout)
         else:
-            data = t.change(operands[0], layout)
+            data = t.to(operands[0], layout)
             source = "GKCRS" if grouped else "KCRS"
             filter_ = reformat(r, operands[1], source, source + ("c32" if layout == _C32 else "c4"))
         if layout == _CHWN:
             filter_ = _relayout(t, filter_, P.RelayoutMode.NCHW4_CHWN4)
         return [data, filter_]
 
-    def batch(self, t: _Layouts4, opr: Opr) -> bool:
+    def batch(self, t: Layouts, opr: Opr) -> bool:
         """Pack a convolution with one filter per sample."""
         r = t.r
         operands = [r.var(v) for v in opr.inputs]
@@ -205,14 +192,14 @@ class _Quantized:
             return False
         if weight[1] % 4 or weight[2] % 4 or p.sparse != P.Sparse.DENSE:
             return False
-        inputs = [t.change(operands[0], _C4), reformat(r, operands[1], "GKCRS", "GKCRSc4")]
+        inputs = [t.to(operands[0], _C4), reformat(r, operands[1], "GKCRS", "GKCRSc4")]
         for var in operands[2:]:
             if t.of(var) == "NCHW" and not fills_packs(r.shape(var), 4):
                 return False
-            inputs.append(t.change(var, _C4))
+            inputs.append(t.to(var, _C4))
         return t.attempt(opr, _C4, inputs, p.replace(format=P.Format.NCHW4), *opr.params[1:])
 
-    def transposed(self, t: _Layouts4, opr: Opr) -> bool:
+    def transposed(self, t: Layouts, opr: Opr) -> bool:
         """Pack a dense transposed convolution."""
         r = t.r
         operands = [r.var(v) for v in opr.inputs]
@@ -226,5 +213,5 @@ class _Quantized:
             return False
         if weight is None or len(weight) != 4 or weight[0] % 4 or weight[1] % 4 or prod(weight) == 0:
             return False
-        inputs = [reformat(r, operands[0], "KCRS", "KCRSc4"), t.change(operands[1], _C4)]
+        inputs = [reformat(r, operands[0], "KCRS", "KCRSc4"), t.to(operands[1], _C4)]
         return t.attempt(opr, _C4, inputs, p.replace(format=P.Format.NCHW4), *opr.params[1:])

@@ -30,15 +30,6 @@ def test_erf() -> None:
     close(F.erf(Tensor(A)), np.vectorize(math.erf)(A.astype(np.float64)))
 
 
-def test_cross() -> None:
-    close(F.cross(Tensor(A), Tensor(B), axis=1), np.cross(A, B, axis=1))
-    turned = np.ascontiguousarray(B.transpose(1, 0, 2))
-    close(F.cross(Tensor(A), Tensor(turned), 1, 0, 2), np.cross(A, turned, 1, 0, 2))
-    close(F.cross(Tensor([1.0, 2.0]), Tensor([4.0, 5.0, 6.0])), [12, -6, -3])
-    with pytest.raises(ValueError, match="found 5"):
-        F.cross(Tensor(A), Tensor(B))
-
-
 @pytest.mark.parametrize("dim", [0, 1, 2, -1, -2, -3])
 @pytest.mark.parametrize("descending", [False, True])
 def test_sort_along_a_dimension(dim: int, descending: bool) -> None:

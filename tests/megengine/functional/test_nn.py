@@ -39,27 +39,6 @@ def rand(*shape: int) -> Any:
     return RNG.uniform(-2, 2, shape).astype(np.float32)
 
 
-def test_flip_and_turn() -> None:
-    x = rand(2, 3, 4, 1)
-    np.testing.assert_array_equal(F.vision.flip(tensor(x)).numpy(), x[:, ::-1, ::-1])
-    np.testing.assert_array_equal(F.vision.flip(tensor(x), vertical=False).numpy(), x[:, :, ::-1])
-    np.testing.assert_array_equal(F.vision.rot90(tensor(x)).numpy(), np.rot90(x, 3, (1, 2)))
-    np.testing.assert_array_equal(F.vision.rot90(tensor(x), clockwise=False).numpy(), np.rot90(x, 1, (1, 2)))
-    square = rand(2, 3, 5, 5)
-    turned = F.vision.rotate(tensor(square), 90).numpy()
-    np.testing.assert_allclose(turned, np.rot90(square, 1, (2, 3)), atol=1e-4)
-    with pytest.raises(AssertionError, match="bilinear"):
-        F.vision.rotate(tensor(square), 90, interp_mode="area")
-
-
-def test_resize() -> None:
-    x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
-    assert F.vision.resize(tensor(x), tensor([2, 2])).tolist() == [[[[2.5, 4.5], [10.5, 12.5]]]]
-    assert F.vision.resize(tensor(x), (9, 2), max_size=3).shape == (1, 1, 3, 2)
-    last = F.vision.resize(tensor(x.reshape(1, 4, 4, 1)), (2, 2), format="NHWC").numpy()
-    assert last.ravel().tolist() == [2.5, 4.5, 10.5, 12.5]
-
-
 def test_conv1d_in_groups() -> None:
     """Groups are separate convolutions of their channels."""
     x, w = rand(2, 4, 7), rand(2, 3, 2, 3)
