@@ -13,16 +13,7 @@ from ..graph.dtypes import DType
 from .messages import AttributeProto
 from .types import kind_of_dtype
 
-_KINDS = {
-    1: "a float",
-    2: "an integer",
-    3: "text",
-    4: "a tensor",
-    5: "a graph",
-    6: "floats",
-    7: "integers",
-    8: "texts",
-}
+_KINDS = dict(enumerate("a float,an integer,text,a tensor,a graph,floats,integers,texts".split(","), 1))
 
 
 class Schema(NamedTuple):

@@ -20,8 +20,6 @@ from ..torch.signature import Signature
 from ..torch.values import narrow
 from .native import Ports, fitted
 
-_WIDE = {torch.int64: np.int64, torch.float64: np.float64}
-
 
 class TorchProgram:
     """A program of `torch.export` with its own operators; see `loadrun.engines.FileEngine`.
@@ -43,7 +41,7 @@ class TorchProgram:
         for name, fake in self._signature.graph_inputs():
             kind = getattr(fake, "dtype", torch.int64)
             if not kind.is_complex:
-                dtypes[name] = np.dtype(_WIDE.get(kind) or narrow(kind))
+                dtypes[name] = narrow(kind)
         names = self._signature.input_names()
         self._ports = Ports(names, (), dtypes, dict.fromkeys(names, ()))
         version = str(torch.__version__)

@@ -41,19 +41,11 @@ _CALLS = frozenset(
 )
 """What torch and sympy write in expressions of sizes."""
 _STEEP = frozenset(("Pow", "PowByNatural", "FloatPow", "LShift", "RShift"))
-_PARTS = (
-    *(
-        ast.Expression,
-        ast.Call,
-        ast.keyword,
-        ast.Name,
-        ast.Load,
-        ast.Constant,
-        ast.Tuple,
-        ast.BinOp,
-        ast.UnaryOp,
-    ),
-    *(ast.Compare, ast.operator, ast.unaryop, ast.cmpop),
+_PARTS = tuple(
+    getattr(ast, name)
+    for name in """
+    Expression Call keyword Name Load Constant Tuple BinOp UnaryOp Compare operator unaryop cmpop
+    """.split()
 )
 _GUARD_PARTS = (*_PARTS, ast.Subscript, ast.BoolOp, ast.boolop)
 _BUILTINS = frozenset(("min", "max", "abs", "round", "int", "float"))

@@ -25,19 +25,12 @@ from ..tensors.symbolic import TracedInt
 _Size = Callable[[str, int], Any]
 _LARGEST = 1 << 31
 _BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.And: operator.and_,
-    ast.Or: operator.or_,
+    getattr(ast, syntax): getattr(operator, function)
+    for syntax, function in zip(
+        "Add Sub Mult FloorDiv Mod Lt LtE Gt GtE Eq NotEq And Or".split(),
+        "add sub mul floordiv mod lt le gt ge eq ne and_ or_".split(),
+        strict=True,
+    )
 }
 _CALLS: dict[str, tuple[Any, Any]] = {"Max": (max, largest), "Min": (min, least)}
 

@@ -34,20 +34,10 @@ from .interpret import Constant, Interpreter, Port
 from .left_out import Selection, given_results, graph_values, named_tensors, result_names, results_of
 from .onnx_gru import has_open_steps, write_gru
 from .other_sizes import resizing
-from .values import ndarray
+from .values import IN_NUMPY, narrow, ndarray
 
 ATEN = "org.pytorch.aten"
-_ELEM = {
-    torch.float32: ElemType.FLOAT,
-    torch.float64: ElemType.DOUBLE,
-    torch.float16: ElemType.FLOAT16,
-    torch.int64: ElemType.INT64,
-    torch.int32: ElemType.INT32,
-    torch.int16: ElemType.INT16,
-    torch.int8: ElemType.INT8,
-    torch.uint8: ElemType.UINT8,
-    torch.bool: ElemType.BOOL,
-}
+_ELEM = {dtype: ElemType.of(narrow(dtype)) for dtype in IN_NUMPY}
 Write = Callable[[OnnxWriter, Sequence[str]], Sequence[str]]
 
 

@@ -356,30 +356,26 @@ class _Reader:
 
     def _warn(self) -> None:
         """Say for which sizes the model holds, what it does not give, and which operators go out in another domain."""
+        said = []
         fixed = [getattr(s.arg, "value", None) for s in self.traced.signature.user_outputs()]
         if numbers := [repr(v) for v in fixed if v is not None]:
-            warnings.warn(
-                f"results that are no tensors are no outputs of the model: {', '.join(numbers)[:200]}",
-                TraceWarning,
-                stacklevel=8,
+            said.append(
+                f"results that are no tensors are no outputs of the model: {', '.join(numbers)[:200]}"
             )
-        if conditions := self.traced._conditions:
-            said = " and ".join(c.text for c in conditions)
-            warnings.warn(
-                f"the model holds where {said}, and fails at other sizes: torch decided a branch by the example's",
-                TraceWarning,
-                stacklevel=8,
+        if conditions := " and ".join(c.text for c in self.traced._conditions):
+            said.append(
+                f"the model holds where {conditions}, and fails at other sizes: torch decided a branch by the "
+                "example's"
             )
-        if not self.chosen.fallback or self.options.kind is OperatorExportTypes.ONNX_ATEN:
-            return
-        others = [n for n in self.traced.left_out.values() if not self.chosen.whole(n)]
-        if others:
-            said = ", ".join(dict.fromkeys(f"{name_of_target(n.target)} ({place_of(n)})" for n in others))
-            warnings.warn(
-                f"ONNX has no operators for {said}: they are written in torch's own domain, which few runtimes support",
-                TraceWarning,
-                stacklevel=8,
+        every = not self.chosen.fallback or self.options.kind is OperatorExportTypes.ONNX_ATEN
+        others = [] if every else [n for n in self.traced.left_out.values() if not self.chosen.whole(n)]
+        if places := dict.fromkeys(f"{name_of_target(n.target)} ({place_of(n)})" for n in others):
+            said.append(
+                f"ONNX has no operators for {', '.join(places)}: they are written in torch's own domain, which few "
+                "runtimes support"
             )
+        for text in said:
+            warnings.warn(text, TraceWarning, stacklevel=8)
 
     def _called(self) -> list[Array]:
         owner = owner_of(self.traced.module)

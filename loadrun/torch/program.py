@@ -36,7 +36,7 @@ from .program_cases import RecordedCases, append_cases, read_cases
 from .quiet import quiet
 from .signature import Signature
 from .traced import TorchTrace
-from .values import no_numbers, of_numpy
+from .values import IN_NUMPY, no_numbers, of_numpy
 from .written import WritesToPlaces
 
 
@@ -242,14 +242,7 @@ def _array_parts(name: str, value: Any) -> Iterator[tuple[str, Array]]:
     if not isinstance(value, (torch.Tensor, int, float, bool)):
         return
     tensor = torch.as_tensor(value).detach().cpu().resolve_neg()
-    yield name, np.array((tensor if _in_numpy(tensor.dtype) else tensor.float()).numpy())
-
-
-def _in_numpy(kind: torch.dtype) -> bool:
-    return kind in (
-        *(torch.float32, torch.float64, torch.float16, torch.bool, torch.uint8, torch.int8),
-        *(torch.int16, torch.int32, torch.int64),
-    )
+    yield name, np.array((tensor if tensor.dtype in IN_NUMPY else tensor.float()).numpy())
 
 
 def arguments(signature: Signature, arrays: Mapping[str, Array]) -> tuple[Any, Any]:
@@ -357,7 +350,7 @@ def _dtype(fake: Any) -> DType | None:
         return None
     if fake.dtype is torch.bfloat16:
         return DType("BFloat16")
-    kind = fake.dtype if _in_numpy(fake.dtype) else torch.float32
+    kind = fake.dtype if fake.dtype in IN_NUMPY else torch.float32
     return array_dtype(torch.empty(0, dtype=kind).numpy())
 
 

@@ -6,24 +6,15 @@ from typing import Any
 
 import torch
 
-DTYPES = {
-    0: torch.uint8,
-    1: torch.int8,
-    2: torch.int16,
-    3: torch.int32,
-    4: torch.int64,
-    5: torch.float16,
-    6: torch.float32,
-    7: torch.float64,
-    8: torch.complex32,
-    9: torch.complex64,
-    10: torch.complex128,
-    11: torch.bool,
-    12: torch.qint8,
-    13: torch.quint8,
-    14: torch.qint32,
-    15: torch.bfloat16,
-}
+DTYPES = dict(
+    enumerate(
+        getattr(torch, name)
+        for name in """
+        uint8 int8 int16 int32 int64 float16 float32 float64 complex32 complex64 complex128 bool
+        qint8 quint8 qint32 bfloat16
+        """.split()
+    )
+)
 
 
 def full(value: Any, dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -36,6 +27,10 @@ def _number(kind: type) -> Callable[[Any], Any]:
     """Make a conversion to a Python number, which leaves a tensor one."""
     dtype = {int: torch.int64, float: torch.float32, bool: torch.bool}[kind]
     return lambda x: x.reshape(()).to(dtype) if isinstance(x, torch.Tensor) else kind(x)
+
+
+def _same(x: Any) -> Any:
+    return x
 
 
 def _steps(low: Any, high: Any, step: Any) -> Any:
@@ -83,15 +78,11 @@ CHANGES: dict[str, Callable[..., Any]] = {
     "aten::append": lambda x, item: _extended(x, [item]),
     "aten::extend": _extended,
     "aten::add_": _extended,
-    "aten::insert": lambda x, at, item: x.insert(at, item),
-    "aten::pop": lambda x, *at: x.pop(*at),
-    "aten::popitem": lambda x: x.popitem(),
-    "aten::clear": lambda x: x.clear(),
-    "aten::reverse": lambda x: x.reverse(),
+    **{
+        f"aten::{name}": lambda x, *args, name=name: getattr(x, name)(*args)
+        for name in "insert pop popitem clear reverse remove update setdefault".split()
+    },
     "aten::sort": lambda x, reverse=False: x.sort(reverse=reverse),
-    "aten::remove": lambda x, item: x.remove(item),
-    "aten::update": lambda x, other: x.update(other),
-    "aten::setdefault": lambda x, key, value: x.setdefault(key, value),
     "aten::Delete": operator.delitem,
     "aten::_set_item": _set_item,
 }
@@ -105,13 +96,12 @@ PRIMITIVES: dict[str, Callable[..., Any]] = {
     "prim::ListUnpack": list,
     "prim::TupleUnpack": list,
     "prim::TupleIndex": operator.getitem,
-    "prim::NumToTensor": lambda x: x,
+    **dict.fromkeys(("prim::NumToTensor", "prim::unchecked_cast", "prim::unchecked_unwrap_optional"), _same),
+    **dict.fromkeys(("aten::ScalarImplicit", "aten::_unwrap_optional"), _same),
     "prim::is_nested": lambda x: False,
     # As in training: without gradients torch's layers take one fused call that nothing else has.
     "aten::is_grad_enabled": lambda: True,
     "prim::requires_grad": lambda x: True,
-    "prim::unchecked_cast": lambda x: x,
-    "prim::unchecked_unwrap_optional": lambda x: x,
     "prim::Uninitialized": lambda: None,
     "prim::Print": lambda *_: None,
     "prim::dtype": lambda x: next(n for n, d in DTYPES.items() if d == x.dtype),
@@ -123,14 +113,10 @@ PRIMITIVES: dict[str, Callable[..., Any]] = {
     "prim::abs": abs,
     "prim::min": min,
     "prim::max": max,
-    "aten::_unwrap_optional": lambda x: x,
     "aten::warn": lambda *_: None,
-    "aten::Int": _number(int),
-    "aten::IntImplicit": _number(int),
-    "aten::ScalarImplicit": lambda x: x,
+    **dict.fromkeys(("aten::Int", "aten::IntImplicit"), _number(int)),
     "aten::item": lambda x: x.reshape(()),
-    "aten::Float": _number(float),
-    "aten::FloatImplicit": _number(float),
+    **dict.fromkeys(("aten::Float", "aten::FloatImplicit"), _number(float)),
     "aten::Bool": _number(bool),
     "aten::size": lambda x, *axis: x.shape[axis[0]] if axis else [*x.shape],
     "aten::__range_length": _steps,
@@ -163,20 +149,10 @@ PRIMITIVES: dict[str, Callable[..., Any]] = {
 _ARITHMETIC: dict[str, Callable[..., Any]] = {
     "add": lambda a, b, *_: a + b,
     "sub": lambda a, b, *_: a - b,
-    "mul": operator.mul,
+    **{n: getattr(operator, n) for n in "mul floordiv neg pow eq ne lt le gt ge abs".split()},
     "div": lambda a, b, mode=None: a / b if mode is None else a // b if mode == "floor" else int(a / b),
-    "floordiv": operator.floordiv,
     "floor_divide": operator.floordiv,
     "remainder": operator.mod,
-    "neg": operator.neg,
-    "pow": operator.pow,
-    "eq": operator.eq,
-    "ne": operator.ne,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-    "abs": abs,
     "sqrt": lambda x: x**0.5,
     "slice": lambda x, start=None, end=None, step=1: x[start:end:step],
 }

@@ -153,28 +153,15 @@ def _choice(condition: Any, a: Any, b: Any) -> Any:
 
 
 _OPERATORS: dict[Any, Callable[..., Any]] = {
-    operator.add: _either(operator.add),
-    operator.sub: _either(operator.sub),
-    operator.mul: _either(operator.mul),
-    operator.floordiv: _either(operator.floordiv),
-    operator.mod: _either(operator.mod),
-    operator.neg: _either(operator.neg),
+    **{f: _either(f) for n in "add sub mul floordiv mod neg abs".split() for f in [getattr(operator, n)]},
     operator.pos: lambda x: x,
-    operator.abs: _either(abs),
     operator.truediv: _fractional(np.true_divide, operator.truediv),
     operator.pow: _power,
     pow: _power,
-    operator.eq: _comparison(operator.eq),
-    operator.ne: _comparison(operator.ne),
-    operator.lt: _comparison(operator.lt),
-    operator.le: _comparison(operator.le),
-    operator.gt: _comparison(operator.gt),
-    operator.ge: _comparison(operator.ge),
+    **{f: _comparison(f) for n in "eq ne lt le gt ge".split() for f in [getattr(operator, n)]},
     operator.and_: _flag(operator.and_, np.logical_and),
     operator.or_: _flag(operator.or_, np.logical_or),
-    math.floor: _rounding(np.floor, math.floor),
-    math.ceil: _rounding(np.ceil, math.ceil),
-    math.trunc: _rounding(np.trunc, math.trunc),
+    **{f: _rounding(getattr(np, f.__name__), f) for f in (math.floor, math.ceil, math.trunc)},
     round: _rounded,
     torch.sym_max: _extreme(max),
     torch.sym_min: _extreme(min),
@@ -184,17 +171,11 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
     torch.sym_ite: _choice,
     torch._sym_sqrt: _fractional(np.sqrt, math.sqrt),
 }
-_BY_NAME = {
-    "sym_sum": _total,
-    "_assert_scalar": _nothing,
-    "_assert_async": _nothing,
-    "_assert_tensor_metadata": _nothing,
-    "sym_constrain_range": _nothing,
-    "sym_constrain_range_for_size": _nothing,
-    "_functional_assert_scalar": _nothing,
-    "_functional_assert_async": _nothing,
-    "_check": _nothing,
-}
+_CHECKS = """
+_assert_scalar _assert_async _assert_tensor_metadata sym_constrain_range sym_constrain_range_for_size
+_functional_assert_scalar _functional_assert_async _check
+"""
+_BY_NAME = {"sym_sum": _total, **dict.fromkeys(_CHECKS.split(), _nothing)}
 
 
 def _short_name(target: Any) -> str:

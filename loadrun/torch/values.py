@@ -19,24 +19,14 @@ NO_COMPLEX = (
     "graphs hold no complex numbers: compute with real and imaginary parts, and Fourier transforms as products with "
     "matrices of cosines and sines"
 )
-_HELD = {
-    torch.float64: "float64",
-    torch.bfloat16: "float32",
-    torch.float32: "float32",
-    torch.float16: "float16",
-    torch.int64: "int64",
-    torch.uint64: "uint64",
-    torch.uint32: "uint32",
-    torch.int32: "int32",
-    torch.int16: "int16",
-    torch.int8: "int8",
-    torch.uint8: "uint8",
-    torch.bool: "bool",
-    # A quantized tensor is the floats that it stands for.
-    torch.qint8: "float32",
-    torch.quint8: "float32",
-    torch.qint32: "float32",
-}
+IN_NUMPY = tuple(
+    getattr(torch, name) for name in "float32 float64 float16 int64 int32 int16 int8 uint8 bool".split()
+)
+"""Dtypes that numpy has in all releases of torch."""
+# A quantized tensor is the floats that it stands for.
+_HELD = {d: str(d).removeprefix("torch.") for d in (*IN_NUMPY, torch.uint64, torch.uint32)} | dict.fromkeys(
+    (torch.bfloat16, torch.qint8, torch.quint8, torch.qint32), "float32"
+)
 
 
 def narrow(dtype: torch.dtype) -> np.dtype[Any]:

@@ -11,13 +11,8 @@ __all__ = ["LEAF", "MEMBER", "MODES", "TreeNodes", "WeightedTrees", "weighted"]
 
 LEAF, MEMBER = -1, 6
 MODES = {
+    **{f"BRANCH_{name}": i for i, name in enumerate("LEQ LT GTE GT EQ NEQ".split())},
     "LEAF": LEAF,
-    "BRANCH_LEQ": 0,
-    "BRANCH_LT": 1,
-    "BRANCH_GTE": 2,
-    "BRANCH_GT": 3,
-    "BRANCH_EQ": 4,
-    "BRANCH_NEQ": 5,
     "BRANCH_MEMBER": MEMBER,
 }
 _COMPARE = (np.less_equal, np.less, np.greater_equal, np.greater, np.equal, np.not_equal)

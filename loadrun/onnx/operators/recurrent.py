@@ -16,16 +16,9 @@ from .common import one_of, refuse_unless, taking
 from .linalg import integer_product, matmul
 
 Function = Callable[[Array], Array]
-_HOW = {
-    "activation_alpha": None,
-    "activation_beta": None,
-    "activations": None,
-    "clip": None,
-    "direction": "forward",
-    "hidden_size": None,
-    "layout": 0,
-    "output_sequence": 0,
-}
+_HOW: dict[str, Any] = {"direction": "forward", "layout": 0, "output_sequence": 0} | dict.fromkeys(
+    ("activation_alpha", "activation_beta", "activations", "clip", "hidden_size")
+)
 """Attributes of all layers, and what they are where they are left out."""
 _WITH_ALPHA = {"leakyrelu", "thresholdedrelu", "elu", "hardsigmoid", "affine", "scaledtanh"}
 _WITH_BETA = {"hardsigmoid", "affine", "scaledtanh"}

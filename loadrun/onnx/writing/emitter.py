@@ -13,28 +13,14 @@ import numpy as np
 from ...graph import Opr
 from ...graph.dtypes import Array, DType
 from ..encode import Attribute, GraphMessage, NodeMessage, TensorMessage, ValueMessage, unused
+from ..schemas import versions_of
 from ..tensors import ElemType
 
 Dim = int | str
 """A size: a number, or the name of an int64 value of shape [1]."""
 
-SINCE: dict[str, int] = {
-    # Before, their inputs had to have one shape.
-    **dict.fromkeys(("Max", "Min"), 8),
-    **dict.fromkeys(("Sinh", "Cosh", "Asinh", "Acosh", "Atanh", "Erf", "Sign", "IsNaN", "Where"), 9),
-    **dict.fromkeys(("ConstantOfShape", "OneHot", "EyeLike", "Compress", "NonZero"), 9),
-    **dict.fromkeys(("Mod", "IsInf", "QuantizeLinear", "DequantizeLinear", "ConvInteger"), 10),
-    **dict.fromkeys(("MatMulInteger", "NonMaxSuppression"), 10),
-    **dict.fromkeys(("CumSum", "GatherND", "ScatterND", "GatherElements", "ScatterElements"), 11),
-    **dict.fromkeys(("Range", "BitShift", "Round", "Resize"), 11),
-    **dict.fromkeys(("Einsum", "GreaterOrEqual", "LessOrEqual"), 12),
-    **dict.fromkeys(("HardSwish", "Trilu"), 14),
-    **dict.fromkeys(("GridSample", "RoiAlign"), 16),
-    **dict.fromkeys(("LayerNormalization",), 17),
-    **dict.fromkeys(("Col2Im", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot"), 18),
-    **dict.fromkeys(("DeformConv",), 19),
-}
-"""The first opset (from 7 on) in which an operator is written as loadrun writes it."""
+_LATER = {"Max": 8, "Min": 8, "Resize": 11, "RoiAlign": 16}
+"""The first opset in which an operator is written as loadrun writes it, where its first version has another form."""
 SINGLE_PRECISION = frozenset(
     """
     Acos Asin Atan Tan Sinh Cosh Asinh Acosh Atanh Erf Gelu Elu LeakyRelu PRelu Softplus HardSigmoid HardSwish LRN
@@ -140,7 +126,8 @@ class NodeEmitter:
     ) -> list[str]:
         """Append a node, unless there is one that computes the same; the names of its outputs."""
         if not domain:
-            self.need(SINCE.get(kind, 7), f"ONNX's {kind}")
+            first = next((s.since for s in versions_of("", kind)), 0)
+            self.need(_LATER.get(kind, first), f"ONNX's {kind}")
         operands = list(inputs)
         while operands and not operands[-1]:
             operands.pop()

@@ -50,32 +50,17 @@ def _floored(x: Any, y: Any) -> Any:
     return np.where(y == 0, x / y, x // y)
 
 
-_BINARY: dict[str, Callable[..., Any]] = {
-    "aten.mul.Tensor": np.multiply,
-    "aten.mul.Scalar": np.multiply,
-    "aten.div.Tensor": np.true_divide,
-    "aten.div.Scalar": np.true_divide,
-    "aten.true_divide.Tensor": np.true_divide,
-    "aten.floor_divide.default": _floored,
-    "aten.floor_divide.Scalar": _floored,
-    "aten.remainder.Tensor": np.remainder,
-    "aten.remainder.Scalar": np.remainder,
-    "aten.remainder.Scalar_Tensor": np.remainder,
-    "aten.fmod.Tensor": _fmod,
-    "aten.fmod.Scalar": _fmod,
-    "aten.atan2.default": np.arctan2,
-    "aten.hypot.default": np.hypot,
-    "aten.maximum.default": np.maximum,
-    "aten.minimum.default": np.minimum,
-    "aten.fmax.default": np.fmax,
-    "aten.fmin.default": np.fmin,
-    "aten.logaddexp2.default": np.logaddexp2,
-    "aten.copysign.Tensor": np.copysign,
-    "aten.copysign.Scalar": np.copysign,
-    "aten.clamp_min.default": np.maximum,
-    "aten.clamp_min.Tensor": np.maximum,
-    "aten.clamp_max.default": np.minimum,
-    "aten.clamp_max.Tensor": np.minimum,
+_BINARY: dict[Callable[..., Any], str] = {
+    np.multiply: "mul.Tensor mul.Scalar",
+    np.true_divide: "div.Tensor div.Scalar true_divide.Tensor",
+    _floored: "floor_divide.default floor_divide.Scalar",
+    np.remainder: "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor",
+    _fmod: "fmod.Tensor fmod.Scalar",
+    np.arctan2: "atan2.default",
+    np.maximum: "maximum.default clamp_min.default clamp_min.Tensor",
+    np.minimum: "minimum.default clamp_max.default clamp_max.Tensor",
+    np.copysign: "copysign.Tensor copysign.Scalar",
+    **{getattr(np, name): f"{name}.default" for name in ("hypot", "fmax", "fmin", "logaddexp2")},
 }
 
 
@@ -97,8 +82,8 @@ def _binary(function: Callable[..., Any]) -> Callable[..., Any]:
 
 for _name, _function in (*_FLOAT.items(), *_SAME.items()):
     aten(f"aten.{_name}.default")(_unary(_function))
-for _name, _function in _BINARY.items():
-    aten(_name)(_binary(_function))
+for _function, _names in _BINARY.items():
+    aten(*(f"aten.{name}" for name in _names.split()))(_binary(_function))
 for _name in ("and", "or", "xor"):
     for _kind in ("Tensor", "Scalar"):
         aten(f"aten.bitwise_{_name}.{_kind}", f"aten.__{_name}__.{_kind}")(

@@ -256,21 +256,16 @@ def _scaled(size: Any, scale: float | None) -> Any:
     return size * up if down == 1 else size * up // down
 
 
-for _name, _kind, _corners in (
-    ("upsample_linear1d", "linear", True),
-    ("upsample_bilinear2d", "linear", True),
-    ("upsample_trilinear3d", "linear", True),
+for _names, _kind, _corners in (
+    ("upsample_linear1d upsample_bilinear2d upsample_trilinear3d", "linear", True),
     ("upsample_bicubic2d", "cubic", True),
     ("_upsample_bilinear2d_aa", "aa", True),
     ("_upsample_bicubic2d_aa", "aa cubic", True),
-    ("upsample_nearest1d", "nearest", False),
-    ("upsample_nearest2d", "nearest", False),
-    ("upsample_nearest3d", "nearest", False),
-    ("_upsample_nearest_exact1d", "nearest exact", False),
-    ("_upsample_nearest_exact2d", "nearest exact", False),
-    ("_upsample_nearest_exact3d", "nearest exact", False),
+    ("upsample_nearest1d upsample_nearest2d upsample_nearest3d", "nearest", False),
+    ("_upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d", "nearest exact", False),
 ):
-    aten(f"aten.{_name}.vec", f"aten.{_name}.default")(_resize(_kind, _corners))
+    for _name in _names.split():
+        aten(f"aten.{_name}.vec", f"aten.{_name}.default")(_resize(_kind, _corners))
 
 
 def _real(call: FxCall) -> str:
