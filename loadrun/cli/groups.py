@@ -20,6 +20,7 @@ with late(__name__):
 
     from ..base import limits as resource_limits
     from ..base import stages
+    from . import parsers
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -83,7 +84,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the message and leave with exit code 2."""
-        hints = "".join(f"; did you mean {full} for {clean(short)}?" for short, full in self._meant())
+        hints = "".join(f"; {hint}" for hint in self._hints())
         print(
             f"{self.prog}: {clean(message, 500)}{hints}\n`{self.prog} --help` lists the options.",
             file=sys.stderr,
@@ -118,8 +119,8 @@ class Parser(argparse.ArgumentParser):
             if action.option_strings and changed and action.dest not in names:
                 self.error(f"{action.option_strings[-1]} {why}")
 
-    def _meant(self) -> Iterator[tuple[str, str]]:
-        """Yield each unknown option with the known one that it abbreviates or resembles."""
+    def _hints(self) -> Iterator[str]:
+        """Yield for each unknown option the known one that it resembles, or else the commands that have it."""
         every = self._option_string_actions
         known = [o for o in every if o.startswith("--") and not ("_" in o and o.replace("_", "-") in every)]
         for text in self._given:
@@ -132,7 +133,9 @@ class Parser(argparse.ArgumentParser):
                 )
                 whole = [o for o in close if all(other.startswith(o) for other in close)]
                 if whole:
-                    yield name, whole[0]
+                    yield f"did you mean {whole[0]} for {clean(name)}?"
+                elif owners := parsers.commands_with(name):
+                    yield f"{clean(name)} belongs to {' and '.join(owners)}"
 
 
 def model_files(names: Iterable[str], out: TextIO) -> list[str]:

@@ -16,6 +16,11 @@ def parsers() -> dict[str, tuple[str, argparse.ArgumentParser]]:
     return commands
 
 
+def commands_with(option: str) -> list[str]:
+    """Return the commands that have an option, as they are typed."""
+    return [f"`loadrun {n}`" for n, (_, p) in parsers().items() if option in p._option_string_actions]
+
+
 def options(p: argparse.ArgumentParser) -> list[argparse.Action]:
     """Return the options of a command, without hidden ones."""
     return [a for a in p._actions if a.option_strings and a.help != argparse.SUPPRESS]

@@ -60,6 +60,8 @@ def test_a_file_called_like_a_mistyped_command(tmp_path: Path, monkeypatch: pyte
         (["pack", MLP, "--outp", "x.mge"], "did you mean --output for --outp?"),
         (["info", MLP, "--weight"], "did you mean --weights for --weight?"),
         (["diff", MLP, "--test"], "did you mean --testcase for --test?"),
+        ([MLP, "--against", MLP], "--against belongs to `loadrun diff` and `loadrun reduce`"),
+        (["diff", MLP, "--warmup_iter=2"], "--warmup_iter belongs to `loadrun load_and_run`"),
     ],
 )
 def test_options_have_one_name(typed: list[str], hint: str, capsys: pytest.CaptureFixture[str]) -> None:
