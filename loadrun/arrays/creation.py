@@ -103,6 +103,21 @@ def eye(
     return e.cast(_diagonal(rows, columns, k), narrow(dtype))
 
 
+@lowers("identity")
+def identity(n: Any, dtype: Any = None) -> Tensor:
+    """Return ones on the diagonal of a square, with ``like=``."""
+    return eye(n, dtype=dtype or float)
+
+
+@lowers("tri")
+def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = float) -> Tensor:
+    """Return ones at and below a diagonal, with ``like=``."""
+    (rows,), (columns,) = given_shape(N), given_shape(N if M is None else M)
+    i, j = e.arange(rows), e.arange(columns)
+    i = elem(e.M.ADD, i, e.number(k, i)) if k else i
+    return e.cast(e.compare(P.ElemwiseMultiTypeMode.LEQ, j, e.add_axes(i, [1])), narrow(dtype))
+
+
 @lowers("arange")
 def arange(
     *args: Any, start: Any = None, stop: Any = None, step: Any = None, dtype: Any = None, device: Any = None
@@ -189,6 +204,12 @@ def array(
     result = stacked(object, None if dtype is None else narrow(dtype))
     missing = ndmin - len(e.sizes(result))
     return e.add_axes(result, [*range(missing)]) if missing > 0 else result
+
+
+@lowers("require")
+def require(a: Any, dtype: Any = None, requirements: Any = None) -> Any:
+    """Return the array itself; how it lies in memory is nothing that a graph says."""
+    return asarray(a, dtype)
 
 
 @lowers("asarray", "asanyarray", "ascontiguousarray", "asfortranarray")

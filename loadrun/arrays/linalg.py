@@ -49,6 +49,27 @@ def solve(a: Any, b: Any) -> Tensor:
     return product(inv(a), y)
 
 
+@lowers("linalg.matrix_power")
+def matrix_power(a: Any, n: int) -> Tensor:
+    """Multiply a matrix with itself repeatedly."""
+    x = operand(a)
+    if n < 0:
+        x, n = inv(x), -n
+    if n == 0:
+        size = x.shape[-1]
+        mask = elem(M.EQ, e.add_axes(e.arange(size), [1]), e.arange(size))
+        return e.broadcast(e.cast(mask, dtype_of(x)), x.shape)
+    result: Tensor | None = None
+    while True:
+        if n & 1:
+            result = x if result is None else product(result, x)
+        n >>= 1
+        if not n:
+            assert result is not None
+            return result
+        x = product(x, x)
+
+
 _LARGEST = 16
 
 
