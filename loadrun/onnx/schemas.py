@@ -13,7 +13,9 @@ from ..graph.dtypes import DType
 from .messages import AttributeProto
 from .types import kind_of_dtype
 
-_KINDS = dict(enumerate("a float,an integer,text,a tensor,a graph,floats,integers,texts".split(","), 1))
+_KINDS = dict(
+    enumerate(("a float", "an integer", "text", "a tensor", "a graph", "floats", "integers", "texts"), 1)
+)
 
 
 class Schema(NamedTuple):
