@@ -58,8 +58,8 @@ def pytest_runtest_setup() -> None:
     Nobody has chosen a seed of MegEngine's generator yet, whatever tests before did.
     """
     np.random.seed(0)
-    if "loadrun.tensors.apply" in sys.modules:
-        sys.modules["loadrun.tensors.apply"].seed(None)
+    if "loadrun.tensors.applying" in sys.modules:
+        sys.modules["loadrun.tensors.applying"].seed(None)
 
 
 def pytest_unconfigure() -> None:

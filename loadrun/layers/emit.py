@@ -18,7 +18,7 @@ from ..graph.dtypes import Array as NDArray
 from ..graph.dtypes import DType, plain
 from ..ops.registry import BudgetError, affordable, pay
 from ..tensors import access
-from ..tensors.apply import apply, apply1, elemwise_param, type_cvt
+from ..tensors.applying import apply, apply1, elemwise_param, type_cvt
 from ..tensors.convert import const, shape_tensor
 from ..tensors.dtypes import graph_dtype
 from ..tensors.switches import active, suspended

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from ..graph import params as P
 from ..graph.dtypes import plain
 from ..tensors.access import dtype_of
-from ..tensors.apply import apply1
+from ..tensors.applying import apply1
 from ..tensors.value import Tensor
 from . import emit as e
 from .emit import M, elem, number

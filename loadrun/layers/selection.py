@@ -7,7 +7,7 @@ import numpy as np
 from ..graph import params as P
 from ..ops.registry import pay
 from ..tensors import Tensor, TensorLike, TracedInt, apply, as_tensor, const, elemwise, shape_tensor
-from ..tensors.apply import apply1
+from ..tensors.applying import apply1
 from ..tensors.convert import Shape
 from ..tensors.promotion import common_dtype
 from ..tensors.shaping import broadcast_to, reshape, stack

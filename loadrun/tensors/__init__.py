@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ..base.registry import lazy
-from .apply import apply, apply1, type_cvt
+from .applying import apply, apply1, type_cvt
 from .convert import Shape, ShapeLike, TensorLike, as_tensor, const, shape_tensor
 from .switches import active, suspended
 from .symbolic import (

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..graph import params as P
 from ..graph.dtypes import Array, DType, plain
-from .apply import type_cvt
+from .applying import type_cvt
 from .dtypes import graph_dtype, narrowed
 from .switches import active, is_exact
 from .symbolic import TracedInt, TracedNumber, once, place_of, scalar_of, size_of, vector

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..graph import params as P
 from ..graph.dtypes import plain
-from .apply import apply, apply1
+from .applying import apply, apply1
 from .convert import Shape, as_tensor, const, product_of, shape_tensor
 from .naming import titled
 from .shaping import with_axes

@@ -34,7 +34,7 @@ _MODES: dict[np.ufunc, M] = {
     np.not_equal: M.NEQ,
 }
 """The ufuncs of two operands that are modes."""
-_TURNED = {np.greater: np.less, np.greater_equal: np.less_equal}
+_TURNED: dict[np.ufunc, np.ufunc] = {np.greater: np.less, np.greater_equal: np.less_equal}
 """Those that are others with the operands exchanged."""
 
 

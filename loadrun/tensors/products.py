@@ -3,7 +3,7 @@
 from typing import Any
 
 from ..graph import params as P
-from .apply import apply1
+from .applying import apply1
 from .convert import as_tensor, product_of, shape_tensor
 from .naming import titled, untitled
 from .promotion import convert, operands

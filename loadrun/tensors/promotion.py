@@ -19,7 +19,7 @@ from ..graph import params as P
 from ..graph.dtypes import DType, dtype_of, plain
 from ..ops.elemwise.modes import promote
 from ..ops.elemwise.table import ModeTrait, modes
-from .apply import apply1, elemwise_param
+from .applying import apply1, elemwise_param
 from .convert import as_tensor, const
 from .dtypes import COMPLEX, graph_dtype
 from .symbolic import TracedBool

@@ -10,7 +10,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from ..graph import params as P
-from .apply import apply1
+from .applying import apply1
 from .convert import as_tensor, const
 from .naming import titled
 from .value import Tensor

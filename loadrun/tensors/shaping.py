@@ -8,7 +8,7 @@ import numpy as np
 
 from ..base.errors import EngineError, TraceError, UsageError
 from ..graph import params as P
-from .apply import apply1
+from .applying import apply1
 from .convert import as_tensor, shape_tensor
 from .device import check_device
 from .naming import titled, untitled

@@ -23,7 +23,7 @@ from ..base.errors import EngineError
 from ..graph import params as P
 from ..graph.dtypes import Array, DType, plain
 from ..ops.elemwise.table import MODES, ROWS, ModeTrait, modes
-from .apply import apply1, elemwise_param, type_cvt
+from .applying import apply1, elemwise_param, type_cvt
 from .naming import title, titled
 from .switches import active
 from .value import Session, Tensor

@@ -22,7 +22,7 @@ from .switches import SessionOf, active
 
 with late(__name__):
     # They take tensors themselves.
-    from . import apply, construct, convert, indexing, qparams, reducing, shaping
+    from . import applying, construct, convert, indexing, qparams, reducing, shaping
 
 T = TypeVar("T", bound="Tensor")
 
@@ -271,7 +271,7 @@ class Tensor(Operators):
             ValueError: MegEngine has no device of this name.
         """
         check_place(device)
-        return apply.apply1("Copy", inputs=[self], scalar=self._scalar)
+        return applying.apply1("Copy", inputs=[self], scalar=self._scalar)
 
     def __repr__(self) -> str:
         kind = self.__class__.__name__
@@ -391,7 +391,7 @@ class Tensor(Operators):
     def astype(self, dtype: Any) -> Tensor:
         """Return the values converted to another dtype."""
         want = graph_dtype(dtype)
-        return self._frozen() if want == self._dtype else apply.type_cvt(self, want)
+        return self._frozen() if want == self._dtype else applying.type_cvt(self, want)
 
     def reshape(self, *shape: Any) -> Tensor:
         """Return the same values in another shape; one size may be -1."""

@@ -25,7 +25,7 @@ from ..onnx.writing.emitter import UnsupportedOprError
 from ..onnx.writing.writer import OnnxWriter, elem_of
 from ..tensors import Tensor
 from ..tensors.access import dtype_of, stored, stored_shape, variable_of
-from ..tensors.apply import apply1
+from ..tensors.applying import apply1
 from ..tensors.switches import exact_arithmetic
 from ..tracing.recording import TraceOptions
 from ..tracing.traced import Traced

@@ -12,7 +12,7 @@ from ..engines.reference import ReferenceEngine
 from ..graph import Var
 from ..graph.dtypes import Array
 from ..tensors import access
-from ..tensors.apply import first_draws
+from ..tensors.applying import first_draws
 from ..tensors.complex_pairs import unrecordable
 from ..tensors.convert import ComparedSizes, Shape, as_tensor
 from ..tensors.naming import Place, shown

@@ -13,7 +13,7 @@ from ..ops.infer import Inference
 from ..ops.registry import Shape
 from ..passes.constants import subgraph
 from ..passes.simplify import simplify
-from ..tensors.apply import stream
+from ..tensors.applying import stream
 from ..tensors.naming import Place, shown
 from ..tensors.value import Tensor
 from .config import GraphOptimizationConfig

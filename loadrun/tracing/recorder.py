@@ -11,7 +11,7 @@ from ..ops.infer import follow, infer_dtypes
 from ..ops.registry import Shape, implementation, pay_recorded
 from ..tensors import access
 from ..tensors.access import stored
-from ..tensors.apply import execute, first_draws
+from ..tensors.applying import execute, first_draws
 from ..tensors.naming import here, prefix, shown, title
 from ..tensors.value import Tensor
 from .recording import (

@@ -22,7 +22,7 @@ from ..ops.numeric.parallel import blas_serial
 from ..ops.op import Trait
 from ..ops.registry import pay_operator, unlimited
 from ..tensors.access import attribute_path, detach, recorded_variable, session_of, set_stored, tensor_name
-from ..tensors.apply import first_draws
+from ..tensors.applying import first_draws
 from ..tensors.naming import Place, here, shown
 from ..tensors.value import Session, Tensor
 

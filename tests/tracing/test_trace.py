@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import threading
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +48,7 @@ def test_a_later_call_computes_nothing_in_python(
 ) -> None:
     f = trace(lambda x: x * 2 + 1, **options)
     f(tensor([1.0]))
-    monkeypatch.setattr(import_module("loadrun.tensors.apply"), "execute", None)
+    monkeypatch.setattr("loadrun.tensors.applying.execute", None)
     monkeypatch.setattr("loadrun.tracing.recorder.execute", None)
     assert f(tensor([4.0])).numpy().tolist() == [9.0]
 

@@ -12,7 +12,7 @@ from ...layers.emit import M
 from ...layers.shared import norm
 from ...tensors import Tensor, apply1
 from ...tensors.access import dtype_of, recorded_variable
-from ...tensors.apply import type_cvt
+from ...tensors.applying import type_cvt
 from ..operators import common, kernels, linalg, norms, quantization
 from . import instead, operand
 from .windows import STEPS, less, rescaled

@@ -21,7 +21,7 @@ from ...passes.loadable import make_loadable
 from ...passes.narrowing import narrow_dtype
 from ...tensors import Tensor, apply
 from ...tensors.access import dtype_of, from_stored, recorded_variable, snapshot, variable_of
-from ...tensors.apply import type_cvt
+from ...tensors.applying import type_cvt
 from ...tensors.naming import scope as named_part
 from ...tensors.switches import exact_arithmetic, use
 from ...tensors.symbolic import TracedNumber
