@@ -62,15 +62,6 @@ def swish(x: Tensor, alpha: float = 1.0) -> Tensor:
     return e.elem(M.MUL, x, e.elem(M.SIGMOID, e.elem(M.MUL, e.number(alpha, x), x)))
 
 
-def mish(x: Tensor) -> Tensor:
-    """Compute ``x * tanh(softplus(x))``.
-
-    >>> mish(Tensor([0.0, 100.0])).tolist()
-    [0.0, 100.0]
-    """
-    return e.elem(M.MUL, x, e.elem(M.TANH, e.elem(M.SOFTPLUS, x)))
-
-
 def softmax(x: Tensor, axis: int, *, guard: bool = False) -> Tensor:
     """Compute ``exp(x) / sum(exp(x))`` along an axis.
 

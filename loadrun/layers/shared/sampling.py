@@ -16,7 +16,6 @@ from ...tensors.access import dtype_of
 from .. import emit as e
 from ..emit import M
 from ..exact_products import product
-from .resize import cubic_shares
 
 
 def affine_grid(theta: Tensor, count: int, space: Sequence[int], *, align: bool) -> Tensor:
@@ -131,7 +130,7 @@ def _cubic(x: Tensor, points: list[Tensor], padding: str, rule: Callable[[Tensor
     taps = []
     for i, p in enumerate(points):
         base = e.elem(M.FLOOR, p)
-        shares = cubic_shares(e.elem(M.SUB, p, base))
+        shares = _cubic_shares(e.elem(M.SUB, p, base))
         at = [rule(e.elem(M.ADD, base, e.number(float(k), base)), x.shape[2 + i]) for k, _ in shares]
         taps.append([*zip(at, (share for _, share in shares), strict=True)])
     add, rows = partial(e.elem, M.ADD), []
@@ -139,6 +138,27 @@ def _cubic(x: Tensor, points: list[Tensor], padding: str, rule: Callable[[Tensor
         cells = [_cell(x, [row, column], weight, padding == "zeros") for column, weight in taps[1]]
         rows.append(e.elem(M.MUL, reduce(add, cells), e.add_axes(share, [1])))
     return reduce(add, rows)
+
+
+def _cubic_shares(t: Tensor) -> list[tuple[int, Tensor]]:
+    """Return the four neighbours of a position and their shares in a cubic kernel, `t` behind the second one."""
+    one, a = e.number(1.0, t), -0.75
+
+    def near(d: Tensor) -> Tensor:
+        inner = e.elem(M.SUB, e.elem(M.MUL, e.number(a + 2, d), d), e.number(a + 3, d))
+        return e.elem(M.ADD, e.elem(M.MUL, e.elem(M.MUL, inner, d), d), one)
+
+    def far(d: Tensor) -> Tensor:
+        inner = e.elem(M.SUB, e.elem(M.MUL, e.number(a, d), d), e.number(5 * a, d))
+        inner = e.elem(M.ADD, e.elem(M.MUL, inner, d), e.number(8 * a, d))
+        return e.elem(M.SUB, e.elem(M.MUL, inner, d), e.number(4 * a, d))
+
+    return [
+        (-1, far(e.elem(M.ADD, t, one))),
+        (0, near(t)),
+        (1, near(e.elem(M.SUB, one, t))),
+        (2, far(e.elem(M.SUB, e.number(2.0, t), t))),
+    ]
 
 
 def _cell(x: Tensor, at: list[Tensor], weight: Tensor | None, bounded: bool) -> Tensor:

@@ -95,7 +95,10 @@ def softplus(call: FxCall, x: Any, beta: Any = 1, threshold: Any = 20) -> Any:
     return np.where(scaled > threshold, x, soft if is_number(beta, 1) else soft / as_array(beta, call.dtype))
 
 
-aten("aten.mish.default")(lambda call, x: build.mish(as_tensor(x, call.dtype)))
+@aten("aten.mish.default")
+def mish(call: FxCall, x: Any) -> Any:
+    """Compute ``x * tanh(softplus(x))``."""
+    return as_array(x, call.dtype) * np.tanh(as_array(F.softplus(as_tensor(x, call.dtype))))
 
 
 @aten("aten.rrelu.default")

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...graph.dtypes import plain
+from ...graph.dtypes import Array, plain
 from ...layers import emit as e
 from ...layers import vision
+from ...layers.exact_products import product
 from ...layers.shared import sampling
-from ...layers.shared.resize import axis_weights, resized, shares_at, weighted
+from ...ops.registry import pay
+from ...tensors import const
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size, computed
@@ -24,13 +26,15 @@ _MODES = ("linear", "nearest", "cubic")
 _PADDINGS = ("zeros", "border", "reflection")
 
 
-def _positions(size: int, out: int, corners: bool, scale: float | None) -> np.ndarray[Any, Any]:
-    """Compute the positions of the new elements among the old ones."""
-    places = np.arange(out, dtype=np.float64)
+def _positions(old: Any, new: Any, corners: bool, scale: float | None, real: str) -> Any:
+    """Compute the positions of the new elements among the old ones; sizes may be symbolic."""
+    if type(old) is int and type(new) is int:
+        number, size, count = np.arange(new, dtype=np.float64), old, new
+    else:
+        number, size, count = (as_array(v, real) for v in (e.arange(new), old, new))
     if corners:
-        return places * ((size - 1) / (out - 1) if out > 1 else 0.0)
-    ratio = 1 / scale if scale else size / out
-    return (places + 0.5) * ratio - 0.5
+        return number * ((size - 1) / np.maximum(count - 1, 1))
+    return (number + 0.5) * (1 / scale if scale else size / count) - 0.5
 
 
 def _nearest(x: Any, axis: int, old: Any, new: Any, exact: bool, scale: float | None) -> Any:
@@ -54,64 +58,86 @@ def _factors(call: FxCall, rest: Sequence[Any], n: int) -> list[float | None]:
     return [float(v) for v in factors] if len(factors) == n else [None] * n
 
 
-def _resized(call: FxCall, x: Any, kind: str, corners: bool, scales: Sequence[float | None]) -> Any:
-    n = len(call.shape_of(0)) - 2
-    out = call.shape[2:]
-    simple = n == 2 and not corners and kind == "linear" and not any(_off(call, scales))
-    if simple and call.dtype == np.float32:
-        return vision.interpolate(as_tensor(x), [int(n) for n in out], mode="bilinear", align_corners=False)
-    sizes = call.static(call.shape_of(0)[2:], "resizing of this kind")
-    wanted = call.static(out, "resizing of this kind")
-    bytes_ = _weighs_bytes(call, kind)
-    result = as_array(x, "float32" if bytes_ else call.dtype)
-    axes = [*zip(range(2, 2 + n), sizes, wanted, scales, strict=True)]
-    for axis, size, want, scale in reversed(axes) if bytes_ else axes:
-        if kind.startswith("nearest"):
-            result = _nearest(result, axis, size, want, "exact" in kind, scale)
-            continue
-        if size == want and (scale is None or scale == 1):
-            continue
-        cubic = "cubic" in kind
-        smooth = "aa" in kind
-        a = (-0.5 if smooth else -0.75) if cubic else None
-        if smooth and bytes_:
-            ratio = (size - 1) / (want - 1) if corners and want > 1 else 1 / scale if scale else size / want
-            at = ratio * (np.arange(want) + 0.5) - 0.5
-            result = _weighted_bytes(result, axis, axis_weights(at, size, a, max(ratio, 1.0), exclude=True))
-        elif smooth:
-            result = _smoothed(call, result, axis, size, want, a, corners, scale)
-        elif bytes_:
-            at = _positions(size, want, corners, scale)
-            result = _weighted_bytes(result, axis, axis_weights(at, size, a))
+def _resize(kind: str, corners_given: bool) -> Any:
+    def lowered(call: FxCall, x: Any, size: Any = None, *rest: Any, **_: Any) -> Any:
+        corners = bool(rest[0]) if corners_given and rest else False
+        scales = _factors(call, rest[1:] if corners_given else rest, len(call.shape_of(0)) - 2)
+        bytes_ = call.dtype == np.uint8 and not kind.startswith("nearest")
+        sizes, wanted = call.shape_of(0)[2:], call.shape[2:]
+        if bytes_ or all(isinstance(n, int) for n in (*sizes, *wanted)):
+            sizes, wanted = (call.static(v, "resizing of this kind") for v in (sizes, wanted))
+            plain = not corners and not any(map(_off, sizes, wanted, scales))
         else:
-            at = _positions(size, want, corners, scale)
-            result = _tapped(result, axis, at if cubic else np.maximum(at, 0), a)
-    return as_array(result, call.dtype)
+            whole = [s is not None and s.is_integer() for s in scales]
+            if size is None and kind == "nearest" and all(whole):
+                result = as_array(x)
+                for axis, s in enumerate(scales, 2):
+                    result = np.repeat(result, int(s or 1), axis=axis)
+                return result
+            sizes = as_tensor(x).shape[2:]
+            wanted = [as_size(n) for n in size] if size is not None else list(map(_scaled, sizes, scales))
+            # One element has no distance between corners to divide by.
+            alone = corners and any(type(n) is int and n == 1 for n in wanted)
+            plain = not alone and all(w or s is None for w, s in zip(whole, scales, strict=True))
+        if plain and kind == "linear" and len(sizes) == 2 and call.dtype == np.float32:
+            return vision.interpolate(as_tensor(x), wanted, mode="bilinear", align_corners=corners)
+        result = as_array(x, "float32" if bytes_ else call.dtype)
+        axes = [*zip(range(2, 2 + len(sizes)), sizes, wanted, scales, strict=True)]
+        for where in reversed(axes) if bytes_ else axes:
+            result = _resized(call, result, *where, kind, corners, bytes_)
+        return as_array(result, call.dtype)
+
+    return lowered
 
 
-def _tapped(x: Any, axis: int, at: np.ndarray[Any, Any], a: float | None) -> Any:
+def _resized(
+    call: FxCall,
+    x: Any,
+    axis: int,
+    old: Any,
+    new: Any,
+    scale: float | None,
+    kind: str,
+    corners: bool,
+    bytes_: bool,
+) -> Any:
+    """Resize one axis."""
+    if kind.startswith("nearest"):
+        return _nearest(x, axis, old, new, "exact" in kind, scale)
+    if type(old) is type(new) is int and old == new and scale in (None, 1):
+        return x
+    smooth, cubic = "aa" in kind, "cubic" in kind
+    a = (-0.5 if smooth else -0.75) if cubic else None
+    if smooth and bytes_:
+        ratio = (old - 1) / (new - 1) if corners and new > 1 else 1 / scale if scale else old / new
+        at = ratio * (np.arange(new) + 0.5) - 0.5
+        return _weighted_bytes(x, axis, _axis_weights(at, old, a, max(ratio, 1.0)))
+    if smooth:
+        return _smoothed(call, x, axis, old, new, a, corners, scale)
+    at = _positions(old, new, corners, scale, _real(call))
+    if bytes_:
+        return _weighted_bytes(x, axis, _axis_weights(at, old, a))
+    return _tapped(x, axis, old, at if cubic else np.maximum(at, 0), a)
+
+
+def _tapped(x: Any, axis: int, old: Any, at: Any, a: float | None) -> Any:
     """Weigh the elements around positions, those at the ends again and again, as torch does."""
-    base = np.floor(at)
-    taps = base[:, None] + (np.arange(2) if a is None else np.arange(-1, 3))
-    return _picked(x, axis, taps, shares_at(np.abs(at[:, None] - taps), a))
+    taps = np.floor(at)[:, None] + (np.arange(2.0) if a is None else np.arange(-1.0, 3.0)).astype(at.dtype)
+    shares = _shares(np.abs(at[:, None] - taps), a)
+    last = (old if isinstance(at, np.ndarray) else as_array(old, at.dtype)) - 1
+    return _picked(x, axis, np.maximum(np.minimum(taps, last), 0), shares)
 
 
 def _picked(x: Any, axis: int, taps: Any, shares: Any, inside: Any = True) -> Any:
     """Sum the elements at places (new size, places) times shares; those outside times 0 would be NaN if infinite."""
     kind = "float64" if x.dtype == np.float64 else "float32"
-    places = np.clip(taps, 0, x.shape[axis] - 1) if isinstance(taps, np.ndarray) else taps
     column = (*taps.shape, *[1] * (len(x.shape) - axis - 1))
-    parts = as_array(np.take(x, as_array(places, "int32"), axis=axis), kind) * as_array(shares, kind).reshape(
+    parts = as_array(np.take(x, as_array(taps, "int32"), axis=axis), kind) * as_array(shares, kind).reshape(
         column
     )
     if not isinstance(inside, (bool, np.ndarray)) or not np.all(inside):
         parts = np.where(as_array(inside).reshape(column), parts, as_array(0, kind))
     return np.sum(parts, axis=axis + 1)
-
-
-def _weighs_bytes(call: FxCall, kind: str) -> bool:
-    """Tell whether bytes are weighed, not only copied."""
-    return bool(call.dtype == np.uint8 and not kind.startswith("nearest"))
 
 
 def _weighted_bytes(x: Any, axis: int, weights: np.ndarray[Any, Any]) -> Any:
@@ -122,65 +148,48 @@ def _weighted_bytes(x: Any, axis: int, weights: np.ndarray[Any, Any]) -> Any:
     whole = np.trunc(weights * 2**bits + np.where(weights < 0, -0.5, 0.5))
     # Sums below 2**24 are exact in float32.
     kind = "float32" if np.abs(whole).sum(1).max() * 255 < 2**23 else "float64"
-    total = as_array(weighted(as_tensor(as_array(x, kind)), axis, whole))
+    turned = const(np.ascontiguousarray(whole.T), plain(kind.capitalize()))
+    total = as_array(product(as_tensor(np.moveaxis(as_array(x, kind), axis, -1)), turned))
     rounded = np.floor((total + as_array(2.0 ** (bits - 1), kind)) * as_array(2.0**-bits, kind))
-    return as_array(np.clip(rounded, as_array(0, kind), as_array(255, kind)), "float32")
+    rounded = np.clip(rounded, as_array(0, kind), as_array(255, kind))
+    return as_array(np.moveaxis(rounded, -1, axis), "float32")
 
 
-def _off(call: FxCall, scales: Sequence[float | None]) -> list[bool]:
-    """Tell for each axis whether a scale factor contradicts the sizes."""
-    pairs = zip(call.shape_of(0)[2:], call.shape[2:], scales, strict=True)
-    return [
-        s is not None
-        and (not isinstance(a, int) or not isinstance(b, int) or abs(a * s - b) > 1e-9)
-        and not float(s).is_integer()
-        for a, b, s in pairs
-    ]
+def _off(size: int, want: int, scale: float | None) -> bool:
+    """Tell whether a scale factor contradicts the sizes."""
+    return scale is not None and abs(size * scale - want) > 1e-9 and not scale.is_integer()
 
 
-def _resize(kind: str, corners_given: bool) -> Any:
-    def lowered(call: FxCall, x: Any, size: Any = None, *rest: Any, **_: Any) -> Any:
-        corners = bool(rest[0]) if corners_given and rest else False
-        n = len(call.shape_of(0)) - 2
-        scales = _factors(call, rest[1:] if corners_given else rest, n)
-        if not _weighs_bytes(call, kind) and any(
-            not isinstance(v, int) for v in (*call.shape_of(0)[2:], *call.shape[2:])
-        ):
-            return _following(call, x, size, kind, corners, scales)
-        return _resized(call, x, kind, corners, scales)
+def _axis_weights(at: Array, size: int, a: float | None, stretch: float = 0.0) -> Array:
+    """Return the share (out, size) that every element of an axis has in every new one.
 
-    return lowered
-
-
-def _following(
-    call: FxCall, x: Any, size: Any, kind: str, corners: bool, scales: Sequence[float | None]
-) -> Any:
-    """Resize an image of symbolic size."""
-    whole = [s is not None and float(s).is_integer() for s in scales]
-    if size is None and kind == "nearest" and all(whole):
-        result = as_array(x)
-        for axis, s in enumerate(scales, 2):
-            result = np.repeat(result, int(s or 1), axis=axis)
-        return result
-    sizes = as_tensor(x).shape[2:]
-    wanted = [as_size(n) for n in size] if size is not None else list(map(_scaled, sizes, scales))
-    ratios_agree = all(w or s is None for w, s in zip(whole, scales, strict=True))
-    # One element has no distance between corners to divide by.
-    alone = corners and any(type(n) is int and n == 1 for n in wanted)
-    if kind == "linear" and len(sizes) == 2 and ratios_agree and not alone and call.dtype == np.float32:
-        return vision.interpolate(as_tensor(x), wanted, mode="bilinear", align_corners=corners)
-    result = as_array(x, call.dtype)
-    for axis, (old, new, scale) in enumerate(zip(sizes, wanted, scales, strict=True), 2):
-        if kind.startswith("nearest"):
-            result = _nearest(result, axis, old, new, "exact" in kind, scale)
-        elif "aa" in kind:
-            a = -0.5 if "cubic" in kind else None
-            result = _smoothed(call, result, axis, old, new, a, corners, scale)
-        else:
-            factor = None if corners else scale
-            y = resized(as_tensor(result), axis, new, factor, corners=corners, cubic=kind == "cubic")
-            result = as_array(y)
+    Args:
+        at: where among the elements the new ones lie.
+        size: how many elements there are.
+        a: the coefficient of the cubic kernel, None for the linear one.
+        stretch: by how much the kernel is wider than the distance of the elements, against aliasing; then what lies
+            beyond the ends is left out, which counts for the outermost elements else. 0 for no such kernel.
+    """
+    reach = (1 if a is None else 2) * (stretch or 1)
+    count = ceil(2 * reach) + 2
+    pay(8 * len(at) * (size + 8 * count), 100 * len(at))
+    taps = np.floor(at[:, None] - reach).astype(np.int64) + np.arange(count)
+    shares = _shares(np.abs(taps - at[:, None]) / (stretch or 1), a)
+    if stretch:
+        shares = np.where((taps >= 0) & (taps < size), shares, 0.0)
+        shares /= shares.sum(1, keepdims=True)
+    result = np.zeros((len(at), size))
+    np.add.at(result, (np.arange(len(at))[:, None], np.clip(taps, 0, size - 1)), shares)
     return result
+
+
+def _shares(x: Any, a: float | None) -> Any:
+    """Return the kernel at distances, which may be traced, the linear one without `a`."""
+    if a is None:
+        return np.maximum(1 - x, 0)
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+    return np.where(x <= 1, near, np.where(x < 2, far, np.zeros_like(x)))
 
 
 def _smoothed(
@@ -217,12 +226,7 @@ def _smoothed(
     places = first + tap
     inside = places < last
     d = np.absolute(places - center[:, None] + half) / stretch
-    if a is None:
-        shares = np.maximum(1 - d, real(0))
-    else:
-        near = ((a + 2) * d - (a + 3)) * d * d + 1
-        far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-        shares = np.where(d <= 1, near, np.where(d < 2, far, np.zeros_like(d)))
+    shares = _shares(d, a)
     # Torch leaves an axis of the same size alone.
     inside = inside & ((shares != 0) | (size != count))
     shares = np.where(inside, shares, np.zeros_like(shares))
