@@ -120,7 +120,8 @@ def _entries(path: str, audit: Audit) -> Iterator[dict[str, object]]:
             "findings": audited.findings,
             "outputs": audited.scores,
         }
-    yield from ({"file": path, "message": why.message} for _, why in audit.failures)
+    for _, why in audit.failures:
+        yield {"file": path, "message": why.message}
 
 
 def _add_suite(junit: JUnitWriter, path: str, audit: Audit) -> None:
