@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
     result = Audit()
     entries: list[dict[str, object]] = []
     with limited(args.max_memory), ExitStack() as stack:
-        json = sys.stdout if args.json in (None, "-") else stack.enter_context(text_file(args.json))
+        json = stack.enter_context(text_file(args.json or "-"))
         junit = None
         if args.junit is not None:
             junit = JUnitWriter(stack.enter_context(text_file(args.junit, "utf-8")))

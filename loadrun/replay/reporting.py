@@ -286,8 +286,7 @@ def sinks(options: RunOptions, files: Sequence[str], chosen: ChosenFiles) -> Ite
         writers: list[ReportWriter] = []
         drawing = None
         if whole is not None:
-            file = sys.stdout if whole == "-" else stack.enter_context(text_file(whole))
-            writers.append(json_report.JsonWriter(file, __version__, about))
+            writers.append(json_report.JsonWriter(stack.enter_context(text_file(whole)), __version__, about))
         if lines is not None:
             writers.append(stack.enter_context(_lines(lines, about)))
         if options.junit is not None:
