@@ -61,7 +61,6 @@ def main(argv: list[str]) -> int:
         junit = None
         if args.junit is not None:
             junit = JUnitWriter(stack.enter_context(text_file(args.junit, "utf-8")))
-            stack.callback(junit.discard)
         for path, audit in zip(files, audits_of(files, options), strict=True):
             for _, why in audit.failures:
                 print(f"{clean(path, 200)}\n{error(why.message)}", file=sys.stderr)

@@ -290,12 +290,10 @@ def sinks(options: RunOptions, files: Sequence[str], chosen: ChosenFiles) -> Ite
         if lines is not None:
             writers.append(stack.enter_context(_lines(lines, about)))
         if options.junit is not None:
-            junit = junit_report.JUnitWriter(stack.enter_context(text_file(options.junit, "utf-8")), about)
-            stack.callback(junit.discard)
-            writers.append(junit)
+            file = stack.enter_context(text_file(options.junit, "utf-8"))
+            writers.append(junit_report.JUnitWriter(file, about))
         if options.html is not None:
             drawing = html_report.HtmlWriter(stack.enter_context(text_file(options.html, "utf-8")), about)
-            stack.callback(drawing.discard)
             writers.append(drawing)
         results = stack.enter_context(_results_file(saved))
         yield Sinks(writers, drawing, results, folder, len(files) > 1)
