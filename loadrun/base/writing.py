@@ -7,6 +7,7 @@ import io
 import os
 import re
 import stat
+import sys
 import time
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
@@ -137,7 +138,10 @@ def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterat
 
 @contextmanager
 def text_file(target: str | os.PathLike[str], encoding: str = "ascii") -> Iterator[TextIO]:
-    """Open a text file that appears when it is complete."""
+    """Open a text file that appears when it is complete; ``-`` is standard output."""
+    if target == "-":
+        yield sys.stdout
+        return
     with replacing(target) as raw:
         file = io.TextIOWrapper(raw, encoding=encoding, errors="backslashreplace", newline="\n")
         yield file

@@ -57,11 +57,10 @@ def main(argv: list[str]) -> int:
     result = Audit()
     entries: list[dict[str, object]] = []
     with limited(args.max_memory), ExitStack() as stack:
-        json = sys.stdout if args.json in (None, "-") else stack.enter_context(text_file(args.json))
+        json = stack.enter_context(text_file(args.json or "-"))
         junit = None
         if args.junit is not None:
             junit = JUnitWriter(stack.enter_context(text_file(args.junit, "utf-8")))
-            stack.callback(junit.discard)
         for path, audit in zip(files, audits_of(files, options), strict=True):
             for _, why in audit.failures:
                 print(f"{clean(path, 200)}\n{error(why.message)}", file=sys.stderr)
@@ -120,7 +119,8 @@ def _entries(path: str, audit: Audit) -> Iterator[dict[str, object]]:
             "findings": audited.findings,
             "outputs": audited.scores,
         }
-    yield from ({"file": path, "message": why.message} for _, why in audit.failures)
+    for _, why in audit.failures:
+        yield {"file": path, "message": why.message}
 
 
 def _add_suite(junit: JUnitWriter, path: str, audit: Audit) -> None:

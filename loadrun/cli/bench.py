@@ -6,7 +6,7 @@ import sys
 
 from ..base.errors import clean
 from ..base.registry import late
-from ..base.writing import check_targets, replacing
+from ..base.writing import check_targets, text_file
 from ..replay.options import ProfileOptions, RunOptions
 from ..replay.profiling import profile_file, timed_graph
 from ..report.benchmark import benchmark_json, benchmark_table, comparisons
@@ -76,23 +76,17 @@ def main(argv: list[str]) -> int:
         engine=result.measurements[0].subject.engine,
     )
     if args.json is not None:
-        _write(args.json, json.dumps(benchmark_json(result.measurements)))
+        with text_file(args.json) as file:
+            print(json.dumps(benchmark_json(result.measurements)), file=file)
     for regression in result.regressions:
         print(clean(regression.text, 300), file=out)
     if args.html is not None:
         slower = [r.text for r in result.regressions]
         first = result.measurements[0].subject.path
         graph = timed_graph(first, testcase=args.testcase, seed=args.seed, read=options)
-        _write(args.html, benchmark_html.benchmark_html(result.measurements, slower, graph))
+        with text_file(args.html, "utf-8") as file:
+            file.write(benchmark_html.benchmark_html(result.measurements, slower, graph))
     return result.exit_code
-
-
-def _write(target: str, text: str) -> None:
-    if target == "-":
-        print(text)
-        return
-    with replacing(target) as f:
-        f.write(text.encode())
 
 
 def _numbers(text: str) -> list[int | None]:

@@ -6,8 +6,8 @@ import sys
 from dataclasses import replace
 from typing import Any, TextIO
 
-from ..base.errors import LoadRunError, clean, failure
-from ..base.writing import check_targets, replacing
+from ..base.errors import clean, failure
+from ..base.writing import check_targets, text_file
 from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from ..report import differences as report
 from ..report.graph import GraphMarks, explorer_data, explorer_graph, graph_element
@@ -189,11 +189,5 @@ def _plain(result: FileDifferences) -> dict[str, Any]:
 
 
 def _write(target: str, text: str) -> None:
-    if target == "-":
-        print(text)
-        return
-    try:
-        with replacing(target) as f:
-            f.write(text.encode() + b"\n")
-    except OSError as e:
-        raise LoadRunError(f"cannot write {target}: {e.strerror or e}") from e
+    with text_file(target, "utf-8") as f:
+        print(text, file=f)

@@ -7,13 +7,15 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TextIO
+from contextlib import nullcontext
+from typing import TextIO
 
+from ..base import __version__
 from ..base.configuration import Configuration, find_configuration, read_configuration
 from ..base.errors import clean
 from ..base.files import opened
 from ..base.registry import late
-from ..base.writing import check_targets
+from ..base.writing import check_targets, text_file
 from ..compare.policy import JudgeOptions, parse_all
 from ..compare.results import exit_code
 from ..replay.options import RunOptions
@@ -31,13 +33,11 @@ from .models import (
     model_options,
     optimizations,
 )
-from .stream import FileProgress, clear_progress, json_file, show, show_line
+from .stream import FileProgress, clear_progress, show, show_line
 
 with late(__name__):
+    from ..report import json as json_report
     from ..verify import saved
-
-if TYPE_CHECKING:
-    from ..report.json import JsonWriter
 
 _MANY = 5
 """From this number of files on, each gets a single line."""
@@ -205,7 +205,8 @@ def _judge(
     """Judge saved results, and return the verdicts on the files that were run."""
     out = sys.stderr if json == "-" else sys.stdout
     results: list[FileResult] = []
-    with json_file(json) as report:
+    with nullcontext() if json is None else text_file(json) as file:
+        report = None if file is None else json_report.JsonWriter(file, __version__)
         for judged in saved.judge_results(path, JudgeOptions(maxerr=maxerr, policies=parse_all(check))):
             results.append(judged.file)
             if report is not None:
@@ -223,7 +224,7 @@ def _judge(
     return verdicts
 
 
-def _added(results: Iterable[Result], report: JsonWriter) -> Iterator[Result]:
+def _added(results: Iterable[Result], report: json_report.JsonWriter) -> Iterator[Result]:
     """Put results into a report on their way."""
     for result in results:
         report.add(result)

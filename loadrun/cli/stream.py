@@ -5,23 +5,16 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
-from ..base import __version__
 from ..base.errors import clean, failure
 from ..base.registry import late
-from ..base.writing import text_file
 from ..report import text
 from ..report.text import PLAIN, Style
 from ..runner import FileResult, Result, Verdict
 
 with late(__name__):
     from ..report import engines as engine_report
-    from ..report import json as json_report
-
-if TYPE_CHECKING:
-    pass
 
 _ROWS = 200
 _SECONDS = 1.0
@@ -178,17 +171,3 @@ class FileProgress:
         if whole and whole < self.files:
             parts.append(f"about {seconds / whole * (self.files - whole):.0f} s left")
         return ", ".join(parts)
-
-
-@contextmanager
-def json_file(target: str | None) -> Iterator[json_report.JsonWriter | None]:
-    """Open a JSON report: standard output for ``-``, otherwise a file that appears when it is complete."""
-    if target is None:
-        yield None
-        return
-
-    if target == "-":
-        yield json_report.JsonWriter(sys.stdout, __version__)
-    else:
-        with text_file(target) as file:
-            yield json_report.JsonWriter(file, __version__)

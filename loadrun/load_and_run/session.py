@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -12,13 +11,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from math import sqrt
-from pathlib import Path
 from typing import TextIO
 
 import numpy as np
 
 from ..base.errors import UsageError, clean
-from ..base.writing import replacing
+from ..base.writing import replacing, text_file
 from ..dump import load, save
 from ..graph.dtypes import Array
 from ..inputs.loading import load_cases
@@ -219,7 +217,7 @@ class LoadAndRunSession:
         out: TextIO | None = self.log.out if flags.on("io_dump_stdout") else None
         out = self.log.err if flags.on("io_dump_stderr") else out
         if flags.text("io_dump"):
-            out = files.enter_context(_writing(flags.text("io_dump")))
+            out = files.enter_context(text_file(flags.text("io_dump"), "utf-8"))
         if out is not None:
             plugins.append(TextDump(out, plan))
         if flags.text("bin_io_dump"):
@@ -334,10 +332,10 @@ class LoadAndRunSession:
                 f.write(json.dumps(profile_json(copy.runner.reference.get_profile(), plan)).encode())
             self.log.log("watch", f"profiling result written to {clean(path, 4096)}")
         if flags.text("model_dump"):
-            _write_model(bundle, flags.text("model_dump"))
+            save(Bundle(bundle.graph), flags.text("model_dump"))
             self.log.log("model", f"success write model to {clean(flags.text('model_dump'), 4096)}\n")
         if flags.text("layout_transform") and flags.text("layout_transform_dump"):
-            _write_model(bundle, flags.text("layout_transform_dump"))
+            save(Bundle(bundle.graph), flags.text("layout_transform_dump"))
         if flags.on("binary_equal_between_batch"):
             self._between_batch(copy)
         if flags.on("model_info"):
@@ -399,24 +397,11 @@ def _processors(flags: ParsedFlags) -> Iterator[None]:
             os.sched_setaffinity(0, allowed)
 
 
-@contextmanager
-def _writing(path: str) -> Iterator[TextIO]:
-    """Open a text file that appears when the run has ended."""
-    with replacing(path) as raw:
-        text = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", newline="\n")
-        yield text
-        text.detach()
-
-
 def _resized(array: Array, size: int) -> Array:
     """Items of axis 0, repeated or cut to that many."""
     if not array.ndim or not len(array):
         return array
     return array[np.arange(size) % len(array)]
-
-
-def _write_model(bundle: Bundle, path: str) -> None:
-    save(Bundle(bundle.graph), Path(path))
 
 
 def _ms(started: float) -> str:

@@ -1,11 +1,10 @@
 """Observations besides a replay: values, ranges and times of every operator of the first file."""
 
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TextIO
 
 from ..base.errors import clean
-from ..base.writing import replacing
+from ..base.writing import text_file
 from ..dump import load
 from ..engines import runs_file
 from ..graph.dtypes import Array
@@ -18,8 +17,8 @@ from ..report.differences import findings
 from ..testcase import Bundle, Testcase
 from ..verify.diff import watch
 from .options import ProfileOptions, RunOptions
-from .parts import prepared
 from .profiling import write_profiles
+from .serial import prepared
 
 
 def observe(
@@ -76,8 +75,7 @@ def _watched(options: RunOptions, bundle: Bundle, cases: list[Testcase]) -> None
     """Write every variable of every testcase."""
     if options.io_dump is None:
         return
-    with replacing(options.io_dump) as raw:
-        text = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", newline="\n")
+    with text_file(options.io_dump, "utf-8") as text:
         for case in cases:
             sized = bundle.for_data(case.arrays)
             plan = ExecutionPlan(sized.graph, {n: a.shape for n, a in case.arrays.items()})
@@ -85,7 +83,6 @@ def _watched(options: RunOptions, bundle: Bundle, cases: list[Testcase]) -> None
             runner.plan = plan
             runner.plugins.append(TextDump(text, plan))
             _run(runner, sized, case)
-        text.detach()
 
 
 def _run(runner: ObservedRunner, bundle: Bundle, case: Testcase) -> None:

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from ..base.errors import LoadRunError, clean
-from ..base.writing import replacing
+from ..base.writing import text_file
 from ..dump import load
 from ..engines import Choice, check_engine, runs_file
 from ..engines.executed import profile_data
@@ -209,9 +209,5 @@ def timed_graph(
 
 
 def _write(target: str, content: object) -> None:
-    text = json.dumps(content)
-    if target == "-":
-        print(text)
-        return
-    with replacing(target) as f:
-        f.write(text.encode())
+    with text_file(target) as f:
+        print(json.dumps(content), file=f)

@@ -1,13 +1,13 @@
 """A report as one HTML page that needs nothing else: no fonts, images or scripts from elsewhere."""
 
+import io
 import math
 import os
 import re
-import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import IO, Any, TextIO
+from typing import Any, TextIO
 
 from ..base.errors import clean
 from ..base.plain import plain
@@ -21,7 +21,6 @@ from .text import engine, shape_text, summary, timing_line, verdict_text
 
 _ROWS = 100
 """Outputs of a file that pass and have a row; those that fail have one up to ten times as many."""
-_IN_MEMORY = 1 << 20
 _PICTURED = 3
 """Files of one cause that show pictures: more of them would say the same."""
 _LINKS = 5
@@ -33,7 +32,7 @@ _ORDER = (Verdict.CRASH, Verdict.TIMEOUT, Verdict.ERROR, Verdict.FAIL, Verdict.N
 
 
 class HtmlWriter:
-    """Writes a page; sections of files wait in a temporary file, because the overview stands before them.
+    """Writes a page at its end, because the overview stands before the sections of files.
 
     Args:
         file: where the text goes.
@@ -56,7 +55,7 @@ class HtmlWriter:
         self.file = file
         self._about = dict(about or {})
         self._skipped: dict[str, str] = self._about.pop("skipped", {})
-        self._sections: IO[str] = _spool()
+        self._sections = io.StringIO()
         self._files: list[FileResult] = []
         self._index: list[tuple[int, str]] = []
         self._broke: dict[tuple[str, str], list[tuple[int, str, str]]] = {}
@@ -270,11 +269,8 @@ class HtmlWriter:
             rows.append(f"<tr class=skipped><td>skipped</td><td>{said}</td>{'<td></td>' * 4}</tr>")
         out.write("\n".join(rows))
         out.write("</tbody></table></div>\n<h2>Files</h2>\n")
-        self._sections.seek(0)
-        while part := self._sections.read(1 << 16):
-            out.write(part)
+        out.write(self._sections.getvalue())
         out.write(FOOT)
-        self.discard()
 
     def _what_broke(self) -> str:
         """Return the table of causes, those of most files first."""
@@ -302,15 +298,6 @@ class HtmlWriter:
         drawn = bars(counts, said, caption, (f"1e{_LOW}", f"1e{_HIGH}"), -_LOW) if sum(counts) else ""
         about = pairs({**self._about, "exit_code": exit_code})
         return f"<div class=top>{drawn}<details><summary>Environment</summary>{about}</details></div>\n"
-
-    def discard(self) -> None:
-        """Drop what was not written."""
-        self._sections.close()
-
-
-def _spool() -> IO[str]:
-    """Open a temporary without a name, in memory as long as it is small."""
-    return tempfile.SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="utf-8", errors="backslashreplace")
 
 
 def _decade(share: float) -> int:

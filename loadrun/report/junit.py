@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import platform
-import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import IO, Any, TextIO
-from xml.sax.saxutils import escape, quoteattr
+from typing import Any, TextIO
+from xml.etree import ElementTree
 
 from ..base.errors import clean
 from ..base.plain import plain
@@ -17,33 +16,11 @@ from ..verify.bench import Timing
 from .engines import entrants_lines
 from .text import engine
 
-_IN_MEMORY = 1 << 20
 _NOTHING = "there is nothing to compare it with"
 
 
-@dataclass
-class _Counts:
-    tests: int = 0
-    failures: int = 0
-    errors: int = 0
-    skipped: int = 0
-    time: float = 0.0
-
-    def add(self, other: _Counts) -> None:
-        self.tests += other.tests
-        self.failures += other.failures
-        self.errors += other.errors
-        self.skipped += other.skipped
-        self.time += other.time
-
-    def attributes(self) -> str:
-        return (
-            f'tests="{self.tests}" failures="{self.failures}" errors="{self.errors}" time="{self.time:.6f}"'
-        )
-
-
 class JUnitWriter:
-    """Writes a JUnit report; results wait in a temporary file, because their totals come first.
+    """Writes a JUnit report at its end, because totals come first.
 
     Args:
         file: where the text goes.
@@ -67,20 +44,23 @@ class JUnitWriter:
         self.file = file
         self._about = dict(about or {})
         self._skipped: dict[str, str] = self._about.pop("skipped", {})
-        self._all = _Counts()
-        self._counts = _Counts()
-        self._suites: IO[str] = _spool()
-        self._cases: IO[str] = _spool()
+        self._suites = ElementTree.Element("testsuites", name="loadrun")
+        self._suite = self._suites
         self._path, self._silent = "", "failure"
         self._expected: str | None = None
         self._facts: dict[str, Any] = {}
 
     def begin(self, file: FileResult, facts: Mapping[str, Any] | None = None) -> None:
         """Begin a file; its results follow."""
-        self._counts = _Counts()
-        self._cases.close()
-        self._cases = _spool()
         self._path = clean(file.path, 500)
+        self._suite = ElementTree.SubElement(
+            self._suites,
+            "testsuite",
+            name=self._path,
+            timestamp=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S"),
+            hostname=clean(platform.node() or "localhost", 200),
+            file=self._path,
+        )
         # CI servers must count the same failures as exit codes.
         self._silent = "skipped" if file.free else "failure"
         self._expected = file.expected
@@ -126,28 +106,18 @@ class JUnitWriter:
             self.case("digests", "failure", "\n".join(file.altered))
         for number, missed in enumerate(file.missed):
             self._case(f"not compared {number}", 0.0, self._silent, missed, missed)
-        self._all.add(self._counts)
-        out = self._suites
-        timestamp = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
-        name = quoteattr(self._path)
-        where = f'timestamp="{timestamp}" hostname={quoteattr(clean(platform.node() or "localhost", 200))} file={name}'
-        counts = f'{self._counts.attributes()} skipped="{self._counts.skipped}"'
-        out.write(f"  <testsuite name={name} {where} {counts}>\n")
-        out.write("    <properties>\n")
         about, self._about = self._about, {}
+        properties = ElementTree.Element("properties")
         for key, value in _flat({**about, **self._facts, "load_seconds": file.load_seconds}):
-            shown = quoteattr(clean(str(value), 500))
-            out.write(f"      <property name={quoteattr(clean(key, 200))} value={shown}/>\n")
-        out.write("    </properties>\n")
-        self._cases.seek(0)
-        while part := self._cases.read(1 << 16):
-            out.write(part)
+            shown = {"name": clean(key, 200), "value": clean(str(value), 500)}
+            ElementTree.SubElement(properties, "property", shown)
+        self._suite.insert(0, properties)
         ran = [*entrants_lines(list(file.entrants.values())), engine(file)]
         engines = [line.strip() for line in ran if line]
         said = [*(f"warning: {w}" for w in file.warnings), *engines, *explanation]
-        out.write(
-            f"    <system-out>{_xml_text(said)}</system-out>\n    <system-err></system-err>\n  </testsuite>\n"
-        )
+        ElementTree.SubElement(self._suite, "system-out").text = _text(said)
+        ElementTree.SubElement(self._suite, "system-err")
+        self._suite.set("skipped", _count(self._suite))
 
     def close(self, exit_code: int) -> None:
         """End the report; the file stays open."""
@@ -156,18 +126,10 @@ class JUnitWriter:
             self.begin(file)
             self.case("skipped", "skipped", why)
             self.end(file)
+        _count(self._suites)
+        ElementTree.indent(self._suites)
         self.file.write('<?xml version="1.0" encoding="UTF-8"?>\n')
-        self.file.write(f'<testsuites name="loadrun" {self._all.attributes()}>\n')
-        self._suites.seek(0)
-        while part := self._suites.read(1 << 16):
-            self.file.write(part)
-        self.file.write("</testsuites>\n")
-        self.discard()
-
-    def discard(self) -> None:
-        """Drop what was not written."""
-        self._suites.close()
-        self._cases.close()
+        self.file.write(ElementTree.tostring(self._suites, encoding="unicode") + "\n")
 
     def case(self, name: str, kind: str = "", message: str = "") -> None:
         """Add a test of the file besides its results.
@@ -180,21 +142,24 @@ class JUnitWriter:
         self._case(name, 0.0, kind, message.partition("\n")[0], message)
 
     def _case(self, name: str, seconds: float, kind: str = "", message: str = "", text: str = "") -> None:
-        counts = self._counts
-        counts.tests += 1
-        counts.failures += kind == "failure"
-        counts.errors += kind == "error"
-        counts.skipped += kind == "skipped"
-        counts.time += seconds
-        head = f'    <testcase name={quoteattr(name)} classname={quoteattr(_class(self._path))} time="{seconds:.6f}"'
-        if not kind:
-            self._cases.write(f"{head}/>\n")
-            return
-        said = f"message={quoteattr(clean(message, 500))}"
-        if kind != "skipped":
-            said += f' type="{kind}"'
-        body = _xml_text(text.splitlines())
-        self._cases.write(f"{head}>\n      <{kind} {said}>{body}</{kind}>\n    </testcase>\n")
+        about = {"name": name, "classname": _class(self._path), "time": f"{seconds:.6f}"}
+        case = ElementTree.SubElement(self._suite, "testcase", about)
+        if kind:
+            said = ElementTree.SubElement(case, kind, message=clean(message, 500))
+            said.text = _text(text.splitlines())
+            if kind != "skipped":
+                said.set("type", kind)
+
+
+def _count(suite: ElementTree.Element) -> str:
+    """Note how many tests there are of which kind, and return how many were skipped."""
+    cases = list(suite.iter("testcase"))
+    kinds = Counter(kind.tag for case in cases for kind in case)
+    suite.set("tests", str(len(cases)))
+    suite.set("failures", str(kinds["failure"]))
+    suite.set("errors", str(kinds["error"]))
+    suite.set("time", f"{sum(float(case.get('time', 0)) for case in cases):.6f}")
+    return str(kinds["skipped"])
 
 
 def _class(path: str) -> str:
@@ -207,11 +172,6 @@ def _class(path: str) -> str:
     return ".".join(part.replace(".", "_") for part in parts)
 
 
-def _spool() -> IO[str]:
-    """Open an unnamed temporary file, in memory as long as it is small."""
-    return tempfile.SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="utf-8", errors="backslashreplace")
-
-
 def _short(out: OutputResult) -> str:
     error = "" if out.error is None or out.maxerr is None else f"error {out.error:.4g} > {out.maxerr:.4g}"
     return "; ".join(x for x in (error, *out.notes) if x) or "the check failed"
@@ -221,8 +181,8 @@ def _long(out: OutputResult) -> str:
     return "\n".join([*(out.comparison.explain().splitlines() if out.comparison else []), *out.notes])
 
 
-def _xml_text(lines: Sequence[str]) -> str:
-    return escape("\n".join(clean(line, 2000) for line in lines))
+def _text(lines: Sequence[str]) -> str:
+    return "\n".join(clean(line, 2000) for line in lines)
 
 
 def _flat(data: Mapping[str, Any], lead: str = "") -> list[tuple[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import IO, Any
@@ -73,12 +73,6 @@ class ResultWriter:
             **({} if result.engine is None else {"engine": about_data(result.engine)}),
         }
         self._zip.writestr(f"{place}.json", json.dumps(about))
-
-    def passing(self, results: Iterable[Result]) -> Iterator[Result]:
-        """Write results on their way."""
-        for result in results:
-            self.add(result)
-            yield result
 
     def close(self) -> None:
         """Complete the archive; the file stays open."""

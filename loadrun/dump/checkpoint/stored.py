@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, TypeVar
 
@@ -240,17 +240,15 @@ def _array(machine: Machine, shape: object, dtype: object, raw: object, fortran:
 # ---- the calls that a file may make
 
 
-def _reconstruct(machine: Machine, args: tuple[Any, ...]) -> ArrayDraft:
-    if len(args) != 3 or not isinstance(args[0], Global) or args[0].key != ("numpy", "ndarray"):
-        named = f", here a {args[0]}" if args and isinstance(args[0], Global) else ""
-        machine.fail(f"_reconstruct may make a numpy.ndarray only{named}")
-    if args[1] != (0,):
+def _reconstruct(machine: Machine, cls: object, shape: object, kind: object) -> ArrayDraft:
+    if not isinstance(cls, Global) or cls.key != ("numpy", "ndarray"):
+        machine.fail(f"_reconstruct may make a numpy.ndarray only, here it is {_kind_of(cls)}")
+    if shape != (0,):
         machine.fail("_reconstruct starts from an array of shape (0,), but the file has another shape")
     return _of(machine, ArrayDraft())
 
 
-def _dtype(machine: Machine, args: tuple[Any, ...]) -> DTypeDraft:
-    code = args[0] if args else None
+def _dtype(machine: Machine, code: object, align: object = False, copy: object = False) -> DTypeDraft:
     if isinstance(code, Global):
         if code.key == _BFLOAT16:
             return _of(machine, DTypeDraft("u2", bfloat16=True))
@@ -261,95 +259,62 @@ def _dtype(machine: Machine, args: tuple[Any, ...]) -> DTypeDraft:
     return _of(machine, DTypeDraft(code))
 
 
-def _scalar(machine: Machine, args: tuple[Any, ...]) -> object:
-    if len(args) != 2:
-        machine.fail("a numpy scalar takes a dtype and its bytes")
-    return _array(machine, (), args[0], args[1], False)[()]
+def _scalar(machine: Machine, dtype: object, raw: object) -> object:
+    return _array(machine, (), dtype, raw, False)[()]
 
 
-def _frombuffer(machine: Machine, args: tuple[Any, ...]) -> ArrayDraft:
-    if len(args) != 4:
-        machine.fail("_frombuffer takes bytes, dtype, shape and order")
-    return _of(machine, ArrayDraft(_array(machine, args[2], args[1], args[0], args[3] == "F")))
+def _frombuffer(machine: Machine, raw: object, dtype: object, shape: object, order: object) -> ArrayDraft:
+    return _of(machine, ArrayDraft(_array(machine, shape, dtype, raw, order == "F")))
 
 
-def _encode(machine: Machine, args: tuple[Any, ...]) -> bytes:
+def _encode(machine: Machine, text: object, encoding: object) -> bytes:
     """Rebuild bytes as protocols below 3 write them."""
-    if len(args) != 2 or not isinstance(args[0], str) or args[1] not in ("latin1", "latin-1"):
+    if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
         machine.fail("_codecs.encode may turn a latin1 string to bytes only")
-    machine.spend(len(args[0]))
-    try:
-        return args[0].encode("latin1")
-    except UnicodeEncodeError:
-        machine.fail("a string that stands for bytes has characters beyond 255")
+    machine.spend(len(text))
+    return text.encode("latin1")
 
 
-def _ordered(machine: Machine, args: tuple[Any, ...]) -> OrderedDict[Any, Any]:
-    ordered = _of(machine, _Ordered())
-    if not args:
-        return ordered
-    pairs = args[0]
-    if len(args) != 1 or not isinstance(pairs, list):
-        machine.fail("an OrderedDict takes nothing or a list of pairs")
+def _ordered(machine: Machine, pairs: Collection[tuple[object, object]] = ()) -> OrderedDict[Any, Any]:
     machine.spend(_PER_ITEM * len(pairs))
-    for pair in pairs:
-        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
-            machine.fail("an OrderedDict takes pairs of key and value")
-        ordered[machine.key(pair[0])] = pair[1]
-    return ordered
+    return _of(machine, _Ordered((machine.key(key), value) for key, value in pairs))
 
 
-def _defaultdict(machine: Machine, args: tuple[Any, ...]) -> defaultdict[Any, Any]:
-    factory = args[0] if args else None
-    if len(args) > 1 or (factory is not None and not isinstance(factory, Global)):
-        machine.fail("a defaultdict takes one factory")
+def _defaultdict(machine: Machine, factory: object = None) -> defaultdict[Any, Any]:
     if factory is None:
         return _of(machine, _Default(None))
+    if not isinstance(factory, Global):
+        machine.fail(f"the factory of a defaultdict is {_kind_of(factory)}")
     module, name = factory.key
     if module != "builtins" or name not in _FACTORIES:
         raise machine.refusal(factory, "use as a factory")
     return _of(machine, _Default(_FACTORIES[name]))
 
 
-def _collection(kind: type[set[Any]] | type[frozenset[Any]]) -> Callable[[Machine, tuple[Any, ...]], Any]:
-    def build(machine: Machine, args: tuple[Any, ...]) -> object:
-        if len(args) > 1 or (args and not isinstance(args[0], (list, tuple))):
-            machine.fail(f"a {kind.__name__} takes a list")
-        items = args[0] if args else ()
-        machine.spend(_PER_ITEM * len(items))
-        return kind(machine.key(e) for e in items)
-
-    return build
+def _set(machine: Machine, items: Collection[object] = ()) -> set[Any]:
+    machine.spend(_PER_ITEM * len(items))
+    return {machine.key(e) for e in items}
 
 
-def _bytes(machine: Machine, args: tuple[Any, ...]) -> bytes:
-    if not args:
-        return b""
-    if len(args) == 2 and isinstance(args[0], str):
-        return _encode(machine, args)
-    if len(args) != 1 or not isinstance(args[0], (bytes, bytearray)):
+def _bytes(machine: Machine, data: object = b"", encoding: object = None) -> bytes:
+    if encoding is not None:
+        return _encode(machine, data, encoding)
+    if not isinstance(data, (bytes, bytearray)):
         machine.fail("bytes and bytearray may be made of bytes only")
-    machine.spend(len(args[0]))
-    return bytes(args[0])
+    machine.spend(len(data))
+    return bytes(data)
 
 
-def _complex(machine: Machine, args: tuple[Any, ...]) -> complex:
-    if len(args) != 2 or not all(type(a) in (int, float) for a in args):
-        machine.fail("a complex number takes two numbers")
-    try:
-        return complex(*args)
-    except OverflowError:
-        machine.fail("a complex number is beyond the range of floats")
-
-
-def _reconstructor(machine: Machine, args: tuple[Any, ...]) -> PickledTensor | StoredObject:
+def _reconstructor(
+    machine: Machine, cls: object, base: object, state: object
+) -> PickledTensor | StoredObject:
     """Make an instance of a class as protocols 0 and 1 do."""
-    if len(args) != 3 or not isinstance(args[0], Global) or args[2] is not None:
+    if not isinstance(cls, Global) or state is not None:
         machine.fail("copyreg._reconstructor may make instances of plain classes only")
-    return make(machine, args[0], ())
+    return make(machine, cls, ())
 
 
-CALLS: dict[tuple[str, str], Callable[[Machine, tuple[Any, ...]], Any]] = {
+CALLS: dict[tuple[str, str], Callable[..., Any]] = {
     ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
     ("numpy.core.multiarray", "scalar"): _scalar,
     ("numpy.core.numeric", "_frombuffer"): _frombuffer,
@@ -357,25 +322,21 @@ CALLS: dict[tuple[str, str], Callable[[Machine, tuple[Any, ...]], Any]] = {
     ("_codecs", "encode"): _encode,
     ("collections", "OrderedDict"): _ordered,
     ("collections", "defaultdict"): _defaultdict,
-    ("builtins", "set"): _collection(set),
-    ("builtins", "frozenset"): _collection(frozenset),
+    ("builtins", "set"): _set,
+    ("builtins", "frozenset"): lambda machine, *args: frozenset(_set(machine, *args)),
     ("builtins", "bytes"): _bytes,
     ("builtins", "bytearray"): _bytes,
-    ("builtins", "complex"): _complex,
+    ("builtins", "complex"): lambda machine, real, imag: complex(real, imag),
     ("copyreg", "_reconstructor"): _reconstructor,
 }
-"""All that a file may call."""
+"""All that a file may call; arguments that a function does not take are damage."""
 
 
-def call(machine: Machine, function: object, args: object) -> object:
+def call(machine: Machine, function: Global, args: tuple[Any, ...]) -> object:
     """Return what a REDUCE gives: one of the listed calls, or an inert record of one of MegEngine's (an enum, say)."""
-    if not isinstance(args, tuple):
-        machine.fail(f"the arguments of a call are {_kind_of(args)}")
-    if not isinstance(function, Global):
-        machine.fail(f"what is called is {_kind_of(function)}, expected a name")
     known = CALLS.get(function.key)
     if known is not None:
-        return known(machine, args)
+        return known(machine, *args)
     if function.key in TENSORS:
         return make(machine, function, args)
     if function.module == "megengine" or function.module.startswith("megengine."):
@@ -383,10 +344,8 @@ def call(machine: Machine, function: object, args: object) -> object:
     raise machine.refusal(function, "call")
 
 
-def make(machine: Machine, cls: object, args: object) -> PickledTensor | StoredObject:
+def make(machine: Machine, cls: Global, args: tuple[Any, ...]) -> PickledTensor | StoredObject:
     """Return what NEWOBJ gives: a tensor, or the inert record of an object of any other class."""
-    if not isinstance(cls, Global) or not isinstance(args, tuple):
-        machine.fail(f"the class of an object is {_kind_of(cls)}, expected a name")
     kind = TENSORS.get(cls.key)
     if kind is not None:
         return _of(machine, PickledTensor(kind, args[0] if args else None))
