@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .base.errors import EngineError, LoadRunError, UnsupportedError
-from .base.proving import LARGE, is_alone, level, spending, time_left
+from .base.proving import LARGE, Watch, is_alone, level, spending, time_left, waiting
 from .base.registry import late
 from .compare.by_size import difference, error_of, farthest, is_finite, largest, limit_of
 from .compare.judging import NARROW
@@ -204,7 +203,8 @@ class _Asked:
             LoadRunError: it does not take the model or these data.
         """
         try:
-            answer = self._answers.get(timeout=seconds)
+            with waiting():
+                answer = self._answers.get(timeout=seconds)
         except Empty:
             self.other.stop()
             raise TimeoutError from None
@@ -278,12 +278,12 @@ class _Gate:
             now = sum(v.size for v in feeds.values())
             # What is computed may grow as the square.
             next_one = took * (now / elements) ** 2 if elements else 0.0
-            before = time.monotonic()
             if next_one > self._time():
                 self.late.append(kind)
                 continue
+            watch = Watch()
             self.look(feeds, kind, drawn=True)
-            elements, took = now, time.monotonic() - before
+            elements, took = now, watch.seconds
         if self.late:
             logger.get_logger(__name__).debug(
                 "not compared for the time, which --prove full takes: %s", ", ".join(self.late)
@@ -333,7 +333,7 @@ class _Gate:
                 self.asked = [_Asked(one.other) for one in self.asked]
             return
         if self._run is not None:
-            before = time.monotonic()
+            watch = Watch()
             try:
                 got = self._run(self._fed(feeds))
             except UnsupportedError as e:
@@ -348,7 +348,7 @@ class _Gate:
                     self.dropped += 1
                     return
                 raise refusal(f"{self.what} does not run where the model does ({kind}): {e}") from e
-            self.seconds += time.monotonic() - before
+            self.seconds += watch.seconds
             named = {n: got[new] for n in want if (new := self.outputs.get(n, n)) in got}
             self._compare(feeds, kind, want, named, f"{self.what} gives other numbers than the model")
         self.compared += 1

@@ -14,34 +14,53 @@ LARGE = 1 << 26
 _QUICK = 1.0
 
 
+class Watch:
+    """The time that this process takes for something: that of its processors, so that a busy machine changes nothing.
+
+    Where several of them work, the time that passes is less.
+    """
+
+    def __init__(self) -> None:
+        self._began, self._worked = time.monotonic(), time.process_time()
+
+    @property
+    def seconds(self) -> float:
+        """What was taken since."""
+        return min(time.monotonic() - self._began, time.process_time() - self._worked)
+
+
 class _Clock:
     """The time since a file was begun, and how much of it went into proofs."""
 
     def __init__(self) -> None:
-        self._began = time.monotonic()
+        self._whole = Watch()
         self._spent = 0.0
-        self._since: float | None = None
+        self._since: Watch | None = None
 
     @property
     def spent(self) -> float:
         """Seconds of proofs, those of the one that goes on included."""
-        return self._spent + (0.0 if self._since is None else time.monotonic() - self._since)
+        return self._spent + (0.0 if self._since is None else self._since.seconds)
 
     @property
     def written_for(self) -> float:
         """Seconds of everything else."""
-        return time.monotonic() - self._began - self.spent
+        return self._whole.seconds - self.spent
 
     @contextmanager
     def spending(self) -> Iterator[None]:
         if self._since is not None:
             yield
             return
-        self._since = time.monotonic()
+        self._since = Watch()
         try:
             yield
         finally:
             self._spent, self._since = self.spent, None
+
+    def wait(self, seconds: float) -> None:
+        """Count a time in which another process worked."""
+        self._spent += seconds
 
 
 _level: ContextVar[str] = ContextVar("level", default="quick")
@@ -77,6 +96,17 @@ def time_left(replay: float = 0.0) -> float:
     if level() == "full" or clock is None:
         return float("inf")
     return max(_QUICK, clock.written_for, replay) - clock.spent
+
+
+@contextmanager
+def waiting() -> Iterator[None]:
+    """Count the time inside, in which another process works, as that of a proof."""
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        if (clock := _clock.get()) is not None:
+            clock.wait(time.monotonic() - began)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from ..graph.dtypes import Array, DType, plain
 from ..ops.elemwise.table import MODES, ROWS, ModeTrait, modes
 from .applying import apply1, elemwise_param, type_cvt
 from .naming import title, titled
-from .switches import active
+from .switches import active, is_exact
 from .value import Session, Tensor
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ def _whole(*numbers: Any) -> DType:
 
 
 def _int_power(a: Any, b: Any) -> Tensor:
-    dtype = _whole(a, b)
+    dtype = _LONG if is_exact() else _whole(a, b)
     if type(b) is int and b <= _FEW:
         return reduce(lambda x, y: _elem(_M.MUL, dtype, x, y), [a] * b) if b else scalar_of(1)
     if type(a) is int and a == 2:
@@ -329,7 +329,9 @@ def _binary(
         how = real if type(value) is float else whole
         if type(value) not in _KINDS or how is None:
             return value
-        kind = TracedLong if type(value) is int and _whole(a, b) == _LONG else _KINDS[type(value)]
+        # A product of sizes need not be one that memory holds.
+        is_long = _whole(a, b) == _LONG or (is_exact() and whole in (_M.MUL, _int_power))
+        kind = TracedLong if type(value) is int and is_long else _KINDS[type(value)]
         return kind(value, (how, _item(a), _item(b)), self._session)
 
     return method

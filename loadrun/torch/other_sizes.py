@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
@@ -14,6 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..base.errors import EngineError, InputError
+from ..base.proving import Watch
 from ..compare.by_size import limit_of
 from ..compare.tolerances import error_between
 from ..graph.dtypes import Array
@@ -313,7 +313,7 @@ def why_invalid(traced: Trace, flat: Sequence[Any], sizes: Mapping[str, tuple[in
 def on_other_data(traced: Trace, flat: Sequence[Any]) -> Iterator[tuple[str, list[Any], dict[str, float]]]:
     """Yield data of other kinds at the sizes of an example, while there is a second, and the graph's errors there."""
     names = [str(i) for i, x in enumerate(flat) if isinstance(x, torch.Tensor) and x.dtype in _FLOATS]
-    began = time.monotonic()
+    watch = Watch()
     example = {n: flat[int(n)].detach().numpy() for n in names}
     for kind, values in kinds(example, ordered=True):
         if kind not in _KINDS:
@@ -328,7 +328,7 @@ def on_other_data(traced: Trace, flat: Sequence[Any]) -> Iterator[tuple[str, lis
                 yield kind, leaves, beyond_rounding(traced, leaves, errors, truth)
         except (InputError, EngineError, RuntimeError, TypeError, ValueError, IndexError):
             continue
-        if time.monotonic() - began > _SECOND:
+        if watch.seconds > _SECOND:
             return
 
 

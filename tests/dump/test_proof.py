@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import Callable
@@ -289,6 +290,23 @@ def test_where_numbers_come_from_shows_at_sizes_larger_than_one() -> None:
         ProofError, match=r"gives other numbers than the model: output 'y' .*at sizes x \[3\]"
     ):
         proved(source, written, [case], sizes=[{"x": (3,)}])
+
+
+def test_a_busy_machine_leaves_nothing_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other processes take the time that passes, not that of this one's processors."""
+
+    def example(x: Any) -> Any:
+        return x * 2
+
+    def not_at_five(x: Any) -> Any:
+        return x * 2 + (x.shape[0] > 4)
+
+    source, written = (loadrun.Bundle(_graph_of(f)) for f in (example, not_at_five))
+    passed = itertools.count(0.0, 100.0)
+    monkeypatch.setattr(base_proving, "_QUICK", 30.0)
+    monkeypatch.setattr(base_proving.time, "monotonic", lambda: next(passed))
+    with pytest.raises(ProofError, match=r"at sizes x \[5\]"):
+        proved(source, written, [{"x": np.ones(2, "f4")}], sizes=[{"x": (n,)} for n in (3, 4, 5)])
 
 
 def _graph_of(function: Callable[[Any], Any]) -> Graph:

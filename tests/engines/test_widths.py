@@ -110,12 +110,17 @@ def test_what_is_cast_inside_is_told(name: str, tmp_path: Path) -> None:
 
 def test_what_sizes_make_is_told(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
+    import loadrun.onnx
     import loadrun.torch
 
     def mean_of_pairs(x: Any) -> Any:
         return x.sum() / (x.shape[0] * x.shape[0])
 
     traced = loadrun.torch.trace(mean_of_pairs, torch.ones(5), dynamic_shapes=True)
+    assert traced(torch.ones(50000)).item() == np.float32(2e-5)
+    loadrun.onnx.export(traced, f=tmp_path / "m.onnx", input_names=["x"])
+    (out,) = loadrun.Runner(tmp_path / "m.onnx").run({"x": np.ones(50000, "f4")}).outputs
+    assert out.value == np.float32(2e-5)
     traced.dump(tmp_path / "m.mge", arg_names=["x"])
     runner = loadrun.Runner(tmp_path / "m.mge")
     (out,) = runner.run({"x": np.ones(500, "f4")}).outputs
