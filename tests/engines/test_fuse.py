@@ -73,6 +73,31 @@ def test_same_bits(depthwise: bool, batch: int) -> None:
     np.testing.assert_array_equal(fused.view("u4"), separate.view("u4"))
 
 
+@pytest.mark.parametrize("kept", ["", "gate", "sum"])
+@pytest.mark.parametrize("mode", [ElemwiseMode.SIGMOID, ElemwiseMode.SOFTPLUS])
+def test_gates_are_fused(mode: ElemwiseMode, kept: str) -> None:
+    """What multiplies a convolution's result by a function of itself, unless somebody else wants either."""
+    rng = np.random.default_rng(0)
+    g = Graph()
+    x = g.add(
+        "Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(F32, (2, 3, 5, 7), "x")], names=["x"]
+    )
+    (v,) = g.add("ConvolutionV2", Convolution(), inputs=[*x, constant(g, rng.normal(size=(4, 3, 2, 2)))])
+    (gate,) = g.add("Elemwise", Elemwise(mode=mode), inputs=[v])
+    (y,) = g.add("Elemwise", Elemwise(mode=ElemwiseMode.MUL), inputs=[gate, v])
+    (more,) = g.add("Elemwise", Elemwise(mode=ElemwiseMode.ADD), inputs=[y, gate if kept == "sum" else y])
+    g.outputs = [more, gate] if kept == "gate" else [more]
+    feeds = {"x": rng.normal(size=(2, 3, 5, 7)).astype("f4") * 9}
+    engine = ReferenceEngine(g)
+    separate = engine.run(feeds, observe=lambda opr, outs: None)
+    for _ in range(2):
+        found = engine.run(feeds)
+        for a, b in zip(found, separate, strict=True):
+            np.testing.assert_array_equal(a.view("u4"), b.view("u4"))
+    (program,) = [p for key, p in engine._programs.items() if key[0]]
+    assert len(program.steps) == (4 if kept else 1)
+
+
 @pytest.mark.parametrize("kernel", [3, 5])
 @pytest.mark.parametrize("behind", [False, True])
 def test_fed_filters_may_change(kernel: int, behind: bool) -> None:
