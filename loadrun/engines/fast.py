@@ -275,7 +275,7 @@ def lstm_step(gates, carried, cell, out):
 def _depthwise(batch: int, geo: Geometry, parts: int) -> Run:
     """Return a function that convolves every channel with its own filters, see `numpy_depthwise.depthwise`."""
     if geo.stride[1] > 2:
-        return numpy_depthwise.depthwise(batch, geo, parts)
+        return _in_numpy(batch, geo, parts)
     sizes, taps = _taps(geo)
     per = -(-batch * geo.groups // parts)
     ends = finisher((batch, geo.channels, *geo.out))
@@ -283,7 +283,7 @@ def _depthwise(batch: int, geo: Geometry, parts: int) -> Run:
 
     def run(x: Array, w: Array, out: Array, finish: Finish | None) -> None:
         if x.dtype != np.float32:
-            numpy_depthwise.depthwise(batch, geo, parts)(x, w, out, finish)
+            _in_numpy(batch, geo, parts)(x, w, out, finish)
             return
         start = finish.start if isinstance(finish, Real) else None
         if start is None or start.z is not None:
@@ -301,6 +301,11 @@ def _depthwise(batch: int, geo: Geometry, parts: int) -> Run:
             ends(out, start.rest)
 
     return run
+
+
+def _in_numpy(batch: int, geo: Geometry, parts: int) -> Run:
+    run = numpy_depthwise.depthwise(batch, geo, parts)
+    return lambda x, w, out, finish: run(x, numpy_depthwise.turned(geo, w), out, finish)
 
 
 def _taps(geo: Geometry) -> tuple[Array, Array]:
@@ -328,10 +333,7 @@ def _normalize_rows(
     x: Array, y: Array, mean: Array, rstd: Array, eps: float, affine: Sequence[Array]
 ) -> None:
     plain = [np.ones(x.shape[1], np.float32), np.zeros(x.shape[1], np.float32)][len(affine) :]
-    rows = y if y.flags.c_contiguous else np.empty(y.shape, np.float32)
-    layer_norm(flat(x).reshape(x.shape), rows, mean, rstd, eps, *[flat(a) for a in affine], *plain)
-    if rows is not y:
-        y[...] = rows
+    layer_norm(flat(x).reshape(x.shape), y, mean, rstd, eps, *[flat(a) for a in affine], *plain)
 
 
 def _lstm(turned: Array, gates: Array, state: list[Array], backward: bool) -> tuple[Array, list[Array]]:

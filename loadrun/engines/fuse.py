@@ -7,7 +7,7 @@ whole array. The arithmetic is that of the separate operators, in the same order
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import NamedTuple
@@ -237,14 +237,25 @@ def _chain(
     items: list[_FusedStep] = []
     operands: list[int] = []
     while current not in keep:
-        readings = set(readers.get(current, ()))
-        if len(readings) != 1 or readings & taken:
+        readings = sorted(set(readers.get(current, ())))
+        if not readings or not taken.isdisjoint(readings):
             break
-        j = readings.pop()
+        j = readings[-1]
         s = steps[j]
         sources = _fusable(s, current, shape, known)
         if not sources:
             break
+        if len(readings) > 1:
+            first, *others = readings
+            gate = steps[first]
+            if others != [j] or _fusable(gate, current, shape, known) != [_BLOCK]:
+                break
+            if not _is_gate(gate, s, current, readers, keep):
+                break
+            items.append(_FusedStep(s.call.opr, _gated(gate.call.opr), ((_BLOCK, 0),)))
+            chain += readings
+            current = s.writes[0]
+            continue
         placed: list[tuple[str, int]] = []
         for v, kind in zip(s.reads, sources, strict=True):
             if kind == _BLOCK:
@@ -257,6 +268,27 @@ def _chain(
         chain.append(j)
         current = s.writes[0]
     return chain, items, operands
+
+
+def _is_gate(
+    gate: Step, s: Step, current: int, readers: Mapping[int, Sequence[int]], keep: Collection[int]
+) -> bool:
+    """Return whether a step multiplies what both read by what the other one makes of it, and nothing else does."""
+    opr, made = s.call.opr, gate.writes[0]
+    product = opr.type == "Elemwise" and opr.get(Elemwise).mode is ElemwiseMode.MUL
+    return product and {*s.reads} == {current, made} and len(readers[made]) == 1 and made not in keep
+
+
+def _gated(opr: Opr) -> Callable[..., object]:
+    """Return the product of a block and what an operator makes of it."""
+    made = _in_place(opr.param) if isinstance(opr.param, Composite) else float_step(opr)[0]
+
+    def multiply(out: Array, x: Array) -> None:
+        gate = np.empty_like(x)
+        made(gate, x)
+        np.multiply(x, gate, out=out)
+
+    return multiply
 
 
 def _fusable(s: Step, current: int, shape: Shape, known: Inference) -> list[str]:

@@ -14,8 +14,10 @@ from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph, StoredTensor, Var
 from loadrun.graph.dtypes import DType
 from loadrun.graph.params import Convolution, Elemwise, ElemwiseMode, Host2DeviceCopy, Sparse
+from loadrun.ops.conv.rules import geometry
 from loadrun.ops.numeric.parallel import set_threads, threads
 from tests.support.cases import fewer
+from tests.support.conv_plain import conv_plain
 
 F32 = DType("Float32")
 
@@ -69,6 +71,53 @@ def test_same_bits(depthwise: bool, batch: int) -> None:
     assert seen.count("H_SWISH") == 1
     assert len(seen) >= len(chain)
     np.testing.assert_array_equal(fused.view("u4"), separate.view("u4"))
+
+
+@pytest.mark.parametrize("kept", ["", "gate", "sum"])
+@pytest.mark.parametrize("mode", [ElemwiseMode.SIGMOID, ElemwiseMode.SOFTPLUS])
+def test_gates_are_fused(mode: ElemwiseMode, kept: str) -> None:
+    """What multiplies a convolution's result by a function of itself, unless somebody else wants either."""
+    rng = np.random.default_rng(0)
+    g = Graph()
+    x = g.add(
+        "Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(F32, (2, 3, 5, 7), "x")], names=["x"]
+    )
+    (v,) = g.add("ConvolutionV2", Convolution(), inputs=[*x, constant(g, rng.normal(size=(4, 3, 2, 2)))])
+    (gate,) = g.add("Elemwise", Elemwise(mode=mode), inputs=[v])
+    (y,) = g.add("Elemwise", Elemwise(mode=ElemwiseMode.MUL), inputs=[gate, v])
+    (more,) = g.add("Elemwise", Elemwise(mode=ElemwiseMode.ADD), inputs=[y, gate if kept == "sum" else y])
+    g.outputs = [more, gate] if kept == "gate" else [more]
+    feeds = {"x": rng.normal(size=(2, 3, 5, 7)).astype("f4") * 9}
+    engine = ReferenceEngine(g)
+    separate = engine.run(feeds, observe=lambda opr, outs: None)
+    for _ in range(2):
+        found = engine.run(feeds)
+        for a, b in zip(found, separate, strict=True):
+            np.testing.assert_array_equal(a.view("u4"), b.view("u4"))
+    (program,) = [p for key, p in engine._programs.items() if key[0]]
+    assert len(program.steps) == (4 if kept else 1)
+
+
+@pytest.mark.parametrize("kernel", [3, 5])
+@pytest.mark.parametrize("behind", [False, True])
+def test_fed_filters_may_change(kernel: int, behind: bool) -> None:
+    """What is derived from filters is kept for constant ones alone."""
+    rng = np.random.default_rng(1)
+    g, shapes = Graph(), {"x": (1, 4, 7, 7), "w": (4, 1, 1, kernel, kernel)}
+    ins = [
+        g.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(F32, s, n)], names=[n])[0]
+        for n, s in shapes.items()
+    ]
+    pad = kernel // 2
+    (y,) = g.add("ConvolutionV2", Convolution(pad_h=pad, pad_w=pad, sparse=Sparse.GROUP), inputs=ins)
+    g.outputs = g.add("Elemwise", Elemwise(mode=ElemwiseMode.RELU), inputs=[y]) if behind else [y]
+    engine = ReferenceEngine(g)
+    for _ in range(3):
+        feeds = {n: rng.normal(size=s).astype("f4") for n, s in shapes.items()}
+        wide = {n: a.astype("f8") for n, a in feeds.items()}
+        geo = geometry((1, 4, 7, 7), 4, 1, 1, (kernel, kernel), (pad, pad), (1, 1), (1, 1))
+        want = conv_plain(wide["x"], wide["w"], geo)
+        np.testing.assert_allclose(engine.run(feeds)[0], np.maximum(want, 0) if behind else want, 1e-4, 1e-5)
 
 
 def test_wanted_values_are_kept() -> None:

@@ -133,7 +133,7 @@ def test_fast_against_loops(case: Any, serial: bool) -> None:
 
 def convolved(x: Array, w: Array, geo: Geometry, finish: Finish | None = None) -> Array:
     """Run `conv_fast`, planned anew with the current block sizes."""
-    return conv_fast._planned.__wrapped__(x.shape[0], geo, conv_depthwise.depthwise)(x, w, finish)
+    return conv_fast._planned.__wrapped__(x.shape[0], geo, conv_depthwise.depthwise)(x, w, finish, {})
 
 
 SAME = [
@@ -148,6 +148,8 @@ SAME = [
     (2, 4, 1, 1, (3, 5), (1, 3), (3, 2), (9, 8)),
     (1, 1, 1, 2, (1, 9), (1, 1), (1, 1), (3, 2)),
     (1, 3, 1, 1, (9, 9), (3, 3), (1, 1), (2, 2)),
+    (2, 9, 1, 2, (5, 5), (1, 1), (1, 1), (12, 20)),
+    (2, 7, 1, 1, (7, 5), (2, 2), (1, 2), (15, 27)),
 ]
 
 
@@ -159,8 +161,9 @@ def test_same_padding_against_loops(
 ) -> None:
     """Taps that are flat shifts: borders, odd sizes, phases of a stride, data that is not contiguous."""
     n, g, i, o, kernel, stride, dilate, size = case
-    for module, name in ((conv_fast, "_BLOCK"), (conv_fast, "_LARGE"), (conv_depthwise, "_BLOCK")):
-        monkeypatch.setattr(module, name, block)
+    for module in (conv_fast, conv_depthwise):
+        monkeypatch.setattr(module, "_BLOCK", block)
+    monkeypatch.setattr(conv_fast, "_LARGE", block)
     if block < 1 << 10:
         monkeypatch.setattr(conv_fast, "_COLUMNS", (1, 2))
         monkeypatch.setattr(conv_columns, "_KEPT", 2)

@@ -628,3 +628,18 @@ def test_sum_with_relu_of_values_that_are_not_finite(long: int) -> None:
     column = np.repeat(values[X_PER_COLUMN].T, long, 0)
     (found,) = run("Elemwise", mode, SUM_RELU, rows)
     np.testing.assert_array_equal(found, column)
+
+
+@pytest.mark.parametrize("mode", sorted(FLOAT, key=int))
+def test_the_order_in_memory_changes_nothing(mode: M) -> None:
+    """Images whose channels lie innermost, with numbers that MegEngine's vectors treat in their own way."""
+    rng = np.random.default_rng(int(mode))
+    count = ARITY[mode]
+    lying = [rng.normal(size=(1, 7, 5, 9)).astype("f4") * 5 for _ in range(count)]
+    for value in (np.nan, np.inf, -np.inf, 100.0):
+        for x in lying:
+            x.reshape(-1)[rng.integers(x.size, size=9)] = value
+    turned = [x.transpose(0, 3, 1, 2) for x in lying]
+    plain = [np.ascontiguousarray(x) for x in turned]
+    (want,), (found,) = (run("Elemwise", Elemwise(mode=mode), *xs) for xs in (plain, turned))
+    np.testing.assert_allclose(found, want, rtol=1e-6)

@@ -160,7 +160,7 @@ def layer_normalized(
     """Normalize over axes; return mean and 1 / deviation too."""
     if _in_rows(x, scale, bias, axes):
         rows = x.reshape(-1, scale.size)
-        y = np.empty_like(rows)
+        y = np.empty(rows.shape, np.float32)
         middle, inverse = np.empty((2, *x.shape[: axes[0]], *[1] * len(axes)), np.float32)
         affine = [a.reshape(-1) for a in (scale, np.zeros_like(scale) if bias is None else bias)]
         normalize_rows(rows, y, middle.reshape(-1), inverse.reshape(-1), epsilon, affine)

@@ -295,18 +295,21 @@ def _all_steps(turned: Array, gates: Array, state: list[Array], backward: bool) 
     out, total = np.empty((len(gates), *h.shape), gates.dtype), np.empty(gates.shape[1:], gates.dtype)
     three, new = total[:, : 3 * n], total[:, 3 * n :]
     enter, leave, keep = three[:, :n], three[:, n : 2 * n], three[:, 2 * n :]
-    for i in range(len(gates) - 1, -1, -1) if backward else range(len(gates)):
+    # An array without axes: numpy converts a number again in every call.
+    one = np.ones((), gates.dtype)
+    order = slice(None, None, -1 if backward else 1)
+    for given, following in zip(gates[order], out[order], strict=True):
         np.matmul(h, turned, total)
-        np.add(total, gates[i], total)
-        np.multiply(three, -1, three)
+        np.add(total, given, total)
+        np.negative(three, three)
         np.exp(three, three)
-        np.add(three, 1, three)
+        np.add(three, one, three)
         np.reciprocal(three, three)
         np.tanh(new, new)
         np.multiply(new, enter, new)
         np.multiply(cell, keep, cell)
         np.add(cell, new, cell)
-        h = out[i]
+        h = following
         np.tanh(cell, h)
         np.multiply(h, leave, h)
     return out, [h, cell]

@@ -53,7 +53,7 @@ def bind_float(c: Call, s: ShapeCall) -> Callable[..., Array] | None:
 
         def plain(finish: Finish | None, x: Array, w: Array) -> Array:
             filters = memo.get("filters")
-            return convolve(x, plain_filters(c, w, plan, 1) if filters is None else filters, finish)
+            return convolve(x, plain_filters(c, w, plan, 1) if filters is None else filters, finish, _kept(c))
 
         return plain
 
@@ -62,7 +62,7 @@ def bind_float(c: Call, s: ShapeCall) -> Callable[..., Array] | None:
 
     def biased(finish: Finish | None, x: Array, w: Array, *rest: Array) -> Array:
         if last and last[0][0] is finish:
-            return convolve(x, plain_filters(c, w, plan, 1), last[0][1])
+            return convolve(x, plain_filters(c, w, plan, 1), last[0][1], _kept(c))
         bias, z = fixed[0] if fixed else _addends(c, Format.NCHW, plan, rest)
         if not fixed and all(c.const[2:]):
             # Pieces take their part of it hundreds of times.
@@ -72,9 +72,14 @@ def bind_float(c: Call, s: ShapeCall) -> Callable[..., Array] | None:
         follows = None if ends.idle else ends
         if fixed:
             last[:] = [(finish, follows)]
-        return convolve(x, plain_filters(c, w, plan, 1), follows)
+        return convolve(x, plain_filters(c, w, plan, 1), follows, _kept(c))
 
     return biased
+
+
+def _kept(c: Call) -> dict[Any, Any]:
+    """Return where what is derived from the filters is kept, for this run or for all of them."""
+    return c.memo if len(c.const) > 1 and c.const[1] else {}
 
 
 def _bind_integer(c: Call, s: ShapeCall) -> Bound | None:
@@ -147,10 +152,10 @@ def convolution(c: Call, x: Array, w: Array) -> Array:
             ).astype(target.np)
         else:
             fused = c.take_finish() if dtype.name == "Float32" else None
-            result = narrowed(conv_fast(data, filters, plan.geo, fused), dtype)
+            result = narrowed(conv_fast(data, filters, plan.geo, fused, _kept(c)), dtype)
     else:
         finish = _quantized_finish(c, Format(int(p.format)), plan, NonlineMode.IDENTITY, None, None)
-        result = conv_fast(data, filters, plan.geo, finish)
+        result = conv_fast(data, filters, plan.geo, finish, _kept(c))
         result = result.astype(target.np) if finish else whole_numbers(result, target.np)
     return from_plain(result, plan.out)
 
@@ -217,12 +222,12 @@ def _conv_bias(
     dtype, target = c.inputs[0], c.outputs[0]
     requantizer = c.memo.get("requantize")
     if requantizer is not None:
-        return conv_fast(x, filters, plan.geo, requantizer).astype(target.np)
+        return conv_fast(x, filters, plan.geo, requantizer, _kept(c)).astype(target.np)
     bias, z = _addends(c, Format(int(p.format)), plan, rest)
     if dtype.is_float:
         return _float_bias(c, p, plan, x, filters, bias, z)
     if dtype.name == "Int8":
-        sums = whole_numbers(conv_fast(x, filters, plan.geo), target.np)
+        sums = whole_numbers(conv_fast(x, filters, plan.geo, memo=_kept(c)), target.np)
         for value in (bias, z):
             if value is not None:
                 sums += value.astype(target.np)
@@ -232,9 +237,9 @@ def _conv_bias(
     bias, finish = _integer_finish(c, p, plan, filters.dtype == np.float64, bias, z)
     if isinstance(finish, Real) and target.name != "Float32":
         # float32 may not hold the bias exactly.
-        sums = whole_numbers(conv_fast(x, filters, plan.geo), target.np)
+        sums = whole_numbers(conv_fast(x, filters, plan.geo, memo=_kept(c)), target.np)
         return sums if bias is None else sums + bias.astype(target.np)
-    result = conv_fast(x, filters, plan.geo, finish)
+    result = conv_fast(x, filters, plan.geo, finish, _kept(c))
     return whole_numbers(result, target.np) if finish is None else result.astype(target.np)
 
 
@@ -286,7 +291,7 @@ def _float_bias(
     dtype = c.inputs[0]
     if dtype.name == "Float32":
         finish = Real(p.nonlineMode, bias, z, then=c.take_finish())
-        return conv_fast(x, filters, plan.geo, None if finish.idle else finish)
+        return conv_fast(x, filters, plan.geo, None if finish.idle else finish, _kept(c))
 
     # The narrow types round after the convolution, the bias, z and the nonlinearity.
     round_ = kernel_steps.rounding(dtype.name)
@@ -294,7 +299,7 @@ def _float_bias(
     sums = (
         kernel_steps.conv_steps(x, filters, plan.geo, round_, takes_columns(p, plan), plan.flip)
         if steps
-        else conv_fast(x, filters, plan.geo)
+        else conv_fast(x, filters, plan.geo, memo=_kept(c))
     )
     round_(sums)
     for value in (bias, z):
@@ -303,18 +308,6 @@ def _float_bias(
             round_(sums)
     Real(p.nonlineMode)(sums, 0, 0, slice(None))
     return narrowed(sums, dtype)
-
-
-def _joined(first: Finish | None, second: Finish | None) -> Finish | None:
-    """Apply one function after the other to every block."""
-    if first is None or second is None:
-        return first or second
-
-    def both(block: Array, sample: int, channel: int, span: slice) -> None:
-        first(block, sample, channel, span)
-        second(block, sample, channel, span)
-
-    return both
 
 
 @kernel(

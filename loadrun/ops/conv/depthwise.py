@@ -1,6 +1,7 @@
 """Depthwise convolution: per channel a vector times the matrix of its taps, over blocks of channels.
 
-Few long calls matter here: every numpy call takes the interpreter lock once, and threads queue for it.
+Where images are narrow for their taps, channels are moved innermost, and each tap adds products of long rows. Few long
+calls matter here: every numpy call takes the interpreter lock once, and threads queue for it.
 """
 
 from __future__ import annotations
@@ -23,10 +24,61 @@ def depthwise(batch: int, geo: Geometry, parts: int) -> Run:
     known sizes.
 
     Args:
-        geo: of filters (groups, ocg, 1, KH, KW) on data (batch, groups, H, W).
+        geo: of filters, as `turned` gives them, on data (batch, groups, H, W).
         parts: into how many parts the work is best cut for the pool.
     """
-    return (_same if same_width(geo) else _padded)(batch, geo, parts)
+    return (_innermost if _is_narrow(geo) else _same if same_width(geo) else _padded)(batch, geo, parts)
+
+
+def turned(geo: Geometry, w: Array) -> Array:
+    """Return filters (groups, ocg, 1, KH, KW) as `depthwise` takes them."""
+    if not _is_narrow(geo):
+        return w
+    filters = np.ascontiguousarray(w.reshape(geo.channels, *geo.kernel).transpose(1, 2, 0))
+    return np.tile(filters, _together(geo))
+
+
+def _is_narrow(geo: Geometry) -> bool:
+    few, many = 7, 28
+    return geo.out[1] <= few or (geo.taps > 2 * few and geo.size[1] <= many)
+
+
+def _together(geo: Geometry) -> int:
+    """Return how many positions of a row are one sum of products with channels innermost."""
+    return geo.out[1] if geo.stride[1] == 1 else 1
+
+
+def _innermost(batch: int, geo: Geometry, parts: int) -> Run:
+    """Sum over the taps of padded images whose channels lie innermost."""
+    (sy, sx), (dy, dx), (oh, ow), channels = geo.stride, geo.dilate, geo.out, geo.channels
+    high, wide = (oh - 1) * sy + (geo.kernel[0] - 1) * dy + 1, (ow - 1) * sx + (geo.kernel[1] - 1) * dx + 1
+    run_length = _together(geo) * channels
+    shape = (oh, ow * channels // run_length, *geo.kernel, run_length)
+    ends = finisher((batch, channels, oh, ow))
+    per = -(-oh // parts)
+
+    def run(x: Array, w: Array, out: Array, finish: Finish | None) -> None:
+        plane, sums = (
+            scratch("planes", (high, wide, channels), x.dtype),
+            scratch("sums", (oh, ow, channels), x.dtype),
+        )
+        row, pixel, number = plane.strides
+        windows = np.ndarray(shape, x.dtype, plane, 0, (sy * row, sx * pixel, dy * row, dx * pixel, number))
+        runs = sums.reshape(oh, -1, run_length)
+
+        def rows(i: int) -> None:
+            part = slice(i * per, (i + 1) * per)
+            np.einsum("yxijc,ijc->yxc", windows[part], w, out=runs[part])
+
+        for n in range(batch):
+            image = x[n] if geo.ocg == 1 else x[n].repeat(geo.ocg, 0)
+            phases(image, plane.transpose(2, 0, 1)[:, None, None], *geo.pad)
+            run_parts(rows, -(-oh // per), parts)
+            out[n] = sums.transpose(2, 0, 1)
+        if finish is not None:
+            ends(out, finish)
+
+    return run
 
 
 def _padded(batch: int, geo: Geometry, parts: int) -> Run:

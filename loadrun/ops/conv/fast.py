@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache, partial
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +41,9 @@ _COPIED = 1 << 14
 """Elements of columns that one thread copies sooner than another one wakes up."""
 
 
-def conv_fast(x: Array, w: Array, geo: Geometry, finish: Finish | None = None) -> Array:
+def conv_fast(
+    x: Array, w: Array, geo: Geometry, finish: Finish | None = None, memo: dict[Any, Any] | None = None
+) -> Array:
     """Convolve float32 (or float64) arrays of two spatial axes.
 
     Args:
@@ -48,14 +51,15 @@ def conv_fast(x: Array, w: Array, geo: Geometry, finish: Finish | None = None) -
         w: (groups, ocg, icg, KH, KW) of the same dtype, contiguous, not flipped.
         geo: from `geometry.geometry`.
         finish: changes each block of the output in place.
+        memo: keeps what is derived from filters that are the same in every run.
 
     Returns:
         (batch, groups * ocg, OH, OW) of that dtype.
     """
-    return planned(x.shape[0], geo)(x, w, finish)
+    return planned(x.shape[0], geo)(x, w, finish, {} if memo is None else memo)
 
 
-Convolve = Callable[[Array, Array, "Finish | None"], Array]
+Convolve = Callable[[Array, Array, "Finish | None", "dict[Any, Any]"], Array]
 
 
 Maker = Callable[[int, Geometry, int], Run]
@@ -70,29 +74,26 @@ def planned(batch: int, geo: Geometry) -> Convolve:
 def _planned(batch: int, geo: Geometry, by_channel: Maker) -> Convolve:
     shape = (batch, geo.channels, *geo.out)
     if 0 in shape:
-        return _nothing(shape)
+        return lambda x, w, finish, memo: np.empty(shape, x.dtype)
     work = batch * geo.channels * geo.points * geo.icg * geo.taps
     make: Maker = _dense if geo.groups == 1 else _grouped
+    turned = None
     if geo.icg == 1 and geo.groups > 1:
         # Moving the taps costs about twice as much as the products.
         make, work = by_channel, 2 * work
+        turned = depthwise.turned if by_channel is depthwise.depthwise else None
     by_parts = {1: make(batch, geo, 1)}
 
-    def convolve(x: Array, w: Array, finish: Finish | None = None) -> Array:
+    def convolve(x: Array, w: Array, finish: Finish | None, memo: dict[Any, Any]) -> Array:
         parts = splits(work)
         run = by_parts.get(parts)
         if run is None:
             run = by_parts[parts] = make(batch, geo, parts)
+        if turned is not None:
+            w = memo[geo] if geo in memo else memo.setdefault(geo, turned(geo, w))
         out = np.empty(shape, x.dtype)
         run(x if x.flags.c_contiguous else np.ascontiguousarray(x), w, out, finish)
         return out
-
-    return convolve
-
-
-def _nothing(shape: tuple[int, ...]) -> Convolve:
-    def convolve(x: Array, w: Array, finish: Finish | None = None) -> Array:
-        return np.empty(shape, x.dtype)
 
     return convolve
 

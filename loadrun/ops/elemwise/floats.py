@@ -46,7 +46,7 @@ def _beyond(x: Array, limit: np.float32) -> Array | None:
     """
     if not x.size or x.max() <= limit:
         return None
-    bad = np.less_equal(x, limit)
+    bad = np.less_equal(x, limit, order="C")
     np.logical_not(bad, out=bad)
     bad.reshape(-1)[x.size // 16 * 16 :] = False
     return bad

@@ -66,7 +66,7 @@ def _inexact(out: Array, x: Array, y: Array, z: Array | None) -> None:
     size = np.abs(real)
     if size.max() < 2**24:
         return
-    wrong = size >= 2**24
+    wrong = np.greater_equal(size, 2**24, order="C")
     wrong.reshape(-1)[out.size // 8 * 8 :] = False
     values = np.where(size < 2**31, real, np.float32(-(2**31)))[wrong]
     out[wrong] = values.astype(np.int32)
