@@ -1,4 +1,4 @@
-"""Worker processes: files are distributed, events stay in order, a dead worker harms only its file."""
+"""Worker processes: files and their parts are distributed, events stay in order, a dead worker harms only its file."""
 
 from __future__ import annotations
 
@@ -9,78 +9,20 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import islice
 from types import TracebackType
 from typing import Any
 
 from ..base.pipes import receive, send, start
 from ..compare.results import Verdict
 from ..ops.numeric.parallel import thread_environment, threads
+from .merge import FileState, Run
 from .reporting import Closed, Event, Opened, Task
 from .worker import READY
 
 _HELD = 4 << 20
-"""Maximum bytes of queued events per file; a worker with more waits."""
+"""Maximum bytes of queued events per part; a worker with more waits."""
 _TICK = 0.1
 _MODULE = "loadrun.replay.worker"
-
-
-class FileRun:
-    """A file to be replayed by a worker, and its events that were not yet taken.
-
-    Attributes:
-        task: the file.
-        worker: which process has it, None as long as none does.
-        events: what came back, with sizes in bytes.
-        finished: whether nothing more comes.
-        begun: when the worker began, None as long as it is starting up.
-    """
-
-    def __init__(self, task: Task) -> None:
-        self.task = task
-        self.worker: Worker | None = None
-        self.events: deque[tuple[Event, int]] = deque()
-        self.finished = False
-        self.begun: float | None = None
-        self._open = False
-        self._paused = 0.0
-        self._since: float | None = None
-        self._held = 0
-        self._room = threading.Condition()
-
-    def hold(self, size: int, most: int) -> None:
-        """Count a queued event, after waiting until there is room for it."""
-        with self._room:
-            start = self._since = time.monotonic()
-            while self._held > most:
-                self._room.wait()
-            self._since = None
-            self._paused += time.monotonic() - start
-            self._held += size
-
-    def release(self, size: int | None) -> None:
-        """Note that an event was taken; None lets everything through."""
-        with self._room:
-            self._held = self._held - size if size is not None else -(1 << 62)
-            self._room.notify_all()
-
-    def seconds(self) -> float:
-        """Return how long the worker has been busy, without the time spent waiting."""
-        if self.begun is None:
-            return 0.0
-        now = time.monotonic()
-        since = self._since
-        return now - self.begun - self._paused - (now - since if since is not None else 0.0)
-
-    def ready(self) -> Iterator[Event]:
-        """Yield the events that have come; a dump begins with `Opened`, whatever became of its worker."""
-        while self.events:
-            event, size = self.events.popleft()
-            self.release(size)
-            if isinstance(event, Closed) and not self._open:
-                yield Opened(self.task.path)
-            self._open = not isinstance(event, Closed)
-            yield event
 
 
 class Worker:
@@ -88,20 +30,20 @@ class Worker:
 
     def __init__(self, inbox: queue.SimpleQueue[Any], threads_each: int) -> None:
         self.process = start(_MODULE, thread_environment(threads_each))
-        self.run: FileRun | None = None
+        self.run: Run | None = None
         self.ready = False
         self.dead = False
         self._inbox = inbox
         threading.Thread(target=self._read, daemon=True).start()
 
-    def give(self, run: FileRun) -> None:
-        """Assign a file."""
+    def give(self, run: Run) -> None:
+        """Assign a part."""
         assert self.process.stdin is not None
-        self.run, run.worker = run, self
+        self.run = run
         if self.ready:
             run.begun = time.monotonic()
         try:
-            send(self.process.stdin, run.task)
+            send(self.process.stdin, run.part)
         except OSError:
             # It is dead already; its reader will report that.
             return
@@ -159,22 +101,24 @@ class Pool:
 
     Args:
         count: how many workers.
-        timeout: seconds that a file may take, None for no limit.
+        timeout: seconds that all parts of a file may take together, None for no limit.
+        files: how many tasks there will be, if that is known; with many, the first part of each is larger.
 
     >>> from loadrun.replay.reporting import Replayed, Task
-    >>> with Pool(2) as pool:
+    >>> with Pool(2, files=1) as pool:
     ...     events = list(pool.replay([Task("fixtures/nets/mlp.mge")]))
     >>> [e.result.index for _, e in events if isinstance(e, Replayed)]
     [0, 1, 2]
     """
 
-    def __init__(self, count: int, timeout: float | None = None) -> None:
+    def __init__(self, count: int, timeout: float | None = None, files: int | None = None) -> None:
         self.count = count
         self.timeout = timeout
         self._each = max(1, threads() // count)
+        self._most = 1 if files is not None and files < 2 * count else 64
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._workers: list[Worker] = []
-        self._files: deque[FileRun] = deque()
+        self._files: deque[FileState] = deque()
         self._window = 4 * count + 8
 
     def __enter__(self) -> Pool:
@@ -196,32 +140,46 @@ class Pool:
     def replay(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, Event]]:
         """Yield the events of tasks, in order, as if they were replayed one after another."""
         source = iter(tasks)
+        more = True
         while True:
-            self._files.extend(FileRun(t) for t in islice(source, self._window - len(self._files)))
+            while more and len(self._files) < self._window:
+                task = next(source, None)
+                if task is None:
+                    more = False
+                    break
+                self._files.append(FileState(task, self._most, self.count))
             if not self._files:
                 return
             self._assign()
             first = self._files[0]
             yield from ((first.task, event) for event in first.ready())
-            if first.finished:
+            if first.done:
                 self._files.popleft()
-            else:
-                self._take()
+                continue
+            self._take()
 
     def _assign(self) -> None:
-        """Assign the next files to idle workers."""
-        for run in self._files:
-            if run.worker is None:
-                worker = self._idle()
+        """Assign the next parts to idle workers."""
+        open_runs = sum(len(f.runs) for f in self._files)
+        for state in self._files:
+            while (part := state.next_part()) is not None:
+                if open_runs >= self._window and state is not self._files[0]:
+                    return
+                worker = self._idle(part.task)
                 if worker is None:
                     return
+                run = state.begin()
+                open_runs += 1
                 worker.give(run)
 
-    def _idle(self) -> Worker | None:
-        """Return an idle worker, or a new one if allowed."""
-        for worker in self._workers:
-            if (worker.run is None or worker.run.finished) and worker.process.poll() is None:
+    def _idle(self, task: Task) -> Worker | None:
+        """Return an idle worker, preferably one that has the file open, or a new one if allowed."""
+        free = [w for w in self._workers if (w.run is None or w.run.finished) and w.process.poll() is None]
+        for worker in free:
+            if worker.run is not None and worker.run.part.task is task:
                 return worker
+        if free:
+            return free[0]
         if len(self._workers) < self.count:
             self._workers.append(Worker(self._inbox, self._each))
             return self._workers[-1]
@@ -247,14 +205,17 @@ class Pool:
             if run is not None and not run.finished:
                 self._end(run, Closed(why, ended=Verdict.CRASH))
         elif event is None:
-            run.finished = True
+            run.finish()
         else:
             run.events.append((event, size))
+            if isinstance(event, Opened):
+                run.state.opened(event)
         self._late()
 
-    def _end(self, run: FileRun, closed: Closed) -> None:
+    def _end(self, run: Run, closed: Closed) -> None:
         run.events.append((closed, 0))
-        run.finished = True
+        run.finish()
+        run.state.stop()
 
     def _late(self) -> None:
         """Kill workers whose file takes too long."""
@@ -262,8 +223,8 @@ class Pool:
             run = worker.run
             if run is None or run.finished:
                 continue
-            limit = run.task.timeout or self.timeout
-            if limit is None or run.seconds() <= limit:
+            limit = run.part.task.timeout or self.timeout
+            if limit is None or run.state.seconds() <= limit:
                 continue
             self._workers.remove(worker)
             worker.kill()

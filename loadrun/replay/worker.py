@@ -1,4 +1,4 @@
-"""What a worker process does: files come in on standard input, events go out where standard output was."""
+"""What a worker process does: parts come in on standard input, events go out where standard output was."""
 
 import os
 import queue
@@ -7,24 +7,24 @@ from typing import IO
 
 from ..base.pipes import receive, send, serve
 from ..compare.results import Verdict
-from .reporting import Closed, Task
-from .serial import Replayer
+from .parts import PartReplayer
+from .reporting import Closed, TaskPart
 
 READY = "ready"
 """The first message: all is imported, from here on time counts."""
 
 
 def main() -> None:
-    """Replay files until the parent closes the pipe, or is gone."""
+    """Replay parts until the parent closes the pipe, or is gone."""
     source, events = serve()
-    tasks: queue.Queue[Task] = queue.Queue()
-    threading.Thread(target=_listen, args=(source, tasks), daemon=True).start()
-    replayer = Replayer()
+    parts: queue.Queue[TaskPart] = queue.Queue()
+    threading.Thread(target=_listen, args=(source, parts), daemon=True).start()
+    replayer = PartReplayer()
     send(events, READY)
     while True:
-        task = tasks.get()
+        part = parts.get()
         try:
-            for event in replayer.events(task):
+            for event in replayer.events(part):
                 send(events, event)
         except BrokenPipeError:
             raise
@@ -34,11 +34,11 @@ def main() -> None:
         send(events, None)
 
 
-def _listen(pipe: IO[bytes], tasks: queue.Queue[Task]) -> None:
-    """Read tasks; the end of the pipe is the end of the process, whatever it is doing."""
+def _listen(pipe: IO[bytes], parts: queue.Queue[TaskPart]) -> None:
+    """Read parts; the end of the pipe is the end of the process, whatever it is doing."""
     while True:
         try:
-            task, _ = receive(pipe)
+            part, _ = receive(pipe)
         except EOFError:
             os._exit(0)
-        tasks.put(task)
+        parts.put(part)

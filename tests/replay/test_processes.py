@@ -1,4 +1,4 @@
-"""Worker processes: order, death, time limits, and that none outlives its parent."""
+"""Worker processes: order, division, death, time limits, and that none outlives its parent."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import pytest
 from loadrun.compare.results import Verdict
 from loadrun.ops.numeric.parallel import threads
 from loadrun.replay import processes
+from loadrun.replay.parts import serial
 from loadrun.replay.processes import Pool
 from loadrun.replay.reporting import Closed, Event, Opened, Replayed, Task
-from loadrun.replay.serial import serial
 from loadrun.testcase import Bundle
 from loadrun.verify.pack.options import PackOptions
 from loadrun.verify.pack.packing import Packer
@@ -46,7 +46,7 @@ def obedient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ordered(paths: list[str], count: int = 2, timeout: float | None = None) -> list[tuple[str, Event]]:
-    with Pool(count, timeout) as pool:
+    with Pool(count, timeout, files=len(paths)) as pool:
         return [(task.path, event) for task, event in pool.replay([Task(p) for p in paths])]
 
 
@@ -62,15 +62,24 @@ def test_the_same_events_as_in_one_process(tmp_path: Path) -> None:
     tasks = [Task(str(p), facts=True, pictures=True) for p in paths]
     # What a picture or a comparison holds of NaN is equal to nothing, its text is.
     alone = [(t.path, repr(timeless(e))) for t, e in serial(tasks)]
-    with Pool(3) as pool:
+    with Pool(3, files=len(tasks)) as pool:
         shared = [(t.path, repr(timeless(e))) for t, e in pool.replay(tasks)]
-    assert shared == alone
+    without = [(p, e.replace("rest=64", "rest=None")) for p, e in shared]
+    assert without == alone
     assert sum("would pass as well" in e for _, e in alone) == 1
+
+
+def test_a_large_file_is_shared(obedient: None) -> None:
+    found = ordered(["parts:100"])
+    results = [e.result for _, e in found if isinstance(e, Replayed)]
+    assert [r.index for r in results] == list(range(100))
+    assert len({r.message for r in results}) == 2, "both workers had a part"
+    assert [type(e) for _, e in found].count(Closed) == 1
 
 
 @posix
 def test_a_dead_worker_is_an_error_of_its_file_alone(obedient: None) -> None:
-    paths = ["one:", "die:9", "two:", "exit:3", "unreadable:", "half:7", "three:"]
+    paths = ["one:", "die:9", "two:", "exit:3", "unreadable:", "parts:77", "three:"]
     found = ordered(paths)
     closed = {path: event for path, event in found if isinstance(event, Closed)}
     assert list(dict.fromkeys(path for path, _ in found)) == paths
@@ -78,17 +87,17 @@ def test_a_dead_worker_is_an_error_of_its_file_alone(obedient: None) -> None:
         "die:9",
         "exit:3",
         "unreadable:",
-        "half:7",
+        "parts:77",
     }
     assert closed["die:9"].message == (
         "the process that ran it was killed by SIGKILL, as happens when memory runs out"
     )
     assert closed["exit:3"].message == "the process that ran it ended with exit code 3"
-    assert closed["half:7"].message == "the process that ran it was killed by SIGSEGV"
+    assert closed["parts:77"].message == "the process that ran it was killed by SIGSEGV"
     assert closed["three:"] == Closed()
     kinds = [type(e).__name__ for p, e in found if p == "unreadable:"]
     assert kinds == ["Opened", "Closed"], "a file of which nothing came has a beginning as well"
-    shown = [e.result.index for p, e in found if p == "half:7" and isinstance(e, Replayed)]
+    shown = [e.result.index for p, e in found if p == "parts:77" and isinstance(e, Replayed)]
     assert shown == list(range(7))
 
 
@@ -106,9 +115,9 @@ def test_what_waits_for_its_turn_is_bounded(obedient: None, monkeypatch: pytest.
     """The second file floods while the first one sleeps; the third passes it by."""
     monkeypatch.setattr(processes, "_HELD", 100_000)
     most = 0
-    with Pool(2) as pool:
+    with Pool(2, files=3) as pool:
         for _, event in pool.replay([Task("sleep:1.5"), Task("flood:20000"), Task("last:")]):
-            most = max(most, *(len(run.events) for run in pool._files), 0)
+            most = max(most, *(len(run.events) for state in pool._files for run in state.runs), 0)
             assert isinstance(event, (Opened, Replayed, Closed))
     assert 0 < most < 300
 

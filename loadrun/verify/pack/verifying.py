@@ -10,14 +10,15 @@ from ...dump.scenarios import steps_digest
 from ...testcase import EXPECT, Bundle
 
 
-def mismatches(bundle: Bundle, *, testcases: bool = True) -> Iterator[str]:
+def mismatches(bundle: Bundle, start: int = 0, stop: int | None = None) -> Iterator[str]:
     """Compare a file with the digests that it carries.
 
     A file without a record, which is every file that loadrun did not pack, has nothing to compare.
 
     Args:
         bundle: the file, as it was read.
-        testcases: whether they are compared as well as the model.
+        start, stop: the testcases that are compared, None for all from `start` on; the model is compared with the
+            first.
 
     Yields:
         sentences, one for each difference.
@@ -30,16 +31,17 @@ def mismatches(bundle: Bundle, *, testcases: bool = True) -> Iterator[str]:
     records = lines(bundle.record)
     about = next(records, {})
     total = len(bundle.testcases)
-    if bundle.facts.trailing:
-        yield f"{bundle.facts.trailing} bytes after the end belong to no part of the file"
-    if about.get("model") != graph_digest(bundle.graph):
-        yield "the model is not the one that was packed"
+    if start == 0:
+        if bundle.facts.trailing:
+            yield f"{bundle.facts.trailing} bytes after the end belong to no part of the file"
+        if about.get("model") != graph_digest(bundle.graph):
+            yield "the model is not the one that was packed"
     count = 0
     for i, line in enumerate(records):
         count += 1
-        if testcases and i < total:
+        if start <= i < (total if stop is None else stop):
             yield from (f"testcase {i}: {what}" for what in _changes(bundle, i, line))
-    if count != total:
+    if start == 0 and count != total:
         yield f"{count} testcases were packed, the file has {total}"
 
 

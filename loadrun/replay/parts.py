@@ -24,7 +24,7 @@ from ..engines import check_engine, runs_file
 from ..graph.dtypes import Array, array_dtype
 from ..runner import Result, Runner, Verdict, check_errors, random_inputs
 from ..testcase import EXPECT, Bundle, LazyTestcases, Testcase, spread
-from .reporting import Closed, Event, Opened, Replayed, Task, Warned
+from .reporting import Closed, Event, Opened, Replayed, Task, TaskPart, Warned
 
 with late(__name__):
     import hashlib
@@ -104,16 +104,16 @@ class _Optimized:
 
 
 _PICTURES = 20
-"""Maximum failing outputs of a file that are plotted."""
+"""Maximum failing outputs of a part that are plotted."""
 
 _FAILING = (Verdict.FAIL, Verdict.ERROR)
 
 
-class Replayer:
-    """Replays tasks one after another.
+class PartReplayer:
+    """Replays tasks one after another; the file of the last one stays open for its further parts.
 
-    >>> from loadrun.replay.reporting import Task
-    >>> events = list(Replayer().events(Task("fixtures/nets/mlp.mge")))
+    >>> from loadrun.replay.reporting import TaskPart, Task
+    >>> events = list(PartReplayer().events(TaskPart(Task("fixtures/nets/mlp.mge"))))
     >>> [type(e).__name__ for e in events]
     ['Opened', 'Replayed', 'Replayed', 'Replayed', 'Closed']
     >>> [e.result.verdict.value for e in events[1:-1]]
@@ -121,16 +121,19 @@ class Replayer:
     """
 
     def __init__(self) -> None:
+        self._task: Task | None = None
         self._bundles: list[Bundle] = []
         self._read: list[Bundle] = []
+        self._runner: Runner | None = None
         self._like: tuple[Bundle, Runner] | None = None
         self._beside: side_by_side.EngineComparison | None = None
         self._seconds = 0.0
         self._drawn = 0
         self._first: dict[str, Array] = {}
 
-    def events(self, task: Task) -> Iterator[Event]:
+    def events(self, part: TaskPart) -> Iterator[Event]:
         """Yield events; the last event of every dump is `Closed`."""
+        task = part.task
         self._drawn = 0
         try:
             self._open(task)
@@ -145,10 +148,12 @@ class Replayer:
                 yield Opened(name, i, load_seconds=self._seconds)
                 yield Closed("; ".join(bundle.defects))
                 continue
-            yield from self._dump(task, read, bundle, name, i)
+            yield from self._dump(part, read, bundle, name, i)
 
     def _open(self, task: Task) -> None:
-        self._beside, self._bundles = None, []
+        if task == self._task:
+            return
+        self._task, self._runner, self._beside, self._bundles = None, None, None, []
         start = time.perf_counter()
         native = any(runs_file(e) for e in task.engines)
         like = self._like[0] if self._like is not None else None
@@ -162,19 +167,25 @@ class Replayer:
         ]
         self._seconds = time.perf_counter() - start
         self._read = bundles
+        self._task = task
 
-    def _dump(self, task: Task, read: Bundle, bundle: Bundle, name: str, number: int) -> Iterator[Event]:
+    def _dump(self, part: TaskPart, read: Bundle, bundle: Bundle, name: str, number: int) -> Iterator[Event]:
+        task = part.task
         total = len(bundle.testcases)
+        stop = total
+        if part.most is not None and len(self._bundles) == 1 and task.input_data is None:
+            stop = min(total, part.start + part.most)
         said: list[str] = []
+        watch: ImpostorWatch | None = None
         closed = Closed()
         failing: tuple[Result, dict[str, Array]] | None = None
         opened = False
         try:
             _require_testcases(task, total)
-            bundle = _for_sizes(bundle, task)
-            facts = _facts(bundle, task) if task.facts else {}
+            bundle = self._for_sizes(bundle, task)
+            facts = _facts(bundle, task) if task.facts and part.start == 0 else {}
             many = total if task.input_data is None else _count_cases(task.input_data)
-            packed = _packing(read)
+            packed = _packing(read) if part.start == 0 else []
             yield Opened(
                 name,
                 number,
@@ -185,12 +196,15 @@ class Replayer:
                 tuple(packed),
                 self._seconds,
                 facts,
+                stop if stop < total else None,
             )
             opened = True
-            yield from _altered(read, testcases=task.input_data is None)
+            yield from _altered(read, part.start, stop if task.input_data is None else 0)
             runner = self._runner_of(bundle, task)
             watch = ImpostorWatch({}, runner.policies, check_errors(bundle))
-            for results, feeds in self._results(runner, task, said):
+            if part.start:
+                watch.before(bundle.testcases[part.start - 1].expects)
+            for results, feeds in self._results(runner, part, stop, said):
                 yield from (Warned(text) for text in said)
                 said.clear()
                 watch.results(results[0])
@@ -199,8 +213,10 @@ class Replayer:
                 digests = _digests(feeds) if task.facts else {}
                 for result in results:
                     yield self._replayed(result, feeds, digests, task)
-            yield from (Warned(text) for text in said)
-            yield from (Warned(text, weak=True) for text in watch.warnings())
+            if part.start == 0 and stop == total:
+                yield from (Warned(text) for text in said)
+                yield from (Warned(text, weak=True) for text in watch.warnings())
+                watch = None
             if failing is not None:
                 yield from self._about_failure(bundle, *failing, task)
             if task.iter:
@@ -216,7 +232,7 @@ class Replayer:
                 yield Opened(name, number, load_seconds=self._seconds)
             yield Closed(error.message, error.fault)
             return
-        yield closed
+        yield replace(closed, watch=watch.sent() if watch is not None else None)
 
     def _about_failure(
         self, bundle: Bundle, result: Result, feeds: dict[str, Array], task: Task
@@ -238,35 +254,46 @@ class Replayer:
         shown = explaining.explained(bundle, result, feeds, engine=task.engines[0], seed=task.seed)
         return replace(shown, lines=said + shown.lines)
 
+    def _for_sizes(self, bundle: Bundle, task: Task) -> Bundle:
+        """Return the bundle for the sizes of the first data passed."""
+        if bundle.source.sized is None or task.input_data is None:
+            return bundle
+        if self._runner is not None:
+            return self._runner.bundle
+        first = next(task.cases(bundle, lambda _: None), None)
+        return prepared(bundle if first is None else bundle.for_data(first), task.optimize, task.batch_size)
+
     def _runner_of(self, bundle: Bundle, task: Task) -> Runner:
-        """Return a runner of the dump."""
+        """Return a runner of the dump, reusing the last one for a further part."""
+        if self._runner is not None and self._runner.bundle is bundle:
+            return self._runner
         unread = bundle.source.file if bundle.source.refusal is not None else None
         outputs = list(bundle.outputs if unread is None else unread.outputs)
         compared = _compared(bundle) if task.input_data is None and len(bundle.testcases) else []
         # With several engines, outputs without a check are compared with the first engine's.
         several = len(task.engines) > 1
         require_compared(task.policies, outputs, outputs if several else compared)
-        runner = Runner(bundle, task.engines[0], seed=task.seed, policies=task.policies)
+        self._runner = Runner(bundle, task.engines[0], seed=task.seed, policies=task.policies)
         if self._like is not None:
             # Files often have the same model with other testcases.
-            runner.take_engines(self._like[1])
+            self._runner.take_engines(self._like[1])
         elif bundle.facts.model is not None:
-            self._like = bundle, runner
+            self._like = bundle, self._runner
         if several:
             engines = [check_engine(e) for e in task.engines]
             self._beside = side_by_side.EngineComparison(
                 bundle, engines, seed=task.seed, policies=task.policies
             )
-        return runner
+        return self._runner
 
     def _results(
-        self, runner: Runner, task: Task, said: list[str]
+        self, runner: Runner, part: TaskPart, stop: int, said: list[str]
     ) -> Iterator[tuple[tuple[Result, ...], dict[str, Array]]]:
         """Yield the results of the testcases, of the data passed, or of random data, with what was fed.
 
         There is one of each engine.
         """
-        bundle, beside = runner.bundle, self._beside
+        task, bundle, beside = part.task, runner.bundle, self._beside
         if task.input_data is not None:
             many = _count_cases(task.input_data) > 1
             for i, feeds in enumerate(task.cases(bundle, said.append)):
@@ -281,7 +308,7 @@ class Replayer:
             feeds = random_inputs(bundle, task.seed)
             yield (runner.run(feeds),) if beside is None else beside.run(feeds, None), feeds
         else:
-            for i in range(len(bundle.testcases)):
+            for i in range(part.start, stop):
                 if task.testcases is not None and i not in task.testcases:
                     continue
                 arrays: dict[str, Array] = {}
@@ -320,14 +347,6 @@ class Replayer:
                 result, outputs=tuple(replace(o, value=None, expect=None) for o in result.outputs)
             )
         return Replayed(result, shapes, digests, pictures, feeds if task.feeds else None)
-
-
-def _for_sizes(bundle: Bundle, task: Task) -> Bundle:
-    """Return the bundle for the sizes of the first data passed."""
-    if bundle.source.sized is None or task.input_data is None:
-        return bundle
-    first = next(task.cases(bundle, lambda _: None), None)
-    return prepared(bundle if first is None else bundle.for_data(first), task.optimize, task.batch_size)
 
 
 def _require_testcases(task: Task, total: int) -> None:
@@ -387,11 +406,11 @@ def _packing(bundle: Bundle) -> list[str]:
     return [f"all digests agree ({by})" if by else "all digests agree"]
 
 
-def _altered(bundle: Bundle, testcases: bool) -> Iterator[Warned]:
+def _altered(bundle: Bundle, start: int, stop: int) -> Iterator[Warned]:
     """Yield what differs from the digests that a file carries."""
     # An ONNX model may have the testcases and the record of a dump.
     if isinstance(bundle.record, memoryview) and bundle.facts.model is not None:
-        for text in verifying.mismatches(bundle, testcases=testcases):
+        for text in verifying.mismatches(bundle, start, stop):
             yield Warned(text, altered=True)
 
 
@@ -428,7 +447,7 @@ def _digests(feeds: dict[str, Array]) -> dict[str, str]:
 
 def serial(tasks: Iterable[Task]) -> Iterator[tuple[Task, Event]]:
     """Yield the events of tasks, in order."""
-    replayer = Replayer()
+    replayer = PartReplayer()
     for task in tasks:
-        for event in replayer.events(task):
+        for event in replayer.events(TaskPart(task)):
             yield task, event
