@@ -185,13 +185,11 @@ class Rewriter:
         tensors: Sequence[StoredTensor] = (),
         output_dtype: DType | None = None,
         like: Opr | None = None,
-        sometimes: bool = False,
     ) -> list[Var]:
         """Append an operator, or find an equal one; returns its outputs with dtypes and shapes.
 
         Args:
             like: an operator whose computing node and priority the new one takes.
-            sometimes: whether it is in a branch.
         """
         comp_node = list(like.comp_node) if like is not None else []
         opr = Opr(
@@ -205,12 +203,12 @@ class Rewriter:
             return list(self._same[key].outputs)
         for i in range(n_outputs):
             opr.outputs.append(Var(self._next + i, opr, i))
-        self._insert(opr, sometimes)
+        self._insert(opr)
         if key is not None:
             self._same[key] = opr
         return list(opr.outputs)
 
-    def _insert(self, opr: Opr, sometimes: bool, source: Opr | None = None) -> None:
+    def _insert(self, opr: Opr, sometimes: bool = False, source: Opr | None = None) -> None:
         opr.id = len(self.new.oprs)
         if source is None or not self._inherit(opr, source):
             infer_dtypes([opr])
@@ -247,7 +245,7 @@ class Rewriter:
             return None
         return (opr.type, opr.params, tuple(v.id for v in opr.inputs), opr.output_dtype)
 
-    def put(self, value: Array, dtype: DType, *, param: bool = False, name: str | None = None) -> Var:
+    def put(self, value: Array, dtype: DType, *, param: bool = False) -> Var:
         """Add a constant.
 
         Args:
@@ -255,10 +253,8 @@ class Rewriter:
             param: whether it is stored as a weight that a program may exchange (SharedDeviceTensor).
         """
         value = np.atleast_1d(value)
-        tensor = StoredTensor(dtype, value.shape, name, encode(value, dtype))
+        tensor = StoredTensor(dtype, value.shape, None, encode(value, dtype))
         (var,) = self.add("SharedDeviceTensor" if param else "ImmutableTensor", tensors=[tensor])
-        if name and not var.name:
-            var.name = name
         if value.size * dtype.np.itemsize > _SHORT:
             self._constants.keep(var, value)
         return var

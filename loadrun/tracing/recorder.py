@@ -95,7 +95,6 @@ class TraceRecorder(RunningTrace):
     def source(self, tensor: Tensor) -> RecordedInput:
         """Return what a tensor is to the recording; one from outside becomes a constant or a graph input."""
         if access.session_of(tensor) is self:
-            assert access.variable_of(tensor) is not None
             return RecordedInput(access.recorded_variable(tensor))
         value = stored(tensor)
         key = (id(tensor), id(value))
@@ -189,20 +188,15 @@ class TraceRecorder(RunningTrace):
 
     def became(self, tensor: Tensor, kind: str) -> None:
         """Note that code inside the function made a Python number of a value."""
-        if (
-            access.recorded_variable(tensor) is not None
-            and access.recorded_variable(tensor).id not in self.recording.static
-        ):
+        if access.recorded_variable(tensor).id not in self.recording.static:
             self.freezing.became(kind)
 
     def shape(self, tensor: Tensor) -> Shape:
         """Return the shape of a tensor; computes it where it depends on data."""
-        assert access.variable_of(tensor) is not None
-        shape = self.recording.known.shapes.get(access.recorded_variable(tensor).id)
-        if shape is None:
-            shape = self.value(tensor).shape
-            self.recording.known.shapes[access.recorded_variable(tensor).id] = shape
-        return shape
+        shapes, var = self.recording.known.shapes, access.recorded_variable(tensor)
+        if var.id not in shapes:
+            shapes[var.id] = self.value(tensor).shape
+        return shapes[var.id]
 
     def measured(self, tensor: Tensor) -> None:
         """Note that code inside the function took a size as a number."""
@@ -213,11 +207,9 @@ class TraceRecorder(RunningTrace):
 
     def named(self, tensor: Tensor, name: str) -> None:
         """Note that code inside the function named a tensor."""
-        if (
-            access.recorded_variable(tensor) is not None
-            and access.recorded_variable(tensor).owner.type != "Host2DeviceCopy"
-        ):
-            access.recorded_variable(tensor).name = name or None
+        var = access.recorded_variable(tensor)
+        if var.owner.type != "Host2DeviceCopy":
+            var.name = name or None
 
     def leave(self) -> None:
         """Begin a region that is not recorded: what was made so far becomes values from outside."""

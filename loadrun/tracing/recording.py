@@ -151,11 +151,11 @@ class RunningTrace(Session):
 
     def detached(self, tensor: Tensor) -> bool:
         """Return whether a tensor is a constant, so that its sizes are numbers."""
-        return recorded_variable(tensor) is None or recorded_variable(tensor).id in self.recording.static
+        return recorded_variable(tensor).id in self.recording.static
 
     def fluid(self, tensor: Tensor) -> bool:
         """Return whether the data may decide how large a tensor is."""
-        return recorded_variable(tensor) is not None and recorded_variable(tensor).id in self.recording.fluid
+        return recorded_variable(tensor).id in self.recording.fluid
 
     def varies(self, tensor: Tensor, axis: int) -> bool:
         """Return whether the size of a tensor along an axis may differ in another call."""

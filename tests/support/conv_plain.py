@@ -10,7 +10,8 @@ from itertools import product
 import numpy as np
 
 from loadrun.graph.dtypes import Array
-from loadrun.ops.conv.rules import Geometry, tap_range
+from loadrun.ops.conv.rules import Geometry
+from loadrun.ops.formulas.windows import taps
 
 __all__ = ["conv_plain", "deconv_plain"]
 
@@ -35,22 +36,14 @@ def conv_plain(x: Array, w: Array, geo: Geometry, pad_value: float = 0.0) -> Arr
     n = x.shape[0]
     out = np.zeros((n, geo.groups, geo.ocg, *geo.out), np.result_type(x, w))
     grouped = x.reshape(n, geo.groups, geo.icg, *geo.size)
+    met = {tap: (to, at) for tap, to, at in taps(geo)}
     for tap in product(*map(range, geo.kernel)):
-        to, source = [slice(None)] * 3, [slice(None)] * 3
-        for axis, k in enumerate(tap):
-            first, end, at = tap_range(geo, axis, k, 0, geo.out[axis])
-            to.append(slice(first, end))
-            source.append(slice(at, at + (end - first - 1) * geo.stride[axis] + 1, geo.stride[axis]))
-        taken = grouped[tuple(source)] if all(s.stop > s.start for s in to[3:]) else None
-        part = w[(slice(None),) * 3 + tap]
-        if pad_value:
-            # A padding that is not zero contributes everywhere the tap leaves the input.
-            whole = np.full((n, geo.groups, geo.icg, *geo.out), pad_value, x.dtype)
-            if taken is not None:
-                whole[tuple(to)] = taken
-            out += np.einsum("goi,ngi...->ngo...", part, whole)
-        elif taken is not None:
-            out[tuple(to)] += np.einsum("goi,ngi...->ngo...", part, taken)
+        # A padding that is not zero contributes everywhere the tap leaves the input.
+        seen = np.full((n, geo.groups, geo.icg, *geo.out), pad_value, x.dtype)
+        if tap in met:
+            to, at = met[tap]
+            seen[to] = grouped[at]
+        out += np.einsum("goi,ngi...->ngo...", w[(slice(None),) * 3 + tap], seen)
     return out.reshape(n, geo.channels, *geo.out)
 
 
@@ -59,13 +52,6 @@ def deconv_plain(x: Array, w: Array, geo: Geometry) -> Array:
     n = x.shape[0]
     result = np.zeros((n, geo.groups, geo.icg, *geo.size), np.result_type(x, w))
     grouped = x.reshape(n, geo.groups, geo.ocg, *geo.out)
-    for tap in product(*map(range, geo.kernel)):
-        source, to = [slice(None)] * 3, [slice(None)] * 3
-        for axis, k in enumerate(tap):
-            first, end, at = tap_range(geo, axis, k, 0, geo.out[axis])
-            source.append(slice(first, end))
-            to.append(slice(at, at + (end - first - 1) * geo.stride[axis] + 1, geo.stride[axis]))
-        if all(s.stop > s.start for s in source[3:]):
-            part = w[(slice(None),) * 3 + tap]
-            result[tuple(to)] += np.einsum("goi,ngo...->ngi...", part, grouped[tuple(source)])
+    for tap, source, to in taps(geo):
+        result[to] += np.einsum("goi,ngo...->ngi...", w[(slice(None),) * 3 + tap], grouped[source])
     return result.reshape(n, geo.groups * geo.icg, *geo.size)

@@ -9,12 +9,11 @@ from math import prod
 from typing import Any
 
 from ...arrays.names import kernel, np
+from ...base.registry import late
 from ...graph.composite import Known
 from ...graph.dtypes import Array
 from ...ops.conv.fast import conv_fast
 from ...ops.conv.rules import Geometry
-from ...ops.conv.transpose import deconv_fast
-from ...ops.conv.volume import conv_volume
 from . import operator
 from .activations import activation_of, silu
 from .common import one_of, refuse_unless, taking, with_attributes
@@ -30,6 +29,9 @@ from .windows import (
     spaced,
     window_of,
 )
+
+with late(__name__):
+    from ...ops.conv import transpose, volume
 
 __all__ = ["from_last", "integer_convolution", "integer_shape", "to_last"]
 
@@ -102,7 +104,7 @@ def convolved(x: Array, w: Array, window: SpatialWindow, group: int = 1) -> Arra
 def _run(x: Array, w: Array, geo: Geometry) -> Array:
     """Convolve images and volumes; of more axes the first one joins the batch, tap by tap."""
     if len(geo.out) <= 3:
-        return conv_fast(x, w, geo) if len(geo.out) == 2 else conv_volume(x, w, geo)
+        return conv_fast(x, w, geo) if len(geo.out) == 2 else volume.conv_volume(x, w, geo)
     axes = ("kernel", "pad", "stride", "dilate", "size", "out")
     inner = replace(geo, **{name: getattr(geo, name)[1:] for name in axes})
     x = np.pad(x, [(0, 0), (0, 0), (geo.pad[0],) * 2, *((0, 0),) * (x.ndim - 3)])
@@ -251,7 +253,7 @@ def conv_transpose(x: Array, w: Array, bias: Array | None = None, *, group: int 
         *(window.kernel, pads, window.strides, window.dilations, sizes, window.out),
         *(group, w.shape[1], filters.shape[1]),
     )
-    y = deconv_fast(x, filters, geo)
+    y = transpose.deconv_fast(x, filters, geo)
     for i, (size, a) in enumerate(zip(window.sizes, before, strict=True)):
         y = _placed(y, 2 + i, a, size) if cut else y
     return with_bias(y, bias)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import product
 from math import prod
 
 import numpy as np
@@ -12,33 +11,21 @@ from ...graph import Opr
 from ...graph import params as P
 from ...graph.dtypes import Array, DType, round_bfloat16
 from ..numeric.special import round_half
-from ..numeric.taps import Taps
 from ..registry import Call, Shape, ShapeCall, kernel
 from .fast import conv_fast
-from .rules import Geometry, geometry
+from .rules import Geometry, geometry, taps_of
 
 _CHUNK = 1 << 21
 """Elements of one block of sampled columns."""
 _INTEGERS = frozenset({"Int32", "Int16", "Int8"})
 
 
-def _axis_taps(geo: Geometry) -> tuple[Taps, Taps]:
-    def one(i: int) -> Taps:
-        return Taps(geo.size[i], geo.out[i], geo.kernel[i], geo.stride[i], geo.pad[i], geo.dilate[i])
-
-    return one(0), one(1)
-
-
 def conv_columns(x: Array, geo: Geometry, flip: bool = False) -> Array:
     """Return what every tap of every window sees: [N, C, KH, KW, OH, OW], zero outside the input."""
-    kh, kw = geo.kernel
-    out = np.zeros((*x.shape[:2], kh, kw, *geo.out), x.dtype)
-    if out.size:
-        rows, cols = _axis_taps(geo)
-        for (ky, ty, fy), (kx, tx, fx) in product(rows, list(cols)):
-            at = (kh - 1 - ky, kw - 1 - kx) if flip else (ky, kx)
-            out[:, :, at[0], at[1], ty, tx] = x[:, :, fy, fx]
-    return out
+    out = np.zeros((*x.shape[:2], geo.taps, *geo.out), x.dtype)
+    for number, to, at in taps_of(geo) if out.size else ():
+        out[:, :, geo.taps - 1 - number if flip else number][to] = x[at]
+    return out.reshape(*x.shape[:2], *geo.kernel, *geo.out)
 
 
 def _nchw(p: P.Convolution | P.LocalShare, what: str) -> None:
@@ -433,16 +420,14 @@ def region_restricted_backward(
     """
     p = c.get(P.Convolution)
     geo = _region_backward_geometry(p, w.shape, diff.shape, rin.shape, rout.shape)
-    n, kernel_ = len(rin), geo.kernel
-    rows, cols = _axis_taps(geo)
+    n, flip = len(rin), p.mode == P.ConvMode.CONVOLUTION
     out = np.zeros((n, geo.groups, geo.icg, *geo.size), np.float32)
     grad = diff.astype(np.float32, copy=False).reshape(n, geo.groups, geo.ocg, geo.points)
-    taps = w.astype(np.float32, copy=False).reshape(geo.groups, geo.ocg, geo.icg, *kernel_)
-    for (ky, ty, fy), (kx, tx, fx) in product(rows, list(cols)):
-        at = (kernel_[0] - 1 - ky, kernel_[1] - 1 - kx) if p.mode == P.ConvMode.CONVOLUTION else (ky, kx)
-        spread = np.matmul(taps[..., at[0], at[1]].swapaxes(1, 2), grad)
-        spread = spread.reshape(n, geo.groups, geo.icg, *geo.out)[..., ty, tx]
-        same = (rin[:, fy, fx] == rout[:, ty, tx])[:, None, None]
-        out[..., fy, fx] += np.where(same, spread, np.float32(0))
+    taps = w.astype(np.float32, copy=False).reshape(geo.groups, geo.ocg, geo.icg, geo.taps)
+    for number, to, at in taps_of(geo):
+        tap = taps[..., geo.taps - 1 - number if flip else number]
+        spread = np.matmul(tap.swapaxes(1, 2), grad).reshape(n, geo.groups, geo.icg, *geo.out)[to]
+        same = (rin[at] == rout[to])[:, None, None]
+        out[at] += np.where(same, spread, np.float32(0))
     out = out.reshape(n, -1, *geo.size)
     return round_half(out) if c.outputs[0].name == "Float16" else out

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from math import prod
+from types import EllipsisType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,10 +16,12 @@ from ...graph import Opr
 from ...graph import params as P
 from ...graph.dtypes import DType
 from ...graph.params import Format
+from ..numeric.taps import Taps
 from ..registry import Shape, ShapeCall
 from .layout import Packing, filter_packing, input_packing, output_packing
 
 _LIMIT = 1 << 31
+Place: TypeAlias = tuple[EllipsisType | slice, ...]
 
 
 @dataclass(frozen=True)
@@ -116,19 +120,20 @@ def geometry(
     )
 
 
-def tap_range(geo: Geometry, axis: int, tap: int, start: int, stop: int) -> tuple[int, int, int]:
-    """Return which outputs of ``start:stop`` read inside the input for that tap, and where the first one reads.
+def axis_taps(geo: Geometry) -> Iterator[Taps]:
+    """Return the taps along each spatial axis."""
+    return map(Taps, geo.size, geo.out, geo.kernel, geo.stride, geo.pad, geo.dilate)
 
-    Returns:
-        (first output, end of outputs, input position of the first); first == end when all read padding.
+
+def taps_of(geo: Geometry) -> Iterator[tuple[int, Place, Place]]:
+    """Yield the number of each tap that meets the input, the outputs that have it, and the inputs that they see.
+
+    >>> next(taps_of(geometry((1, 1, 5), 1, 1, 1, (3,), (1,), (2,), (1,))))
+    (0, (Ellipsis, slice(1, 3, None)), (Ellipsis, slice(1, 4, 2)))
     """
-    stride = geo.stride[axis]
-    shift = tap * geo.dilate[axis] - geo.pad[axis]
-    first = max(start, -(shift // stride))
-    end = min(stop, (geo.size[axis] - 1 - shift) // stride + 1)
-    if end <= first:
-        return start, start, 0
-    return first, end, first * stride + shift
+    for tap in product(*axis_taps(geo)):
+        number = int(np.ravel_multi_index([k for k, _, _ in tap], geo.kernel))
+        yield number, (..., *(to for _, to, _ in tap)), (..., *(at for _, _, at in tap))
 
 
 BiasParam: TypeAlias = P.ConvBias | P.BatchConvBias

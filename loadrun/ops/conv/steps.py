@@ -14,7 +14,7 @@ import numpy as np
 from ...graph.dtypes import Array
 from ..numeric.parallel import parallel
 from ..numeric.special import round_half
-from .rules import Geometry, tap_range
+from .rules import Geometry, taps_of
 
 Rounding = Callable[[Array], None]
 _BLOCK = 1 << 16
@@ -73,7 +73,7 @@ def conv_steps(
     out = np.zeros((x.shape[0], geo.groups, geo.ocg, *geo.out), np.float32)
     grouped = x.reshape(x.shape[0], geo.groups, geo.icg, *geo.size)
     filters = w.reshape(geo.groups, geo.ocg, geo.icg, geo.taps)
-    moves, channels = _moves(geo)[:: -1 if turned else 1], range(geo.icg)
+    moves, channels = list(taps_of(geo))[:: -1 if turned else 1], range(geo.icg)
     order = list(product(channels, moves)) if columns else [(c, m) for m in moves for c in channels]
     per = max(1, _BLOCK // max(1, geo.points))
     blocks = -(-geo.ocg // per)
@@ -98,16 +98,15 @@ def deconv_steps(x: Array, w: Array, geo: Geometry, round_: Rounding) -> Array:
     result = np.zeros((x.shape[0], geo.groups, geo.icg, *geo.size), np.float32)
     grouped = x.reshape(x.shape[0], geo.groups, geo.ocg, *geo.out)
     filters = w.reshape(geo.groups, geo.ocg, geo.icg, geo.taps)
-    moves = _moves(geo)[::-1]
+    moves = list(taps_of(geo))[::-1]
 
     def block(i: int) -> None:
         n, g = divmod(i, geo.groups)
         total = result[n, g]
         for o in range(geo.ocg):
             for number, source, to in moves:
-                at = (slice(None), *to)
-                inside = total[at]
-                step = grouped[n, g, o][source[1:]] * _column(filters[g, o, :, number], geo)
+                inside = total[to]
+                step = grouped[n, g, o][source] * _column(filters[g, o, :, number], geo)
                 step += inside
                 round_(step)
                 inside[...] = step
@@ -127,11 +126,12 @@ def deconv_columns(
     result = np.zeros((x.shape[0], geo.groups, geo.icg, *geo.size), np.float32)
     grouped = x.reshape(x.shape[0], geo.groups, geo.ocg, *geo.out)
     filters = w.reshape(geo.groups, geo.ocg, geo.icg, geo.taps)
+    moves = list(taps_of(geo))[:: -1 if turned else 1]
 
     def block(i: int) -> None:
         n, g = divmod(i, geo.groups)
         total = result[n, g]
-        for number, source, to in _moves(geo)[:: -1 if turned else 1]:
+        for number, source, to in moves:
             products = np.zeros((geo.icg, *geo.out), np.float32)
             if steps:
                 for o in range(geo.ocg):
@@ -140,10 +140,9 @@ def deconv_columns(
             else:
                 products += np.tensordot(filters[g, :, :, number], grouped[n, g], (0, 0))
                 round_(products)
-            at = (slice(None), *to)
-            step = total[at] + products[source]
+            step = total[to] + products[source]
             round_(step)
-            total[at] = step
+            total[to] = step
 
     parallel(block, x.shape[0] * geo.groups)
     return result.reshape(x.shape[0], geo.groups * geo.icg, *geo.size)
@@ -151,19 +150,3 @@ def deconv_columns(
 
 def _column(weights: Array, geo: Geometry) -> Array:
     return weights.reshape(-1, *(1,) * len(geo.out))
-
-
-def _moves(geo: Geometry) -> list[tuple[int, tuple[slice, ...], tuple[slice, ...]]]:
-    """Return each tap's number, the outputs (all channels) that read inside the input, and where they read."""
-    moves = []
-    for number, tap in enumerate(product(*map(range, geo.kernel))):
-        to, source = [slice(None)], []
-        for axis, k in enumerate(tap):
-            first, end, at = tap_range(geo, axis, k, 0, geo.out[axis])
-            to.append(slice(first, end))
-            source.append(slice(at, at + max(0, (end - first - 1) * geo.stride[axis] + 1), geo.stride[axis]))
-            if first >= end:
-                break
-        else:
-            moves.append((number, tuple(to), tuple(source)))
-    return moves

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import numpy as np
 
 from ...graph.dtypes import Array
 from ..numeric.parallel import parallel, scratch
 from .fast import conv_fast
-from .rules import Geometry, geometry, tap_range
+from .rules import Geometry, geometry, taps_of
 
 _BLOCK = 1 << 18
 
@@ -42,7 +40,7 @@ def deconv_fast(x: Array, w: Array, geo: Geometry) -> Array:
     matrix = np.moveaxis(w.reshape(geo.groups, geo.ocg, geo.icg, geo.taps), 1, 3)
     per = max(1, _BLOCK // max(1, geo.taps * geo.points))
     blocks = -(-geo.icg // per)
-    moves = list(filter(None, (_move(geo, tap) for tap in product(*map(range, geo.kernel)))))
+    moves = list(taps_of(geo))
 
     def block(i: int) -> None:
         i, b = divmod(i, blocks)
@@ -58,17 +56,3 @@ def deconv_fast(x: Array, w: Array, geo: Geometry) -> Array:
 
     parallel(block, batch * geo.groups * blocks)
     return result.reshape(batch, geo.groups * geo.icg, *geo.size)
-
-
-def _move(geo: Geometry, tap: tuple[int, ...]) -> tuple[int, tuple[slice, ...], tuple[slice, ...]] | None:
-    """Return a tap's number, the positions whose products stay inside, and where they are added."""
-    number = 0
-    source, to = [slice(None)], [slice(None)]
-    for axis, k in enumerate(tap):
-        number = number * geo.kernel[axis] + k
-        first, end, at = tap_range(geo, axis, k, 0, geo.out[axis])
-        if first >= end:
-            return None
-        source.append(slice(first, end))
-        to.append(slice(at, at + (end - first - 1) * geo.stride[axis] + 1, geo.stride[axis]))
-    return number, tuple(source), tuple(to)

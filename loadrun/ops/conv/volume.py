@@ -3,8 +3,9 @@
 import numpy as np
 
 from ...graph.dtypes import Array
+from ..numeric.taps import Taps
 from .fast import conv_fast
-from .rules import Geometry, tap_range
+from .rules import Geometry
 
 _BLOCK = 1 << 22
 
@@ -41,11 +42,9 @@ def conv_volume(x: Array, w: Array, geo: Geometry) -> Array:
         for first in range(0, geo.out[0], per):
             last = min(geo.out[0], first + per)
             planes = np.zeros((last - first, channels, depth, *geo.size[1:]), x.dtype)
-            for k in range(depth):
-                top, end, z = tap_range(geo, 0, k, first, last)
-                if end > top:
-                    taken = x[n, :, z : z + (end - top - 1) * geo.stride[0] + 1 : geo.stride[0]]
-                    planes[top - first : end - first, :, k] = taken.swapaxes(0, 1)
+            before = geo.pad[0] - first * geo.stride[0]
+            for k, to, at in Taps(geo.size[0], last - first, depth, geo.stride[0], before, geo.dilate[0]):
+                planes[to, :, k] = x[n, :, at].swapaxes(0, 1)
             images = planes.reshape(last - first, channels * depth, *geo.size[1:])
             out[n, :, first:last] = conv_fast(images, filters, flat).swapaxes(0, 1)
     return out

@@ -1,7 +1,6 @@
 """Windows as data: unfold and fold of images, and masks that follow a convolution."""
 
 from collections.abc import Sequence
-from itertools import product
 from math import prod
 
 import numpy as np
@@ -10,23 +9,26 @@ from ...graph import Opr
 from ...graph import params as P
 from ...graph.dtypes import Array, DType, round_bfloat16
 from ..numeric.special import round_half
-from ..numeric.taps import Taps
 from ..registry import Call, Shape, ShapeCall, kernel
-from .rules import output_size
+from .rules import Geometry, axis_taps, geometry, taps_of
 
 _PLAIN = frozenset({"Float32", "Float16", "BFloat16", "Int32", "Int16", "Int8", "Uint8"})
 _INTEGERS = frozenset({"Int32", "Int16", "Int8"})
 
 
-def _propagate(p: P.MaskPropagate, shape: Shape) -> tuple[Taps, Taps]:
+def _windows(
+    p: P.MaskPropagate | P.Images2Neibs | P.SlidingWindowTranspose, height: int, width: int
+) -> Geometry:
+    """Return how windows lie on an image of one channel."""
+    kernel = (p.kernel_h, p.kernel_w) if isinstance(p, P.MaskPropagate) else (p.window_h, p.window_w)
+    sides = (p.pad_h, p.pad_w), (p.stride_h, p.stride_w), (p.dilate_h, p.dilate_w)
+    return geometry((1, 1, height, width), 1, 1, 1, kernel, *sides)
+
+
+def _propagate(p: P.MaskPropagate, shape: Shape) -> Geometry:
     if len(shape) != 2:
         raise ValueError(f"a mask has 2 axes, found shape {list(shape)}")
-    oh = output_size(shape[0], p.kernel_h, p.pad_h, p.stride_h, p.dilate_h)
-    ow = output_size(shape[1], p.kernel_w, p.pad_w, p.stride_w, p.dilate_w)
-    return (
-        Taps(shape[0], oh, p.kernel_h, p.stride_h, p.pad_h, p.dilate_h),
-        Taps(shape[1], ow, p.kernel_w, p.stride_w, p.pad_w, p.dilate_w),
-    )
+    return _windows(p, *shape)
 
 
 def _propagate_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
@@ -36,32 +38,21 @@ def _propagate_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
 
 
 def _propagate_shape(s: ShapeCall) -> Sequence[Shape | None]:
-    rows, cols = _propagate(s.get(P.MaskPropagate), s.shape(0))
-    return ((rows.out, cols.out),)
+    return (_propagate(s.get(P.MaskPropagate), s.shape(0)).out,)
 
 
 @kernel("MaskPropagate", dtype=_propagate_dtype, shape=_propagate_shape)
 def mask_propagate(c: Call, x: Array) -> Array:
     """Return 1 where a window holds any nonzero element of the mask, else 0 (MegEngine dnn naive MaskPropagate)."""
-    rows, cols = _propagate(c.get(P.MaskPropagate), x.shape)
-    some = x != 0
-    tall = np.zeros((rows.out, cols.size), bool)
+    geo = _propagate(c.get(P.MaskPropagate), x.shape)
+    rows, cols = axis_taps(geo)
+    some, tall = x != 0, np.zeros((geo.out[0], geo.size[1]), bool)
     for _, to, at in rows:
         tall[to] |= some[at]
-    out = np.zeros((rows.out, cols.out), bool)
+    out = np.zeros(geo.out, bool)
     for _, to, at in cols:
         out[:, to] |= tall[:, at]
     return out.astype(x.dtype)
-
-
-def _window_taps(p: P.Images2Neibs | P.SlidingWindowTranspose, height: int, width: int) -> tuple[Taps, Taps]:
-    """Find where the taps of windows meet images of a size, along both axes."""
-    oh = output_size(height, p.window_h, p.pad_h, p.stride_h, p.dilate_h)
-    ow = output_size(width, p.window_w, p.pad_w, p.stride_w, p.dilate_w)
-    return (
-        Taps(height, oh, p.window_h, p.stride_h, p.pad_h, p.dilate_h),
-        Taps(width, ow, p.window_w, p.stride_w, p.pad_w, p.dilate_w),
-    )
 
 
 def _plain_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
@@ -75,10 +66,9 @@ def neibs_shape(p: P.Images2Neibs, shape: Shape) -> Shape:
     if len(shape) not in (4, 5):
         raise ValueError(f"Images2Neibs takes [N, C, H, W] or [N, H, C/4, W, 4], found {list(shape)}")
     five = len(shape) == 5
-    rows, cols = _window_taps(p, shape[1 if five else 2], shape[3])
-    n, c = shape[0], shape[2 if five else 1]
-    window = (p.window_h, p.window_w)
-    return (n, rows.out, c, cols.out, *window, 4) if five else (n, c, rows.out, cols.out, *window)
+    geo = _windows(p, shape[1 if five else 2], shape[3])
+    (n, c), (oh, ow) = (shape[0], shape[2 if five else 1]), geo.out
+    return (n, oh, c, ow, *geo.kernel, 4) if five else (n, c, oh, ow, *geo.kernel)
 
 
 def _neibs_shape(s: ShapeCall) -> Sequence[Shape | None]:
@@ -97,31 +87,33 @@ def images2neibs(c: Call, x: Array) -> Array:
         raise ValueError(f"the last of five axes must be 4, found {list(x.shape)}")
     if not out.size:
         return out
-    five = x.ndim == 5
-    rows, cols = _window_taps(p, x.shape[1 if five else 2], x.shape[3])
-    for (ky, ty, fy), (kx, tx, fx) in product(rows, list(cols)):
-        if five:
-            out[:, ty, :, tx, ky, kx] = x[:, fy, :, fx]
-        else:
-            out[:, :, ty, tx, ky, kx] = x[:, :, fy, fx]
+    # Positions last.
+    images, seen = (
+        (x.transpose(0, 2, 4, 1, 3), out.transpose(4, 5, 0, 2, 6, 1, 3))
+        if x.ndim == 5
+        else (x, out.transpose(4, 5, 0, 1, 2, 3))
+    )
+    for number, to, at in taps_of(_windows(p, *images.shape[-2:])):
+        seen[divmod(number, p.window_w)][to] = images[at]
     return out
 
 
-def _transpose_shape_of(p: P.SlidingWindowTranspose, shape: Shape) -> tuple[Shape, Taps, Taps]:
+def _transpose_of(p: P.SlidingWindowTranspose, shape: Shape) -> tuple[Shape, Geometry]:
+    """Return the shape of images, and how the windows lie on them."""
     if len(shape) != 6:
         raise ValueError(f"SlidingWindowTranspose takes [N, C, OH, OW, KH, KW], found {list(shape)}")
-    rows, cols = _window_taps(p, p.out_h, p.out_w)
-    want = (rows.out, cols.out, p.window_h, p.window_w)
+    geo = _windows(p, p.out_h, p.out_w)
+    want = (*geo.out, *geo.kernel)
     if shape[2:] != want:
         raise ValueError(
             f"windows of {p.window_h}x{p.window_w} over {p.out_h}x{p.out_w} make [N, C, "
             f"{', '.join(map(str, want))}], found {list(shape)}"
         )
-    return (shape[0], shape[1], p.out_h, p.out_w), rows, cols
+    return (shape[0], shape[1], p.out_h, p.out_w), geo
 
 
 def _transpose_shape(s: ShapeCall) -> Sequence[Shape | None]:
-    return (_transpose_shape_of(s.get(P.SlidingWindowTranspose), s.shape(0))[0],)
+    return (_transpose_of(s.get(P.SlidingWindowTranspose), s.shape(0))[0],)
 
 
 def _transpose_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
@@ -135,17 +127,17 @@ def sliding_window_transpose(c: Call, x: Array) -> Array:
     Semantics of MegEngine's dnn naive kernel, with its order of additions; integers wrap, half-width floats
     are rounded after every addition.
     """
-    shape, rows, cols = _transpose_shape_of(c.get(P.SlidingWindowTranspose), x.shape)
+    shape, geo = _transpose_of(c.get(P.SlidingWindowTranspose), x.shape)
     out = np.zeros(shape, x.dtype)
     if not x.size:
         return out
     cut = {"Float16": round_half, "BFloat16": round_bfloat16}.get(c.inputs[0].name)
     # Earlier windows see a pixel through their later taps.
-    for ky, ty, fy in reversed(list(rows)):
-        for kx, tx, fx in reversed(list(cols)):
-            view, part = out[:, :, fy, fx], x[:, :, ty, tx, ky, kx]
-            if cut is None:
-                view += part
-            else:
-                view[...] = cut(np.add(view, part, dtype=np.float32))
+    for number, to, at in reversed(list(taps_of(geo))):
+        ky, kx = divmod(number, geo.kernel[1])
+        view, part = out[at], x[..., ky, kx][to]
+        if cut is None:
+            view += part
+        else:
+            view[...] = cut(np.add(view, part, dtype=np.float32))
     return out

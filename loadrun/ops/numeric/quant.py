@@ -169,21 +169,13 @@ def _finish(v: Array, dtype: DType, overflow: int | None) -> Array:
     return saturate(v, dtype, out=v)
 
 
-def dequantize(x: Array, dtype: DType, out: Array | None = None) -> Array:
+def dequantize(x: Array, dtype: DType) -> Array:
     """Convert stored values of a quantized type to float32 real numbers.
 
     >>> dequantize(np.array([130, 0], "u1"), DType("Quantized8Asymm", 0.5, 128)).tolist()
     [1.0, -64.0]
     """
-    if out is None:
-        v = x.astype(np.float32)
-    else:
-        v = out
-        np.copyto(v, x, casting="unsafe")
-    if dtype.zero_point:
-        v -= _F(dtype.zero_point)
-    v *= _F(dtype.scale)
-    return v
+    return reals(dtype)(x)
 
 
 def reals(dtype: DType) -> Callable[[Array], Array]:

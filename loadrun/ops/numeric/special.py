@@ -221,12 +221,12 @@ def erf(x: Array, out: Array | None = None) -> Array:
     return np.maximum(y, filled(-1.0, y), out=y if out is None else out)
 
 
-def normal_cdf(x: Array, out: Array | None = None) -> Array:
+def normal_cdf(x: Array) -> Array:
     """Compute the standard normal distribution function of float32 values, ``(1 + erf(x / sqrt 2)) / 2``."""
     y = _odd(_CDF, x, _ERF_END * 2**0.5)
     np.add(y, _F(0.5), out=y)
     np.minimum(y, filled(1.0, y), out=y)
-    return np.maximum(y, filled(0.0, y), out=y if out is None else out)
+    return np.maximum(y, filled(0.0, y), out=y)
 
 
 def gelu(x: Array, out: Array | None = None) -> Array:
