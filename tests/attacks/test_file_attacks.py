@@ -340,18 +340,6 @@ def test_streams_that_are_closed(closed: str, tmp_path: Path) -> None:
     assert main([str(tmp_path / "o.mge")]) == 0
 
 
-def test_what_a_killed_process_left_goes_after_a_day(tmp_path: Path) -> None:
-    """A process that is killed removes nothing; the next one that writes the same file does."""
-    names = [".t.abcdefgh.part", ".t.12345678.part", ".t.other.part", ".u.abcdefgh.part"]
-    for i, name in enumerate(names):
-        (tmp_path / name).write_bytes(b"half")
-        if i != 1:
-            os.utime(tmp_path / name, (time.time() - 2 * 86400,) * 2)
-    with replacing(tmp_path / "t") as f:
-        f.write(b"whole")
-    assert sorted(os.listdir(tmp_path)) == sorted([*names[1:], "t"])
-
-
 # Time and the last net
 
 
