@@ -8,11 +8,9 @@ import os
 import re
 import stat
 import sys
-import time
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import lru_cache
 from typing import IO, Any, TextIO
 
 from .errors import UsageError, clean
@@ -27,8 +25,6 @@ with late(__name__):
 
 _PART = ".part"
 _LONGEST = 100
-_STALE = 24 * 3600.0
-"""Age in seconds at which a temporary file is considered abandoned by a killed process."""
 
 
 def check_targets(
@@ -93,8 +89,7 @@ def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterat
     """Open a file for writing that replaces `target` when all is written, flushed and closed.
 
     An error or an interrupt leaves `target` as it was. A link is replaced, and what it leads to stays as it is,
-    unless that is a device or a pipe: such is written to directly. A temporary that a killed process left for the same
-    target is removed when it is a day old.
+    unless that is a device or a pipe: such is written to directly.
 
     Args:
         target: the file.
@@ -115,7 +110,6 @@ def replacing(target: str | os.PathLike[str], *, append: bool = False) -> Iterat
             yield f
         return
 
-    _sweep(path)
     # The name is known before the file exists, so that a signal cannot come between creating and removing it.
     temporary = path.parent / f"{_prefix(path)}{secrets.token_hex(8)}{_PART}"
     try:
@@ -218,7 +212,6 @@ def new_folder(target: pathlib.Path) -> Iterator[pathlib.Path]:
     """Make a folder to fill that appears as `target`, which must be missing or empty, when all is done."""
     nameable(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(target)
     folder = pathlib.Path(tempfile.mkdtemp(prefix=_prefix(target), suffix=_PART, dir=target.parent))
     try:
         yield folder
@@ -234,30 +227,6 @@ def new_folder(target: pathlib.Path) -> Iterator[pathlib.Path]:
 
 def _prefix(path: pathlib.Path) -> str:
     return f".{path.name[:100]}."
-
-
-@lru_cache(maxsize=8)
-def _hidden_parts(folder: pathlib.Path) -> tuple[str, ...]:
-    """List the temporary files in a folder, only once, since a command may write thousands of files into it."""
-    with os.scandir(folder) as entries:
-        return tuple(e.name for e in entries if e.name.startswith(".") and e.name.endswith(_PART))
-
-
-def _sweep(path: pathlib.Path) -> None:
-    """Remove temporary files that killed processes left when writing the same file or folder."""
-    random = re.compile(re.escape(_prefix(path)) + r"[a-z0-9_]{8,16}" + re.escape(_PART))
-    for old in (os.path.join(path.parent, n) for n in _hidden_parts(path.parent) if random.fullmatch(n)):
-        try:
-            status = os.lstat(old)
-            if time.time() - status.st_mtime < _STALE:
-                continue
-            if stat.S_ISDIR(status.st_mode):
-                shutil.rmtree(old, ignore_errors=True)
-            elif stat.S_ISREG(status.st_mode):
-                os.unlink(old)
-        except OSError:
-            # Already removed by another process, or in use.
-            continue
 
 
 class FileNames:

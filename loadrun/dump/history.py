@@ -34,12 +34,8 @@ _OLD_STRATEGY = (
     P.Strategy.PROFILE | P.Strategy.HEURISTIC,
 )
 _OLD_BLOCK = P.RecordField("output_block_size", "uint", 0, None)
-_RETIRED = ("CheckHasInf", "ParamPackConcat", "WinogradFilterPreprocess")
-
-
-def retired_names() -> tuple[str, ...]:
-    """Operators of releases before 1.8 that no later release can load."""
-    return _RETIRED
+RETIRED = ("CheckHasInf", "ParamPackConcat", "WinogradFilterPreprocess")
+"""Operators of releases before 1.8 that no later release can load."""
 
 
 def fields(kind: type[P.Record], mge_version: int) -> tuple[P.RecordField, ...]:

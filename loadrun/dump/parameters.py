@@ -165,4 +165,4 @@ def find_op(t: Table, kind: str, type_id: int, name: str | None = None) -> Op:
 
 @cache
 def _retired() -> dict[int, str]:
-    return {unversioned_id(name): name for name in history.retired_names()}
+    return {unversioned_id(name): name for name in history.RETIRED}

@@ -12,7 +12,7 @@ from dataclasses import replace
 from struct import pack, unpack_from
 from typing import Any, overload
 
-from ..base.errors import FormatError, UsageError
+from ..base.errors import FormatError
 from ..base.registry import late
 from ..base.schema import anything, integer, items, mapping, record, text
 from ..base.writing import scratch
@@ -72,25 +72,6 @@ class ScenarioWriter:
     def close(self) -> None:
         """Delete the temporary file."""
         self.file.close()
-
-
-def require_single_steps(
-    bundle: Bundle, what: str, instead: str = "pack the model with single testcases instead"
-) -> None:
-    """Refuse a file with scenarios, for what would lose all but their first steps.
-
-    Args:
-        bundle: the file.
-        what: what is to be done with it, such as "auditing it".
-        instead: what to do, for the message.
-
-    Raises:
-        UsageError: a testcase has further steps.
-    """
-    for number, more in bundle.facts.scenarios.items():
-        raise UsageError(
-            f"{bundle.path}: testcase {number} is a scenario of {more + 1} steps, which {what} would lose; {instead}"
-        )
 
 
 def scenarios_at(data: memoryview) -> memoryview:

@@ -83,21 +83,6 @@ def load_cases(
     return loader.load_all(cases)
 
 
-def load_located(
-    case: LocatedSpec, inputs: Sequence[Var], *, seed: int, warn: Callable[[str], None], exact: bool = False
-) -> dict[str, Array]:
-    """Load the data of a specification whose paths start from its list file's folder.
-
-    Args:
-        case: the specification.
-        inputs: what the data is for.
-        seed: seed of generated data.
-        warn: called with what deserves a look.
-        exact: refuse numbers that an integer or boolean dtype does not hold, which are truncated or wrap otherwise.
-    """
-    return Loader(inputs, 1, False, None, seed, warn, exact).load(case, 0)
-
-
 @dataclass
 class _Given:
     """Data before the cast; `generated` data is neither repeated nor transformed."""
@@ -108,6 +93,9 @@ class _Given:
 
 class Loader:
     """Loads specifications for the inputs of one model.
+
+    Args:
+        exact: refuse numbers that an integer or boolean dtype does not hold, which are truncated or wrap otherwise.
 
     Attributes:
         open: inputs with sizes that nothing says.

@@ -11,7 +11,6 @@ from ..base.stages import stage
 from ..dump import save
 from ..dump.choosing import load_dump
 from ..dump.options import DumpOptions, DumpResult
-from ..dump.scenarios import require_single_steps
 from ..inputs.feeds import ModelOptions
 from ..testcase import Bundle
 from .exported import Exported
@@ -104,11 +103,11 @@ def _written(
 ) -> Converted:
     if ending == ".mge":
         return Converted(dump=save(bundle, target, DumpOptions(narrow=options.narrow), format=options.format))
-    require_single_steps(
-        bundle,
-        "converting it to ONNX",
-        f"convert the model from before packing; `loadrun NAME.onnx --input {bundle.path}` replays the steps",
-    )
+    for number, more in bundle.facts.scenarios.items():
+        raise UsageError(
+            f"{bundle.path}: testcase {number} is a scenario of {more + 1} steps, which converting it to ONNX would "
+            f"lose; convert the model from before packing; `loadrun NAME.onnx --input {bundle.path}` replays the steps"
+        )
     exported = export(
         bundle,
         f=target,

@@ -40,14 +40,10 @@ def entrants_lines(entrants: Sequence[EngineResults]) -> Iterator[str]:
             parts.append(f"median {seconds * 1e3:.2f} ms{ratio}")
         if entrant is not first and entrant.error:
             name, worst = _worst(entrant.error)
-            parts.append(f"at most {_error_text(worst)} apart (output {clean(name)})")
+            parts.append(f"at most {worst:.4g} apart (output {clean(name)})")
         yield ", ".join(parts)
 
 
 def _worst(errors: Mapping[str, float]) -> tuple[str, float]:
     """Return the output with the largest error; NaN is the largest."""
     return max(errors.items(), key=lambda pair: (pair[1] != pair[1], pair[1]))
-
-
-def _error_text(x: float | None) -> str:
-    return "-" if x is None else f"{x:.4g}"

@@ -9,6 +9,7 @@ from typing import Any
 from ..base.errors import LoadRunError
 from ..compare.judging import policy_for
 from ..compare.record import header, packed_policies
+from ..dump.history import release
 from ..graph import Opr, Var
 from ..graph.dtypes import dtype_of, nbytes
 from ..graph.params import IndexDescMaskDump, Record
@@ -130,7 +131,7 @@ def describe(bundle: Bundle) -> Description:
         path=bundle.path,
         format="ONNX" if graph.magic.startswith("ONNX") else graph.format,
         magic=graph.magic,
-        mge_version=_version(graph.mge_version),
+        mge_version=release(graph.mge_version),
         size=bundle.facts.size,
         inputs=tuple(_var(v, known) for v in bundle.inputs),
         outputs=tuple(VarInfo(n, known.shapes.get(v.id, v.shape), _dtype(v)) for n, v in outputs.items()),
@@ -298,7 +299,3 @@ def _dtype(var: Var) -> str:
 
 def _elements(shape: tuple[int, ...] | None) -> int:
     return prod(shape or ())
-
-
-def _version(number: int) -> str:
-    return f"{number // 100000}.{number // 100 % 1000}.{number % 100}"

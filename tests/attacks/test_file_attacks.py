@@ -340,18 +340,6 @@ def test_streams_that_are_closed(closed: str, tmp_path: Path) -> None:
     assert main([str(tmp_path / "o.mge")]) == 0
 
 
-def test_what_a_killed_process_left_goes_after_a_day(tmp_path: Path) -> None:
-    """A process that is killed removes nothing; the next one that writes the same file does."""
-    names = [".t.abcdefgh.part", ".t.12345678.part", ".t.other.part", ".u.abcdefgh.part"]
-    for i, name in enumerate(names):
-        (tmp_path / name).write_bytes(b"half")
-        if i != 1:
-            os.utime(tmp_path / name, (time.time() - 2 * 86400,) * 2)
-    with replacing(tmp_path / "t") as f:
-        f.write(b"whole")
-    assert sorted(os.listdir(tmp_path)) == sorted([*names[1:], "t"])
-
-
 # Time and the last net
 
 
@@ -391,16 +379,16 @@ def test_what_nobody_foresaw(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is a verdict of its file, and the next file is still run."""
-    from loadrun.replay import serial
+    from loadrun.replay import parts
 
-    real = serial.Runner
+    real = parts.Runner
 
     def broken(bundle: loadrun.Bundle, *args: object, **named: object) -> loadrun.Runner:
         if "mlp" in bundle.path:
             raise KeyError("an impossible key")
         return real(bundle, *args, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(serial, "Runner", broken)
+    monkeypatch.setattr(parts, "Runner", broken)
     assert main([MLP, "fixtures/nets/scalars.mge", "--json", str(tmp_path / "r.json")]) == 70
     said = capsys.readouterr().out
     assert "error: this is a bug in loadrun; please report it: KeyError at test_file_attacks.py:" in said

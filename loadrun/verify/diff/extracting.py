@@ -29,7 +29,6 @@ def extract(
     *,
     before: Sequence[Opr] = (),
     matching: Matching | None = None,
-    maxerr: float | None = None,
     seed: int = 0,
 ) -> Bundle:
     """Make a bundle of one operator: its inputs and expected outputs are the reference's.
@@ -45,7 +44,6 @@ def extract(
         feeds: arrays by input name.
         before: operators before it that go along, since the reference has no values between them.
         matching: the partners of the variables in another graph, where they are known.
-        maxerr: tolerance of the check, by MegEngine's measure.
         seed: seed of random operators.
 
     Raises:
@@ -65,7 +63,7 @@ def extract(
             # The reference has another layout.
             known.update({number: values[number]} if number in values else {})
     dtypes = reference_dtypes(border.values(), matching)
-    return as_testcase(graph, border.values(), targets, known, dtypes, maxerr=maxerr)
+    return as_testcase(graph, border.values(), targets, known, dtypes)
 
 
 def reference_dtypes(variables: Iterable[Var], matching: Matching | None) -> dict[int, DType]:

@@ -14,7 +14,7 @@ from ...graph import Graph, StoredTensor, Var
 from ...graph.dtypes import Array
 from ...graph.params import Host2DeviceCopy
 from ...inputs.lists import LocatedSpec, expand
-from ...inputs.loading import load_located
+from ...inputs.loading import Loader
 from ...inputspec import InputPart, InputSpec, PathSource
 from ...ops.infer import infer_dtypes
 from ...passes.constants import bare
@@ -59,7 +59,7 @@ def expected_cases(
                 raise UsageError(
                     f"there is an expected value for {name!r}, but the outputs are {', '.join(map(repr, names))}"
                 )
-        yield load_located(case, [known[n] for n in wanted], seed=seed, warn=warn, exact=True)
+        yield Loader([known[n] for n in wanted], 1, False, None, seed, warn, exact=True).load(case, 0)
 
 
 def _located(specs: Sequence[str]) -> Iterator[LocatedSpec]:
