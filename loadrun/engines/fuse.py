@@ -23,7 +23,7 @@ from ..ops.elemwise.modes import float_step
 from ..ops.elemwise.table import ModeTrait, modes
 from ..ops.infer import Inference
 from ..ops.numeric.special import filled
-from ..ops.registry import Added, Bound, Call, Finish, InTurn, Kernel, Limits, Shape, ShapeCall
+from ..ops.registry import Added, Bound, Call, Finish, InTurn, Limits, Shape, ShapeCall
 from .pairs import PAIR
 from .program import Step
 
@@ -54,37 +54,20 @@ class _FusedStep(NamedTuple):
 
 
 class FusedKernel:
-    """A convolution kernel with what follows it; operands come after the convolution's own inputs."""
+    """A convolution with what follows it; operands come after the convolution's own inputs."""
 
-    def __init__(
-        self, kernel: Kernel, n_inputs: int, items: Sequence[_FusedStep], oprs: Sequence[Opr], shape: Shape
-    ) -> None:
-        self.kernel = kernel
+    def __init__(self, n_inputs: int, items: Sequence[_FusedStep], shape: Shape) -> None:
         self.sizes = shape[1], prod(shape[2:]), prod(shape)
-        self.oprs = tuple(oprs)
         self.n_inputs = n_inputs
         self.items = tuple(items)
         self.full = {place for item in items for kind, place in item.sources if kind == _FULL}
 
-    def __call__(self, c: Call, *args: Array) -> Array:
-        """Run the convolution and finish its blocks, or its whole output if the kernel does not work in blocks."""
-        c = c.in_run(c.rng, [])
-        c.finish = finish = self.finisher([self._flat(i, a) for i, a in enumerate(args[self.n_inputs :])])
-        out: Array = self.kernel(c, *args[: self.n_inputs])
-        if c.finish is not None:
-            c.finish = None
-            flat = out.reshape(*out.shape[:2], -1)
-            for n in range(out.shape[0]):
-                finish(flat[n], n, 0, slice(0, flat.shape[2]))
-        return out
-
-    def bind(self, c: Call, s: ShapeCall) -> Bound | None:
+    def bind(self, c: Call, s: ShapeCall) -> Bound:
         """Bind the items to known shapes."""
         n = self.n_inputs
         call = replace(c, inputs=c.inputs[:n], const=c.const[:n])
         convolve = convolution.bind_float(call, ShapeCall(s.opr, call.inputs, s.shapes[:n], s.values[:n]))
-        if convolve is None:
-            return None
+        assert convolve is not None
         made: Finish | None = None
         kept: list[Finish | None] = [None] * len(self.items)
         const = [all(k == _BLOCK or c.const[n + place] for k, place in item.sources) for item in self.items]
@@ -101,14 +84,6 @@ class FusedKernel:
             return convolve(finish, *args[:n])
 
         return bound
-
-    def finisher(self, operands: Sequence[Array]) -> Finish:
-        """Return the function that applies all items to a block in place.
-
-        Args:
-            operands: from `_flat`.
-        """
-        return InTurn(tuple(self._step(item, operands) for item in self.items))
 
     def _step(self, item: _FusedStep, operands: Sequence[Array]) -> Finish:
         return _plain(item, operands) or self._applied(item, operands)
@@ -186,7 +161,7 @@ def fuse(steps: Sequence[Step], known: Inference, keep: Collection[int]) -> list
     taken: set[int] = set()
     # Where two convolutions meet in a sum, the later one fuses it: the other's output is ready then.
     for i, s in reversed(list(enumerate(steps))):
-        if not _is_head(s) or s.writes[0] not in known.shapes:
+        if not _is_head(s) or any(v not in known.shapes for v in (*s.reads, *s.writes)):
             continue
         chain, items, operands = _chain(steps, s, readers, known, keep, taken)
         if not chain:
@@ -199,13 +174,14 @@ def fuse(steps: Sequence[Step], known: Inference, keep: Collection[int]) -> list
             inputs=(*s.call.inputs, *(dtypes[v] for v in operands)),
             const=(*s.call.const, *(const[v] for v in operands)),
         )
-        oprs = [steps[j].call.opr for j in chain]
-        kernel = FusedKernel(s.kernel, len(s.reads), items, oprs, known.shapes[s.writes[0]])
+        kernel = FusedKernel(len(s.reads), items, known.shapes[s.writes[0]])
+        oprs = tuple([steps[j].call.opr for j in chain])
         taken.update(chain)
         for j in (i, *chain):
             out[j] = None
         # At the end of the chain every operand is ready.
-        out[chain[-1]] = Step(kernel, call, (*s.reads, *operands), last.writes, binder=kernel.bind)
+        reads = (*s.reads, *operands)
+        out[chain[-1]] = Step(s.kernel, call, reads, last.writes, binder=kernel.bind, fused=oprs)
     return [s for s in out if s is not None]
 
 

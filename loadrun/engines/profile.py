@@ -1,7 +1,7 @@
 """Time and memory of every operator of a run, in the structure of MegEngine's graph profiler."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -10,8 +10,7 @@ from ..base.errors import UsageError
 from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array
 from ..ops.infer import Inference
-from ..ops.registry import Call, Kernel, Shape
-from .fuse import FusedKernel
+from ..ops.registry import Shape
 from .program import Step
 
 
@@ -52,7 +51,11 @@ class Profile:
     def watch(self, steps: Sequence[Step], known: Inference) -> None:
         """Make steps record what they take; once for each program."""
         for s in steps:
-            s.kernel = _Timed(s.kernel, self, known.flops)
+            flops = [known.flops.get(o.id) for o in (s.call.opr, *s.fused)]
+            if s.bound is None:
+                s.kernel = _Timed(s.kernel, s, self, flops)
+            else:
+                s.bound = _Timed(s.bound, s, self, flops)
 
     def start(self) -> None:
         """Begin a run; what the last one recorded is forgotten."""
@@ -118,32 +121,33 @@ class Profile:
 
 
 class _Timed:
-    """A kernel that records when it began and ended."""
+    """A kernel, bound or not, that records when it began and ended."""
 
-    def __init__(self, kernel: Kernel, profile: Profile, flops: dict[int, int]) -> None:
+    def __init__(
+        self, kernel: Callable[..., Any], step: Step, profile: Profile, flops: Sequence[int | None]
+    ) -> None:
         self.kernel = kernel
+        self.opr, self.fused = step.call.opr, step.fused
         self.profile = profile
-        self.flops = flops
+        self.flops = None if flops[0] is None else sum(n or 0 for n in flops)
 
-    def __call__(self, c: Call, *args: Array) -> object:
+    def __call__(self, call: object, *args: Array) -> Any:  # noqa: ANN401 - one array or several
         start = perf_counter()
         kern = perf_counter()
-        result = self.kernel(c, *args)
+        result = self.kernel(call, *args)
         end = perf_counter()
         outs = result if isinstance(result, tuple) else (result,)
-        fused = self.kernel.oprs if isinstance(self.kernel, FusedKernel) else []
-        counts = [self.flops.get(o.id) for o in (c.opr, *fused)]
         self.profile.record(
             _Execution(
-                c.opr,
+                self.opr,
                 start,
                 kern,
                 end,
                 [a.shape for a in args],
                 [a.shape for a in outs],
                 sum(a.nbytes for a in (*args, *outs)),
-                None if counts[0] is None else sum(n or 0 for n in counts),
-                list(fused),
+                self.flops,
+                list(self.fused),
                 threading.current_thread().name,
             )
         )

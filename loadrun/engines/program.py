@@ -47,7 +47,8 @@ class Step:
         guard: variable that must be 1 for the operator to be executed, if it is in a branch.
         merges: whether it joins branches, so that inputs of those not taken are absent.
         again: whether it computes again what an earlier step computed.
-        binder: makes `bound` for a kernel that is not the operator's own.
+        binder: makes `bound` for the operator with those that are fused to it, which `kernel` leaves out.
+        fused: these.
         bound: the kernel for the shapes of the program, where there is one, see `bind`.
         into: inputs that die here and whose memory a bound kernel may write into.
     """
@@ -61,6 +62,7 @@ class Step:
     merges: bool = False
     again: bool = False
     binder: Binder | None = None
+    fused: tuple[Opr, ...] = ()
     bound: Bound | None = None
     into: tuple[int, ...] = ()
 
@@ -210,7 +212,7 @@ def bind(steps: Iterable[Step], known: Inference) -> None:
     for s in steps:
         call, shapes = s.call, tuple(known.shapes.get(v) for v in s.reads)
         impl = implementation(call.opr.type)
-        make = impl.bind if s.kernel is impl.kernel else s.binder
+        make = s.binder or (impl.bind if s.kernel is impl.kernel else None)
         if make is None or s.merges or s.rounds or None in shapes or len(s.writes) != 1:
             continue
         if s.writes[0] not in known.shapes:

@@ -319,8 +319,7 @@ class ReferenceEngine:
             program.steps = recompute.planned(program.steps, known, keep, saving)
         if fused or saving is not None:
             mark_dying(program.steps, {*keep, *program.constants})
-        if self._profile is None:
-            bind(program.steps, known)
+        bind(program.steps, known)
         if self._profile is not None:
             self._profile.watch(program.steps, known)
         return program

@@ -108,7 +108,6 @@ class Call:
         memo: the operator's own store between runs, of all threads: what is put there is never changed again.
         rng: the run's random numbers, see `stream`.
         donated: buffers of dying inputs, see `reuse`.
-        finish: what the engine fused to a convolution, see `take_finish`.
     """
 
     opr: Opr
@@ -118,7 +117,6 @@ class Call:
     memo: dict[Any, Any] = field(default_factory=dict)
     rng: stream.RandomNumbers | None = None
     donated: list[Array] = field(default_factory=list)
-    finish: Finish | None = None
 
     def in_run(self, rng: stream.RandomNumbers | None, donated: list[Array]) -> Call:
         """Return the call for one execution."""
@@ -133,11 +131,6 @@ class Call:
     def get(self, kind: type[R]) -> R:
         """Return the operator's parameter record of that class."""
         return self.opr.get(kind)
-
-    def take_finish(self) -> Finish | None:
-        """Return what the engine fused to this operator; the kernel that takes it applies it to every block."""
-        taken, self.finish = self.finish, None
-        return taken
 
     def reuse(self, shape: Shape) -> Array:
         """Return an array for the result: the donated buffer of a dying input of its shape and dtype, else a new one.

@@ -151,8 +151,7 @@ def convolution(c: Call, x: Array, w: Array) -> Array:
                 data, filters, plan.geo, kernel_steps.rounding(dtype.name), takes_columns(p, plan), plan.flip
             ).astype(target.np)
         else:
-            fused = c.take_finish() if dtype.name == "Float32" else None
-            result = narrowed(conv_fast(data, filters, plan.geo, fused, _kept(c)), dtype)
+            result = narrowed(conv_fast(data, filters, plan.geo, memo=_kept(c)), dtype)
     else:
         finish = _quantized_finish(c, Format(int(p.format)), plan, NonlineMode.IDENTITY, None, None)
         result = conv_fast(data, filters, plan.geo, finish, _kept(c))
@@ -290,7 +289,7 @@ def _float_bias(
 ) -> Array:
     dtype = c.inputs[0]
     if dtype.name == "Float32":
-        finish = Real(p.nonlineMode, bias, z, then=c.take_finish())
+        finish = Real(p.nonlineMode, bias, z)
         return conv_fast(x, filters, plan.geo, None if finish.idle else finish, _kept(c))
 
     # The narrow types round after the convolution, the bias, z and the nonlinearity.
