@@ -255,12 +255,12 @@ def clean(text: str, width: int = _WIDEST) -> str:
     return text if len(text) <= width else f"{text[: width // 2 - 1]}...{text[-(width // 2 - 2) :]}"
 
 
-def indented(message: str, indent: int, width: int = 2000) -> str:
+def indented(message: str) -> str:
     """Indent the further lines of a message (a specification with a caret under its fault) below its first one.
 
-    >>> print("error: " + indented("no such input\\n  data:a.npy\\n  ^", 7))
-    error: no such input
-             data:a.npy
-             ^
+    >>> print("loadrun: " + indented("no such input\\n  data:a.npy\\n  ^"))
+    loadrun: no such input
+               data:a.npy
+               ^
     """
-    return ("\n" + " " * indent).join(clean(line, width) for line in message.split("\n"))
+    return ("\n" + " " * 9).join(clean(line, 2000) for line in message.split("\n"))

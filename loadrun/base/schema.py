@@ -96,15 +96,15 @@ def number(low: float = -math.inf, *, finite: bool = True) -> Check[float]:
     return check
 
 
-def either(check: Check[T], other: T | None = None) -> Check[T | None]:
-    """Accept null, which becomes `other`, besides what a check accepts.
+def either(check: Check[T]) -> Check[T | None]:
+    """Accept null besides what a check accepts.
 
     >>> either(text)(None, "reason") is None
     True
     """
 
     def maybe(value: object, where: str) -> T | None:
-        return other if value is None else check(value, where)
+        return None if value is None else check(value, where)
 
     return maybe
 

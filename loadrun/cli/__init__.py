@@ -113,7 +113,7 @@ def _run(name: str, args: list[str], ready: Callable[[], object] | None) -> int:
             # Errors on named files say which.
             place = "standard output: "
             _drop_output()
-        print(f"loadrun: {place}{indented(error.message, 9)}", file=sys.stderr)
+        print(f"loadrun: {place}{indented(error.message)}", file=sys.stderr)
         return error.code
 
 

@@ -258,7 +258,7 @@ def target(value: str) -> str:
 
 def warn(text: str) -> None:
     """Print a warning to standard error."""
-    print(f"warning: {indented(text, 9)}", file=sys.stderr)
+    print(f"warning: {indented(text)}", file=sys.stderr)
 
 
 def chosen_data(

@@ -81,7 +81,7 @@ def main(argv: list[str]) -> int:
         engine = Choice(args.engine, "engine" in args.strict, args.cache)
         ran = describe_engine(files, engine, read, timeout=args.timeout, max_memory=args.max_memory)
         for _, why in ran.failures:
-            print(f"loadrun: {indented(why.message, 9)}", file=sys.stderr)
+            print(f"loadrun: {indented(why.message)}", file=sys.stderr)
         if args.json:
             print(json_report.dumps([{"file": path, **about_data(a)} for path, a in ran.descriptions]))
         elif ran.descriptions:
@@ -89,7 +89,7 @@ def main(argv: list[str]) -> int:
         return ran.exit_code
     result = describe_files(files, read, timeout=args.timeout, max_memory=args.max_memory)
     for _, why in result.failures:
-        print(f"loadrun: {indented(why.message, 9)}", file=sys.stderr)
+        print(f"loadrun: {indented(why.message)}", file=sys.stderr)
     if args.json:
         print(json_report.dumps([d for _, d in result.descriptions]))
     elif result.descriptions:

@@ -131,7 +131,7 @@ def warning(text: str) -> str:
 
 def error(message: str) -> str:
     """Return lines on why a file could not be read or executed."""
-    return "  error: " + indented(message, 9)
+    return "  error: " + indented(message)
 
 
 _HEADERS = ("testcase", "output", "shape", "dtype", "max error", "tolerance", "verdict", "ms")

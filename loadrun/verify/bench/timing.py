@@ -100,31 +100,26 @@ def _middle(samples: Sequence[float]) -> float:
     return ordered[half] if odd else (ordered[half - 1] + ordered[half]) / 2
 
 
-def measure(
-    run: Callable[[], object], iterations: int, warmup: int = 1, *, min_seconds: float = 0.0
-) -> Timing:
+def measure(run: Callable[[], object], iterations: int, warmup: int = 1) -> Timing:
     """Call `run` repeatedly and keep the time of every call.
 
     Args:
         run: what to time.
-        iterations: the minimum number of timed calls.
+        iterations: the number of timed calls.
         warmup: calls before the timing begins.
-        min_seconds: go on until this much time was measured.
     """
     for _ in range(warmup):
         run()
     samples: list[float] = []
     processor: list[float] = []
-    spent = 0.0
     enabled = gc.isenabled()
     gc.disable()
     try:
-        while len(samples) < iterations or spent < min_seconds:
+        for _ in range(iterations):
             used, start = time.process_time_ns(), time.perf_counter_ns()
             run()
             samples.append((time.perf_counter_ns() - start) * 1e-9)
             processor.append((time.process_time_ns() - used) * 1e-9)
-            spent += samples[-1]
     finally:
         if enabled:
             gc.enable()
