@@ -22,6 +22,7 @@ import os
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -189,47 +190,25 @@ def pytest_configure_node(node: Any) -> None:  # noqa: ANN401 - of pytest-xdist,
     node.workerinput[_NAMED] = _has_arguments(node.config)
 
 
-class _OpenModel:
-    """The runners of the current model; the previous one is released."""
-
-    def __init__(self) -> None:
-        self.key: Any = None
-        self.runners: list[runners.Runner] = []
-        self.result: tuple[Any, runners.Result | BaseException] | None = None
-
-    def runner(
-        self, path: Path, dump: int, engine: str, seed: int, rule: configurations.FileRule
-    ) -> runners.Runner:
-        """Return the runner of a dump of a file."""
-        if self.key != (path, engine, seed):
-            self.key, self.runners, self.result = None, [], None
-            bundles = dumps.load_all(path, native=engines.runs_file(engine))
-            policies = policy.parse_all(rule.check)
-            self.runners = [runners.Runner(b, engine, seed=seed, policies=policies) for b in bundles]
-            self.key = path, engine, seed
-        return self.runners[dump]
-
-    def run(
-        self, path: Path, dump: int, index: int | None, engine: str, seed: int, rule: configurations.FileRule
-    ) -> runners.Result:
-        """Return the result of a testcase, which its outputs share."""
-        key = path, dump, index, engine, seed
-        if self.result is None or self.result[0] != key:
-            result: runners.Result | BaseException
-            try:
-                with limits.time_limited(rule.timeout):
-                    runner = self.runner(path, dump, engine, seed, rule)
-                    result = runner.run() if index is None else runner.replay_one(index)
-            except Exception as e:
-                result = e
-            self.result = key, result
-        outcome = self.result[1]
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return outcome
+@lru_cache(maxsize=1)
+def _runners(path: Path, engine: str, seed: int, check: tuple[str, ...]) -> list[runners.Runner]:
+    """Return the runners of the dumps of a file."""
+    bundles = dumps.load_all(path, native=engines.runs_file(engine))
+    policies = policy.parse_all(check)
+    return [runners.Runner(b, engine, seed=seed, policies=policies) for b in bundles]
 
 
-_open = _OpenModel()
+@lru_cache(maxsize=1)
+def _outcome(
+    path: Path, dump: int, index: int | None, engine: str, seed: int, rule: configurations.FileRule
+) -> runners.Result | Exception:
+    """Return the result of a testcase, which its outputs share, or why there is none."""
+    try:
+        with limits.time_limited(rule.timeout):
+            runner = _runners(path, engine, seed, rule.check)[dump]
+            return runner.run() if index is None else runner.replay_one(index)
+    except Exception as e:
+        return e
 
 
 def _engine(config: pytest.Config, path: Path) -> str:
@@ -362,7 +341,10 @@ class ModelCase(pytest.Collector):
         """Run it and return the result."""
         seed = _seed(self.config.getini("loadrun_seed").strip())
         engine, rule = _engine(self.config, self.path), _rule(self.config, self.path)
-        return _open.run(self.path, self.dump, self.index, engine, seed, rule)
+        outcome = _outcome(self.path, self.dump, self.index, engine, seed, rule)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
 
 class ModelTest(pytest.Item):
