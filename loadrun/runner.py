@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, wraps
+from functools import cached_property, lru_cache, wraps
 from typing import ParamSpec, cast
 
 from .base.about import About
@@ -108,7 +107,7 @@ class Runner:
         self.policies = {**self.packed, **(policies or {})}
         self._settings = Settings(seed, self.policies, self.loosened)
         self._declared = self._specialized(self.bundle)
-        self._others: OrderedDict[int, Specialization] = OrderedDict()
+        self._others = lru_cache(_KEPT)(self._specialized)
         self._last = self._declared
 
     @cached_property
@@ -259,13 +258,7 @@ class Runner:
         bundle = self.bundle.for_data(arrays)
         if bundle is self.bundle:
             return self._declared
-        found = self._others.pop(id(bundle), None)
-        if found is None or found.bundle is not bundle:
-            found = self._specialized(bundle)
-        self._others[id(bundle)] = found
-        while len(self._others) > _KEPT:
-            self._others.popitem(last=False)
-        return found
+        return self._others(bundle)
 
     def _specialized(self, bundle: Bundle) -> Specialization:
         return Specialization(bundle, self._settings, self._make, self.engine.spec != "reference")

@@ -1,7 +1,7 @@
 """Engines side by side: the same data for each, the same criteria, and their differences."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ..base.errors import LoadRunError
@@ -12,7 +12,7 @@ from ..compare.results import OutputResult, Result, Verdict
 from ..compare.tolerances import default_maxerr, magnitude
 from ..engines import Choice, runs_file
 from ..graph.dtypes import Array, DType
-from ..runner import Runner, random_inputs
+from ..runner import Runner
 from ..testcase import Bundle, Testcase
 
 
@@ -26,12 +26,13 @@ class EngineComparison:
     Args:
         bundle: the file.
         engines: the engines; the first is what the others are compared with.
-        seed: seed of random operators and random data.
+        seed: seed of random operators.
         policies: what outputs must fulfil besides, by name.
 
     >>> import loadrun
-    >>> beside = EngineComparison(loadrun.load("fixtures/nets/mlp.mge"), [Choice("reference"), Choice("float64")])
-    >>> first, second = next(beside.rounds())
+    >>> bundle = loadrun.load("fixtures/nets/mlp.mge")
+    >>> beside = EngineComparison(bundle, [Choice("reference"), Choice("float64")])
+    >>> first, second = beside.check(bundle.testcases[0], 0)
     >>> first.verdict.value, second.verdict.value, second.choice
     ('pass', 'pass', 'float64')
     >>> second.apart["out"].max_error < 1e-5
@@ -49,24 +50,8 @@ class EngineComparison:
         self.bundle = bundle
         self.engines = list(engines)
         self.policies = dict(policies or {})
-        self._seed = seed
         self._runners = [Runner(bundle, c, seed=seed, policies=policies) for c in engines]
         self._ran: set[str] = set()
-
-    def rounds(self, cases: Iterable[Mapping[str, Array]] | None = None) -> Iterator[tuple[Result, ...]]:
-        """Run every testcase, or the data that is given; a model without either runs once on random data.
-
-        Yields:
-            the results of one testcase, one for each engine, in order.
-        """
-        if cases is not None:
-            for i, case in enumerate(cases):
-                yield self.run(case, i)
-        elif len(self.bundle.testcases):
-            for i in range(len(self.bundle.testcases)):
-                yield self.check(self.bundle.testcases[i], i)
-        else:
-            yield self.run(random_inputs(self.bundle, self._seed), None)
 
     def check(self, case: Testcase, index: int) -> tuple[Result, ...]:
         """Replay a testcase on every engine."""

@@ -45,7 +45,7 @@ MLP = "fixtures/nets/mlp.mge"
 
 def test_errors_between_engines() -> None:
     beside = EngineComparison(loadrun.load(MLP), [Choice("reference"), Choice("shifted:0.5")])
-    rounds = list(beside.rounds())
+    rounds = [beside.check(case, i) for i, case in enumerate(beside.bundle.testcases)]
     assert [[r.index for r in found] for found in rounds] == [[0, 0], [1, 1], [2, 2]]
     file = FileResult(MLP)
     for found in rounds:
@@ -96,7 +96,8 @@ def test_nan_is_the_largest_error() -> None:
 
     beside = EngineComparison(Bundle(doubled()), [Choice("reference"), Choice("shifted:1")])
     entrant = EngineResults("shifted:1")
-    for _, result in beside.rounds([{"x": np.array([np.nan, 1, 1], "f4")}, {"x": np.ones(3, "f4")}]):
+    for i, x in enumerate((np.array([np.nan, 1, 1], "f4"), np.ones(3, "f4"))):
+        _, result = beside.run({"x": x}, i)
         entrant.add(result)
     assert np.isnan(entrant.error["y"])
 
