@@ -134,7 +134,7 @@ def infer_dtypes(oprs: Iterable[Opr]) -> None:
         EngineError: an operator cannot take inputs of these dtypes.
     """
     for opr in oprs:
-        ins = tuple(_dtype(v) for v in opr.inputs)
+        ins = tuple(map(dtype_of, opr.inputs))
         impl = implementation(opr.type)
         try:
             dtypes = tuple(impl.dtype(opr, ins))
@@ -150,7 +150,12 @@ def infer_dtypes(oprs: Iterable[Opr]) -> None:
             var.dtype = dtype
 
 
-def _dtype(var: Var) -> DType:
+def dtype_of(var: Var) -> DType:
+    """Return the data type of a variable after inference.
+
+    Raises:
+        EngineError: it is not inferred yet.
+    """
     if var.dtype is None:
         raise EngineError(f"the dtype of {var.label!r} is not inferred yet")
     return var.dtype
@@ -250,7 +255,7 @@ class _Rule:
         self.opr = opr
         self.sometimes = sometimes
         self.impl = implementation(opr.type)
-        self.dtypes = tuple([_dtype(v) for v in opr.inputs])
+        self.dtypes = tuple(map(dtype_of, opr.inputs))
         self.reads = [v.id for v in opr.inputs]
         holds = bool(opr.tensors) and opr.type != "Host2DeviceCopy"
         self.valued = holds or opr.type in _INFERRED
@@ -320,7 +325,7 @@ def _value(
                 # No array has that shape, so the run will not come to it.
                 return
         args.append(value)
-    outs = tuple(_dtype(v) for v in opr.outputs)
+    outs = tuple(map(dtype_of, opr.outputs))
     call = Call(opr, ins, outs)
     try:
         with np.errstate(all="ignore"):

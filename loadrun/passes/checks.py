@@ -16,13 +16,13 @@ import numpy as np
 from ..base.registry import late
 from ..compare.metrics import Formula
 from ..graph import Graph, Opr, StoredTensor, Var
-from ..graph.dtypes import DType, encode
+from ..graph.dtypes import DType
 from ..graph.params import AssertEqual, Elemwise, ElemwiseMode, Host2DeviceCopy, Reduce, ReduceMode
 from ..ops.catalog import TypeParam, select, types
 from ..ops.elemwise.table import ROWS
 from ..ops.op import Trait
 from ..testcase import EXPECT, FORWARDING, Check
-from .constants import is_pure, subgraph
+from .constants import is_pure, number, subgraph
 
 with late(__name__):
     import hashlib
@@ -64,18 +64,14 @@ def add_check(
     def elemwise(mode: ElemwiseMode, *inputs: Var) -> Var:
         return graph.add("Elemwise", Elemwise(mode=mode), inputs=inputs)[0]
 
-    def number(value: np.generic, dtype: DType) -> Var:
-        stored = StoredTensor(dtype, (1,), None, encode(np.reshape(value, 1), dtype))
-        return graph.add("ImmutableTensor", tensors=[stored])[0]
-
     a, b = expect, get
     if get.dtype != _F32:
         a, b = (graph.add("TypeCvtV2", TypeParam(dtype=_F32), inputs=[v])[0] for v in (expect, get))
     top = elemwise(_M.ABS, elemwise(_M.SUB, a, b))
     least = elemwise(_M.MIN, elemwise(_M.ABS, a), elemwise(_M.ABS, b))
-    bound = elemwise(_M.MAX, least, number(np.float32(1), _F32))
+    bound = elemwise(_M.MAX, least, number(graph, 1, _F32))
     ratio = elemwise(_M.TRUE_DIV, top, bound)
-    target = number(np.int32(1), DType("Int32"))
+    target = number(graph, 1, DType("Int32"))
     (err,) = graph.add("ReduceV2", Reduce(mode=ReduceMode.MAX), inputs=[ratio, target])
     return graph.add("AssertEqual", AssertEqual(maxerr=maxerr, verbose=verbose), inputs=[a, b, err])[0]
 

@@ -7,11 +7,11 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ..base.errors import EngineError, UsageError
-from ..graph import Graph, Opr, Var
-from ..graph.dtypes import Array, DType
+from ..base.errors import UsageError
+from ..graph import Graph, Opr, StoredTensor, Var
+from ..graph.dtypes import Array, DType, encode
 from ..ops.catalog import CATALOG, types
-from ..ops.infer import Inference, kernel_of
+from ..ops.infer import Inference, dtype_of, kernel_of
 from ..ops.op import Trait
 from ..ops.registry import Call, pay_operator
 from ..testcase import EXPECT, Bundle
@@ -34,15 +34,12 @@ def is_stored(var: Var) -> bool:
     return var.owner.type in _CONSTANTS
 
 
-def dtype_of(var: Var) -> DType:
-    """Return the data type of a variable after inference.
-
-    Raises:
-        EngineError: it is not inferred yet.
-    """
-    if var.dtype is None:
-        raise EngineError(f"the dtype of {var.label!r} is not inferred yet")
-    return var.dtype
+def number(graph: Graph, value: float, dtype: DType) -> Var:
+    """Append a number to a graph, as a constant of shape ``[1]``."""
+    tensor = StoredTensor(dtype, (1,), None, encode(np.array([value], dtype.np), dtype))
+    (var,) = graph.add("ImmutableTensor", tensors=[tensor])
+    var.dtype = dtype
+    return var
 
 
 class Constants:
@@ -117,8 +114,8 @@ class Constants:
     def _execute(self, opr: Opr) -> bool:
         call = Call(
             opr,
-            tuple(dtype_of(v) for v in opr.inputs),
-            tuple(dtype_of(v) for v in opr.outputs),
+            tuple(map(dtype_of, opr.inputs)),
+            tuple(map(dtype_of, opr.outputs)),
             (True,) * len(opr.inputs),
         )
         try:

@@ -35,9 +35,9 @@ from math import prod
 import numpy as np
 
 from ..base.errors import LoadRunError
-from ..graph import Graph, Opr, StoredTensor, Var
+from ..graph import Graph, Opr, Var
 from ..graph import params as P
-from ..graph.dtypes import DType, encode
+from ..graph.dtypes import DType
 from ..graph.params import ElemwiseMode as M
 from ..ops.catalog import select, types
 from ..ops.elemwise.table import ROWS, modes
@@ -45,7 +45,7 @@ from ..ops.elemwise.table import ModeTrait as ModeT
 from ..ops.infer import infer_dtypes, infer_shapes
 from ..ops.op import Trait as T
 from .arithmetic.terms import extreme_products, large_sums, mode_of, rounds, scalar_value
-from .constants import subgraph
+from .constants import number, subgraph
 
 _INT = DType("Int32")
 _CLOSE = 1e-6
@@ -195,11 +195,10 @@ def _self_equality(graph: Graph, x: Var) -> Var:
 def _dense(graph: Graph, x: Var) -> Var:
     """Make the values contiguous: MegEngine's Copy keeps gaps, a vector has none."""
     node = x.owner.comp_node[:1]
-    value = np.ones(1, np.int32)
-    (one,) = graph.add("ImmutableTensor", tensors=[StoredTensor(_INT, (1,), None, encode(value, _INT))])
+    one = number(graph, 1, _INT)
     (shape,) = graph.add("GetVarShapeV1", P.OptionalAxisV1(), inputs=[x], comp_node=node)
     (flat,) = graph.add("ReshapeV1", P.OptionalAxisV1(axis=0), inputs=[x, one], comp_node=node)
-    one.dtype = shape.dtype = _INT
+    shape.dtype = _INT
     flat.dtype = x.dtype
     return graph.add("ReshapeV1", P.OptionalAxisV1(), inputs=[flat, shape], comp_node=node)[0]
 
@@ -329,11 +328,10 @@ def _trivial_power(graph: Graph, opr: Opr, x: Var, exponent: int) -> Var:
     if exponent == 1 or dtype is None:
         out = graph.add("Identity", inputs=[x], comp_node=opr.comp_node[:1])[0]
     else:
-        value = np.ones(1, dtype.np)
-        (one,) = graph.add("ImmutableTensor", tensors=[StoredTensor(dtype, (1,), None, encode(value, dtype))])
+        one = number(graph, 1, dtype)
         (shape,) = graph.add("GetVarShapeV1", P.OptionalAxisV1(), inputs=[x])
         (out,) = graph.add("Broadcast", P.Empty(), inputs=[one, shape])
-        one.dtype, shape.dtype = dtype, _INT
+        shape.dtype = _INT
     out.dtype, out.shape = dtype, opr.outputs[0].shape
     return out
 

@@ -10,10 +10,11 @@ import numpy as np
 from ..graph import Graph, Opr, StoredTensor, Var
 from ..graph import params as P
 from ..graph.dtypes import Array, DType, encode, plain
+from ..graph.params import ElemwiseMode as M
 from ..ops.catalog import TypeParam, select, types
 from ..ops.infer import infer_dtypes
 from ..ops.op import Trait
-from .constants import subgraph
+from .constants import number, subgraph
 
 _NARROW = {"Float64": plain("Float32"), **dict.fromkeys(("Int64", "Uint32", "Uint64"), plain("Int32"))}
 _INT, _SHORT, _BYTE, _HALF, _FLOAT = (plain(n) for n in ("Int32", "Int16", "Int8", "Float16", "Float32"))
@@ -108,8 +109,7 @@ def _safe_softmax(graph: Graph, opr: Opr, x: Var) -> Var | None:
     if opr.inputs[0].dtype is None or narrow_dtype(opr.inputs[0].dtype).name != "Float32":
         return None
     (top,) = graph.add("ReduceV2", P.Reduce(mode=P.ReduceMode.MAX, axis=opr.get(P.Softmax).axis), inputs=[x])
-    (shifted,) = graph.add("Elemwise", P.Elemwise(mode=P.ElemwiseMode.SUB), inputs=[x, top])
-    (y,) = graph.add("Softmax", *opr.params, inputs=[shifted])
+    (y,) = graph.add("Softmax", *opr.params, inputs=[_elem(graph, M.SUB, x, top)])
     y.name, y.owner.name = opr.outputs[0].name, opr.name
     return y
 
@@ -126,7 +126,7 @@ def _factors(graph: Graph) -> dict[int, int | None]:
             opr.type != "GetVarShapeV1" and any(v.id in data for v in opr.inputs)
         ):
             data.update(v.id for v in opr.outputs)
-        if opr.type != "Elemwise" or opr.get(P.Elemwise).mode != P.ElemwiseMode.MUL:
+        if opr.type != "Elemwise" or opr.get(P.Elemwise).mode != M.MUL:
             continue
         dtype = opr.outputs[0].dtype
         if dtype is None or narrow_dtype(dtype) != _INT or opr.outputs[0].id not in data:
@@ -144,32 +144,32 @@ def _factors(graph: Graph) -> dict[int, int | None]:
     return products
 
 
+def _elem(graph: Graph, mode: M, *inputs: Var) -> Var:
+    return graph.add("Elemwise", P.Elemwise(mode=mode), inputs=inputs)[0]
+
+
+def _cast(graph: Graph, x: Var, dtype: DType) -> Var:
+    return graph.add("TypeCvtV2", TypeParam(dtype=dtype), inputs=[x])[0]
+
+
+def _above(graph: Graph, x: Var, low: Var, bits: int) -> Var:
+    """Return what integers are above their low bits."""
+    rest = _elem(graph, M.SUB, x, _cast(graph, low, _INT))
+    return _elem(graph, M.SHR, rest, number(graph, bits, _INT))
+
+
 def _whole_product(graph: Graph, opr: Opr, inputs: list[Var], small: int | None) -> Var:
     """Multiply by halves of 16 bits: MegEngine rounds products of int32 to those of float32 where it has vectors."""
-
-    def elem(mode: P.ElemwiseMode, *xs: Var) -> Var:
-        return graph.add("Elemwise", P.Elemwise(mode=mode), inputs=xs)[0]
-
-    def cast(x: Var, dtype: DType) -> Var:
-        return graph.add("TypeCvtV2", TypeParam(dtype=dtype), inputs=[x])[0]
-
-    def number(value: int) -> Var:
-        stored = StoredTensor(_INT, (1,), None, encode(np.array([value], np.int32), _INT))
-        return graph.add("ImmutableTensor", tensors=[stored])[0]
 
     def added(half: Var, other: Var, more: Var) -> Var:
         param = P.ElemwiseMultiType(mode=P.ElemwiseMultiTypeMode.FUSE_MUL_ADD3_INT16x32x32x32)
         return graph.add("ElemwiseMultiType", param, inputs=[half, other, more], output_dtype=_INT)[0]
 
     x, y = reversed(inputs) if small == 1 else inputs
-    low = cast(x, _SHORT)
+    low, rest = _cast(graph, x, _SHORT), number(graph, 0, _INT)
     if small is None:
-        high = cast(
-            elem(P.ElemwiseMode.SHR, elem(P.ElemwiseMode.SUB, x, cast(low, _INT)), number(16)), _SHORT
-        )
-        rest = elem(P.ElemwiseMode.SHL, added(high, y, number(0)), number(16))
-    else:
-        rest = number(0)
+        high = _cast(graph, _above(graph, x, low, 16), _SHORT)
+        rest = _elem(graph, M.SHL, added(high, y, rest), number(graph, 16, _INT))
     whole = added(low, y, rest)
     whole.name, whole.owner.name = opr.outputs[0].name, opr.name
     return whole
@@ -180,9 +180,8 @@ def _wide_maxima(graph: Graph, opr: Opr, inputs: list[Var]) -> Var | None:
     param = opr.params[0]
     if opr.inputs[0].dtype != _HALF or getattr(param, "mode", None) != P.PoolingMode.MAX:
         return None
-    (x,) = graph.add("TypeCvtV2", TypeParam(dtype=_FLOAT), inputs=inputs[:1])
-    (y,) = graph.add(opr.type, *opr.params, inputs=[x, *inputs[1:]])
-    (narrow,) = graph.add("TypeCvtV2", TypeParam(dtype=_HALF), inputs=[y])
+    (y,) = graph.add(opr.type, *opr.params, inputs=[_cast(graph, inputs[0], _FLOAT), *inputs[1:]])
+    narrow = _cast(graph, y, _HALF)
     narrow.name, y.owner.name = opr.outputs[0].name, opr.name
     return narrow
 
@@ -224,22 +223,12 @@ def _without_products(graph: Graph, known: dict[int, Var]) -> tuple[Graph, dict[
 def _product(graph: Graph, opr: Opr, inputs: list[Var]) -> Var:
     """Add the product of two int32 matrices, which wraps, as products of their bytes."""
 
-    def elem(mode: P.ElemwiseMode, *xs: Var) -> Var:
-        return graph.add("Elemwise", P.Elemwise(mode=mode), inputs=xs)[0]
-
-    def number(value: int) -> Var:
-        stored = StoredTensor(_INT, (1,), None, encode(np.array([value], np.int32), _INT))
-        return graph.add("ImmutableTensor", tensors=[stored])[0]
-
-    def cast(x: Var, dtype: DType) -> Var:
-        return graph.add("TypeCvtV2", TypeParam(dtype=dtype), inputs=[x])[0]
-
     def digits(x: Var) -> list[Var]:
         pieces = []
         for i in range(4):
-            pieces.append(cast(x, _BYTE))
+            pieces.append(_cast(graph, x, _BYTE))
             if i < 3:
-                x = elem(P.ElemwiseMode.SHR, elem(P.ElemwiseMode.SUB, x, cast(pieces[-1], _INT)), number(8))
+                x = _above(graph, x, pieces[-1], 8)
         return pieces
 
     total: Var | None = None
@@ -248,8 +237,9 @@ def _product(graph: Graph, opr: Opr, inputs: list[Var]) -> Var:
             if i + j > 3:
                 continue
             (part,) = graph.add(opr.type, opr.get(P.MatrixMul), inputs=[a, b], output_dtype=_INT)
-            part = elem(P.ElemwiseMode.SHL, part, number(8 * (i + j))) if i + j else part
-            total = part if total is None else elem(P.ElemwiseMode.ADD, total, part)
+            if i + j:
+                part = _elem(graph, M.SHL, part, number(graph, 8 * (i + j), _INT))
+            total = part if total is None else _elem(graph, M.ADD, total, part)
     assert total is not None
     total.name = opr.outputs[0].name
     return total

@@ -19,7 +19,7 @@ from ..graph.dtypes import Array, DType, encode
 from ..graph.params import Empty, Record
 from ..ops.catalog import types
 from ..ops.control import CONDITIONAL, find_branches
-from ..ops.infer import Inference, follow, infer_dtypes
+from ..ops.infer import Inference, dtype_of, follow, infer_dtypes
 from ..ops.op import Trait
 from ..ops.registry import Shape
 from . import constants
@@ -142,7 +142,7 @@ class Rewriter:
 
     def dtype(self, var: Var) -> DType:
         """Return the data type of a new variable."""
-        return constants.dtype_of(var)
+        return dtype_of(var)
 
     def constant(self, var: Var) -> bool:
         """Return whether a new variable is the same in every run."""

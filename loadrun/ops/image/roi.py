@@ -237,23 +237,23 @@ def roi_pooling(c: Call, x: Array, rois: Array, out_shape: Array) -> tuple[Array
     if largest and np.isnan(x).any():
         x = np.where(np.isnan(x), np.float32(-np.inf), x)
     one = _largest_of_bins if largest else _average_of_bins
-    if out.size:
-        for i in range(m):
-            one(x[images[i]], tops[i], bottoms[i], lefts[i], rights[i], out[i], index[i])
+    for i in range(m if out.size else 0):
+        rows, cols = _filled(tops[i], bottoms[i]), _filled(lefts[i], rights[i])
+        if rows and cols:
+            one(x[images[i]], rows, cols, out[i], index[i])
     return out, index
 
 
-def _filled(los: Array, his: Array) -> list[tuple[int, int, int]]:
+Bins = list[tuple[int, int, int]]
+"""Number, begin and end of bins."""
+
+
+def _filled(los: Array, his: Array) -> Bins:
     """Return number, begin and end of every bin that holds anything."""
     return [(k, int(lo), int(hi)) for k, (lo, hi) in enumerate(zip(los, his, strict=True)) if lo < hi]
 
 
-def _largest_of_bins(
-    x: Array, tops: Array, bottoms: Array, lefts: Array, rights: Array, out: Array, index: Array
-) -> None:
-    rows, cols = _filled(tops, bottoms), _filled(lefts, rights)
-    if not rows or not cols:
-        return
+def _largest_of_bins(x: Array, rows: Bins, cols: Bins, out: Array, index: Array) -> None:
     first, last = rows[0][1], rows[-1][2]
     part = x[:, first:last]
     at = np.zeros((x.shape[0], last - first, len(cols)), np.int64)
@@ -270,12 +270,7 @@ def _largest_of_bins(
         index[:, k, columns] = np.where(more, place, -1)
 
 
-def _average_of_bins(
-    x: Array, tops: Array, bottoms: Array, lefts: Array, rights: Array, out: Array, index: Array
-) -> None:
-    rows, cols = _filled(tops, bottoms), _filled(lefts, rights)
-    if not rows or not cols:
-        return
+def _average_of_bins(x: Array, rows: Bins, cols: Bins, out: Array, index: Array) -> None:
     first, last = rows[0][1], rows[-1][2]
     sums = np.stack([x[:, first:last, lo:hi].sum(axis=2) for _, lo, hi in cols], axis=2)
     widths = np.array([hi - lo for _, lo, hi in cols])
