@@ -15,7 +15,7 @@ from ..graph import Opr, Var
 from ..graph import params as P
 from ..graph.dtypes import Array, DType, plain
 from .catalog import select
-from .registry import Call, Shape, ShapeCall, kernel
+from .registry import Call, Shape, ShapeCall, int32, kernel
 from .shape import target_shape
 
 CONDITIONAL = select(lambda op: op.conditional)
@@ -174,10 +174,6 @@ def _pred_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     return (plain("Int32"),) * len(opr.outputs)
 
 
-def _int32(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    return (plain("Int32"),) * len(opr.outputs)
-
-
 def _flags(s: ShapeCall) -> Sequence[Shape | None]:
     return ((1,),) * len(s.opr.outputs)
 
@@ -219,7 +215,7 @@ def cond_exec_pred(c: Call, *args: Array) -> tuple[Array, ...]:
     return tuple(map(_flag, flags))
 
 
-@kernel("CondExecPredLogical", dtype=_int32, shape=_flags)
+@kernel("CondExecPredLogical", dtype=int32, shape=_flags)
 def cond_exec_pred_logical(c: Call, *flags: Array) -> Array:
     """Join predicates by OR, AND or XOR, or negate one."""
     name = c.get(P.CondExecPredLogical).mode.name

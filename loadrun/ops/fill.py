@@ -12,8 +12,8 @@ import numpy as np
 from ..graph import Opr
 from ..graph import params as P
 from ..graph.dtypes import Array, DType, plain
-from .registry import Call, Shape, ShapeCall, kernel
-from .shape import MAX_NDIM, c_cast, first_input, known_value, target_shape
+from .registry import Call, Shape, ShapeCall, first_input, kernel
+from .shape import MAX_NDIM, c_cast, known_value, target_shape
 
 # Padding
 

@@ -15,8 +15,8 @@ import numpy as np
 from ..graph import Opr
 from ..graph import params as P
 from ..graph.dtypes import Array, DType
-from .registry import Bound, Call, Shape, ShapeCall, kernel
-from .shape import MAX_NDIM, axis_of, first_input, integers, known_value
+from .registry import Bound, Call, Shape, ShapeCall, first_input, kernel
+from .shape import MAX_NDIM, axis_of, integers, known_value
 
 
 class _Part(NamedTuple):

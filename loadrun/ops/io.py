@@ -9,7 +9,7 @@ import numpy as np
 from ..graph import Opr
 from ..graph.dtypes import Array, DType, plain
 from ..graph.params import DTypeEnum, DTypeScalar, MGBAddUpdate
-from .registry import Call, Shape, ShapeCall, kernel
+from .registry import Call, Shape, ShapeCall, first_input, kernel
 
 
 def _stored_dtypes(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
@@ -62,11 +62,7 @@ def assert_equal(c: Call, expect: Array, get: Array, err: Array) -> Array:
     return expect
 
 
-def _update_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    return (inputs[0],)
-
-
-@kernel("AddUpdate", dtype=_update_dtype)
+@kernel("AddUpdate", dtype=first_input)
 def add_update(c: Call, dest: Array, delta: Array) -> Array:
     """Compute ``alpha * dest + beta * delta + bias``; the stored tensor itself stays as the file has it."""
 

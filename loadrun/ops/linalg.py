@@ -19,7 +19,7 @@ from ..graph.params import SVD, Cross, MatrixMul, MatrixMulComputeMode
 from ..graph.params import MatrixMulFormat as Format
 from .numeric.parallel import matmul
 from .numeric.special import in_rows, int_matmul, largest, rounded, stored
-from .registry import Bound, Call, Shape, ShapeCall, kernel
+from .registry import Bound, Call, Shape, ShapeCall, kernel, per_input
 
 with late(__name__):
     from .numeric import svd as svd_kernel
@@ -406,11 +406,7 @@ def _cross_shape(s: ShapeCall) -> Sequence[Shape | None]:
     return ((*rest[:ic], 3, *rest[ic:]),)
 
 
-def _cross_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    return 3 * prod(inputs[0])
-
-
-@kernel("Cross", dtype=_cross_dtype, shape=_cross_shape, flops=_cross_flops)
+@kernel("Cross", dtype=_cross_dtype, shape=_cross_shape, flops=per_input(3))
 def cross(c: Call, a: Array, b: Array) -> Array:
     """Compute the cross products of vectors of three elements along given axes."""
     ia, ib, ic = _cross_axes(c.get(Cross), a.shape, b.shape)

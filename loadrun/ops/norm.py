@@ -16,7 +16,7 @@ from ..graph.dtypes import Array, DType, plain
 from ..graph.params import BN, LRN, BNFwdMode, Format, GeneralNorm, GroupNorm, LayerNorm, Softmax
 from .numeric.parallel import parallel, replaced, scratch
 from .numeric.special import rounded, stored, sum_rounded
-from .registry import Call, Shape, ShapeCall, kernel, same
+from .registry import Call, Shape, ShapeCall, kernel, per_output, same
 
 _ROWS = 1 << 17
 """Elements that are normalized in one go, so that the passes over them stay in the processor's cache."""
@@ -49,11 +49,7 @@ def _softmax_shape(s: ShapeCall) -> Sequence[Shape | None]:
     return (shape,)
 
 
-def _softmax_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    return 5 * prod(outputs[0])
-
-
-@kernel("Softmax", dtype=_softmax_dtype, shape=_softmax_shape, flops=_softmax_flops)
+@kernel("Softmax", dtype=_softmax_dtype, shape=_softmax_shape, flops=per_output(5))
 def softmax(c: Call, x: Array) -> Array:
     """Compute ``exp(x - max) / sum(exp(x - max))`` along one axis.
 
@@ -140,10 +136,6 @@ def _affine_shapes(affine: bool, shapes: Sequence[Shape | None], want: Shape) ->
             raise ValueError(f"the {what} must have shape {list(want)}, found {list(shape)}")
 
 
-def _norm_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    return 8 * prod(outputs[0])
-
-
 def _layer_shape(s: ShapeCall) -> Sequence[Shape | None]:
     shape = s.shape(0)
     rest = _layer_split(s.get(LayerNorm), shape)
@@ -165,7 +157,7 @@ def _layer_split(p: LayerNorm, shape: Shape) -> int:
     return rest
 
 
-@kernel("LayerNorm", dtype=_affine_dtype, shape=_layer_shape, flops=_norm_flops)
+@kernel("LayerNorm", dtype=_affine_dtype, shape=_layer_shape, flops=per_output(8))
 def layer_norm(c: Call, x: Array, *affine: Array) -> tuple[Array, Array, Array]:
     """Normalize over the last dimensions: ``(x - mean) / sqrt(var + eps) * weight + bias``.
 
@@ -240,7 +232,7 @@ def _general_shape(s: ShapeCall) -> Sequence[Shape | None]:
     return shape, (before + after) or (1,), (before + after) or (1,)
 
 
-@kernel("GeneralNorm", dtype=_affine_dtype, shape=_general_shape, flops=_norm_flops)
+@kernel("GeneralNorm", dtype=_affine_dtype, shape=_general_shape, flops=per_output(8))
 def general_norm(c: Call, x: Array, *affine: Array) -> tuple[Array, Array, Array]:
     """Normalize over the axes from `axis_start` up to, not including, `axis_end`.
 
@@ -292,7 +284,7 @@ def _group_shape(s: ShapeCall) -> Sequence[Shape | None]:
     return shape, (shape[0], groups), (shape[0], groups)
 
 
-@kernel("GroupNorm", "InstanceNorm", dtype=_affine_dtype, shape=_group_shape, flops=_norm_flops)
+@kernel("GroupNorm", "InstanceNorm", dtype=_affine_dtype, shape=_group_shape, flops=per_output(8))
 def group_norm(c: Call, x: Array, *affine: Array) -> tuple[Array, Array, Array]:
     """Normalize groups of channels of an NCHW input, each group of each image on its own.
 

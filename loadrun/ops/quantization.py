@@ -5,7 +5,6 @@ rounds, the others after.
 """
 
 from collections.abc import Sequence
-from math import prod
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from ..graph import Opr
 from ..graph.dtypes import Array, DType
 from ..graph.params import LSQ, TQT, FakeQuant
 from .numeric.quant import round_away
-from .registry import Call, Shape, ShapeCall, kernel
+from .registry import Call, Shape, ShapeCall, kernel, per_output
 
 _F = np.float32
 
@@ -38,17 +37,13 @@ def _check(x: Shape, other: Shape) -> None:
         raise ValueError(f"a parameter of shape {list(other)} does not broadcast to the input's {list(x)}")
 
 
-def _flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    return 5 * prod(outputs[0])
-
-
 def _clamp(x: Array, low: int, high: int) -> None:
     """Clamp in place; NaN stays, as the comparisons of the C code leave it."""
     np.maximum(x, _F(low), out=x)
     np.minimum(x, _F(high), out=x)
 
 
-@kernel("FakeQuant", dtype=_dtype, shape=_shape, flops=_flops)
+@kernel("FakeQuant", dtype=_dtype, shape=_shape, flops=per_output(5))
 def fake_quant(c: Call, x: Array, scale: Array, zero_point: Array) -> Array:
     """Compute ``(clamp(round(x / scale) + zero_point, qmin, qmax) - zero_point) * scale``."""
     _check(x.shape, scale.shape)
@@ -63,7 +58,7 @@ def fake_quant(c: Call, x: Array, scale: Array, zero_point: Array) -> Array:
     return q
 
 
-@kernel("TQT", dtype=_dtype, shape=_shape, flops=_flops)
+@kernel("TQT", dtype=_dtype, shape=_shape, flops=per_output(5))
 def tqt(c: Call, x: Array, scale: Array) -> Array:
     """Fake-quantize with step ``2 ** scale`` and zero point 0."""
     _check(x.shape, scale.shape)
@@ -76,7 +71,7 @@ def tqt(c: Call, x: Array, scale: Array) -> Array:
     return q
 
 
-@kernel("LSQ", dtype=_dtype, shape=_shape, flops=_flops)
+@kernel("LSQ", dtype=_dtype, shape=_shape, flops=per_output(5))
 def lsq(c: Call, x: Array, scale: Array, zero_point: Array, grad_scale: Array) -> Array:
     """Compute ``(round(clamp(x / scale + zero_point, qmin, qmax)) - zero_point) * scale``."""
     for other in (scale, zero_point, grad_scale):

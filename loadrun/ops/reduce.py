@@ -17,7 +17,7 @@ from ..graph.params import ReduceDataType as Kind
 from ..graph.params import ReduceMode as Mode
 from .numeric.quant import round_away
 from .numeric.special import lowest, rounded, stored, sum_rounded
-from .registry import Bound, Call, Shape, ShapeCall, kernel
+from .registry import Bound, Call, Shape, ShapeCall, kernel, per_input
 from .typecvt import convert
 
 _MAX_NDIM = 7
@@ -270,11 +270,7 @@ def _cumsum_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     return inputs
 
 
-def _cumsum_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    return prod(inputs[0])
-
-
-@kernel("CumsumV1", dtype=_cumsum_dtype, flops=_cumsum_flops)
+@kernel("CumsumV1", dtype=_cumsum_dtype, flops=per_input(1))
 def cumsum(c: Call, x: Array) -> Array:
     """Sum cumulatively along an axis, from either end, with or without the element itself."""
     p = c.get(Cumsum)

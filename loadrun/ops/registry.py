@@ -24,7 +24,7 @@ import numpy as np
 from ..base.errors import EngineError, UnsupportedError
 from ..base.registry import Registry, late
 from ..graph import Opr
-from ..graph.dtypes import Array, DType
+from ..graph.dtypes import Array, DType, plain
 from ..graph.params import Record
 from .catalog import CATALOG
 from .op import Trait
@@ -209,6 +209,21 @@ def same(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     return (opr.output_dtype or inputs[0],) * max(1, len(opr.outputs))
 
 
+def first_input(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+    """Give every output the first input's dtype."""
+    return (inputs[0],) * len(opr.outputs)
+
+
+def int32(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+    """Give every output Int32."""
+    return (plain("Int32"),) * len(opr.outputs)
+
+
+def and_int32(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+    """Give the first input's dtype, and Int32 for positions."""
+    return (inputs[0], plain("Int32"))
+
+
 def same_shape(s: ShapeCall) -> Sequence[Shape | None]:
     """Give every output the first input's shape."""
     return (s.shapes[0],) * max(1, len(s.opr.outputs))
@@ -217,6 +232,16 @@ def same_shape(s: ShapeCall) -> Sequence[Shape | None]:
 def no_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
     """Count nothing: the operator only moves data."""
     return 0
+
+
+def per_input(count: int) -> FlopsRule:
+    """Return the rule that counts so many operations for every element of the first input."""
+    return lambda opr, inputs, outputs: count * prod(inputs[0])
+
+
+def per_output(count: int) -> FlopsRule:
+    """Return the rule that counts so many operations for every element of the first output."""
+    return lambda opr, inputs, outputs: count * prod(outputs[0])
 
 
 WITHOUT_KERNEL = {

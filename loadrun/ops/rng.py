@@ -15,7 +15,7 @@ from ..graph import params as P
 from ..graph.dtypes import Array, DType, plain
 from .numeric import rejection
 from .numeric.stream import Draw, Stream
-from .registry import Call, Shape, ShapeCall, kernel, same_shape
+from .registry import Call, Shape, ShapeCall, and_int32, kernel, same_shape
 from .shape import known_value, target_shape
 
 R = TypeVar("R", bound=P.Record)
@@ -160,15 +160,11 @@ def permutation(c: Call, shape: Array) -> Array:
     return _sample(c, c.stream().permutation(c.opr.type, prod(want)), want)
 
 
-def _shuffle_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    return (inputs[0], plain("Int32"))
-
-
 def _shuffle_shape(s: ShapeCall) -> Sequence[Shape | None]:
     return (s.shape(0), s.shape(0)[:1])
 
 
-@kernel("ShuffleRNG", dtype=_shuffle_dtype, shape=_shuffle_shape)
+@kernel("ShuffleRNG", dtype=and_int32, shape=_shuffle_shape)
 def shuffle(c: Call, x: Array) -> tuple[Array, Array]:
     """Shuffle the entries along the first axis; also return where each was before.
 

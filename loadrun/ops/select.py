@@ -14,21 +14,13 @@ import numpy as np
 from ..graph import Opr
 from ..graph import params as P
 from ..graph.dtypes import Array, DType, plain
-from .registry import Call, FlopsRule, Shape, ShapeCall, kernel
+from .registry import Call, Shape, ShapeCall, and_int32, int32, kernel, per_input
 from .shape import c_cast, known_value, scalar
-
-
-def _int32(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    return (plain("Int32"),)
-
-
-def _value_and_int32(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    return (inputs[0], plain("Int32"))
 
 
 def _argsort_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     _check_sortable(opr, inputs[0])
-    return _value_and_int32(opr, inputs)
+    return and_int32(opr, inputs)
 
 
 def _check_sortable(opr: Opr, dtype: DType) -> None:
@@ -36,16 +28,9 @@ def _check_sortable(opr: Opr, dtype: DType) -> None:
         raise ValueError(f"{opr.type} does not take {dtype.name}; convert it to int32 or float32")
 
 
-def _one_an_element(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    return prod(inputs[0])
-
-
 def _sorting(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
     rows = inputs[0]
     return prod(rows) * max(1, rows[-1].bit_length())
-
-
-_ONE: FlopsRule = _one_an_element
 
 
 # Argmax and Argmin
@@ -63,7 +48,7 @@ def _arg_shape(s: ShapeCall) -> Sequence[Shape | None]:
     return (_arg(s.get(P.Axis).axis, s.shape(0)),)
 
 
-@kernel("Argmax", "Argmin", dtype=_int32, shape=_arg_shape, flops=_ONE)
+@kernel("Argmax", "Argmin", dtype=int32, shape=_arg_shape, flops=per_input(1))
 def argmax(c: Call, x: Array) -> Array:
     """Return the position of the largest (smallest) element along an axis, which stays with size 1.
 
@@ -236,7 +221,7 @@ def _cond_take_shape(s: ShapeCall) -> Sequence[Shape | None]:
     return (None, None)
 
 
-@kernel("CondTake", dtype=_value_and_int32, shape=_cond_take_shape, flops=_ONE)
+@kernel("CondTake", dtype=and_int32, shape=_cond_take_shape, flops=per_input(1))
 def cond_take(c: Call, x: Array, mask: Array) -> tuple[Array, Array]:
     """Return the elements whose mask compares true with `val`, in one dimension, and their flat positions.
 
@@ -258,7 +243,7 @@ def _non_zero_shape(s: ShapeCall) -> Sequence[Shape | None]:
     return (None,)
 
 
-@kernel("NonZero", dtype=_int32, shape=_non_zero_shape, flops=_ONE)
+@kernel("NonZero", dtype=int32, shape=_non_zero_shape, flops=per_input(1))
 def non_zero(c: Call, x: Array) -> Array:
     """Return the coordinates of the elements that are not zero (floats: not within 1e-6), one column per element."""
     at = _chosen(P.CondTake(mode=P.CondTakeMode.NEQ), x)

@@ -13,7 +13,7 @@ import numpy as np
 from ..graph import Opr
 from ..graph import params as P
 from ..graph.dtypes import Array, DType, plain
-from .registry import Bound, Call, Shape, ShapeCall, UnknownShape, kernel
+from .registry import Bound, Call, Shape, ShapeCall, UnknownShape, first_input, int32, kernel
 
 MAX_NDIM = 7
 """No MegEngine tensor has more dimensions."""
@@ -77,11 +77,6 @@ def axis_of(axis: int, ndim: int) -> int:
     return axis % ndim
 
 
-def first_input(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    """Give every output the first input's dtype."""
-    return (inputs[0],) * len(opr.outputs)
-
-
 def c_cast(value: float, dtype: np.dtype[Any]) -> np.generic:
     """Convert a float32 number to an integer as C does: fractions are cut off, numbers out of range wrap.
 
@@ -120,17 +115,13 @@ def _shape_of_inputs(opr: Opr, shapes: Sequence[Shape]) -> Shape:
     return shape if axis == NO_AXIS else (shape[axis_of(axis, len(shape))],)
 
 
-def _int32(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    return (plain("Int32"),)
-
-
 def _get_var_shape_shape(s: ShapeCall) -> Sequence[Shape | None]:
     if s.get(P.OptionalAxisV1).axis != NO_AXIS:
         return ((1,),)
     return ((len(_common_shape([s.shape(i) for i in range(len(s.shapes))])),),)
 
 
-@kernel("GetVarShapeV1", dtype=_int32, shape=_get_var_shape_shape)
+@kernel("GetVarShapeV1", dtype=int32, shape=_get_var_shape_shape)
 def get_var_shape(c: Call, *xs: Array) -> Array:
     """Return the shape that all inputs broadcast to as an int32 vector, or one entry of it as ``[1]``.
 

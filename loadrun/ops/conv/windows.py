@@ -1,7 +1,6 @@
 """Windows as data: unfold and fold of images, and masks that follow a convolution."""
 
 from collections.abc import Sequence
-from math import prod
 
 import numpy as np
 
@@ -9,7 +8,7 @@ from ...graph import Opr
 from ...graph import params as P
 from ...graph.dtypes import Array, DType, round_bfloat16
 from ..numeric.special import round_half
-from ..registry import Call, Shape, ShapeCall, kernel
+from ..registry import Call, Shape, ShapeCall, kernel, per_input
 from .rules import Geometry, axis_taps, geometry, taps_of
 
 _PLAIN = frozenset({"Float32", "Float16", "BFloat16", "Int32", "Int16", "Int8", "Uint8"})
@@ -116,11 +115,7 @@ def _transpose_shape(s: ShapeCall) -> Sequence[Shape | None]:
     return (_transpose_of(s.get(P.SlidingWindowTranspose), s.shape(0))[0],)
 
 
-def _transpose_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    return prod(inputs[0])
-
-
-@kernel("SlidingWindowTranspose", dtype=_plain_dtype, shape=_transpose_shape, flops=_transpose_flops)
+@kernel("SlidingWindowTranspose", dtype=_plain_dtype, shape=_transpose_shape, flops=per_input(1))
 def sliding_window_transpose(c: Call, x: Array) -> Array:
     """Put windows [N, C, OH, OW, KH, KW] back onto an image, adding where they overlap.
 

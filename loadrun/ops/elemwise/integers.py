@@ -8,18 +8,6 @@ from ...graph.dtypes import Array
 from .floats import Function
 
 
-def relu(out: Array, x: Array) -> None:
-    np.maximum(x, x.dtype.type(0), out=out)
-
-
-def relu6(out: Array, x: Array) -> None:
-    np.clip(x, x.dtype.type(0), x.dtype.type(6), out=out)
-
-
-def sign(out: Array, x: Array) -> None:
-    np.sign(x, out=out)
-
-
 def fuse_add_relu(out: Array, x: Array, y: Array) -> None:
     if x.dtype.kind == "u":
         np.add(x, y, out=out)

@@ -17,7 +17,7 @@ from ...graph.dtypes import Array, DType, plain
 from ...graph.params import Elemwise, PowC
 from ...graph.params import ElemwiseMode as M
 from ..numeric.special import PIECE, broadcast, in_chunks, round_half, rounded
-from ..registry import Bound, Call, Shape, ShapeCall, kernel
+from ..registry import Bound, Call, Shape, ShapeCall, kernel, per_output
 from ..typecvt import convert
 from .floats import Of
 from .table import ARITY, BOOL, FLOAT, INTEGER, ROWS, Function, modes
@@ -286,11 +286,7 @@ def _powc_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     return inputs
 
 
-def _powc_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    return prod(outputs[0])
-
-
-@kernel("PowC", dtype=_powc_dtype, flops=_powc_flops)
+@kernel("PowC", dtype=_powc_dtype, flops=per_output(1))
 def powc(c: Call, x: Array) -> Array:
     """Raise the input to a constant power; whole powers keep the sign of odd powers of negative numbers."""
     exponent = float(np.float32(c.get(PowC).exp))

@@ -122,7 +122,7 @@ class Row(NamedTuple):
 
 # fmt: off
 _ROWS = (
-    Row(M.RELU, 1, f.relu, i.relu, exact=f.exact_relu, narrow=f.exact_relu, wide=w.relu, nonline=NonlineMode.RELU, onnx="Relu", traits=T.REPEATS | T.FINITE | T.QUANTIZED | T.VECTOR | T.FROM_S32 | T.ON_GRID),
+    Row(M.RELU, 1, f.relu, f.exact_relu, exact=f.exact_relu, narrow=f.exact_relu, wide=w.relu, nonline=NonlineMode.RELU, onnx="Relu", traits=T.REPEATS | T.FINITE | T.QUANTIZED | T.VECTOR | T.FROM_S32 | T.ON_GRID),
     Row(M.ABS, 1, f.Of(np.abs), f.Of(np.abs), wide=np.abs, onnx="Abs", traits=T.REPEATS | T.FINITE | T.ONE_PASS | T.VECTOR | T.ON_GRID),
     Row(M.ACOS, 1, f.Of(np.arccos), wide=np.arccos, onnx="Acos", traits=T.GIVES_FLOAT | T.ONE_PASS | T.LIBRARY),
     Row(M.ASIN, 1, f.Of(np.arcsin), wide=np.arcsin, onnx="Asin", traits=T.GIVES_FLOAT | T.ONE_PASS | T.LIBRARY),
@@ -200,14 +200,14 @@ _ROWS = (
     Row(M.PRELU_GRAD, 3, f.prelu_grad),
     Row(M.SOFTPLUS, 1, f.softplus, wide=w.softplus, traits=T.GIVES_FLOAT),
     Row(M.SOFTPLUS_GRAD, 2, f.softplus_grad),
-    Row(M.RELU6, 1, f.relu6, i.relu6, exact=f.exact_relu6, narrow=f.exact_relu6, wide=w.relu6, traits=T.REPEATS | T.FINITE),
+    Row(M.RELU6, 1, f.relu6, f.exact_relu6, exact=f.exact_relu6, narrow=f.exact_relu6, wide=w.relu6, traits=T.REPEATS | T.FINITE),
     Row(M.RELU6_GRAD, 2, f.relu6_grad),
     Row(M.HSIGMOID, 1, f.hsigmoid, wide=w.hsigmoid, traits=T.GIVES_FLOAT | T.FINITE),
     Row(M.HSIGMOID_GRAD, 2, f.hsigmoid_grad),
     Row(M.LOGSIGMOID, 1, f.logsigmoid, wide=w.logsigmoid, traits=T.GIVES_FLOAT),
     Row(M.SQRT, 1, f.Of(np.sqrt), wide=np.sqrt, onnx="Sqrt", traits=T.GIVES_FLOAT | T.ONE_PASS),
     Row(M.SQUARE, 1, f.Of(np.square), f.Of(np.square), wide=np.square, traits=T.FINITE | T.ONE_PASS),
-    Row(M.SIGN, 1, f.sign, i.sign, exact=f.Of(np.sign), wide=np.sign, onnx="Sign", traits=T.REPEATS | T.ON_GRID),
+    Row(M.SIGN, 1, f.sign, f.Of(np.sign), exact=f.Of(np.sign), wide=np.sign, onnx="Sign", traits=T.REPEATS | T.ON_GRID),
 )
 # fmt: on
 

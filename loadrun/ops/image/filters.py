@@ -8,7 +8,7 @@ import numpy as np
 from ...graph import Opr
 from ...graph import params as P
 from ...graph.dtypes import Array, DType, plain
-from ..registry import Call, Shape, ShapeCall, kernel
+from ..registry import Call, Shape, ShapeCall, first_input, kernel, per_output
 from .color import convert_color, converted_shape
 from .sampling import border_index, store
 
@@ -23,10 +23,6 @@ def _image(shape: Shape) -> Shape:
     return shape
 
 
-def _first(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    return (inputs[0],)
-
-
 def _simple(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     if inputs[0].name not in ("Float32", "Uint8"):
         raise ValueError(f"images for {opr.type} are Float32 or Uint8, not {inputs[0]}")
@@ -38,7 +34,7 @@ def _rotated(s: ShapeCall) -> Sequence[Shape | None]:
     return ((n, w, h, c),)
 
 
-@kernel("Rotate", dtype=_first, shape=_rotated)
+@kernel("Rotate", dtype=first_input, shape=_rotated)
 def rotate(c: Call, x: Array) -> Array:
     """Turn NHWC images of 1 or 3 channels by 90 degrees, clockwise or not."""
     _image(x.shape)
@@ -50,7 +46,7 @@ def _same_image(s: ShapeCall) -> Sequence[Shape | None]:
     return (_image(s.shape(0)),)
 
 
-@kernel("Flip", dtype=_first, shape=_same_image)
+@kernel("Flip", dtype=first_input, shape=_same_image)
 def flip(c: Call, x: Array) -> Array:
     """Mirror NHWC images of 1 or 3 channels: ``vertical`` swaps top and bottom, ``horizontal`` the sides."""
     _image(x.shape)
@@ -62,11 +58,7 @@ def _color_shape(s: ShapeCall) -> Sequence[Shape | None]:
     return (converted_shape(s.shape(0), s.get(P.CvtColor).mode),)
 
 
-def _color_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    return 3 * prod(outputs[0])
-
-
-@kernel("CvtColor", dtype=_simple, shape=_color_shape, flops=_color_flops)
+@kernel("CvtColor", dtype=_simple, shape=_color_shape, flops=per_output(3))
 def cvt_color(c: Call, x: Array) -> Array:
     """Convert the colours of NHWC images (float32, or uint8 in integer arithmetic)."""
     return convert_color(x, c.get(P.CvtColor).mode)

@@ -12,7 +12,7 @@ import numpy as np
 from ...graph import Opr
 from ...graph.dtypes import Array, DType
 from ...graph.params import Convolution3DFormat, Format, InterpolationMode, Resize, Resize3D
-from ..registry import Call, Shape, ShapeCall, kernel
+from ..registry import Call, Shape, ShapeCall, kernel, per_output
 from .planes import as_planes, from_planes, output_size, planes_shape
 from .resize_cv import resize_cv
 from .sampling import Axis, blend, cubic_weights, store
@@ -164,11 +164,7 @@ def _dtype_3d(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     return (inputs[0],)
 
 
-def _flops_3d(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    return prod(outputs[0]) * 16
-
-
-@kernel("Resize3D", dtype=_dtype_3d, shape=_shape_3d, flops=_flops_3d)
+@kernel("Resize3D", dtype=_dtype_3d, shape=_shape_3d, flops=per_output(16))
 def resize_3d(c: Call, x: Array, out_shape: Array) -> Array:
     """Resample a volume trilinearly, (N, C, D, H, W) to int32 (depth, height, width).
 
