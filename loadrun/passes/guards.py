@@ -66,6 +66,7 @@ _Guard = Callable[[Graph, Var], Var]
 def guarded(graph: Graph) -> Graph:
     """Return a copy of a graph that MegEngine computes as written; the graph itself where nothing is to be done.
 
+    >>> from loadrun.graph import StoredTensor
     >>> from loadrun.graph.dtypes import DType
     >>> from loadrun.graph.params import Elemwise, Host2DeviceCopy, PowC
     >>> g = Graph()
