@@ -16,7 +16,7 @@ from numpy.lib.stride_tricks import as_strided
 from ..graph.dtypes import Array as NDArray
 from ..tensors import Tensor, TracedInt
 from ..tensors.access import recorded_variable, variable_of
-from ..tensors.symbolic import at_other_sizes
+from ..tensors.other_sizes import at_other_sizes
 
 _PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59)
 _EQUAL = 61

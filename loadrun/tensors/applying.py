@@ -135,6 +135,44 @@ def type_cvt(x: Tensor, dtype: DType) -> Tensor:
     return x if x._dtype == dtype else apply1("TypeCvtV2", TypeParam(dtype=dtype), inputs=[x])
 
 
+@lru_cache(maxsize=1024)
+def vector(numbers: tuple[int, ...], dtype: DType) -> Array:
+    """Return numbers in storage form, the same array each time, by which a later call of a trace knows them.
+
+    Raises:
+        EngineError: one does not fit the dtype.
+    """
+    try:
+        result = np.array(numbers, dtype.np)
+    except OverflowError:
+        shown = ", ".join(map(str, numbers))
+        raise EngineError(
+            f"{shown}: too large for {dtype.name}, in which graphs compute with sizes"
+        ) from None
+    result.flags.writeable = False
+    return result
+
+
+def once(type: str, param: Record, inputs: list[Tensor], *, scalar: bool) -> Tensor:
+    """Apply an operator on sizes, or take what a trace has for the same sizes already."""
+    session = active()
+    if session is None:
+        return apply1(type, param, inputs=inputs, scalar=scalar)
+    refs: list[object] = []
+    for x in inputs:
+        if x._session is session and x._var is not None:
+            refs.append(x._var.id)
+        elif x._const and x._value is not None:
+            refs.append((x._dtype, *x._value.tolist()))
+        else:
+            return apply1(type, param, inputs=inputs, scalar=scalar)
+    key = (type, param, *refs)
+    result = session.sizes.get(key)
+    if result is None:
+        result = session.sizes[key] = apply1(type, param, inputs=inputs, scalar=scalar)
+    return result._frozen()
+
+
 class _Prepared(NamedTuple):
     """An operator, ready to be run at once: what does not depend on the values."""
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from ..graph import params as P
 from ..graph.dtypes import Array, DType, plain
-from .applying import type_cvt
+from .applying import once, type_cvt, vector
 from .dtypes import graph_dtype, narrowed
 from .switches import active, is_exact
-from .symbolic import TracedInt, TracedNumber, once, place_of, scalar_of, size_of, vector
+from .symbolic import TracedInt, TracedNumber, place_of, scalar_of, size_of
 from .value import Session, Tensor
 
 ShapeLike: TypeAlias = "Tensor | Array | int | Sequence[int | Tensor]"

@@ -14,16 +14,15 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from functools import lru_cache, reduce
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..base.errors import EngineError
 from ..graph import params as P
 from ..graph.dtypes import Array, DType, plain
-from ..ops.elemwise.table import MODES, ROWS, ModeTrait, modes
-from .applying import apply1, elemwise_param, type_cvt
+from ..ops.elemwise.table import MODES, ModeTrait, modes
+from .applying import elemwise_param, once, type_cvt, vector
 from .naming import title, titled
 from .switches import active, is_exact
 from .value import Session, Tensor
@@ -97,7 +96,7 @@ class TracedNumber:
             return None
         if self._cache is None:
             # Python's stack does not hold a chain of thousands.
-            for number in _steps(self, lambda n: n._cache is not None) if self._depth > _DEEP else ():
+            for number in steps(self, lambda n: n._cache is not None) if self._depth > _DEEP else ():
                 if number is not self and number._depth % _DEEP == 0:
                     number._tensor()
             how, *operands = self._source
@@ -189,44 +188,6 @@ def _function(ufunc: np.ufunc, x: Any, *rest: Any) -> Any:
 
 
 # How the graph computes
-
-
-@lru_cache(maxsize=1024)
-def vector(numbers: tuple[int, ...], dtype: DType) -> Array:
-    """Return numbers in storage form, the same array each time, by which a later call of a trace knows them.
-
-    Raises:
-        EngineError: one does not fit the dtype.
-    """
-    try:
-        result = np.array(numbers, dtype.np)
-    except OverflowError:
-        shown = ", ".join(map(str, numbers))
-        raise EngineError(
-            f"{shown}: too large for {dtype.name}, in which graphs compute with sizes"
-        ) from None
-    result.flags.writeable = False
-    return result
-
-
-def once(type: str, param: P.Record, inputs: list[Tensor], *, scalar: bool) -> Tensor:
-    """Apply an operator on sizes, or take what a trace has for the same sizes already."""
-    session = active()
-    if session is None:
-        return apply1(type, param, inputs=inputs, scalar=scalar)
-    refs: list[object] = []
-    for x in inputs:
-        if x._session is session and x._var is not None:
-            refs.append(x._var.id)
-        elif x._const and x._value is not None:
-            refs.append((x._dtype, *x._value.tolist()))
-        else:
-            return apply1(type, param, inputs=inputs, scalar=scalar)
-    key = (type, param, *refs)
-    result = session.sizes.get(key)
-    if result is None:
-        result = session.sizes[key] = apply1(type, param, inputs=inputs, scalar=scalar)
-    return result._frozen()
 
 
 def scalar_of(value: Any, dtype: DType = _INT) -> Tensor:
@@ -473,11 +434,7 @@ def _itself(x: Tensor) -> Tensor:
     return x
 
 
-_FOLLOWED = {*_NATURAL, _M.SUB, _size}
-"""How numbers are computed that are known at other sizes, too."""
-
-
-def _steps(value: TracedNumber, done: Callable[[TracedNumber], bool]) -> list[TracedNumber]:
+def steps(value: TracedNumber, done: Callable[[TracedNumber], bool]) -> list[TracedNumber]:
     """List a number and those that it is computed from, operands first; `done` are left out with their operands."""
     order, seen = [], set()
     stack = [(value, False)]
@@ -496,30 +453,6 @@ def place_of(value: Any) -> tuple[Tensor, int] | None:
     """Return the tensor and the axis that a size is of, None if it is computed from sizes."""
     how, *operands = value._source
     return (operands[0], operands[1]) if how is _size else None
-
-
-def at_other_sizes(value: Any, size: Callable[[Tensor, int], int | None]) -> int | None:
-    """Return what an integer would be at other sizes; None if that is not known.
-
-    Args:
-        value: the number, symbolic or not.
-        size: the size of a tensor along an axis there.
-    """
-    if not isinstance(value, TracedNumber):
-        return int(value)
-    known: dict[int, int | None] = {}
-    for number in _steps(value, lambda n: n._source[0] not in _FOLLOWED):
-        how, *operands = number._source
-        if how is _size:
-            known[id(number)] = size(*operands)
-            continue
-        numbers = [known.get(id(v)) if isinstance(v, TracedNumber) else int(v) for v in operands]
-        if None in numbers or (how == _M.FLOOR_DIV and not numbers[1]):
-            continue
-        compute = ROWS[how].wide
-        assert compute is not None
-        known[id(number)] = int(compute(*numbers))
-    return known.get(id(value))
 
 
 def largest(a: Any, b: Any) -> Any:
