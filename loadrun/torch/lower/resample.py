@@ -50,7 +50,7 @@ def _nearest(x: Any, axis: int, old: Any, new: Any, exact: bool, scale: float | 
     return np.take(x, np.minimum(place.astype(np.int32), last), axis=axis)
 
 
-def _factors(call: FxCall, rest: Sequence[Any], n: int) -> list[float | None]:
+def _factors(rest: Sequence[Any], n: int) -> list[float | None]:
     """Return the explicit scale factors; torch uses them in place of the ratio of sizes."""
     factors = [v for v in rest if v is not None]
     if len(factors) == 1 and isinstance(factors[0], (list, tuple)):
@@ -61,7 +61,7 @@ def _factors(call: FxCall, rest: Sequence[Any], n: int) -> list[float | None]:
 def _resize(kind: str, corners_given: bool) -> Any:
     def lowered(call: FxCall, x: Any, size: Any = None, *rest: Any, **_: Any) -> Any:
         corners = bool(rest[0]) if corners_given and rest else False
-        scales = _factors(call, rest[1:] if corners_given else rest, len(call.shape_of(0)) - 2)
+        scales = _factors(rest[1:] if corners_given else rest, len(call.shape_of(0)) - 2)
         bytes_ = call.dtype == np.uint8 and not kind.startswith("nearest")
         sizes, wanted = call.shape_of(0)[2:], call.shape[2:]
         if bytes_ or all(isinstance(n, int) for n in (*sizes, *wanted)):
