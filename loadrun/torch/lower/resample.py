@@ -63,10 +63,11 @@ def _resize(kind: str, corners_given: bool) -> Any:
         corners = bool(rest[0]) if corners_given and rest else False
         scales = _factors(rest[1:] if corners_given else rest, len(call.shape_of(0)) - 2)
         bytes_ = call.dtype == np.uint8 and not kind.startswith("nearest")
-        sizes, wanted = call.shape_of(0)[2:], call.shape[2:]
+        sizes: Any = call.shape_of(0)[2:]
+        wanted: Any = call.shape[2:]
         if bytes_ or all(isinstance(n, int) for n in (*sizes, *wanted)):
             sizes, wanted = (call.static(v, "resizing of this kind") for v in (sizes, wanted))
-            plain = not corners and not any(map(_off, sizes, wanted, scales))
+            usual = not corners and not any(map(_off, sizes, wanted, scales))
         else:
             whole = [s is not None and s.is_integer() for s in scales]
             if size is None and kind == "nearest" and all(whole):
@@ -78,13 +79,13 @@ def _resize(kind: str, corners_given: bool) -> Any:
             wanted = [as_size(n) for n in size] if size is not None else list(map(_scaled, sizes, scales))
             # One element has no distance between corners to divide by.
             alone = corners and any(type(n) is int and n == 1 for n in wanted)
-            plain = not alone and all(w or s is None for w, s in zip(whole, scales, strict=True))
-        if plain and kind == "linear" and len(sizes) == 2 and call.dtype == np.float32:
+            usual = not alone and all(w or s is None for w, s in zip(whole, scales, strict=True))
+        if usual and kind == "linear" and len(sizes) == 2 and call.dtype == np.float32:
             return vision.interpolate(as_tensor(x), wanted, mode="bilinear", align_corners=corners)
         result = as_array(x, "float32" if bytes_ else call.dtype)
         axes = [*zip(range(2, 2 + len(sizes)), sizes, wanted, scales, strict=True)]
-        for where in reversed(axes) if bytes_ else axes:
-            result = _resized(call, result, *where, kind, corners, bytes_)
+        for axis, old, new, scale in reversed(axes) if bytes_ else axes:
+            result = _resized(call, result, axis, old, new, scale, kind, corners, bytes_)
         return as_array(result, call.dtype)
 
     return lowered
