@@ -15,7 +15,6 @@ from ...layers import emit as e
 from ...layers import vision
 from ...layers.exact_products import product
 from ...layers.shared import sampling
-from ...ops.registry import pay
 from ...tensors import const
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
@@ -173,15 +172,12 @@ def _axis_weights(at: Array, size: int, a: float | None, stretch: float = 0.0) -
     """
     reach = (1 if a is None else 2) * (stretch or 1)
     count = ceil(2 * reach) + 2
-    pay(8 * len(at) * (size + 8 * count), 100 * len(at))
     taps = np.floor(at[:, None] - reach).astype(np.int64) + np.arange(count)
     shares = _shares(np.abs(taps - at[:, None]) / (stretch or 1), a)
     if stretch:
         shares = np.where((taps >= 0) & (taps < size), shares, 0.0)
         shares /= shares.sum(1, keepdims=True)
-    result = np.zeros((len(at), size))
-    np.add.at(result, (np.arange(len(at))[:, None], np.clip(taps, 0, size - 1)), shares)
-    return result
+    return sampling.matrix_of(np.clip(taps, 0, size - 1), shares, size)
 
 
 def _shares(x: Any, a: float | None) -> Any:
