@@ -131,8 +131,8 @@ def _windows(values: Any, axis: int, size: Any, count: Any) -> tuple[Any, Any, A
     """Gather the elements of an axis's windows along a new axis behind it, whose sizes may be symbolic.
 
     Returns:
-        the elements, which of them are in the windows (others times 0 would be NaN where infinite), where these begin,
-        and how many elements they have.
+        the elements, the last of a shorter window again and again, which of them count, where the windows begin, and
+        how many elements they have.
     """
     if type(size) is type(count) is int:
         starts, ends = np.array(_edges(size, count), np.int32).T
@@ -148,7 +148,7 @@ def _windows(values: Any, axis: int, size: Any, count: Any) -> tuple[Any, Any, A
     )
     rest = (1,) * (len(values.shape) - axis - 1)
     inside = as_array(place < ends[:, None]).reshape((-1, longest, *rest))
-    picked = np.take(values, np.minimum(place, as_array(size, "int32") - 1), axis=axis)
+    picked = np.take(values, np.minimum(place, ends[:, None] - 1), axis=axis)
     return picked, inside, as_array(starts).reshape((-1, *rest)), as_array(ends - starts).reshape((-1, *rest))
 
 
@@ -170,17 +170,15 @@ def adaptive_max_pool(call: FxCall, x: Any, out: Any) -> Any:
     indexed = _places_are_read(call)
     if not indexed and all(isinstance(n, int) and n == 1 for n in wanted):
         return np.max(values, axis=tuple(range(outer, len(shape))), keepdims=True), places
-    floor = as_array(-np.inf if call.dtype.kind == "f" else np.iinfo(call.dtype).min, call.dtype)
     inner: Any = 1
     for axis in range(len(shape) - 1, outer - 1, -1):
         size = values.shape[axis]
-        picked, inside, starts, _ = _windows(values, axis, shape[axis], as_size(out[axis - outer]))
-        spread = np.where(inside, picked, floor)
+        picked, _, starts, _ = _windows(values, axis, shape[axis], as_size(out[axis - outer]))
         if indexed:
-            best = as_array(np.argmax(spread, axis=axis + 1), "int32") + starts
+            best = as_array(np.argmax(picked, axis=axis + 1), "int32") + starts
             places = (
                 best if axis == len(shape) - 1 else best * inner + np.take_along_axis(places, best, axis=axis)
             )
             inner = inner * size
-        values = np.max(spread, axis=axis + 1)
+        values = np.max(picked, axis=axis + 1)
     return values, places
