@@ -222,17 +222,21 @@ def tile(A: Any, reps: Any) -> Tensor:
     """Return the array repeated as a whole along axes."""
     counts = given_shape(reps)
     x = operand(A)
-    ndim = max(len(counts), len(e.sizes(x)))
-    x = e.reshape(x, (*(1,) * (ndim - len(e.sizes(x))), *x.shape)) if ndim > len(e.sizes(x)) else x
-    for axis, count in enumerate(counts, ndim - len(counts)):
-        if isinstance(count, TracedInt) or int(count) != 1:
-            x = _repeated(x, count, axis, whole=True)
+    extra = len(counts) - len(e.sizes(x))
+    counts, old = (1,) * -extra + counts, (1,) * extra + tuple(x.shape)
+    x = e.reshape(x, old) if extra > 0 else x
+    sizes = [c if type(n) is int and n == 1 else n for c, n in zip(counts, old, strict=True)]
+    if any(a is not b for a, b in zip(sizes, old, strict=True)):
+        x = e.broadcast(x, sizes)
+    for axis, (count, n) in enumerate(zip(counts, old, strict=True)):
+        if not any(type(v) is int and v == 1 for v in (count, n)):
+            x = _repeated(x, sizes, count, axis, whole=True)
+            sizes[axis] = sizes[axis] * count
     return x
 
 
-def _repeated(x: Tensor, count: int, axis: int, *, whole: bool) -> Tensor:
+def _repeated(x: Tensor, shape: Sequence[int], count: int, axis: int, *, whole: bool) -> Tensor:
     """Return copies of an axis one after the other (`whole`), or every element several times."""
-    shape = x.shape
     n = shape[axis]
     if whole and len(shape) == 7:
         return e.concat([x] * int(count), axis)
@@ -253,7 +257,8 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Tensor:
         places = np.repeat(np.arange(e.sizes(x)[at]), repeats)
         return e.gather(x, [(at, operand(places))])
     count = repeats if isinstance(repeats, TracedInt) else int(np.asarray(repeats).reshape(()))
-    return _repeated(as_vector(x), count, at, whole=False)
+    x = as_vector(x)
+    return _repeated(x, x.shape, count, at, whole=False)
 
 
 # Turning

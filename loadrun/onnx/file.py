@@ -255,8 +255,8 @@ class OnnxFile:
         return rule_error(expect, get, self._rtol(name))
 
 
-def rule_error(expect: Array, get: Array, rtol: float = RTOL, atol: float = ATOL) -> float:
-    """Compute the largest ``|expect - get| / (atol + rtol |expect|)``; at most 1 passes ONNX's backend tests.
+def rule_error(expect: Array, get: Array, rtol: float = RTOL) -> float:
+    """Compute the largest ``|expect - get| / (ATOL + rtol |expect|)``; at most 1 passes ONNX's backend tests.
 
     Equal infinities agree, and so does NaN with NaN. NaN where dtypes or shapes differ. Text agrees where it is equal.
 
@@ -273,7 +273,7 @@ def rule_error(expect: Array, get: Array, rtol: float = RTOL, atol: float = ATOL
     with np.errstate(all="ignore"):
         e = expect.astype(np.float64)
         difference = np.abs(get.astype(np.float64) - e)
-        ratio = difference / (atol + rtol * np.abs(e))
+        ratio = difference / (ATOL + rtol * np.abs(e))
         same = (expect == get) | ((expect != expect) & (get != get))
         return float(np.where(same, 0.0, ratio).max())
 

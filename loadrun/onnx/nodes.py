@@ -1,6 +1,6 @@
 """Facts of nodes that follow from the file alone: their order, which are needed, attributes and names."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from heapq import heappop, heappush
 
 from .messages import AttributeProto, GraphProto, NodeProto
@@ -31,13 +31,9 @@ def in_order(nodes: list[NodeProto]) -> list[NodeProto]:
     return [nodes[i] for i in order] if len(order) == len(nodes) else nodes
 
 
-def nodes_needed(graph: GraphProto, left: Collection[str] = ()) -> set[int]:
-    """Return the places of the nodes that the graph's outputs depend on.
-
-    Args:
-        left: outputs that are not requested.
-    """
-    wanted = {o.name for o in graph.outputs if o.name not in left}
+def nodes_needed(graph: GraphProto) -> set[int]:
+    """Return the places of the nodes that the graph's outputs depend on."""
+    wanted = {o.name for o in graph.outputs}
     needed = set()
     for i in range(len(graph.nodes) - 1, -1, -1):
         node = graph.nodes[i]

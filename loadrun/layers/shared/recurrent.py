@@ -5,8 +5,6 @@ from typing import Any
 
 from ...graph import params as P
 from ...tensors import Tensor, apply
-from .. import emit as e
-from ..emit import M
 
 
 def layers(
@@ -47,16 +45,3 @@ def layers(
         return apply("LSTMForward", P.LSTM(**common), inputs=inputs, n=4, scalar=False)[:3]
     param = P.RNN(**common, nonlineMode=mode)
     return apply("RNNForward", param, inputs=inputs, n=3, scalar=False)[:2]
-
-
-def gru_state(h: Tensor, fed: Sequence[Tensor], carried: Sequence[Tensor]) -> Tensor:
-    """Return the next state of a GRU.
-
-    Args:
-        h: the state.
-        fed: what the input adds to update gate, reset gate and new state.
-        carried: what the state adds to them, to the new one before it is reset.
-    """
-    update, reset = (e.elem(M.SIGMOID, e.elem(M.ADD, fed[i], carried[i])) for i in (0, 1))
-    fresh = e.elem(M.TANH, e.elem(M.ADD, fed[2], e.elem(M.MUL, reset, carried[2])))
-    return e.elem(M.ADD, fresh, e.elem(M.MUL, update, e.elem(M.SUB, h, fresh)))

@@ -10,6 +10,7 @@ from math import prod
 import numpy as np
 
 from ...graph import params as P
+from ...graph.dtypes import Array
 from ...ops.registry import pay
 from ...tensors import Tensor, const
 from ...tensors.access import dtype_of
@@ -70,6 +71,18 @@ def grid_sampled(x: Tensor, grid: Tensor, mode: str, padding: str, *, align: boo
     if mode == "nearest":
         return _cell(x, [e.rint(p) for p in places], None, padding == "zeros")
     return _linear(x, places)
+
+
+def matrix_of(places: Array, shares: Array, size: int) -> Array:
+    """Return the shares (out, T) that elements at places have as a matrix (out, size).
+
+    >>> matrix_of(np.array([[0, 1]]), np.array([[0.25, 0.75]]), 3).tolist()
+    [[0.25, 0.75, 0.0]]
+    """
+    pay(8 * len(places) * size + 64 * places.size)
+    result = np.zeros((len(places), size))
+    np.add.at(result, (np.arange(len(places))[:, None], places), shares)
+    return result
 
 
 def _denormalized(g: Tensor, size: int, align: bool) -> Tensor:

@@ -194,7 +194,7 @@ def transposed(w: OnnxWriter, opr: Opr, bias: str = "") -> str:
     plan = backward_plan(p, types, w.example(f), w.example(diff), like_shape)
     if _PLAIN[p.format.name] != p.format.name:
         return _in_plain_layout(w, opr, [plan.w, plan.out, plan.x], plan.x, 0)
-    extra = _output_padding(w, opr, p, plan)
+    extra = _output_padding(w, opr, p)
     attributes = _attributes(plan)
     if any(extra):
         attributes["output_padding"] = extra
@@ -215,7 +215,7 @@ def transposed(w: OnnxWriter, opr: Opr, bias: str = "") -> str:
     return w.cast(out, ElemType.INT32) if raw else w.stored(out, target)
 
 
-def _output_padding(w: OnnxWriter, opr: Opr, p: _Convolution, plan: Plan) -> list[int]:
+def _output_padding(w: OnnxWriter, opr: Opr, p: _Convolution) -> list[int]:
     """Compute the excess over the smallest output size, which must be the same at all sizes.
 
     Raises:

@@ -108,11 +108,11 @@ def elemwise(w: OnnxWriter, opr: Opr) -> str:
     if dtype.name == "Bool":
         return on_bool(w, mode, args)
     if dtype.is_float:
-        return _float(w, opr, mode, dtype, args)
+        return _float(w, mode, dtype, args)
     return whole_numbers(w, mode, dtype, args)
 
 
-def _float(w: OnnxWriter, opr: Opr, mode: M, dtype: DType, args: list[str]) -> str:
+def _float(w: OnnxWriter, mode: M, dtype: DType, args: list[str]) -> str:
     if dtype.name == "Float16" and mode not in SINGLE and mode not in _SELECTS:
         wide = [w.cast(a, ElemType.FLOAT) for a in args]
         return w.cast(compose(w, mode, *wide), ElemType.FLOAT16)

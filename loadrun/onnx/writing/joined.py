@@ -144,7 +144,7 @@ def unchanged_operand(w: OnnxWriter, opr: Opr) -> str | None:
     return None
 
 
-def _divided(w: OnnxWriter, var: Var) -> tuple[Var, Var, Var] | None:
+def _divided(var: Var) -> tuple[Var, Var, Var] | None:
     """Return dividend, divisor and remainder where a variable is 1 if a quotient is to be rounded up toward zero."""
     signs = _of(var.owner.inputs[0], M.AND) if var.owner.type == "TypeCvtV2" else []
     rest = _of(signs[0], _Multi.NEQ)[:1] if signs else []
@@ -165,7 +165,7 @@ def _toward_zero(w: OnnxWriter, kind: str, x: Var, y: Var, **attributes: int) ->
 def _quotient(w: OnnxWriter, opr: Opr) -> str | None:
     """Write a quotient rounded down, and up again where it is negative, as Div."""
     quotient, step = opr.inputs
-    divided = _divided(w, step)
+    divided = _divided(step)
     if divided is None or _of(quotient, M.FLOOR_DIV) != [*divided[:2]]:
         return None
     return _toward_zero(w, "Div", *divided[:2])
@@ -176,7 +176,7 @@ def _remainder(w: OnnxWriter, opr: Opr) -> str | None:
     """Write a remainder with the sign of the dividend as Mod."""
     rest, less = opr.inputs
     moved = _of(less, M.COND_LT_MOV)
-    divided = _divided(w, moved[1]) if moved else None
+    divided = _divided(moved[1]) if moved else None
     if divided is None or divided[1] is not moved[2] or divided[2] is not rest or w.opset < 10:
         return None
     return _toward_zero(w, "Mod", *divided[:2], fmod=1)

@@ -31,7 +31,7 @@ def _steps_before(w: OnnxWriter, var: Var, *modes: M) -> tuple[Var, list[Var]] |
     return var, constants
 
 
-def _by_axis(w: OnnxWriter, rank: int, *values: Array) -> tuple[int | None, list[Array]] | None:
+def _by_axis(rank: int, *values: Array) -> tuple[int | None, list[Array]] | None:
     """Return numbers that broadcast, as QuantizeLinear takes them, and the axis along which they differ."""
     shapes = [(1,) * (rank - v.ndim) + v.shape for v in values]
     axes = {i for shape in shapes for i, n in enumerate(shape) if n != 1}
@@ -73,7 +73,7 @@ def _rounded(w: OnnxWriter, var: Var, dtype: DType) -> str | None:
     zero = shift.astype(np.float64) + _WHOLE + low
     if (whole != _WHOLE).any() or (top != high - zero).any() or (zero < low).any() or (zero > high).any():
         return None
-    together = _by_axis(w, w.rank(x), scale, zero.astype(dtype.np))
+    together = _by_axis(w.rank(x), scale, zero.astype(dtype.np))
     if together is None or (together[0] is not None and w.opset < 13):
         return None
     axis, (by, offset) = together
@@ -102,7 +102,7 @@ def _dequantized(w: OnnxWriter, opr: Opr) -> str | None:
     if dtype.name == "Float32":
         # Steps that were quantized just before: their least one is 0.
         dtype, rounded = next(((d, r) for d in _UNSIGNED if (r := _rounded(w, x, d))), (dtype, None))
-    together = _by_axis(w, w.rank(x), scale, zero)
+    together = _by_axis(w.rank(x), scale, zero)
     if together is None or dtype.name not in _INTEGERS or w.opset < (10 if together[0] is None else 13):
         return None
     low, high = np.iinfo(dtype.np).min, np.iinfo(dtype.np).max

@@ -162,12 +162,7 @@ def cross(call: FxCall, a: Any, b: Any, dim: Any = -1) -> Any:
     a, b = as_array(a, call.dtype), as_array(b, call.dtype)
     if dim is None:
         dim = next(i for i, n in enumerate(call.shape_of(0)) if n == 3)
-    shape = e.broadcast_shape([as_tensor(a), as_tensor(b)])
-    a, b = (as_array(e.broadcast(as_tensor(v), shape)) for v in (a, b))
-    axis = dim % len(shape)
-    before = (slice(None),) * axis
-    (a0, a1, a2), (b0, b1, b2) = ([v[before + (slice(i, i + 1),)] for i in range(3)] for v in (a, b))
-    return np.concatenate([a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0], axis=axis)
+    return np.cross(a, b, axis=dim)
 
 
 @aten("aten.pdist.default", "aten._pdist_forward.default")

@@ -127,33 +127,35 @@ def adaptive_avg_pool(call: FxCall, x: Any, out: Any) -> Any:
     return values
 
 
-def _means(values: Any, axis: int, size: Any, count: Any) -> Any:
-    """Compute the means of an axis's windows from their own elements: others times 0 would be NaN where infinite."""
+def _windows(values: Any, axis: int, size: Any, count: Any) -> tuple[Any, Any, Any, Any]:
+    """Gather the elements of an axis's windows along a new axis behind it, whose sizes may be symbolic.
+
+    Returns:
+        the elements, the last of a shorter window again and again, which of them count, where the windows begin, and
+        how many elements they have.
+    """
     if type(size) is type(count) is int:
         starts, ends = np.array(_edges(size, count), np.int32).T
         longest = int((ends - starts).max(initial=0))
     else:
         size = values.shape[axis]
-        _, starts, ends = _windows(size, count)
+        n, many = as_array(size, "int32"), as_array(count, "int32")
+        number = as_array(e.arange(count), "int32")
+        starts, ends = number * n // many, ((number + 1) * n + (many - 1)) // many
         longest = size // count + 2
     place = starts[:, None] + (
         np.arange(longest, dtype=np.int32) if type(longest) is int else as_array(e.arange(longest))
     )
     rest = (1,) * (len(values.shape) - axis - 1)
     inside = as_array(place < ends[:, None]).reshape((-1, longest, *rest))
-    picked = np.take(values, np.minimum(place, as_array(size, "int32") - 1), axis=axis)
+    picked = np.take(values, np.minimum(place, ends[:, None] - 1), axis=axis)
+    return picked, inside, as_array(starts).reshape((-1, *rest)), as_array(ends - starts).reshape((-1, *rest))
+
+
+def _means(values: Any, axis: int, size: Any, count: Any) -> Any:
+    picked, inside, _, counts = _windows(values, axis, size, count)
     total = np.sum(np.where(inside, picked, as_array(0, values.dtype)), axis=axis + 1)
-    return total / as_array(ends - starts, values.dtype).reshape((-1, *rest))
-
-
-def _windows(size: Any, count: Any) -> tuple[Any, Any, Any]:
-    """Tell which elements of an axis are in each window, and where these begin and end; sizes may be symbolic."""
-    n, many = as_array(size, "int32"), as_array(count, "int32")
-    number = as_array(e.arange(count), "int32")
-    starts = number * n // many
-    ends = ((number + 1) * n + (many - 1)) // many
-    place = as_array(e.arange(size), "int32")[:, None]
-    return (place >= starts) & (place < ends), starts, ends
+    return total / as_array(counts, values.dtype)
 
 
 @aten(
@@ -168,29 +170,15 @@ def adaptive_max_pool(call: FxCall, x: Any, out: Any) -> Any:
     indexed = _places_are_read(call)
     if not indexed and all(isinstance(n, int) and n == 1 for n in wanted):
         return np.max(values, axis=tuple(range(outer, len(shape))), keepdims=True), places
-    if not indexed and all(isinstance(n, int) for n in (*shape[outer:], *wanted)):
-        for axis, (size, want) in enumerate(zip(shape[outer:], wanted, strict=True), outer):
-            before = (slice(None),) * axis
-            parts = [
-                np.max(values[before + (slice(a, b),)], axis=axis, keepdims=True)
-                for a, b in _edges(size, want)
-            ]
-            values = np.concatenate(parts, axis=axis)
-        return values, places
-    floor = as_array(-np.inf if call.dtype.kind == "f" else np.iinfo(call.dtype).min, call.dtype)
     inner: Any = 1
     for axis in range(len(shape) - 1, outer - 1, -1):
         size = values.shape[axis]
-        member, starts, _ = _windows(size, as_size(out[axis - outer]))
-        spread = np.where(member, np.moveaxis(values, axis, -1)[..., None], floor)
+        picked, _, starts, _ = _windows(values, axis, shape[axis], as_size(out[axis - outer]))
         if indexed:
-            # A window of nothing but the smallest value is as large as what lies before it.
-            best = np.maximum(as_array(np.argmax(spread, axis=-2), "int32"), starts)
-            if axis < len(shape) - 1:
-                inside = np.take_along_axis(np.moveaxis(places, axis, -1), best, axis=-1)
-                places = np.moveaxis(best * inner + inside, -1, axis)
-            else:
-                places = best
+            best = as_array(np.argmax(picked, axis=axis + 1), "int32") + starts
+            places = (
+                best if axis == len(shape) - 1 else best * inner + np.take_along_axis(places, best, axis=axis)
+            )
             inner = inner * size
-        values = np.moveaxis(np.max(spread, axis=-2), -1, axis)
+        values = np.max(picked, axis=axis + 1)
     return values, places

@@ -10,6 +10,7 @@ import numpy as np
 from ...graph import params as P
 from ...layers import emit as e
 from ...layers import nn as F
+from ...layers.emit import M
 from ...layers.shared import recurrent as build
 from ...tensors import Tensor
 from ...tensors.access import static_shape
@@ -160,4 +161,6 @@ def _gru_step(fed: Any, states: Sequence[Tensor], rest: Sequence[Tensor]) -> lis
     gates = as_array(F.linear(states[0], rest[0], rest[2] if len(rest) > 1 else None))
     n = int(static_shape(rest[0])[1])
     input_gates, carried = ([as_tensor(v[..., i * n : (i + 1) * n]) for i in (1, 0, 2)] for v in (fed, gates))
-    return [build.gru_state(states[0], input_gates, carried)]
+    update, reset = (F.sigmoid(e.elem(M.ADD, input_gates[i], carried[i])) for i in (0, 1))
+    fresh = F.tanh(e.elem(M.ADD, input_gates[2], e.elem(M.MUL, reset, carried[2])))
+    return [e.elem(M.ADD, fresh, e.elem(M.MUL, update, e.elem(M.SUB, states[0], fresh)))]

@@ -163,42 +163,35 @@ def norm(size: Any, order: Any, reduce: Callable[[Callable[..., Any], Any], Any]
     return np.power(total, as_array(1 / order, size.dtype))
 
 
-def _running(call: FxCall, function: Callable[..., Any], x: Any, dim: int) -> Any:
-    return function(x, axis=axis_of(dim, len(call.shape_of(0)))) if call.shape_of(0) else x
-
-
 @aten("aten.cumsum.default")
 def cumsum(call: FxCall, x: Any, dim: int, dtype: Any = None) -> Any:
     """Compute the running sum."""
-    return _running(call, np.cumsum, as_array(x, call.dtype), dim)
+    x = as_array(x, call.dtype)
+    return np.cumsum(x, axis=axis_of(dim, len(call.shape_of(0)))) if call.shape_of(0) else x
 
 
 @aten("aten.cumprod.default")
 def cumprod(call: FxCall, x: Any, dim: int, dtype: Any = None) -> Any:
     """Compute the running product."""
     x = as_array(x, call.dtype)
-    if _counted(call, dim):
-        return _running(call, np.cumprod, x, dim)
-    axis = axis_of(dim, len(call.shape_of(0)))
-    before, spread, _ = _before(x, axis)
-    return np.moveaxis(np.prod(np.where(before, spread, as_array(1, call.dtype)), axis=-1), -1, axis)
+    return _running(call, np.multiply, x, axis_of(dim, len(call.shape_of(0))), 1) if call.shape_of(0) else x
 
 
-def _counted(call: FxCall, dim: int) -> bool:
-    """Whether the length of an axis is a number, so that a result can be computed in a number of steps."""
-    shape = call.shape_of(0)
-    return not shape or isinstance(shape[axis_of(dim, len(shape))], int)
+def _running(call: FxCall, function: Any, x: Any, axis: int, neutral: Any) -> Any:
+    """Return the running result of a function of two numbers; of an axis of any length by pairing all elements."""
+    if isinstance(call.shape_of(0)[axis], int):
+        return function.accumulate(x, axis=axis)
+    before, spread = _before(x, axis)
+    return np.moveaxis(
+        function.reduce(np.where(before, spread, as_array(neutral, x.dtype)), axis=-1), -1, axis
+    )
 
 
-def _before(x: Any, axis: int) -> tuple[Any, Any, Any]:
-    """Pair the elements of an axis of any length: which is not after which, (n, n), and the elements, (..., 1, n).
-
-    Returns:
-        both, and the numbers of the elements.
-    """
+def _before(x: Any, axis: int) -> tuple[Any, Any]:
+    """Pair the elements of an axis of any length: which is not after which, (n, n), and the elements, (..., 1, n)."""
     x = np.moveaxis(x, axis, -1)
     number = as_array(e.arange(as_tensor(x).shape[-1]), "int32")
-    return number[None, :] <= number[:, None], x[..., None, :], number
+    return number[None, :] <= number[:, None], x[..., None, :]
 
 
 @aten("aten.logcumsumexp.default")
@@ -209,7 +202,7 @@ def logcumsumexp(call: FxCall, x: Any, dim: int) -> Any:
         return x
     axis = axis_of(dim, len(call.shape_of(0)))
     # Every position has a maximum of its own: beside that of the whole axis, early terms would vanish.
-    before, spread, _ = _before(x, axis)
+    before, spread = _before(x, axis)
     top = np.max(np.where(before, spread, as_array(-np.inf, x.dtype)), axis=-1)
     parts = np.where(before, np.exp(spread - top[..., None]), as_array(0, x.dtype))
     return np.moveaxis(np.log(np.sum(parts, axis=-1)) + top, -1, axis)
@@ -218,45 +211,16 @@ def logcumsumexp(call: FxCall, x: Any, dim: int) -> Any:
 @aten("aten.cummax.default", "aten.cummin.default")
 def cumulative_extreme(call: FxCall, x: Any, dim: int) -> Any:
     """Compute running extreme values and their last indices."""
-    x = as_array(x)
-    shape = call.shape_of(0)
-    if not shape:
+    x, ndim = as_array(x), len(call.shape_of(0))
+    if not ndim:
         return x, np.zeros_like(as_array(x, "int32"))
-    axis = axis_of(dim, len(shape))
+    axis, floating = axis_of(dim, ndim), np.dtype(x.dtype).kind == "f"
+    x = x if floating else as_array(x, "int64" if np.dtype(x.dtype).itemsize == 8 else "int32")
+    limits: Any = (-np.inf, np.inf) if floating else (np.iinfo(x.dtype).min, np.iinfo(x.dtype).max)
     largest = "cummax" in str(call.node.target)
-    if not _counted(call, dim):
-        return _extremes(call, x, axis, largest)
-    count = call.static(shape[axis : axis + 1], "the axis of a running extreme")[0]
-    if x.dtype == np.bool_:
-        x = as_array(x, "int32")
-    if not count:
-        return as_tensor(x, call.dtype), as_array(x, "int32")
-    before = (slice(None),) * axis
-    values, places = (
-        [x[before + (slice(0, 1),)]],
-        [np.zeros_like(as_array(x[before + (slice(0, 1),)], "int32"))],
-    )
-    for i in range(1, count):
-        now = x[before + (slice(i, i + 1),)]
-        better = now >= values[-1] if largest else now <= values[-1]
-        values.append(np.where(better, now, values[-1]))
-        places.append(np.where(better, np.full_like(places[-1], i), places[-1]))
-    return as_tensor(np.concatenate(values, axis=axis), call.dtype), as_tensor(
-        np.concatenate(places, axis=axis), "int32"
-    )
-
-
-def _extremes(call: FxCall, x: Any, axis: int, largest: bool) -> Any:
-    """Compute running extreme values and their last indices along an axis of any length."""
-    x = x if np.dtype(x.dtype).kind == "f" else as_array(x, "int64")
-    x = x if largest else -x if np.dtype(x.dtype).kind == "f" else ~x
-    before, spread, number = _before(x, axis)
-    least = -np.inf if np.dtype(x.dtype).kind == "f" else np.iinfo(np.int64).min
-    values = np.max(np.where(before, spread, as_array(least, x.dtype)), axis=-1)
-    places = np.max(np.where(before & (spread == values[..., None]), number, np.int32(0)), axis=-1)
-    if not largest:
-        values = -values if np.dtype(x.dtype).kind == "f" else ~values
-    values, places = (np.moveaxis(v, -1, axis) for v in (values, places))
+    values = _running(call, np.maximum if largest else np.minimum, x, axis, limits[not largest])
+    number = as_array(e.arange(as_tensor(x).shape[axis]), "int32").reshape((-1, *[1] * (ndim - axis - 1)))
+    places = _running(call, np.maximum, np.where(x == values, number, np.int32(0)), axis, 0)
     return as_tensor(values, call.dtype), as_tensor(places, "int32")
 
 

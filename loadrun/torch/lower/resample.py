@@ -15,7 +15,6 @@ from ...layers import emit as e
 from ...layers import vision
 from ...layers.exact_products import product
 from ...layers.shared import sampling
-from ...ops.registry import pay
 from ...tensors import const
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
@@ -50,7 +49,7 @@ def _nearest(x: Any, axis: int, old: Any, new: Any, exact: bool, scale: float | 
     return np.take(x, np.minimum(place.astype(np.int32), last), axis=axis)
 
 
-def _factors(call: FxCall, rest: Sequence[Any], n: int) -> list[float | None]:
+def _factors(rest: Sequence[Any], n: int) -> list[float | None]:
     """Return the explicit scale factors; torch uses them in place of the ratio of sizes."""
     factors = [v for v in rest if v is not None]
     if len(factors) == 1 and isinstance(factors[0], (list, tuple)):
@@ -61,12 +60,13 @@ def _factors(call: FxCall, rest: Sequence[Any], n: int) -> list[float | None]:
 def _resize(kind: str, corners_given: bool) -> Any:
     def lowered(call: FxCall, x: Any, size: Any = None, *rest: Any, **_: Any) -> Any:
         corners = bool(rest[0]) if corners_given and rest else False
-        scales = _factors(call, rest[1:] if corners_given else rest, len(call.shape_of(0)) - 2)
+        scales = _factors(rest[1:] if corners_given else rest, len(call.shape_of(0)) - 2)
         bytes_ = call.dtype == np.uint8 and not kind.startswith("nearest")
-        sizes, wanted = call.shape_of(0)[2:], call.shape[2:]
+        sizes: Any = call.shape_of(0)[2:]
+        wanted: Any = call.shape[2:]
         if bytes_ or all(isinstance(n, int) for n in (*sizes, *wanted)):
             sizes, wanted = (call.static(v, "resizing of this kind") for v in (sizes, wanted))
-            plain = not corners and not any(map(_off, sizes, wanted, scales))
+            usual = not corners and not any(map(_off, sizes, wanted, scales))
         else:
             whole = [s is not None and s.is_integer() for s in scales]
             if size is None and kind == "nearest" and all(whole):
@@ -78,13 +78,13 @@ def _resize(kind: str, corners_given: bool) -> Any:
             wanted = [as_size(n) for n in size] if size is not None else list(map(_scaled, sizes, scales))
             # One element has no distance between corners to divide by.
             alone = corners and any(type(n) is int and n == 1 for n in wanted)
-            plain = not alone and all(w or s is None for w, s in zip(whole, scales, strict=True))
-        if plain and kind == "linear" and len(sizes) == 2 and call.dtype == np.float32:
+            usual = not alone and all(w or s is None for w, s in zip(whole, scales, strict=True))
+        if usual and kind == "linear" and len(sizes) == 2 and call.dtype == np.float32:
             return vision.interpolate(as_tensor(x), wanted, mode="bilinear", align_corners=corners)
         result = as_array(x, "float32" if bytes_ else call.dtype)
         axes = [*zip(range(2, 2 + len(sizes)), sizes, wanted, scales, strict=True)]
-        for where in reversed(axes) if bytes_ else axes:
-            result = _resized(call, result, *where, kind, corners, bytes_)
+        for axis, old, new, scale in reversed(axes) if bytes_ else axes:
+            result = _resized(call, result, axis, old, new, scale, kind, corners, bytes_)
         return as_array(result, call.dtype)
 
     return lowered
@@ -172,15 +172,12 @@ def _axis_weights(at: Array, size: int, a: float | None, stretch: float = 0.0) -
     """
     reach = (1 if a is None else 2) * (stretch or 1)
     count = ceil(2 * reach) + 2
-    pay(8 * len(at) * (size + 8 * count), 100 * len(at))
     taps = np.floor(at[:, None] - reach).astype(np.int64) + np.arange(count)
     shares = _shares(np.abs(taps - at[:, None]) / (stretch or 1), a)
     if stretch:
         shares = np.where((taps >= 0) & (taps < size), shares, 0.0)
         shares /= shares.sum(1, keepdims=True)
-    result = np.zeros((len(at), size))
-    np.add.at(result, (np.arange(len(at))[:, None], np.clip(taps, 0, size - 1)), shares)
-    return result
+    return sampling.matrix_of(np.clip(taps, 0, size - 1), shares, size)
 
 
 def _shares(x: Any, a: float | None) -> Any:

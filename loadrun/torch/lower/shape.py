@@ -131,29 +131,7 @@ aten("aten.expand_as.default")(lambda call, x, other: expand(call, x, as_tensor(
 @aten("aten.repeat.default", "aten.tile.default")
 def repeat(call: FxCall, x: Any, repeats: Any) -> Any:
     """Repeat the whole tensor along axes."""
-    result, counts = as_tensor(x), [as_size(n) for n in repeats]
-    shape = result.shape
-    if not counts and not shape:
-        return result
-    counts = [1] * (len(shape) - len(counts)) + counts
-    sizes = [1] * (len(counts) - len(shape)) + [*shape]
-    result = e.reshape(result, sizes)
-    direct = [c if _is_one(n) else n for c, n in zip(counts, sizes, strict=True)]
-    if direct != sizes:
-        result = e.broadcast(result, direct)
-    for axis, (count, n) in enumerate(zip(counts, sizes, strict=True)):
-        if _is_one(count) or _is_one(n):
-            continue
-        before, after = direct[:axis], direct[axis + 1 :]
-        spread = e.broadcast(e.reshape(result, [*before, 1, n, *after]), [*before, count, n, *after])
-        direct[axis] = count * n
-        result = e.reshape(spread, direct)
-    return result
-
-
-def _is_one(n: Any) -> bool:
-    """Whether a size is always 1."""
-    return type(n) is int and n == 1
+    return np.tile(as_array(x), [as_size(n) for n in repeats])
 
 
 @aten("aten.slice.Tensor", "aten.slice_copy.Tensor")
@@ -192,21 +170,10 @@ def flip(call: FxCall, x: Any, dims: Any) -> Any:
 @aten("aten.roll.default")
 def roll(call: FxCall, x: Any, shifts: Any, dims: Any = ()) -> Any:
     """Roll elements along axes."""
-    many = list(shifts) if isinstance(shifts, (list, tuple)) else [shifts]
-    if not dims:
-        return np.roll(as_array(x), many[0])
-    axes = [axis_of(d, len(call.shape_of(0))) for d in dims]
-    if not axes or not call.shape_of(0):
+    many = [as_size(n) for n in (shifts if isinstance(shifts, (list, tuple)) else [shifts])]
+    if not call.shape_of(0):
         return as_tensor(x)
-    result = as_array(x)
-    for shift, axis in zip(map(as_size, many), axes, strict=True):
-        if type(shift) is int:
-            result = np.roll(result, shift, axis)
-            continue
-        before, cut = (slice(None),) * axis, -shift % as_tensor(result).shape[axis]
-        parts = [result[before + (slice(*ends),)] for ends in ((cut, None), (0, cut))]
-        result = np.concatenate(parts, axis=axis)
-    return result
+    return np.roll(as_array(x), many, list(dims)) if dims else np.roll(as_array(x), many[0])
 
 
 @aten("aten.diagonal.default", "aten.diagonal_copy.default", "aten.linalg_diagonal.default")
