@@ -213,6 +213,22 @@ def test_a_fault_of_the_definition_itself_is_found_by_the_runtime(
 
 
 @pytest.mark.skipif(not installed("onnxruntime"), reason="onnxruntime is not installed")
+def test_what_only_drawn_data_show_of_a_definition_is_found_by_the_runtime(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The example is positive."""
+    bundle = loadrun.load(model("y = Celu(x)"))
+    composite = bundle.graph.outputs[0].owner.params[0].definition
+    wrong = lambda x: x * F(1)  # noqa: E731
+    monkeypatch.setitem(vars(composite), "function", wrong)
+    monkeypatch.setitem(OPERATORS, wrong, wrong)
+    with pytest.raises(
+        ProofError, match=r"ONNX Runtime gives other numbers of the source: .*(numbers|sizes)"
+    ):
+        loadrun.save(bundle, tmp_path / "m.mge")
+
+
+@pytest.mark.skipif(not installed("onnxruntime"), reason="onnxruntime is not installed")
 def test_a_runtime_that_ends_does_not_end_the_writing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
