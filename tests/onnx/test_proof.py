@@ -105,6 +105,16 @@ def test_a_wrong_lowering_is_stopped(name: str, tmp_path: Path, monkeypatch: pyt
     assert "not proven: it was written without a proof" in loadrun.load(tmp_path / "m.mge").warnings[0]
 
 
+def test_infinities_of_a_lowering_alone_are_no_excuse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As masks of attention are, inside one node."""
+    masked = lambda x: np.maximum(x, 0) + np.exp(np.log(x * F(0))) + F(1)  # noqa: E731
+    monkeypatch.setitem(OPERATORS, definition("Relu"), masked)
+    with pytest.raises(ProofError, match="gives other numbers than the model: output 'y'"):
+        loadrun.save(loadrun.load(model("y = Relu(x)")), tmp_path / "m.mge")
+
+
 def test_a_size_taken_from_the_example_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(OPERATORS, definition("Relu"), lambda x: np.maximum(x, 0) * F(int(x.shape[0]) - 1))
     (tmp_path / "m.onnx").write_bytes(model("y = Relu(x)", "n, 3"))
