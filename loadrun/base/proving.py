@@ -12,6 +12,7 @@ LEVELS = ("none", "quick", "full")
 LARGE = 1 << 26
 """Bytes of weights from which on quick compares testcases alone, whatever the time: files must not depend on that."""
 _QUICK = 1.0
+_SHORT, _BUSIEST = 0.05, 20.0
 
 
 class Watch:
@@ -28,13 +29,18 @@ class Watch:
         """What was taken since."""
         return min(time.monotonic() - self._began, time.process_time() - self._worked)
 
+    def slowdown(self, waited: float) -> float:
+        """Return how many times as long everything takes as where nothing else runs, but for what was waited."""
+        passed = time.monotonic() - self._began - waited
+        return min(max(passed / max(time.process_time() - self._worked, _SHORT), 1.0), _BUSIEST)
+
 
 class _Clock:
     """The time since a file was begun, and how much of it went into proofs."""
 
     def __init__(self) -> None:
         self._whole = Watch()
-        self._spent = 0.0
+        self._spent = self._waited = 0.0
         self._since: Watch | None = None
 
     @property
@@ -58,9 +64,16 @@ class _Clock:
         finally:
             self._spent, self._since = self.spent, None
 
-    def wait(self, seconds: float) -> None:
-        """Count a time in which another process worked."""
-        self._spent += seconds
+    @contextmanager
+    def waiting(self, seconds: float | None) -> Iterator[float | None]:
+        """Count the time inside, in which another process works for so many seconds; give those that may pass."""
+        slowdown, began = self._whole.slowdown(self._waited), time.monotonic()
+        try:
+            yield None if seconds is None else seconds * slowdown
+        finally:
+            passed = time.monotonic() - began
+            self._waited += passed
+            self._spent += passed / slowdown
 
 
 _level: ContextVar[str] = ContextVar("level", default="quick")
@@ -99,14 +112,14 @@ def time_left(replay: float = 0.0) -> float:
 
 
 @contextmanager
-def waiting() -> Iterator[None]:
-    """Count the time inside, in which another process works, as that of a proof."""
-    began = time.monotonic()
-    try:
-        yield
-    finally:
-        if (clock := _clock.get()) is not None:
-            clock.wait(time.monotonic() - began)
+def waiting(seconds: float | None) -> Iterator[float | None]:
+    """Count the time inside, in which another process works, as that of a proof.
+
+    Args:
+        seconds: how long it may take; what is given back is more on a busy machine. None for any time.
+    """
+    with sharing_time() as clock, clock.waiting(seconds) as most:
+        yield most
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..graph.dtypes import Array
 
-TIES = "ties"
+TIES, OTHERS = "ties", "other numbers"
 
 
 def at_sizes(feeds: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
@@ -68,7 +68,7 @@ def is_sorted(x: Any) -> bool:  # noqa: ANN401 - of numpy or torch
 def _kinds(feeds: Mapping[str, Array]) -> Iterator[tuple[str, dict[str, Array]]]:
     rng = np.random.default_rng(1)
     floats = any(v.dtype.kind == "f" for v in feeds.values())
-    yield "other numbers", {n: _redrawn(v, rng) for n, v in feeds.items()}
+    yield OTHERS, {n: _redrawn(v, rng) for n, v in feeds.items()}
     if floats:
         small = {n: np.asarray(v * v.dtype.type(1e-4)) for n, v in feeds.items() if v.dtype.kind == "f"}
         yield "numbers of 1e-4", {**feeds, **small}

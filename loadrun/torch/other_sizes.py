@@ -332,12 +332,14 @@ def on_other_data(traced: Trace, flat: Sequence[Any]) -> Iterator[tuple[str, lis
             return
 
 
-def at_another_size(traced: Trace) -> tuple[dict[str, float], list[Any]]:
-    """Compute the graph's errors with every dynamic size one more, or else twice as much; return the arguments too."""
+def at_other_sizes(traced: Trace) -> tuple[dict[str, float], list[Any]]:
+    """Compute the graph's errors with every dynamic size one more, and twice as much; return the arguments, too.
+
+    Half of a size is often the same where it is one more.
+    """
     symbols = open_sizes(traced)
     for factor, more in ((1, 1), (2, 0)):
         sizes = {s: factor * n + more for s, n in symbols.items()}
-        differences = errors_at(traced, sizes)
-        if differences is not None:
-            return differences, _resized(traced, sizes)
+        if errors := errors_at(traced, sizes):
+            return errors, _resized(traced, sizes)
     return {}, []

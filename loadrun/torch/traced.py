@@ -405,7 +405,7 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
                 self._report(errors, flat, kind)
         if not self._symbolic:
             return
-        errors, flat = other_sizes.at_another_size(self)
+        errors, flat = other_sizes.at_other_sizes(self)
         self._report(errors, flat)
         if not errors:
             self._never_one, self._conditions = never_one(self), needed_conditions(self)

@@ -105,6 +105,16 @@ def test_a_wrong_lowering_is_stopped(name: str, tmp_path: Path, monkeypatch: pyt
     assert "not proven: it was written without a proof" in loadrun.load(tmp_path / "m.mge").warnings[0]
 
 
+def test_infinities_of_a_lowering_alone_are_no_excuse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As masks of attention are, inside one node."""
+    masked = lambda x: np.maximum(x, 0) + np.exp(np.log(x * F(0))) + F(1)  # noqa: E731
+    monkeypatch.setitem(OPERATORS, definition("Relu"), masked)
+    with pytest.raises(ProofError, match="gives other numbers than the model: output 'y'"):
+        loadrun.save(loadrun.load(model("y = Relu(x)")), tmp_path / "m.mge")
+
+
 def test_a_size_taken_from_the_example_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(OPERATORS, definition("Relu"), lambda x: np.maximum(x, 0) * F(int(x.shape[0]) - 1))
     (tmp_path / "m.onnx").write_bytes(model("y = Relu(x)", "n, 3"))
@@ -209,6 +219,22 @@ def test_a_fault_of_the_definition_itself_is_found_by_the_runtime(
     monkeypatch.setitem(vars(composite), "function", wrong)
     monkeypatch.setitem(OPERATORS, wrong, wrong)
     with pytest.raises(ProofError, match=r"ONNX Runtime gives other numbers of the source: .*testcase 0"):
+        loadrun.save(bundle, tmp_path / "m.mge")
+
+
+@pytest.mark.skipif(not installed("onnxruntime"), reason="onnxruntime is not installed")
+def test_what_only_drawn_data_show_of_a_definition_is_found_by_the_runtime(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The example is positive."""
+    bundle = loadrun.load(model("y = Celu(x)"))
+    composite = bundle.graph.outputs[0].owner.params[0].definition
+    wrong = lambda x: x * F(1)  # noqa: E731
+    monkeypatch.setitem(vars(composite), "function", wrong)
+    monkeypatch.setitem(OPERATORS, wrong, wrong)
+    with pytest.raises(
+        ProofError, match=r"ONNX Runtime gives other numbers of the source: .*(numbers|sizes)"
+    ):
         loadrun.save(bundle, tmp_path / "m.mge")
 
 

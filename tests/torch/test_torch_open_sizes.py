@@ -113,6 +113,22 @@ def test_matrices_of_any_size_are_inverted():
     compare(torch.linalg.inv, *calls)
 
 
+def test_half_of_the_size_of_the_example_is_found(monkeypatch):
+    """It is the same where the size is one more."""
+    from loadrun.torch import registry
+
+    monkeypatch.setattr(registry, "_YOURS", {})
+
+    @loadrun.torch.aten("aten.median.default")
+    def of_the_example(call, x):
+        import loadrun.megengine.functional as functional
+
+        return functional.sort(x)[0][(x.shape[0].item() - 1) // 2]
+
+    with pytest.raises(TraceError, match="differs from torch for sizes of \\[10\\]"):
+        loadrun.torch.trace(torch.median, torch.tensor([4.0, 1, 5, 3, 2]), dynamic_shapes=True)
+
+
 def test_running_logarithms_of_sums():
     x = torch.tensor([[0.0, 200, 1, 3], [4, 1, 2, -INF], [-80, 1, -INF, 2], [0, -1, -300, 5]])
     for dtype in (torch.float32, torch.float64):
