@@ -69,18 +69,16 @@ class FusedKernel:
         convolve = convolution.bind_float(call, ShapeCall(s.opr, call.inputs, s.shapes[:n], s.values[:n]))
         assert convolve is not None
         made: Finish | None = None
-        kept: list[Finish | None] = [None] * len(self.items)
-        const = [all(k == _BLOCK or c.const[n + place] for k, place in item.sources) for item in self.items]
+        const = all(k == _BLOCK or c.const[n + place] for item in self.items for k, place in item.sources)
 
         def bound(out: Array | None, *args: Array) -> Array:
             nonlocal made
             finish = made
             if finish is None:
                 operands = [self._flat(i, a) for i, a in enumerate(args[n:])]
-                steps = [k or self._step(i, operands) for k, i in zip(kept, self.items, strict=True)]
-                kept[:] = [step if fixed else None for step, fixed in zip(steps, const, strict=True)]
+                steps = [self._step(item, operands) for item in self.items]
                 finish = steps[0] if len(steps) == 1 else InTurn(tuple(steps))
-                made = finish if all(const) else None
+                made = finish if const else None
             return convolve(finish, *args[:n])
 
         return bound

@@ -20,7 +20,6 @@ class _Execution:
 
     opr: Opr
     start: float
-    kern: float
     end: float
     inputs: list[Shape]
     outputs: list[Shape]
@@ -66,7 +65,6 @@ class Profile:
         """Add an execution, its times still by the clock."""
         began = self._current.began
         execution.start -= began
-        execution.kern -= began
         execution.end -= began
         if self._current.runs is not None:
             self._current.runs.append(execution)
@@ -103,7 +101,7 @@ class Profile:
             oprs[key] = _operator(run, key, f":dup{nth - 1}" if nth else "", inputs, outputs)
             for var, shape in zip((*inputs, *outputs), (*run.inputs, *run.outputs), strict=False):
                 variables[str(var.id)] = _variable(var, shape)
-            times = {"start": run.start, "kern": run.kern, "end": run.end}
+            times = {"start": run.start, "kern": run.start, "end": run.end}
             device[key] = {_node(run.opr): times}
             host[key] = {run.thread: dict(times)}
             footprint[key] = {
@@ -133,7 +131,6 @@ class _Timed:
 
     def __call__(self, call: object, *args: Array) -> Any:  # noqa: ANN401 - one array or several
         start = perf_counter()
-        kern = perf_counter()
         result = self.kernel(call, *args)
         end = perf_counter()
         outs = result if isinstance(result, tuple) else (result,)
@@ -141,7 +138,6 @@ class _Timed:
             _Execution(
                 self.opr,
                 start,
-                kern,
                 end,
                 [a.shape for a in args],
                 [a.shape for a in outs],

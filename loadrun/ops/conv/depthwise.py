@@ -34,8 +34,7 @@ def turned(geo: Geometry, w: Array) -> Array:
     """Return filters (groups, ocg, 1, KH, KW) as `depthwise` takes them."""
     if not _is_narrow(geo):
         return w
-    filters = np.ascontiguousarray(w.reshape(geo.channels, *geo.kernel).transpose(1, 2, 0))
-    return np.tile(filters, _together(geo))
+    return np.ascontiguousarray(w.reshape(geo.channels, *geo.kernel).transpose(1, 2, 0))
 
 
 def _is_narrow(geo: Geometry) -> bool:
@@ -43,32 +42,22 @@ def _is_narrow(geo: Geometry) -> bool:
     return geo.out[1] <= few or (geo.taps > 2 * few and geo.size[1] <= many)
 
 
-def _together(geo: Geometry) -> int:
-    """Return how many positions of a row are one sum of products with channels innermost."""
-    return geo.out[1] if geo.stride[1] == 1 else 1
-
-
 def _innermost(batch: int, geo: Geometry, parts: int) -> Run:
     """Sum over the taps of padded images whose channels lie innermost."""
-    (sy, sx), (dy, dx), (oh, ow), channels = geo.stride, geo.dilate, geo.out, geo.channels
-    high, wide = (oh - 1) * sy + (geo.kernel[0] - 1) * dy + 1, (ow - 1) * sx + (geo.kernel[1] - 1) * dx + 1
-    run_length = _together(geo) * channels
-    shape = (oh, ow * channels // run_length, *geo.kernel, run_length)
-    ends = finisher((batch, channels, oh, ow))
+    (ky, kx), (sy, sx), (dy, dx), (oh, ow) = geo.kernel, geo.stride, geo.dilate, geo.out
+    padded = (oh - 1) * sy + (ky - 1) * dy + 1, (ow - 1) * sx + (kx - 1) * dx + 1, geo.channels
+    ends = finisher((batch, geo.channels, oh, ow))
     per = -(-oh // parts)
 
     def run(x: Array, w: Array, out: Array, finish: Finish | None) -> None:
-        plane, sums = (
-            scratch("planes", (high, wide, channels), x.dtype),
-            scratch("sums", (oh, ow, channels), x.dtype),
-        )
+        plane, sums = scratch("planes", padded, x.dtype), scratch("sums", (oh, ow, geo.channels), x.dtype)
         row, pixel, number = plane.strides
-        windows = np.ndarray(shape, x.dtype, plane, 0, (sy * row, sx * pixel, dy * row, dx * pixel, number))
-        runs = sums.reshape(oh, -1, run_length)
+        strides = (sy * row, sx * pixel, dy * row, dx * pixel, number)
+        windows = np.ndarray((oh, ow, ky, kx, geo.channels), x.dtype, plane, 0, strides)
 
         def rows(i: int) -> None:
             part = slice(i * per, (i + 1) * per)
-            np.einsum("yxijc,ijc->yxc", windows[part], w, out=runs[part])
+            np.einsum("yxijc,ijc->yxc", windows[part], w, out=sums[part])
 
         for n in range(batch):
             image = x[n] if geo.ocg == 1 else x[n].repeat(geo.ocg, 0)
