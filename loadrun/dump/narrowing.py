@@ -74,7 +74,7 @@ class Narrowing:
             var.name = var.name or f"int64_{i}"
         written = _named(make_loadable(stabilize(narrow)), graph)
         kept = {v.name for v in written.vars()}
-        written.integers = tuple(dict.fromkeys(v.name for v in wide if v.name in kept))
+        written.integers = tuple(dict.fromkeys(v.name for v in wide if v.name and v.name in kept))
         narrowing = cls(graph, asked, dtypes, written, narrow, known, scalars)
         if not asked:
             narrowing._check_constants()

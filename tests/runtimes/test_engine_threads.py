@@ -68,6 +68,6 @@ def test_programs(count: int) -> None:
     code = (
         "import json, os; print(json.dumps([v for k, v in os.environ.items() if k.endswith('_NUM_THREADS')]))"
     )
-    ended, said = run_tool([sys.executable, "-c", code], "a program")
+    ended, said = run_tool([sys.executable, "-c", code])
     assert ended == 0
     assert set(json.loads(said)) == {str(count)}
