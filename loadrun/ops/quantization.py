@@ -8,19 +8,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..graph import Opr
-from ..graph.dtypes import Array, DType
+from ..graph.dtypes import Array
 from ..graph.params import LSQ, TQT, FakeQuant
 from .numeric.quant import round_away
-from .registry import Call, Shape, ShapeCall, kernel, per_output
+from .registry import Call, Shape, ShapeCall, alike, kernel, per_output
 
 _F = np.float32
-
-
-def _dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    if any(t.name != "Float32" for t in inputs):
-        raise ValueError(f"{opr.type} takes Float32 inputs, found {', '.join(map(str, inputs))}")
-    return (inputs[0],)
 
 
 def _shape(s: ShapeCall) -> Sequence[Shape | None]:
@@ -43,7 +36,7 @@ def _clamp(x: Array, low: int, high: int) -> None:
     np.minimum(x, _F(high), out=x)
 
 
-@kernel("FakeQuant", dtype=_dtype, shape=_shape, flops=per_output(5))
+@kernel("FakeQuant", dtype=alike("Float32"), shape=_shape, flops=per_output(5))
 def fake_quant(c: Call, x: Array, scale: Array, zero_point: Array) -> Array:
     """Compute ``(clamp(round(x / scale) + zero_point, qmin, qmax) - zero_point) * scale``."""
     _check(x.shape, scale.shape)
@@ -58,7 +51,7 @@ def fake_quant(c: Call, x: Array, scale: Array, zero_point: Array) -> Array:
     return q
 
 
-@kernel("TQT", dtype=_dtype, shape=_shape, flops=per_output(5))
+@kernel("TQT", dtype=alike("Float32"), shape=_shape, flops=per_output(5))
 def tqt(c: Call, x: Array, scale: Array) -> Array:
     """Fake-quantize with step ``2 ** scale`` and zero point 0."""
     _check(x.shape, scale.shape)
@@ -71,7 +64,7 @@ def tqt(c: Call, x: Array, scale: Array) -> Array:
     return q
 
 
-@kernel("LSQ", dtype=_dtype, shape=_shape, flops=per_output(5))
+@kernel("LSQ", dtype=alike("Float32"), shape=_shape, flops=per_output(5))
 def lsq(c: Call, x: Array, scale: Array, zero_point: Array, grad_scale: Array) -> Array:
     """Compute ``(round(clamp(x / scale + zero_point, qmin, qmax)) - zero_point) * scale``."""
     for other in (scale, zero_point, grad_scale):

@@ -224,6 +224,22 @@ def and_int32(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     return (inputs[0], plain("Int32"))
 
 
+FLOATS = ("Float32", "Float16", "BFloat16", "Float64")
+"""The names of all floating-point dtypes."""
+
+
+def alike(*names: str) -> DTypeRule:
+    """Return the rule that gives every output the dtype that all inputs have, which is one of some names."""
+
+    def rule(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+        if inputs[0].name not in names or any(d != inputs[0] for d in inputs):
+            found = ", ".join(map(str, inputs))
+            raise ValueError(f"the inputs must have one dtype, {' or '.join(names)}, found {found}")
+        return (inputs[0],) * len(opr.outputs)
+
+    return rule
+
+
 def same_shape(s: ShapeCall) -> Sequence[Shape | None]:
     """Give every output the first input's shape."""
     return (s.shapes[0],) * max(1, len(s.opr.outputs))

@@ -15,7 +15,7 @@ from ..graph import params as P
 from ..graph.dtypes import Array, DType, plain
 from .numeric import rejection
 from .numeric.stream import Draw, Stream
-from .registry import Call, Shape, ShapeCall, and_int32, kernel, same_shape
+from .registry import FLOATS, Call, Shape, ShapeCall, alike, and_int32, kernel, same_shape
 from .shape import known_value, target_shape
 
 R = TypeVar("R", bound=P.Record)
@@ -51,12 +51,6 @@ def _uniform_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
 
 def _gaussian_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     return (_float_of(opr.get(P.GaussianRNG).dtype.name),)
-
-
-def _all_float(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    if not inputs[0].is_float or any(d != inputs[0] for d in inputs):
-        raise ValueError(f"expected inputs of one floating-point dtype, found {', '.join(map(str, inputs))}")
-    return (inputs[0],)
 
 
 def _given_shape(s: ShapeCall) -> Sequence[Shape | None]:
@@ -105,7 +99,7 @@ def _paired_shape(s: ShapeCall) -> Sequence[Shape | None]:
     return (_paired(s.shape(0), s.shape(1)),)
 
 
-@kernel("GammaRNG", dtype=_all_float, shape=_paired_shape)
+@kernel("GammaRNG", dtype=alike(*FLOATS), shape=_paired_shape)
 def gamma(c: Call, shape: Array, scale: Array) -> Array:
     """Draw one gamma distributed number per element, 0 if the shape parameter is not positive.
 
@@ -116,7 +110,7 @@ def gamma(c: Call, shape: Array, scale: Array) -> Array:
     return _one_by_one(c, rejection.gamma, shape, scale)
 
 
-@kernel("BetaRNG", dtype=_all_float, shape=_paired_shape)
+@kernel("BetaRNG", dtype=alike(*FLOATS), shape=_paired_shape)
 def beta(c: Call, alpha: Array, beta: Array) -> Array:
     """Draw one beta distributed number per element; a parameter that is not positive counts as the limit 0.
 
@@ -127,13 +121,13 @@ def beta(c: Call, alpha: Array, beta: Array) -> Array:
     return _one_by_one(c, rejection.beta, alpha, beta)
 
 
-@kernel("PoissonRNG", dtype=_all_float, shape=same_shape)
+@kernel("PoissonRNG", dtype=alike(*FLOATS), shape=same_shape)
 def poisson(c: Call, mean: Array) -> Array:
     """Draw one Poisson distributed number per element, 0 if the mean is not positive."""
     return _one_by_one(c, rejection.poisson, mean)
 
 
-@kernel("ExponentialRNG", dtype=_all_float, shape=same_shape)
+@kernel("ExponentialRNG", dtype=alike(*FLOATS), shape=same_shape)
 def exponential(c: Call, rate: Array) -> Array:
     """Draw one exponentially distributed number of that rate per element."""
     return _sample(c, -np.log(_uniform(c, rate.shape)) / rate.astype(np.float32), rate.shape)

@@ -16,7 +16,7 @@ from ..graph import Opr
 from ..graph.dtypes import Array, DType
 from ..graph.params import LSTM, RNN, RNNCell, RNNCellNonlineMode
 from .numeric.special import round_half
-from .registry import Call, Shape, ShapeCall, kernel
+from .registry import Call, Shape, ShapeCall, alike, kernel
 
 Rounding = Callable[[Array], Array]
 Step = Callable[[Array, list[Array]], list[Array]]
@@ -28,14 +28,6 @@ class Weights(NamedTuple):
     of_input: Array
     of_hidden: Array
     biases: tuple[Array, Array]
-
-
-def _dtypes(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    if inputs[0].name not in ("Float32", "Float16", "Float64") or any(d != inputs[0] for d in inputs):
-        raise ValueError(
-            f"the inputs must all be Float32, all Float16 or all Float64, found {', '.join(map(str, inputs))}"
-        )
-    return (inputs[0],) * len(opr.outputs)
 
 
 def _as_is(x: Array) -> Array:
@@ -119,7 +111,9 @@ def _cell_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> 
     return 2 * inputs[0][0] * (prod(inputs[1]) + prod(inputs[4]))
 
 
-@kernel("RNNCellForward", dtype=_dtypes, shape=_rnn_cell_shape, flops=_cell_flops)
+@kernel(
+    "RNNCellForward", dtype=alike("Float32", "Float16", "Float64"), shape=_rnn_cell_shape, flops=_cell_flops
+)
 def rnn_cell(c: Call, *ins: Array) -> Array:
     """Compute ``act(x @ w_ih.T + b_ih + h @ w_hh.T + b_hh)``, of shape [batch, hidden]."""
     _cell_check([a.shape for a in ins], 1)
@@ -135,7 +129,9 @@ def _lstm_cell_shape(s: ShapeCall) -> Sequence[Shape | None]:
     return (n, hidden), (n, hidden), (n, 4 * hidden)
 
 
-@kernel("LSTMCellForward", dtype=_dtypes, shape=_lstm_cell_shape, flops=_cell_flops)
+@kernel(
+    "LSTMCellForward", dtype=alike("Float32", "Float16", "Float64"), shape=_lstm_cell_shape, flops=_cell_flops
+)
 def lstm_cell(c: Call, *ins: Array) -> tuple[Array, Array, Array]:
     """Run one LSTM step.
 
@@ -266,7 +262,7 @@ def _rnn_shape(s: ShapeCall) -> Sequence[Shape | None]:
     return (*x[:2], directions * p.hidden_size), h, (_reserve_size(p, x, 1, s.inputs[0]),)
 
 
-@kernel("RNNForward", dtype=_dtypes, shape=_rnn_shape, flops=_stack_flops)
+@kernel("RNNForward", dtype=alike("Float32", "Float16", "Float64"), shape=_rnn_shape, flops=_stack_flops)
 def rnn(c: Call, x: Array, h: Array, weights: Array) -> tuple[Array, ...]:
     """Run layers of simple recurrent cells.
 
@@ -297,7 +293,7 @@ def _lstm_shape(s: ShapeCall) -> Sequence[Shape | None]:
     return (*x[:2], directions * p.hidden_size), h, h, (_reserve_size(p, x, 2, s.inputs[0]),)
 
 
-@kernel("LSTMForward", dtype=_dtypes, shape=_lstm_shape, flops=_stack_flops)
+@kernel("LSTMForward", dtype=alike("Float32", "Float16", "Float64"), shape=_lstm_shape, flops=_stack_flops)
 def lstm(c: Call, x: Array, h: Array, cell: Array, weights: Array) -> tuple[Array, ...]:
     """Run layers of LSTM cells; `proj_size` and `dropout` have no effect, as in MegEngine's CPU kernels.
 

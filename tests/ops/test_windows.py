@@ -391,15 +391,15 @@ def test_errors(name: str, param: P.Record, shapes: list[tuple[int, ...]], text:
 @pytest.mark.parametrize(
     ("name", "param", "dtypes", "text"),
     [
-        ("LocalV2", P.Convolution(), "f4 f2", "must be Float32 or Float16"),
-        ("LocalShareForwardV1", P.LocalShare(), "f2 f2", "must be Float32"),
+        ("LocalV2", P.Convolution(), "f4 f2", "one dtype, Float32 or Float16"),
+        ("LocalShareForwardV1", P.LocalShare(), "f2 f2", "one dtype, Float32"),
         ("MaskConvolutionV2", P.Convolution(), "f4 f4 u1", "integer mask"),
         ("MaskPropagate", P.MaskPropagate(), "f4", "Int8, Int16 or Int32"),
         ("RegionRestrictedConvolution", P.Convolution(), "f4 f4 i4 u1", "Int32 or Uint8"),
         ("RegionRestrictedConvolutionBackwardData", P.Convolution(), "f4 f4 i4 u1", "Int32 or Uint8"),
         ("Images2Neibs", P.Images2Neibs(), "?", "plain float or integer"),
         ("ROIAlignV1", P.ROIAlign(), "f2 f4", "must be Float32"),
-        ("CorrelationForward", P.Correlation(), "f4 f2", "one float type"),
+        ("CorrelationForward", P.Correlation(), "f4 f2", "one dtype"),
         ("NMSKeepMGB", P.NMSKeep(), "f2", "must be Float32"),
     ],
 )

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...graph import Opr
-from ...graph.dtypes import Array, DType, round_bfloat16
+from ...graph.dtypes import Array, round_bfloat16
 from ...graph.params import Correlation, FormatV0
 from ..numeric.special import round_half
-from ..registry import Call, Shape, ShapeCall, kernel
+from ..registry import FLOATS, Call, Shape, ShapeCall, alike, kernel
 
 _LIMIT = 1 << 15
 _KERNEL = 1 << 10
@@ -66,13 +66,6 @@ def correlation_plan(p: Correlation, a: Shape, b: Shape) -> CorrelationPlan:
     return CorrelationPlan(height, width, radius, p.max_displacement // p.stride2)
 
 
-def _dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    a, b = inputs
-    if not a.is_float or a.name != b.name:
-        raise ValueError(f"correlation takes two inputs of one float type, found {a.name} and {b.name}")
-    return (a,)
-
-
 def _shape(s: ShapeCall) -> Sequence[Shape | None]:
     a = s.shape(0)
     plan = correlation_plan(s.get(Correlation), a, s.shape(1))
@@ -104,7 +97,7 @@ def _box(values: Array, out: int, stride: int, radius: int, where: Array, axis: 
     return total
 
 
-@kernel("CorrelationForward", dtype=_dtype, shape=_shape, flops=_flops)
+@kernel("CorrelationForward", dtype=alike(*FLOATS), shape=_shape, flops=_flops)
 def correlation(c: Call, a: Array, b: Array) -> Array:
     """Average over channels and kernel of a * b, or of the absolute difference, for every displacement.
 

@@ -11,9 +11,10 @@ from ...graph import Opr
 from ...graph import params as P
 from ...graph.dtypes import Array, DType, round_bfloat16
 from ..numeric.special import round_half
-from ..registry import Call, Shape, ShapeCall, kernel
+from ..numeric.taps import taps_of
+from ..registry import Call, Shape, ShapeCall, alike, kernel
 from .fast import conv_fast
-from .rules import Geometry, geometry, taps_of
+from .rules import Geometry, geometry
 
 _CHUNK = 1 << 21
 """Elements of one block of sampled columns."""
@@ -31,17 +32,6 @@ def conv_columns(x: Array, geo: Geometry, flip: bool = False) -> Array:
 def _nchw(p: P.Convolution | P.LocalShare, what: str) -> None:
     if p.format != P.Format.NCHW:
         raise ValueError(f"{what} takes format NCHW only, found {P.Format(p.format).name}")
-
-
-def _float_rule(*names: str) -> Callable[[Opr, tuple[DType, ...]], Sequence[DType]]:
-    def rule(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-        if inputs[0].name not in names or any(d.name != inputs[0].name for d in inputs):
-            raise ValueError(
-                f"all inputs must be {' or '.join(names)}, found {', '.join(d.name for d in inputs)}"
-            )
-        return (inputs[0],)
-
-    return rule
 
 
 # Local and GroupLocal: one filter for every output position.
@@ -75,7 +65,7 @@ def _per_position(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -
 @kernel(
     "LocalV2",
     "GroupLocalV2",
-    dtype=_float_rule("Float32", "Float16"),
+    dtype=alike("Float32", "Float16"),
     shape=_local_shape,
     flops=_per_position,
 )
@@ -130,7 +120,7 @@ def _share_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) ->
     return 2 * inputs[0][0] * geo.channels * geo.points * geo.taps * geo.icg
 
 
-@kernel("LocalShareForwardV1", dtype=_float_rule("Float32"), shape=_share_shape, flops=_share_flops)
+@kernel("LocalShareForwardV1", dtype=alike("Float32"), shape=_share_shape, flops=_share_flops)
 def local_share(c: Call, x: Array, w: Array) -> Array:
     """Convolve [N, C, H, W] with the output cut into a grid, one filter per cell.
 
@@ -192,9 +182,7 @@ def _deformable_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape
     return inputs[0][0] * geo.points * (2 * geo.channels * geo.taps * geo.icg + sampling)
 
 
-@kernel(
-    "DeformableConvForwardV1", dtype=_float_rule("Float32"), shape=_deformable_shape, flops=_deformable_flops
-)
+@kernel("DeformableConvForwardV1", dtype=alike("Float32"), shape=_deformable_shape, flops=_deformable_flops)
 def deformable_conv(c: Call, x: Array, w: Array, offset: Array, mask: Array) -> Array:
     """Convolve with taps moved by `offset`, sampled bilinearly and multiplied by `mask`.
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
 from math import prod
-from types import EllipsisType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,12 +14,10 @@ from ...graph import Opr
 from ...graph import params as P
 from ...graph.dtypes import DType
 from ...graph.params import Format
-from ..numeric.taps import Taps
 from ..registry import Shape, ShapeCall
 from .layout import Packing, filter_packing, input_packing, output_packing
 
 _LIMIT = 1 << 31
-Place: TypeAlias = tuple[EllipsisType | slice, ...]
 
 
 @dataclass(frozen=True)
@@ -118,22 +114,6 @@ def geometry(
     return Geometry(
         tuple(kernel), tuple(pad), tuple(stride), tuple(dilate), tuple(x[2:]), out, groups, icg, ocg
     )
-
-
-def axis_taps(geo: Geometry) -> Iterator[Taps]:
-    """Return the taps along each spatial axis."""
-    return map(Taps, geo.size, geo.out, geo.kernel, geo.stride, geo.pad, geo.dilate)
-
-
-def taps_of(geo: Geometry) -> Iterator[tuple[int, Place, Place]]:
-    """Yield the number of each tap that meets the input, the outputs that have it, and the inputs that they see.
-
-    >>> next(taps_of(geometry((1, 1, 5), 1, 1, 1, (3,), (1,), (2,), (1,))))
-    (0, (Ellipsis, slice(1, 3, None)), (Ellipsis, slice(1, 4, 2)))
-    """
-    for tap in product(*axis_taps(geo)):
-        number = int(np.ravel_multi_index([k for k, _, _ in tap], geo.kernel))
-        yield number, (..., *(to for _, to, _ in tap)), (..., *(at for _, _, at in tap))
 
 
 BiasParam: TypeAlias = P.ConvBias | P.BatchConvBias

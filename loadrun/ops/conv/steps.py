@@ -14,7 +14,8 @@ import numpy as np
 from ...graph.dtypes import Array
 from ..numeric.parallel import parallel
 from ..numeric.special import round_half
-from .rules import Geometry, taps_of
+from ..numeric.taps import taps_of
+from .rules import Geometry
 
 Rounding = Callable[[Array], None]
 _BLOCK = 1 << 16

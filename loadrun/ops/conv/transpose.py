@@ -6,8 +6,9 @@ import numpy as np
 
 from ...graph.dtypes import Array
 from ..numeric.parallel import parallel, scratch
+from ..numeric.taps import taps_of
 from .fast import conv_fast
-from .rules import Geometry, geometry, taps_of
+from .rules import Geometry, geometry
 
 _BLOCK = 1 << 18
 

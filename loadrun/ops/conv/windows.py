@@ -8,8 +8,9 @@ from ...graph import Opr
 from ...graph import params as P
 from ...graph.dtypes import Array, DType, round_bfloat16
 from ..numeric.special import round_half
+from ..numeric.taps import axis_taps, taps_of
 from ..registry import Call, Shape, ShapeCall, kernel, per_input
-from .rules import Geometry, axis_taps, geometry, taps_of
+from .rules import Geometry, geometry
 
 _PLAIN = frozenset({"Float32", "Float16", "BFloat16", "Int32", "Int16", "Int8", "Uint8"})
 _INTEGERS = frozenset({"Int32", "Int16", "Int8"})

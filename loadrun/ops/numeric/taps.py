@@ -1,9 +1,19 @@
-"""The taps of a window that meet the data: slices of outputs and inputs along one axis."""
+"""The taps of windows that meet the data: slices of outputs and inputs, along one axis and along all."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
+from types import EllipsisType
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ..conv.rules import Geometry
+
+Place: TypeAlias = tuple[EllipsisType | slice, ...]
 
 
 @dataclass(frozen=True)
@@ -52,3 +62,20 @@ class Taps:
             for o in range(self.out):
                 taps.update(range(*span(o * self.stride - self.pad)))
             yield from sorted(taps)
+
+
+def axis_taps(geo: Geometry) -> Iterator[Taps]:
+    """Return the taps along each spatial axis."""
+    return map(Taps, geo.size, geo.out, geo.kernel, geo.stride, geo.pad, geo.dilate)
+
+
+def taps_of(geo: Geometry) -> Iterator[tuple[int, Place, Place]]:
+    """Yield the number of each tap that meets the input, the outputs that have it, and the inputs that they see.
+
+    >>> from loadrun.ops.conv.rules import geometry
+    >>> next(taps_of(geometry((1, 1, 5), 1, 1, 1, (3,), (1,), (2,), (1,))))
+    (0, (Ellipsis, slice(1, 3, None)), (Ellipsis, slice(1, 4, 2)))
+    """
+    for tap in product(*axis_taps(geo)):
+        number = int(np.ravel_multi_index([k for k, _, _ in tap], geo.kernel))
+        yield number, (..., *(to for _, to, _ in tap)), (..., *(at for _, _, at in tap))
