@@ -20,7 +20,7 @@ def transformed(x: Any, length: Any, axis: int, inverse: int, onesided: int) -> 
     if inverse and onesided:
         y = e.add_axes(real_of_half(parts, n, turned.shape[-2]), [x.ndim - 1])
     else:
-        pair = transform(parts, n, bins=shape[axis], inverse=bool(inverse))
+        pair = transform(parts, n, bins=shape[axis], inverse=bool(inverse), power=1.0 if inverse else 0.0)
         y = e.concat([e.add_axes(v, [x.ndim - 1]) for v in pair if v is not None], x.ndim - 1)
     return e.permute(y, _back(x.ndim, axis))
 
