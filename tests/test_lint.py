@@ -253,7 +253,7 @@ def test_docstrings_promise_no_result_where_there_is_none() -> None:
 LINES, FIELDS = 500, 12
 """What a file and a record may hold, so that one reader can."""
 LONG_FILES = """
-torch/onnx_source.py torch/script.py torch/traced.py
+torch/traced.py
 """
 """Files that are longer; none is added."""
 LARGE_RECORDS = """

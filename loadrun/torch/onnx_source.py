@@ -30,6 +30,7 @@ from .left_out import node_values, result_names, results_of
 from .modules import as_torch, owner_of
 from .onnx_gru import has_open_steps
 from .onnx_nodes import inserted_nodes
+from .open_axes import dynamic_axes, specs_of
 from .program import recorded_cases
 from .quiet import quiet
 from .traced import TorchTrace
@@ -228,7 +229,7 @@ class _Reader:
         return False
 
     def _enlarged(self, label: str, leaf: Any) -> Any:
-        for axis in _axes(self.wanted or {}, label, leaf):
+        for axis in dynamic_axes(self.wanted or {}, label, leaf):
             leaf = leaf.index_select(axis, torch.arange(leaf.shape[axis] + 4) % max(leaf.shape[axis], 1))
         return leaf
 
@@ -271,7 +272,7 @@ class _Reader:
         def sizes(leaf: Any) -> Any:
             if not isinstance(leaf, torch.Tensor):
                 return None
-            axes = _axes(self.wanted or {}, labelled[id(leaf)], leaf)
+            axes = dynamic_axes(self.wanted or {}, labelled[id(leaf)], leaf)
             return {i: dim.AUTO if i in axes else dim.STATIC for i in range(leaf.ndim)}
 
         return {name: pytree.tree_map(sizes, value) for name, value in bound.items()}
@@ -285,14 +286,14 @@ class _Reader:
             for key, spec in shapes.items():
                 name = str(key)
                 if name in bound:
-                    specs |= _specs_of(bound[name], spec, name)
+                    specs |= specs_of(bound[name], spec, name)
                 elif names.get(name, name) in labels:
                     specs[names.get(name, name)] = spec
                 else:
                     raise UsageError(f"dynamic_shapes names {name!r}; the inputs are {', '.join(labels)}")
         elif isinstance(shapes, (list, tuple)) and len(shapes) <= len(bound):
             for (name, value), spec in zip(bound.items(), shapes, strict=False):
-                specs |= _specs_of(value, spec, name)
+                specs |= specs_of(value, spec, name)
         else:
             raise UsageError(
                 f"dynamic_shapes must be a dict by input or a list of at most {len(bound)}, found {shapes!r:.80}"
@@ -305,7 +306,7 @@ class _Reader:
             return ""
         for label, leaf in zip(self._labels(), self.flat, strict=True):
             fake = self.traced.signature.fakes().get(label)
-            for axis in _axes(self.wanted, label, leaf):
+            for axis in dynamic_axes(self.wanted, label, leaf):
                 if isinstance(fake, torch.Tensor) and not _differs(fake.shape[axis]):
                     return f"axis {axis} of {label!r}"
         return ""
@@ -451,53 +452,9 @@ class _Reader:
         return testcases
 
 
-def _specs_of(value: Any, spec: Any, label: str) -> dict[str, Any]:
-    """Return what `dynamic_shapes` says of the tensors in an argument, by their names.
-
-    Raises:
-        UsageError: it does not have the argument's structure.
-    """
-    if spec is None or not isinstance(value, (torch.Tensor, dict, list, tuple)):
-        return {}
-    if not isinstance(spec, (Mapping, list, tuple)):
-        raise UsageError(
-            f"dynamic_shapes does not have the structure of {label!r}: found {spec!r} for {type(value).__name__}"
-        )
-    if isinstance(value, torch.Tensor):
-        return {label: spec}
-    specs: dict[str, Any] = {}
-    for key, part in value.items() if isinstance(value, dict) else enumerate(value):
-        try:
-            inner = spec[key]
-        except (KeyError, IndexError, TypeError):
-            raise UsageError(f"dynamic_shapes does not have the structure of {label!r}") from None
-        specs |= _specs_of(part, inner, f"{label}_{key}")
-    return specs
-
-
-def _axes(wanted: Mapping[str, Any], label: str, leaf: Any) -> list[int]:
-    """Return the axes of an input that are to be dynamic."""
-    spec = wanted.get(label)
-    if spec is None or not isinstance(leaf, torch.Tensor):
-        return []
-    pairs = spec.items() if isinstance(spec, Mapping) else enumerate(spec)
-    axes = [axis for axis, dim in pairs if dim is not None and not isinstance(dim, int) and not _static(dim)]
-    if odd := [
-        a for a in axes if not isinstance(a, int) or isinstance(a, bool) or not -leaf.ndim <= a < leaf.ndim
-    ]:
-        raise UsageError(
-            f"{label!r} has {leaf.ndim} axes, but a dynamic size is requested for axis {odd[0]!r}"
-        )
-    return [a % leaf.ndim for a in axes]
-
-
 def _differs(size: Any) -> bool:
     """Return whether torch left a size open; one that it found to be fixed may still be a symbol."""
     return isinstance(size, torch.SymInt) and not size.node.expr.is_number
-
-
-def _static(dim: Any) -> bool:
-    return getattr(getattr(dim, "type", None), "name", None) == "STATIC" or dim == "__static__"
 
 
 def _takes_nothing(function: Callable[..., Any]) -> bool:

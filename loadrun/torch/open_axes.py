@@ -1,4 +1,4 @@
-"""Which axes of the arguments torch.export may leave open."""
+"""Which axes of the arguments torch.export may leave open, and which a caller wants open."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from ..base.errors import UnsupportedError
+from ..base.errors import UnsupportedError, UsageError
 from .exporting import name_of_target
 from .other_sizes import Axes, Trace
 from .registry import DATA_SIZED
@@ -91,3 +91,47 @@ def is_dynamic(node: Any) -> bool:
     name = name_of_target(node.target) if node.op == "call_function" else ""
     known = name not in DATA_SIZED and not (name in _PUTS and _has_mask_among(node.args[1]))
     return not known or any(symbolic(leaf) for leaf in pytree.tree_leaves(node.meta.get("val")))
+
+
+def specs_of(value: Any, spec: Any, label: str) -> dict[str, Any]:
+    """Return what `dynamic_shapes` says of the tensors in an argument, by their names.
+
+    Raises:
+        UsageError: it does not have the argument's structure.
+    """
+    if spec is None or not isinstance(value, (torch.Tensor, dict, list, tuple)):
+        return {}
+    if not isinstance(spec, (Mapping, list, tuple)):
+        raise UsageError(
+            f"dynamic_shapes does not have the structure of {label!r}: found {spec!r} for {type(value).__name__}"
+        )
+    if isinstance(value, torch.Tensor):
+        return {label: spec}
+    specs: dict[str, Any] = {}
+    for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+        try:
+            inner = spec[key]
+        except (KeyError, IndexError, TypeError):
+            raise UsageError(f"dynamic_shapes does not have the structure of {label!r}") from None
+        specs |= specs_of(part, inner, f"{label}_{key}")
+    return specs
+
+
+def dynamic_axes(wanted: Mapping[str, Any], label: str, leaf: Any) -> list[int]:
+    """Return the axes of an input that are to be dynamic."""
+    spec = wanted.get(label)
+    if spec is None or not isinstance(leaf, torch.Tensor):
+        return []
+    pairs = spec.items() if isinstance(spec, Mapping) else enumerate(spec)
+    axes = [axis for axis, dim in pairs if dim is not None and not isinstance(dim, int) and not _static(dim)]
+    if odd := [
+        a for a in axes if not isinstance(a, int) or isinstance(a, bool) or not -leaf.ndim <= a < leaf.ndim
+    ]:
+        raise UsageError(
+            f"{label!r} has {leaf.ndim} axes, but a dynamic size is requested for axis {odd[0]!r}"
+        )
+    return [a % leaf.ndim for a in axes]
+
+
+def _static(dim: Any) -> bool:
+    return getattr(getattr(dim, "type", None), "name", None) == "STATIC" or dim == "__static__"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import linecache
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from types import FunctionType
 from typing import Any
@@ -19,6 +19,7 @@ from torch._higher_order_ops.while_loop import while_loop_op
 
 from ..base.errors import TraceError
 from . import script_nodes
+from .script_blocks import attributes_in, counter_of, is_view, read_in, schema_of, written_in
 
 _LAYOUTS = {0: torch.strided}
 _FORMATS = {
@@ -194,7 +195,7 @@ class _Run:
         if len(outputs) == 1 and kind not in script_nodes.SEVERAL:
             result = [result]
         self.env.update(zip(outputs, result or (), strict=False))
-        if outputs and _is_view(node):
+        if outputs and is_view(node):
             source = next(node.inputs()).debugName()
             self.roots[outputs[0]] = self.roots.get(source, source)
 
@@ -284,9 +285,9 @@ class _Run:
         Raises:
             TraceError: they also read another view of the same memory.
         """
-        own = {attribute.output().debugName() for attribute in _attributes(node)}
+        own = {attribute.output().debugName() for attribute in attributes_in(node)}
         inner = {n: n for n in names if n not in own}
-        written = _written_in(node, inner)
+        written = written_in(node, inner)
         roots = {n: self.roots.get(n, n) for n in names}
         for name in written:
             shared = [n for n in names if n != name and roots[n] == roots[name]]
@@ -314,7 +315,7 @@ class _Run:
             )
         written = self._written(node, names)
         state += [self.env[n].clone() for n in written]
-        counted = _counted(body)
+        counted = counter_of(body)
         at, end = counted if counted is not None else (-1, "")
         if counted is not None and isinstance(carried[at], int) and isinstance(self.env.get(end), int):
             # A range that a break ends has its own count among what the loop carries.
@@ -387,9 +388,9 @@ class _Run:
 
     def _tensors(self, node: Any) -> tuple[list[str], list[torch.Tensor]]:
         """Return the tensors from outside that a node's blocks read, the module's own among them."""
-        for attribute in _attributes(node):
+        for attribute in attributes_in(node):
             self._node(attribute)
-        names = [n for n in _read(node) if isinstance(self.env.get(n), torch.Tensor)]
+        names = [n for n in read_in(node) if isinstance(self.env.get(n), torch.Tensor)]
         return names, [self.env[n] for n in names]
 
     def _inner(
@@ -442,90 +443,11 @@ def _like(value: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
     return value
 
 
-def _counted(body: Any) -> tuple[int, str] | None:
-    """Find the count of a loop over a range that may break: its place in what the loop carries, and the range's end."""
-    flag = next(iter(body.outputs())).node()
-    least = next(flag.inputs()).node() if flag.kind() == "aten::__and__" else flag
-    if least.kind() != "aten::lt":
-        return None
-    raised, end = least.inputs()
-    carried = [v.debugName() for v in body.inputs()][1:]
-    if raised.node().kind() != "aten::add":
-        return None
-    count, by = raised.node().inputs()
-    one = by.node().kind() == "prim::Constant" and by.toIValue() == 1
-    return (
-        (carried.index(count.debugName()), end.debugName()) if one and count.debugName() in carried else None
-    )
-
-
-@cache
-def _schema(text: str) -> Any:
-    return torch._C.parse_schema(text)
-
-
-def _is_view(node: Any) -> bool:
-    """Whether what a node gives may share memory with what it takes first."""
-    if not node.kind().startswith("aten::") or not node.schema():
-        return False
-    returns = _schema(node.schema()).returns
-    return bool(returns and returns[0].alias_info is not None)
-
-
-def _written_in(node: Any, roots: dict[str, str]) -> list[str]:
-    """Return the values from outside that the blocks of a node write to.
-
-    Args:
-        node: the node.
-        roots: the value from outside of which a value is a view.
-    """
-    written: dict[str, None] = {}
-    for block in node.blocks():
-        for inner in block.nodes():
-            inputs = [v.debugName() for v in inner.inputs()]
-            outputs = [v.debugName() for v in inner.outputs()]
-            if inner.kind() == "prim::Loop":
-                (body,) = inner.blocks()
-                pairs = zip([v.debugName() for v in body.inputs()][1:], inputs[2:], strict=True)
-                roots.update((own, roots[v]) for own, v in pairs if v in roots)
-            written.update((n, None) for n in _written_in(inner, roots))
-            if not inputs or inputs[0] not in roots or not _is_view(inner):
-                continue
-            roots.update((v, roots[inputs[0]]) for v in outputs)
-            first = _schema(inner.schema()).arguments[0].alias_info
-            if first is not None and first.is_write:
-                written[roots[inputs[0]]] = None
-    return list(written)
-
-
-def _attributes(node: Any) -> Iterator[Any]:
-    """Yield the nodes in a node's blocks that read attributes of modules."""
-    for block in node.blocks():
-        for inner in block.nodes():
-            if inner.kind() == "prim::GetAttr":
-                yield inner
-            yield from _attributes(inner)
-
-
-def _read(node: Any) -> list[str]:
-    """Names of the values from outside that the blocks of a node read, in order, attributes of modules included."""
-    names: dict[str, None] = {}
-    for block in node.blocks():
-        inputs = {v.debugName(): None for v in block.inputs()}
-        for inner in block.nodes():
-            used = [v.debugName() for v in inner.inputs()] + _read(inner)
-            names.update((n, None) for n in used if n not in inputs)
-            known = names if inner.kind() == "prim::GetAttr" else inputs
-            known.update((v.debugName(), None) for v in inner.outputs())
-        names.update((v.debugName(), None) for v in block.outputs() if v.debugName() not in inputs)
-    return list(names)
-
-
 def _operator(node: Any, kind: str, args: list[Any]) -> Any:
     """Call torch's own operator."""
     if kind == "aten::_convolution":
         return torch.ops.aten.convolution(*args[:9])
-    schema = _schema(node.schema())
+    schema = schema_of(node.schema())
     space, _, name = schema.name.partition("::")
     packet = getattr(getattr(torch.ops, space), name)
     positional, named = [], {}
