@@ -444,11 +444,12 @@ class _Gate:
         typed = ((v, v.dtype) for o in needed for v in o.outputs)
         inner = [v for v, d in typed if d is not None and (d.is_float or d.is_wide)]
         engine = ReferenceEngine(graph, inner)
+        # Integers are as wide as in the file that is written.
+        kinds = {n: v.owner.tensors[0].dtype.np for n, v in engine.inputs.items() if n in feeds}
+        fed = {n: v.astype(kinds[n]) if v.dtype.kind in "iu" else v for n, v in feeds.items() if n in kinds}
         try:
             with np.errstate(all="ignore"):
-                return all(
-                    map(self._is_held, engine.run({n: v for n, v in feeds.items() if n in engine.inputs}))
-                )
+                return all(map(self._is_held, engine.run(fed)))
         except LoadRunError:
             return True
 

@@ -328,3 +328,28 @@ def test_numbers_that_the_format_lacks_are_refused_without_testcases(tmp_path: P
     options = loadrun.dump.options.DumpOptions(narrow=True)
     loadrun.save(loadrun.load(data), tmp_path / "m.mge", options)
     assert "narrowed on writing" in loadrun.load(tmp_path / "m.mge").warnings[0]
+
+
+def test_rows_that_integers_hide_are_an_edge_case(tmp_path: Path) -> None:
+    """The model has zeros where a softmax is of masked numbers alone; MegEngine's choice leaves the NaN in it."""
+    text = """<ir_version: 9, opset_import: ["" : 20]>
+    g (float[2, 3] x, int64[2, 1] n) => (float[2, 3] y) {
+        zero = Constant <value_float = 0.0> ()
+        one = Constant <value_float = -1.0> ()
+        least = Div(one, zero)
+        none = Constant <value_int = 0> ()
+        seen = Greater(n, none)
+        masked = Where(seen, x, least)
+        weights = Softmax(masked)
+        last = Constant <value_ints = [-1]> ()
+        high = ReduceMax(masked, last)
+        empty = Equal(high, least)
+        y = Where(empty, zero, weights)
+    }"""
+    (tmp_path / "m.onnx").write_bytes(parser.parse_model(text).SerializeToString())
+    bundle = loadrun.load(tmp_path / "m.onnx")
+    x = {"x": np.ones((2, 3), F), "n": np.array([[1], [2]])}
+    bundle.testcases = [loadrun.Testcase({**x, "y:expect": np.full((2, 3), 1 / 3, F)})]
+    loadrun.save(bundle, tmp_path / "m.mge")
+    hidden = loadrun.Runner(loadrun.load(tmp_path / "m.mge")).run({**x, "n": np.array([[0], [2]], np.int32)})
+    assert np.isnan(hidden.outputs[0].value).tolist() == [[True] * 3, [False] * 3]
