@@ -1,6 +1,6 @@
 """Several methods of one torch module, traced and checked, as `torch.jit.trace_module` does."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -8,7 +8,10 @@ from torch.utils import _pytree as pytree
 
 from ..base.errors import InputError, LoadRunError, TraceError, UsageError, UsageTypeError
 from ..compare.tolerances import error_between
+from ..graph.dtypes import Array
+from ..tensors.access import stored
 from ..tracing.modules import TracedModule, _call_form, checked_inputs
+from ..tracing.recording import Evaluator
 from .exporting import name_of_target, place_of
 from .left_out import node_values
 from .modules import ModuleAttributes, as_module, as_torch, is_torch_program, owner_of, refuse_scripts
@@ -213,7 +216,7 @@ def _check(
 def _first_difference(method: TorchTrace, flat: list[Any], tolerance: float) -> str:
     """Find the first node of the exported graph whose value differs."""
     program, seen = method.program, node_values(method.program, flat)
-    values = method.values_of(flat)
+    values = _values(method, flat)
     for node in program.graph_module.graph.nodes:
         want = seen.get(node.name)
         if node.op != "call_function" or not isinstance(want, torch.Tensor):
@@ -227,3 +230,16 @@ def _first_difference(method: TorchTrace, flat: list[Any], tolerance: float) -> 
     return (
         "no single operator of the exported graph differs: the Python code took another path on these inputs"
     )
+
+
+def _values(method: TorchTrace, flat: Sequence[Any]) -> dict[str, Array]:
+    """Map the exported graph's nodes, by name, to their recorded values for the leaves of a call's arguments."""
+    evaluator, recording = Evaluator(), method.recording
+    for key, tensor in zip(recording.args, method.signature.feeds(flat), strict=True):
+        evaluator.values[recording.args[key].id] = stored(tensor)
+    for capture in recording.captures:
+        evaluator.values[capture.var.id] = capture.value
+    return {
+        name: evaluator.value(var).reshape(()) if scalar else evaluator.value(var)
+        for name, (var, scalar) in method._interpreter.variables.items()
+    }

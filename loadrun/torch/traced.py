@@ -22,7 +22,7 @@ from ..tensors.switches import exact_arithmetic
 from ..testcase import Bundle
 from ..tracing.dumping import Dumps
 from ..tracing.naming import input_names
-from ..tracing.recording import Evaluator, TraceOptions
+from ..tracing.recording import TraceOptions
 from ..tracing.traced import Traced
 from ..verify.pack.capture import Recorder
 from . import modules, other_sizes
@@ -244,7 +244,9 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
         """
         sizes = [getattr(x, "shape", ()) for x in flat]
         same = sizes == [getattr(x, "shape", ()) for x in self._example]
-        if same or not (self._respecializes or self._is_one(error)) or not self.signature.same_kinds(flat):
+        # A size of 1 alone is refused that the caller's `dynamic_shapes` allow.
+        one = isinstance(error, SizeOneError) and self._exported is None and self.selection is None
+        if same or not (self._respecializes or one) or not self.signature.same_kinds(flat):
             raise error
         dynamic = True if self._respecializes else None
         other = TorchTrace(self.module, dynamic, self.options.opt_level, check=self._checks)
@@ -298,10 +300,6 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
                 self.notes = []
                 self._follows_one = True
 
-    def _is_one(self, error: LoadRunError) -> bool:
-        """Tell whether a call was refused for a size of 1 alone, which the caller's `dynamic_shapes` allow."""
-        return isinstance(error, SizeOneError) and self._exported is None and self.selection is None
-
     @property
     def _respecializes(self) -> bool:
         """Whether sizes for which a trace does not hold get a trace of their own."""
@@ -320,13 +318,16 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
                 except TraceError as error:
                     if not decided_by_data(error.__cause__ or error) or modules.is_torch_program(self.module):
                         raise
-                    module = self._along_example(module, args, kwargs, error)
+                    try:
+                        module = modules.along_example(module, args, kwargs)
+                    except Exception:
+                        raise error from None
+                    self._path_of_example = True
                     program = self._export(module, args, kwargs)
         nodes = [n for n in program.graph_module.graph.nodes if n.op == "call_function"]
         self.left_out = {n.name: n for n in nodes if self.selection is not None and self.selection.chosen(n)}
         self.weights = weights_of(program) if self.selection is not None and self.selection.weights else {}
-        problems = unsupported(program, self.left_out)
-        if problems:
+        if problems := unsupported(program, self.left_out):
             raise refusal(module, problems)
         self.program = program
         self.signature = Signature(program, modules.parameters_of(module))
@@ -337,7 +338,10 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
         except BaseException:
             self.program = self._inner = None
             raise
-        self._note()
+        # What is not as in torch is kept, and a caller is warned of what is not expected.
+        self.notes += notes_of(program, self.signature, self._interpreter.coarse, self._fixed)
+        for text in surprises(program, self._interpreter.coarse):
+            warnings.warn(text, TraceWarning, stacklevel=4)
         self._example = self.signature.leaves(args, kwargs)
         truth = self.truth(self._example)
         follows = self._follows_one and self._exported is None and not other_sizes.draws_numbers(program)
@@ -356,21 +360,6 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
     def _export(self, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         shapes = partial(every_size, self._fixed) if self._dynamic is True else self._dynamic
         return export(module, args, kwargs, shapes, follow_one=self._follows_one, selection=self.selection)
-
-    def _along_example(
-        self, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: TraceError
-    ) -> Any:
-        """Return what torch.jit.trace records of a module in which Python looks at values of tensors.
-
-        Raises:
-            TraceError: `error`, where torch.jit.trace cannot record it either.
-        """
-        try:
-            recorded = modules.along_example(module, args, kwargs)
-        except Exception:
-            raise error from None
-        self._path_of_example = True
-        return recorded
 
     def _left_out_besides(self, nodes: Sequence[Any]) -> bool:
         """Leave out the nodes whose operators turn out to have no counterpart; whether there are any."""
@@ -450,31 +439,15 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
         refuse_one(self, flat, self._never_one)
 
     def _run(self, flat: Sequence[Any]) -> list[Array]:
-        outputs = self._inner(*self.signature.feeds(flat), *self._results(flat), *self.weight_feeds())
+        # What torch gives for the nodes that are left out is fed under the names of the graph's inputs.
+        results = results_of(self.left_out, node_values(self.program, flat)) if self.left_out else []
+        outputs = self._inner(*self.signature.feeds(flat), *results, *self.weight_feeds())
         values = [x.numpy() for x in (outputs.values() if self._by_key else outputs)]
         return values[: len(self._keys)]
-
-    def _results(self, flat: Sequence[Any]) -> list[Tensor]:
-        """Return what torch gives for the nodes that are left out, under the names of the graph's inputs."""
-        if not self.left_out:
-            return []
-        return results_of(self.left_out, node_values(self.program, flat))
 
     def weight_feeds(self) -> list[Tensor]:
         """Return the weights that are inputs of the graph."""
         return named_tensors((path, value) for path, value in self.weights.values())
-
-    def values_of(self, flat: Sequence[Any]) -> dict[str, Array]:
-        """Map the exported graph's nodes, by name, to their recorded values for the leaves of a call's arguments."""
-        evaluator = Evaluator()
-        for key, tensor in zip(self.recording.args, self.signature.feeds(flat), strict=True):
-            evaluator.values[self.recording.args[key].id] = access.stored(tensor)
-        for capture in self.recording.captures:
-            evaluator.values[capture.var.id] = capture.value
-        return {
-            name: evaluator.value(var).reshape(()) if scalar else evaluator.value(var)
-            for name, (var, scalar) in self._interpreter.variables.items()
-        }
 
     @stage("recording operators")
     def _recorded(self, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -512,12 +485,6 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
             return self._recorded(module, args, kwargs)
         except UnsupportedCallError as error:
             raise TraceError(str(error)) from error
-
-    def _note(self) -> None:
-        """Keep what is not as in torch, and warn of what a caller did not expect."""
-        self.notes += notes_of(self.program, self.signature, self._interpreter.coarse, self._fixed)
-        for text in surprises(self.program, self._interpreter.coarse):
-            warnings.warn(text, TraceWarning, stacklevel=5)
 
     # Results of torch
 
