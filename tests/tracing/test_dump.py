@@ -15,7 +15,7 @@ import pytest
 import loadrun
 from loadrun.dump.checkpoint import load_checkpoint
 from loadrun.megengine.functional import dropout
-from loadrun.megengine.random import normal, uniform
+from loadrun.megengine.random import RNG, normal, uniform
 from loadrun.tensors import Tensor, tensor
 from loadrun.tracing import TraceError, trace
 
@@ -426,6 +426,20 @@ def test_a_dump_repeats_the_draw_that_was_traced(symbolic: bool, tmp_path: Path)
     (case,) = loadrun.load(tmp_path / "m.mge").testcases
     np.testing.assert_allclose(case.arrays["y:expect"], first, rtol=1e-6)
     assert not np.array_equal(first, second)
+
+
+@pytest.mark.filterwarnings("ignore:the graph draws random numbers")
+def test_a_generator_with_other_parameters_than_the_defaults(tmp_path: Path) -> None:
+    traced = trace(
+        lambda x: x + RNG(seed=3).normal(10, 0.5, size=(50, 50)), symbolic=True, capture_as_const=True
+    )
+    traced(loadrun.tensor(np.zeros((50, 50), np.float32)))
+    traced.dump(tmp_path / "m.mge", input_data="example")
+    (case,) = loadrun.load(tmp_path / "m.mge").testcases
+    (drawn,) = (v for n, v in case.arrays.items() if n.endswith(":expect"))
+    # Ten and seven standard errors of 2,500 numbers.
+    assert abs(drawn.mean() - 10) < 0.1
+    assert abs(drawn.std() - 0.5) < 0.05
 
 
 @pytest.mark.filterwarnings("ignore:a traced")

@@ -130,7 +130,7 @@ class Record:
 
     def replace(self, **values: Any) -> "Self":
         """Return a copy with some fields changed."""
-        return type(self)(**{**self.__dict__, **values})
+        return type(self)(**dict(self.pairs()) | values)
 
     def pairs(self) -> Iterator[tuple[str, Any]]:
         """Yield pairs of field name and value, in wire order."""
