@@ -208,16 +208,21 @@ def test_what_is_no_model_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
         export(np.sin, np.ones(3, F))
 
 
+def misdefined(name: str, wrong: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> loadrun.Bundle:
+    """Read a node with a wrong definition, which is what is written of it as well."""
+    bundle = loadrun.load(model(f"y = {name}(x)"))
+    composite = bundle.graph.outputs[0].owner.params[0].definition
+    monkeypatch.setitem(vars(composite), "function", wrong)
+    monkeypatch.setitem(OPERATORS, wrong, wrong)
+    return bundle
+
+
 @pytest.mark.skipif(not installed("onnxruntime"), reason="onnxruntime is not installed")
 def test_a_fault_of_the_definition_itself_is_found_by_the_runtime(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reader and lowering agree with each other; ONNX Runtime reads the file itself."""
-    bundle = loadrun.load(model("y = Mish(x)"))
-    composite = bundle.graph.outputs[0].owner.params[0].definition
-    wrong = lambda x: x * np.tanh(x)  # noqa: E731
-    monkeypatch.setitem(vars(composite), "function", wrong)
-    monkeypatch.setitem(OPERATORS, wrong, wrong)
+    bundle = misdefined("Mish", lambda x: x * np.tanh(x), monkeypatch)
     with pytest.raises(ProofError, match=r"ONNX Runtime gives other numbers of the source: .*testcase 0"):
         loadrun.save(bundle, tmp_path / "m.mge")
 
@@ -227,11 +232,7 @@ def test_what_only_drawn_data_show_of_a_definition_is_found_by_the_runtime(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The example is positive."""
-    bundle = loadrun.load(model("y = Celu(x)"))
-    composite = bundle.graph.outputs[0].owner.params[0].definition
-    wrong = lambda x: x * F(1)  # noqa: E731
-    monkeypatch.setitem(vars(composite), "function", wrong)
-    monkeypatch.setitem(OPERATORS, wrong, wrong)
+    bundle = misdefined("Celu", lambda x: x * F(1), monkeypatch)
     with pytest.raises(
         ProofError, match=r"ONNX Runtime gives other numbers of the source: .*(numbers|sizes)"
     ):
