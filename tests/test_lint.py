@@ -69,7 +69,6 @@ OPENS = {
     "loadrun/base/writing.py": "the functions that all others use",
     "loadrun/base/remote.py": "a temporary, in a folder of its own, that is sent to a URL",
     "loadrun/cli/__init__.py": "the null device",
-    "loadrun/dump/beside.py": "weights beside the file or in a folder that a call names, to take their digest",
     "loadrun/inputs/lists.py": "a list from a pipe, given in the command line",
     "loadrun/base/logger.py": "the log file that a call names",
     "loadrun/base/limits.py": "what the system says of itself",
@@ -193,14 +192,13 @@ def test_the_lint_finds(source: str, found: str) -> None:
 
 
 def test_reading_a_dump_knows_no_way_to_a_file() -> None:
-    """Of the readers of dumps only these open anything: the file itself, its weights, a strip info file."""
+    """Of the readers of dumps only these open anything: the file itself, a strip info file."""
     for path in (ROOT / "loadrun" / "dump").glob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         names = {dotted(n.func).split(".")[-1] for n in ast.walk(tree) if isinstance(n, ast.Call)}
         opening = names & {"open", "opened", "mapped", "contents", "Path", *METHODS}
         allowed = {
             "appending.py": {"mapped"},
-            "beside.py": {"open"},
             "container.py": {"mapped"},
             "options.py": {"contents", "Path"},
         }

@@ -7,15 +7,13 @@ import glob
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO
-from weakref import finalize, ref
+from typing import BinaryIO
+from weakref import WeakSet
 
 from .registry import late
 
 with late(__name__):
     import mmap
-
-    import numpy as np
 
 MODELS = (".mge", ".onnx", ".pt2")
 """File name endings of models, which a folder stands for."""
@@ -225,16 +223,12 @@ def mapped_file(
             mapping = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError):
             return memoryview(f.read()).toreadonly(), None
-        data = memoryview(mapping)
-
-        start = np.frombuffer(data, np.uint8).__array_interface__["data"][0]
-        _mapped[start] = len(data), os.path.abspath(path), ref(mapping)
-        finalize(mapping, _mapped.pop, start, None)
-        return data, FileWatch(os.fspath(path), status)
+        _mapped.add(mapping)
+        return memoryview(mapping), FileWatch(os.fspath(path), status)
 
 
-_mapped: dict[int, tuple[int, str, ref[mmap.mmap]]] = {}
-"""Size, path and mapping of every file that is mapped, by its address."""
+_mapped: WeakSet[mmap.mmap] = WeakSet()
+"""Every file that is mapped."""
 _LARGE = 1 << 26
 """Bytes of a file from which on its pages are worth giving back."""
 
@@ -242,16 +236,6 @@ _LARGE = 1 << 26
 def give_back_pages() -> None:
     """Take large mapped files out of this process's memory; they come back where they are read again."""
     advice = getattr(mmap, "MADV_DONTNEED", None)
-    for size, _, mapping in list(_mapped.values()):
-        mapped = mapping()
-        if advice is not None and mapped is not None and size >= _LARGE:
-            mapped.madvise(advice)
-
-
-def mapped_at(data: np.ndarray[Any, Any]) -> tuple[str, int] | None:
-    """Return the file that an array is a view of, and its offset there; None where it is no view of a mapped file."""
-    at = data.__array_interface__["data"][0]
-    for start, (size, path, _) in _mapped.items():
-        if start <= at and at + data.nbytes <= start + size and data.flags.c_contiguous:
-            return path, at - start
-    return None
+    for mapping in list(_mapped):
+        if advice is not None and len(mapping) >= _LARGE:
+            mapping.madvise(advice)

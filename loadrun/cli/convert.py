@@ -13,9 +13,9 @@ from ..report.text import table
 from ..verify.pack.unpacking import UnpackOptions, unpack_file
 from .fields import add_limit_options, add_options
 from .groups import Parser, add_quiet_option, limited, target
-from .models import BESIDE, add_model_options, model_options
+from .models import add_model_options, model_options
 
-_UNPACKED = ("output", "dump", "input_shape", "constant", "weights", "quiet", "timeout", "max_memory")
+_UNPACKED = ("output", "dump", "input_shape", "constant", "quiet", "timeout", "max_memory")
 """The options that apply to a folder."""
 
 
@@ -36,9 +36,15 @@ def parser() -> Parser:
     p.add_argument("target", metavar="B", type=target, nargs="?", help="the file or folder to write")
     p.add_argument("-o", "--output", metavar="B", type=target, help="the same as B")
     add_options(p, ConvertOptions, "format", "narrow", "prove", "dump")
-    add_model_options(p, writes=True)
+    add_model_options(p)
     g = p.add_argument_group("writing ONNX")
-    add_options(g, ConvertOptions, "opset", dynamic={"action": "append", "metavar": "INPUT:AXIS=NAME"})
+    add_options(
+        g,
+        ConvertOptions,
+        "opset",
+        "external_data",
+        dynamic={"action": "append", "metavar": "INPUT:AXIS=NAME"},
+    )
     add_quiet_option(p)
     add_limit_options(p)
     return p
@@ -62,8 +68,6 @@ def main(argv: list[str]) -> int:
         vars(args),
         **model_options(args.input_shape, args.constant),
         dynamic=_dynamic(args.dynamic) if args.dynamic else None,
-        external_data=BESIDE in args.weights,
-        weights=tuple(w for w in args.weights if w != BESIDE),
     )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -21,7 +21,7 @@ from .models import LIMIT, add_model_options, model_options
 
 _PASSES = (
     *("passes", "input_data", "repeat", "resize_input", "input_transform", "testcase", "tolerance", "seed"),
-    *("weights", "input_shape", "constant", "timeout", "max_memory"),
+    *("input_shape", "constant", "timeout", "max_memory"),
 )
 """The options that go with ``--passes``."""
 

@@ -34,7 +34,6 @@ _HOW: Mapping[str, Mapping[str, Any]] = {
     "threads": {"type": integer(1)},
     "timeout": {"type": seconds, "metavar": "SECONDS"},
     "tolerance": {"flags": ("--maxerr",)},
-    "weights": {"metavar": "DIR", "action": "append", "default": []},
 }
 """How fields are written on a command line, whichever record they are in."""
 

@@ -69,8 +69,7 @@ def main(argv: list[str]) -> int:
         return 0
     if not args.files:
         p.error("the following arguments are required: MODEL")
-    options = model_options(args.input_shape, args.constant)
-    read = ModelOptions(**options, weights=tuple(args.weights))
+    read = ModelOptions(**model_options(args.input_shape, args.constant))
     files = model_files(args.files, sys.stderr)
     if args.graph is not None:
         if args.json or args.engine is not None:

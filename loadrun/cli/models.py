@@ -28,22 +28,9 @@ with late(__name__):
     from .. import inputspec
     from ..inputs import files
 
-BESIDE = "beside"
-"""What ``--weights`` takes for weights in a file of their own."""
 
-
-def add_model_options(p: argparse.ArgumentParser, *, writes: bool = False) -> None:
-    """Add the options that say how an ONNX model is read, and where weights are.
-
-    Args:
-        p: the parser.
-        writes: whether the command writes a file that may have its weights outside.
-    """
-    beside = {
-        "metavar": "beside|DIR",
-        "more": "; or beside: store the weights in a separate file, identified by digest",
-    }
-    add_options(p, ModelOptions, weights=beside if writes else {})
+def add_model_options(p: argparse.ArgumentParser) -> None:
+    """Add the options that say how an ONNX model is read."""
     add_options(p.add_argument_group("ONNX models"), ModelOptions, "input_shapes", "constants")
 
 

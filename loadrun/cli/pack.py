@@ -24,7 +24,7 @@ from ..verify.pack.files import FilePacker
 from ..verify.pack.options import PackOptions
 from .fields import add_options, documented
 from .groups import Parser, add_quiet_option, chosen_data, target, tolerances
-from .models import BESIDE, add_model_options, engine, model_options
+from .models import add_model_options, engine, model_options
 
 _AUTO = "auto"
 _SHOWN = 8
@@ -44,7 +44,7 @@ def parser() -> Parser:
     add_options(p, PackOptions, "repeat", "resize_input", "input_transform")
     p.add_argument("-o", "--output", metavar="OUT.mge", type=target, required=True, help="the file to write")
     add_options(p, PackOptions, "dump")
-    add_model_options(p, writes=True)
+    add_model_options(p)
     add_options(
         p,
         PackOptions,
@@ -119,7 +119,6 @@ def main(argv: list[str]) -> int:
         **model_options(args.input_shape, args.constant),
         expect=tuple(args.expect or ()),
         states=tuple(args.states),
-        weights=tuple(w for w in args.weights if w != BESIDE),
         maxerr=tolerances([text for text in args.maxerr or () if text != _AUTO]),
         suggest_maxerr=_AUTO in (args.maxerr or ()),
         policies=parse_all(args.check or ()),
@@ -153,8 +152,6 @@ def _dump_options(arguments: Mapping[str, Any]) -> DumpOptions:
     """Return the options of the file format."""
     names = {f.name for f in fields(DumpOptions)} & set(arguments)
     options = {name: arguments[name] for name in names}
-    if BESIDE in arguments["weights"]:
-        options["beside"] = [w for w in arguments["weights"] if w != BESIDE]
     if arguments["change_graph"] is not None:
         options["no_change_graph"] = not arguments["change_graph"]
     return DumpOptions(**options)

@@ -15,8 +15,6 @@ with late(__name__):
 MAGIC = b"loadrun\x01"
 STEPS_MAGIC = b"loadrun\x02"
 """What steps of scenarios begin with, which are between the testcases and the record."""
-WEIGHTS_MAGIC = b"loadrun\x03"
-"""What a file with its weights outside begins with."""
 PROMISE_MAGIC = b"loadrun\x04"
 """What the end of a model begins with that a record must follow, whose digest comes next."""
 PROMISE = 32

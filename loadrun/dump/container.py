@@ -19,7 +19,6 @@ from ..compare.record import (
     PROMISE,
     PROMISE_MAGIC,
     STEPS_MAGIC,
-    WEIGHTS_MAGIC,
     header,
     packed_policies,
     record_at,
@@ -29,7 +28,7 @@ from ..graph import Graph, StoredTensor
 from ..testcase import Bundle, FileFacts, LazyTestcases, Testcase
 
 with late(__name__):
-    from . import beside, history, repeated, scenarios, v1, v2
+    from . import history, repeated, scenarios, v1, v2
     from . import record as dump_record
 
 MAGIC = b"mgbtest0"
@@ -68,14 +67,13 @@ def load(
     constants: Mapping[str, Any] | None = None,
     test_data: str | os.PathLike[str] | None = None,
     native: bool = False,
-    weights: Sequence[str | os.PathLike[str]] = (),
 ) -> Bundle:
     """Read the first dump of a .mge file, or an ONNX model.
 
     The file is mapped, not read: weights stay views of it until they are used. A file system that cannot map is
-    read into memory instead. Loading runs no code. A dump leads to no other file, unless it was packed beside its
-    weights; an ONNX model may hold its weights in files inside its folder, and folders ``NAME.test_data_set_N`` beside
-    it, or else ``test_data_set_N``, are its testcases.
+    read into memory instead. Loading runs no code. A dump leads to no other file; an ONNX model may
+    hold its weights in files inside its folder, and folders ``NAME.test_data_set_N`` beside it, or else
+    ``test_data_set_N``, are its testcases.
 
     Whoever cuts a mapped file short while it is read kills the process. A change is noticed before each run and each
     testcase, but not within them: where others write to the file, take a copy.
@@ -92,7 +90,6 @@ def load(
             packed from it, whose testcases engines replay that run the model's own file.
         native: read an ONNX model for an engine that runs the file as it is: where nodes cannot be expressed, the
             bundle has the inputs, the testcases and the reason (`Bundle.refusal`).
-        weights: folders of the weights of a file that was packed beside them, looked into before its own folder.
 
     Raises:
         FormatError: the bytes are neither a MegEngine dump nor an ONNX model; the message names the offset and the
@@ -107,7 +104,7 @@ def load(
     (['data'], ['out'], 3)
     """
     read: dict[str, Any] = {"input_shapes": input_shapes, "constants": constants, "test_data": test_data}
-    return load_all(source, copy=copy, native=native, weights=weights, **read)[0]
+    return load_all(source, copy=copy, native=native, **read)[0]
 
 
 def loads(data: bytes) -> Bundle:
@@ -130,7 +127,6 @@ def load_all(
     test_data: str | os.PathLike[str] | None = None,
     native: bool = False,
     like: Bundle | None = None,
-    weights: Sequence[str | os.PathLike[str]] = (),
 ) -> list[Bundle]:
     """Read all dumps of a file: `trace.dump(append=True)` writes them one behind the other; see `load`.
 
@@ -154,24 +150,13 @@ def load_all(
         return [program]
     if input_shapes or constants or test_data is not None:
         raise UsageError(f"{path}: input shapes, constants and test data apply to ONNX models only")
-    if bytes(data[:8]) == WEIGHTS_MAGIC:
-        outside = beside.ExternalWeights(data, path, weights)
-        bundles = _load_all(data[outside.start :], path, watch, None)
-        outside.fill(bundles[0], copy=copy)
-        # Its bytes alone do not say what it computes.
-        bundles[0].facts.model = None
-        return bundles
     return _load_all(data, path, watch, like)
 
 
 def _is_onnx(data: memoryview, path: str) -> bool:
     """Return whether a file is an ONNX model: by its content, or by its name where that is nothing known."""
     head = bytes(data[:32])
-    if (
-        head[:8] == WEIGHTS_MAGIC
-        or _kind(data) is not None
-        or any(head.startswith(magic) for magic, _ in _FOREIGN)
-    ):
+    if _kind(data) is not None or any(head.startswith(magic) for magic, _ in _FOREIGN):
         return False
     return (path.lower().endswith(".onnx") and len(data) > 0) or _looks_like_onnx(data)
 

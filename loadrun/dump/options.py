@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, TextIO
@@ -53,8 +53,6 @@ class DumpOptions:
         append: append the dump to the file.
         narrow: store 64-bit numbers in 32 bits in a .mge file even where that changes values; the record says so.
             Without it such a file is refused.
-        beside: not None leaves the weights outside of the file, which names them by digest: in files of its own folder,
-            or of these folders, that they are mapped from, else in ``<sha256>.weights`` in its own.
 
     >>> DumpOptions(dump_format="FBS", keep_var_name=0).keep_opr_name is None
     True
@@ -74,7 +72,6 @@ class DumpOptions:
     append_json: bool = False
     append: bool = False
     narrow: bool = False
-    beside: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         if self.dump_format not in (None, *FORMATS):

@@ -30,8 +30,6 @@ from .writer import content_hash, dump_bytes, dump_pieces, tensors_graph, testca
 with late(__name__):
     from concurrent import futures
 
-    from . import beside as weights_beside
-
 _MOST_TESTCASES = 2**32 - 1
 _LARGE = 2**24
 """Bytes of weights from which on a thread of its own hashes them."""
@@ -102,13 +100,11 @@ def save(
             testcases = converted
         extra = narrowing.record
     graph, kind = options.apply(bundle.graph), options.format_of(bundle.graph)
-    if options.beside is not None and (options.append or not isinstance(target, (str, os.PathLike))):
-        raise UsageError("external weights require a named file with a single dump")
     before = ExistingFile.of(target) if options.append else None
     first, testcases = _first(bundle, testcases)
     left = not_proven(_source(made_of or whole, options), graph, kind, first)
     read_back = level() != "none" and graph.stored_bytes > LARGE
-    if read_back and (options.beside is not None or not isinstance(target, (str, os.PathLike))):
+    if read_back and not isinstance(target, (str, os.PathLike)):
         read_back, left = False, (*left, "its weights are too large to be read back")
     about = _about(bundle, graph, before, extra, left, kept=testcases is None)
     recorded = about is not None or (bundle.record is not None and testcases is None)
@@ -118,7 +114,7 @@ def save(
         for dump in before.dumps if before is not None else ():
             file.file.write(dump)
         end = promise() if recorded else b""
-        plan = _Dump(file, bundle, graph, kind, target, options.beside, end)
+        plan = _Dump(file, bundle, graph, kind, end)
         number, count = _write(plan, testcases, before, about, left)
         if read_back:
             file.file.flush()
@@ -193,21 +189,10 @@ class _Dump:
     bundle: Bundle
     graph: Graph
     kind: str
-    target: str | os.PathLike[str] | BinaryIO
-    beside: Sequence[str] | None
     end: bytes
 
-    def write_graph(self, head: bytes, digest: Callable[[], str]) -> tuple[int, int]:
-        """Write the graph behind what its container begins with; return its hash, and how many bytes stand before."""
-        if self.beside is None:
-            return self._pieces(head, digest), 0
-
-        assert isinstance(self.target, (str, os.PathLike))
-        with weights_beside.WeightsBeside(self.graph, self.target, self.beside) as outside:
-            table = outside.head()
-            return self._pieces(table + head, digest), len(table)
-
-    def _pieces(self, head: bytes, digest: Callable[[], str]) -> int:
+    def write_graph(self, head: bytes, digest: Callable[[], str]) -> int:
+        """Write the graph behind what its container begins with; return its hash."""
         pieces = dump_pieces(self.graph, format=self.kind, digest=digest, end=self.end)
         # What the format cannot store is told before anything is written.
         first = next(pieces)
@@ -233,8 +218,8 @@ def _write(
     head = MAGIC + pack("<I", announced or 0) if container else b""
     start = file.tell() if announced is None else 0
     with _digest(graph, needed=about is not None or kind == "FBS") as digest:
-        number, before_head = dump.write_graph(head, digest)
-    count_at = start + before_head + len(MAGIC)
+        number = dump.write_graph(head, digest)
+    count_at = start + len(MAGIC)
     promised_at = file.tell() if dump.end else 0
     with _record(about, digest) as record:
         steps = ScenarioWriter(partial(_step_bytes, kind))

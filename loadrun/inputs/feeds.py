@@ -30,7 +30,7 @@ MOST_RANDOM = 2**27
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ModelOptions:
-    """Fill in what an ONNX model leaves open, and say where weights are that a dump has outside.
+    """Fill in what an ONNX model leaves open.
 
     Attributes:
         input_shapes: shape of an input whose size neither the file nor the data determines, such as x:1,3,224,224;
@@ -38,12 +38,10 @@ class ModelOptions:
             dict: shapes by name.
         constants: turn an input into a constant, such as axes:[0,2], rate:16000 or axes:axes.npy. In Python, a dict:
             values by name.
-        weights: another folder with the weights of a file that was packed with ``--weights beside``.
     """
 
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     constants: Mapping[str, Array] = field(default_factory=dict, compare=False)
-    weights: tuple[str, ...] = ()
 
     @property
     def read(self) -> dict[str, Any]:
@@ -52,7 +50,7 @@ class ModelOptions:
         >>> ModelOptions(input_shapes={"x": (1, 3)}).read
         {'input_shapes': {'x': (1, 3)}}
         """
-        options = {"input_shapes": self.input_shapes, "constants": self.constants, "weights": self.weights}
+        options = {"input_shapes": self.input_shapes, "constants": self.constants}
         return {k: v for k, v in options.items() if v}
 
 

@@ -58,7 +58,7 @@ def test_a_file_called_like_a_mistyped_command(tmp_path: Path, monkeypatch: pyte
         ([MLP, "--ite", "2"], "did you mean --iter for --ite?"),
         ([MLP, "--iterr=2"], "did you mean --iter for --iterr?"),
         (["pack", MLP, "--outp", "x.mge"], "did you mean --output for --outp?"),
-        (["info", MLP, "--weight"], "did you mean --weights for --weight?"),
+        (["info", MLP, "--constan"], "did you mean --constant for --constan?"),
         (["diff", MLP, "--test"], "did you mean --testcase for --test?"),
         ([MLP, "--against", MLP], "--against belongs to `loadrun diff` and `loadrun reduce`"),
         (["diff", MLP, "--warmup_iter=2"], "--warmup_iter belongs to `loadrun load_and_run`"),

@@ -29,6 +29,17 @@ def test_to_onnx(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+def test_external_data(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    target = tmp_path / "m.onnx"
+    assert main(["convert", "fixtures/nets/resnet_basic.mge", str(target), "--external-data", "-q"]) == 0
+    stored = onnx.load(target, load_external_data=False).graph.initializer
+    places = {e.value for t in stored for e in t.external_data if e.key == "location"}
+    assert places == {"m.onnx.data"}
+    assert (tmp_path / "m.onnx.data").is_file()
+    assert {r.verdict.value for r in loadrun.run(target)} == {"pass"}
+
+
 def test_what_was_approximated_is_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = "fixtures/ops/sort/topk_nosort_float32_k3.mge"
     assert main(["convert", path, str(tmp_path / "m.onnx")]) == 0
@@ -54,6 +65,7 @@ def test_between_the_versions_of_mge(tmp_path: Path, capsys: pytest.CaptureFixtu
         ([MLP, "b.pt"], "b.pt: the name must end in .mge or .onnx"),
         (["a.txt", "b.onnx"], "a.txt: the name must end in .mge or .onnx"),
         ([MLP, "b.mge", "--opset", "17"], "--opset applies to .onnx files only"),
+        ([MLP, "b.mge", "--external-data"], "--external-data applies to .onnx files only"),
         (["a.onnx", "b.onnx"], "a.onnx: No such file"),
         ([MLP, "b.onnx", "--format", "FBS"], "--format applies to .mge files only"),
         ([MLP, "b.onnx", "--opset", "5"], "opset_version must be from 7 to 26, found 5"),

@@ -171,7 +171,7 @@ class FilePacker:
         )
         if options.expect and options.no_assert:
             raise UsageError("--expect sets expected outputs, but --no-assert packs none")
-        trial = TrialReplay(options.engine, options.seed, options.weights)
+        trial = TrialReplay(options.engine, options.seed)
         written = packer.pack(
             self._cases,
             target,

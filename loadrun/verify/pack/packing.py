@@ -226,12 +226,11 @@ class Packer:
         """Return how the file is written: in the format that can hold its weights, where none is requested."""
         file = self.options.file
         size = graph.stored_bytes
-        large = size > MAX_BYTES and file.beside is None and file.dump_format is None
+        large = size > MAX_BYTES and file.dump_format is None
         if not large or file.format_of(graph) == "FBS":
             return file
         self.warn(
-            f"the weights take {size} bytes, but FBS_V2 allows {MAX_BYTES}, so the file is written as FBS (version 1); "
-            "--weights beside stores them separately"
+            f"the weights take {size} bytes, but FBS_V2 allows {MAX_BYTES}, so the file is written as FBS (version 1)"
         )
         return replace(file, dump_format="FBS")
 

@@ -1,7 +1,5 @@
 """Replaying a file that was just written, before it takes its place: whatever was requested, it must run and hold."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from ...base.errors import EngineError, FormatError, LoadRunError
@@ -21,14 +19,10 @@ class TrialReplay:
     Args:
         engine: name of the engine, or a `loadrun.engines.Choice`.
         seed: seed of random operators, that of the ground truth.
-        weights: folders of weights outside of the file.
     """
 
-    def __init__(
-        self, engine: str | Choice = "reference", seed: int = 0, weights: Sequence[str] = ()
-    ) -> None:
-        self.engine, self.weights = engine, weights
-        self.seed = seed
+    def __init__(self, engine: str | Choice = "reference", seed: int = 0) -> None:
+        self.engine, self.seed = engine, seed
         self.failed: list[str] = []
         """Outputs whose checks do not hold, or compare nothing."""
         self._blind: list[str] = []
@@ -43,7 +37,7 @@ class TrialReplay:
         # What the model was read from lies in memory beside what is read now.
         give_back_pages()
         try:
-            written = load_all(path, weights=self.weights)[-1]
+            written = load_all(path)[-1]
             for result in Runner(written, self.engine, seed=self.seed).replay():
                 if result.verdict is Verdict.ERROR:
                     raise EngineError(str(result.message))
