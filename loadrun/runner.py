@@ -18,8 +18,6 @@ from .base.errors import (
     out_of_memory,
 )
 from .base.registry import late, resolve
-from .compare.judging import Criteria, judge, policy_for
-from .compare.metrics import Formula
 from .compare.policy import Policy
 from .compare.record import packed_policies
 from .compare.results import FileResult, OutputResult, Result, Verdict
@@ -36,12 +34,12 @@ from .engines import (
 from .graph import Graph, Var
 from .graph.dtypes import Array
 from .inputs.feeds import fit_inputs, random_inputs
-from .running.plan import PlannedCheck, Settings, check_errors
-from .running.sized import UNREAD, Specialization, faulty, settled
+from .running.plan import Settings, check_errors
+from .running.sized import Specialization, faulty, settled
 from .testcase import Bundle, FileValue, Testcase
 
 with late(__name__):
-    from .engines import executed, file_replay, graph_file, scenario
+    from .engines import executed, file_replay, graph_file
 
 __all__ = ["Runner", "check_errors", "faulty", "fit_inputs", "random_inputs", "run"]
 __all__ += ["FileResult", "OutputResult", "Result", "Verdict"]
@@ -169,8 +167,6 @@ class Runner:
             EngineError: an operator failed.
             FormatError: the file changed while it was in use.
         """
-        if testcase.steps:
-            return scenario.replay_steps(testcase, index, self._step)
         if self._native is not None:
             self.bundle.require_unchanged()
             result = self._native.check(testcase, index)
@@ -178,46 +174,6 @@ class Runner:
             return replace(result, outputs=tuple(outs), verdict=Verdict.of_outputs(outs))
         self._last = self._for(testcase.arrays)
         return self._last.check(testcase, index)
-
-    def steps_fed(self, testcase: Testcase) -> Iterator[Mapping[str, Array]]:
-        """Yield what each step of a scenario is fed, with states as the steps before it compute them."""
-        return scenario.steps_fed(testcase, self._step)
-
-    def _step(self, case: Testcase) -> Result:
-        """Run one step of a scenario, and judge the outputs of which it has an expected value.
-
-        The checks of the graph are not run, since most steps lack values that some of them need.
-        """
-        if self._native is not None:
-            return self._native.check(case, None)
-        result = self.run(case.inputs)
-        # At a scenario's border an output without axes is as the file holds it.
-        expects = case.expects
-        outs = [self._compared(o, expects.get(o.name)) for o in result.outputs]
-        return replace(result, outputs=tuple(outs), verdict=Verdict.of_outputs(outs))
-
-    def _compared(self, out: OutputResult, expect: Array | None) -> OutputResult:
-        if expect is None or out.value is None:
-            return out
-        criteria, source = self._criteria.get(out.name), self.bundle.source.file
-        if criteria is None and source is not None and source.error(out.name, expect, expect) is None:
-            # An ONNX file with testcases of a dump.
-            policy = policy_for(self.policies, out.name)
-            criteria = Criteria(out.name, out.dtype, source.maxerr(out.name), policy=policy, by_shape=True)
-        if criteria is None:
-            return replace(out, reason=UNREAD)
-        value = out.value if out.value.ndim else out.value.reshape(1)
-        return judge(criteria._replace(dtype=out.dtype), expect, value)
-
-    @cached_property
-    def _criteria(self) -> dict[str, Criteria]:
-        """What outputs must fulfil, by name, by MegEngine's own measure."""
-        return {
-            c.check.name: c.criteria._replace(
-                formula=Formula.REAL, fault=c.criteria.fault or _file_formula(c)
-            )
-            for c in self._declared.plan.checks
-        }
 
     @_memory_told
     def run(self, inputs: Mapping[str, FileValue] | None = None) -> Result:
@@ -313,9 +269,3 @@ def run(
     if inputs is None and len(runner.bundle.testcases):
         return list(runner.replay())
     return [runner.run(inputs)]
-
-
-def _file_formula(c: PlannedCheck) -> str | None:
-    """Explain why a check cannot be judged without its own operators."""
-    is_own = c.cone is not None or c.rule is not None
-    return "its check has a formula of its own, which is not supported for steps" if is_own else None

@@ -217,7 +217,7 @@ def test_what_is_imported_late_is_a_module(root: Path) -> None:
         for module, (file, source) in sources(root).items()
         for name in late_imports(source, module, file.endswith("__init__.py"))
     }
-    assert "loadrun.engines.scenario" in late
+    assert "loadrun.engines.file_replay" in late
     assert [name for name in sorted(late) if find_spec(name) is None] == []
 
 

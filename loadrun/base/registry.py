@@ -60,7 +60,7 @@ def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
 class late:
     """The modules that a ``with`` block imports are loaded when something of them is first used.
 
-    It is for modules that most runs never need, and only for whole modules: ``from ..engines import scenario``.
+    It is for modules that most runs never need, and only for whole modules: ``from ..engines import file_replay``.
 
     Args:
         module: the importing module's ``__name__``; what others import meanwhile is loaded at once.

@@ -84,7 +84,6 @@ class FileFacts:
         missed: what the file holds to be compared that no testcase here tells of.
         watches: return whether the files that the weights are views of are still as they were.
         model: the bytes of the dump without its testcases; None for what is no dump.
-        scenarios: how many further steps testcases have, by number; others have none.
     """
 
     size: int = 0
@@ -95,7 +94,6 @@ class FileFacts:
     missed: list[str] = field(default_factory=list)
     watches: tuple[FileWatch, ...] = ()
     model: memoryview | None = None
-    scenarios: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(eq=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import overload
 
 import numpy as np
@@ -47,9 +46,6 @@ class Testcase:
         faults: why outputs fail whatever is computed, by name: their expected value is of another type, or there is no
             such output.
         left_out: which of the values that were expected these arrays do not hold, where some were cut off.
-        steps: further steps of a scenario: arrays by name, without those inputs that `states` feeds. Expected values
-            stand where there is something to compare.
-        states: which output of a step feeds which input of the next one, by input name.
         file_values: the same values as the model's own file has them (int64, text, sequences), for engines that run
             that file; None if there are none. A testcase with other arrays made of this one has none.
 
@@ -66,8 +62,6 @@ class Testcase:
     provenance: Mapping[str, object] = field(default_factory=dict)
     left_out: str = ""
     faults: Mapping[str, str] = field(default_factory=dict)
-    steps: Sequence[Mapping[str, Array]] = ()
-    states: Mapping[str, str] = field(default_factory=dict)
     _file_values: Mapping[str, FileValue] | None = field(default=None, init=False)
 
     def __repr__(self) -> str:
@@ -77,9 +71,8 @@ class Testcase:
         >>> Testcase({"x": np.ones((2, 3), "f4"), "y:expect": np.zeros(2, "f4")})
         Testcase(x: float32 [2, 3], y:expect: float32 [2])
         """
-        shown = [f"{n}: {a.dtype} {list(a.shape)}" for n, a in self.arrays.items()]
-        more = [f"{len(self.steps)} more steps"] if self.steps else []
-        return f"Testcase({', '.join(shown + more)})"
+        shown = ", ".join(f"{n}: {a.dtype} {list(a.shape)}" for n, a in self.arrays.items())
+        return f"Testcase({shown})"
 
     @property
     def file_values(self) -> Mapping[str, FileValue] | None:
@@ -138,11 +131,6 @@ class Testcase:
                 shapes = ([], [1])[:: 1 if value.ndim == 0 else -1]
                 faults[output] = f"its expected value has shape {shapes[0]}, the computed one {shapes[1]}"
         return faults
-
-    @property
-    def each_step(self) -> Iterator[Mapping[str, Array]]:
-        """What its steps hold, one after another; a testcase that is no scenario is its only step."""
-        return chain((self.arrays,), self.steps)
 
     @property
     def inputs(self) -> dict[str, Array]:

@@ -119,23 +119,13 @@ def _draw(files: Sequence[str], target: str, read: ModelOptions) -> int:
     return 0
 
 
-def _steps(d: Description) -> str:
-    """Say which testcases are scenarios, of how many steps."""
-    if not d.steps:
-        return ""
-    least, most = min(d.steps.values()), max(d.steps.values())
-    count = f"{least}" if least == most else f"{least} to {most}"
-    which = "" if len(d.steps) == d.testcases else f"{len(d.steps)} of them "
-    return f" ({which}of {count} steps)"
-
-
 def text(d: Description, *, operators: bool = True) -> str:
     """Return the description as text."""
     kind = d.magic if d.format == "ONNX" else f"{d.format} ({d.magic}), MegEngine {d.mge_version}"
     lines = [
         f"{clean(d.path, 200)}: {clean(kind)}, {d.size} bytes",
         f"parameters {d.parameters} ({d.parameter_bytes} bytes), {_flops(d)}, "
-        f"{d.testcases} testcase{'s' * (d.testcases != 1)}{_steps(d)}",
+        f"{d.testcases} testcase{'s' * (d.testcases != 1)}",
     ]
     lines += [f"warning: {clean(w, 300)}" for w in (*d.warnings, *d.problems)]
     if d.provenance is not None:

@@ -45,13 +45,8 @@ def parser() -> Parser:
     p.add_argument("-o", "--output", metavar="OUT.mge", type=target, required=True, help="the file to write")
     add_options(p, PackOptions, "dump")
     add_model_options(p)
-    add_options(
-        p,
-        PackOptions,
-        expect={"metavar": "SPEC", "action": "append"},
-        states={"flags": ("--state",), "metavar": "IN=OUT", "action": "append", "default": []},
-    )
-    add_options(p, PackOptions, "steps", "replace", maxerr={"metavar": "[NAME=]X", "action": "append"})
+    add_options(p, PackOptions, expect={"metavar": "SPEC", "action": "append"})
+    add_options(p, PackOptions, "replace", maxerr={"metavar": "[NAME=]X", "action": "append"})
     add_options(p, PackOptions, "policies", "loosen", silent={"action": "store_true"})
     add_options(p, PackOptions, "no_assert")
     p.add_argument(
@@ -118,7 +113,6 @@ def main(argv: list[str]) -> int:
         test_data=sets,
         **model_options(args.input_shape, args.constant),
         expect=tuple(args.expect or ()),
-        states=tuple(args.states),
         maxerr=tolerances([text for text in args.maxerr or () if text != _AUTO]),
         suggest_maxerr=_AUTO in (args.maxerr or ()),
         policies=parse_all(args.check or ()),

@@ -55,7 +55,7 @@ class ImpostorWatch:
     def results(self, result: Result) -> None:
         """Add the values that a replay compared."""
         for out in result.outputs:
-            name = out.output
+            name = out.name
             if out.in_place:
                 self.policies[name] = replace(parse(out.policy), loosens=True)
             if out.verdict is Verdict.PASS and out.expect is not None and self._left.get(name) != set():

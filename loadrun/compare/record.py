@@ -13,8 +13,6 @@ with late(__name__):
     import json
 
 MAGIC = b"loadrun\x01"
-STEPS_MAGIC = b"loadrun\x02"
-"""What steps of scenarios begin with, which are between the testcases and the record."""
 PROMISE_MAGIC = b"loadrun\x04"
 """What the end of a model begins with that a record must follow, whose digest comes next."""
 PROMISE = 32
@@ -53,7 +51,6 @@ _TESTCASE = schema.exactly(
     {
         "digests": schema.mapping(schema.text),
         "provenance": schema.mapping(schema.anything),
-        "steps": schema.text,
     },
 )
 

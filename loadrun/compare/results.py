@@ -93,7 +93,6 @@ class OutputResult:
         reason: why a check compared nothing, where there is one that did not.
         notes: what deserves a look beside the verdict: why a policy failed, integers that drifted within a tolerance.
         policy: the terms that had to hold besides, empty if there were none.
-        step: number of the step of a scenario, which ends the name; None if there are no steps.
         loosened: the file's own tolerance where a greater one was requested.
         by_file: whether `error` is what the file's own operators measured.
         file_maxerr: the tolerance of the file's check where the error was compared with another one.
@@ -116,7 +115,6 @@ class OutputResult:
     by_file: bool = False
     file_maxerr: float | None = None
     policy: str = ""
-    step: int | None = None
     fault: str | None = None
     in_place: bool = False
 
@@ -135,11 +133,6 @@ class OutputResult:
         error += "" if self.maxerr is None or self.error is None else f" of {self.maxerr:g}"
         why = "" if self.reason is None else f": {self.reason}"
         return f"OutputResult({self.name!r}, {self.dtype.text} {list(self.shape)}, {self.verdict.value}{why}{error})"
-
-    @property
-    def output(self) -> str:
-        """The name in the model, without the number of a step."""
-        return self.name if self.step is None else self.name.rpartition("@")[0]
 
     @property
     def is_free(self) -> bool:

@@ -30,7 +30,7 @@ class ExistingFile:
         data, _, _ = mapped(path)
         at = 0
         for i, bundle in enumerate(load_all(path)):
-            self.damaged |= bool(bundle.defects or bundle.facts.scenarios)
+            self.damaged |= bool(bundle.defects)
             dump: bytes | memoryview = data[at : at + bundle.facts.size]
             at += bundle.facts.size
             while (record := record_at(data[at:])) is not None:

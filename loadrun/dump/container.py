@@ -18,7 +18,6 @@ from ..base.registry import late, resolve
 from ..compare.record import (
     PROMISE,
     PROMISE_MAGIC,
-    STEPS_MAGIC,
     header,
     packed_policies,
     record_at,
@@ -28,7 +27,7 @@ from ..graph import Graph, StoredTensor
 from ..testcase import Bundle, FileFacts, LazyTestcases, Testcase
 
 with late(__name__):
-    from . import history, repeated, scenarios, v1, v2
+    from . import history, repeated, v1, v2
     from . import record as dump_record
 
 MAGIC = b"mgbtest0"
@@ -185,7 +184,7 @@ def _load_all(data: memoryview, path: str, watch: FileWatch | None, like: Bundle
         bundles = [_read_version(data, 0, path, like)]
         end, surplus = bundles[0].facts.size, 0
         while end < len(data):
-            if taken := _take_record(data[end:], bundles) or _take_steps(data[end:], bundles[-1]):
+            if taken := _take_record(data[end:], bundles):
                 end += taken
                 continue
             if _kind(data[end:]) is None:
@@ -238,16 +237,6 @@ def _take_record(data: memoryview, bundles: list[Bundle]) -> int:
     owner.facts.warnings += dump_record.narrowings(record)
     owner.facts.warnings += [f"not proven: {text}" for text in header(record).get("not_proven", ())]
     return len(record)
-
-
-def _take_steps(data: memoryview, bundle: Bundle) -> int:
-    """Give testcases the further steps that some bytes begin with; return how many bytes those take, 0 for none."""
-    if bytes(data[:8]) != STEPS_MAGIC:
-        return 0
-
-    block = scenarios.scenarios_at(data)
-    scenarios.attach(bundle, block, stored_tensors)
-    return len(block)
 
 
 def _owner(record: memoryview, bundles: list[Bundle]) -> Bundle | None:

@@ -103,14 +103,11 @@ class Narrowing:
             if self.asked and "engine" in case.provenance:
                 arrays |= self._truth(case, arrays)
             kinds = {n: narrow_dtype(d) for n, d in dtypes.items()}
-            steps = [{n: narrow_array(a, dtypes[n]) for n, a in step.items()} for step in case.steps]
             yield Testcase(
                 arrays,
                 kinds,
                 case.provenance,
                 faults={**case.faults, **case.miscounted(outputs), **case.misranked(self.scalars)},
-                steps=steps,
-                states=case.states,
             )
 
     def _truth(self, case: Testcase, arrays: Mapping[str, Array]) -> dict[str, Array]:

@@ -196,15 +196,13 @@ class RecordWriter:
         self.file = scratch()
         self._line({**about, "record": RECORD, "model": model})
 
-    def add(self, case: Testcase, steps: str | None = None) -> None:
-        """Note a testcase, and the digest of its further steps."""
+    def add(self, case: Testcase) -> None:
+        """Note a testcase."""
         line: dict[str, object] = {
             "digests": {n: tensor_digest(a, case.dtypes.get(n)) for n, a in case.arrays.items()}
         }
         if case.provenance and dict(case.provenance) != self.provenance:
             line["provenance"] = dict(case.provenance)
-        if steps is not None:
-            line["steps"] = steps
         self._line(line)
 
     def parts(self) -> Iterator[bytes]:

@@ -24,7 +24,6 @@ from .options import DumpOptions, DumpResult, summary, update_strip_info
 from .proving import check_read_back, not_proven
 from .record import RecordWriter, digest_of, graph_digest, moved, numbered, promise
 from .repeated import RepeatedWriter
-from .scenarios import ScenarioWriter
 from .writer import content_hash, dump_bytes, dump_pieces, tensors_graph, testcase_tensors
 
 with late(__name__):
@@ -222,19 +221,11 @@ def _write(
     count_at = start + len(MAGIC)
     promised_at = file.tell() if dump.end else 0
     with _record(about, digest) as record:
-        steps = ScenarioWriter(partial(_step_bytes, kind))
-        try:
-            count = _write_testcases(file, cases, graph, kind, record, steps)
-            if container and announced is None:
-                file.patch(count_at, pack("<I", count))
-            elif count != announced:
-                raise FormatError(f"{announced} testcases were announced, but {count} were written")
-            for part in steps.parts():
-                if before is not None:
-                    raise UsageError("a scenario cannot be appended to a file; pack it into a separate file")
-                file.write(part)
-        finally:
-            steps.close()
+        count = _write_testcases(file, cases, graph, kind, record)
+        if container and announced is None:
+            file.patch(count_at, pack("<I", count))
+        elif count != announced:
+            raise FormatError(f"{announced} testcases were announced, but {count} were written")
         for old_record in before.records if before is not None else ():
             file.file.write(old_record)
         if dump.end:
@@ -315,7 +306,6 @@ def _write_testcases(
     graph: Graph,
     kind: str,
     record: RecordWriter | None,
-    steps: ScenarioWriter,
 ) -> int:
     """Write testcases one by one, and tell the record of each; return how many there were."""
     names = [v.name or "" for v in graph.inputs]
@@ -330,17 +320,12 @@ def _write_testcases(
                 "repair the testcase, or let `loadrun accept` replace the value"
             )
         file.write(writer.write(testcase_tensors(case, names)))
-        digest = steps.add(count, case)
         if record is not None:
-            record.add(case, digest)
+            record.add(case)
         count += 1
     if count > _MOST_TESTCASES:
         raise FormatError(f"a file holds at most {_MOST_TESTCASES} testcases")
     return count
-
-
-def _step_bytes(kind: str, step: Testcase, names: Sequence[str]) -> bytes:
-    return _built(kind, testcase_tensors(step, names))
 
 
 def _built(kind: str, tensors: Sequence[StoredTensor]) -> bytes:

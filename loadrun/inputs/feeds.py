@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,7 +18,6 @@ from ..testcase import EXPECT, Bundle
 
 with late(__name__):
     from . import lists, loading
-    from . import steps as step_data
 
 if TYPE_CHECKING:
     from ..inputspec import InputData
@@ -120,17 +119,6 @@ class DataOptions:
             seed=None if self.numpy_random else self.seed,
             warn=warn,
         )
-
-    def step_cases(
-        self, bundle: Bundle, warn: Callable[[str], None], steps: int, fed: Collection[str]
-    ) -> Iterator[dict[str, Array]]:
-        """Load the inputs of the steps of scenarios, one step at a time; see `loadrun.inputs.steps.load_steps`."""
-        seed = None if self.numpy_random else self.seed
-        loader = loading.Loader(
-            bundle.inputs, self.repeat, self.resize_input, self.input_transform, seed, warn
-        )
-        loader.open = bundle.source.open_inputs
-        return step_data.load_steps(self.input_data or (), loader, steps, fed)
 
 
 def random_inputs(bundle: Bundle, seed: int = 0) -> dict[str, Array]:

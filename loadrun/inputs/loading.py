@@ -99,8 +99,6 @@ class Loader:
 
     Attributes:
         open: inputs with sizes that nothing says.
-        optional: inputs that need no data.
-        step: number of the step of a scenario that is loaded, and how many there are.
     """
 
     def __init__(
@@ -125,8 +123,6 @@ class Loader:
         self.seed = seed
         self.warn = warn or partial(warnings.warn, stacklevel=4)
         self.open: frozenset[str] = frozenset()
-        self.optional: frozenset[str] = frozenset()
-        self.step: tuple[int, int] | None = None
         self.images = 0
         self.read = 0
         self.archives: dict[str, dict[str, Callable[[], Array]]] = {}
@@ -203,7 +199,7 @@ class Loader:
         """Yield which part feeds which input, with the input's number."""
         parts = case.spec.parts
         numbers = {name: i for i, name in enumerate(self.known)}
-        wanted = [n for n, t in self.known.items() if t.data is None and n not in self.optional]
+        wanted = [n for n, t in self.known.items() if t.data is None]
         if not self.known:
             raise SpecError("the model has no inputs")
         if len(parts) == 1 and parts[0].name is None and len(self.known) > 1:
@@ -294,8 +290,6 @@ class Loader:
             array = np.array(json.loads(source.text))
             if array.dtype.kind not in "fiub":
                 raise SpecError("these numbers are too large")
-            if (part := self._of_step(array, tensor)) is not array:
-                return _Given(part)
             # load_and_run adds a batch axis to the values in brackets.
             batch = tensor.shape is not None and array.ndim + 1 == len(tensor.shape)
             return _Given(array[None] if batch else array)
@@ -318,9 +312,6 @@ class Loader:
             )
         return _Given(read)
 
-    def _of_step(self, array: Array, tensor: StoredTensor) -> Array:
-        return array if self.step is None else of_step(array, tensor, *self.step)
-
     def _image(self, pixels: Array, tensor: StoredTensor) -> Array:
         self.images += 1
         return image_array(pixels, tensor.shape, resize=self.resize)
@@ -333,7 +324,6 @@ class Loader:
                 if array.nbytes * self.repeat > MAX_BYTES:
                     raise InputError(f"{array.nbytes} bytes repeated {self.repeat} times are too many")
                 array = np.repeat(array, self.repeat, axis=0)
-            array = self._of_step(array, tensor)
             if tensor.shape == () and array.size == 1:
                 # One number may stand in brackets.
                 array = array.reshape(())
@@ -353,29 +343,6 @@ class Loader:
         if (said := lost(array, result, tensor.dtype)) and not (data.generated and "wrap" in said):
             self.warn(f"input {_name(name)}: {said}")
         return result
-
-
-def of_step(array: Array, tensor: StoredTensor, step: int, steps: int) -> Array:
-    """Take a step's part of data for all steps.
-
-    Args:
-        array: data with a leading axis of steps, or a number for each step where the input has another number of axes
-            or is one number; any other data is that of every step.
-        tensor: the input.
-        step: number of the step.
-        steps: how many there are.
-
-    >>> ids = StoredTensor(DType("Int32"), (1, 1), "ids")
-    >>> of_step(np.array([5, 7, 9]), ids, 1, 3), of_step(np.zeros((3, 1, 1)), ids, 1, 3).shape
-    (array([[7]]), (1, 1))
-    """
-    if tensor.shape is None or array.ndim == 0 or array.shape[0] != steps:
-        return array
-    rank = len(tensor.shape)
-    if array.ndim == rank + 1:
-        return np.asarray(array[step])
-    one = rank != 1 or tensor.shape == (1,)
-    return array[step].reshape((1,) * rank) if array.ndim == 1 and one else array
 
 
 def _constant(fill: Generated, dtype: DType) -> str:

@@ -103,11 +103,6 @@ def _written(
 ) -> Converted:
     if ending == ".mge":
         return Converted(dump=save(bundle, target, DumpOptions(narrow=options.narrow), format=options.format))
-    for number, more in bundle.facts.scenarios.items():
-        raise UsageError(
-            f"{bundle.path}: testcase {number} is a scenario of {more + 1} steps, which converting it to ONNX would "
-            f"lose; convert the model from before packing; `loadrun NAME.onnx --input {bundle.path}` replays the steps"
-        )
     exported = export(
         bundle,
         f=target,

@@ -12,7 +12,6 @@ from typing import Any
 from ..base.errors import FormatError, UsageError
 from ..base.registry import late
 from ..graph import Graph
-from ..graph.dtypes import Array
 from ..passes.checks import add_check
 from ..testcase import Bundle, LazyTestcases, Testcase
 from .messages import read_model
@@ -79,7 +78,7 @@ def load_model(
         def beside(read: Bundle) -> Bundle:
             _check(read, limits, other.testcases)
             read.testcases = _in_types(other.testcases, read.graph)
-            read.facts.scenarios, read.record = other.facts.scenarios, other.record
+            read.record = other.record
             read.source.file = model.source(read.graph, limits)
             return read
 
@@ -105,15 +104,11 @@ def _in_types(cases: Sequence[Testcase], graph: Graph) -> LazyTestcases:
     """Return testcases of a dump with the types of a graph's inputs, such as int64, which no dump has."""
     types = {v.name or "": v.owner.tensors[0].dtype for v in graph.inputs}
 
-    def converted(arrays: Mapping[str, Array]) -> dict[str, Array]:
-        return {n: a.astype(types[n].np, copy=False) if n in types else a for n, a in arrays.items()}
-
     def read(number: int) -> Testcase:
         case = cases[number]
         dtypes = {n: types.get(n, d) for n, d in case.dtypes.items()}
-        return replace(
-            case, arrays=converted(case.arrays), dtypes=dtypes, steps=[*map(converted, case.steps)]
-        )
+        arrays = {n: a.astype(types[n].np, copy=False) if n in types else a for n, a in case.arrays.items()}
+        return replace(case, arrays=arrays, dtypes=dtypes)
 
     return LazyTestcases(read, range(len(cases)))
 

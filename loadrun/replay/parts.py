@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -240,19 +239,7 @@ class PartReplayer:
         """Say what makes results differ without any fault, and explain the failure where that is asked for."""
         yield from (Warned(text) for text in cautions.cautions(bundle.graph.needed(bundle.outputs.values())))
         if task.explain:
-            yield self._explained(bundle, result, feeds, task)
-
-    def _explained(self, bundle: Bundle, result: Result, feeds: Mapping[str, Array], task: Task) -> Event:
-        """Describe where a failing testcase begins to differ; of a scenario, where the first step that fails does."""
-        said: tuple[str, ...] = ()
-        step = next((o.step for o in result.outputs if o.verdict in _FAILING), None)
-        if step is not None and result.index is not None:
-            said = (f"testcase {result.index} fails from step {step} on; that step:",)
-            fed = Runner(bundle, seed=task.seed).steps_fed(bundle.testcases[result.index])
-            feeds = next(islice(fed, step, None))
-            result = replace(result, index=None)
-        shown = explaining.explained(bundle, result, feeds, engine=task.engines[0], seed=task.seed)
-        return replace(shown, lines=said + shown.lines)
+            yield explaining.explained(bundle, result, feeds, engine=task.engines[0], seed=task.seed)
 
     def _for_sizes(self, bundle: Bundle, task: Task) -> Bundle:
         """Return the bundle for the sizes of the first data passed."""

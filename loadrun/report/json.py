@@ -193,7 +193,6 @@ def _metrics(c: Comparison) -> dict[str, Any]:
 def _output(o: OutputResult) -> dict[str, Any]:
     return {
         "name": o.name,
-        **({} if o.step is None else {"step": o.step}),
         "shape": o.shape,
         "dtype": o.dtype.spelling,
         "scale": o.dtype.scale if o.dtype.is_quantized else None,

@@ -291,8 +291,7 @@ class ModelFile(pytest.File):
             for index in indices:
                 name = f"{lead}{'run' if index is None else index}"
                 case = ModelCase.from_parent(self, name=name)
-                steps = _steps(bundle, index) if index in bundle.facts.scenarios else names
-                case.dump, case.index, case.outputs = i, index, steps
+                case.dump, case.index, case.outputs = i, index, names
                 cases.append(case)
                 yield case
         if rule.xfail is not None and rule.xfail_strict:
@@ -300,12 +299,6 @@ class ModelFile(pytest.File):
             expected.reason, expected.cases = rule.xfail, cases
             _mark(expected)
             yield expected
-
-
-def _steps(bundle: testcase.Bundle, index: int | None) -> tuple[str, ...]:
-    """List the outputs of all steps of a scenario of which something is expected."""
-    steps = enumerate(bundle.testcases[index or 0].each_step)
-    return tuple(f"{name}@{k}" for k, arrays in steps for name in testcase.Testcase(dict(arrays)).expects)
 
 
 def _expected(bundle: testcase.Bundle) -> list[str]:

@@ -27,7 +27,6 @@ from ..graph.dtypes import Array
 from ..runner import Runner
 from ..testcase import EXPECT, Bundle, FileValue, SourceFile, Testcase
 from .pack.capture import Recorder, expect_input, provenance
-from .pack.scenario import Feedback, capture_steps
 
 _WRITERS = {"onnx": "loadrun.onnx.datasets:accept", "pt2": "loadrun.torch.program_cases:accept"}
 """What writes expected values into files of other formats, or beside them."""
@@ -57,7 +56,7 @@ class NewValue:
     Attributes:
         dump: number of the dump in its file, from 0.
         testcase: number of the testcase.
-        output: name of the output, ``logits@3`` for that of a scenario's step.
+        output: name of the output.
         old_error: error against the value that is expected now.
         new_error: error against the new value.
         maxerr: tolerance of the check.
@@ -309,9 +308,8 @@ def _new_value(
     after: Testcase,
 ) -> NewValue:
     _require_pass(index, old.name, new)
-    name, step = _place(before, old.name)
-    place = _inputs_of(bundle)[name]
-    digests = [tensor_digest([*c.each_step][step][place], c.dtypes.get(place)) for c in (before, after)]
+    place = _inputs_of(bundle)[old.name]
+    digests = [tensor_digest(c.arrays[place], c.dtypes.get(place)) for c in (before, after)]
     errors = [float("nan") if o.error is None else o.error for o in (old, new)]
     return NewValue(number, index, old.name, errors[0], errors[1], old.maxerr or 0.0, digests[0], digests[1])
 
@@ -329,36 +327,21 @@ def _inputs_of(bundle: Bundle) -> dict[str, str]:
     return {c.name: expect_input(c).name or "" for c in bundle.checks}
 
 
-def _place(case: Testcase, name: str) -> tuple[str, int]:
-    """Split the name of a result into that of the output and the number of the step."""
-    if not case.steps:
-        return name, 0
-    output, _, step = name.rpartition("@")
-    return output, int(step)
-
-
 def _renewed(bundle: Bundle, case: Testcase, names: Iterable[str], options: AcceptOptions) -> Testcase:
     """Return a testcase in which some outputs expect what the model computes."""
-    recorder = Recorder(bundle, options.engine, seed=options.seed)
-    if case.steps:
-        inputs = (Testcase(dict(a)).inputs for a in case.each_step)
-        captures = recorder.capture, recorder.capture
-        feedback = Feedback(case.states, {})
-        now = capture_steps(inputs, feedback, captures, len(case.steps) + 1, math.inf)
-    else:
-        now = recorder.capture(case.inputs)
-    steps, dtypes = [dict(a) for a in case.each_step], dict(case.dtypes)
+    now = Recorder(bundle, options.engine, seed=options.seed).capture(case.inputs)
+    arrays, dtypes = dict(case.arrays), dict(case.dtypes)
     checks = {c.name: c for c in bundle.checks}
-    for name, step in (_place(case, n) for n in names):
+    for name in names:
         var = expect_input(checks[name])
         want = var.owner.tensors[0].dtype
-        value, dtype = [*now.each_step][step][name + EXPECT], now.dtypes[name + EXPECT]
+        value, dtype = now.arrays[name + EXPECT], now.dtypes[name + EXPECT]
         if dtype != want and not (dtype.is_float and want.is_float):
             raise EngineError(
                 f"the check of {name!r} expects {want}, but the model computes {dtype}; pack it again"
             )
-        steps[step][var.name or ""], dtypes[var.name or ""] = value.astype(want.np, copy=False), want
-    return Testcase(steps[0], dtypes, now.provenance, steps=steps[1:], states=case.states)
+        arrays[var.name or ""], dtypes[var.name or ""] = value.astype(want.np, copy=False), want
+    return Testcase(arrays, dtypes, now.provenance)
 
 
 def _write(one: Acceptance, bundles: Sequence[Bundle], reason: str, options: AcceptOptions) -> None:

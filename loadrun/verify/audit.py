@@ -187,9 +187,9 @@ class _Trial:
         self.result = FileAudit(list(self.scores.values()), testcases=len(cases))
         for result in self.truth:
             for out in result.outputs:
-                if out.output in self.scores and out.verdict is not Verdict.PASS:
-                    self.scores[out.output].reason = out.reason or (
-                        out.verdict.value if out.output in self.checked else NO_CHECK
+                if out.name in self.scores and out.verdict is not Verdict.PASS:
+                    self.scores[out.name].reason = out.reason or (
+                        out.verdict.value if out.name in self.checked else NO_CHECK
                     )
 
     def run(self, mutants: int) -> FileAudit:
@@ -261,12 +261,6 @@ class _Trial:
             self.result.whole.add(ELEMENT, any(known))
         return bool(known)
 
-    def _steps(self) -> Iterator[Testcase]:
-        """Yield the testcases, and the steps of scenarios with the states that the steps before them compute."""
-        for case in self.cases:
-            steps = self.runner.steps_fed(case) if case.steps else case.each_step
-            yield from (Testcase(dict(arrays), case.dtypes) for arrays in steps)
-
     def _unmoved(self, weight: Weight) -> None:
         """Count an element that changes no output as one that is not caught."""
         for name in weight.outputs:
@@ -283,15 +277,15 @@ class _Trial:
         values: dict[str, list[Array]] = {n: [] for n in self.scores}
         for result in self.truth:
             for out in result.outputs:
-                if out.output in values and out.value is not None:
-                    values[out.output].append(out.value)
+                if out.name in values and out.value is not None:
+                    values[out.name].append(out.value)
         notes += saturated_outputs(values)
         notes += [
             f"{count} of {drawn_of[label]} elements drawn of {label} change no output in any testcase"
             for label, count in silent.most_common()
         ]
         try:
-            walk = Walk(self.bundle, self._timely(self._steps(), 1.0))
+            walk = Walk(self.bundle, self._timely(self.cases, 1.0))
         except LoadRunError:
             # Models that only another engine runs have no values to inspect.
             walk = None
@@ -316,21 +310,18 @@ class _Trial:
 def _changed(right: Result, runner: Runner, case: Testcase) -> dict[str, tuple[bool, bool]] | None:
     """Run a mutant: of every output whether it is another one than before, and whether its check fails.
 
-    That of a scenario is one where it is in one of the steps. None for a mutant that does not run at all, which is no
-    test of a check.
+    None for a mutant that does not run at all, which is no test of a check.
     """
     try:
         result = runner.check(case)
     except LoadRunError:
         return None
     before = {o.name: o.value for o in right.outputs}
-    changed: dict[str, tuple[bool, bool]] = {}
-    for out in result.outputs:
-        if out.name in before:
-            moved, failed = changed.get(out.output, (False, False))
-            moved |= not _same(before[out.name], out.value)
-            changed[out.output] = moved, failed or out.verdict is Verdict.FAIL
-    return changed
+    return {
+        out.name: (not _same(before[out.name], out.value), out.verdict is Verdict.FAIL)
+        for out in result.outputs
+        if out.name in before
+    }
 
 
 def _same(old: Array | None, new: Array | None) -> bool:

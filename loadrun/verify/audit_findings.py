@@ -26,8 +26,7 @@ def equal_testcases(cases: Sequence[Testcase]) -> Iterator[str]:
     first: dict[tuple[object, ...], int] = {}
     same: dict[int, list[int]] = {}
     for i, case in enumerate(cases):
-        steps = (sorted(Testcase(dict(arrays)).inputs.items()) for arrays in case.each_step)
-        key = tuple((n, a.shape, a.tobytes()) for step in steps for n, a in step)
+        key = tuple((n, a.shape, a.tobytes()) for n, a in sorted(case.inputs.items()))
         if key in first:
             same.setdefault(first[key], []).append(i)
         else:
@@ -40,9 +39,7 @@ def equal_testcases(cases: Sequence[Testcase]) -> Iterator[str]:
 def lifeless_inputs(cases: Sequence[Testcase]) -> Iterator[str]:
     """Name inputs that hold one number in all testcases; a single number, such as a sampling rate, only if it is 0."""
     for name in cases[0].inputs:
-        if any(name in case.states for case in cases):
-            continue
-        values = [step[name] for case in cases for step in case.each_step if name in step and step[name].size]
+        values = [case.arrays[name] for case in cases if name in case.arrays and case.arrays[name].size]
         if not values or values[0].dtype.kind not in "biuf":
             continue
         first = values[0].reshape(-1)[0].item()
@@ -52,7 +49,7 @@ def lifeless_inputs(cases: Sequence[Testcase]) -> Iterator[str]:
 
 def only_testcase(cases: Sequence[Testcase]) -> Iterator[str]:
     """Say that a file has a single testcase."""
-    if len(cases) == 1 and not cases[0].steps:
+    if len(cases) == 1:
         yield "there is only one testcase, so that nothing shows whether outputs follow other inputs"
 
 

@@ -1,6 +1,6 @@
 """Mutants of an audit: single elements of weights, and single testcases."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from math import prod
@@ -158,53 +158,26 @@ class CaseMutant:
 def case_mutants(cases: Sequence[Testcase], rng: np.random.Generator) -> Iterator[CaseMutant]:
     """Yield mutants of each testcase: an element of every expected value wrong, an input moved, another one's inputs.
 
-    Of a scenario an expected value or an input is changed in one of its steps, and all steps get the other's inputs. A
-    testcase whose inputs an earlier one has is no mutant of it: the two say the same.
+    A testcase whose inputs an earlier one has is no mutant of it: the two say the same.
     """
     for i, case in enumerate(cases):
-        values = _values(case)
-        wrong = dict(values)
-        names = {n for _, n in values}
-        for name in sorted(n for n in names if n.endswith(EXPECT)):
-            key = _drawn_step(values, name, rng)
-            if wrong[key].size and wrong[key].dtype.kind in "iubf":
-                wrong[key] = wrong[key].copy()
-                _moved(wrong[key], int(rng.integers(wrong[key].size)), case.dtypes.get(name))
-        yield CaseMutant(EXPECTED, i, _with(case, wrong))
-        for name in case.inputs:
-            key = _drawn_step(values, name, rng)
-            yield CaseMutant(MOVED, i, _with(case, {**values, key: _by_one(values[key], rng)}))
-        if any(_same(_fed(case), _fed(other)) for other in cases[:i]):
+        wrong = dict(case.arrays)
+        for name in sorted(n for n in wrong if n.endswith(EXPECT)):
+            if wrong[name].size and wrong[name].dtype.kind in "iubf":
+                wrong[name] = wrong[name].copy()
+                _moved(wrong[name], int(rng.integers(wrong[name].size)), case.dtypes.get(name))
+        yield CaseMutant(EXPECTED, i, Testcase(wrong, case.dtypes))
+        for name, value in case.inputs.items():
+            yield CaseMutant(MOVED, i, _with(case, {name: _by_one(value, rng)}))
+        if any(_same(case.inputs, other.inputs) for other in cases[:i]):
             yield CaseMutant(SWAPPED, i, None)
         elif other := next((c for c in [*cases[i + 1 :], *cases[:i]] if _fits(case, c)), None):
-            yield CaseMutant(SWAPPED, i, _with(case, {**values, **_fed(other)}))
+            yield CaseMutant(SWAPPED, i, _with(case, other.inputs))
 
 
-_Values = dict[tuple[int, str], Array]
-"""Values by the number of the step and the name."""
-
-
-def _values(case: Testcase) -> _Values:
-    return {(k, n): a for k, arrays in enumerate(case.each_step) for n, a in arrays.items()}
-
-
-def _fed(case: Testcase) -> _Values:
-    """Return the inputs among the values of a testcase."""
-    return {key: a for key, a in _values(case).items() if not key[1].endswith(EXPECT)}
-
-
-def _with(case: Testcase, values: _Values) -> Testcase:
-    """Return a testcase with other values."""
-    steps: list[dict[str, Array]] = [{} for _ in case.each_step]
-    for (k, name), value in values.items():
-        steps[k][name] = value
-    return Testcase(steps[0], case.dtypes, steps=steps[1:], states=case.states)
-
-
-def _drawn_step(values: _Values, name: str, rng: np.random.Generator) -> tuple[int, str]:
-    """Draw one of the steps that have a value of a name."""
-    keys = [key for key in values if key[1] == name]
-    return keys[int(rng.integers(len(keys)))] if len(keys) > 1 else keys[0]
+def _with(case: Testcase, inputs: Mapping[str, Array]) -> Testcase:
+    """Return a testcase with other inputs."""
+    return Testcase({**case.arrays, **inputs}, case.dtypes)
 
 
 def _by_one(value: Array, rng: np.random.Generator) -> Array:
@@ -216,11 +189,11 @@ def _by_one(value: Array, rng: np.random.Generator) -> Array:
     return moved
 
 
-def _same(one: _Values, other: _Values) -> bool:
+def _same(one: Mapping[str, Array], other: Mapping[str, Array]) -> bool:
     return one.keys() == other.keys() and all(np.array_equal(one[n], other[n]) for n in one)
 
 
 def _fits(case: Testcase, other: Testcase) -> bool:
     """Return whether another testcase's inputs have the same shapes but other values."""
-    one, two = _fed(case), _fed(other)
+    one, two = case.inputs, other.inputs
     return one.keys() == two.keys() and all(one[n].shape == two[n].shape for n in one) and not _same(one, two)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -81,7 +81,6 @@ class Description:
         cases: the arrays of every testcase, expected values among them.
         provenance: where the testcases come from: engine, seed, versions and time, as the file's record says.
         accepted: who accepted new expected values, when and why, a sentence each.
-        steps: how many steps the testcases have that are scenarios, by number.
     """
 
     path: str
@@ -105,7 +104,6 @@ class Description:
     cases: tuple[tuple[VarInfo, ...], ...] = ()
     provenance: Mapping[str, object] | None = None
     accepted: tuple[str, ...] = ()
-    steps: Mapping[int, int] = field(default_factory=dict)
 
 
 def describe(bundle: Bundle) -> Description:
@@ -142,7 +140,6 @@ def describe(bundle: Bundle) -> Description:
         flops=sum(known.flops.values()),
         unknown=sum(i.flops is None for i in infos),
         testcases=len(bundle.testcases),
-        steps={number: more + 1 for number, more in bundle.facts.scenarios.items()},
         checks=tuple(
             CheckInfo(c.name, c.maxerr, c.verbose, policy_for(policies, c.name).text) for c in bundle.checks
         ),

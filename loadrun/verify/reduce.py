@@ -177,7 +177,7 @@ def reduce_file(
 def feeds_to_try(
     options: DataOptions, testcase: int | None, bundle: Bundle, warn: Callable[[str], None]
 ) -> Iterator[Mapping[str, Array]]:
-    """Yield the inputs to try in turn: the user's data, the testcases or one of them, step by step, random numbers."""
+    """Yield the inputs to try in turn: the user's data, the testcases or one of them, random numbers."""
     count = len(bundle.testcases)
     if options.input_data is not None:
         yield from (fit_inputs(bundle, case) for case in options.cases(bundle, warn))
@@ -187,7 +187,7 @@ def feeds_to_try(
         raise UsageError(f"the file has testcases 0 to {count - 1}, found --testcase {testcase}")
     else:
         for number in range(count) if testcase is None else (testcase,):
-            yield from inputs_of(bundle, number, options.seed)
+            yield inputs_of(bundle, number)
 
 
 def _reduced(

@@ -44,6 +44,12 @@ def test_one_generator_feeds_all_inputs() -> None:
     assert (found["a"] < 9).all()
 
 
+def test_a_pattern_stands_for_all_inputs_called_so() -> None:
+    inputs = model(past0=("Float32", (2,)), past1=("Float32", (3,)), x=("Float32", (1,)))
+    found = load("past*:#full(4);x:#ones", inputs)
+    assert {n: a.tolist() for n, a in found.items()} == {"past0": [4] * 2, "past1": [4] * 3, "x": [1]}
+
+
 def test_streams_are_raw_words_of_pcg64() -> None:
     x = load("#rand(0,1)", model(a=("Float32", (3,))))["a"]
     raw = np.random.PCG64(0).random_raw(3)

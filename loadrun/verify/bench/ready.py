@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ from ...inputs.feeds import random_inputs
 from ...ops.infer import infer_dtypes, infer_shapes
 from ...ops.numeric.parallel import set_threads
 from ...runner import Runner, Verdict
-from ...testcase import Bundle, FileValue, Testcase
+from ...testcase import Bundle, Testcase
 from .measurement import Measurement, Subject
 
 _QUIET, _AWAKE = 0.005, 0.1
@@ -64,28 +63,6 @@ class Round(NamedTuple):
         return cls([sum(times) / len(times) for times in each], each, [spent / runs] * len(each), span)
 
 
-class _Fed(NamedTuple):
-    """What a testcase feeds: one mapping, or one for each step of a scenario, without what `states` feed."""
-
-    steps: Sequence[Mapping[str, FileValue]]
-    states: Mapping[str, str]
-
-    @classmethod
-    def of(cls, runner: Runner, case: Testcase) -> _Fed:
-        later = [Testcase(dict(arrays)).inputs for arrays in case.steps]
-        return cls([runner.inputs_of(case), *later], case.states)
-
-    def through(self, runner: Runner) -> float:
-        """Run all steps and return the seconds that they take."""
-        seconds = 0.0
-        states: dict[str, Array] = {}
-        for feeds in self.steps:
-            result = runner.run({**states, **feeds} if states else feeds)
-            seconds += result.seconds
-            states = {name: result[output] for name, output in self.states.items()}
-        return seconds
-
-
 class ReadySubject:
     """A subject that can be run.
 
@@ -108,23 +85,21 @@ class ReadySubject:
             bundle.source.refuses = None
         self._runner = runner = Runner(bundle, subject.engine, seed=plan.seed)
         cases, verdict = _cases(bundle, subject, plan)
-        self._fed = [_Fed.of(runner, case) for case in cases]
+        self._fed = [runner.inputs_of(case) for case in cases]
         start = time.perf_counter()
-        self._fed[0].through(runner)
+        runner.run(self._fed[0])
         first = time.perf_counter() - start
         self._pass()
-        memory = None
+        memory, feeds = None, [c.inputs for c in cases]
         if subject.engine == "reference":
-            # The last step of a scenario has the largest cache.
-            largest = [deque(_steps(runner, c), maxlen=1)[0] for c in cases]
-            memory = max(peak_memory(bundle.for_data(f), f, plan.seed).peak for f in largest)
-        flops, weights = _costs(bundle, (f for c in cases for f in _steps(runner, c)))
+            memory = max(peak_memory(bundle.for_data(f), f, plan.seed).peak for f in feeds)
+        flops, weights = _costs(bundle, feeds)
         about = runner.about.text
         mean = None if flops is None else flops / len(cases)
         self.measured = Measurement(subject, took, first, len(cases), mean, memory, weights, verdict, about)
 
     def _pass(self) -> list[float]:
-        return [fed.through(self._runner) for fed in self._fed]
+        return [self._runner.run(fed).seconds for fed in self._fed]
 
     def round(self, seconds: float) -> Round:
         """Run passes for some time, at least one."""
@@ -168,10 +143,6 @@ def _cases(bundle: Bundle, subject: Subject, plan: Preparation) -> tuple[list[Te
     chosen = range(count) if plan.testcase is None else (plan.testcase,)
     cases = [bundle.testcases[i] for i in chosen] or [Testcase(random_inputs(bundle, plan.seed))]
     if subject.batch is not None:
-        for number in set(bundle.facts.scenarios) & set(chosen):
-            raise UsageError(
-                f"{subject.path}: testcase {number} is a scenario, whose steps cannot change size; drop --batch-size"
-            )
         # One batch is one testcase: others would be the same shape once more.
         inputs = {n: _resized(a, subject.batch) for n, a in cases[0].inputs.items()}
         return [Testcase(inputs)], Verdict.NOT_COMPARED
@@ -183,12 +154,6 @@ def _cases(bundle: Bundle, subject: Subject, plan: Preparation) -> tuple[list[Te
 
 def _resized(array: Array, size: int) -> Array:
     return array[np.arange(size) % len(array)] if array.ndim and len(array) else array
-
-
-def _steps(runner: Runner, case: Testcase) -> Iterator[Mapping[str, Array]]:
-    """Yield the inputs of every step, states included."""
-    for arrays in runner.steps_fed(case) if case.steps else case.each_step:
-        yield Testcase(dict(arrays)).inputs
 
 
 def _costs(bundle: Bundle, feeds: Iterable[Mapping[str, Array]]) -> tuple[int | None, int]:

@@ -17,7 +17,7 @@ from ...graph import Graph, Var
 from ...graph.dtypes import Array, DType
 from ...ops.infer import describe
 from ...passes.constants import bare
-from ...testcase import Bundle, SourceFile, Testcase
+from ...testcase import Bundle, SourceFile
 from ..saved import SavedFile, read_saved
 from .across import is_onnx, written
 from .bisecting import Bisected, bisect
@@ -417,19 +417,14 @@ def _results(
     testcase = run.testcase
     expects: Mapping[str, Array] = {}
     if testcase < len(bundle.testcases):
-        case = bundle.testcases[testcase]
-        expects = Testcase(dict(case.steps[run.step - 1])).expects if run.step else case.expects
-    # Results of scenarios name the step as well.
-    ending = "" if run.step is None else f"@{run.step}"
+        expects = bundle.testcases[testcase].expects
     for file in saved:
         for i in range(len(file)):
             if file.about(i)["testcase"] not in (testcase, None):
                 continue
             values = []
             for about, expected, got in file.outputs(i):
-                if not about["name"].endswith(ending):
-                    continue
-                name = about["name"].removesuffix(ending)
+                name = about["name"]
                 dtype = DType(about["dtype"], float(about["scale"]), int(about["zero_point"]))
                 known = expects.get(name)
                 if expected is not None and known is not None and not _are_equal(expected, known):

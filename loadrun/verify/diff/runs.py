@@ -1,4 +1,4 @@
-"""What two models run on when they are compared: testcases and their steps, the user's data, or random numbers."""
+"""What two models run on when they are compared: testcases, the user's data, or random numbers."""
 
 import os
 import zipfile
@@ -13,8 +13,7 @@ from ...base.files import one_file
 from ...dump import load
 from ...graph.dtypes import Array
 from ...inputs.feeds import DataOptions, ModelOptions, fit_inputs, random_inputs
-from ...runner import Runner
-from ...testcase import Bundle, Testcase
+from ...testcase import Bundle
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +40,11 @@ class DiffOptions(ModelOptions, DataOptions):
 
 @dataclass(frozen=True)
 class DataRun:
-    """What a model runs on: a testcase or a step of one, the user's data, or random numbers."""
+    """What a model runs on: a testcase, the user's data, or random numbers."""
 
     feeds: Mapping[str, Array]
     ran_on: str
     testcase: int = 0
-    step: int | None = None
     whose: str = ""
     is_random: bool = False
 
@@ -55,9 +53,7 @@ def together(first: DataRun, last: DataRun) -> str:
     """Return in words what all runs from the first to the last were on."""
     if last.testcase != first.testcase:
         return f"testcases {first.testcase} to {last.testcase}{first.whose}"
-    return (
-        first.ran_on if last is first else f"testcase {first.testcase}{first.whose}, steps 0 to {last.step}"
-    )
+    return first.ran_on
 
 
 def is_results(path: Path) -> bool:
@@ -83,7 +79,7 @@ def runs_of(
     model: str | os.PathLike[str],
     warn: Callable[[str], None],
 ) -> Iterator[DataRun]:
-    """Yield what to run on: the user's data, testcases with their steps, or random numbers."""
+    """Yield what to run on: the user's data, testcases, or random numbers."""
     whose = "" if bundle is model_bundle else " of the reference"
     if options.input_data is not None:
         case = next(iter(options.cases(bundle, warn)), None)
@@ -100,27 +96,18 @@ def runs_of(
     if chosen is not None and chosen >= count:
         raise InputError(f"{os.fspath(model)} has testcases 0 to {count - 1}, found --testcase {chosen}")
     for number in range(count) if chosen is None else (chosen,):
-        for k, arrays in enumerate(inputs_of(bundle, number, options.seed)):
-            feeds = {names.get(n, n): a for n, a in arrays.items()}
-            if number in bundle.facts.scenarios:
-                yield DataRun(feeds, f"testcase {number}{whose}, step {k}", number, k, whose)
-            else:
-                yield DataRun(feeds, f"testcase {number}{whose}", number, whose=whose)
+        feeds = {names.get(n, n): a for n, a in inputs_of(bundle, number).items()}
+        yield DataRun(feeds, f"testcase {number}{whose}", number, whose=whose)
 
 
-def inputs_of(bundle: Bundle, chosen: int, seed: int) -> Iterator[Mapping[str, Array]]:
-    """Yield the inputs of a testcase, or of each step of a scenario; states are what the reference engine computes.
-
-    Those of a file that cannot be expressed are in the file's own types; of its scenarios there is the first step.
-    """
+def inputs_of(bundle: Bundle, chosen: int) -> dict[str, Array]:
+    """Return the inputs of a testcase, in the file's own types where the file cannot be expressed."""
     case = bundle.testcases[chosen]
     if bundle.source.refusal is None:
-        steps = Runner(bundle, seed=seed).steps_fed(case) if case.steps else [case.arrays]
-        yield from (Testcase(dict(arrays), case.dtypes).inputs for arrays in steps)
-        return
+        return case.inputs
     values = case.file_values or {}
     dtypes = {v.name or "": v.owner.tensors[0].dtype.np for v in bundle.inputs}
-    yield {n: a.astype(dtypes[n]) for n, a in values.items() if n in dtypes and isinstance(a, np.ndarray)}
+    return {n: a.astype(dtypes[n]) for n, a in values.items() if n in dtypes and isinstance(a, np.ndarray)}
 
 
 def paired_inputs(other: Bundle, bundle: Bundle) -> dict[str, str]:

@@ -125,10 +125,6 @@ class Recorder:
         self.runner = Runner(self.bundle, engine, seed=seed)
         self.provenance = provenance(str(engine), seed)
 
-    def made_for(self, model: Bundle) -> Recorder:
-        """Return what captures testcases of another graph on the same engine."""
-        return Recorder(model, self.runner.engine, seed=self.runner.seed)
-
     def capture(self, inputs: Mapping[str, Array]) -> Testcase:
         """Run the model on arrays by input name; see `capture`."""
         feeds = fit_inputs(self.bundle, inputs)

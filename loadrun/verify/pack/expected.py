@@ -73,15 +73,13 @@ def _located(specs: Sequence[str]) -> Iterator[LocatedSpec]:
 def _unpacked(path: Path) -> Iterator[LocatedSpec]:
     """Yield the expected values that the index of an unpacked file names."""
     index = read_index(path)
-    scenarios = index.get("scenarios", {})
-    for i, case in enumerate(index["testcases"]):
-        for values in (case, *scenarios.get(str(i), {"steps": ()})["steps"]):
-            parts = [
-                InputPart(name.removesuffix(EXPECT), PathSource(v["file"]))
-                for name, v in values.items()
-                if name.endswith(EXPECT)
-            ]
-            yield LocatedSpec(InputSpec(tuple(parts)), f"{path}: testcase {i}", path.parent)
+    for i, values in enumerate(index["testcases"]):
+        parts = [
+            InputPart(name.removesuffix(EXPECT), PathSource(v["file"]))
+            for name, v in values.items()
+            if name.endswith(EXPECT)
+        ]
+        yield LocatedSpec(InputSpec(tuple(parts)), f"{path}: testcase {i}", path.parent)
 
 
 def _inside(value: object, where: str) -> str:
@@ -99,15 +97,13 @@ _VALUES = schema.mapping(
 _CHECK = schema.exactly(
     {"output": schema.text, "maxerr": schema.number(finite=False), "verbose": schema.truth}
 )
-_SCENARIO = schema.exactly({"states": schema.mapping(schema.text), "steps": schema.items(_VALUES)})
 _INDEX = schema.exactly(
     {
         "model": schema.text,
         "checks": schema.items(_CHECK),
         "record": schema.either(ABOUT),
         "testcases": schema.items(_VALUES),
-    },
-    {"scenarios": schema.mapping(_SCENARIO)},
+    }
 )
 
 

@@ -17,7 +17,6 @@ from ...dump.options import DumpResult
 from ...graph import Graph
 from ...graph.dtypes import Array
 from ...inputs.lists import TextSource, count_cases
-from ...inputs.steps import step_text
 from ...passes.constants import bare
 from ...passes.inference import optimize_for_inference
 from ...passes.options import InferenceOptions
@@ -28,7 +27,6 @@ from .noise import Suggestion, suggest, widened
 from .options import PackOptions
 from .packing import Packer
 from .replaying import TrialReplay
-from .scenario import Feedback
 from .unpacking import Unpacked, read_unpacked
 
 _PEEKED = 64
@@ -104,8 +102,8 @@ class FilePacker:
         self._cases: Cases = iter([{}] if alone else ())
         self._first: list[Mapping[str, Array]] = []
         if options.input_data is not None:
-            total = count_cases(step_text(s, 0) for s in options.input_data)
-            cases = self._loaded()
+            total = count_cases(options.input_data)
+            cases = options.cases(self._bundle, self._warn)
             self._cases = cases if watch is None else watch(cases, total)
             if options.replace or not len(self._bundle.testcases):
                 # A file is written at the sizes of its data, where these are of one size.
@@ -118,15 +116,6 @@ class FilePacker:
             options.maxerr is None and not options.no_assert and (options.replace or not self._bundle.checks)
         ):
             self._cases, self.options, self._reasons = widened(self._bundle, self._cases, options, self._warn)
-
-    def _loaded(self) -> Cases:
-        """Load the data: of testcases, or of the steps of scenarios."""
-        options = self.options
-        if not options.steps:
-            return options.cases(self._bundle, self._warn)
-        names = [v.name or "" for v in self._bundle.inputs]
-        fed = Feedback.of(options.states, names, list(self._bundle.outputs))
-        return options.step_cases(self._bundle, self._warn, options.steps, {*fed.states, *fed.chosen})
 
     def _suggest(self) -> None:
         """Measure on the first testcase of the data, or of the file where no data are added."""
@@ -178,7 +167,7 @@ class FilePacker:
             expected=self._expected(),
             whence=_whence(options.expect, self._unpacked),
             seen=seen,
-            where=TextSource([step_text(s, 0) for s in options.input_data]) if options.input_data else None,
+            where=TextSource(options.input_data) if options.input_data else None,
             inspect=trial.look if options.replay else None,
         )
         # Where values were given, that the model does not compute them was said already.
@@ -189,7 +178,7 @@ class FilePacker:
 
     def _with_data_sets(self, target: str, seen: Callable[[int, Testcase], None] | None) -> Packed:
         """Write an ONNX model with its testcases beside it: the file's own nodes, where it was one."""
-        refused = [n for n in ("passes", "steps", "no_assert") if getattr(self.options, n)]
+        refused = [n for n in ("passes", "no_assert") if getattr(self.options, n)]
         if refused:
             raise UsageError(f"--{refused[0].replace('_', '-')} applies to .mge files only")
         with tempfile.TemporaryDirectory(prefix="loadrun-") as folder:
@@ -245,8 +234,6 @@ def _as_it_was(options: PackOptions, unpacked: Unpacked) -> PackOptions:
         expect = options.expect or ((unpacked.index,) if unpacked.index else ())
         changes = {"input_data": (unpacked.inputs,), "expect": expect}
         changes["no_assert"] = options.no_assert or (unpacked.index is None and not expect)
-        if not options.steps:
-            changes.update(states=unpacked.states, steps=unpacked.steps)
     no_assert = changes.get("no_assert", options.no_assert)
     if options.maxerr is None and unpacked.maxerr and not no_assert:
         changes["maxerr"] = unpacked.maxerr

@@ -36,10 +36,6 @@ class PackOptions(ModelOptions, DataOptions):
         no_assert: embed only the inputs, without outputs and checks.
         record: write provenance, digests and the order of the inputs after the testcases.
         replay: replay the file before it takes its place.
-        states: feed the output OUT of a step to the input IN of the next one, as for a cache; past_*=present_* matches
-            all such pairs, ids=argmax(logits) feeds the index of the largest element, which is stored in the file.
-        steps: number of steps of a testcase with states; -d is used once, with an axis of steps or with k for the
-            number of the step, as in #ones(1,k+1), or N times.
         engine: what computes the outputs.
         passes: keywords of `loadrun.passes.inference.optimize_for_inference`, which changes the graph before it is
             written; None for none. The expected outputs are those of the model before.
@@ -65,8 +61,6 @@ class PackOptions(ModelOptions, DataOptions):
     no_assert: bool = False
     record: bool = True
     replay: bool = True
-    states: tuple[str, ...] = ()
-    steps: int = 0
     engine: str | Choice = "reference"
     passes: Mapping[str, object] | None = None
     file: DumpOptions = field(default_factory=DumpOptions)

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from itertools import chain, islice
+from itertools import chain
 from typing import BinaryIO
 
 from ...base.errors import EngineError, InputError, UsageError
@@ -40,7 +40,6 @@ from .capture import (
 )
 from .loosening import ToleranceChange
 from .options import PackOptions
-from .scenario import SMALL, Feedback, capture_steps
 
 _AHEAD = 2**26
 """Bytes of testcases that are held to learn how large the numbers of an output are."""
@@ -92,7 +91,6 @@ class Packer:
         if options.no_assert and not Bundle(self.model).inputs:
             raise UsageError("the model has no inputs, so without checks there is nothing to pack")
         names = list(Bundle(self.model).outputs)
-        self.feedback = self._feedback(names)
         self.policies = self._policies(options.policies, names)
         if not isinstance(options.maxerr, Mapping):
             names = names or [""]
@@ -108,17 +106,6 @@ class Packer:
         self.unchecked: list[str] = []
         self._whence: dict[str, object] = {}
         self.watch = ImpostorWatch({}, self.policies)
-
-    def _feedback(self, outputs: list[str]) -> Feedback | None:
-        """Return what the steps of a scenario feed to each other, None if there are none."""
-        options = self.options
-        if not options.states and not options.steps:
-            return None
-        if not options.states or options.steps < 2:
-            raise UsageError("a scenario needs both --state and --steps, of at least 2")
-        if options.no_assert:
-            raise UsageError("a scenario without checks would test nothing; drop --no-assert")
-        return Feedback.of(options.states, [v.name or "" for v in Bundle(self.model).inputs], outputs)
 
     def _policies(self, requested: Mapping[str, Policy], names: list[str]) -> dict[str, Policy]:
         """Return the policy of every output that has one: the caller's, else what the file's record says."""
@@ -175,8 +162,7 @@ class Packer:
             what = "the policies of its outputs" if self.policies else "which tolerances were loosened"
             raise UsageError(f"the record says {what}, which --no-record leaves out; drop that option")
         self._whence = dict(whence or {})
-        capture = self._steps if self.feedback else self._captured
-        captured = capture(inputs, expected, where)
+        captured = self._captured(inputs, expected, where)
         return self._written(self._numbered(chain(self._old(), captured), seen), target, inspect)
 
     def _written(
@@ -245,35 +231,6 @@ class Packer:
             else:
                 yield self.recorder.capture(case.inputs)
 
-    def _steps(
-        self,
-        inputs: Iterable[Mapping[str, Array]],
-        expected: Iterable[Mapping[str, Array]],
-        where: Callable[[int], str] | None,
-    ) -> Iterator[Testcase]:
-        """Yield scenarios: each takes the inputs of as many steps as there are to be."""
-        assert self.recorder is not None
-        assert self.feedback is not None
-        steps = self.options.steps
-        # The graph that is written runs at all sizes; the last step shows whether it is right there.
-        sized = self.source.source.sized is not None
-        between = self.recorder.made_for(Bundle(self.model)) if sized else self.recorder
-        captures = self.recorder.capture, between.capture
-        # Expected states may take an eighth of the model.
-        most = max(SMALL, self.model.stored_bytes // 8)
-        rest, truths = iter(inputs), iter(expected)
-        for i, first in enumerate(rest):
-            place = partial(_place, self.kept + i, i * steps, where)
-            taken = chain([first], islice(rest, steps - 1))
-            try:
-                case = capture_steps(taken, self.feedback, captures, steps, most)
-            except (EngineError, InputError, UsageError) as e:
-                raise type(e)(f"{place()}{e}") from e
-            if expected:
-                case = self._given_steps(case, truths, place)
-            warn_nonfinite(case, self.warn, place)
-            yield self._as_expected(case) if self.extends else case
-
     def _captured(
         self,
         inputs: Iterable[Mapping[str, Array]],
@@ -324,24 +281,13 @@ class Packer:
         limits = {n: x for n, x in self._limits().items() if n in ("", name)}
         return tolerances(limits, [name], exact=exact, coarse=coarse, scales={name: magnitude(value)})[name]
 
-    def _given_steps(
-        self, case: Testcase, truths: Iterator[Mapping[str, Array]], place: Callable[[], str]
-    ) -> Testcase:
-        """Make the steps of a scenario expect the user's values; see `_given`."""
-        steps = []
-        for k, arrays in enumerate(case.each_step):
-            step = Testcase(dict(arrays), case.dtypes, case.provenance)
-            steps.append(self._given(step, next(truths, None), partial(_step_place, place, k)))
-        return replace(steps[0], steps=[s.arrays for s in steps[1:]], states=case.states)
-
     def _given(self, case: Testcase, truth: Mapping[str, Array] | None, place: Callable[[], str]) -> Testcase:
         """Make a testcase expect the user's values; where the model computes others, that is said."""
         if truth is None:
             raise InputError(f"{place()}there is no expected value for it; pass one for each testcase")
         arrays, supplied = dict(case.arrays), []
         for name, value in truth.items():
-            # A step need not expect a state.
-            computed = arrays.get(name + EXPECT, value)
+            computed = arrays[name + EXPECT]
             if value.dtype != computed.dtype and not (value.dtype.kind == computed.dtype.kind == "f"):
                 raise InputError(
                     f"{place()}the expected value of {name!r} is {value.dtype}, but the output is {computed.dtype}"
@@ -447,11 +393,7 @@ class Packer:
                         f"testcase {i}: output {name[: -len(EXPECT)]!r} has no elements, which a MegEngine testcase "
                         "cannot represent; pack it into a separate file, where the output gets no check"
                     )
-            yield replace(
-                case,
-                arrays={n: case.arrays[n] for n in names},
-                steps=[{n: a for n, a in step.items() if n in names} for step in case.steps],
-            )
+            yield replace(case, arrays={n: case.arrays[n] for n in names})
 
     def _numbered(
         self, cases: Iterable[Testcase], seen: Callable[[int, Testcase], None] | None
@@ -460,9 +402,8 @@ class Packer:
             if seen is not None:
                 seen(i, case)
             yield case
-            for arrays in (case.arrays, *case.steps):
-                for name, value in Testcase(dict(arrays)).expects.items():
-                    self.watch.add(name, value)
+            for name, value in case.expects.items():
+                self.watch.add(name, value)
         for text in self.watch.warnings():
             self.warn(text)
 
@@ -470,10 +411,6 @@ class Packer:
 def _place(number: int, index: int, where: Callable[[int], str] | None) -> str:
     """Return what stands before a sentence about a testcase."""
     return f"testcase {number} ({where(index)}): " if where is not None else f"testcase {number}: "
-
-
-def _step_place(place: Callable[[], str], step: int) -> str:
-    return f"{place()}step {step}: "
 
 
 def _alone(

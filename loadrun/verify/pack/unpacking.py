@@ -5,7 +5,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,11 +16,10 @@ from ...base.writing import FileNames, new_folder
 from ...compare.record import header
 from ...dump import load_all, save
 from ...dump.choosing import load_dump
-from ...graph.dtypes import Array, DType
 from ...inputs.feeds import ModelOptions
 from ...inputspec import InputPart, InputSpec, PathSource
 from ...passes.constants import bare
-from ...testcase import EXPECT, Bundle
+from ...testcase import EXPECT, Bundle, Testcase
 from .expected import UNPACKED, read_index
 
 
@@ -37,8 +35,6 @@ class Unpacked:
         policies: texts of policies, ``NAME: TERMS``.
         silent: whether MegEngine prints no errors.
         provenance: where the testcases came from, as the file's record said.
-        states: what the steps of scenarios feed to each other, ``INPUT=OUTPUT``; none if the testcases are none.
-        steps: how many steps each scenario has, 0 if there are none.
     """
 
     model: str
@@ -48,8 +44,6 @@ class Unpacked:
     policies: tuple[str, ...]
     silent: bool
     provenance: Mapping[str, object]
-    states: tuple[str, ...] = ()
-    steps: int = 0
 
 
 def read_unpacked(folder: str | os.PathLike[str]) -> Unpacked | None:
@@ -80,29 +74,7 @@ def read_unpacked(folder: str | os.PathLike[str]) -> Unpacked | None:
         tuple(f"{name}: {p['check']}" for name, p in record.get("policy", {}).items() if "check" in p),
         any(not c["verbose"] for c in about["checks"]),
         record.get("provenance", {}),
-        *_scenarios(about, place),
     )
-
-
-def _scenarios(about: Mapping[str, Any], place: Path) -> tuple[tuple[str, ...], int]:
-    """Return the states and the number of steps of the scenarios in an index.
-
-    Raises:
-        InputError: the testcases differ in them, so that no options of pack stand for all.
-    """
-    entries = about.get("scenarios") or {}
-    kinds = {
-        (tuple(f"{i}={o}" for i, o in entry["states"].items()), len(entry["steps"]) + 1)
-        for entry in entries.values()
-    }
-    if not kinds:
-        return (), 0
-    if len(kinds) > 1 or len(entries) != len(about["testcases"]):
-        raise InputError(
-            f"{place} holds testcases of different numbers of steps or other states; pack those of one kind at a time: "
-            "the model with -d, --state and --steps, then further ones into the file that this gives"
-        )
-    return kinds.pop()
 
 
 def unpack(bundle: Bundle, folder: str | os.PathLike[str]) -> list[str]:
@@ -110,7 +82,7 @@ def unpack(bundle: Bundle, folder: str | os.PathLike[str]) -> list[str]:
 
     It gets ``model.mge``, a folder of .npy files for each testcase, ``inputs.txt``, a list of specifications with
     which `loadrun pack` makes the file again, and ``testcases.json``: dtypes, shapes and files of all values, the
-    checks, and what the file's record says. The steps of scenarios are folders in those of their testcases, and lines.
+    checks, and what the file's record says.
 
     Args:
         bundle: what to take apart.
@@ -210,20 +182,12 @@ def _testcases(bundle: Bundle, folder: Path) -> None:
         (folder / "inputs.txt").open("w", encoding="utf-8", errors="surrogateescape") as inputs,
     ):
         index.write(json.dumps(plain(about), indent=1, allow_nan=False)[:-2].encode() + b',\n "testcases": [')
-        scenarios: dict[int, dict[str, object]] = {}
-        for i in range(len(bundle.testcases)):
-            case = bundle.testcases[i]
-            steps = []
-            for k, arrays in enumerate(case.each_step):
-                values = _values(arrays, case.dtypes, folder, f"{i}/step{k}" if k else str(i))
-                inputs.write(f"{_specification(values)}\n")
-                steps.append(values)
-            line = json.dumps(plain(steps[0]), allow_nan=False).encode()
+        for i, case in enumerate(bundle.testcases):
+            values = _values(case, folder, str(i))
+            inputs.write(f"{_specification(values)}\n")
+            line = json.dumps(plain(values), allow_nan=False).encode()
             index.write((b"," if i else b"") + b"\n  " + line)
-            if case.steps:
-                scenarios[i] = {"states": dict(case.states), "steps": steps[1:]}
-        more = f',\n "scenarios": {json.dumps(plain(scenarios))}' if scenarios else ""
-        index.write(f"\n ]{more}}}".encode())
+        index.write(b"\n ]}")
         seal(index)
 
 
@@ -233,14 +197,14 @@ def _specification(values: Mapping[str, Mapping[str, object]]) -> InputSpec:
     return InputSpec(tuple(parts))
 
 
-def _values(
-    arrays: Mapping[str, Array], dtypes: Mapping[str, DType], folder: Path, case: str
-) -> dict[str, dict[str, object]]:
-    (folder / case).mkdir()
+def _values(case: Testcase, folder: Path, number: str) -> dict[str, dict[str, object]]:
+    """Write the values of a testcase into a folder of its own."""
+    (folder / number).mkdir()
     entries: dict[str, dict[str, object]] = {}
     names = FileNames(plain=True)
-    for name, array in arrays.items():
+    for name, array in case.arrays.items():
         file = names.file(name.replace(EXPECT, ".expect"))
-        np.save(folder / case / f"{file}.npy", array, allow_pickle=False)
-        entries[name] = {"file": f"{case}/{file}.npy", "dtype": str(dtypes[name]), "shape": list(array.shape)}
+        np.save(folder / number / f"{file}.npy", array, allow_pickle=False)
+        dtype, shape = str(case.dtypes[name]), list(array.shape)
+        entries[name] = {"file": f"{number}/{file}.npy", "dtype": dtype, "shape": shape}
     return entries
