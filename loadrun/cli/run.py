@@ -84,7 +84,6 @@ def parser() -> Parser:
         keyword={"flags": ("-k",), "metavar": "WORDS"},
         testcases={"flags": ("--testcase",), "metavar": "0,3-5", "type": _numbers},
         last_failed={"metavar": "REPORT"},
-        shard={"metavar": "I/N", "type": _shard},
     )
     add_options(chosen, RunOptions, configuration={"flags": ("--config",), "dest": "config"})
     running = p.add_argument_group("execution")
@@ -112,13 +111,6 @@ def _configuration(file: str | None, engines: bool) -> Configuration | None:
         return None
     configuration = find_configuration() if file is None else read_configuration(file)
     return configuration.without_engines() if configuration is not None and engines else configuration
-
-
-def _shard(text: str) -> tuple[int, int]:
-    number, slash, count = text.partition("/")
-    if not (slash and number.isdecimal() and count.isdecimal()):
-        raise argparse.ArgumentTypeError(f"expected I/N such as 1/4, found {text!r}")
-    return int(number), int(count)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -304,11 +296,6 @@ class _RunDisplay:
         left = len(run.paths) - run.done
         if self._failing and run.options.fail_fast and left > 0:
             print(f"{left} more files were not run (--fail-fast)", file=self.out)
-        if run.options.shard is not None and not (run.files or run.skipped):
-            print(
-                "shard {}/{} holds no file: there are fewer files than shards".format(*run.options.shard),
-                file=self.out,
-            )
         for path, why in run.skipped.items():
             print(f"skipped: {clean(path, 200)}: {clean(why, 200)}", file=self.out)
         if run.skipped and not run.files:

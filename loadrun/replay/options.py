@@ -1,4 +1,4 @@
-"""Options of a replay as records, and the files that they select: names, earlier reports, shards."""
+"""Options of a replay as records, and the files that they select: names and earlier reports."""
 
 import os
 import re
@@ -117,7 +117,6 @@ class RunOptions(ReplayOptions):
             yield to those here. In Python, what `loadrun.base.configuration.find_configuration` returns.
         keyword: only files whose names match: "resnet and not quant".
         last_failed: only files that did not pass, or were not reached, according to a report of --json.
-        shard: only every N-th file, starting with the I-th.
         command: the command line, for reports.
 
     Raises:
@@ -147,13 +146,10 @@ class RunOptions(ReplayOptions):
     configuration: Configuration | None = None
     keyword: str | None = None
     last_failed: PathName | None = None
-    shard: tuple[int, int] | None = None
     command: str | None = None
 
     def __post_init__(self) -> None:
         self.check_data()
-        if self.shard is not None and not 1 <= self.shard[0] <= self.shard[1]:
-            raise UsageError(f"--shard takes I/N, from 1/N to N/N; found {self.shard[0]}/{self.shard[1]}")
         if self.loosen and not self.policies:
             raise UsageError(
                 "--loosen lets --check replace a file's own check; give the replacement with --check"
@@ -241,9 +237,6 @@ def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
             raise InputError(f"{os.fspath(options.last_failed)} has no file that did not pass")
     if named and not files:
         raise InputError(f"none of the {named} file{'s' * (named > 1)} is selected by {_choices(options)}")
-    if options.shard is not None:
-        number, count = options.shard
-        files = files[number - 1 :: count]
     chosen = ChosenFiles(missed=missed)
     for path in files:
         rule = FileRule() if options.configuration is None else options.configuration.of(path)

@@ -238,8 +238,6 @@ class Replay:
     @property
     def exit_code(self) -> int:
         """The exit code of `loadrun`: 0 if there was at least one check and all passed."""
-        if not self.files and self.options.shard:
-            return results.EXIT_PASS
         if not self.files and not self.skipped:
             return EXIT_ERROR
         fault = any(f.fault for f in self.files)

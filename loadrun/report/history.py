@@ -143,7 +143,7 @@ def history_table(history: History) -> str:
         text += "\n\n" + table(shown, ("file", *(str(i + 1) for i in range(len(history.runs)))))
     steady = len(history.names) - len(odd)
     cut = "".join(f"run {i + 1}: {clean(r.cut, 200)}\n" for i, r in enumerate(history.runs) if r.cut)
-    # Runs of a part of the files (-k, --shard, --last-failed) leave others out.
+    # Runs of a part of the files (-k, --last-failed) leave others out.
     absent = sum(None in history.of(n) for n in history.names)
     partly = (
         f" that have them; {absent} file{'s are' if absent > 1 else ' is'} not in all runs" if absent else ""

@@ -40,26 +40,10 @@ def ran(report: str = "r.json") -> list[str]:
     return [f["file"] for f in json.loads(Path(report).read_text())["files"]]
 
 
-def test_words_and_shards(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_words(folder: Path) -> None:
     assert main([".", "-k", "a or cc and not b", "--json", "r.json"]) == 0
     assert ran() == ["./a.mge", "./cc.mge"]
-    found = []
-    for i in (1, 2, 3):
-        main([".", "--shard", f"{i}/3", "--json", "r.json"])
-        found.append(ran())
-    assert found == [["./a.mge", "./d.mge"], ["./b.mge"], ["./cc.mge"]]
-    # A shard without files is no error: its files are others'.
-    assert main(["a.mge", "--shard", "2/2"]) == 0
-    assert "shard 2/2 holds no file" in capsys.readouterr().out
-    for bad in (
-        ["-k", "x", "--shard", "1/2"],
-        ["--testcase", "2-1"],
-        ["-k", "x"],
-        ["-k", "a and"],
-        ["--shard", "3/2"],
-        ["--shard", "0/2"],
-        ["--shard", "2"],
-    ):
+    for bad in (["--testcase", "2-1"], ["-k", "x"], ["-k", "a and"]):
         assert main(["a.mge", *bad]) == 2
 
 
@@ -213,8 +197,6 @@ def test_a_configuration_that_skips_every_file_is_no_success(
         assert main(["a.mge", "b.mge", *flags]) == 3
         assert "nothing was compared: the configuration skips every file" in capsys.readouterr().out
     assert main(["a.mge", "--allow-uncompared"]) == 0
-    # Other shards compare.
-    assert main(["a.mge", "b.mge", "--shard", "1/2"]) == 0
 
 
 @needs_toml
