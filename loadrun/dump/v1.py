@@ -58,7 +58,7 @@ def read(data: memoryview, base: int) -> Graph:
     graph.nr_shared_tensor = root.integer(2, "uint")
     if graph.content_hash == 0:
         raise buf.error("the content hash is 0: the dump was never completed", root.pos)
-    reader = _Reader(GraphAssembler(graph), np.frombuffer(data, np.uint8, area, header), base + header, magic)
+    reader = _Reader(GraphAssembler(graph), np.frombuffer(data, np.uint8, area, header), magic)
     seen: set[int] = set()
     for t in root.tables(3):
         if t.pos in seen:
@@ -73,10 +73,9 @@ def read(data: memoryview, base: int) -> Graph:
 class _Reader:
     """Walks the operators of a v1 graph; tensor values are taken from the tensor area in that order."""
 
-    def __init__(self, builder: GraphAssembler, area: Array, area_base: int, magic: str) -> None:
+    def __init__(self, builder: GraphAssembler, area: Array, magic: str) -> None:
         self.builder = builder
         self.area = area
-        self.area_base = area_base
         self.used = 0
         self.ids = "id_v1" if magic == "MGBC" else "id_mgbs"
 

@@ -4,7 +4,6 @@ import numpy as np
 
 from ..base.errors import InputError
 from ..graph.dtypes import Array, DType, odd, round_bfloat16
-from .lists import count_cases as count_cases
 
 
 def require_exact(array: Array, converted: Array, dtype: DType) -> None:

@@ -12,42 +12,43 @@ from ..verify.diff import Bisected, ChangedConstant, Differences, Finding, Suspe
 from .page import page
 from .text import shape_text, table
 
+_ROWS = 12
+"""How many lines of a kind there are at most."""
 _MOST_TOLERATED = 3
 """Optimized models have many other operators whose values agree."""
 
 
 def differences(
-    comparison: Differences, *, everything: bool = False, rows: int = 12, files: Sequence[str] = ()
+    comparison: Differences, *, everything: bool = False, files: Sequence[str] = ()
 ) -> Iterator[str]:
     """Describe what a comparison gave: what was matched, a table, the first difference, and what is to blame.
 
     Args:
         comparison: what a comparison gave.
         everything: whether the table has all rows.
-        rows: how many lines of a kind there are at most.
         files: what the model's file has otherwise than the reference's, by the names that users know; they are told
             in place of the constants that differ.
     """
-    yield from _compared(comparison, everything, rows)
+    yield from _compared(comparison, everything)
     for side, stops in zip(("the model", "the reference"), comparison.stops, strict=True):
         yield from (f"{side} stops: {clean(s.why, 500)}" for s in stops[:3])
-    yield from findings(comparison.findings[:rows], None) if comparison.findings else ()
+    yield from findings(comparison.findings[:_ROWS], None) if comparison.findings else ()
     if comparison.untouched:
         yield _untouched(comparison)
     if comparison.agree:
         yield _agreement(comparison)
-        yield from _in_files(files, rows)
+        yield from _in_files(files)
         left = [c for c in comparison.constants if c.is_scaled] if files else comparison.constants
-        yield from _without_effect(replace(comparison, constants=left), rows)
+        yield from _without_effect(replace(comparison, constants=left))
         return
-    yield from _in_files(files, rows)
-    yield from _blamed(comparison, rows, named=bool(files))
+    yield from _in_files(files)
+    yield from _blamed(comparison, named=bool(files))
 
 
-def _in_files(files: Sequence[str], rows: int) -> Iterator[str]:
-    yield from (f"the files differ: {clean(said, 500)}" for said in files[:rows])
-    if len(files) > rows:
-        yield f"... and {len(files) - rows} more differences of the files"
+def _in_files(files: Sequence[str]) -> Iterator[str]:
+    yield from (f"the files differ: {clean(said, 500)}" for said in files[:_ROWS])
+    if len(files) > _ROWS:
+        yield f"... and {len(files) - _ROWS} more differences of the files"
 
 
 def _untouched(comparison: Differences) -> str:
@@ -59,7 +60,7 @@ def _untouched(comparison: Differences) -> str:
     return f"output {name!r} differs as the engine is used, and agrees once every value is asked for"
 
 
-def _compared(comparison: Differences, everything: bool, rows: int) -> Iterator[str]:
+def _compared(comparison: Differences, everything: bool) -> Iterator[str]:
     counted = ", ".join(f"{n} by {how}" for how, n in sorted(comparison.matched.items()))
     matched = sum(comparison.matched.values())
     yield f"{len(comparison.rows)} values compared; {matched} of {comparison.total} variables matched ({counted})"
@@ -68,7 +69,7 @@ def _compared(comparison: Differences, everything: bool, rows: int) -> Iterator[
             f"{comparison.unjudged} of them are float64 in the model: both sides compute these with the same code, "
             "which proves nothing; use --against ENGINE, such as onnxruntime"
         )
-    chosen = comparison.rows if everything else _chosen(comparison, rows)
+    chosen = comparison.rows if everything else _chosen(comparison)
     if chosen:
         yield ""
         yield table(
@@ -82,12 +83,12 @@ def _compared(comparison: Differences, everything: bool, rows: int) -> Iterator[
     yield ""
 
 
-def _blamed(comparison: Differences, rows: int, *, named: bool) -> Iterator[str]:
+def _blamed(comparison: Differences, *, named: bool) -> Iterator[str]:
     """Say what is to blame; constants are left out where the file's own tensors have been `named`."""
     first = comparison.first
     if first is not None:
         yield f"first to diverge: {clean(describe(first.opr), 200)}{_worst(first)}"
-    for root in comparison.roots[:rows]:
+    for root in comparison.roots[:_ROWS]:
         causes = comparison.causes(root)
         if root.missing:
             yield f"to blame: {_missing(root)}"
@@ -100,8 +101,8 @@ def _blamed(comparison: Differences, rows: int, *, named: bool) -> Iterator[str]
             names = ", ".join(clean(describe(o), 80) for o in root.between[:5])
             more = f" and {len(root.between) - 5} more" if len(root.between) > 5 else ""
             yield f"  or operators before it without a counterpart: {names}{more}"
-    if len(comparison.roots) > rows:
-        yield f"... and {len(comparison.roots) - rows} more operators whose inputs agree"
+    if len(comparison.roots) > _ROWS:
+        yield f"... and {len(comparison.roots) - _ROWS} more operators whose inputs agree"
     blamed = {c.var.id for r in comparison.roots for c in comparison.causes(r)}
     for constant in () if named else comparison.constants:
         if constant.var.id not in blamed:
@@ -114,7 +115,7 @@ def _missing(root: SuspectVar) -> str:
     return f"{one}{more} of the reference: the model lacks it before {clean(describe(root.opr), 200)}"
 
 
-def _without_effect(comparison: Differences, rows: int) -> Iterator[str]:
+def _without_effect(comparison: Differences) -> Iterator[str]:
     """Say which constants and operators differ although the outputs agree: those of folded operators, and others."""
     folded = sum(c.is_scaled for c in comparison.constants)
     if folded:
@@ -127,7 +128,7 @@ def _without_effect(comparison: Differences, rows: int) -> Iterator[str]:
             yield f"these differences have an effect within the tolerance, {comparison.nearly:.3g} at most:"
         else:
             yield "these differences have no effect on the inputs used:"
-    yield from (_constant(c) for c in others[:rows])
+    yield from (_constant(c) for c in others[:_ROWS])
     for row, said in operators[:_MOST_TOLERATED]:
         yield f"{clean(describe(row.opr), 200)}: {clean(said, 500)}"
     if len(operators) > _MOST_TOLERATED:
@@ -157,15 +158,15 @@ def _why(root: SuspectVar, reads: bool) -> str:
     return "its inputs agree, but its output does not"
 
 
-def _chosen(comparison: Differences, rows: int) -> list[SuspectVar]:
+def _chosen(comparison: Differences) -> list[SuspectVar]:
     """Choose what a reader needs: the rows around the first difference, the roots, the outputs."""
     wrong = [i for i, r in enumerate(comparison.rows) if not r.agrees]
     if not wrong:
         return sorted(comparison.rows, key=_apart, reverse=True)[:3]
     start = max(wrong[0] - 2, 0)
-    keep = set(range(start, min(start + rows, len(comparison.rows))))
+    keep = set(range(start, min(start + _ROWS, len(comparison.rows))))
     keep |= {i for i, r in enumerate(comparison.rows) if r.var.id in comparison.outputs}
-    roots = {r.var.id for r in comparison.roots[:rows]}
+    roots = {r.var.id for r in comparison.roots[:_ROWS]}
     keep |= {i for i, r in enumerate(comparison.rows) if r.var.id in roots}
     return [comparison.rows[i] for i in sorted(keep)]
 

@@ -115,15 +115,15 @@ def bytes_text(count: int) -> str:
     return f"{size:.1f} GiB"
 
 
-def memory_table(meter: PeakMeter, most: int = _SHOWN) -> str:
+def memory_table(meter: PeakMeter) -> str:
     """Return peak memory of intermediate values, and which were alive then."""
     if meter.at is None:
         return "no operator was executed"
     at = meter.at.outputs[0].label if meter.at.outputs else meter.at.title
     head = f"peak: {bytes_text(meter.peak)} of intermediate values, after {clean(at, 80)} ({meter.at.type})"
-    rows = [(clean(a.name, 70), shape_text(a.shape), bytes_text(a.nbytes)) for a in meter.alive[:most]]
+    rows = [(clean(a.name, 70), shape_text(a.shape), bytes_text(a.nbytes)) for a in meter.alive[:_SHOWN]]
     text = f"{head}\n{table(rows, ('alive', 'shape', 'bytes'), (2,))}"
-    left = meter.alive[most:]
+    left = meter.alive[_SHOWN:]
     if left:
         text += f"\nand {len(left)} more, {bytes_text(sum(a.nbytes for a in left))}"
     return text

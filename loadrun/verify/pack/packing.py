@@ -103,7 +103,6 @@ class Packer:
         self.about = {
             "provenance": self.recorder.provenance if self.recorder else provenance("none", options.seed)
         }
-        self.unchecked: list[str] = []
         self._whence: dict[str, object] = {}
         self.watch = ImpostorWatch({}, self.policies)
 
@@ -369,12 +368,10 @@ class Packer:
             warn=self.warn,
             scales=scales,
         )
-        names = {c.name for c in Bundle(graph).checks}
         for check in Bundle(graph).checks if self.options.loosen else ():
             usual = Criteria(check.name, compared(check)[0].owner.tensors[0].dtype, check.maxerr).default
             if check.name in self.policies and check.name in limits and check.maxerr > usual:
                 self.loosened.setdefault(check.name, usual)
-        self.unchecked = [n for n in Bundle(graph).outputs if n not in names]
         return graph
 
     def _fitting(self, cases: Iterable[Testcase], graph: Graph) -> Iterator[Testcase]:
