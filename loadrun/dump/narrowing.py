@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, cast, overload
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from ..passes.checks import error_operators
 from ..passes.cleanup.stable import stabilize
 from ..passes.loadable import make_loadable
 from ..passes.narrowing import narrow_array, narrow_dtype, narrowed, wide_dtypes
-from ..testcase import EXPECT, Bundle, Testcase
+from ..testcase import EXPECT, Bundle, LazyTestcases, Testcase
 
 _TOLERANCE = 1e-4
 """How far floats may come out otherwise, by MegEngine's measure; of 16 bits, by four of their steps."""
@@ -88,31 +88,30 @@ class Narrowing:
         pairs = {DType(n).spelling: narrow_dtype(DType(n)).spelling for n in self.dtypes}
         return {"narrowed": {"dtypes": pairs, "asked": self.asked}}
 
-    def cases(self, cases: Iterable[Testcase]) -> Iterator[Testcase]:
-        """Yield testcases in the dtypes of the file.
+    def cases(self, cases: Iterable[Testcase]) -> Iterable[Testcase]:
+        """Give testcases in the dtypes of the file, each on demand; they have a number if `cases` have.
 
         Raises:
-            UsageError: one comes out otherwise, and narrowing is not requested.
+            UsageError: later: one comes out otherwise, and narrowing is not requested.
         """
-        outputs = list(Bundle(self._narrowed).outputs)
-        for i, case in enumerate(cases):
-            if not self.asked and (self.dtypes or (self._has_extremes and _has_infinity(case))):
-                self._check(i, case)
-            dtypes = {n: case.dtypes.get(n) or dtype_of(a) for n, a in case.arrays.items()}
-            arrays = {n: narrow_array(a, dtypes[n]) for n, a in case.arrays.items()}
-            if self.asked and "engine" in case.provenance:
-                arrays |= self._truth(case, arrays)
-            kinds = {n: narrow_dtype(d) for n, d in dtypes.items()}
-            yield Testcase(
-                arrays,
-                kinds,
-                case.provenance,
-                faults={**case.faults, **case.miscounted(outputs), **case.misranked(self.scalars)},
-            )
+        if isinstance(cases, Sequence):
+            return LazyTestcases(lambda i: self._case(i, cases[i]), range(len(cases)))
+        return (self._case(i, case) for i, case in enumerate(cases))
+
+    def _case(self, number: int, case: Testcase) -> Testcase:
+        if not self.asked and (self.dtypes or (self._has_extremes and _has_infinity(case))):
+            self._check(number, case)
+        dtypes = {n: case.dtypes.get(n) or dtype_of(a) for n, a in case.arrays.items()}
+        arrays = {n: narrow_array(a, dtypes[n]) for n, a in case.arrays.items()}
+        if self.asked and "engine" in case.provenance:
+            arrays |= self._truth(case, arrays)
+        kinds = {n: narrow_dtype(d) for n, d in dtypes.items()}
+        faults = {**case.faults, **case.miscounted(self._outputs), **case.misranked(self.scalars)}
+        return Testcase(arrays, kinds, case.provenance, faults=faults)
 
     def _truth(self, case: Testcase, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """Give the values that a captured testcase expects as the narrowed graph computes them."""
-        outputs = Bundle(self._narrowed).outputs
+        outputs = self._outputs
         supplied = case.provenance.get("given", ())
         names = [
             n for n in outputs if n + EXPECT in arrays and not (isinstance(supplied, list) and n in supplied)
@@ -125,9 +124,9 @@ class Narrowing:
         values = engine.run({n: arrays[n] for n in engine.inputs})
         return {n + EXPECT: v for n, v in zip(names, values, strict=True)}
 
-    def sized(self, cases: Iterable[Testcase]) -> Sequence[Testcase]:
-        """Return testcases whose number is known in the dtypes of the file, each on demand; see `cases`."""
-        return _Cases(self, cast("Sequence[Testcase]", cases))
+    @cached_property
+    def _outputs(self) -> dict[str, Var]:
+        return Bundle(self._narrowed).outputs
 
     @cached_property
     def _has_extremes(self) -> bool:
@@ -283,30 +282,6 @@ def _at_an_end(wide: Array, narrow: Array) -> Array:
     low = (wide < w.min + _NEAR) & (wide - w.min == narrow.astype(np.int64) - n.min)
     high = (wide > w.max - _NEAR) & (w.max - wide == n.max - narrow.astype(np.int64))
     return low | high
-
-
-class _Cases(Sequence[Testcase]):
-    """Testcases that are narrowed one by one."""
-
-    def __init__(self, narrowing: Narrowing, cases: Sequence[Testcase]) -> None:
-        self._narrowing, self._cases = narrowing, cases
-
-    def __len__(self) -> int:
-        return len(self._cases)
-
-    @overload
-    def __getitem__(self, at: int) -> Testcase: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> list[Testcase]: ...
-
-    def __getitem__(self, at: int | slice) -> Testcase | list[Testcase]:
-        if isinstance(at, slice):
-            return [self[i] for i in range(*at.indices(len(self)))]
-        return next(self._narrowing.cases([self._cases[at]]))
-
-    def __iter__(self) -> Iterator[Testcase]:
-        return self._narrowing.cases(self._cases)
 
 
 def _has_infinity(case: Testcase) -> bool:

@@ -90,8 +90,7 @@ def save(
     narrowing = Narrowing.of(whole, options.narrow, bundle.scalars)
     extra: dict[str, object] = {}
     if narrowing is not None:
-        cases = bundle.testcases if testcases is None else testcases
-        converted = narrowing.sized(cases) if isinstance(cases, Sized) else narrowing.cases(cases)
+        converted = narrowing.cases(bundle.testcases if testcases is None else testcases)
         bundle = replace(bundle, graph=narrowing.written)
         if testcases is None:
             bundle.testcases = converted  # type: ignore[assignment]
