@@ -16,7 +16,7 @@ from ..compare.policy import parse_all
 from ..compare.results import EXIT_FAIL, EXIT_PASS
 from ..dump.options import DumpOptions
 from ..engines import Choice
-from ..graph.dtypes import Array, DType
+from ..graph.dtypes import Array, DType, dequantized
 from ..passes.options import FLAGS
 from ..report.text import shape_text, table
 from ..testcase import EXPECT, Testcase
@@ -187,9 +187,7 @@ def figures(array: Array, dtype: DType) -> tuple[str, str, str, str]:
     """Return minimum, maximum, mean and standard deviation as text, of dequantized values."""
     if not array.size:
         return "-", "-", "-", "-"
-    real = array.astype(np.float64)
-    if dtype.is_quantized:
-        real = (real - dtype.zero_point) * dtype.scale
+    real = dequantized(array, dtype).astype(np.float64)
     with np.errstate(all="ignore"):
         statistics = (real.min(), real.max(), real.mean(), real.std())
     return tuple(f"{x:.4g}" for x in statistics)  # type: ignore[return-value]

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..base.about import About
 from ..base.errors import EXIT_ERROR, EXIT_FAULT, failure
-from ..graph.dtypes import Array, DType
+from ..graph.dtypes import Array, DType, dequantized
 from . import Comparison
 
 __all__ = [
@@ -147,11 +147,7 @@ class OutputResult:
     @property
     def real(self) -> Array | None:
         """The value in numbers: dequantized for quantized types."""
-        if self.value is None or not self.dtype.is_quantized:
-            return self.value
-        return (self.value.astype(np.float32) - np.float32(self.dtype.zero_point)) * np.float32(
-            self.dtype.scale
-        )
+        return None if self.value is None else dequantized(self.value, self.dtype, np.float32)
 
 
 @dataclass(slots=True, eq=False)

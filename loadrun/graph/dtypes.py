@@ -313,6 +313,17 @@ def decode(raw: Array, shape: tuple[int, ...], dtype: DType) -> Array:
     return raw.view(dtype.np.newbyteorder("<")).reshape(shape)
 
 
+def dequantized(value: Array, dtype: DType | None, real: type[np.floating[Any]] = np.float64) -> Array:
+    """Return the numbers that a value stands for: those of a quantized type as floats, others as they are.
+
+    >>> dequantized(np.array([130, 126], "u1"), DType("Quantized8Asymm", 0.5, 128)).tolist()
+    [1.0, -1.0]
+    """
+    if dtype is None or not dtype.is_quantized:
+        return value
+    return (value.astype(real) - real(dtype.zero_point)) * real(dtype.scale)
+
+
 def encode(value: Array, dtype: DType) -> Array:
     """Return the bytes (1-d uint8) that `decode` turns back into `value`."""
     value = np.ascontiguousarray(value)

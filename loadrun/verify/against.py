@@ -19,7 +19,7 @@ from ..compare.record import packed_policies
 from ..compare.results import OutputResult, Result, Verdict
 from ..dump import load
 from ..graph import Var
-from ..graph.dtypes import Array, DType, dtype_of
+from ..graph.dtypes import Array, DType, dequantized, dtype_of
 from ..passes.checks import compared
 from ..runner import faulty
 from ..testcase import Bundle, Check, Testcase
@@ -125,8 +125,7 @@ def _result(
             continue
         dtype = case.dtypes.get(a.source) or dtype_of(stored)
         got = values[a.name]
-        real = (stored.astype(np.float32) - np.float32(dtype.zero_point)) * np.float32(dtype.scale)
-        expect = real if dtype.is_quantized and got.dtype.kind == "f" else stored
+        expect = dequantized(stored, dtype, np.float32) if got.dtype.kind == "f" else stored
         outs.append(judge(a.criteria(dtype_of(got)), expect, got))
     checked = {a.name for a in asked}
     for name in names:

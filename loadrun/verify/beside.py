@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from ..base.errors import LoadRunError
 from ..compare import Comparison, compare
 from ..compare.judging import Criteria, judge, policy_for
@@ -11,7 +13,7 @@ from ..compare.policy import Policy
 from ..compare.results import OutputResult, Result, Verdict
 from ..compare.tolerances import default_maxerr, magnitude
 from ..engines import Choice, runs_file
-from ..graph.dtypes import Array, DType
+from ..graph.dtypes import Array, dequantized
 from ..runner import Runner
 from ..testcase import Bundle, Testcase
 
@@ -110,10 +112,10 @@ class EngineComparison:
             return out
         exact = not out.dtype.is_quantized and out.dtype.np.kind in "iub"
         policy = policy_for(self.policies, out.name)
-        expected = _numbers(first.value, out.dtype)
+        expected = dequantized(first.value, out.dtype, np.float32)
         limit = 0.0 if exact else default_maxerr(magnitude(expected))
         criteria = Criteria(out.name, out.dtype, limit, policy=policy, loosen=True)
-        judged = judge(criteria, expected, _numbers(out.value, out.dtype))
+        judged = judge(criteria, expected, dequantized(out.value, out.dtype, np.float32))
         agrees_only = judged.verdict is Verdict.PASS and not policy.text
         return replace(judged, verdict=Verdict.NOT_COMPARED) if agrees_only else judged
 
@@ -125,14 +127,6 @@ def _apart(result: Result, first: Mapping[str, OutputResult]) -> dict[str, Compa
         other = first.get(out.name)
         if other is None or other.value is None or out.value is None or out.value.dtype.kind in "cU":
             continue
-        comparisons[out.name] = compare(
-            _numbers(other.value, out.dtype), _numbers(out.value, out.dtype), out.dtype
-        )
+        expected, value = (dequantized(v, out.dtype, np.float32) for v in (other.value, out.value))
+        comparisons[out.name] = compare(expected, value, out.dtype)
     return comparisons
-
-
-def _numbers(value: Array, dtype: DType) -> Array:
-    """Return the real numbers of stored values."""
-    if not dtype.is_quantized:
-        return value
-    return (value.astype("f4") - dtype.zero_point) * dtype.scale

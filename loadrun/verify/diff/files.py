@@ -14,7 +14,7 @@ from ...dump import load
 from ...dump.choosing import load_dump, save_as
 from ...engines import engine_names, file_of, runs_composites
 from ...graph import Graph, Var
-from ...graph.dtypes import Array, DType
+from ...graph.dtypes import Array, DType, dequantized
 from ...ops.infer import describe
 from ...passes.constants import bare
 from ...testcase import Bundle, SourceFile
@@ -24,7 +24,6 @@ from .bisecting import Bisected, bisect
 from .extracting import extract, fails_alone
 from .finding import Differences, between
 from .interface import interface_changes, rank_changes
-from .measuring import dequantized
 from .running import FileSide
 from .runs import DataRun, DiffOptions, data_of, is_results, paired_inputs, runs_of, together
 from .stored import StoredValues, read_values

@@ -9,7 +9,7 @@ from math import inf, isclose
 from ...base.errors import UsageError
 from ...engines.wide import computed_alike
 from ...graph import Graph, Opr, Var, readers_of
-from ...graph.dtypes import Array, DType
+from ...graph.dtypes import Array, DType, dequantized
 from . import measuring
 from .bisecting import Bisected, bisect
 from .blaming import SuspectVar, blame, unexplained, with_counterpart, with_located
@@ -385,16 +385,12 @@ def _scaled_like(var: Var, value: Array, dtype: DType, readers: _Readers) -> Arr
             and not shifted
         ):
             factor = float(constants[0].item())
-            return (
-                measuring.dequantized(value, dtype)
-                if isclose(factor, dtype.scale, rel_tol=1e-6)
-                else value * factor
-            )
+            return dequantized(value, dtype) if isclose(factor, dtype.scale, rel_tol=1e-6) else value * factor
         # A bias may be added before.
         if not is_cast(opr) and not (opr.title in ("ADD", "Add") and constants):
             break
         var = opr.outputs[0]
-    return measuring.dequantized(value, dtype)
+    return dequantized(value, dtype)
 
 
 def _granularity(var: Var, there: Var, equal: set[int], matching: Matching) -> DType | None:

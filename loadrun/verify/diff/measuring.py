@@ -153,13 +153,6 @@ def _terms(opr: Opr) -> Sequence[Var]:
     return opr.inputs if opr.title in ("ADD", "SUB", "Add", "Sub", "Sum") else ()
 
 
-def dequantized(value: Array, dtype: DType | None) -> Array:
-    """Return the numbers that an array in storage form stands for."""
-    if dtype is None or not dtype.is_quantized:
-        return value
-    return (value.astype(np.float64) - dtype.zero_point) * float(dtype.scale)
-
-
 def distance(
     actual: Array, expected: Array, tolerance: float = 0.0, *, packed: bool = False
 ) -> Distance | None:

@@ -17,13 +17,13 @@ from math import prod
 from ...base.errors import LoadRunError
 from ...engines.reference import ReferenceEngine
 from ...graph import Graph, Opr, Var
-from ...graph.dtypes import Array
+from ...graph.dtypes import Array, dequantized
 from ...graph.excerpts import excerpt, reached
 from ...ops.catalog import types
 from ...ops.op import Trait
 from .extracting import stored_as
 from .matching import Matching, is_constant
-from .measuring import Distance, Sketch, SketchIndex, are_in_order, dequantized, distance, is_even, sketch
+from .measuring import Distance, Sketch, SketchIndex, are_in_order, distance, is_even, sketch
 from .running import GraphSide, taken
 
 _MOST_TRIES = 48

@@ -11,10 +11,9 @@ from ...engines import Choice, check_engine, make_engine, make_file_engine
 from ...engines.reference import ReferenceEngine
 from ...engines.wide import WideEngine
 from ...graph import Graph, Opr, Var
-from ...graph.dtypes import Array, dtype_of
+from ...graph.dtypes import Array, dequantized, dtype_of
 from ...ops.infer import infer_dtypes
 from ...testcase import SourceFile
-from .measuring import dequantized
 
 _MOST_STOPS = 16
 _AT_ONCE = 32

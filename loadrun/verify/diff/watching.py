@@ -7,8 +7,7 @@ import numpy as np
 
 from ...engines.reference import ReferenceEngine
 from ...graph import Graph, Var
-from ...graph.dtypes import Array, round_bfloat16
-from .measuring import dequantized
+from ...graph.dtypes import Array, dequantized, round_bfloat16
 from .running import taken
 
 
