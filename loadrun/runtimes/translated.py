@@ -7,7 +7,6 @@ so they are the same whatever executes the rest.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -16,10 +15,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from ..base import __version__
 from ..base.about import About, Island
 from ..base.errors import EngineError, LoadRunError, UnsupportedError
-from ..dump.record import graph_digest
 from ..engines import TRANSLATED, Setup
 from ..engines.executed import Executed, Profiling, executed_of
 from ..engines.protocol import checked_feeds, constant_ids, graph_inputs
@@ -34,7 +31,6 @@ from ..ops.control import CONDITIONAL, find_branches
 from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
 from ..ops.numeric.stream import OperatorStreams, RandomNumbers
 from ..ops.registry import Shape, implementation
-from .cache import Cache
 from .open_sizes import OpenSizes
 from .pieces import Piece, divide
 from .runtime import NotTaken, Runtime, RuntimeSession
@@ -83,7 +79,7 @@ class Translated:
         runtime: the runtime.
         graph: the graph.
         targets: the variables to compute.
-        setup: seed, whether islands are refused, where models are kept.
+        setup: seed, whether islands are refused.
 
     Raises:
         UnsupportedError: an operator has no implementation, here or in the runtime.
@@ -104,8 +100,6 @@ class Translated:
         self._open: tuple[OpenSizes, _LoadedPiece] | None = None
         self._opens = True
         self._islands: tuple[Island, ...] = ()
-        self._cache = None if setup.cache is None else Cache(setup.cache)
-        self._identity: str | None = None
         self._run: list[tuple[float, object]] = []
 
     @property
@@ -207,7 +201,8 @@ class Translated:
         observed = self._observed(known, values)
         known_ids = set(known.values)
         todo = [o for o in self._executed() if not all(v.id in known_ids for v in o.outputs)]
-        reasons = self._refused(key, known, observed, refused)
+        reasons = dict(refused)
+        reasons.update((o.id, why) for o, why in refusals(self._oprs, known, observed, self.runtime.opset))
         reasons.update((o.id, _RANDOM) for o in todo if implementation(o.type).random)
         self._spread(todo, reasons)
         islands = tuple(Island(describe(o), o.title, reasons[o.id]) for o in todo if o.id in reasons)
@@ -260,39 +255,6 @@ class Translated:
             self._programs.pop(alike[0])
         self._programs[program.key] = program
         return program
-
-    def _refused(
-        self,
-        key: tuple[Shape, ...],
-        known: Inference,
-        observed: Mapping[int, Shape],
-        refused: Mapping[int, str],
-    ) -> dict[int, str]:
-        """List the operators that cannot be written or that the runtime refused, from the cache if it has them."""
-        # What follows from values alone may be other the next time.
-        cache = None if observed else self._cache
-        name = self._entry("refused", key)
-        kept = None if cache is None else cache.get(name)
-        if kept is not None and not refused:
-            return {int(number): why for number, why in json.loads(kept).items()}
-        reasons = dict(refused)
-        reasons.update((o.id, why) for o, why in refusals(self._oprs, known, observed, self.runtime.opset))
-        if cache is not None:
-            cache.put(name, json.dumps(reasons).encode())
-        return reasons
-
-    def _entry(self, *parts: object) -> str:
-        """Return the key of something about this graph and these targets on this runtime."""
-        if self._cache is None:
-            return ""
-        if self._identity is None:
-            numbers = [(o.id, o.type, [v.id for v in o.outputs]) for o in self._oprs]
-            r = self.runtime
-            runtime = r.name, r.version, r.provider, r.arithmetic, r.opset
-            self._identity = Cache.key(
-                graph_digest(self.graph), numbers, [v.id for v in self.targets], runtime, __version__
-            )
-        return Cache.key(self._identity, *parts)
 
     def _spread(self, todo: Sequence[Opr], reasons: dict[int, str]) -> None:
         """Hand a graph with branches to one engine as a whole: values of a branch that is not taken do not exist."""
@@ -389,15 +351,7 @@ class Translated:
 
     def _load(self, piece: Piece, program: _Program, arrays: Sequence[Array]) -> RuntimeSession:
         inputs, outputs = [_in(v) for v in piece.inputs], [_out(v) for v in piece.outputs]
-        cache = None if program.observed else self._cache
-        shapes = program.key, [a.shape for a in arrays]
-        name = self._entry("model", [o.id for o in piece.oprs], inputs, outputs, shapes)
-        model = None if cache is None else cache.get(name)
-        if model is None:
-            model = self._written(piece, program, arrays)
-            if cache is not None:
-                cache.put(name, model)
-        return self.runtime.load(model, inputs, outputs)
+        return self.runtime.load(self._written(piece, program, arrays), inputs, outputs)
 
     def _written(self, piece: Piece, program: _Program, arrays: Sequence[Array]) -> bytes:
         """Write the ONNX model of a piece for these shapes.
