@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -31,45 +30,33 @@ from ..ops.control import CONDITIONAL, find_branches
 from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
 from ..ops.numeric.stream import OperatorStreams, RandomNumbers
 from ..ops.registry import Shape, implementation
-from .open_sizes import OpenSizes
 from .pieces import Piece, divide
 from .runtime import NotTaken, Runtime, RuntimeSession
 
 T = TypeVar("T")
-_KEPT, _KEPT_OPEN = 8, 128
-"""How many sets of shapes keep what was made for them: a model for each, or one that runs at all."""
-_MET = 2
-"""Sets of shapes that are made each by itself, before one model is to run at all that are like them."""
-_LARGE = 64
-"""Operators of a graph from which on that is worth it."""
+_KEPT = 8
+"""How many sets of shapes keep what was made for them."""
 _RANDOM = "the reference engine draws random numbers, so that they are the same everywhere"
 
 
 @dataclass(eq=False)
 class _LoadedPiece:
-    """A piece made ready: models by the shapes of its inputs, one for all sizes, or the reference engine."""
+    """A piece made ready: models by the shapes of its inputs, or the reference engine."""
 
     piece: Piece
     sessions: dict[tuple[Shape, ...], RuntimeSession] = field(default_factory=dict)
     engine: ReferenceEngine | None = None
-    open: RuntimeSession | None = None
 
 
 @dataclass(eq=False)
 class _Program:
     """The steps for one set of input shapes."""
 
-    key: tuple[Shape, ...]
     known: Inference
     observed: dict[int, Shape]
     parts: list[_LoadedPiece]
     islands: tuple[Island, ...]
     refused: dict[int, str]
-
-    @property
-    def is_open(self) -> bool:
-        """Whether its model runs at all sizes."""
-        return any(part.open is not None for part in self.parts)
 
 
 class Translated:
@@ -97,8 +84,6 @@ class Translated:
         self._stored -= {v.id for v in self._inputs.values()}
         self._folded: dict[int, Array] | None = None
         self._programs: dict[tuple[Shape, ...], _Program] = {}
-        self._open: tuple[OpenSizes, _LoadedPiece] | None = None
-        self._opens = True
         self._islands: tuple[Island, ...] = ()
         self._run: list[tuple[float, object]] = []
 
@@ -194,11 +179,13 @@ class Translated:
     def _divide(
         self, key: tuple[Shape, ...], values: Mapping[int, Array], refused: Mapping[int, str]
     ) -> _Program:
-        """Divide the graph for these shapes, unless there is a model that runs at any of such."""
-        known = self._infer(key)
-        if not refused and (part := self._open_piece(key, known)) is not None:
-            return self._keep(_Program(key, known, {}, [part], (), {}))
-        observed = self._observed(known, values)
+        """Divide the graph for these shapes."""
+        known = infer_shapes(self.graph, self._oprs, dict(zip(self._inputs, key, strict=True)))
+        known.values.update(self._constants())
+        known.shapes.update((i, a.shape) for i, a in self._constants().items())
+        # Shapes that follow from values alone are those of one run of the reference engine.
+        feeds = {n: values[v.id] for n, v in self._inputs.items()}
+        observed = observed_shapes(self.graph, self.targets, known.shapes, feeds, self.setup.seed)
         known_ids = set(known.values)
         todo = [o for o in self._executed() if not all(v.id in known_ids for v in o.outputs)]
         reasons = dict(refused)
@@ -209,70 +196,19 @@ class Translated:
         if islands and self.setup.strict:
             raise UnsupportedError(_listed(self.runtime.name, islands))
         parts = [_LoadedPiece(p) for p in divide(todo, self.targets, reasons, known_ids | self._stored)]
-        return self._keep(_Program(key, known, observed, parts, islands, dict(refused)))
-
-    def _infer(self, key: tuple[Shape, ...]) -> Inference:
-        known = infer_shapes(self.graph, self._oprs, dict(zip(self._inputs, key, strict=True)))
-        known.values.update(self._constants())
-        known.shapes.update((i, a.shape) for i, a in self._constants().items())
-        return known
-
-    def _open_piece(self, key: tuple[Shape, ...], known: Inference) -> _LoadedPiece | None:
-        """Return the graph as one piece for all sizes where these are the third ones and that can be done."""
-        met = [k for k in self._programs if [len(s) for s in k] == [len(s) for s in key]]
-        if self._opens and self._open is None and len(met) >= _MET:
-            self._opens = False
-            programs = [self._programs[k] for k in met]
-            whole = all(len(p.parts) == 1 and not (p.islands or p.observed) for p in programs)
-            # A session of few operators costs less than one that computes its sizes.
-            if whole and len(self._executed()) >= _LARGE:
-                with suppress(LoadRunError, NotTaken):
-                    self._open = self._opened([*met, key])
-                    self._programs.clear()
-        return self._open[1] if self._open is not None and self._open[0].fits(known) else None
-
-    def _opened(self, met: Sequence[tuple[Shape, ...]]) -> tuple[OpenSizes, _LoadedPiece]:
-        """Load the graph as one model for all sizes.
-
-        Raises:
-            LoadRunError: it cannot be written so.
-            NotTaken: the runtime does not take it.
-        """
-        sizes = OpenSizes(self.graph, list(self._inputs.values()), met, self._infer)
-        known = set(sizes.values)
-        todo = [o for o in self._executed() if not all(v.id in known for v in o.outputs)]
-        (piece,) = divide(todo, self.targets, (), known | self._stored)
-        outputs = {_out(v): v for v in piece.outputs}
-        inputs = {v.id: _in(v) for v in piece.inputs}
-        model = sizes.model(outputs, inputs, self.runtime.opset)
-        loaded = _LoadedPiece(piece)
-        loaded.open = self.runtime.load(model, list(inputs.values()), list(outputs))
-        return sizes, loaded
-
-    def _keep(self, program: _Program) -> _Program:
-        alike = [key for key, p in self._programs.items() if p.is_open == program.is_open]
-        if len(alike) >= (_KEPT_OPEN if program.is_open else _KEPT):
-            self._programs.pop(alike[0])
-        self._programs[program.key] = program
+        if len(self._programs) >= _KEPT:
+            self._programs.pop(next(iter(self._programs)))
+        program = self._programs[key] = _Program(known, observed, parts, islands, dict(refused))
         return program
 
     def _spread(self, todo: Sequence[Opr], reasons: dict[int, str]) -> None:
         """Hand a graph with branches to one engine as a whole: values of a branch that is not taken do not exist."""
         if not reasons or not any(o.type in CONDITIONAL for o in self._oprs):
             return
-        first = next((o for o in self._oprs if o.id in reasons), None)
-        why = (
-            ""
-            if first is None
-            else f"branches are not split between engines; {describe(first)}: {reasons[first.id]}"
-        )
+        first = next(o for o in self._oprs if o.id in reasons)
+        why = f"branches are not split between engines; {describe(first)}: {reasons[first.id]}"
         for opr in todo:
             reasons.setdefault(opr.id, why)
-
-    def _observed(self, known: Inference, values: Mapping[int, Array]) -> dict[int, Shape]:
-        """Shapes that follow from values alone, as one run of the reference engine gives them."""
-        feeds = {n: values[v.id] for n, v in self._inputs.items()}
-        return observed_shapes(self.graph, self.targets, known.shapes, feeds, self.setup.seed)
 
     # Executing
 
@@ -334,8 +270,6 @@ class Translated:
         Raises:
             _Refusal: the runtime does not take it; with the operators that are to blame.
         """
-        if part.open is not None:
-            return part.open
         key = tuple(a.shape for a in arrays)
         session = part.sessions.get(key)
         if session is None:
