@@ -96,10 +96,10 @@ def store(out: Any, result: Any, where: Any = None) -> Any:
             "make it inside the function from a traced array: np.zeros_like(x), np.zeros(shape, like=x), x.copy()",
         )
     value = e.cast(operand(result), dtype_of(out))
-    if not _may_be_stored(dtype_of(result).np, dtype_of(out).np):
-        raise TypeError(
-            f"Cannot cast output from {dtype_of(result).np!r} to {dtype_of(out).np!r} with casting rule 'same_kind'"
-        )
+    made, stored = dtype_of(result).np, dtype_of(out).np
+    # Int32 may be what numpy has as uint32 or uint64.
+    if not np.can_cast(made, stored, "same_kind") and not (made == np.int32 and stored.kind == "u"):
+        raise TypeError(f"Cannot cast output from {made!r} to {stored!r} with casting rule 'same_kind'")
     want = e.sizes(out)
     if e.sizes(value) != want:
         if e.broadcast_shape([e.sizes(value), want]) != want:
@@ -114,11 +114,6 @@ def store(out: Any, result: Any, where: Any = None) -> Any:
         return out._written(value)
     out.set_value(value)
     return out
-
-
-def _may_be_stored(dtype: np.dtype[Any], out: np.dtype[Any]) -> bool:
-    """Return whether numpy stores results of a dtype in another; int32 may be what it has as uint32 or uint64."""
-    return np.can_cast(dtype, out, "same_kind") or (dtype == np.int32 and out.kind == "u")
 
 
 def lower_function(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
