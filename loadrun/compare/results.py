@@ -261,12 +261,10 @@ class EngineResults:
             self.about = result.engine
             self.seconds.append(result.seconds)
         for name, between in result.apart.items():
-            self.error[name] = _worse(self.error.get(name, 0.0), between.max_error)
-
-
-def _worse(a: float, b: float) -> float:
-    """Return the larger error; NaN is the largest."""
-    return b if b > a or b != b else a
+            error = between.max_error
+            # NaN is the largest.
+            if error > self.error.setdefault(name, 0.0) or error != error:
+                self.error[name] = error
 
 
 @dataclass(eq=False)
