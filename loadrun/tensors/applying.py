@@ -220,12 +220,7 @@ def execute(
     except MemoryError:
         raise
     except Exception as e:
-        raise EngineError(f"{Opr(type, params).title} cannot take {_shapes_text(inputs, arrays)}: {e}") from e
+        shapes = ", ".join(f"{x._dtype} {list(a.shape)}" for x, a in zip(inputs, arrays, strict=True))
+        raise EngineError(f"{Opr(type, params).title} cannot take {shapes or 'no inputs'}: {e}") from e
     values = result if isinstance(result, tuple) else (result,)
     return list(values), list(outs)
-
-
-def _shapes_text(inputs: Sequence[Tensor], arrays: Sequence[Array]) -> str:
-    return (
-        ", ".join(f"{x._dtype} {list(a.shape)}" for x, a in zip(inputs, arrays, strict=True)) or "no inputs"
-    )
