@@ -171,7 +171,7 @@ class Traced(Dumps):
         # What was never computed has no value to return.
         as_arrays = arguments.tensors and options.mode != "never"
         if as_arrays and not any(isinstance(a.original, Tensor) for a in arguments.tensors):
-            return rebuilt(outputs, _to_numpy)
+            return rebuilt(outputs, lambda leaf: leaf.numpy() if isinstance(leaf, Tensor) else leaf)
         return outputs
 
     def _checked(
@@ -191,7 +191,3 @@ class Traced(Dumps):
         if self.engine is None:
             raise TraceError("no compiled call has run yet; the first call records, call the function again")
         return self.engine.get_profile()
-
-
-def _to_numpy(leaf: Any) -> Any:
-    return leaf.numpy() if isinstance(leaf, Tensor) else leaf
