@@ -94,13 +94,13 @@ def skipped_line(skipped: Iterable[str]) -> str:
     return f"skipped in folders: {', '.join(parts)} (name them to take them)" if parts else ""
 
 
-def one_file(name: str, endings: tuple[str, ...] = MODELS) -> str:
+def one_file(name: str) -> str:
     """Return the one file that a name, a pattern or a folder stands for.
 
     Raises:
         OSError: it stands for several.
     """
-    paths = list(files_of([name], endings))
+    paths = list(files_of([name]))
     if len(paths) > 1:
         raise OSError(
             errno.EINVAL, f"expected one file, found {len(paths)}: {paths[0]}, {paths[1]} ...", name
