@@ -18,7 +18,6 @@ from ..layers import emit as e
 from ..tensors import Tensor, active
 from ..tensors.access import dtype_of, is_scalar, session_of, snapshot
 from ..tensors.naming import WAY_OUT, refused
-from ..tensors.protocols import NumpyProtocols
 from .array import TracedArray
 from .loops import apply_ufunc
 from .promotion import all_tensors, operand
@@ -217,7 +216,8 @@ def _called_method(
 # Entry points of tensors
 
 
-def _ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any], /) -> Any:
+def array_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any], /) -> Any:
+    """Compute or record a ufunc, or one of its methods, with a tensor among its arguments."""
     try:
         return lower_ufunc(ufunc, method, inputs, kwargs)
     except TraceError:
@@ -227,7 +227,8 @@ def _ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[
     return getattr(ufunc, method)(*_as_ndarrays(inputs), **_as_ndarrays(kwargs))
 
 
-def _function(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], /) -> Any:
+def array_function(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], /) -> Any:
+    """Compute or record any other function of numpy with a tensor among its arguments."""
     if active() is None and func not in _OF_TENSORS and not _holds_array(args, kwargs):
         return func(*_as_ndarrays(args), **_as_ndarrays(kwargs))
     try:
@@ -254,7 +255,3 @@ def _as_ndarrays(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(map(_as_ndarrays, value)) if type(value) in (list, tuple) else value
     return value
-
-
-PROTOCOLS = NumpyProtocols(_ufunc, _function)
-"""What answers numpy's protocols for tensors."""
