@@ -9,27 +9,9 @@ from enum import Enum
 import numpy as np
 
 from ..base.about import About
-from ..base.errors import EXIT_ERROR, EXIT_FAULT, failure
+from ..base.errors import EXIT_ERROR as EXIT_ERROR, EXIT_FAULT as EXIT_FAULT, failure
 from ..graph.dtypes import Array, DType
 from . import Comparison
-
-__all__ = [
-    "EXIT_CRASH",
-    "EXIT_ERROR",
-    "EXIT_FAIL",
-    "EXIT_FAULT",
-    "EXIT_NOT_COMPARED",
-    "EXIT_PASS",
-    "EXIT_TIMEOUT",
-    "CountedResults",
-    "EngineResults",
-    "FileResult",
-    "OutputResult",
-    "Result",
-    "Verdict",
-    "counted",
-    "exit_code",
-]
 
 _SHOWN = 8
 """Maximum outputs in the text of a result."""
