@@ -35,7 +35,6 @@ RECORDS: dict[str, tuple[type, ...]] = {
 SPELLED = {
     "engine": "engines",
     "strict": "engine",
-    "cache": "engine",
     "check": "policies",
     "input_shape": "input_shapes",
     "constant": "constants",
@@ -55,7 +54,7 @@ WRITTEN = {
     "reduce": {"anonymize"},
     "diff": {"json", "passes", "html", "graph"},
     "bench": {"json", "html"},
-    "info": {"json", "graph", "operators", "strict", "cache"},
+    "info": {"json", "graph", "operators", "strict"},
     "audit": {"json", "junit"},
 }
 """Files that are written from what the call gives, and options of another call."""

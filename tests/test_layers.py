@@ -360,7 +360,7 @@ from .graph import Graph
 def f():
     from .cli import main
     from .tracing import trace  # for start-up
-    resolve("loadrun.arrays.protocol:PROTOCOLS")
+    resolve("loadrun.arrays.protocol:array_ufunc")
 if TYPE_CHECKING:
     from . import runner
 """

@@ -12,12 +12,12 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from ..base.errors import TraceWarning
+from ..base.registry import resolve
 from ..graph import Var
 from ..graph.dtypes import Array, DType
 from ..layers import emit as e
 from ..tensors import Tensor
 from ..tensors.naming import refused, user_line
-from ..tensors.protocols import lowering
 from ..tensors.switches import active
 from ..tensors.value import Session
 from . import indexing as numpy_index
@@ -136,7 +136,7 @@ class TracedArray(ArrayMethods):
     # numpy's protocols
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        return lowering().ufunc(ufunc, method, inputs, kwargs)
+        return resolve("loadrun.arrays.protocol:array_ufunc")(ufunc, method, inputs, kwargs)
 
     # The tracer's view: the state of the value as it is now
 

@@ -64,11 +64,9 @@ def log10_(x: Tensor) -> Tensor:
 @ufunc("cbrt")
 def cbrt(x: Tensor) -> Tensor:
     """Return the cube root."""
-    return absolute_power(x, 1 / 3) if dtype_of(x).name == "Float32" else _through_float(cbrt, x)
-
-
-def _through_float(func: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    return e.cast(func(e.as_float(x)), dtype_of(x))
+    if dtype_of(x).name == "Float32":
+        return absolute_power(x, 1 / 3)
+    return e.cast(cbrt(e.as_float(x)), dtype_of(x))
 
 
 @ufunc("hypot")

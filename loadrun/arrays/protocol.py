@@ -18,7 +18,6 @@ from ..layers import emit as e
 from ..tensors import Tensor, active
 from ..tensors.access import dtype_of, is_scalar, session_of, snapshot
 from ..tensors.naming import WAY_OUT, refused
-from ..tensors.protocols import NumpyProtocols
 from .array import TracedArray
 from .loops import apply_ufunc
 from .promotion import all_tensors, operand
@@ -96,10 +95,10 @@ def store(out: Any, result: Any, where: Any = None) -> Any:
             "make it inside the function from a traced array: np.zeros_like(x), np.zeros(shape, like=x), x.copy()",
         )
     value = e.cast(operand(result), dtype_of(out))
-    if not _may_be_stored(dtype_of(result).np, dtype_of(out).np):
-        raise TypeError(
-            f"Cannot cast output from {dtype_of(result).np!r} to {dtype_of(out).np!r} with casting rule 'same_kind'"
-        )
+    made, stored = dtype_of(result).np, dtype_of(out).np
+    # Int32 may be what numpy has as uint32 or uint64.
+    if not np.can_cast(made, stored, "same_kind") and not (made == np.int32 and stored.kind == "u"):
+        raise TypeError(f"Cannot cast output from {made!r} to {stored!r} with casting rule 'same_kind'")
     want = e.sizes(out)
     if e.sizes(value) != want:
         if e.broadcast_shape([e.sizes(value), want]) != want:
@@ -114,11 +113,6 @@ def store(out: Any, result: Any, where: Any = None) -> Any:
         return out._written(value)
     out.set_value(value)
     return out
-
-
-def _may_be_stored(dtype: np.dtype[Any], out: np.dtype[Any]) -> bool:
-    """Return whether numpy stores results of a dtype in another; int32 may be what it has as uint32 or uint64."""
-    return np.can_cast(dtype, out, "same_kind") or (dtype == np.int32 and out.kind == "u")
 
 
 def lower_function(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -222,7 +216,8 @@ def _called_method(
 # Entry points of tensors
 
 
-def _ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any], /) -> Any:
+def array_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any], /) -> Any:
+    """Compute or record a ufunc, or one of its methods, with a tensor among its arguments."""
     try:
         return lower_ufunc(ufunc, method, inputs, kwargs)
     except TraceError:
@@ -232,7 +227,8 @@ def _ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[
     return getattr(ufunc, method)(*_as_ndarrays(inputs), **_as_ndarrays(kwargs))
 
 
-def _function(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], /) -> Any:
+def array_function(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], /) -> Any:
+    """Compute or record any other function of numpy with a tensor among its arguments."""
     if active() is None and func not in _OF_TENSORS and not _holds_array(args, kwargs):
         return func(*_as_ndarrays(args), **_as_ndarrays(kwargs))
     try:
@@ -259,7 +255,3 @@ def _as_ndarrays(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(map(_as_ndarrays, value)) if type(value) in (list, tuple) else value
     return value
-
-
-PROTOCOLS = NumpyProtocols(_ufunc, _function)
-"""What answers numpy's protocols for tensors."""

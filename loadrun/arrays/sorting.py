@@ -200,13 +200,6 @@ def percentile(
 # Searching
 
 
-def counted_below(a: Tensor, v: Tensor, side: str) -> Tensor:
-    """Return how many elements of a vector lie below each of `v` (or, from the right, are not above it)."""
-    wide = e.add_axes(v, [len(e.sizes(v))])
-    below = e.compare(_LT, a, wide) if side == "left" else e.compare(_LEQ, a, wide)
-    return e.reduce(e.cast(below, "int32"), P.ReduceMode.SUM, [len(e.sizes(below)) - 1])
-
-
 @lowers("searchsorted")
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Tensor:
     """Tell where values belong in a sorted vector, by counting; compares every pair."""
@@ -216,7 +209,9 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Tens
         raise ValueError(f"search side must be 'left' or 'right' (got '{side}')")
     if sorter is not None:
         x = e.gather(x, [(0, operand(sorter))])
-    return counted_below(x, y, side)
+    # How many elements lie below each value or, from the right, are not above it.
+    below = e.compare(_LT if side == "left" else _LEQ, x, e.add_axes(y, [len(e.sizes(y))]))
+    return e.reduce(e.cast(below, "int32"), P.ReduceMode.SUM, [len(e.sizes(below)) - 1])
 
 
 @lowers("digitize")

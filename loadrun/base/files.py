@@ -153,9 +153,8 @@ def opened(path: str | os.PathLike[str], what: str) -> BinaryIO:
             said = f"expected {what}, found a folder" + f" without models ({', '.join(MODELS)})" * empty
             raise IsADirectoryError(errno.EISDIR, said, name)
         if not stat.S_ISREG(mode):
-            raise OSError(
-                errno.EINVAL, f"{what} must be a regular file, not a {_sort(mode)}; copy it first", name
-            )
+            sort = "pipe" if stat.S_ISFIFO(mode) else "socket" if stat.S_ISSOCK(mode) else "device"
+            raise OSError(errno.EINVAL, f"{what} must be a regular file, not a {sort}; copy it first", name)
         return os.fdopen(fd, "rb")
     except BaseException:
         os.close(fd)
@@ -166,10 +165,6 @@ def contents(path: str | os.PathLike[str], what: str) -> bytes:
     """Return the bytes of a regular file; see `opened`."""
     with opened(path, what) as f:
         return f.read()
-
-
-def _sort(mode: int) -> str:
-    return "pipe" if stat.S_ISFIFO(mode) else "socket" if stat.S_ISSOCK(mode) else "device"
 
 
 class FileWatch:

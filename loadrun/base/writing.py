@@ -152,7 +152,9 @@ class _Raw(io.FileIO):
     """
 
     def __init__(self, path: str | os.PathLike[str] | int, mode: str, target: str | os.PathLike[str]) -> None:
-        super().__init__(path, mode, opener=_private if mode == "xb" else None)
+        # Others cannot read a new file before it is complete.
+        private = (lambda name, flags: os.open(name, flags, 0o600)) if mode == "xb" else None
+        super().__init__(path, mode, opener=private)
         self._target = os.fspath(target)
 
     def write(self, data: Any, /) -> int:  # noqa: ANN401 - any buffer; its type has a name since Python 3.12
@@ -168,11 +170,6 @@ class _Raw(io.FileIO):
             os.fsync(self.fileno())
         except OSError as e:
             raise OSError(e.errno, e.strerror, self._target) from None
-
-
-def _private(name: str, flags: int) -> int:
-    """Open a file that others cannot read before it is complete."""
-    return os.open(name, flags, 0o600)
 
 
 @contextmanager

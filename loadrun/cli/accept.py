@@ -42,9 +42,7 @@ def main(argv: list[str]) -> int:
         p.error("cannot ask without a terminal; pass the reason with --reason TEXT")
     if args.reason is not None and not args.reason.strip():
         p.error("--reason is empty; say why the new values are right")
-    options = p.record(
-        AcceptOptions, vars(args), engine=Choice(args.engine, "engine" in args.strict, args.cache)
-    )
+    options = p.record(AcceptOptions, vars(args), engine=Choice(args.engine, "engine" in args.strict))
 
     def confirm(acceptance: Acceptance) -> str | None:
         _show(acceptance)

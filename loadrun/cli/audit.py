@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
     options = p.record(
         AuditOptions,
         vars(args),
-        engine=Choice(args.engine, "engine" in args.strict, args.cache),
+        engine=Choice(args.engine, "engine" in args.strict),
         **model_options(args.input_shape, args.constant),
     )
     files = model_files(args.files, sys.stderr)

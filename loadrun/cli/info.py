@@ -77,7 +77,7 @@ def main(argv: list[str]) -> int:
         with limited(args.max_memory, args.timeout, "drawing"):
             return _draw(files, args.graph, read)
     if args.engine is not None:
-        engine = Choice(args.engine, "engine" in args.strict, args.cache)
+        engine = Choice(args.engine, "engine" in args.strict)
         ran = describe_engine(files, engine, read, timeout=args.timeout, max_memory=args.max_memory)
         for _, why in ran.failures:
             print(f"loadrun: {indented(why.message)}", file=sys.stderr)

@@ -23,7 +23,6 @@ from .groups import Parser, integer, tolerance
 
 with late(__name__):
     import json
-    import pathlib
 
     from .. import inputspec
     from ..inputs import files
@@ -114,7 +113,7 @@ def add_engine_options(
     default: str | None = "reference",
     strict: Sequence[str] = ("engine",),
 ) -> None:
-    """Add ``--engine``, ``--strict`` and ``--cache``.
+    """Add ``--engine`` and ``--strict``.
 
     Args:
         several: the option takes several names, see `all_chosen`.
@@ -130,7 +129,6 @@ def add_engine_options(
         g.add_argument("--engine", metavar="NAME", type=engine, default=default, help=text)
     kinds = {"metavar": ",".join(strict), "type": partial(_kinds, strict), "default": (), "action": "store"}
     add_options(g, Choice if strict == ("engine",) else ReplayOptions, strict=kinds)
-    add_options(g, Choice, cache={"metavar": "DIR", "type": _folder})
 
 
 def _kinds(known: Iterable[str], text: str) -> tuple[str, ...]:
@@ -141,18 +139,12 @@ def _kinds(known: Iterable[str], text: str) -> tuple[str, ...]:
     return words
 
 
-def _folder(name: str) -> pathlib.Path:
-    return pathlib.Path(name)
-
-
-def all_chosen(
-    options: Sequence[Sequence[str]] | None, strict: bool, cache: pathlib.Path | None
-) -> tuple[Choice, ...]:
+def all_chosen(options: Sequence[Sequence[str]] | None, strict: bool) -> tuple[Choice, ...]:
     """Return the selected engines, in order.
 
     Args:
         options: the names, one sequence for each ``--engine``.
-        strict, cache: the other two options.
+        strict: whether operators that an engine lacks are refused.
 
     Raises:
         UsageError: an engine is named twice.
@@ -161,7 +153,7 @@ def all_chosen(
     doubled = sorted({n for n in specs if specs.count(n) > 1})
     if doubled:
         raise UsageError(f"the engine {doubled[0]} is named twice; a comparison needs different engines")
-    return tuple(Choice(name, strict, cache) for name in specs)
+    return tuple(Choice(name, strict) for name in specs)
 
 
 def engine(text: str) -> str:

@@ -153,7 +153,7 @@ def main(argv: list[str]) -> int:
         test_data=sets,
         json=json,
         json_lines=lines,
-        engines=all_chosen(args.engine, "engine" in args.strict, args.cache),
+        engines=all_chosen(args.engine, "engine" in args.strict),
         policies=parse_all(args.check or ()),
         optimize=optimizations(vars(args)),
         command=shlex.join(["loadrun", *argv]),

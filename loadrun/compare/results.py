@@ -9,27 +9,9 @@ from enum import Enum
 import numpy as np
 
 from ..base.about import About
-from ..base.errors import EXIT_ERROR, EXIT_FAULT, failure
+from ..base.errors import EXIT_ERROR as EXIT_ERROR, EXIT_FAULT as EXIT_FAULT, failure
 from ..graph.dtypes import Array, DType, dequantized
 from . import Comparison
-
-__all__ = [
-    "EXIT_CRASH",
-    "EXIT_ERROR",
-    "EXIT_FAIL",
-    "EXIT_FAULT",
-    "EXIT_NOT_COMPARED",
-    "EXIT_PASS",
-    "EXIT_TIMEOUT",
-    "CountedResults",
-    "EngineResults",
-    "FileResult",
-    "OutputResult",
-    "Result",
-    "Verdict",
-    "counted",
-    "exit_code",
-]
 
 _SHOWN = 8
 """Maximum outputs in the text of a result."""
@@ -250,12 +232,10 @@ class EngineResults:
             self.about = result.engine
             self.seconds.append(result.seconds)
         for name, between in result.apart.items():
-            self.error[name] = _worse(self.error.get(name, 0.0), between.max_error)
-
-
-def _worse(a: float, b: float) -> float:
-    """Return the larger error; NaN is the largest."""
-    return b if b > a or b != b else a
+            error = between.max_error
+            # NaN is the largest.
+            if error > self.error.setdefault(name, 0.0) or error != error:
+                self.error[name] = error
 
 
 @dataclass(eq=False)

@@ -3,44 +3,28 @@
 `reference` is numpy; runtimes that are extras are in `loadrun.runtimes`, imported only when used.
 """
 
-from ..base.about import About, Island
-from .protocol import NATIVE, TRANSLATED, Choice, Engine, Factory, FileEngine, FileFactory, Setup
-from .registry import (
-    baseline_for,
-    check_argument,
-    check_engine,
-    engine_names,
-    file_of,
-    make_engine,
-    make_file_engine,
-    make_ready,
-    register_engine,
-    runs_composites,
-    runs_file,
-    split_engines,
+from ..base.about import About as About, Island as Island
+from .protocol import (
+    NATIVE as NATIVE,
+    TRANSLATED as TRANSLATED,
+    Choice as Choice,
+    Engine as Engine,
+    Factory as Factory,
+    FileEngine as FileEngine,
+    FileFactory as FileFactory,
+    Setup as Setup,
 )
-
-__all__ = [
-    "NATIVE",
-    "TRANSLATED",
-    "About",
-    "Choice",
-    "Engine",
-    "Factory",
-    "FileEngine",
-    "FileFactory",
-    "Island",
-    "Setup",
-    "baseline_for",
-    "check_argument",
-    "check_engine",
-    "engine_names",
-    "file_of",
-    "make_engine",
-    "make_file_engine",
-    "make_ready",
-    "register_engine",
-    "runs_composites",
-    "runs_file",
-    "split_engines",
-]
+from .registry import (
+    baseline_for as baseline_for,
+    check_argument as check_argument,
+    check_engine as check_engine,
+    engine_names as engine_names,
+    file_of as file_of,
+    make_engine as make_engine,
+    make_file_engine as make_file_engine,
+    make_ready as make_ready,
+    register_engine as register_engine,
+    runs_composites as runs_composites,
+    runs_file as runs_file,
+    split_engines as split_engines,
+)

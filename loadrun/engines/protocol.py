@@ -19,7 +19,7 @@ import signal
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -29,9 +29,6 @@ from ..base.limits import EndedBySignal
 from ..graph import Graph, Opr, Var
 from ..graph.dtypes import Array
 from ..testcase import FileValue, SourceFile
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NATIVE, TRANSLATED = "native", "translated"
 """The ways that a model takes into a runtime: its own file, or what loadrun wrote of its graph."""
@@ -98,7 +95,6 @@ class Choice:
         spec: reference, float64, onnxruntime, openvino, torch, megengine, load_and_run, or an engine from an installed
             package. An argument follows a colon where the engine takes one.
         strict: reject engine: models with operators that the engine leaves to the reference engine.
-        cache: cache converted models in this folder.
         profile: let the runtime's own profiler watch the runs; see `loadrun.engines.executed.Profiling`.
 
     >>> str(Choice("openvino:bf16", strict=True))
@@ -107,7 +103,6 @@ class Choice:
 
     spec: str
     strict: bool = False
-    cache: Path | None = None
     profile: bool = False
 
     def __str__(self) -> str:
@@ -121,14 +116,12 @@ class Setup(NamedTuple):
         argument: what follows the colon in the engine's name: a provider, a precision, a program.
         seed: seed of the random operators.
         strict: refuse what the engine cannot run, instead of leaving it to the reference engine.
-        cache: a folder that keeps converted models.
         profile: let the runtime's own profiler watch the runs; an engine that has none need not look at it.
     """
 
     argument: str = ""
     seed: int = 0
     strict: bool = False
-    cache: Path | None = None
     profile: bool = False
 
 

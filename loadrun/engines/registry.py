@@ -202,7 +202,7 @@ def make_engine(engine: str | Choice, graph: Graph, targets: Sequence[Var], *, s
     """
     chosen = check_engine(engine)
     name, _, argument = chosen.spec.partition(":")
-    factory, setup = _factory(name), Setup(argument, seed, chosen.strict, chosen.cache, chosen.profile)
+    factory, setup = _factory(name), Setup(argument, seed, chosen.strict, chosen.profile)
     if name in NAMES:
         return factory(graph, targets, setup)
     with blamed(name, "to take the model"):
@@ -243,9 +243,7 @@ def make_file_engine(engine: str | Choice, source: SourceFile) -> FileEngine:
     """
     chosen = check_engine(engine)
     name, _, argument = chosen.spec.partition(":")
-    return _FILE_ENGINES[name](
-        source, Setup(argument, strict=chosen.strict, cache=chosen.cache, profile=chosen.profile)
-    )
+    return _FILE_ENGINES[name](source, Setup(argument, strict=chosen.strict, profile=chosen.profile))
 
 
 def make_ready(engine: Engine, feeds: Mapping[str, Array]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -118,6 +119,7 @@ CostRule = Callable[["Composite", Sequence["tuple[int, ...]"], "tuple[int, ...]"
 NativeRule = Callable[["Composite", Sequence["tuple[int, ...]"]], "Native | None"]
 
 
+@dataclass(eq=False)
 class Definition:
     """What an operator computes, and what is known of it before it runs.
 
@@ -142,27 +144,17 @@ class Definition:
         known: places of the inputs that are annotated `Known`.
     """
 
-    def __init__(
-        self,
-        domain: str,
-        name: str,
-        function: Callable[..., Any],
-        *,
-        since: int = 1,
-        out: OutRules = (0,),
-        pointwise: bool = False,
-        shape: Callable[..., Any] | None = None,
-        views: bool = False,
-        native: NativeRule | None = None,
-        flops: CostRule | None = None,
-    ) -> None:
-        self.domain, self.name, self.function, self.since = domain, name, function, since
-        self.out = out
-        self.pointwise = pointwise
-        self.shape = shape
-        self.views = views
-        self.native = native
-        self.flops = flops
+    domain: str
+    name: str
+    function: Callable[..., Any]
+    _: KW_ONLY
+    since: int = 1
+    out: OutRules = (0,)
+    pointwise: bool = False
+    shape: Callable[..., Any] | None = None
+    views: bool = False
+    native: NativeRule | None = None
+    flops: CostRule | None = None
 
     @cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:

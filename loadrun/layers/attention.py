@@ -135,7 +135,9 @@ def multi_head_attention(
     out, weights, *_ = apply("MultiHeadAttn", param, inputs=inputs, n=4)
     if not need_weights:
         return out, None
-    return out, _mean_of_heads(weights, query.shape[0], num_heads) if average_attn_weights else weights
+    if average_attn_weights:
+        weights = mean(weights.reshape((query.shape[0], num_heads, *weights.shape[-2:])), 1)
+    return out, weights
 
 
 def _projections(embed_dim: int, sizes: tuple[int | None, ...], biases: tuple[bool, ...]) -> dict[str, Any]:
@@ -146,10 +148,6 @@ def _projections(embed_dim: int, sizes: tuple[int | None, ...], biases: tuple[bo
         require(width > 0 or not bias, f"a bias of the {name} projection needs a projection weight")
         fields |= {f"{name[0]}proj_size": width, f"{name[0]}bias": bias}
     return fields
-
-
-def _mean_of_heads(weights: Tensor, n: int, heads: int) -> Tensor:
-    return mean(weights.reshape((n, heads, *weights.shape[-2:])), 1)
 
 
 def _check_inputs(

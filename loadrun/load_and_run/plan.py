@@ -68,7 +68,8 @@ class ExecutionPlan:
         strides = (
             [s // array.itemsize for s in array.strides] if view and array is not None else packed(shape)
         )
-        return layout_text(shape, strides, var.dtype.name if var.dtype else "?")
+        sizes = ",".join(f"{n}({s})" for n, s in zip(shape, strides, strict=True))
+        return f"{{{sizes} {var.dtype.name if var.dtype else '?'}}}"
 
     def info(self, var: Var, numbers: Numbering | None = None) -> str:
         """Show a variable as MegEngine's messages do, with the numbers of what is executed unless others are given."""
@@ -99,15 +100,6 @@ def shape_text(shape: Shape) -> str:
     '{1,10}'
     """
     return "{" + ",".join(str(n) for n in shape) + "}"
-
-
-def layout_text(shape: Shape, strides: list[int], dtype: str) -> str:
-    """Format a shape with the steps between elements, as MegEngine prints it.
-
-    >>> layout_text((2, 3), [3, 1], "Float32")
-    '{2(3),3(1) Float32}'
-    """
-    return "{" + ",".join(f"{n}({s})" for n, s in zip(shape, strides, strict=True)) + f" {dtype}}}"
 
 
 def packed(shape: Shape) -> list[int]:

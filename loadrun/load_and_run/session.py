@@ -295,7 +295,7 @@ class LoadAndRunSession:
             names = plan.numbers.oprs[check.opr.id]
             if check.verbose and out.error is not None:
                 self.log.result(
-                    f"AssertEqual: err={_g(out.error)} (name={clean(names.name, 4096)} id={names.id})"
+                    f"AssertEqual: err={np.float32(out.error):g} (name={clean(names.name, 4096)} id={names.id})"
                 )
             if out.verdict is Verdict.FAIL:
                 copy.failed = unequal(check, out, plan)
@@ -406,10 +406,6 @@ def _resized(array: Array, size: int) -> Array:
 
 def _ms(started: float) -> str:
     return f"{(time.perf_counter() - started) * 1e3:.3f}"
-
-
-def _g(value: float) -> str:
-    return f"{np.float32(value):g}"
 
 
 def _statistics(times: list[float]) -> str:

@@ -206,7 +206,10 @@ class _KnownShapes:
         self.known = [infer_shapes(self.graph, oprs, self.first)]
         if any(self.open.inputs.values()) or self.open.symbols:
             self._add_others(self.open.fitting)
-        self.observed = self._observe()
+        self.observed: dict[int, Shape] = {}
+        if not set(self.example) < set(self.first):
+            # Shapes that follow from values alone are those of one run on the example's values.
+            self.observed = observed_shapes(self.graph, self.ends, self.known[0].shapes, self.example)
 
     def _add_others(self, size_sets: Sequence[Mapping[str, Shape]]) -> None:
         """Infer with other sizes of the dynamic axes: those given, then as many of some more as make sense."""
@@ -268,12 +271,6 @@ class _KnownShapes:
                     raise UsageError(
                         f"axis {axis} of {name!r} ({symbol}) cannot be dynamic: the model accepts no other size. {why}"
                     )
-
-    def _observe(self) -> dict[int, Shape]:
-        """Return the shapes that follow from values alone, as one run on the example's values gives them."""
-        if set(self.example) < set(self.first):
-            return {}
-        return observed_shapes(self.graph, self.ends, self.known[0].shapes, self.example)
 
 
 # The walk over the operators

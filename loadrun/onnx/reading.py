@@ -248,11 +248,6 @@ class OnnxReader:
                 assumed += [info.name] if None in open_shape else []
         return shapes, assumed
 
-    def _no_input(self, name: str) -> str:
-        assert self._model.graph is not None
-        names = ", ".join(i.name for i in self._model.graph.inputs) or "none"
-        return f"the model has no input {name!r}; its inputs are {names}"
-
     def _open_axes(self, shapes: Mapping[str, Sequence[int]]) -> dict[tuple[str, int], list[tuple[str, int]]]:
         """Group the axes of inputs whose sizes the file leaves open by name and size."""
         groups: dict[tuple[str, int], list[tuple[str, int]]] = {}
@@ -269,12 +264,12 @@ class OnnxReader:
         Raises:
             UsageError: it does not fit what the file declares.
         """
-        info = (
-            next((i for i in self._model.graph.inputs if i.name == name), None) if self._model.graph else None
-        )
-        dtype = type_of(info.type) if info is not None else None
+        inputs = self._model.graph.inputs if self._model.graph else []
+        info = next((i for i in inputs if i.name == name), None)
         if info is None:
-            raise UsageError(self._no_input(name))
+            names = ", ".join(i.name for i in inputs) or "none"
+            raise UsageError(f"the model has no input {name!r}; its inputs are {names}")
+        dtype = type_of(info.type)
         if dtype is None:
             raise NotExpressed(f"the constant {name!r} has no type")
         if dtype.np.kind == "O":

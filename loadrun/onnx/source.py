@@ -381,7 +381,8 @@ def _of_trace(
 def _input_labels(traced: Traced, recording: Recording, names: Sequence[str]) -> list[tuple[str, str]]:
     """Pair the recording's input names with the model's."""
     if not names:
-        names = _parameter_names(traced.__wrapped__, 1 + _last_position(recording.args))
+        last = max((int(a.split("_")[1]) for a in recording.args if a.startswith("arg_")), default=-1)
+        names = _parameter_names(traced.__wrapped__, 1 + last)
     pairs = []
     for arg in recording.args:
         if arg.startswith("kwarg_"):
@@ -394,10 +395,6 @@ def _input_labels(traced: Traced, recording: Recording, names: Sequence[str]) ->
     if len(set(labels)) < len(labels):
         return [(arg, arg.removeprefix("kwarg_")) for arg, _ in pairs]
     return pairs
-
-
-def _last_position(args: Mapping[str, Any]) -> int:
-    return max((int(a.split("_")[1]) for a in args if a.startswith("arg_")), default=-1)
 
 
 def _example_values(positional: tuple[Any, ...], named: Mapping[str, Any]) -> list[tuple[str, Array]]:

@@ -23,14 +23,6 @@ class TypeParam(P.Record, code=67):
     dtype: DTypeField = DType("Float32")
 
 
-def _topk(o: Opr) -> int:
-    return 1 if o.get(P.TopK).mode == P.TopKMode.KTH_ONLY else 2
-
-
-def _svd(o: Opr) -> int:
-    return 3 if o.get(P.SVD).compute_uv else 1
-
-
 def _norm_backward(o: Opr) -> int:
     return 1 if len(o.inputs) == 4 else 3
 
@@ -39,20 +31,8 @@ def _batch_norm(o: Opr) -> int:
     return 4 if o.get(P.BN).fwd_mode == P.BNFwdMode.INFERENCE or len(o.inputs) == 3 else 6
 
 
-def _inputs_plus_one(o: Opr) -> int:
-    return len(o.inputs) + 1
-
-
 def _inputs_minus_one(o: Opr) -> int:
     return len(o.inputs) - 1
-
-
-def _cond_pred(o: Opr) -> int:
-    return len(o.inputs) - (o.get(P.CondExecPred).mode == P.CondExecPredMode.CASE)
-
-
-def _cond_merge(o: Opr) -> int:
-    return o.get(P.CondExecMerge).nr_output
 
 
 def _tensors(o: Opr) -> int:
@@ -88,7 +68,7 @@ _OPS = (
     Op("Sleep", "debug", "io", params=(P.MGBSleep,), inputs="src", traits=T.VIEW | T.CONTIGUOUS | T.EFFECTS | T.NO_WORKSPACE),
     Op("AssertEqual", "debug", "io", params=(P.AssertEqual,), inputs="expect get err", traits=T.GENERIC | T.EFFECTS | T.NO_WORKSPACE),
     Op("AddUpdate", "training", "io", params=(P.MGBAddUpdate,), inputs="dest delta", traits=T.GENERIC | T.EFFECTS | T.NO_WORKSPACE),
-    Op("CheckNonFinite", "training", "io", params=(P.CheckNonFinite,), inputs="x0 ...", outputs=_inputs_plus_one, traits=T.GENERIC | T.EFFECTS),
+    Op("CheckNonFinite", "training", "io", params=(P.CheckNonFinite,), inputs="x0 ...", outputs=lambda o: len(o.inputs) + 1, traits=T.GENERIC | T.EFFECTS),
     Op("VirtualGrad", "training", "", params=(P.Empty,), inputs="target wrt"),
     # elemwise
     Op("Elemwise", "inference", "elemwise.modes", params=(P.Elemwise,), inputs="x0 x1? x2? x3?", traits=T.ELEMENTWISE | T.IN_PLACE | T.INFERRED | T.NO_WORKSPACE | T.FOLDED, wide="basic.elemwise"),
@@ -106,7 +86,7 @@ _OPS = (
     Op("BatchedMatrixMulV2", "inference", "linalg", params=(P.MatrixMul,), inputs="A B", cls="BatchedMatrixMul", traits=T.LINEAR | T.LIMITED, wide="basic.matmul"),
     Op("Dot", "inference", "linalg", params=(P.Empty,), inputs="a b", wide="basic.dot"),
     Op("MatrixInverse", "inference", "linalg", params=(P.Empty,), inputs="src", wide="basic.inverse"),
-    Op("SVD", "inference", "linalg", params=(P.SVD,), inputs="src", outputs=_svd, all_outputs=3, traits=T.GENERIC),
+    Op("SVD", "inference", "linalg", params=(P.SVD,), inputs="src", outputs=lambda o: 3 if o.get(P.SVD).compute_uv else 1, all_outputs=3, traits=T.GENERIC),
     Op("Cross", "inference", "linalg", params=(P.Cross,), inputs="A B", after_1_13_0=True, wide="basic.cross"),
     # shape
     Op("Broadcast", "inference", "shape", params=(P.Empty,), inputs="src target_shape", traits=T.VIEW | T.MOVES | T.INFERRED | T.TAKES_SIZES | T.NO_WORKSPACE | T.COMPLEX),
@@ -193,7 +173,7 @@ _OPS = (
     Op("Argsort", "inference", "select", params=(P.Argsort,), inputs="src", outputs=2, cls="ArgsortForward", traits=T.MOVES),
     Op("CondTake", "inference", "select", params=(P.CondTake,), inputs="data mask", outputs=2, traits=T.MOVES | T.DATA_SHAPED),
     Op("NonZero", "inference", "select", params=(P.Empty,), inputs="src", after_1_13_0=True, traits=T.GENERIC),
-    Op("TopK", "inference", "select", params=(P.TopK,), inputs="data k", outputs=_topk, traits=T.COUNTED | T.MOVES, all_outputs=2),
+    Op("TopK", "inference", "select", params=(P.TopK,), inputs="data k", outputs=lambda o: 1 if o.get(P.TopK).mode == P.TopKMode.KTH_ONLY else 2, traits=T.COUNTED | T.MOVES, all_outputs=2),
     # vendor
     Op("NvOf", "vendor", "", params=(P.NvOf,), inputs="src"),
     Op("ExternCOprRunner", "vendor", "", inputs="x0 ...", outputs=_unknown),
@@ -274,11 +254,11 @@ _OPS = (
     Op("MultinomialRNG", "rng", "rng", params=(P.MultinomialRNG,), inputs="probs", after_1_13_0=True, traits=T.RANDOM),
     Op("Dropout", "rng", "rng", params=(P.Dropout,), inputs="x", outputs=2, cls="DropoutForward", traits=T.RANDOM),
     # control
-    Op("CondExecPred", "control_flow", "control", params=(P.CondExecPred,), inputs="key0 ... pred", outputs=_cond_pred, traits=T.GENERIC | T.FLOAT32_ONLY | T.NO_WORKSPACE),
+    Op("CondExecPred", "control_flow", "control", params=(P.CondExecPred,), inputs="key0 ... pred", outputs=lambda o: len(o.inputs) - (o.get(P.CondExecPred).mode == P.CondExecPredMode.CASE), traits=T.GENERIC | T.FLOAT32_ONLY | T.NO_WORKSPACE),
     Op("CondExecPredLogical", "control_flow", "control", params=(P.CondExecPredLogical,), inputs="ppv0 ...", traits=T.GENERIC | T.NO_WORKSPACE),
     Op("CondExecMark", "control_flow", "control", params=(P.CondExecMark,), inputs="x0 ... ppv", outputs=_inputs_minus_one, traits=T.GENERIC | T.VIEW | T.NO_WORKSPACE),
     Op("CondExecMarkIfNeed", "control_flow", "control", params=(P.CondExecMark,), inputs="maybe_ppv x", traits=T.GENERIC),
-    Op("CondExecMerge", "control_flow", "control", params=(P.CondExecMerge,), inputs="branch vars... extra...", outputs=_cond_merge, traits=T.GENERIC | T.NO_WORKSPACE),
+    Op("CondExecMerge", "control_flow", "control", params=(P.CondExecMerge,), inputs="branch vars... extra...", outputs=lambda o: o.get(P.CondExecMerge).nr_output, traits=T.GENERIC | T.NO_WORKSPACE),
     # control_flow
     Op("opr::Loop", "control_flow", "", outputs=0, v2="opr::Loop", cls="Loop"),
     Op("InputMaker", "control_flow", "", outputs=0, v2="InputMaker", cls="LoopImpl::InputMaker"),

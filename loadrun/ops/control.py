@@ -232,29 +232,13 @@ def cond_exec_pred_logical(c: Call, *flags: Array) -> Array:
 # Marks
 
 
-def _mark_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    return inputs[:-1]
-
-
-def _mark_shape(s: ShapeCall) -> Sequence[Shape | None]:
-    return s.shapes[:-1]
-
-
-@kernel("CondExecMark", dtype=_mark_dtype, shape=_mark_shape)
+@kernel("CondExecMark", dtype=lambda opr, inputs: inputs[:-1], shape=lambda s: s.shapes[:-1])
 def cond_exec_mark(c: Call, *args: Array) -> tuple[Array, ...]:
     """Return all inputs but the last, which is the predicate of the branch that they enter."""
     return args[:-1]
 
 
-def _second_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    return (inputs[1],)
-
-
-def _second_shape(s: ShapeCall) -> Sequence[Shape | None]:
-    return (s.shapes[1],)
-
-
-@kernel("CondExecMarkIfNeed", dtype=_second_dtype, shape=_second_shape)
+@kernel("CondExecMarkIfNeed", dtype=lambda opr, inputs: (inputs[1],), shape=lambda s: (s.shapes[1],))
 def cond_exec_mark_if_need(c: Call, like: Array, x: Array) -> Array:
     """Return the second input, in the branch of the first one if that is in any."""
     return x

@@ -12,7 +12,7 @@ import numpy as np
 from ..graph import Opr
 from ..graph import params as P
 from ..graph.dtypes import Array, DType, plain
-from .registry import Call, Shape, ShapeCall, first_input, kernel
+from .registry import Call, Shape, first_input, kernel
 from .shape import MAX_NDIM, c_cast, known_value, target_shape
 
 # Padding
@@ -40,11 +40,7 @@ def _padding_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     return (inputs[0],)
 
 
-def _padding_shape(s: ShapeCall) -> Sequence[Shape | None]:
-    return (_padding(s.get(P.Padding), s.shape(0))[1],)
-
-
-@kernel("Padding", dtype=_padding_dtype, shape=_padding_shape)
+@kernel("Padding", dtype=_padding_dtype, shape=lambda s: (_padding(s.get(P.Padding), s.shape(0))[1],))
 def padding(c: Call, x: Array) -> Array:
     """Add a border to the input: a constant, the edge repeated, or a reflection without the edge itself.
 
@@ -94,11 +90,7 @@ def _diag(k: int, shape: Shape) -> Shape:
     return (max(length, 0),)
 
 
-def _diag_shape(s: ShapeCall) -> Sequence[Shape | None]:
-    return (_diag(s.get(P.Diag).k, s.shape(0)),)
-
-
-@kernel("Diag", dtype=first_input, shape=_diag_shape)
+@kernel("Diag", dtype=first_input, shape=lambda s: (_diag(s.get(P.Diag).k, s.shape(0)),))
 def diag(c: Call, x: Array) -> Array:
     """Return diagonal `k` of a matrix, or the matrix that has a vector as its diagonal `k` and zeros elsewhere.
 
@@ -121,15 +113,11 @@ def _eye(value: Array) -> Shape:
     return shape if len(shape) == 2 else shape * 2
 
 
-def _eye_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    return (plain(opr.get(P.Eye).dtype.name),)
-
-
-def _eye_shape(s: ShapeCall) -> Sequence[Shape | None]:
-    return (_eye(known_value(s, 0)),)
-
-
-@kernel("Eye", dtype=_eye_dtype, shape=_eye_shape)
+@kernel(
+    "Eye",
+    dtype=lambda opr, inputs: (plain(opr.get(P.Eye).dtype.name),),
+    shape=lambda s: (_eye(known_value(s, 0)),),
+)
 def eye(c: Call, shape: Array) -> Array:
     """Make a matrix with ones on diagonal `k`; one number as shape means a square."""
     rows, columns = _eye(shape)
@@ -139,15 +127,11 @@ def eye(c: Call, shape: Array) -> Array:
     return out
 
 
-def _float32(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    return (plain("Float32"),)
-
-
-def _linspace_shape(s: ShapeCall) -> Sequence[Shape | None]:
-    return (target_shape(known_value(s, 2)),)
-
-
-@kernel("Linspace", dtype=_float32, shape=_linspace_shape)
+@kernel(
+    "Linspace",
+    dtype=lambda opr, inputs: (plain("Float32"),),
+    shape=lambda s: (target_shape(known_value(s, 2)),),
+)
 def linspace(c: Call, start: Array, stop: Array, num: Array) -> Array:
     """Space float32 numbers evenly from start to stop, computed in double precision.
 
@@ -163,15 +147,11 @@ def linspace(c: Call, start: Array, stop: Array, num: Array) -> Array:
     return (first + np.arange(n) * step).astype(np.float32).reshape(shape)
 
 
-def _alloc_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    return (opr.output_dtype or plain(opr.get(P.DTypeParam).dtype.name),)
-
-
-def _alloc_shape(s: ShapeCall) -> Sequence[Shape | None]:
-    return (target_shape(known_value(s, 0)),)
-
-
-@kernel("Alloc", dtype=_alloc_dtype, shape=_alloc_shape)
+@kernel(
+    "Alloc",
+    dtype=lambda opr, inputs: (opr.output_dtype or plain(opr.get(P.DTypeParam).dtype.name),),
+    shape=lambda s: (target_shape(known_value(s, 0)),),
+)
 def alloc(c: Call, shape: Array) -> Array:
     """Make zeros of that shape; MegEngine leaves the memory as it finds it."""
     return np.zeros(target_shape(shape), c.outputs[0].np)
@@ -196,11 +176,7 @@ def _leading(shape: Shape, mask: Shape) -> Shape:
     return shape
 
 
-def _masked_fill_shape(s: ShapeCall) -> Sequence[Shape | None]:
-    return (_leading(s.shape(0), s.shape(1)),)
-
-
-@kernel("MaskedFill", dtype=_masked_fill_dtype, shape=_masked_fill_shape)
+@kernel("MaskedFill", dtype=_masked_fill_dtype, shape=lambda s: (_leading(s.shape(0), s.shape(1)),))
 def masked_fill(c: Call, x: Array, mask: Array) -> Array:
     """Put `value` into the input where the mask, which has the input's leading dimensions, is true.
 
@@ -225,11 +201,7 @@ def _where_shapes(mask: Shape, x: Shape, y: Shape) -> Shape:
     return x
 
 
-def _where_shape(s: ShapeCall) -> Sequence[Shape | None]:
-    return (_where_shapes(s.shape(0), s.shape(1), s.shape(2)),)
-
-
-@kernel("Where", dtype=_where_dtype, shape=_where_shape)
+@kernel("Where", dtype=_where_dtype, shape=lambda s: (_where_shapes(s.shape(0), s.shape(1), s.shape(2)),))
 def where(c: Call, mask: Array, x: Array, y: Array) -> Array:
     """Take the elements of `x` where the mask is true, else of `y`; all three have one shape.
 

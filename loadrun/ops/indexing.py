@@ -395,11 +395,11 @@ def _one_hot_index(axis: int, size: int, index: Array) -> Array:
     return np.expand_dims(index.astype(np.intp), axis)
 
 
-def _one_hot_shape(s: ShapeCall) -> Sequence[Shape | None]:
-    return (_one_hot(s.get(P.Axis).axis, s.shape(0), s.shape(1)),)
-
-
-@kernel("IndexingOneHot", dtype=first_input, shape=_one_hot_shape)
+@kernel(
+    "IndexingOneHot",
+    dtype=first_input,
+    shape=lambda s: (_one_hot(s.get(P.Axis).axis, s.shape(0), s.shape(1)),),
+)
 def indexing_one_hot(c: Call, x: Array, index: Array) -> Array:
     """Take one element along an axis for every position of the others; the axis stays with size 1.
 
@@ -448,11 +448,7 @@ def _remap_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     return (inputs[0],)
 
 
-def _remap_shape(s: ShapeCall) -> Sequence[Shape | None]:
-    return (_remap(s.shape(0), s.shape(1)),)
-
-
-@kernel("IndexingRemap", dtype=_remap_dtype, shape=_remap_shape)
+@kernel("IndexingRemap", dtype=_remap_dtype, shape=lambda s: (_remap(s.shape(0), s.shape(1)),))
 def indexing_remap(c: Call, x: Array, table: Array) -> Array:
     """Take the elements at the coordinates in the map's last dimension.
 

@@ -76,15 +76,9 @@ def add_update(c: Call, dest: Array, delta: Array) -> Array:
     return np.asarray(alpha * dest + beta * delta + bias, c.outputs[0].np)
 
 
-def _check_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    return (*inputs, plain("Int32"))
-
-
-def _check_shape(s: ShapeCall) -> Sequence[Shape | None]:
-    return (*s.shapes, (1,))
-
-
-@kernel("CheckNonFinite", dtype=_check_dtype, shape=_check_shape)
+@kernel(
+    "CheckNonFinite", dtype=lambda opr, inputs: (*inputs, plain("Int32")), shape=lambda s: (*s.shapes, (1,))
+)
 def check_non_finite(c: Call, *xs: Array) -> tuple[Array, ...]:
     """Return the inputs as they are (MegEngine's CPU build ignores `scale`), and 1 when any is not finite, else 0."""
     bad = any(not np.isfinite(x).all() for x in xs)

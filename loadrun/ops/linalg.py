@@ -267,22 +267,19 @@ def unpacked(p: MatrixMul, a: Array, b: Array) -> tuple[Array, Array]:
     return a.reshape(m * pack, k * pack), b.transpose(0, 2, 1).reshape(k * pack, b.shape[1])
 
 
-def _dot_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
+def _plain_pair(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     a, b = inputs
     if a != b or a.is_quantized or a.name in ("Bool", "Uint16", "Byte", "Complex64"):
-        raise ValueError(f"Dot takes two inputs of one plain dtype, found {a} and {b}")
+        raise ValueError(f"{opr.type} takes two inputs of one plain dtype, found {a} and {b}")
     return (a,)
 
 
-def _dot_shape(s: ShapeCall) -> Sequence[Shape | None]:
-    return ((1,),)
-
-
-def _dot_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    return 2 * max(prod(s) for s in inputs)
-
-
-@kernel("Dot", dtype=_dot_dtype, shape=_dot_shape, flops=_dot_flops)
+@kernel(
+    "Dot",
+    dtype=_plain_pair,
+    shape=lambda s: ((1,),),
+    flops=lambda opr, inputs, outputs: 2 * max(prod(s) for s in inputs),
+)
 def dot(c: Call, a: Array, b: Array) -> Array:
     """Compute the inner product of two vectors; one of a single element stands for a vector of that value."""
     if a.ndim != 1 or b.ndim != 1 or (a.size != b.size and 1 not in (a.size, b.size)):
@@ -310,15 +307,11 @@ def _square(shape: Shape) -> Shape:
     return shape
 
 
-def _inverse_shape(s: ShapeCall) -> Sequence[Shape | None]:
-    return (_square(s.shape(0)),)
-
-
 def _inverse_flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
     return 2 * prod(inputs[0]) * inputs[0][-1]
 
 
-@kernel("MatrixInverse", dtype=_float_dtype, shape=_inverse_shape, flops=_inverse_flops)
+@kernel("MatrixInverse", dtype=_float_dtype, shape=lambda s: (_square(s.shape(0)),), flops=_inverse_flops)
 def matrix_inverse(c: Call, x: Array) -> Array:
     """Invert every matrix of a stack; a singular one is an error, as in MegEngine."""
     _square(x.shape)
@@ -392,13 +385,6 @@ def _cross_axes(p: Cross, a: Shape, b: Shape) -> tuple[int, int, int]:
     return ia, ib, ic
 
 
-def _cross_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    a, b = inputs
-    if a != b or a.is_quantized or a.name in ("Bool", "Uint16", "Byte", "Complex64"):
-        raise ValueError(f"Cross takes two inputs of one plain dtype, found {a} and {b}")
-    return (a,)
-
-
 def _cross_shape(s: ShapeCall) -> Sequence[Shape | None]:
     a = s.shape(0)
     ia, _, ic = _cross_axes(s.get(Cross), a, s.shape(1))
@@ -406,7 +392,7 @@ def _cross_shape(s: ShapeCall) -> Sequence[Shape | None]:
     return ((*rest[:ic], 3, *rest[ic:]),)
 
 
-@kernel("Cross", dtype=_cross_dtype, shape=_cross_shape, flops=per_input(3))
+@kernel("Cross", dtype=_plain_pair, shape=_cross_shape, flops=per_input(3))
 def cross(c: Call, a: Array, b: Array) -> Array:
     """Compute the cross products of vectors of three elements along given axes."""
     ia, ib, ic = _cross_axes(c.get(Cross), a.shape, b.shape)

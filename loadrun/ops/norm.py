@@ -17,6 +17,7 @@ from ..graph.params import BN, LRN, BNFwdMode, Format, GeneralNorm, GroupNorm, L
 from .numeric.parallel import parallel, replaced, scratch
 from .numeric.special import rounded, stored, sum_rounded
 from .registry import Call, Shape, ShapeCall, kernel, per_output, same
+from .shape import axis_of
 
 _ROWS = 1 << 17
 """Elements that are normalized in one go, so that the passes over them stay in the processor's cache."""
@@ -29,12 +30,6 @@ def _float(dtype: DType, what: str = "the input") -> None:
         raise ValueError(f"{what} must be Float32, Float16 or BFloat16, not {dtype}")
 
 
-def _axis_in(axis: int, ndim: int) -> int:
-    if not -ndim <= axis < ndim:
-        raise ValueError(f"axis {axis} is outside an input of {ndim} dimensions")
-    return axis % ndim
-
-
 # ---- Softmax
 
 
@@ -45,7 +40,7 @@ def _softmax_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
 
 def _softmax_shape(s: ShapeCall) -> Sequence[Shape | None]:
     shape = s.shape(0)
-    _axis_in(s.get(Softmax).axis, len(shape))
+    axis_of(s.get(Softmax).axis, len(shape))
     return (shape,)
 
 
@@ -56,7 +51,7 @@ def softmax(c: Call, x: Array) -> Array:
     MegEngine's float32 kernel starts its maximum at the smallest positive float, so it gives NaN for rows whose
     values are all below -87; here they have their true softmax.
     """
-    axis = _axis_in(c.get(Softmax).axis, x.ndim)
+    axis = axis_of(c.get(Softmax).axis, x.ndim)
     dtype = c.inputs[0]
     if not x.size:
         return np.empty(x.shape, x.dtype)

@@ -18,6 +18,7 @@ from ..graph.params import ReduceMode as Mode
 from .numeric.quant import round_away
 from .numeric.special import lowest, rounded, stored, sum_rounded
 from .registry import Bound, Call, Shape, ShapeCall, kernel, per_input
+from .shape import axis_of
 from .typecvt import convert
 
 _MAX_NDIM = 7
@@ -59,12 +60,6 @@ def _out_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     return (src,)
 
 
-def _axis(axis: int, ndim: int) -> int:
-    if not -ndim <= axis < ndim:
-        raise ValueError(f"axis {axis} is outside an array of {ndim} dimensions")
-    return axis % ndim
-
-
 def target_axes(shape: Shape, target: Shape) -> tuple[int, ...]:
     """Return the axes over which `shape` is reduced to `target`; a target of fewer dimensions is aligned to the right.
 
@@ -89,7 +84,7 @@ def _shape(s: ShapeCall) -> Sequence[Shape | None]:
         target = s.ints(1)
         target_axes(src, target)
         return (target,)
-    axis = _axis(p.axis, len(src))
+    axis = axis_of(p.axis, len(src))
     return ((*src[:axis], 1, *src[axis + 1 :]),)
 
 
@@ -104,7 +99,7 @@ def _bind(c: Call, s: ShapeCall) -> Bound | None:
     x, shape = s.shape(0), shapes[0]
     if shape is None or 0 in x or not src == c.outputs[0] == _work_dtype(p.mode, p.data_type, src):
         return None
-    axes = target_axes(x, shape) if _by_target(p) else (_axis(p.axis, len(x)),)
+    axes = target_axes(x, shape) if _by_target(p) else (axis_of(p.axis, len(x)),)
     sizes, order = _merged(x, axes)
     if len(order) != 1:
         return None
@@ -119,7 +114,7 @@ def reduce(c: Call, x: Array, target: Array | None = None) -> Array:
     """Reduce over one axis, or to a target shape: sum, mean, product, minimum, maximum or sum of squares."""
     p = c.get(Reduce)
     if target is None:
-        axis = _axis(p.axis, x.ndim)
+        axis = axis_of(p.axis, x.ndim)
         axes: tuple[int, ...] = (axis,)
         shape = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
     else:
@@ -274,7 +269,7 @@ def _cumsum_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
 def cumsum(c: Call, x: Array) -> Array:
     """Sum cumulatively along an axis, from either end, with or without the element itself."""
     p = c.get(Cumsum)
-    axis = _axis(p.axis, x.ndim)
+    axis = axis_of(p.axis, x.ndim)
     if not x.size:
         return np.empty(x.shape, x.dtype)
     rows = np.moveaxis(x, axis, 0)

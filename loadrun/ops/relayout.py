@@ -9,7 +9,7 @@ from ..graph import Opr
 from ..graph import params as P
 from ..graph.dtypes import Array, DType
 from ..graph.params import RelayoutMode as M
-from .registry import Call, Shape, ShapeCall, kernel
+from .registry import Call, Shape, kernel
 
 
 @dataclass(frozen=True)
@@ -172,10 +172,6 @@ def _target(p: P.RelayoutFormat, shape: Shape) -> Shape:
     return plan.shape
 
 
-def _shape(s: ShapeCall) -> Sequence[Shape | None]:
-    return (_target(s.get(P.RelayoutFormat), s.shape(0)),)
-
-
 _CONVERSIONS = {
     ("Quantized8Asymm", "QuantizedS8"),
     ("Uint8", "QuantizedS8"),
@@ -220,7 +216,7 @@ def _convert(x: Array, source: DType, target: DType) -> Array:
     return np.clip(whole, low, min(high, 2147483520)).astype(target.np)
 
 
-@kernel("RelayoutFormatV1", dtype=_dtype, shape=_shape)
+@kernel("RelayoutFormatV1", dtype=_dtype, shape=lambda s: (_target(s.get(P.RelayoutFormat), s.shape(0)),))
 def relayout(c: Call, x: Array) -> Array:
     """Move channels into or out of packs (MegEngine dnn naive relayout_format).
 

@@ -45,14 +45,6 @@ def _float_of(name: str) -> DType:
     return dtype
 
 
-def _uniform_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    return (_float_of(opr.get(P.UniformRNG).dtype.name),)
-
-
-def _gaussian_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    return (_float_of(opr.get(P.GaussianRNG).dtype.name),)
-
-
 def _given_shape(s: ShapeCall) -> Sequence[Shape | None]:
     return (target_shape(known_value(s, 0)),)
 
@@ -74,14 +66,22 @@ def _uniform(c: Call, shape: Shape) -> Array:
     return c.stream().uniform(c.opr.type, shape)
 
 
-@kernel("UniformRNGV1", dtype=_uniform_dtype, shape=_given_shape)
+@kernel(
+    "UniformRNGV1",
+    dtype=lambda opr, inputs: (_float_of(opr.get(P.UniformRNG).dtype.name),),
+    shape=_given_shape,
+)
 def uniform(c: Call, shape: Array) -> Array:
     """Draw numbers uniformly from (0, 1]."""
     want = target_shape(shape)
     return _sample(c, c.stream().uniform(c.opr.type, want, _digits(c.outputs[0])), want)
 
 
-@kernel("GaussianRNGV1", dtype=_gaussian_dtype, shape=_given_shape)
+@kernel(
+    "GaussianRNGV1",
+    dtype=lambda opr, inputs: (_float_of(opr.get(P.GaussianRNG).dtype.name),),
+    shape=_given_shape,
+)
 def gaussian(c: Call, shape: Array) -> Array:
     """Draw normally distributed numbers with the parameters `mean` and `std`."""
     p = c.get(P.GaussianRNG)
@@ -154,11 +154,7 @@ def permutation(c: Call, shape: Array) -> Array:
     return _sample(c, c.stream().permutation(c.opr.type, prod(want)), want)
 
 
-def _shuffle_shape(s: ShapeCall) -> Sequence[Shape | None]:
-    return (s.shape(0), s.shape(0)[:1])
-
-
-@kernel("ShuffleRNG", dtype=and_int32, shape=_shuffle_shape)
+@kernel("ShuffleRNG", dtype=and_int32, shape=lambda s: (s.shape(0), s.shape(0)[:1]))
 def shuffle(c: Call, x: Array) -> tuple[Array, Array]:
     """Shuffle the entries along the first axis; also return where each was before.
 
@@ -184,11 +180,11 @@ def _multinomial(p: P.MultinomialRNG, shape: Shape) -> Shape:
     return (shape[0], p.num_samples)
 
 
-def _multinomial_shape(s: ShapeCall) -> Sequence[Shape | None]:
-    return (_multinomial(s.get(P.MultinomialRNG), s.shape(0)),)
-
-
-@kernel("MultinomialRNG", dtype=_multinomial_dtype, shape=_multinomial_shape)
+@kernel(
+    "MultinomialRNG",
+    dtype=_multinomial_dtype,
+    shape=lambda s: (_multinomial(s.get(P.MultinomialRNG), s.shape(0)),),
+)
 def multinomial(c: Call, probs: Array) -> Array:
     """Draw `num_samples` positions for every row of probabilities.
 
@@ -214,11 +210,7 @@ def _dropout_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     return (inputs[0], plain("Byte"))
 
 
-def _dropout_shape(s: ShapeCall) -> Sequence[Shape | None]:
-    return (s.shape(0), (prod(s.shape(0)),))
-
-
-@kernel("Dropout", dtype=_dropout_dtype, shape=_dropout_shape)
+@kernel("Dropout", dtype=_dropout_dtype, shape=lambda s: (s.shape(0), (prod(s.shape(0)),)))
 def dropout(c: Call, x: Array) -> tuple[Array, Array]:
     """Zero each element with probability `drop_prob` and scale the others to keep the mean.
 

@@ -44,11 +44,13 @@ def _arg(axis: int, shape: Shape) -> Shape:
     return (*shape[:axis], 1, *shape[axis + 1 :])
 
 
-def _arg_shape(s: ShapeCall) -> Sequence[Shape | None]:
-    return (_arg(s.get(P.Axis).axis, s.shape(0)),)
-
-
-@kernel("Argmax", "Argmin", dtype=int32, shape=_arg_shape, flops=per_input(1))
+@kernel(
+    "Argmax",
+    "Argmin",
+    dtype=int32,
+    shape=lambda s: (_arg(s.get(P.Axis).axis, s.shape(0)),),
+    flops=per_input(1),
+)
 def argmax(c: Call, x: Array) -> Array:
     """Return the position of the largest (smallest) element along an axis, which stays with size 1.
 
@@ -85,17 +87,13 @@ def _matrix(shape: Shape) -> Shape:
     return shape
 
 
-def _argsort_shape(s: ShapeCall) -> Sequence[Shape | None]:
-    return (_matrix(s.shape(0)),) * 2
-
-
 def _order(x: Array, ascending: bool) -> Array:
     """Return the positions in every row in sorted order."""
     positions = x.argsort(axis=1, kind="stable")
     return positions if ascending else positions[:, ::-1]
 
 
-@kernel("Argsort", dtype=_argsort_dtype, shape=_argsort_shape, flops=_sorting)
+@kernel("Argsort", dtype=_argsort_dtype, shape=lambda s: (_matrix(s.shape(0)),) * 2, flops=_sorting)
 def argsort(c: Call, x: Array) -> tuple[Array, Array]:
     """Sort every row of a matrix; also return the position in the row that each element had.
 
@@ -217,11 +215,7 @@ def _chosen(p: P.CondTake, mask: Array) -> Array:
     return np.flatnonzero(_COMPARE[p.mode](mask, value))
 
 
-def _cond_take_shape(s: ShapeCall) -> Sequence[Shape | None]:
-    return (None, None)
-
-
-@kernel("CondTake", dtype=and_int32, shape=_cond_take_shape, flops=per_input(1))
+@kernel("CondTake", dtype=and_int32, shape=lambda s: (None, None), flops=per_input(1))
 def cond_take(c: Call, x: Array, mask: Array) -> tuple[Array, Array]:
     """Return the elements whose mask compares true with `val`, in one dimension, and their flat positions.
 
@@ -239,11 +233,7 @@ def cond_take(c: Call, x: Array, mask: Array) -> tuple[Array, Array]:
     return x.reshape(-1)[at], at.astype(np.int32)
 
 
-def _non_zero_shape(s: ShapeCall) -> Sequence[Shape | None]:
-    return (None,)
-
-
-@kernel("NonZero", dtype=int32, shape=_non_zero_shape, flops=per_input(1))
+@kernel("NonZero", dtype=int32, shape=lambda s: (None,), flops=per_input(1))
 def non_zero(c: Call, x: Array) -> Array:
     """Return the coordinates of the elements that are not zero (floats: not within 1e-6), one column per element."""
     at = _chosen(P.CondTake(mode=P.CondTakeMode.NEQ), x)

@@ -109,12 +109,6 @@ def _common_shape(shapes: Sequence[Shape]) -> Shape:
     return out
 
 
-def _shape_of_inputs(opr: Opr, shapes: Sequence[Shape]) -> Shape:
-    axis = opr.get(P.OptionalAxisV1).axis
-    shape = _common_shape(shapes)
-    return shape if axis == NO_AXIS else (shape[axis_of(axis, len(shape))],)
-
-
 def _get_var_shape_shape(s: ShapeCall) -> Sequence[Shape | None]:
     if s.get(P.OptionalAxisV1).axis != NO_AXIS:
         return ((1,),)
@@ -128,7 +122,9 @@ def get_var_shape(c: Call, *xs: Array) -> Array:
     Raises:
         ValueError: the inputs do not broadcast together, or the axis does not exist.
     """
-    return np.array(_shape_of_inputs(c.opr, [x.shape for x in xs]), np.int32)
+    axis = c.get(P.OptionalAxisV1).axis
+    shape = _common_shape([x.shape for x in xs])
+    return np.array(shape if axis == NO_AXIS else (shape[axis_of(axis, len(shape))],), np.int32)
 
 
 # Reshape and Broadcast
@@ -319,10 +315,6 @@ def promote(dtypes: Sequence[DType]) -> DType:
     return out
 
 
-def _concat_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    return (opr.output_dtype or promote(inputs),)
-
-
 def _concat(axis: int, shapes: Sequence[Shape]) -> Shape:
     first = shapes[0]
     at = axis_of(axis, len(first))
@@ -338,7 +330,7 @@ def _concat_shape(s: ShapeCall) -> Sequence[Shape | None]:
     return (_concat(s.get(P.Axis).axis, [s.shape(i) for i in range(len(s.shapes))]),)
 
 
-@kernel("Concat", dtype=_concat_dtype, shape=_concat_shape)
+@kernel("Concat", dtype=lambda opr, inputs: (opr.output_dtype or promote(inputs),), shape=_concat_shape)
 def concat(c: Call, *xs: Array) -> Array:
     """Join the inputs along an axis.
 

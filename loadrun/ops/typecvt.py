@@ -1,10 +1,9 @@
 """TypeCvtV2: conversion between data types, plain and quantized."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
-from ..graph import Opr
 from ..graph.dtypes import Array, DType
 from .catalog import TypeParam
 from .numeric.quant import HIGHEST, LOWEST, dequantize, quantize, quantizer, reals, requantize, requantizer
@@ -103,10 +102,6 @@ def _plain(x: Array, want: np.dtype[np.generic]) -> Array:
     return x.astype(want)
 
 
-def _target(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
-    return (opr.get(TypeParam).dtype,)
-
-
 def _bind(c: Call, s: ShapeCall) -> Bound | None:
     """Bind the conversions of quantized networks for known shapes."""
     conversion = _quantized(s.shape(0), c.inputs[0], c.outputs[0])
@@ -123,7 +118,7 @@ def _quantized(shape: Shape, source: DType, target: DType) -> Callable[[Array], 
     return reals(source) if source.is_quantized and target.name == "Float32" else None
 
 
-@kernel("TypeCvtV2", dtype=_target, bind=_bind)
+@kernel("TypeCvtV2", dtype=lambda opr, inputs: (opr.get(TypeParam).dtype,), bind=_bind)
 def type_cvt(c: Call, x: Array) -> Array:
     """Convert the input to the parameter's dtype."""
     source, target = c.inputs[0], c.outputs[0]

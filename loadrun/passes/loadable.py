@@ -118,11 +118,7 @@ def remove_shape_changes(graph: Graph) -> Graph:
     >>> [o.type for o in remove_shape_changes(g).oprs]
     ['Host2DeviceCopy', 'Identity']
     """
-    return each(graph, _visit_shape, *_RULES)
-
-
-def _visit_shape(r: Rewriter, opr: Opr) -> Var | None:
-    return _RULES[opr.type](r, opr)
+    return each(graph, lambda r, opr: _RULES[opr.type](r, opr), *_RULES)
 
 
 @_RULES.register("Dimshuffle")

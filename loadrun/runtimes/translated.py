@@ -7,19 +7,15 @@ so they are the same whatever executes the rest.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
 
-from ..base import __version__
 from ..base.about import About, Island
 from ..base.errors import EngineError, LoadRunError, UnsupportedError
-from ..dump.record import graph_digest
 from ..engines import TRANSLATED, Setup
 from ..engines.executed import Executed, Profiling, executed_of
 from ..engines.protocol import checked_feeds, constant_ids, graph_inputs
@@ -34,46 +30,33 @@ from ..ops.control import CONDITIONAL, find_branches
 from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
 from ..ops.numeric.stream import OperatorStreams, RandomNumbers
 from ..ops.registry import Shape, implementation
-from .cache import Cache
-from .open_sizes import OpenSizes
 from .pieces import Piece, divide
 from .runtime import NotTaken, Runtime, RuntimeSession
 
 T = TypeVar("T")
-_KEPT, _KEPT_OPEN = 8, 128
-"""How many sets of shapes keep what was made for them: a model for each, or one that runs at all."""
-_MET = 2
-"""Sets of shapes that are made each by itself, before one model is to run at all that are like them."""
-_LARGE = 64
-"""Operators of a graph from which on that is worth it."""
+_KEPT = 8
+"""How many sets of shapes keep what was made for them."""
 _RANDOM = "the reference engine draws random numbers, so that they are the same everywhere"
 
 
 @dataclass(eq=False)
 class _LoadedPiece:
-    """A piece made ready: models by the shapes of its inputs, one for all sizes, or the reference engine."""
+    """A piece made ready: models by the shapes of its inputs, or the reference engine."""
 
     piece: Piece
     sessions: dict[tuple[Shape, ...], RuntimeSession] = field(default_factory=dict)
     engine: ReferenceEngine | None = None
-    open: RuntimeSession | None = None
 
 
 @dataclass(eq=False)
 class _Program:
     """The steps for one set of input shapes."""
 
-    key: tuple[Shape, ...]
     known: Inference
     observed: dict[int, Shape]
     parts: list[_LoadedPiece]
     islands: tuple[Island, ...]
     refused: dict[int, str]
-
-    @property
-    def is_open(self) -> bool:
-        """Whether its model runs at all sizes."""
-        return any(part.open is not None for part in self.parts)
 
 
 class Translated:
@@ -83,7 +66,7 @@ class Translated:
         runtime: the runtime.
         graph: the graph.
         targets: the variables to compute.
-        setup: seed, whether islands are refused, where models are kept.
+        setup: seed, whether islands are refused.
 
     Raises:
         UnsupportedError: an operator has no implementation, here or in the runtime.
@@ -101,11 +84,7 @@ class Translated:
         self._stored -= {v.id for v in self._inputs.values()}
         self._folded: dict[int, Array] | None = None
         self._programs: dict[tuple[Shape, ...], _Program] = {}
-        self._open: tuple[OpenSizes, _LoadedPiece] | None = None
-        self._opens = True
         self._islands: tuple[Island, ...] = ()
-        self._cache = None if setup.cache is None else Cache(setup.cache)
-        self._identity: str | None = None
         self._run: list[tuple[float, object]] = []
 
     @property
@@ -200,117 +179,36 @@ class Translated:
     def _divide(
         self, key: tuple[Shape, ...], values: Mapping[int, Array], refused: Mapping[int, str]
     ) -> _Program:
-        """Divide the graph for these shapes, unless there is a model that runs at any of such."""
-        known = self._infer(key)
-        if not refused and (part := self._open_piece(key, known)) is not None:
-            return self._keep(_Program(key, known, {}, [part], (), {}))
-        observed = self._observed(known, values)
+        """Divide the graph for these shapes."""
+        known = infer_shapes(self.graph, self._oprs, dict(zip(self._inputs, key, strict=True)))
+        known.values.update(self._constants())
+        known.shapes.update((i, a.shape) for i, a in self._constants().items())
+        # Shapes that follow from values alone are those of one run of the reference engine.
+        feeds = {n: values[v.id] for n, v in self._inputs.items()}
+        observed = observed_shapes(self.graph, self.targets, known.shapes, feeds, self.setup.seed)
         known_ids = set(known.values)
         todo = [o for o in self._executed() if not all(v.id in known_ids for v in o.outputs)]
-        reasons = self._refused(key, known, observed, refused)
+        reasons = dict(refused)
+        reasons.update((o.id, why) for o, why in refusals(self._oprs, known, observed, self.runtime.opset))
         reasons.update((o.id, _RANDOM) for o in todo if implementation(o.type).random)
         self._spread(todo, reasons)
         islands = tuple(Island(describe(o), o.title, reasons[o.id]) for o in todo if o.id in reasons)
         if islands and self.setup.strict:
             raise UnsupportedError(_listed(self.runtime.name, islands))
         parts = [_LoadedPiece(p) for p in divide(todo, self.targets, reasons, known_ids | self._stored)]
-        return self._keep(_Program(key, known, observed, parts, islands, dict(refused)))
-
-    def _infer(self, key: tuple[Shape, ...]) -> Inference:
-        known = infer_shapes(self.graph, self._oprs, dict(zip(self._inputs, key, strict=True)))
-        known.values.update(self._constants())
-        known.shapes.update((i, a.shape) for i, a in self._constants().items())
-        return known
-
-    def _open_piece(self, key: tuple[Shape, ...], known: Inference) -> _LoadedPiece | None:
-        """Return the graph as one piece for all sizes where these are the third ones and that can be done."""
-        met = [k for k in self._programs if [len(s) for s in k] == [len(s) for s in key]]
-        if self._opens and self._open is None and len(met) >= _MET:
-            self._opens = False
-            programs = [self._programs[k] for k in met]
-            whole = all(len(p.parts) == 1 and not (p.islands or p.observed) for p in programs)
-            # A session of few operators costs less than one that computes its sizes.
-            if whole and len(self._executed()) >= _LARGE:
-                with suppress(LoadRunError, NotTaken):
-                    self._open = self._opened([*met, key])
-                    self._programs.clear()
-        return self._open[1] if self._open is not None and self._open[0].fits(known) else None
-
-    def _opened(self, met: Sequence[tuple[Shape, ...]]) -> tuple[OpenSizes, _LoadedPiece]:
-        """Load the graph as one model for all sizes.
-
-        Raises:
-            LoadRunError: it cannot be written so.
-            NotTaken: the runtime does not take it.
-        """
-        sizes = OpenSizes(self.graph, list(self._inputs.values()), met, self._infer)
-        known = set(sizes.values)
-        todo = [o for o in self._executed() if not all(v.id in known for v in o.outputs)]
-        (piece,) = divide(todo, self.targets, (), known | self._stored)
-        outputs = {_out(v): v for v in piece.outputs}
-        inputs = {v.id: _in(v) for v in piece.inputs}
-        model = sizes.model(outputs, inputs, self.runtime.opset)
-        loaded = _LoadedPiece(piece)
-        loaded.open = self.runtime.load(model, list(inputs.values()), list(outputs))
-        return sizes, loaded
-
-    def _keep(self, program: _Program) -> _Program:
-        alike = [key for key, p in self._programs.items() if p.is_open == program.is_open]
-        if len(alike) >= (_KEPT_OPEN if program.is_open else _KEPT):
-            self._programs.pop(alike[0])
-        self._programs[program.key] = program
+        if len(self._programs) >= _KEPT:
+            self._programs.pop(next(iter(self._programs)))
+        program = self._programs[key] = _Program(known, observed, parts, islands, dict(refused))
         return program
-
-    def _refused(
-        self,
-        key: tuple[Shape, ...],
-        known: Inference,
-        observed: Mapping[int, Shape],
-        refused: Mapping[int, str],
-    ) -> dict[int, str]:
-        """List the operators that cannot be written or that the runtime refused, from the cache if it has them."""
-        # What follows from values alone may be other the next time.
-        cache = None if observed else self._cache
-        name = self._entry("refused", key)
-        kept = None if cache is None else cache.get(name)
-        if kept is not None and not refused:
-            return {int(number): why for number, why in json.loads(kept).items()}
-        reasons = dict(refused)
-        reasons.update((o.id, why) for o, why in refusals(self._oprs, known, observed, self.runtime.opset))
-        if cache is not None:
-            cache.put(name, json.dumps(reasons).encode())
-        return reasons
-
-    def _entry(self, *parts: object) -> str:
-        """Return the key of something about this graph and these targets on this runtime."""
-        if self._cache is None:
-            return ""
-        if self._identity is None:
-            numbers = [(o.id, o.type, [v.id for v in o.outputs]) for o in self._oprs]
-            r = self.runtime
-            runtime = r.name, r.version, r.provider, r.arithmetic, r.opset
-            self._identity = Cache.key(
-                graph_digest(self.graph), numbers, [v.id for v in self.targets], runtime, __version__
-            )
-        return Cache.key(self._identity, *parts)
 
     def _spread(self, todo: Sequence[Opr], reasons: dict[int, str]) -> None:
         """Hand a graph with branches to one engine as a whole: values of a branch that is not taken do not exist."""
         if not reasons or not any(o.type in CONDITIONAL for o in self._oprs):
             return
-        first = next((o for o in self._oprs if o.id in reasons), None)
-        why = (
-            ""
-            if first is None
-            else f"branches are not split between engines; {describe(first)}: {reasons[first.id]}"
-        )
+        first = next(o for o in self._oprs if o.id in reasons)
+        why = f"branches are not split between engines; {describe(first)}: {reasons[first.id]}"
         for opr in todo:
             reasons.setdefault(opr.id, why)
-
-    def _observed(self, known: Inference, values: Mapping[int, Array]) -> dict[int, Shape]:
-        """Shapes that follow from values alone, as one run of the reference engine gives them."""
-        feeds = {n: values[v.id] for n, v in self._inputs.items()}
-        return observed_shapes(self.graph, self.targets, known.shapes, feeds, self.setup.seed)
 
     # Executing
 
@@ -372,8 +270,6 @@ class Translated:
         Raises:
             _Refusal: the runtime does not take it; with the operators that are to blame.
         """
-        if part.open is not None:
-            return part.open
         key = tuple(a.shape for a in arrays)
         session = part.sessions.get(key)
         if session is None:
@@ -389,15 +285,7 @@ class Translated:
 
     def _load(self, piece: Piece, program: _Program, arrays: Sequence[Array]) -> RuntimeSession:
         inputs, outputs = [_in(v) for v in piece.inputs], [_out(v) for v in piece.outputs]
-        cache = None if program.observed else self._cache
-        shapes = program.key, [a.shape for a in arrays]
-        name = self._entry("model", [o.id for o in piece.oprs], inputs, outputs, shapes)
-        model = None if cache is None else cache.get(name)
-        if model is None:
-            model = self._written(piece, program, arrays)
-            if cache is not None:
-                cache.put(name, model)
-        return self.runtime.load(model, inputs, outputs)
+        return self.runtime.load(self._written(piece, program, arrays), inputs, outputs)
 
     def _written(self, piece: Piece, program: _Program, arrays: Sequence[Array]) -> bytes:
         """Write the ONNX model of a piece for these shapes.

@@ -3,51 +3,31 @@
 from typing import TYPE_CHECKING
 
 from ..base.registry import lazy
-from .applying import apply, apply1, type_cvt
-from .convert import Shape, ShapeLike, TensorLike, as_tensor, const, shape_tensor
-from .switches import active, suspended
-from .symbolic import (
-    TracedBool,
-    TracedFloat,
-    TracedInt,
-    TracedLong,
-    TracedNumber,
-    largest,
-    least,
-    place_of,
-    plain_number,
+from .applying import apply as apply, apply1 as apply1, type_cvt as type_cvt
+from .convert import (
+    Shape as Shape,
+    ShapeLike as ShapeLike,
+    TensorLike as TensorLike,
+    as_tensor as as_tensor,
+    const as const,
+    shape_tensor as shape_tensor,
 )
-from .value import Parameter, Tensor, tensor
+from .switches import active as active, suspended as suspended
+from .symbolic import (
+    TracedBool as TracedBool,
+    TracedFloat as TracedFloat,
+    TracedInt as TracedInt,
+    TracedLong as TracedLong,
+    TracedNumber as TracedNumber,
+    largest as largest,
+    least as least,
+    place_of as place_of,
+    plain_number as plain_number,
+)
+from .value import Parameter as Parameter, Tensor as Tensor, tensor as tensor
 
 if TYPE_CHECKING:
-    from .promotion import elemwise
-
-__all__ = [
-    "Parameter",
-    "Shape",
-    "ShapeLike",
-    "Tensor",
-    "TensorLike",
-    "TracedBool",
-    "TracedFloat",
-    "TracedInt",
-    "TracedLong",
-    "TracedNumber",
-    "active",
-    "apply",
-    "apply1",
-    "as_tensor",
-    "const",
-    "elemwise",
-    "largest",
-    "least",
-    "place_of",
-    "plain_number",
-    "shape_tensor",
-    "suspended",
-    "tensor",
-    "type_cvt",
-]
+    from .promotion import elemwise as elemwise
 
 # For start-up.
 __getattr__ = lazy(__name__, {"elemwise": ".promotion"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -173,15 +173,6 @@ def once(type: str, param: Record, inputs: list[Tensor], *, scalar: bool) -> Ten
     return result._frozen()
 
 
-class _Prepared(NamedTuple):
-    """An operator, ready to be run at once: what does not depend on the values."""
-
-    opr: Opr
-    kernel: Kernel
-    outputs: tuple[DType, ...]
-    memo: dict[Any, Any]
-
-
 @lru_cache(maxsize=1024)
 def _prepared(
     type: str,
@@ -190,12 +181,13 @@ def _prepared(
     n: int,
     output_dtype: DType | None,
     exact: bool,
-) -> _Prepared:
+) -> tuple[Opr, Kernel, tuple[DType, ...], dict[Any, Any]]:
+    """Return an operator, its kernel, the dtypes of its outputs and its memo: what does not depend on values."""
     opr = Opr(type, params, output_dtype=output_dtype, exact=exact)
     opr.inputs = [Var(i, opr, 0, dtype=d) for i, d in enumerate(dtypes)]
     opr.outputs = [Var(len(dtypes) + i, opr, i) for i in range(n)]
     outs = tuple(implementation(type).dtype(opr, dtypes))
-    return _Prepared(opr, kernel_of(Call(opr, dtypes, outs)), outs, {})
+    return opr, kernel_of(Call(opr, dtypes, outs)), outs, {}
 
 
 def execute(
@@ -220,12 +212,7 @@ def execute(
     except MemoryError:
         raise
     except Exception as e:
-        raise EngineError(f"{Opr(type, params).title} cannot take {_shapes_text(inputs, arrays)}: {e}") from e
+        shapes = ", ".join(f"{x._dtype} {list(a.shape)}" for x, a in zip(inputs, arrays, strict=True))
+        raise EngineError(f"{Opr(type, params).title} cannot take {shapes or 'no inputs'}: {e}") from e
     values = result if isinstance(result, tuple) else (result,)
     return list(values), list(outs)
-
-
-def _shapes_text(inputs: Sequence[Tensor], arrays: Sequence[Array]) -> str:
-    return (
-        ", ".join(f"{x._dtype} {list(a.shape)}" for x, a in zip(inputs, arrays, strict=True)) or "no inputs"
-    )

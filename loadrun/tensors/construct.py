@@ -30,8 +30,8 @@ def fill(x: Tensor, data: Any, dtype: Any) -> None:
         array = array.astype(_BFLOAT16)
     if array.dtype.kind not in "fiubc":
         raise TypeError(
-            f"a tensor holds numbers, found {_type_text(data)}; give an ndarray, a nested list of numbers "
-            "of equal lengths, or a number"
+            f"a tensor holds numbers, found {type(data).__name__} {data!r:.60}; give an ndarray, a nested list "
+            "of numbers of equal lengths, or a number"
         )
     if dtype is not None:
         want = graph_dtype(dtype)
@@ -66,7 +66,3 @@ def check_kept(data: Tensor, dtype: Any) -> None:
 
 def _holds_tensors(data: Any) -> bool:
     return any(isinstance(v, Tensor) or (isinstance(v, (list, tuple)) and _holds_tensors(v)) for v in data)
-
-
-def _type_text(data: Any) -> str:
-    return f"{type(data).__name__} {data!r:.60}"

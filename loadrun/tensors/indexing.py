@@ -201,7 +201,7 @@ def _plan(x: Tensor, index: Sequence[Any]) -> _IndexPlan:
         if not isinstance(entry, slice):
             items.append(P.IndexItem(axis, idx=True))
             indices.append(_position(entry))
-            single += _is_single(entry)
+            single += not (isinstance(entry, Tensor) and entry.ndim)
             continue
         bounds = _bounds(entry, source, axis)
         flags = [b is not None for b in bounds]
@@ -210,10 +210,6 @@ def _plan(x: Tensor, index: Sequence[Any]) -> _IndexPlan:
             indices.extend(as_tensor(b, _INT) for b in bounds if b is not None)
     vectors = any(isinstance(e, Tensor) and e.ndim for e in entries)
     return _IndexPlan(source, tuple(items), indices, vectors, single == source.ndim and not vectors)
-
-
-def _is_single(entry: Any) -> bool:
-    return not (isinstance(entry, Tensor) and entry.ndim)
 
 
 def _position(entry: Any) -> Tensor:

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from ..base.registry import late
+from ..base.registry import late, resolve
 from ..graph.dtypes import Array
 from ..graph.params import ElemwiseMode as M
 
 with late(__name__):
     # They take tensors themselves.
-    from . import products, promotion, protocols
+    from . import products, promotion
 
 _LOGIC = (M.AND, M.OR, M.XOR)
 _MODES: dict[np.ufunc, M] = {
@@ -146,10 +146,11 @@ class Operators:
             mode = _MODES.get(_TURNED.get(ufunc, ufunc))
             if mode is not None and all(isinstance(v, _OPERANDS) for v in inputs):
                 return _combined(mode, *(inputs[::-1] if ufunc in _TURNED else inputs))
-        return protocols.lowering().ufunc(ufunc, method, inputs, kwargs)
+        # The lowerings of numpy's functions are above tensors.
+        return resolve("loadrun.arrays.protocol:array_ufunc")(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        return protocols.lowering().function(func, args, kwargs)
+        return resolve("loadrun.arrays.protocol:array_function")(func, args, kwargs)
 
 
 _OPERANDS = (Operators, int, float, np.ndarray, np.generic, list, tuple, type(None))

@@ -12,10 +12,6 @@ _FOLLOWED = {*modes(ModeTrait.NATURAL), ElemwiseMode.SUB}
 """How numbers are computed that are known at other sizes, too."""
 
 
-def _is_unknown(number: TracedNumber) -> bool:
-    return place_of(number) is None and number._source[0] not in _FOLLOWED
-
-
 def at_other_sizes(value: Any, size: Callable[[Tensor, int], int | None]) -> int | None:
     """Return what an integer would be at other sizes; None if that is not known.
 
@@ -26,7 +22,7 @@ def at_other_sizes(value: Any, size: Callable[[Tensor, int], int | None]) -> int
     if not isinstance(value, TracedNumber):
         return int(value)
     known: dict[int, int | None] = {}
-    for number in steps(value, _is_unknown):
+    for number in steps(value, lambda n: place_of(n) is None and n._source[0] not in _FOLLOWED):
         place = place_of(number)
         if place is not None:
             known[id(number)] = size(*place)

@@ -40,14 +40,6 @@ def _kind(dtype: DType) -> int:
     return 3 if dtype.is_float else 1 if dtype.name == "Bool" else 2
 
 
-def _widest(types: Sequence[DType]) -> DType:
-    """Return the type that numpy promotes types of one kind to; a quantized one wins."""
-    for t in types:
-        if t.is_quantized:
-            return t
-    return reduce(_pair, types)
-
-
 def _pair(a: DType, b: DType) -> DType:
     if a == b:
         return a
@@ -84,7 +76,9 @@ def _ranked(strong: tuple[DType, ...], weak: tuple[DType, ...]) -> DType | None:
     if not best and not most:
         return None
     chosen = weak if most > best else strong
-    return _widest([d for d in chosen if _kind(d) == max(best, most)])
+    types = [d for d in chosen if _kind(d) == max(best, most)]
+    # A quantized type wins.
+    return next((t for t in types if t.is_quantized), None) or reduce(_pair, types)
 
 
 def operands(values: Sequence[Any]) -> list[Tensor]:

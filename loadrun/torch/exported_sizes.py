@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..base.errors import InputError
@@ -15,29 +15,21 @@ _ALWAYS = 2
 _UNBOUNDED = 1 << 40
 
 
-class SizesRefused:
-    """Refuses arrays of sizes that a program was not exported for; see `refuses` of `loadrun.testcase.Bundle`.
+def refusal_of_sizes(program: Any, signature: Signature) -> Callable[[Mapping[str, Array]], None]:
+    """Return what refuses arrays of sizes that a program was not exported for; see `loadrun.testcase.Bundle`.
 
     Args:
         program: the exported program.
         signature: its signature.
     """
+    fakes = signature.graph_inputs()
+    declared = [*_declared(axes_of(fakes), program.range_constraints), *conditions_of(program)]
+    conditions = [*{c.text: c for c in declared}.values()]
 
-    def __init__(self, program: Any, signature: Signature) -> None:
-        fakes = signature.graph_inputs()
-        self._names = [name for name, _ in fakes]
-        declared = [*_declared(axes_of(fakes), program.range_constraints), *conditions_of(program)]
-        self._conditions = [*{c.text: c for c in declared}.values()]
-
-    def __call__(self, arrays: Mapping[str, Array]) -> None:
-        """Refuse the sizes of some arrays by input name.
-
-        Raises:
-            InputError: a size is none of those that the file declares.
-        """
-        shapes = {n: arrays[n].shape for n in self._names if n in arrays}
+    def refuse(arrays: Mapping[str, Array]) -> None:
+        shapes = {n: arrays[n].shape for n, _ in fakes if n in arrays}
         sizes = {(name, axis): n for name, shape in shapes.items() for axis, n in enumerate(shape)}
-        for condition in self._conditions:
+        for condition in conditions:
             if broken([condition], lambda name, axis: sizes[name, axis]):
                 names = dict.fromkeys(name for name, _ in condition.places())
                 shown = " and ".join(f"input {n!r} has shape {[*shapes[n]]}" for n in names)
@@ -45,6 +37,8 @@ class SizesRefused:
                     f"{shown}, but the program was exported for sizes with {condition.text}; export it with other "
                     "dynamic_shapes, or give data of such sizes (--resize-input for images)"
                 )
+
+    return refuse
 
 
 def _declared(axes: Mapping[tuple[str, int], Any], ranges: Mapping[Any, Any]) -> Iterator[Condition]:

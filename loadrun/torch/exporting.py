@@ -151,6 +151,7 @@ def _exported(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], sha
         return torch.export.export(module, args, dict(kwargs), dynamic_shapes=shapes, strict=False)
 
 
+@any_number_of_steps()
 def functional(program: Any, selection: Selection | None = None) -> Any:
     """Remove in-place operators from an exported program, and those that only their decompositions lower.
 
@@ -158,11 +159,6 @@ def functional(program: Any, selection: Selection | None = None) -> Any:
         program: the program.
         selection: which operators are not to be decomposed.
     """
-    with any_number_of_steps():
-        return _functional(program, selection)
-
-
-def _functional(program: Any, selection: Selection | None) -> Any:
     if writes(program):
         program = program.run_decompositions({})
     if selection is None:

@@ -95,7 +95,8 @@ class InnerGraph:
         sizes = [n for f in fakes for n in getattr(f, "shape", ()) if isinstance(n, torch.SymInt)]
         symbols = {s for n in sizes for s in n.node.expr.free_symbols}
         env = sizes[0].node.shape_env if sizes else None
-        self.symbols = {str(s): _hint(env, s) for s in sorted(symbols, key=str)}
+        hints = getattr(env, "backed_var_to_val", None) or getattr(env, "var_to_val", {})
+        self.symbols = {str(s): int(hints.get(s, 2)) for s in sorted(symbols, key=str)}
 
     def write(
         self, w: OnnxWriter, prefix: str, inputs: Sequence[str]
@@ -114,11 +115,6 @@ class InnerGraph:
         graph = write(request).model.graph
         dtypes = [self.outputs[n].dtype or DType("Float32") for n in self.ends]
         return (*inline(graph, prefix, inputs), dtypes)
-
-
-def _hint(env: Any, symbol: Any) -> int:
-    known = getattr(env, "backed_var_to_val", None) or getattr(env, "var_to_val", {})
-    return int(known.get(symbol, 2))
 
 
 def _reads(interpreter: Interpreter, left_out: Mapping[str, Any]) -> list[str]:

@@ -62,11 +62,6 @@ def _draws(node: Any) -> bool:
     return not (trained is False or rate == 0)
 
 
-def _trusts_offsets(program: Any) -> bool:
-    """Whether a program has bags of embeddings, for which torch reads where offsets say, beyond the end as well."""
-    return any("embedding_bag" in str(n.target) and n.args[2:3] for n in program.graph.nodes)
-
-
 class Trace(Protocol):
     """The part of a traced torch module that is compared with torch."""
 
@@ -160,7 +155,8 @@ def errors_at(
         checked: whether sizes count as refused for which torch's export does not hold.
         alone: sizes of axes of inputs, whatever torch's symbols say of them.
     """
-    if _trusts_offsets(traced.program):
+    # Of bags of embeddings torch reads where offsets say, beyond the end as well.
+    if any("embedding_bag" in str(n.target) and n.args[2:3] for n in traced.program.graph.nodes):
         return None
     try:
         flat = _resized(traced, sizes, alone)

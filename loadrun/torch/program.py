@@ -27,7 +27,7 @@ from ..tracing.dumping import EXAMPLE
 from ..verify.pack.capture import embed, tolerances
 from ..verify.pack.noise import WIDEST, round_up
 from .archive import read_program
-from .exported_sizes import SizesRefused
+from .exported_sizes import refusal_of_sizes
 from .exporting import callable_of, not_exported
 from .modules import as_module, as_torch, call_of, named_alone, refuse_no_numbers, without_observers
 from .open_axes import every_size
@@ -312,7 +312,11 @@ def load_program(data: memoryview, path: str, *, native: bool = False) -> Bundle
         if not native or isinstance(e, (InputError, UsageError)):
             raise
         bundle = _unread(signature, cases, " ".join(str(e).split()))
-    bundle.path, bundle.facts.size, bundle.source.refuses = path, len(data), SizesRefused(program, signature)
+    bundle.path, bundle.facts.size, bundle.source.refuses = (
+        path,
+        len(data),
+        refusal_of_sizes(program, signature),
+    )
     if kept is not None and kept.accepted:
         bundle.record = {"record": 1, "accepted": kept.accepted}
     results = {n: _dtype(fake) for n, fake in _results(signature)}

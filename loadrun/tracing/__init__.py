@@ -5,26 +5,19 @@ from typing import TYPE_CHECKING
 from ..base.registry import lazy
 
 if TYPE_CHECKING:
-    from ..base.errors import TraceError
-    from ..engines.recompute_config import DTRConfig, SublinearMemoryConfig
-    from .config import GraphOptimizationConfig
-    from .modules import TracedModule, partial_trace, trace_module
-    from .traced import Traced
-    from .tracing import exclude_from_trace, is_tracing, trace
-
-__all__ = [
-    "DTRConfig",
-    "GraphOptimizationConfig",
-    "SublinearMemoryConfig",
-    "TraceError",
-    "Traced",
-    "TracedModule",
-    "exclude_from_trace",
-    "is_tracing",
-    "partial_trace",
-    "trace",
-    "trace_module",
-]
+    from ..base.errors import TraceError as TraceError
+    from ..engines.recompute_config import (
+        DTRConfig as DTRConfig,
+        SublinearMemoryConfig as SublinearMemoryConfig,
+    )
+    from .config import GraphOptimizationConfig as GraphOptimizationConfig
+    from .modules import (
+        TracedModule as TracedModule,
+        partial_trace as partial_trace,
+        trace_module as trace_module,
+    )
+    from .traced import Traced as Traced
+    from .tracing import exclude_from_trace as exclude_from_trace, is_tracing as is_tracing, trace as trace
 
 # ONNX models are read under a recorder, which needs none of these.
 __getattr__ = lazy(

@@ -15,7 +15,7 @@ from ..tensors import access
 from ..tensors.applying import first_draws
 from ..tensors.complex_pairs import unrecordable
 from ..tensors.convert import ComparedSizes, Shape, as_tensor
-from ..tensors.naming import Place, shown
+from ..tensors.naming import shown
 from ..tensors.switches import use
 from ..tensors.symbolic import TracedNumber
 from ..tensors.value import Tensor
@@ -25,7 +25,6 @@ from .compiled import (
     Compiled,
     Outputs,
     TensorPlaceholder,
-    checks_in,
     compiled_engine,
     judge,
     run,
@@ -55,20 +54,16 @@ def called(function: Callable[..., Any], arguments: CallArguments, inside: Mappi
         outputs = function(*args, **kwargs)
     except Exception as e:
         if type(e).__module__.partition(".")[0] == "cv2" and "not a numpy array" in str(e):
+            last = traceback.extract_tb(e.__traceback__)[-1]
+            place = shown((last.filename, last.lineno or 0))
             raise TraceError(
-                f"OpenCV is called on a traced value, in {shown(_raised(e))}: its result is computed outside the "
+                f"OpenCV is called on a traced value, in {place}: its result is computed outside the "
                 "graph. Use loadrun.layers.vision (interpolate, remap, warp_affine, warp_perspective, cvt_color), or "
                 "call it before the traced function and pass in the result; input_transform and --resize-input do it "
                 "when a file is packed"
             ) from e
         raise
     return rebuilt(outputs, _settled, whole=(Shape, as_tensor))
-
-
-def _raised(e: Exception) -> Place:
-    """Return the innermost line of Python code that an exception came from."""
-    last = traceback.extract_tb(e.__traceback__)[-1]
-    return last.filename, last.lineno or 0
 
 
 def _settled(leaf: Any) -> Any:
@@ -123,8 +118,8 @@ def record(
         ]
         inside.clear()
         alive = [(t, v) for t in recorder.alive() if (v := access.variable_of(t)) is not None]
-        checks = checks_in(recording)
-        needed = [*(v for _, v in alive), *(a.var for a in assigned), *(c.error for c in checks)]
+        checks = [e for e in recording.entries if e.opr.type == "AssertEqual"]
+        needed = [*(v for _, v in alive), *(a.var for a in assigned), *(c.opr.inputs[2] for c in checks)]
         targets = list({v.id: v for v in (*returned.vars, *needed) if v is not None}.values())
         captured = {id(c.tensor) for c in recording.captures}
         updates = [(t, v) for t, v in alive if id(t) in captured]

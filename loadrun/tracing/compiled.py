@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ..base.errors import EngineError
@@ -14,7 +15,7 @@ from ..ops.registry import Shape
 from ..passes.constants import subgraph
 from ..passes.simplify import simplify
 from ..tensors.applying import stream
-from ..tensors.naming import Place, shown
+from ..tensors.naming import shown
 from ..tensors.value import Tensor
 from .config import GraphOptimizationConfig
 from .recording import Evaluator, RecordedOpr, Recording, TraceOptions
@@ -31,28 +32,7 @@ class Inferred:
     followed: int = 0
 
 
-class ShapeCache:
-    """What is inferred for the shapes of the arguments, for a few sets of them."""
-
-    def __init__(self) -> None:
-        self._inferred: dict[tuple[Shape, ...], Inferred] = {}
-
-    def get(self, key: tuple[Shape, ...]) -> Inferred:
-        """Return what is known for these shapes, to be carried on."""
-        inferred = self._inferred.get(key)
-        if inferred is None:
-            if len(self._inferred) >= _SHAPES:
-                self._inferred.pop(next(iter(self._inferred)))
-            inferred = self._inferred[key] = Inferred()
-        return inferred
-
-
-class InnerCheck(NamedTuple):
-    """An AssertEqual that the function contains: the variable of its error, what passes, and where it stands."""
-
-    error: Var
-    maxerr: float
-    place: Place
+ShapeCache = Callable[[tuple[Shape, ...]], Inferred]
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,9 +76,9 @@ class Compiled:
         outputs: what the function returned.
         assigned: what it assigned to its arguments.
         updates: tensors from outside that it gave other values, with these.
-        checks: its assertions.
+        checks: its assertions, which are AssertEqual operators.
         call: the arguments of the recorded call with slots in the places of tensors, where the graph can be dumped.
-        shapes: what was inferred for the shapes of the arguments.
+        shapes: gives what was inferred for the shapes of the arguments, to be carried on.
     """
 
     recording: Recording
@@ -107,9 +87,9 @@ class Compiled:
     outputs: Outputs
     assigned: tuple[AssignedArgument, ...]
     updates: tuple[tuple[Tensor, Var], ...]
-    checks: tuple[InnerCheck, ...]
+    checks: tuple[RecordedOpr, ...]
     call: tuple[tuple[Any, ...], dict[str, Any]] | None = None
-    shapes: ShapeCache = field(default_factory=ShapeCache)
+    shapes: ShapeCache = field(default_factory=lambda: lru_cache(_SHAPES)(lambda _: Inferred()))
 
 
 def compiled_engine(
@@ -128,23 +108,20 @@ def compiled_engine(
     )
 
 
-def checks_in(recording: Recording) -> list[InnerCheck]:
-    """Return the checks of a recording."""
-    entries = (e for e in recording.entries if e.opr.type == "AssertEqual")
-    return [InnerCheck(e.opr.inputs[2], e.opr.get(AssertEqual).maxerr, e.place) for e in entries]
-
-
-def judge(checks: Sequence[InnerCheck], values: Mapping[int, Array]) -> None:
+def judge(checks: Sequence[RecordedOpr], values: Mapping[int, Array]) -> None:
     """Raise where a check does not hold.
 
     Raises:
         EngineError: the error is too large or NaN; the text names the line.
     """
     for check in checks:
-        error = float(values[check.error.id].reshape(-1)[0])
-        if not error <= check.maxerr:
+        error, maxerr = (
+            float(values[check.opr.inputs[2].id].reshape(-1)[0]),
+            check.opr.get(AssertEqual).maxerr,
+        )
+        if not error <= maxerr:
             raise EngineError(
-                f"the values differ: the largest error is {error:.6g}, allowed is {check.maxerr:g}; in "
+                f"the values differ: the largest error is {error:.6g}, allowed is {maxerr:g}; in "
                 f"{shown(check.place)}"
             )
 

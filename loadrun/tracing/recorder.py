@@ -1,9 +1,10 @@
 """The first call of a traced function: its operators are recorded."""
 
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..base.errors import EngineError, TraceError
+from ..base.errors import EngineError, TraceError, TraceWarning
 from ..graph import Opr, StoredTensor, Var
 from ..graph.dtypes import Array, DType, plain
 from ..graph.params import Host2DeviceCopy, Record
@@ -12,12 +13,11 @@ from ..ops.registry import Shape, implementation, pay_recorded
 from ..tensors import access
 from ..tensors.access import stored
 from ..tensors.applying import execute, first_draws
-from ..tensors.naming import here, prefix, shown, title
+from ..tensors.naming import Place, here, prefix, shown, title
 from ..tensors.value import Tensor
 from .recording import (
     Capture,
     Evaluator,
-    FreezeWarnings,
     Mode,
     RecordedInput,
     RecordedOpr,
@@ -56,7 +56,8 @@ class TraceRecorder(RunningTrace):
         self.fixed = fixed
         self.places = places
         self.evaluator = Evaluator()
-        self.freezing = FreezeWarnings(alone)
+        self._alone = alone
+        self._frozen: set[tuple[Place, str]] = set()
         self._outside: dict[tuple[int, int], Capture] = {}
         self._numbers: set[tuple[DType, Any]] = set()
 
@@ -187,9 +188,22 @@ class TraceRecorder(RunningTrace):
         return stored(tensor)
 
     def became(self, tensor: Tensor, kind: str) -> None:
-        """Note that code inside the function made a Python number of a value."""
-        if access.recorded_variable(tensor).id not in self.recording.static:
-            self.freezing.became(kind)
+        """Warn, once for each line, that code inside the function made a Python number of a value.
+
+        Where later calls run the Python code again, they notice what changed.
+        """
+        if not self._alone or access.recorded_variable(tensor).id in self.recording.static:
+            return
+        place = here()
+        if (place, kind) in self._frozen:
+            return
+        self._frozen.add((place, kind))
+        said = (
+            f"a traced value becomes a Python {kind} in {shown(place)}; what depends on it stays as in this call, "
+            "whatever later inputs are: a branch that is not taken now is not in the graph. Compute with the tensor "
+            "(where, maximum, cond_take), or decide outside the traced function"
+        )
+        warnings.warn_explicit(said, TraceWarning, *place)
 
     def shape(self, tensor: Tensor) -> Shape:
         """Return the shape of a tensor; computes it where it depends on data."""

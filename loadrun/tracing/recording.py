@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import warnings
 import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..base.errors import TraceWarning, UsageError
+from ..base.errors import UsageError
 from ..engines.program import execute, make_step
 from ..graph import Graph, Opr, StoredTensor, Var
 from ..graph.dtypes import Array, DType, encode
@@ -23,7 +22,7 @@ from ..ops.op import Trait
 from ..ops.registry import pay_operator, unlimited
 from ..tensors.access import attribute_path, detach, recorded_variable, session_of, set_stored, tensor_name
 from ..tensors.applying import first_draws
-from ..tensors.naming import Place, here, shown
+from ..tensors.naming import Place
 from ..tensors.value import Session, Tensor
 
 if TYPE_CHECKING:
@@ -178,31 +177,6 @@ class RunningTrace(Session):
         self.ended = True
         for tensor in self.alive():
             detach(tensor)
-
-
-class FreezeWarnings:
-    """Warns, once for each line, of what a recording keeps as it is in the first call.
-
-    Args:
-        wanted: whether the graph is to run without the Python code; else later calls notice what changed.
-    """
-
-    def __init__(self, wanted: bool) -> None:
-        self._wanted = wanted
-        self._said: set[tuple[Place, str]] = set()
-
-    def became(self, kind: str) -> None:
-        """Take note that a value that depends on the inputs became a Python number of a kind."""
-        place = here()
-        if not self._wanted or (place, kind) in self._said:
-            return
-        self._said.add((place, kind))
-        said = (
-            f"a traced value becomes a Python {kind} in {shown(place)}; what depends on it stays as in this call, "
-            "whatever later inputs are: a branch that is not taken now is not in the graph. Compute with the tensor "
-            "(where, maximum, cond_take), or decide outside the traced function"
-        )
-        warnings.warn_explicit(said, TraceWarning, *place)
 
 
 _NO_BRANCHES = Branches()

@@ -30,7 +30,7 @@ class ReplaySession(RunningTrace):
     Args:
         recording: what the first call did.
         args: the arguments by name, in storage form.
-        shapes: inferred shapes of earlier calls.
+        shapes: gives the inferred shapes of earlier calls.
         symbolic_shape: whether sizes are values of the graph.
     """
 
@@ -44,7 +44,7 @@ class ReplaySession(RunningTrace):
         self._entries = recording.entries
         self._count = len(recording.entries)
         self._fed: dict[int, tuple[int, int]] = {}
-        self._inferred = shapes.get(tuple(a.shape for a in args.values()))
+        self._inferred = shapes(tuple(a.shape for a in args.values()))
 
     # What the tracer does
 
@@ -102,7 +102,7 @@ class ReplaySession(RunningTrace):
             or len(opr.inputs) != len(inputs)
         ):
             self._differs(
-                entry, "operator mismatch", f"{_called(type, params)} where {entry.opr.title} was recorded"
+                entry, "operator mismatch", f"{Opr(type, params).title} where {entry.opr.title} was recorded"
             )
         for i, tensor in enumerate(inputs):
             source = entry.sources[i]
@@ -230,10 +230,6 @@ def _seedless(params: tuple[Record, ...]) -> list[object]:
     return [
         (type(p), p.__dict__.get("source"), [(n, v) for n, v in p.pairs() if n != "seed"]) for p in params
     ]
-
-
-def _called(type: str, params: tuple[Record, ...]) -> str:
-    return Opr(type, params).title
 
 
 def _same(a: Array, b: Array) -> bool:

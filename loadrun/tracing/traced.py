@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import sys
+import weakref
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -17,7 +19,6 @@ from ..tensors.value import Tensor
 from ..testcase import Bundle
 from ..verify.pack.capture import Recorder
 from .arguments import Slot, marked
-from .bound import PerInstance, reduced
 from .calls import execute, record, replay
 from .compiled import Compiled, Outputs
 from .dumping import Dumps
@@ -71,7 +72,8 @@ class Traced(Dumps):
         self._function = function
         self._owner = owner
         self._state = state or TraceState()
-        self._methods: PerInstance[TraceState] = PerInstance()
+        # By what instances are, not by what they are equal to, each for as long as it lives.
+        self._methods: dict[int, tuple[weakref.ref[Any], TraceState]] = {}
 
     @property
     def compiled(self) -> Compiled | None:
@@ -131,11 +133,24 @@ class Traced(Dumps):
         )
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """Return the method of an instance, with a recording of its own."""
+        """Return the method of an instance, with a recording of its own.
+
+        Raises:
+            TypeError: no one can know how long the instance lives.
+        """
         if instance is None or self._owner is not None or not hasattr(self._function, "__get__"):
             return self
-        state = self._methods.state(instance, TraceState)
-        return self.remade(self._function, self.options, instance, state)
+        methods, key = self._methods, id(instance)
+        if key not in methods:
+            try:
+                life = weakref.ref(instance, lambda _: methods.pop(key, None))
+            except TypeError:
+                raise TypeError(
+                    f"a traced method keeps one recording per instance, but {type(instance).__name__} has "
+                    "__slots__ without '__weakref__'; add it, or trace a function that takes the object by keyword"
+                ) from None
+            methods[key] = life, TraceState()
+        return self.remade(self._function, self.options, instance, methods[key][1])
 
     @classmethod
     def remade(
@@ -151,8 +166,14 @@ class Traced(Dumps):
         return traced
 
     def __reduce__(self) -> Any:
-        """Reduce to what copies are made of, which are traced again."""
-        return reduced(self, self._function, self.options, self._owner)
+        """Reduce to its name or its owner's attribute, else to what copies are made of, which are traced again."""
+        if self._owner is not None:
+            return getattr, (self._owner, self._function.__name__)
+        target: Any = sys.modules.get(getattr(self._function, "__module__", None) or "")
+        name = getattr(self._function, "__qualname__", "")
+        for part in name.split("."):
+            target = getattr(target, part, None)
+        return name if target is self else (self.remade, (self._function, self.options))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function: recorded the first time, compiled later."""
@@ -171,7 +192,7 @@ class Traced(Dumps):
         # What was never computed has no value to return.
         as_arrays = arguments.tensors and options.mode != "never"
         if as_arrays and not any(isinstance(a.original, Tensor) for a in arguments.tensors):
-            return rebuilt(outputs, _to_numpy)
+            return rebuilt(outputs, lambda leaf: leaf.numpy() if isinstance(leaf, Tensor) else leaf)
         return outputs
 
     def _checked(
@@ -191,7 +212,3 @@ class Traced(Dumps):
         if self.engine is None:
             raise TraceError("no compiled call has run yet; the first call records, call the function again")
         return self.engine.get_profile()
-
-
-def _to_numpy(leaf: Any) -> Any:
-    return leaf.numpy() if isinstance(leaf, Tensor) else leaf

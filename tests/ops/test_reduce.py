@@ -171,7 +171,7 @@ def test_without_elements() -> None:
 @pytest.mark.parametrize(
     ("params", "inputs", "dtypes", "text"),
     [
-        (Reduce(axis=3), [np.zeros((2, 3), "f4")], {}, "axis 3 is outside an array of 2 dimensions"),
+        (Reduce(axis=3), [np.zeros((2, 3), "f4")], {}, "no axis 3 in a tensor of 2 dimensions"),
         (Reduce(axis=0), [np.zeros(2, "f4"), ints(1)], {}, "takes 1 inputs, found 2"),
         (Reduce(), [np.zeros(2, "f4")], {}, "takes 2 inputs, found 1"),
         (Reduce(), [np.zeros((2, 3), "f4"), ints(2, 2)], {}, r"\[2, 3\] cannot be reduced to \[2, 2\]"),
@@ -189,8 +189,8 @@ def test_without_elements() -> None:
             "takes float inputs, found Int32",
         ),
         (Reduce(axis=0, mode=Mode.MEAN), [np.zeros(256, "u1")], {}, "which wraps to 0"),
-        (Cumsum(axis=2), [np.zeros((2, 3), "f4")], {}, "axis 2 is outside"),
-        (Cumsum(), [np.zeros((2, 3), "f4")], {}, "axis 2147483647 is outside"),
+        (Cumsum(axis=2), [np.zeros((2, 3), "f4")], {}, "no axis 2 "),
+        (Cumsum(), [np.zeros((2, 3), "f4")], {}, "no axis 2147483647"),
         (Cumsum(axis=0), [np.zeros(3, "?")], {}, "Cumsum does not take Bool"),
     ],
 )

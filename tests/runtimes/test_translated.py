@@ -160,53 +160,6 @@ def test_defaults_of_inputs_are_used() -> None:
     assert translated(graph, FakeRuntime()).run({})[0].tolist() == [-5, -6]
 
 
-def entries(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.iterdir() if p.is_file())
-
-
-def test_the_cache_keeps_models(tmp_path: Path) -> None:
-    folder = tmp_path / "made" / "here"
-    first = FakeRuntime()
-    translated(chain(), first, cache=folder).run({"x": X})
-    kept = {p: p.read_bytes() for p in entries(folder)}
-    assert any(first.loaded[0] in data for data in kept.values())
-    for path, data in kept.items():
-        # What is damaged, cut short or under another's name is not taken.
-        for other in (
-            data[:-1],
-            data[:-1] + bytes([data[-1] ^ 1]),
-            b"",
-            *(d for p, d in kept.items() if p != path),
-        ):
-            path.write_bytes(other)
-            again = FakeRuntime()
-            _, z = translated(chain(), again, cache=folder).run({"x": X})
-            assert z.tolist() == Z
-            assert again.loaded == first.loaded
-            assert path.read_bytes() == data
-
-
-def test_the_cache_is_asked_before_a_model_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    translated(chain(), FakeRuntime(), cache=tmp_path).run({"x": X})
-
-    def fail(*given: object) -> None:
-        raise AssertionError("a model was translated again")
-
-    monkeypatch.setattr("loadrun.runtimes.translated.write", fail)
-    monkeypatch.setattr("loadrun.runtimes.translated.refusals", fail)
-    assert translated(chain(), FakeRuntime(), cache=tmp_path).run({"x": X})[1].tolist() == Z
-
-
-def test_another_model_has_another_entry(tmp_path: Path) -> None:
-    for by in (1, 2):
-        g = GraphBuilder()
-        x = g.input("x", 2)
-        graph = g.done(g.elemwise("ADD", x, g.const(np.array([by], "f4")), name="y"))
-        assert translated(graph, FakeRuntime(), cache=tmp_path).run({"x": X})[0].tolist() == [by - 1, by]
-
-
 def test_quantized_values_are_stored_integers() -> None:
     q = DType("QuantizedS8", 0.5)
     g = GraphBuilder()

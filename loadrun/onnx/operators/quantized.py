@@ -266,14 +266,12 @@ def qlinear_average_pool(
     return saturated(np.rint(y + _offset(y_zero, y)), None, dtype_of(x))
 
 
-def _average_shape(x: Array, *others: Array | None, **space: Any) -> tuple[int, ...]:
-    return pooled_shape(x, **space)
-
-
 operator("QLinearGlobalAveragePool", domain=CONTRIB, shape=laid_out(of_channels))(
     laid_out(qlinear_global_average_pool)
 )
-operator("QLinearAveragePool", domain=CONTRIB, shape=laid_out(_average_shape))(laid_out(qlinear_average_pool))
+operator(
+    "QLinearAveragePool", domain=CONTRIB, shape=laid_out(lambda x, *_, **space: pooled_shape(x, **space))
+)(laid_out(qlinear_average_pool))
 
 
 def _in_order(x: Array, window: SpatialWindow) -> Array:

@@ -30,12 +30,6 @@ def _powers(saturate: int, mode: str) -> tuple[Array, Array]:
     return values, np.append(starts, np.inf).astype(np.float32)
 
 
-def _power_above(x: Array) -> Array:
-    """Return the smallest power of two that is no less than each number from 2^-100 to 2^100 (S. M. Rump)."""
-    q = x * _F(2**24)
-    return (q + x) - q
-
-
 def rounded_small(x: Array, kind: int, saturate: int = 1, round_mode: str = "up") -> Array:
     """Round numbers to those that a type has, halves to even; by way of float32, as ONNX Runtime does.
 
@@ -53,7 +47,10 @@ def rounded_small(x: Array, kind: int, saturate: int = 1, round_mode: str = "up"
     size = np.abs(x)
     # A bound beyond the range of all types, at which the sums below are still exact.
     near = np.minimum(size, _F(2**20))
-    step = np.maximum(_power_above(near) * _F(0.5 ** (1 + layout.mantissa)), _F(layout.least))
+    # The smallest power of two that is no less than each number from 2^-100 to 2^100 (S. M. Rump).
+    q = near * _F(2**24)
+    power = (q + near) - q
+    step = np.maximum(power * _F(0.5 ** (1 + layout.mantissa)), _F(layout.least))
     # Where numbers are a step apart, float32 itself rounds to them.
     there = step * _F(1.5 * 2**23)
     y = (near + there) - there

@@ -137,10 +137,6 @@ def on_bool(w: OnnxWriter, mode: M, args: list[str]) -> str:
 # Integers
 
 
-def _i32(w: NodeEmitter, *values: int) -> str:
-    return w.const(np.array(values[0] if len(values) == 1 else values, np.int32))
-
-
 def whole_numbers(w: NodeEmitter, mode: M, dtype: DType, args: list[str]) -> str:
     """Apply a mode to integers: in int32, or in int64 where int32 does not suffice."""
     elem = elem_of(dtype)
@@ -155,7 +151,7 @@ def whole_numbers(w: NodeEmitter, mode: M, dtype: DType, args: list[str]) -> str
         a, b = (w.cast(v, ElemType.INT64) for v in wide)
         out = w.cast(_multiply_high(w, dtype, a, b), ElemType.INT32)
     elif mode is M.NEGATE and dtype.np.kind == "u":
-        out = w.op("Sub", _i32(w, 0), wide[0])
+        out = w.op("Sub", w.const(np.int32(0)), wide[0])
     elif mode is M.FLOOR_DIV and narrow:
         out = w.op("Div", *wide) if dtype.np.kind == "u" else _floor_div(w, *wide)
     else:
@@ -255,12 +251,8 @@ def _min(w: NodeEmitter, x: str, y: str) -> str:
     return w.where(_less(w, y, x), y, x) if w.opset < 12 else w.op("Min", x, y)
 
 
-def _as_floats(mode: M) -> Callable[..., str]:
-    return lambda w, *args: compose(w, mode, *args)
-
-
 for _mode in (M.ABS, M.NEGATE, M.SIGN, M.ADD, M.SUB, M.MUL, M.SQUARE, M.FUSE_MUL_ADD3, M.FUSE_MUL_ADD4):
-    _on_integers(_mode)(_as_floats(_mode))
+    _on_integers(_mode)(lambda w, *args, mode=_mode: compose(w, mode, *args))
 
 
 def _select(condition: Callable[[NodeEmitter, str, str], str]) -> Callable[..., str]:

@@ -37,11 +37,6 @@ def stored(w: OnnxWriter, opr: Opr) -> str:
     raise EngineError(f"{opr.type} is not written as a node")
 
 
-def _uniform_like(w: OnnxWriter, x: str) -> str:
-    """Draw numbers in (0, 1]: ONNX's are in [0, 1)."""
-    return w.op("Sub", w.f32(1), w.op("RandomUniformLike", x, dtype=int(ElemType.FLOAT)))
-
-
 @translation("Dropout")
 def dropout(w: OnnxWriter, opr: Opr) -> list[str]:
     """Multiply the input by a random mask; drop nothing if the probability is 0."""
@@ -51,7 +46,9 @@ def dropout(w: OnnxWriter, opr: Opr) -> list[str]:
         ones = w.expand(w.const(np.uint8(1)), w.vector([w.product(w.dims(x))]))
         return [w.op("Identity", w.name(x)), ones]
     value = w.float(x)
-    kept = w.op("Not", w.op("Less", _uniform_like(w, value), w.const(prob)))
+    # ONNX's numbers are in [0, 1), MegEngine's in (0, 1].
+    drawn = w.op("Sub", w.f32(1), w.op("RandomUniformLike", value, dtype=int(ElemType.FLOAT)))
+    kept = w.op("Not", w.op("Less", drawn, w.const(prob)))
     scaled = w.op("Mul", value, w.const(np.float32(1) / (np.float32(1) - prob)))
     mask = w.reshape(w.cast(kept, ElemType.UINT8), [-1])
     return [w.stored(w.where(kept, scaled, w.f32(0)), dtype), mask]

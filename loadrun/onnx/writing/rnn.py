@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...graph import Opr, Var
+from ...graph import Opr
 from ...graph.dtypes import Array
 from ...graph.params import LSTM, RNN, RNNCellNonlineMode
 from .emitter import UnsupportedOprError
@@ -60,7 +60,10 @@ def stack(w: OnnxWriter, opr: Opr) -> list[str]:
             attributes["activation_alpha"] = [1.0] * directions
             attributes["activation_beta"] = [0.0] * directions
     layer = w.float(x)
-    parts = [_layers_of(w, s, p.num_layers, directions) for s in states]
+    if p.num_layers < 1:
+        raise UnsupportedOprError("no layers")
+    # The first states of every layer.
+    parts = [w.split(w.float(s), [directions] * p.num_layers, 0) for s in states]
     last: list[list[str]] = [[] for _ in states]
     for number, (of_input, of_hidden, biases) in enumerate(_layer_weights(p, flat, size, gates)):
         operands = [
@@ -86,10 +89,3 @@ def stack(w: OnnxWriter, opr: Opr) -> list[str]:
         layer = w.reshape(turned, [w.dim(x, 0), w.dim(x, 1), directions * int(p.hidden_size)])
     outs = [layer, *(h[0] if len(h) == 1 else w.op("Concat", *h, axis=0) for h in last)]
     return [w.stored(v, w.dtype(o)) for v, o in zip(outs, opr.outputs, strict=False)]
-
-
-def _layers_of(w: OnnxWriter, state: Var, layers: int, directions: int) -> list[str]:
-    """Split the first states into those of every layer."""
-    if layers < 1:
-        raise UnsupportedOprError("no layers")
-    return w.split(w.float(state), [directions] * layers, 0)

@@ -62,10 +62,11 @@ def topk(w: OnnxWriter, opr: Opr) -> str | list[str]:
     mode = opr.get(P.TopK).mode
     number = w.numbers(k, "k")[0]
     n = w.dim(x, 1)
+    sizes = [s[1] for s in (k.shapes.get(x.id) for k in w.known) if s is not None]
     take: Dim
     if isinstance(n, int):
         take = min(abs(number), n)
-    elif mode == P.TopKMode.KTH_ONLY or all(abs(number) <= s for s in _fixed_sizes(w, x)):
+    elif mode == P.TopKMode.KTH_ONLY or all(abs(number) <= s for s in sizes):
         take = abs(number)
     else:
         w.need(12, "the smaller of two sizes")
@@ -76,10 +77,6 @@ def topk(w: OnnxWriter, opr: Opr) -> str | list[str]:
     if mode == P.TopKMode.VALUE_IDX_NOSORT:
         w.note(opr, "elements are sorted, where MegEngine leaves them in no particular order")
     return [values, at]
-
-
-def _fixed_sizes(w: OnnxWriter, x: Var) -> list[int]:
-    return [s[1] for s in (k.shapes.get(x.id) for k in w.known) if s is not None]
 
 
 @translation("CondTake")

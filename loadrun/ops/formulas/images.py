@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from itertools import product
 from math import ceil
-from typing import Any
 
 import numpy as np
 
@@ -33,20 +32,14 @@ def resize(c: Call, x: Array, out_shape: Array) -> Array | None:
     for axis, out in zip((2, 3), out_shape.reshape(-1).tolist(), strict=True):
         size = planes.shape[axis]
         if p.imode == InterpolationMode.NEAREST:
-            planes = planes.take(_nearest_pixels(size, out, np.float64 if opencv else np.float32), axis)
+            # The pixel is chosen in the kernels' precision, which is part of the operator's definition.
+            kind = np.float64 if opencv else np.float32
+            at = np.arange(out, dtype=kind) / (kind(out) / kind(size))
+            planes = planes.take(np.minimum(at.astype(np.int64), size - 1), axis)
             continue
         smooth = p.imode == InterpolationMode.CUBIC and (opencv or p.format == Format.NCHW)
         planes = blended(planes, (cubic if smooth else linear)(_centres(size, out), size), axis)
     return from_planes(planes, p.format)
-
-
-def _nearest_pixels(size: int, out: int, kind: type[np.floating[Any]] = np.float32) -> Array:
-    """Return the nearest pixel of an axis for every output pixel.
-
-    It is chosen in the kernels' precision, which is part of the operator's definition.
-    """
-    at = np.arange(out, dtype=kind) / (kind(out) / kind(size))
-    return np.minimum(at.astype(np.int64), size - 1)
 
 
 def resize_volume(c: Call, x: Array, out_shape: Array) -> Array | None:

@@ -7,7 +7,7 @@ import numpy as np
 from ...graph import Opr
 from ...graph.dtypes import Array, DType, plain
 from ...graph.params import NMSKeep
-from ..registry import Call, Shape, ShapeCall, kernel
+from ..registry import Call, Shape, kernel
 
 _BLOCK = 64
 """Boxes that are compared with each other at once."""
@@ -72,17 +72,13 @@ def _dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     return (plain("Int32"), plain("Int32"))
 
 
-def _shape(s: ShapeCall) -> Sequence[Shape | None]:
-    return _check(s.get(NMSKeep), s.shape(0))
-
-
 def _flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
     """Count the comparison of every box with all others."""
     batch, count = inputs[0][:2]
     return 16 * batch * count * count
 
 
-@kernel("NMSKeepMGB", dtype=_dtype, shape=_shape, flops=_flops)
+@kernel("NMSKeepMGB", dtype=_dtype, shape=lambda s: _check(s.get(NMSKeep), s.shape(0)), flops=_flops)
 def nms_keep(c: Call, boxes: Array) -> tuple[Array, Array]:
     """Return kept indices [B, max_output] and their number [B], both int32.
 

@@ -206,20 +206,6 @@ def _bins(start: Array, end: Array, pooled: int, size: int) -> tuple[Array, Arra
     return np.clip(lo, 0, size), np.clip(hi, 0, size)
 
 
-def pooling_corners(p: ROIPooling, rois: Array) -> Array:
-    """Return the left, top, right and bottom pixel of every region, [M, 4]; the last two belong to it."""
-    return _round_away(rois[:, 1:] * np.float32(p.scale))
-
-
-def _pooling_bins(
-    p: ROIPooling, rois: Array, pooled: Shape, size: Shape
-) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """Return the first and past-the-last row, and column, of every bin, each [M, pooled]."""
-    corners = pooling_corners(p, rois)
-    rows, cols = (_bins(corners[:, i], corners[:, i + 2], pooled[1 - i], size[1 - i]) for i in (1, 0))
-    return rows, cols
-
-
 @kernel("ROIPooling", dtype=_dtypes("Int32"), shape=_pooling_shape)
 def roi_pooling(c: Call, x: Array, rois: Array, out_shape: Array) -> tuple[Array, Array]:
     """Take the maximum or average over the whole pixels of every bin, 0 for an empty bin.
@@ -229,7 +215,11 @@ def roi_pooling(c: Call, x: Array, rois: Array, out_shape: Array) -> tuple[Array
     """
     p = c.get(ROIPooling)
     m, _, ph, pw = shape = _pooling_size(x.shape, rois.shape, [int(v) for v in out_shape.reshape(-1)])
-    (tops, bottoms), (lefts, rights) = _pooling_bins(p, rois, (ph, pw), x.shape[2:])
+    # The left, top, right and bottom pixel of every region, [M, 4]; the last two belong to it.
+    corners = _round_away(rois[:, 1:] * np.float32(p.scale))
+    # The first row or column of every bin and the one past its last, each [M, pooled].
+    tops, bottoms = _bins(corners[:, 1], corners[:, 3], ph, x.shape[2])
+    lefts, rights = _bins(corners[:, 0], corners[:, 2], pw, x.shape[3])
     images = _images_of(rois, x.shape[0])
     largest = p.mode == ROIPoolingMode.MAX
     out = np.zeros(shape, np.float32)

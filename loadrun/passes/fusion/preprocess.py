@@ -94,17 +94,12 @@ def _filling(r: Rewriter, old: Var) -> float | None:
 
 
 def _uniform(r: Rewriter, old: Var) -> float | None:
-    return _uniform_real(r, old) if _is_quantized(old) else r.scalar(r.var(old))
-
-
-def _is_quantized(old: Var) -> bool:
-    return old.dtype is not None and old.dtype.is_quantized
-
-
-def _uniform_real(r: Rewriter, old: Var) -> float | None:
-    """Return the real number that all elements of a quantized constant stand for."""
-    value, dtype = r.value(r.var(old)), old.dtype
-    if value is None or dtype is None or not value.size or (value != value.reshape(-1)[0]).any():
+    """Return the real number that all elements of a constant stand for."""
+    dtype = old.dtype
+    if dtype is None or not dtype.is_quantized:
+        return r.scalar(r.var(old))
+    value = r.value(r.var(old))
+    if value is None or not value.size or (value != value.reshape(-1)[0]).any():
         return None
     return (float(value.reshape(-1)[0]) - dtype.zero_point) * dtype.scale
 

@@ -110,16 +110,13 @@ class _Packed:
         inputs = [t.plain(operands[0]) if hybrid else t.to(operands[0], self.layout)]
         inputs.append(reformat(r, operands[1], layout, target))
         if len(operands) == 3:
-            if not self.packable(t, operands[2]):
+            # The bias has to be packed, or can be.
+            if t.of(operands[2]) != self.layout and not fills_packs(r.shape(operands[2]), self.pack):
                 return False
             inputs.append(t.to(operands[2], self.layout))
         dense_dot = self.dot and r.dtype(operands[1]).name in ("QuantizedS8", "Int8") and layout != "C11RS"
         p = p.replace(format=P.Format.NCHW44_DOT if dense_dot else self.format)
         return t.attempt(opr, self.layout, inputs, p, *opr.params[1:])
-
-    def packable(self, t: Layouts, bias: Var) -> bool:
-        """Return whether a bias is packed or can be."""
-        return t.of(bias) == self.layout or fills_packs(t.r.shape(bias), self.pack)
 
     def weight_layout(
         self, r: Rewriter, opr: Opr, p: P.Convolution | P.ConvBias, operands: list[Var], weight: Shape

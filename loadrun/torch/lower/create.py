@@ -88,23 +88,11 @@ def fftfreq(call: FxCall, n: Any, d: float = 1.0, **_: Any) -> Any:
     return as_tensor(places.astype(call.dtype) * np.asarray(1.0 / (count * d), call.dtype), call.dtype)
 
 
-def _blackman(at: Any) -> Any:
-    return 0.42 - 0.5 * np.cos(2 * np.pi * at) + 0.08 * np.cos(4 * np.pi * at)
-
-
-def _hamming(at: Any, alpha: float = 0.54, beta: float = 0.46) -> Any:
-    return alpha - beta * np.cos(2 * np.pi * at)
-
-
-def _kaiser(at: Any, beta: float = 12.0) -> Any:
-    return np.i0(beta * np.sqrt(np.maximum(1 - (2 * at - 1) ** 2, 0))) / np.i0(beta)
-
-
 _WINDOWS: dict[str, Any] = {
-    "hamming": _hamming,
-    "blackman": _blackman,
+    "hamming": lambda at, alpha=0.54, beta=0.46: alpha - beta * np.cos(2 * np.pi * at),
+    "blackman": lambda at: 0.42 - 0.5 * np.cos(2 * np.pi * at) + 0.08 * np.cos(4 * np.pi * at),
     "bartlett": lambda at: 1 - np.abs(2 * at - 1),
-    "kaiser": _kaiser,
+    "kaiser": lambda at, beta=12.0: np.i0(beta * np.sqrt(np.maximum(1 - (2 * at - 1) ** 2, 0))) / np.i0(beta),
 }
 
 

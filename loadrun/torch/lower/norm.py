@@ -42,15 +42,11 @@ def batch_norm(
 ) -> Any:
     """Normalize batches by running statistics, or by the batch's own."""
     if training:
-        return _by_batch(call, x, weight, bias, eps)
+        x, weight, bias = _tensors(call, x, weight, bias)
+        y, _, _ = build.standardized(e.as_float(x), [i for i in range(x.ndim) if i != 1], eps)
+        scales = [None if v is None else per_channel(v, x.ndim) for v in (weight, bias)]
+        return build.affine(e.cast(y, call.dtype), *scales)
     return _normalized(call, x, weight, bias, mean, variance, eps)
-
-
-def _by_batch(call: FxCall, x: Any, weight: Any, bias: Any, eps: float) -> Any:
-    x, weight, bias = _tensors(call, x, weight, bias)
-    y, _, _ = build.standardized(e.as_float(x), [i for i in range(x.ndim) if i != 1], eps)
-    scales = [None if v is None else per_channel(v, x.ndim) for v in (weight, bias)]
-    return build.affine(e.cast(y, call.dtype), *scales)
 
 
 @aten("aten._native_batch_norm_legit_no_training.default")

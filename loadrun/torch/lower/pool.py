@@ -123,7 +123,9 @@ def adaptive_avg_pool(call: FxCall, x: Any, out: Any) -> Any:
         if isinstance(want, int) and want == 1:
             values = np.mean(values, axis=axis, keepdims=True)
             continue
-        values = _means(values, axis, size, as_size(out[axis - outer]))
+        picked, inside, _, counts = _windows(values, axis, size, as_size(out[axis - outer]))
+        total = np.sum(np.where(inside, picked, as_array(0, values.dtype)), axis=axis + 1)
+        values = total / as_array(counts, values.dtype)
     return values
 
 
@@ -150,12 +152,6 @@ def _windows(values: Any, axis: int, size: Any, count: Any) -> tuple[Any, Any, A
     inside = as_array(place < ends[:, None]).reshape((-1, longest, *rest))
     picked = np.take(values, np.minimum(place, ends[:, None] - 1), axis=axis)
     return picked, inside, as_array(starts).reshape((-1, *rest)), as_array(ends - starts).reshape((-1, *rest))
-
-
-def _means(values: Any, axis: int, size: Any, count: Any) -> Any:
-    picked, inside, _, counts = _windows(values, axis, size, count)
-    total = np.sum(np.where(inside, picked, as_array(0, values.dtype)), axis=axis + 1)
-    return total / as_array(counts, values.dtype)
 
 
 @aten(
