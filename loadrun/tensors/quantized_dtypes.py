@@ -102,6 +102,7 @@ KINDS = {
     "qint2": QuantDtypeMeta("qint2", None, "int8", -2, 1),
 }
 """The kinds of quantized dtypes by name."""
+_builtin_quant_dtypes = KINDS  # MegEngine's name
 
 
 def _details(dtype: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Batch normalization as part of the weight and bias of the layer before it."""
+"""Layers with batch normalization as part of their weight and bias, with fake quantization."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from ....tensors import Tensor, TensorLike, as_tensor
 from ... import functional as F
+from .. import fused as Float
 from .module import QATModule
 
 
@@ -121,3 +122,120 @@ class Folded(QATModule):
         theirs = getattr(source, cls._layer_name)
         module._layer.weight, module._layer.bias, module.bn = theirs.weight, theirs.bias, source.bn
         return module
+
+
+class _ConvBnActivation2d(Float._ConvBnActivation2d, Folded):
+    _layer_name = "conv"
+
+    def _scale_shape(self) -> tuple[int, ...]:
+        groups = self.conv.groups
+        return (-1, 1, 1, 1) if groups == 1 else (groups, -1, 1, 1, 1)
+
+    def _calc(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Tensor:
+        return self.conv.calc_conv(inp, weight, bias)
+
+    def calc_conv_bn_qat(self, inp: TensorLike, approx: bool = True) -> Tensor:
+        """Return the convolution with the normalization in its rounded weight; `approx` counts while training."""
+        return self._calc_bn_qat(inp, approx)
+
+    @classmethod
+    def from_float_module(cls, float_module: Float._ConvBnActivation2d) -> _ConvBnActivation2d:
+        """Convert a float module."""
+        return cls._sharing(float_module, **float_module.conv._settings())
+
+
+class ConvBn2d(_ConvBnActivation2d):
+    """`ConvBn2d` with fake quantization."""
+
+    def forward(self, inp: TensorLike) -> Tensor:
+        """Take (N, in_channels, H, W)."""
+        return self.apply_quant_activation(self.calc_conv_bn_qat(inp))
+
+
+class ConvBnRelu2d(_ConvBnActivation2d):
+    """`ConvBnRelu2d` with fake quantization."""
+
+    def forward(self, inp: TensorLike) -> Tensor:
+        """Take (N, in_channels, H, W)."""
+        return self.apply_quant_activation(F.relu(self.calc_conv_bn_qat(inp)))
+
+
+class _ConvTransposeBnActivation2d(Float._ConvTransposeBnActivation2d, Folded):
+    _layer_name = "conv_transpose2d"
+
+    def _scale_shape(self) -> tuple[int, ...]:
+        groups = self.conv_transpose2d.groups
+        return (1, -1, 1, 1) if groups == 1 else (groups, 1, -1, 1, 1)
+
+    def _calc(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Tensor:
+        return self.conv_transpose2d.calc_conv_transpose2d(inp, weight, bias)
+
+    def calc_conv_transpose2d_bn_qat(self, inp: TensorLike, approx: bool = True) -> Tensor:
+        """Return the convolution with the normalization in its rounded weight; `approx` counts while training."""
+        return self._calc_bn_qat(inp, approx)
+
+    @classmethod
+    def from_float_module(
+        cls, float_module: Float._ConvTransposeBnActivation2d
+    ) -> _ConvTransposeBnActivation2d:
+        """Convert a float module."""
+        return cls._sharing(float_module, **float_module.conv_transpose2d._settings())
+
+
+class ConvTransposeBn2d(_ConvTransposeBnActivation2d):
+    """`ConvTransposeBn2d` with fake quantization."""
+
+    def forward(self, inp: TensorLike) -> Tensor:
+        """Take (N, in_channels, H, W)."""
+        return self.apply_quant_activation(self.calc_conv_transpose2d_bn_qat(inp))
+
+
+class ConvTransposeBnRelu2d(_ConvTransposeBnActivation2d):
+    """`ConvTransposeBnRelu2d` with fake quantization."""
+
+    def forward(self, inp: TensorLike) -> Tensor:
+        """Take (N, in_channels, H, W)."""
+        return self.apply_quant_activation(F.relu(self.calc_conv_transpose2d_bn_qat(inp)))
+
+
+class _LinearBnActivation1d(Float._LinearBnActivation1d, Folded):
+    _layer_name = "linear"
+
+    def _scale_shape(self) -> tuple[int, ...]:
+        return (-1, 1)
+
+    def _as_bias(self, value: Tensor) -> Tensor:
+        return value.reshape((-1,))
+
+    def _as_output(self, value: Tensor) -> Tensor:
+        return value.reshape((1, -1))
+
+    def _calc(self, inp: TensorLike, weight: TensorLike, bias: TensorLike | None) -> Tensor:
+        return self.linear.calc_linear(inp, weight, bias)
+
+    def calc_linear_bn_qat(self, inp: TensorLike, approx: bool = True) -> Tensor:
+        """Return the layer with the normalization in its rounded weight; `approx` counts while training."""
+        return self._calc_bn_qat(inp, approx)
+
+    @classmethod
+    def from_float_module(cls, float_module: Float._LinearBnActivation1d) -> _LinearBnActivation1d:
+        """Convert a float module."""
+        f, bn = float_module.linear, float_module.bn
+        settings = {n: getattr(bn, n) for n in ("eps", "momentum", "affine", "track_running_stats")}
+        return cls._sharing(float_module, **f._settings(), **settings)
+
+
+class LinearBn1d(_LinearBnActivation1d):
+    """`LinearBn1d` with fake quantization."""
+
+    def forward(self, inp: TensorLike) -> Tensor:
+        """Take (N, in_features)."""
+        return self.apply_quant_activation(self.calc_linear_bn_qat(inp))
+
+
+class LinearBnRelu1d(_LinearBnActivation1d):
+    """`LinearBnRelu1d` with fake quantization."""
+
+    def forward(self, inp: TensorLike) -> Tensor:
+        """Take (N, in_features)."""
+        return self.apply_quant_activation(F.relu(self.calc_linear_bn_qat(inp)))
