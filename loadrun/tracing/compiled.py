@@ -12,7 +12,7 @@ from ..graph.params import AssertEqual
 from ..ops.infer import Inference
 from ..ops.registry import Shape
 from ..passes.constants import subgraph
-from ..passes.simplify import simplify
+from ..passes.inference import simplify
 from ..tensors.applying import stream
 from ..tensors.naming import Place, shown
 from ..tensors.value import Tensor

@@ -19,7 +19,7 @@ from ..inputs.lists import items_of
 from ..inputspec import InputData
 from ..ops.numbering import upward
 from ..ops.registry import implementation
-from ..passes.cleanup.stable import as_made
+from ..passes.cleanup import as_made
 from ..passes.constants import subgraph
 from ..passes.loadable import empty_at, make_loadable
 from ..tensors.access import dtype_of, stored
