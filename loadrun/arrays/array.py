@@ -17,8 +17,7 @@ from ..graph.dtypes import Array, DType
 from ..layers import emit as e
 from ..tensors import Tensor
 from ..tensors.naming import refused, user_line
-from ..tensors.protocols import lowering
-from ..tensors.switches import active
+from ..tensors.switches import active, lowering
 from ..tensors.value import Session
 from . import indexing as numpy_index
 from .array_methods import ArrayMethods

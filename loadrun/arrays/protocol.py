@@ -18,7 +18,7 @@ from ..layers import emit as e
 from ..tensors import Tensor, active
 from ..tensors.access import dtype_of, is_scalar, session_of, snapshot
 from ..tensors.naming import WAY_OUT, refused
-from ..tensors.protocols import NumpyProtocols
+from ..tensors.switches import NumpyProtocols
 from .array import TracedArray
 from .loops import apply_ufunc
 from .promotion import all_tensors, operand

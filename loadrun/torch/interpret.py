@@ -17,7 +17,7 @@ from ..base.errors import LoadRunError, UnsupportedError
 from ..graph import Var
 from ..graph.dtypes import Array, array_dtype, plain
 from ..layers import emit as e
-from ..layers.shared.axes import ManyAxes
+from ..layers.shared.sizes import ManyAxes
 from ..tensors import Tensor, TracedNumber, access, active
 from ..tensors.naming import scope
 from ..tracing.recorder import loses_float64

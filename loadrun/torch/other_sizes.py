@@ -14,8 +14,7 @@ from torch.utils import _pytree as pytree
 
 from ..base.errors import EngineError, InputError
 from ..base.proving import Watch
-from ..compare.by_size import limit_of
-from ..compare.tolerances import error_between
+from ..compare.tolerances import error_between, limit_of
 from ..graph.dtypes import Array
 from ..inputs.kinds import is_sorted, kinds
 from .exporting import name_of_target, submodules

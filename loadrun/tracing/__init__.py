@@ -9,8 +9,7 @@ if TYPE_CHECKING:
     from ..engines.recompute_config import DTRConfig, SublinearMemoryConfig
     from .config import GraphOptimizationConfig
     from .modules import TracedModule, partial_trace, trace_module
-    from .traced import Traced
-    from .tracing import exclude_from_trace, is_tracing, trace
+    from .traced import Traced, exclude_from_trace, is_tracing, trace
 
 __all__ = [
     "DTRConfig",
@@ -34,7 +33,6 @@ __getattr__ = lazy(
         "GraphOptimizationConfig": ".config",
         **dict.fromkeys(("TracedModule", "partial_trace", "trace_module"), ".modules"),
         "TraceError": "..base.errors",
-        "Traced": ".traced",
-        **dict.fromkeys(("exclude_from_trace", "is_tracing", "trace"), ".tracing"),
+        **dict.fromkeys(("Traced", "exclude_from_trace", "is_tracing", "trace"), ".traced"),
     },
 )

@@ -28,8 +28,8 @@ from ..tensors.value import Tensor
 from ..testcase import Bundle
 from ..verify.pack.capture import Recorder
 from . import naming
-from .compiled import Outputs
 from .recording import Recording, TraceOptions, constant, name_of, plain_title
+from .replay import Outputs
 from .writing import DumpArguments, check_older, dump_graph, signature_of
 
 with late(__name__):

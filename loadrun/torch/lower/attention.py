@@ -8,8 +8,8 @@ import numpy as np
 from ...graph import params as P
 from ...layers import emit as e
 from ...layers.emit import M
-from ...layers.exact_products import product
-from ...layers.shared.activation import softmax
+from ...layers.products import product
+from ...layers.shared.nn import softmax
 from ...tensors import Tensor
 from ...tensors.access import dtype_of
 from ..call import FxCall

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ...layers import emit as e
-from ...layers.shared import norm as build
+from ...layers.shared import nn as build
 from ...layers.shared.sizes import per_channel
 from ...tensors import Tensor, TracedNumber
 from ..call import FxCall

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ...layers import emit as e
-from ...layers.shared import pooling as build
+from ...layers.shared import windows as build
 from ...layers.shared.windows import WindowGeometry
 from ...tensors import Tensor
 from ..call import FxCall

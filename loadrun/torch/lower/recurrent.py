@@ -11,7 +11,7 @@ from ...graph import params as P
 from ...layers import emit as e
 from ...layers import nn as F
 from ...layers.emit import M
-from ...layers.shared import recurrent as build
+from ...layers.shared import nn as build
 from ...tensors import Tensor
 from ...tensors.access import static_shape
 from ..call import FxCall

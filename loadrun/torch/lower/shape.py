@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from ...layers import emit as e
-from ...layers.shared.axes import MOST_AXES, ManyAxes, permuted, reshaped
-from ...layers.shared.padding import pad as pad_ends
+from ...layers.shared.sizes import MOST_AXES, ManyAxes, permuted, reshaped
+from ...layers.shared.windows import pad as pad_ends
 from ...tensors import TracedInt, largest, least
 from ...tensors.access import dtype_of, snapshot
 from ...tensors.symbolic import as_number
