@@ -29,7 +29,7 @@ from ..testcase import EXPECT, Bundle, FileValue, SourceFile, Testcase
 from .pack.capture import Recorder, expect_input, provenance
 from .pack.scenario import Feedback, capture_steps
 
-_WRITERS = {"onnx": "loadrun.onnx.datasets:accept", "pt2": "loadrun.torch.program_cases:accept"}
+_WRITERS = {"onnx": "loadrun.onnx.datasets:accept", "pt2": "loadrun.torch.archive:accept"}
 """What writes expected values into files of other formats, or beside them."""
 
 

@@ -1,8 +1,9 @@
-"""Recurrent layers: LSTM and RNN as MegEngine's operators, GRU and projections step by step."""
+"""Layers that MegEngine has whole operators for: normalizations, attention, recurrent layers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,186 @@ from ...graph import params as P
 from ...layers import emit as e
 from ...layers import nn as F
 from ...layers.emit import M
+from ...layers.products import product
 from ...layers.shared import nn as build
-from ...tensors import Tensor
-from ...tensors.access import static_shape
+from ...layers.shared.sizes import per_channel
+from ...tensors import Tensor, TracedNumber
+from ...tensors.access import dtype_of, static_shape
 from ..call import FxCall
 from ..registry import UnsupportedCallError, aten
 from ..values import as_array, as_tensor
+
+
+def _tensors(call: FxCall, *values: Any) -> list[Any]:
+    return [None if v is None else as_tensor(v, call.dtype) for v in values]
+
+
+def _normalized(call: FxCall, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, eps: float) -> Tensor:
+    """Normalize by known statistics."""
+    if mean is None or variance is None:
+        raise UnsupportedCallError(
+            "batch normalization by the batch's own statistics; call .eval() on a module that keeps them"
+        )
+    x, mean, variance, weight, bias = _tensors(call, x, mean, variance, weight, bias)
+    return build.batch_norm(x, mean, variance, weight, bias, eps)
+
+
+@aten("aten.batch_norm.default", "aten.cudnn_batch_norm.default")
+def batch_norm(
+    call: FxCall,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    variance: Any,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    cudnn: bool = False,
+) -> Any:
+    """Normalize batches by running statistics, or by the batch's own."""
+    if training:
+        return _by_batch(call, x, weight, bias, eps)
+    return _normalized(call, x, weight, bias, mean, variance, eps)
+
+
+def _by_batch(call: FxCall, x: Any, weight: Any, bias: Any, eps: float) -> Any:
+    x, weight, bias = _tensors(call, x, weight, bias)
+    y, _, _ = build.standardized(e.as_float(x), [i for i in range(x.ndim) if i != 1], eps)
+    scales = [None if v is None else per_channel(v, x.ndim) for v in (weight, bias)]
+    return build.affine(e.cast(y, call.dtype), *scales)
+
+
+@aten("aten._native_batch_norm_legit_no_training.default")
+def batch_norm_no_training(
+    call: FxCall, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, eps: float
+) -> Any:
+    """Normalize batches by running statistics; the two empty results are not used."""
+    result = _normalized(call, x, weight, bias, mean, variance, eps)
+    nothing = as_array(np.zeros(0), call.dtype)
+    return result, nothing, nothing
+
+
+@aten("aten.layer_norm.default")
+def layer_norm(
+    call: FxCall,
+    x: Any,
+    shape: Any,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    cudnn: bool = True,
+) -> Any:
+    """Apply MegEngine's LayerNorm."""
+    return native_layer_norm(call, x, shape, weight, bias, eps)[0]
+
+
+@aten("aten.native_layer_norm.default")
+def native_layer_norm(call: FxCall, x: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
+    """Normalize over the last axes; return mean and inverse deviation too."""
+    x, weight, bias = _tensors(call, x, weight, bias)
+    fixed = None if any(isinstance(n, TracedNumber) for n in shape) else shape
+    return build.layer_norm(x, x.ndim - len(shape), weight, bias, eps, fixed)
+
+
+@aten("aten.rms_norm.default")
+def rms_norm(call: FxCall, x: Any, shape: Any, weight: Any = None, eps: Any = None) -> Any:
+    """Divide by the root of the mean square of the last axes."""
+    x, weight = _tensors(call, x, weight)
+    eps = float(np.finfo(call.dtype).eps) if eps is None else eps
+    return build.rms_norm(x, range(x.ndim - len(shape), x.ndim), weight, eps)
+
+
+@aten("aten.group_norm.default")
+def group_norm(
+    call: FxCall,
+    x: Any,
+    groups: int,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    cudnn: bool = True,
+) -> Any:
+    """Apply MegEngine's GroupNorm."""
+    x, weight, bias = _tensors(call, x, weight, bias)
+    return build.group_norm(x, groups, weight, bias, eps)
+
+
+@aten("aten.instance_norm.default")
+def instance_norm(
+    call: FxCall,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    variance: Any,
+    by_input: bool,
+    momentum: float,
+    eps: float,
+    cudnn: bool = False,
+) -> Any:
+    """Normalize every channel of every image, or all by running statistics."""
+    if not by_input:
+        return _normalized(call, x, weight, bias, mean, variance, eps)
+    x, weight, bias = _tensors(call, x, weight, bias)
+    return build.group_norm(x, 0, weight, bias, eps)
+
+
+def _shared_heads(x: Tensor, times: int) -> Tensor:
+    """Return (..., H, S, D) with every head as many times as query heads share it."""
+    if times == 1:
+        return x
+    *lead, h, s, d = x.shape
+    wide = e.broadcast(e.add_axes(x, [x.ndim - 2]), (*lead, h, times, s, d))
+    return e.reshape(wide, (*lead, h * times, s, d))
+
+
+def _mask_bias(allowed: Tensor, like: Tensor) -> Tensor:
+    """Return what a mask of keys that may be seen adds to the scores: 0, or -inf where it is False."""
+    return e.folded(lambda mask: e.where(mask, e.number(0.0, like), e.number(-np.inf, like)), allowed)
+
+
+@aten("aten.scaled_dot_product_attention.default")
+def attention(
+    call: FxCall,
+    query: Any,
+    key: Any,
+    value: Any,
+    mask: Any = None,
+    dropout: float = 0.0,
+    causal: bool = False,
+    *,
+    scale: Any = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """Compute ``softmax(query @ key.T * scale + mask) @ value``."""
+    if dropout:
+        raise UnsupportedCallError("attention with dropout; call .eval() first")
+    q, k, v = (e.as_float(as_tensor(x)) for x in (query, key, value))
+    if enable_gqa:
+        heads, fewer = call.static([call.shape_of(0)[-3], call.shape_of(1)[-3]], "the number of heads")
+        k, v = (_shared_heads(x, heads // fewer) for x in (k, v))
+    if scale is None and not isinstance(call.shape_of(0)[-1], int):
+        q, scale = as_tensor(as_array(q) / np.sqrt(as_array(as_array(q).shape[-1], dtype_of(q).np))), 1.0
+    elif scale is None:
+        scale = float(call.shape_of(0)[-1]) ** -0.5
+    last = k.ndim - 1
+    turned = e.permute(k, (*range(last - 1), last, last - 1))
+    scores = product(e.elem(M.MUL, q, e.number(float(scale), q)), turned)
+    biases = []
+    if causal:
+        rows = e.add_axes(e.arange(q.shape[-2]), [1])
+        seen = e.compare(P.ElemwiseMultiTypeMode.LEQ, e.arange(k.shape[-2]), rows)
+        biases.append(_mask_bias(seen, q))
+    if mask is not None:
+        boolean = not call.fakes[3].dtype.is_floating_point
+        added = _mask_bias(as_tensor(mask, "bool"), q) if boolean else e.cast(as_tensor(mask), dtype_of(q))
+        biases.append(added)
+    if biases:
+        scores = e.elem(M.ADD, scores, reduce(partial(e.elem, M.ADD), biases))
+    # A query that a mask lets see nothing gives zeros in torch.
+    return e.cast(product(build.softmax(scores, scores.ndim - 1, guard=mask is not None), v), call.dtype)
+
 
 _Weights = Sequence[Sequence[Any]]
 
