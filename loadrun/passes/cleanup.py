@@ -117,17 +117,6 @@ class _Folder:
         return size, param
 
 
-# The simplifications that MegEngine does while it makes an operator, at every level but 0.
-#
-# - ``x + 0``, ``x * 1`` and ``x ** 1`` are ``x``, for a number of one axis (other neutral ones stay);
-# - ``x - x`` is 0 and ``x / x`` is 1, also for infinities, NaN and 0, where computing would give NaN;
-# - ``log(exp(x))`` is ``x``, ``log(exp(x) + exp(y))`` is ``log_sum_exp(x, y)``, ``log(exp(x) * y)`` is ``x +
-#   log(y)``, as for the quotient: these neither overflow nor lose digits;
-# - ``log(1 + x)`` is ``log1p(x)``, ``exp(x) - 1`` is ``expm1(x)``.
-#
-# What takes the place of an operator has its name. At every level what follows from small constants and weights is a
-# constant, and a sum of ``x ** 2`` or ``square(x)`` is one operator.
-
 M = P.ElemwiseMode
 _LEFT_OUT, _CHAINS, _PRODUCTS = (modes(t) for t in (T.LEFT_OUT, T.ASSOCIATIVE, T.PRODUCT))
 _FOLDED, _CONSTANTS = types(Trait.FOLDED), types(Trait.CONSTANT)
@@ -138,7 +127,16 @@ _SMALL = 1024
 
 
 def stabilize(graph: Graph) -> Graph:
-    """Simplify arithmetic as the module says.
+    """Do the simplifications that MegEngine does while it makes an operator, at every level but 0.
+
+    - ``x + 0``, ``x * 1`` and ``x ** 1`` are ``x``, for a number of one axis (other neutral ones stay);
+    - ``x - x`` is 0 and ``x / x`` is 1, also for infinities, NaN and 0, where computing would give NaN;
+    - ``log(exp(x))`` is ``x``, ``log(exp(x) + exp(y))`` is ``log_sum_exp(x, y)``, ``log(exp(x) * y)`` is
+      ``x + log(y)``, as for the quotient: these neither overflow nor lose digits;
+    - ``log(1 + x)`` is ``log1p(x)``, ``exp(x) - 1`` is ``expm1(x)``.
+
+    What takes the place of an operator has its name. At every level what follows from small constants and weights is
+    a constant, and a sum of ``x ** 2`` or ``square(x)`` is one operator.
 
     >>> from loadrun.graph.dtypes import DType
     >>> from loadrun.graph import StoredTensor
@@ -146,8 +144,8 @@ def stabilize(graph: Graph) -> Graph:
     >>> g = Graph()
     >>> (x,) = g.add("Host2DeviceCopy", Host2DeviceCopy(), names=["x"],
     ...              tensors=[StoredTensor(DType("Float32"), (2,), "x")])
-    >>> (e,) = g.add("Elemwise", Elemwise(mode=M.EXP), inputs=[x])
-    >>> g.outputs = g.add("Elemwise", Elemwise(mode=M.LOG), inputs=[e], names=["y"])
+    >>> (e,) = g.add("Elemwise", P.Elemwise(mode=M.EXP), inputs=[x])
+    >>> g.outputs = g.add("Elemwise", P.Elemwise(mode=M.LOG), inputs=[e], names=["y"])
     >>> [o.title for o in stabilize(g).oprs]
     ['Host2DeviceCopy', 'Identity']
     """
