@@ -17,8 +17,8 @@ import numpy as np
 from .base.errors import EngineError, LoadRunError, UnsupportedError
 from .base.proving import LARGE, Watch, is_alone, level, spending, time_left, waiting
 from .base.registry import late
-from .compare.by_size import difference, error_of, farthest, is_finite, largest, limit_of
 from .compare.judging import NARROW
+from .compare.tolerances import difference, error_of, farthest, is_finite, largest, limit_of
 from .engines.reference import ReferenceEngine
 from .graph import Opr
 from .graph.composite import Composite

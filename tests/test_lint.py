@@ -52,7 +52,7 @@ IMPORTS = {
     "loadrun/base/registry.py": "a module or attribute that a registry's own line names",
     "loadrun/cli/__init__.py": "a command listed there",
     "loadrun/cli/parsers.py": "a command listed there",
-    "loadrun/megengine/absent.py": "a module of the table there, which holds no code",
+    "loadrun/megengine/absent.py": "a module of the tables there",
     "loadrun/megengine/in_place/megengine.py": "a module of `loadrun.megengine`, for MegEngine's name of it",
     "loadrun/megengine/hub/hub.py": "the hub's own function of that name: code that a call names",
 }

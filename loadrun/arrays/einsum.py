@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..layers.contraction import LETTERS, contracted
+from ..layers.products import LETTERS, contracted
 from ..tensors import Tensor
 from .promotion import common, narrow, operand
 from .registry import lowers

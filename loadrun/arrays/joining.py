@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..layers import emit as e
-from ..layers.shared.padding import padded
+from ..layers.shared.windows import padded
 from ..tensors import Tensor, TracedInt, TracedNumber
 from ..tensors.access import dtype_of
 from ..tensors.naming import refused

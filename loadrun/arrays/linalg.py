@@ -8,7 +8,7 @@ import numpy as np
 from ..graph import params as P
 from ..layers import emit as e
 from ..layers.emit import M, elem, kept, number, summed
-from ..layers.exact_products import product
+from ..layers.products import product
 from ..tensors import Tensor, apply, apply1
 from ..tensors.access import dtype_of
 from ..tensors.naming import refused

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..layers import emit as e
 from ..layers.emit import M, elem, number, summed
-from ..layers.exact_products import multiply, product
+from ..layers.products import multiply, product
 from ..tensors import Tensor, TracedInt
 from ..tensors.naming import refused
 from .axes import axis_of

@@ -24,7 +24,7 @@ from ..ops.catalog import types
 from ..ops.control import find_branches
 from ..ops.op import Trait
 from ..passes.checks import error_operators
-from ..passes.cleanup.stable import stabilize
+from ..passes.cleanup import stabilize
 from ..passes.loadable import make_loadable
 from ..passes.narrowing import narrow_array, narrow_dtype, narrowed, wide_dtypes
 from ..testcase import EXPECT, Bundle, LazyTestcases, Testcase

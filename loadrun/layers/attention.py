@@ -14,7 +14,7 @@ from ..tensors.access import static_shape
 from ..tensors.reducing import mean
 from ..tensors.shaping import broadcast_to, concat
 from .geometry import require
-from .selection import where
+from .tensor import where
 
 with late(__name__):
     from . import random

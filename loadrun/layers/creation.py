@@ -22,10 +22,10 @@ from ..tensors import (
 )
 from ..tensors.access import as_vector, dtype_of, snapshot, static_shape
 from ..tensors.complex_pairs import as_pair, of_pair
-from ..tensors.device import check_device
 from ..tensors.dtypes import COMPLEX, DTypeLike, graph_dtype
 from ..tensors.naming import titled
 from ..tensors.shaping import broadcast_to
+from ..tensors.switches import check_device
 from .elemwise import cos, sin
 
 Number: TypeAlias = "float | np.generic | Array | Tensor"

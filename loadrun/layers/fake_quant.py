@@ -7,7 +7,7 @@ import numpy as np
 from ..graph import params as P
 from ..tensors import Tensor, TensorLike, apply1, as_tensor, const
 from ..tensors.access import as_vector
-from ..tensors.qparams import QParams, QuantMode, create_qparams
+from ..tensors.quantized_dtypes import QParams, QuantMode, create_qparams
 
 
 def _vector(value: TensorLike) -> Tensor:

@@ -18,7 +18,7 @@ from ..graph.dtypes import Array
 from ..ops.registry import pay
 from ..tensors.access import dtype_of, recorded
 from ..tensors.convert import const
-from ..tensors.products import matmul
+from ..tensors.reducing import matmul
 from ..tensors.symbolic import TracedInt
 from ..tensors.value import Tensor
 from . import emit as e

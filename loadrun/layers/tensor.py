@@ -1,19 +1,23 @@
 """MegEngine's functions on the form of tensors: joining, splitting, reshaping, repeating, permuting.
 
 Functions that make tensors are in `loadrun.layers.creation`, those that pick elements in
-`loadrun.layers.selection`; both are offered here too.
+`loadrun.layers.tensor`; both are offered here too.
 """
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import cast
+from typing import Any, Literal, cast, overload
 
 import numpy as np
 
 from ..graph import params as P
 from ..graph.dtypes import Array
-from ..tensors import Tensor, TensorLike, apply, apply1, as_tensor
+from ..ops.registry import pay
+from ..tensors import Tensor, TensorLike, TracedInt, apply, as_tensor, const, elemwise, shape_tensor
 from ..tensors.access import snapshot
+from ..tensors.applying import apply1
+from ..tensors.convert import Shape
+from ..tensors.promotion import common_dtype
 from ..tensors.shaping import (
     axes_within,
     broadcast_to,
@@ -45,7 +49,6 @@ from .creation import (
     zeros,
     zeros_like,
 )
-from .selection import cond_take, gather, non_zero, scatter, where
 
 __all__ = [
     "arange",
@@ -84,6 +87,197 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+
+_M = P.ElemwiseMode
+
+
+def _count_up(size: int, axis: int, ndim: int) -> Tensor:
+    """Return 0, 1, ... along one axis of `ndim`."""
+    if not isinstance(size, TracedInt):
+        shape = [1] * ndim
+        shape[axis] = size
+        pay(4 * size)
+        return const(np.arange(size, dtype=np.int32).reshape(shape))
+    numbers = linspace(0, size - 1, size, dtype="int32")
+    return apply1(
+        "ReshapeV1",
+        P.OptionalAxisV1(),
+        inputs=[numbers, shape_tensor(_column(size, axis, ndim))],
+        scalar=False,
+    )
+
+
+def _column(size: int, axis: int, ndim: int) -> list[int]:
+    shape: list[int] = [1] * ndim
+    shape[axis] = size
+    return shape
+
+
+def _positions(index: Tensor, axis: int) -> tuple[Tensor, ...]:
+    """Return one index per axis, which together have the shape of `index`."""
+    shape = index.shape
+    axis = axis + len(shape) if axis < 0 else axis
+    return tuple(index if i == axis else _count_up(n, i, len(shape)) for i, n in enumerate(shape))
+
+
+def gather(inp: TensorLike, axis: int, index: TensorLike) -> Tensor:
+    """Return elements taken along an axis: for axis 0 of a matrix ``out[i, j] = inp[index[i, j], j]``.
+
+    Args:
+        inp: the tensor to take from.
+        axis: the axis along which to take.
+        index: int32, of the same number of dimensions; the result has its shape.
+
+    Raises:
+        ValueError: the numbers of dimensions differ.
+        EngineError: an index outside the tensor.
+
+    >>> gather(Tensor([[1, 2], [3, 4], [5, 6]]), 0, Tensor([[0, 2], [1, 0]])).tolist()
+    [[1, 6], [3, 2]]
+    """
+    x, at = as_tensor(inp), as_tensor(index)
+    if x.ndim != at.ndim:
+        raise ValueError(f"the index has {at.ndim} dimensions, the tensor {x.ndim}: they must be equal")
+    flat = tuple(
+        reshape(broadcast_to(p, at.shape) if p is not at else p, (-1,)) for p in _positions(at, axis)
+    )
+    return reshape(x[flat], at.shape)
+
+
+def scatter(inp: Tensor, axis: int, index: TensorLike, source: TensorLike) -> Tensor:
+    """Return elements written along an axis: for axis 0 of a matrix ``inp[index[i, j], j] = source[i, j]``.
+
+    As in MegEngine the given tensor is changed, and returned. Of several elements for one place the last one stays.
+
+    Args:
+        inp: the tensor to write to.
+        axis: the axis along which to write.
+        index: int32, of the shape of `source`.
+        source: the elements; nowhere larger than the tensor.
+
+    Raises:
+        ValueError: shapes that do not fit each other.
+        EngineError: an index outside the tensor.
+
+    >>> scatter(Tensor([[0, 0], [0, 0], [0, 0]]), 0, Tensor([[2, 1]]), Tensor([[5, 6]])).tolist()
+    [[0, 0], [0, 6], [5, 0]]
+    """
+    x = as_tensor(inp)
+    at, values = as_tensor(index), as_tensor(source)
+    if not x.ndim == at.ndim == values.ndim:
+        raise ValueError(
+            f"the tensor, the index and the source have {x.ndim}, {at.ndim} and {values.ndim} dimensions: "
+            "they must be equal"
+        )
+    large, part, mine = values.shape, at.shape, x.shape
+    if any(a > b for a, b in zip(large, mine, strict=True)):
+        raise ValueError(f"the source of shape {[*large]} is larger than the tensor of shape {[*mine]}")
+    if any(a != b for a, b in zip(part, large, strict=True)):
+        raise ValueError(f"the index has shape {[*part]}, the source {[*large]}: they must be equal")
+    x[_positions(at, axis)] = values
+    return x
+
+
+@overload
+def where(mask: Tensor) -> tuple[Tensor, ...]: ...
+@overload
+def where(mask: Tensor, x: Tensor, y: Tensor) -> Tensor: ...
+def where(mask: Tensor, x: Tensor | None = None, y: Tensor | None = None) -> Tensor | tuple[Tensor, ...]:
+    """Return elements of `x` where the mask is true, else of `y`; without them the positions where it is true.
+
+    Args:
+        mask: a boolean tensor.
+        x: a tensor that broadcasts with the mask and `y`.
+        y: likewise; both are promoted to their common dtype.
+
+    Raises:
+        TypeError: an argument is not a tensor.
+        ValueError: the mask is not boolean.
+
+    >>> where(Tensor([True, False]), Tensor([1, 2]), Tensor([0.5, 0.5])).tolist()
+    [1.0, 0.5]
+    """
+    if x is None and y is None:
+        return non_zero(mask, as_tuple=True)
+    mask, x, y = _tensors(mask=mask, x=x, y=y)
+    _check_mask(mask)
+    kind = common_dtype([x, y])
+    a, b = as_tensor(x, kind), as_tensor(y, kind)
+    chosen = mask.astype(a.dtype)
+    left = apply1("Elemwise", P.Elemwise(mode=_M.SWITCH_GT0), inputs=[chosen, a])
+    right = apply1(
+        "Elemwise", P.Elemwise(mode=_M.SWITCH_GT0), inputs=[elemwise(_M.SUB, const(1, a.dtype), chosen), b]
+    )
+    return elemwise(_M.ADD, left, right)
+
+
+def _tensors(**values: Any) -> list[Tensor]:
+    """Return arguments that must be tensors; sizes of traced ones pass for them."""
+    for name, value in values.items():
+        if not isinstance(value, (Tensor, Shape)):
+            raise TypeError(f"{name} must be a tensor, found {type(value).__name__}")
+    return [as_tensor(v) for v in values.values()]
+
+
+def _check_mask(mask: Tensor) -> None:
+    if mask.dtype != np.bool_:
+        raise ValueError(f"the mask must be boolean, found {mask.dtype}")
+
+
+def cond_take(mask: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the elements where a mask is true, and their positions in the flattened tensor; both are vectors.
+
+    Args:
+        mask: a boolean tensor.
+        x: a tensor of the same shape.
+
+    Raises:
+        TypeError: an argument is not a tensor.
+        ValueError: the mask is not boolean.
+        EngineError: the shapes differ.
+
+    >>> values, at = cond_take(Tensor([[True, False], [False, True]]), Tensor([[1, 2], [3, 4]]))
+    >>> values.tolist(), at.tolist()
+    ([1, 4], [0, 3])
+    """
+    mask, x = _tensors(mask=mask, x=x)
+    _check_mask(mask)
+    taken, at = apply("CondTake", P.CondTake(val=1.0), inputs=[x, mask], n=2, scalar=False)
+    return taken, at
+
+
+@overload
+def non_zero(condition: Tensor, as_tuple: Literal[False] = False) -> Tensor: ...
+@overload
+def non_zero(condition: Tensor, as_tuple: Literal[True]) -> tuple[Tensor, ...]: ...
+def non_zero(condition: Tensor, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
+    """Return the positions of the elements that are not zero, in the order of the flattened tensor.
+
+    Args:
+        condition: any tensor.
+        as_tuple: whether to give a vector an axis instead of a matrix with a row per element.
+
+    Raises:
+        TypeError: `condition` is not a tensor.
+
+    >>> non_zero(Tensor([[0, 3], [4, 0]])).tolist()
+    [[0, 1], [1, 0]]
+    """
+    if not isinstance(condition, Tensor):
+        raise TypeError(f"the condition must be a tensor, found {type(condition).__name__}")
+    mask = condition if condition.dtype == np.bool_ else elemwise(_M.NEQ, condition, 0)
+    rest = apply("CondTake", P.CondTake(val=1.0), inputs=[mask, mask], n=2, scalar=False)[1]
+    columns: list[Tensor] = []
+    sizes = mask.shape or (1,)
+    for size in sizes[:0:-1]:
+        columns.append(elemwise(_M.MOD, rest, size))
+        rest = elemwise(_M.FLOOR_DIV, rest, size)
+    columns.append(rest)
+    columns.reverse()
+    if as_tuple:
+        return tuple(columns)
+    return stack(columns, axis=1)
 
 
 def split(

@@ -1,4 +1,4 @@
-"""Cutting tensors into windows and putting them together, padding, pixel shuffle, lookup, one-hot, dropout."""
+"""Pooling over windows; cutting tensors into windows and putting them together; padding, lookup, one-hot, dropout."""
 
 from __future__ import annotations
 
@@ -14,17 +14,23 @@ from ..tensors import Tensor, TensorLike, apply, apply1, as_tensor, const, shape
 from ..tensors.access import as_vector, is_scalar
 from ..tensors.shaping import squeeze, transpose
 from .conv import plus, window
-from .geometry import Sizes, pair, require, sizes
+from .geometry import Mode, Sizes, member, pair, require, sizes
 
 with late(__name__):
-    from ..tensors import products
+    from ..tensors import reducing
     from . import random
 
+
 __all__ = [
+    "adaptive_avg_pool2d",
+    "adaptive_max_pool2d",
+    "avg_pool2d",
+    "deformable_psroi_pooling",
     "dropout",
     "embedding",
     "indexing_one_hot",
     "linear",
+    "max_pool2d",
     "one_hot",
     "pad",
     "pixel_shuffle",
@@ -50,7 +56,7 @@ def linear(
     >>> linear(Tensor([[1.0, 2.0]]), Tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), Tensor([0.5, 0.5, 0])).tolist()
     [[1.5, 2.5, 3.0]]
     """
-    return plus(products.matmul(inp, weight, transpose_b=True, compute_mode=compute_mode), bias)
+    return plus(reducing.matmul(inp, weight, transpose_b=True, compute_mode=compute_mode), bias)
 
 
 def dropout(inp: TensorLike, drop_prob: float, training: bool = True) -> Tensor:
@@ -300,3 +306,145 @@ def pixel_shuffle(inp: TensorLike, upscale_factor: int) -> Tensor:
         n = size * n
     parts = inp.reshape((n, c // (r * r), r, r, h, w))
     return transpose(parts, (0, 1, 4, 2, 5, 3)).reshape((*high, c // (r * r), h * r, w * r))
+
+
+def _pooled(
+    inp: TensorLike, kernel_size: Sizes, stride: Sizes | None, padding: Sizes, mode: P.PoolingMode
+) -> Tensor:
+    (h, w), (ph, pw) = pair(kernel_size, "kernel_size"), pair(padding, "padding")
+    sh, sw = (h, w) if stride is None else pair(stride, "stride")
+    param = P.Pooling(mode=mode, window_h=h, window_w=w, stride_h=sh, stride_w=sw, pad_h=ph, pad_w=pw)
+    return apply1("PoolingV1", param, inputs=[as_tensor(inp)])
+
+
+def max_pool2d(
+    inp: TensorLike, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0
+) -> Tensor:
+    """Return the largest value of every window.
+
+    Args:
+        inp: (N, C, H, W), float or 8-bit integers.
+        kernel_size: size of the windows, one number or (height, width).
+        stride: distance between windows, by default their size.
+        padding: what is added on both sides of each axis; never greater than a value.
+
+    Returns:
+        (N, C, OH, OW), OH = floor((H + 2 * padding - kernel_size) / stride) + 1, in the input's dtype.
+
+    >>> import numpy as np
+    >>> max_pool2d(np.arange(12, dtype="f").reshape(1, 1, 3, 4), 2, 1).tolist()
+    [[[[5.0, 6.0, 7.0], [9.0, 10.0, 11.0]]]]
+    """
+    return _pooled(inp, kernel_size, stride, padding, P.PoolingMode.MAX)
+
+
+def avg_pool2d(
+    inp: TensorLike,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    mode: Mode = "average_count_exclude_padding",
+) -> Tensor:
+    """Return the mean of every window.
+
+    Args:
+        inp: (N, C, H, W), float or 8-bit integers.
+        kernel_size: size of the windows, one number or (height, width).
+        stride: distance between windows, by default their size.
+        padding: zeros on both sides of each axis.
+        mode: "average" counts the padding among the values, "average_count_exclude_padding" does not.
+
+    Raises:
+        RuntimeError: `mode` is neither.
+
+    >>> import numpy as np
+    >>> avg_pool2d(np.arange(12, dtype="f").reshape(1, 1, 3, 4), 2, padding=[1, 0], mode="average").tolist()
+    [[[[0.25, 1.25], [6.5, 8.5]]]]
+    """
+    return _pooled(inp, kernel_size, stride, padding, member(P.PoolingMode, mode, "mode"))
+
+
+def _adaptive(inp: TensorLike, oshp: Sizes, mode: P.PoolingMode) -> Tensor:
+    if isinstance(oshp, (int, np.integer)):
+        oshp = (oshp, oshp)
+    param = P.AdaptivePooling(mode=mode)
+    return apply1("AdaptivePoolingV1", param, inputs=[as_tensor(inp), shape_tensor(oshp)])
+
+
+def adaptive_max_pool2d(inp: TensorLike, oshp: Sizes) -> Tensor:
+    """Take maxima of windows to a given size, with windows that MegEngine derives from it.
+
+    The stride is floor(H / OH) and the window H - (OH - 1) * stride, which is not the usual scheme of windows of
+    differing sizes.
+
+    Args:
+        inp: (N, C, H, W).
+        oshp: (OH, OW), one number for both, or an int32 tensor of them.
+
+    >>> import numpy as np
+    >>> adaptive_max_pool2d(np.arange(16, dtype="f").reshape(1, 1, 4, 4), (2, 2)).tolist()
+    [[[[5.0, 7.0], [13.0, 15.0]]]]
+    """
+    return _adaptive(inp, oshp, P.PoolingMode.MAX)
+
+
+def adaptive_avg_pool2d(inp: TensorLike, oshp: Sizes) -> Tensor:
+    """Return the average pooling to a given size, with the windows of `adaptive_max_pool2d`.
+
+    Args:
+        inp: (N, C, H, W).
+        oshp: (OH, OW), one number for both, or an int32 tensor of them.
+
+    >>> import numpy as np
+    >>> adaptive_avg_pool2d(np.arange(16, dtype="f").reshape(1, 1, 4, 4), 2).tolist()
+    [[[[2.5, 4.5], [10.5, 12.5]]]]
+    """
+    return _adaptive(inp, oshp, P.PoolingMode.AVERAGE)
+
+
+def deformable_psroi_pooling(
+    inp: TensorLike,
+    rois: TensorLike,
+    trans: TensorLike,
+    no_trans: bool,
+    part_size: int,
+    pooled_h: int,
+    pooled_w: int,
+    sample_per_part: int,
+    spatial_scale: float,
+    trans_std: float = 0.1,
+) -> Tensor:
+    """Return the average pooling of regions, part by part, each part moved by `trans`.
+
+    Args:
+        inp: (N, C, H, W), float32.
+        rois: (K, 5) rows of batch index, left, top, right, bottom.
+        trans: (K, 2, pooled_h, pooled_w): by how much of a region's size each part is moved, times `trans_std`.
+        no_trans: leave the parts where they are.
+        part_size: into how many parts `trans` divides a region per axis.
+        pooled_h: rows of the output.
+        pooled_w: columns of the output.
+        sample_per_part: samples per axis and part.
+        spatial_scale: from the regions' coordinates to the input's.
+        trans_std: factor of `trans`.
+
+    Returns:
+        (K, C, pooled_h, pooled_w).
+
+    >>> import numpy as np
+    >>> x, trans = np.ones((1, 2, 8, 8), "f"), np.zeros((1, 2, 2, 2), "f")
+    >>> deformable_psroi_pooling(x, np.float32([[0, 1, 1, 4, 4]]), trans, False, 2, 2, 2, 2, 1.0).shape
+    (1, 2, 2, 2)
+    """
+    param = P.DeformablePSROIPooling(
+        no_trans=bool(no_trans),
+        part_size=int(part_size),
+        pooled_h=int(pooled_h),
+        pooled_w=int(pooled_w),
+        sample_per_part=int(sample_per_part),
+        spatial_scale=float(spatial_scale),
+        trans_std=float(trans_std),
+    )
+    return apply(
+        "DeformablePSROIPoolingForward", param, inputs=[as_tensor(v) for v in (inp, rois, trans)], n=2
+    )[0]

@@ -1,6 +1,7 @@
 """Names of MegEngine's that are not here: importing one works, calling it or inheriting from it ends in one sentence.
 
-Published model code imports names for training that it never calls, so the names stay where MegEngine has them.
+Published model code imports names for training that it never calls, so the names stay where MegEngine has them. So do
+names that are here in other files.
 """
 
 from __future__ import annotations
@@ -144,7 +145,43 @@ _TABLE = (
 """Why names are absent, the modules in MegEngine from which each of them can be imported, and the names."""
 
 _ROWS = [(why, modules.split(), names.split()) for why, modules, names in _TABLE]
-_MODULES = {module for _, modules, _ in _ROWS for module in modules}
+_HOMES = {
+    f"{package}.{name}".lstrip("."): home
+    for home, package, names in (
+        ("..base.logger", "", "logger"),
+        ("..layers.math", "functional", "math"),
+        ("..layers.random", "", "random"),
+        ("..layers.tensor", "functional", "tensor"),
+        ("..layers.vision", "functional", "vision"),
+        ("..tensors.quantized_dtypes", "core.tensor", "dtype"),
+        (".functional.utils", "functional", "metric"),
+        (".jit", "jit", "tracing"),
+        (
+            ".module.basic",
+            "module",
+            "concat dropout elemwise identity padding pixel_shuffle quant_dequant sequential sliding_window",
+        ),
+        (".module.fused", "module", "batch_matmul_activation conv_bn conv_transpose_bn linear_bn"),
+        (".module.linear", "module", "embedding"),
+        (".module.normalization", "module", "batchnorm lrn"),
+        (".module.pooling", "module", "adaptive_pooling deformable_psroi_pooling"),
+        (".module.qat.fused", "module.qat", "conv_bn conv_transpose_bn linear_bn"),
+        (
+            ".module.qat.layers",
+            "module.qat",
+            "batch_matmul_activation concat conv elemwise linear quant_dequant",
+        ),
+        (
+            ".module.quantized.layers",
+            "module.quantized",
+            "batch_matmul_activation concat conv conv_bn conv_transpose_bn elemwise linear linear_bn module "
+            "quant_dequant",
+        ),
+    )
+    for name in names.split()
+}
+"""The files that hold what is in other modules of MegEngine's."""
+_MODULES = {module for _, modules, _ in _ROWS for module in modules} | {"core.tensor", *_HOMES}
 
 
 def absent(module: str) -> Callable[[str], Any]:
@@ -248,6 +285,10 @@ class _Finder(MetaPathFinder, Loader):
     def exec_module(self, module: ModuleType) -> None:
         path = _inner(module.__name__)
         names = [n for _, modules, names in _ROWS if path in modules for n in names if n != _ANY]
+        if path in _HOMES:
+            found = vars(import_module(_HOMES[path], __package__))
+            vars(module).update((n, thing) for n, thing in found.items() if not n.startswith("__"))
+            names += found.get("__all__") or [n for n in found if not n.startswith("_")]
         vars(module).update(__getattr__=absent(module.__name__), __all__=names)
 
 

@@ -4,7 +4,7 @@
 (0, False)
 """
 
-from ..tensors.device import get_default_device, get_device_count, is_cuda_available, set_default_device
+from ..tensors.switches import get_default_device, get_device_count, is_cuda_available, set_default_device
 from .absent import absent
 
 __all__ = ["get_default_device", "get_device_count", "is_cuda_available", "set_default_device"]

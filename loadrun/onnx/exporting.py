@@ -40,8 +40,7 @@ from .sizes import DynamicAxes, DynamicShapes, dynamic_sizes, sizes_of_testcases
 from .source import Exportable, ExportSource, read_source
 
 with late(__name__):
-    from ..passes import simplify
-    from ..passes.cleanup import fold
+    from ..passes import cleanup, inference
 
 _OTHERWISE_OF_NAN = frozenset(
     ("ArgMax", "ArgMin", "GlobalMaxPool", "MaxPool", "ReduceMax", "ReduceMin", "Sign")
@@ -405,7 +404,7 @@ def _simplify(source: ExportSource, optimize: bool) -> None:
     order = [source.outputs[n] for n in wanted]
     if [id(v) for v in order] != [id(v) for v in whole.outputs]:
         return
-    source.graph = simplify.simplify(whole) if optimize and source.called else fold.fold_constants(whole)
+    source.graph = inference.simplify(whole) if optimize and source.called else cleanup.fold_constants(whole)
     source.outputs = dict(zip(wanted, source.graph.outputs, strict=True))
 
 

@@ -27,7 +27,7 @@ with late(__name__):
     from .. import dump, runner, tracing
     from ..passes import constants as constant_pass
     from ..tensors import value as tensor_value
-    from ..tracing import structure
+    from ..tracing import arguments
     from . import file, limits
 
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ def _traced(
     constants = {
         i: v
         for i, v in enumerate(positional)
-        if not any(isinstance(x, (tensor_value.Tensor, np.ndarray)) for _, x in structure.leaves(v))
+        if not any(isinstance(x, (tensor_value.Tensor, np.ndarray)) for _, x in arguments.leaves(v))
     }
     rest = [v for i, v in enumerate(positional) if i not in constants]
 
@@ -313,7 +313,7 @@ def _values(result: object) -> list[Array]:
     """Return the arrays of a result, in order."""
     return [
         _array(v)
-        for _, v in structure.leaves(result)
+        for _, v in arguments.leaves(result)
         if isinstance(v, (tensor_value.Tensor, np.ndarray)) or hasattr(v, "numpy")
     ]
 
@@ -403,7 +403,7 @@ def _example_values(positional: tuple[Any, ...], named: Mapping[str, Any]) -> li
     groups = [(f"arg_{i}", v) for i, v in enumerate(positional)]
     groups += [(f"kwarg_{k}", v) for k, v in named.items()]
     for prefix, value in groups:
-        for path, leaf in structure.leaves(value):
+        for path, leaf in arguments.leaves(value):
             if isinstance(leaf, (tensor_value.Tensor, np.ndarray)):
                 examples.append(("_".join(map(str, (prefix, *path))), _array(leaf)))
     return examples

@@ -1,1 +1,1 @@
-"""Graphs built from other graphs: copies, checks, and optimizations, one pass a file."""
+"""Graphs built from other graphs: copies, checks, and optimizations."""

@@ -7,7 +7,7 @@ hold for all floats, and its kernels of two inputs have a bug. Where values woul
   becomes ``x``: ``max(v, v)``, which is v, goes in between where a root is taken (Identity would be removed). Roots of
   one variable that are multiplied with each other become its power, where a negative one would give NaN;
 - ``log(exp(x))``, ``log(1 + x)``, ``exp(x) - 1``, ``x - x``, ``x / x`` are simplified: the same goes in between where
-  the graph still has them (`loadrun.passes.cleanup.stable` does the same to traces, at every level but 0);
+  the graph still has them (`loadrun.passes.cleanup` does the same to traces, at every level but 0);
 - the square of ``x / y`` becomes ``x * x * y ** -2``, where the power may be infinite: likewise;
 - ``PowC`` with the exponents 0 and 1 cannot be loaded: they are written as ones, and as the base;
 - division by a number becomes a product with its reciprocal, and consecutive factors become one, which a step (``//``,

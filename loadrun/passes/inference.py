@@ -1,34 +1,43 @@
-"""The passes of `optimize_for_inference` in MegEngine's order."""
+"""The passes of `optimize_for_inference` and of `simplify`, in MegEngine's order."""
 
 from collections.abc import Iterable
 from functools import partial
 
+from ..base.errors import UsageError
 from ..graph import Graph
-from .arithmetic.delay_broadcast import delay_broadcast
-from .arithmetic.distribute import distribute_products
-from .arithmetic.fuse import fuse_arithmetic
-from .arithmetic.grain import fold_global_pooling, fold_means
+from .arithmetic.fuse import (
+    combine_conversions,
+    fold_global_pooling,
+    fold_means,
+    fuse_arithmetic,
+    fuse_squares,
+)
 from .arithmetic.identities import remove_identities
-from .arithmetic.normalize import expand_fused, finish_arithmetic, normalize_chains
-from .arithmetic.redistribute import redistribute
-from .arithmetic.reductions import combine_conversions
-from .arithmetic.reorder import reorder_chains
-from .cleanup.fold import fold_constants
-from .cleanup.merge import merge_weights
-from .cleanup.noop import remove_copies, remove_noops
-from .cleanup.typecvt import remove_conversions
-from .fusion.batchnorm import expand_batchnorm
-from .fusion.convbias import fuse_conv_bias
-from .fusion.convz import fuse_conv_bias_z
-from .fusion.deconv import fuse_deconv_conversion
-from .fusion.preprocess import fuse_packing, fuse_warp
+from .arithmetic.redistribute import delay_broadcast, distribute_products, redistribute, reorder_chains
+from .arithmetic.terms import expand_fused, finish_arithmetic, normalize_chains
+from .cleanup import (
+    fold_constants,
+    merge_weights,
+    remove_conversions,
+    remove_copies,
+    remove_exact_conversions,
+    remove_noops,
+    sink_dimshuffle,
+    stabilize,
+)
+from .fusion import (
+    expand_batchnorm,
+    fuse_conv_bias,
+    fuse_conv_bias_z,
+    fuse_deconv_conversion,
+    fuse_packing,
+    fuse_warp,
+)
 from .half import to_half
-from .layouts.image import to_nhwcd4
-from .layouts.narrow import NARROW_PACKS, to_nchw64
-from .layouts.packed import to_packed
+from .layouts.packed import to_nhwcd4, to_packed
 from .layouts.pad_channels import pad_channels, whole_packs
-from .layouts.quantized import to_nchw4
-from .loadable import make_loadable
+from .layouts.quantized import NARROW_PACKS, to_nchw4, to_nchw64
+from .loadable import make_loadable, remove_shape_changes
 from .options import InferenceOptions, Layout
 from .rewriter import Pass
 
@@ -140,3 +149,91 @@ def optimize_for_inference(graph: Graph, **flags: object) -> tuple[Graph, int]:
     if graph.metadata is not None:
         graph.metadata.optimize_options = options.bits
     return graph, options.bits
+
+
+_ROUNDS = 4
+_SIMPLIFY: tuple[Pass, ...] = (
+    remove_noops,
+    remove_copies,
+    remove_exact_conversions,
+    remove_shape_changes,
+    remove_identities,
+    fold_constants,
+)
+_FOLD: tuple[Pass, ...] = (partial(expand_batchnorm, behind_convolutions=True), redistribute, fold_constants)
+
+
+def simplify(
+    graph: Graph,
+    level: int = 2,
+    *,
+    jit_fuse_dimshuffle: bool | None = None,
+    jit_fuse_reduce: bool | None = None,
+) -> Graph:
+    """Simplify a graph as far as a level allows.
+
+    ===== =============================================================================================
+    level what is done
+    ===== =============================================================================================
+    0     nothing
+    1     constants are folded, equal operators become one, what nothing reads is dropped: the same bits; arithmetic is
+          simplified as MegEngine does while it makes operators (see `loadrun.passes.cleanup`)
+    2     also operators without effect and pairs that undo each other go (see
+          `loadrun.passes.arithmetic.identities`), factors and batch normalization move into the weights before them:
+          the same to within rounding
+    3     also products, sums, activations and convolutions are fused into MegEngine's fused operators
+    ===== =============================================================================================
+
+    MegEngine's levels are alike: 1 simplifies while the graph is made, 2 runs the passes on it, 3 compiles fused
+    kernels, which the two options are about.
+
+    Args:
+        graph: the graph; it stays as it is.
+        level: 0 to 3; above 3 is 3.
+        jit_fuse_dimshuffle: at level 3, whether fusion reaches through Dimshuffle.
+        jit_fuse_reduce: at level 3, whether sums of squares and conversions are fused into reductions.
+
+    Raises:
+        UsageError: a negative level.
+        UnsupportedError: an operator of which nothing is known (not at level 0).
+
+    >>> import loadrun
+    >>> graph = loadrun.load("fixtures/nets/layout_float_unoptimized.mge").graph
+    >>> [len(simplify(graph, level).oprs) for level in (0, 1, 2, 3)]
+    [67, 67, 64, 53]
+    """
+    if level < 0:
+        raise UsageError(f"the level of simplification must be from 0 to 3, found {level}")
+    if level == 0:
+        return graph
+    graph = fold_constants(graph)
+    # Simplified where it is written: NaN and infinities follow the definitions until then.
+    graph = graph if graph.exact else stabilize(graph)
+    if level == 1:
+        return graph
+    graph = _simpler(graph)
+    folded = _run(graph, _FOLD)
+    graph = graph if len(folded.oprs) == len(graph.oprs) else _simpler(folded)
+    if level == 2:
+        return graph
+    passes: list[Pass] = []
+    if jit_fuse_dimshuffle:
+        passes.append(sink_dimshuffle)
+    if jit_fuse_reduce:
+        passes += [combine_conversions, fuse_squares]
+    return _run(graph, (*passes, fuse_arithmetic, partial(fuse_conv_bias, half=False), fold_constants))
+
+
+def _run(graph: Graph, passes: tuple[Pass, ...]) -> Graph:
+    for one in passes:
+        graph = one(graph)
+    return graph
+
+
+def _simpler(graph: Graph) -> Graph:
+    for _ in range(_ROUNDS):
+        before = len(graph.oprs)
+        graph = _run(graph, _SIMPLIFY)
+        if len(graph.oprs) == before:
+            break
+    return graph

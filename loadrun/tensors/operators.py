@@ -12,7 +12,7 @@ from ..graph.params import ElemwiseMode as M
 
 with late(__name__):
     # They take tensors themselves.
-    from . import products, promotion
+    from . import promotion, reducing
 
 _LOGIC = (M.AND, M.OR, M.XOR)
 _MODES: dict[np.ufunc, M] = {
@@ -129,10 +129,10 @@ class Operators:
         return promotion.elemwise(M.NOT, self)
 
     def __matmul__(self, other: Any) -> Any:
-        return products.matmul(self, other)
+        return reducing.matmul(self, other)
 
     def __rmatmul__(self, other: Any) -> Any:
-        return products.matmul(other, self)
+        return reducing.matmul(other, self)
 
     def __array__(self: Any, dtype: Any = None, copy: bool | None = None) -> Array:
         value: Array = self.numpy()
@@ -142,7 +142,7 @@ class Operators:
         # An ndarray as left operand comes here; beside tensors MegEngine's rules hold for it.
         if method == "__call__" and not kwargs:
             if ufunc is np.matmul:
-                return products.matmul(*inputs)
+                return reducing.matmul(*inputs)
             mode = _MODES.get(_TURNED.get(ufunc, ufunc))
             if mode is not None and all(isinstance(v, _OPERANDS) for v in inputs):
                 return _combined(mode, *(inputs[::-1] if ufunc in _TURNED else inputs))

@@ -10,8 +10,8 @@ from ..base.errors import EngineError, TraceError, UsageError
 from ..graph import params as P
 from .applying import apply1
 from .convert import as_tensor, shape_tensor
-from .device import check_device
 from .naming import titled, untitled
+from .switches import check_device
 from .value import Tensor
 
 

@@ -1,17 +1,25 @@
-"""What a thread sees of the process: its running trace, and how operators are computed.
+"""What a thread sees of the process: its running trace, the default device, and who records numpy's functions."""
 
-A `SessionOf` tensors is what a trace does for the tensors inside it. Only one is active in a thread; the tensors that
-it made carry a variable of its graph, all others are values from outside.
-"""
-
+import os
+import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar
+from functools import cache
+from typing import Any, NamedTuple, Protocol, TypeVar
 
+import numpy as np
+
+from ..base.errors import UsageError
+from ..base.registry import resolve
 from ..graph.dtypes import Array, DType
 from ..graph.params import Record
 from ..ops.registry import Shape
+
+# What a thread sees of the process: its running trace, and how operators are computed.
+#
+# A `SessionOf` tensors is what a trace does for the tensors inside it. Only one is active in a thread; the
+# tensors that it made carry a variable of its graph, all others are values from outside.
 
 T = TypeVar("T")
 
@@ -116,3 +124,129 @@ def suspended() -> Iterator[SessionOf[Any] | None]:
     session = _local.session
     with use(None):
         yield session
+
+
+# Names of devices, as MegEngine writes them; whatever they say, the CPU computes.
+#
+# Names are checked and make no difference: every tensor is on the default device.
+
+DEFAULT = "xpux:0"
+"""Any device: what MegEngine's tensors are on unless another is requested."""
+_PLAIN = r"(gpu|cpu|xpu|rocm|multithread)(\d+|x)(:\d+)?"
+"""What MegEngine takes as the default device."""
+_VALID = (
+    r"([cg]pu|rocm)(\d+|x)(:(\d+|default))?|[cg]pu:(\d+|default)|xpu(\d+|x)?(:\d+)?"
+    r"|multithread(x|\d+)(:\d+)?|multithread:default:\d+"
+)
+"""What MegEngine takes as the device of a tensor."""
+_KINDS = ("cpu", "gpu", "rocm", "xpu")
+_named = ["xpux"]
+"""The device of all tensors, as it was set."""
+
+
+class InvalidDeviceError(UsageError, RuntimeError, AssertionError):
+    """No name of a device; MegEngine refuses it with one or the other of these."""
+
+
+def check_device(name: object) -> None:
+    """Accept None, and the names that MegEngine accepts.
+
+    Raises:
+        InvalidDeviceError: no such name.
+
+    >>> check_device("cpu0")
+    >>> check_device("cuda0")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    loadrun.tensors.switches.InvalidDeviceError: invalid device name cuda0: ...
+    """
+    if name is not None and (not isinstance(name, str) or not re.fullmatch(_VALID, name)):
+        raise InvalidDeviceError(
+            f"invalid device name {name}: a device is cpu, gpu or xpu with a number or x, for instance xpux or cpu0"
+        )
+
+
+def check_place(name: object) -> None:
+    """Accept the names that MegEngine accepts where a value is moved to and where a device becomes the default one.
+
+    Raises:
+        InvalidDeviceError: no such name.
+    """
+    if not isinstance(name, str) or not re.fullmatch(_PLAIN, name):
+        raise InvalidDeviceError(f"invalid device name {name}: expected for instance xpux, cpu0 or gpu0:1")
+
+
+def is_cuda_available() -> bool:
+    """Return whether GPUs compute: never.
+
+    >>> is_cuda_available()
+    False
+    """
+    return False
+
+
+def get_device_count(device_type: str) -> int:
+    """Return how many devices of a kind there are: as many CPUs as the machine has, which xpu stands for too.
+
+    Raises:
+        InvalidDeviceError: there is no such kind.
+
+    >>> get_device_count("cpu") == os.cpu_count(), get_device_count("gpu")
+    (True, 0)
+    """
+    if device_type not in _KINDS:
+        raise InvalidDeviceError(f"device must be one of {', '.join(_KINDS)}, found {device_type!r}")
+    return (os.cpu_count() or 1) if device_type in ("cpu", "xpu") else 0
+
+
+def get_default_device() -> str:
+    """Return the device of tensors, by the name that was set."""
+    return _named[0]
+
+
+def set_default_device(device: str = "xpux") -> None:
+    """Name the device of tensors; the CPU computes all the same.
+
+    Raises:
+        InvalidDeviceError: no name of a device.
+    """
+    check_place(device)
+    _named[0] = device
+
+
+# The one hook for higher layers: who records numpy's functions when one is called with a tensor.
+#
+# Tensors are below `loadrun.arrays`, which holds a lowering for every numpy function; it is found by its name.
+
+
+class LowerUfunc(Protocol):
+    """Compute or record a ufunc, or one of its methods, with a tensor among its arguments."""
+
+    def __call__(
+        self, ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any], /
+    ) -> Any:
+        """Take what ``__array_ufunc__`` takes."""
+
+
+class LowerFunction(Protocol):
+    """Compute or record any other function of numpy with a tensor among its arguments."""
+
+    def __call__(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], /) -> Any:
+        """Take what ``__array_function__`` takes."""
+
+
+class NumpyProtocols(NamedTuple):
+    """The answers to numpy's two protocols for tensors."""
+
+    ufunc: LowerUfunc
+    function: LowerFunction
+
+
+@cache
+def lowering() -> NumpyProtocols:
+    """Return the lowering of numpy's functions, which is above tensors and imported when one needs it.
+
+    >>> lowering().ufunc.__module__
+    'loadrun.arrays.protocol'
+    """
+    protocols: NumpyProtocols = resolve("loadrun.arrays.protocol:PROTOCOLS")
+    return protocols

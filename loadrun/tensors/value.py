@@ -15,14 +15,13 @@ from ..base.errors import UsageRuntimeError, UsageTypeError
 from ..base.registry import late
 from ..graph import Var
 from ..graph.dtypes import Array, DType
-from .device import check_device, check_place, get_default_device
 from .dtypes import graph_dtype, numpy_dtype
 from .operators import Operators
-from .switches import SessionOf, active
+from .switches import SessionOf, active, check_device, check_place, get_default_device
 
 with late(__name__):
     # They take tensors themselves.
-    from . import applying, construct, convert, indexing, qparams, reducing, shaping
+    from . import applying, construct, convert, indexing, quantized_dtypes, reducing, shaping
 
 T = TypeVar("T", bound="Tensor")
 
@@ -214,7 +213,7 @@ class Tensor(Operators):
     def qparams(self) -> Any:
         """Quantization parameters attached to the value."""
         if self._qparams is None:
-            self._qparams = qparams.create_qparams()
+            self._qparams = quantized_dtypes.create_qparams()
         return self._qparams
 
     def numpy(self) -> Array:

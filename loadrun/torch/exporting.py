@@ -20,15 +20,13 @@ import torch.fx.experimental._config
 
 from ..base.errors import TraceError, UnsupportedError, UsageError
 from ..base.registry import resolve
+from .during_export import PaddedSequences, WritesToPlaces, any_number_of_steps
+from .extra import quiet
 from .left_out import Selection
 from .modules import observes
-from .packed import PaddedSequences
-from .quiet import quiet
 from .registry import lowering_of
 from .sizes import is_size_operator, without_checks
-from .steps import any_number_of_steps
 from .values import NO_COMPLEX, touches_complex
-from .written import WritesToPlaces
 
 # Operators of Python on sizes, and calls that only assert; `sizes` has their meaning.
 _WAY_OUT = (

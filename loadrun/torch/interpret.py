@@ -17,13 +17,12 @@ from ..base.errors import LoadRunError, UnsupportedError
 from ..graph import Var
 from ..graph.dtypes import Array, array_dtype, plain
 from ..layers import emit as e
-from ..layers.shared.axes import ManyAxes
+from ..layers.shared.sizes import ManyAxes
 from ..tensors import Tensor, TracedNumber, access, active
 from ..tensors.naming import scope
 from ..tracing.recorder import loses_float64
-from .call import FxCall
+from .call import FxCall, is_half, needs_float32, rounds_often, widened
 from .exporting import WRAPPERS, LoweringProblem, name_of_target, place_of, refusal
-from .half import is_half, needs_float32, rounds_often, widened
 from .registry import OperatorLowering, UnsupportedCallError, lowering_of
 from .sizes import computed, is_size_operator, open_scalars
 from .values import as_array, as_tensor, constant, narrow
@@ -357,7 +356,7 @@ def _is_wide(fake: Any) -> bool:
     return getattr(first, "dtype", None) is torch.float64
 
 
-_WHOLE = frozenset(("conv", "norm", "pool", "attention", "recurrent", "quantized", "random"))
+_WHOLE = frozenset(("windows", "layers", "quantized", "random"))
 """Families that MegEngine has whole operators for, or that take no float16."""
 _MOVES = frozenset(
     (

@@ -8,7 +8,7 @@ import torch
 
 from ..tensors import Tensor
 from ..tensors.switches import exact_arithmetic
-from .quiet import quiet
+from .extra import quiet
 from .values import ndarray
 
 _CONSTANT_WEIGHTS = {f"aten.{kind}.input" for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu")}

@@ -29,11 +29,11 @@ from ..tensors.applying import apply1
 from ..tensors.switches import exact_arithmetic
 from ..tracing.recording import TraceOptions
 from ..tracing.traced import Traced
+from .against_torch import resizing
 from .exporting import name_of_target, place_of
 from .interpret import Constant, Interpreter, Port
 from .left_out import Selection, given_results, graph_values, named_tensors, result_names, results_of
 from .onnx_gru import has_open_steps, write_gru
-from .other_sizes import resizing
 from .values import IN_NUMPY, narrow, ndarray
 
 ATEN = "org.pytorch.aten"

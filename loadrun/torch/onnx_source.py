@@ -24,15 +24,15 @@ from ..onnx.writing import TRANSLATIONS
 from ..tensors.access import dtype_of, stored, tensor_name
 from ..testcase import EXPECT, Testcase
 from ..verify.pack.capture import coarse_limits, largest, tolerances
-from . import other_sizes
+from . import against_torch
 from .exporting import is_missing, name_of_target, place_of
+from .extra import quiet
 from .left_out import node_values, result_names, results_of
 from .modules import as_torch, owner_of
 from .onnx_gru import has_open_steps
 from .onnx_nodes import inserted_nodes
 from .open_axes import dynamic_axes, specs_of
 from .program import recorded_cases
-from .quiet import quiet
 from .traced import TorchTrace
 
 with late(__name__):
@@ -217,7 +217,7 @@ class _Reader:
         )
         try:
             retraced.record(args, kwargs)
-            agree = not other_sizes.differing_outputs(
+            agree = not against_torch.differing_outputs(
                 retraced, retraced._run(self.flat), retraced.truth(self.flat)
             )
         except (TraceError, InputError, EngineError):
@@ -346,11 +346,11 @@ class _Reader:
         source.sizes = OpenSizes(
             dynamic,
             tied=tied,
-            resized=other_sizes.shapes_that_follow(traced, self.flat, free),
-            invalid=partial(other_sizes.why_invalid, traced, self.flat),
+            resized=against_torch.shapes_that_follow(traced, self.flat, free),
+            invalid=partial(against_torch.why_invalid, traced, self.flat),
             asked=self.wanted_shapes,
         )
-        if not other_sizes.draws_numbers(traced.program) and not self.chosen.trained:
+        if not against_torch.draws_numbers(traced.program) and not self.chosen.trained:
             source.testcases = self._testcases(cases, source)
             source.limits = _limits(source)
         return source
@@ -410,15 +410,15 @@ class _Reader:
         Returns:
             by symbol, the symbol that stands for all that change together.
         """
-        symbols = other_sizes.open_sizes(self.traced)
+        symbols = against_torch.open_sizes(self.traced)
 
         def runs(*changed: Any) -> bool:
             old = symbols[changed[0]]
             larger = [{**symbols, **dict.fromkeys(changed, n)} for n in (old + 1, 2 * old, 3 * old, old + 32)]
             # A pooling gives as much for one more in front of a layer that takes no other size.
             return (
-                any(other_sizes.runs_at(self.traced, sizes) for sizes in larger[:2])
-                and sum(other_sizes.holds_at(self.traced, sizes) for sizes in larger) > 1
+                any(against_torch.runs_at(self.traced, sizes) for sizes in larger[:2])
+                and sum(against_torch.holds_at(self.traced, sizes) for sizes in larger) > 1
             )
 
         free = {s: s for s in symbols if runs(s)}

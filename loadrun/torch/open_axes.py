@@ -10,8 +10,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..base.errors import UnsupportedError, UsageError
+from .against_torch import Axes, Trace
 from .exporting import name_of_target
-from .other_sizes import Axes, Trace
 from .registry import DATA_SIZED
 
 _PUTS = ("aten.index_put.default", "aten._unsafe_index_put.default")

@@ -26,18 +26,16 @@ from ..testcase import EXPECT, Bundle, FileFacts, FileValue, ModelSource, Source
 from ..tracing.dumping import EXAMPLE
 from ..verify.pack.capture import embed, tolerances
 from ..verify.pack.noise import WIDEST, round_up
-from .archive import read_program
-from .exported_sizes import refusal_of_sizes
+from .archive import RecordedCases, append_cases, read_cases, read_program
+from .during_export import PaddedSequences, WritesToPlaces
 from .exporting import callable_of, not_exported
+from .extra import quiet
+from .guards import refusal_of_sizes
 from .modules import as_module, as_torch, call_of, named_alone, refuse_no_numbers, without_observers
 from .open_axes import every_size
-from .packed import PaddedSequences
-from .program_cases import RecordedCases, append_cases, read_cases
-from .quiet import quiet
 from .signature import Signature
 from .traced import TorchTrace
 from .values import IN_NUMPY, no_numbers, of_numpy
-from .written import WritesToPlaces
 
 
 @dataclass(eq=False)

@@ -11,8 +11,7 @@ from ..base.registry import Registry
 F = TypeVar("F", bound=Callable[..., Any])
 FAMILIES = tuple(
     """
-    conv norm pool attention recurrent activation elementwise compare reduce order shape join index
-    scatter create resample linalg special quantized random
+    windows layers activation elementwise reduce shape index create resample linalg special quantized random
     """.split()
 )
 

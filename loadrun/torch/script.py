@@ -19,7 +19,7 @@ from torch._higher_order_ops.while_loop import while_loop_op
 
 from ..base.errors import TraceError
 from . import script_nodes
-from .script_blocks import attributes_in, counter_of, is_view, read_in, schema_of, written_in
+from .script_nodes import attributes_in, counter_of, is_view, read_in, schema_of, written_in
 
 _LAYOUTS = {0: torch.strided}
 _FORMATS = {

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from ..base.errors import InputError
+from .against_torch import Place, Trace, errors_at, open_sizes
 from .guards import Condition, axes_of, breaking, broken, compared, conditions_of, sizes_of
-from .other_sizes import Place, Trace, errors_at, open_sizes
 
 _TRIES = 4
 """Sets of sizes that are tried for each condition on sizes."""

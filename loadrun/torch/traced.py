@@ -25,7 +25,8 @@ from ..tracing.naming import input_names
 from ..tracing.recording import TraceOptions
 from ..tracing.traced import Traced
 from ..verify.pack.capture import Recorder
-from . import modules, other_sizes
+from . import against_torch, modules
+from .against_torch import TorchRecorder, outputs_of
 from .exporting import (
     callable_of,
     decided_by_data,
@@ -35,17 +36,16 @@ from .exporting import (
     submodules,
     unsupported,
 )
+from .extra import quiet
 from .guards import Condition, guarded, read_inputs, refusing
 from .interpret import Interpreter
 from .left_out import Selection, given_results, named_tensors, node_values, results_of, weights_of
 from .notes import notes_of, surprises
 from .open_axes import every_size, is_dynamic, needed_axes
-from .quiet import quiet
 from .registry import UnsupportedCallError
 from .script import Scripted
 from .signature import Signature
 from .size_limits import SizeOneError, fixed_by_example, needed_conditions, never_a_one, never_one, refuse_one
-from .truth import TorchRecorder, outputs_of
 
 _KEPT = 16
 """The number of traces for other sizes that are kept."""
@@ -193,7 +193,7 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
 
     def _truth(self, model: Bundle) -> Recorder:
         # Torch draws other numbers in every call.
-        return Recorder(model) if other_sizes.draws_numbers(self.program) else TorchRecorder(model, self)
+        return Recorder(model) if against_torch.draws_numbers(self.program) else TorchRecorder(model, self)
 
     # Calls
 
@@ -344,8 +344,8 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
             warnings.warn(text, TraceWarning, stacklevel=4)
         self._example = self.signature.leaves(args, kwargs)
         truth = self.truth(self._example)
-        follows = self._follows_one and self._exported is None and not other_sizes.draws_numbers(program)
-        if follows and other_sizes.differing_outputs(self, outputs, truth):
+        follows = self._follows_one and self._exported is None and not against_torch.draws_numbers(program)
+        if follows and against_torch.differing_outputs(self, outputs, truth):
             # A size of one was taken for any other.
             self._follows_one, self.program, self._inner, self.notes = False, None, None, []
             return self._record(args, kwargs)
@@ -383,18 +383,18 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
         Raises:
             TraceError: they differ, and the trace is to be checked.
         """
-        if other_sizes.draws_numbers(self.program):
+        if against_torch.draws_numbers(self.program):
             return
-        errors = other_sizes.differing_outputs(self, outputs, truth)
-        self._report(other_sizes.beyond_rounding(self, self._example, errors, truth), self._example)
+        errors = against_torch.differing_outputs(self, outputs, truth)
+        self._report(against_torch.beyond_rounding(self, self._example, errors, truth), self._example)
         if self._path_of_example:
             self.notes.append("values decided in Python which way to go: the graph goes the example's way")
         else:
-            for kind, flat, errors in other_sizes.on_other_data(self, self._example):
+            for kind, flat, errors in against_torch.on_other_data(self, self._example):
                 self._report(errors, flat, kind)
         if not self._symbolic:
             return
-        errors, flat = other_sizes.at_other_sizes(self)
+        errors, flat = against_torch.at_other_sizes(self)
         self._report(errors, flat)
         if not errors:
             self._never_one, self._conditions = never_one(self), needed_conditions(self)
@@ -409,7 +409,7 @@ class TorchTrace(modules.ModuleAttributes, Dumps):
         if not errors or self._checks is None:
             return
         worst = ", ".join(f"{n} ({e:.3g})" for n, e in [*errors.items()][:3])
-        why = "; ".join([*self.notes, other_sizes.why_different(self, flat)])
+        why = "; ".join([*self.notes, against_torch.why_different(self, flat)])
         sizes = ", ".join(str([*x.shape]) for x in flat if hasattr(x, "shape"))
         where = kind or ("the example" if flat is self._example else f"sizes of {sizes}")
         text = f"the graph differs from torch for {where}: {worst}, the error of MegEngine's measure; {why}"

@@ -8,7 +8,7 @@ import torch
 from ..arrays.array import TracedArray
 from ..graph.dtypes import Array, array_dtype, plain
 from ..layers import emit as e
-from ..layers.shared.axes import ManyAxes
+from ..layers.shared.sizes import ManyAxes
 from ..tensors import Tensor, TracedNumber, const
 from ..tensors.access import dtype_of, from_stored, recorded, set_name, snapshot
 from ..tensors.dtypes import graph_dtype

@@ -16,8 +16,12 @@ if TYPE_CHECKING:
         partial_trace as partial_trace,
         trace_module as trace_module,
     )
-    from .traced import Traced as Traced
-    from .tracing import exclude_from_trace as exclude_from_trace, is_tracing as is_tracing, trace as trace
+    from .traced import (
+        Traced as Traced,
+        exclude_from_trace as exclude_from_trace,
+        is_tracing as is_tracing,
+        trace as trace,
+    )
 
 # ONNX models are read under a recorder, which needs none of these.
 __getattr__ = lazy(
@@ -27,7 +31,6 @@ __getattr__ = lazy(
         "GraphOptimizationConfig": ".config",
         **dict.fromkeys(("TracedModule", "partial_trace", "trace_module"), ".modules"),
         "TraceError": "..base.errors",
-        "Traced": ".traced",
-        **dict.fromkeys(("exclude_from_trace", "is_tracing", "trace"), ".tracing"),
+        **dict.fromkeys(("Traced", "exclude_from_trace", "is_tracing", "trace"), ".traced"),
     },
 )

@@ -19,20 +19,19 @@ from ..tensors.naming import shown
 from ..tensors.switches import use
 from ..tensors.symbolic import TracedNumber
 from ..tensors.value import Tensor
-from .arguments import Argument, CallArguments, changed_among, settle, slotted, unmarked
-from .compiled import (
+from .arguments import Argument, CallArguments, changed_among, leaves, rebuilt, settle, slotted, unmarked
+from .recorder import TraceRecorder
+from .recording import Recording, TraceOptions
+from .replay import (
     AssignedArgument,
     Compiled,
     Outputs,
+    ReplaySession,
     TensorPlaceholder,
     compiled_engine,
     judge,
     run,
 )
-from .recorder import TraceRecorder
-from .recording import Recording, TraceOptions
-from .replay import ReplaySession
-from .structure import leaves, rebuilt
 
 
 def _arguments(session: TraceRecorder | ReplaySession, arguments: CallArguments) -> dict[int, Tensor]:

@@ -19,7 +19,7 @@ from ..inputs.lists import items_of
 from ..inputspec import InputData
 from ..ops.numbering import upward
 from ..ops.registry import implementation
-from ..passes.cleanup.stable import as_made
+from ..passes.cleanup import as_made
 from ..passes.constants import subgraph
 from ..passes.loadable import empty_at, make_loadable
 from ..tensors.access import dtype_of, stored
@@ -28,8 +28,8 @@ from ..tensors.value import Tensor
 from ..testcase import Bundle
 from ..verify.pack.capture import Recorder
 from . import naming
-from .compiled import Outputs
 from .recording import Recording, TraceOptions, constant, name_of, plain_title
+from .replay import Outputs
 from .writing import DumpArguments, check_older, dump_graph, signature_of
 
 with late(__name__):

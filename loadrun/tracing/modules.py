@@ -12,9 +12,9 @@ from ..base.registry import resolve
 from ..dump.options import DumpResult
 from ..graph import Graph
 from ..tensors.value import Tensor
+from .arguments import leaves
 from .checking import check_method, fresh
 from .recording import TraceOptions
-from .structure import leaves
 from .torch_door import is_torch_callable
 from .traced import Traced
 

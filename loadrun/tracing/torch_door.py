@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..base.registry import resolve
-from .structure import leaves
+from .arguments import leaves
 
 
 def is_torch_callable(value: Any) -> bool:

@@ -19,7 +19,7 @@ from ..graph import Graph
 from ..inputs.lists import TextSource, count_cases, items_of
 from ..inputspec import InputData
 from ..passes.inference import optimize_for_inference
-from ..passes.unavailable import unavailable
+from ..passes.loadable import unavailable
 from ..testcase import Bundle
 from ..verify.pack.capture import Recorder
 from ..verify.pack.options import PackOptions

@@ -28,7 +28,7 @@ from ..runner import Runner
 from ..testcase import EXPECT, Bundle, FileValue, SourceFile, Testcase
 from .pack.capture import Recorder, expect_input, provenance
 
-_WRITERS = {"onnx": "loadrun.onnx.datasets:accept", "pt2": "loadrun.torch.program_cases:accept"}
+_WRITERS = {"onnx": "loadrun.onnx.datasets:accept", "pt2": "loadrun.torch.archive:accept"}
 """What writes expected values into files of other formats, or beside them."""
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from loadrun.compare import Comparison, assert_equal_error, compare, passes
-from loadrun.compare.by_size import error_of
 from loadrun.compare.comparison import with_places
+from loadrun.compare.tolerances import error_of
 from loadrun.graph.dtypes import DType
 
 INF = math.inf

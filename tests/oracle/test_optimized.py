@@ -15,8 +15,7 @@ import pytest
 import loadrun
 from loadrun.graph import Graph
 from loadrun.passes.constants import bare
-from loadrun.passes.inference import optimize_for_inference
-from loadrun.passes.simplify import simplify
+from loadrun.passes.inference import optimize_for_inference, simplify
 from loadrun.testing import random_feeds as feeds_of
 from loadrun.verify.pack.capture import capture, embed
 from tests.support.oracle import ROOT, run

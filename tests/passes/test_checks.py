@@ -17,7 +17,7 @@ from loadrun.graph import params as P
 from loadrun.graph.dtypes import DType, encode
 from loadrun.ops.catalog import TypeParam
 from loadrun.passes.checks import formula
-from loadrun.passes.simplify import simplify
+from loadrun.passes.inference import simplify
 from loadrun.testcase import Testcase
 from loadrun.tracing import trace
 

@@ -19,8 +19,8 @@ from loadrun.graph import Graph
 from loadrun.graph.dtypes import Array
 from loadrun.passes.constants import bare
 from loadrun.passes.inference import optimize_for_inference
+from loadrun.passes.loadable import unavailable
 from loadrun.passes.options import InferenceOptions, Layout
-from loadrun.passes.unavailable import unavailable
 from loadrun.testing import random_feeds as feeds_of
 from loadrun.tracing import trace
 from loadrun.verify.pack.files import pack_file

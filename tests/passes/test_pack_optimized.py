@@ -12,7 +12,7 @@ from loadrun.base.errors import UsageError
 from loadrun.cli.pack import main
 from loadrun.passes import inference
 from loadrun.passes.constants import bare
-from loadrun.passes.fusion.convz import fuse_conv_bias_z
+from loadrun.passes.fusion import fuse_conv_bias_z
 from loadrun.passes.inference import optimize_for_inference
 from loadrun.passes.options import Layout
 from loadrun.testing import random_feeds as feeds_of

@@ -12,16 +12,13 @@ from loadrun.graph import Graph
 from loadrun.graph.dtypes import DType
 from loadrun.graph.params import Convolution, Empty, Reduce, ReduceDataType, ReduceMode, UniformRNG
 from loadrun.ops.catalog import TypeParam
-from loadrun.passes.arithmetic.delay_broadcast import delay_broadcast
-from loadrun.passes.arithmetic.distribute import distribute_products
-from loadrun.passes.arithmetic.reductions import combine_conversions
-from loadrun.passes.cleanup.fold import fold_constants
-from loadrun.passes.cleanup.merge import merge_weights
+from loadrun.passes.arithmetic.fuse import combine_conversions
+from loadrun.passes.arithmetic.redistribute import delay_broadcast, distribute_products
+from loadrun.passes.cleanup import fold_constants, merge_weights
 from loadrun.passes.half import to_half
 from loadrun.passes.inference import optimize_for_inference
-from loadrun.passes.layouts.layouts import Layouts
+from loadrun.passes.layouts.layouts import Layouts, reformat
 from loadrun.passes.layouts.pad_channels import pad_channels, whole_packs
-from loadrun.passes.layouts.reformat import reformat
 from loadrun.passes.loadable import make_loadable
 from loadrun.passes.rewriter import Rewriter
 from loadrun.testing import GraphBuilder as Builder

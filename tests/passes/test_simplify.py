@@ -24,8 +24,7 @@ from loadrun.graph.params import (
     UniformRNG,
 )
 from loadrun.ops.catalog import TypeParam
-from loadrun.passes.inference import optimize_for_inference
-from loadrun.passes.simplify import simplify
+from loadrun.passes.inference import optimize_for_inference, simplify
 from loadrun.testing import GraphBuilder as Builder
 from loadrun.testing import random_feeds as feeds_of
 from tests.support.cases import fewer

@@ -30,8 +30,7 @@ from loadrun.onnx.converting import convert_file
 
 torch = pytest.importorskip("torch", reason="these files are torch's")
 
-from loadrun.torch.archive import read_program  # noqa: E402
-from loadrun.torch.program_cases import append_cases  # noqa: E402
+from loadrun.torch.archive import append_cases, read_program  # noqa: E402
 
 save = loadrun.torch.save
 

@@ -17,7 +17,7 @@ import pytest
 import loadrun
 from loadrun.base.errors import UsageError
 from loadrun.cli import main
-from loadrun.passes.cleanup.merge import merge_weights
+from loadrun.passes.cleanup import merge_weights
 from loadrun.passes.constants import bare
 from loadrun.verify.diff import reducing
 from loadrun.verify.diff.extracting import computed_values

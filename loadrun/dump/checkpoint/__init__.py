@@ -13,8 +13,8 @@ from ...base.files import contents
 from ...graph.dtypes import Array
 from ...tensors import Parameter, Tensor
 from ...tensors.access import set_qparams
-from ...tensors.device import check_device
-from ...tensors.qparams import QParams
+from ...tensors.quantized_dtypes import QParams
+from ...tensors.switches import check_device
 from .archive import read_archive
 from .emit import save_checkpoint
 from .machine import MOST_STEPS, PickleMachine

@@ -19,9 +19,8 @@ from ...base.writing import replacing
 from ...graph.dtypes import Array, round_bfloat16
 from ...tensors import Tensor
 from ...tensors.access import qparams_of
-from ...tensors.device import DEFAULT
-from ...tensors.qparams import QParams, QuantMode
-from ...tensors.quantized_dtypes import QuantDtypeMeta
+from ...tensors.quantized_dtypes import QParams, QuantDtypeMeta, QuantMode
+from ...tensors.switches import DEFAULT
 
 _log = get_logger(__name__)
 

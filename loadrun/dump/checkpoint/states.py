@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...graph.dtypes import Array
-from ...tensors.qparams import LSQParams, QParams, QuantMode
-from ...tensors.quantized_dtypes import QuantDtypeMeta
+from ...tensors.quantized_dtypes import LSQParams, QParams, QuantDtypeMeta, QuantMode
 from .machine import PickleMachine
 from .stored import BFLOAT16, ArrayDraft, DTypeDraft, Global, PickledTensor, StoredObject
 

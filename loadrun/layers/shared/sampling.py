@@ -16,7 +16,7 @@ from ...tensors import Tensor, const
 from ...tensors.access import dtype_of
 from .. import emit as e
 from ..emit import M
-from ..exact_products import product
+from ..products import product
 
 
 def affine_grid(theta: Tensor, count: int, space: Sequence[int], *, align: bool) -> Tensor:

@@ -3,10 +3,19 @@
 from ...base.registry import lazy
 from . import init
 from .activation import GELU, LeakyReLU, PReLU, ReLU, Sigmoid, SiLU, Softmax
-from .adaptive_pooling import AdaptiveAvgPool2d, AdaptiveMaxPool2d
-from .batch_matmul_activation import BatchMatMulActivation
-from .batchnorm import BatchNorm1d, BatchNorm2d, SyncBatchNorm
-from .concat import Concat
+from .basic import (
+    Concat,
+    DequantStub,
+    Dropout,
+    Elemwise,
+    Identity,
+    Pad,
+    PixelShuffle,
+    QuantStub,
+    Sequential,
+    SlidingWindow,
+    SlidingWindowTranspose,
+)
 from .conv import (
     Conv1d,
     Conv2d,
@@ -19,26 +28,30 @@ from .conv import (
     LocalConv2d,
     RegionRestrictedConv,
 )
-from .conv_bn import ConvBn2d, ConvBnRelu2d
-from .conv_transpose_bn import ConvTransposeBn2d, ConvTransposeBnRelu2d
-from .deformable_psroi_pooling import DeformablePSROIPooling
-from .dropout import Dropout
-from .elemwise import Elemwise
-from .embedding import Embedding
-from .identity import Identity
-from .linear import Linear, LinearRelu
-from .linear_bn import LinearBn1d, LinearBnRelu1d
-from .lrn import LocalResponseNorm
+from .fused import (
+    BatchMatMulActivation,
+    ConvBn2d,
+    ConvBnRelu2d,
+    ConvTransposeBn2d,
+    ConvTransposeBnRelu2d,
+    LinearBn1d,
+    LinearBnRelu1d,
+)
+from .linear import Embedding, Linear, LinearRelu
 from .module import Module
 from .multiheadattn import MultiHeadAttention
-from .normalization import GeneralNorm, GroupNorm, InstanceNorm, LayerNorm
-from .padding import Pad
-from .pixel_shuffle import PixelShuffle
-from .pooling import AvgPool2d, MaxPool2d
-from .quant_dequant import DequantStub, QuantStub
+from .normalization import (
+    BatchNorm1d,
+    BatchNorm2d,
+    GeneralNorm,
+    GroupNorm,
+    InstanceNorm,
+    LayerNorm,
+    LocalResponseNorm,
+    SyncBatchNorm,
+)
+from .pooling import AdaptiveAvgPool2d, AdaptiveMaxPool2d, AvgPool2d, DeformablePSROIPooling, MaxPool2d
 from .rnn import LSTM, RNN, LSTMCell, RNNCell
-from .sequential import Sequential
-from .sliding_window import SlidingWindow, SlidingWindowTranspose
 
 __all__ = [
     "GELU",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import weakref
 from abc import ABCMeta, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -13,9 +15,35 @@ from ...base.errors import UnsupportedError
 from ...tensors import Parameter, Tensor
 from ...tensors.access import set_attribute_path, set_name, tensor_name
 from ...tensors.naming import scope
-from .hooks import HookHandler
-from .state import State, load_state, state_of
-from .structure import ModuleBase, expand
+from .state import ModuleBase, State, expand, load_state, state_of
+
+_numbers = itertools.count()
+
+
+class HookHandler:
+    """A registered hook.
+
+    Args:
+        hooks: where it is registered.
+        hook: the function.
+
+    >>> hooks = OrderedDict()
+    >>> handle = HookHandler(hooks, print)
+    >>> len(hooks), handle.remove(), len(hooks)
+    (1, None, 0)
+    """
+
+    def __init__(self, hooks: OrderedDict[int, Callable[..., Any]], hook: Callable[..., Any]) -> None:
+        self.id = next(_numbers)
+        hooks[self.id] = hook
+        self._hooks = weakref.ref(hooks)
+
+    def remove(self) -> None:
+        """Take the hook away; a second time nothing happens."""
+        hooks = self._hooks()
+        if hooks is not None:
+            hooks.pop(self.id, None)
+
 
 _log = logging.getLogger("loadrun.megengine.module")
 

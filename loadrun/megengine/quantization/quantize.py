@@ -16,7 +16,7 @@ from .. import module as Float
 from ..module import Module, qat, quantized
 from ..module.qat import QATModule
 from ..module.quantized import QuantizedModule
-from ..module.structure import access
+from ..module.state import access
 from .qconfig import QConfig, ema_fakequant_qconfig
 
 M = TypeVar("M", bound=Module)

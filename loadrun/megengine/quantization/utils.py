@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from ...layers.fake_quant import fake_quant_bias, fake_quant_tensor, lsq_forward, tqt_forward
-from ...tensors.qparams import LSQParams, QParams, QuantMode, create_qparams
-from ...tensors.quantized_dtypes import create_quantized_dtype
+from ...tensors.quantized_dtypes import LSQParams, QParams, QuantMode, create_qparams, create_quantized_dtype
 
 __all__ = [
     "LSQParams",

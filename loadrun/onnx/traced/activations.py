@@ -6,7 +6,7 @@ from typing import Any
 
 from ...layers import emit as e
 from ...layers.emit import M
-from ...layers.shared import activation as layers
+from ...layers.shared import nn as layers
 from ...tensors import Tensor
 from ..operators import activations, functions, kernels, reductions
 from . import instead, operand

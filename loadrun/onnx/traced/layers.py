@@ -9,7 +9,7 @@ from ...graph import params as P
 from ...graph.dtypes import DType, plain
 from ...layers import emit as e
 from ...layers.emit import M
-from ...layers.shared import norm
+from ...layers.shared import nn
 from ...tensors import Tensor, apply1
 from ...tensors.access import dtype_of, recorded_variable
 from ...tensors.applying import type_cvt
@@ -115,7 +115,7 @@ def by_statistics(x: Any, scale: Any, bias: Any, mean: Any, variance: Any, *, ep
             return folded
         if x.ndim == 4:
             middle, spread, factor, shift = map(operand, parts)
-            return norm.batch_norm(operand(x), middle, spread, factor, shift, eps=epsilon)
+            return nn.batch_norm(operand(x), middle, spread, factor, shift, eps=epsilon)
     factor = scale / np.sqrt(variance + epsilon)
     return x * factor + (bias - mean * factor)
 
@@ -125,7 +125,7 @@ def layer_normalized(x: Any, scale: Any, bias: Any, axes: Sequence[int], epsilon
     if list(axes) != list(range(axes[0], x.ndim)) or not x.size:
         return NotImplemented
     added = None if bias is None else operand(bias)
-    return norm.layer_norm(operand(x), axes[0], operand(scale), added, epsilon)
+    return nn.layer_norm(operand(x), axes[0], operand(scale), added, epsilon)
 
 
 @instead(norms.root_mean_square)
@@ -139,12 +139,12 @@ def grouped(x: Any, groups: int, scale: Any, bias: Any, epsilon: float) -> Any:
     if groups < 1 or x.shape[1] % groups:
         return NotImplemented
     groups = 0 if groups == x.shape[1] else groups
-    return norm.group_norm(operand(x), groups, operand(scale), operand(bias), epsilon)
+    return nn.group_norm(operand(x), groups, operand(scale), operand(bias), epsilon)
 
 
 @instead("LRN")
 def lrn(x: Any, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Any:
-    return norm.local_response_norm(operand(x), size, alpha / size, beta, bias)
+    return nn.local_response_norm(operand(x), size, alpha / size, beta, bias)
 
 
 # Quantization

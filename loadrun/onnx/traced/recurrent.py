@@ -8,7 +8,7 @@ from typing import Any
 from ...arrays.names import np
 from ...graph import params as P
 from ...graph.dtypes import Array
-from ...layers.shared.recurrent import layers
+from ...layers.shared.nn import layers
 from . import instead, operand, traced
 
 __all__: list[str] = []

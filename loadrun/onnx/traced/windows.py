@@ -15,10 +15,9 @@ from ...graph import Var
 from ...graph.dtypes import Array
 from ...graph.dtypes import plain as plain_type
 from ...layers import emit as e
-from ...layers.shared import pooling as pools
 from ...layers.shared import windows as layers
-from ...layers.shared.padding import pad
-from ...layers.shared.windows import WindowGeometry
+from ...layers.shared import windows as pools
+from ...layers.shared.windows import WindowGeometry, pad
 from ...tensors import Tensor
 from ...tensors.access import from_variable, is_scalar, recorded_variable, session_of
 from ..operators import convolution, padding, pooling

@@ -1,11 +1,7 @@
-"""Moving factors and summands into weights (MegEngine's ParamRedistribute).
+"""Where sums and products are computed: factors and summands moved into weights, or before what makes them large."""
 
-``conv(x, w) * k`` becomes ``conv(x, w * k)``, which is how batch normalization vanishes in the convolution before it;
-``conv(x * k, w)``, ``conv(x + b, w)`` without padding and the same for matrix products likewise; ``(x + a) + b``
-becomes ``x + (a + b)`` for constants of any shape; ``(conv(x, w) + a) * k`` is first multiplied out. Results agree to
-within rounding.
-"""
-
+from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -18,7 +14,14 @@ from ...ops.numeric.special import broadcast
 from ...ops.registry import Shape
 from ..rewriter import Rewriter, repeat
 from .identities import elemwise
-from .terms import is_large, on_grid
+from .terms import ends_chain, is_large, leaves, mode_of, on_grid, uniform
+
+# Moving factors and summands into weights (MegEngine's ParamRedistribute).
+#
+# ``conv(x, w) * k`` becomes ``conv(x, w * k)``, which is how batch normalization vanishes in the convolution
+# before it; ``conv(x * k, w)``, ``conv(x + b, w)`` without padding and the same for matrix products likewise;
+# ``(x + a) + b`` becomes ``x + (a + b)`` for constants of any shape; ``(conv(x, w) + a) * k`` is first
+# multiplied out. Results agree to within rounding.
 
 M = ElemwiseMode
 _JOINED = modes(ModeTrait.ASSOCIATIVE)
@@ -245,3 +248,179 @@ def _terms(r: Rewriter, total: Var) -> list[Var]:
         else:
             terms.append(var)
     return terms
+
+
+# Reordering long sums, products, maxima and minima so that constants and small terms meet first.
+#
+# MegEngine's ReorderArithChain: constants among each other, then terms of equal shape, then those that
+# broadcast to each other, from small to large. Sums and products of floats agree to within rounding, maxima
+# and minima to the bit.
+
+_MODES = modes(ModeTrait.ASSOCIATIVE)
+
+
+@dataclass
+class _Term:
+    shape: Shape
+    var: Var
+
+
+def reorder_chains(graph: Graph) -> Graph:
+    """Rewrite chains of at least three terms."""
+    r = Rewriter(graph)
+    r.rewrite(partial(_reordered_chain, r))
+    return r.finish()
+
+
+def _reordered_chain(r: Rewriter, opr: Opr) -> Var | None:
+    mode = mode_of(opr)
+    if mode not in _MODES or uniform(r, opr) is None or not ends_chain(r, opr, [mode]):
+        return None
+    return _reordered(r, opr, mode)
+
+
+def _reordered(r: Rewriter, end: Opr, mode: ElemwiseMode) -> Var | None:
+    terms = leaves(r, end.outputs[0], mode)
+    if len(terms) < 3 or all(r.constant(r.var(v)) for v in terms):
+        return None
+    constants: list[_Term] = []
+    others: list[_Term] = []
+    for old in sorted(terms, key=lambda v: v.id):
+        shape = r.old_shape(old)
+        if shape is None:
+            return None
+        new = r.var(old)
+        (constants if r.constant(new) else others).append(_Term(shape, new))
+    constants = _merge_equal(r, mode, constants)
+    others = _merge_equal(r, mode, others)
+    _merge_broadcast(r, mode, constants)
+    joined = _merge_equal(r, mode, constants + others)
+    _merge_broadcast(r, mode, joined)
+    joined.sort(key=lambda t: prod(t.shape))
+    total = joined[0].var
+    for term in joined[1:]:
+        total = elemwise(r, mode, total, term.var)
+    return total
+
+
+def _merge_equal(r: Rewriter, mode: ElemwiseMode, terms: list[_Term]) -> list[_Term]:
+    """Join each term with the next one of its shape; what is left has as many terms as there are shapes."""
+    following: dict[int, _Term] = {}
+    last: dict[Shape, _Term] = {}
+    for term in reversed(terms):
+        if term.shape in last:
+            following[id(term)] = last[term.shape]
+        last[term.shape] = term
+    for term in terms:
+        target = following.get(id(term))
+        if target is not None:
+            target.var = elemwise(r, mode, term.var, target.var)
+    return [t for t in terms if id(t) not in following]
+
+
+def _merge_broadcast(r: Rewriter, mode: ElemwiseMode, terms: list[_Term]) -> None:
+    """Join terms of different shapes in place where the joined shape is that of one, into the smallest that will do."""
+    merged = True
+    while merged:
+        merged = False
+        for i, source in enumerate(terms):
+            places = [
+                j
+                for j, t in enumerate(terms)
+                if j != i and _broadcast(source.shape, t.shape) in (source.shape, t.shape)
+            ]
+            if not places:
+                continue
+            best = min(places, key=lambda j: (prod(_broadcast(source.shape, terms[j].shape)), j))
+            target = terms[best]
+            terms[best] = _Term(
+                _broadcast(source.shape, target.shape), elemwise(r, mode, source.var, target.var)
+            )
+            del terms[i]
+            merged = True
+            break
+
+
+def _broadcast(a: Shape, b: Shape) -> Shape:
+    return a if a == b else broadcast([a, b])
+
+
+# MegEngine's ArithMulDistribute: sums are multiplied out where that saves work.
+
+
+def distribute_products(graph: Graph) -> Graph:
+    """Write ``(x * a + y * b) * m`` as ``x * (a * m) + y * (b * m)`` where that saves work.
+
+    That is, where `m` is smaller than the sum, and so are `a` and `b` together. Results agree to within rounding.
+    """
+    r = Rewriter(graph)
+    r.rewrite(lambda o: _multiplied_out(r, o) if mode_of(o) == M.MUL and uniform(r, o) is not None else None)
+    return r.finish()
+
+
+def _multiplied_out(r: Rewriter, opr: Opr) -> Var | None:
+    total, factor = opr.inputs
+    shapes = [r.old_shape(total), r.old_shape(factor)]
+    if shapes[0] is None or shapes[1] is None or prod(shapes[0]) == prod(shapes[1]):
+        return None
+    if prod(shapes[0]) < prod(shapes[1]):
+        total, factor = factor, total
+    shape, small = r.old_shape(total), r.old_shape(factor)
+    if shape is None or small is None or r.old_shape(opr.outputs[0]) != shape or not r.single(total):
+        return None
+    terms = leaves(r, total, M.ADD)
+    if len(terms) < 2 or mode_of(total.owner) != M.ADD or r.frozen(total.owner):
+        return None
+    saved = prod(shape)
+    plans = []
+    for term in terms:
+        factors = leaves(r, term, M.MUL) if r.single(term) else [term]
+        best = _smallest(r, factors, small, saved)
+        if best is None:
+            return None
+        saved -= prod(r.old_shape(factors[best]) or ())
+        plans.append((factors, best))
+    result: Var | None = None
+    for factors, best in plans:
+        parts = [r.var(v) for v in factors]
+        parts[best] = elemwise(r, M.MUL, parts[best], r.var(factor))
+        product = parts[0]
+        for part in parts[1:]:
+            product = elemwise(r, M.MUL, product, part)
+        result = product if result is None else elemwise(r, M.ADD, result, product)
+    return result
+
+
+def _smallest(r: Rewriter, factors: list[Var], small: Shape, limit: int) -> int | None:
+    """Return the smallest factor that a product with `small` does not make larger."""
+    best = None
+    for i, var in enumerate(factors):
+        shape = r.old_shape(var)
+        if shape is not None and broadcast([shape, small]) == shape and prod(shape) < limit:
+            best, limit = i, prod(shape)
+    return best
+
+
+# MegEngine's DelayBroadcast: small tensors are computed with before they are broadcast.
+
+_DELAY_ROUNDS = 16
+
+
+def delay_broadcast(graph: Graph) -> Graph:
+    """Let conversions and elementwise operators of one variable and scalars change places with a Broadcast before
+    them; results are the same bits."""
+    return repeat(graph, _swapped, _DELAY_ROUNDS, "Elemwise", "TypeCvtV2")
+
+
+def _swapped(r: Rewriter, opr: Opr) -> Var | None:
+    wide = [v for v in opr.inputs if v.owner.type == "Broadcast" and r.old_shape(v) != (1,)]
+    if len(wide) != 1 or not r.single(wide[0]) or r.frozen(wide[0].owner):
+        return None
+    source, shape = wide[0].owner.inputs
+    others = [v for v in opr.inputs if v is not wide[0]]
+    # Only constants have a shape that no input changes.
+    if any(r.old_shape(v) != (1,) or not r.constant(r.var(v)) for v in others):
+        return None
+    operands = [r.var(source) if v is wide[0] else r.var(v) for v in opr.inputs]
+    (inner,) = r.add(opr.type, *opr.params, inputs=operands, output_dtype=opr.output_dtype, like=opr)
+    return r.add("Broadcast", *wide[0].owner.params, inputs=[inner, r.var(shape)], like=wide[0].owner)[0]

@@ -17,8 +17,7 @@ from ...ops.elemwise.table import ModeTrait, modes
 from ...ops.op import Trait
 from ..arithmetic.terms import mode_of
 from ..rewriter import EMPTY, Rewriter
-from .layouts import CONVOLUTIONS
-from .reformat import shape_of
+from .layouts import CONVOLUTIONS, shape_of
 
 M = P.ElemwiseMode
 _FINITE = modes(ModeTrait.FINITE)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...layers import emit as e
 from ...layers import nn as F
-from ...layers.shared import activation as build
+from ...layers.shared import nn as build
 from ...layers.shared.sizes import per_channel
 from ..call import FxCall, axis_of
 from ..registry import UnsupportedCallError, aten

@@ -13,7 +13,7 @@ import torch
 from ...graph.dtypes import Array, plain
 from ...layers import emit as e
 from ...layers import vision
-from ...layers.exact_products import product
+from ...layers.products import product
 from ...layers.shared import sampling
 from ...tensors import const
 from ..call import FxCall

@@ -23,7 +23,7 @@ from ...graph import Graph
 from ...graph.dtypes import Array
 from ...passes.checks import compared
 from ...passes.constants import bare, subgraph
-from ...passes.unavailable import unavailable
+from ...passes.loadable import unavailable
 from ...runner import check_errors
 from ...testcase import EXPECT, Bundle, FileFacts, ModelSource, Testcase
 from .capture import (

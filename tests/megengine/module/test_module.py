@@ -16,7 +16,7 @@ import loadrun.megengine.functional as F
 import loadrun.megengine.module as M
 from loadrun import Parameter, Tensor
 from loadrun.dump.checkpoint import load_checkpoint, save_checkpoint
-from loadrun.megengine.module.structure import access
+from loadrun.megengine.module.state import access
 
 FOLDER = Path(__file__).resolve().parents[3] / "fixtures/checkpoints"
 

@@ -1,3 +1,0 @@
-"""MegEngine's ``functional.tensor``."""
-
-from ...layers.tensor import *  # noqa: F403

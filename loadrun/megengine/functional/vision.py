@@ -1,3 +1,0 @@
-"""MegEngine's ``functional.vision``."""
-
-from ...layers.vision import *  # noqa: F403

@@ -1,1 +1,0 @@
-"""Passes that remove what changes nothing or is known in advance."""

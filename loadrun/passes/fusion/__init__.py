@@ -1,1 +1,0 @@
-"""Passes that make one operator of several."""
