@@ -61,10 +61,6 @@ class SourceFile(Protocol):
         """Return the terms, as policies have them, by which a rule of the file judges single elements of an output."""
         ...
 
-    def changes(self, other: SourceFile) -> list[str]:
-        """Describe what this file has otherwise than another one of its format, without running either."""
-        ...
-
     def error(self, name: str, expect: Array, get: Array) -> float | None:
         """Return what is compared with the tolerance; None for MegEngine's own measure."""
         ...

@@ -147,7 +147,7 @@ def _show(
         print(report.bisected(result.bisected), file=out)
     elif result.differences is not None:
         print(f"{clean(model, 200)} against {clean(against, 200)}, {result.ran_on}", file=out)
-        lines = report.differences(result.differences, everything=everything, files=result.files)
+        lines = report.differences(result.differences, everything=everything)
         print("\n".join(lines), file=out)
         _show_optimization(result, tolerance, out)
         if result.interface and result.differences.agree:
@@ -185,7 +185,7 @@ def _draw(
 
 
 def _plain(result: FileDifferences) -> dict[str, Any]:
-    return report.as_json(result.differences, result.interface, result.files)
+    return report.as_json(result.differences, result.interface)
 
 
 def _write(target: str, text: str) -> None:

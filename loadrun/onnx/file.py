@@ -19,7 +19,7 @@ from ..graph.dtypes import Array, DType
 from ..layers import emit as e
 from ..tensors import Tensor, apply1, const
 from ..tensors.access import as_vector, dtype_of, stored_shape
-from ..testcase import FileValue, SourceFile
+from ..testcase import FileValue
 from .messages import (
     MapProto,
     ModelProto,
@@ -35,8 +35,6 @@ from .wire import field_bytes
 
 with late(__name__):
     import json
-
-    from . import comparing
 
 RTOL, ATOL = 1e-3, 1e-7
 BRAIN_RTOL = 2.0**-6
@@ -230,10 +228,6 @@ class OnnxFile:
         added = b"".join(field_bytes(12, field_bytes(1, n.encode())) for n in more)
         outputs = {**self.outputs, **dict.fromkeys(more)}
         return replace(self, location=data + field_bytes(7, added), outputs=outputs, folder=folder)
-
-    def changes(self, other: SourceFile) -> list[str]:
-        """See `loadrun.testcase.SourceFile.changes`."""
-        return [*comparing.file_changes(self.location, other.location)] if other.format == "onnx" else []
 
     def maxerr(self, name: str) -> float:
         """Return the largest `error` allowed, or 1 (MegEngine's measure) without a tolerance."""

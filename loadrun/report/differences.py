@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from html import escape
 from typing import Any
 
@@ -18,16 +17,12 @@ _MOST_TOLERATED = 3
 """Optimized models have many other operators whose values agree."""
 
 
-def differences(
-    comparison: Differences, *, everything: bool = False, files: Sequence[str] = ()
-) -> Iterator[str]:
+def differences(comparison: Differences, *, everything: bool = False) -> Iterator[str]:
     """Describe what a comparison gave: what was matched, a table, the first difference, and what is to blame.
 
     Args:
         comparison: what a comparison gave.
         everything: whether the table has all rows.
-        files: what the model's file has otherwise than the reference's, by the names that users know; they are told
-            in place of the constants that differ.
     """
     yield from _compared(comparison, everything)
     for side, stops in zip(("the model", "the reference"), comparison.stops, strict=True):
@@ -37,18 +32,9 @@ def differences(
         yield _untouched(comparison)
     if comparison.agree:
         yield _agreement(comparison)
-        yield from _in_files(files)
-        left = [c for c in comparison.constants if c.is_scaled] if files else comparison.constants
-        yield from _without_effect(replace(comparison, constants=left))
+        yield from _without_effect(comparison)
         return
-    yield from _in_files(files)
-    yield from _blamed(comparison, named=bool(files))
-
-
-def _in_files(files: Sequence[str]) -> Iterator[str]:
-    yield from (f"the files differ: {clean(said, 500)}" for said in files[:_ROWS])
-    if len(files) > _ROWS:
-        yield f"... and {len(files) - _ROWS} more differences of the files"
+    yield from _blamed(comparison)
 
 
 def _untouched(comparison: Differences) -> str:
@@ -83,8 +69,8 @@ def _compared(comparison: Differences, everything: bool) -> Iterator[str]:
     yield ""
 
 
-def _blamed(comparison: Differences, *, named: bool) -> Iterator[str]:
-    """Say what is to blame; constants are left out where the file's own tensors have been `named`."""
+def _blamed(comparison: Differences) -> Iterator[str]:
+    """Say what is to blame."""
     first = comparison.first
     if first is not None:
         yield f"first to diverge: {clean(describe(first.opr), 200)}{_worst(first)}"
@@ -95,7 +81,7 @@ def _blamed(comparison: Differences, *, named: bool) -> Iterator[str]:
             continue
         module = f" in module {clean(repr(root.label), 100)}" if root.how == "module" else ""
         yield f"to blame: {clean(describe(root.opr), 200)}{module}: {_why(root, bool(causes))}"
-        for cause in () if named else causes:
+        for cause in causes:
             yield f"  {_constant(cause)}"
         if root.between:
             names = ", ".join(clean(describe(o), 80) for o in root.between[:5])
@@ -104,7 +90,7 @@ def _blamed(comparison: Differences, *, named: bool) -> Iterator[str]:
     if len(comparison.roots) > _ROWS:
         yield f"... and {len(comparison.roots) - _ROWS} more operators whose inputs agree"
     blamed = {c.var.id for r in comparison.roots for c in comparison.causes(r)}
-    for constant in () if named else comparison.constants:
+    for constant in comparison.constants:
         if constant.var.id not in blamed:
             yield _constant(constant)
 
@@ -265,9 +251,7 @@ def interface(changes: Sequence[str]) -> Iterator[str]:
     yield from (f"the models differ before they run: {clean(said, 500)}" for said in changes)
 
 
-def as_json(
-    comparison: Differences | None, interface: Sequence[str] = (), files: Sequence[str] = ()
-) -> dict[str, Any]:
+def as_json(comparison: Differences | None, interface: Sequence[str] = ()) -> dict[str, Any]:
     """Return the whole comparison as plain values; numbers that JSON does not have are strings.
 
     Args:
@@ -281,7 +265,6 @@ def as_json(
     rows = {**{r.var.id: r for r in comparison.rows}, **roots}
     return {
         "interface": list(interface),
-        "files": list(files),
         "matched": comparison.matched,
         "variables": comparison.total,
         "agree": comparison.agree and not interface,

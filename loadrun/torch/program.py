@@ -22,7 +22,7 @@ from ..graph.dtypes import Array, DType, array_dtype
 from ..graph.params import Host2DeviceCopy
 from ..inputs.kinds import shaken
 from ..inputs.lists import items_of
-from ..testcase import EXPECT, Bundle, FileFacts, FileValue, ModelSource, SourceFile, Testcase
+from ..testcase import EXPECT, Bundle, FileFacts, FileValue, ModelSource, Testcase
 from ..tracing.dumping import EXAMPLE
 from ..verify.pack.capture import embed, tolerances
 from ..verify.pack.noise import WIDEST, round_up
@@ -71,10 +71,6 @@ class ProgramFile:
     def asking(self, names: Sequence[str]) -> ProgramFile:
         """Return the file unchanged: torch gives no values but the outputs."""
         return self
-
-    def changes(self, other: SourceFile) -> list[str]:
-        """Return nothing: programs are compared by what they compute."""
-        return []
 
 
 def save(

@@ -4,7 +4,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +17,7 @@ from ...graph import Graph, Var
 from ...graph.dtypes import Array, DType, dequantized
 from ...ops.infer import describe
 from ...passes.constants import bare
-from ...testcase import Bundle, SourceFile
+from ...testcase import Bundle
 from ..saved import SavedFile, read_saved
 from .across import is_onnx, written
 from .bisecting import Bisected, bisect
@@ -58,12 +58,6 @@ class FileDifferences:
     _feeds: Mapping[str, Array]
     _seed: int
     interface: tuple[str, ...] = ()
-    _sources: tuple[SourceFile, SourceFile] | None = None
-
-    @cached_property
-    def files(self) -> list[str]:
-        """What the model's file has otherwise than the reference's, where such files can be compared as they are."""
-        return [] if self._sources is None else self._sources[0].changes(self._sources[1])
 
     @property
     def graph(self) -> Graph:
@@ -216,9 +210,6 @@ def _compared(
         if isinstance(reference, Bundle)
         else []
     )
-    sources = None
-    if isinstance(reference, Bundle) and bundle.source.file is not None and reference.source.file is not None:
-        sources = bundle.source.file, reference.source.file
     differences = halved = other = None
     try:
         differences, halved, other = _beside(options, bundle, graph, reference, run, against, refusals, warn)
@@ -243,7 +234,6 @@ def _compared(
         refusals=tuple(refusals),
         _other=other,
         interface=tuple(changes),
-        _sources=sources,
     )
 
 

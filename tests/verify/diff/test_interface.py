@@ -199,16 +199,16 @@ def test_what_cannot_run_on_the_same_inputs_is_told(
     [
         (
             {"shift": (1.0, 2.5, 3.0)},
-            "initializer 'shift' differs in 1 of 3 elements, most at [1]: 2.5 against 2",
+            "  constant 'shift' differs in 1 of 3 elements, most at [1]: 2.5 against 2",
         ),
-        ({"slope": 0.25}, "node 'leaky' (LeakyRelu): alpha 0.25 against 0.5"),
+        ({"slope": 0.25}, "to blame: LeakyRelu 'leaky' (operator 2): alpha 0.25 against 0.5"),
         (
             {"last": [helper.make_node("Div", ["y", "b"], ["z"], "scaled")]},
-            "node 'scaled' (Div): Div against Mul",
+            "to blame: Div 'scaled' (operator 5): Div against Mul",
         ),
         (
             {"last": [helper.make_node("Mul", ["y", "a"], ["z"], "scaled")]},
-            "node 'scaled' (Mul): input 1 is 'a' against 'b'",
+            "to blame: Mul 'scaled' (operator 5): input 1 is 'a' against 'b'",
         ),
         (
             {
@@ -217,7 +217,7 @@ def test_what_cannot_run_on_the_same_inputs_is_told(
                     helper.make_node("Mul", ["n", "b"], ["z"], "scaled"),
                 ]
             },
-            "node 'minus' (Neg) is not in the reference",
+            "to blame: Neg 'minus' (operator 5): it is not in the reference",
         ),
     ],
     ids=["initializer", "attribute", "operator", "input", "node"],
@@ -228,15 +228,4 @@ def test_files_are_compared_by_the_names_that_their_users_gave(
     good, bad = branches(tmp_path, "good"), branches(tmp_path, "bad", **other)
     data = "a:[[-1,2,-3],[4,-5,6]];b:[[1,1,1],[2,2,3]]"
     assert main(["diff", bad, "--against", good, "--input", data]) == 1
-    out = capsys.readouterr().out
-    assert [line for line in out.splitlines() if line.startswith("the files")] == [
-        f"the files differ: {said}"
-    ]
-    assert "constant '" not in out
-
-
-def test_another_opset_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing differs but the version of the operators, which mean the same in both."""
-    good, bad = branches(tmp_path, "good"), branches(tmp_path, "bad", opset=17)
-    assert main(["diff", bad, "--against", good]) == 0
-    assert "the files differ: opset 17 of ai.onnx against 18" in capsys.readouterr().out
+    assert capsys.readouterr().out.splitlines()[-1] == said
