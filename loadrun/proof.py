@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import islice
 from math import prod
-from queue import Empty, SimpleQueue
-from threading import Thread
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .base.errors import EngineError, LoadRunError, UnsupportedError
-from .base.proving import LARGE, Watch, is_alone, level, spending, time_left, waiting
+from .base.proving import LARGE, Watch, is_alone, level, spending, time_left
 from .base.registry import late
 from .compare.judging import NARROW
 from .compare.tolerances import difference, error_of, farthest, is_finite, largest, limit_of
+from .engines.others import Asked, Computing, Other
 from .engines.reference import ReferenceEngine
 from .graph import Opr
 from .graph.composite import Composite
 from .graph.dtypes import Array, dtype_of
+from .graph.excerpts import with_reals
 from .inputs.feeds import random_inputs
 from .inputs.kinds import OTHERS, TIES, at_sizes, kinds, shaken
 from .ops.catalog import select
@@ -42,9 +42,6 @@ _NOISE = 16  # As many times the error of rounding is rounding, too: another ord
 _MOST = 1 << 20  # Elements of inputs at other sizes, above which nothing is drawn.
 _SIZES = "at sizes"
 _ORDERING = select(lambda op: op.family in ("select", "image.nms"))
-
-Computing = Callable[[Mapping[str, Array]], Mapping[str, Array]]
-"""Computes outputs by name from inputs; raises a LoadRunError where the model refuses these."""
 
 
 class ProofError(UnsupportedError):
@@ -91,27 +88,6 @@ def of_bundle(bundle: Bundle, engine: str = "reference") -> Computing:
         return {o.name: np.atleast_1d(o.value) for o in result.outputs if isinstance(o.value, np.ndarray)}
 
     return compute
-
-
-@dataclass(frozen=True)
-class Other:
-    """Another runtime beside the reference engine, in a process of its own.
-
-    Attributes:
-        name: its name.
-        of: which of both models it runs, for the error.
-        run: computes outputs by the source's names from inputs by the source's names.
-        stop: ends it, where its answer is waited for no longer.
-        told: whether it stands in the record that it does not take the model.
-        required: whether that is an error.
-    """
-
-    name: str
-    of: str
-    run: Computing
-    stop: Callable[[], None]
-    told: bool = False
-    required: bool = False
 
 
 def proved(
@@ -178,41 +154,6 @@ def _random_outputs(bundle: Bundle) -> set[str]:
     return {n for n, v in bundle.outputs.items() if any(map(draws, bundle.graph.needed([v])))}
 
 
-class _Asked:
-    """A runtime that computes beside the reference engine."""
-
-    def __init__(self, other: Other) -> None:
-        self.other = other
-        self._answers: SimpleQueue[Mapping[str, Array] | LoadRunError] = SimpleQueue()
-
-    def ask(self, feeds: Mapping[str, Array]) -> None:
-        """Let it begin; the thread is a daemon, for which Python does not wait at its end."""
-        Thread(target=self._answer, args=(feeds,), daemon=True).start()
-
-    def _answer(self, feeds: Mapping[str, Array]) -> None:
-        try:
-            self._answers.put(self.other.run(feeds))
-        except LoadRunError as e:
-            self._answers.put(e)
-
-    def answer(self, seconds: float | None) -> Mapping[str, Array]:
-        """Return its outputs.
-
-        Raises:
-            TimeoutError: it takes longer.
-            LoadRunError: it does not take the model or these data.
-        """
-        try:
-            with waiting(seconds) as most:
-                answer = self._answers.get(timeout=most)
-        except Empty:
-            self.other.stop()
-            raise TimeoutError from None
-        if isinstance(answer, LoadRunError):
-            raise answer
-        return {n: np.atleast_1d(v) for n, v in answer.items()}
-
-
 class _Gate:
     def __init__(
         self,
@@ -223,7 +164,7 @@ class _Gate:
         compute: Computing,
         others: Sequence[Other],
     ) -> None:
-        self.source, self.what, self.compute = source, what, compute
+        self.source, self.written, self.what, self.compute = source, written, what, compute
         self.inputs, self.outputs = names
         self._run: Computing | None = None
         self._narrow: dict[str | None, np.dtype[Any]] = {}
@@ -237,11 +178,13 @@ class _Gate:
         # Which of equal elements comes first is anyone's.
         self._orders = any(o.type in _ORDERING for o in oprs)
         dtypes = {v.dtype.name for o in oprs for v in o.outputs if v.dtype is not None}
+        kinds_of_source = (v.dtype for v in source.graph.vars() if v.dtype is not None)
+        self._quantized = {d.name for d in kinds_of_source if d.is_quantized}
         self.limit = limit_of(dtypes)
         self.eps = max((NARROW[d] for d in dtypes if d in NARROW), default=_EPS)
         self.noise = _NOISE
         self.random = _random_outputs(source)
-        self.asked = [_Asked(o) for o in others]
+        self.asked = [Asked(o) for o in others]
         self.compared = self.dropped = self.runs = 0
         self.seconds, self.may_refuse = 0.0, False
         self.left = ["it draws random numbers"] if self.random else []
@@ -249,12 +192,9 @@ class _Gate:
 
     def allow_quanta(self) -> None:
         """Take it for rounding that quantized numbers inside are some quanta off."""
-        quantized = [
-            v.dtype for v in self.source.graph.vars() if v.dtype is not None and v.dtype.is_quantized
-        ]
-        if quantized:
+        if self._quantized:
             self.limit, self.noise = _QUANTA, 4
-            self.eps = 2.0**-4 if any("4" in d.name for d in quantized) else 2.0**-8
+            self.eps = 2.0**-4 if any("4" in d for d in self._quantized) else 2.0**-8
 
     def _time(self) -> float:
         return time_left(self.runs * self.seconds)
@@ -329,7 +269,7 @@ class _Gate:
         if not want or (drawn and not all(is_finite(v) for v in want.values())):
             self.dropped += 1
             if asked:
-                self.asked = [_Asked(one.other) for one in self.asked]
+                self.asked = [Asked(one.other) for one in self.asked]
             return
         if self._run is not None:
             watch = Watch()
@@ -372,7 +312,7 @@ class _Gate:
 
     def _hear(
         self,
-        one: _Asked,
+        one: Asked,
         feeds: Mapping[str, Array],
         kind: str,
         want: Mapping[str, Array],
@@ -460,9 +400,10 @@ class _Gate:
         return is_finite(value)
 
     def _is_rounding(self, feeds: Mapping[str, Array], name: str, a: Array, b: Array, *, exact: bool) -> bool:
-        """Return whether the source is as far from itself in other last digits, or from its values in float64.
+        """Return whether the source is as far from itself in other last digits or in float64.
 
-        Nor does it say anything where numbers inside the source are not finite. Other last digits make ties others,
+        So may what was written be with other last digits in its stored numbers. Nor does a difference say anything
+        where numbers inside the source are not finite. Other last digits make ties others,
         which is no excuse where they are exact, as in float64.
         """
         if a.shape != b.shape:
@@ -471,25 +412,42 @@ class _Gate:
             return True
         if not self._is_finite_inside(feeds):
             return True
-        try:
-            same = self.compute(dict(feeds)).get(name)
-        except LoadRunError:
-            return False
-        for moved in (False,) if exact else (True, False):
+        data = dict(feeds)
+        moved = {n: shaken(v, self.eps) for n, v in data.items()}
+        alike: list[tuple[str, Computing, Computing, dict[str, Array]]] = [
+            (name, self.compute, of_bundle(self.source, "float64"), data)
+        ]
+        if not exact:
+            alike.append((name, self.compute, lambda _: self.compute(moved), data))
+        if self._run is not None and self._quantized and not exact:
+            # Steps of quantization hide other digits of the inputs, not those of scales, in both directions.
+            output, fed = self.outputs.get(name, name), self._fed(feeds)
+            alike += [(output, self._run, partial(self._shaken, sign), fed) for sign in (1, -1)]
+        for output, one, two, values in alike:
             try:
-                if moved:
-                    c = self.compute({n: shaken(v, self.eps) for n, v in feeds.items()}).get(name)
-                else:
-                    c = of_bundle(self.source, "float64")(feeds).get(name)
+                c, d = one(values).get(output), two(values).get(output)
             except LoadRunError:
                 continue
-            if c is None or same is None or not c.shape == same.shape == a.shape:
+            if c is None or d is None or not c.shape == d.shape == a.shape:
                 continue
             # Beside zeros every number is infinitely large; what they were computed from says what is small.
             measure, least = (error_of, 0.0) if a.any() else (farthest, self.eps * largest(feeds))
-            if measure(a, b) <= self.noise * max(measure(same, c), least):
+            if measure(a, b) <= self.noise * max(measure(c, d), least):
                 return True
         return False
+
+    def _shaken(self, sign: int, fed: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Compute what was written with other last digits of its stored numbers."""
+        assert self.written is not None
+        outputs = self.written.outputs
+        graph = with_reals(
+            self.written.graph,
+            outputs.values(),
+            lambda v: np.where(v == 0, v, v + sign * (shaken(v, self.eps) - v)),
+        )
+        engine = ReferenceEngine(graph, graph.outputs)
+        values = engine.run({n: v for n, v in fed.items() if n in engine.inputs})
+        return dict(zip(outputs, map(np.atleast_1d, values), strict=True))
 
 
 _WAY_OUT = "this is a fault of loadrun, which others should know of; prove=none (--prove none) writes the file as it is"

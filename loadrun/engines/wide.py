@@ -163,12 +163,10 @@ class WideEngine:
         ):
             return None
         try:
-            shapes = _shapes(call, wide)
-            result = (
-                FORMULAS[kind](_with(call, _F32), *wide)
-                if kind in FORMULAS
-                else step.kernel(_with(call, _WIDE), *wide)
-            )
+            # Sizes of memory that a result is count in the dtype in which it is computed.
+            computed = _with(call, _F32 if kind in FORMULAS else _WIDE)
+            shapes = _shapes(computed, wide)
+            result = FORMULAS[kind](computed, *wide) if kind in FORMULAS else step.kernel(computed, *wide)
         except Exception as e:
             raise EngineError(f"{describe(call.opr)} failed: {e}") from e
         if result is None:

@@ -1,6 +1,6 @@
 """A part of a graph by itself: variables at its border become inputs, known ones constants."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import copy
 from dataclasses import replace
 
@@ -79,6 +79,18 @@ def excerpt(
         _copy(part, opr, known, read)
     part.outputs = [known[v.id] for v in outputs]
     return part, known
+
+
+def with_reals(graph: Graph, targets: Iterable[Var], change: Callable[[Array], Array]) -> Graph:
+    """Copy what some variables depend on, with other real numbers in place of those that are stored."""
+    outputs = list(targets)
+    stored = {}
+    for opr in reached(outputs, ()):
+        for var, tensor in zip(opr.outputs, opr.tensors, strict=False):
+            if tensor.data is not None and tensor.dtype.is_float:
+                var.dtype = tensor.dtype
+                stored[var.id] = change(tensor.value())
+    return excerpt(graph, outputs, {}, stored)[0]
 
 
 def _input(graph: Graph, name: str, dtype: DType, shape: tuple[int, ...] | None, ranked: bool) -> Var:

@@ -8,12 +8,13 @@ from typing import Any
 
 from ..base.errors import EngineError, UnsupportedError
 from ..base.registry import late, resolve
+from ..engines.others import Other
 from ..graph import Graph
 from ..graph.dtypes import Array
 from ..inputs.feeds import random_inputs
 from ..inputs.kinds import at_sizes
 from ..ops.registry import FoldingBudget, Shape, limited
-from ..proof import Other, ProofError, proved
+from ..proof import ProofError, proved
 from ..testcase import EXPECT, Bundle, LazyTestcases
 from .file import OnnxFile
 

@@ -9,9 +9,10 @@ import numpy as np
 from ..base.errors import EngineError, LoadRunError, UsageError
 from ..base.proving import level, spending
 from ..dump import load
+from ..engines.others import Computing, Other
 from ..engines.reference import ReferenceEngine
 from ..graph.dtypes import Array
-from ..proof import NOTHING, Computing, Other, Proof, ProofError, proved, refusal
+from ..proof import NOTHING, Proof, ProofError, proved, refusal
 from ..testcase import Bundle
 from .model import WrittenModel
 from .source import ExportSource

@@ -46,7 +46,7 @@ def narrow_array(array: Array, dtype: DType) -> Array:
             return array.astype(want)
         limits = np.iinfo(want)
         low = limits.min if array.dtype.kind == "i" else 0
-        return np.clip(array, low, limits.max).astype(want)
+        return np.asarray(np.clip(array, low, limits.max), want)
 
 
 def wide_dtypes(graph: Graph) -> list[str]:

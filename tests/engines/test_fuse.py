@@ -229,18 +229,20 @@ EXAMPLES = fewer(int(os.environ.get("LOADRUN_EXPLORE", 1)) * 60, 2)
 def test_compiled_chains_are_those_of_the_operators(
     drawn: tuple[Graph, dict[str, np.ndarray]], count: int
 ) -> None:
-    """Beside NaN and infinities finite numbers differ by rounding, and what follows from those is where it was."""
+    """Numbers that no NaN and no infinity reaches differ by rounding; what a kernel makes of those is its own."""
     pytest.importorskip("numba", reason="numba is not installed")
     g, feeds = drawn
     with np.errstate(all="ignore"):
         (wide,) = make_engine("float64", g, g.outputs).run(feeds)
+        zeros = {n: np.nan_to_num(x, posinf=0, neginf=0) for n, x in feeds.items()}
+        (beside,) = make_engine("float64", g, g.outputs).run(zeros)
     finite = all(np.isfinite(x).all() for x in feeds.values())
     engine, before = make_engine("numba", g, g.outputs), threads()
     set_threads(count)
     try:
         for _ in range(2):
             (found,) = engine.run(feeds)
-            places = np.isfinite(wide) & np.isfinite(found)
+            places = np.isfinite(wide) & (wide == beside)
             assert places.all() or not finite
             largest = max(1.0, float(np.abs(wide[places]).max(initial=0)))
             np.testing.assert_allclose(found[places], wide[places], rtol=1e-5, atol=1e-5 * largest)

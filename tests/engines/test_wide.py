@@ -61,7 +61,9 @@ def test_recorded_numbers(family: str) -> None:
         for check in bundle.checks:
             expect, get = next(values), next(values)
             if expect.shape == get.shape:
-                error, limit = assert_equal_error(expect, get), max(check.maxerr, 1e-5)
+                # MegEngine rounds to float16 after every step, each time by half of its epsilon or less.
+                half = check.expect.dtype is not None and check.expect.dtype.name == "Float16"
+                error, limit = assert_equal_error(expect, get), max(check.maxerr, 2.0**-8 if half else 1e-5)
                 needed |= error > limit
                 assert error <= SUBTRACTS_SQUARES.get(path.name, limit), f"{path.name} {check.name}"
         assert needed == (path.name in SUBTRACTS_SQUARES), path.name

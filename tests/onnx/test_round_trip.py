@@ -33,6 +33,8 @@ FEW = [
 PARTS = 6
 PACKED = "layout_dense_nchw64"
 """Its check expects the plain layout of an output that the graph has packed."""
+REFUSED = {"detector_rcnn", "mask_head", "optical_flow", "spatial_transformer", "super_resolution_aligned"}
+"""They read pixels at computed positions or correlate images, which ONNX's operators do otherwise or not."""
 
 
 def test_there_are_networks() -> None:
@@ -79,7 +81,10 @@ def test_a_few(name: str, tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("part", range(PARTS))
 def test_all(part: int, tmp_path: Path) -> None:
-    found = {n: differences(n, tmp_path / n) for n in NAMES[part::PARTS]}
+    for name in REFUSED.intersection(NAMES[part::PARTS]):
+        with pytest.raises(loadrun.UnsupportedError, match="cannot be written as ONNX"):
+            export(NETS / f"{name}.mge", f=tmp_path / "refused.onnx")
+    found = {n: differences(n, tmp_path / n) for n in NAMES[part::PARTS] if n not in REFUSED}
     assert {n: d for n, d in found.items() if bool(d) != (n == PACKED)} == {}
 
 

@@ -34,7 +34,9 @@ def cases(family: str) -> list[Case]:
 ALL = [(family, case) for family in FAMILIES for case in cases(family)]
 VALUES = [one for one in ALL if one[1].raises is None]
 ERRORS = [one for one in ALL if one[1].raises is not None]
-TRACED = [one for one in VALUES if one[1].traceable]
+# In a graph MegEngine raises the absolute value to a stored power, where its eager result has none.
+GRAPHS_DIFFER = ("ipow-float-to-int",)
+TRACED = [one for one in VALUES if one[1].traceable and one[1].id not in GRAPHS_DIFFER]
 
 Recorded = tuple[str, Case]
 """The family of a recorded call, and the call."""
