@@ -7,10 +7,8 @@ from typing import Any
 
 from ...base import schema
 from ...base.errors import FormatError, InputError, clean
-from .comparing import change
 from .environment import environment
-from .measurement import Measurement, short_names
-from .timing import Timing
+from .timing import Measurement, Timing, change, short_names
 
 VERSION = 2
 """Version of the files that baselines stand in."""
