@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 import numpy as np
 
 from ..base.errors import FormatError, UsageError
-from ..base.files import FileWatch, mapped_file
+from ..base.files import FileWatch, mapped_file, one_file
 from ..base.registry import late, resolve
 from ..compare.record import (
     PROMISE,
@@ -150,6 +150,26 @@ def load_all(
     if input_shapes or constants or test_data is not None:
         raise UsageError(f"{path}: input shapes, constants and test data apply to ONNX models only")
     return _load_all(data, path, watch, like)
+
+
+def load_dump(name: str | os.PathLike[str], number: int | None = None, **read: Any) -> Bundle:
+    """Load one dump of a file.
+
+    Args:
+        name: the file, or a pattern or folder that stands for one.
+        number: which dump, from 1; None for the only one.
+        read: options of `loadrun.load` for an ONNX model: input_shapes, constants, test_data.
+
+    Raises:
+        UsageError: the file holds several and none is chosen, or it holds fewer.
+    """
+    path = one_file(os.fspath(name))
+    dumps = load_all(path, **read)
+    if number is None and len(dumps) > 1:
+        raise UsageError(f"{path} holds {len(dumps)} dumps; choose one with --dump N, counted from 1")
+    if number is not None and not 1 <= number <= len(dumps):
+        raise UsageError(f"{path} holds dumps 1 to {len(dumps)}, found --dump {number}")
+    return dumps[(number or 1) - 1]
 
 
 def _is_onnx(data: memoryview, path: str) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,9 +22,13 @@ from ..passes.older import for_older
 from ..testcase import Bundle
 
 with late(__name__):
-    from . import information
+    import pickle
+
+    from .checkpoint import emit
 
 FORMATS = ("FBS_V2", "FBS")
+_MODULES = "loadrun.megengine.module"
+"""Where the classes of modules are, which may be in a dump's ``user_info``."""
 _FIRST = -(2**31)
 """The priority that MegEngine gives inputs and constants."""
 _NO_WORKSPACE = types(Trait.NO_WORKSPACE)
@@ -156,8 +161,22 @@ class DumpOptions:
             if graph.metadata is None and self.enable_metadata is False:
                 raise UsageError("user_info is part of the metadata, which enable_metadata=False leaves out")
             raw = self.user_info
-            data = raw if isinstance(raw, bytes) else information.information(raw)
+            data = raw if isinstance(raw, bytes) else information(raw)
             graph.metadata = replace(graph.metadata or Metadata(), is_valid=True, user_info=data)
+
+
+def information(value: object) -> bytes:
+    """Return ``user_info`` as a dump keeps it: a pickle in MegEngine's terms where these suffice."""
+
+    def name_of(kind: type) -> tuple[str, str] | None:
+        # A class that exists has been imported.
+        modules = sys.modules.get(_MODULES)
+        return ("megengine.module", kind.__name__) if getattr(modules, kind.__name__, None) is kind else None
+
+    try:
+        return emit.pickled(value, name_of)
+    except UsageError:
+        return pickle.dumps(value, protocol=4)
 
 
 class DumpResult(NamedTuple):

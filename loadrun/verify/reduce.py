@@ -21,7 +21,8 @@ from ..compare.policy import Policy, parse
 from ..compare.record import packed_policies
 from ..compare.results import Result, Verdict
 from ..dump import load
-from ..dump.choosing import load_dump, save_as
+from ..dump.container import load_dump
+from ..dump.store import save_as
 from ..engines import engine_names, runs_file
 from ..graph import Graph
 from ..graph.dtypes import Array

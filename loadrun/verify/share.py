@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import EngineError, UsageError
-from ..dump.choosing import load_dump, save_as
+from ..dump.container import load_dump
+from ..dump.store import save_as
 from ..graph import Graph, StoredTensor, Var
 from ..graph.composite import Composite, GraphAttribute, TensorAttribute
 from ..graph.dtypes import Array, DType

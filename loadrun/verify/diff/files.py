@@ -11,7 +11,8 @@ from typing import Any, cast
 from ...base.errors import EngineError, LoadRunError, UnsupportedError, UsageError
 from ...base.files import one_file
 from ...dump import load
-from ...dump.choosing import load_dump, save_as
+from ...dump.container import load_dump
+from ...dump.store import save_as
 from ...engines import engine_names, file_of, runs_composites
 from ...graph import Graph, Var
 from ...graph.dtypes import Array, DType, dequantized

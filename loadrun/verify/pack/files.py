@@ -12,7 +12,7 @@ from ...base.errors import UsageError, clean
 from ...base.registry import resolve
 from ...compare.policy import parse_all
 from ...dump import load
-from ...dump.choosing import load_dump
+from ...dump.container import load_dump
 from ...dump.options import DumpResult
 from ...graph import Graph
 from ...graph.dtypes import Array

@@ -15,7 +15,7 @@ from ...base.seals import seal
 from ...base.writing import FileNames, new_folder
 from ...compare.record import header
 from ...dump import load_all, save
-from ...dump.choosing import load_dump
+from ...dump.container import load_dump
 from ...inputs.feeds import ModelOptions
 from ...inputspec import InputPart, InputSpec, PathSource
 from ...passes.constants import bare
