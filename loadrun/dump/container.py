@@ -177,7 +177,10 @@ def _is_onnx(data: memoryview, path: str) -> bool:
     head = bytes(data[:32])
     if _kind(data) is not None or any(head.startswith(magic) for magic, _ in _FOREIGN):
         return False
-    return (path.lower().endswith(".onnx") and len(data) > 0) or _looks_like_onnx(data)
+    if path.lower().endswith(".onnx") and len(data) > 0:
+        return True
+    # Only what neither MegEngine nor any other known kind of file begins with comes here.
+    return bool(resolve("loadrun.onnx.messages:looks_like")(data))
 
 
 def _load_onnx(*args: object, **options: Any) -> Bundle:
@@ -192,11 +195,6 @@ def _load_onnx(*args: object, **options: Any) -> Bundle:
             f"it looks like an ONNX model, but {e.message}", offset=e.offset, path=e.path
         ) from e
     return bundle
-
-
-def _looks_like_onnx(data: memoryview) -> bool:
-    # Only what neither MegEngine nor any other known kind of file begins with comes here.
-    return bool(resolve("loadrun.onnx.messages:looks_like")(data))
 
 
 def _load_all(data: memoryview, path: str, watch: FileWatch | None, like: Bundle | None) -> list[Bundle]:

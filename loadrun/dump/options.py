@@ -127,7 +127,8 @@ class DumpOptions:
                     tensor.name = tensor.name or var.name if self.keep_param_name else None
         if self.keep_opr_priority is not None:
             for opr in copy.oprs:
-                opr.priority = _priority(opr) if self.keep_opr_priority else 0
+                kept = opr.priority or (_FIRST if opr.tensors else opr.id)
+                opr.priority = kept if self.keep_opr_priority else 0
         self._names(copy)
         self._metadata(copy)
         if self.model_version is not None:
@@ -301,7 +302,3 @@ def _weights(graph: Graph) -> Iterator[Opr]:
 def _operator_name(opr: Opr) -> str | None:
     var: Var | None = opr.outputs[0] if len(opr.outputs) == 1 else None
     return var.name if var is not None else None
-
-
-def _priority(opr: Opr) -> int:
-    return opr.priority or (_FIRST if opr.tensors else opr.id)

@@ -22,12 +22,11 @@ from ...passes.inference import optimize_for_inference
 from ...passes.options import InferenceOptions
 from ...testcase import Testcase
 from .capture import Warn
-from .expected import expected_cases
 from .noise import Suggestion, suggest, widened
 from .options import PackOptions
 from .packing import Packer
 from .replaying import TrialReplay
-from .unpacking import Unpacked, read_unpacked
+from .unpacking import Unpacked, expected_cases, read_unpacked
 
 _PEEKED = 64
 """So many inputs are loaded to see whether all are of one size."""
