@@ -30,10 +30,9 @@ from ..inputs.feeds import DataOptions, ModelOptions, fit_inputs, random_inputs
 from ..ops.infer import infer_dtypes
 from ..runner import Runner
 from ..testcase import Bundle
-from .diff.extracting import computed_values, reference_dtypes, reference_values
+from .diff.extracting import Judge, Reduced, computed_values, reduce_graph, reference_dtypes, reference_values
 from .diff.files import expressible, reference_graph, sized
 from .diff.matching import match
-from .diff.reducing import Judge, Reduced, reduce_graph
 from .diff.runs import inputs_of
 
 

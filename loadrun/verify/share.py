@@ -17,8 +17,7 @@ from ..graph.dtypes import Array, DType
 from ..ops.infer import infer_dtypes
 from ..passes.constants import bare, subgraph
 from ..testcase import Bundle
-from .diff.extracting import as_testcase, computed_values, reference_values
-from .diff.reducing import Judge
+from .diff.extracting import Judge, as_testcase, computed_values, reference_values
 from .reduce import FailureOptions, feeds_to_try
 
 _TRIES = 5

@@ -21,11 +21,10 @@ from ...passes.constants import bare
 from ...testcase import Bundle
 from ..saved import SavedFile, read_saved
 from .across import is_onnx, written
-from .bisecting import Bisected, bisect
+from .changes import interface_changes, rank_changes
 from .extracting import extract, fails_alone
 from .finding import Differences, between
-from .interface import interface_changes, rank_changes
-from .running import FileSide
+from .running import Bisected, FileSide, bisect
 from .runs import DataRun, DiffOptions, data_of, is_results, paired_inputs, runs_of, together
 from .stored import StoredValues, read_values
 from .watching import Finding, watch
