@@ -34,8 +34,7 @@ from .engines import (
 from .graph import Graph, Var
 from .graph.dtypes import Array
 from .inputs.feeds import fit_inputs, random_inputs
-from .running.plan import Settings, check_errors
-from .running.sized import Specialization, faulty, settled
+from .running import Settings, Specialization, check_errors, faulty, settled
 from .testcase import Bundle, FileValue, Testcase
 
 with late(__name__):

@@ -1,8 +1,7 @@
 """Testcases and bundles: a graph together with inputs to feed and values that its checks expect."""
 
-from .bundles.bundle import Bundle, FileFacts, ModelSource, SourceFile
+from .bundles.bundle import FORWARDING, Bundle, Check, FileFacts, ModelSource, SourceFile, checks_of
 from .bundles.cases import EXPECT, FileValue, LazyTestcases, Testcase, spread
-from .bundles.checks import FORWARDING, Check, checks_of
 
 __all__ = ["Bundle", "FileFacts", "ModelSource", "SourceFile"]
 __all__ += ["EXPECT", "FileValue", "LazyTestcases", "Testcase", "spread"]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base.errors import EngineError
-from ..graph.dtypes import Array, DType
+from ..graph.dtypes import Array, DType, dequantized
 from . import Comparison, assert_equal_error, compare, errors, passes
 from .comparison import with_places
 from .metrics import Formula
@@ -289,9 +289,7 @@ def _measured(dtype: DType, expect: Array, get: Array) -> float:
 
     Values in another layout are compared in the order of their numbers, which gives no more than their own order.
     """
-    e, g = (x.reshape(-1).astype(np.float64) for x in (expect, get))
-    if dtype.is_quantized:
-        e, g = ((x - (dtype.zero_point or 0)) * dtype.scale for x in (e, g))
+    e, g = (dequantized(x, dtype).reshape(-1).astype(np.float64) for x in (expect, get))
     if expect.shape != get.shape:
         e, g = np.sort(e), np.sort(g)
     apart = ~((e == g) | (np.isnan(e) & np.isnan(g)))

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 import numpy as np
 
 from ..base.errors import FormatError, UsageError
-from ..base.files import FileWatch, mapped_file
+from ..base.files import FileWatch, mapped_file, one_file
 from ..base.registry import late, resolve
 from ..compare.record import (
     PROMISE,
@@ -152,12 +152,35 @@ def load_all(
     return _load_all(data, path, watch, like)
 
 
+def load_dump(name: str | os.PathLike[str], number: int | None = None, **read: Any) -> Bundle:
+    """Load one dump of a file.
+
+    Args:
+        name: the file, or a pattern or folder that stands for one.
+        number: which dump, from 1; None for the only one.
+        read: options of `loadrun.load` for an ONNX model: input_shapes, constants, test_data.
+
+    Raises:
+        UsageError: the file holds several and none is chosen, or it holds fewer.
+    """
+    path = one_file(os.fspath(name))
+    dumps = load_all(path, **read)
+    if number is None and len(dumps) > 1:
+        raise UsageError(f"{path} holds {len(dumps)} dumps; choose one with --dump N, counted from 1")
+    if number is not None and not 1 <= number <= len(dumps):
+        raise UsageError(f"{path} holds dumps 1 to {len(dumps)}, found --dump {number}")
+    return dumps[(number or 1) - 1]
+
+
 def _is_onnx(data: memoryview, path: str) -> bool:
     """Return whether a file is an ONNX model: by its content, or by its name where that is nothing known."""
     head = bytes(data[:32])
     if _kind(data) is not None or any(head.startswith(magic) for magic, _ in _FOREIGN):
         return False
-    return (path.lower().endswith(".onnx") and len(data) > 0) or _looks_like_onnx(data)
+    if path.lower().endswith(".onnx") and len(data) > 0:
+        return True
+    # Only what neither MegEngine nor any other known kind of file begins with comes here.
+    return bool(resolve("loadrun.onnx.messages:looks_like")(data))
 
 
 def _load_onnx(*args: object, **options: Any) -> Bundle:
@@ -172,11 +195,6 @@ def _load_onnx(*args: object, **options: Any) -> Bundle:
             f"it looks like an ONNX model, but {e.message}", offset=e.offset, path=e.path
         ) from e
     return bundle
-
-
-def _looks_like_onnx(data: memoryview) -> bool:
-    # Only what neither MegEngine nor any other known kind of file begins with comes here.
-    return bool(resolve("loadrun.onnx.messages:looks_like")(data))
 
 
 def _load_all(data: memoryview, path: str, watch: FileWatch | None, like: Bundle | None) -> list[Bundle]:

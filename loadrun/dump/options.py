@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,9 +22,13 @@ from ..passes.older import for_older
 from ..testcase import Bundle
 
 with late(__name__):
-    from . import information
+    import pickle
+
+    from .checkpoint import emit
 
 FORMATS = ("FBS_V2", "FBS")
+_MODULES = "loadrun.megengine.module"
+"""Where the classes of modules are, which may be in a dump's ``user_info``."""
 _FIRST = -(2**31)
 """The priority that MegEngine gives inputs and constants."""
 _NO_WORKSPACE = types(Trait.NO_WORKSPACE)
@@ -122,7 +127,8 @@ class DumpOptions:
                     tensor.name = tensor.name or var.name if self.keep_param_name else None
         if self.keep_opr_priority is not None:
             for opr in copy.oprs:
-                opr.priority = _priority(opr) if self.keep_opr_priority else 0
+                kept = opr.priority or (_FIRST if opr.tensors else opr.id)
+                opr.priority = kept if self.keep_opr_priority else 0
         self._names(copy)
         self._metadata(copy)
         if self.model_version is not None:
@@ -156,8 +162,22 @@ class DumpOptions:
             if graph.metadata is None and self.enable_metadata is False:
                 raise UsageError("user_info is part of the metadata, which enable_metadata=False leaves out")
             raw = self.user_info
-            data = raw if isinstance(raw, bytes) else information.information(raw)
+            data = raw if isinstance(raw, bytes) else information(raw)
             graph.metadata = replace(graph.metadata or Metadata(), is_valid=True, user_info=data)
+
+
+def information(value: object) -> bytes:
+    """Return ``user_info`` as a dump keeps it: a pickle in MegEngine's terms where these suffice."""
+
+    def name_of(kind: type) -> tuple[str, str] | None:
+        # A class that exists has been imported.
+        modules = sys.modules.get(_MODULES)
+        return ("megengine.module", kind.__name__) if getattr(modules, kind.__name__, None) is kind else None
+
+    try:
+        return emit.pickled(value, name_of)
+    except UsageError:
+        return pickle.dumps(value, protocol=4)
 
 
 class DumpResult(NamedTuple):
@@ -282,7 +302,3 @@ def _weights(graph: Graph) -> Iterator[Opr]:
 def _operator_name(opr: Opr) -> str | None:
     var: Var | None = opr.outputs[0] if len(opr.outputs) == 1 else None
     return var.name if var is not None else None
-
-
-def _priority(opr: Opr) -> int:
-    return opr.priority or (_FIRST if opr.tensors else opr.id)

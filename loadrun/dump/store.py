@@ -1,4 +1,10 @@
-"""Writing files: a dump or a container with its testcases, whole or not at all, one testcase in memory at a time."""
+"""Writing files: a dump or a container with its testcases, whole or not at all, one testcase in memory at a time.
+
+A dump is put behind those that a file holds, and loadrun's records after the last of them all: readers that go by
+lengths, from one dump to the next, meet nothing else in between.
+"""
+
+from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
@@ -9,16 +15,16 @@ from itertools import chain
 from struct import pack
 from typing import IO, BinaryIO
 
-from ..base.errors import FormatError, InputError, UsageError, UsageTypeError
-from ..base.proving import LARGE, level, sharing_time
-from ..base.registry import late
+from ..base.errors import FormatError, InputError, LoadRunError, UsageError, UsageTypeError
+from ..base.proving import LARGE, alone, level, sharing_time
+from ..base.registry import late, resolve
 from ..base.writing import replacing, temporary
+from ..compare.record import PROMISE, record_at
 from ..graph import Graph, StoredTensor
 from ..graph.dtypes import Array
 from ..passes.narrowing import narrowed
 from ..testcase import Bundle, Testcase
-from .appending import ExistingFile
-from .container import MAGIC, load_all, stored_tensors
+from .container import MAGIC, load_all, mapped, promises, stored_tensors
 from .narrowing import Narrowing
 from .options import DumpOptions, DumpResult, summary, update_strip_info
 from .proving import check_read_back, not_proven
@@ -28,6 +34,53 @@ from .writer import content_hash, dump_bytes, dump_pieces, tensors_graph, testca
 
 with late(__name__):
     from concurrent import futures
+
+
+class ExistingFile:
+    """The contents of a file to which a dump is appended.
+
+    Attributes:
+        dumps: the bytes of its dumps, which promise these records.
+        records: the bytes of their records, each with the number of its dump.
+        damaged: whether something else is in it.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.dumps: list[bytes | memoryview] = []
+        self.records: list[bytes] = []
+        self.damaged = False
+        data, _, _ = mapped(path)
+        at = 0
+        for i, bundle in enumerate(load_all(path)):
+            self.damaged |= bool(bundle.defects)
+            dump: bytes | memoryview = data[at : at + bundle.facts.size]
+            at += bundle.facts.size
+            while (record := record_at(data[at:])) is not None:
+                at += len(record)
+            if isinstance(bundle.record, memoryview):
+                self.records.append(numbered(bundle.record, i))
+                dump = _promising(dump, bundle, self.records[-1])
+            self.dumps.append(dump)
+
+    @classmethod
+    def of(cls, target: object) -> ExistingFile | None:
+        """Read what a file holds; None if there is none, or where something but dumps and records is in it."""
+        if not isinstance(target, (str, os.PathLike)) or not os.path.isfile(target):
+            return None
+        try:
+            file = cls(os.fspath(target))
+        except LoadRunError:
+            return None
+        return file if file.records and not file.damaged else None
+
+
+def _promising(dump: bytes | memoryview, bundle: Bundle, record: bytes) -> bytes | memoryview:
+    """Return a dump that promises another record; as it is where it promises none, as older ones do."""
+    if bundle.facts.model is None or not promises(bundle.facts.model):
+        return dump
+    end = len(bundle.facts.model) + (len(MAGIC) + 4 if bundle.facts.is_container else 0)
+    return b"".join((dump[: end - PROMISE], promise(digest_of([record])), dump[end:]))
+
 
 _MOST_TESTCASES = 2**32 - 1
 _LARGE = 2**24
@@ -356,3 +409,16 @@ def _opened(target: str | os.PathLike[str] | BinaryIO, append: bool, *, beside: 
                 target.write(piece)
     else:
         yield _Counted(target)
+
+
+def save_as(bundle: Bundle, target: str | os.PathLike[str]) -> None:
+    """Write a bundle that fails in the format that the ending names: an ONNX model with its data sets, or a dump.
+
+    Raises:
+        LoadRunError: it cannot be written so.
+    """
+    with alone():
+        if os.fspath(target).lower().endswith(".onnx"):
+            resolve("loadrun.onnx.exporting:export")(bundle, f=target)
+        else:
+            save(bundle, target)

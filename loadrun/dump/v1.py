@@ -7,9 +7,19 @@ import numpy as np
 from ..base.errors import FormatError
 from ..graph import Graph, Opr, StoredTensor, TensorFormat
 from ..graph.dtypes import Array, nbytes
-from .build import GraphAssembler, check_shape, comp_node, constant_or_input, describe, take_blobs
+from .build import (
+    GraphAssembler,
+    check_params,
+    check_shape,
+    comp_node,
+    constant_or_input,
+    describe,
+    find_op,
+    read_dtype,
+    read_params,
+    take_blobs,
+)
 from .flat import Buffer, Table
-from .parameters import check_params, find_op, read_dtype, read_params
 
 IDENTIFIER = b"mgb1"
 MAGICS = {b"MGBC": 24, b"MGBS": 16}

@@ -5,9 +5,19 @@ from struct import unpack_from
 from ..base.errors import FormatError
 from ..graph import Graph, Opr, StoredTensor, TensorFormat, Var
 from ..graph.dtypes import nbytes
-from .build import GraphAssembler, check_shape, comp_node, constant_or_input, describe, take_blobs
+from .build import (
+    GraphAssembler,
+    check_params,
+    check_shape,
+    comp_node,
+    constant_or_input,
+    describe,
+    find_op,
+    read_dtype,
+    read_params,
+    take_blobs,
+)
 from .flat import Buffer, Table, TableFields
-from .parameters import check_params, find_op, read_dtype, read_params
 
 IDENTIFIER = b"mgv2"
 # Type's name and id, name, four fields of parameters, inputs, outputs, computing nodes, dtype, tensors, version,

@@ -15,8 +15,7 @@ from ..graph.params import Record
 from ..ops.catalog import CATALOG
 from ..ops.op import Op
 from ..testcase import Testcase
-from .emit import FlatBufferEmitter
-from .flat_builder import Fields
+from .flat_builder import Fields, FlatBufferEmitter
 from .record import graph_digest
 
 with late(__name__):

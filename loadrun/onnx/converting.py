@@ -9,7 +9,7 @@ from ..base.files import MODELS, one_file
 from ..base.proving import proving
 from ..base.stages import stage
 from ..dump import save
-from ..dump.choosing import load_dump
+from ..dump.container import load_dump
 from ..dump.options import DumpOptions, DumpResult
 from ..inputs.feeds import ModelOptions
 from ..testcase import Bundle

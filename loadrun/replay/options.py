@@ -1,5 +1,6 @@
-"""Options of a replay as records, and the files that they select: names and earlier reports."""
+"""Options of a replay as records, and the files that they select: words in names and earlier reports."""
 
+import ast
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -7,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..base.configuration import Configuration, FileRule
-from ..base.errors import InputError, UsageError
+from ..base.errors import InputError, UsageError, clean
 from ..base.registry import late
 from ..compare.policy import Policy
 from ..compare.results import Verdict
@@ -16,7 +17,6 @@ from ..inputs.feeds import DataOptions, ModelOptions
 
 with late(__name__):
     from ..report import reading
-    from . import keywords
 
 PathName = str | os.PathLike[str]
 
@@ -224,7 +224,7 @@ def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
     named = len(files)
     missed = () if options.configuration is None else tuple(options.configuration.unmatched(files))
     if options.keyword is not None:
-        files = [p for p in files if keywords.matches_words(options.keyword, p)]
+        files = [p for p in files if matches_words(options.keyword, p)]
     if options.last_failed is not None:
         report = reading.run_report(options.last_failed)
         verdicts = [(re.sub(_DUMP, "", e["file"]), e.get("verdict")) for e in report["files"]]
@@ -251,3 +251,34 @@ def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
 def _choices(options: RunOptions) -> str:
     said = {"-k": options.keyword, "--last-failed": options.last_failed}
     return ", ".join(f"{name} {os.fspath(value)}" for name, value in said.items() if value is not None)
+
+
+def matches_words(text: str, name: str) -> bool:
+    """Return whether a name has the words that pytest's ``-k`` would look for: ``and``, ``or``, ``not``, parentheses.
+
+    Raises:
+        UsageError: they make no sense.
+
+    >>> [matches_words("resnet and not (quant or v1)", n) for n in ("a/ResNet18.mge", "resnet_quant.mge", "gpt.mge")]
+    [True, False, False]
+    """
+    lower = name.lower()
+    condition = re.sub(
+        r"[^\s()]+", lambda m: m[0] if m[0] in ("and", "or", "not") else str(m[0].lower() in lower), text
+    )
+    try:
+        return _holds(ast.parse(condition.strip(), mode="eval").body)
+    except (SyntaxError, MemoryError, RecursionError):
+        raise UsageError(
+            f"-k takes words combined with and, or, not and parentheses, found {clean(text)!r}"
+        ) from None
+
+
+def _holds(node: ast.expr) -> bool:
+    if isinstance(node, ast.BoolOp):
+        return (all if isinstance(node.op, ast.And) else any)([_holds(v) for v in node.values])
+    if isinstance(node, ast.UnaryOp):
+        return not _holds(node.operand)
+    if isinstance(node, ast.Constant):
+        return bool(node.value)
+    raise SyntaxError

@@ -20,7 +20,7 @@ from ..report.graph import GraphMarks, model_element
 from ..report.profile import cost_table, memory_table, trace_events
 from ..runner import Runner
 from ..testcase import Bundle, FileValue
-from ..verify.bench.ready import peak_memory
+from ..verify.bench.running import peak_memory
 from .options import ProfileOptions
 
 _RUNS, _SECONDS = 5, 1.0

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from ..verify.bench import Timing
     from ..verify.pictures import Picture
 
+    ReportWriter = (
+        json_report.JsonWriter | json_report.LineWriter | junit_report.JUnitWriter | html_report.HtmlWriter
+    )
+
 
 @dataclass(frozen=True, eq=False)
 class Task(ReplayOptions):
@@ -44,7 +48,7 @@ class Task(ReplayOptions):
     Attributes:
         path: the file.
         facts: whether digests and environment of the file are requested.
-        images: whether failing outputs are drawn.
+        pictures: whether failing outputs are drawn.
         feeds: whether results come with what was fed.
         timeout: seconds that the file may take, None for those of the run.
     """
@@ -108,7 +112,7 @@ class Replayed:
         result: it, with the values of its outputs only if the task keeps them.
         inputs: shapes of what was fed, by input name.
         digests: digests of what was fed, with and without expected values, where facts are requested.
-        images: of its failing outputs, by name.
+        pictures: of its failing outputs, by name.
         feeds: what was fed, only if the task asks for it.
     """
 
@@ -169,22 +173,6 @@ class Closed:
 
 
 Event = Opened | Replayed | Warned | Explained | Closed
-
-
-class ReportWriter(Protocol):
-    """What a report is written with."""
-
-    def begin(self, file: FileResult, facts: Mapping[str, Any] | None = None) -> None:
-        """Begin a file."""
-
-    def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
-        """Take a result of the file."""
-
-    def end(self, file: FileResult, timings: Sequence[Timing] = (), explanation: Sequence[str] = ()) -> None:
-        """End a file."""
-
-    def close(self, exit_code: int) -> None:
-        """End the report."""
 
 
 class Sinks:

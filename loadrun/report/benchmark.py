@@ -6,10 +6,8 @@ from typing import Any
 
 from ..base.errors import clean
 from ..verify.bench.baseline import VERSION
-from ..verify.bench.comparing import Ratio, paired_ratio
 from ..verify.bench.environment import environment
-from ..verify.bench.measurement import Measurement, Subject
-from ..verify.bench.timing import Timing, needed
+from ..verify.bench.timing import Measurement, Ratio, Subject, Timing, needed, paired_ratio
 from .profile import bytes_text
 from .text import table
 

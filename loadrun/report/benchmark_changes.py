@@ -5,8 +5,7 @@ from typing import Any
 
 from ..base.errors import FormatError
 from ..verify.bench.baseline import BASELINE, VERSION, counterparts, subject_keys, timing_of
-from ..verify.bench.comparing import change
-from ..verify.bench.timing import Timing
+from ..verify.bench.timing import Timing, change
 
 
 def benchmark_changes(

@@ -5,7 +5,7 @@ from html import escape
 
 from ..base.errors import clean
 from ..verify.bench.environment import environment
-from ..verify.bench.measurement import Measurement
+from ..verify.bench.timing import Measurement
 from .benchmark import columns, comparisons, rows
 from .html import pairs
 from .page import FOOT, HEAD

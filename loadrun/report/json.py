@@ -7,7 +7,6 @@ from typing import Any, TextIO
 
 from ..base.about import about_data
 from ..base.plain import plain
-from ..compare import Comparison
 from ..compare.results import EngineResults
 from ..runner import FileResult, OutputResult, Result
 from ..verify.bench import Timing
@@ -175,7 +174,9 @@ def result_data(r: Result) -> dict[str, Any]:
     """Describe a result."""
     beside: dict[str, Any] = {}
     if r.choice is not None:
-        beside = {"engine": r.choice, "apart": {n: _metrics(c) for n, c in r.apart.items()}}
+        measures = ("max_error", "max_abs", "cosine", "mismatches")
+        apart = {n: {m: getattr(c, m) for m in measures} for n, c in r.apart.items()}
+        beside = {"engine": r.choice, "apart": apart}
     return {
         "testcase": r.index,
         "verdict": r.verdict.value,
@@ -184,10 +185,6 @@ def result_data(r: Result) -> dict[str, Any]:
         "outputs": [_output(o) for o in r.outputs],
         **beside,
     }
-
-
-def _metrics(c: Comparison) -> dict[str, Any]:
-    return {"max_error": c.max_error, "max_abs": c.max_abs, "cosine": c.cosine, "mismatches": c.mismatches}
 
 
 def _output(o: OutputResult) -> dict[str, Any]:

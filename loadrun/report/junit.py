@@ -84,7 +84,8 @@ class JUnitWriter:
                 kind, said = "failure", _short(out)
                 if self._expected is not None:
                     kind, said = "skipped", f"expected to fail: {self._expected}: {said}"
-                self._case(name, seconds, kind, said, _long(out))
+                explained = out.comparison.explain().splitlines() if out.comparison else []
+                self._case(name, seconds, kind, said, "\n".join([*explained, *out.notes]))
             elif standing is Verdict.NOT_COMPARED:
                 free = "engines were compared with each other only" if out.is_between else _NOTHING
                 said = f"not compared: {out.reason or free}"
@@ -175,10 +176,6 @@ def _class(path: str) -> str:
 def _short(out: OutputResult) -> str:
     error = "" if out.error is None or out.maxerr is None else f"error {out.error:.4g} > {out.maxerr:.4g}"
     return "; ".join(x for x in (error, *out.notes) if x) or "the check failed"
-
-
-def _long(out: OutputResult) -> str:
-    return "\n".join([*(out.comparison.explain().splitlines() if out.comparison else []), *out.notes])
 
 
 def _text(lines: Sequence[str]) -> str:

@@ -10,8 +10,7 @@ from typing import Any, BinaryIO
 
 from ..base.errors import SpecError, TraceError
 from ..base.logger import get_logger
-from ..base.registry import late
-from ..dump.options import DumpResult
+from ..dump.options import DumpResult, information
 from ..graph import Graph, Metadata, Opr
 from ..graph.dtypes import Array
 from ..graph.params import BN, BNFwdMode
@@ -31,9 +30,6 @@ from . import naming
 from .recording import Recording, TraceOptions, constant, name_of, plain_title
 from .replay import Outputs
 from .writing import DumpArguments, check_older, dump_graph, signature_of
-
-with late(__name__):
-    from ..dump import information
 
 EXAMPLE = "example"
 """Stands for the traced arguments among ``input_data``."""
@@ -197,7 +193,7 @@ class Dumps(ABC):
             graph.oprs[:] = upward(v.owner for v in graph.outputs)
         graph.metadata = None
         if arguments.enable_metadata:
-            graph.metadata = Metadata(is_valid=True, user_info=information.information(arguments.user_info))
+            graph.metadata = Metadata(is_valid=True, user_info=information(arguments.user_info))
         recorder: Callable[[Bundle], Recorder] = self._truth
         if arguments.check and self.recording is not None:
             names = naming.input_names(self.recording, arguments.arg_names)

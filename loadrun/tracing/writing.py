@@ -22,9 +22,9 @@ from ..passes.inference import optimize_for_inference
 from ..passes.loadable import unavailable
 from ..testcase import Bundle
 from ..verify.pack.capture import Recorder
+from ..verify.pack.files import TrialReplay
 from ..verify.pack.options import PackOptions
 from ..verify.pack.packing import Packer
-from ..verify.pack.replaying import TrialReplay
 from .naming import rename_outputs
 
 with late(__name__):

@@ -308,7 +308,8 @@ def _new_value(
     after: Testcase,
 ) -> NewValue:
     _require_pass(index, old.name, new)
-    place = _inputs_of(bundle)[old.name]
+    (check,) = (c for c in bundle.checks if c.name == old.name)
+    place = expect_input(check).name or ""
     digests = [tensor_digest(c.arrays[place], c.dtypes.get(place)) for c in (before, after)]
     errors = [float("nan") if o.error is None else o.error for o in (old, new)]
     return NewValue(number, index, old.name, errors[0], errors[1], old.maxerr or 0.0, digests[0], digests[1])
@@ -320,11 +321,6 @@ def _require_pass(index: int, name: str, new: OutputResult) -> None:
         raise EngineError(
             f"testcase {index}: not even the value that the model computes for {name!r} passes the check: {why}"
         )
-
-
-def _inputs_of(bundle: Bundle) -> dict[str, str]:
-    """Map the outputs with checks to the graph inputs that hold their expected values."""
-    return {c.name: expect_input(c).name or "" for c in bundle.checks}
 
 
 def _renewed(bundle: Bundle, case: Testcase, names: Iterable[str], options: AcceptOptions) -> Testcase:

@@ -24,8 +24,21 @@ from ..graph.dtypes import Array
 from ..inputs.feeds import ModelOptions
 from ..runner import Runner
 from ..testcase import Bundle, Testcase
-from .audit_findings import Walk, equal_testcases, lifeless_inputs, only_testcase, saturated_outputs
-from .audit_mutants import CASE_KINDS, ELEMENT, EXPECTED, Weight, case_mutants, drawn, mutant, weights
+from .audit_mutants import (
+    CASE_KINDS,
+    ELEMENT,
+    EXPECTED,
+    Walk,
+    Weight,
+    case_mutants,
+    drawn,
+    equal_testcases,
+    lifeless_inputs,
+    mutant,
+    only_testcase,
+    saturated_outputs,
+    weights,
+)
 
 NO_CHECK = "no check"
 """The reason for an output without an expected value."""

@@ -22,7 +22,7 @@ from ..base.errors import EngineError, UnsupportedError, UsageError
 from ..base.extras import install
 from ..base.files import contents
 from ..dump import load
-from ..dump.choosing import load_dump
+from ..dump.container import load_dump
 from ..engines import make_file_engine
 from ..engines.reference import ReferenceEngine
 from ..graph import Graph

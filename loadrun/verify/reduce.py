@@ -21,7 +21,8 @@ from ..compare.policy import Policy, parse
 from ..compare.record import packed_policies
 from ..compare.results import Result, Verdict
 from ..dump import load
-from ..dump.choosing import load_dump, save_as
+from ..dump.container import load_dump
+from ..dump.store import save_as
 from ..engines import engine_names, runs_file
 from ..graph import Graph
 from ..graph.dtypes import Array
@@ -29,10 +30,9 @@ from ..inputs.feeds import DataOptions, ModelOptions, fit_inputs, random_inputs
 from ..ops.infer import infer_dtypes
 from ..runner import Runner
 from ..testcase import Bundle
-from .diff.extracting import computed_values, reference_dtypes, reference_values
+from .diff.extracting import Judge, Reduced, computed_values, reduce_graph, reference_dtypes, reference_values
 from .diff.files import expressible, reference_graph, sized
 from .diff.matching import match
-from .diff.reducing import Judge, Reduced, reduce_graph
 from .diff.runs import inputs_of
 
 

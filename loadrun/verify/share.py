@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import EngineError, UsageError
-from ..dump.choosing import load_dump, save_as
+from ..dump.container import load_dump
+from ..dump.store import save_as
 from ..graph import Graph, StoredTensor, Var
 from ..graph.composite import Composite, GraphAttribute, TensorAttribute
 from ..graph.dtypes import Array, DType
 from ..ops.infer import infer_dtypes
 from ..passes.constants import bare, subgraph
 from ..testcase import Bundle
-from .diff.extracting import as_testcase, computed_values, reference_values
-from .diff.reducing import Judge
+from .diff.extracting import Judge, as_testcase, computed_values, reference_values
 from .reduce import FailureOptions, feeds_to_try
 
 _TRIES = 5

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from loadrun.dump.emit import Fields, FlatBufferEmitter
+from loadrun.dump.flat_builder import Fields, FlatBufferEmitter
 from loadrun.dump.writer import dump_bytes
 from loadrun.graph import Graph, StoredTensor
 from loadrun.graph.dtypes import DType, encode

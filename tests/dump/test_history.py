@@ -10,8 +10,8 @@ import pytest
 
 from loadrun.base.errors import FormatError
 from loadrun.dump import loads
-from loadrun.dump.emit import FlatBufferEmitter
-from loadrun.dump.parameters import find_op, read_param
+from loadrun.dump.build import find_op, read_param
+from loadrun.dump.flat_builder import FlatBufferEmitter
 from loadrun.dump.writer import dump_bytes
 from loadrun.graph import Graph, StoredTensor
 from loadrun.graph.dtypes import encode

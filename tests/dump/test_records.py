@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadrun.base.errors import FormatError
-from loadrun.dump.emit import FlatBufferEmitter
+from loadrun.dump.build import find_op, read_dtype, read_param, read_params
 from loadrun.dump.flat import Table
-from loadrun.dump.parameters import find_op, read_dtype, read_param, read_params
+from loadrun.dump.flat_builder import FlatBufferEmitter
 from loadrun.graph.dtypes import DType
 from loadrun.graph.params import SVD, ConvBias, Convolution, Elemwise, ExecutionPolicy, Pooling, PowC, Record
 from loadrun.ops.catalog import CATALOG, TypeParam

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from loadrun.dump import Bundle, load, loads, save
-from loadrun.dump.emit import FlatBufferEmitter
+from loadrun.dump.flat_builder import FlatBufferEmitter
 from loadrun.dump.writer import dump_bytes
 from loadrun.graph import Graph, StoredTensor
 from loadrun.graph.dtypes import encode

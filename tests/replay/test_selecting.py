@@ -15,7 +15,7 @@ from loadrun.base import configuration
 from loadrun.base.errors import UsageError
 from loadrun.cli import main
 from loadrun.compare.results import Verdict
-from loadrun.replay.keywords import matches_words
+from loadrun.replay.options import matches_words
 from tests.support.small_models import unary
 
 NETS = Path("fixtures/nets")

@@ -55,7 +55,7 @@ def test_what_does_not_run_is_not_written(monkeypatch: pytest.MonkeyPatch, tmp_p
     t = traced(lambda x: {"y": x * 3})
     path = tmp_path / "a.mge"
     path.write_bytes(b"old")
-    monkeypatch.setattr("loadrun.verify.pack.replaying.Runner", _Failing)
+    monkeypatch.setattr("loadrun.verify.pack.files.Runner", _Failing)
     file = io.BytesIO(b"old")
     for target in (path, file):
         with pytest.raises(FormatError, match="would not run, so it was not written"):

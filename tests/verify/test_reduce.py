@@ -19,9 +19,8 @@ from loadrun.base.errors import UsageError
 from loadrun.cli import main
 from loadrun.passes.cleanup import merge_weights
 from loadrun.passes.constants import bare
-from loadrun.verify.diff import reducing
-from loadrun.verify.diff.extracting import computed_values
-from loadrun.verify.diff.reducing import reduce_graph
+from loadrun.verify.diff import extracting
+from loadrun.verify.diff.extracting import computed_values, reduce_graph
 from tests.support.broken_models import weight_changed
 
 NETS = Path("fixtures/nets")
@@ -111,7 +110,7 @@ def test_an_interrupt_keeps_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyP
         if text.startswith("run 6, "):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(reducing, "tell", interrupt)
+    monkeypatch.setattr(extracting, "tell", interrupt)
     options = loadrun.ReduceOptions(against=str(NETS / "resnet_basic.mge"))
     found = loadrun.reduce_file(bad, tmp_path / "small.mge", options)
     assert found.is_interrupted

@@ -7,10 +7,8 @@ from typing import Any
 
 from ...base import schema
 from ...base.errors import FormatError, InputError, clean
-from .comparing import change
 from .environment import environment
-from .measurement import Measurement, short_names
-from .timing import Timing
+from .timing import Measurement, Timing, change, short_names
 
 VERSION = 2
 """Version of the files that baselines stand in."""
@@ -127,14 +125,12 @@ def _gone(paths: Iterable[str], moved: Sequence[tuple[str, str]]) -> list[str]:
     gone = []
     for path in paths:
         places = [path]
-        places += [str(new / Path(path).relative_to(old)) for old, new in roots if _is_below(path, old)]
+        places += [
+            str(new / Path(path).relative_to(old)) for old, new in roots if Path(path).is_relative_to(old)
+        ]
         if not any(Path(place).exists() for place in places):
             gone.append(path)
     return gone
-
-
-def _is_below(path: str, folder: Path) -> bool:
-    return Path(path).parts[: len(folder.parts)] == folder.parts
 
 
 def _without_end(a: str, b: str) -> tuple[Path, Path]:

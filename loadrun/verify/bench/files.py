@@ -16,8 +16,8 @@ from ...compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from ...inputs.feeds import ModelOptions
 from ...runner import Verdict
 from .baseline import Regression, regressions, require_baseline
-from .measurement import Measurement, Subject
 from .running import run_subjects
+from .timing import Measurement, Subject
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,12 +1,21 @@
-"""Timing rules: warm-up first, raw samples kept, statistics that the number of samples supports."""
+"""Timing rules: warm-up first, raw samples kept, statistics that the number of samples supports; what was measured."""
 
 from __future__ import annotations
 
 import gc
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from ...runner import Verdict
 
 _SHARE = 0.9
 _NEEDED = ((50.0, 1), (90.0, 64), (99.0, 662))
@@ -124,3 +133,226 @@ def measure(run: Callable[[], object], iterations: int, warmup: int = 1) -> Timi
         if enabled:
             gc.enable()
     return Timing(tuple(samples), warmup, tuple(processor))
+
+
+_DRAWS = 2000
+_LOW, _HIGH = 2.5, 97.5
+_SAME = 1.01
+"""Two loads of one model may differ by that much, by where their memory lies."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A speedup: a ratio of medians and its 95 % interval.
+
+    >>> Ratio(1.18, 1.12, 1.25).text("b", "a")
+    'b is 1.18x [1.12, 1.25] faster than a'
+    >>> Ratio(1.01, 0.97, 1.04).text("b", "a")
+    'b and a do not differ measurably: 1.01x [0.97, 1.04]'
+
+    Attributes:
+        share: the part of a processor that the slower one of the processes got, where times are those of the processor
+            because it is small.
+    """
+
+    value: float
+    low: float
+    high: float
+    share: float | None = None
+
+    @property
+    def told(self) -> bool:
+        """Whether the interval leaves no doubt that one is faster by more than where memory lies may make it."""
+        return self.low > _SAME or self.high < 1 / _SAME
+
+    @property
+    def inverse(self) -> Ratio:
+        """The inverse ratio."""
+        return Ratio(1 / self.value, 1 / self.high, 1 / self.low, self.share)
+
+    def text(self, name: str, other: str) -> str:
+        """One line about `name`, compared with `other`."""
+        shown, word = (self, "faster") if self.value >= 1 else (self.inverse, "slower")
+        numbers = f"{shown.value:.2f}x [{shown.low:.2f}, {shown.high:.2f}]"
+        how = "" if self.share is None else f" (by processor time: runs got {self.share:.0%} of a processor)"
+        if not self.told:
+            return f"{name} and {other} do not differ measurably: {numbers}{how}"
+        return f"{name} is {numbers} {word} than {other}{how}"
+
+
+def paired_ratio(base: Sequence[float], other: Sequence[float], seed: int = 0) -> Ratio:
+    """How many times as fast `other` is as `base`, from times taken in turns.
+
+    Rounds are drawn, not single times: what slowed down a whole round slows down both, and leaves their ratio as it is.
+
+    Args:
+        base: seconds, one a round.
+        other: seconds of the same rounds.
+        seed: seed of the bootstrap.
+
+    >>> paired_ratio([2.0, 2.1, 1.9], [1.0, 1.05, 0.95]).value
+    2.0
+    """
+    a, b = np.asarray(base, np.float64), np.asarray(other, np.float64)
+    drawn = np.random.default_rng(seed).integers(0, len(a), (_DRAWS, len(a)))
+    return _ratio(np.median(a) / np.median(b), np.median(a[drawn], 1) / np.median(b[drawn], 1))
+
+
+def ratio(base: Sequence[float], other: Sequence[float], seed: int = 0) -> Ratio:
+    """How many times as fast `other` is as `base`, from times that were taken one after the other.
+
+    Args:
+        base: seconds.
+        other: seconds, of any number.
+        seed: seed of the bootstrap.
+
+    >>> ratio([2.0, 2.0], [1.0, 1.0, 1.0]).value
+    2.0
+    """
+    a, b = np.asarray(base, np.float64), np.asarray(other, np.float64)
+    rng = np.random.default_rng(seed)
+    drawn = [np.median(x[rng.integers(0, len(x), (_DRAWS, len(x)))], 1) for x in (a, b)]
+    return _ratio(np.median(a) / np.median(b), drawn[0] / drawn[1])
+
+
+def change(before: Timing, after: Timing) -> Ratio:
+    """How many times as fast a model is as before; by processor time where runs of either waited for the processor.
+
+    >>> busy = Timing((4.0, 2.0), processor=(1.0, 1.0))
+    >>> change(Timing((2.0, 2.0), processor=(2.0, 2.0)), busy).text("it", "before")
+    'it is 2.00x [2.00, 2.00] faster than before (by processor time: runs got 33% of a processor)'
+    """
+    if (before.disturbed or after.disturbed) and before.processor and after.processor:
+        found = ratio(before.processor, after.processor)
+        return replace(found, share=min(before.share, after.share))
+    return ratio(before.samples, after.samples)
+
+
+def _ratio(value: float, drawn: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Ratio:
+    low, high = np.percentile(drawn, (_LOW, _HIGH))
+    return Ratio(float(value), float(low), float(high))
+
+
+def short_names(paths: Collection[str]) -> dict[str, str]:
+    """Return the fewest last parts of each path that tell it from the others.
+
+    >>> short_names(["a/x/model.onnx", "a/y/model.onnx", "a/net.mge"])
+    {'a/x/model.onnx': 'x/model.onnx', 'a/y/model.onnx': 'y/model.onnx', 'a/net.mge': 'net.mge'}
+    """
+    names: dict[str, str] = {}
+    parts = {path: Path(path).parts for path in paths}
+    count = 0
+    while len(names) < len(parts):
+        count += 1
+        ends = Counter(p[-count:] for p in parts.values())
+        for path, p in parts.items():
+            if path not in names and (ends[p[-count:]] == 1 or count >= len(p)):
+                names[path] = str(Path(*p[-count:]))
+    return {path: names[path] for path in paths}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A subject of measuring: a file, an engine, a number of threads, a batch.
+
+    Attributes:
+        path: the file.
+        engine: name of the engine.
+        threads: how many threads, None for as many as there are.
+        batch: items of axis 0 of every input, None for those of the testcases.
+    """
+
+    path: str
+    engine: str = "reference"
+    threads: int | None = None
+    batch: int | None = None
+
+    def label(self, others: Sequence[Subject]) -> str:
+        """Return a short name that says in what it differs from the others."""
+        paths = {o.path for o in others}
+        parts = [short_names(paths)[self.path]] if len(paths) > 1 else []
+        if len({o.engine for o in others}) > 1:
+            parts.append(self.engine)
+        if len({o.threads for o in others}) > 1:
+            parts.append(f"{self.threads} thread{'s' * (self.threads != 1)}")
+        if len({o.batch for o in others}) > 1:
+            parts.append(f"batch {self.batch}")
+        return ", ".join(parts) or Path(self.path).name
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """Return the key of the subject in a baseline."""
+        return {
+            "file": Path(self.path).name,
+            "engine": self.engine,
+            "threads": self.threads,
+            "batch": self.batch,
+        }
+
+
+@dataclass(eq=False)
+class Measurement:
+    """The measurements of a subject; times are seconds of one run of a testcase, a sample is their mean in one pass.
+
+    A pass runs all testcases once.
+
+    Attributes:
+        load: reading the file.
+        first: the first run, in which the engine is made.
+        cases: how many testcases a pass runs.
+        wall: times of the steady state, one for each pass.
+        processor: processor time of the same passes.
+        each: the passes' times, by testcase.
+        rounds: how many of the passes each round made; rounds of several subjects take turns.
+        spans: how long the rounds took.
+        flops: operations of a run, on average; None if a shape is unknown.
+        memory: most bytes of intermediate values at a time, None for other engines than the reference engine.
+        weights: bytes of constants.
+        verdict: what the file's checks say, not compared when the data was changed.
+    """
+
+    subject: Subject
+    load: float
+    first: float
+    cases: int
+    flops: float | None
+    memory: int | None
+    weights: int
+    verdict: Verdict
+    about: str
+    wall: list[float] = field(default_factory=list)
+    processor: list[float] = field(default_factory=list)
+    each: list[list[float]] = field(default_factory=list)
+    rounds: list[int] = field(default_factory=list)
+    spans: list[float] = field(default_factory=list)
+
+    @property
+    def timing(self) -> Timing:
+        """The steady state."""
+        return Timing(tuple(self.wall), 1, tuple(self.processor))
+
+    @property
+    def rate(self) -> float | None:
+        """Operations per second, by the median time."""
+        return None if not self.flops else self.flops / self.timing.median
+
+    @property
+    def throughput(self) -> float:
+        """Runs a second."""
+        return self.cases * sum(self.rounds) / sum(self.spans)
+
+    def paces(self, *, processor: bool = False) -> list[float]:
+        """Return the seconds that a run takes, by round: the median of its passes, on demand of the processor."""
+        ends = list(accumulate(self.rounds))
+        times = self.processor if processor else self.wall
+        return [median(times[end - n : end]) for n, end in zip(self.rounds, ends, strict=True)]
+
+    def add(
+        self, wall: Sequence[float], each: list[list[float]], processor: Sequence[float], span: float
+    ) -> None:
+        """Add the passes of a round."""
+        self.wall += wall
+        self.each += each
+        self.processor += processor
+        self.rounds.append(len(wall))
+        self.spans.append(span)

@@ -4,14 +4,13 @@
 says which operator went wrong first. `extract` makes a testcase of that operator alone.
 """
 
-from .bisecting import Bisected, bisect
 from .blaming import SuspectVar
 from .changes import ChangedConstant
 from .extracting import extract
 from .finding import Differences, between
 from .matching import Matching, match
 from .measuring import TOLERANCE
-from .running import FileSide
+from .running import Bisected, FileSide, bisect
 from .stored import StoredValues, read_values
 from .watching import Finding, watch
 

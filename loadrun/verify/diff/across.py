@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...base.errors import LoadRunError
 from ...dump import load
-from ...dump.choosing import save_as
+from ...dump.store import save_as
 from ...graph import Graph, Opr, Var
 from ...graph.dtypes import Array
 from ...passes.constants import bare, subgraph

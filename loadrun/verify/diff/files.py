@@ -11,7 +11,8 @@ from typing import Any, cast
 from ...base.errors import EngineError, LoadRunError, UnsupportedError, UsageError
 from ...base.files import one_file
 from ...dump import load
-from ...dump.choosing import load_dump, save_as
+from ...dump.container import load_dump
+from ...dump.store import save_as
 from ...engines import engine_names, file_of, runs_composites
 from ...graph import Graph, Var
 from ...graph.dtypes import Array, DType, dequantized
@@ -20,11 +21,10 @@ from ...passes.constants import bare
 from ...testcase import Bundle
 from ..saved import SavedFile, read_saved
 from .across import is_onnx, written
-from .bisecting import Bisected, bisect
+from .changes import interface_changes, rank_changes
 from .extracting import extract, fails_alone
 from .finding import Differences, between
-from .interface import interface_changes, rank_changes
-from .running import FileSide
+from .running import Bisected, FileSide, bisect
 from .runs import DataRun, DiffOptions, data_of, is_results, paired_inputs, runs_of, together
 from .stored import StoredValues, read_values
 from .watching import Finding, watch

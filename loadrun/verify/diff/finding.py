@@ -11,17 +11,15 @@ from ...engines.wide import computed_alike
 from ...graph import Graph, Opr, Var, readers_of
 from ...graph.dtypes import Array, DType, dequantized
 from . import measuring
-from .bisecting import Bisected, bisect
 from .blaming import SuspectVar, blame, unexplained, with_counterpart, with_located
 from .by_value import match_by_value
 from .changes import ChangedConstant, changed_constants, changes
-from .finite import Finiteness, overflowed
 from .lone import with_lone
 from .matching import Matching, extend, is_cast, is_constant, match
 from .patching import Sketched, explains, locate
-from .running import DiffSide, EngineSide, FileSide, GraphSide, Stop, computed, pairs
+from .running import Bisected, DiffSide, EngineSide, FileSide, GraphSide, Stop, bisect, computed, pairs
 from .stored import StoredValues, biases_behind
-from .watching import Finding
+from .watching import Finding, Finiteness, overflowed
 
 _OPTIMIZED = "it agrees as soon as every value is asked for, so an optimization of the engine changes it"
 _Readers = Mapping[int, Sequence[Opr]]

@@ -28,8 +28,7 @@ from loadrun.report.profile import bytes_text, cost_table, costs, memory_table, 
 from loadrun.testcase import Bundle
 from loadrun.testing import GraphBuilder
 from loadrun.verify.bench.baseline import regressions, require_baseline
-from loadrun.verify.bench.ready import Round, peak_memory
-from loadrun.verify.bench.running import Subject, run_subjects
+from loadrun.verify.bench.running import Round, Subject, peak_memory, run_subjects
 from loadrun.verify.describe import describe
 from loadrun.verify.pack.options import PackOptions
 from loadrun.verify.pack.packing import Packer

@@ -7,7 +7,7 @@ import pytest
 
 from loadrun.replay.profiling import _least
 from loadrun.verify.bench import Timing, needed
-from loadrun.verify.bench.comparing import Ratio, paired_ratio, ratio
+from loadrun.verify.bench.timing import Ratio, paired_ratio, ratio
 
 
 def test_percentiles_need_samples() -> None:
