@@ -98,7 +98,7 @@ class ReferenceEngine:
         self.seed = seed
         self.dtr = dtr
         self.sublinear = sublinear
-        self._profile = _profile(graph) if profile else None
+        self._profile = operator_profile.Profile(graph) if profile else None
         self._oprs = graph.needed(self.targets)
         infer_dtypes(self._oprs)
         self._branches = find_branches(self._oprs)
@@ -358,7 +358,3 @@ def observed_shapes(
 def _aligned(array: Array) -> Array:
     """Return a stored array, copied once where it does not lie as numpy's fast loops and products want it."""
     return array.view() if array.flags.aligned else array.copy()
-
-
-def _profile(graph: Graph) -> operator_profile.Profile:
-    return operator_profile.Profile(graph)
