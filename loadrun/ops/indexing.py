@@ -194,7 +194,7 @@ def set_subtensor(c: Call, x: Array, value: Array, *inputs: Array) -> Array:
 
 def _written(c: Call, x: Array, value: Array, index: tuple[Any, ...]) -> Array:
     """Return the tensor with a value in a part, or added to it; every addend counts where an element is named twice."""
-    _fits(value, _selected(x.shape, index))
+    _fits(value, np.broadcast_to(np.zeros((), np.bool_), x.shape)[index].shape)
     out = _copy(c, x, value)
     if _adds(c):
         np.add.at(out, index, value)
@@ -285,10 +285,6 @@ def indexing_set_multi_axis_vec(c: Call, x: Array, value: Array, *inputs: Array)
         ValueError: an index outside the tensor, or a value of another shape.
     """
     return _written(c, x, value, _multi_axis(c.get(P.IndexDescMaskDump).items, x.shape, inputs))
-
-
-def _selected(shape: Shape, index: tuple[Any, ...]) -> Shape:
-    return np.broadcast_to(np.zeros((), np.bool_), shape)[index].shape
 
 
 # Mesh indices
