@@ -76,10 +76,8 @@ def _empty_constant(r: Rewriter, shape: Shape, dtype: DType) -> Var | None:
     one, zero = r.put(np.zeros(1, dtype.np), dtype), r.put(np.zeros(1, np.int32), _INT)
     nothing = P.IndexItem(axis=0, begin=True, end=True, step=False, idx=False)
     (x,) = r.add("Subtensor", P.IndexDescMaskDump(items=(nothing,)), inputs=[one, zero, zero])
-    return x if shape == (0,) else _reshaped(r, x, shape)
-
-
-def _reshaped(r: Rewriter, x: Var, shape: Shape) -> Var:
+    if shape == (0,):
+        return x
     target = r.put(np.array(shape, np.int32), _INT)
     return r.add("ReshapeV1", P.OptionalAxisV1(), inputs=[x, target])[0]
 
