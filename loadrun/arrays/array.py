@@ -226,7 +226,9 @@ class TracedArray(ArrayMethods):
         selection = numpy_index.select(x, index)
         if selection.basic:
             part = numpy_index.part_of(x, selection)
-            if isinstance(value, TracedArray) and _same_part(value._cell, self._cell, part):
+            cell = value._cell if isinstance(value, TracedArray) else None
+            if cell is not None and cell.parent is self._cell and cell.part and cell.part.key == part.key:
+                # It is the very part that it is assigned to, as in ``x[i] += 1``.
                 return
             new = numpy_index.basic_value(x, part, operand(list_as_tensor(value), x._dtype.np))
             self._cell.view(part).write(new)
@@ -268,11 +270,6 @@ class TracedArray(ArrayMethods):
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         result = memo[id(self)] = self.copy()
         return result
-
-
-def _same_part(value: MemoryCell, target: MemoryCell, part: ViewPart) -> bool:
-    """Return whether a value is the very part that it is assigned to, as in ``x[i] += 1``."""
-    return value.parent is target and value.part is not None and value.part.key == part.key
 
 
 def _read_by_numpy() -> None:

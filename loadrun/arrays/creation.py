@@ -88,19 +88,15 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, de
     return _filled(value, shape, want)
 
 
-def _diagonal(rows: Any, columns: Any, k: int) -> Tensor:
-    i, j = e.arange(rows), e.arange(columns)
-    i = elem(M.ADD, i, e.number(k, i)) if k else i
-    return e.compare(P.ElemwiseMultiTypeMode.EQ, e.add_axes(i, [1]), j)
-
-
 @lowers("eye")
 def eye(
     N: Any, M: Any = None, k: int = 0, dtype: Any = float, order: str = "C", *, device: Any = None
 ) -> Tensor:
     """Return ones on a diagonal, with ``like=``."""
     (rows,), (columns,) = given_shape(N), given_shape(N if M is None else M)
-    return e.cast(_diagonal(rows, columns, k), narrow(dtype))
+    i, j = e.arange(rows), e.arange(columns)
+    i = elem(M.ADD, i, e.number(k, i)) if k else i
+    return e.cast(e.compare(P.ElemwiseMultiTypeMode.EQ, e.add_axes(i, [1]), j), narrow(dtype))
 
 
 @lowers("identity")

@@ -1,6 +1,6 @@
 """The evaluation of a ufunc: its operands promoted, its lowering applied, the result in the dtype that numpy gives."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,10 +28,10 @@ def apply_ufunc(target: np.ufunc, values: Sequence[Any], kwargs: Mapping[str, An
         if key is not None and len(_PLANS) < _MOST:
             _PLANS[key] = plan
     into, gives = plan
-    if into is None:
-        result = lowering(*(operand(v) for v in values))
-    else:
-        result = _in_loop(lowering, values, into, instead)
+    operands = [operand(v, into) for v in values]
+    if into == np.uint16:
+        operands = [e.cast(x, instead) for x in operands]
+    result = lowering(*operands)
     if isinstance(result, tuple):
         return tuple(e.cast(r, g) for r, g in zip(result, gives, strict=True))
     return e.cast(result, gives[0])
@@ -84,9 +84,3 @@ def _planned(target: np.ufunc, kind: str, values: Sequence[Any], kwargs: Mapping
 def _beyond(values: Sequence[Any], dtype: np.dtype[Any]) -> bool:
     limits = np.iinfo(dtype)
     return any(weak(v) and not limits.min <= v <= limits.max for v in values)
-
-
-def _in_loop(lowering: Callable[..., Any], values: Sequence[Any], dtype: np.dtype[Any], instead: str) -> Any:
-    if dtype == np.uint16:
-        return lowering(*(e.cast(operand(v, dtype), instead) for v in values))
-    return lowering(*(operand(v, dtype) for v in values))

@@ -68,17 +68,14 @@ def _wrapped(result: Any, arrays: bool, inputs: Sequence[Tensor]) -> Any:
         return result
     if isinstance(result, Tensor):
         if arrays:
-            return TracedArray._around(result, ordered=_ordered(inputs), scalar=is_scalar(result))
+            ordered = all(x._cell.ordered for x in inputs if isinstance(x, TracedArray))
+            return TracedArray._around(result, ordered=ordered, scalar=is_scalar(result))
         fresh = session_of(result) is not None and not any(result is x for x in inputs)
         return result if fresh else snapshot(result)
     if isinstance(result, (list, tuple)):
         parts = [_wrapped(v, arrays, inputs) for v in result]
         return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)
     return result
-
-
-def _ordered(inputs: Sequence[Tensor]) -> bool:
-    return all(x._cell.ordered for x in inputs if isinstance(x, TracedArray))
 
 
 def store(out: Any, result: Any, where: Any = None) -> Any:

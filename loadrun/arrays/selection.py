@@ -163,14 +163,11 @@ def _diagonal(x: Tensor, offset: int, axis1: int, axis2: int) -> Tensor:
         return apply1("Diag", P.Diag(k=offset), inputs=[x], scalar=False)
     rows, columns = x.shape[:2]
     down, right = max(-offset, 0), max(offset, 0)
-    length = _shorter(rows - down if down else rows, columns - right if right else columns)
+    m, n = rows - down if down else rows, columns - right if right else columns
+    length = least(m, n) if isinstance(m, TracedInt) or isinstance(n, TracedInt) else min(m, n)
     at = e.arange(length)
     result = e.gather(x, [(0, _shifted(at, down)), (1, _shifted(at, right))])
     return e.permute(result, [*range(1, ndim - 1), 0])
-
-
-def _shorter(m: int, n: int) -> int:
-    return least(m, n) if isinstance(m, TracedInt) or isinstance(n, TracedInt) else min(m, n)
 
 
 def _shifted(at: Tensor, by: int) -> Tensor:

@@ -183,12 +183,10 @@ class _Planner:
         pinned = {*wanted, *last}
         for j in chain:
             s = self.g.steps[j]
-            self._add(j, pinned, [v for v in s.reads if last[v] == j and self._over(v, wanted)])
-            pinned.difference_update(v for v in s.reads if last[v] == j and v not in wanted)
+            read = [v for v in s.reads if last[v] == j and v not in wanted]
+            self._add(j, pinned, [v for v in read if self.g.next_use(v, self.now) is None])
+            pinned.difference_update(read)
             self._leave([*s.reads, *s.writes], pinned)
-
-    def _over(self, v: int, wanted: Collection[int]) -> bool:
-        return v not in wanted and self.g.next_use(v, self.now) is None
 
     def _missing(self, values: Iterable[int]) -> list[int]:
         return [v for v in values if v in self.version and v not in self.home]

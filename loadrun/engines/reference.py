@@ -98,7 +98,7 @@ class ReferenceEngine:
         self.seed = seed
         self.dtr = dtr
         self.sublinear = sublinear
-        self._profile = _profile(graph) if profile else None
+        self._profile = operator_profile.Profile(graph) if profile else None
         self._oprs = graph.needed(self.targets)
         infer_dtypes(self._oprs)
         self._branches = find_branches(self._oprs)
@@ -238,9 +238,10 @@ class ReferenceEngine:
         constant: list[Step] = []
         for opr in self._constants:
             if opr.tensors:
-                values.update(
-                    (v.id, _aligned(t.value())) for v, t in zip(opr.outputs, opr.tensors, strict=True)
-                )
+                for v, t in zip(opr.outputs, opr.tensors, strict=True):
+                    array = t.value()
+                    # Copied once where it does not lie as numpy's fast loops and products want it.
+                    values[v.id] = array.view() if array.flags.aligned else array.copy()
             else:
                 constant.append(make_step(opr, self._constant, self._branches))
         for array in values.values():
@@ -353,12 +354,3 @@ def observed_shapes(
         with suppress(LoadRunError):
             engine.run({n: v for n, v in feeds.items() if n in engine.inputs}, see)
     return observed
-
-
-def _aligned(array: Array) -> Array:
-    """Return a stored array, copied once where it does not lie as numpy's fast loops and products want it."""
-    return array.view() if array.flags.aligned else array.copy()
-
-
-def _profile(graph: Graph) -> operator_profile.Profile:
-    return operator_profile.Profile(graph)

@@ -88,7 +88,10 @@ def _narrowed(oprs: Sequence[Opr], wide: Container[str]) -> Iterator[tuple[Opr, 
             yield opr, opr, [[v] for v in opr.inputs]
             continue
         product = products.get(id(opr))
-        read = [[v] for v in opr.inputs] if product is None else _bytes_of(product)
+        read = [[v] for v in opr.inputs]
+        if product is not None:
+            # The bytes of both matrices, the lowest first.
+            read = [[product[i].inputs[0] for i in (0, 4, 7, 9)], [o.inputs[1] for o in product[:4]]]
         # What is a product of bytes in the model as well wraps there, too.
         if not any(v.id in reached for v in chain(*read)) or (product is None and opr.type in _PRODUCTS):
             continue
@@ -127,11 +130,6 @@ def _terms(opr: Opr, sums: Mapping[int, list[tuple[Opr, int]]]) -> list[tuple[Op
     if mode == ElemwiseMode.SHL and len(first) == 1 and stored and stored[0].data is not None:
         return [(first[0][0], int(stored[0].value().flat[0]))]
     return []
-
-
-def _bytes_of(products: Sequence[Opr]) -> list[list[Var]]:
-    """Return the bytes of both matrices, the lowest first."""
-    return [[products[i].inputs[0] for i in (0, 4, 7, 9)], [o.inputs[1] for o in products[:4]]]
 
 
 def _is_remainder(opr: Opr) -> bool:

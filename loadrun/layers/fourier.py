@@ -219,16 +219,14 @@ def _split(x: Pair, a: int, b: int, bins: int, inverse: bool, scale: float) -> P
     columns = min(b, -(-bins // a))
     y = _static(_each(_turned(y), (rows * a, b)), b, columns, inverse, scale)
     y = _each(_turned(_each(y, (rows, a, columns))), (rows, columns * a))
-    return y if columns * a == bins else _first(y, bins)
+    if columns * a == bins:
+        return y
+    first = [(1, None, bins, None, None)]
+    return Pair(e.subtensor(y.real, first), None if y.imag is None else e.subtensor(y.imag, first))
 
 
 def _turned(x: Pair) -> Pair:
     return Pair(*(None if v is None else e.permute(v, (0, 2, 1)) for v in x))  # type: ignore[arg-type]
-
-
-def _first(x: Pair, columns: int) -> Pair:
-    cut = [(1, None, columns, None, None)]
-    return Pair(e.subtensor(x.real, cut), None if x.imag is None else e.subtensor(x.imag, cut))
 
 
 def _convolved(x: Pair, n: int, bins: int, inverse: bool, scale: float) -> Pair:

@@ -94,24 +94,13 @@ _M = P.ElemwiseMode
 
 def _count_up(size: int, axis: int, ndim: int) -> Tensor:
     """Return 0, 1, ... along one axis of `ndim`."""
+    shape = [1] * ndim
+    shape[axis] = size
     if not isinstance(size, TracedInt):
-        shape = [1] * ndim
-        shape[axis] = size
         pay(4 * size)
         return const(np.arange(size, dtype=np.int32).reshape(shape))
     numbers = linspace(0, size - 1, size, dtype="int32")
-    return apply1(
-        "ReshapeV1",
-        P.OptionalAxisV1(),
-        inputs=[numbers, shape_tensor(_column(size, axis, ndim))],
-        scalar=False,
-    )
-
-
-def _column(size: int, axis: int, ndim: int) -> list[int]:
-    shape: list[int] = [1] * ndim
-    shape[axis] = size
-    return shape
+    return apply1("ReshapeV1", P.OptionalAxisV1(), inputs=[numbers, shape_tensor(shape)], scalar=False)
 
 
 def _positions(index: Tensor, axis: int) -> tuple[Tensor, ...]:

@@ -40,11 +40,8 @@ def binary(text: str, array: Array, dtype: DType) -> bytes:
     """
     data = text.encode("utf-8", "replace")
     shape = [*array.shape, *[0] * (_AXES - array.ndim)]
-    return struct.pack("<3I7I", len(data), _NUMBERS[dtype.name], _AXES, *shape) + data + _raw(array, dtype)
-
-
-def _raw(array: Array, dtype: DType) -> bytes:
-    return bytes(encode(np.ascontiguousarray(array), dtype))
+    raw = bytes(encode(np.ascontiguousarray(array), dtype))
+    return struct.pack("<3I7I", len(data), _NUMBERS[dtype.name], _AXES, *shape) + data + raw
 
 
 class BinaryDump:

@@ -125,7 +125,8 @@ def profile_json(measured: Mapping[str, Any], plan: ExecutionPlan) -> dict[str, 
     for key in measured_graph["comp_seq"]:
         renamed.setdefault(key, str(plan.numbers.next + int(key)))
     for key, said in measured_graph["operator"].items():
-        graph["operator"].setdefault(renamed[key], said)["extra"] = _renumbered(said["extra"], renamed)
+        fused = [{**one, "id": renamed[one["id"]]} for one in said["extra"].get("fused", ())]
+        graph["operator"].setdefault(renamed[key], said)["extra"] = {"fused": fused} if fused else {}
     graph["comp_seq"] = [renamed[k] for k in measured_graph["comp_seq"]]
     times = measured["profiler"]
     return {
@@ -137,11 +138,6 @@ def profile_json(measured: Mapping[str, Any], plan: ExecutionPlan) -> dict[str, 
             "opr_internal_pf": {},
         },
     }
-
-
-def _renumbered(extra: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
-    fused = [{**one, "id": renamed[one["id"]]} for one in extra.get("fused", ())]
-    return {"fused": fused} if fused else {}
 
 
 def memory_json(plan: ExecutionPlan) -> dict[str, Any]:

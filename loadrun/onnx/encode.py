@@ -5,7 +5,7 @@ These come in pieces, by the schema of `messages`, so that weights are never cop
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union
 
@@ -262,14 +262,12 @@ def _value(value: ValueMessage) -> ValueInfoProto:
 
 
 def _type(value: ValueMessage) -> TypeProto:
-    kind = TypeProto(TensorTypeProto(int(value.elem), None if value.shape is None else _shape(value.shape)))
+    shape = None
+    if value.shape is not None:
+        axes = [DimensionProto(param=n) if isinstance(n, str) else DimensionProto(n) for n in value.shape]
+        shape = TensorShapeProto(axes)
+    kind = TypeProto(TensorTypeProto(int(value.elem), shape))
     for number in reversed(value.held):
         held = ContainerTypeProto(kind)
         kind = TypeProto(sequence=held) if number == SEQUENCE else TypeProto(optional=held)
     return kind
-
-
-def _shape(shape: Iterable[int | str | None]) -> TensorShapeProto:
-    return TensorShapeProto(
-        [DimensionProto(param=n) if isinstance(n, str) else DimensionProto(n) for n in shape]
-    )

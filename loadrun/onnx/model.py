@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -411,7 +411,9 @@ class _Walk:
             inputs.append(ValueMessage(self.inputs[name], elem_of(dtype), sized))
         graph = w.graph("main_graph", inputs, outputs)
         merge_ends(graph)
-        keep_names(graph, {w.names[v.id]: v.name for v in self._named() if v.id in w.names}, w)
+        # What operators compute, the last one first.
+        computed = [v for o in reversed(self.oprs) if o.inputs for v in o.outputs]
+        keep_names(graph, {w.names[v.id]: v.name for v in computed if v.name and v.id in w.names}, w)
         number_names(graph, w)
         weights = [t for t in graph.initializers if t.name in w.params]
         if request.options.weights_are_inputs or not request.options.export_params:
@@ -437,10 +439,6 @@ class _Walk:
             weights,
             request.scalars,
         )
-
-    def _named(self) -> Iterator[Var]:
-        """Yield the variables that operators compute and that have a name, the last one first."""
-        return (v for o in reversed(self.oprs) if o.inputs for v in o.outputs if v.name)
 
     def _output_shape(self, name: str, var: Var) -> tuple[int | str | None, ...] | None:
         try:

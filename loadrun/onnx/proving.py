@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -103,7 +103,7 @@ def _proved(source: ExportSource, written: WrittenModel, model: bytes | str, ver
         return proved(
             Bundle(source.graph),
             again if isinstance(again, Bundle) else None,
-            _cases(source),
+            [source.examples] if source.examples else (case.inputs for case in source.testcases),
             inputs=written.inputs,
             outputs=written.outputs,
             sizes=written.sizes[1:],
@@ -147,13 +147,6 @@ def _again(source: ExportSource, written: WrittenModel, model: bytes | str) -> B
         if [n for n in found if n in wanted] != wanted:
             raise ProofError(f"the {kind} of the ONNX model are {found}, in the model they are {wanted}")
     return again
-
-
-def _cases(source: ExportSource) -> Iterator[Mapping[str, Array]]:
-    if source.examples:
-        yield source.examples
-        return
-    yield from (case.inputs for case in source.testcases)
 
 
 def _computing(source: ExportSource, verify: bool) -> Computing:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from ..graph.composite import TensorAttribute
 from ..graph.dtypes import Array, DType, held_array, numpy_array, plain
 from ..graph.params import Host2DeviceCopy
 from ..ops.registry import Shape, limited
-from ..testcase import EXPECT, Bundle, FileFacts, FileValue, LazyTestcases, ModelSource, spread
+from ..testcase import EXPECT, Bundle, FileFacts, LazyTestcases, ModelSource, spread
 from .file import OnnxFile, file_dtype, read_accepted
 from .graph import GraphReader, NotExpressed
 from .lasting import Lowering
@@ -29,10 +29,6 @@ from .types import StandIn, axis_of, declared_shape, kind_of_dtype, type_of
 
 STAND_INS = ((1, 1), (1, 64), (1, 256), (64, 64), (1, 640))
 """Sizes that are tried where none are given: of first axes, and of the others."""
-
-
-def _is_number(value: FileValue) -> TypeGuard[Array]:
-    return isinstance(value, np.ndarray) and value.dtype != object
 
 
 class OnnxReader:
@@ -84,11 +80,8 @@ class OnnxReader:
         sets = find_sets(None if apart else file, test_data, names, list(outputs))
         self._types = {i.name: i.type for i in (*model.graph.inputs, *model.graph.outputs)}
         # Stored values of outputs that are no tensors, such as maps, cannot be compared with their stand-ins.
-        values = (
-            {n: v for n, v in spread(sets[0].typed_values(self._types)).items() if _is_number(v)}
-            if sets
-            else {}
-        )
+        given = spread(sets[0].typed_values(self._types)) if sets else {}
+        values = {n: v for n, v in given.items() if isinstance(v, np.ndarray) and v.dtype != object}
         examples = {n: v for n, v in values.items() if not n.endswith(EXPECT)}
         expected = {n.removesuffix(EXPECT): v for n, v in values.items() if n.endswith(EXPECT)}
         # Data for another model, or data that are not tensors, say nothing about this one.

@@ -49,7 +49,8 @@ def _shape(s: ShapeCall) -> Sequence[Shape | None]:
         elif dtype.np.kind == "O":
             raise UnknownShape
         else:
-            args.append(np.broadcast_to(np.zeros((), _kind(dtype)), s.shape(i)))
+            kind = np.float32 if dtype.name == "Float16" else dtype.np
+            args.append(np.broadcast_to(np.zeros((), kind), s.shape(i)))
     with np.errstate(all="ignore"):
         if definition.shape is not None:
             return p.shapes(args)
@@ -86,10 +87,6 @@ def _check_size(c: Call, inputs: Sequence[Any]) -> None:
                 f"it gives {dtype} {list(shape)}, {size / 2**30:.1f} GiB, "
                 f"more than the {limit / 2**30:.1f} GiB of memory"
             )
-
-
-def _kind(dtype: DType) -> np.dtype[Any]:
-    return np.dtype(np.float32) if dtype.name == "Float16" else dtype.np
 
 
 def _plain(dtype: DType, value: Array) -> Any:  # noqa: ANN401 - a sequence is a list

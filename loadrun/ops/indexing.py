@@ -108,10 +108,10 @@ def _scalar_kept(x: Array) -> Array:
     return x if x.ndim else x.reshape(1)
 
 
-def _known_parts(s: ShapeCall, first: int) -> list[_Part]:
+def _known_parts(s: ShapeCall) -> list[_Part]:
     """Return the parts with values (slices) and input numbers (indices) in a shape rule."""
     items = s.get(P.IndexDescMaskDump).items
-    parts = _parts(items, range(first, len(s.shapes)), len(s.shape(0)))
+    parts = _parts(items, range(1, len(s.shapes)), len(s.shape(0)))
 
     def value(number: int | None) -> Array | None:
         return None if number is None else known_value(s, number)
@@ -121,7 +121,7 @@ def _known_parts(s: ShapeCall, first: int) -> list[_Part]:
 
 def _subtensor_shape(s: ShapeCall) -> Sequence[Shape | None]:
     shape: list[int] = list(s.shape(0))
-    parts = _known_parts(s, 1)
+    parts = _known_parts(s)
     for part in parts:
         if part.idx is None:
             shape[part.axis] = _slice_size(part, shape[part.axis])
@@ -194,7 +194,7 @@ def set_subtensor(c: Call, x: Array, value: Array, *inputs: Array) -> Array:
 
 def _written(c: Call, x: Array, value: Array, index: tuple[Any, ...]) -> Array:
     """Return the tensor with a value in a part, or added to it; every addend counts where an element is named twice."""
-    _fits(value, _selected(x.shape, index))
+    _fits(value, np.broadcast_to(np.zeros((), np.bool_), x.shape)[index].shape)
     out = _copy(c, x, value)
     if _adds(c):
         np.add.at(out, index, value)
@@ -243,7 +243,7 @@ def _multi_axis(items: Sequence[P.IndexItem], shape: Shape, inputs: Sequence[Arr
 
 def _multi_axis_shape(s: ShapeCall) -> Sequence[Shape | None]:
     shape = list(s.shape(0))
-    parts = _known_parts(s, 1)
+    parts = _known_parts(s)
     vectors: list[tuple[int, Shape]] = []
     for part in parts:
         if part.idx is None:
@@ -287,10 +287,6 @@ def indexing_set_multi_axis_vec(c: Call, x: Array, value: Array, *inputs: Array)
     return _written(c, x, value, _multi_axis(c.get(P.IndexDescMaskDump).items, x.shape, inputs))
 
 
-def _selected(shape: Shape, index: tuple[Any, ...]) -> Shape:
-    return np.broadcast_to(np.zeros((), np.bool_), shape)[index].shape
-
-
 # Mesh indices
 
 
@@ -329,7 +325,7 @@ def _mesh(
 def _mesh_shape(batched: bool) -> Callable[[ShapeCall], Sequence[Shape | None]]:
     def rule(s: ShapeCall) -> Sequence[Shape | None]:
         shape = list(s.shape(0))
-        for part in _known_parts(s, 1):
+        for part in _known_parts(s):
             if part.idx is None:
                 shape[part.axis] = _slice_size(part, shape[part.axis])
             else:

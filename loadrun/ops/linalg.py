@@ -172,15 +172,14 @@ def matrix_mul(c: Call, a: Array, b: Array) -> Array:
         a, b = unpacked(p, a, b)
     else:
         a, b = a.T if p.transposeA else a, b.T if p.transposeB else b
-    out = _multiply(c, p, a, b) if inner and a.size and b.size else np.zeros(_flat(p, shape), c.outputs[0].np)
+    pack = shape[2] if len(shape) == 3 else 1
+    if inner and a.size and b.size:
+        out = _multiply(c, p, a, b)
+    else:
+        out = np.zeros((shape[0] * pack, shape[1]), c.outputs[0].np)
     if len(shape) == 3:
-        pack = shape[2]
         out = np.ascontiguousarray(out.reshape(shape[0], pack, shape[1]).transpose(0, 2, 1))
     return out
-
-
-def _flat(p: MatrixMul, shape: Shape) -> Shape:
-    return (shape[0] * shape[2], shape[1]) if len(shape) == 3 else shape
 
 
 @kernel(

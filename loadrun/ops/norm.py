@@ -116,16 +116,12 @@ def _affine_dtype(opr: Opr, inputs: tuple[DType, ...]) -> Sequence[DType]:
     return (inputs[0], plain("Float32"), plain("Float32"))
 
 
-def _affine(affine: bool, extras: Sequence[object]) -> bool:
-    if affine and len(extras) != 2:
-        raise ValueError(f"an affine normalization takes weight and bias, found {len(extras)} more inputs")
-    return affine
-
-
 def _affine_shapes(affine: bool, shapes: Sequence[Shape | None], want: Shape) -> None:
     """Raise unless weight and bias have the shape of what is normalized."""
-    if not _affine(affine, shapes):
+    if not affine:
         return
+    if len(shapes) != 2:
+        raise ValueError(f"an affine normalization takes weight and bias, found {len(shapes)} more inputs")
     for what, shape in zip(("weight", "bias"), shapes, strict=True):
         if shape is not None and shape != want:
             raise ValueError(f"the {what} must have shape {list(want)}, found {list(shape)}")

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import permutations
 
 import numpy as np
 
@@ -121,7 +122,7 @@ def _maximum(err: Var) -> Var | None:
 
 def _bounded(bound: Var, check: Check) -> DType | None:
     """Return the dtype of the 1 in ``max(1, min(|expect|, |get|))``, None for anything else."""
-    for one, least in _orders(_args(bound, _M.MAX, 2)):
+    for one, least in permutations(_args(bound, _M.MAX, 2), 2):
         value = _constant(one)
         if value is None or value.tolist() != [1]:
             continue
@@ -141,10 +142,6 @@ def _args(var: Var, mode: ElemwiseMode, count: int) -> list[Var]:
 def _absolute(var: Var, mode: ElemwiseMode) -> list[Var]:
     inner = _args(var, _M.ABS, 1)
     return _args(inner[0], mode, 2) if inner else []
-
-
-def _orders(pair: list[Var]) -> list[tuple[Var, Var]]:
-    return [(pair[0], pair[1]), (pair[1], pair[0])] if pair else []
 
 
 def _ids(variables: list[Var]) -> list[int]:

@@ -48,12 +48,9 @@ class _Half:
     def _convert(self, var: Var, target: DType) -> Var:
         return self.r.add("TypeCvtV2", TypeParam(dtype=target), inputs=[var])[0]
 
-    def _input(self, old: Var) -> Var:
-        return self.narrow.get(old.id, self.r.var(old))
-
     def visit(self, opr: Opr) -> None:
         r = self.r
-        operands = [self._input(v) for v in opr.inputs]
+        operands = [self.narrow.get(v.id, r.var(v)) for v in opr.inputs]
         for i in CATALOG[opr.type].float32_inputs:
             operands[i] = self.wide(opr.inputs[i])
         if opr.type in _UNCHANGED:

@@ -76,10 +76,8 @@ def _empty_constant(r: Rewriter, shape: Shape, dtype: DType) -> Var | None:
     one, zero = r.put(np.zeros(1, dtype.np), dtype), r.put(np.zeros(1, np.int32), _INT)
     nothing = P.IndexItem(axis=0, begin=True, end=True, step=False, idx=False)
     (x,) = r.add("Subtensor", P.IndexDescMaskDump(items=(nothing,)), inputs=[one, zero, zero])
-    return x if shape == (0,) else _reshaped(r, x, shape)
-
-
-def _reshaped(r: Rewriter, x: Var, shape: Shape) -> Var:
+    if shape == (0,):
+        return x
     target = r.put(np.array(shape, np.int32), _INT)
     return r.add("ReshapeV1", P.OptionalAxisV1(), inputs=[x, target])[0]
 
@@ -293,48 +291,42 @@ _COLOURS = {
 """Conversions of bytes alone."""
 
 
-def _in_chwn4(opr: Opr, dtype: str) -> bool:
-    return any(isinstance(p, P.ConvBias) and p.format == P.Format.CHWN4 for p in opr.params)
-
-
-def _of_float_colours(opr: Opr, dtype: str) -> bool:
-    return dtype == "Float32" and any(isinstance(p, P.CvtColor) and p.mode in _COLOURS for p in opr.params)
-
-
-def _of_half_maxima(opr: Opr, dtype: str) -> bool:
-    # Files of ONNX's and torch's dtypes pool float32.
-    return (
-        not opr.exact
-        and dtype == "Float16"
-        and any(isinstance(p, P.Pooling) and p.mode == P.PoolingMode.MAX for p in opr.params)
-    )
-
-
-def _of_plain_bytes(opr: Opr, dtype: str) -> bool:
-    return dtype == "Int8" and opr.type == "ConvolutionV2"
-
-
-_KINDS: dict[Callable[[Opr, str], bool], tuple[str, str]] = {
-    _in_chwn4: (
+_KINDS: tuple[tuple[Callable[[Opr, str], bool], str, str], ...] = (
+    (
+        lambda opr, dtype: any(isinstance(p, P.ConvBias) and p.format == P.Format.CHWN4 for p in opr.params),
         "convolutions in CHWN4, which MegEngine runs on GPUs only",
         "leave out enable_chwn4 for a file that MegEngine runs on CPUs",
     ),
-    _of_float_colours: (
+    (
+        lambda opr, dtype: (
+            dtype == "Float32" and any(isinstance(p, P.CvtColor) and p.mode in _COLOURS for p in opr.params)
+        ),
         "colour conversions of float images, for which MegEngine has no kernel",
         "convert uint8 images, or index the channels",
     ),
-    _of_half_maxima: ("max pooling of float16, which MegEngine computes wrongly", "pool float32"),
-    _of_plain_bytes: (
+    (
+        # Files of ONNX's and torch's dtypes pool float32.
+        lambda opr, dtype: (
+            dtype == "Float16"
+            and not opr.exact
+            and any(isinstance(p, P.Pooling) and p.mode == P.PoolingMode.MAX for p in opr.params)
+        ),
+        "max pooling of float16, which MegEngine computes wrongly",
+        "pool float32",
+    ),
+    (
+        lambda opr, dtype: dtype == "Int8" and opr.type == "ConvolutionV2",
         "convolutions of int8 without a scale, for which MegEngine's kernels fail on x86",
         "use quantized types or float32",
     ),
-}
+)
+"""By an operator and the dtype of its first input: what it is, and what to do instead."""
 
 
 def unavailable(graph: Graph) -> str | None:
     """Say in one sentence what MegEngine cannot run of a graph; None if it runs all."""
     said = []
-    for holds, (what, way_out) in _KINDS.items():
+    for holds, what, way_out in _KINDS:
         found = [o for o in graph.needed() if o.inputs and holds(o, getattr(o.inputs[0].dtype, "name", ""))]
         if found:
             more = f" and {len(found) - 1} more" if len(found) > 1 else ""

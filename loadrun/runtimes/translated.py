@@ -164,11 +164,9 @@ class Translated:
             read = {v.id: v for o in self._oprs for v in o.inputs if o.outputs[0].id not in constant}
             read.update((v.id, v) for v in self.targets)
             wanted = [v for i, v in read.items() if i in constant and i not in self._stored]
-            self._folded = dict(zip((v.id for v in wanted), self._reference(wanted), strict=True))
+            folded = ReferenceEngine(self.graph, wanted, seed=self.setup.seed).run({}) if wanted else []
+            self._folded = dict(zip((v.id for v in wanted), folded, strict=True))
         return self._folded
-
-    def _reference(self, wanted: Sequence[Var]) -> list[Array]:
-        return ReferenceEngine(self.graph, wanted, seed=self.setup.seed).run({}) if wanted else []
 
     def _executed(self) -> list[Opr]:
         """List the operators that are neither inputs nor stored."""

@@ -215,7 +215,7 @@ def _complete_shape(parts: list[Any]) -> Tensor | None:
         return None
     places = [place_of(p) for p in parts]
     first = places[0]
-    if first is None or first[0]._ndim() != len(parts):
+    if first is None or first[0].ndim != len(parts):
         return None
     if any(p is None or p[0] is not first[0] or p[1] != i for i, p in enumerate(places)):
         return None

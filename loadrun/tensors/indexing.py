@@ -84,7 +84,9 @@ def setitem(x: Tensor, index: Any, value: Any) -> Tensor:
     entries = list(index) if isinstance(index, tuple) else [index]
     plan = _plan(x, entries)
     part = _subtensor(plan)
-    fitting = _fitted(_value(x, value), part)
+    if isinstance(value, (list, tuple)) and not any(isinstance(v, Tensor) for v in value):
+        value = np.asarray(value)
+    fitting = _fitted(as_tensor(value, like=x), part)
     if plan.source._scalar:
         return fitting
     kind = "IndexingSetMultiAxisVec" if plan.vectors else "SetSubtensor"
@@ -231,7 +233,7 @@ def _bounds(entry: slice, source: Tensor, axis: int) -> list[Any]:
     """
     start, stop, step = (_bound(b) for b in (entry.start, entry.stop, entry.step))
     size = source.shape[axis]
-    if step is None or _positive(step):
+    if step is None or (isinstance(step, int) and step > 0):
         start, stop = (_at_least(b, size) for b in (start, stop))
     elif (
         type(stop) is int
@@ -249,10 +251,6 @@ def _at_least(bound: Any, size: int) -> Any:
         return bound
     # In a trace the size may differ in a later call, and the bound are within.
     return largest(bound, -size) if isinstance(size, TracedInt) else 0
-
-
-def _positive(step: Any) -> bool:
-    return isinstance(step, int) and step > 0
 
 
 def _bound(value: Any) -> Any:
@@ -292,12 +290,6 @@ def _reshaped(x: Tensor, shape: Sequence[Any]) -> Tensor:
 
 
 # Values to write
-
-
-def _value(x: Tensor, value: Any) -> Tensor:
-    if isinstance(value, (list, tuple)) and not any(isinstance(v, Tensor) for v in value):
-        value = np.asarray(value)
-    return as_tensor(value, like=x)
 
 
 def _fitted(value: Tensor, part: Tensor) -> Tensor:

@@ -169,9 +169,6 @@ class Tensor(Operators):
             return self._pair[0]._sizes()
         return self._session.shape(self) if self._session is not None else self._stored().shape
 
-    def _ndim(self) -> int:
-        return 0 if self._scalar else len(self._sizes())
-
     @property
     def _tuple_shape(self) -> tuple[int, ...]:
         """The shape as plain numbers."""
@@ -353,7 +350,7 @@ class Tensor(Operators):
     @property
     def ndim(self) -> int:
         """The number of axes."""
-        return self._ndim()
+        return 0 if self._scalar else len(self._sizes())
 
     @property
     def size(self) -> int:

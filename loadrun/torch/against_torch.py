@@ -137,7 +137,7 @@ class TorchRecorder(Recorder):
         truth = self.traced.truth(flat)
         arrays = dict(case.arrays)
         errors: dict[str, float] = {}
-        for (key, name), value in zip(self._outputs(), truth, strict=True):
+        for key, name, value in zip(self.traced._keys, self.bundle.outputs, truth, strict=True):
             expected = arrays[name + EXPECT]
             stored = np.asarray(value).astype(expected.dtype).reshape(value.shape or (1,))
             errors[name] = error_between(stored, expected)
@@ -145,10 +145,6 @@ class TorchRecorder(Recorder):
             arrays[name + EXPECT] = stored
         about = {**case.provenance, "reference_error": {k: float(f"{v:.3g}") for k, v in errors.items()}}
         return Testcase(arrays, case.dtypes, about)
-
-    def _outputs(self) -> list[tuple[str, str]]:
-        """Pair the output names of the trace with those of the model."""
-        return list(zip(self.traced._keys, self.bundle.outputs, strict=True))
 
     def _arguments(self, inputs: Mapping[str, Array]) -> list[Any]:
         """Build the leaves of the module's arguments for a testcase; unused inputs are the example's."""

@@ -277,7 +277,7 @@ class Interpreter:
             raise UnsupportedCallError(f"this scan takes more than {_MOST_TURNS} steps")
         steps: list[Sequence[Any]] = []
         for i in range(count):
-            results = list(self._graph(body, [*state, *(_entry(x, i) for x in rows), *read]))
+            results = list(self._graph(body, [*state, *(as_tensor(as_array(x)[i]) for x in rows), *read]))
             state = results[: len(state)]
             steps.append(results[len(state) :])
         return (*state, *map(_stacked, zip(*steps, strict=True)))
@@ -290,10 +290,6 @@ def _constant(x: Tensor) -> Array | None:
     """Return the value of a tensor that no input has a part in, else None."""
     session = active()
     return access.stored(x) if session is None or session.detached(x) else None
-
-
-def _entry(x: Any, i: int) -> Any:
-    return as_tensor(as_array(x)[i])
 
 
 def _stacked(values: Sequence[Any]) -> Any:

@@ -87,7 +87,8 @@ class InnerGraph:
         recording = Traced(function, options)
         recording(*tensors, *results)
         self.graph = recording.graph(names)
-        self.outputs = dict(zip([*self.ends, *_reads(inner, left_out)], self.graph.outputs, strict=True))
+        reads = [key for name in left_out for key in inner.read_by(name)[0]]
+        self.outputs = dict(zip([*self.ends, *reads], self.graph.outputs, strict=True))
         self.inputs = [(n, n, dtype_of(t), stored_shape(t)) for n, t in zip(names, tensors, strict=False)]
         self.examples = {n: stored(t) for n, t in zip(names, [*tensors, *results], strict=True)}
         self.inserted = inserted_nodes(inner, left_out, seen, results, self.selection)
@@ -115,10 +116,6 @@ class InnerGraph:
         graph = write(request).model.graph
         dtypes = [self.outputs[n].dtype or DType("Float32") for n in self.ends]
         return (*inline(graph, prefix, inputs), dtypes)
-
-
-def _reads(interpreter: Interpreter, left_out: Mapping[str, Any]) -> list[str]:
-    return [key for name in left_out for key in interpreter.read_by(name)[0]]
 
 
 def inserted_nodes(
@@ -426,7 +423,11 @@ def by_script(
             if not schema.domain:
                 w.need(schema.since_version, f"{schema.name} as the function has it")
             count = max(schema.min_output, 1)
-            keywords = {k: _attribute(v) for k, v in attributes.items() if v is not None}
+            keywords = {
+                k: float(v) if isinstance(v, np.floating) else v
+                for k, v in attributes.items()
+                if v is not None
+            }
             outputs = w.ops(schema.name, *map(_name, inputs), out=count, domain=schema.domain, **keywords)
             return ScriptValue(outputs[0]) if count == 1 else tuple(map(ScriptValue, outputs))
 
@@ -441,9 +442,6 @@ def by_script(
             return "" if value is None else value.name
         kind = {float: np.float32, int: np.int64, bool: np.bool_}.get(type(value))
         return w.const(np.asarray(value) if kind is None else kind(value))
-
-    def _attribute(value: Any) -> Any:
-        return float(value) if isinstance(value, np.floating) else value
 
     with evaluator.default_as(Writer()):
         result = function(*args, **kwargs)

@@ -216,16 +216,12 @@ def qlinear_where(condition: Array, *parts: Array) -> Array:
     return _whole(np.where(condition, _real(*x), _real(*y)), scale, zero, parts[0])
 
 
-def _parts(parts: tuple[Array, ...]) -> list[tuple[Array, ...]]:
-    whole = bool(parts) and not len(parts) % 3
-    refuse_unless(whole, f"{len(parts)} inputs, expected tensor, scale and zero point")
-    return [parts[i : i + 3] for i in range(0, len(parts), 3)]
-
-
 @operator("QLinearConcat", domain=CONTRIB, out=(1,))
 def qlinear_concat(y_scale: Array, y_zero: Array, *parts: Array, axis: int) -> Array:
     """Join tensors of different scales."""
-    real = [_real(x, scale, zero) for x, scale, zero in _parts(parts)]
+    whole = bool(parts) and not len(parts) % 3
+    refuse_unless(whole, f"{len(parts)} inputs, expected tensor, scale and zero point")
+    real = [_real(*parts[i : i + 3]) for i in range(0, len(parts), 3)]
     return _whole(np.concatenate(real, axis_of(axis, real[0].ndim)), y_scale, y_zero, y_zero)
 
 

@@ -60,7 +60,8 @@ class _Walker:
             if opr.tensors:
                 value = opr.tensors[0].value()
                 values[opr.outputs[0].id] = value[()] if opr.tensors[0].dtype.name == "Object" else value
-                self._named(opr)
+                if opr.tensors[0].dtype.np.kind in "biuf":
+                    self.session.remember(value, stored_type(opr.tensors[0].dtype), opr.tensors[0].name or "")
                 continue
             inputs = [values[v.id] for v in opr.inputs]
             with named_part(opr.name or next((v.name for v in opr.outputs if v.name), opr.title)):
@@ -89,12 +90,6 @@ class _Walker:
             source.name, own = None, source
         if own is not None and own.name is None and own.owner.type != "Host2DeviceCopy":
             own.name = name
-
-    def _named(self, opr: Opr) -> None:
-        """Remember a constant by its name."""
-        tensor = opr.tensors[0]
-        if tensor.dtype.np.kind in "biuf":
-            self.session.remember(tensor.value(), stored_type(tensor.dtype), tensor.name or "")
 
     def _results(self, opr: Opr, inputs: list[Made]) -> list[Made]:
         try:

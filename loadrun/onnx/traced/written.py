@@ -53,7 +53,8 @@ class Pattern:
     def _fits(self, name: str, var: Var, found: dict[str, Var]) -> bool:
         if name in self.inputs:
             return found.setdefault(name, var) is var and var.dtype == self.dtype
-        value = _stored(var)
+        opr = var.owner
+        value = opr.tensors[0].value() if opr.tensors and opr.type != "Host2DeviceCopy" else None
         if name in self.constants:
             return value is not None and np.array_equal(value.reshape(-1), self.constants[name].reshape(-1))
         node, p = self.nodes[name], var.owner.params[0] if var.owner.params else None
@@ -76,11 +77,6 @@ class Pattern:
         if p.attributes != node.attributes:
             return False
         return all(self._fits(n, v, found) for n, v in zip(node.inputs, var.owner.inputs, strict=True))
-
-
-def _stored(var: Var) -> Array | None:
-    opr = var.owner
-    return opr.tensors[0].value() if opr.tensors and opr.type != "Host2DeviceCopy" else None
 
 
 @cache

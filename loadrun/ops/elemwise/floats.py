@@ -14,9 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...graph.dtypes import Array
-from ..numeric import special
 from ..numeric.parallel import replaced
-from ..numeric.quant import round_away
 from ..numeric.special import filled, normal_cdf
 
 Function = Callable[..., object]
@@ -110,22 +108,6 @@ def hsigmoid(out: Array, x: Array) -> None:
 def relu6(out: Array, x: Array) -> None:
     np.fmin(x, filled(6.0, x), out=out)
     np.maximum(out, filled(0.0, x), out=out)
-
-
-def round_half_away(out: Array, x: Array) -> None:
-    round_away(x, out)
-
-
-def erf(out: Array, x: Array) -> None:
-    special.erf(x, out)
-
-
-def erfc(out: Array, x: Array) -> None:
-    special.erfc(x, out)
-
-
-def gelu(out: Array, x: Array) -> None:
-    special.gelu(x, out)
 
 
 def fast_tanh(out: Array, x: Array) -> None:
@@ -222,20 +204,11 @@ def _spread(x: Array, out: Array) -> Array | np.float32:
     return x if x.size > 1 else filled(float(x.reshape(-1)[0]), out)
 
 
-def true_div(out: Array, x: Array, y: Array) -> None:
-    np.divide(x, y, out=out)
-
-
 def floor_div(out: Array, x: Array, y: Array) -> None:
     q = np.divide(x, y)
     # MegEngine's threads flush subnormal quotients to zero, so a tiny negative one has floor -0.
     q[np.abs(q) < _TINY] *= 0
     np.floor(q, out=out)
-
-
-def power(out: Array, x: Array, y: Array) -> None:
-    """Raise ``x`` to the power `y`."""
-    np.power(x, y, out=out)
 
 
 def log_sum_exp(out: Array, x: Array, y: Array) -> None:
@@ -406,7 +379,7 @@ def exact_clip(out: Array, x: Array, y: Array, z: Array) -> None:
 
 
 class Of:
-    """A mode that numpy has under a name of its own.
+    """A mode that is one function, of numpy or called as numpy's are.
 
     Attributes:
         ufunc: called as ``ufunc(*inputs, out=out)``.

@@ -60,14 +60,6 @@ def _inexact(out: Array, x: Array, y: Array, z: Array | None) -> None:
     out[wrong] = values.astype(np.int32)
 
 
-def floor_div(out: Array, x: Array, y: Array) -> None:
-    np.floor_divide(x, y, out=out)
-
-
-def mod(out: Array, x: Array, y: Array) -> None:
-    np.remainder(x, y, out=out)
-
-
 def rmulh(out: Array, x: Array, y: Array) -> None:
     """Compute the high half of the doubled product, rounded; the one product that overflows saturates."""
     info = np.iinfo(x.dtype)

@@ -12,7 +12,8 @@ import numpy as np
 
 from ...graph.params import ElemwiseMode as M
 from ...graph.params import NonlineMode
-from ..numeric.special import erfcinv, erfinv
+from ..numeric.quant import round_away
+from ..numeric.special import erf, erfc, erfcinv, erfinv, gelu
 from . import floats as f
 from . import formulas as w
 from . import integers as i
@@ -139,17 +140,17 @@ _ROWS = (
     Row(M.TANH, 1, f.Of(np.tanh), wide=np.tanh, onnx="Tanh", traits=T.GIVES_FLOAT | T.FINITE | T.ONE_PASS | T.FALLBACK | T.LIBRARY),
     Row(M.ABS_GRAD, 2, f.abs_grad, f.abs_grad, wide=w.abs_grad, traits=T.ON_GRID),
     Row(M.ADD, 2, f.Of(np.add), f.Of(np.add), wide=np.add, neutral=0, inverse=M.SUB, onnx="Add", traits=T.ASSOCIATIVE | T.FINITE | T.QUANTIZED | T.ONE_PASS | T.VECTOR | T.FROM_S32 | T.COMPLEX | T.ON_GRID | T.SUM | T.NATURAL | T.LEFT_OUT),
-    Row(M.FLOOR_DIV, 2, f.floor_div, i.floor_div, wide=w.floor_div, neutral=1, of_same=1, traits=T.STEPS | T.NATURAL),
+    Row(M.FLOOR_DIV, 2, f.floor_div, f.Of(np.floor_divide), wide=w.floor_div, neutral=1, of_same=1, traits=T.STEPS | T.NATURAL),
     Row(M.MAX, 2, f.maximum, f.Of(np.maximum), exact=f.Of(np.maximum), narrow=f.maximum_narrow, wide=np.maximum, traits=T.SORTED | T.BY_PLACE | T.ASSOCIATIVE | T.SELECTS | T.FINITE | T.QUANTIZED | T.VECTOR | T.ON_GRID | T.NATURAL),
     Row(M.MIN, 2, f.minimum, f.Of(np.minimum), exact=f.Of(np.minimum), narrow=f.minimum_narrow, wide=np.minimum, traits=T.SORTED | T.BY_PLACE | T.ASSOCIATIVE | T.SELECTS | T.FINITE | T.QUANTIZED | T.VECTOR | T.ON_GRID | T.NATURAL),
-    Row(M.MOD, 2, f.Of(np.fmod), i.mod, wide=np.fmod, traits=T.ONE_PASS | T.STEPS),
+    Row(M.MOD, 2, f.Of(np.fmod), f.Of(np.remainder), wide=np.fmod, traits=T.ONE_PASS | T.STEPS),
     Row(M.MUL, 2, f.Of(np.multiply), i.product, exact=f.Of(np.multiply), wide=np.multiply, neutral=1, inverse=M.TRUE_DIV, onnx="Mul", traits=T.ASSOCIATIVE | T.FINITE | T.ONE_PASS | T.VECTOR | T.COMPLEX | T.ON_GRID | T.PRODUCT | T.NATURAL | T.LEFT_OUT),
-    Row(M.POW, 2, f.power, wide=np.power, neutral=1, onnx="Pow", traits=T.GIVES_FLOAT | T.ONE_PASS | T.LIBRARY | T.LEFT_OUT),
+    Row(M.POW, 2, f.Of(np.power), wide=np.power, neutral=1, onnx="Pow", traits=T.GIVES_FLOAT | T.ONE_PASS | T.LIBRARY | T.LEFT_OUT),
     Row(M.SIGMOID_GRAD, 2, f.sigmoid_grad, f.sigmoid_grad),
     Row(M.SUB, 2, f.Of(np.subtract), f.Of(np.subtract), wide=np.subtract, neutral=0, of_same=0, onnx="Sub", traits=T.FINITE | T.QUANTIZED | T.ONE_PASS | T.VECTOR | T.COMPLEX | T.ON_GRID | T.SUM),
     Row(M.SWITCH_GT0, 2, f.switch_gt0, f.switch_gt0, wide=w.switch_gt0),
     Row(M.TANH_GRAD, 2, f.tanh_grad, f.tanh_grad),
-    Row(M.TRUE_DIV, 2, f.true_div, wide=np.divide, neutral=1, of_same=1, onnx="Div", traits=T.GIVES_FLOAT | T.ONE_PASS | T.FALLBACK | T.ON_GRID | T.PRODUCT),
+    Row(M.TRUE_DIV, 2, f.Of(np.divide), wide=np.divide, neutral=1, of_same=1, onnx="Div", traits=T.GIVES_FLOAT | T.ONE_PASS | T.FALLBACK | T.ON_GRID | T.PRODUCT),
     Row(M.LOG_SUM_EXP, 2, f.log_sum_exp, exact=f.Of(np.logaddexp), wide=np.logaddexp, traits=T.GIVES_FLOAT),
     Row(M.LT, 2, f.compared(np.less), f.compared(np.less), truth=f.compared(np.less), wide=np.less, traits=T.COMPARES | T.ONE_PASS | T.STEPS),
     Row(M.LEQ, 2, f.compared(np.less_equal), f.compared(np.less_equal), truth=f.compared(np.less_equal), wide=np.less_equal, traits=T.COMPARES | T.ONE_PASS | T.STEPS),
@@ -164,12 +165,12 @@ _ROWS = (
     Row(M.FUSE_ADD_TANH, 2, f.fuse_add_tanh, wide=w.fuse_add_tanh, flops=2, after_add=M.TANH, traits=T.FINITE | T.FALLBACK | T.LIBRARY),
     Row(M.FAST_TANH, 1, f.fast_tanh, wide=w.fast_tanh, traits=T.FINITE | T.VECTOR),
     Row(M.FAST_TANH_GRAD, 2, f.fast_tanh_grad),
-    Row(M.ROUND, 1, f.round_half_away, wide=w.round_away, traits=T.REPEATS | T.INTEGRAL | T.FINITE | T.STEPS),
+    Row(M.ROUND, 1, f.Of(round_away), wide=w.round_away, traits=T.REPEATS | T.INTEGRAL | T.FINITE | T.STEPS),
     Row(M.RMULH, 2, None, i.rmulh),
     Row(M.ATAN2, 2, f.Of(np.arctan2), wide=np.arctan2, traits=T.GIVES_FLOAT | T.ONE_PASS | T.LIBRARY),
-    Row(M.ERF, 1, f.erf, wide=w.erf, onnx="Erf", traits=T.FINITE),
+    Row(M.ERF, 1, f.Of(erf), wide=w.erf, onnx="Erf", traits=T.FINITE),
     Row(M.ERFINV, 1, f.copied(erfinv), wide=w.erfinv),
-    Row(M.ERFC, 1, f.erfc, wide=w.erfc),
+    Row(M.ERFC, 1, f.Of(erfc), wide=w.erfc),
     Row(M.ERFCINV, 1, f.copied(erfcinv), wide=w.erfcinv),
     Row(M.H_SWISH, 1, f.h_swish, exact=f.exact_h_swish, wide=w.h_swish, nonline=NonlineMode.H_SWISH, traits=T.FINITE | T.VECTOR | T.FROM_S32),
     Row(M.H_SWISH_GRAD, 2, f.h_swish_grad),
@@ -180,7 +181,7 @@ _ROWS = (
     Row(M.XOR, 2, None, truth=f.Of(np.logical_xor), onnx="Xor"),
     Row(M.SILU, 1, f.silu, wide=w.silu, traits=T.FINITE),
     Row(M.SILU_GRAD, 2, f.silu_grad),
-    Row(M.GELU, 1, f.gelu, wide=w.gelu, traits=T.FINITE),
+    Row(M.GELU, 1, f.Of(gelu), wide=w.gelu, traits=T.FINITE),
     Row(M.GELU_GRAD, 2, f.gelu_grad),
     Row(M.COND_LT_MOV, 3, f.cond_lt_mov, f.cond_lt_mov, wide=w.cond_lt_mov, traits=T.ON_GRID),
     Row(M.NEQ, 2, None, wide=np.not_equal, traits=T.COMPARES | T.STEPS),

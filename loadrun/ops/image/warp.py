@@ -56,15 +56,10 @@ def _out_shape(shape: Shape, source: Format, dest: Format, batch: int, oh: int, 
     return (batch, g, oh, ow) if dest == Format.NCHW else (batch, g, oh, ow, k)
 
 
-def _taps(mode: InterpolationMode) -> int:
-    return {InterpolationMode.NEAREST: 0, InterpolationMode.CUBIC: 16, InterpolationMode.LANCZOS4: 64}.get(
-        mode, 4
-    )
-
-
 def _flops(opr: Opr, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
     record = next(p for p in opr.params if isinstance(p, WarpPerspective | WarpAffine | Remap))
-    return 2 * _taps(record.imode) * prod(outputs[0])
+    most = {InterpolationMode.NEAREST: 0, InterpolationMode.CUBIC: 16, InterpolationMode.LANCZOS4: 64}
+    return 2 * most.get(record.imode, 4) * prod(outputs[0])
 
 
 def _check_border(mode: BorderMode) -> None:

@@ -201,11 +201,6 @@ def avg_pool(
     return e.drop_axes(y, [0]) if single else y
 
 
-def _edges(size: int, out: int) -> list[tuple[int, int]]:
-    """Compute begin and end of torch's adaptive windows."""
-    return [(i * size // out, -(-(i + 1) * size // out)) for i in range(out)]
-
-
 @aten(
     "aten.adaptive_avg_pool1d.default",
     "aten.adaptive_avg_pool2d.default",
@@ -242,7 +237,9 @@ def _windows(values: Any, axis: int, size: Any, count: Any) -> tuple[Any, Any, A
         how many elements they have.
     """
     if type(size) is type(count) is int:
-        starts, ends = np.array(_edges(size, count), np.int32).T
+        # Begin and end of torch's adaptive windows.
+        edges = [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
+        starts, ends = np.array(edges, np.int32).T
         longest = int((ends - starts).max(initial=0))
     else:
         size = values.shape[axis]
