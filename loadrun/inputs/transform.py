@@ -133,7 +133,7 @@ class _Guarded(ast.NodeTransformer):
         for node in ast.walk(tree):
             if isinstance(
                 node, (ast.expr, ast.arg)
-            ):  # so that the line in a traceback is the place in the text
+            ):  # so that the line of a traceback is the place in the text
                 node.lineno = node.end_lineno = node.col_offset + 1
                 node.col_offset = node.end_col_offset = 0
         return tree
@@ -174,7 +174,9 @@ class _Guarded(ast.NodeTransformer):
     def visit_BinOp(self, node: ast.BinOp) -> ast.Call:
         return self.operation(node, node.op, node.left, node.right)
 
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.Call:
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        if isinstance(node.op, ast.Not):
+            return self.generic_visit(node)
         return self.operation(node, node.op, node.operand)
 
     def visit_Compare(self, node: ast.Compare) -> ast.Call:
@@ -248,6 +250,3 @@ class _Guarded(ast.NodeTransformer):
         if not (_SUBSCRIPTS if name == "einsum" else _TEXT).fullmatch(value):
             self.refuse(node, f"the text {value!r:.40} is neither a dtype nor a padding mode")
         return node
-
-
-# What calls cost whose results are larger than their arguments, or that repeat something.
