@@ -119,6 +119,7 @@ def check_key(value: object) -> None:
 
 
 def kind_of(value: object) -> str:
+    """Name what a value is, for messages."""
     return f"the name {value}" if isinstance(value, Global) else f"of type {type(value).__name__}"
 
 
@@ -218,7 +219,8 @@ def array_of(reader: Reader, stored: StoredObject) -> Array | np.generic:
     if key != _RECONSTRUCT and state is not None:
         reader.fail("an array gets its contents twice")
     if key == _SCALAR:
-        return _array(reader, (), *args, False)[()]
+        dtype, raw = args
+        return _array(reader, (), dtype, raw, False)[()]
     if key == _FROMBUFFER:
         raw, dtype, shape, order = args
         return _array(reader, shape, dtype, raw, order == "F")
