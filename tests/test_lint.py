@@ -92,7 +92,6 @@ PATHS = {
     "loadrun/verify/bench/environment.py": "what the system says of itself",
     "loadrun/verify/pack/unpacking.py": "a folder that is only just made",
     "loadrun/inputs/files.py": "a member of an open archive",
-    "loadrun/dump/checkpoint/archive.py": "a member of an open archive",
     "loadrun/verify/saved.py": "a member of an open archive",
 }
 """Where methods of paths and archives open something."""

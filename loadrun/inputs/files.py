@@ -10,7 +10,6 @@ import io
 import math
 import os
 import re
-import struct
 import zipfile
 from collections.abc import Callable
 from copy import copy
@@ -35,8 +34,6 @@ _SMALL_NPZ = 2**28
 """Maximum bytes of all members of any .npz."""
 _UNPACKED = 64
 """Above that, maximum bytes per byte of the file; a file of nothing but zeros would exceed it."""
-_BATCHED, _CHW = 4, 3
-_BYTE = 8
 
 
 def read_array(path: str, open_image: Callable[[Array], Array]) -> Array:
@@ -92,18 +89,19 @@ def read_npy(f: BinaryIO, size: int, path: str) -> Array:
     Raises:
         InputError: the header is malformed, the data are fewer than it says, or they are not numbers.
     """
-    head = f.read(12)
-    wide = len(head) == 12 and head[6] > 1
-    if len(head) < 10 or head[:6] != b"\x93NUMPY" or head[6] not in (1, 2, 3) or (head[6] > 1 and not wide):
+    head = f.read(8)
+    width = 4 if head[6:7] > b"\x01" else 2
+    written = f.read(width)
+    if head[:6] != b"\x93NUMPY" or head[6:7] not in (b"\x01", b"\x02", b"\x03") or len(written) < width:
         raise InputError(f"{path} is not a .npy array")
-    length = struct.unpack_from("<I" if wide else "<H", head, 8)[0]
-    start = 12 if wide else 10
+    length = int.from_bytes(written, "little")
     if length > _MAX_HEADER:
         raise InputError(f"{path} is not a .npy array: its header takes {length} bytes")
-    text = head[start:] + f.read(max(0, length - (len(head) - start)))
+    text = f.read(length)
     if len(text) < length:
         raise InputError(f"{path} is not a .npy array: it ends within its header")
-    descr, fortran, shape = _header(text[:length], path)
+    left = size - 8 - width - length
+    descr, fortran, shape = _header(text, path)
     if isinstance(descr, str) and re.fullmatch(r"[<>|=]?O\d*", descr):
         raise InputError(_pickled(path))
     match = _DTYPE.fullmatch(descr) if isinstance(descr, str) else None
@@ -115,15 +113,13 @@ def read_npy(f: BinaryIO, size: int, path: str) -> Array:
         raise InputError(f"{path} holds {descr!r}, which numpy does not have on this machine") from None
     count = math.prod(shape)
     take = count * dtype.itemsize
-    if take > min(size - start - length, MAX_BYTES):
-        raise InputError(
-            f"{path} should hold {dtype} {list(shape)}, which takes {take} bytes; it has {size - start - length}"
-        )
+    if take > min(left, MAX_BYTES):
+        raise InputError(f"{path} should hold {dtype} {list(shape)}, which takes {take} bytes; it has {left}")
     if math.prod(max(n, 1) for n in shape) * dtype.itemsize > MAX_BYTES:
         raise InputError(
             f"{path} should hold {dtype} {list(shape)[:8]}, which is more than {MAX_BYTES} bytes"
         )
-    flat = _bytes(f, text[length:], take, path)
+    flat = _bytes(f, take, path)
     if dtype.kind == "b":
         values: Array = flat != 0
     else:
@@ -137,11 +133,10 @@ def read_npy(f: BinaryIO, size: int, path: str) -> Array:
     return array.reshape(1) if array.ndim == 0 else array
 
 
-def _bytes(f: BinaryIO, begun: bytes, take: int, path: str) -> Array:
+def _bytes(f: BinaryIO, take: int, path: str) -> Array:
     """Read the data of an array into its final memory."""
     flat = np.empty(take, np.uint8)
-    at = min(len(begun), take)
-    flat[:at] = np.frombuffer(begun[:at], np.uint8)
+    at = 0
     while at < take:
         part = f.read(min(take - at, _PART))
         if not part:

@@ -133,7 +133,7 @@ class _Guarded(ast.NodeTransformer):
         for node in ast.walk(tree):
             if isinstance(
                 node, (ast.expr, ast.arg)
-            ):  # so that the line in a traceback is the place in the text
+            ):  # so that the line of a traceback is the place in the text
                 node.lineno = node.end_lineno = node.col_offset + 1
                 node.col_offset = node.end_col_offset = 0
         return tree
@@ -171,21 +171,20 @@ class _Guarded(ast.NodeTransformer):
             self.refuse(node, "a text can only be the dtype or the padding mode of a call")
         return node
 
-    def visit_BinOp(self, node: ast.BinOp) -> ast.Call:
-        return self.operation(node, node.op, node.left, node.right)
-
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.Call:
-        return self.operation(node, node.op, node.operand)
-
-    def visit_Compare(self, node: ast.Compare) -> ast.Call:
-        if len(node.ops) > 1:
+    def visit_BinOp(self, node: ast.expr) -> ast.AST:
+        parts = list(ast.iter_child_nodes(node))
+        op, *others = [n for n in parts if isinstance(n, (ast.operator, ast.unaryop, ast.cmpop))]
+        if isinstance(op, ast.Not):
+            return self.generic_visit(node)
+        if others:
             self.refuse(node, "only one comparison at a time is allowed")
-        return self.operation(node, node.ops[0], node.left, node.comparators[0])
-
-    def operation(self, node: ast.expr, op: ast.AST, *values: ast.expr) -> ast.Call:
         if type(op).__name__ not in OPERATORS:
             self.refuse(node, f"{type(op).__name__} is refused; values are compared by < <= == != >= >")
-        return self.guard(node, "operation", type(op).__name__, *map(self.visit, values))
+        return self.guard(
+            node, "operation", type(op).__name__, *(self.visit(n) for n in parts if n is not op)
+        )
+
+    visit_UnaryOp = visit_Compare = visit_BinOp
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.Call:
         return self.guard(node, "item", self.visit(node.value), self.visit(node.slice))
@@ -248,6 +247,3 @@ class _Guarded(ast.NodeTransformer):
         if not (_SUBSCRIPTS if name == "einsum" else _TEXT).fullmatch(value):
             self.refuse(node, f"the text {value!r:.40} is neither a dtype nor a padding mode")
         return node
-
-
-# What calls cost whose results are larger than their arguments, or that repeat something.

@@ -15,13 +15,18 @@ from ...tensors import Parameter, Tensor
 from ...tensors.access import set_qparams
 from ...tensors.quantized_dtypes import QParams
 from ...tensors.switches import check_device
-from .archive import read_archive
 from .emit import save_checkpoint
-from .machine import MOST_STEPS, PickleMachine
+from .machine import PickleMachine
 from .states import settle
-from .stored import PickledTensor
 
 __all__ = ["load_checkpoint", "save_checkpoint"]
+
+_TORCH = (
+    "this is a PyTorch file; convert it where PyTorch is installed: "
+    "numpy.savez('weights.npz', **{k: v.numpy() for k, v in torch.load(...).items()}); "
+    "dict(numpy.load('weights.npz')) is then a state dict"
+)
+_ZIP = "this is a zip archive; unpack the checkpoint in it, or read arrays of numpy.savez by dict(numpy.load(file))"
 
 
 def load_checkpoint(
@@ -29,20 +34,17 @@ def load_checkpoint(
     map_location: str | Mapping[str, str] | Callable[[str], str] | None = None,
     *,
     tensors: bool = True,
-    max_steps: int = MOST_STEPS,
 ) -> Any:  # noqa: ANN401 - a pickle holds anything
     """Read what ``megengine.save`` or ``pickle.dump`` wrote: usually a dict of arrays by parameter name.
 
     Tensors come back as tensors, arrays as arrays; whole modules become their state dict (keys and shapes as
     ``Module.state_dict`` gives them), containers and plain values stay. Quantized arrays keep MegEngine's dtype
-    (storage integers with ``dtype.metadata["mgb_dtype"]``), bfloat16 becomes float32 with such a mark. A zip file may
-    hold one such pickle or, as ``numpy.savez`` writes, .npy arrays.
+    (storage integers with ``dtype.metadata["mgb_dtype"]``), bfloat16 becomes float32 with such a mark.
 
     Args:
         source: path, bytes or open binary file.
         map_location: on which device tensors go: a name, names by names, or a function of names; the CPU computes.
         tensors: False gives arrays where the file holds MegEngine's tensors.
-        max_steps: opcodes after which a pickle is refused; a tensor takes about thirty.
 
     Returns:
         the stored object.
@@ -69,11 +71,9 @@ def load_checkpoint(
     try:
         data = _contents(source)
         if data[:4] == b"PK\x03\x04":
-            content = read_archive(data)
-            if isinstance(content, dict):
-                return content
-            data = content
-        machine = PickleMachine(data, max_steps)
+            first = data[30 : 30 + int.from_bytes(data[26:28], "little")]
+            raise FormatError(_TORCH if first.endswith(b"data.pkl") else _ZIP)
+        machine = PickleMachine(data)
         return settle(machine, machine.run(), _tensor if tensors else None)
     except FormatError as e:
         if e.path is None and isinstance(source, (str, os.PathLike)):
@@ -81,9 +81,9 @@ def load_checkpoint(
         raise
 
 
-def _tensor(stored: PickledTensor, array: Array, qparams: QParams | None) -> Tensor:
+def _tensor(kind: str, array: Array, qparams: QParams | None) -> Tensor:
     kinds = {"Tensor": Tensor, "Parameter": Parameter}
-    tensor = kinds[stored.kind](array, dtype=array.dtype)
+    tensor = kinds[kind](array, dtype=array.dtype)
     set_qparams(tensor, qparams)
     return tensor
 

@@ -1,70 +1,58 @@
-"""Pickles read by `pickle.Unpickler`, in which every name stands for an inert record.
+"""Pickles read by Python's own unpickler, the one written in Python, with what makes or calls something replaced.
 
-Two passes. The first walks the opcodes without executing them and refuses what would cost more than the file pays for:
-lengths and memo indices beyond the file, huge numbers, keys with a costly or forgeable hash, deep tuples. The second is
-Python's own unpickler, whose `find_class` gives a `Global` for every name: what it may be called for is listed in
-`stored.py`. What calls copy is paid from a budget of four times the file.
+A name stands for a `Global`, calls and objects for `StoredObject`, and no opcode looks a name up. What the unpickler
+would bear and the reader would not is refused as it is read: opcodes without end, keys with a costly or forgeable
+hash, long numbers, places of the memo that no file needs.
 """
 
 import io
 import pickle
-import pickletools
-from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from ...base.errors import FormatError
-from .stored import Global, named
+from .stored import ADVICE, Global, Reader, StoredObject, called, check_key, kind_of, made
 
-MOST_STEPS = 1_000_000
+_MOST_STEPS = 1_000_000
 """Opcodes that a pickle may have; a tensor takes about thirty."""
-_LONGEST_NUMBER, _LONGEST_LINE_NUMBER, _LONGEST_NAME = 255, 1000, 1000
-_LARGEST_KEY = 2**60
-_SPARE_PLACES = 1000
-"""How far an index of the memo may be beyond the number of opcodes; the unpickler's memo is a table."""
-_MOST_LEVELS = 100
-_MARK, _KEY, _OTHER = -1, 0, 1
-"""What the first pass knows of a value: a mark, a string or other safe key, or a number of levels of tuples."""
-_ADVICE = (
-    "a checkpoint may hold numpy arrays, MegEngine tensors and plain containers; convert it once where it was created: "
-    "megengine.save(module.state_dict(), 'weights.pkl')"
-)
-_OLD = "the pickle was written by Python 2, whose strings are ambiguous; write it again with Python 3"
-_OPCODES = {op.code.encode("latin-1"): op for op in pickletools.opcodes}
+_LONGEST_LINE, _LONGEST_NAME = 1000, 1000
 _REFUSED = {
-    **dict.fromkeys(("STRING", "BINSTRING", "SHORT_BINSTRING"), _OLD),
-    **dict.fromkeys(("INST", "OBJ"), "objects of Python 2's classes are refused"),
-    **dict.fromkeys(
-        ("PERSID", "BINPERSID"),
-        f"persistent ids are refused (PyTorch files have them); {_ADVICE}, or numpy.savez of the arrays",
-    ),
-    **dict.fromkeys(
-        ("EXT1", "EXT2", "EXT4"), "extension codes of copyreg are refused: they can stand for any name"
-    ),
-    **dict.fromkeys(("NEXT_BUFFER", "READONLY_BUFFER"), "buffers outside the pickle are refused"),
+    "STRING BINSTRING SHORT_BINSTRING": "the pickle was written by Python 2, whose strings are ambiguous; "
+    "write it again with Python 3",
+    "INST OBJ": "objects of Python 2's classes are refused",
+    "PERSID BINPERSID": f"persistent ids are refused (PyTorch files have them); {ADVICE}, or pickle a dict of arrays",
+    "EXT1 EXT2 EXT4": "extension codes of copyreg are refused: they can stand for any name",
+    "NEXT_BUFFER READONLY_BUFFER": "buffers outside the pickle are refused",
+    "LONG4": "an integer takes more than 255 bytes",
 }
-_PUTS, _GETS = ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"), ("GET", "BINGET", "LONG_BINGET")
-_KEYS = {"SETITEM": 2, "SETITEMS": 2, "DICT": 2, "ADDITEMS": 1, "FROZENSET": 1}
-"""Opcodes that take keys: each value, or each second one."""
+_REASONS = {getattr(pickle, name)[0]: why for names, why in _REFUSED.items() for name in names.split()}
+_KEYS = {
+    pickle.SETITEM[0]: slice(-2, -1),
+    pickle.SETITEMS[0]: slice(None, None, 2),
+    pickle.DICT[0]: slice(None, None, 2),
+    pickle.ADDITEMS[0]: slice(None),
+    pickle.FROZENSET[0]: slice(None),
+}
+"""Where on the stack the keys are that an opcode takes."""
 _DAMAGE = (
     pickle.UnpicklingError,
-    *(EOFError, AttributeError, TypeError, ValueError, LookupError, OverflowError, RecursionError),
+    *(EOFError, AttributeError, TypeError, ValueError, LookupError, ArithmeticError, RecursionError),
 )
+_PythonUnpickler: Any = pickle._Unpickler
 
 
-class PickleMachine:
+class PickleMachine(Reader, _PythonUnpickler):  # type: ignore[misc]
     """One pickle being read.
 
     Args:
         data: the bytes of the file.
-        most_steps: opcodes after which the file is refused.
     """
 
-    def __init__(self, data: bytes | memoryview, most_steps: int = MOST_STEPS) -> None:
-        self.data = bytes(data)
-        self.at: int | None = 0
-        self.most_steps = most_steps
-        self.budget = 4 * len(self.data) + (1 << 20)
-        self.visits = 4 * most_steps
+    def __init__(self, data: bytes) -> None:
+        Reader.__init__(self, data)
+        self.file = _File(data)
+        _PythonUnpickler.__init__(self, self.file)
+        self.memo = _Memo(data)
+        self.steps = 0
 
     def run(self) -> object:
         """Return the object of the pickle, made of inert records.
@@ -72,186 +60,150 @@ class PickleMachine:
         Raises:
             FormatError: it is malformed, refers to something that is refused, or bytes follow it.
         """
-        places = iter(self._names())
-        self.at = None
         try:
-            return _Unpickler(self, places).load()
-        except FormatError:
+            value = self.load()
+        except FormatError as e:
+            e.offset = self.at if e.offset is None else e.offset
             raise
-        except _DAMAGE as e:
-            raise FormatError(f"the pickle is damaged: {str(e)[:200] or type(e).__name__}") from None
-
-    # ---- for the calls
-
-    def error(self, message: str) -> FormatError:
-        """Make the error for what is being read."""
-        return FormatError(message, offset=self.at)
-
-    def fail(self, message: str) -> NoReturn:
-        """Refuse the file."""
-        raise self.error(message)
-
-    def refusal(self, name: Global, what: str) -> FormatError:
-        """Return what to raise for a name that the file wants to use."""
-        return FormatError(f"refuses to {what} {name}: {_ADVICE}", offset=name.at)
-
-    def spend(self, size: int) -> None:
-        """Pay for `size` bytes that are copied."""
-        self.budget -= size
-        if self.budget < 0:
-            self.fail("the pickle expands to more than four times its size")
-
-    def visit(self, count: int) -> None:
-        """Count `count` values that are looked at once more, which shared ones can be without end."""
-        self.visits -= count
-        if self.visits < 0:
-            self.fail("the pickle shares its objects too often; max_steps raises the limit")
-
-    def key(self, value: object) -> object:
-        """Check a value that is to be a key: anything with a costly or forgeable hash is refused."""
-        if type(value) is str or value is None or type(value) is bool:
-            return value
-        if type(value) is int and -_LARGEST_KEY < value < _LARGEST_KEY:
-            return value
-        raise self.error(
-            f"a key is of type {type(value).__name__}; expected a string or a small whole number"
-        )
-
-    # ---- the first pass
-
-    def _names(self) -> list[int]:
-        """Check all opcodes; return where names are, in the order in which the unpickler asks for them."""
-        places: list[int] = []
-        stack: list[int] = []
-        memo: dict[int, int] = {}
-        for steps, (op, argument, at) in enumerate(self._opcodes()):
-            if steps >= self.most_steps:
-                self.fail(f"the pickle takes more than {self.most_steps} steps; max_steps raises the limit")
-            self._check_argument(op.name, argument)
-            if op.name in ("GLOBAL", "STACK_GLOBAL"):
-                places.append(at)
-            if op.name in _PUTS:
-                index = len(memo) if argument is None else int(argument)
-                if not 0 <= index <= steps + _SPARE_PLACES or not stack:
-                    self.fail(f"the memo has no place {index}")
-                memo[index] = stack[-1]
-            elif op.name in _GETS:
-                if argument not in memo:
-                    self.fail(f"the memo has no entry {argument}")
-                stack.append(memo[argument])
-            else:
-                self._step(op, argument, stack)
-        if stack:
-            self.fail("the pickle leaves values on the stack after its result")
-        return places
-
-    def _opcodes(self) -> Iterator[tuple[pickletools.OpcodeInfo, Any, int]]:
-        """Return every opcode with its argument and its place, up to the end of the file."""
-        file = _Lines(self.data)
-        while True:
-            self.at = at = file.tell()
-            code = file.read(1)
-            if not code:
-                self.fail("the pickle ends before its STOP")
-            op = _OPCODES.get(code)
-            if op is None:
-                self.fail(f"0x{code[0]:02x} is not an opcode of a pickle")
-            if op.name in _REFUSED:
-                self.fail(_REFUSED[op.name])
-            try:
-                # Of names, pickletools would interpret escapes, of which Python warns.
-                argument = (file.readline() + file.readline()) if op.name == "GLOBAL" else _argument(op, file)
-            except ValueError as e:
-                self.fail(f"the pickle is malformed: {str(e)[:200]}")
-            yield op, argument, at
-            if op.name == "STOP":
-                break
-        self.at = file.tell()
-        if self.at != len(self.data):
-            self.fail(f"{len(self.data) - self.at} bytes follow the pickle")
-
-    def _check_argument(self, name: str, argument: Any) -> None:  # noqa: ANN401 - whatever the opcode has
-        if name == "PROTO" and argument > pickle.HIGHEST_PROTOCOL:
-            self.fail(f"pickle protocol {argument} is unknown")
-        if name == "FRAME" and argument > len(self.data):
-            self.fail(f"a frame of {argument} bytes is claimed, but the file has {len(self.data)}")
-        if type(argument) is int and argument.bit_length() > 8 * _LONGEST_NUMBER:
-            size = argument.bit_length() // 8 + 1
-            self.fail(f"an integer takes {size} bytes, at most {_LONGEST_NUMBER} are allowed")
-        if name == "GLOBAL" and len(argument) > 2 * _LONGEST_NAME:
-            self.fail("a name is not a pair of short strings")
-
-    def _step(self, op: pickletools.OpcodeInfo, argument: Any, stack: list[int]) -> None:  # noqa: ANN401 - as above
-        """Apply an opcode to what is known of the values on the stack."""
-        before = op.stack_before
-        if pickletools.markobject in before or (op.name == "POP" and stack[-1:] == [_MARK]):
-            if _MARK not in stack:
-                self.fail("there is no mark where the pickle needs one")
-            start = len(stack) - 1 - stack[::-1].index(_MARK)
-            taken = stack[start + 1 :]
-            more = before.index(pickletools.markobject) if pickletools.markobject in before else 0
-            del stack[start:]
-        else:
-            taken, more = stack[len(stack) - len(before) :] if before else [], 0
-            if len(taken) < len(before) or _MARK in taken:
-                self.fail("the stack is empty where the pickle takes a value")
-            del stack[len(stack) - len(before) :]
-        if more > len(stack) or _MARK in stack[len(stack) - more :]:
+        except IndexError:
             self.fail("the stack is empty where the pickle takes a value")
-        del stack[len(stack) - more :]
-        if op.name in _KEYS and any((taken[1:] if op.name == "SETITEM" else taken)[:: _KEYS[op.name]]):
-            self.fail("a key is neither a string nor a small whole number")
-        after = [self._known(op, kind, argument, taken) for kind in op.stack_after]
-        if any(level > _MOST_LEVELS for level in after):
-            self.fail(f"the pickle nests deeper than {_MOST_LEVELS} levels")
-        stack.extend(after)
+        except _DAMAGE as e:
+            self.fail(f"the pickle is damaged: {str(e)[:200] or type(e).__name__}")
+        if self.stack or self.metastack:
+            self.fail("the pickle leaves values on the stack after its result")
+        if more := len(self.data) - self.file.tell():
+            self.fail(f"{more} bytes follow the pickle")
+        self.at = None
+        return value
 
-    def _known(
-        self,
-        op: pickletools.OpcodeInfo,
-        kind: pickletools.StackObject,
-        argument: Any,  # noqa: ANN401 - as above
-        taken: list[int],
-    ) -> int:
-        """Return what is known of a value that an opcode puts on the stack."""
-        if kind is pickletools.markobject:
-            return _MARK
-        if op.name == "DUP":
-            return taken[0]
-        if kind is pickletools.pytuple:
-            return 1 + max(taken, default=0)
-        if kind in (pickletools.pyunicode, pickletools.pynone, pickletools.pybool):
-            return _KEY
-        is_small = type(argument) in (int, bool) and -_LARGEST_KEY < argument < _LARGEST_KEY
-        return _KEY if is_small and op.name not in _PUTS else _OTHER
+    @property
+    def dispatch(self) -> Any:  # noqa: ANN401 - as the base class has it
+        """Where `load` looks each opcode up."""
+        return self
+
+    def __getitem__(self, code: int) -> Any:  # noqa: ANN401 - as above
+        self.at = self.file.tell() - 1
+        self.steps += 1
+        if self.steps > _MOST_STEPS:
+            self.fail(f"the pickle takes more than {_MOST_STEPS} steps")
+        if code not in _PythonUnpickler.dispatch:
+            self.fail(f"0x{code:02x} is not an opcode of a pickle")
+        if code in _REASONS:
+            self.fail(_REASONS[code])
+        for key in self.stack[_KEYS[code]] if code in _KEYS else ():
+            check_key(key)
+        return getattr(type(self), _PythonUnpickler.dispatch[code].__name__)
+
+    def find_class(self, module: str, name: str) -> Global:
+        """Return the record of a name."""
+        if max(len(module), len(name)) > _LONGEST_NAME:
+            self.fail("a name is not a pair of short strings")
+        return Global(module, name, self.at)
+
+    def load_reduce(self) -> None:
+        """Call a function."""
+        self.append(called(self, *self._call()))
+
+    def load_newobj(self) -> None:
+        """Make an object."""
+        self.append(made(self, *self._call()))
+
+    def load_newobj_ex(self) -> None:
+        """Make an object with named arguments, which are kept beside the others."""
+        if keywords := self.stack.pop():
+            self.stack[-1] = self.stack[-1], keywords
+        self.load_newobj()
+
+    def _call(self) -> tuple[Global, tuple[Any, ...]]:
+        """Take a name and its arguments."""
+        args, function = self.stack.pop(), self.stack.pop()
+        if not isinstance(function, Global):
+            raise TypeError(f"'{type(function).__name__}' object is not callable")
+        if not isinstance(args, tuple):
+            raise TypeError(f"arguments of type {type(args).__name__}, expected a tuple")
+        return function, args
+
+    def load_build(self) -> None:
+        """Give an object its attributes, or an array its contents."""
+        state, target = self.stack.pop(), self.stack[-1]
+        if not isinstance(target, StoredObject):
+            self.fail(
+                f"attributes are given to something {kind_of(target)}; containers and numbers take none"
+            )
+        if target.state is not None:
+            self.fail(f"an object of {target.cls} gets its attributes or contents twice")
+        target.state = state
+
+    def load_frame(self) -> None:
+        """Ignore a frame, which is read like the rest."""
+        size = int.from_bytes(self.file.read(8), "little")
+        if size > len(self.data):
+            self.fail(f"a frame of {size} bytes is claimed, but the file has {len(self.data)}")
+
+    def load_unicode(self) -> None:
+        """Push a line, of any length."""
+        self.append(str(io.BytesIO.readline(self.file)[:-1], "raw-unicode-escape"))
+
+    def load_binbytes(self) -> None:
+        """Push bytes."""
+        self.append(self.file.view(4))
+
+    def load_binbytes8(self) -> None:
+        """Push bytes, or a bytearray."""
+        self.append(self.file.view(8))
+
+    load_bytearray8 = load_binbytes8
 
 
-def _argument(op: pickletools.OpcodeInfo, file: io.BytesIO) -> Any:  # noqa: ANN401 - whatever the opcode has
-    return None if op.arg is None else op.arg.reader(file)
+class _File(io.BytesIO):
+    """The bytes of a pickle, whose reads beyond the end and whose long lines are errors."""
 
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.data = memoryview(data)
 
-class _Lines(io.BytesIO):
-    """A file whose lines that hold decimal numbers are short: a long one takes time by the square of its length."""
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return that many bytes."""
+        part = super().read(size)
+        if len(part) < (size or 0):
+            self.short(size or 0, len(part))
+        return part
 
     def readline(self, size: int | None = -1, /) -> bytes:
-        """Return a line."""
-        start = self.tell()
-        line = super().readline(size)
-        if len(line) > _LONGEST_LINE_NUMBER and self.getbuffer()[start - 1] in b"ILF":
-            raise ValueError(f"a line has no end within {_LONGEST_LINE_NUMBER} bytes")
+        """Return a line; a number in a long one takes time by the square of its length."""
+        line = super().readline(_LONGEST_LINE + 1)
+        if not line.endswith(b"\n"):
+            raise FormatError(f"a line has no end within {_LONGEST_LINE} bytes")
         return line
 
+    def view(self, width: int) -> memoryview:
+        """Return the bytes that follow their own number of that many bytes, not copied."""
+        size = int.from_bytes(self.read(width), "little")
+        start = self.tell()
+        part = self.data[start : start + size]
+        if len(part) < size:
+            self.short(size, len(part))
+        self.seek(start + size)
+        return part
 
-class _Unpickler(pickle.Unpickler):
-    """The second pass; no name is ever looked up."""
+    def short(self, size: int, found: int) -> NoReturn:
+        """Refuse the file, which ends too early."""
+        if not found:
+            raise FormatError("the pickle ends before its STOP")
+        raise FormatError(f"the pickle expected {size} bytes here, but only {found} remain")
 
-    def __init__(self, machine: PickleMachine, places: Iterator[int]) -> None:
-        super().__init__(io.BytesIO(machine.data))
-        self._machine, self._places = machine, places
 
-    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 - a name of the file
-        """Return the record of a name."""
-        at = next(self._places)
-        if max(len(module), len(name)) > _LONGEST_NAME:
-            raise FormatError("a name is not a pair of short strings", offset=at)
-        return named(self._machine, module, name, at)
+class _Memo(dict[int, Any]):
+    """The values that the pickle put away, by indices that are no larger than the file."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__()
+        self.places = len(data)
+
+    def __setitem__(self, index: int, value: object) -> None:
+        if index > self.places:
+            raise FormatError(f"the memo has no place {index}")
+        super().__setitem__(index, value)
+
+    def __missing__(self, index: int) -> NoReturn:
+        raise FormatError(f"the memo has no entry {index}")

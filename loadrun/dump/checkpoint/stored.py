@@ -1,17 +1,14 @@
-"""The contents of a checkpoint's pickle as inert records, and the few calls that may rebuild arrays from it.
+"""What a checkpoint's pickle holds as inert records, and the arrays and dtypes that these stand for.
 
-Nothing here imports a name that a file gives: a name is a `Global`, two strings. The names that mean something
-are listed in `CALLS`, `TENSORS` and `_FACTORIES`; calling any other is refused, except that objects of unknown
-classes become `StoredObject`, which holds their attributes and runs nothing.
+A name is a `Global`, two strings; an array, a tensor or any other object is a `StoredObject`. Only containers and
+bytes are made as the pickle asks for them: what does so is listed in `_CALLS`.
 """
-
-from __future__ import annotations
 
 import re
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -20,7 +17,13 @@ from ...graph.dtypes import Array, DType
 from ...graph.params import DTypeEnum
 
 _MOST_AXES = 32
-_PER_ITEM = 64
+_LARGEST_KEY = 2**60
+PER_ITEM = 64
+"""Bytes that an entry of a container counts as."""
+ADVICE = (
+    "a checkpoint may hold numpy arrays, MegEngine tensors and plain containers; convert it once where it was created: "
+    "megengine.save(module.state_dict(), 'weights.pkl')"
+)
 _DTYPE = re.compile(r"b1|[iu][1248]|f[248]|c8|c16")
 BFLOAT16 = np.dtype(np.float32, metadata={"mgb_dtype": {"name": "BFloat16"}})
 """How bfloat16 is held: float32 numbers with MegEngine's name of the type."""
@@ -41,381 +44,265 @@ TENSORS = {
     ("megengine.tensor_nn", "Buffer"): "Tensor",
 }
 """Names of MegEngine's tensor classes in its releases."""
-_FACTORIES: dict[str, Callable[[], Any]] = {
-    "dict": dict,
-    "list": list,
-    "set": set,
-    "int": int,
-    "float": float,
-    "str": str,
-}
+DTYPE = ("numpy", "dtype")
+_RECONSTRUCT, _SCALAR = (("numpy.core.multiarray", n) for n in ("_reconstruct", "scalar"))
+_FROMBUFFER = ("numpy.core.numeric", "_frombuffer")
+ARRAYS = {_RECONSTRUCT: (3,), _SCALAR: (2,), _FROMBUFFER: (4,)}
+"""What numpy writes arrays as, and how many arguments it gives."""
+_FACTORIES = {k.__name__: k for k in (dict, list, set, int, float, str)}
 
 
-class Global(type):
-    """A name that the file refers to; it is never looked up. It is a class, as the unpickler wants for objects.
+@dataclass(frozen=True, eq=False)
+class Global:
+    """A name that the file refers to; it is never looked up.
 
     Attributes:
         at: byte offset at which the file names it.
     """
 
-    machine: Machine
     module: str
     name: str
-    at: int
-
-    def __call__(cls, *args: Any) -> Any:  # noqa: ANN401 - what the call gives
-        """Do what a REDUCE asks for."""
-        return call(cls.machine, cls, args)
-
-    def __setstate__(cls, state: object) -> None:
-        """Refuse a BUILD of the name itself."""
-        build(cls.machine, cls, state)
+    at: int | None
 
     @property
-    def key(cls) -> tuple[str, str]:
+    def key(self) -> tuple[str, str]:
         """The name under its newest home: numpy 2 and Python 3 moved some modules."""
-        module = cls.module
-        if module.startswith("numpy._core"):
-            module = re.sub(r"^numpy\._core\b", "numpy.core", module)
-        return {"__builtin__": "builtins", "copy_reg": "copyreg"}.get(module, module), cls.name
+        module = re.sub(r"^numpy\._core\b", "numpy.core", self.module)
+        return {"__builtin__": "builtins", "copy_reg": "copyreg"}.get(module, module), self.name
 
-    def __str__(cls) -> str:
-        return f"{cls.module}.{cls.name}"[:200]
-
-
-def named(machine: Machine, module: str, name: str, at: int) -> Global:
-    """Return the record of a name; a NEWOBJ of it makes what `make` gives."""
-
-    def new(cls: Global, *args: Any, **keywords: Any) -> object:
-        return make(machine, cls, (*args, keywords) if keywords else args)
-
-    record = Global("Stored", (), {"__new__": new})
-    record.machine, record.module, record.name, record.at = machine, module, name, at
-    return record
-
-
-class _Record:
-    """Something that a BUILD gives attributes or contents."""
-
-    machine: Machine
-
-    def __setstate__(self, state: object) -> None:
-        """Take what a BUILD gives."""
-        build(self.machine, self, state)
-
-
-_R = TypeVar("_R", bound=_Record)
-
-
-def _of(machine: Machine, record: _R) -> _R:
-    """Tell a record which reader it belongs to."""
-    record.machine = machine
-    return record
-
-
-class _Ordered(OrderedDict[Any, Any], _Record):
-    """An OrderedDict, whose BUILD is refused."""
-
-
-class _Default(defaultdict[Any, Any], _Record):
-    """A defaultdict, whose BUILD is refused."""
+    def __str__(self) -> str:
+        return f"{self.module}.{self.name}"[:200]
 
 
 @dataclass(eq=False)
-class DTypeDraft(_Record):
-    """A numpy dtype that is being rebuilt: its code first, byte order and MegEngine's metadata later."""
-
-    code: str
-    bfloat16: bool = False
-    big: bool = False
-    metadata: dict[str, Any] | None = None
-
-    @property
-    def np(self) -> np.dtype[Any]:
-        """The dtype, with the ``mgb_dtype`` metadata of quantized ones."""
-        plain = np.dtype(self.code).newbyteorder(">" if self.big else "<")
-        return plain if self.metadata is None else np.dtype(plain, metadata=self.metadata)
-
-
-@dataclass(eq=False)
-class ArrayDraft(_Record):
-    """An array that is being rebuilt; `value` is None until its contents came."""
-
-    value: Array | None = None
-
-
-@dataclass(eq=False)
-class PickledTensor(_Record):
-    """A MegEngine tensor.
-
-    Attributes:
-        kind: ``Tensor`` or ``Parameter``.
-        value: the array.
-        state: what its ``__setstate__`` would get, unused here (parameters of quantization).
-    """
-
-    kind: str
-    value: Any = None
-    state: Any = None
-
-
-@dataclass(eq=False)
-class StoredObject(_Record):
-    """An instance of a class that is not known here: its arguments and attributes, nothing that runs."""
+class StoredObject:
+    """What a function would give or an object of a class would be: what it is made of, nothing that runs."""
 
     cls: Global
-    args: Any = ()
+    args: tuple[Any, ...]
     state: Any = None
 
 
-class Machine(Protocol):
-    """The pickle machine as the objects that it makes see it."""
+class Reader:
+    """The file that is being read: where, and what it may still cost.
 
-    def error(self, message: str) -> FormatError:
-        """Make the error for the opcode that is being read."""
+    Attributes:
+        at: the place of what is being read, None when all has been.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at: int | None = 0
+        self.budget = 4 * len(data) + (1 << 20)
 
     def fail(self, message: str) -> NoReturn:
-        """Refuse the file at the opcode that is being read."""
+        """Refuse the file."""
+        raise FormatError(message, offset=self.at)
 
-    def refusal(self, name: Global, what: str) -> FormatError:
-        """Return what to raise for a name that the file wants to use."""
+    def refuse(self, name: Global, what: str) -> NoReturn:
+        """Refuse a name that the file wants to use."""
+        raise FormatError(f"refuses to {what} {name}: {ADVICE}", offset=name.at)
 
     def spend(self, size: int) -> None:
         """Pay for `size` bytes that are copied."""
-
-    def key(self, value: object) -> object:
-        """Check a value that is to be a key."""
-
-
-def raw_bytes(machine: Machine, value: object) -> memoryview:
-    """Return bytes that an array may take its contents from.
-
-    Raises:
-        FormatError: they are none; a list means an array of Python objects.
-    """
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return memoryview(value)
-    if isinstance(value, list):
-        machine.fail("an array of Python objects is refused; convert it to numbers where it was created")
-    raise machine.error(f"the contents of an array are {_kind_of(value)}, expected bytes")
+        self.budget -= size
+        if self.budget < 0:
+            self.fail("the pickle expands to more than four times its size")
 
 
-def _kind_of(value: object) -> str:
+def check_key(value: object) -> None:
+    """Refuse a key with a costly or forgeable hash."""
+    if type(value) is int and -_LARGEST_KEY < value < _LARGEST_KEY:
+        return
+    if value is not None and type(value) not in (str, bool):
+        raise FormatError("a key is neither a string nor a small whole number")
+
+
+def kind_of(value: object) -> str:
+    """Name what a value is, for messages."""
     return f"the name {value}" if isinstance(value, Global) else f"of type {type(value).__name__}"
 
 
-def _array(machine: Machine, shape: object, dtype: object, raw: object, fortran: object) -> Array:
-    """Return contents of `raw` as an array of their own; every size is checked before memory is taken."""
-    if not isinstance(dtype, DTypeDraft):
-        machine.fail(f"the dtype of an array is {_kind_of(dtype)}")
-    if not isinstance(shape, tuple) or len(shape) > _MOST_AXES:
-        machine.fail(f"the shape of an array is not a tuple of at most {_MOST_AXES} numbers")
-    count, span = 1, 1
-    for n in shape:
-        if type(n) is not int or n < 0:
-            machine.fail("the shape of an array is not a tuple of whole numbers from 0 on")
-        count *= n
-        span *= max(n, 1)
-    data = raw_bytes(machine, raw)
-    kind = dtype.np
-    if span * kind.itemsize >= 2**62 or count * kind.itemsize != data.nbytes:
-        machine.fail(
-            f"an array of {kind} {str(list(shape))[:80]} takes {count * kind.itemsize} bytes, found {data.nbytes}"
-        )
-    order: Any = "F" if fortran else "C"
-    machine.spend(data.nbytes * (2 if dtype.bfloat16 else 1))
-    if dtype.bfloat16:
-        wide = np.frombuffer(data, np.dtype("<u2"), count).astype(np.uint32) << 16
-        return wide.view(np.float32).reshape(shape, order=order).view(BFLOAT16)
-    plain = np.dtype(dtype.code)
-    value = (
-        np.frombuffer(data, plain.newbyteorder(">" if dtype.big else "<"), count)
-        if count
-        else np.empty(0, plain)
-    )
-    value = value.astype(plain).reshape(shape, order=order)
-    return value if dtype.metadata is None else value.view(np.dtype(plain, metadata=dtype.metadata))
+# ---- what a file may call, and make objects of
 
 
-# ---- the calls that a file may make
-
-
-def _reconstruct(machine: Machine, cls: object, shape: object, kind: object) -> ArrayDraft:
-    if not isinstance(cls, Global) or cls.key != ("numpy", "ndarray"):
-        machine.fail(f"_reconstruct may make a numpy.ndarray only, here it is {_kind_of(cls)}")
-    if shape != (0,):
-        machine.fail("_reconstruct starts from an array of shape (0,), but the file has another shape")
-    return _of(machine, ArrayDraft())
-
-
-def _dtype(machine: Machine, code: object, align: object = False, copy: object = False) -> DTypeDraft:
-    if isinstance(code, Global):
-        if code.key == _BFLOAT16:
-            return _of(machine, DTypeDraft("u2", bfloat16=True))
-        code = _TYPES.get(code.name) if code.key[0] == "numpy" else str(code)
-    if not isinstance(code, str) or not _DTYPE.fullmatch(code):
-        shown = repr(code[:40]) if isinstance(code, str) else _kind_of(code)
-        machine.fail(f"dtype {shown} is refused; expected plain numbers or booleans")
-    return _of(machine, DTypeDraft(code))
-
-
-def _scalar(machine: Machine, dtype: object, raw: object) -> object:
-    return _array(machine, (), dtype, raw, False)[()]
-
-
-def _frombuffer(machine: Machine, raw: object, dtype: object, shape: object, order: object) -> ArrayDraft:
-    return _of(machine, ArrayDraft(_array(machine, shape, dtype, raw, order == "F")))
-
-
-def _encode(machine: Machine, text: object, encoding: object) -> bytes:
+def _encode(reader: Reader, text: object, encoding: object) -> bytes:
     """Rebuild bytes as protocols below 3 write them."""
     if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
-        machine.fail("_codecs.encode may turn a latin1 string to bytes only")
-    machine.spend(len(text))
+        reader.fail("_codecs.encode may turn a latin1 string to bytes only")
+    reader.spend(len(text))
     return text.encode("latin1")
 
 
-def _ordered(machine: Machine, pairs: Collection[tuple[object, object]] = ()) -> OrderedDict[Any, Any]:
-    machine.spend(_PER_ITEM * len(pairs))
-    return _of(machine, _Ordered((machine.key(key), value) for key, value in pairs))
+def _ordered(reader: Reader, pairs: Collection[tuple[object, object]] = ()) -> OrderedDict[Any, Any]:
+    reader.spend(PER_ITEM * len(pairs))
+    for key, _ in pairs:
+        check_key(key)
+    return OrderedDict(pairs)
 
 
-def _defaultdict(machine: Machine, factory: object = None) -> defaultdict[Any, Any]:
+def _defaultdict(reader: Reader, factory: object = None) -> defaultdict[Any, Any]:
     if factory is None:
-        return _of(machine, _Default(None))
+        return defaultdict(None)
     if not isinstance(factory, Global):
-        machine.fail(f"the factory of a defaultdict is {_kind_of(factory)}")
+        reader.fail(f"the factory of a defaultdict is {kind_of(factory)}")
     module, name = factory.key
     if module != "builtins" or name not in _FACTORIES:
-        raise machine.refusal(factory, "use as a factory")
-    return _of(machine, _Default(_FACTORIES[name]))
+        reader.refuse(factory, "use as a factory")
+    return defaultdict(_FACTORIES[name])
 
 
-def _set(machine: Machine, items: Collection[object] = ()) -> set[Any]:
-    machine.spend(_PER_ITEM * len(items))
-    return {machine.key(e) for e in items}
+def _set(reader: Reader, items: Collection[object] = ()) -> set[Any]:
+    reader.spend(PER_ITEM * len(items))
+    for key in items:
+        check_key(key)
+    return set(items)
 
 
-def _bytes(machine: Machine, data: object = b"", encoding: object = None) -> bytes:
+def _bytes(reader: Reader, data: object = b"", encoding: object = None) -> bytes:
     if encoding is not None:
-        return _encode(machine, data, encoding)
-    if not isinstance(data, (bytes, bytearray)):
-        machine.fail("bytes and bytearray may be made of bytes only")
-    machine.spend(len(data))
+        return _encode(reader, data, encoding)
+    if not isinstance(data, (bytes, memoryview)):
+        reader.fail("bytes and bytearray may be made of bytes only")
+    reader.spend(len(data))
     return bytes(data)
 
 
-def _reconstructor(
-    machine: Machine, cls: object, base: object, state: object
-) -> PickledTensor | StoredObject:
+def _reconstructor(reader: Reader, cls: object, base: object, state: object) -> StoredObject:
     """Make an instance of a class as protocols 0 and 1 do."""
     if not isinstance(cls, Global) or state is not None:
-        machine.fail("copyreg._reconstructor may make instances of plain classes only")
-    return make(machine, cls, ())
+        reader.fail("copyreg._reconstructor may make instances of plain classes only")
+    return made(reader, cls, ())
 
 
-CALLS: dict[tuple[str, str], Callable[..., Any]] = {
-    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy.core.multiarray", "scalar"): _scalar,
-    ("numpy.core.numeric", "_frombuffer"): _frombuffer,
-    ("numpy", "dtype"): _dtype,
+_CALLS: dict[tuple[str, str], Callable[..., Any]] = {
     ("_codecs", "encode"): _encode,
     ("collections", "OrderedDict"): _ordered,
     ("collections", "defaultdict"): _defaultdict,
     ("builtins", "set"): _set,
-    ("builtins", "frozenset"): lambda machine, *args: frozenset(_set(machine, *args)),
+    ("builtins", "frozenset"): lambda reader, *args: frozenset(_set(reader, *args)),
     ("builtins", "bytes"): _bytes,
     ("builtins", "bytearray"): _bytes,
-    ("builtins", "complex"): lambda machine, real, imag: complex(real, imag),
+    ("builtins", "complex"): lambda reader, real, imag: complex(real, imag),
     ("copyreg", "_reconstructor"): _reconstructor,
 }
-"""All that a file may call; arguments that a function does not take are damage."""
+"""What is done at once; arguments that a function does not take are damage."""
+_RECORDED = ARRAYS | {DTYPE: (1, 2, 3)}
+"""What is recorded, and how many arguments it takes."""
 
 
-def call(machine: Machine, function: Global, args: tuple[Any, ...]) -> object:
-    """Return what a REDUCE gives: one of the listed calls, or an inert record of one of MegEngine's (an enum, say)."""
-    known = CALLS.get(function.key)
-    if known is not None:
-        return known(machine, *args)
-    if function.key in TENSORS:
-        return make(machine, function, args)
-    if function.module == "megengine" or function.module.startswith("megengine."):
-        return _of(machine, StoredObject(function, args))
-    raise machine.refusal(function, "call")
+def called(reader: Reader, function: Global, args: tuple[Any, ...]) -> object:
+    """Return what a REDUCE gives: what one of the listed calls makes, or the record of another that is known."""
+    if function.key in _CALLS:
+        return _CALLS[function.key](reader, *args)
+    if function.key in _RECORDED:
+        if len(args) not in _RECORDED[function.key]:
+            reader.fail(f"{function} is called with {len(args)} arguments")
+    elif function.key not in TENSORS and function.module.partition(".")[0] != "megengine":
+        reader.refuse(function, "call")
+    return StoredObject(function, args)
 
 
-def make(machine: Machine, cls: Global, args: tuple[Any, ...]) -> PickledTensor | StoredObject:
-    """Return what NEWOBJ gives: a tensor, or the inert record of an object of any other class."""
-    kind = TENSORS.get(cls.key)
-    if kind is not None:
-        return _of(machine, PickledTensor(kind, args[0] if args else None))
-    if cls.key in CALLS or cls.key[0] in ("builtins", "numpy"):
-        raise machine.refusal(cls, "make an object of")
-    return _of(machine, StoredObject(cls, args))
+def made(reader: Reader, cls: Global, args: tuple[Any, ...]) -> StoredObject:
+    """Return the record of the object that a NEWOBJ makes."""
+    if cls.key in _CALLS or cls.key in ARRAYS or cls.key[0] in ("builtins", "numpy"):
+        reader.refuse(cls, "make an object of")
+    return StoredObject(cls, args)
 
 
-# ---- attributes and contents that come after the object
+# ---- arrays and dtypes
 
 
-def build(machine: Machine, target: object, state: object) -> None:
-    """Apply a BUILD to the record it is meant for."""
-    if isinstance(target, ArrayDraft):
-        _build_array(machine, target, state)
-    elif isinstance(target, DTypeDraft):
-        _build_dtype(machine, target, state)
-    elif isinstance(target, PickledTensor):
-        _build_tensor(machine, target, state)
-    elif isinstance(target, StoredObject):
-        if target.state is not None:
-            machine.fail(f"an object of {target.cls} gets its attributes twice")
-        target.state = state
-    else:
-        machine.fail(
-            f"attributes are given to something {_kind_of(target)}; containers and numbers take none"
-        )
-
-
-def _build_array(machine: Machine, target: ArrayDraft, state: object) -> None:
-    if target.value is not None:
-        machine.fail("an array gets its contents twice")
+def array_of(reader: Reader, stored: StoredObject) -> Array | np.generic:
+    """Return an array or a number as numpy writes it."""
+    key, args, state = stored.cls.key, stored.args, stored.state
+    if key != _RECONSTRUCT and state is not None:
+        reader.fail("an array gets its contents twice")
+    if key == _SCALAR:
+        dtype, raw = args
+        return _array(reader, (), dtype, raw, False)[()]
+    if key == _FROMBUFFER:
+        raw, dtype, shape, order = args
+        return _array(reader, shape, dtype, raw, order == "F")
+    if not isinstance(args[0], Global) or args[0].key != ("numpy", "ndarray"):
+        reader.fail(f"_reconstruct may make a numpy.ndarray only, here it is {kind_of(args[0])}")
+    if args[1] != (0,):
+        reader.fail("_reconstruct starts from an array of shape (0,), but the file has another shape")
+    if state is None:
+        reader.fail("an array has no contents")
     if not isinstance(state, tuple) or len(state) not in (4, 5):
-        machine.fail("the state of an array is not a tuple of version, shape, dtype, order and contents")
-    target.value = _array(machine, state[-4], state[-3], state[-1], state[-2])
+        reader.fail("the state of an array is not a tuple of version, shape, dtype, order and contents")
+    shape, dtype, fortran, raw = state[-4:]
+    return _array(reader, shape, dtype, raw, fortran)
 
 
-def _build_dtype(machine: Machine, target: DTypeDraft, state: object) -> None:
-    if not isinstance(state, tuple) or not 5 <= len(state) <= 9:
-        machine.fail("the state of a dtype is not as numpy writes it")
-    if state[1] not in ("<", ">", "|", "=") or any(part is not None for part in state[2:5]):
-        machine.fail("only dtypes of plain numbers are read, none with fields or sub-arrays")
-    target.big = state[1] == ">"
-    if len(state) == 9 and state[8] is not None:
-        target.metadata = _quantized(machine, target, state[8])
+def _array(reader: Reader, shape: object, dtype: object, raw: object, fortran: object) -> Array:
+    """Return contents of `raw` as an array of their own; every size is checked before memory is taken."""
+    if not isinstance(dtype, StoredObject) or dtype.cls.key != DTYPE:
+        reader.fail(f"the dtype of an array is {kind_of(dtype)}")
+    if not isinstance(shape, tuple) or len(shape) > _MOST_AXES:
+        reader.fail(f"the shape of an array is not a tuple of at most {_MOST_AXES} numbers")
+    count, span = 1, 1
+    for n in shape:
+        if type(n) is not int or n < 0:
+            reader.fail("the shape of an array is not a tuple of whole numbers from 0 on")
+        count *= n
+        span *= max(n, 1)
+    if isinstance(raw, list):
+        reader.fail("an array of Python objects is refused; convert it to numbers where it was created")
+    if not isinstance(raw, (bytes, memoryview)):
+        reader.fail(f"the contents of an array are {kind_of(raw)}, expected bytes")
+    kind = dtype_of(reader, dtype)
+    stored = np.dtype("<u2") if kind is BFLOAT16 else kind
+    if span * stored.itemsize >= 2**62 or count * stored.itemsize != len(raw):
+        reader.fail(
+            f"an array of {stored} {str(list(shape))[:80]} takes {count * stored.itemsize} bytes, found {len(raw)}"
+        )
+    reader.spend(len(raw) * (2 if kind is BFLOAT16 else 1))
+    value = np.frombuffer(raw, stored, count) if count else np.empty(0, stored)
+    if kind is BFLOAT16:
+        value = (value.astype(np.uint32) << 16).view(np.float32)
+    native = kind.newbyteorder("=")
+    return value.astype(native).view(native).reshape(shape, order="F" if fortran else "C")
 
 
-def _quantized(machine: Machine, dtype: DTypeDraft, metadata: object) -> dict[str, Any]:
+def dtype_of(reader: Reader, stored: StoredObject) -> np.dtype[Any]:
+    """Return a dtype, with the ``mgb_dtype`` metadata of quantized ones."""
+    code, state = stored.args[0], stored.state
+    if isinstance(code, Global) and code.key != _BFLOAT16:
+        code = _TYPES.get(code.name) if code.key[0] == "numpy" else str(code)
+    is_bfloat16 = isinstance(code, Global)
+    if not is_bfloat16 and (not isinstance(code, str) or not _DTYPE.fullmatch(code)):
+        shown = repr(code[:40]) if isinstance(code, str) else kind_of(code)
+        reader.fail(f"dtype {shown} is refused; expected plain numbers or booleans")
+    order, mark = "<", None
+    if state is not None:
+        if not isinstance(state, tuple) or not 5 <= len(state) <= 9:
+            reader.fail("the state of a dtype is not as numpy writes it")
+        order, mark = state[1], state[8] if len(state) == 9 else None
+        if order not in ("<", ">", "|", "=") or any(part is not None for part in state[2:5]):
+            reader.fail("only dtypes of plain numbers are read, none with fields or sub-arrays")
+    if is_bfloat16 and mark is None:
+        return BFLOAT16
+    dtype = np.dtype("u2" if is_bfloat16 else code).newbyteorder(">" if order == ">" else "<")
+    return dtype if mark is None else np.dtype(dtype, metadata=_quantized(reader, dtype, mark))
+
+
+def _quantized(reader: Reader, dtype: np.dtype[Any], metadata: object) -> dict[str, Any]:
     """MegEngine's mark of a quantized dtype, again and of plain values."""
     mark = metadata.get("mgb_dtype") if isinstance(metadata, dict) and len(metadata) == 1 else None
     if not isinstance(mark, dict):
-        machine.fail("a dtype holds metadata that MegEngine does not write")
+        reader.fail("a dtype holds metadata that MegEngine does not write")
     name, scale, zero = mark.get("name"), mark.get("scale"), mark.get("zero_point")
-    plain = isinstance(name, str) and _is_stored_as(name, dtype.code, zero)
-    if not plain or type(scale) is not float or type(zero) not in (int, type(None)) or dtype.bfloat16:
-        machine.fail("a quantized dtype is not as MegEngine writes it: name, scale and zero_point")
+    plain = isinstance(name, str) and _is_stored_as(name, dtype, zero)
+    if not plain or type(scale) is not float or type(zero) not in (int, type(None)):
+        reader.fail("a quantized dtype is not as MegEngine writes it: name, scale and zero_point")
     return {"mgb_dtype": {"name": name, "scale": scale} | ({} if zero is None else {"zero_point": zero})}
 
 
-def _is_stored_as(name: str, code: str, zero: object) -> bool:
-    """Return whether MegEngine has such a quantized dtype, with a zero point or without, in numbers of that code."""
+def _is_stored_as(name: str, stored: np.dtype[Any], zero: object) -> bool:
+    """Return whether MegEngine has such a quantized dtype, with a zero point or without, in such numbers."""
     if not name.startswith("Quantized") or name not in DTypeEnum.__members__:
         return False
     dtype = DType(name)
-    return dtype.np == np.dtype(code) and dtype.is_asymmetric == (zero is not None)
-
-
-def _build_tensor(machine: Machine, target: PickledTensor, state: object) -> None:
-    if not isinstance(state, dict):
-        machine.fail(f"the state of a tensor is {_kind_of(state)}, expected a dict")
-    if "data" in state:  # as releases up to 1.1 wrote it
-        target.value = state["data"]
-    target.state = state
+    return dtype.np == stored.newbyteorder("=") and dtype.is_asymmetric == (zero is not None)

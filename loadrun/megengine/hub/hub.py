@@ -1,17 +1,21 @@
-"""Entries of repositories: what their ``hubconf.py`` defines.
+"""Entries of repositories: what their ``hubconf.py`` defines, and the weights of models that published code builds.
 
 Source of semantics: MegEngine ``hub/hub.py``.
 """
 
+import functools
+import hashlib
 import os
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from urllib.parse import urlparse
 
 from ...base.errors import UsageError, UsageRuntimeError
-from ...dump.checkpoint.hub import load_serialized_obj_from_url, pretrained
+from ...dump.checkpoint import load_checkpoint
 from .archives import downloaded
 
 __all__ = ["help", "import_module", "list", "load", "load_serialized_obj_from_url", "pretrained"]
@@ -20,9 +24,9 @@ _HOST = "github.com"
 _CONF = "hubconf.py"
 
 
-def _cache() -> Path:
+def _home() -> Path:
     cache = os.getenv("XDG_CACHE_HOME", "~/.cache")
-    return Path(os.path.expanduser(os.getenv("MGE_HOME", os.path.join(cache, "megengine")))) / "hub"
+    return Path(os.path.expanduser(os.getenv("MGE_HOME", os.path.join(cache, "megengine"))))
 
 
 def _folder(repo_info: str, git_host: str, use_cache: bool, commit: str | None, protocol: str) -> Path:
@@ -35,7 +39,7 @@ def _folder(repo_info: str, git_host: str, use_cache: bool, commit: str | None, 
             f"protocol: expected 'HTTPS', found {protocol!r}, as loadrun starts no git; clone {repo_info} and give "
             "the folder's path"
         )
-    return downloaded(_cache().resolve(), git_host, repo_info, use_cache, commit)
+    return downloaded((_home() / "hub").resolve(), git_host, repo_info, use_cache, commit)
 
 
 def import_module(
@@ -140,3 +144,59 @@ def help(
     """
     doc: str | None = _entry(import_module(repo_info, git_host, use_cache, commit, protocol), entry).__doc__
     return doc
+
+
+def load_serialized_obj_from_url(url: str, model_dir: str | os.PathLike[str] | None = None) -> Any:
+    """Return the checkpoint that MegEngine keeps for `url`.
+
+    Args:
+        url: where it was published; only its name matters here.
+        model_dir: the folder; by default ``$MGE_HOME/serialized``, as MegEngine has it (MGE_HOME is
+            ``$XDG_CACHE_HOME/megengine``, which is ``~/.cache/megengine`` if nothing is set).
+
+    Returns:
+        what `loadrun.megengine.load` gives.
+
+    Raises:
+        FileNotFoundError: it is not there; nothing is ever downloaded.
+        FormatError: it is not a checkpoint.
+
+    Source of semantics: MegEngine ``hub/hub.py``.
+
+    >>> load_serialized_obj_from_url("https://host/net.pkl", "folder")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    FileNotFoundError: no folder/..._net.pkl: loadrun downloads nothing; put https://host/net.pkl there, ...
+    """
+    folder = _home() / "serialized" if model_dir is None else Path(model_dir)
+    digest = hashlib.sha256(url.encode()).hexdigest()[:6]
+    path = folder / f"{digest}_{os.path.basename(urlparse(url).path)}"
+    if not path.exists():
+        raise FileNotFoundError(
+            f"no {path}: loadrun downloads nothing; put {url} there, or load its state dict into the net: "
+            "net.load_state_dict(loadrun.megengine.load(file))"
+        )
+    return load_checkpoint(path)
+
+
+def pretrained(url: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a function that builds a module the parameter ``pretrained``: whether to load the weights of `url`.
+
+    >>> import loadrun.megengine.module as M
+    >>> @pretrained("https://host/linear.pkl")
+    ... def linear(width=2):
+    ...     return M.Linear(width, 1)
+    >>> linear(width=3).weight.shape
+    (1, 3)
+    """
+
+    def decorate(build: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(build)
+        def model(pretrained: bool = False, **kwargs: Any) -> object:
+            net = build(**kwargs)
+            if pretrained:
+                net.load_state_dict(load_serialized_obj_from_url(url))
+            return net
+
+        return model
+
+    return decorate

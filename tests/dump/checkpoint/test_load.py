@@ -10,7 +10,6 @@ import random
 import sys
 import zipfile
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -75,9 +74,7 @@ def test_truncated(name: str) -> None:
             load_checkpoint(data[:n])
 
 
-@pytest.mark.parametrize(
-    "name", ["training.pkl", "tensors_protocol_2.pkl", "module.pkl", "protocol_0.pkl", "weights.zip"]
-)
+@pytest.mark.parametrize("name", ["training.pkl", "tensors_protocol_2.pkl", "module.pkl", "protocol_0.pkl"])
 def test_flipped_bits(name: str) -> None:
     data = bytearray((FOLDER / name).read_bytes())
     rng = random.Random(1)
@@ -187,7 +184,7 @@ def test_written_by_this_numpy() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"\x80\x09.", "pickle protocol 9 is unknown"),
+        (b"\x80\x09.", "unsupported pickle protocol: 9"),
         (b"S'abc'\n.", "written by Python 2"),
         (b"Pabc\n.", "persistent ids are refused"),
         (b"\x82\x01.", "extension code"),
@@ -203,7 +200,7 @@ def test_written_by_this_numpy() -> None:
         (b"h\x07.", "the memo has no entry 7"),
         (b"]q\x00h\x00a.", "contains itself"),
         (b")b.", "is empty where"),
-        (b"Ix\n.", "malformed: invalid literal"),
+        (b"Ix\n.", "damaged: invalid literal"),
         (b"cbuiltins\neval\n(V1\ntR.", r"refuses to call builtins\.eval"),
         (b"c__builtin__\neval\n(V1\ntR.", r"refuses to call __builtin__\.eval"),
         (b"cnumpy\nndarray\n((I9\ntt\x81.", r"refuses to make an object of numpy\.ndarray"),
@@ -211,7 +208,7 @@ def test_written_by_this_numpy() -> None:
         (b"ccollections\ndefaultdict\n(cos\nsystem\ntR.", r"refuses to use as a factory os\.system"),
         (b"cnumpy\ndtype\n(VO\ntR.", "dtype 'O' is refused"),
         (b"cnumpy\ndtype\n(VV999999999\ntR.", "dtype 'V999999999' is refused"),
-        (b"}}b.", "damaged: .dict. object has no"),
+        (b"}}b.", "attributes are given to something of type dict"),
         (b"cfunctools\npartial\n(cos\nsystem\ntR.", r"refuses to call functools\.partial"),
         (b"cbuiltins\nbytearray\n(I99999999999\ntR.", "may be made of bytes only"),
     ],
@@ -221,31 +218,20 @@ def test_refused(data: bytes, message: str) -> None:
         load_checkpoint(data)
 
 
-def archive(**members: bytes) -> bytes:
-    f = io.BytesIO()
-    with zipfile.ZipFile(f, "w", zipfile.ZIP_DEFLATED) as z:
-        for name, data in members.items():
-            z.writestr(name, data)
-    return f.getvalue()
-
-
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("member", "message"),
     [
-        (lambda: archive(**{"a/data.pkl": b"", "a/data/0": b""}), "PyTorch"),
-        (lambda: archive(**{"a.pkl": b"", "b.pkl": b""}), "expected one .pkl"),
-        (lambda: archive(**{"a.txt": b""}), "holds a.txt"),
-        (lambda: archive(**{"a.pkl": bytes(200 << 20)}), "expands to 209715200 bytes"),
-        (lambda: archive(**{"a.npy": b"no array"}), "not a .npy array"),
-        (lambda: archive(a=b"").replace(b"a", b"\0"), "damaged|holds"),
+        ("net/data.pkl", r"this is a PyTorch file; convert it where PyTorch is installed: numpy\.savez"),
+        ("weights.npy", r"this is a zip archive; .* numpy\.savez by dict\(numpy\.load\(file\)\)"),
     ],
-    ids=["torch", "two", "text", "huge", "text as array", "damaged"],
 )
-def test_refused_archives(make: Callable[[], bytes], message: str) -> None:
-    """Archives hold the time at which they are made, so no name of a test may come from one."""
-    data = make()
+def test_archives_are_refused(member: str, message: str) -> None:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(member, b"x")
+        archive.writestr("more", b"data.pkl")
     with pytest.raises(FormatError, match=message):
-        load_checkpoint(data)
+        load_checkpoint(file.getvalue())
 
 
 def test_nothing_is_opened_or_imported() -> None:
