@@ -27,6 +27,7 @@ from ..graph import Opr
 from ..graph.dtypes import Array, DType, plain
 from ..graph.params import Record
 from .catalog import CATALOG
+from .numeric.special import filled
 from .op import Trait
 
 with late(__name__):
@@ -62,7 +63,7 @@ class Limits:
         if self.rounds:
             np.rint(block, out=block)
         if self.high == inf:
-            np.maximum(block, block.dtype.type(self.low), out=block)
+            np.maximum(block, filled(self.low, block), out=block)
         else:
             block.clip(self.low, self.high, out=block)
         if self.multiply != 1:

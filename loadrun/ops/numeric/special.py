@@ -27,6 +27,8 @@ _BUFFER = 1024
 """Elements of numpy's buffers where they are short."""
 _FILLED = 1 << 16
 """Longest array of one value."""
+_ROW = 64
+"""Shortest row of one value that serves a large array."""
 _SHARE = 1 << 17
 """Fewer elements are not worth waking another thread."""
 _MANY_STEPS_SHARE = 1 << 20
@@ -43,12 +45,15 @@ def _constant(value: float) -> Array:
 def filled(value: float, like: Array) -> Array | np.float32:
     """Return a float32 operand of one value for `like`: numpy's maximum and minimum are slow with a scalar.
 
-    An array of the shape of `like` (which no caller may change) unless that is very small or large, else a scalar.
+    An array (which no caller may change) of the shape of `like`, or of its rows where it is large; a scalar for
+    small arrays and short rows.
 
-    >>> filled(6.0, np.zeros((20, 30))).shape, float(filled(6.0, np.zeros(3)))
-    ((20, 30), 6.0)
+    >>> filled(6.0, np.zeros((20, 30))).shape, filled(6.0, np.zeros((999, 80))).shape, float(filled(6.0, np.zeros(3)))
+    ((20, 30), (80,), 6.0)
     """
     n = like.size
+    if n > _FILLED and _ROW <= like.shape[-1] <= _FILLED:
+        return _constant(value)[: like.shape[-1]]
     return _constant(value)[:n].reshape(like.shape) if 256 < n <= _FILLED else np.float32(value)
 
 
