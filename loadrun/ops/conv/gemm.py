@@ -213,9 +213,14 @@ def _phase(geo: Geometry, ry: int, rx: int, at: int, lines: int) -> Callable[[Ar
         zeros.append((every, slice(end, None)))
     inside = (every, slice(begin, end), slice(0, wide))
     beside = (every, slice(begin, end), slice(wide, None)) if wide < width and begin < end else None
+    source: tuple[int | slice, ...]
     source = (every, slice(ry + (at + begin) * sy, ry + (at + end) * sy, sy), slice(rx, None, sx))
+    if geo.apart:
+        source = (every, ry * sx + rx, slice(at + begin, at + end))
 
     def copy(x: Array, plane: Array) -> None:
+        if geo.apart:
+            x = x.reshape(-1, sy * sx, high, wide)
         for part in zeros:
             plane[part] = 0
         if begin < end:
