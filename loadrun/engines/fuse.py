@@ -22,6 +22,7 @@ from ..graph.params import ConvBias, Convolution, Elemwise, ElemwiseMode, Format
 from ..ops.elemwise.modes import float_step
 from ..ops.elemwise.table import ModeTrait, modes
 from ..ops.infer import Inference
+from ..ops.numeric.parallel import replaced
 from ..ops.numeric.special import filled
 from ..ops.registry import Added, Bound, Call, Finish, InTurn, Limits, Shape, ShapeCall
 from .pairs import PAIR
@@ -54,7 +55,15 @@ class _FusedStep(NamedTuple):
 
 
 class FusedKernel:
-    """A convolution with what follows it; operands come after the convolution's own inputs."""
+    """A convolution with what follows it; operands come after the convolution's own inputs.
+
+    Attributes:
+        before: the stride of the next convolution, whose phases the result has one after the other.
+        apart: whether the data have them so.
+    """
+
+    before: tuple[int, ...] | None = None
+    apart = False
 
     def __init__(self, n_inputs: int, items: Sequence[_FusedStep], shape: Shape) -> None:
         self.sizes = shape[1], prod(shape[2:]), prod(shape)
@@ -66,7 +75,8 @@ class FusedKernel:
         """Bind the items to known shapes."""
         n = self.n_inputs
         call = replace(c, inputs=c.inputs[:n], const=c.const[:n])
-        convolve = convolution.bind_float(call, ShapeCall(s.opr, call.inputs, s.shapes[:n], s.values[:n]))
+        shapes = ShapeCall(s.opr, call.inputs, s.shapes[:n], s.values[:n])
+        convolve = convolution.bind_float(call, shapes, before=self.before, apart=self.apart)
         assert convolve is not None
         made: Finish | None = None
         const = all(k == _BLOCK or c.const[n + place] for item in self.items for k, place in item.sources)
@@ -157,6 +167,7 @@ def fuse(steps: Sequence[Step], known: Inference, keep: Collection[int]) -> list
             readers.setdefault(v, []).append(i)
     out: list[Step | None] = list(steps)
     taken: set[int] = set()
+    fused: dict[int, tuple[Step, FusedKernel]] = {}
     # Where two convolutions meet in a sum, the later one fuses it: the other's output is ready then.
     for i, s in reversed(list(enumerate(steps))):
         if not _is_head(s) or any(v not in known.shapes for v in (*s.reads, *s.writes)):
@@ -180,7 +191,27 @@ def fuse(steps: Sequence[Step], known: Inference, keep: Collection[int]) -> list
         # At the end of the chain every operand is ready.
         reads = (*s.reads, *operands)
         out[chain[-1]] = Step(s.kernel, call, reads, last.writes, binder=kernel.bind, fused=oprs)
+        fused[last.writes[0]] = s, kernel
+    if replaced("depthwise") is None:
+        _sort(fused, known, {v for v, at in readers.items() if len(at) == 1}.difference(keep))
     return [s for s in out if s is not None]
+
+
+def _sort(fused: Mapping[int, tuple[Step, FusedKernel]], known: Inference, once: set[int]) -> None:
+    """Let convolutions put stride phases one after the other, where only a convolution with that stride reads them.
+
+    Args:
+        fused: convolutions before anything was fused to them, and their kernels, by what they write now.
+        once: variables that are read once and that the caller does not want.
+    """
+    for s, kernel in fused.values():
+        if s.reads[0] not in once.intersection(fused):
+            continue
+        first, maker = fused[s.reads[0]]
+        if not maker.full and not any(item.limits for item in maker.items):
+            shapes = [[known.shapes[v] for v in step.reads] for step in (first, s)]
+            maker.before = convolution.phases_between(first.call, s.call, shapes)
+            kernel.apart = maker.before is not None
 
 
 def _is_head(s: Step) -> bool:

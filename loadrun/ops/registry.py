@@ -62,7 +62,8 @@ class Limits:
         if self.rounds:
             np.rint(block, out=block)
         if self.high == inf:
-            np.maximum(block, block.dtype.type(self.low), out=block)
+            # Of a row of bounds numpy takes the maximum several times as fast as of a number.
+            np.maximum(block, np.full(block.shape[-1], self.low, block.dtype), out=block)
         else:
             block.clip(self.low, self.high, out=block)
         if self.multiply != 1:

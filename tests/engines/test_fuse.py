@@ -98,6 +98,31 @@ def test_gates_are_fused(mode: ElemwiseMode, kept: str) -> None:
     assert len(program.steps) == (4 if kept else 1)
 
 
+@pytest.mark.parametrize("stride", [(2, 2), (1, 2), (3, 1)])
+@pytest.mark.parametrize("wanted", [False, True])
+def test_stride_phases_are_sorted_before_channels_are_many(stride: tuple[int, int], wanted: bool) -> None:
+    rng, size = np.random.default_rng(4), (2, 3, 12, 20)
+    g = Graph()
+    x = g.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(F32, size, "x")], names=["x"])
+    many, each = rng.normal(size=(8, 3, 1, 1)), rng.normal(size=(8, 1, 1, 3, 3))
+    (v,) = g.add("ConvolutionV2", Convolution(), inputs=[*x, constant(g, many)])
+    (v,) = g.add("Elemwise", Elemwise(mode=ElemwiseMode.RELU), inputs=[v])
+    param = Convolution(pad_h=1, pad_w=1, stride_h=stride[0], stride_w=stride[1], sparse=Sparse.GROUP)
+    (y,) = g.add("ConvolutionV2", param, inputs=[v, constant(g, each)])
+    (y,) = g.add("Elemwise", Elemwise(mode=ElemwiseMode.RELU), inputs=[y])
+    g.outputs = [y, v] if wanted else [y]
+    data = rng.normal(size=size)
+    middle = np.maximum(np.einsum("oc,nchw->nohw", many[:, :, 0, 0], data), 0)
+    geo = geometry(middle.shape, 8, 1, 1, (3, 3), (1, 1), stride, (1, 1))
+    engine = ReferenceEngine(g)
+    for _ in range(2):
+        found = engine.run({"x": data.astype("f4")})
+        np.testing.assert_allclose(found[0], np.maximum(conv_plain(middle, each, geo), 0), 1e-4, 1e-5)
+    (program,) = [p for key, p in engine._programs.items() if key[0]]
+    sorts = [s.binder.__self__.before for s in program.steps]  # type: ignore[union-attr]
+    assert sorts == [None if wanted else stride, None]
+
+
 @pytest.mark.parametrize("kernel", [3, 5])
 @pytest.mark.parametrize("behind", [False, True])
 def test_fed_filters_may_change(kernel: int, behind: bool) -> None:

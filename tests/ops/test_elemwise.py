@@ -19,6 +19,7 @@ from loadrun.graph.params import Elemwise, Host2DeviceCopy, PowC
 from loadrun.graph.params import ElemwiseMode as M
 from loadrun.ops.elemwise.modes import promote
 from loadrun.ops.elemwise.table import ARITY, BOOL, FLOAT, INTEGER
+from loadrun.ops.numeric import special
 from loadrun.ops.numeric.special import broadcast, in_chunks
 from loadrun.ops.registry import Call
 from loadrun.testing import operator_graph as graph_of
@@ -214,6 +215,17 @@ def test_error_functions_at_the_ends() -> None:
     # Exactly 1: infinity times what is left of the difference to 1 would be infinity.
     (got,) = run("Elemwise", Elemwise(mode=M.ERF), np.repeat(x[[0, 1, 4, 5]], 9))
     assert got.tolist() == np.repeat([1.0, -1.0, 1.0, -1.0], 9).tolist()
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_error_function_by_tanh_and_by_quotient(monkeypatch: pytest.MonkeyPatch, quick: bool) -> None:
+    monkeypatch.setattr(special, "_QUICK_TANH", quick)
+    x = np.linspace(-7, 7, 3001, dtype="f4")
+    want = np.array([math.erf(v) for v in x.tolist()])
+    np.testing.assert_allclose(special.erf(x), want, rtol=4e-7, atol=0)
+    half = np.array([math.erf(v / math.sqrt(2)) for v in x.tolist()]) / 2 + 0.5
+    np.testing.assert_allclose(special.normal_cdf(x), half, rtol=0, atol=2e-7)
+    np.testing.assert_allclose(special.gelu(x), x * half, rtol=0, atol=1e-6)
 
 
 def test_softplus_gradient_is_its_slope() -> None:

@@ -297,21 +297,24 @@ def _all_steps(turned: Array, gates: Array, state: list[Array], backward: bool) 
     enter, leave, keep = three[:, :n], three[:, n : 2 * n], three[:, 2 * n :]
     # An array without axes: numpy converts a number again in every call.
     one = np.ones((), gates.dtype)
+    # Local names: to look them up takes 4 to 7 percent of a step.
+    add, multiply, tanh, matmul = np.add, np.multiply, np.tanh, np.matmul
+    exp, negative, reciprocal = np.exp, np.negative, np.reciprocal
     order = slice(None, None, -1 if backward else 1)
     for given, following in zip(gates[order], out[order], strict=True):
-        np.matmul(h, turned, total)
-        np.add(total, given, total)
-        np.negative(three, three)
-        np.exp(three, three)
-        np.add(three, one, three)
-        np.reciprocal(three, three)
-        np.tanh(new, new)
-        np.multiply(new, enter, new)
-        np.multiply(cell, keep, cell)
-        np.add(cell, new, cell)
+        matmul(h, turned, total)
+        add(total, given, total)
+        negative(three, three)
+        exp(three, three)
+        add(three, one, three)
+        reciprocal(three, three)
+        tanh(new, new)
+        multiply(new, enter, new)
+        multiply(cell, keep, cell)
+        add(cell, new, cell)
         h = following
-        np.tanh(cell, h)
-        np.multiply(h, leave, h)
+        tanh(cell, h)
+        multiply(h, leave, h)
     return out, [h, cell]
 
 

@@ -6,7 +6,9 @@ integers go through it too, as floating-point numbers that hold them exactly. Co
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from ...base.registry import late
 from ...graph import params as P
 from ...graph.dtypes import Array, DType
 from ...graph.params import Format, NonlineMode
-from ..registry import Bound, Call, Finish, ShapeCall, kernel
+from ..registry import Bound, Call, Finish, Shape, ShapeCall, kernel
 from . import rules
 from .fast import conv_fast, planned
 from .gemm import Real, Requantize
@@ -30,7 +32,7 @@ from .operands import (
 )
 
 with late(__name__):
-    from . import integer, transpose, volume
+    from . import depthwise, integer, transpose, volume
     from . import steps as kernel_steps
 
 
@@ -42,17 +44,52 @@ def _bind(c: Call, s: ShapeCall) -> Bound | None:
     return _bind_integer(c, s)
 
 
-def bind_float(c: Call, s: ShapeCall) -> Callable[..., Array] | None:
-    """Bind a float32 NCHW convolution for known shapes: a function of what follows it, or None, and of its inputs."""
+def phases_between(first: Call, second: Call, shapes: Sequence[Sequence[Shape]]) -> tuple[int, ...] | None:
+    """Return the stride whose phases a pointwise convolution may put one after the other for the depthwise one behind.
+
+    Few channels are sorted then, before they become many.
+
+    Args:
+        first, second: float32 NCHW convolutions, the second one of what the first gives.
+        shapes: of their inputs.
+
+    Returns:
+        None where they are of other kinds, or there is nothing to sort.
+    """
+    calls = zip((first, second), shapes, strict=True)
+    a, b = (rules.conv_plan(c.opr.params[0], c.inputs, at[0], at[1]).geo for c, at in calls)
+    pointwise = a.pointwise and a.groups == 1 and all(prod(shape) == a.ocg for shape in shapes[0][2:])
+    sorts = pointwise and b.groups == a.ocg and max(b.stride) > 1 and depthwise.takes_phases(b)
+    return b.stride if sorts else None
+
+
+def _sorted(x: Array, stride: tuple[int, ...]) -> Array:
+    """Put the stride phases of images one after the other."""
+    batch, channels, h, w = x.shape
+    sy, sx = stride
+    apart = x.reshape(batch, channels, h // sy, sy, w // sx, sx).transpose(0, 1, 3, 5, 2, 4)
+    return apart.reshape(x.shape)
+
+
+def bind_float(
+    c: Call, s: ShapeCall, *, before: tuple[int, ...] | None = None, apart: bool = False
+) -> Callable[..., Array] | None:
+    """Bind a float32 NCHW convolution for known shapes: a function of what follows it, or None, and of its inputs.
+
+    Args:
+        before: the stride of the next convolution, whose phases it puts one after the other, see `phases_between`.
+        apart: whether its data are so.
+    """
     p: Any = s.opr.params[0]
     if p.format.name != "NCHW" or any(d.name != "Float32" for d in (*c.inputs[:2], *c.outputs)):
         return None
     plan = rules.conv_plan(p, c.inputs, s.shape(0), s.shape(1))
-    convolve, memo = planned(plan.x.plain[0], plan.geo), c.memo
+    convolve, memo = planned(plan.x.plain[0], replace(plan.geo, apart=apart)), c.memo
     if not isinstance(p, P.ConvBias):
 
         def plain(finish: Finish | None, x: Array, w: Array) -> Array:
             filters = memo.get("filters")
+            x = x if before is None else _sorted(x, before)
             return convolve(x, plain_filters(c, w, plan, 1) if filters is None else filters, finish, _kept(c))
 
         return plain
@@ -61,6 +98,7 @@ def bind_float(c: Call, s: ShapeCall) -> Callable[..., Array] | None:
     last: list[tuple[Finish | None, Finish | None]] = []
 
     def biased(finish: Finish | None, x: Array, w: Array, *rest: Array) -> Array:
+        x = x if before is None else _sorted(x, before)
         if last and last[0][0] is finish:
             return convolve(x, plain_filters(c, w, plan, 1), last[0][1], _kept(c))
         bias, z = fixed[0] if fixed else _addends(c, Format.NCHW, plan, rest)

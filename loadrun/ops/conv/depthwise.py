@@ -30,6 +30,12 @@ def depthwise(batch: int, geo: Geometry, parts: int) -> Run:
     return (_innermost if _is_narrow(geo) else _same if same_width(geo) else _padded)(batch, geo, parts)
 
 
+def takes_phases(geo: Geometry) -> bool:
+    """Return whether data may have their stride phases one after the other (`Geometry.apart`)."""
+    even = not any(n % s for n, s in zip(geo.size, geo.stride, strict=True))
+    return even and geo.icg == 1 and any(geo.pad) and same_width(geo) and not _is_narrow(geo)
+
+
 def turned(geo: Geometry, w: Array) -> Array:
     """Return filters (groups, ocg, 1, KH, KW) as `depthwise` takes them."""
     if not _is_narrow(geo):

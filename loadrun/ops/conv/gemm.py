@@ -122,19 +122,23 @@ def _phases(geo: Geometry, first: int, last: int) -> Fill:
     """Copy columns from planes of the phases with their padding."""
     (ky, kx), (sy, sx), (dy, dx) = geo.kernel, geo.stride, geo.dilate
     rows, width = last - first, geo.out[1]
-    plain = geo.stride == (1, 1) and not any(geo.pad)
     high = -(-((rows - 1) * sy + (ky - 1) * dy + 1) // sy)
     wide = -(-((width - 1) * sx + (kx - 1) * dx + 1) // sx)
+    # Windows without padding need no planes if they go by single steps, or do not overlap.
+    apart = sy > (ky - 1) * dy and sx > (kx - 1) * dx
+    bare = not any(geo.pad) and (geo.stride == (1, 1) or apart)
     together = geo.stride == (1, 1) or geo.dilate == (1, 1)
 
     def fill(x: Array, columns: Array) -> None:
         count = x.shape[0]
         target = columns.reshape(count, ky, kx, rows, width)
-        if plain:
-            planes = x[:, None, None, first:]
-        else:
-            planes = scratch("planes", (count, sy, sx, high, wide), x.dtype)
-            phases(x, planes, geo.pad[0] - first * sy, geo.pad[1])
+        if bare:
+            channel, line, unit = x.strides
+            strides = (channel, dy * line, dx * unit, sy * line, sx * unit)
+            np.copyto(target, as_strided(x[:, first * sy :], target.shape, strides, writeable=False))
+            return
+        planes = scratch("planes", (count, sy, sx, high, wide), x.dtype)
+        phases(x, planes, geo.pad[0] - first * sy, geo.pad[1])
         if not together:
             for y in range(ky):
                 for z in range(kx):
@@ -209,9 +213,14 @@ def _phase(geo: Geometry, ry: int, rx: int, at: int, lines: int) -> Callable[[Ar
         zeros.append((every, slice(end, None)))
     inside = (every, slice(begin, end), slice(0, wide))
     beside = (every, slice(begin, end), slice(wide, None)) if wide < width and begin < end else None
+    source: tuple[int | slice, ...]
     source = (every, slice(ry + (at + begin) * sy, ry + (at + end) * sy, sy), slice(rx, None, sx))
+    if geo.apart:
+        source = (every, ry * sx + rx, slice(at + begin, at + end))
 
     def copy(x: Array, plane: Array) -> None:
+        if geo.apart:
+            x = x.reshape(-1, sy * sx, high, wide)
         for part in zeros:
             plane[part] = 0
         if begin < end:

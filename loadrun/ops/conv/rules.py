@@ -28,6 +28,7 @@ class Geometry:
         kernel, pad, stride, dilate, size, out: per spatial axis; `size` is the input's, `out` the output's.
         groups: channel groups.
         icg, ocg: input and output channels of one group.
+        apart: whether the data have their stride phases one after the other.
     """
 
     kernel: tuple[int, ...]
@@ -39,6 +40,7 @@ class Geometry:
     groups: int
     icg: int
     ocg: int
+    apart: bool = False
 
     @property
     def channels(self) -> int:

@@ -350,7 +350,7 @@ def prelu_grad(out: Array, x: Array, y: Array, z: Array) -> None:
 
 
 def exact_relu(out: Array, x: Array) -> None:
-    np.maximum(x, x.dtype.type(0), out=out)
+    np.maximum(x, filled(0.0, x) if x.dtype == np.float32 else x.dtype.type(0), out=out)
 
 
 def exact_relu6(out: Array, x: Array) -> None:
@@ -359,7 +359,7 @@ def exact_relu6(out: Array, x: Array) -> None:
 
 def exact_add_relu(out: Array, x: Array, y: Array) -> None:
     np.add(x, y, out=out)
-    np.maximum(out, out.dtype.type(0), out=out)
+    exact_relu(out, out)
 
 
 def exact_h_swish(out: Array, x: Array) -> None:
