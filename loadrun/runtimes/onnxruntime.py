@@ -17,8 +17,8 @@ from ..engines import Engine, Setup
 from ..engines.executed import Executed
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
-from ..onnx.codes import CODED, from_codes, to_codes
 from ..onnx.tensors import HELD, NAMES, ElemType
+from ..onnx.types import CODED, from_codes, to_codes
 from ..ops.numeric.parallel import threads
 from ..testcase import FileValue, SourceFile
 from .native import Ports, fitted, native_about, refused

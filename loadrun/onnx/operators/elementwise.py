@@ -9,13 +9,12 @@ from typing import Any
 from ...arrays.names import np
 from ...graph.composite import Flag, NodeTypes
 from ...graph.dtypes import Array, DType
-from ..codes import codes_of_floats
 from ..tensors import NAMES, decoded
+from ..types import codes_of_floats
 from . import operator
 from .common import one_of, refuse_unless, refuse_where, tensor_type
 from .early import operator_since_7
-from .kernels import exactly, round_bfloat16
-from .small_floats import SMALL, rounded_small
+from .kernels import SMALL, exactly, round_bfloat16, rounded_small
 
 # Arithmetic
 

@@ -14,12 +14,12 @@ from ...layers import emit as e
 from ...layers.emit import M
 from ...tensors import Tensor, apply, const
 from ...tensors.access import dtype_of, static_shape
-from ..operators import forest, indexing, ngrams
+from ..operators import forest, indexing, text
 from ..operators.common import axis_of
 from . import instead, known, operand, traced
 
 with late(__name__):
-    from ..operators import detection
+    from ..operators import sampling
 
 __all__: list[str] = []
 
@@ -173,7 +173,7 @@ def non_max_suppression(
     if limit <= 0 or not count:
         return np.zeros((0, 3), np.int64)
 
-    box_corners = operand(detection.corners(boxes, center_point_box))
+    box_corners = operand(sampling.corners(boxes, center_point_box))
     least = None if bound is None or not bound.size else operand(bound.reshape(1))
     table, rows = operand(scores), []
     for b in range(batch):
@@ -219,7 +219,7 @@ def is_member(members: Any, at: Any, value: Any) -> Any:
 _MOST_PLACES = 1 << 26
 
 
-@instead(ngrams.counted)
+@instead(text.counted)
 def counted(rows: Any, grams: dict[tuple[int, ...], int], columns: int, skips: range) -> Any:
     """Compare all places of rows (N, L) with all n-grams of one length at once."""
     if not grams:

@@ -34,7 +34,7 @@ from ...ops.relayout import moved
 from ...ops.shape import axis_of
 from ...tensors import Tensor, apply
 from ...tensors.access import from_stored
-from ..held import tensor_of
+from ..lasting import tensor_of
 from .elemwise import convert
 from .emitter import UnsupportedOprError
 from .writer import OnnxWriter, translation
