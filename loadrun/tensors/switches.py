@@ -1,23 +1,17 @@
-"""What a thread sees of the process: its running trace, the default device, and who records numpy's functions."""
+"""What a thread sees of the process: its running trace, how operators are computed, the default device."""
 
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
-from typing import Any, NamedTuple, Protocol, TypeVar
-
-import numpy as np
+from typing import Any, Protocol, TypeVar
 
 from ..base.errors import UsageError
-from ..base.registry import resolve
 from ..graph.dtypes import Array, DType
 from ..graph.params import Record
 from ..ops.registry import Shape
 
-# What a thread sees of the process: its running trace, and how operators are computed.
-#
 # A `SessionOf` tensors is what a trace does for the tensors inside it. Only one is active in a thread; the
 # tensors that it made carry a variable of its graph, all others are values from outside.
 
@@ -211,42 +205,3 @@ def set_default_device(device: str = "xpux") -> None:
     """
     check_place(device)
     _named[0] = device
-
-
-# The one hook for higher layers: who records numpy's functions when one is called with a tensor.
-#
-# Tensors are below `loadrun.arrays`, which holds a lowering for every numpy function; it is found by its name.
-
-
-class LowerUfunc(Protocol):
-    """Compute or record a ufunc, or one of its methods, with a tensor among its arguments."""
-
-    def __call__(
-        self, ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any], /
-    ) -> Any:
-        """Take what ``__array_ufunc__`` takes."""
-
-
-class LowerFunction(Protocol):
-    """Compute or record any other function of numpy with a tensor among its arguments."""
-
-    def __call__(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], /) -> Any:
-        """Take what ``__array_function__`` takes."""
-
-
-class NumpyProtocols(NamedTuple):
-    """The answers to numpy's two protocols for tensors."""
-
-    ufunc: LowerUfunc
-    function: LowerFunction
-
-
-@cache
-def lowering() -> NumpyProtocols:
-    """Return the lowering of numpy's functions, which is above tensors and imported when one needs it.
-
-    >>> lowering().ufunc.__module__
-    'loadrun.arrays.protocol'
-    """
-    protocols: NumpyProtocols = resolve("loadrun.arrays.protocol:PROTOCOLS")
-    return protocols
