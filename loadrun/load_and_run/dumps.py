@@ -18,8 +18,7 @@ from ..base.writing import growing
 from ..graph import Opr, Var
 from ..graph.dtypes import Array, DType, encode
 from ..verify.diff.stored import TYPE_NUMBERS
-from .naming import host_inputs
-from .plan import ExecutionPlan
+from .plan import ExecutionPlan, host_inputs
 
 _AXES = 7
 _NUMBERS = {name: number for number, name in TYPE_NUMBERS.items()}

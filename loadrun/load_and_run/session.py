@@ -28,9 +28,8 @@ from ..testcase import EXPECT, Bundle, Testcase
 from .dumps import BinaryDump, OutputDump, TextDump
 from .flags import FLAGS, ParsedFlags
 from .graphs import profile_json, write_memory
-from .observing import ObservedRunner
 from .plan import ExecutionPlan
-from .plugins import RangeCheck, ValueCheck, WrongValueError
+from .plugins import ObservedRunner, RangeCheck, ValueCheck, WrongValueError
 from .rules import check_together
 from .saying import Log, model_table, unequal
 
