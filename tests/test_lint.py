@@ -57,7 +57,7 @@ IMPORTS = {
 }
 """Where a module is imported by a name that is computed, and where the name comes from."""
 STARTS = {
-    "loadrun/runtimes/process.py": "MegEngine and load_and_run, as the command line names them",
+    "loadrun/runtimes/whole.py": "MegEngine and load_and_run, as the command line names them",
     "loadrun/onnx/truth.py": "this Python, for ONNX Runtime's session of a large model",
     "loadrun/verify/blame_pass.py": "this Python, for ONNX Runtime's log of a model",
 }

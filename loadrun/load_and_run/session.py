@@ -25,9 +25,8 @@ from ..passes.inference import optimize_for_inference
 from ..passes.options import LAYOUTS, OPTIMIZATIONS
 from ..runner import Result, Verdict
 from ..testcase import EXPECT, Bundle, Testcase
-from .dumps import BinaryDump, OutputDump, TextDump
+from .dumps import BinaryDump, OutputDump, TextDump, profile_json, write_memory
 from .flags import FLAGS, ParsedFlags
-from .graphs import profile_json, write_memory
 from .plan import ExecutionPlan
 from .plugins import ObservedRunner, RangeCheck, ValueCheck, WrongValueError
 from .rules import check_together

@@ -30,7 +30,7 @@ from ..file import check
 from ..graph import RULE
 from ..nodes import Subgraph
 from . import HALVES, KERNELS, OPERATORS, Untraceable, traced
-from .elementwise import as_mode
+from .elements import as_mode
 from .session import Draws, Session, stored_type
 
 __all__ = ["Untraceable", "recorded"]
@@ -302,7 +302,7 @@ def recorded(
     Raises:
         UnsupportedError: an operator cannot be expressed, or needs values that depend on inputs.
     """
-    from . import data, elementwise, layers, recurrent, sizes, windows  # noqa: F401 - they register
+    from . import elements, layers, recurrent, sizes, windows  # noqa: F401 - they register
 
     infer_dtypes(graph.oprs)
     session = Session(elsewhere)
