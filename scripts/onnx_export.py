@@ -25,7 +25,7 @@ from loadrun.base.errors import UnsupportedError
 from loadrun.compare import assert_equal_error
 from loadrun.graph.dtypes import Array
 from loadrun.onnx import Exported, export
-from loadrun.onnx.proving import check_model, of_written
+from loadrun.onnx.exported import check_model, of_written
 from loadrun.onnx.truth import new_session, runtime
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]

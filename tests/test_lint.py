@@ -43,8 +43,7 @@ CODE = {
     "loadrun/cli/accept.py": {"input"},
     "loadrun/inputs/transform.py": {"compile", "eval"},
     "loadrun/megengine/__main__.py": {"runpy"},
-    "loadrun/megengine/hub/archives.py": {"urlopen"},
-    "loadrun/megengine/hub/hub.py": {"exec_module"},
+    "loadrun/megengine/hub/hub.py": {"exec_module", "urlopen"},
 }
 """Where code is run, checked or because a call says so, and where the network or the user is asked."""
 IMPORTS = {
@@ -58,7 +57,7 @@ IMPORTS = {
 }
 """Where a module is imported by a name that is computed, and where the name comes from."""
 STARTS = {
-    "loadrun/runtimes/process.py": "MegEngine and load_and_run, as the command line names them",
+    "loadrun/runtimes/whole.py": "MegEngine and load_and_run, as the command line names them",
     "loadrun/onnx/truth.py": "this Python, for ONNX Runtime's session of a large model",
     "loadrun/verify/blame_pass.py": "this Python, for ONNX Runtime's log of a model",
 }
@@ -73,7 +72,7 @@ OPENS = {
     "loadrun/base/logger.py": "the log file that a call names",
     "loadrun/base/limits.py": "what the system says of itself",
     "loadrun/ops/numeric/parallel.py": "what the system says of itself",
-    "loadrun/megengine/hub/archives.py": "the archive of a repository that a call names, while it is unpacked",
+    "loadrun/megengine/hub/hub.py": "the archive of a repository that a call names, while it is unpacked",
 }
 """Where files are opened otherwise than by `loadrun.base.files` and `writing`."""
 WORKERS = {

@@ -18,9 +18,8 @@ from ..layers.emit import M
 from ..tensors import Tensor, TracedInt, const
 from ..tensors.access import dtype_of, is_scalar
 from ..tensors.naming import refused
-from .layouts import UnknownLayoutError
 from .promotion import operand, stacked
-from .views import ViewPart
+from .views import UnknownLayoutError, ViewPart
 
 
 @dataclass(eq=False)

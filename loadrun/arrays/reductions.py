@@ -18,8 +18,8 @@ from . import logic
 from .arithmetic import maximum, minimum
 from .array import TracedArray
 from .axes import axes_of, axis_of
-from .loops import apply_ufunc
 from .promotion import dtype_of, narrow, operand
+from .protocol import apply_ufunc
 from .registry import lowers, ufunc
 
 _R = P.ReduceMode

@@ -13,8 +13,7 @@ from ..base.registry import Registry
 F = TypeVar("F", bound=Callable[..., Any])
 _FAMILIES = tuple(
     """
-    arithmetic math logic reductions sorting manipulation joining selection products linalg einsum
-    creation series miscellaneous
+    arithmetic math logic reductions sorting manipulation joining selection linalg creation
     """.split()
 )
 _TABLE: list[tuple[str, Sequence[str], str]] = []

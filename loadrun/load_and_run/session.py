@@ -25,12 +25,10 @@ from ..passes.inference import optimize_for_inference
 from ..passes.options import LAYOUTS, OPTIMIZATIONS
 from ..runner import Result, Verdict
 from ..testcase import EXPECT, Bundle, Testcase
-from .dumps import BinaryDump, OutputDump, TextDump
+from .dumps import BinaryDump, OutputDump, TextDump, profile_json, write_memory
 from .flags import FLAGS, ParsedFlags
-from .graphs import profile_json, write_memory
-from .observing import ObservedRunner
 from .plan import ExecutionPlan
-from .plugins import RangeCheck, ValueCheck, WrongValueError
+from .plugins import ObservedRunner, RangeCheck, ValueCheck, WrongValueError
 from .rules import check_together
 from .saying import Log, model_table, unequal
 

@@ -156,6 +156,8 @@ _HOMES = {
         ("..tensors.quantized_dtypes", "core.tensor", "dtype"),
         (".functional.utils", "functional", "metric"),
         (".jit", "jit", "tracing"),
+        (".quantization.fake_quant", "quantization", "utils"),
+        (".quantization.quantize", "quantization", "qconfig"),
         (
             ".module.basic",
             "module",

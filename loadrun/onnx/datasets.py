@@ -12,8 +12,7 @@ from ..graph.composite import holds_composites
 from ..graph.dtypes import Array
 from ..testcase import EXPECT, FileValue, Testcase
 from .encode import OPTIONAL, TensorMessage, encode_tensor, encode_value
-from .file import OnnxFile, accepted_file, read_accepted
-from .limits import FILE, KEY
+from .file import FILE, KEY, OnnxFile, accepted_file, read_accepted
 from .messages import Piece
 from .model import WrittenModel
 from .source import ExportSource

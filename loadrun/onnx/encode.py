@@ -37,7 +37,7 @@ from .messages import (
 from .tensors import ElemType
 
 with late(__name__):
-    from . import codes
+    from . import types
 
 
 @dataclass(eq=False)
@@ -68,7 +68,7 @@ class TensorMessage:
         if self.elem is ElemType.STRING:
             return 0
         if self.elem >= ElemType.BFLOAT16:
-            return codes.coded_size(count, self.elem)
+            return types.coded_size(count, self.elem)
         return count * self.elem.numpy.itemsize
 
 
@@ -251,7 +251,7 @@ def raw_bytes(tensor: TensorMessage) -> memoryview:
     """
     assert tensor.value is not None
     if tensor.elem >= ElemType.BFLOAT16:
-        return memoryview(codes.coded_bytes(tensor.value, tensor.elem))
+        return memoryview(types.coded_bytes(tensor.value, tensor.elem))
     flat = np.ascontiguousarray(tensor.value, tensor.elem.numpy.newbyteorder("<")).reshape(-1)
     raw: Array = flat.view(np.uint8)
     return raw.data

@@ -20,9 +20,9 @@ from ..dump import load
 from ..graph.composite import holds_composites
 from ..testcase import Bundle
 from .datasets import write_data_sets
-from .exported import Exported
+from .exported import Exported, check_model, prove_export
+from .file import NOT_PROVEN, metadata_of
 from .inserted import rename
-from .limits import NOT_PROVEN, metadata_of
 from .model import Request, WritingOptions, WrittenModel, write
 from .options import (
     ExportOptions,
@@ -34,7 +34,6 @@ from .options import (
     check_target,
     option,
 )
-from .proving import check_model, prove_export
 from .rewriting import rewritten
 from .sizes import DynamicAxes, DynamicShapes, dynamic_sizes, sizes_of_testcases
 from .source import Exportable, ExportSource, read_source

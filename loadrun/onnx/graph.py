@@ -20,17 +20,16 @@ from ..ops.infer import Inference, follow, infer_dtypes
 from ..ops.registry import BudgetError
 from ..passes.checks import add_check
 from ..testcase import EXPECT
-from . import schemas
+from . import nodes
 from .file import BRAIN_RTOL, RTOL, rule_error
-from .held import tensor_of
+from .lasting import tensor_of
 from .messages import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
-from .nodes import attributes_of, in_order, names_captured, nodes_needed, title_of
+from .nodes import Subgraph, attributes_of, in_order, names_captured, nodes_needed, title_of
 from .operators import HOMES, find
-from .subgraph import Subgraph
 from .tensors import STRING, ExternalData, UnsupportedTensorTypeError, array, dense, texts
 from .types import declared_shape, dtype_of_kind, sizes_of, type_of
 
-_SHAPING = ("elementwise", "functions", "reductions", "shapes", "creation", "indexing", "padding")
+_SHAPING = ("elementwise", "functions", "reductions", "shapes", "filling", "indexing")
 """Families whose operators compute sizes: their small results are known before data are there."""
 _DEPTH = 16
 _MOST_NODES = 100_000
@@ -311,9 +310,9 @@ class GraphReader:
     ) -> None:
         kinds = [self.dtype(v) for v in inputs]
         # ONNX Runtime had some operators before ONNX.
-        first = next(iter(schemas.versions_of(definition.domain, definition.name)), None)
+        first = next(iter(nodes.versions_of(definition.domain, definition.name)), None)
         if first is None or definition.since >= first.since or opset >= first.since:
-            schemas.check(definition.domain, definition.name, opset, kinds, len(node.outputs), attributes)
+            nodes.check(definition.domain, definition.name, opset, kinds, len(node.outputs), attributes)
         fed = {"Loop": [plain("Int64"), plain("Bool"), *kinds[2:]], "Scan": kinds}.get(node.op, [])
         before = len(self.problems)
         values: dict[str, Any] = {n: self.attribute(node, a, fed) for n, a in attributes.items()}

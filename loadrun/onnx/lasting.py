@@ -6,20 +6,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from ..base.errors import EngineError, UnsupportedError
 from ..base.registry import late, resolve
 from ..engines.others import Other
-from ..graph import Graph
-from ..graph.dtypes import Array
+from ..graph import Graph, StoredTensor
+from ..graph.dtypes import Array, DType
 from ..inputs.feeds import random_inputs
 from ..inputs.kinds import at_sizes
 from ..ops.registry import FoldingBudget, Shape, limited
 from ..proof import ProofError, proved
 from ..testcase import EXPECT, Bundle, LazyTestcases
 from .file import OnnxFile
+from .types import CODED, from_codes, kind_of_dtype, to_codes
 
 with late(__name__):
     from . import truth
+
 
 _ELSEWHERE = (0.5, 2, 100)
 """By how much open sizes are multiplied to find out what follows from them."""
@@ -258,3 +262,32 @@ def _others(source: OnnxFile) -> list[Other]:
 def _other(size: int, factor: float) -> int:
     """Return another size; of several no product or quotient is the same, and equal ones stay equal."""
     return int(size * factor) + 1
+
+
+class HeldTensor(StoredTensor):
+    """A stored value whose bytes in the file are not numpy's, held as an array."""
+
+    def __init__(self, dtype: DType, value: Array, name: str | None) -> None:
+        super().__init__(dtype, value.shape, name)
+        self.array = value
+
+    def value(self) -> Array:
+        """Return the array."""
+        return self.array
+
+    def with_value(self, value: Array) -> StoredTensor:
+        """Return a tensor of the same type that holds another value, rounded to it, without a name."""
+        kind = kind_of_dtype(self.dtype)
+        coded = from_codes(to_codes(value, kind).tobytes(), kind, value.shape) if kind in CODED else value
+        return HeldTensor(self.dtype, coded, None)
+
+    def copied(self) -> StoredTensor:
+        """Copy the tensor over the same array."""
+        return HeldTensor(self.dtype, self.array, self.name)
+
+
+def tensor_of(value: Array, dtype: DType, name: str) -> StoredTensor:
+    """Return a stored value: over its bytes where they are those of a file, else over the array."""
+    if dtype.np.kind == "O" or dtype.bits != value.itemsize * 8 or not value.flags.c_contiguous:
+        return HeldTensor(dtype, value, name)
+    return StoredTensor(dtype, value.shape, name, value.reshape(-1).view(np.uint8))

@@ -17,12 +17,11 @@ from ..ops.control import find_branches
 from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
 from ..ops.registry import Shape
 from .encode import ModelMessage, NodeMessage, TensorMessage, ValueMessage
-from .inserted import InsertedNode, ModuleParts, OpenSizes
-from .named import domains, keep_names, merge_ends, number_names
+from .inserted import InsertedNode, ModuleParts, OpenSizes, domains, keep_names, merge_ends, number_names
 from .tensors import ElemType
 from .writing import TRANSLATIONS
-from .writing.control import requirements
 from .writing.emitter import UnsupportedOprError
+from .writing.io import requirements
 from .writing.writer import OnnxWriter, elem_of
 
 OLDEST_OPSET, NEWEST_OPSET = 7, 26

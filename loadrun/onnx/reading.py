@@ -18,10 +18,9 @@ from ..graph.dtypes import Array, DType, held_array, numpy_array, plain
 from ..graph.params import Host2DeviceCopy
 from ..ops.registry import Shape, limited
 from ..testcase import EXPECT, Bundle, FileFacts, LazyTestcases, ModelSource, spread
-from .file import OnnxFile, file_dtype, read_accepted
+from .file import NOT_PROVEN, OnnxFile, file_dtype, read_accepted, read_limits, record_of
 from .graph import GraphReader, NotExpressed
 from .lasting import Lowering
-from .limits import NOT_PROVEN, read_limits, record_of
 from .messages import ModelProto, ValueInfoProto
 from .tensors import ExternalData
 from .testdata import DataSet, find_sets, item_kind, lost_sets, testcases

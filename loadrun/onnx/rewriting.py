@@ -25,11 +25,10 @@ from .encode import (
     ValueMessage,
     unused,
 )
-from .held import HeldTensor
+from .lasting import HeldTensor
 from .model import DEFAULT_OPSET, WrittenModel, ir_version
-from .schemas import versions_of
+from .nodes import Subgraph, versions_of
 from .source import ExportSource
-from .subgraph import Subgraph
 from .tensors import ElemType
 from .types import kind_of_dtype
 

@@ -28,7 +28,7 @@ with late(__name__):
     from ..passes import constants as constant_pass
     from ..tensors import value as tensor_value
     from ..tracing import arguments
-    from . import file, limits
+    from . import file
 
 if TYPE_CHECKING:
     from ..tracing.recording import Recording
@@ -220,7 +220,7 @@ def _of_bundle(bundle: Bundle, positional: tuple[Any, ...], named: Mapping[str, 
             raise UsageError(f"the file gives no shape for input {var.name!r}: give example values in args")
         inputs.append(Input(var.name or "", tensor.dtype, tuple(shape)))
     outputs = dict(zip(_names(bundle, graph), graph.outputs, strict=True))
-    source = ExportSource(graph, inputs, outputs, examples, cases, limits.limits_of(bundle))
+    source = ExportSource(graph, inputs, outputs, examples, cases, file.limits_of(bundle))
     if isinstance(bundle.source.file, file.OnnxFile):
         source.metadata = bundle.source.file.metadata
     if holds_composites(graph):

@@ -10,8 +10,8 @@ from ..engines import runs_file
 from ..graph.dtypes import Array
 from ..inputs.feeds import random_inputs
 from ..load_and_run.dumps import TextDump
-from ..load_and_run.observing import ObservedRunner
 from ..load_and_run.plan import ExecutionPlan
+from ..load_and_run.plugins import ObservedRunner
 from ..passes.constants import bare
 from ..report.differences import findings
 from ..testcase import Bundle, Testcase

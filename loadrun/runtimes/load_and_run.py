@@ -17,8 +17,7 @@ from ..graph import Graph, Var
 from ..graph.dtypes import Array
 from ..ops.numeric.parallel import threads
 from ..verify.diff.stored import read_binary_dump
-from .process import clipped, run_tool, signal_name
-from .whole import WholeDump
+from .whole import WholeDump, clipped, run_tool, signal_name
 
 _VERSION = re.compile(r"using MegBrain (\d[\w.]*)")
 _WHY = re.compile(r"(?:what\(\):\s*|\b(?=mgb::\w+Error)|^(?=ERROR: ))(.+)", re.M)

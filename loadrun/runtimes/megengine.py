@@ -17,8 +17,7 @@ from ..graph import Graph, Var
 from ..graph.dtypes import Array
 from ..ops.numeric.parallel import threads
 from ..testcase import Bundle
-from .process import MessageProcess
-from .whole import WholeDump
+from .whole import MessageProcess, WholeDump
 
 _SCRIPT = Path(__file__).with_name("megengine_worker.py")
 _numbers = count()

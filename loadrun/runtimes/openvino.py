@@ -18,7 +18,7 @@ from ..ops.numeric.parallel import threads
 from ..testcase import FileValue, SourceFile
 from .native import Ports, fitted, native_about, refused
 from .options import EngineOptions
-from .runtime import NotTaken, missing
+from .pieces import NotTaken, missing
 from .translated import Translated
 
 if TYPE_CHECKING:

@@ -1,13 +1,18 @@
-"""One way through a graph for a runtime that does not know all operators: pieces for it, islands between them.
-
-Operators get levels: those of the runtime even ones, the others odd ones, each the lowest that its inputs allow. All
-operators of a level are one piece; there are as few of them as the graph allows.
-"""
+"""One way through a graph for a runtime that does not know all operators, and the interface of runtimes to it."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
+from ..base.errors import UsageError
+from ..base.extras import install
 from ..graph import Opr, Var
+from ..graph.dtypes import Array
+
+# One way through a graph for a runtime that does not know all operators: pieces for it, islands between them.
+#
+# Operators get levels: those of the runtime even ones, the others odd ones, each the lowest that its inputs
+# allow. All operators of a level are one piece; there are as few of them as the graph allows.
 
 
 @dataclass(eq=False)
@@ -82,3 +87,56 @@ def _connect(
         outputs = [v for o in piece.oprs for v in o.outputs]
         piece.outputs = [v for v in outputs if v.id in wanted and v.id not in constants]
         assert all(level[v.owner.id] == number for v in outputs)
+
+
+class NotTaken(Exception):
+    """A runtime does not take a model; the message is its own."""
+
+
+class RuntimeSession(Protocol):
+    """A model that was loaded."""
+
+    def run(self, inputs: Sequence[Array]) -> Sequence[Array]:
+        """Execute: arrays in the order of the model's inputs, results in the order of its outputs.
+
+        Raises:
+            EngineError: the runtime failed.
+            NotTaken: it finds only now that it has no kernel.
+        """
+        ...
+
+
+class Runtime(Protocol):
+    """Loads ONNX models.
+
+    Attributes:
+        name: the engine's name.
+        version: the runtime's version.
+        provider: what of it executes.
+        arithmetic: in what float32 operators are computed.
+        opset: version of ONNX's operators that models are written in.
+    """
+
+    name: str
+    version: str
+    provider: str
+    arithmetic: str
+    opset: int
+
+    def load(self, model: bytes, inputs: Sequence[str], outputs: Sequence[str]) -> RuntimeSession:
+        """Load a model.
+
+        Args:
+            model: a serialized ModelProto.
+            inputs, outputs: the names of its inputs and outputs.
+
+        Raises:
+            NotTaken: the runtime cannot run it.
+        """
+        ...
+
+
+def missing(package: str, extra: str, why: Exception | None = None) -> UsageError:
+    """Make the error for a runtime that is not installed."""
+    said = f" ({why})" if why is not None and not isinstance(why, ModuleNotFoundError) else ""
+    return UsageError(f"the engine {extra} needs the package {package}: {install(extra)}{said}")

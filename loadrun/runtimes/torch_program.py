@@ -14,10 +14,10 @@ from ..engines import NATIVE
 from ..engines.executed import Executed
 from ..ops.numeric.parallel import threads
 from ..testcase import FileValue, SourceFile
+from ..torch.call import narrow
 from ..torch.exporting import callable_of, changes_buffers
 from ..torch.program import ProgramFile, arguments, run_program
 from ..torch.signature import Signature
-from ..torch.values import narrow
 from .native import Ports, fitted
 
 

@@ -30,8 +30,7 @@ from ..ops.control import CONDITIONAL, find_branches
 from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
 from ..ops.numeric.stream import OperatorStreams, RandomNumbers
 from ..ops.registry import Shape, implementation
-from .pieces import Piece, divide
-from .runtime import NotTaken, Runtime, RuntimeSession
+from .pieces import NotTaken, Piece, Runtime, RuntimeSession, divide
 
 T = TypeVar("T")
 _KEPT = 8

@@ -12,8 +12,6 @@ from ..graph.dtypes import Array, DType
 from ..graph.params import Record
 from ..ops.registry import Shape
 
-# What a thread sees of the process: its running trace, and how operators are computed.
-#
 # A `SessionOf` tensors is what a trace does for the tensors inside it. Only one is active in a thread; the
 # tensors that it made carry a variable of its graph, all others are values from outside.
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from ..base.registry import lazy
 
 if TYPE_CHECKING:
-    from .builder import GraphBuilder, random_feeds
+    from .builder import GraphBuilder, operator_graph, random_feeds, run_operator
     from .closeness import assert_close
-    from .operators import operator_graph, run_operator
 
 __all__ = ["GraphBuilder", "assert_close", "operator_graph", "random_feeds", "run_operator"]
 
@@ -21,8 +20,8 @@ __getattr__ = lazy(
     {
         "GraphBuilder": ".builder",
         "assert_close": ".closeness",
-        "operator_graph": ".operators",
+        "operator_graph": ".builder",
         "random_feeds": ".builder",
-        "run_operator": ".operators",
+        "run_operator": ".builder",
     },
 )

@@ -20,12 +20,12 @@ from ..inputs.kinds import is_sorted, kinds
 from ..testcase import EXPECT, Bundle, Testcase
 from ..tracing.naming import input_names
 from ..verify.pack.capture import Recorder
+from .call import ndarray, no_numbers, of_numpy
 from .exporting import name_of_target, submodules
 from .extra import quiet
 from .guards import linear
 from .registry import UnsupportedCallError
 from .signature import Signature
-from .values import ndarray, no_numbers, of_numpy
 
 
 def outputs_of(traced: Any, flat: Sequence[Any], module: Any = None, *, anew: bool = True) -> list[Array]:

@@ -20,13 +20,13 @@ import torch.fx.experimental._config
 
 from ..base.errors import TraceError, UnsupportedError, UsageError
 from ..base.registry import resolve
+from .call import NO_COMPLEX, touches_complex
 from .during_export import PaddedSequences, WritesToPlaces, any_number_of_steps
 from .extra import quiet
 from .left_out import Selection
 from .modules import observes
 from .registry import lowering_of
 from .sizes import is_size_operator, without_checks
-from .values import NO_COMPLEX, touches_complex
 
 # Operators of Python on sizes, and calls that only assert; `sizes` has their meaning.
 _WAY_OUT = (

@@ -20,12 +20,11 @@ from ..layers import emit as e
 from ..layers.shared.sizes import ManyAxes
 from ..tensors import Tensor, TracedNumber, access, active
 from ..tensors.naming import scope
-from ..tracing.recorder import loses_float64
-from .call import FxCall, is_half, needs_float32, rounds_often, widened
+from ..tracing.recording import loses_float64
+from .call import FxCall, as_array, as_tensor, constant, is_half, narrow, needs_float32, rounds_often, widened
 from .exporting import WRAPPERS, LoweringProblem, name_of_target, place_of, refusal
 from .registry import OperatorLowering, UnsupportedCallError, lowering_of
 from .sizes import computed, is_size_operator, open_scalars
-from .values import as_array, as_tensor, constant, narrow
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import torch
 
 from ..tensors import Tensor
 from ..tensors.switches import exact_arithmetic
+from .call import ndarray
 from .extra import quiet
-from .values import ndarray
 
 _CONSTANT_WEIGHTS = {f"aten.{kind}.input" for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu")}
 """Operators whose weights are put together in advance, in ONNX's order."""

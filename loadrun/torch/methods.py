@@ -12,11 +12,11 @@ from ..graph.dtypes import Array
 from ..tensors.access import stored
 from ..tracing.modules import TracedModule, _call_form, checked_inputs
 from ..tracing.recording import Evaluator
+from .call import ndarray
 from .exporting import name_of_target, place_of
 from .left_out import node_values
 from .modules import ModuleAttributes, as_module, as_torch, is_torch_program, owner_of, refuse_scripts
 from .traced import TorchTrace
-from .values import ndarray
 
 _HARMLESS = frozenset(
     """

@@ -14,8 +14,8 @@ from torch.utils import _pytree as pytree
 
 from ..base.errors import InputError, UsageError
 from ..tensors import Tensor
+from .call import no_numbers
 from .script import Scripted, is_script
-from .values import no_numbers
 
 _READ = frozenset(
     """

@@ -30,11 +30,11 @@ from ..tensors.switches import exact_arithmetic
 from ..tracing.recording import TraceOptions
 from ..tracing.traced import Traced
 from .against_torch import resizing
+from .call import IN_NUMPY, narrow, ndarray
 from .exporting import name_of_target, place_of
 from .interpret import Constant, Interpreter, Port
 from .left_out import Selection, given_results, graph_values, named_tensors, result_names, results_of
 from .onnx_gru import has_open_steps, write_gru
-from .values import IN_NUMPY, narrow, ndarray
 
 ATEN = "org.pytorch.aten"
 _ELEM = {dtype: ElemType.of(narrow(dtype)) for dtype in IN_NUMPY}

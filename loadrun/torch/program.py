@@ -27,6 +27,7 @@ from ..tracing.dumping import EXAMPLE
 from ..verify.pack.capture import embed, tolerances
 from ..verify.pack.noise import WIDEST, round_up
 from .archive import RecordedCases, append_cases, read_cases, read_program
+from .call import IN_NUMPY, no_numbers, of_numpy
 from .during_export import PaddedSequences, WritesToPlaces
 from .exporting import callable_of, not_exported
 from .extra import quiet
@@ -35,7 +36,6 @@ from .modules import as_module, as_torch, call_of, named_alone, refuse_no_number
 from .open_axes import every_size
 from .signature import Signature
 from .traced import TorchTrace
-from .values import IN_NUMPY, no_numbers, of_numpy
 
 
 @dataclass(eq=False)

@@ -15,8 +15,8 @@ from ..base.errors import InputError, UnsupportedError
 from ..graph.dtypes import Array
 from ..tensors import Tensor, TracedInt, TracedNumber
 from ..tensors.switches import exact_arithmetic
+from .call import NO_COMPLEX, as_tensor, is_complex, ndarray, of_numpy
 from .registry import UnsupportedCallError
-from .values import NO_COMPLEX, as_tensor, is_complex, ndarray, of_numpy
 
 
 class Signature:

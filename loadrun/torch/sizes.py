@@ -14,9 +14,8 @@ import torch
 from ..tensors import Tensor, TracedInt, TracedNumber, largest, least
 from ..tensors.access import dtype_of, variable_of
 from ..tensors.symbolic import as_number, not_fixed
-from .call import FxCall
+from .call import FxCall, as_array, as_tensor
 from .registry import UnsupportedCallError
-from .values import as_array, as_tensor
 
 
 def as_size(value: Any) -> Any:

@@ -20,8 +20,7 @@ from ..tensors.switches import use
 from ..tensors.symbolic import TracedNumber
 from ..tensors.value import Tensor
 from .arguments import Argument, CallArguments, changed_among, leaves, rebuilt, settle, slotted, unmarked
-from .recorder import TraceRecorder
-from .recording import Recording, TraceOptions
+from .recording import Recording, TraceOptions, TraceRecorder
 from .replay import (
     AssignedArgument,
     Compiled,

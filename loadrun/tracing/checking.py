@@ -21,8 +21,7 @@ from ..testcase import Bundle, Testcase
 from ..verify.pack.capture import Recorder
 from .arguments import Slot, leaves, marked, rebuilt, stand_in
 from .calls import called
-from .recorder import TraceRecorder
-from .recording import Evaluator, Mode, RecordedOpr, Recording, TraceOptions
+from .recording import Evaluator, Mode, RecordedOpr, Recording, TraceOptions, TraceRecorder
 from .replay import Compiled
 
 

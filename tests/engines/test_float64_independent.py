@@ -316,7 +316,7 @@ def test_the_reference_engine_shows_every_wrong_helper() -> None:
         *(
             "image.sampling",
             "image.warp",
-            "image.warp_linear",
+            "image.warp_kernels",
             "norm",
             "numeric.parallel",
             "pooling",

@@ -15,8 +15,7 @@ import pytest
 import loadrun
 import loadrun.megengine.functional as F
 from loadrun.cli import main
-from loadrun.load_and_run.naming import _hashed
-from loadrun.load_and_run.plan import STATIC_NAMES, ExecutionPlan
+from loadrun.load_and_run.plan import STATIC_NAMES, ExecutionPlan, _hashed
 from loadrun.megengine import Tensor
 from loadrun.tracing import trace
 from loadrun.verify.diff.stored import read_values

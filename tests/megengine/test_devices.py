@@ -12,7 +12,7 @@ import pytest
 import loadrun.megengine.functional as F
 from loadrun import Tensor
 from loadrun.layers.random import RNG
-from loadrun.megengine.quantization.utils import LSQParams, QuantMode, create_qparams
+from loadrun.megengine.quantization.fake_quant import LSQParams, QuantMode, create_qparams
 from loadrun.megengine.serialization import load, save
 
 

@@ -13,7 +13,6 @@ import pytest
 
 from loadrun import LoadRunError
 from loadrun.megengine import hub
-from loadrun.megengine.hub import archives
 
 CONF = '''
 import helper
@@ -75,7 +74,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             raise asked[0]
         return io.BytesIO(asked[0])
 
-    monkeypatch.setattr(archives.urllib.request, "urlopen", opened)
+    monkeypatch.setattr(hub.hub.urllib.request, "urlopen", opened)
     monkeypatch.setenv("MGE_HOME", str(tmp_path / "home"))
     return asked
 

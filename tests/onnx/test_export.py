@@ -20,7 +20,7 @@ from loadrun.graph import Graph, StoredTensor
 from loadrun.graph.dtypes import DType
 from loadrun.graph.params import Host2DeviceCopy
 from loadrun.onnx import Dim, Exported, OperatorExportTypes, TrainingMode, export
-from loadrun.onnx.proving import available, check_model
+from loadrun.onnx.exported import available, check_model
 from loadrun.ops.catalog import TypeParam
 from loadrun.proof import ProofError
 

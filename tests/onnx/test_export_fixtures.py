@@ -11,7 +11,7 @@ import pytest
 
 import loadrun
 from loadrun.onnx import export
-from loadrun.onnx.proving import available, of_written
+from loadrun.onnx.exported import available, of_written
 from loadrun.onnx.truth import new_session, runtime
 from loadrun.ops.catalog import CATALOG
 from tests.support.fixture_files import FIXTURES, fixture_names

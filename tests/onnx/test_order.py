@@ -11,7 +11,7 @@ import pytest
 import loadrun
 import loadrun.onnx
 from loadrun.cli import main
-from loadrun.onnx.proving import available, prove_export
+from loadrun.onnx.exported import available, prove_export
 from loadrun.proof import ProofError
 from loadrun.tracing import trace
 from loadrun.verify.pack.capture import capture, embed

@@ -10,7 +10,7 @@ import pytest
 import loadrun
 from loadrun.compare import assert_equal_error
 from loadrun.onnx import export
-from loadrun.onnx.proving import available
+from loadrun.onnx.exported import available
 from loadrun.runner import random_inputs
 from loadrun.verify.pack.capture import capture
 from tests.support.cases import slow_but

@@ -11,7 +11,7 @@ from loadrun import Bundle
 from loadrun.graph import Graph, StoredTensor
 from loadrun.graph import params as P
 from loadrun.onnx import export
-from loadrun.onnx.proving import available, of_written
+from loadrun.onnx.exported import available, of_written
 from loadrun.onnx.truth import new_session, runtime
 from tests.support.fixture_files import FIXTURES
 from tests.support.vision_cases import FAMILIES, Case

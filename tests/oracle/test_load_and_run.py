@@ -11,7 +11,7 @@ import pytest
 
 import loadrun
 from loadrun.cli import main
-from loadrun.load_and_run import naming
+from loadrun.load_and_run import plan
 from loadrun.ops.infer import infer_dtypes, infer_shapes
 from tests.support.oracle import ORACLE, ROOT, TESTS
 
@@ -74,7 +74,7 @@ def test_numbers_and_names() -> None:
     for row in rows:
         graph = loadrun.load(row["file"]).graph
         infer_dtypes(graph.oprs)
-        found = naming.loaded(graph)
+        found = plan.loaded(graph)
         ours = {str(n.id): n.name for n in found.oprs.values()}
         named = dict(found.vars.values())
         for number, (name, _, outputs) in row["oprs"].items():
@@ -83,10 +83,10 @@ def test_numbers_and_names() -> None:
                 # Outputs that a file leaves out have no name here.
                 assert named.get(var, label) == label, row["file"]
         known = infer_shapes(graph, graph.oprs)
-        run = naming.executed(graph, known)
+        run = plan.executed(graph, known)
         if {found.oprs[o.id].id for o in run} == set(row["order"]):
             # MegEngine's compiler rewrites some graphs; of the others the order must agree.
-            ran = naming.sequence(run, found, known, inputs_first=False)
+            ran = plan.sequence(run, found, known, inputs_first=False)
             assert [found.oprs[o.id].id for o in ran] == row["order"], row["file"]
             compared += 1
     assert compared > 100

@@ -13,7 +13,7 @@ import pytest
 
 import loadrun
 from loadrun.ops.numeric import parallel
-from loadrun.runtimes.process import run_tool
+from loadrun.runtimes.whole import run_tool
 
 
 @pytest.fixture(params=[1, 3])

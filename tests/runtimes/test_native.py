@@ -18,8 +18,8 @@ from loadrun.cli import main
 from loadrun.engines import file_of, make_file_engine, runs_file
 from loadrun.graph import StoredTensor
 from loadrun.graph.dtypes import DType
-from loadrun.onnx.codes import from_codes, to_codes
 from loadrun.onnx.file import rule_error
+from loadrun.onnx.types import from_codes, to_codes
 from loadrun.passes.constants import bare
 from loadrun.verify.diff import FileSide
 

@@ -15,7 +15,7 @@ from loadrun.base.errors import EngineError, UsageError
 from loadrun.engines import make_engine
 from loadrun.graph import Graph
 from loadrun.graph.dtypes import DType
-from loadrun.runtimes.process import MessageProcess
+from loadrun.runtimes.whole import MessageProcess
 from loadrun.testing import GraphBuilder
 from loadrun.verify.diff.stored import read_binary_dump
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import loadrun
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph.dtypes import Array
-from loadrun.runtimes.runtime import NotTaken
+from loadrun.runtimes.pieces import NotTaken
 
 __all__ = ["FakeRuntime"]
 

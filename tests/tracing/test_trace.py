@@ -49,7 +49,7 @@ def test_a_later_call_computes_nothing_in_python(
     f = trace(lambda x: x * 2 + 1, **options)
     f(tensor([1.0]))
     monkeypatch.setattr("loadrun.tensors.applying.execute", None)
-    monkeypatch.setattr("loadrun.tracing.recorder.execute", None)
+    monkeypatch.setattr("loadrun.tracing.recording.execute", None)
     assert f(tensor([4.0])).numpy().tolist() == [9.0]
 
 
@@ -206,7 +206,7 @@ def test_record_only_executes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("executed")
 
-    monkeypatch.setattr("loadrun.tracing.recorder.execute", refuse)
+    monkeypatch.setattr("loadrun.tracing.recording.execute", refuse)
     monkeypatch.setattr("loadrun.tracing.recording.execute", refuse)
     f = trace(lambda x: x * 2 + 1, record_only=True)
     y = f(tensor([1.0]))

@@ -1,39 +1,9 @@
 """MegEngine's quantization package for inference: observers, fake quantization, conversion of networks."""
 
-from .fake_quant import LSQ, TQT, FakeQuantize
-from .observer import (
-    ExponentialMovingAverageObserver,
-    HistogramObserver,
-    MinMaxObserver,
-    Observer,
-    PassiveObserver,
-    SyncExponentialMovingAverageObserver,
-    SyncMinMaxObserver,
-)
-from .qconfig import (
-    QConfig,
-    calibration_qconfig,
-    easyquant_qconfig,
-    ema_fakequant_qconfig,
-    ema_lowbit_fakequant_qconfig,
-    min_max_fakequant_qconfig,
-    passive_qconfig,
-    sync_ema_fakequant_qconfig,
-    tqt_qconfig,
-)
-from .quantize import (
-    apply_easy_quant,
-    disable_fake_quant,
-    disable_observer,
-    enable_fake_quant,
-    enable_observer,
-    hook_qat_module,
-    propagate_qconfig,
-    quantize,
-    quantize_qat,
-    reset_qconfig,
-)
-from .utils import (
+from .fake_quant import (
+    LSQ,
+    TQT,
+    FakeQuantize,
     LSQParams,
     QParams,
     QParamsModuleMixin,
@@ -43,6 +13,36 @@ from .utils import (
     fake_quant_tensor,
     lsq_forward,
     tqt_forward,
+)
+from .observer import (
+    ExponentialMovingAverageObserver,
+    HistogramObserver,
+    MinMaxObserver,
+    Observer,
+    PassiveObserver,
+    SyncExponentialMovingAverageObserver,
+    SyncMinMaxObserver,
+)
+from .quantize import (
+    QConfig,
+    apply_easy_quant,
+    calibration_qconfig,
+    disable_fake_quant,
+    disable_observer,
+    easyquant_qconfig,
+    ema_fakequant_qconfig,
+    ema_lowbit_fakequant_qconfig,
+    enable_fake_quant,
+    enable_observer,
+    hook_qat_module,
+    min_max_fakequant_qconfig,
+    passive_qconfig,
+    propagate_qconfig,
+    quantize,
+    quantize_qat,
+    reset_qconfig,
+    sync_ema_fakequant_qconfig,
+    tqt_qconfig,
 )
 
 __all__ = [

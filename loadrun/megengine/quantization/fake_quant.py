@@ -1,23 +1,42 @@
 """Fake quantization as modules: rounding to what a quantized dtype has (MegEngine's ``quantization/fake_quant.py``)."""
 
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import Any
 
+import numpy as np
+
+from ...layers.fake_quant import fake_quant_bias, fake_quant_tensor, lsq_forward, tqt_forward
 from ...tensors import Parameter, Tensor, as_tensor
-from ...tensors.quantized_dtypes import KINDS, QuantDtypeMeta
-from .. import functional as F
-from ..module import Module
-from .utils import (
+from ...tensors.quantized_dtypes import (
+    KINDS,
     LSQParams,
     QParams,
-    QParamsModuleMixin,
+    QuantDtypeMeta,
     QuantMode,
     create_qparams,
-    fake_quant_tensor,
-    lsq_forward,
-    tqt_forward,
+    create_quantized_dtype,
 )
+from .. import functional as F
+from ..module import Module
+
+__all__ = ["LSQ", "TQT", "FakeQuantize", "LSQParams", "QParams", "QParamsModuleMixin", "QuantMode"]
+__all__ += ["create_qparams", "fake_quant_bias", "fake_quant_tensor", "lsq_forward", "tqt_forward"]
+
+
+class QParamsModuleMixin(ABC):
+    """A module that knows how its output is quantized."""
+
+    @abstractmethod
+    def get_qparams(self) -> QParams:
+        """Return the parameters of the output."""
+
+    def get_quantized_dtype(self) -> np.dtype[Any]:
+        """Return the dtype of the output."""
+        q = self.get_qparams()
+        assert q.dtype_meta is not None
+        zero = None if q.zero_point is None else int(q.zero_point)
+        return create_quantized_dtype(q.dtype_meta, float(q.scale), zero)
 
 
 def meta_of(dtype: str | QuantDtypeMeta) -> QuantDtypeMeta:

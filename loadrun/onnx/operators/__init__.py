@@ -48,12 +48,10 @@ _FAMILIES = {
     Constant Shape Size Reshape Flatten Squeeze Unsqueeze Transpose Concat Split Slice Expand Tile
     DepthToSpace SpaceToDepth
     """,
-    ("creation", ""): "ConstantOfShape EyeLike Range Trilu",
     ("indexing", ""): """
     Gather GatherElements GatherND ScatterElements Scatter ScatterND TensorScatter OneHot ReverseSequence
     TopK NonZero Compress Unique
     """,
-    ("padding", ""): "Pad CenterCropPad",
     ("resizing", ""): "Resize Upsample",
     ("quantization", "com.microsoft"): "QuantizeLinear DequantizeLinear",
     ("quantization", ""): """
@@ -75,19 +73,13 @@ _FAMILIES = {
     ("contrib", "com.microsoft"): """
     GridSample Pad GatherND Trilu Range ExpandDims Unique UnfoldTensor CDist NGramRepeatBlock
     CropAndResize GroupNorm SkipGroupNorm BiasAdd BiasSplitGelu BiasSoftmax GemmFastGelu BiasDropout
-    ComplexMul ComplexMulConj IsAllFinite
+    ComplexMul ComplexMulConj IsAllFinite MoE QMoE
     """,
-    ("experts", "com.microsoft"): "MoE QMoE",
-    ("sampling", ""): "AffineGrid GridSample MaxRoiPool RoiAlign",
+    ("sampling", ""): "AffineGrid GridSample MaxRoiPool RoiAlign NonMaxSuppression",
     ("signal", ""): "DFT STFT HannWindow HammingWindow BlackmanWindow MelWeightMatrix",
-    ("losses", ""): "NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss Dropout",
-    ("sequences", ""): """
-    SequenceConstruct SequenceEmpty SequenceAt SequenceInsert SequenceErase SequenceLength SplitToSequence
-    ConcatFromSequence Optional OptionalHasElement OptionalGetElement
+    ("text", ""): """
+    StringConcat StringSplit StringNormalizer RegexFullMatch TfIdfVectorizer
     """,
-    ("text", ""): "StringConcat StringSplit StringNormalizer RegexFullMatch",
-    ("detection", ""): "NonMaxSuppression",
-    ("ngrams", ""): "TfIdfVectorizer",
     ("traditional", "ai.onnx.ml"): """
     ArrayFeatureExtractor Binarizer Scaler Normalizer Imputer FeatureVectorizer OneHotEncoder LabelEncoder
     ZipMap LinearRegressor LinearClassifier
@@ -95,10 +87,15 @@ _FAMILIES = {
     ("trees", "ai.onnx.ml"): "TreeEnsembleClassifier TreeEnsembleRegressor TreeEnsemble",
     ("svm", "ai.onnx.ml"): "SVMRegressor SVMClassifier",
     ("training", "ai.onnx.preview.training"): "Adagrad Adam Momentum",
-    ("randomness", ""): """
-    RandomUniform RandomUniformLike RandomNormal RandomNormalLike Bernoulli
+    ("control", ""): """
+    If Loop Scan SequenceMap SequenceConstruct SequenceEmpty SequenceAt SequenceInsert SequenceErase
+    SequenceLength SplitToSequence ConcatFromSequence Optional OptionalHasElement OptionalGetElement
     """,
-    ("control", ""): "If Loop Scan SequenceMap",
+    ("filling", ""): "ConstantOfShape EyeLike Range Trilu Pad CenterCropPad",
+    ("training", ""): """
+    NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss Dropout RandomUniform RandomUniformLike
+    RandomNormal RandomNormalLike Bernoulli
+    """,
 }
 HOMES = {(domain, op): family for (family, domain), ops in _FAMILIES.items() for op in ops.split()}
 """The file of every operator, by domain and name: a model imports those that it needs."""

@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Any
 
 from ...arrays.names import np
 from ...graph.composite import Flag, NodeTypes
 from ...graph.dtypes import Array, DType
-from ..codes import codes_of_floats
 from ..tensors import NAMES, decoded
-from . import operator
-from .common import one_of, refuse_unless, refuse_where, tensor_type
-from .early import operator_since_7
-from .kernels import exactly, round_bfloat16
-from .small_floats import SMALL, rounded_small
+from ..types import codes_of_floats
+from . import F, operator
+from .common import axis_of, one_of, refuse_unless, refuse_where, tensor_type, with_attributes
+from .kernels import SMALL, broadcast_shapes, exactly, round_bfloat16, rounded_small
+
+Function = Callable[..., Any]
+
+
+def _aligned(function: Function) -> Function:
+    """Broadcast the second input along an axis, as versions before 7 do."""
+
+    def called(x: Array, y: Array, *, axis: int | None = None, broadcast: int = 0) -> Any:  # noqa: ANN401
+        if broadcast and axis is not None:
+            rest = x.ndim - axis_of(axis, x.ndim) - y.ndim
+            refuse_unless(rest >= 0, f"{y.ndim} axes do not fit {x.ndim} at axis {axis}")
+            y = y.reshape(*y.shape, *[1] * rest)
+        return function(x, y)
+
+    return with_attributes(function, called, axis=None, broadcast=0)
+
+
+def operator_since_7(name: str, **how: Any) -> Callable[[F], F]:
+    """Register an operator of two inputs that numpy's broadcasting holds for since version 7."""
+
+    def register(function: F) -> F:
+        operator(name, since=7, pointwise=True, **how)(function)
+        how["shape"] = _aligned(lambda x, y: broadcast_shapes(x.shape, y.shape))
+        operator(name, **how)(_aligned(function))
+        return function
+
+    return register
+
 
 # Arithmetic
 

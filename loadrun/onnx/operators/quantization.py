@@ -11,9 +11,8 @@ from ...graph.dtypes import Array, DType, plain
 from . import operator
 from .common import axis_of, refuse_unless, taking, tensor_type
 from .convolution import integer_convolution, integer_shape
-from .kernels import halved
+from .kernels import SMALL, halved, rounded_small
 from .linalg import integer_product, product_shape
-from .small_floats import SMALL, rounded_small
 from .windows import SPACE
 
 CONTRIB = "com.microsoft"

@@ -6,8 +6,8 @@ from itertools import combinations
 from ...arrays.names import np
 from ...graph.dtypes import Array
 from .common import once, one_of, refuse_unless
+from .forest import as_rows, chosen, label_type, logistic, of_both, row_operator, transformed
 from .kernels import matrix_product as matmul
-from .scores import as_rows, chosen, label_type, logistic, of_both, row_operator, transformed
 
 _LEAST = 1e-7
 _MOST_WEIGHTS = 1 << 26

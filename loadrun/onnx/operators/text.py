@@ -1,12 +1,14 @@
-"""Text: arrays of Python's strings."""
+"""Text: arrays of Python's strings, and TfIdfVectorizer."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from typing import Any
 
-from ...arrays.names import np
+from ...arrays.names import kernel, np
 from ...graph.dtypes import Array
 from . import operator
-from .common import one_of, refuse_unless
+from .common import once, one_of, refuse_unless, taking
 
 operator("StringConcat", since=20)(lambda x, y: np.asarray(x + y, object))
 
@@ -58,3 +60,95 @@ def regex_full_match(x: Array, *, pattern: str = "") -> Array:
     except re.error as e:
         raise ValueError(f"its pattern {pattern!r} is none: {e}") from e
     return np.array([matches(v) is not None for v in x.flat], bool).reshape(x.shape)
+
+
+_MOST = 1 << 20
+
+
+def _pool(grams: Sequence[Any], starts: Sequence[int], columns: int) -> list[dict[tuple[Any, ...], int]]:
+    """Return the number of every n-gram, for each length; of equal ones the last counts."""
+    ends = [*starts, len(grams)]
+    refuse_unless(
+        ends[0] >= 0 and all(a <= b for a, b in pairwise(ends)),
+        f"ngram_counts are {list(starts[:8])}, expected rising places in {len(grams)} entries of the pool",
+    )
+    numbers: list[dict[tuple[Any, ...], int]] = []
+    total = 0
+    for n, (low, high) in enumerate(pairwise(ends), 1):
+        refuse_unless((high - low) % n == 0, f"{high - low} entries of its pool are not whole {n}-grams")
+        numbers.append({tuple(grams[at : at + n]): total + i for i, at in enumerate(range(low, high, n))})
+        total += (high - low) // n
+    refuse_unless(total == columns, f"ngram_indexes has {columns} entries for {total} n-grams")
+    return numbers
+
+
+def _prepared(
+    x: Array,
+    *,
+    max_gram_length: int,
+    max_skip_count: int,
+    min_gram_length: int,
+    mode: str,
+    ngram_counts: Sequence[int],
+    ngram_indexes: Sequence[int],
+    pool_int64s: Sequence[int] = (),
+    pool_strings: Sequence[str] = (),
+    weights: Sequence[float] = (),
+) -> tuple[tuple[int, ...], list[dict[tuple[Any, ...], int]]]:
+    """Return the shape of the result, and the n-grams."""
+    one_of("mode", mode, "TF", "IDF", "TFIDF")
+    refuse_unless(x.ndim < 3, f"its input has {x.ndim} axes, expected one or two")
+    fits = len(ngram_indexes) > 0 and min(ngram_indexes) >= 0 and max(ngram_indexes) < _MOST
+    refuse_unless(fits, f"ngram_indexes must be numbers from 0 to {_MOST - 1}")
+    columns = len(ngram_indexes)
+    refuse_unless(
+        mode == "TF" or len(weights) in (0, columns),
+        f"weights has {len(weights)} entries for {columns} n-grams",
+    )
+    pool = _pool(pool_strings if x.dtype == object else pool_int64s, ngram_counts, columns)
+    used = [i for n, g in enumerate(pool, 1) if min_gram_length <= n <= max_gram_length for i in g.values()]
+    refuse_unless(
+        mode != "IDF" or len({ngram_indexes[i] for i in used}) == len(used),
+        "several of its n-grams count for one column, of which IDF takes one weight",
+    )
+    return (*x.shape[:-1], max(ngram_indexes) + 1), pool
+
+
+@operator(
+    "TfIdfVectorizer", since=9, out=("Float32",), shape=lambda x, **attributes: _prepared(x, **attributes)[0]
+)
+@taking(
+    **dict.fromkeys(("max_gram_length", "max_skip_count", "min_gram_length", "mode")),
+    **dict.fromkeys(("ngram_counts", "ngram_indexes", "pool_int64s", "pool_strings", "weights"), ()),
+)
+def tf_idf_vectorizer(x: Array, **given: Any) -> Array:
+    """Count n-grams in rows of numbers or texts, with up to so many elements left out between two of theirs."""
+    ngram_indexes, mode, weights = given["ngram_indexes"], given["mode"], given.get("weights", ())
+    _, pool = once(ngram_indexes, "pool", lambda: _prepared(x, **given))
+    columns = len(ngram_indexes)
+    rows = x if x.ndim == 2 else x.reshape(1, -1)
+    counts = np.zeros((rows.shape[0], columns))
+    for n in range(max(given["min_gram_length"], 1), min(given["max_gram_length"], len(pool)) + 1):
+        # A skip means nothing to single elements, so they count once.
+        skips = range(1, 2 if n == 1 else min(max(given["max_skip_count"], 0) + 2, rows.shape[1] + 1))
+        counts = counts + counted(rows, pool[n - 1], columns, skips)
+    if mode == "IDF":
+        counts = np.minimum(counts, 1)
+    if mode != "TF" and weights:
+        counts = counts * np.array(weights)
+    place = np.zeros((columns, max(ngram_indexes) + 1))
+    place[np.arange(columns), ngram_indexes] = 1
+    result = (counts @ place).astype(np.float32)
+    return result if x.ndim == 2 else result[0]
+
+
+@kernel
+def counted(rows: Array, grams: dict[tuple[Any, ...], int], columns: int, skips: Iterable[int]) -> Array:
+    """Count every n-gram of one length in rows (N, L), with its elements so far apart: (N, columns)."""
+    counts = np.zeros((rows.shape[0], columns))
+    for count, row in zip(counts, rows.tolist(), strict=True):
+        for step in skips:
+            for gram in zip(*(row[k * step :] for k in range(len(next(iter(grams), ())))), strict=False):
+                if gram in grams:
+                    count[grams[gram]] += 1
+    return counts

@@ -8,8 +8,8 @@ from ...graph.composite import NodeTypes, ObjectType, TensorAttribute
 from ...graph.dtypes import Array, DType, plain
 from . import operator
 from .common import like_first, once, one_of, refuse_unless
+from .forest import as_rows, chosen, label_type, of_both, probit, row_operator, transformed
 from .kernels import matrix_product as matmul
-from .scores import as_rows, chosen, label_type, of_both, probit, row_operator, transformed
 
 _ML = "ai.onnx.ml"
 _MOST_FEATURES = 1 << 20

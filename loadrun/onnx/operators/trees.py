@@ -9,8 +9,21 @@ from ...arrays.names import np
 from ...graph.composite import TensorAttribute
 from ...graph.dtypes import Array
 from .common import once, one_of, refuse_unless, taking
-from .forest import LEAF, MEMBER, MODES, TreeNodes, WeightedTrees, weighted
-from .scores import TRANSFORMS, as_rows, chosen, label_type, probit, row_operator, transformed
+from .forest import (
+    LEAF,
+    MEMBER,
+    MODES,
+    TRANSFORMS,
+    TreeNodes,
+    WeightedTrees,
+    as_rows,
+    chosen,
+    label_type,
+    probit,
+    row_operator,
+    transformed,
+    weighted,
+)
 
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 

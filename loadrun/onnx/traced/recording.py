@@ -28,10 +28,10 @@ from ...tensors.symbolic import TracedNumber
 from ...testcase import EXPECT, Check, checks_of
 from ..file import check
 from ..graph import RULE
-from ..subgraph import Subgraph
+from ..nodes import Subgraph
 from . import HALVES, KERNELS, OPERATORS, Untraceable, traced
+from .elements import as_mode
 from .session import Draws, Session, stored_type
-from .written import as_mode
 
 __all__ = ["Untraceable", "recorded"]
 
@@ -297,7 +297,7 @@ def recorded(
     Raises:
         UnsupportedError: an operator cannot be expressed, or needs values that depend on inputs.
     """
-    from . import activations, arithmetic, data, layers, recurrent, signal, sizes, windows  # noqa: F401 - they register
+    from . import elements, layers, recurrent, sizes, windows  # noqa: F401 - they register
 
     infer_dtypes(graph.oprs)
     session = Session(elsewhere)

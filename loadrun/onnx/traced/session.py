@@ -26,8 +26,7 @@ from ...tensors.access import (
 )
 from ...tensors.convert import shape_tensor
 from ...tensors.symbolic import as_number
-from ...tracing.recorder import TraceRecorder
-from ...tracing.recording import RecordedInput
+from ...tracing.recording import RecordedInput, TraceRecorder
 from . import Untraceable
 
 _STORED = {"Int4": "Int8", "Int2": "Int8", "Uint4": "Uint8", "Uint2": "Uint8"}

@@ -9,8 +9,8 @@ from ...arrays.names import np
 from ...layers import emit as e
 from ...tensors import Tensor, TracedInt, active
 from ...tensors.access import recorded_variable
+from ..nodes import Subgraph
 from ..operators import common, kernels, resizing, shapes
-from ..subgraph import Subgraph
 from . import Untraceable, instead, operand, traced
 from .session import Session
 

@@ -20,7 +20,7 @@ from ...layers.shared import windows as pools
 from ...layers.shared.windows import WindowGeometry, pad
 from ...tensors import Tensor
 from ...tensors.access import from_variable, is_scalar, recorded_variable, session_of
-from ..operators import convolution, padding, pooling
+from ..operators import convolution, filling, pooling
 from ..operators.windows import SpatialWindow, window_of
 from . import instead, known, operand, traced
 
@@ -207,8 +207,8 @@ def col2im(
 # Pooling and borders
 
 
-@instead(padding.padded)
-def padded(x: Any, widths: padding.Widths, mode: str, value: Any) -> Any:
+@instead(filling.padded)
+def padded(x: Any, widths: filling.Widths, mode: str, value: Any) -> Any:
     """Add borders by MegEngine's operator, which has no reflection of more than an axis has."""
     near = all(min(pair) >= 0 and max(pair) < n for n, pair in zip(x.shape, widths, strict=True))
     return pad(operand(x), widths, mode) if mode in ("edge", "reflect") and near else NotImplemented

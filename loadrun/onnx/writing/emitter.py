@@ -13,7 +13,7 @@ import numpy as np
 from ...graph import Opr
 from ...graph.dtypes import Array, DType
 from ..encode import Attribute, GraphMessage, NodeMessage, TensorMessage, ValueMessage, unused
-from ..schemas import versions_of
+from ..nodes import versions_of
 from ..tensors import ElemType
 
 Dim = int | str

@@ -25,8 +25,7 @@ from ...layers.shared.windows import WindowGeometry, convolved
 from ...ops.conv.layout import Packing, input_packing
 from ...ops.elemwise.multi import round_shr
 from ...ops.formulas import FORMULAS
-from ...ops.formulas.attention import attended
-from ...ops.formulas.recurrent import lstm_cell
+from ...ops.formulas.layers import attended, lstm_cell
 from ...ops.infer import follow, infer_dtypes, infer_shapes
 from ...ops.linalg import unpacked
 from ...ops.registry import Call, Shape, implementation
@@ -34,7 +33,7 @@ from ...ops.relayout import moved
 from ...ops.shape import axis_of
 from ...tensors import Tensor, apply
 from ...tensors.access import from_stored
-from ..held import tensor_of
+from ..lasting import tensor_of
 from .elemwise import convert
 from .emitter import UnsupportedOprError
 from .writer import OnnxWriter, translation

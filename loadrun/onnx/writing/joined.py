@@ -15,12 +15,12 @@ from ...graph.params import ElemwiseMode as M
 from ...ops.elemwise.table import ROWS
 from ...ops.shape import axis_of
 from ..tensors import ElemType
-from .conv import CONVOLUTIONS, convolution_with_bias
 from .elemwise_float import compose
 from .integers import integer_weights
-from .linalg import operand
+from .layers import operand
 from .reduce import without_axes
 from .shape import select
+from .windows import CONVOLUTIONS, convolution_with_bias
 from .writer import PRODUCTS, OnnxWriter, elem_of, joined
 
 _REACH = 8

@@ -32,8 +32,7 @@ Sizes = tuple[int | None, ...]
 """A shape; None if the size depends on the inputs."""
 Translation = Callable[["OnnxWriter", Opr], "str | Sequence[str]"]
 _FAMILIES = """
-    io elemwise elemwise_multi shape indexing reduce linalg conv pooling joined quantization norm select
-    rnn resize control formulas
+    io elemwise elemwise_multi shape indexing reduce layers windows joined quantization formulas
 """
 _HOMES = [f"{__package__}.{family}" for family in _FAMILIES.split()]
 TRANSLATIONS: Registry[str, Translation] = Registry("translation to ONNX", _HOMES)
@@ -145,7 +144,7 @@ class OnnxWriter(NodeEmitter):
                     ends = [(n, self.dtype(v)) for n, v in zip(names, opr.outputs, strict=False)]
                     narrow = ("Float32", "Int32")
                     names = [self.cast_raw(n, elem_of(d)) if d.name in narrow else n for n, d in ends]
-            sizes: list[Dim] | None = resolve(f"{__package__}.following:followed_sizes")(self, opr)
+            sizes: list[Dim] | None = resolve(f"{__package__}.shape:followed_sizes")(self, opr)
         except UnsupportedOprError as e:
             e.opr = e.opr or opr
             raise

@@ -1,5 +1,7 @@
 """Resizing, warping, regions of interest and correlation of images."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from itertools import product
 from math import ceil
@@ -8,10 +10,93 @@ import numpy as np
 
 from ...graph import params as P
 from ...graph.dtypes import Array
-from ...graph.params import BorderMode, Format, InterpolationMode, ROIAlignMode
 from ..image.planes import as_planes, from_planes
 from ..registry import Call, Shape
-from .sampling import bilinear, blended, cubic, linear, pixels_of
+
+Pixels = Callable[[Array, Array], Array]
+"""Gives [C, ...] for integer rows and columns [...]."""
+Weights = list[tuple[Array, Array]]
+"""For each neighbour of every position: which pixel of the axis it is, and what it weighs."""
+
+
+def pixels_of(image: Array, mode: P.BorderMode = P.BorderMode.CONSTANT, fill: float = 0.0) -> Pixels:
+    """Give the pixels of an image [C, H, W] by row and column, and what stands for those outside.
+
+    >>> pixels = pixels_of(np.array([[[1.0, 2.0]]]), P.BorderMode.REFLECT)
+    >>> pixels(np.array([0, 0]), np.array([2, -1]))
+    array([[2., 1.]])
+    """
+
+    def pixels(rows: Array, cols: Array) -> Array:
+        y, x = _inside(rows, image.shape[1], mode), _inside(cols, image.shape[2], mode)
+        taken = image[:, y, x]
+        if mode != P.BorderMode.CONSTANT:
+            return taken
+        return np.where((y == rows) & (x == cols), taken, fill)
+
+    return pixels
+
+
+def _inside(at: Array, size: int, mode: P.BorderMode) -> Array:
+    """Return the pixel that stands for a position outside; the nearest one for a border of one value."""
+    # NaN positions may read any pixel: their weights are NaN.
+    at = np.clip(np.nan_to_num(at), -(2.0**31), 2.0**31).astype(np.int64)
+    if mode == P.BorderMode.WRAP:
+        return at % size
+    if mode == P.BorderMode.REFLECT:
+        at = at % (2 * size)
+        return np.where(at < size, at, 2 * size - 1 - at)
+    if mode == P.BorderMode.REFLECT_101:
+        period = max(1, 2 * size - 2)
+        at = at % period
+        return np.where(at < size, at, period - at)
+    return np.clip(at, 0, size - 1)
+
+
+def bilinear(pixels: Pixels, rows: Array, cols: Array) -> Array:
+    """Weigh the four pixels around positions by the areas opposite them."""
+    top, left = np.floor(rows), np.floor(cols)
+    v, u = rows - top, cols - left
+    above = pixels(top, left) * (1 - u) + pixels(top, left + 1) * u
+    below = pixels(top + 1, left) * (1 - u) + pixels(top + 1, left + 1) * u
+    return above * (1 - v) + below * v
+
+
+def linear(positions: Array, size: int) -> Weights:
+    """Give the neighbours of positions on an axis and their weights, constant beyond its ends.
+
+    >>> linear(np.array([-0.5, 0.25, 1.0]), 2)
+    [(array([0, 0, 1]), array([1.  , 0.75, 1.  ])), (array([1, 1, 1]), array([0.  , 0.25, 0.  ]))]
+    """
+    at = np.clip(positions, 0, size - 1)
+    left = np.floor(at).astype(np.int64)
+    return [(left, 1 - (at - left)), (np.minimum(left + 1, size - 1), at - left)]
+
+
+def cubic(positions: Array, size: int) -> Weights:
+    """Give the four neighbours of positions on an axis and their weights in cubic convolution with A = -0.75.
+
+    >>> [w.item() for _, w in cubic(np.array([1.5]), 4)]
+    [-0.09375, 0.59375, 0.59375, -0.09375]
+    """
+    left = np.floor(positions).astype(np.int64)
+    weights = []
+    for at in (left - 1, left, left + 1, left + 2):
+        d = np.abs(positions - at)
+        near, far = (1.25 * d - 2.25) * d * d + 1, -0.75 * (((d - 5) * d + 8) * d - 4)
+        weights.append((np.clip(at, 0, size - 1), np.where(d <= 1, near, far)))
+    return weights
+
+
+def blended(x: Array, weights: Weights, axis: int) -> Array:
+    """Add up an axis's pixels by their weights.
+
+    >>> blended(np.array([2.0, 6.0]), linear(np.array([0.25]), 2), 0)
+    array([3.])
+    """
+    x = np.moveaxis(x, axis, -1)
+    return np.moveaxis(np.sum([x[..., at] * w for at, w in weights], 0), -1, axis)
+
 
 _NHWC_CHANNELS = (1, 3)
 """Channels of NHWC images that MegEngine resizes as OpenCV does."""
@@ -26,18 +111,18 @@ def resize(c: Call, x: Array, out_shape: Array) -> Array | None:
     """Resample to another size by the nearest pixel, linearly or by cubic convolution."""
     p = c.get(P.Resize)
     planes = as_planes(x, p.format)
-    opencv = p.format == Format.NHWC and planes.shape[4] in _NHWC_CHANNELS
-    if not x.size or (opencv and p.imode in (InterpolationMode.AREA, InterpolationMode.LANCZOS4)):
+    opencv = p.format == P.Format.NHWC and planes.shape[4] in _NHWC_CHANNELS
+    if not x.size or (opencv and p.imode in (P.InterpolationMode.AREA, P.InterpolationMode.LANCZOS4)):
         return None
     for axis, out in zip((2, 3), out_shape.reshape(-1).tolist(), strict=True):
         size = planes.shape[axis]
-        if p.imode == InterpolationMode.NEAREST:
+        if p.imode == P.InterpolationMode.NEAREST:
             # The pixel is chosen in the kernels' precision, which is part of the operator's definition.
             kind = np.float64 if opencv else np.float32
             at = np.arange(out, dtype=kind) / (kind(out) / kind(size))
             planes = planes.take(np.minimum(at.astype(np.int64), size - 1), axis)
             continue
-        smooth = p.imode == InterpolationMode.CUBIC and (opencv or p.format == Format.NCHW)
+        smooth = p.imode == P.InterpolationMode.CUBIC and (opencv or p.format == P.Format.NCHW)
         planes = blended(planes, (cubic if smooth else linear)(_centres(size, out), size), axis)
     return from_planes(planes, p.format)
 
@@ -55,21 +140,21 @@ def resize_volume(c: Call, x: Array, out_shape: Array) -> Array | None:
 
 
 def _warped(
-    planes: Array, rows: Array, cols: Array, mode: BorderMode, fill: float, finite: bool = True
+    planes: Array, rows: Array, cols: Array, mode: P.BorderMode, fill: float, finite: bool = True
 ) -> Array:
     """Sample one image [G, H, W, K] at positions [OH, OW]."""
     g, h, w, k = planes.shape
     fill = float(np.float32(fill))
     image = planes.transpose(0, 3, 1, 2).reshape(g * k, h, w)
     y = bilinear(pixels_of(image, mode, fill), rows, cols)
-    if finite and mode == BorderMode.CONSTANT:
+    if finite and mode == P.BorderMode.CONSTANT:
         y = np.where(np.isfinite(y), y, fill)
     return y.reshape(g, k, *rows.shape).transpose(0, 2, 3, 1)
 
 
-def _opencv(planes: Array, layout: Format) -> bool:
+def _opencv(planes: Array, layout: P.Format) -> bool:
     """Return whether MegEngine samples at positions rounded to 1/32 pixel, as OpenCV does."""
-    return layout == Format.NHWC and planes.shape[4] in (1, 2, 3)
+    return layout == P.Format.NHWC and planes.shape[4] in (1, 2, 3)
 
 
 def _warped_points(size: Array | tuple[int, ...]) -> Array:
@@ -88,7 +173,7 @@ def warp_perspective(c: Call, *args: Array) -> Array | None:
     which = args[-2] if indexed else np.arange(len(mat))
     opencv = len(images) == 1 and _opencv(planes, p.format)
     known = (which >= 0) & (which < len(planes))
-    if p.imode != InterpolationMode.LINEAR or opencv or not planes.size or not len(mat) or not known.all():
+    if p.imode != P.InterpolationMode.LINEAR or opencv or not planes.size or not len(mat) or not known.all():
         return None
     x, y, z = np.moveaxis(np.einsum("nij,jhw->nihw", mat, _warped_points(args[-1])), 1, 0)
     out = [
@@ -101,7 +186,7 @@ def warp_affine(c: Call, x: Array, mat: Array, out_shape: Array) -> Array | None
     """Sample where 2x3 matrices take the output's pixels."""
     p = c.get(P.WarpAffine)
     planes = as_planes(x, p.format)
-    if p.imode != InterpolationMode.LINEAR or _opencv(planes, p.format) or not planes.size:
+    if p.imode != P.InterpolationMode.LINEAR or _opencv(planes, p.format) or not planes.size:
         return None
     at = np.einsum("nij,jhw->nihw", mat, _warped_points(out_shape))
     out = [
@@ -116,7 +201,7 @@ def remap(c: Call, x: Array, where: Array) -> Array | None:
     if not x.size or not where.size:
         return None
     planes = as_planes(x, p.format)
-    if p.imode == InterpolationMode.NEAREST:
+    if p.imode == P.InterpolationMode.NEAREST:
         where = np.rint(where)
     out = [
         _warped(image, at[..., 1], at[..., 0], p.border_type, p.scalar, finite=False)
@@ -138,7 +223,7 @@ def roi_align(c: Call, x: Array, rois: Array) -> tuple[Array, Array] | None:
         samples = bilinear(pixels_of(x[image]), rows, cols)
         bins.append(samples.reshape(*samples.shape[:3], -1))
     samples = np.stack(bins)
-    if p.mode == ROIAlignMode.MAX:
+    if p.mode == P.ROIAlignMode.MAX:
         return samples.max(-1), samples.argmax(-1).astype(np.int32)
     return samples.mean(-1), np.zeros(samples.shape[:-1], np.int32)
 

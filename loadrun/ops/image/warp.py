@@ -11,8 +11,7 @@ from ...graph.params import BorderMode, Format, InterpolationMode, Remap, WarpAf
 from ..registry import Call, Shape, ShapeCall, kernel
 from .planes import as_planes, from_planes, output_size, planes_shape
 from .sampling import border_index, store, to_integer
-from .warp_fixed import affine_positions, perspective_positions, remap_fixed
-from .warp_linear import bilinear_grid, bilinear_points
+from .warp_kernels import affine_positions, bilinear_grid, bilinear_points, perspective_positions, remap_fixed
 
 _FLOATS = ("Float32", "Float16", "BFloat16")
 _BYTES = ("Int8", "Uint8", "QuantizedS8", "Quantized8Asymm")

@@ -11,9 +11,8 @@ from ...layers import emit as e
 from ...layers import nn as F
 from ...layers.shared import nn as build
 from ...layers.shared.sizes import per_channel
-from ..call import FxCall, axis_of
+from ..call import FxCall, as_array, as_tensor, axis_of, is_number
 from ..registry import UnsupportedCallError, aten
-from ..values import as_array, as_tensor, is_number
 
 _OWN: dict[str, Callable[..., Any]] = {
     "relu": F.relu,

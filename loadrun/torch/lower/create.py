@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from ...layers import emit as e
-from ..call import FxCall
+from ..call import FxCall, as_array, as_tensor
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size
-from ..values import as_array, as_tensor
 
 
 def _filling(place: int, value: Any = None) -> Any:

@@ -11,9 +11,8 @@ import torch
 from ...graph import params as P
 from ...layers import emit
 from ...layers import emit as e
-from ..call import FxCall
+from ..call import FxCall, as_array, as_tensor, is_number
 from ..registry import UnsupportedCallError, aten
-from ..values import as_array, as_tensor, is_number
 
 _M = P.ElemwiseMode
 _FLOAT: dict[str, Callable[..., Any]] = {

@@ -7,10 +7,9 @@ import numpy as np
 
 from ...layers import emit as e
 from ...tensors.access import snapshot
-from ..call import FxCall, axis_of
+from ..call import FxCall, as_array, as_tensor, axis_of
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size
-from ..values import as_array, as_tensor
 from .shape import bounds
 
 

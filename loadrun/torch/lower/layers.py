@@ -17,9 +17,8 @@ from ...layers.shared import nn as build
 from ...layers.shared.sizes import per_channel
 from ...tensors import Tensor, TracedNumber
 from ...tensors.access import dtype_of, static_shape
-from ..call import FxCall
+from ..call import FxCall, as_array, as_tensor
 from ..registry import UnsupportedCallError, aten
-from ..values import as_array, as_tensor
 
 
 def _tensors(call: FxCall, *values: Any) -> list[Any]:

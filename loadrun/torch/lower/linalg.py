@@ -7,10 +7,9 @@ import numpy as np
 
 from ...layers import emit as e
 from ...layers import nn as F
-from ..call import FxCall
+from ..call import FxCall, as_array, as_tensor, is_number
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size
-from ..values import as_array, as_tensor, is_number
 from .reduce import norm
 
 

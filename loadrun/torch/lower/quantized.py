@@ -5,9 +5,8 @@ from typing import Any
 import numpy as np
 
 from ...tensors.access import value_of
-from ..call import FxCall, axis_of
+from ..call import INT_MAX, FxCall, as_array, as_tensor, axis_of
 from ..registry import UnsupportedCallError, aten
-from ..values import INT_MAX, as_array, as_tensor
 
 
 def _rounded(x: Any, inverse: Any, zero: Any, low: Any, high: Any) -> Any:

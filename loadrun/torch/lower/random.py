@@ -6,10 +6,9 @@ import numpy as np
 
 from ...layers import emit as e
 from ...layers import random as R
-from ..call import FxCall
+from ..call import FxCall, as_array, as_tensor
 from ..registry import aten
 from ..sizes import as_size
-from ..values import as_array, as_tensor
 
 
 def _drawn(shape: Any, normal: bool = False) -> Any:

@@ -7,10 +7,9 @@ import numpy as np
 import torch
 
 from ...layers import emit as e
-from ..call import FxCall, axes_of, axis_of
+from ..call import FxCall, as_array, as_tensor, axes_of, axis_of
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size
-from ..values import as_array, as_tensor
 
 
 def _reduced(call: FxCall, function: Callable[..., Any], x: Any, axes: tuple[int, ...], keepdim: bool) -> Any:

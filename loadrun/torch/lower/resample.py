@@ -16,10 +16,9 @@ from ...layers import vision
 from ...layers.products import product
 from ...layers.shared import sampling
 from ...tensors import const
-from ..call import FxCall
+from ..call import FxCall, as_array, as_tensor
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size, computed
-from ..values import as_array, as_tensor
 
 _MODES = ("linear", "nearest", "cubic")
 _PADDINGS = ("zeros", "border", "reflection")

@@ -11,10 +11,9 @@ from ...layers.shared.windows import pad as pad_ends
 from ...tensors import TracedInt, largest, least
 from ...tensors.access import dtype_of, snapshot
 from ...tensors.symbolic import as_number
-from ..call import FxCall, axes_of, axis_of
+from ..call import INT_MAX, FxCall, as_array, as_tensor, axes_of, axis_of, tensor_or_axes
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size
-from ..values import INT_MAX, as_array, as_tensor, tensor_or_axes
 
 
 @aten("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default", "aten._reshape_copy.default")

@@ -8,9 +8,8 @@ import numpy as np
 
 from ...graph import params as P
 from ...layers import emit as e
-from ..call import FxCall
+from ..call import FxCall, as_array, as_tensor
 from ..registry import UnsupportedCallError, aten
-from ..values import as_array, as_tensor
 
 _M = P.ElemwiseMode
 _SHIFT = {4: 8, 8: 16}

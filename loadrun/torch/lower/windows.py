@@ -10,10 +10,9 @@ from ...layers.shared import windows as build
 from ...layers.shared.windows import WindowGeometry
 from ...tensors import Tensor
 from ...tensors.access import static_shape
-from ..call import FxCall
+from ..call import FxCall, as_array, as_tensor
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size
-from ..values import as_array, as_tensor
 
 
 def many(call: FxCall, value: Any, n: int, default: Sequence[int] = ()) -> list[int]:

@@ -20,7 +20,7 @@ import pytest
 from loadrun import Tensor
 from loadrun.base.errors import FormatError
 from loadrun.dump.checkpoint import load_checkpoint, save_checkpoint
-from loadrun.megengine.quantization.utils import QuantMode, create_qparams
+from loadrun.megengine.quantization.fake_quant import QuantMode, create_qparams
 from tests.support.cases import WHOLE, fewer
 
 FOLDER = Path(__file__).resolve().parents[3] / "fixtures/checkpoints"

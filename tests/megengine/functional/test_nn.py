@@ -30,7 +30,7 @@ from loadrun.megengine.quantization import (
     fake_quant_bias,
     fake_quant_tensor,
 )
-from loadrun.megengine.quantization.utils import LSQParams
+from loadrun.megengine.quantization.fake_quant import LSQParams
 
 RNG = np.random.RandomState(0)
 

@@ -1,8 +1,4 @@
-"""Convolutions of every layout and dtype as Conv, ConvTranspose and ConvInteger.
-
-Quantized ones become DequantizeLinear, Conv on real numbers and QuantizeLinear, which runtimes fuse to integer
-arithmetic; where the result is the integer sums themselves, ConvInteger computes them.
-"""
+"""Convolutions of every layout and dtype as Conv, ConvTranspose and ConvInteger; pooling."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -14,25 +10,30 @@ import numpy as np
 from ...graph import Opr, Var
 from ...graph import params as P
 from ...graph.dtypes import Array
-from ...graph.params import Format, NonlineMode
 from ...ops.conv.layout import Packing
 from ...ops.conv.rules import Plan, backward_plan, conv_plan
+from ...ops.pooling import pool_windows
 from ..tensors import ElemType
 from .elemwise_float import compose, stepwise_h_swish
 from .emitter import UnsupportedOprError
-from .formulas import in_plain_layout, written
+from .formulas import in_other_layout, in_plain_layout, written
 from .integers import integer_weights
-from .linalg import unsigned
-from .writer import OnnxWriter, translation
+from .layers import unsigned
+from .writer import OnnxWriter, elem_of, translation
+
+# Convolutions of every layout and dtype as Conv, ConvTranspose and ConvInteger.
+#
+# Quantized ones become DequantizeLinear, Conv on real numbers and QuantizeLinear, which runtimes fuse to integer
+# arithmetic; where the result is the integer sums themselves, ConvInteger computes them.
 
 CONVOLUTIONS = ("ConvolutionV2", "Convolution3D", "ConvolutionBackwardDataV2", "Convolution3DBackwardData")
 
 _Convolution = P.Convolution | P.Convolution3D | P.ConvBias
 
 
-def activate(w: OnnxWriter, x: str, mode: NonlineMode) -> str:
+def activate(w: OnnxWriter, x: str, mode: P.NonlineMode) -> str:
     """Apply the nonlinearity of a convolution to float32 values."""
-    if mode == NonlineMode.IDENTITY:
+    if mode == P.NonlineMode.IDENTITY:
         return x
     return compose(w, P.ElemwiseMode[mode.name], x)
 
@@ -98,7 +99,7 @@ def convolution(w: OnnxWriter, opr: Opr, *bias: Var) -> str:
     return _convolve(w, opr, p, plan, (*rest, *bias))
 
 
-_PLAIN = {f.name: "NCHW" for f in Format} | {f.name: "NCDHW" for f in P.Convolution3DFormat}
+_PLAIN = {f.name: "NCHW" for f in P.Format} | {f.name: "NCDHW" for f in P.Convolution3DFormat}
 
 
 def _in_plain_layout(w: OnnxWriter, opr: Opr, packings: Sequence[Packing], out: Packing, filters: int) -> str:
@@ -136,8 +137,8 @@ def convolution_with_bias(w: OnnxWriter, opr: Opr, bias: Var, value: Array) -> s
 def _convolve(w: OnnxWriter, opr: Opr, p: _Convolution, plan: Plan, rest: tuple[Var, ...]) -> str:
     x, f = opr.inputs[:2]
     source, target = w.dtype(x), w.dtype(opr.outputs[0])
-    mode = getattr(p, "nonlineMode", NonlineMode.IDENTITY)
-    sums = mode == NonlineMode.IDENTITY and len(rest) < 2
+    mode = getattr(p, "nonlineMode", P.NonlineMode.IDENTITY)
+    sums = mode == P.NonlineMode.IDENTITY and len(rest) < 2
     if source.name == "Int8" or (source.is_quantized and target.name == "QuantizedS32" and sums):
         return _integer(w, opr, plan, rest, mode)
     filters = _filter(w, f, plan)
@@ -153,29 +154,29 @@ def _convolve(w: OnnxWriter, opr: Opr, p: _Convolution, plan: Plan, rest: tuple[
         bias = w.dequantize(key, w.dtype(rest[0]))
     if bias:
         later = later[1:]
-    if wide and (later or mode != NonlineMode.IDENTITY):
+    if wide and (later or mode != P.NonlineMode.IDENTITY):
         data, filters = w.cast(data, ElemType.FLOAT), w.cast(filters, ElemType.FLOAT)
     filters, bias = integer_weights(w, x, filters, bias)
     out = w.op("Conv", data, filters, bias, **_attributes(plan))
     for var in later:
         out = w.op("Add", out, w.float(var))
-    if target.is_quantized and mode == NonlineMode.H_SWISH:
+    if target.is_quantized and mode == P.NonlineMode.H_SWISH:
         out = stepwise_h_swish(w, out)
     else:
         out = activate(w, out, mode)
-    if wide and not later and mode == NonlineMode.IDENTITY:
+    if wide and not later and mode == P.NonlineMode.IDENTITY:
         return out
     return w.stored(out, target)
 
 
-def _integer(w: OnnxWriter, opr: Opr, plan: Plan, rest: tuple[Var, ...], mode: NonlineMode) -> str:
+def _integer(w: OnnxWriter, opr: Opr, plan: Plan, rest: tuple[Var, ...], mode: P.NonlineMode) -> str:
     """Compute integer sums, with integers added to them."""
     x, f = opr.inputs[:2]
     target = w.dtype(opr.outputs[0])
     out = _sums(w, x, f, plan)
     for var in rest:
         out = w.op("Add", out, w.cast(w.name(var), ElemType.INT32))
-    if mode == NonlineMode.RELU:
+    if mode == P.NonlineMode.RELU:
         out = w.op("Max", out, w.const(np.int32(0)))
     return out if target.np == np.int32 else w.cast(out, ElemType.INT16)
 
@@ -244,3 +245,79 @@ def _output_padding(w: OnnxWriter, opr: Opr, p: _Convolution) -> list[int]:
     if any(e < 0 for e in extra):
         raise UnsupportedOprError("a transposed convolution whose result is cut off")
     return extra
+
+
+@translation("PoolingV1")
+def pooling(w: OnnxWriter, opr: Opr) -> str:
+    """Emit MaxPool or AveragePool."""
+    p = opr.get(P.Pooling)
+    if P.Format(p.format) != P.Format.NCHW:
+        return in_other_layout(w, opr, P.Format(p.format))
+    attributes = {
+        "kernel_shape": [p.window_h, p.window_w],
+        "strides": [p.stride_h, p.stride_w],
+        "pads": [p.pad_h, p.pad_w, p.pad_h, p.pad_w],
+    }
+    for known in w.known:
+        shape = known.shapes.get(opr.inputs[0].id)
+        if shape is None:
+            raise UnsupportedOprError("pooling of data of unknown size")
+        if any(one.empty for one in pool_windows(p, shape)[1]):
+            raise UnsupportedOprError("a window that lies wholly in the padding")
+    return _pool(w, opr, p.mode, attributes)
+
+
+@translation("AdaptivePoolingV1")
+def adaptive_pooling(w: OnnxWriter, opr: Opr) -> str:
+    """Emit MaxPool or AveragePool with windows that follow from the sizes, which must be fixed; or a global one."""
+    p = opr.get(P.AdaptivePooling)
+    if P.Format(p.format) != P.Format.NCHW:
+        return in_other_layout(w, opr, P.Format(p.format))
+    x, want = opr.inputs
+    sizes = w.split_dims(want)
+    axes, windows = pool_windows(p, w.example(x), np.array(_example(w, want)))
+    changing = any(w.shape(x)[a] is None for a in axes)
+    if changing and all(n == 1 for n in sizes):
+        if not w.dtype(x).is_float:
+            raise UnsupportedOprError("adaptive pooling of quantized data whose size changes")
+        return w.op("GlobalMaxPool" if p.mode == P.PoolingMode.MAX else "GlobalAveragePool", w.name(x))
+    if changing or any(isinstance(n, str) for n in sizes):
+        raise UnsupportedOprError("adaptive pooling needs fixed sizes: its windows follow from them")
+    attributes = {
+        "kernel_shape": [one.window for one in windows],
+        "strides": [one.stride for one in windows],
+        "pads": [0, 0, 0, 0],
+    }
+    return _pool(w, opr, p.mode, attributes)
+
+
+def _example(w: OnnxWriter, want: object) -> list[int]:
+    sizes = w.known[0].values.get(want.id)  # type: ignore[attr-defined]
+    if sizes is None:
+        raise UnsupportedOprError("the output size of adaptive pooling is known only when the model runs")
+    return [int(n) for n in sizes.reshape(-1)]
+
+
+def _pool(w: OnnxWriter, opr: Opr, mode: P.PoolingMode, attributes: dict[str, list[int]]) -> str:
+    x = opr.inputs[0]
+    dtype = w.dtype(x)
+    if mode == P.PoolingMode.MAX:
+        small = dtype.name in ("Int8", "Uint8", "QuantizedS8", "Quantized8Asymm") and w.opset >= 12
+        if small or dtype.np.kind == "f":
+            return w.op("MaxPool", w.name(x), **attributes)
+        out = w.op("MaxPool", w.cast(w.name(x), ElemType.FLOAT), **attributes)
+        return w.cast(out, ElemType.of(dtype.np))
+    include = int(mode == P.PoolingMode.AVERAGE)
+    if not dtype.is_quantized:
+        data = w.float(x)
+        out = w.op("AveragePool", data, count_include_pad=include, **attributes)
+        if dtype.name == "Int8":
+            # The plain average truncates, the other rounds.
+            return w.cast(w.cast(out if include else w.round_away(out), ElemType.INT32), ElemType.INT8)
+        return w.stored(out, dtype)
+    # Averages of integers are often halves: round them before the scale blurs them.
+    whole = w.centred(w.name(x), dtype, ElemType.FLOAT)
+    out = w.round_away(w.op("AveragePool", whole, count_include_pad=include, **attributes))
+    if dtype.zero_point:
+        out = w.op("Add", out, w.f32(dtype.zero_point))
+    return w.cast(out, elem_of(dtype))
