@@ -56,8 +56,10 @@ def phases_between(first: Call, second: Call, shapes: Sequence[Sequence[Shape]])
     Returns:
         None where they are of other kinds, or there is nothing to sort.
     """
-    calls = zip((first, second), shapes, strict=True)
-    a, b = (rules.conv_plan(c.opr.params[0], c.inputs, at[0], at[1]).geo for c, at in calls)
+    before: Any = first.opr.params[0]
+    after: Any = second.opr.params[0]
+    a = rules.conv_plan(before, first.inputs, *shapes[0][:2]).geo
+    b = rules.conv_plan(after, second.inputs, *shapes[1][:2]).geo
     pointwise = a.pointwise and a.groups == 1 and all(prod(shape) == a.ocg for shape in shapes[0][2:])
     sorts = pointwise and b.groups == a.ocg and max(b.stride) > 1 and depthwise.takes_phases(b)
     return b.stride if sorts else None
