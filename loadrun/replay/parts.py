@@ -183,7 +183,7 @@ class PartReplayer:
             _require_testcases(task, total)
             bundle = self._for_sizes(bundle, task)
             facts = _facts(bundle, task) if task.facts and part.start == 0 else {}
-            many = total if task.input_data is None else _count_cases(task.input_data)
+            many = total if task.input_data is None else lists.count_cases(task.input_data)
             packed = _packing(read) if part.start == 0 else []
             yield Opened(
                 name,
@@ -282,7 +282,7 @@ class PartReplayer:
         """
         task, bundle, beside = part.task, runner.bundle, self._beside
         if task.input_data is not None:
-            many = _count_cases(task.input_data) > 1
+            many = lists.count_cases(task.input_data) > 1
             for i, feeds in enumerate(task.cases(bundle, said.append)):
                 if i == 0 and task.iter:
                     self._first = feeds
@@ -340,10 +340,6 @@ def _require_testcases(task: Task, total: int) -> None:
     absent = [i for i in task.testcases or () if i >= total]
     if absent:
         raise UsageError(f"there is no testcase {absent[0]}; the file has {total}, counted from 0")
-
-
-def _count_cases(specs: Sequence[object]) -> int:
-    return lists.count_cases(specs)
 
 
 def _compared(bundle: Bundle) -> list[str]:
