@@ -18,7 +18,7 @@ from ..compare.impostors import ImpostorWatch
 from ..compare.policy import require_compared
 from ..compare.record import header
 from ..dump import load_all
-from ..dump.record import graph_digest, tensor_digest
+from ..dump.record import graph_digest, mismatches, tensor_digest
 from ..engines import check_engine, runs_file
 from ..graph.dtypes import Array, array_dtype
 from ..runner import Result, Runner, Verdict, check_errors, random_inputs
@@ -33,7 +33,6 @@ with late(__name__):
     from ..verify import bench, cautions
     from ..verify import beside as side_by_side
     from ..verify import pictures as failure_pictures
-    from ..verify.pack import verifying
     from . import explaining
 
 _KEPT = 16
@@ -393,7 +392,7 @@ def _altered(bundle: Bundle, start: int, stop: int) -> Iterator[Warned]:
     """Yield what differs from the digests that a file carries."""
     # An ONNX model may have the testcases and the record of a dump.
     if isinstance(bundle.record, memoryview) and bundle.facts.model is not None:
-        for text in verifying.mismatches(bundle, start, stop):
+        for text in mismatches(bundle, start, stop):
             yield Warned(text, altered=True)
 
 
