@@ -41,9 +41,9 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is exported
     from .verify.audit import AuditOptions as AuditOptions, audit_files as audit_files
     from .verify.bench.files import BenchOptions as BenchOptions, bench_files as bench_files
     from .verify.blame_pass import BlamePassOptions as BlamePassOptions, blame_pass as blame_pass
+    from .verify.describe import describe_engine as describe_engine, describe_files as describe_files
     from .verify.diff.files import diff_files as diff_files
     from .verify.diff.runs import DiffOptions as DiffOptions
-    from .verify.pack.describing import describe_engine as describe_engine, describe_files as describe_files
     from .verify.pack.files import pack_file as pack_file
     from .verify.pack.options import PackOptions as PackOptions
     from .verify.pack.packing import Packer as Packer
@@ -79,9 +79,9 @@ verify.against: check
 verify.audit: AuditOptions audit_files
 verify.bench.files: BenchOptions bench_files
 verify.blame_pass: BlamePassOptions blame_pass
+verify.describe: describe_engine describe_files
 verify.diff.files: diff_files
 verify.diff.runs: DiffOptions
-verify.pack.describing: describe_engine describe_files
 verify.pack.files: pack_file
 verify.pack.options: PackOptions
 verify.pack.packing: Packer

@@ -385,7 +385,13 @@ def _without_arrays(testcase: Testcase, computed: Set[str]) -> Iterator[OutputRe
 def settled(outs: Sequence[OutputResult], testcase: Testcase) -> list[OutputResult]:
     """Return the outputs with what follows from the testcase, whatever was computed."""
     outputs = faulty(outs, testcase.faults)
-    return [_not_in_full(o, testcase.left_out) for o in outputs] if testcase.left_out else outputs
+    if not testcase.left_out:
+        return outputs
+    # Where expected values were cut before they were compared, an output may fail, but not pass.
+    return [
+        replace(o, verdict=Verdict.NOT_COMPARED, reason=testcase.left_out) if o.verdict is Verdict.PASS else o
+        for o in outputs
+    ]
 
 
 def faulty(outs: Sequence[OutputResult], faults: Mapping[str, str]) -> list[OutputResult]:
@@ -395,11 +401,6 @@ def faulty(outs: Sequence[OutputResult], faults: Mapping[str, str]) -> list[Outp
         out = by_name.get(name) or OutputResult(name, (), DType("Float32"), Verdict.FAIL)
         by_name[name] = out.failing(why)
     return list(by_name.values())
-
-
-def _not_in_full(out: OutputResult, left_out: str) -> OutputResult:
-    """Mark an output whose expected value was cut before it was compared: it may fail, but not pass."""
-    return replace(out, verdict=Verdict.NOT_COMPARED, reason=left_out) if out.verdict is Verdict.PASS else out
 
 
 def _unchecked_output(name: str, var: Var, value: Array, reason: str | None = None) -> OutputResult:

@@ -12,7 +12,7 @@ from ..base.errors import LoadRunError, UsageError
 from ..base.files import contents
 from ..base.registry import late
 from ..base.writing import replacing
-from ..graph import Graph, Metadata, Opr, Var
+from ..graph import Graph, Metadata, Opr
 from ..graph.params import Elemwise
 from ..ops.catalog import CATALOG, types
 from ..ops.infer import infer_dtypes
@@ -120,7 +120,8 @@ class DumpOptions:
             copy, _ = subgraph(graph, graph.outputs, everything=True)
         if self.keep_opr_name is not None:
             for opr in copy.oprs:
-                opr.name = opr.name or _operator_name(opr) if self.keep_opr_name else None
+                only = opr.outputs[0].name if len(opr.outputs) == 1 else None
+                opr.name = opr.name or only if self.keep_opr_name else None
         if self.keep_param_name is not None:
             for opr in _weights(copy):
                 for tensor, var in zip(opr.tensors, opr.outputs, strict=False):
@@ -297,8 +298,3 @@ def _texts(value: object) -> list[str]:
 
 def _weights(graph: Graph) -> Iterator[Opr]:
     return (o for o in graph.oprs if o.tensors and o.type != "Host2DeviceCopy")
-
-
-def _operator_name(opr: Opr) -> str | None:
-    var: Var | None = opr.outputs[0] if len(opr.outputs) == 1 else None
-    return var.name if var is not None else None

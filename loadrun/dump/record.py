@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.errors import FormatError
+from ..base.errors import FormatError, LoadRunError
 from ..base.registry import late
 from ..base.writing import scratch
 from ..compare.record import HEAD, MAGIC, PROMISE, PROMISE_MAGIC, RECORD, header, lines
@@ -22,7 +22,7 @@ from ..graph import Graph
 from ..graph.composite import Composite, GraphAttribute, TensorAttribute
 from ..graph.dtypes import Array, DType, dtype_of, encode
 from ..graph.params import AxisDesc, Record
-from ..testcase import Bundle, Testcase
+from ..testcase import EXPECT, Bundle, Testcase
 
 with late(__name__):
     import hashlib
@@ -181,6 +181,62 @@ def as_read_back(param: Record) -> Record:
         elif f.wire == "[AxisDesc]":
             stored[f.name] = tuple(AxisDesc(int(step.method), int(step.axis)) for step in value)
     return param.replace(**stored) if stored else param
+
+
+def mismatches(bundle: Bundle, start: int = 0, stop: int | None = None) -> Iterator[str]:
+    """Compare a file with the digests that it carries.
+
+    A file without a record, which is every file that loadrun did not pack, has nothing to compare.
+
+    Args:
+        bundle: the file, as it was read.
+        start, stop: the testcases that are compared, None for all from `start` on; the model is compared with the
+            first.
+
+    Yields:
+        sentences, one for each difference.
+
+    Raises:
+        FormatError: the record is damaged.
+    """
+    if not isinstance(bundle.record, memoryview):
+        return
+    records = lines(bundle.record)
+    about = next(records, {})
+    total = len(bundle.testcases)
+    if start == 0:
+        if bundle.facts.trailing:
+            yield f"{bundle.facts.trailing} bytes after the end belong to no part of the file"
+        if about.get("model") != graph_digest(bundle.graph):
+            yield "the model is not the one that was packed"
+    count = 0
+    for i, line in enumerate(records):
+        count += 1
+        if start <= i < (total if stop is None else stop):
+            yield from (f"testcase {i}: {what}" for what in _changes(bundle, i, line))
+    if start == 0 and count != total:
+        yield f"{count} testcases were packed, the file has {total}"
+
+
+def _changes(bundle: Bundle, number: int, line: dict[str, Any]) -> Iterator[str]:
+    """Yield what differs in a testcase."""
+    digests = line.get("digests", {})
+    try:
+        case = bundle.testcases[number]
+    except LoadRunError as e:
+        yield str(e)
+        return
+    for name in sorted({*digests, *case.arrays}):
+        if name not in digests or name not in case.arrays:
+            yield f"{_kind(name)} is {'missing' if name in digests else 'not recorded'}"
+        elif digests[name] != tensor_digest(case.arrays[name], case.dtypes.get(name)):
+            yield f"{_kind(name)} has changed"
+
+
+def _kind(name: str) -> str:
+    if name.endswith(EXPECT):
+        return f"the expected value of {name[: -len(EXPECT)]!r}"
+    return f"the input {name!r}"
 
 
 class RecordWriter:

@@ -77,10 +77,8 @@ def load_cases(
     >>> [{n: a.shape for n, a in case.items()} for case in load_cases(["#rand(0,1)", "#zeros(2,...)"], inputs)]
     [{'data': (1, 20)}, {'data': (2, 20)}]
     """
-    loader = Loader(inputs, repeat, resize_input, input_transform, seed, warn)
-    loader.open = frozenset(open_inputs)
-    cases = expand(specs)
-    return loader.load_all(cases)
+    how = repeat, resize_input, input_transform, seed, warn
+    return Loader(inputs, *how, open_inputs=open_inputs).load_all(expand(specs))
 
 
 @dataclass
@@ -96,9 +94,7 @@ class Loader:
 
     Args:
         exact: refuse numbers that an integer or boolean dtype does not hold, which are truncated or wrap otherwise.
-
-    Attributes:
-        open: inputs with sizes that nothing says.
+        open_inputs: inputs with sizes that nothing says.
     """
 
     def __init__(
@@ -110,6 +106,7 @@ class Loader:
         seed: int | None,
         warn: Callable[[str], None] | None,
         exact: bool = False,
+        open_inputs: Collection[str] = (),
     ) -> None:
         self.exact = exact
         if not isinstance(repeat, (int, float)) or repeat != int(repeat) or repeat < 1:
@@ -122,7 +119,7 @@ class Loader:
         self.transform = TransformExpression(transform) if transform else None
         self.seed = seed
         self.warn = warn or partial(warnings.warn, stacklevel=4)
-        self.open: frozenset[str] = frozenset()
+        self.open = open_inputs
         self.images = 0
         self.read = 0
         self.archives: dict[str, dict[str, Callable[[], Array]]] = {}
@@ -135,11 +132,11 @@ class Loader:
             case, last = last, next(cases, None)
             arrays = self.load(case, index)
             if last is None:
-                self.require_use(case)
+                self._require_use(case)
             yield arrays
             index += 1
 
-    def require_use(self, case: LocatedSpec) -> None:
+    def _require_use(self, case: LocatedSpec) -> None:
         """Refuse options that had no effect on any data so far."""
         what = ""
         if self.resize and not self.images:

@@ -18,7 +18,7 @@ from ..compare.impostors import ImpostorWatch
 from ..compare.policy import require_compared
 from ..compare.record import header
 from ..dump import load_all
-from ..dump.record import graph_digest, tensor_digest
+from ..dump.record import graph_digest, mismatches, tensor_digest
 from ..engines import check_engine, runs_file
 from ..graph.dtypes import Array, array_dtype
 from ..runner import Result, Runner, Verdict, check_errors, random_inputs
@@ -33,7 +33,6 @@ with late(__name__):
     from ..verify import bench, cautions
     from ..verify import beside as side_by_side
     from ..verify import pictures as failure_pictures
-    from ..verify.pack import verifying
     from . import explaining
 
 _KEPT = 16
@@ -183,7 +182,7 @@ class PartReplayer:
             _require_testcases(task, total)
             bundle = self._for_sizes(bundle, task)
             facts = _facts(bundle, task) if task.facts and part.start == 0 else {}
-            many = total if task.input_data is None else _count_cases(task.input_data)
+            many = total if task.input_data is None else lists.count_cases(task.input_data)
             packed = _packing(read) if part.start == 0 else []
             yield Opened(
                 name,
@@ -282,7 +281,7 @@ class PartReplayer:
         """
         task, bundle, beside = part.task, runner.bundle, self._beside
         if task.input_data is not None:
-            many = _count_cases(task.input_data) > 1
+            many = lists.count_cases(task.input_data) > 1
             for i, feeds in enumerate(task.cases(bundle, said.append)):
                 if i == 0 and task.iter:
                     self._first = feeds
@@ -342,10 +341,6 @@ def _require_testcases(task: Task, total: int) -> None:
         raise UsageError(f"there is no testcase {absent[0]}; the file has {total}, counted from 0")
 
 
-def _count_cases(specs: Sequence[object]) -> int:
-    return lists.count_cases(specs)
-
-
 def _compared(bundle: Bundle) -> list[str]:
     """Return the outputs of which the first testcase has an expected value, the values of sequences among them."""
     checked = [c.name for c in bundle.checks if bundle.source.refusal is None]
@@ -397,7 +392,7 @@ def _altered(bundle: Bundle, start: int, stop: int) -> Iterator[Warned]:
     """Yield what differs from the digests that a file carries."""
     # An ONNX model may have the testcases and the record of a dump.
     if isinstance(bundle.record, memoryview) and bundle.facts.model is not None:
-        for text in verifying.mismatches(bundle, start, stop):
+        for text in mismatches(bundle, start, stop):
             yield Warned(text, altered=True)
 
 

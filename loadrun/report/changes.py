@@ -1,4 +1,4 @@
-"""What changed between two JSON reports: verdicts, errors, times, and what was asked of which data and model."""
+"""What changed between two JSON reports, of runs or benchmarks: verdicts, errors, times, and what was asked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 from ..base.errors import FormatError, UsageError
 from ..compare.policy import Policy, parse
 from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
-from .benchmark_changes import benchmark_changes, common_subjects
+from ..verify.bench.baseline import BASELINE, VERSION, counterparts, subject_keys, timing_of
+from ..verify.bench.timing import Timing, change
 from .reading import checked_report, load_report
 
 _ORDER = (
@@ -174,8 +175,7 @@ def compare_reports(
         if not all(kinds):
             raise FormatError("one report is of `loadrun bench`, the other of `loadrun --json`")
         told = benchmark_changes(before, now, 1 + (0.1 if slowdown is None else slowdown))
-        measured = [Change(*each) for each in told]
-        return ReportChanges(measured, common_subjects(before, now), "measurements")
+        return ReportChanges([*told], common_subjects(before, now), "measurements")
     was, is_now = _Report(before, os.fspath(old)), _Report(now, os.fspath(new))
     deltas = _changes(was, is_now, 1 + (0.5 if slowdown is None else slowdown))
     return ReportChanges(deltas, len(was.outputs.keys() & is_now.outputs.keys()))
@@ -334,3 +334,87 @@ def _spread(before: _Report, now: _Report) -> float:
         return 1.0
     middle = median(ratios)
     return math.exp(3 * 1.4826 * median(abs(r - middle) for r in ratios))
+
+
+def benchmark_changes(old: object, new: object, slower: float) -> Iterator[Change]:
+    """Compare two reports that `loadrun bench --json` wrote.
+
+    A model is slower or faster when the ratio of the medians exceeds `slower`, its 95 % interval leaves no doubt, and
+    the medians differ by more than the samples of either spread (median absolute deviation). Times are those of the
+    processor where runs of either waited for it.
+
+    Args:
+        old, new: the parsed reports.
+        slower: how many times longer a run must take.
+
+    Yields:
+        changes with engine, threads and batch in place of an output.
+
+    Raises:
+        FormatError: one is no such report.
+
+    >>> def report(seconds):
+    ...     key = {"file": "m.mge", "engine": "reference", "threads": None, "batch": None}
+    ...     return {"benchmark": 2, "subjects": [{**key, "wall_seconds": seconds}]}
+    >>> (slow,) = benchmark_changes(report([1.0, 1.1, 0.9] * 9), report([2.0, 2.1, 1.9] * 9), 1.1)
+    >>> slow.kind, slow.output, slow.before, slow.now
+    ('slowdown', 'reference', '1000.000 ms', '2000.000 ms')
+    >>> list(benchmark_changes(report([1.0, 1.9, 0.5] * 9), report([1.2, 1.9, 0.5] * 9), 1.1))
+    []
+    """
+    before, now = _subjects(old, "the old report"), _subjects(new, "the new report")
+    pairs = list(zip(before, counterparts(before, now), strict=True))
+    was_on, is_on = (_processor(x) for x in (old, new))
+    if was_on != is_on:
+        yield Change("other processor", "", "", "", str(was_on), str(is_on))
+    for key, (was, current) in zip(subject_keys(before), pairs, strict=True):
+        where = key[0], "", _label(key)
+        if current is None:
+            yield Change("missing", *where, _ms(timing_of(was)), "-")
+            continue
+        bad = current.get("verdict") in ("fail", "error") and was.get("verdict") not in ("fail", "error")
+        if bad:
+            yield Change("newly failing", *where, str(was.get("verdict", "-")), str(current["verdict"]))
+        a, b = timing_of(was), timing_of(current)
+        speed = change(a, b)
+        if speed.share is not None:
+            a, b = a.cpu, b.cpu
+        of = "" if speed.share is None else " of the processor"
+        told = speed.told and abs(a.median - b.median) > max(a.deviation, b.deviation)
+        if told and b.median > slower * a.median:
+            yield Change("slowdown", *where, f"{_ms(a)}{of}", f"{_ms(b)}{of}")
+        elif told and a.median > slower * b.median:
+            yield Change("speedup", *where, f"{_ms(a)}{of}", f"{_ms(b)}{of}")
+    kept = {id(current) for _, current in pairs}
+    for key, current in zip(subject_keys(now), now, strict=True):
+        if id(current) not in kept:
+            yield Change("new", key[0], "", _label(key), "-", _ms(timing_of(current)))
+
+
+def common_subjects(old: object, new: object) -> int:
+    """Return how many subjects both reports measured."""
+    before, now = _subjects(old, "the old report"), _subjects(new, "the new report")
+    return sum(other is not None for other in counterparts(before, now))
+
+
+def _subjects(report: object, name: str) -> list[Mapping[str, Any]]:
+    data = BASELINE(report, name)
+    if data["benchmark"] != VERSION:
+        raise FormatError(f"{name} is of version {data['benchmark']} of `loadrun bench`, expected {VERSION}")
+    subjects: list[Mapping[str, Any]] = data["subjects"]
+    return subjects
+
+
+def _processor(report: object) -> object:
+    environment: Mapping[str, Any] = BASELINE(report, "a report").get("environment", {})
+    return environment.get("processor")
+
+
+def _label(key: tuple[Any, ...]) -> str:
+    _, engine, threads, batch = key
+    parts = [engine, *([f"{threads} threads"] if threads else []), *([f"batch {batch}"] if batch else [])]
+    return ", ".join(parts)
+
+
+def _ms(timing: Timing) -> str:
+    return f"{timing.median * 1e3:.3f} ms"

@@ -12,13 +12,13 @@ from loadrun.base.errors import UsageError
 from loadrun.cli import main
 from loadrun.compare.record import header
 from loadrun.dump.options import DumpOptions
+from loadrun.dump.record import mismatches
 from loadrun.graph import Graph
 from loadrun.graph.params import Elemwise, ElemwiseMode
 from loadrun.passes.older import for_older, newer
 from loadrun.runner import Verdict
 from loadrun.testcase import Bundle
 from loadrun.verify.pack.packing import Packer
-from loadrun.verify.pack.verifying import mismatches
 from tests.support.fixture_files import FIXTURES
 from tests.support.small_models import unary
 

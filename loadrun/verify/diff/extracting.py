@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -226,12 +226,8 @@ def _np(var: Var) -> np.dtype[Any]:
     return var.dtype.np
 
 
-class Judge(Protocol):
-    """Tells why a candidate fails."""
-
-    def __call__(self, bundle: Bundle) -> str | None:
-        """Return the reason, None if the candidate passes; the same reason is the same text."""
-        ...
+Judge = Callable[[Bundle], str | None]
+"""Tells why a candidate fails, None if it passes; the same reason is the same text."""
 
 
 @dataclass(frozen=True)
