@@ -12,7 +12,7 @@ from ..base.errors import LoadRunError, UsageError
 from ..base.files import contents
 from ..base.registry import late
 from ..base.writing import replacing
-from ..graph import Graph, Metadata, Opr, Var
+from ..graph import Graph, Metadata, Opr
 from ..graph.params import Elemwise
 from ..ops.catalog import CATALOG, types
 from ..ops.infer import infer_dtypes
@@ -120,7 +120,8 @@ class DumpOptions:
             copy, _ = subgraph(graph, graph.outputs, everything=True)
         if self.keep_opr_name is not None:
             for opr in copy.oprs:
-                opr.name = opr.name or _operator_name(opr) if self.keep_opr_name else None
+                name = opr.name or (opr.outputs[0].name if len(opr.outputs) == 1 else None)
+                opr.name = name if self.keep_opr_name else None
         if self.keep_param_name is not None:
             for opr in _weights(copy):
                 for tensor, var in zip(opr.tensors, opr.outputs, strict=False):
@@ -263,7 +264,7 @@ def update_strip_info(
         UsageError: the file to be extended holds something else.
     """
     path = Path(target) if isinstance(target, (str, os.PathLike)) else None
-    info: dict[str, object] = dict(strip_info(graph))
+    lists = strip_info(graph)
     existing = ""
     if append and not isinstance(target, (str, os.PathLike)):
         target.seek(0)
@@ -273,14 +274,15 @@ def update_strip_info(
     if existing:
         try:
             old = json.loads(existing)
-            for key in ("opr_types", "dtypes", "elemwise_modes"):
-                lists = (*old.get(key, []), *(x for x in _texts(info[key]) if x not in old.get(key, [])))
-                info[key] = list(lists)
+            lists = {
+                key: [*old.get(key, []), *(x for x in new if x not in old.get(key, []))]
+                for key, new in lists.items()
+            }
         except (ValueError, TypeError, AttributeError, RecursionError) as e:
             raise UsageError(
                 f"{path or 'the open file'} is not a strip info file, so it cannot be extended: {e}"
             ) from None
-    info["hash"] = content_hash
+    info = {**lists, "hash": content_hash}
     if isinstance(target, (str, os.PathLike)):
         with replacing(target) as f:
             f.write(json.dumps(info).encode())
@@ -290,15 +292,5 @@ def update_strip_info(
         target.write(json.dumps(info))
 
 
-def _texts(value: object) -> list[str]:
-    assert isinstance(value, list)
-    return value
-
-
 def _weights(graph: Graph) -> Iterator[Opr]:
     return (o for o in graph.oprs if o.tensors and o.type != "Host2DeviceCopy")
-
-
-def _operator_name(opr: Opr) -> str | None:
-    var: Var | None = opr.outputs[0] if len(opr.outputs) == 1 else None
-    return var.name if var is not None else None
