@@ -274,12 +274,6 @@ class _Trial:
             self.result.whole.add(ELEMENT, any(known))
         return bool(known)
 
-    def _unmoved(self, weight: Weight) -> None:
-        """Count an element that changes no output as one that is not caught."""
-        for name in weight.outputs:
-            self.scores[name].add(ELEMENT, None)
-        self.result.whole.add(ELEMENT, None)
-
     def _findings(self, tried: list[tuple[Weight, int, bool]]) -> None:
         """Describe what lowers the scores, given the elements that were tried and whether they changed an output."""
         notes = self.result.findings
@@ -310,7 +304,10 @@ class _Trial:
                 # At these sizes nothing could catch it.
                 outside += 1
             else:
-                self._unmoved(weight)
+                # What changes no output is not caught.
+                for name in weight.outputs:
+                    self.scores[name].add(ELEMENT, None)
+                self.result.whole.add(ELEMENT, None)
         if walk is not None:
             notes += walk.dead_channels()
         if outside:
