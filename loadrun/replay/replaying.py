@@ -191,7 +191,10 @@ class Replay:
         self._stack = ExitStack()
 
     def __enter__(self) -> Replay:
-        self._check_engines()
+        # A wrong option of an engine is refused once, not for each file.
+        rules = [self._selection.rules[path].engines or () for path in self.paths]
+        for spec in dict.fromkeys(str(e) for e in (*self.options.engines, *chain.from_iterable(rules))):
+            check_argument(spec)
         with ExitStack() as stack:
             stack.enter_context(memory_limited(self.options.max_memory))
             if self.options.threads is not None:
@@ -259,12 +262,6 @@ class Replay:
         if self.options.observed and self.files and self.files[0].complete:
             self.wrong = observing.observe(self.paths[0], self.options, out, self.fed)
         return self.wrong
-
-    def _check_engines(self) -> None:
-        """Refuse a wrong option of an engine once, not for each file."""
-        rules = [self._selection.rules[path].engines or () for path in self.paths]
-        for spec in dict.fromkeys(str(e) for e in (*self.options.engines, *chain.from_iterable(rules))):
-            check_argument(spec)
 
     def _unmatched(self) -> Events:
         """Yield the events that stand for the configuration, where a pattern of it matches no file."""
