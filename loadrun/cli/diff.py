@@ -4,7 +4,7 @@ import io
 import json
 import sys
 from dataclasses import replace
-from typing import Any, TextIO
+from typing import TextIO
 
 from ..base.errors import clean, failure
 from ..base.writing import check_targets, text_file
@@ -105,7 +105,7 @@ def main(argv: list[str]) -> int:
             )
         if args.json and (result.differences is not None or result.interface):
             about = {"model": args.model, "against": args.against}
-            _write(args.json, json.dumps({**about, **_plain(result)}))
+            _write(args.json, json.dumps({**about, **report.as_json(result.differences, result.interface)}))
         _draw(result, args.model, args.against, said.getvalue(), args.html, args.graph)
         if args.output and (var := result.extract(args.output)) is not None:
             what = f"{var.owner.title} {clean(var.label, 100)!r} alone"
@@ -149,16 +149,10 @@ def _show(
         print(f"{clean(model, 200)} against {clean(against, 200)}, {result.ran_on}", file=out)
         lines = report.differences(result.differences, everything=everything)
         print("\n".join(lines), file=out)
-        _show_optimization(result, tolerance, out)
+        if result.optimized is not None:
+            print("\n".join(optimized(*result.optimized, tolerance)), file=out)
         if result.interface and result.differences.agree:
             print("the models differ all the same: their inputs or outputs are not the same", file=out)
-
-
-def _show_optimization(result: FileDifferences, tolerance: float | None, out: TextIO) -> None:
-    """Say which optimization of the runtime is to blame, where one is."""
-    if result.optimized is None:
-        return
-    print("\n".join(optimized(*result.optimized, tolerance)), file=out)
 
 
 def _draw(
@@ -182,10 +176,6 @@ def _draw(
     if graph is not None:
         _write(graph, json.dumps(explorer_graph(*shown), indent=1))
         _write(f"{graph.removesuffix('.json')}.data.json", json.dumps(explorer_data(label, marks), indent=1))
-
-
-def _plain(result: FileDifferences) -> dict[str, Any]:
-    return report.as_json(result.differences, result.interface)
 
 
 def _write(target: str, text: str) -> None:

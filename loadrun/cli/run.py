@@ -284,7 +284,10 @@ class _RunDisplay:
             said.append("nothing was compared")
         word = self.style.verdict(file.verdict, file.verdict.value)
         self._failing.append(f"  {clean(file.path, 200)}: {word}: {'; '.join(said)}")
-        _annotate(file, f"{file.verdict.value}: {'; '.join(said)}", self.out)
+        if os.environ.get("GITHUB_ACTIONS") == "true":
+            # Its workflow annotates the file.
+            message = _escaped(f"{file.verdict.value}: {'; '.join(said)}")
+            print(f"::error file={_escaped(file.path, properties=True)}::{message}", file=self.out)
 
     def end(self) -> None:
         """Print failures and the summary."""
@@ -319,13 +322,6 @@ def _note(result: Result, spots: list[str]) -> None:
         elif out.verdict is Verdict.NOT_COMPARED and out.reason:
             said = f"{case} output {clean(out.name)} not compared: {clean(out.reason, 200)}"
             spots.append(said.lstrip())
-
-
-def _annotate(file: FileResult, message: str, out: TextIO) -> None:
-    """Annotate a file that does not pass, in a GitHub workflow."""
-    if os.environ.get("GITHUB_ACTIONS") != "true":
-        return
-    print(f"::error file={_escaped(file.path, properties=True)}::{_escaped(message)}", file=out)
 
 
 def _escaped(text: str, properties: bool = False) -> str:

@@ -120,8 +120,8 @@ class DumpOptions:
             copy, _ = subgraph(graph, graph.outputs, everything=True)
         if self.keep_opr_name is not None:
             for opr in copy.oprs:
-                only = opr.outputs[0].name if len(opr.outputs) == 1 else None
-                opr.name = opr.name or only if self.keep_opr_name else None
+                name = opr.name or (opr.outputs[0].name if len(opr.outputs) == 1 else None)
+                opr.name = name if self.keep_opr_name else None
         if self.keep_param_name is not None:
             for opr in _weights(copy):
                 for tensor, var in zip(opr.tensors, opr.outputs, strict=False):
@@ -264,7 +264,7 @@ def update_strip_info(
         UsageError: the file to be extended holds something else.
     """
     path = Path(target) if isinstance(target, (str, os.PathLike)) else None
-    info: dict[str, object] = dict(strip_info(graph))
+    lists = strip_info(graph)
     existing = ""
     if append and not isinstance(target, (str, os.PathLike)):
         target.seek(0)
@@ -274,14 +274,15 @@ def update_strip_info(
     if existing:
         try:
             old = json.loads(existing)
-            for key in ("opr_types", "dtypes", "elemwise_modes"):
-                lists = (*old.get(key, []), *(x for x in _texts(info[key]) if x not in old.get(key, [])))
-                info[key] = list(lists)
+            lists = {
+                key: [*old.get(key, []), *(x for x in new if x not in old.get(key, []))]
+                for key, new in lists.items()
+            }
         except (ValueError, TypeError, AttributeError, RecursionError) as e:
             raise UsageError(
                 f"{path or 'the open file'} is not a strip info file, so it cannot be extended: {e}"
             ) from None
-    info["hash"] = content_hash
+    info = {**lists, "hash": content_hash}
     if isinstance(target, (str, os.PathLike)):
         with replacing(target) as f:
             f.write(json.dumps(info).encode())
@@ -289,11 +290,6 @@ def update_strip_info(
         target.seek(0)
         target.truncate()
         target.write(json.dumps(info))
-
-
-def _texts(value: object) -> list[str]:
-    assert isinstance(value, list)
-    return value
 
 
 def _weights(graph: Graph) -> Iterator[Opr]:

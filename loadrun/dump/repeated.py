@@ -11,7 +11,7 @@ import numpy as np
 
 from ..base.errors import FormatError
 from ..graph import StoredTensor
-from ..graph.dtypes import Array, DType
+from ..graph.dtypes import DType
 
 _KEPT = 8
 """For how many forms the layout is kept."""
@@ -57,14 +57,6 @@ def _layout(data: memoryview, tensors: Sequence[StoredTensor]) -> _Layout | None
     return _Layout(tuple(spans), between, tuple((t.dtype, t.shape or ()) for t in tensors))
 
 
-def _tensors_overwritten(data: memoryview, layout: _Layout, byte: int) -> memoryview:
-    """Replace every byte of the tensors."""
-    copy = bytearray(data)
-    for start, stop in layout.spans:
-        copy[start:stop] = bytes([byte]) * (stop - start)
-    return memoryview(copy)
-
-
 class Reader:
     """Reads the tensors of testcases."""
 
@@ -100,7 +92,10 @@ def _sure(data: memoryview, tensors: Sequence[StoredTensor], parse: Parse) -> _L
     if layout is None:
         return None
     for byte in (0, 1, 255):
-        other = _tensors_overwritten(data, layout, byte)
+        copy = bytearray(data)
+        for start, stop in layout.spans:
+            copy[start:stop] = bytes([byte]) * (stop - start)
+        other = memoryview(copy)
         try:
             other_layout = _layout(other, parse(other))
         except FormatError:
@@ -160,9 +155,5 @@ def _stamped(built: bytes, layout: _Layout, tensors: Sequence[StoredTensor]) -> 
     for (start, stop), t in zip(layout.spans, tensors, strict=True):
         assert t.data is not None
         assert t.data.size == stop - start
-        copy[start:stop] = _bytes(t.data)
+        copy[start:stop] = np.ascontiguousarray(t.data).data
     return bytes(copy)
-
-
-def _bytes(data: Array) -> memoryview:
-    return np.ascontiguousarray(data).data

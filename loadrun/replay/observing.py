@@ -82,11 +82,7 @@ def _watched(options: RunOptions, bundle: Bundle, cases: list[Testcase]) -> None
             runner = ObservedRunner(sized, seed=options.seed)
             runner.plan = plan
             runner.plugins.append(TextDump(text, plan))
-            _run(runner, sized, case)
-
-
-def _run(runner: ObservedRunner, bundle: Bundle, case: Testcase) -> None:
-    if case.expects:
-        runner.check(case)
-    else:
-        runner.run(case.inputs)
+            if case.expects:
+                runner.check(case)
+            else:
+                runner.run(case.inputs)

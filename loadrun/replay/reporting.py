@@ -222,12 +222,8 @@ class Sinks:
         for w in self._writers:
             w.add(bare, extra)
         if self._drawing is not None:
-            self._draw(replayed.pictures)
-
-    def _draw(self, pictures: Mapping[str, Picture]) -> None:
-        assert self._drawing is not None
-        for name, picture in pictures.items():
-            self._drawing.picture(name, picture)
+            for name, picture in replayed.pictures.items():
+                self._drawing.picture(name, picture)
 
     def end(
         self, file: FileResult, timings: Sequence[Timing], explanation: Sequence[str], drawing: str = ""

@@ -78,35 +78,6 @@ class Change:
         )
 
 
-def changes(old: object, new: object, *, slower: float = 1.5) -> list[Change]:
-    """Compare two reports that `loadrun --json` wrote.
-
-    Args:
-        old, new: the parsed reports.
-        slower: how many times longer a testcase must take to be told, and 10 ms at least, since it is a single run.
-
-    Returns:
-        the changes, worst kind first.
-
-    Raises:
-        FormatError: one is no such report.
-
-    >>> def report(verdict, error):
-    ...     out = {"name": "y", "verdict": verdict, "max_error": error}
-    ...     case = {"testcase": 0, "verdict": verdict, "seconds": 0.1, "outputs": [out]}
-    ...     return {"files": [{"file": "m.mge", "testcases": [case]}]}
-    >>> [c.kind for c in changes(report("pass", 0.0), report("fail", 1.0))]
-    ['newly failing']
-    """
-    return _changes(_Report(old), _Report(new), slower)
-
-
-def _changes(before: _Report, now: _Report, slower: float) -> list[Change]:
-    deltas = [*_cut(before, now), *_verdicts(before, now)]
-    deltas += [*_asked(before, now), *_times(before, now, slower)]
-    return sorted(deltas, key=lambda c: _ORDER.index(c.kind))
-
-
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions:
     """Describe what of two reports is told.
@@ -177,7 +148,10 @@ def compare_reports(
         told = benchmark_changes(before, now, 1 + (0.1 if slowdown is None else slowdown))
         return ReportChanges([*told], common_subjects(before, now), "measurements")
     was, is_now = _Report(before, os.fspath(old)), _Report(now, os.fspath(new))
-    deltas = _changes(was, is_now, 1 + (0.5 if slowdown is None else slowdown))
+    deltas = [*_cut(was, is_now), *_verdicts(was, is_now), *_asked(was, is_now)]
+    # A testcase must take 10 ms longer at least, since it is a single run.
+    deltas += _times(was, is_now, 1 + (0.5 if slowdown is None else slowdown))
+    deltas.sort(key=lambda c: _ORDER.index(c.kind))
     return ReportChanges(deltas, len(was.outputs.keys() & is_now.outputs.keys()))
 
 

@@ -20,8 +20,8 @@ from ..verify.diff import Differences
 from .page import page
 from .text import shape_text
 
-_AROUND = 60
-"""Operators around a blamed one that are drawn."""
+_AROUND, _STEPS = 60, 3
+"""How many operators around a blamed one are drawn, and how many steps from it."""
 _GRADIENT = [{"stop": 0, "bgColor": "#ffffff"}, {"stop": 1, "bgColor": "#c0262d"}]
 _BACK = {"to blame": "#ff9a94", "differs": "#ffdf9e", "agrees": "#cfead5"}
 
@@ -142,12 +142,12 @@ def explorer_data(label: str, marks: GraphMarks) -> dict[str, Any]:
     return {label: {"results": results, "gradient": _GRADIENT}}
 
 
-def neighbourhood(oprs: Sequence[Opr], blamed: Collection[int], steps: int = 3) -> list[Opr]:
+def neighbourhood(oprs: Sequence[Opr], blamed: Collection[int]) -> list[Opr]:
     """List the operators around the blamed ones, in execution order; those nearest to them, where there are many."""
     read_by = readers_of(oprs)
     chosen = {o.id: o for o in oprs if o.id in blamed}
     edge = list(chosen.values())
-    for _ in range(steps):
+    for _ in range(_STEPS):
         near = [v.owner for o in edge for v in o.inputs]
         near += [o for e in edge for v in e.outputs for o in read_by.get(v.id, ())]
         edge = [o for o in {o.id: o for o in near}.values() if o.id not in chosen and not _is_io(o)]

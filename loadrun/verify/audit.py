@@ -304,7 +304,7 @@ class _Trial:
                 # At these sizes nothing could catch it.
                 outside += 1
             else:
-                # An element that changes no output is one that is not caught.
+                # What changes no output is not caught.
                 for name in weight.outputs:
                     self.scores[name].add(ELEMENT, None)
                 self.result.whole.add(ELEMENT, None)

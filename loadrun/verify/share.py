@@ -163,7 +163,10 @@ class _Drawn:
                     opr.tensors[i] = StoredTensor(tensor.dtype, tensor.shape, name, ranked=tensor.ranked)
                 else:
                     opr.tensors[i] = self._tensor(tensor)
-        _rename(graph, names)
+        outputs = {v.id: f"output{i}" for i, v in enumerate(graph.outputs)}
+        for var in graph.vars():
+            is_input = var.owner.type == "Host2DeviceCopy"
+            var.name = names[var.name or ""] if is_input else outputs.get(var.id, f"value{var.id}")
         return names
 
     def _size(self, size: int | str | None) -> int | str | None:
@@ -206,13 +209,6 @@ class _Drawn:
             self.count += 1
             return _other(np.array(value, np.float32), None, self._level, self._rng).tolist()
         return value
-
-
-def _rename(graph: Graph, inputs: Mapping[str, str]) -> None:
-    outputs = {v.id: f"output{i}" for i, v in enumerate(graph.outputs)}
-    for var in graph.vars():
-        is_input = var.owner.type == "Host2DeviceCopy"
-        var.name = inputs[var.name or ""] if is_input else outputs.get(var.id, f"value{var.id}")
 
 
 def _is_structure(value: Array, dtype: DType) -> bool:

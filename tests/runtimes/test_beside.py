@@ -18,7 +18,7 @@ from loadrun.engines import Choice, Setup, registry
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph, Var
 from loadrun.graph.dtypes import Array
-from loadrun.report.changes import changes
+from loadrun.report.changes import compare_reports
 from loadrun.verify.beside import EngineComparison
 from tests.support.schema import faults, undescribed
 from tests.support.shifted import Shifted, doubled
@@ -207,8 +207,8 @@ def test_the_engine_that_failed_is_explained(engines: str, capsys: pytest.Captur
     assert "--testcase 0 --against shifted:0.5\n" in capsys.readouterr().out
 
 
-def test_changes_tell_engines_apart() -> None:
-    def report(*verdicts: str) -> dict[str, object]:
+def test_changes_tell_engines_apart(tmp_path: Path) -> None:
+    def report(*verdicts: str) -> Path:
         cases = [
             {
                 "testcase": 0,
@@ -219,9 +219,11 @@ def test_changes_tell_engines_apart() -> None:
             }
             for engine, verdict in zip(("reference", "torch"), verdicts, strict=True)
         ]
-        return {"files": [{"file": "m.mge", "testcases": cases}]}
+        path = tmp_path / "-".join(verdicts)
+        path.write_text(json.dumps({"files": [{"file": "m.mge", "testcases": cases}]}))
+        return path
 
-    (change,) = changes(report("pass", "pass"), report("pass", "fail"))
+    (change,) = compare_reports(report("pass", "pass"), report("pass", "fail")).changes
     assert (change.kind, change.testcase) == ("newly failing", "0 torch")
 
 

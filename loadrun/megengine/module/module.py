@@ -60,10 +60,6 @@ if TYPE_CHECKING:
         def __get__(self, instance: _HasForward[P, R], owner: Any) -> Callable[P, R]: ...
 
 
-def _anything(value: Any) -> bool:
-    return True
-
-
 def _is_parameter(value: Any) -> bool:
     return isinstance(value, Parameter)
 
@@ -100,9 +96,6 @@ class Module(ModuleBase, metaclass=ABCMeta):
     >>> net(Tensor([1.5])).tolist(), [name for name, _ in net.named_parameters()]
     ([3.0], ['factor'])
     """
-
-    _flat_state = False
-    """Switch: state dicts hold the parameters with one axis."""
 
     def __init__(self, name: str | None = None) -> None:
         self._modules: list[str] = []
@@ -163,7 +156,7 @@ class Module(ModuleBase, metaclass=ABCMeta):
         with_key: bool = False,
         with_parent: bool = False,
         prefix: str | None = None,
-        predicate: Callable[[Any], bool] = _anything,
+        predicate: Callable[[Any], bool] = lambda leaf: True,
         seen: set[int] | None = None,
     ) -> Iterator[Any]:
         """Yield the tensors and modules below, each once, before what is below them.

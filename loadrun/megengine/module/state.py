@@ -2,9 +2,10 @@
 
 import logging
 import os
+from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -21,16 +22,18 @@ State = str | os.PathLike[str] | dict[str, Any] | Callable[[str, Tensor], Any]
 _log = logging.getLogger("loadrun.megengine.module")
 
 
-class HoldsStates(Protocol):
-    """A module, as far as its states are concerned."""
+class ModuleBase:
+    """Base of `Module`, by which this file knows modules."""
 
-    _flat_state: bool
+    _flat_state = False
+    """Switch: state dicts hold the parameters with one axis."""
 
+    @abstractmethod
     def _flatten(self, *, recursive: bool, with_key: bool) -> Iterator[Any]:
         """Yield the tensors and the modules in it with their names."""
 
 
-def states(module: HoldsStates, prefix: str = "") -> Iterator[tuple[type[HoldsStates], str, Tensor]]:
+def states(module: ModuleBase, prefix: str = "") -> Iterator[tuple[type[ModuleBase], str, Tensor]]:
     """Yield every state with its module's class and its dotted name; a shared module's under each of its names."""
     for name, leaf in module._flatten(recursive=False, with_key=True):
         if isinstance(leaf, Tensor):
@@ -40,7 +43,7 @@ def states(module: HoldsStates, prefix: str = "") -> Iterator[tuple[type[HoldsSt
             yield from states(leaf, f"{prefix}{name}.")
 
 
-def state_of(module: HoldsStates, prefix: str, keep_var: bool) -> OrderedDict[str, Any]:
+def state_of(module: ModuleBase, prefix: str, keep_var: bool) -> OrderedDict[str, Any]:
     """Return what `Module.state_dict` gives."""
     state: OrderedDict[str, Any] = OrderedDict()
     for kind, name, tensor in states(module, prefix):
@@ -57,7 +60,7 @@ def _array(tensor: Tensor) -> Array:
     return value.view(tensor.dtype) if "mgb_dtype" in (tensor.dtype.metadata or {}) else value
 
 
-def load_state(module: HoldsStates, state: State, strict: bool) -> None:
+def load_state(module: ModuleBase, state: State, strict: bool) -> None:
     """Put a state into a module, as `Module.load_state_dict` does."""
     if isinstance(state, (str, os.PathLike)):
         state = checkpoint.load_checkpoint(state, tensors=False)
@@ -87,7 +90,7 @@ def _looked_up(state: dict[str, Any]) -> Callable[[str, Tensor], Any]:
     return lambda name, tensor: state.get(name)
 
 
-def _fitting(kind: type[HoldsStates], name: str, tensor: Tensor, value: Any) -> Tensor:
+def _fitting(kind: type[ModuleBase], name: str, tensor: Tensor, value: Any) -> Tensor:
     """Return a given value as a tensor of the shape that the module has."""
     if isinstance(value, Tensor):
         value = _array(value)
@@ -106,15 +109,6 @@ def _fitting(kind: type[HoldsStates], name: str, tensor: Tensor, value: Any) -> 
     return Tensor(value, dtype=value.dtype)
 
 
-class ModuleBase:
-    """Base of `Module`, by which this file knows modules."""
-
-
-def is_leaf(value: Any) -> bool:
-    """Return whether a value is a tensor or a module."""
-    return isinstance(value, (Tensor, ModuleBase))
-
-
 def expand(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the tensors and modules in a value with their dotted names, dicts in the order of their keys.
 
@@ -125,7 +119,7 @@ def expand(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     >>> [name for name, _ in expand("a", [x, {"k": (x,)}])]
     ['a.0', 'a.1.k.0']
     """
-    if is_leaf(value):
+    if isinstance(value, (Tensor, ModuleBase)):
         yield name, value
         return
     if isinstance(value, dict):

@@ -298,17 +298,14 @@ def _testcases(bundle: Bundle, folder: Path) -> None:
         index.write(json.dumps(plain(about), indent=1, allow_nan=False)[:-2].encode() + b',\n "testcases": [')
         for i, case in enumerate(bundle.testcases):
             values = _values(case, folder, str(i))
-            inputs.write(f"{_specification(values)}\n")
+            parts = [
+                InputPart(n, PathSource(str(v["file"]))) for n, v in values.items() if not n.endswith(EXPECT)
+            ]
+            inputs.write(f"{InputSpec(tuple(parts))}\n")
             line = json.dumps(plain(values), allow_nan=False).encode()
             index.write((b"," if i else b"") + b"\n  " + line)
         index.write(b"\n ]}")
         seal(index)
-
-
-def _specification(values: Mapping[str, Mapping[str, object]]) -> InputSpec:
-    """Return the specification of the inputs among some values that were written."""
-    parts = [InputPart(n, PathSource(str(v["file"]))) for n, v in values.items() if not n.endswith(EXPECT)]
-    return InputSpec(tuple(parts))
 
 
 def _values(case: Testcase, folder: Path, number: str) -> dict[str, dict[str, object]]:

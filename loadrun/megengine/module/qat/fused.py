@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, TypeVar
 
 from ....tensors import Tensor, TensorLike, as_tensor
 from ... import functional as F
 from .. import fused as Float
 from .module import QATModule
+
+_F = TypeVar("_F", bound="Folded")
 
 
 def filled(value: TensorLike | None, count: int, default: float) -> Tensor:
@@ -116,11 +118,11 @@ class Folded(QATModule):
         return self.bn(y if bias is None else y + self._as_output(bias))
 
     @classmethod
-    def _sharing(cls, source: Any, *args: Any, **kwargs: Any) -> Any:
-        """Return a module made with these arguments and the name of a float one, whose parameters it shares."""
-        module = cls(*args, name=source.name, **kwargs)
-        theirs = getattr(source, cls._layer_name)
-        module._layer.weight, module._layer.bias, module.bn = theirs.weight, theirs.bias, source.bn
+    def from_float_module(cls: type[_F], float_module: Any) -> _F:
+        """Convert a float module, which shares its parameters."""
+        theirs = getattr(float_module, cls._layer_name)
+        module = cls(name=float_module.name, **theirs._settings())
+        module._layer.weight, module._layer.bias, module.bn = theirs.weight, theirs.bias, float_module.bn
         return module
 
 
@@ -137,11 +139,6 @@ class _ConvBnActivation2d(Float._ConvBnActivation2d, Folded):
     def calc_conv_bn_qat(self, inp: TensorLike, approx: bool = True) -> Tensor:
         """Return the convolution with the normalization in its rounded weight; `approx` counts while training."""
         return self._calc_bn_qat(inp, approx)
-
-    @classmethod
-    def from_float_module(cls, float_module: Float._ConvBnActivation2d) -> _ConvBnActivation2d:
-        """Convert a float module."""
-        return cls._sharing(float_module, **float_module.conv._settings())
 
 
 class ConvBn2d(_ConvBnActivation2d):
@@ -173,13 +170,6 @@ class _ConvTransposeBnActivation2d(Float._ConvTransposeBnActivation2d, Folded):
     def calc_conv_transpose2d_bn_qat(self, inp: TensorLike, approx: bool = True) -> Tensor:
         """Return the convolution with the normalization in its rounded weight; `approx` counts while training."""
         return self._calc_bn_qat(inp, approx)
-
-    @classmethod
-    def from_float_module(
-        cls, float_module: Float._ConvTransposeBnActivation2d
-    ) -> _ConvTransposeBnActivation2d:
-        """Convert a float module."""
-        return cls._sharing(float_module, **float_module.conv_transpose2d._settings())
 
 
 class ConvTransposeBn2d(_ConvTransposeBnActivation2d):
@@ -216,13 +206,6 @@ class _LinearBnActivation1d(Float._LinearBnActivation1d, Folded):
     def calc_linear_bn_qat(self, inp: TensorLike, approx: bool = True) -> Tensor:
         """Return the layer with the normalization in its rounded weight; `approx` counts while training."""
         return self._calc_bn_qat(inp, approx)
-
-    @classmethod
-    def from_float_module(cls, float_module: Float._LinearBnActivation1d) -> _LinearBnActivation1d:
-        """Convert a float module."""
-        f, bn = float_module.linear, float_module.bn
-        settings = {n: getattr(bn, n) for n in ("eps", "momentum", "affine", "track_running_stats")}
-        return cls._sharing(float_module, **f._settings(), **settings)
 
 
 class LinearBn1d(_LinearBnActivation1d):
