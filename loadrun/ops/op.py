@@ -158,7 +158,7 @@ class Op:
     >>> from loadrun.ops.catalog import CATALOG
     >>> conv = CATALOG["ConvolutionV2"]
     >>> conv.class_name, Trait.LINEAR in conv.traits, conv.wide
-    ('ConvolutionForward', True, 'convolution.convolution')
+    ('ConvolutionForward', True, 'windows.convolution')
     """
 
     name: str

@@ -10,6 +10,7 @@ from ...tracing import (
     partial_trace,
     trace,
 )
+from ..absent import absent
 
 __all__ = [
     "DTRConfig",
@@ -21,3 +22,5 @@ __all__ = [
     "partial_trace",
     "trace",
 ]
+
+__getattr__ = absent(__name__)

@@ -1,6 +1,6 @@
 """Layers and networks with MegEngine's names, for inference; `quantized` and `qat` hold the quantized ones."""
 
-from ...base.registry import lazy
+from ..absent import absent
 from . import init
 from .activation import GELU, LeakyReLU, PReLU, ReLU, Sigmoid, SiLU, Softmax
 from .basic import (
@@ -114,5 +114,4 @@ __all__ = [
     "init",
 ]
 
-# For start-up: most programs use float modules alone.
-__getattr__ = lazy(__name__, {"qat": ".", "quantized": "."})
+__getattr__ = absent(__name__)

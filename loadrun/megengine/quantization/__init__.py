@@ -1,5 +1,6 @@
 """MegEngine's quantization package for inference: observers, fake quantization, conversion of networks."""
 
+from ..absent import absent
 from .fake_quant import (
     LSQ,
     TQT,
@@ -85,3 +86,5 @@ __all__ = [
     "tqt_forward",
     "tqt_qconfig",
 ]
+
+__getattr__ = absent(__name__)

@@ -1,5 +1,6 @@
 """Modules with fake quantization: what `quantization.quantize_qat` turns float modules into."""
 
+from ...absent import absent
 from .fused import (
     ConvBn2d,
     ConvBnRelu2d,
@@ -43,3 +44,5 @@ __all__ = [
     "QATModule",
     "QuantStub",
 ]
+
+__getattr__ = absent(__name__)

@@ -1,5 +1,6 @@
 """Modules that compute with quantized tensors: what `quantization.quantize` turns those of `qat` into."""
 
+from ...absent import absent
 from .layers import (
     BatchMatMulActivation,
     Concat,
@@ -41,3 +42,5 @@ __all__ = [
     "QuantStub",
     "QuantizedModule",
 ]
+
+__getattr__ = absent(__name__)
