@@ -99,21 +99,6 @@ def eye(
     return e.cast(e.compare(P.ElemwiseMultiTypeMode.EQ, e.add_axes(i, [1]), j), narrow(dtype))
 
 
-@lowers("identity")
-def identity(n: Any, dtype: Any = None) -> Tensor:
-    """Return ones on the diagonal of a square, with ``like=``."""
-    return eye(n, dtype=dtype or float)
-
-
-@lowers("tri")
-def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = float) -> Tensor:
-    """Return ones at and below a diagonal, with ``like=``."""
-    (rows,), (columns,) = given_shape(N), given_shape(N if M is None else M)
-    i, j = e.arange(rows), e.arange(columns)
-    i = elem(e.M.ADD, i, e.number(k, i)) if k else i
-    return e.cast(e.compare(P.ElemwiseMultiTypeMode.LEQ, j, e.add_axes(i, [1])), narrow(dtype))
-
-
 @lowers("arange")
 def arange(
     *args: Any, start: Any = None, stop: Any = None, step: Any = None, dtype: Any = None, device: Any = None
@@ -202,12 +187,6 @@ def array(
     return e.add_axes(result, [*range(missing)]) if missing > 0 else result
 
 
-@lowers("require")
-def require(a: Any, dtype: Any = None, requirements: Any = None) -> Any:
-    """Return the array itself; how it lies in memory is nothing that a graph says."""
-    return asarray(a, dtype)
-
-
 @lowers("asarray", "asanyarray", "ascontiguousarray", "asfortranarray")
 def asarray(a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: Any = None) -> Any:
     """Return the array itself where it is one, with ``like=``."""
@@ -265,18 +244,6 @@ def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
     return bool(np.can_cast(_dtype_or_value(from_), to, kind))
 
 
-@lowers("min_scalar_type")
-def min_scalar_type(a: Any, /) -> Any:
-    """Return the dtype of the array."""
-    return _dtype_or_value(a)
-
-
-@lowers("common_type")
-def common_type(*arrays: Any) -> Any:
-    """Return the floating-point type that numpy would use."""
-    return np.result_type(*(np.float16 if a.dtype == np.float16 else np.float32 for a in arrays)).type
-
-
 @lowers("iscomplexobj")
 def iscomplexobj(x: Any) -> bool:
     """Return False: there are no complex numbers."""
@@ -293,21 +260,3 @@ def isrealobj(x: Any) -> bool:
 def shares_memory(a: Any, b: Any, /, max_work: Any = None) -> bool:
     """Return whether both are views of one array; overlap of different parts counts."""
     return isinstance(a, TracedArray) and isinstance(b, TracedArray) and a._cell.root is b._cell.root
-
-
-@lowers("array_repr")
-def array_repr(arr: Any, *args: Any, **kwargs: Any) -> str:
-    """Return the value as text; reads it."""
-    return np.array_repr(arr.numpy(), *args, **kwargs)
-
-
-@lowers("array_str")
-def array_str(a: Any, *args: Any, **kwargs: Any) -> str:
-    """Return the value as text; reads it."""
-    return np.array_str(a.numpy(), *args, **kwargs)
-
-
-@lowers("array2string")
-def array2string(a: Any, *args: Any, **kwargs: Any) -> str:
-    """Return the value as text; reads it."""
-    return np.array2string(a.numpy(), *args, **kwargs)

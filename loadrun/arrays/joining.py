@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -16,7 +15,7 @@ from ..tensors.access import dtype_of
 from ..tensors.naming import refused
 from .axes import axis_of
 from .manipulation import atleast_1d, atleast_2d, atleast_3d, indexed
-from .promotion import common, flattened, narrow, operand, stacked, weak
+from .promotion import common, narrow, operand, stacked, weak
 from .reductions import flat_or
 from .registry import lowers
 
@@ -103,51 +102,10 @@ def column_stack(tup: Any) -> Tensor:
     return concatenate(parts, 1)
 
 
-@lowers("block", arrays=True)
-def block(arrays: Any) -> Tensor:
-    """Join nested lists of blocks, the innermost lists along the last axis."""
-
-    def depth(v: Any) -> int:
-        return 1 + max(map(depth, v)) if isinstance(v, list) else 0
-
-    levels = depth(arrays)
-    leaves = _tensors([*flattened(arrays)] if levels else [arrays])
-    ndim = max([levels, *(len(e.sizes(x)) for x in leaves)])
-    rest = iter(leaves)
-
-    def build(v: Any, level: int) -> Tensor:
-        if not isinstance(v, list):
-            x = next(rest)
-            return e.reshape(x, (*(1,) * (ndim - len(e.sizes(x))), *x.shape)) if len(e.sizes(x)) < ndim else x
-        return joined([build(part, level - 1) for part in v], ndim - level)
-
-    return build(arrays, levels)
-
-
 @lowers("append")
 def append(arr: Any, values: Any, axis: Any = None) -> Tensor:
     """Append values to an array."""
     return concatenate((arr, values), axis)
-
-
-@lowers("insert")
-def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Tensor:
-    """Return values before one place."""
-    x, at = flat_or(arr, axis, strict=True)
-    if isinstance(obj, Tensor) or np.ndim(obj) or isinstance(obj, slice):
-        raise refused("np.insert is traced for one place given as a number")
-    place = operator.index(obj)
-    v = operand(values, dtype_of(x).np)
-    ndim = len(e.sizes(x))
-    if len(e.sizes(v)) < ndim:
-        # One value for the place, or one per element of the slice there.
-        v = e.reshape(v, (*(1,) * (ndim - len(e.sizes(v))), *v.shape))
-        v = e.permute(v, [*range(1, at + 1), 0, *range(at + 1, ndim)]) if at else v
-    width = v.shape[at]
-    v = e.broadcast(v, (*x.shape[:at], width, *x.shape[at + 1 :]))
-    before = e.subtensor(x, [(at, None, place, None, None)])
-    after = e.subtensor(x, [(at, place, None, None, None)]) if place else x
-    return e.concat([before, v, after] if place else [v, after], at)
 
 
 @lowers("delete")
@@ -241,13 +199,6 @@ def vsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
 def dsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
     """Do `split` along axis 2."""
     return split(ary, indices_or_sections, 2)
-
-
-@lowers("unstack")
-def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
-    """Return views of the slices along an axis."""
-    at = axis_of(axis, len(e.sizes(operand(x))))
-    return tuple(indexed(x, (*(slice(None),) * at, i, ...)) for i in range(e.sizes(operand(x))[at]))
 
 
 # Padding

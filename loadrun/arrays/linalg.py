@@ -52,27 +52,6 @@ def solve(a: Any, b: Any) -> Tensor:
     return product(inv(a), y)
 
 
-@lowers("linalg.matrix_power")
-def matrix_power(a: Any, n: int) -> Tensor:
-    """Multiply a matrix with itself repeatedly."""
-    x = operand(a)
-    if n < 0:
-        x, n = inv(x), -n
-    if n == 0:
-        size = x.shape[-1]
-        mask = elem(M.EQ, e.add_axes(e.arange(size), [1]), e.arange(size))
-        return e.broadcast(e.cast(mask, dtype_of(x)), x.shape)
-    result: Tensor | None = None
-    while True:
-        if n & 1:
-            result = x if result is None else product(result, x)
-        n >>= 1
-        if not n:
-            assert result is not None
-            return result
-        x = product(x, x)
-
-
 _LARGEST = 16
 
 
@@ -224,27 +203,6 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     return product(a, b)
 
 
-@ufunc("vecdot")
-def vecdot(a: Tensor, b: Tensor) -> Tensor:
-    """Return the inner products along the last axis."""
-    result = elem(M.AND if e.is_bool(a) else M.MUL, a, b)
-    return summed(result, [len(e.sizes(result)) - 1])
-
-
-@lowers("linalg.matmul")
-def linalg_matmul(x1: Any, x2: Any, /) -> Tensor:
-    """Return the product of matrices or stacks of matrices."""
-    return product(*_operands(x1, x2))
-
-
-@lowers("linalg.vecdot")
-def linalg_vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
-    """Return the inner products along an axis."""
-    a, b = _operands(x1, x2)
-    result = elem(M.MUL, a, b)
-    return summed(result, [axis_of(axis, len(e.sizes(result)))])
-
-
 @lowers("dot")
 def dot(a: Any, b: Any, out: Any = None) -> Tensor:
     """Return the sum products over the last axis of one and the last but one of the other."""
@@ -254,13 +212,6 @@ def dot(a: Any, b: Any, out: Any = None) -> Tensor:
     if len(e.sizes(y)) <= 2:
         return product(x, y)
     return tensordot(x, y, ([len(e.sizes(x)) - 1], [len(e.sizes(y)) - 2]))
-
-
-@lowers("vdot")
-def vdot(a: Any, b: Any, /) -> Tensor:
-    """Return the inner product of flattened arrays."""
-    x, y = _operands(a, b)
-    return product(e.flat(x), e.flat(y))
 
 
 @lowers("inner")
@@ -310,20 +261,6 @@ def _total_size(sizes: Sequence[int]) -> tuple[int]:
     for n in sizes:
         total = n * total if isinstance(n, TracedInt) else total * n
     return (total,)
-
-
-@lowers("kron")
-def kron(a: Any, b: Any) -> Tensor:
-    """Return every element of one times the whole other."""
-    x, y = _operands(a, b)
-    ndim = max(len(e.sizes(x)), len(e.sizes(y)))
-    x, y = (e.reshape(v, (*(1,) * (ndim - len(e.sizes(v))), *v.shape)) for v in (x, y))
-    wide = elem(
-        M.MUL,
-        e.reshape(x, tuple(n for m in x.shape for n in (m, 1))),
-        e.reshape(y, tuple(n for m in y.shape for n in (1, m))),
-    )
-    return e.reshape(wide, tuple(_total_size(pair)[0] for pair in zip(x.shape, y.shape, strict=True)))
 
 
 @lowers("cross", "linalg.cross")

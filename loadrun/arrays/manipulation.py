@@ -11,7 +11,7 @@ from ..tensors import Tensor, TracedInt
 from ..tensors.access import as_vector
 from . import indexing as numpy_index
 from .array import TracedArray
-from .axes import AxisError, axes_of, axis_of, checked_shape, given_shape
+from .axes import axes_of, axis_of, checked_shape, given_shape
 from .promotion import operand
 from .reductions import element_count, flat_or
 from .registry import lowers
@@ -108,19 +108,6 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Any:
     if len(pair[0]) != len(pair[1]):
         raise ValueError("`source` and `destination` arguments must have the same number of elements")
     return _permuted(a, moved(ndim, pair[0], pair[1]))
-
-
-@lowers("rollaxis")
-def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
-    """Return a view with one axis moved before another."""
-    ndim = _ndim(a)
-    source = axis_of(axis, ndim)
-    to = start + ndim if start < 0 else start
-    if not 0 <= to <= ndim:
-        raise AxisError(f"'start' arg requires {-ndim} <= start < {ndim + 1}, but {start} was passed in")
-    order = [i for i in range(ndim) if i != source]
-    order.insert(to - (source < to), source)
-    return _permuted(a, order)
 
 
 # Axes of size 1

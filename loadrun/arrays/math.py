@@ -128,13 +128,6 @@ def modf(x: Tensor) -> tuple[Tensor, Tensor]:
     return elem(M.SUB, x, whole), whole
 
 
-@ufunc("ldexp", loop="given")
-def ldexp(x: Tensor, n: Tensor) -> Tensor:
-    """Return the number times two to the power of an integer."""
-    wide = e.as_float(x)
-    return elem(M.MUL, wide, elem(M.POW, number(2, wide), e.as_float(n)))
-
-
 def negative_sign(x: Tensor) -> Tensor:
     """Tell where the sign is negative, that of zero included; NaN counts as positive."""
     zero = number(0, x)
@@ -152,14 +145,6 @@ def copysign(x: Tensor, y: Tensor) -> Tensor:
     """Return the first number with the sign of the second."""
     size = elem(M.ABS, x)
     return where(negative_sign(y), elem(M.NEGATE, size), size)
-
-
-@ufunc("heaviside")
-def heaviside(x: Tensor, y: Tensor) -> Tensor:
-    """Return 0 below zero, 1 above, the second number at zero."""
-    zero = number(0, x)
-    above = elem(M.LT, zero, x)
-    return elem(M.ADD, above, where(e.compare(_EQ, x, zero), y, zero))
 
 
 @lowers("sinc")

@@ -111,8 +111,8 @@ _OF_TENSORS = frozenset(
     for name in (
         *"all amax amin any argmax argmin argsort around clip cumsum max mean min".split(),
         *"nonzero prod repeat reshape round squeeze sum swapaxes take transpose var".split(),
-        *"array_split dsplit flip fliplr flipud hsplit moveaxis rollaxis split vsplit".split(),
-        *("copyto", "fill_diagonal", "place", "put", "put_along_axis", "putmask", "ndim", "shape", "size"),
+        *"array_split dsplit flip fliplr flipud hsplit moveaxis split vsplit".split(),
+        *("copyto", "put_along_axis", "ndim", "shape", "size"),
     )
 )
 """The functions that call a method of their argument, slice it or write to it, so that a plain tensor gives tensors.

@@ -344,20 +344,6 @@ def cumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Ten
     return scanned(e.cast(x, sum_dtype(x, dtype)), at, lambda x, y: elem(M.MUL, x, y))
 
 
-@lowers("cumulative_sum")
-def cumulative_sum(
-    x: Any, /, *, axis: Any = None, dtype: Any = None, out: Any = None, include_initial: bool = False
-) -> Tensor:
-    """Return the running sum, on demand with a zero before it."""
-    y, at = flat_or(x, axis)
-    y = e.cast(y, sum_dtype(y, dtype))
-    result = cumulated(y, at)
-    if not include_initial:
-        return result
-    zeros = elem(M.MUL, e.subtensor(y, [(at, None, 1, None, None)]), number(0, y))
-    return e.concat([zeros, result], at)
-
-
 # Methods of ufuncs
 
 
@@ -390,17 +376,6 @@ def reduce(
     if target is np.add and dtype is None and is_bool(operand(array)):
         return any_(array, axis, None, keepdims, where=where)
     return _REDUCTIONS[target.__name__](array, axis, **kwargs)
-
-
-@ufunc("logaddexp", method="reduce")
-def logaddexp_reduce(target: np.ufunc, array: Any, axis: Any = 0, keepdims: Any = False) -> Tensor:
-    """Return the logarithm of the sum of exponentials along axes."""
-    x = _as_floating(operand(array), None)
-    axes = axes_of(axis, len(e.sizes(x)))
-    top = extreme(x, True, axes, True)
-    total = summed(elem(M.EXP, elem(M.SUB, x, top)), axes, True)
-    result = elem(M.ADD, elem(M.LOG, total), top)
-    return result if keepdims else e.drop_axes(result, axes)
 
 
 _SCANS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

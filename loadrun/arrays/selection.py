@@ -65,19 +65,6 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Tensor:
     return result
 
 
-@lowers("choose")
-def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Tensor:
-    """Choose for every element by the number that the array holds."""
-    parts = [choices[i] for i in range(len(choices))] if isinstance(choices, Tensor) else [*choices]
-    kind = narrow(common(parts))
-    xs = [operand(v, kind) for v in parts]
-    index = _inside(operand(a, np.int32), len(xs), mode)
-    shape = e.broadcast_shape([index, *xs])
-    whole = e.concat([e.add_axes(e.broadcast(x, shape), [0]) for x in xs], 0)
-    place = e.add_axes(e.broadcast(index, shape), [0])
-    return e.drop_axes(along(whole, place, 0), [0])
-
-
 # Places
 
 
@@ -143,13 +130,6 @@ def compress(condition: Any, a: Any, axis: Any = None, out: Any = None) -> Tenso
     return e.gather(x, [(at, flatnonzero(condition))])
 
 
-@lowers("extract")
-def extract(condition: Any, arr: Any) -> Tensor:
-    """Return elements where a condition is true, as a vector."""
-    mask = e.cast(e.flat(operand(condition)), "bool")
-    return e.cond_take(e.flat(operand(arr)), mask)[0]
-
-
 # Diagonals
 
 
@@ -189,18 +169,6 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     )
 
 
-@lowers("linalg.diagonal")
-def linalg_diagonal(x: Any, /, *, offset: int = 0) -> Any:
-    """Return a read-only view of the diagonals of matrices."""
-    return diagonal(x, offset, -2, -1)
-
-
-@lowers("linalg.trace")
-def linalg_trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
-    """Return the sums of the diagonals of matrices."""
-    return trace(x, offset, -2, -1, dtype)
-
-
 @lowers("diag")
 def diag(v: Any, k: int = 0) -> Any:
     """Return a diagonal of a matrix, or the matrix that has a vector as its diagonal."""
@@ -210,12 +178,6 @@ def diag(v: Any, k: int = 0) -> Any:
     if len(e.sizes(x)) != 2:
         raise ValueError("Input must be 1- or 2-d.")
     return diagonal(v, k)
-
-
-@lowers("diagflat")
-def diagflat(v: Any, k: int = 0) -> Tensor:
-    """Return the matrix that has the elements as its diagonal."""
-    return apply1("Diag", P.Diag(k=k), inputs=[e.flat(operand(v))], scalar=False)
 
 
 @lowers("trace")
@@ -312,60 +274,6 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
     _reset(arr, e.permute(changed, back))
 
 
-@lowers("put")
-def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
-    """Replace elements of the flattened array."""
-    x = _target(a, "put")
-    flat = e.flat(x)
-    index = e.flat(_inside(operand(ind, np.int32), flat.shape[0], mode))
-    value = e.flat(operand(v, dtype_of(x).np))
-    if e.sizes(value)[0] not in (1, e.sizes(index)[0]):
-        raise refused("np.put is traced for one value, or as many as there are places")
-    changed = e.scatter(flat, e.broadcast(value, index.shape), [(0, index)])
-    _reset(a, e.reshape(changed, x.shape))
-
-
-@lowers("putmask")
-def putmask(a: Any, mask: Any, values: Any) -> None:
-    """Replace elements where a mask is true, by values of the array's shape or one value."""
-    x = _target(a, "putmask")
-    value = operand(values, dtype_of(x).np)
-    if e.sizes(value) != e.sizes(x) and value.size != 1:
-        raise refused("np.putmask is traced for one value, or values of the array's shape")
-    value = e.reshape(value, ()) if value.size == 1 else value
-    _reset(a, e.where(operand(mask, np.bool_), value, x))
-
-
-@lowers("place")
-def place(arr: Any, mask: Any, vals: Any) -> None:
-    """Replace elements where a mask is true, by one value or one after the other."""
-    x = _target(arr, "place")
-    value = e.flat(operand(vals, dtype_of(x).np))
-    chosen = e.cast(operand(mask), "bool")
-    if e.sizes(value) == (1,):
-        _reset(arr, e.where(chosen, e.reshape(value, ()), x))
-        return
-    places = e.cond_take(e.flat(chosen), e.flat(chosen))[1]
-    nth = elem(M.MOD, e.arange(places.shape[0]), e.like(value.shape[0], places))
-    changed = e.scatter(e.flat(x), e.gather(value, [(0, nth)]), [(0, places)])
-    _reset(arr, e.reshape(changed, x.shape))
-
-
-@lowers("fill_diagonal")
-def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
-    """Replace the main diagonal of a matrix."""
-    x = _target(a, "fill_diagonal")
-    if len(e.sizes(x)) != 2 or wrap:
-        raise refused("np.fill_diagonal is traced for matrices, without wrap")
-    rows, columns = (e.arange(n) for n in x.shape)
-    mask = e.compare(_EQ, e.add_axes(rows, [1]), columns)
-    value = operand(val, dtype_of(x).np)
-    if e.sizes(value) not in ((), (1,)):
-        value = e.gather(value, [(0, elem(M.MOD, rows, e.like(value.shape[0], rows)))])
-        value = e.add_axes(value, [1])
-    _reset(a, e.where(mask, value, x))
-
-
 @lowers("ix_")
 def ix_(*args: Any) -> tuple[Tensor, ...]:
     """Return index vectors, each along an axis of its own."""
@@ -376,18 +284,6 @@ def ix_(*args: Any) -> tuple[Tensor, ...]:
             index = flatnonzero(index)
         result.append(e.reshape(index, tuple(-1 if j == i else 1 for j in range(len(args)))))
     return tuple(result)
-
-
-@lowers("ravel_multi_index")
-def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: str = "C") -> Tensor:
-    """Return places in the flattened array from coordinates; those outside are not noticed."""
-    parts = [operand(v, np.int32) for v in multi_index]
-    result = parts[0]
-    for part, n in zip(parts[1:], [*dims][1:], strict=True):
-        result = elem(
-            M.ADD, elem(M.MUL, result, e.like(n if isinstance(n, TracedInt) else int(n), result)), part
-        )
-    return result
 
 
 @lowers("unravel_index")

@@ -16,7 +16,6 @@ from .manipulation import moved
 from .promotion import common, narrow, operand
 from .reductions import flat_or
 from .registry import lowers
-from .selection import along
 
 _LT, _LEQ = P.ElemwiseMultiTypeMode.LT, P.ElemwiseMultiTypeMode.LEQ
 
@@ -63,23 +62,6 @@ def partition(a: Any, kth: Any, axis: Any = -1, kind: Any = None, order: Any = N
 def argpartition(a: Any, kth: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> Tensor:
     """Return the positions that sort, which partition, too."""
     return _ordered(a, axis, 1)
-
-
-@lowers("lexsort")
-def lexsort(keys: Any, axis: int = -1) -> Tensor:
-    """Return the positions that sort by several keys, the last one first."""
-    parts = [keys[i] for i in range(len(keys))] if isinstance(keys, Tensor) else [*keys]
-    result: Tensor | None = None
-    for key in parts:
-        x = operand(key)
-        at = axes_of(axis, len(e.sizes(x)))[0]
-        if result is None:
-            result = _ordered(x, at, 1)
-        else:
-            result = along(result, _ordered(along(x, result, at), at, 1), at)
-    if result is None:
-        raise TypeError("need sequence of keys with len > 0 in lexsort")
-    return result
 
 
 # Quantiles

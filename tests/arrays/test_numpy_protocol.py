@@ -141,7 +141,6 @@ def test_values_are_read() -> None:
     assert [10, 20, 30][TracedArray(np.array(1))] == 20
     assert list(range(TracedArray(np.array(3)))) == [0, 1, 2]
     assert f"{float(x.sum()):.1f}" == "15.0"
-    assert np.array2string(x) == np.array2string(X)
     assert max(x[0]).item() == 2
     assert divmod(7, int(x[0, 2])) == (3, 1)
 
@@ -326,7 +325,7 @@ NO_AXES = (
     "np.where(x > 1, x, 0), np.select([x > 1, x > 0], [x, 0 * x], 2), np.full_like(x, 1), np.zeros_like(x)",
     "np.pad(x, 0), np.ones_like(x), np.empty_like(x), np.tensordot(v, v, 1)",
     "np.zeros((), like=x)",
-    "np.full((), 1.0, like=x), np.roll(x, 1), np.block(x), np.flip(x), np.sum(v), v.max(), v[0], v[0, ...]",
+    "np.full((), 1.0, like=x), np.roll(x, 1), np.flip(x), np.sum(v), v.max(), v[0], v[0, ...]",
     "np.squeeze(v[:1]), v[:1].reshape(()), np.dot(v, v), np.clip(x, 0, 1), np.nan_to_num(x), -x, x + 1, np.round(x)",
 )
 

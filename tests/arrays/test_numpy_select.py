@@ -44,10 +44,6 @@ np.argwhere(i > 3)
 np.flatnonzero(b)
 np.select([f > 1, f < -1], [f, -f])
 np.select([b, c], [g, 2], default=v)
-np.choose(i % 3, [f, -f, 7])
-np.choose(b, [g, 0])
-np.choose(i, [1, 2, 3], mode='clip')
-np.choose(i, [1, 2, 3], mode='wrap')
 np.take(f, 7)
 np.take(f, [0, 2], axis=0)
 np.take(f, idx, axis=2)
@@ -64,12 +60,10 @@ np.compress(m, g, 0)
 np.compress([True, False, True], f, axis=0)
 np.compress(b.ravel(), g)
 g.compress(m, axis=0)
-np.extract(b, g)
 np.diag(v)
 np.diag(v, 2)
 np.diag(sq)
 np.diag(g, -1)
-np.diagflat(sq[:2, :2], 1)
 np.diagonal(sq)
 np.diagonal(f, 1, 1, 2)
 np.diagonal(f, -1, 2, 0)
@@ -96,15 +90,6 @@ x = f.copy(); np.copyto(x, g); x
 x = f.copy(); np.copyto(x, 0, where=f < 0); x
 x = g.copy(); np.put_along_axis(x, col, 9, 1); x
 x = f.copy(); np.put_along_axis(x, np.argmax(f, 1, keepdims=True), -1, 1); x
-x = g.copy(); np.put(x, [0, 7, -1], [1, 2, 3]); x
-x = g.copy(); np.put(x, [0, 25], 5, mode='clip'); x
-x = g.copy(); x.put([3], 4); x
-x = g.copy(); np.putmask(x, b, 7); x
-x = g.copy(); np.putmask(x, g > 0, -g); x
-x = g.copy(); np.place(x, b, [1, 2, 3]); x
-x = g.copy(); np.place(x, b, 5); x
-x = sq.copy(); np.fill_diagonal(x, 7); x
-x = g.copy(); np.fill_diagonal(x, v[:4]); x
 x = nan.copy(); np.nan_to_num(x, copy=False); x
 x = f.copy(); x.fill(3); x
 x = f.copy(); x.sort(axis=0); x
@@ -112,10 +97,6 @@ x = f.copy(); x.partition(2); np.sort(x)
 """)
 
 SORTING = cases("""
-np.lexsort((i[0, 0], i[1, 0]))
-np.lexsort((i, -i, i % 2))
-np.lexsort((i[0], i[1]), axis=0)
-np.ravel_multi_index((i[0] % 4, j % 5), (4, 5))
 np.sort(f)
 np.sort(f, 0)
 np.sort(f, axis=None)
