@@ -95,7 +95,7 @@ def eye(
     """Return ones on a diagonal, with ``like=``."""
     (rows,), (columns,) = given_shape(N), given_shape(N if M is None else M)
     i, j = e.arange(rows), e.arange(columns)
-    i = elem(M.ADD, i, e.number(k, i)) if k else i
+    i = elem(e.M.ADD, i, e.number(k, i)) if k else i
     return e.cast(e.compare(P.ElemwiseMultiTypeMode.EQ, e.add_axes(i, [1]), j), narrow(dtype))
 
 
