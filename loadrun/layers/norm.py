@@ -17,15 +17,8 @@ from .geometry import require
 with late(__name__):
     import logging
 
-__all__ = [
-    "batch_norm",
-    "general_norm",
-    "group_norm",
-    "instance_norm",
-    "layer_norm",
-    "local_response_norm",
-    "sync_batch_norm",
-]
+__all__ = ["batch_norm", "general_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm"]
+__all__ += ["sync_batch_norm"]
 
 _M = P.ElemwiseMode
 

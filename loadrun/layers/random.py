@@ -22,17 +22,7 @@ from ..tensors.dtypes import graph_dtype
 from ..tensors.shaping import broadcast_to
 from ..tensors.switches import check_device, get_default_device
 
-__all__ = [
-    "RNG",
-    "beta",
-    "gamma",
-    "normal",
-    "permutation",
-    "poisson",
-    "seed",
-    "shuffle",
-    "uniform",
-]
+__all__ = ["RNG", "beta", "gamma", "normal", "permutation", "poisson", "seed", "shuffle", "uniform"]
 
 _drawn: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 """How many random operators each running trace holds."""

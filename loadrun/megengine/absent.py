@@ -183,7 +183,12 @@ _HOMES = {
     for name in names.split()
 }
 """The files that hold what is in other modules of MegEngine's."""
-_MODULES = {module for _, modules, _ in _ROWS for module in modules} | {"core.tensor", *_HOMES}
+_MODULES = {module for _, modules, _ in _ROWS for module in modules} | {
+    "core.tensor",
+    "module.qat",
+    "module.quantized",
+    *_HOMES,
+}
 
 
 def absent(module: str) -> Callable[[str], Any]:

@@ -14,6 +14,9 @@ from .linear import Linear, Weighted
 from .module import Module
 from .normalization import BatchNorm1d, BatchNorm2d
 
+__all__ = ["BatchMatMulActivation", "ConvBn2d", "ConvBnRelu2d", "ConvTransposeBn2d", "ConvTransposeBnRelu2d"]
+__all__ += ["LinearBn1d", "LinearBnRelu1d"]
+
 
 class _ConvBnActivation2d(Module):
     """A `Conv2d` as ``conv`` and a `BatchNorm2d` as ``bn``, with the arguments of both."""

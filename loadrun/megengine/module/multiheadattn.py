@@ -11,6 +11,8 @@ from .. import functional as F
 from .init import xavier_uniform_
 from .module import Module
 
+__all__ = ["MultiHeadAttention"]
+
 
 class MultiHeadAttention(Module):
     """`functional.nn.multi_head_attention` with its projections kept.

@@ -9,6 +9,8 @@ from ...tensors import Tensor, TensorLike
 from .. import functional as F
 from .module import Module
 
+__all__ = ["AdaptiveAvgPool2d", "AdaptiveMaxPool2d", "AvgPool2d", "DeformablePSROIPooling", "MaxPool2d"]
+
 
 class _PoolNd(Module):
     """Windows of a size, a distance (the size by default) and zeros around."""

@@ -16,6 +16,8 @@ from .. import functional as F
 from . import init
 from .module import Module
 
+__all__ = ["LSTM", "RNN", "LSTMCell", "RNNCell"]
+
 
 class _Drawn(Module):
     """Parameters that are drawn evenly from ``1 / sqrt(hidden_size)`` around 0."""

@@ -13,6 +13,10 @@ from ...tensors.quantized_dtypes import QuantDtypeMeta
 from .. import functional as F
 from .fake_quant import QParams, QParamsModuleMixin, QuantMode, SwitchableModule, create_qparams
 
+__all__ = ["ExponentialMovingAverageObserver", "HistogramObserver", "MinMaxObserver", "Observer"]
+__all__ += ["PassiveObserver", "SyncExponentialMovingAverageObserver", "SyncMinMaxObserver"]
+
+
 _STEP = 1e-5
 
 

@@ -10,6 +10,9 @@ from ... import functional as F
 from .. import fused as Float
 from .module import QATModule
 
+__all__ = ["ConvBn2d", "ConvBnRelu2d", "ConvTransposeBn2d", "ConvTransposeBnRelu2d", "LinearBn1d"]
+__all__ += ["LinearBnRelu1d"]
+
 
 def filled(value: TensorLike | None, count: int, default: float) -> Tensor:
     """Return a statistic or parameter of each channel, (1, count, 1, 1), or one number in its place.

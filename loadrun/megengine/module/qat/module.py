@@ -9,6 +9,8 @@ from ....layers.fake_quant import fake_quant_bias
 from ....tensors import Tensor, TensorLike
 from ..module import Module
 
+__all__ = ["QATModule"]
+
 
 class QConfigLike(Protocol):
     """Makers of observers and fake quantizations, None for none; `loadrun.megengine.quantization.QConfig` is one."""
