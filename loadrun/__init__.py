@@ -43,7 +43,7 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is exported
     from .verify.blame_pass import BlamePassOptions as BlamePassOptions, blame_pass as blame_pass
     from .verify.diff.files import diff_files as diff_files
     from .verify.diff.runs import DiffOptions as DiffOptions
-    from .verify.pack.describing import describe_engine as describe_engine, describe_files as describe_files
+    from .verify.describe import describe_engine as describe_engine, describe_files as describe_files
     from .verify.pack.files import pack_file as pack_file
     from .verify.pack.options import PackOptions as PackOptions
     from .verify.pack.packing import Packer as Packer
@@ -81,7 +81,7 @@ verify.bench.files: BenchOptions bench_files
 verify.blame_pass: BlamePassOptions blame_pass
 verify.diff.files: diff_files
 verify.diff.runs: DiffOptions
-verify.pack.describing: describe_engine describe_files
+verify.describe: describe_engine describe_files
 verify.pack.files: pack_file
 verify.pack.options: PackOptions
 verify.pack.packing: Packer

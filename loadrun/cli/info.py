@@ -13,8 +13,7 @@ from ..inputs.feeds import ModelOptions
 from ..report import json as json_report
 from ..report.engines import islands
 from ..report.text import shape_text, table
-from ..verify.describe import Description, VarInfo
-from ..verify.pack.describing import describe_engine, describe_files
+from ..verify.describe import Description, VarInfo, describe_engine, describe_files
 from .fields import add_limit_options
 from .groups import Parser, limited, model_files
 from .models import add_engine_options, add_model_options, model_options

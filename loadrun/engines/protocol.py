@@ -95,7 +95,7 @@ class Choice:
         spec: reference, float64, onnxruntime, openvino, torch, megengine, load_and_run, or an engine from an installed
             package. An argument follows a colon where the engine takes one.
         strict: reject engine: models with operators that the engine leaves to the reference engine.
-        profile: let the runtime's own profiler watch the runs; see `loadrun.engines.executed.Profiling`.
+        profile: let the runtime's own profiler watch the runs; see `loadrun.engines.profile.Profiling`.
 
     >>> str(Choice("openvino:bf16", strict=True))
     'openvino:bf16'

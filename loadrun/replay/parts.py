@@ -30,10 +30,10 @@ with late(__name__):
 
     from ..inputs import lists
     from ..passes import inference
+    from ..verify import against as side_by_side
     from ..verify import bench, cautions
-    from ..verify import beside as side_by_side
     from ..verify import pictures as failure_pictures
-    from ..verify.pack import verifying
+    from ..verify.pack import unpacking
     from . import explaining
 
 _KEPT = 16
@@ -397,7 +397,7 @@ def _altered(bundle: Bundle, start: int, stop: int) -> Iterator[Warned]:
     """Yield what differs from the digests that a file carries."""
     # An ONNX model may have the testcases and the record of a dump.
     if isinstance(bundle.record, memoryview) and bundle.facts.model is not None:
-        for text in verifying.mismatches(bundle, start, stop):
+        for text in unpacking.mismatches(bundle, start, stop):
             yield Warned(text, altered=True)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..base.errors import FormatError
-from ..verify.bench.baseline import BASELINE, VERSION, counterparts, subject_keys, timing_of
+from ..verify.bench.files import BASELINE, VERSION, counterparts, subject_keys, timing_of
 from ..verify.bench.timing import Timing, change
 
 

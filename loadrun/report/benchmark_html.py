@@ -8,8 +8,7 @@ from ..verify.bench.environment import environment
 from ..verify.bench.timing import Measurement
 from .benchmark import columns, comparisons, rows
 from .html import pairs
-from .page import FOOT, HEAD
-from .plots import Series, times
+from .page import FOOT, HEAD, Series, times
 
 
 def benchmark_html(measurements: Sequence[Measurement], more: Sequence[str] = (), graph: str = "") -> str:

@@ -8,8 +8,7 @@ from html import escape
 from typing import Any
 
 from ..base.errors import clean
-from .page import FOOT, HEAD
-from .plots import bars, history_line
+from .page import FOOT, HEAD, bars, history_line
 from .reading import run_report
 from .text import table
 

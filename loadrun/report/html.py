@@ -15,8 +15,7 @@ from ..runner import FileResult, OutputResult, Result, Verdict
 from ..verify.bench import Timing
 from ..verify.pictures import Picture
 from .engines import entrants_lines
-from .page import FOOT, HEAD
-from .plots import Series, bars, error_map, histogram, times
+from .page import FOOT, HEAD, Series, bars, error_map, histogram, times
 from .text import engine, shape_text, summary, timing_line, verdict_text
 
 _ROWS = 100

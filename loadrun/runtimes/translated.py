@@ -17,7 +17,7 @@ import numpy as np
 from ..base.about import About, Island
 from ..base.errors import EngineError, LoadRunError, UnsupportedError
 from ..engines import TRANSLATED, Setup
-from ..engines.executed import Executed, Profiling, executed_of
+from ..engines.profile import Executed, Profiling, executed_of
 from ..engines.protocol import checked_feeds, constant_ids, graph_inputs
 from ..engines.reference import ReferenceEngine, observed_shapes
 from ..graph import Graph, Opr, Var

@@ -18,7 +18,7 @@ from loadrun.passes.older import for_older, newer
 from loadrun.runner import Verdict
 from loadrun.testcase import Bundle
 from loadrun.verify.pack.packing import Packer
-from loadrun.verify.pack.verifying import mismatches
+from loadrun.verify.pack.unpacking import mismatches
 from tests.support.fixture_files import FIXTURES
 from tests.support.small_models import unary
 

@@ -38,7 +38,7 @@ from .capture import (
     warn_hidden,
     warn_nonfinite,
 )
-from .loosening import ToleranceChange
+from .noise import ToleranceChange
 from .options import PackOptions
 
 _AHEAD = 2**26
