@@ -13,8 +13,6 @@ An engine is made for one graph and some of its variables and then executed any 
 Values are numpy arrays in storage dtype (`DType.np`): quantized ones are their stored integers, bfloat16 is float32.
 """
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

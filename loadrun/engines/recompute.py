@@ -9,8 +9,6 @@ What is missing when a step needs it is computed again before. `DTRConfig` gives
 `SublinearMemoryConfig` several are tried, and the plan with the lowest peak is taken.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from bisect import bisect_left

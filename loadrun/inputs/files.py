@@ -3,8 +3,6 @@
 Sizes that a file claims are checked against the file before memory is taken for them.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import json

@@ -1,7 +1,5 @@
 """The frame of every HTML report, and its plots as inline SVG."""
 
-from __future__ import annotations
-
 import base64
 import math
 import struct

@@ -5,8 +5,6 @@ fixed sizes, and what it cannot run is left to the reference engine as islands. 
 so they are the same whatever executes the rest.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A file's testcases against any function (a module of another framework, a session), and engines side by side."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import sys

@@ -1,7 +1,5 @@
 """The parts of a model: inputs, outputs, operators, parameters, FLOPs, testcases; and what of them an engine runs."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

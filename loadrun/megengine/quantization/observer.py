@@ -1,7 +1,5 @@
 """Modules that watch values and tell how to quantize them (MegEngine's ``quantization/observer.py``)."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from typing import Any
 

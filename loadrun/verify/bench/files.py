@@ -1,7 +1,5 @@
 """Models in files measured side by side and compared with a baseline."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """How much of an output is rounding noise, and the tolerance that follows from it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
