@@ -3,8 +3,6 @@
 The operators are those that MegEngine records; their semantics are MegEngine's dnn kernels (`loadrun.ops.conv`).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..graph import params as P

@@ -4,8 +4,6 @@ Numbers repeat for a seed. Inside a traced function the random operators themsel
 draws again; every run of a dump draws what the seeds in it lead to.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import WeakKeyDictionary, ref

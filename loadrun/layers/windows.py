@@ -1,7 +1,5 @@
 """Pooling over windows; cutting tensors into windows and putting them together; padding, lookup, one-hot, dropout."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Convolutions (MegEngine's ``module/conv.py``)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

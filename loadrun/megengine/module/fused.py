@@ -1,7 +1,5 @@
 """Layers and what follows them as one module, so that quantization fuses them, `ConvBn2d` for one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Attention (MegEngine's ``module/multiheadattn.py``)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

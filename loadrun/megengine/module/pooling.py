@@ -1,7 +1,5 @@
 """Pooling, over windows of an image and over regions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...layers.geometry import Sizes

@@ -1,7 +1,5 @@
 """Recurrent networks (MegEngine's ``module/rnn.py``)."""
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from typing import Any

@@ -1,7 +1,5 @@
 """Base of the modules with fake quantization (MegEngine's ``module/qat/module.py``)."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from typing import Any, Protocol
 
