@@ -18,7 +18,7 @@ import numpy as np
 from tabulate import tabulate
 
 from loadrun.engines.program import MemoryMeter
-from loadrun.engines.recompute_config import DTRConfig, SublinearMemoryConfig
+from loadrun.engines.recompute import DTRConfig, SublinearMemoryConfig
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph, StoredTensor, Var
 from loadrun.graph import params as P

@@ -1,7 +1,5 @@
 """A model that was translated, beside what it was made from: both run on data of several kinds, and must agree."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace

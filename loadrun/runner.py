@@ -38,7 +38,7 @@ from .running import Settings, Specialization, check_errors, faulty, settled
 from .testcase import Bundle, FileValue, Testcase
 
 with late(__name__):
-    from .engines import executed, file_replay, graph_file
+    from .engines import file_replay, profile
 
 __all__ = ["Runner", "check_errors", "faulty", "fit_inputs", "random_inputs", "run"]
 __all__ += ["FileResult", "OutputResult", "Result", "Verdict"]
@@ -118,7 +118,7 @@ class Runner:
             )
         source = self.bundle.file
         if source is not None and runs_composites(self.engine) and self.bundle.holds_objects:
-            engine = graph_file.GraphFile(self.bundle.graph, str(self.engine), self.seed)
+            engine = file_replay.GraphFile(self.bundle.graph, str(self.engine), self.seed)
             return file_replay.FileReplay(source, engine, self.policies, self.loosened)
         if self.bundle.source.refusal is not None:
             raise UnsupportedError(f"not run by {self.engine}: {self.bundle.source.refusal}")
@@ -222,13 +222,13 @@ class Runner:
         """Return an engine for some variables of a graph."""
         return make_engine(self.engine, graph, targets, seed=self.seed)
 
-    def executed(self) -> list[executed.Executed] | None:
+    def executed(self) -> list[profile.Executed] | None:
         """Return the time of operators in the last `run` from the engine's own profiler; None if it has none.
 
         The engine must be a `loadrun.engines.Choice` with ``profile=True``.
         """
         engine = self._native.engine if self._native is not None else self._last.model
-        return engine.executed() if isinstance(engine, executed.Profiling) else None
+        return engine.executed() if isinstance(engine, profile.Profiling) else None
 
     def take_engines(self, other: Runner) -> None:
         """Use the engines that another runner has prepared, if they are for the same graph."""

@@ -1,7 +1,5 @@
 """Lowerings of the numpy functions that join arrays, cut them, and pad them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """Limits of time and memory for processing a file."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """A caret under the place of a fault in a text."""
 
-from __future__ import annotations
-
 import unicodedata
 
 _SHOWN = 100

@@ -3,8 +3,6 @@
 A check is a function of a value and of where it stands; it gives the value, or says what was found and expected.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeVar

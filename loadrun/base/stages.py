@@ -1,7 +1,5 @@
 """What a long call is at: one line on a terminal or in a notebook, from the second second on."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

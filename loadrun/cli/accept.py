@@ -1,7 +1,5 @@
 """`loadrun accept FILE`: make a file expect what its model computes now, after an intended change."""
 
-from __future__ import annotations
-
 import sys
 
 from ..base.errors import clean

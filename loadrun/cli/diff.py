@@ -10,8 +10,8 @@ from ..base.errors import clean, failure
 from ..base.writing import check_targets, text_file
 from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from ..report import differences as report
+from ..report.differences import optimization, optimized
 from ..report.graph import GraphMarks, explorer_data, explorer_graph, graph_element
-from ..report.optimization import optimization, optimized
 from ..verify.blame_pass import BlamePassOptions, blame_pass
 from ..verify.diff.files import FileDifferences, diff_files
 from ..verify.diff.runs import DiffOptions

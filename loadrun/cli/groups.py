@@ -1,7 +1,5 @@
 """What the subcommands share: their parser, groups of options."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

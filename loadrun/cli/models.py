@@ -1,7 +1,5 @@
 """Options of the commands that read models: engines, open sizes and constants of ONNX models, profiles."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

@@ -1,7 +1,5 @@
 """Print results as they come, without keeping them."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence

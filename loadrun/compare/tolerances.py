@@ -1,7 +1,5 @@
 """Tolerances that nobody gave: they go by the size of the output, and by the dtype that it is computed in."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 

@@ -1,7 +1,5 @@
 """The file as a whole: testcase container, plain dumps, appended dumps; mapping a file into memory."""
 
-from __future__ import annotations
-
 import gc
 import os
 from array import array

@@ -25,9 +25,8 @@ from ..graph.dtypes import Array
 from ..passes.narrowing import narrowed
 from ..testcase import Bundle, Testcase
 from .container import MAGIC, load_all, mapped, promises, stored_tensors
-from .narrowing import Narrowing
+from .narrowing import Narrowing, check_read_back, not_proven
 from .options import DumpOptions, DumpResult, summary, update_strip_info
-from .proving import check_read_back, not_proven
 from .record import RecordWriter, digest_of, graph_digest, moved, numbered, promise
 from .repeated import RepeatedWriter
 from .writer import content_hash, dump_bytes, dump_pieces, tensors_graph, testcase_tensors

@@ -1,7 +1,5 @@
 """Replaying a model's own file on a runtime that reads such files: the same verdicts as for graphs."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -9,13 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..base.errors import InputError
 from ..compare.judging import Criteria, judge, judge_empty, policy_for
 from ..compare.metrics import Formula
 from ..compare.policy import Policy
 from ..compare.results import OutputResult, Result, Verdict
-from ..graph.dtypes import Array, DType, array_dtype
+from ..graph import Graph, Var
+from ..graph.dtypes import Array, DType, array_dtype, held_array
 from ..testcase import EXPECT, FileValue, SourceFile, Testcase
 from .protocol import FileEngine
+from .reference import ReferenceEngine
+from .wide import Float64Engine
 
 _ABSENT = "the model returns no such value"
 
@@ -205,3 +207,56 @@ def _numbered(expect: Array, get: Array) -> tuple[Array, Array]:
     known = {text: i for i, text in enumerate(sorted(set(texts)))}
     numbers = np.array([known[t] for t in texts], np.int64)
     return numbers[: expect.size].reshape(expect.shape), numbers[expect.size :].reshape(get.shape)
+
+
+class GraphFile:
+    """A graph made ready for repeated execution on values as its file has them; see `loadrun.engines.FileEngine`.
+
+    Args:
+        graph: the graph, of one operator for each node of the file.
+        engine: ``reference`` or ``float64``.
+        seed: seed of the random operators.
+
+    Attributes:
+        about: what executes, and how it computes.
+    """
+
+    def __init__(self, graph: Graph, engine: str, seed: int) -> None:
+        kind = Float64Engine if engine == "float64" else ReferenceEngine
+        self._engine: ReferenceEngine | Float64Engine = kind(graph, seed=seed)
+        self._outputs = [v.name or "" for v in graph.outputs]
+        self.about = self._engine.about
+
+    def fitted(self, feeds: Mapping[str, FileValue]) -> Mapping[str, object]:
+        """Return the values of the inputs that the graph reads as its engine takes them.
+
+        Raises:
+            InputError: an input is missing, or holds what its type cannot.
+        """
+        missing = sorted(self._engine.inputs.keys() - feeds.keys())
+        if missing:
+            names = ", ".join(self._engine.inputs) or "none"
+            raise InputError(f"the input {missing[0]!r} is missing; the model's inputs are {names}")
+        return {n: _held(n, feeds[n], v) for n, v in self._engine.inputs.items()}
+
+    def run(self, inputs: Mapping[str, object]) -> Mapping[str, FileValue]:
+        """Execute the graph.
+
+        Raises:
+            EngineError: an operator failed.
+        """
+        results = self._engine.run(inputs)  # type: ignore[arg-type]
+        values = (r[()] if r.dtype.kind == "O" and not r.ndim else r for r in results)
+        return dict(zip(self._outputs, values, strict=True))
+
+
+def _held(name: str, value: FileValue, var: Var) -> Array:
+    dtype = var.owner.tensors[0].dtype
+    array = held_array(value, dtype)
+    if dtype.name == "Object":
+        return array
+    if dtype.name == "String":
+        return array.astype(object)
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"the input {name!r} takes {dtype.spelling}, the given value holds {array.dtype}")
+    return array.astype(dtype.np, copy=False)

@@ -13,8 +13,6 @@ An engine is made for one graph and some of its variables and then executed any 
 Values are numpy arrays in storage dtype (`DType.np`): quantized ones are their stored integers, bfloat16 is float32.
 """
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -95,7 +93,7 @@ class Choice:
         spec: reference, float64, onnxruntime, openvino, torch, megengine, load_and_run, or an engine from an installed
             package. An argument follows a colon where the engine takes one.
         strict: reject engine: models with operators that the engine leaves to the reference engine.
-        profile: let the runtime's own profiler watch the runs; see `loadrun.engines.executed.Profiling`.
+        profile: let the runtime's own profiler watch the runs; see `loadrun.engines.profile.Profiling`.
 
     >>> str(Choice("openvino:bf16", strict=True))
     'openvino:bf16'

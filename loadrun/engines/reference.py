@@ -45,7 +45,7 @@ with late(__name__):
     from . import recompute
 
 if TYPE_CHECKING:
-    from .recompute_config import DTRConfig, SublinearMemoryConfig
+    from .recompute import DTRConfig, SublinearMemoryConfig
 
 _PROGRAMS, _MOST_PROGRAMS = 8, 128
 """How many sets of input shapes always keep their program, and how many at most: a cache that grows has many."""

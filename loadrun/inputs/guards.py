@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..graph.dtypes import Array
-from .numpy1 import as_numpy_1
+from .casting import as_numpy_1
 
 _FUNCTION = """
     abs absolute add all amax amin any arange arccos arcsin arctan arctan2 argmax argmin argsort around

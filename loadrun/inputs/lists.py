@@ -1,7 +1,5 @@
 """Specifications from arguments and list files, one after another, so that memory does not grow with their number."""
 
-from __future__ import annotations
-
 import glob
 import os
 import select

@@ -1,7 +1,5 @@
 """Multi-head attention of MegEngine's functional package, as its CPU computes it (`loadrun.ops.attention`)."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

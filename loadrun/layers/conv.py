@@ -3,8 +3,6 @@
 The operators are those that MegEngine records; their semantics are MegEngine's dnn kernels (`loadrun.ops.conv`).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..graph import params as P
@@ -14,16 +12,8 @@ from ..tensors.access import dtype_of
 from ..tensors.promotion import convert
 from .geometry import Mode, Sizes, member, pair, require, sizes, triple
 
-__all__ = [
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_transpose2d",
-    "conv_transpose3d",
-    "deformable_conv2d",
-    "local_conv2d",
-    "region_restricted_conv",
-]
+__all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose2d", "conv_transpose3d", "deformable_conv2d"]
+__all__ += ["local_conv2d", "region_restricted_conv"]
 
 
 def window(stride: Sizes, padding: Sizes, dilation: Sizes) -> dict[str, Any]:

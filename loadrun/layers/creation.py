@@ -1,7 +1,5 @@
 """Functions that make tensors: ranges, constants, diagonals, grids, complex numbers."""
 
-from __future__ import annotations
-
 from typing import TypeAlias, cast
 
 import numpy as np
@@ -28,7 +26,7 @@ from ..tensors.shaping import broadcast_to
 from ..tensors.switches import check_device
 from .elemwise import cos, sin
 
-Number: TypeAlias = "float | np.generic | Array | Tensor"
+Number: TypeAlias = float | np.generic | Array | Tensor
 """A number, or a scalar array or tensor."""
 _M = P.ElemwiseMode
 

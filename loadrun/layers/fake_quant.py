@@ -1,7 +1,5 @@
 """Fake quantization: real numbers rounded to those of a quantized dtype (MegEngine's ``quantization/utils.py``)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..graph import params as P

@@ -10,9 +10,9 @@ from ..base.errors import EngineError
 from ..graph.dtypes import Array
 
 E = TypeVar("E", bound=IntEnum)
-Sizes: TypeAlias = "int | Sequence[int] | Array"
+Sizes: TypeAlias = int | Sequence[int] | Array
 """One number for all axes, or one for each."""
-Mode: TypeAlias = "str | IntEnum"
+Mode: TypeAlias = str | IntEnum
 """A member of an enum of `loadrun.graph.params`, or its name in any case."""
 
 

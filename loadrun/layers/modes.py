@@ -1,7 +1,5 @@
 """Elementwise modes by name, as MegEngine's own tests and quantized modules call them."""
 
-from __future__ import annotations
-
 from ..graph import params as P
 from ..tensors import Tensor, TensorLike, apply1, as_tensor
 from ..tensors import elemwise as _promoted

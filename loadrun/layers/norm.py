@@ -1,7 +1,5 @@
 """Normalizations of MegEngine's functional package (`loadrun.ops.norm`)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -17,15 +15,8 @@ from .geometry import require
 with late(__name__):
     import logging
 
-__all__ = [
-    "batch_norm",
-    "general_norm",
-    "group_norm",
-    "instance_norm",
-    "layer_norm",
-    "local_response_norm",
-    "sync_batch_norm",
-]
+__all__ = ["batch_norm", "general_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm"]
+__all__ += ["sync_batch_norm"]
 
 _M = P.ElemwiseMode
 

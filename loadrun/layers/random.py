@@ -4,8 +4,6 @@ Numbers repeat for a seed. Inside a traced function the random operators themsel
 draws again; every run of a dump draws what the seeds in it lead to.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -22,17 +20,7 @@ from ..tensors.dtypes import graph_dtype
 from ..tensors.shaping import broadcast_to
 from ..tensors.switches import check_device, get_default_device
 
-__all__ = [
-    "RNG",
-    "beta",
-    "gamma",
-    "normal",
-    "permutation",
-    "poisson",
-    "seed",
-    "shuffle",
-    "uniform",
-]
+__all__ = ["RNG", "beta", "gamma", "normal", "permutation", "poisson", "seed", "shuffle", "uniform"]
 
 _drawn: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 """How many random operators each running trace holds."""

@@ -50,43 +50,10 @@ from .creation import (
     zeros_like,
 )
 
-__all__ = [
-    "arange",
-    "broadcast_to",
-    "complex",
-    "concat",
-    "cond_take",
-    "copy",
-    "cumsum",
-    "diag",
-    "expand_dims",
-    "eye",
-    "flatten",
-    "full",
-    "full_like",
-    "gather",
-    "imag",
-    "linspace",
-    "meshgrid",
-    "non_zero",
-    "ones",
-    "ones_like",
-    "polar",
-    "real",
-    "repeat",
-    "reshape",
-    "roll",
-    "scatter",
-    "split",
-    "squeeze",
-    "stack",
-    "swapaxes",
-    "tile",
-    "transpose",
-    "where",
-    "zeros",
-    "zeros_like",
-]
+__all__ = ["arange", "broadcast_to", "complex", "concat", "cond_take", "copy", "cumsum", "diag"]
+__all__ += ["expand_dims", "eye", "flatten", "full", "full_like", "gather", "imag", "linspace", "meshgrid"]
+__all__ += ["non_zero", "ones", "ones_like", "polar", "real", "repeat", "reshape", "roll", "scatter", "split"]
+__all__ += ["squeeze", "stack", "swapaxes", "tile", "transpose", "where", "zeros", "zeros_like"]
 
 
 _M = P.ElemwiseMode

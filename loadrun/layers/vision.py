@@ -3,8 +3,6 @@
 Images are NCHW unless said otherwise. The operators are those that MegEngine records.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
@@ -19,17 +17,8 @@ from .elemwise import floor
 from .geometry import Sizes, member, pair, require
 from .math import argsort
 
-__all__ = [
-    "correlation",
-    "cvt_color",
-    "interpolate",
-    "nms",
-    "remap",
-    "roi_align",
-    "roi_pooling",
-    "warp_affine",
-    "warp_perspective",
-]
+__all__ = ["correlation", "cvt_color", "interpolate", "nms", "remap", "roi_align", "roi_pooling"]
+__all__ += ["warp_affine", "warp_perspective"]
 
 
 _MODES = ("bilinear", "linear", "trilinear", "bicubic", "nearest")

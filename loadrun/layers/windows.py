@@ -1,7 +1,5 @@
 """Pooling over windows; cutting tensors into windows and putting them together; padding, lookup, one-hot, dropout."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,22 +19,9 @@ with late(__name__):
     from . import random
 
 
-__all__ = [
-    "adaptive_avg_pool2d",
-    "adaptive_max_pool2d",
-    "avg_pool2d",
-    "deformable_psroi_pooling",
-    "dropout",
-    "embedding",
-    "indexing_one_hot",
-    "linear",
-    "max_pool2d",
-    "one_hot",
-    "pad",
-    "pixel_shuffle",
-    "sliding_window",
-    "sliding_window_transpose",
-]
+__all__ = ["adaptive_avg_pool2d", "adaptive_max_pool2d", "avg_pool2d", "deformable_psroi_pooling", "dropout"]
+__all__ += ["embedding", "indexing_one_hot", "linear", "max_pool2d", "one_hot", "pad", "pixel_shuffle"]
+__all__ += ["sliding_window", "sliding_window_transpose"]
 
 
 def linear(

@@ -1,7 +1,5 @@
 """A graph as load_and_run would execute it: numbers, names, order, and how it prints a variable."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """The steps of load_and_run on a model, with its lines."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """An exported model: what it holds, its report, its files, and the comparison with what it was written from."""
 
-from __future__ import annotations
-
 import io
 import os
 from collections.abc import Callable, Mapping, Sequence

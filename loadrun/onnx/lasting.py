@@ -1,7 +1,5 @@
 """An ONNX model in MegEngine's operators: at one set of sizes, or at open ones, then compared with the model itself."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

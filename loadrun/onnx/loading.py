@@ -1,7 +1,5 @@
 """Reading an ONNX file as a bundle."""
 
-from __future__ import annotations
-
 import operator
 import os
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Graphs of MegEngine's operators as ONNX models: sizes, the walk over the operators, inputs and outputs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """An ONNX file as a bundle: a graph of its nodes, the data sets beside it, and what runtimes are told of it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

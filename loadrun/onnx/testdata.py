@@ -1,7 +1,5 @@
 """Testcases beside an ONNX model: folders ``test_data_set_N`` of stored tensors, in the order of inputs and outputs."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ A dump computes the error of a check in operators of its own, so a file may hold
 nothing. What follows from the structure alone is here; `loadrun.compare.judging` judges the rest by the numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass

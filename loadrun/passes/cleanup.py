@@ -1,7 +1,5 @@
 """Passes that remove what changes nothing or is known in advance."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from math import prod

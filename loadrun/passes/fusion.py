@@ -1,7 +1,5 @@
 """Passes that make one operator of several."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

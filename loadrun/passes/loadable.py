@@ -12,8 +12,6 @@ MegEngine's own dumps never hold these, since they were made the same way. `load
 would compute differently from the graph.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import prod
 

@@ -3,8 +3,6 @@
 Float64 becomes Float32; Int64, Uint32 and Uint64 become Int32. Constants that do not fit become the nearest number.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..graph import Graph, Opr, StoredTensor, Var

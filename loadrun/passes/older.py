@@ -5,8 +5,6 @@ its serialization registries; the formulas here are chosen for their rounding, a
 are not (CLIP, SIGN, ISINF, ASINH of negative numbers, affine GroupNorm).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -5,8 +5,6 @@ place. Dtypes, shapes and constant values of the new graph are known while it gr
 MegEngine's graphs, except where operators are random or have effects.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace

@@ -3,21 +3,17 @@
 from collections.abc import Collection, Mapping
 
 from ..base.errors import failure
-from ..base.registry import late
 from ..compare.metrics import passes
 from ..compare.results import Result, Verdict
 from ..engines import Choice, baseline_for, file_of
 from ..graph import Graph
 from ..graph.dtypes import Array
 from ..passes.constants import bare
-from ..report.differences import differences
+from ..report.differences import differences, optimized
 from ..report.graph import GraphMarks, graph_element, neighbourhood
 from ..testcase import Bundle
 from ..verify.diff import Differences, FileSide, between
 from .reporting import Explained
-
-with late(__name__):
-    from ..report import optimization
 
 
 def explained(
@@ -66,7 +62,7 @@ def _explained(
     said = [f"{case} beside the same model {'in float64' if other == 'float64' else f'on {other}'}:"]
     said += (line for part in differences(between_both) for line in part.splitlines())
     if between_both.optimized and isinstance(beside, FileSide):
-        said += optimization.optimized(beside, inputs, None)
+        said += optimized(beside, inputs, None)
     if between_both.agree and between_both.outputs_agree and not between_both.findings:
         said.append(f"so the arithmetic is right, and {_other_cause(result)}")
     blamed = {r.opr.id for r in between_both.roots} | {s.opr.id for s in between_both.stops[0][:1]}

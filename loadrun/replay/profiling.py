@@ -13,7 +13,7 @@ from ..base.errors import LoadRunError, clean
 from ..base.writing import text_file
 from ..dump import load
 from ..engines import Choice, check_engine, runs_file
-from ..engines.executed import profile_data
+from ..engines.profile import profile_data
 from ..engines.reference import ReferenceEngine
 from ..inputs.feeds import ModelOptions, random_inputs
 from ..report.graph import GraphMarks, model_element

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..base.errors import clean
-from ..verify.bench.baseline import VERSION
 from ..verify.bench.environment import environment
+from ..verify.bench.files import VERSION
 from ..verify.bench.timing import Measurement, Ratio, Subject, Timing, needed, paired_ratio
 from .profile import bytes_text
 from .text import table

@@ -1,7 +1,5 @@
 """Tables that fit a terminal: nothing that tells a verdict or a digit is cut."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 

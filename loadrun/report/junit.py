@@ -1,7 +1,5 @@
 """JUnit XML as CI servers read it: a suite for each file, a test for each output of each testcase."""
 
-from __future__ import annotations
-
 import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence

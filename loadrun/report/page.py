@@ -1,6 +1,4 @@
-"""The frame of every HTML report, and plots as inline SVG, without a plotting library, in the colours of the page."""
-
-from __future__ import annotations
+"""The frame of every HTML report, and its plots as inline SVG."""
 
 import base64
 import math

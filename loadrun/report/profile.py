@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..base.errors import clean
-from ..engines.alive import PeakMeter
+from ..engines.liveness import PeakMeter
 from .text import shape_text, table
 
 _SHOWN = 20

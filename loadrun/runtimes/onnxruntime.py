@@ -15,7 +15,7 @@ from ..base.errors import EngineError, UnsupportedError, UsageError
 from ..base.files import contents
 from ..base.registry import late
 from ..engines import Engine, Setup
-from ..engines.executed import Executed
+from ..engines.profile import Executed
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
 from ..onnx.tensors import HELD, NAMES, ElemType

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..base.errors import EngineError, UnsupportedError, UsageError
 from ..engines import Engine, Setup
-from ..engines.executed import Executed
+from ..engines.profile import Executed
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
 from ..ops.numeric.parallel import threads

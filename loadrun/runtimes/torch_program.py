@@ -11,7 +11,7 @@ from torch.profiler import ProfilerActivity, profile
 from ..base.about import About
 from ..base.errors import EngineError
 from ..engines import NATIVE
-from ..engines.executed import Executed
+from ..engines.profile import Executed
 from ..ops.numeric.parallel import threads
 from ..testcase import FileValue, SourceFile
 from ..torch.call import narrow

@@ -5,8 +5,6 @@ fixed sizes, and what it cannot run is left to the reference engine as islands. 
 so they are the same whatever executes the rest.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +15,7 @@ import numpy as np
 from ..base.about import About, Island
 from ..base.errors import EngineError, LoadRunError, UnsupportedError
 from ..engines import TRANSLATED, Setup
-from ..engines.executed import Executed, Profiling, executed_of
+from ..engines.profile import Executed, Profiling, executed_of
 from ..engines.protocol import checked_feeds, constant_ids, graph_inputs
 from ..engines.reference import ReferenceEngine, observed_shapes
 from ..graph import Graph, Opr, Var

@@ -16,7 +16,7 @@ from .switches import active, is_exact
 from .symbolic import TracedInt, TracedNumber, place_of, scalar_of, size_of
 from .value import Session, Tensor
 
-ShapeLike: TypeAlias = "Tensor | Array | int | Sequence[int | Tensor]"
+ShapeLike: TypeAlias = Tensor | Array | int | Sequence[int | Tensor]
 """A shape: a tensor or an array of sizes, one size, or several."""
 _INT = plain("Int32")
 
@@ -222,7 +222,7 @@ def _complete_shape(parts: list[Any]) -> Tensor | None:
     return once("GetVarShapeV1", P.OptionalAxisV1(), [first[0]], scalar=False)
 
 
-TensorLike: TypeAlias = "Tensor | Array | np.generic | float | Sequence[Any]"
+TensorLike: TypeAlias = Tensor | Array | np.generic | float | Sequence[Any]
 """What `as_tensor` takes: a tensor, an array, a number or a nested list; ints and bools count as floats here."""
 
 

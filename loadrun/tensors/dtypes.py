@@ -16,7 +16,7 @@ from ..graph.dtypes import Array, DType, plain
 from .naming import here, shown
 from .switches import is_exact
 
-DTypeLike: TypeAlias = "DType | np.dtype[Any] | type[Any] | str"
+DTypeLike: TypeAlias = DType | np.dtype[Any] | type[Any] | str
 """What callers give as a dtype: one of the graph or of numpy, a Python or numpy type, a name."""
 _NAMES = {
     "f4": "Float32",

@@ -17,24 +17,8 @@ import numpy as np
 from ..graph.dtypes import plain
 from .dtypes import numpy_dtype
 
-__all__ = [
-    "KINDS",
-    "QuantDtypeMeta",
-    "bfloat16",
-    "create_quantized_dtype",
-    "get_scale",
-    "get_zero_point",
-    "intb1",
-    "intb2",
-    "intb4",
-    "is_quantize",
-    "qint1",
-    "qint4",
-    "qint8",
-    "qint32",
-    "quint4",
-    "quint8",
-]
+__all__ = ["KINDS", "QuantDtypeMeta", "bfloat16", "create_quantized_dtype", "get_scale", "get_zero_point"]
+__all__ += ["intb1", "intb2", "intb4", "is_quantize", "qint1", "qint4", "qint8", "qint32", "quint4", "quint8"]
 
 
 NpDType = np.dtype[Any]

@@ -1,7 +1,5 @@
 """What torch itself computes for a trace, and the comparison with it at the example's sizes and at others."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress

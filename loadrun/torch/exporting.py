@@ -1,7 +1,5 @@
 """Exporting a torch module: a functional graph of whole operators, decomposed only where nothing lowers them."""
 
-from __future__ import annotations
-
 import copy
 import os
 import re

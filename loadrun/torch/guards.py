@@ -4,8 +4,6 @@ A branch such as ``if x.shape[0] <= 50`` is decided by the example. Where torch 
 sizes that break the condition, the graph has to refuse them: a file does not bring torch's own checks.
 """
 
-from __future__ import annotations
-
 import ast
 import math
 import operator

@@ -1,7 +1,5 @@
 """Reading an exported graph node by node: each is recorded by its lowering."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass

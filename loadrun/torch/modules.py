@@ -1,7 +1,5 @@
 """A trace's arguments in torch's form: functions and methods as modules, arrays as tensors."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import warnings

@@ -4,8 +4,6 @@ Loops and branches become Loop and If, dropout and batch normalization in traini
 function of the user what that writes, and all others nodes of torch's own domain.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Torch's modules, scripts and programs as what `loadrun.onnx.export` writes."""
 
-from __future__ import annotations
-
 import inspect
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Which axes of the arguments torch.export may leave open, and which a caller wants open."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The registry of lowerings for operators of torch's exported graphs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar

@@ -4,8 +4,6 @@ A script's graph is followed node by node. What is known while it is exported is
 a tensor decides become `torch.while_loop` and `torch.cond`. A number that follows from a tensor stays a tensor.
 """
 
-from __future__ import annotations
-
 import inspect
 import linecache
 import re

@@ -1,7 +1,5 @@
 """Nodes of TorchScript that are no operators of torch: on Python's numbers, lists and dicts."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Iterator
 from functools import cache

@@ -1,7 +1,5 @@
 """The signature of an exported program: calls in the caller's form, and as the graph's lists of tensors."""
 
-from __future__ import annotations
-
 import inspect
 from collections import OrderedDict, namedtuple
 from collections.abc import Iterator, Mapping, Sequence

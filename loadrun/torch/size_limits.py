@@ -3,8 +3,6 @@
 A rule that tests whether a size is 1 (a squeeze, a branch, a mean of one) is decided by the example.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, islice

@@ -1,7 +1,5 @@
 """Python's arithmetic on sizes, which exported graphs hold as calls, and the assertions about them."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable

@@ -6,7 +6,7 @@ from ..base.registry import lazy
 
 if TYPE_CHECKING:
     from ..base.errors import TraceError as TraceError
-    from ..engines.recompute_config import (
+    from ..engines.recompute import (
         DTRConfig as DTRConfig,
         SublinearMemoryConfig as SublinearMemoryConfig,
     )
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __getattr__ = lazy(
     __name__,
     {
-        **dict.fromkeys(("DTRConfig", "SublinearMemoryConfig"), "..engines.recompute_config"),
+        **dict.fromkeys(("DTRConfig", "SublinearMemoryConfig"), "..engines.recompute"),
         "GraphOptimizationConfig": ".config",
         **dict.fromkeys(("TracedModule", "partial_trace", "trace_module"), ".modules"),
         "TraceError": "..base.errors",

@@ -1,7 +1,5 @@
 """The names in a dump: of inputs, outputs, operators and variables, as MegEngine gives them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 from typing import Any

@@ -38,7 +38,7 @@ from ..tensors.naming import Place, here, prefix, shown, title
 from ..tensors.value import Session, Tensor
 
 if TYPE_CHECKING:
-    from ..engines.recompute_config import DTRConfig, SublinearMemoryConfig
+    from ..engines.recompute import DTRConfig, SublinearMemoryConfig
     from .config import GraphOptimizationConfig
 
 

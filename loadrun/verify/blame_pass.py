@@ -1,7 +1,5 @@
 """`loadrun diff --passes`: which optimization of a model makes its outputs diverge, by bisection."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

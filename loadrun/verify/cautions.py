@@ -1,7 +1,5 @@
 """What makes a model's results differ without any fault: random operators, and an export in training mode."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from ..base.errors import clean

@@ -1,7 +1,5 @@
 """`loadrun reduce`: the smallest part of a model in a file that still fails for the same reason."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Results saved with their values, so that they can be judged again by other tolerances without running anything."""
 
-from __future__ import annotations
-
 import json
 import os
 import zipfile

@@ -175,7 +175,7 @@ def test_numbers_out_of_range(
 
 def test_baselines(tmp_path: Path) -> None:
     from loadrun.base.errors import InputError
-    from loadrun.verify.bench.baseline import VERSION, regressions, require_baseline
+    from loadrun.verify.bench.files import VERSION, regressions, require_baseline
 
     subject = {"file": "a.mge", "engine": "reference", "threads": None, "batch": None, "wall_seconds": [0.1]}
     data = {"benchmark": VERSION, "subjects": [subject], "environment": {"processor": "x"}}

@@ -21,7 +21,7 @@ numpy.random
 numpy.testing flatbuffers tabulate cv2 onnx onnxruntime openvino torch megengine loadrun.megengine
 loadrun.runtimes loadrun.verify.bench loadrun.dump.checkpoint loadrun.verify.diff
 loadrun.dump.store loadrun.dump.writer loadrun.engines.divided loadrun.engines.profile
-loadrun.engines.recompute_config
+loadrun.engines.recompute
 loadrun.engines.recompute loadrun.engines.wide loadrun.tensors loadrun.inputs.loading
 loadrun.inputspec loadrun.tracing loadrun.arrays loadrun.onnx loadrun.ops.conv
 loadrun.ops.image loadrun.ops.rnn loadrun.passes.inference loadrun.passes.inference

@@ -16,7 +16,7 @@ import loadrun
 from loadrun.base import proving as base_proving
 from loadrun.base.proving import proving
 from loadrun.cli import main
-from loadrun.dump import proving as dump_proving
+from loadrun.dump import narrowing as dump_proving
 from loadrun.dump.writer import _Common
 from loadrun.graph import Graph, Opr, StoredTensor
 from loadrun.graph.dtypes import DType, encode

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from loadrun.base.errors import UsageError
-from loadrun.engines.recompute_config import DTRConfig
+from loadrun.engines.recompute import DTRConfig
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import params as P
 from loadrun.graph.params import ElemwiseMode

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import loadrun
 from loadrun.base.errors import UsageError
 from loadrun.engines.program import MemoryMeter
-from loadrun.engines.recompute_config import DTRConfig, SublinearMemoryConfig
+from loadrun.engines.recompute import DTRConfig, SublinearMemoryConfig
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph, Opr, Var
 from loadrun.graph.params import ElemwiseMode

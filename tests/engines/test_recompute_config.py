@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from loadrun.base.errors import UsageError
-from loadrun.engines.recompute_config import (
+from loadrun.engines.recompute import (
     DTRConfig,
     SublinearMemoryConfig,
     parse_bytes,

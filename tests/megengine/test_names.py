@@ -29,6 +29,7 @@ WHOLE = ("functional", "module", "quantization", "random", "serialization", "ten
 INNER = {
     "megengine.functional.nn": {"expand_dhw", "expand_hw", "layerPixelShuffle_traceable"},
     "megengine.functional.vision": {"nvof"},
+    "megengine.jit.tracing": {"array_comparator"},
     "megengine.logger": {
         "MegBrainLogFormatter",
         "MegEngineLogFormatter",
@@ -61,6 +62,17 @@ def test_what_inference_needs_is_here(module: str) -> None:
         found = dir(of_megengine(module if inside != "random.rng" else "megengine.random"))
         missing = INNER.get(module, set())
     assert set(NAMES[module] or ()) - {*found} == missing
+
+
+@pytest.mark.parametrize("path", absent._HOMES)
+def test_names_that_other_files_hold_are_imported_from_where_megengine_has_them(path: str) -> None:
+    names = set(NAMES.get(f"megengine.{path}") or ()) - INNER.get(f"megengine.{path}", set())
+    found = of_megengine("megengine")
+    for part in path.split("."):
+        found = getattr(found, part)
+    assert found is of_megengine(f"megengine.{path}")
+    assert names
+    assert {n for n in names if not hasattr(found, n)} == set()
 
 
 @pytest.mark.parametrize(("why", "modules", "names"), absent._ROWS)

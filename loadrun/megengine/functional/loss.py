@@ -1,7 +1,5 @@
 """Losses as plain arithmetic; they are recorded and computed like any other function."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import wraps
 from typing import Any

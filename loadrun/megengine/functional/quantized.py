@@ -4,8 +4,6 @@ Products are summed up as integers, the bias is added, the sum is taken to real 
 the result quantized to the output dtype (MegEngine's dnn conv_bias kernels).
 """
 
-from __future__ import annotations
-
 from ...graph import params as P
 from ...layers.conv import cross, planar, sparse, transposed, window
 from ...layers.geometry import Mode, Sizes, member

@@ -12,15 +12,7 @@ from ...tracing import (
 )
 from ..absent import absent
 
-__all__ = [
-    "DTRConfig",
-    "GraphOptimizationConfig",
-    "SublinearMemoryConfig",
-    "TraceError",
-    "exclude_from_trace",
-    "is_tracing",
-    "partial_trace",
-    "trace",
-]
+__all__ = ["DTRConfig", "GraphOptimizationConfig", "SublinearMemoryConfig", "TraceError"]
+__all__ += ["exclude_from_trace", "is_tracing", "partial_trace", "trace"]
 
 __getattr__ = absent(__name__)

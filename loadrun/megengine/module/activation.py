@@ -9,6 +9,8 @@ from ...tensors import Parameter, Tensor, TensorLike
 from .. import functional as F
 from .module import Module
 
+__all__ = ["GELU", "LeakyReLU", "PReLU", "ReLU", "SiLU", "Sigmoid", "Softmax"]
+
 
 class Softmax(Module):
     """``exp(x) / sum(exp(x))`` along an axis.

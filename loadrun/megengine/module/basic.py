@@ -10,6 +10,9 @@ from ...tensors import Tensor, TensorLike
 from .. import functional as F
 from .module import Module
 
+__all__ = ["Concat", "DequantStub", "Dropout", "Elemwise", "Identity", "Pad", "PixelShuffle", "QuantStub"]
+__all__ += ["Sequential", "SlidingWindow", "SlidingWindowTranspose"]
+
 
 class Sequential(Module):
     """The output of each module is the input of the next.

@@ -1,7 +1,5 @@
 """Convolutions (MegEngine's ``module/conv.py``)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any
@@ -14,18 +12,8 @@ from .. import functional as F
 from ..utils.tuple_function import _pair, _pair_nonzero, _triple, _triple_nonzero
 from .linear import Weighted
 
-__all__ = [
-    "Conv1d",
-    "Conv2d",
-    "Conv3d",
-    "ConvRelu2d",
-    "ConvTranspose2d",
-    "ConvTranspose3d",
-    "ConvTransposeRelu2d",
-    "DeformableConv2d",
-    "LocalConv2d",
-    "RegionRestrictedConv",
-]
+__all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvRelu2d", "ConvTranspose2d", "ConvTranspose3d"]
+__all__ += ["ConvTransposeRelu2d", "DeformableConv2d", "LocalConv2d", "RegionRestrictedConv"]
 
 
 _PADDING_MODES = ("zeros", "reflect", "replicate")

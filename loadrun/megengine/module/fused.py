@@ -1,7 +1,5 @@
 """Layers and what follows them as one module, so that quantization fuses them, `ConvBn2d` for one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -13,6 +11,9 @@ from .conv import Conv2d, ConvTranspose2d
 from .linear import Linear, Weighted
 from .module import Module
 from .normalization import BatchNorm1d, BatchNorm2d
+
+__all__ = ["BatchMatMulActivation", "ConvBn2d", "ConvBnRelu2d", "ConvTransposeBn2d", "ConvTransposeBnRelu2d"]
+__all__ += ["LinearBn1d", "LinearBnRelu1d"]
 
 
 class _ConvBnActivation2d(Module):

@@ -13,6 +13,8 @@ from .. import functional as F
 from . import init
 from .module import Module
 
+__all__ = ["Embedding", "Linear", "LinearRelu"]
+
 
 class Weighted(Module):
     """A layer with a weight and, unless it is None, a bias."""

@@ -60,6 +60,9 @@ if TYPE_CHECKING:
         def __get__(self, instance: _HasForward[P, R], owner: Any) -> Callable[P, R]: ...
 
 
+__all__ = ["Module"]
+
+
 def _is_parameter(value: Any) -> bool:
     return isinstance(value, Parameter)
 

@@ -1,7 +1,5 @@
 """Attention (MegEngine's ``module/multiheadattn.py``)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -10,6 +8,8 @@ from ...tensors import Parameter, Tensor, TensorLike
 from .. import functional as F
 from .init import xavier_uniform_
 from .module import Module
+
+__all__ = ["MultiHeadAttention"]
 
 
 class MultiHeadAttention(Module):

@@ -11,6 +11,9 @@ from . import init
 from .init import ones_, zeros_
 from .module import Module
 
+__all__ = ["BatchNorm1d", "BatchNorm2d", "GeneralNorm", "GroupNorm", "InstanceNorm", "LayerNorm"]
+__all__ += ["LocalResponseNorm", "SyncBatchNorm"]
+
 
 class _Norm(Module):
     """Base of the normalizations: an optional scale and offset."""

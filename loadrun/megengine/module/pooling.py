@@ -1,13 +1,13 @@
 """Pooling, over windows of an image and over regions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...layers.geometry import Sizes
 from ...tensors import Tensor, TensorLike
 from .. import functional as F
 from .module import Module
+
+__all__ = ["AdaptiveAvgPool2d", "AdaptiveMaxPool2d", "AvgPool2d", "DeformablePSROIPooling", "MaxPool2d"]
 
 
 class _PoolNd(Module):

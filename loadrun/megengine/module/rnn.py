@@ -1,7 +1,5 @@
 """Recurrent networks (MegEngine's ``module/rnn.py``)."""
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from typing import Any
@@ -15,6 +13,8 @@ from ...tensors.access import static_shape
 from .. import functional as F
 from . import init
 from .module import Module
+
+__all__ = ["LSTM", "RNN", "LSTMCell", "RNNCell"]
 
 
 class _Drawn(Module):

@@ -1,7 +1,5 @@
 """Modules that watch values and tell how to quantize them (MegEngine's ``quantization/observer.py``)."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from typing import Any
 
@@ -12,6 +10,10 @@ from ...tensors import Tensor, as_tensor
 from ...tensors.quantized_dtypes import QuantDtypeMeta
 from .. import functional as F
 from .fake_quant import QParams, QParamsModuleMixin, QuantMode, SwitchableModule, create_qparams
+
+__all__ = ["ExponentialMovingAverageObserver", "HistogramObserver", "MinMaxObserver", "Observer"]
+__all__ += ["PassiveObserver", "SyncExponentialMovingAverageObserver", "SyncMinMaxObserver"]
+
 
 _STEP = 1e-5
 

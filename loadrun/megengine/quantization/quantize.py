@@ -27,6 +27,12 @@ from .observer import (
     SyncMinMaxObserver,
 )
 
+__all__ = ["QConfig", "apply_easy_quant", "calibration_qconfig", "disable_fake_quant", "disable_observer"]
+__all__ += ["easyquant_qconfig", "ema_fakequant_qconfig", "ema_lowbit_fakequant_qconfig", "enable_fake_quant"]
+__all__ += ["enable_observer", "hook_qat_module", "min_max_fakequant_qconfig", "passive_qconfig"]
+__all__ += ["propagate_qconfig", "quantize", "quantize_qat", "reset_qconfig", "sync_ema_fakequant_qconfig"]
+__all__ += ["tqt_qconfig"]
+
 
 class _Makers(NamedTuple):
     weight_observer: Any

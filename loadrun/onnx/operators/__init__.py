@@ -1,7 +1,5 @@
 """ONNX's operators, each defined once as a function in numpy's names, one family a file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeVar
 

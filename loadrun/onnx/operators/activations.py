@@ -1,7 +1,5 @@
 """Functions that operators of several families apply to their sums."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from math import pi, sqrt

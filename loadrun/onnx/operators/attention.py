@@ -1,7 +1,5 @@
 """Attention, masks, caches, rotary positions, linear attention."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from math import sqrt
 

@@ -1,7 +1,5 @@
 """What definitions of several families share."""
 
-from __future__ import annotations
-
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Sequence

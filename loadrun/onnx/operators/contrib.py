@@ -1,7 +1,5 @@
 """com.microsoft's operators that are ONNX's own in an older form, or a few each; mixtures of experts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...arrays.names import np

@@ -1,7 +1,5 @@
 """Branches, loops and maps, whose attributes are graphs; sequences and optional values."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

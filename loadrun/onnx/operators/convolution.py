@@ -1,7 +1,5 @@
 """Convolutions over any number of axes: plain, transposed, deformable, of floats and of integers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import product

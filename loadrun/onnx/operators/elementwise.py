@@ -1,7 +1,5 @@
 """Arithmetic, comparisons, logic and types, element by element."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Any

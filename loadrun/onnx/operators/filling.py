@@ -1,7 +1,5 @@
 """New tensors from sizes and bounds, triangles of matrices, padding and cropping."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import Any

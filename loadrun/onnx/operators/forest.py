@@ -1,7 +1,5 @@
 """The nodes of tree ensembles, checked once, the walk down them, and the weights of leaves."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar

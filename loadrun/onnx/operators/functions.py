@@ -1,7 +1,5 @@
 """Functions of one tensor, element by element: transcendental ones and activations."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...arrays.names import kernel, np

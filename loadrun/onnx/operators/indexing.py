@@ -1,7 +1,5 @@
 """Gathering, scattering and sorting; results whose sizes data decide."""
 
-from __future__ import annotations
-
 from ...arrays.names import kernel, np
 from ...graph.composite import Known
 from ...graph.dtypes import Array

@@ -1,7 +1,5 @@
 """Matrix products and operators built from them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 from typing import Any

@@ -1,7 +1,5 @@
 """Normalizations."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ...arrays.names import kernel, np

@@ -1,7 +1,5 @@
 """Pooling over windows, and global pooling."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import prod
 from typing import Any

@@ -1,7 +1,5 @@
 """Quantized numbers: halves round to even, sums of products are exact, results saturate."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """RNN, GRU and LSTM: the inputs of all steps are multiplied at once, then the steps are taken one by one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Reductions, softmax and relatives, positions of extremes, running sums."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import prod
 from typing import Any

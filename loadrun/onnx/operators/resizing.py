@@ -1,7 +1,5 @@
 """Resize and Upsample, as ONNX Runtime computes them; positions are rounded to float32 there, which decides ties."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import reduce
 from itertools import product

@@ -1,7 +1,5 @@
 """Images sampled at computed positions (grids, affine grids, regions), and non-maximum suppression."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from itertools import product

@@ -1,7 +1,5 @@
 """Shapes, and operators that move elements without computing with them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import accumulate
 from math import prod

@@ -1,7 +1,5 @@
 """Spectra, windows, and mel filters."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

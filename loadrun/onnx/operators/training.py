@@ -1,7 +1,5 @@
 """Losses, dropout, random numbers, and one step of training."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """com.microsoft's fused operators of transformers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import sqrt
 from typing import Any

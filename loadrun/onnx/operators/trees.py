@@ -1,7 +1,5 @@
 """Tree ensembles of ai.onnx.ml: all samples walk down all trees at once, and leaves count for targets."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -17,8 +17,6 @@ the definition itself is recorded. ::
     def convolved(x: Any, w: Any, window: Window, group: int = 1) -> Any: ...
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """Elementwise operators, order, scattering, and what data decide the size of."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field

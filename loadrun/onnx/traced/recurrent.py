@@ -1,7 +1,5 @@
 """RNN and LSTM as MegEngine's operators for whole layers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Convolutions and pooling, of which MegEngine has one to three axes of space."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any

@@ -4,8 +4,6 @@ Inputs of several dtypes are converted to the common one, as MegEngine does. Sma
 truncated again: ONNX Runtime has no kernels for them, and wraparound is the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Elemwise modes on float values: the ONNX operator of that meaning, or a composition of several in float32."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import pi, sqrt
 

@@ -4,8 +4,6 @@ A formula takes the operator's call and its inputs, floats and what quantized nu
 those by which the operators are computed in float64 (`loadrun.ops.formulas`), or kernels that are one expression.
 """
 
-from __future__ import annotations
-
 import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Matrix products, normalizations, recurrent networks, resizing."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...graph import Opr, Var

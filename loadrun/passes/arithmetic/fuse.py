@@ -1,7 +1,5 @@
 """Several small operators as one: fused elementwise modes, means, pooling, reductions."""
 
-from __future__ import annotations
-
 from functools import partial
 from math import prod
 

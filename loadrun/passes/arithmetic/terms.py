@@ -1,7 +1,5 @@
 """Chains of one elementwise operation, as the passes on sums and products see them."""
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Channels in packs of 4 or 8, for processors and for OpenCL images."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from ...graph import Graph, Opr, Var

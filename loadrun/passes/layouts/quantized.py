@@ -1,7 +1,5 @@
 """Layouts of 8-bit and 4-bit convolutions on graphics processors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from math import prod
 

@@ -1,7 +1,5 @@
 """Activations that MegEngine has as operators, and softmax."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

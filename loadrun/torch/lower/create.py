@@ -1,7 +1,5 @@
 """Tensors created from numbers and sizes."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

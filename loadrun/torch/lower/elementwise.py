@@ -1,7 +1,5 @@
 """Arithmetic, functions, comparisons and logic of single elements."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

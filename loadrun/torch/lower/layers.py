@@ -1,7 +1,5 @@
 """Layers that MegEngine has whole operators for: normalizations, attention, recurrent layers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from typing import Any

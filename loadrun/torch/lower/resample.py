@@ -1,7 +1,5 @@
 """Resampling: resizing, grids, affine maps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from math import ceil

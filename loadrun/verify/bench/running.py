@@ -22,7 +22,7 @@ from ...base.pipes import receive, send, serve, start
 from ...base.stages import tell
 from ...dump import load
 from ...engines import runs_file
-from ...engines.alive import PeakMeter
+from ...engines.liveness import PeakMeter
 from ...engines.reference import ReferenceEngine
 from ...engines.registry import known_elsewhere
 from ...graph.dtypes import Array, nbytes

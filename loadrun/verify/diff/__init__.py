@@ -14,20 +14,5 @@ from .running import Bisected, FileSide, bisect
 from .stored import StoredValues, read_values
 from .watching import Finding, watch
 
-__all__ = [
-    "TOLERANCE",
-    "Bisected",
-    "ChangedConstant",
-    "Differences",
-    "FileSide",
-    "Finding",
-    "Matching",
-    "StoredValues",
-    "SuspectVar",
-    "between",
-    "bisect",
-    "extract",
-    "match",
-    "read_values",
-    "watch",
-]
+__all__ = ["TOLERANCE", "Bisected", "ChangedConstant", "Differences", "FileSide", "Finding", "Matching"]
+__all__ += ["StoredValues", "SuspectVar", "between", "bisect", "extract", "match", "read_values", "watch"]

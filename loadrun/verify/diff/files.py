@@ -20,12 +20,21 @@ from ...ops.infer import describe
 from ...passes.constants import bare
 from ...testcase import Bundle
 from ..saved import SavedFile, read_saved
-from .across import is_onnx, written
 from .changes import interface_changes, rank_changes
 from .extracting import extract, fails_alone
 from .finding import Differences, between
 from .running import Bisected, FileSide, bisect
-from .runs import DataRun, DiffOptions, data_of, is_results, paired_inputs, runs_of, together
+from .runs import (
+    DataRun,
+    DiffOptions,
+    data_of,
+    is_onnx,
+    is_results,
+    paired_inputs,
+    runs_of,
+    together,
+    written,
+)
 from .stored import StoredValues, read_values
 from .watching import Finding, watch
 

@@ -1,7 +1,5 @@
 """Operators that one of two models has alone, such as an activation that was dropped before the suspect."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Sides of a comparison, which give values of variables one after another, or one at a time to a bisection."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol

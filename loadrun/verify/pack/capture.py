@@ -1,7 +1,5 @@
 """Ground truth: running a model on data and making checks of what it computes."""
 
-from __future__ import annotations
-
 import os
 import platform
 import time

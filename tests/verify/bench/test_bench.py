@@ -18,7 +18,7 @@ import loadrun
 from loadrun.base.errors import InputError, UsageError
 from loadrun.cli import main
 from loadrun.engines import Setup, registry
-from loadrun.engines.alive import PeakMeter
+from loadrun.engines.liveness import PeakMeter
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph, Var
 from loadrun.graph.params import MatrixMul
@@ -27,7 +27,7 @@ from loadrun.report.changes import compare_reports
 from loadrun.report.profile import bytes_text, cost_table, costs, memory_table, trace_events
 from loadrun.testcase import Bundle
 from loadrun.testing import GraphBuilder
-from loadrun.verify.bench.baseline import regressions, require_baseline
+from loadrun.verify.bench.files import regressions, require_baseline
 from loadrun.verify.bench.running import Round, Subject, peak_memory, run_subjects
 from loadrun.verify.describe import describe
 from loadrun.verify.pack.options import PackOptions

@@ -20,7 +20,7 @@ from loadrun.graph.dtypes import DType
 from loadrun.graph.params import Elemwise, ElemwiseMode, MatrixMul, Reduce, ReduceMode
 from loadrun.passes.constants import bare, subgraph
 from loadrun.passes.inference import optimize_for_inference
-from loadrun.report.optimization import optimized
+from loadrun.report.differences import optimized
 from loadrun.testing import GraphBuilder
 from loadrun.verify.diff import FileSide, between, extract, match, read_values, watch
 from loadrun.verify.diff.measuring import Distance, agree

@@ -10,6 +10,9 @@ from ... import functional as F
 from .. import fused as Float
 from .module import QATModule
 
+__all__ = ["ConvBn2d", "ConvBnRelu2d", "ConvTransposeBn2d", "ConvTransposeBnRelu2d", "LinearBn1d"]
+__all__ += ["LinearBnRelu1d"]
+
 _F = TypeVar("_F", bound="Folded")
 
 

@@ -9,6 +9,9 @@ from ... import functional as F
 from ... import module as Float
 from .module import QATModule
 
+__all__ = ["BatchMatMulActivation", "Concat", "Conv2d", "ConvRelu2d", "ConvTranspose2d"]
+__all__ += ["ConvTransposeRelu2d", "DequantStub", "Elemwise", "Linear", "LinearRelu", "QuantStub"]
+
 
 class Conv2d(Float.Conv2d, QATModule):
     """`Conv2d` with fake quantization."""

@@ -1,13 +1,13 @@
 """Base of the modules with fake quantization (MegEngine's ``module/qat/module.py``)."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from typing import Any, Protocol
 
 from ....layers.fake_quant import fake_quant_bias
 from ....tensors import Tensor, TensorLike
 from ..module import Module
+
+__all__ = ["QATModule"]
 
 
 class QConfigLike(Protocol):

@@ -21,6 +21,11 @@ from ..module import Module
 if TYPE_CHECKING:
     from .. import qat as QAT
 
+__all__ = ["BatchMatMulActivation", "Concat", "Conv2d", "ConvBn2d", "ConvBnRelu2d", "ConvRelu2d"]
+__all__ += ["ConvTranspose2d", "ConvTransposeBn2d", "ConvTransposeBnRelu2d", "ConvTransposeRelu2d"]
+__all__ += ["DequantStub", "Elemwise", "Linear", "LinearBn1d", "LinearBnRelu1d", "LinearRelu", "QuantStub"]
+__all__ += ["QuantizedModule"]
+
 
 class QuantizedModule(Module):
     """A module of quantized tensors, which cannot be trained.
