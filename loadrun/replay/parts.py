@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -58,7 +58,7 @@ def prepared(bundle: Bundle, flags: Sequence[str] = (), batch: int | None = None
     (5, 20)
     """
     if flags:
-        bundle = _Optimized(flags)(bundle)
+        bundle = _optimizing(flags)(bundle)
     if batch is not None:
         if batch < 1:
             raise UsageError(f"a batch must have at least one item, found {batch}")
@@ -80,25 +80,22 @@ def prepared(bundle: Bundle, flags: Sequence[str] = (), batch: int | None = None
     return bundle
 
 
-class _Optimized:
-    """Makes bundles whose graphs are optimized, for other sizes as well where a model has a graph for each."""
+def _optimizing(flags: Sequence[str]) -> Callable[[Bundle], Bundle]:
+    """Return what optimizes graphs of bundles, for other sizes as well where a model has a graph for each."""
+    options = dict.fromkeys((f for f in flags if f != "optimize_for_inference"), True)
 
-    def __init__(self, flags: Sequence[str]) -> None:
-        self._options = dict.fromkeys((f for f in flags if f != "optimize_for_inference"), True)
-        self._kept = lru_cache(_KEPT)(self._optimized)
-
-    def __call__(self, bundle: Bundle) -> Bundle:
-        return self._kept(bundle)
-
-    def _optimized(self, bundle: Bundle) -> Bundle:
+    @lru_cache(_KEPT)
+    def optimized(bundle: Bundle) -> Bundle:
         bundle = bundle.lowered()
-        graph, _ = inference.optimize_for_inference(bundle.graph, **self._options)
+        graph, _ = inference.optimize_for_inference(bundle.graph, **options)
 
         def sized(arrays: Mapping[str, Array]) -> Bundle:
-            return self(bundle.for_data(arrays))
+            return optimized(bundle.for_data(arrays))
 
         source = replace(bundle.source, guarded=None, sized=sized if bundle.source.sized else None)
         return replace(bundle, graph=graph, source=source)
+
+    return optimized
 
 
 _PICTURES = 20
