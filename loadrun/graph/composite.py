@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 
 from .dtypes import Array, DType
 from .params import Record
@@ -17,11 +17,11 @@ from .params import Record
 if TYPE_CHECKING:
     from .graph import Graph
 
-Known = Array
+Known = Annotated[Array, "decides shapes"]
 """An input whose values decide the shapes of the results (axes, sizes, pads), as definitions annotate parameters."""
 
 
-Flag = int
+Flag = Annotated[int, "0 or 1"]
 """An attribute that is a truth value, 0 or 1. So the parameters of definitions are annotated."""
 
 
@@ -164,8 +164,8 @@ class Definition:
     @cached_property
     def known(self) -> frozenset[int]:
         """Places of the inputs whose values decide shapes."""
-        annotations = [str(p.annotation) for p in self.parameters.values() if p.kind is not p.KEYWORD_ONLY]
-        return frozenset(i for i, a in enumerate(annotations) if a.split(" | ")[0] == "Known")
+        annotations = [p.annotation for p in self.parameters.values() if p.kind is not p.KEYWORD_ONLY]
+        return frozenset(i for i, a in enumerate(annotations) if Known in (a, *get_args(a)))
 
     @cached_property
     def shape_names(self) -> frozenset[str] | None:
@@ -180,7 +180,7 @@ class Definition:
     @cached_property
     def flags(self) -> tuple[str, ...]:
         """The attributes that must be 0 or 1, which runtimes take one way or the other where they are not."""
-        return tuple(n for n, p in self.parameters.items() if p.annotation == "Flag")
+        return tuple(n for n, p in self.parameters.items() if p.annotation == Flag)
 
     @cached_property
     def takes_more(self) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from ..base.errors import FormatError, UsageError
 from ..compare.policy import Policy, parse
 from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
-from ..verify.bench.baseline import BASELINE, VERSION, counterparts, subject_keys, timing_of
+from ..verify.bench.files import BASELINE, VERSION, counterparts, subject_keys, timing_of
 from ..verify.bench.timing import Timing, change
 from .reading import checked_report, load_report
 

@@ -19,7 +19,7 @@ from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph, Var
 from loadrun.graph.dtypes import Array
 from loadrun.report.changes import compare_reports
-from loadrun.verify.beside import EngineComparison
+from loadrun.verify.against import EngineComparison
 from tests.support.schema import faults, undescribed
 from tests.support.shifted import Shifted, doubled
 

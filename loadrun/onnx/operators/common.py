@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ...arrays.names import kernel, np
+from ...graph.composite import Flag
 from ...graph.dtypes import Array, DType
 from ...ops.registry import UnknownShape
 from ..tensors import NAMES
@@ -107,7 +108,7 @@ def with_attributes(function: Callable[..., Any], called: F, **attributes: objec
             name,
             inspect.Parameter.KEYWORD_ONLY,
             default=value,
-            annotation="Flag" if type(value) is int and value in (0, 1) else object,
+            annotation=Flag if type(value) is int and value in (0, 1) else object,
         )
         for name, value in attributes.items()
         if name not in signature.parameters

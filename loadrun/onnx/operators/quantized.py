@@ -1,12 +1,10 @@
 """com.microsoft's operators on quantized numbers, as ONNX Runtime's quantizer and optimizer write them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...arrays.names import np
 from ...graph.composite import Flag, NodeTypes
@@ -32,9 +30,6 @@ from .quantization import (
 )
 from .transformers import ATTENDING, attention_shapes, embedded, refuse_given, self_attended
 from .windows import SpatialWindow
-
-if TYPE_CHECKING:
-    from numpy.typing import DTypeLike
 
 CONTRIB = "com.microsoft"
 _MOST_IN_ORDER = 64
@@ -351,7 +346,7 @@ def _codes(bits: int) -> Array:
     return table
 
 
-def unpacked(raw: Array, bits: int, dtype: DTypeLike = np.uint8, middle: int = 0) -> Array:
+def unpacked(raw: Array, bits: int, dtype: type[np.generic] = np.uint8, middle: int = 0) -> Array:
     """Return the numbers in bytes, along the last axis, less a middle one."""
     table = (_codes(bits) - middle).astype(dtype)
     return np.take(table, raw, 0).reshape(*raw.shape[:-1], raw.shape[-1] * (8 // bits))
