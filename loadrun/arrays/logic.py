@@ -102,6 +102,20 @@ def isfinite(x: Tensor) -> Tensor:
     return logical_not(elem(M.OR, compare(_C.ISINF, x), e.is_nan(x)))
 
 
+@lowers("isposinf")
+def isposinf(x: Any, out: Any = None) -> Tensor:
+    """Tell where it is positive infinity."""
+    y = operand(x)
+    return compare(_C.EQ, y, number(np.inf, y)) if is_float(y) else _nowhere(y)
+
+
+@lowers("isneginf")
+def isneginf(x: Any, out: Any = None) -> Tensor:
+    """Tell where it is negative infinity."""
+    y = operand(x)
+    return compare(_C.EQ, y, number(-np.inf, y)) if is_float(y) else _nowhere(y)
+
+
 @lowers("isclose")
 def isclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
     """Tell where two numbers are nearly equal: ``abs(a - b) <= atol + rtol * abs(b)``."""
