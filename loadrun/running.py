@@ -1,5 +1,7 @@
 """What is computed of a model at one set of sizes, and how each of its checks is judged."""
 
+from __future__ import annotations
+
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
