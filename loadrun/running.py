@@ -1,5 +1,7 @@
 """What is computed of a model at one set of sizes, and how each of its checks is judged."""
 
+from __future__ import annotations
+
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -25,7 +27,7 @@ from .testcase import EXPECT, Bundle, Check, SourceFile, Testcase
 
 with late(__name__):
     from .engines import divided as divided_engine
-    from .engines import file_replay, widths
+    from .engines import file_replay, wide
 
 
 class Settings(NamedTuple):
@@ -349,7 +351,7 @@ class Specialization:
         if not graph.integers or (given is not None and self._looked_at is given):
             return outs
 
-        said = widths.first_overflow(graph, list(self.outputs.values()), feeds, graph.integers)
+        said = wide.first_overflow(graph, list(self.outputs.values()), feeds, graph.integers)
         self._looked_at = None if said else given
         return outs if said is None else tuple(replace(o, notes=(*o.notes, said)) for o in outs)
 

@@ -1,5 +1,7 @@
 """The methods and operators of ndarrays, as numpy's functions of the same names."""
 
+from __future__ import annotations
+
 from typing import Any, cast
 
 import numpy as np

@@ -4,6 +4,8 @@ Slices, integers, ``None`` and ``...`` become Subtensor and AxisAddRemove; array
 IndexingMultiAxisVec and CondTake. Bounds follow numpy: slices are cut to the array, integers outside it are an error.
 """
 
+from __future__ import annotations
+
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace

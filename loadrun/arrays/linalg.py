@@ -1,5 +1,7 @@
 """Lowerings of numpy.linalg, of products of vectors, matrices and stacks of matrices, and of einsum."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from math import prod
 from typing import Any

@@ -1,5 +1,7 @@
 """Lowerings of numpy's mathematical ufuncs: exponentials, logarithms, roots, trigonometry."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from math import e as euler
 from math import log, log10, pi

@@ -5,6 +5,8 @@ would read the traced one. These names look at every argument, inside lists and 
 of arrays that does not consist of numpy's functions; where an argument is traced, what is registered for it is called.
 """
 
+from __future__ import annotations
+
 import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,5 +1,7 @@
 """The lowerings of numpy's functions; every chapter registers its own when it is imported."""
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar

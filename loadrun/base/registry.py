@@ -4,6 +4,8 @@ A registry imports its modules when a name is first looked up. `resolve` is how 
 points do: ``"module:attribute"``.
 """
 
+from __future__ import annotations
+
 import builtins
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence

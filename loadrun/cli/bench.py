@@ -16,7 +16,7 @@ from .groups import Parser, decimal, integer, limited, model_files, slowdown
 from .models import add_model_options, engine_list, model_options
 
 with late(__name__):
-    from ..report import benchmark_html
+    from ..report import benchmark
 
 
 def parser() -> Parser:
@@ -85,7 +85,7 @@ def main(argv: list[str]) -> int:
         first = result.measurements[0].subject.path
         graph = timed_graph(first, testcase=args.testcase, seed=args.seed, read=options)
         with text_file(args.html, "utf-8") as file:
-            file.write(benchmark_html.benchmark_html(result.measurements, slower, graph))
+            file.write(benchmark.benchmark_html(result.measurements, slower, graph))
     return result.exit_code
 
 

@@ -1,5 +1,7 @@
 """Replaying a model's own file on a runtime that reads such files: the same verdicts as for graphs."""
 
+from __future__ import annotations
+
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping

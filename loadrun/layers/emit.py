@@ -4,6 +4,8 @@ Everything takes and gives plain tensors of the graph; dtypes have been made equ
 from ``x.shape``, so that they stay symbolic, and lists of axes from numbers known now.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from math import prod

@@ -1,5 +1,7 @@
 """Normalizations of MegEngine's functional package (`loadrun.ops.norm`)."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -3,6 +3,8 @@
 Images are NCHW unless said otherwise. The operators are those that MegEngine records.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 

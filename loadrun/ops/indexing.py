@@ -5,6 +5,8 @@ one-hot and remap kernels. An index may be negative; one outside the tensor is a
 would read memory out of bounds.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 

@@ -5,6 +5,8 @@ A call of dtypes that MegEngine does not compute in has another kernel than the 
 ties to even, which is what ONNX Runtime and PyTorch do.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod

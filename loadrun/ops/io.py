@@ -1,5 +1,7 @@
 """Operators that hold tensors, pass data on, or check it."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import numpy as np

@@ -5,6 +5,8 @@ Semantics are those of MegEngine's dnn kernels: float16 with compute mode DEFAUL
 dtype; quantized inputs are multiplied without their zero points and give the product of both scales.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from math import prod
 

@@ -4,6 +4,8 @@ Semantics of MegEngine's dnn kernels (naive, fallback softmax and x86 LRN). floa
 float32 and rounded where MegEngine stores them; variances are biased, statistics float32.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from math import prod
 

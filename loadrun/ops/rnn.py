@@ -4,6 +4,8 @@ The four gates of an LSTM are in the order input, forget, cell, output along the
 computed in float32 and rounded after each operation; matrix products are summed in float32.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import NamedTuple

@@ -33,11 +33,11 @@ from .fusion import (
     fuse_packing,
     fuse_warp,
 )
-from .half import to_half
 from .layouts.packed import to_nhwcd4, to_packed
 from .layouts.pad_channels import pad_channels, whole_packs
 from .layouts.quantized import NARROW_PACKS, to_nchw4, to_nchw64
 from .loadable import make_loadable, remove_shape_changes
+from .older import to_half
 from .options import InferenceOptions, Layout
 from .rewriter import Pass
 

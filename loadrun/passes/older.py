@@ -1,15 +1,10 @@
-"""Graphs for older runtimes: newer operators become ones that every release knows.
-
-MegEngine does this whenever it dumps, unless it is told ``no_change_graph=True``. Which operators it rewrites follows
-its serialization registries; the formulas here are chosen for their rounding, and are right where MegEngine 1.13.0's
-are not (CLIP, SIGN, ISINF, ASINH of negative numbers, affine GroupNorm).
-"""
+"""Graphs for older runtimes, and computing in float16: operators become others that run where the graph goes."""
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..base.errors import LoadRunError, UsageError
+from ..base.errors import EngineError, LoadRunError, UsageError
 from ..base.registry import Registry
 from ..graph import Graph, Opr, StoredTensor, Var
 from ..graph import params as P
@@ -17,10 +12,18 @@ from ..graph.dtypes import DType, encode
 from ..graph.params import ElemwiseMode as M
 from ..graph.params import ElemwiseMultiTypeMode as Multi
 from ..graph.params import Record, ReduceMode
-from ..ops.catalog import TypeParam
+from ..ops.catalog import CATALOG, TypeParam, types
 from ..ops.infer import infer_dtypes, infer_shapes
+from ..ops.op import Trait
 from .constants import subgraph
 from .guards import guarded
+from .rewriter import Rewriter
+
+# Graphs for older runtimes: newer operators become ones that every release knows.
+#
+# MegEngine does this whenever it dumps, unless it is told ``no_change_graph=True``. Which operators it
+# rewrites follows its serialization registries; the formulas here are chosen for their rounding, and are
+# right where MegEngine 1.13.0's are not (CLIP, SIGN, ISINF, ASINH of negative numbers, affine GroupNorm).
 
 _F32, _I32, _BOOL = DType("Float32"), DType("Int32"), DType("Bool")
 Formula = Callable[..., Var]
@@ -343,3 +346,79 @@ def _formula(opr: Opr, format: str) -> Formula | None:
         return _MULTI.get(opr.get(P.ElemwiseMultiType).mode)
     older = _IN_V1.get(opr.type) if format == "FBS" else None
     return older or _ALWAYS.get(opr.type)
+
+
+_FLOAT, _F16 = DType("Float32"), DType("Float16")
+_UNCHANGED = types(Trait.FLOAT32_ONLY)
+
+
+def to_half(graph: Graph, *, wide_sums: bool) -> Graph:
+    """Convert inputs, weights and everything between them to float16; outputs have their old dtypes.
+
+    An operator that takes no float16 computes in float32 between two conversions.
+
+    Args:
+        wide_sums: convolutions, products and reductions add in float32 and round the sum.
+    """
+    r = Rewriter(graph)
+    half = _Half(r, wide_sums)
+    for opr in r.oprs:
+        half.visit(opr)
+    for old in graph.outputs:
+        if old.dtype == _FLOAT:
+            half.narrow.pop(old.id, None)
+            r.replace(old, half.wide(old))
+    return r.finish()
+
+
+class _Half:
+    def __init__(self, rewriter: Rewriter, wide_sums: bool) -> None:
+        self.r = rewriter
+        self.wide_sums = wide_sums
+        # float16 variables by the ids of the old ones that they stand for
+        self.narrow: dict[int, Var] = {}
+
+    def wide(self, old: Var) -> Var:
+        """Return an old float32 variable as float32."""
+        new = self.r.var(old)
+        return new if self.r.dtype(new) == old.dtype else self._convert(new, _FLOAT)
+
+    def _convert(self, var: Var, target: DType) -> Var:
+        return self.r.add("TypeCvtV2", TypeParam(dtype=target), inputs=[var])[0]
+
+    def visit(self, opr: Opr) -> None:
+        r = self.r
+        operands = [self.narrow.get(v.id, r.var(v)) for v in opr.inputs]
+        for i in CATALOG[opr.type].float32_inputs:
+            operands[i] = self.wide(opr.inputs[i])
+        if opr.type in _UNCHANGED:
+            operands = [self.wide(v) for v in opr.inputs]
+        if opr.type == "TypeCvtV2" and opr.get(TypeParam).dtype == _FLOAT:
+            new = operands[0] if r.dtype(operands[0]) == _F16 else self._convert(operands[0], _F16)
+            r.replace(opr.outputs[0], new)
+            self.narrow[opr.outputs[0].id] = new
+            return
+        try:
+            outputs = r.copy(opr, operands, *self._params(opr, operands))
+        except EngineError:
+            outputs = r.copy(opr, [self.wide(v) for v in opr.inputs])
+        for old, new in zip(opr.outputs, outputs, strict=True):
+            if old.dtype != _FLOAT or opr.type in _UNCHANGED:
+                continue
+            self.narrow[old.id] = new if r.dtype(new) == _F16 else self._convert(new, _F16)
+
+    def _params(self, opr: Opr, operands: Sequence[Var]) -> tuple[P.Record, ...]:
+        """Return the parameters with which sums are float32."""
+        if not self.wide_sums or not operands or self.r.dtype(operands[0]) != _F16:
+            return opr.params
+        return tuple(_with_wide_sums(opr, p) for p in opr.params)
+
+
+def _with_wide_sums(opr: Opr, p: P.Record) -> P.Record:
+    if isinstance(p, P.Convolution | P.ConvBias):
+        return p.replace(compute_mode=P.ComputeMode.FLOAT32)
+    if isinstance(p, P.MatrixMul):
+        return p.replace(compute_mode=P.MatrixMulComputeMode.FLOAT32)
+    if isinstance(p, P.Reduce) and opr.type == "ReduceV2":
+        return p.replace(data_type=P.ReduceDataType.FLOAT_O16xC32)
+    return p

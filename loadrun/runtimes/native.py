@@ -1,12 +1,14 @@
-"""Shared by engines that run a model's own file: values brought to the types that the file declares."""
+"""Shared by engines of runtimes: values in the types that a file declares, and options behind the colon of a name."""
 
-from collections.abc import Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..base.about import About
-from ..base.errors import InputError
+from ..base.errors import InputError, UsageError
 from ..engines import NATIVE, TRANSLATED
 from ..graph.dtypes import Array
 from ..testcase import FileValue, SourceFile
@@ -116,3 +118,65 @@ def _zeros(name: str, source: SourceFile, ports: Ports, feeds: Mapping[str, File
     if needed or name not in ports.dtypes or len(shape) != len(ports.shapes[name]):
         raise InputError(f"the input {name!r} is missing; found {', '.join(feeds) or 'none'}")
     return np.zeros(shape, ports.dtypes[name])
+
+
+class EngineOptions(NamedTuple):
+    """The options of an engine.
+
+    Attributes:
+        words: those without a value, such as providers, but for ``translated``.
+        values: the others by key.
+    """
+
+    words: tuple[str, ...]
+    values: dict[str, str]
+
+    @classmethod
+    def of(cls, argument: str) -> EngineOptions:
+        """Divide the argument of an engine.
+
+        Raises:
+            UsageError: a key comes twice.
+
+        >>> EngineOptions.of("CUDA:opt=basic:translated")
+        EngineOptions(words=('CUDA',), values={'opt': 'basic'})
+        """
+        words, values = [], {}
+        for part in filter(None, argument.split(":")):
+            key, equals, value = part.partition("=")
+            if not equals:
+                words.append(part)
+            elif key in values:
+                raise UsageError(f"the engine's option {key!r} is given twice")
+            else:
+                values[key] = value
+        return cls(tuple(w for w in words if w != TRANSLATED), values)
+
+    @property
+    def text(self) -> tuple[str, ...]:
+        """The values as they were written."""
+        return tuple(f"{k}={v}" for k, v in self.values.items())
+
+
+def number(key: str, value: str, least: int = 0) -> int:
+    """Parse the integer of an option.
+
+    Raises:
+        UsageError: it is none, or less than the smallest.
+    """
+    if not (value.isascii() and value.isdigit() and int(value) >= least):
+        raise UsageError(
+            f"the engine's option {key}= takes a whole number of at least {least}, found {value!r}"
+        )
+    return int(value)
+
+
+def choice(key: str, value: str, known: Collection[str]) -> str:
+    """Check the word of an option.
+
+    Raises:
+        UsageError: it is none of those that are known.
+    """
+    if value not in known:
+        raise UsageError(f"the engine's option {key}= takes {', '.join(known)}, found {value!r}")
+    return value

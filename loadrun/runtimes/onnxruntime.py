@@ -22,8 +22,7 @@ from ..onnx.tensors import HELD, NAMES, ElemType
 from ..onnx.types import CODED, from_codes, to_codes
 from ..ops.numeric.parallel import threads
 from ..testcase import FileValue, SourceFile
-from .native import Ports, fitted, native_about, refused
-from .options import EngineOptions, choice, number
+from .native import EngineOptions, Ports, choice, fitted, native_about, number, refused
 from .pieces import NotTaken, missing
 from .translated import Translated
 

@@ -16,8 +16,7 @@ from ..graph import Graph, Var
 from ..graph.dtypes import Array
 from ..ops.numeric.parallel import threads
 from ..testcase import FileValue, SourceFile
-from .native import Ports, fitted, native_about, refused
-from .options import EngineOptions
+from .native import EngineOptions, Ports, fitted, native_about, refused
 from .pieces import NotTaken, missing
 from .translated import Translated
 

@@ -5,6 +5,8 @@ are converted to their common dtype, in which an operator may still ask for floa
 numpy's 64-bit types, they are narrowed as `tensor` narrows them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from functools import lru_cache, reduce
 from typing import Any

@@ -9,6 +9,8 @@ They are not subclasses of ``int`` and ``float``, which Python's own floats woul
 but pass for them: ``isinstance(n, int)`` holds, and they have all operators and methods.
 """
 
+from __future__ import annotations
+
 import math
 import operator
 from collections.abc import Callable

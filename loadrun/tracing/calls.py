@@ -1,5 +1,7 @@
 """The three kinds of calls of a traced function: the first, later ones with Python code, later ones without."""
 
+from __future__ import annotations
+
 import traceback
 from collections.abc import Callable, Mapping
 from types import AsyncGeneratorType, CoroutineType, GeneratorType

@@ -1,5 +1,7 @@
 """A traced method and a dump's testcases, compared with the Python code."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy

@@ -1,5 +1,7 @@
 """The names in a dump: of inputs, outputs, operators and variables, as MegEngine gives them."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from math import prod
 from typing import Any

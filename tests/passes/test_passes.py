@@ -15,11 +15,11 @@ from loadrun.ops.catalog import TypeParam
 from loadrun.passes.arithmetic.fuse import combine_conversions
 from loadrun.passes.arithmetic.redistribute import delay_broadcast, distribute_products
 from loadrun.passes.cleanup import fold_constants, merge_weights
-from loadrun.passes.half import to_half
 from loadrun.passes.inference import optimize_for_inference
 from loadrun.passes.layouts.layouts import Layouts, reformat
 from loadrun.passes.layouts.pad_channels import pad_channels, whole_packs
 from loadrun.passes.loadable import make_loadable
+from loadrun.passes.older import to_half
 from loadrun.passes.rewriter import Rewriter
 from loadrun.testing import GraphBuilder as Builder
 from loadrun.testing import random_feeds as feeds_of

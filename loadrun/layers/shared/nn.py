@@ -1,5 +1,7 @@
 """Activations, softmax, normalizations and recurrent layers."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any

@@ -1,5 +1,7 @@
 """Images sampled at the positions of a grid."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from itertools import product as combinations

@@ -4,8 +4,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ...layers.elemwise import elwise
 from ...layers.geometry import Sizes
-from ...layers.modes import elwise
 from ...tensors import Tensor, TensorLike
 from .. import functional as F
 from .module import Module

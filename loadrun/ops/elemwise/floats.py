@@ -5,6 +5,8 @@ before it has read its inputs for the last time. Where MegEngine's x86 kernels t
 (RELU gives 0, comparisons pick the other side), so do these.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from math import prod
 from typing import Any

@@ -1,5 +1,7 @@
 """Elemwise modes on integers (values wrap as in C): functions ``(out, *inputs)`` that write into `out`."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from ...graph.dtypes import Array

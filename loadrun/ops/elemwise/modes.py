@@ -5,6 +5,8 @@ dtypes are promoted as its operator constructors do, comparisons give 1 or 0 in 
 wrap as in C, float16 is computed in float32 and rounded once.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from math import prod
 

@@ -5,6 +5,8 @@ has x86 vector code for a mode, that multiplies by the reciprocal of the output'
 divides, which shows on exact ties.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, NamedTuple

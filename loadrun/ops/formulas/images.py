@@ -1,5 +1,7 @@
 """Resizing, warping, regions of interest and correlation of images."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from itertools import product
 from math import ceil

@@ -1,5 +1,7 @@
 """Rotation, flips, colours, blurring and the block cosine transform (MegEngine dnn naive and x86 kernels)."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from math import prod
 

@@ -4,6 +4,8 @@ Weights depend on one axis each, so float32 images are blended axis by axis; oth
 of MegEngine's kernels, whose rounding decides ties.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from math import prod
 

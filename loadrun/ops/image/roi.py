@@ -1,5 +1,7 @@
 """Pooling over regions of interest: rows (image, x0, y0, x1, y1) over a feature map [N, C, H, W]."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
 

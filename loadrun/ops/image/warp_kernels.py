@@ -1,5 +1,7 @@
 """Warping of one image: at positions rounded to 1/32 pixel, and bilinear at float positions."""
 
+from __future__ import annotations
+
 from functools import cache
 
 import numpy as np

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ....layers.elemwise import elemwise_multi_type
 from ....layers.geometry import Sizes
-from ....layers.modes import elemwise_multi_type
 from ....tensors import Parameter, Tensor, TensorLike, as_tensor
 from ....tensors.dtypes import DTypeLike
 from ....tensors.quantized_dtypes import get_scale, qint32
