@@ -33,10 +33,7 @@ from .audit_mutants import (
     case_mutants,
     drawn,
     equal_testcases,
-    lifeless_inputs,
     mutant,
-    only_testcase,
-    saturated_outputs,
     weights,
 )
 
@@ -280,13 +277,7 @@ class _Trial:
         drawn_of = Counter(w.label for w, _, _ in tried)
         silent = Counter(w.label for w, _, moved in tried if not moved)
         notes += [f"output {n!r} has no check" for n in self.scores if n not in self.checked]
-        notes += [*equal_testcases(self.cases), *only_testcase(self.cases), *lifeless_inputs(self.cases)]
-        values: dict[str, list[Array]] = {n: [] for n in self.scores}
-        for result in self.truth:
-            for out in result.outputs:
-                if out.name in values and out.value is not None:
-                    values[out.name].append(out.value)
-        notes += saturated_outputs(values)
+        notes += equal_testcases(self.cases)
         notes += [
             f"{count} of {drawn_of[label]} elements drawn of {label} change no output in any testcase"
             for label, count in silent.most_common()
@@ -308,8 +299,6 @@ class _Trial:
                 for name in weight.outputs:
                     self.scores[name].add(ELEMENT, None)
                 self.result.whole.add(ELEMENT, None)
-        if walk is not None:
-            notes += walk.dead_channels()
         if outside:
             notes.append(
                 f"{outside} of {len(tried)} elements drawn only meet padding, unlike with larger inputs, "

@@ -82,7 +82,6 @@ def test_dead_channels_lower_the_score() -> None:
     assert found.whole.caught_of(("weight elements",)) == (6, 8)
     assert found.whole.unmoved == {"weight elements": 2}
     assert found.whole.value == 0.75
-    assert "2 of 4 channels of operator 3 FUSE_ADD_RELU are 0 in every testcase" in found.findings
     assert (
         "2 of 4 elements drawn of w (1x4) of operator 4 MUL change no output in any testcase"
         in found.findings
@@ -96,20 +95,10 @@ def test_equal_testcases_lower_the_score() -> None:
     assert found.findings == ["testcases 1, 2 have the inputs of testcase 0"]
 
 
-def test_inputs_of_zero_are_told() -> None:
+def test_a_model_of_zeros_has_a_low_score() -> None:
     found = audit(relu_net([-1, -1, -1, -1], [[0, 0, 0, 0]]))
     assert found.whole.value is not None
     assert found.whole.value <= 0.5
-    assert "input 'x' is 0 everywhere in every testcase" in found.findings
-    assert "output 'y' is 0 everywhere in every testcase" in found.findings
-    assert any("only one testcase" in said for said in found.findings)
-
-
-def test_inputs_of_one_number_are_told() -> None:
-    told = audit(relu_net([1, 1, 1, 1], [[3, 3, 3, 3], [3, 3, 3, 3]])).findings
-    assert "input 'x' is 3 everywhere in every testcase" in told
-    told = audit(relu_net([1, 1, 1, 1], [[3, 3, 3, 3], [2, 2, 2, 2]])).findings
-    assert not any("'x'" in said for said in told)
 
 
 def test_a_file_without_checks_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
