@@ -20,8 +20,7 @@ from tabulate import tabulate
 from loadrun.engines.program import MemoryMeter
 from loadrun.engines.recompute import DTRConfig, SublinearMemoryConfig
 from loadrun.engines.reference import ReferenceEngine
-from loadrun.graph import Graph, StoredTensor, Var
-from loadrun.graph import params as P
+from loadrun.graph import Graph, StoredTensor, Var, params as P
 from loadrun.graph.dtypes import DType
 
 F32 = DType("Float32")

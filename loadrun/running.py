@@ -26,8 +26,7 @@ from .passes.checks import GET, Cone, Origins, compared, cone, formula, two_side
 from .testcase import EXPECT, Bundle, Check, SourceFile, Testcase
 
 with late(__name__):
-    from .engines import divided as divided_engine
-    from .engines import file_replay, wide
+    from .engines import divided as divided_engine, file_replay, wide
 
 
 class Settings(NamedTuple):

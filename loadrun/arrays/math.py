@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import e as euler
-from math import log, log10, pi
+from math import e as euler, log, log10, pi
 from typing import Any
 
 import numpy as np

@@ -13,8 +13,7 @@ from ..layers.shared.sizes import of_length
 from ..tensors import Tensor, TracedInt, access, apply1
 from ..tensors.access import as_vector, is_scalar
 from ..tensors.naming import refused
-from . import indexing as numpy_index
-from . import logic
+from . import indexing as numpy_index, logic
 from .arithmetic import maximum, minimum
 from .array import TracedArray
 from .axes import axes_of, axis_of

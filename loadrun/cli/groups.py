@@ -16,8 +16,7 @@ from ..base.registry import late
 with late(__name__):
     import difflib
 
-    from ..base import limits as resource_limits
-    from ..base import stages
+    from ..base import limits as resource_limits, stages
     from . import parsers
 
 T = TypeVar("T")

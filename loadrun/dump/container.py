@@ -25,8 +25,7 @@ from ..graph import Graph, StoredTensor
 from ..testcase import Bundle, FileFacts, LazyTestcases, Testcase
 
 with late(__name__):
-    from . import history, repeated, v1, v2
-    from . import record as dump_record
+    from . import history, record as dump_record, repeated, v1, v2
 
 MAGIC = b"mgbtest0"
 _KNOWN_MGE_VERSION, _KNOWN_MODEL_VERSION = 101304, 2

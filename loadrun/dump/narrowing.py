@@ -18,8 +18,7 @@ from ..base.proving import LARGE, level, spending
 from ..base.registry import resolve
 from ..compare import assert_equal_error
 from ..compare.judging import NARROW
-from ..graph import Graph, Opr, StoredTensor, Var
-from ..graph import params as P
+from ..graph import Graph, Opr, StoredTensor, Var, params as P
 from ..graph.dtypes import Array, DType, dtype_of
 from ..ops.catalog import CATALOG, types
 from ..ops.control import find_branches

@@ -16,8 +16,7 @@ from typing import Any
 
 import numba
 import numpy as np
-from numba import njit
-from numba import types as t
+from numba import njit, types as t
 
 from ..base.about import About
 from ..graph.dtypes import Array

@@ -41,8 +41,7 @@ from .protocol import checked_feeds, constant_ids, graph_inputs
 
 with late(__name__):
     from ..ops.numeric import stream
-    from . import profile as operator_profile
-    from . import recompute
+    from . import profile as operator_profile, recompute
 
 if TYPE_CHECKING:
     from .recompute import DTRConfig, SublinearMemoryConfig

@@ -11,8 +11,7 @@ import numpy as np
 from ..base import __version__
 from ..base.about import About, Island
 from ..base.errors import EngineError, InputError, LoadRunError
-from ..graph import Graph, Opr, StoredTensor, Var
-from ..graph import params as P
+from ..graph import Graph, Opr, StoredTensor, Var, params as P
 from ..graph.composite import Composite
 from ..graph.dtypes import Array, DType, dtype_of, plain, round_bfloat16
 from ..ops.catalog import TypeParam, select

@@ -27,8 +27,7 @@ from ..inputspec import ArraySource, Generated, InputData, InputPart, PathSource
 from .casting import cast, lost, require_exact
 from .files import image_loss, members, read_array
 from .generation import MAX_BYTES, fill_shape, fill_values, stream
-from .lists import LocatedSpec, expand
-from .lists import count_cases as count_cases
+from .lists import LocatedSpec, count_cases as count_cases, expand
 from .pictures import image_array
 from .transform import TransformExpression
 

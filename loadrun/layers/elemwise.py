@@ -8,12 +8,17 @@ from typing import Protocol as _Protocol
 
 from ..graph import params as P
 from ..graph.params import ElemwiseMode as _M
-from ..tensors import Tensor, TensorLike, apply1, as_tensor
-from ..tensors import Tensor as _Tensor
-from ..tensors import TensorLike as _TensorLike
-from ..tensors import const as _const
-from ..tensors import elemwise as _elemwise
-from ..tensors import elemwise as _promoted
+from ..tensors import (
+    Tensor,
+    Tensor as _Tensor,
+    TensorLike,
+    TensorLike as _TensorLike,
+    apply1,
+    as_tensor,
+    const as _const,
+    elemwise as _elemwise,
+    elemwise as _promoted,
+)
 from ..tensors.dtypes import DTypeLike, graph_dtype
 from .geometry import Mode, member
 

@@ -14,8 +14,7 @@ from typing import Any, SupportsInt
 import numpy as np
 
 from ..graph import params as P
-from ..graph.dtypes import Array as NDArray
-from ..graph.dtypes import DType, plain
+from ..graph.dtypes import Array as NDArray, DType, plain
 from ..ops.registry import BudgetError, affordable, pay
 from ..tensors import access
 from ..tensors.applying import apply, apply1, elemwise_param, type_cvt

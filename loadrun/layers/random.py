@@ -14,8 +14,7 @@ from ..ops.numeric.stream import Stream
 from ..ops.rng import drawing_from
 from ..tensors import ShapeLike, Tensor, active, apply, as_tensor, shape_tensor
 from ..tensors.access import as_vector
-from ..tensors.applying import chosen_seed
-from ..tensors.applying import seed as _start
+from ..tensors.applying import chosen_seed, seed as _start
 from ..tensors.dtypes import graph_dtype
 from ..tensors.shaping import broadcast_to
 from ..tensors.switches import check_device, get_default_device

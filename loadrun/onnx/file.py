@@ -19,8 +19,7 @@ from ..base.schema import exactly, mapping, number, text
 from ..base.seals import digest_of, require_digest, sealed, unsealed
 from ..compare.metrics import Formula
 from ..compare.record import packed_policies
-from ..graph import Graph
-from ..graph import params as P
+from ..graph import Graph, params as P
 from ..graph.dtypes import Array, DType
 from ..layers import emit as e
 from ..passes.checks import formula

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import EngineError, FormatError, LoadRunError, UnsupportedError
-from ..graph import Graph, StoredTensor, Var
-from ..graph import params as P
+from ..graph import Graph, StoredTensor, Var, params as P
 from ..graph.composite import Composite, Definition, NodeTypes, TensorAttribute
 from ..graph.dtypes import Array, DType, plain
 from ..ops.infer import Inference, follow, infer_dtypes

@@ -8,11 +8,9 @@ an empty family can be read and written but not run, among them all that compute
 from collections.abc import Callable
 from typing import Annotated
 
-from ..graph import Opr
-from ..graph import params as P
+from ..graph import Opr, params as P
 from ..graph.dtypes import DType
-from .op import Op
-from .op import Trait as T
+from .op import Op, Trait as T
 
 DTypeField = Annotated[DType, "DType"]
 

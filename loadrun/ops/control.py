@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..base.errors import EngineError
-from ..graph import Opr, Var
-from ..graph import params as P
+from ..graph import Opr, Var, params as P
 from ..graph.dtypes import Array, DType, plain
 from .catalog import select
 from .registry import Call, Shape, ShapeCall, int32, kernel

@@ -9,8 +9,7 @@ from math import prod
 
 import numpy as np
 
-from ..graph import Opr
-from ..graph import params as P
+from ..graph import Opr, params as P
 from ..graph.dtypes import Array, DType, plain
 from .registry import Call, Shape, first_input, kernel
 from .shape import MAX_NDIM, c_cast, known_value, target_shape

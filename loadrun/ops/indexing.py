@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..graph import Opr
-from ..graph import params as P
+from ..graph import Opr, params as P
 from ..graph.dtypes import Array, DType
 from .registry import Bound, Call, Shape, ShapeCall, first_input, kernel
 from .shape import MAX_NDIM, axis_of, integers, known_value

@@ -15,8 +15,7 @@ import numpy as np
 from ..base.registry import late
 from ..graph import Opr
 from ..graph.dtypes import Array, DType, plain
-from ..graph.params import SVD, Cross, MatrixMul, MatrixMulComputeMode
-from ..graph.params import MatrixMulFormat as Format
+from ..graph.params import SVD, Cross, MatrixMul, MatrixMulComputeMode, MatrixMulFormat as Format
 from .numeric.parallel import matmul
 from .numeric.special import in_rows, int_matmul, largest, rounded, stored
 from .registry import Bound, Call, Shape, ShapeCall, kernel, per_input

@@ -12,9 +12,7 @@ import numpy as np
 
 from ..graph import Opr
 from ..graph.dtypes import Array, DType, plain
-from ..graph.params import Cumsum, Reduce
-from ..graph.params import ReduceDataType as Kind
-from ..graph.params import ReduceMode as Mode
+from ..graph.params import Cumsum, Reduce, ReduceDataType as Kind, ReduceMode as Mode
 from .numeric.quant import round_away
 from .numeric.special import lowest, rounded, stored, sum_rounded
 from .registry import Bound, Call, Shape, ShapeCall, kernel, per_input

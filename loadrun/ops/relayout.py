@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..graph import Opr
-from ..graph import params as P
+from ..graph import Opr, params as P
 from ..graph.dtypes import Array, DType
 from ..graph.params import RelayoutMode as M
 from .registry import Call, Shape, kernel

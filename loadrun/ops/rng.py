@@ -10,8 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ..graph import Opr
-from ..graph import params as P
+from ..graph import Opr, params as P
 from ..graph.dtypes import Array, DType, plain
 from .numeric import rejection
 from .numeric.stream import Draw, Stream

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import Opr
-from ..graph import params as P
+from ..graph import Opr, params as P
 from ..graph.dtypes import Array, DType, plain
 from .registry import Call, Shape, ShapeCall, and_int32, int32, kernel, per_input
 from .shape import c_cast, known_value, scalar

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import Opr
-from ..graph import params as P
+from ..graph import Opr, params as P
 from ..graph.dtypes import Array, DType, plain
 from .registry import Bound, Call, Shape, ShapeCall, UnknownShape, first_input, int32, kernel
 

@@ -6,12 +6,10 @@ from math import prod
 
 import numpy as np
 
-from ..graph import Graph, Opr, StoredTensor, TensorFormat, Var
-from ..graph import params as P
+from ..graph import Graph, Opr, StoredTensor, TensorFormat, Var, params as P
 from ..graph.dtypes import DType, encode
 from ..ops.catalog import TypeParam, select, types
-from ..ops.elemwise.table import ROWS, modes
-from ..ops.elemwise.table import ModeTrait as T
+from ..ops.elemwise.table import ROWS, ModeTrait as T, modes
 from ..ops.op import Trait
 from .arithmetic.identities import elemwise, neutral
 from .constants import is_pure

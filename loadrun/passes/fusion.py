@@ -5,8 +5,7 @@ from functools import partial
 import numpy as np
 
 from ..base.errors import EngineError
-from ..graph import Graph, Opr, Var
-from ..graph import params as P
+from ..graph import Graph, Opr, Var, params as P
 from ..graph.dtypes import DType
 from ..ops.catalog import TypeParam
 from ..ops.elemwise.table import ROWS

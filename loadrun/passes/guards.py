@@ -33,13 +33,11 @@ from math import prod
 import numpy as np
 
 from ..base.errors import LoadRunError
-from ..graph import Graph, Opr, Var
-from ..graph import params as P
+from ..graph import Graph, Opr, Var, params as P
 from ..graph.dtypes import DType
 from ..graph.params import ElemwiseMode as M
 from ..ops.catalog import select, types
-from ..ops.elemwise.table import ROWS, modes
-from ..ops.elemwise.table import ModeTrait as ModeT
+from ..ops.elemwise.table import ROWS, ModeTrait as ModeT, modes
 from ..ops.infer import infer_dtypes, infer_shapes
 from ..ops.op import Trait as T
 from .arithmetic.terms import extreme_products, large_sums, mode_of, rounds, scalar_value

@@ -19,8 +19,7 @@ import numpy as np
 
 from ..base.errors import EngineError
 from ..base.registry import Registry, late
-from ..graph import Graph, Opr, Var
-from ..graph import params as P
+from ..graph import Graph, Opr, Var, params as P
 from ..graph.dtypes import DType
 from ..ops.catalog import TypeParam, select, types
 from ..ops.elemwise.table import ROWS, ModeTrait, modes

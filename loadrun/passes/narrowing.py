@@ -5,8 +5,7 @@ Float64 becomes Float32; Int64, Uint32 and Uint64 become Int32. Constants that d
 
 import numpy as np
 
-from ..graph import Graph, Opr, StoredTensor, Var
-from ..graph import params as P
+from ..graph import Graph, Opr, StoredTensor, Var, params as P
 from ..graph.dtypes import Array, DType, encode, plain
 from ..graph.params import ElemwiseMode as M
 from ..ops.catalog import TypeParam, select, types

@@ -6,12 +6,9 @@ import numpy as np
 
 from ..base.errors import EngineError, LoadRunError, UsageError
 from ..base.registry import Registry
-from ..graph import Graph, Opr, StoredTensor, Var
-from ..graph import params as P
+from ..graph import Graph, Opr, StoredTensor, Var, params as P
 from ..graph.dtypes import DType, encode
-from ..graph.params import ElemwiseMode as M
-from ..graph.params import ElemwiseMultiTypeMode as Multi
-from ..graph.params import Record, ReduceMode
+from ..graph.params import ElemwiseMode as M, ElemwiseMultiTypeMode as Multi, Record, ReduceMode
 from ..ops.catalog import CATALOG, TypeParam, types
 from ..ops.infer import infer_dtypes, infer_shapes
 from ..ops.op import Trait

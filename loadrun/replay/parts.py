@@ -30,9 +30,7 @@ with late(__name__):
 
     from ..inputs import lists
     from ..passes import inference
-    from ..verify import against as side_by_side
-    from ..verify import bench, cautions
-    from ..verify import pictures as failure_pictures
+    from ..verify import against as side_by_side, bench, cautions, pictures as failure_pictures
     from . import explaining
 
 _KEPT = 16

@@ -26,9 +26,7 @@ from .options import ChosenFiles, PathName, ReplayOptions, RunOptions
 
 with late(__name__):
     from ..inputs import lists
-    from ..report import html as html_report
-    from ..report import json as json_report
-    from ..report import junit as junit_report
+    from ..report import html as html_report, json as json_report, junit as junit_report
     from ..verify import saved as saved_results
     from ..verify.bench import environment
 

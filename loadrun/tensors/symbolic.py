@@ -28,8 +28,7 @@ from .switches import active, is_exact
 from .value import Session, Tensor
 
 if TYPE_CHECKING:
-    from builtins import float as _Float
-    from builtins import int as _Int
+    from builtins import float as _Float, int as _Int
 
 else:
     # The base classes that type checkers see, which go by the class.

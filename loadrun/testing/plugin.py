@@ -33,11 +33,8 @@ from ..base.registry import late
 with late(__name__):
     import zipfile
 
-    from .. import dump as dumps
-    from .. import engines, testcase
-    from .. import runner as runners
-    from ..base import archives, errors, limits
-    from ..base import configuration as configurations
+    from .. import dump as dumps, engines, runner as runners, testcase
+    from ..base import archives, configuration as configurations, errors, limits
     from ..compare import policy
     from . import snapshots
 

@@ -14,8 +14,7 @@ from .registry import aten
 
 with late(__name__):
     from .. import tracing
-    from . import modules, program
-    from . import traced as torch_traced
+    from . import modules, program, traced as torch_traced
 
 __all__ = ["aten", "save", "trace", "trace_module"]
 

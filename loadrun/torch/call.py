@@ -11,8 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..arrays.array import TracedArray
-from ..graph import Opr
-from ..graph import params as P
+from ..graph import Opr, params as P
 from ..graph.dtypes import Array, array_dtype, plain
 from ..layers import emit as e
 from ..layers.shared.sizes import ManyAxes

@@ -13,8 +13,7 @@ from torch.utils import _pytree as pytree
 
 from ..base.errors import EngineError, InputError, TraceError, TraceWarning, UsageError
 from ..base.registry import late
-from ..graph.dtypes import Array
-from ..graph.dtypes import dtype_of as array_dtype_of
+from ..graph.dtypes import Array, dtype_of as array_dtype_of
 from ..onnx.inserted import ModuleParts, OpenSizes
 from ..onnx.options import ExportOptions, OperatorExportTypes, TrainingMode
 from ..onnx.source import ExportSource, Input

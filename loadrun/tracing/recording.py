@@ -32,8 +32,7 @@ from ..tensors.access import (
     stored,
     tensor_name,
 )
-from ..tensors.applying import execute as compute_once
-from ..tensors.applying import first_draws
+from ..tensors.applying import execute as compute_once, first_draws
 from ..tensors.naming import Place, here, prefix, shown, title
 from ..tensors.value import Session, Tensor
 

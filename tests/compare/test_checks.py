@@ -15,8 +15,7 @@ from loadrun.compare.metrics import Formula
 from loadrun.compare.results import OutputResult
 from loadrun.graph import Graph, StoredTensor, Var
 from loadrun.graph.dtypes import DType
-from loadrun.graph.params import AssertEqual, Elemwise, ReduceMode
-from loadrun.graph.params import ElemwiseMode as M
+from loadrun.graph.params import AssertEqual, Elemwise, ElemwiseMode as M, ReduceMode
 from loadrun.ops.catalog import TypeParam
 from loadrun.passes.checks import add_check, formula
 from tests.support.error_graphs import (

@@ -8,8 +8,7 @@ from typing import Any
 
 import flatbuffers
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from loadrun.dump.flat_builder import Builder, Fields
 

@@ -7,8 +7,7 @@ from contextlib import suppress
 
 import flatbuffers
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from loadrun.base.errors import FormatError
 from loadrun.dump.build import find_op, read_dtype, read_param, read_params

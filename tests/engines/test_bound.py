@@ -14,8 +14,7 @@ from loadrun import tracing as jit
 from loadrun.base.errors import EngineError
 from loadrun.engines import reference
 from loadrun.engines.reference import ReferenceEngine
-from loadrun.graph import Graph, StoredTensor, Var
-from loadrun.graph import params as P
+from loadrun.graph import Graph, StoredTensor, Var, params as P
 from loadrun.graph.dtypes import Array, DType
 from loadrun.ops.infer import Inference, ShapeInference
 

@@ -14,8 +14,7 @@ import pytest
 import loadrun
 from loadrun.base.errors import UsageError
 from loadrun.engines import make_engine
-from loadrun.graph import Graph
-from loadrun.graph import params as P
+from loadrun.graph import Graph, params as P
 from loadrun.graph.params import ElemwiseMode as M
 from loadrun.ops.conv.rules import geometry
 from loadrun.ops.elemwise.table import ROWS

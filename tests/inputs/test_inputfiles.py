@@ -14,8 +14,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from loadrun.base.errors import InputError
 from loadrun.inputs.files import members, read_json, read_npy

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from loadrun.base.errors import InputError, LoadRunError, SpecError
 from loadrun.inputs.transform import FUNCTIONS, METHODS, TransformExpression

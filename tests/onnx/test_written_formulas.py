@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from loadrun import Bundle
-from loadrun.graph import Graph, StoredTensor
-from loadrun.graph import params as P
+from loadrun.graph import Graph, StoredTensor, params as P
 from loadrun.onnx import export
 from loadrun.onnx.exported import available, of_written
 from loadrun.onnx.truth import new_session, runtime

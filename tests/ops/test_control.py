@@ -12,8 +12,7 @@ import pytest
 
 from loadrun.base.errors import EngineError
 from loadrun.engines.reference import ReferenceEngine
-from loadrun.graph import Graph, StoredTensor, Var
-from loadrun.graph import params as P
+from loadrun.graph import Graph, StoredTensor, Var, params as P
 from loadrun.graph.dtypes import Array, dtype_of, encode
 from loadrun.ops.infer import infer_dtypes, infer_shapes
 from loadrun.testing import run_operator as run

@@ -7,20 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from loadrun.graph import Graph, Opr
-from loadrun.graph import params as P
+from loadrun.graph import Graph, Opr, params as P
 from loadrun.graph.dtypes import Array, DType
 from loadrun.graph.params import Format, NonlineMode, Sparse
-from loadrun.ops.conv import depthwise as conv_depthwise
-from loadrun.ops.conv import fast as conv_fast
-from loadrun.ops.conv import gemm as conv_columns
-from loadrun.ops.conv import gemm as conv_finish
-from loadrun.ops.conv import rules as conv_rules
-from loadrun.ops.conv import transpose as conv_transpose
-from loadrun.ops.conv import volume as conv_volume
+from loadrun.ops.conv import (
+    depthwise as conv_depthwise,
+    fast as conv_fast,
+    gemm as conv_columns,
+    gemm as conv_finish,
+    rules as conv_rules,
+    transpose as conv_transpose,
+    volume as conv_volume,
+)
 from loadrun.ops.conv.gemm import Finish, Requantize, same_width
 from loadrun.ops.conv.layout import (
     filter_packing,

@@ -8,22 +8,19 @@ from itertools import groupby
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from loadrun.base.errors import EngineError
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import Graph, StoredTensor
 from loadrun.graph.dtypes import Array, DType, encode
-from loadrun.graph.params import Elemwise, Host2DeviceCopy, PowC
-from loadrun.graph.params import ElemwiseMode as M
+from loadrun.graph.params import Elemwise, ElemwiseMode as M, Host2DeviceCopy, PowC
 from loadrun.ops.elemwise.modes import promote
 from loadrun.ops.elemwise.table import ARITY, BOOL, FLOAT, INTEGER
 from loadrun.ops.numeric import special
 from loadrun.ops.numeric.special import broadcast, in_chunks
 from loadrun.ops.registry import Call
-from loadrun.testing import operator_graph as graph_of
-from loadrun.testing import run_operator as run
+from loadrun.testing import operator_graph as graph_of, run_operator as run
 from tests.support.cases import fewer
 
 F32, F16, I8, U8, I16, I32, B = (

@@ -11,12 +11,19 @@ import pytest
 from loadrun.base.errors import EngineError
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph.dtypes import Array, DType
-from loadrun.graph.params import LSQ, TQT, ElemwiseMode, ElemwiseMultiType, Empty, FakeQuant, Record
-from loadrun.graph.params import ElemwiseMultiTypeMode as M
+from loadrun.graph.params import (
+    LSQ,
+    TQT,
+    ElemwiseMode,
+    ElemwiseMultiType,
+    ElemwiseMultiTypeMode as M,
+    Empty,
+    FakeQuant,
+    Record,
+)
 from loadrun.ops.elemwise.table import ARITY
 from loadrun.ops.infer import infer_dtypes, infer_shapes
-from loadrun.testing import operator_graph as graph_of
-from loadrun.testing import run_operator as run
+from loadrun.testing import operator_graph as graph_of, run_operator as run
 
 S8, U8, S32 = DType("QuantizedS8", 0.25), DType("Quantized8Asymm", 0.125, 100), DType("QuantizedS32", 0.0625)
 BOOL = DType("Bool")

@@ -11,8 +11,7 @@ from loadrun.base.errors import EngineError
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import params as P
 from loadrun.graph.params import IndexItem
-from loadrun.testing import operator_graph as graph_of
-from loadrun.testing import run_operator as run
+from loadrun.testing import operator_graph as graph_of, run_operator as run
 from tests.support.arrays import ints
 
 X = np.arange(24, dtype="f4").reshape(2, 3, 4)

@@ -10,11 +10,9 @@ import pytest
 from loadrun.base.errors import EngineError
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph.dtypes import Array, DType
-from loadrun.graph.params import SVD, Cross, Empty, MatrixMul, MatrixMulComputeMode
-from loadrun.graph.params import MatrixMulFormat as Format
+from loadrun.graph.params import SVD, Cross, Empty, MatrixMul, MatrixMulComputeMode, MatrixMulFormat as Format
 from loadrun.ops.numeric.special import int_matmul, round_half
-from loadrun.testing import operator_graph as graph_of
-from loadrun.testing import run_operator as run
+from loadrun.testing import operator_graph as graph_of, run_operator as run
 
 I8, I16 = DType("Int8"), DType("Int16")
 

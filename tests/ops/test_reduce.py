@@ -7,14 +7,11 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from loadrun.base.errors import EngineError
 from loadrun.graph.dtypes import DType
-from loadrun.graph.params import Cumsum, Reduce
-from loadrun.graph.params import ReduceDataType as Kind
-from loadrun.graph.params import ReduceMode as Mode
+from loadrun.graph.params import Cumsum, Reduce, ReduceDataType as Kind, ReduceMode as Mode
 from loadrun.ops.reduce import target_axes
 from loadrun.testing import run_operator as run
 from tests.support.arrays import ints

@@ -14,8 +14,7 @@ import pytest
 from loadrun.base.errors import EngineError
 from loadrun.engines.reference import ReferenceEngine
 from loadrun.graph import params as P
-from loadrun.testing import operator_graph as graph_of
-from loadrun.testing import run_operator as run
+from loadrun.testing import operator_graph as graph_of, run_operator as run
 from tests.support.arrays import ints
 
 N = 40_000

@@ -11,13 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import loadrun
 from loadrun.engines.reference import ReferenceEngine
-from loadrun.graph import Opr, Var
-from loadrun.graph import params as P
+from loadrun.graph import Opr, Var, params as P
 from loadrun.graph.dtypes import Array, dtype_of
 from loadrun.ops.image.nms import keep
 from loadrun.ops.infer import infer_shapes

@@ -12,8 +12,7 @@ import pytest
 import loadrun
 import loadrun.megengine.functional as F
 from loadrun.compare.metrics import Formula
-from loadrun.graph import Graph, StoredTensor
-from loadrun.graph import params as P
+from loadrun.graph import Graph, StoredTensor, params as P
 from loadrun.graph.dtypes import DType, encode
 from loadrun.ops.catalog import TypeParam
 from loadrun.passes.checks import formula

@@ -21,8 +21,7 @@ from loadrun.passes.layouts.pad_channels import pad_channels, whole_packs
 from loadrun.passes.loadable import make_loadable
 from loadrun.passes.older import to_half
 from loadrun.passes.rewriter import Rewriter
-from loadrun.testing import GraphBuilder as Builder
-from loadrun.testing import random_feeds as feeds_of
+from loadrun.testing import GraphBuilder as Builder, random_feeds as feeds_of
 from tests.support.fixture_files import FIXTURES
 from tests.support.optimize_graphs import F32, error, run, titles
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 import loadrun
 from loadrun.base.errors import UsageError
@@ -25,8 +24,7 @@ from loadrun.graph.params import (
 )
 from loadrun.ops.catalog import TypeParam
 from loadrun.passes.inference import optimize_for_inference, simplify
-from loadrun.testing import GraphBuilder as Builder
-from loadrun.testing import random_feeds as feeds_of
+from loadrun.testing import GraphBuilder as Builder, random_feeds as feeds_of
 from tests.support.cases import fewer
 from tests.support.fixture_files import FIXTURES
 from tests.support.optimize_graphs import F32, error, run, titles

@@ -22,8 +22,7 @@ from loadrun.compare.results import FileResult, OutputResult, Result, Verdict
 from loadrun.graph.dtypes import DType
 from loadrun.report.changes import compare_reports
 from loadrun.report.html import HtmlWriter
-from loadrun.report.json import JsonWriter as JsonWriter
-from loadrun.report.json import LineWriter
+from loadrun.report.json import JsonWriter as JsonWriter, LineWriter
 from loadrun.report.junit import JUnitWriter
 from loadrun.report.reading import read_report
 from loadrun.verify.pictures import picture

@@ -27,8 +27,7 @@ pytest.importorskip("onnx", reason="the files of these tests are written with th
 pytest.importorskip("onnxruntime", reason="these files run in ONNX Runtime")
 
 import onnx
-from onnx import TensorProto as T
-from onnx import helper, numpy_helper
+from onnx import TensorProto as T, helper, numpy_helper
 
 from tests.support.onnx_files import model, write
 

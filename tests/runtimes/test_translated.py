@@ -11,8 +11,7 @@ import loadrun
 from loadrun.base.errors import EngineError, InputError, UnsupportedError
 from loadrun.engines import Setup
 from loadrun.engines.reference import ReferenceEngine
-from loadrun.graph import Graph
-from loadrun.graph import params as P
+from loadrun.graph import Graph, params as P
 from loadrun.graph.dtypes import DType
 from loadrun.ops.catalog import TypeParam
 from loadrun.runtimes.pieces import divide

@@ -12,8 +12,7 @@ import numpy as np
 import loadrun
 from loadrun.graph import Graph, Opr
 from loadrun.graph.dtypes import encode
-from loadrun.graph.params import Elemwise
-from loadrun.graph.params import ElemwiseMode as M
+from loadrun.graph.params import Elemwise, ElemwiseMode as M
 from loadrun.ops.infer import infer_dtypes
 from loadrun.passes.constants import bare, subgraph
 

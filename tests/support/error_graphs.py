@@ -9,8 +9,7 @@ import numpy as np
 from loadrun import Bundle
 from loadrun.graph import Graph, StoredTensor, Var
 from loadrun.graph.dtypes import DType, encode
-from loadrun.graph.params import AssertEqual, Elemwise, Host2DeviceCopy, Reduce, ReduceMode
-from loadrun.graph.params import ElemwiseMode as M
+from loadrun.graph.params import AssertEqual, Elemwise, ElemwiseMode as M, Host2DeviceCopy, Reduce, ReduceMode
 
 F32, F16, I32, I16, I8, U8, B = (
     DType(n) for n in ("Float32", "Float16", "Int32", "Int16", "Int8", "Uint8", "Bool")

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from loadrun.graph import Graph, StoredTensor, Var
-from loadrun.graph import params as P
+from loadrun.graph import Graph, StoredTensor, Var, params as P
 from loadrun.graph.dtypes import DType
 from loadrun.graph.params import Elemwise, ElemwiseMode, Host2DeviceCopy
 

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from loadrun.engines.reference import ReferenceEngine
-from loadrun.graph import Graph, StoredTensor
-from loadrun.graph import params as P
+from loadrun.graph import Graph, StoredTensor, params as P
 from loadrun.graph.dtypes import DType, dtype_of
 from loadrun.graph.params import Host2DeviceCopy, Record
 from loadrun.ops.catalog import CATALOG

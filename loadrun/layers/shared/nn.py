@@ -14,8 +14,7 @@ from ...graph.dtypes import plain
 from ...ops.registry import check_recorded
 from ...tensors import Tensor, apply, const
 from ...tensors.access import as_vector, dtype_of, static_shape
-from .. import emit as e
-from .. import norm as own
+from .. import emit as e, norm as own
 from ..emit import M
 from .sizes import is_open, per_channel
 

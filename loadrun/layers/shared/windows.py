@@ -10,9 +10,7 @@ from ...tensors import Tensor, const
 from ...tensors.access import dtype_of, static_shape
 from ...tensors.convert import product_of
 from ...tensors.symbolic import largest, least
-from .. import conv
-from .. import emit as e
-from .. import windows as own
+from .. import conv, emit as e, windows as own
 from ..emit import M
 from .sizes import is_open, joined, of_length, per_channel
 

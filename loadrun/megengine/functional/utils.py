@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from ...base.errors import EngineError
 from ...graph import params as P
 from ...layers.elemwise import abs, maximum, minimum
-from ...layers.math import max as _max
-from ...layers.math import topk as _topk
+from ...layers.math import max as _max, topk as _topk
 from ...tensors import Tensor, TensorLike, apply1, as_tensor
 from ...tensors.access import is_scalar, static_shape, value_of
 from ...tensors.promotion import convert

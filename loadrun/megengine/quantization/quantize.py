@@ -11,8 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ...tensors import as_tensor
-from .. import functional as F
-from .. import module as Float
+from .. import functional as F, module as Float
 from ..module import Module, qat, quantized
 from ..module.qat import QATModule
 from ..module.quantized import QuantizedModule

@@ -14,8 +14,7 @@ from .activations import sigmoid, softmax
 from .common import axis_of, like_first, refuse_unless, taking
 from .convolution import laid_out
 from .functions import leaky_relu
-from .kernels import broadcast_shapes, int_matmul
-from .kernels import matrix_product as matmul
+from .kernels import broadcast_shapes, int_matmul, matrix_product as matmul
 from .linalg import integer_product, less, product_shape
 from .pooling import POOL, counted, folded, of_channels, pooled_shape, pooling_window, seen
 from .quantization import (

@@ -11,8 +11,7 @@ import numpy as np
 from ...arrays.array import TracedArray
 from ...arrays.reductions import cumulated
 from ...base.registry import late
-from ...graph import Opr, Var
-from ...graph import params as P
+from ...graph import Opr, Var, params as P
 from ...graph.composite import Composite
 from ...graph.dtypes import Array, DType, plain
 from ...layers import emit as e

@@ -8,8 +8,7 @@ import numpy as np
 
 from ...arrays.array import TracedArray
 from ...base.errors import EngineError, UnsupportedError
-from ...graph import Var
-from ...graph import params as P
+from ...graph import Var, params as P
 from ...graph.dtypes import Array, DType, plain
 from ...layers.random import seed_of_operator
 from ...ops.infer import Inference, follow

@@ -10,11 +10,9 @@ import numpy as np
 from ...arrays.array import TracedArray
 from ...base.registry import late
 from ...graph import Var
-from ...graph.dtypes import Array
-from ...graph.dtypes import plain as plain_type
+from ...graph.dtypes import Array, plain as plain_type
 from ...layers import emit as e
-from ...layers.shared import windows as layers
-from ...layers.shared import windows as pools
+from ...layers.shared import windows as layers, windows as pools
 from ...layers.shared.windows import WindowGeometry, pad
 from ...tensors import Tensor
 from ...tensors.access import from_variable, is_scalar, recorded_variable, session_of

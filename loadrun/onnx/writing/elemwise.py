@@ -11,8 +11,7 @@ import numpy as np
 from ...base.registry import Registry
 from ...graph import Opr
 from ...graph.dtypes import DType
-from ...graph.params import Elemwise, PowC
-from ...graph.params import ElemwiseMode as M
+from ...graph.params import Elemwise, ElemwiseMode as M, PowC
 from ...ops.catalog import TypeParam
 from ...ops.elemwise.table import ROWS, ModeTrait, modes
 from ..tensors import ElemType

@@ -6,8 +6,7 @@ import numpy as np
 
 from ...graph import Opr
 from ...graph.dtypes import DType
-from ...graph.params import Elemwise, ElemwiseMode, ElemwiseMultiType
-from ...graph.params import ElemwiseMultiTypeMode as M
+from ...graph.params import Elemwise, ElemwiseMode, ElemwiseMultiType, ElemwiseMultiTypeMode as M
 from ...ops.elemwise.modes import promote
 from ...ops.elemwise.table import ModeTrait, modes
 from ...ops.numeric.quant import dequantize

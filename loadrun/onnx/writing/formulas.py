@@ -14,8 +14,7 @@ from typing import Any
 from ...arrays.names import np
 from ...base.errors import LoadRunError
 from ...base.registry import late
-from ...graph import Graph, Opr, StoredTensor, Var
-from ...graph import params as P
+from ...graph import Graph, Opr, StoredTensor, Var, params as P
 from ...graph.composite import Composite, Definition, NodeTypes
 from ...graph.dtypes import DType, plain
 from ...layers import emit as e

@@ -6,8 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from ...graph import Opr, Var
-from ...graph import params as P
+from ...graph import Opr, Var, params as P
 from ...graph.dtypes import plain
 from ...ops.shape import axis_of
 from ..tensors import ElemType

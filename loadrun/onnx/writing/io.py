@@ -8,8 +8,7 @@ from functools import partial
 import numpy as np
 
 from ...base.errors import EngineError
-from ...graph import Opr, Var
-from ...graph import params as P
+from ...graph import Opr, Var, params as P
 from ..encode import GraphMessage, ValueMessage
 from ..tensors import ElemType
 from .emitter import Dim, UnsupportedOprError

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...graph import Opr, Var
-from ...graph import params as P
+from ...graph import Opr, Var, params as P
 from ...graph.dtypes import Array, DType
 from ...graph.params import ElemwiseMode as M
 from ...ops.elemwise.table import ROWS

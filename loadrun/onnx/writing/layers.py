@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from ...graph import Opr, Var
-from ...graph import params as P
+from ...graph import Opr, Var, params as P
 from ...graph.dtypes import Array, DType
 from ...ops.formulas import FORMULAS
 from ...ops.shape import axis_of

@@ -4,12 +4,9 @@ import math
 
 import numpy as np
 
-from ...graph import Opr, Var
-from ...graph import params as P
+from ...graph import Opr, Var, params as P
 from ...graph.dtypes import DType
-from ...graph.params import AxisAddRemove, Cumsum, Reduce
-from ...graph.params import ReduceDataType as Kind
-from ...graph.params import ReduceMode as Mode
+from ...graph.params import AxisAddRemove, Cumsum, Reduce, ReduceDataType as Kind, ReduceMode as Mode
 from ...ops.reduce import target_axes
 from ...ops.shape import axis_of, c_cast
 from ..tensors import ElemType

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ...base.registry import Registry
-from ...graph import Opr, Var
-from ...graph import params as P
+from ...graph import Opr, Var, params as P
 from ...graph.dtypes import DType
 from ...ops.elemwise.table import ROWS
 from ...ops.shape import NO_AXIS, axis_of, c_cast

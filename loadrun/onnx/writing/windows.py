@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...graph import Opr, Var
-from ...graph import params as P
+from ...graph import Opr, Var, params as P
 from ...graph.dtypes import Array
 from ...ops.conv.layout import Packing
 from ...ops.conv.rules import Plan, backward_plan, conv_plan

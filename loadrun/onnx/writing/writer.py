@@ -18,8 +18,7 @@ import numpy as np
 
 from ...base.errors import EngineError
 from ...base.registry import Registry, resolve
-from ...graph import Opr, Var
-from ...graph import params as P
+from ...graph import Opr, Var, params as P
 from ...graph.dtypes import Array, DType
 from ...ops.elemwise.table import ModeTrait, modes
 from ...ops.infer import Inference, describe

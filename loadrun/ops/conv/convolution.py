@@ -32,8 +32,7 @@ from .operands import (
 )
 
 with late(__name__):
-    from . import depthwise, integer, transpose, volume
-    from . import steps as kernel_steps
+    from . import depthwise, integer, steps as kernel_steps, transpose, volume
 
 
 def _bind(c: Call, s: ShapeCall) -> Bound | None:

@@ -10,8 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...graph import Opr
-from ...graph import params as P
+from ...graph import Opr, params as P
 from ...graph.dtypes import DType
 from ...graph.params import Format
 from ..registry import Shape, ShapeCall

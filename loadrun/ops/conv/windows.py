@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...graph import Opr
-from ...graph import params as P
+from ...graph import Opr, params as P
 from ...graph.dtypes import Array, DType, round_bfloat16
 from ..numeric.special import round_half
 from ..numeric.taps import axis_taps, taps_of

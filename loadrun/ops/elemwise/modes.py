@@ -14,14 +14,12 @@ import numpy as np
 
 from ...graph import Opr, Var
 from ...graph.dtypes import Array, DType, plain
-from ...graph.params import Elemwise, PowC
-from ...graph.params import ElemwiseMode as M
+from ...graph.params import Elemwise, ElemwiseMode as M, PowC
 from ..numeric.special import PIECE, broadcast, in_chunks, round_half, rounded
 from ..registry import Bound, Call, Shape, ShapeCall, kernel, per_output
 from ..typecvt import convert
 from .floats import Of
-from .table import ARITY, BOOL, FLOAT, INTEGER, ROWS, Function, modes
-from .table import ModeTrait as T
+from .table import ARITY, BOOL, FLOAT, INTEGER, ROWS, Function, ModeTrait as T, modes
 
 _QUANTIZED, _SORTED, _ONE_PASS = modes(T.QUANTIZED), modes(T.SORTED), modes(T.ONE_PASS)
 _BY_PLACE, _MUL_ADD = modes(T.BY_PLACE), modes(T.MUL_ADD)

@@ -15,16 +15,14 @@ import numpy as np
 
 from ...graph import Opr
 from ...graph.dtypes import Array, DType, plain
-from ...graph.params import ElemwiseMode, ElemwiseMultiType
-from ...graph.params import ElemwiseMultiTypeMode as M
+from ...graph.params import ElemwiseMode, ElemwiseMultiType, ElemwiseMultiTypeMode as M
 from ..numeric.quant import dequantize, quantize, quantizer, reals
 from ..numeric.special import broadcast, in_chunks
 from ..registry import Bound, Call, Shape, ShapeCall, kernel
 from ..typecvt import convert
 from .integers import rmulh
 from .modes import elemwise_shape, promote
-from .table import ARITY, FLOAT, ROWS, modes
-from .table import ModeTrait as T
+from .table import ARITY, FLOAT, ROWS, ModeTrait as T, modes
 
 _QUANTIZED: dict[M, ElemwiseMode] = {m: ElemwiseMode[m.name[1:]] for m in M if m.name.startswith("Q")}
 

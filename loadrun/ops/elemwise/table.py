@@ -10,13 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...graph.params import ElemwiseMode as M
-from ...graph.params import NonlineMode
+from ...graph.params import ElemwiseMode as M, NonlineMode
 from ..numeric.quant import round_away
 from ..numeric.special import erf, erfc, erfcinv, erfinv, gelu
-from . import floats as f
-from . import formulas as w
-from . import integers as i
+from . import floats as f, formulas as w, integers as i
 
 Function = Callable[..., object]
 

@@ -7,9 +7,11 @@ import numpy as np
 
 from ...graph import params as P
 from ...graph.dtypes import Array
-from ...graph.params import MultiHeadAttnAttnMaskType as Mask
-from ...graph.params import MultiHeadAttnTensorCombinationType as Extra
-from ...graph.params import RNNCellNonlineMode
+from ...graph.params import (
+    MultiHeadAttnAttnMaskType as Mask,
+    MultiHeadAttnTensorCombinationType as Extra,
+    RNNCellNonlineMode,
+)
 from ..elemwise.formulas import Formula, relu, sigmoid
 from ..registry import Call
 

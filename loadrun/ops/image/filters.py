@@ -7,8 +7,7 @@ from math import prod
 
 import numpy as np
 
-from ...graph import Opr
-from ...graph import params as P
+from ...graph import Opr, params as P
 from ...graph.dtypes import Array, DType, plain
 from ..registry import Call, Shape, ShapeCall, first_input, kernel, per_output
 from .sampling import border_index, store

@@ -7,8 +7,7 @@ from functools import cache
 import numpy as np
 
 from ...base.errors import EngineError
-from ...graph import Graph, Opr, Var
-from ...graph import params as P
+from ...graph import Graph, Opr, Var, params as P
 from ...graph.dtypes import DType
 from ...ops.catalog import types
 from ...ops.op import Trait

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from ...graph import Graph, Opr, Var
-from ...graph import params as P
+from ...graph import Graph, Opr, Var, params as P
 from ...graph.dtypes import DType
 from ...ops.registry import Shape
 from ..rewriter import Rewriter, each

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from ...graph import Graph, Opr, Var
-from ...graph import params as P
+from ...graph import Graph, Opr, Var, params as P
 from ...graph.dtypes import DType
 from ...ops.catalog import types
 from ...ops.elemwise.table import ModeTrait, modes

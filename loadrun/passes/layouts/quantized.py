@@ -3,8 +3,7 @@
 from collections.abc import Callable, Sequence
 from math import prod
 
-from ...graph import Graph, Opr, Var
-from ...graph import params as P
+from ...graph import Graph, Opr, Var, params as P
 from ...ops.registry import Shape
 from ..rewriter import Rewriter
 from .layouts import CONVOLUTIONS, ELEMENTWISE, Layouts, convert_layouts, fills_packs, reformat

@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ...layers import emit as e
-from ...layers import nn as F
+from ...layers import emit as e, nn as F
 from ...layers.shared import nn as build
 from ...layers.shared.sizes import per_channel
 from ..call import FxCall, as_array, as_tensor, axis_of, is_number

@@ -7,8 +7,7 @@ import numpy as np
 import torch
 
 from ...graph import params as P
-from ...layers import emit
-from ...layers import emit as e
+from ...layers import emit, emit as e
 from ..call import FxCall, as_array, as_tensor, is_number
 from ..registry import UnsupportedCallError, aten
 

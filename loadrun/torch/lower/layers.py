@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...graph import params as P
-from ...layers import emit as e
-from ...layers import nn as F
+from ...layers import emit as e, nn as F
 from ...layers.emit import M
 from ...layers.products import product
 from ...layers.shared import nn as build

@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ...layers import emit as e
-from ...layers import nn as F
+from ...layers import emit as e, nn as F
 from ..call import FxCall, as_array, as_tensor, is_number
 from ..registry import UnsupportedCallError, aten
 from ..sizes import as_size

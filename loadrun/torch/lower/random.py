@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ...layers import emit as e
-from ...layers import random as R
+from ...layers import emit as e, random as R
 from ..call import FxCall, as_array, as_tensor
 from ..registry import aten
 from ..sizes import as_size

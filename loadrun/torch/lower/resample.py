@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from ...graph.dtypes import Array, plain
-from ...layers import emit as e
-from ...layers import vision
+from ...layers import emit as e, vision
 from ...layers.products import product
 from ...layers.shared import sampling
 from ...tensors import const

@@ -7,8 +7,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from ...graph import Graph, Opr, Var
-from ...graph import params as P
+from ...graph import Graph, Opr, Var, params as P
 from ...graph.composite import Composite
 from ...ops.elemwise.table import ROWS
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import loadrun
-from loadrun.megengine import functional as F
-from loadrun.megengine import tensor
+from loadrun.megengine import functional as F, tensor
 
 CASES: list[tuple[str, list[tuple[int, ...]]]] = [
     ("ij->ji", [(2, 3)]),

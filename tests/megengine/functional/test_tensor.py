@@ -11,8 +11,7 @@ import pytest
 
 import loadrun
 from loadrun import Tensor
-from loadrun.megengine import functional as F
-from loadrun.megengine import tensor
+from loadrun.megengine import functional as F, tensor
 
 RNG = np.random.default_rng(5)
 

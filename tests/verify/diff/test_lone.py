@@ -18,8 +18,7 @@ from tests.support.broken_models import copied, model, weight_changed
 pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.support.onnx_files import model as onnx_model
-from tests.support.onnx_files import write
+from tests.support.onnx_files import model as onnx_model, write
 
 LAYERS = 3
 

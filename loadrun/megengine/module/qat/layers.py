@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ....tensors import Tensor, TensorLike, as_tensor
-from ... import functional as F
-from ... import module as Float
+from ... import functional as F, module as Float
 from .module import QATModule
 
 __all__ = ["BatchMatMulActivation", "Concat", "Conv2d", "ConvRelu2d", "ConvTranspose2d"]

@@ -13,8 +13,7 @@ from ....layers.geometry import Sizes
 from ....tensors import Parameter, Tensor, TensorLike, as_tensor
 from ....tensors.dtypes import DTypeLike
 from ....tensors.quantized_dtypes import get_scale, qint32
-from ... import functional as F
-from ... import module as Float
+from ... import functional as F, module as Float
 from ...functional.quantized import batch_conv_bias_activation, conv_bias_activation, conv_transpose2d
 from ..module import Module
 
