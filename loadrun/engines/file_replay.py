@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..base.errors import InputError
+from ..base.registry import late
 from ..compare.judging import Criteria, judge, judge_empty, policy_for
 from ..compare.metrics import Formula
 from ..compare.policy import Policy
@@ -19,7 +20,9 @@ from ..graph.dtypes import Array, DType, array_dtype, held_array
 from ..testcase import EXPECT, FileValue, SourceFile, Testcase
 from .protocol import FileEngine
 from .reference import ReferenceEngine
-from .wide import Float64Engine
+
+with late(__name__):
+    from . import wide
 
 _ABSENT = "the model returns no such value"
 
@@ -224,8 +227,8 @@ class GraphFile:
     """
 
     def __init__(self, graph: Graph, engine: str, seed: int) -> None:
-        kind = Float64Engine if engine == "float64" else ReferenceEngine
-        self._engine: ReferenceEngine | Float64Engine = kind(graph, seed=seed)
+        kind = wide.Float64Engine if engine == "float64" else ReferenceEngine
+        self._engine: ReferenceEngine | wide.Float64Engine = kind(graph, seed=seed)
         self._outputs = [v.name or "" for v in graph.outputs]
         self.about = self._engine.about
 

@@ -1,5 +1,7 @@
 """Data of other kinds than an example: other numbers, small ones, zeros, ties, the ends of integers, other sizes."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -22,13 +22,12 @@ from ..passes.inference import optimize_for_inference
 from ..passes.loadable import unavailable
 from ..testcase import Bundle
 from ..verify.pack.capture import Recorder
-from ..verify.pack.files import TrialReplay
 from ..verify.pack.options import PackOptions
 from ..verify.pack.packing import Packer
 from .naming import rename_outputs
 
 with late(__name__):
-    from ..verify.pack import noise
+    from ..verify.pack import files, noise
 
 T = TypeVar("T", bound=Callable[..., object])
 
@@ -212,7 +211,7 @@ def dump_graph(
     if widen and options.maxerr is None and not options.no_assert:
         cases, options, reasons = noise.widened(Bundle(graph), iter(cases), options, warn)
     packer = Packer(Bundle(graph), options, recorder=recorder, finish=finish, warn=warn, reasons=reasons)
-    written = TrialReplay() if options.replay else None
+    written = files.TrialReplay() if options.replay else None
     result = packer.pack(
         counted(cases, count_cases(options.input_data), "testcase"),
         file,

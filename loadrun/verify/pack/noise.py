@@ -1,5 +1,7 @@
 """How much of an output is rounding noise, the tolerance that follows, and other ones for checks that a file has."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
