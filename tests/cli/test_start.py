@@ -24,7 +24,7 @@ loadrun.dump.store loadrun.dump.writer loadrun.engines.divided loadrun.engines.p
 loadrun.engines.recompute
 loadrun.engines.recompute loadrun.engines.wide loadrun.tensors loadrun.inputs.loading
 loadrun.inputspec loadrun.tracing loadrun.arrays loadrun.onnx loadrun.ops.conv
-loadrun.ops.image loadrun.ops.rnn loadrun.passes.inference loadrun.passes.inference
+loadrun.ops.image loadrun.ops.rnn loadrun.passes.inference
 loadrun.verify.pack loadrun.report.json
 loadrun.testing loadrun.torch
 """
