@@ -19,8 +19,6 @@ from .reductions import flat_or, sum_
 from .registry import lowers
 from .views import ViewPart
 
-_EQ = P.ElemwiseMultiTypeMode.EQ
-
 
 @lowers("where", arrays=True)
 def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:

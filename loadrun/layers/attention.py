@@ -1,6 +1,5 @@
 """Multi-head attention of MegEngine's functional package, as its CPU computes it (`loadrun.ops.attention`)."""
 
-import logging
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ __all__ = ["multi_head_attention"]
 
 _Mask = P.MultiHeadAttnAttnMaskType
 _Extra = P.MultiHeadAttnTensorCombinationType
-_log = logging.getLogger(__name__)
 
 
 def multi_head_attention(

@@ -17,7 +17,7 @@ from ..tensors.access import as_vector
 from ..tensors.applying import chosen_seed, seed as _start
 from ..tensors.dtypes import graph_dtype
 from ..tensors.shaping import broadcast_to
-from ..tensors.switches import check_device, get_default_device
+from ..tensors.switches import check_device
 
 __all__ = ["RNG", "beta", "gamma", "normal", "permutation", "poisson", "seed", "shuffle", "uniform"]
 
@@ -86,7 +86,6 @@ class RNG:
 
     def __init__(self, seed: int | None = None, device: str | None = None) -> None:
         self._seed = seed
-        self._device = device or get_default_device()
         check_device(device)
         self._stream = None if seed is None else Stream(seed)
         self._trace = None if active() is None else ref(active())

@@ -171,7 +171,6 @@ class _Observed:
 
     def __init__(self, runner: ObservedRunner, graph: Graph, targets: Sequence[Var], profile: bool) -> None:
         self._runner = runner
-        self._graph = graph
         self._targets = list(targets)
         self._measured = profile
         wanted = [*targets, *graph.outputs] if profile or runner.plugins else targets

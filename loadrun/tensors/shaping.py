@@ -121,7 +121,7 @@ def flatten(inp: Any, start_axis: int = 0, end_axis: int = -1) -> Tensor:
     if start_axis == 0 and end_axis == -1:
         # So can values whose shape depends on data.
         return reshape(x, (-1,))
-    shape = x._shape_entries()
+    shape = x.shape
     start = start_axis + len(shape) if start_axis < 0 else start_axis
     behind = () if end_axis == -1 else shape[end_axis + 1 :]
     return reshape(x, (*shape[:start], -1, *behind))

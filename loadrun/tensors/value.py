@@ -174,10 +174,6 @@ class Tensor(Operators):
         """The shape as plain numbers."""
         return () if self._scalar else self._sizes()
 
-    def _shape_entries(self) -> tuple[Any, ...]:
-        """Return the shape as functions take it: sizes, or tensors that compute them."""
-        return self.shape
-
     @property
     def shape(self) -> tuple[int, ...]:
         """The sizes; inside a trace with symbolic shapes a tuple of symbolic sizes (`TracedInt`)."""

@@ -1,4 +1,4 @@
-"""Taking a packed file apart, and comparing it with the digests that it carries."""
+"""Taking a packed file apart, and reading expected values that are given for one."""
 
 import json
 import os
@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 
 from ...base import schema
-from ...base.errors import FormatError, InputError, LoadRunError, SpecError, UsageError, clean
+from ...base.errors import FormatError, InputError, SpecError, UsageError, clean
 from ...base.files import contents, one_file
 from ...base.plain import plain
 from ...base.seals import require_digest, seal, unsealed
 from ...base.writing import FileNames, new_folder
-from ...compare.record import ABOUT, header, lines
+from ...compare.record import ABOUT, header
 from ...dump import load_all, save
 from ...dump.container import load_dump
-from ...dump.record import graph_digest, tensor_digest
 from ...graph import Graph, StoredTensor, Var
 from ...graph.dtypes import Array
 from ...graph.params import Host2DeviceCopy
@@ -320,59 +319,3 @@ def _values(case: Testcase, folder: Path, number: str) -> dict[str, dict[str, ob
         dtype, shape = str(case.dtypes[name]), list(array.shape)
         entries[name] = {"file": f"{number}/{file}.npy", "dtype": dtype, "shape": shape}
     return entries
-
-
-def mismatches(bundle: Bundle, start: int = 0, stop: int | None = None) -> Iterator[str]:
-    """Compare a file with the digests that it carries.
-
-    A file without a record, which is every file that loadrun did not pack, has nothing to compare.
-
-    Args:
-        bundle: the file, as it was read.
-        start, stop: the testcases that are compared, None for all from `start` on; the model is compared with the
-            first.
-
-    Yields:
-        sentences, one for each difference.
-
-    Raises:
-        FormatError: the record is damaged.
-    """
-    if not isinstance(bundle.record, memoryview):
-        return
-    records = lines(bundle.record)
-    about = next(records, {})
-    total = len(bundle.testcases)
-    if start == 0:
-        if bundle.facts.trailing:
-            yield f"{bundle.facts.trailing} bytes after the end belong to no part of the file"
-        if about.get("model") != graph_digest(bundle.graph):
-            yield "the model is not the one that was packed"
-    count = 0
-    for i, line in enumerate(records):
-        count += 1
-        if start <= i < (total if stop is None else stop):
-            yield from (f"testcase {i}: {what}" for what in _changes(bundle, i, line))
-    if start == 0 and count != total:
-        yield f"{count} testcases were packed, the file has {total}"
-
-
-def _changes(bundle: Bundle, number: int, line: dict[str, Any]) -> Iterator[str]:
-    """Yield what differs in a testcase."""
-    digests = line.get("digests", {})
-    try:
-        case = bundle.testcases[number]
-    except LoadRunError as e:
-        yield str(e)
-        return
-    for name in sorted({*digests, *case.arrays}):
-        if name not in digests or name not in case.arrays:
-            yield f"{_kind(name)} is {'missing' if name in digests else 'not recorded'}"
-        elif digests[name] != tensor_digest(case.arrays[name], case.dtypes.get(name)):
-            yield f"{_kind(name)} has changed"
-
-
-def _kind(name: str) -> str:
-    if name.endswith(EXPECT):
-        return f"the expected value of {name[: -len(EXPECT)]!r}"
-    return f"the input {name!r}"
