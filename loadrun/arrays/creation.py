@@ -187,6 +187,12 @@ def array(
     return e.add_axes(result, [*range(missing)]) if missing > 0 else result
 
 
+@lowers("require")
+def require(a: Any, dtype: Any = None, requirements: Any = None) -> Any:
+    """Return the array itself; how it lies in memory is nothing that a graph says."""
+    return asarray(a, dtype)
+
+
 @lowers("asarray", "asanyarray", "ascontiguousarray", "asfortranarray")
 def asarray(a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: Any = None) -> Any:
     """Return the array itself where it is one, with ``like=``."""
