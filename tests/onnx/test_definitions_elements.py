@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from functools import reduce
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from loadrun.arrays.registry import FUNCTIONS, UFUNCS, name_of
 from loadrun.graph import Opr
 from loadrun.graph.composite import Composite, NodeTypes
 from loadrun.graph.dtypes import Array, DType, dtype_of
+from loadrun.onnx import operators
 from loadrun.onnx.operators import find
 from loadrun.ops.infer import kernel_of
 from loadrun.ops.registry import Call, ShapeCall, implementation
@@ -101,3 +107,24 @@ def test_products_of_quantized_numbers() -> None:
     got = run("QLinearConv", x, one, zero, w, one, zero, one, zero, ints(1, 0, dtype="i4"))
     # 2 * 1 + 4 * 6 + 1 = 27 and 2 * 3 + 0 = 6; 13.5 is a tie.
     np.testing.assert_array_equal(got.reshape(-1), [15, 4])
+
+
+NOT_TRACED = """
+add.at fft.fft fft.ifft fft.irfft fft.rfft ldexp lexsort maximum.at minimum.at multiply.at nextafter subtract.at unique
+"""
+"""What definitions call on known values alone, or in functions that have a counterpart where they are traced."""
+
+
+def test_functions_that_definitions_call_are_recorded_in_traces() -> None:
+    FUNCTIONS.load()
+    recorded = {name_of(f) for f in (*FUNCTIONS, *UFUNCS)}
+    called = set()
+    for path in Path(operators.__file__).parent.glob("*.py"):
+        text = path.read_text("utf-8")
+        names = {ast.unparse(n.func) for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Call)}
+        if "arrays.names import" in text:
+            called |= {n[3:] for n in names if re.fullmatch(r"np(\.\w+)+", n)}
+    functions = {n: reduce(getattr, n.split("."), np) for n in called}
+    missing = {n for n, f in functions.items() if not isinstance(f, type) and name_of(f) not in recorded}
+    assert "require" in called
+    assert sorted(missing) == NOT_TRACED.split()
