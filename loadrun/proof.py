@@ -410,22 +410,7 @@ class _Gate:
             return True
         if not self._is_finite_inside(feeds):
             return True
-        data = dict(feeds)
-        moved = {n: shaken(v, self.eps) for n, v in data.items()}
-        alike: list[tuple[str, Computing, Computing, dict[str, Array]]] = [
-            (name, self.compute, of_bundle(self.source, "float64"), data)
-        ]
-        if not exact:
-            alike.append((name, self.compute, lambda _: self.compute(moved), data))
-        if self._run is not None and self._quantized and not exact:
-            # Steps of quantization hide other digits of the inputs, not those of scales, in both directions.
-            output, fed = self.outputs.get(name, name), self._fed(feeds)
-            alike += [(output, self._run, partial(self._shaken, sign), fed) for sign in (1, -1)]
-        for output, one, two, values in alike:
-            try:
-                c, d = one(values).get(output), two(values).get(output)
-            except LoadRunError:
-                continue
+        for c, d in self._noises(feeds, name, exact=exact):
             if c is None or d is None or not c.shape == d.shape == a.shape:
                 continue
             # Beside zeros every number is infinitely large; what they were computed from says what is small.
@@ -433,6 +418,27 @@ class _Gate:
             if measure(a, b) <= self.noise * max(measure(c, d), least):
                 return True
         return False
+
+    def _noises(
+        self, feeds: Mapping[str, Array], name: str, *, exact: bool
+    ) -> Iterator[tuple[Array | None, Array | None]]:
+        """Yield what a model gives for an output, and what it gives in other last digits."""
+        moved = {n: shaken(v, self.eps) for n, v in feeds.items()}
+        others: list[Computing] = [] if exact else [lambda _: self.compute(moved)]
+        others.append(lambda fed: of_bundle(self.source, "float64")(fed))
+        models: list[tuple[str, Computing, dict[str, Array], list[Computing]]] = [
+            (name, self.compute, dict(feeds), others)
+        ]
+        if self._run is not None and self._quantized and not exact:
+            # Steps of quantization hide other digits of the inputs, not those of scales, in both directions.
+            scaled: list[Computing] = [partial(self._shaken, sign) for sign in (1, -1)]
+            models.append((self.outputs.get(name, name), self._run, self._fed(feeds), scaled))
+        for output, model, fed, variants in models:
+            with suppress(LoadRunError):
+                same = model(fed).get(output)
+                for variant in variants:
+                    with suppress(LoadRunError):
+                        yield same, variant(fed).get(output)
 
     def _shaken(self, sign: int, fed: Mapping[str, Array]) -> Mapping[str, Array]:
         """Compute what was written with other last digits of its stored numbers."""
