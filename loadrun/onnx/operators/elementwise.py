@@ -131,7 +131,10 @@ operator("IsNaN", since=9, out=("Bool",), pointwise=True)(lambda x: np.isnan(x))
 @operator("IsInf", since=10, out=("Bool",), pointwise=True)
 def is_inf(x: Array, *, detect_negative: Flag = 1, detect_positive: Flag = 1) -> Array:
     """Return whether it is infinite, of either sign or one."""
-    return ((x == np.inf) & bool(detect_positive)) | ((x == -np.inf) & bool(detect_negative))
+    infinite = np.isinf(x)
+    if not detect_positive:
+        infinite = infinite & (x < 0)
+    return infinite if detect_negative else infinite & (x > 0)
 
 
 @operator("Identity", views=True)

@@ -153,9 +153,11 @@ def _placed(
         w.decide(o)
     w.observed |= infer_shapes(inner, oprs, sizes).shapes
     w.ends.update(v.id for v in inner.outputs)
+    outer, w.formula = w.formula, True
     for o in oprs:
         if not o.tensors and any(w.value(v) is None for v in o.outputs):
             w.translate(o)
+    w.formula = outer
     names = [w.name(v) for v in inner.outputs]
     return names if stored else [w.stored(n, w.dtype(v)) for n, v in zip(names, opr.outputs, strict=True)]
 

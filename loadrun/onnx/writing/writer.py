@@ -85,6 +85,7 @@ class OnnxWriter(NodeEmitter):
             sizes that are known, they may differ at others.
         ends: variables that are outputs.
         inner: whether a subgraph is being written.
+        formula: whether the operators of a formula are, which share what they compute.
         described: what nodes say of an operator.
         scales: the scales of variables that DequantizeLinear gives.
         steps: weights as integers and their scales; None for others that were tried.
@@ -107,7 +108,7 @@ class OnnxWriter(NodeEmitter):
         self.readers: dict[int, list[Opr]] = {}
         self.decided: set[int] = set()
         self.ends: set[int] = set()
-        self.inner = False
+        self.inner = self.formula = False
         self.scales: dict[int, np.float32] = {}
         self.steps: dict[str, tuple[Array, Array] | None] = {}
         self.stored_once: dict[str, str] = {}
@@ -159,7 +160,7 @@ class OnnxWriter(NodeEmitter):
 
     def _apart(self, name: str) -> str:
         """Return a result under a name of its own, where another operator computes the same."""
-        if name in self._results and name in self.shared:
+        if name in self._results and name in self.shared and not self.formula:
             node = next(n for n in self.nodes if name in n.outputs)
             if len(node.outputs) == 1:
                 name = self.fresh(node.op_type)
