@@ -22,8 +22,8 @@ from ..engines import Choice, baseline_for, check_argument, check_engine
 from ..graph.dtypes import Array
 from ..ops.numeric.parallel import set_threads, threads
 from .options import ReplayOptions, RunOptions, selected
-from .parts import serial
 from .reporting import Closed, Event, Explained, Opened, Replayed, Sinks, Task, Warned, sinks
+from .serial import serial
 
 with late(__name__):
     import shlex
@@ -127,11 +127,7 @@ class ReplayedDump(results.CountedResults):
                 self._last = event
                 yield event.result
             elif isinstance(event, Explained):
-                # Every part of a file explains its own failures.
-                self.explanation, self.drawing = (
-                    self.explanation or event.lines,
-                    self.drawing or event.drawing,
-                )
+                self.explanation, self.drawing = event.lines, event.drawing
             elif isinstance(event, Closed):
                 self.file.message, self.file.fault = event.message, event.fault
                 self.file.ended, self.timings = event.ended, event.timings
@@ -278,7 +274,7 @@ class Replay:
         if (options.jobs or 1) == 1 and not limited:
             return closing(serial(tasks))  # type: ignore[type-var]
 
-        return processes.Pool(options.jobs or 1, options.timeout, len(tasks)).replaying(tasks)
+        return processes.Pool(options.jobs or 1, options.timeout).replaying(tasks)
 
     def _tasks(self) -> Iterator[Task]:
         """Yield the task of each file."""

@@ -18,7 +18,6 @@ from ..base import __version__
 from ..base.errors import UsageError
 from ..base.registry import late
 from ..base.writing import FileNames, check_targets, growing, replacing, text_file
-from ..compare.impostors import ImpostorWatch
 from ..compare.results import Result, Verdict
 from ..graph.dtypes import Array
 from ..runner import FileResult
@@ -59,21 +58,6 @@ class Task(ReplayOptions):
 
 
 @dataclass(eq=False)
-class TaskPart:
-    """A part of a task: testcases of its only dump, or everything.
-
-    Attributes:
-        task: whose part it is.
-        start: the first testcase.
-        most: how many testcases at most where the file can be divided, None for all.
-    """
-
-    task: Task
-    start: int = 0
-    most: int | None = None
-
-
-@dataclass(eq=False)
 class Opened:
     """A dump of the file was opened; its results follow.
 
@@ -87,7 +71,6 @@ class Opened:
         packed: who packed the file, and what another runtime computed then, to be said if all digests agree.
         load_seconds: how long reading took.
         facts: digest of the model, its inputs, the size of the file.
-        rest: the first testcase that this part leaves to others, None when it leaves none.
     """
 
     name: str
@@ -99,7 +82,6 @@ class Opened:
     packed: tuple[str, ...] = ()
     load_seconds: float = 0.0
     facts: Mapping[str, Any] = field(default_factory=dict)
-    rest: int | None = None
 
 
 @dataclass(eq=False)
@@ -138,7 +120,7 @@ class Warned:
 
 @dataclass(eq=False)
 class Explained:
-    """Where the first testcase of this part that fails begins to differ.
+    """Where the first testcase that fails begins to differ.
 
     Attributes:
         lines: what is said of it.
@@ -151,7 +133,7 @@ class Explained:
 
 @dataclass
 class Closed:
-    """The dump (or this part of it) came to its end.
+    """The dump came to its end.
 
     Attributes:
         message: why it ended early.
@@ -159,7 +141,6 @@ class Closed:
         ended: the verdict of a process that ended early: timeout or crash.
         timings: further runs that were timed, by testcase.
         turns: seconds of such runs by engine, where several run side by side.
-        watch: what the expected values of a part showed.
     """
 
     message: str | None = None
@@ -167,7 +148,6 @@ class Closed:
     ended: Verdict | None = None
     timings: tuple[Timing, ...] = ()
     turns: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    watch: ImpostorWatch | None = None
 
 
 Event = Opened | Replayed | Warned | Explained | Closed
