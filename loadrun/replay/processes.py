@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections import deque
@@ -11,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 
-from ..base.pipes import receive, send, start
+from ..base.pipes import Child
 from ..compare.results import Verdict
 from ..ops.numeric.parallel import thread_environment, threads
 from .reporting import Closed, Event, Opened, Task
@@ -37,11 +36,11 @@ class FileRun:
     held: int = 0
 
 
-class Worker:
+class Worker(Child):
     """A process that replays one file after another."""
 
     def __init__(self, threads_each: int) -> None:
-        self.process = start(_MODULE, thread_environment(threads_each))
+        super().__init__(_MODULE, thread_environment(threads_each))
         self._limit: float | None = None
         self._spent = 0.0
         self._since = 0.0
@@ -55,13 +54,12 @@ class Worker:
             task: the file.
             limit: seconds that it may take, None for no limit; those in which it waits for the caller do not count.
         """
-        assert self.process.stdin is not None
         try:
-            send(self.process.stdin, task)
-            self._receive(None)  # all is imported, from here on time counts
+            self.send(task)
+            self._next(None)  # all is imported, from here on time counts
             self._spent = 0.0
             while True:
-                event, size = self._receive(limit)
+                event, size = self._next(limit)
                 if event is None:
                     return
                 yield event, size
@@ -69,19 +67,18 @@ class Worker:
             if self._late:
                 closed = Closed(f"it took longer than {limit:g} s (--timeout)", ended=Verdict.TIMEOUT)
             else:
-                closed = Closed(self._died_of(), ended=Verdict.CRASH)
+                closed = Closed(self.died_of(), ended=Verdict.CRASH)
             yield closed, 0
 
-    def _receive(self, limit: float | None) -> tuple[Event | None, int]:
+    def _next(self, limit: float | None) -> tuple[Event | None, int]:
         """Wait for a message, and count the seconds that it takes.
 
         Raises:
             EOFError: the process is dead.
         """
-        assert self.process.stdout is not None
         with self._lock:
             self._limit, self._since = limit, time.monotonic()
-        message = receive(self.process.stdout)
+        message = self.receive()
         with self._lock:
             self._spent += time.monotonic() - self._since
             self._limit = None
@@ -95,30 +92,6 @@ class Worker:
             if self._limit is not None and self._spent + time.monotonic() - self._since > self._limit:
                 self._late = True
                 self.process.kill()
-
-    def end(self) -> None:
-        """Kill the process, and let go of what it had."""
-        self.process.kill()
-        self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                try:
-                    pipe.close()
-                except OSError:
-                    # Data that was not yet sent to a dead process.
-                    continue
-
-    def _died_of(self) -> str:
-        """Describe how the process ended."""
-        code = self.process.wait()
-        if code >= 0:
-            return f"the process that ran it ended with exit code {code}"
-        try:
-            name = signal.Signals(-code).name
-        except ValueError:
-            name = f"signal {-code}"
-        why = ", as happens when memory runs out" if -code == getattr(signal, "SIGKILL", 9) else ""
-        return f"the process that ran it was killed by {name}{why}"
 
 
 class Pool:

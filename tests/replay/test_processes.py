@@ -114,10 +114,10 @@ def test_what_waits_for_its_turn_is_bounded(obedient: None, monkeypatch: pytest.
 
 
 def test_a_process_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*args: object) -> None:
+    def refused(*args: object, **how: object) -> None:
         raise BlockingIOError("no more processes")
 
-    monkeypatch.setattr(processes, "start", refused)
+    monkeypatch.setattr(subprocess, "Popen", refused)
     with pytest.raises(BlockingIOError, match="no more processes"):
         ordered(["a:", "b:", "c:"])
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from ...base.errors import EngineError, LoadRunError, UsageError
-from ...base.pipes import receive, send, serve, start
+from ...base.pipes import Child, receive, send, serve
 from ...base.stages import tell
 from ...dump import load
 from ...engines import runs_file
@@ -218,26 +218,18 @@ class SubjectProcess:
 
     def __init__(self, subject: Subject, plan: Preparation) -> None:
         self._name = f"{subject.path} on {subject.engine}"
-        self._process = start(__name__, thread_environment(plan.threads))
+        self._child = Child(__name__, thread_environment(plan.threads))
         try:
             self.measured = cast("Measurement", self._ask((subject, plan)))
         except BaseException:
-            self.close()
+            self._child.end()
             raise
 
     def __enter__(self) -> SubjectProcess:
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the process."""
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            pipe.close()
+        self._child.end()
 
     def round(self, seconds: float) -> Round:
         """Make passes for some time; see `ReadySubject.round`. Its threads sleep again when this returns."""
@@ -247,21 +239,14 @@ class SubjectProcess:
         """Do nothing: the process answers when its threads sleep."""
 
     def _ask(self, message: object) -> object:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         try:
-            send(self._process.stdin, message)
-            answer, _ = receive(self._process.stdout)
+            self._child.send(message)
+            answer, _ = self._child.receive()
         except (EOFError, OSError):
-            raise EngineError(f"{self._name}: {_ended(self._process.wait())}") from None
+            raise EngineError(f"{self._name}: {self._child.died_of()}") from None
         if isinstance(answer, (LoadRunError, OSError)):
             raise answer
         return answer
-
-
-def _ended(code: int) -> str:
-    how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-    return f"the process that ran it {how}"
 
 
 def main() -> None:
