@@ -21,6 +21,7 @@ from ..dump import load_all
 from ..dump.record import graph_digest, mismatches, tensor_digest
 from ..engines import check_engine, runs_file
 from ..graph.dtypes import Array, array_dtype
+from ..inputs.feeds import repeated_to
 from ..runner import Result, Runner, Verdict, check_errors, random_inputs
 from ..testcase import EXPECT, Bundle, LazyTestcases, Testcase, spread
 from .reporting import Closed, Event, Opened, Replayed, Task, Warned
@@ -64,9 +65,7 @@ def prepared(bundle: Bundle, flags: Sequence[str] = (), batch: int | None = None
 
         def read(number: int) -> Testcase:
             case = cases[number]
-            arrays = {
-                n: a[np.arange(size) % len(a)] if a.ndim and len(a) else a for n, a in case.arrays.items()
-            }
+            arrays = {n: repeated_to(a, size) for n, a in case.arrays.items()}
             rows = max((len(a) for n, a in case.arrays.items() if n.endswith(EXPECT) and a.ndim), default=0)
             cut = f"the first {size} of {rows} expected rows were run (--batch-size {size})"
             return replace(case, arrays=arrays, left_out=cut if rows > size else "")
