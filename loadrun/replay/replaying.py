@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import fields, replace
 from itertools import chain, groupby
+from operator import itemgetter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -65,7 +66,7 @@ class ReplayedDump(results.CountedResults):
             expected=rule.xfail,
             strict=rule.xfail_strict,
         )
-        super().__init__(file, self._raw(), self._report)
+        super().__init__(file, self._raw())
         self.timings: Sequence[Timing] = ()
         self.explanation: tuple[str, ...] = ()
         self.drawing = ""
@@ -76,9 +77,10 @@ class ReplayedDump(results.CountedResults):
 
     def __iter__(self) -> Iterator[results.Result]:
         """Yield the results, with values only if `RunOptions.values` is set."""
-        keep = self._run.options.values
         for bare in self._results:
-            yield self._last.result if keep and self._last is not None else bare
+            assert self._last is not None
+            self._run.reports.add(self.path, self._last, bare)
+            yield self._last.result if self._run.options.values else bare
 
     @property
     def command(self) -> str:
@@ -95,10 +97,6 @@ class ReplayedDump(results.CountedResults):
         if self.file.first is None:
             return self.explanation
         return self.explanation or (f"where it diverged: {self.command}",)
-
-    def _report(self, bare: results.Result) -> None:
-        assert self._last is not None
-        self._run.reports.add(self.path, self._last, bare)
 
     def _expect(self) -> None:
         """Warn if the file did not do what was expected of it."""
@@ -213,7 +211,7 @@ class Replay:
     def __iter__(self) -> Iterator[ReplayedDump]:
         """Yield the dumps; unread results of one are read when the next is requested."""
         events = chain(self._events, self._unmatched())
-        for (_, task), group in groupby(events, key=lambda pair: (id(pair[0]), pair[0])):
+        for task, group in groupby(events, key=itemgetter(0)):
             passed = True
             of_file = (event for _, event in group)
             for event in of_file:

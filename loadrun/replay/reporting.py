@@ -294,12 +294,9 @@ def _lines(target: str, about: Mapping[str, Any]) -> Iterator[json_report.LineWr
         try:
             yield writer
         except BaseException as e:
-            writer.interrupted("the run was ended by a signal" if _ended(e) else f"{type(e).__name__}: {e}")
+            ended = isinstance(e, (KeyboardInterrupt, SystemExit, GeneratorExit))
+            writer.interrupted("the run was ended by a signal" if ended else f"{type(e).__name__}: {e}")
             raise
-
-
-def _ended(e: BaseException) -> bool:
-    return isinstance(e, (KeyboardInterrupt, SystemExit, GeneratorExit))
 
 
 @contextmanager
