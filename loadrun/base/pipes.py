@@ -118,7 +118,7 @@ def run_whole(command: Sequence[str], timeout: float) -> tuple[int, bytes]:
 
 
 def serve() -> tuple[IO[bytes], IO[bytes]]:
-    """Return the pipes from and to the parent, in a process that `start` began.
+    """Return the pipes from and to the parent, in a process that is a `Child`.
 
     Output of libraries goes to standard error, so that it does not mix with the messages.
     """

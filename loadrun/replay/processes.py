@@ -6,7 +6,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -47,25 +46,23 @@ class Worker(Child):
         self._late = False
         self._lock = threading.Lock()
 
-    def replay(self, task: Task, limit: float | None) -> Iterator[tuple[Event, int]]:
+    def replay(self, task: Task) -> Iterator[tuple[Event, int]]:
         """Yield the events of a file, with sizes in bytes; the last one tells of the process if that died.
 
-        Args:
-            task: the file.
-            limit: seconds that it may take, None for no limit; those in which it waits for the caller do not count.
+        The seconds in which it waits for the caller do not count for its time limit.
         """
         try:
             self.send(task)
             self._next(None)  # all is imported, from here on time counts
             self._spent = 0.0
             while True:
-                event, size = self._next(limit)
+                event, size = self._next(task.timeout)
                 if event is None:
                     return
                 yield event, size
         except (EOFError, OSError, ValueError):
             if self._late:
-                closed = Closed(f"it took longer than {limit:g} s (--timeout)", ended=Verdict.TIMEOUT)
+                closed = Closed(f"it took longer than {task.timeout:g} s (--timeout)", ended=Verdict.TIMEOUT)
             else:
                 closed = Closed(self.died_of(), ended=Verdict.CRASH)
             yield closed, 0
@@ -103,7 +100,6 @@ class Pool:
 
     Args:
         count: how many workers, at most one for each file.
-        timeout: seconds that a file may take, None for no limit.
 
     >>> from loadrun.replay.reporting import Replayed, Task
     >>> with Pool(2) as pool:
@@ -112,9 +108,8 @@ class Pool:
     [0, 1, 2]
     """
 
-    def __init__(self, count: int, timeout: float | None = None) -> None:
+    def __init__(self, count: int) -> None:
         self.count = count
-        self.timeout = timeout
         self._files: list[FileRun] = []
         self._begun = 0
         self._taken = 0
@@ -138,12 +133,6 @@ class Pool:
             self._changed.notify_all()
         for thread in self._threads:
             thread.join()
-
-    @contextmanager
-    def replaying(self, tasks: Sequence[Task]) -> Iterator[Iterator[tuple[Task, Event]]]:
-        """Yield the events of tasks, and leave no worker at the end of the block."""
-        with self:
-            yield self.replay(tasks)
 
     def replay(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Event]]:
         """Yield the events of tasks, in order, as if they were replayed one after another."""
@@ -186,7 +175,7 @@ class Pool:
             while (run := self._next()) is not None:
                 if worker is None or worker.process.poll() is not None:
                     worker = self._replaced(worker, threads_each)
-                for event, size in worker.replay(run.task, run.task.timeout or self.timeout):
+                for event, size in worker.replay(run.task):
                     self._put(run, event, size)
                 self._put(run, None, 0)
         except Exception as e:

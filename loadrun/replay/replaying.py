@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing
+from contextlib import ExitStack, closing
 from dataclasses import fields, replace
 from itertools import chain, groupby
 from operator import itemgetter
@@ -195,7 +195,11 @@ class Replay:
                 stack.callback(set_threads, threads())
                 set_threads(self.options.threads)
             self.reports = stack.enter_context(sinks(self.options, self.paths, self._selection))
-            self._events = stack.enter_context(self._replaying(list(self._tasks())))
+            tasks, jobs = list(self._tasks()), self.options.jobs or 1
+            if jobs == 1 and all(t.timeout is None for t in tasks):
+                self._events: Events = stack.enter_context(closing(serial(tasks)))
+            else:
+                self._events = stack.enter_context(processes.Pool(jobs)).replay(tasks)
             self._stack = stack.pop_all()
         return self
 
@@ -265,15 +269,6 @@ class Replay:
             yield task, Opened(configuration.path, warnings=missed, missed=missed)
             yield task, Closed()
 
-    def _replaying(self, tasks: Sequence[Task]) -> AbstractContextManager[Events]:
-        """Open the replayer of the files."""
-        options = self.options
-        limited = options.timeout is not None or any(t.timeout for t in tasks)
-        if (options.jobs or 1) == 1 and not limited:
-            return closing(serial(tasks))  # type: ignore[type-var]
-
-        return processes.Pool(options.jobs or 1, options.timeout).replaying(tasks)
-
     def _tasks(self) -> Iterator[Task]:
         """Yield the task of each file."""
         options = self.options
@@ -293,7 +288,7 @@ class Replay:
             yield Task(
                 path,
                 **{**common, **special},
-                timeout=rule.timeout,
+                timeout=options.timeout if rule.timeout is None else rule.timeout,
                 facts=options.reported,
                 pictures=options.html is not None,
                 feeds=looked and i == 0,

@@ -47,7 +47,7 @@ class Task(ReplayOptions):
         facts: whether digests and environment of the file are requested.
         pictures: whether failing outputs are drawn.
         feeds: whether results come with what was fed.
-        timeout: seconds that the file may take, None for those of the run.
+        timeout: seconds that the file may take, None for no limit.
     """
 
     path: str

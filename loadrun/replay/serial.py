@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -389,7 +389,7 @@ def _digests(feeds: dict[str, Array]) -> dict[str, str]:
     return {"data_digest": whole.hexdigest(), "input_digest": inputs.hexdigest()}
 
 
-def serial(tasks: Iterable[Task]) -> Iterator[tuple[Task, Event]]:
+def serial(tasks: Iterable[Task]) -> Generator[tuple[Task, Event], None, None]:
     """Yield the events of tasks, in order."""
     replayer = Replayer()
     for task in tasks:

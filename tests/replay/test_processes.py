@@ -46,8 +46,8 @@ def obedient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ordered(paths: list[str], count: int = 2, timeout: float | None = None) -> list[tuple[str, Event]]:
-    with Pool(count, timeout) as pool:
-        return [(task.path, event) for task, event in pool.replay([Task(p) for p in paths])]
+    with Pool(count) as pool:
+        return [(task.path, event) for task, event in pool.replay([Task(p, timeout=timeout) for p in paths])]
 
 
 def test_the_same_events_as_in_one_process(tmp_path: Path) -> None:
