@@ -60,23 +60,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as made:
         models(Path(made), args.files, args.cases)
         os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
-        one = Path(made) / "one" / "large.mge"
-        one.parent.mkdir()
-        models(one.parent, 1, args.files * args.cases)
-        for what, target in (
-            ("files", sorted(map(str, Path(made).glob("*.mge")))),
-            ("one file", [str(one.parent)]),
-        ):
-            for jobs in (0, 1, 2, 4):
-                # One worker is a process of its own where there is a time limit.
-                extra = [] if jobs == 0 else ["-j", str(jobs), "--timeout", "3600"]
-                found = [measured([*target, *extra]) for _ in range(args.repeat)]
-                wall, used = min(w for w, _ in found), min(u for _, u in found)
-                spread = max(w for w, _ in found)
-                print(
-                    f"{what:9} {jobs} workers: wall {wall:6.2f} .. {spread:6.2f} s, processor {used:6.2f} s",
-                    flush=True,
-                )
+        for jobs in (0, 1, 2, 4):
+            # One worker is a process of its own where there is a time limit.
+            extra = [] if jobs == 0 else ["-j", str(jobs), "--timeout", "3600"]
+            found = [measured([made, *extra]) for _ in range(args.repeat)]
+            wall, used = min(w for w, _ in found), min(u for _, u in found)
+            spread = max(w for w, _ in found)
+            print(f"{jobs} workers: wall {wall:6.2f} .. {spread:6.2f} s, processor {used:6.2f} s", flush=True)
 
 
 if __name__ == "__main__":

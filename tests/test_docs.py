@@ -186,7 +186,7 @@ def test_every_promise_names_tests_that_exist() -> None:
             assert not function or f"def {function}(" in text, name
 
 
-PYTHON_OPTIONS = {"--loadrun-engine", "--loadrun-timeout", "--loadrun-update", "--loadrun-reason"}
+PYTHON_OPTIONS = {"--loadrun-engine", "--loadrun-timeout"}
 STYLES = {"page.py", "notebook.py", "plots.py"}
 """Files with style sheets, whose variables are written like options."""
 

@@ -27,15 +27,64 @@ _HEAD = 8
 _BOOT = "import sys; sys.path[:] = {path!r}; from {module} import main; main()"
 
 
-def start(module: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a process that calls ``main()`` of a module, and has pipes to this one.
+class Child:
+    """A process that calls ``main()`` of a module, with the pipes to and from it.
 
     It is a new process: a fork would copy threads and locks, `multiprocessing` would import the caller's main module.
+
+    Args:
+        module: the module's name.
+        environment: the environment of the process.
     """
-    boot = _BOOT.format(path=[os.path.abspath(p) for p in sys.path if p], module=module)
-    return subprocess.Popen(
-        [sys.executable, "-c", boot], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(environment)
-    )
+
+    def __init__(self, module: str, environment: Mapping[str, str]) -> None:
+        boot = _BOOT.format(path=[os.path.abspath(p) for p in sys.path if p], module=module)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", boot], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(environment)
+        )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self._to, self._from = self.process.stdin, self.process.stdout
+
+    def send(self, message: object) -> None:
+        """Send a message.
+
+        Raises:
+            OSError: it is gone.
+        """
+        send(self._to, message)
+
+    def receive(self) -> tuple[Any, int]:
+        """Wait for a message; see `receive`."""
+        return receive(self._from)
+
+    def died_of(self) -> str:
+        """Wait for its end, and say how it ended."""
+        return f"the process that ran it {ending(self.process.wait())}"
+
+    def end(self) -> None:
+        """Kill it, and close the pipes."""
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self._to, self._from):
+            # What it did not read is flushed into a pipe that nobody reads.
+            with suppress(OSError):
+                pipe.close()
+
+
+def ending(code: int) -> str:
+    """Say how a process ended, by what `subprocess` gives as its exit code.
+
+    >>> ending(3), ending(-11)
+    ('ended with exit code 3', 'was killed by SIGSEGV')
+    """
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"was killed by {name}{', as happens when memory runs out' * (name == 'SIGKILL')}"
 
 
 def run_whole(command: Sequence[str], timeout: float) -> tuple[int, bytes]:
@@ -69,7 +118,7 @@ def run_whole(command: Sequence[str], timeout: float) -> tuple[int, bytes]:
 
 
 def serve() -> tuple[IO[bytes], IO[bytes]]:
-    """Return the pipes from and to the parent, in a process that `start` began.
+    """Return the pipes from and to the parent, in a process that is a `Child`.
 
     Output of libraries goes to standard error, so that it does not mix with the messages.
     """

@@ -193,7 +193,7 @@ def _add(group: argparse._ActionsContainer, name: str, **how: object) -> None:
 
 
 def optimizations(arguments: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the requested optimizations, as `loadrun.replay.parts` takes them.
+    """Return the requested optimizations, as `loadrun.replay.serial` takes them.
 
     Args:
         arguments: values by argument name.

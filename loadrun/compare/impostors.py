@@ -109,25 +109,6 @@ class ImpostorWatch:
         dtype = self._dtypes.get(name) or array_dtype(expect)
         return accepts(Criteria(name, dtype, limit, policy=policy), check_error is not None, expect, whole)
 
-    def before(self, expects: Mapping[str, Array]) -> None:
-        """Take the expected values of the testcase that another watch saw last, to compare the next ones with."""
-        for name, value in expects.items():
-            self._last.setdefault(name, value)
-
-    def merge(self, other: ImpostorWatch) -> None:
-        """Add what a watch over further testcases saw: an impostor must pass them all."""
-        self.maxerr = {**other.maxerr, **self.maxerr}
-        for name, left in other._left.items():
-            self._left[name] = self._left[name] & left if name in self._left else set(left)
-        self._met_other |= other._met_other
-        self._seen |= other._seen
-
-    def sent(self) -> ImpostorWatch:
-        """Return a copy without the values kept for comparing further ones."""
-        watch = ImpostorWatch(self.maxerr, self.policies)
-        watch.merge(self)
-        return watch
-
     def warnings(self) -> list[str]:
         """Return a sentence for every check that an impostor passes in all testcases."""
         said = []

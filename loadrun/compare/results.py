@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -406,15 +406,12 @@ def exit_code(verdicts: Iterable[Verdict], *, allow_uncompared: bool = False, fa
     return EXIT_PASS
 
 
-def counted(
-    file: FileResult, results: Iterable[Result], seen: Callable[[Result], None] | None = None
-) -> Iterator[Result]:
+def counted(file: FileResult, results: Iterable[Result]) -> Iterator[Result]:
     """Count results into a file and pass them on without the values of their outputs.
 
     Args:
         file: what is known of the file; an error that ends the results becomes its message.
         results: one after another.
-        seen: called with every result before it is passed on; an error of it is none of the file's.
 
     >>> import loadrun
     >>> file = FileResult("fixtures/nets/mlp.mge")
@@ -433,8 +430,6 @@ def counted(
             return
         bare = replace(result, outputs=tuple(replace(o, value=None, expect=None) for o in result.outputs))
         file.add(bare)
-        if seen is not None:
-            seen(bare)
         yield bare
 
 
@@ -454,11 +449,9 @@ class CountedResults:
     (['pass', 'pass', 'pass'], 'pass')
     """
 
-    def __init__(
-        self, file: FileResult, results: Iterable[Result] = (), seen: Callable[[Result], None] | None = None
-    ) -> None:
+    def __init__(self, file: FileResult, results: Iterable[Result] = ()) -> None:
         self.file = file
-        self._results = counted(file, results, seen)
+        self._results = counted(file, results)
 
     def __iter__(self) -> Iterator[Result]:
         """Iterate over the results, without the values of their outputs."""

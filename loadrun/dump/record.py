@@ -183,15 +183,14 @@ def as_read_back(param: Record) -> Record:
     return param.replace(**stored) if stored else param
 
 
-def mismatches(bundle: Bundle, start: int = 0, stop: int | None = None) -> Iterator[str]:
+def mismatches(bundle: Bundle, *, testcases: bool = True) -> Iterator[str]:
     """Compare a file with the digests that it carries.
 
     A file without a record, which is every file that loadrun did not pack, has nothing to compare.
 
     Args:
         bundle: the file, as it was read.
-        start, stop: the testcases that are compared, None for all from `start` on; the model is compared with the
-            first.
+        testcases: whether they are compared as well as the model.
 
     Yields:
         sentences, one for each difference.
@@ -204,17 +203,16 @@ def mismatches(bundle: Bundle, start: int = 0, stop: int | None = None) -> Itera
     records = lines(bundle.record)
     about = next(records, {})
     total = len(bundle.testcases)
-    if start == 0:
-        if bundle.facts.trailing:
-            yield f"{bundle.facts.trailing} bytes after the end belong to no part of the file"
-        if about.get("model") != graph_digest(bundle.graph):
-            yield "the model is not the one that was packed"
+    if bundle.facts.trailing:
+        yield f"{bundle.facts.trailing} bytes after the end belong to no part of the file"
+    if about.get("model") != graph_digest(bundle.graph):
+        yield "the model is not the one that was packed"
     count = 0
     for i, line in enumerate(records):
         count += 1
-        if start <= i < (total if stop is None else stop):
+        if testcases and i < total:
             yield from (f"testcase {i}: {what}" for what in _changes(bundle, i, line))
-    if start == 0 and count != total:
+    if count != total:
         yield f"{count} testcases were packed, the file has {total}"
 
 

@@ -121,6 +121,15 @@ class DataOptions:
         )
 
 
+def repeated_to(array: Array, size: int) -> Array:
+    """Return the items of axis 0, repeated or cut to that many; a scalar, and an array without items, as it is.
+
+    >>> repeated_to(np.array([5, 6, 7]), 4).tolist()
+    [5, 6, 7, 5]
+    """
+    return array[np.arange(size) % len(array)] if array.ndim and len(array) else array
+
+
 def random_inputs(bundle: Bundle, seed: int = 0) -> dict[str, Array]:
     """Draw seeded random inputs for a model: the same bytes on every platform and numpy version.
 

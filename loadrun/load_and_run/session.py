@@ -17,6 +17,7 @@ from ..base.errors import UsageError, clean
 from ..base.writing import replacing, text_file
 from ..dump import load, save
 from ..graph.dtypes import Array
+from ..inputs.feeds import repeated_to
 from ..inputs.loading import load_cases
 from ..ops.numeric.parallel import set_threads, threads
 from ..passes.inference import optimize_for_inference
@@ -171,7 +172,7 @@ class LoadAndRunSession:
             case = Testcase(self._data(bundle))
         size = self.flags.number("batch_size")
         if size > 0:
-            case = replace(case, arrays={n: _resized(a, size) for n, a in case.arrays.items()})
+            case = replace(case, arrays={n: repeated_to(a, size) for n, a in case.arrays.items()})
         return case
 
     def _data(self, bundle: Bundle) -> dict[str, Array]:
@@ -391,13 +392,6 @@ def _processors(flags: ParsedFlags) -> Iterator[None]:
         set_threads(before)
         if allowed is not None:
             os.sched_setaffinity(0, allowed)
-
-
-def _resized(array: Array, size: int) -> Array:
-    """Items of axis 0, repeated or cut to that many."""
-    if not array.ndim or not len(array):
-        return array
-    return array[np.arange(size) % len(array)]
 
 
 def _ms(started: float) -> str:

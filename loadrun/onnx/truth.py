@@ -5,19 +5,18 @@ from __future__ import annotations
 import atexit
 import os
 import re
-import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache, partial
 from importlib.util import find_spec
 from threading import Lock
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
 import numpy as np
 
 from ..base.errors import EngineError
-from ..base.pipes import receive, send, serve, start
+from ..base.pipes import Child, receive, send, serve
 
 if TYPE_CHECKING:
     from ..graph.dtypes import Array
@@ -81,16 +80,16 @@ class Apart:
     """
 
     def __init__(self) -> None:
-        self._process = start(__name__, os.environ)
+        self._child = Child(__name__, os.environ)
         self._owner = os.getpid()
         self._lock = Lock()
         self._opened: object = None
-        finalize(self, _end, self._process)
+        finalize(self, self._child.end)
 
     @property
     def alive(self) -> bool:
         """Return whether it still runs, and belongs to this process, not to the one that this was forked from."""
-        return self._owner == os.getpid() and self._process.poll() is None
+        return self._owner == os.getpid() and self._child.process.poll() is None
 
     def serve(self, model: str | bytes, constants: Mapping[str, Any] | None = None) -> Run:
         """Return what runs a model as it is written: a path or bytes; the process opens it while this one goes on."""
@@ -101,9 +100,8 @@ class Apart:
             with self._lock:
                 try:
                     self._hold(token, message)
-                    send(self._pipe, dict(feeds))
-                    assert self._process.stdout is not None
-                    answer, _ = receive(self._process.stdout)
+                    self._child.send(dict(feeds))
+                    answer, _ = self._child.receive()
                 except (EOFError, OSError, ValueError):
                     raise EngineError("ONNX Runtime's process ended before it answered") from None
             if isinstance(answer, str):
@@ -117,21 +115,16 @@ class Apart:
                 self._hold(token, message)
         return run
 
-    @property
-    def _pipe(self) -> IO[bytes]:
-        assert self._process.stdin is not None
-        return self._process.stdin
-
     def _hold(self, token: object, message: tuple[object, ...]) -> None:
         if self._opened is not token:
-            send(self._pipe, message)
+            self._child.send(message)
             self._opened = token
 
     def close(self) -> None:
         """End the process, also while it computes."""
         if self._owner == os.getpid():
-            self._process.kill()
-            self._process.wait()
+            self._child.process.kill()
+            self._child.process.wait()
 
 
 _shared: list[Apart] = []
@@ -147,14 +140,6 @@ def _worker() -> Apart:
 @atexit.register
 def _close() -> None:
     _shared.clear()
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and give back its pipes."""
-    process.kill()
-    # What it did not read is flushed into a pipe that nobody reads.
-    with suppress(BrokenPipeError), process:
-        process.wait()
 
 
 def main() -> None:

@@ -17,8 +17,8 @@ from ..report.differences import findings
 from ..testcase import Bundle, Testcase
 from ..verify.diff import watch
 from .options import ProfileOptions, RunOptions
-from .parts import prepared
 from .profiling import write_profiles
+from .serial import prepared
 
 
 def observe(

@@ -97,7 +97,7 @@ class RunOptions(ReplayOptions):
             .zip or .npz, which `loadrun FILE.zip` judges again by --maxerr and --check.
         loosen: let what --check says of an output replace the file's own check of it, which reports show.
         allow_uncompared: exit with 0 instead of 3 when nothing was compared.
-        jobs: distribute files and testcases over N processes (default: one).
+        jobs: distribute files over N processes (default: one).
         timeout: stop a file whose testcases take longer in total.
         max_memory: memory limit for models, such as 4G or 500M (default: what the machine has available; Linux only).
             It holds for this process and each that it starts.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing
+from contextlib import ExitStack, closing
 from dataclasses import fields, replace
 from itertools import chain, groupby
+from operator import itemgetter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -22,8 +23,8 @@ from ..engines import Choice, baseline_for, check_argument, check_engine
 from ..graph.dtypes import Array
 from ..ops.numeric.parallel import set_threads, threads
 from .options import ReplayOptions, RunOptions, selected
-from .parts import serial
 from .reporting import Closed, Event, Explained, Opened, Replayed, Sinks, Task, Warned, sinks
+from .serial import serial
 
 with late(__name__):
     import shlex
@@ -65,7 +66,7 @@ class ReplayedDump(results.CountedResults):
             expected=rule.xfail,
             strict=rule.xfail_strict,
         )
-        super().__init__(file, self._raw(), self._report)
+        super().__init__(file, self._raw())
         self.timings: Sequence[Timing] = ()
         self.explanation: tuple[str, ...] = ()
         self.drawing = ""
@@ -76,9 +77,10 @@ class ReplayedDump(results.CountedResults):
 
     def __iter__(self) -> Iterator[results.Result]:
         """Yield the results, with values only if `RunOptions.values` is set."""
-        keep = self._run.options.values
         for bare in self._results:
-            yield self._last.result if keep and self._last is not None else bare
+            assert self._last is not None
+            self._run.reports.add(self.path, self._last, bare)
+            yield self._last.result if self._run.options.values else bare
 
     @property
     def command(self) -> str:
@@ -95,10 +97,6 @@ class ReplayedDump(results.CountedResults):
         if self.file.first is None:
             return self.explanation
         return self.explanation or (f"where it diverged: {self.command}",)
-
-    def _report(self, bare: results.Result) -> None:
-        assert self._last is not None
-        self._run.reports.add(self.path, self._last, bare)
 
     def _expect(self) -> None:
         """Warn if the file did not do what was expected of it."""
@@ -127,11 +125,7 @@ class ReplayedDump(results.CountedResults):
                 self._last = event
                 yield event.result
             elif isinstance(event, Explained):
-                # Every part of a file explains its own failures.
-                self.explanation, self.drawing = (
-                    self.explanation or event.lines,
-                    self.drawing or event.drawing,
-                )
+                self.explanation, self.drawing = event.lines, event.drawing
             elif isinstance(event, Closed):
                 self.file.message, self.file.fault = event.message, event.fault
                 self.file.ended, self.timings = event.ended, event.timings
@@ -201,7 +195,11 @@ class Replay:
                 stack.callback(set_threads, threads())
                 set_threads(self.options.threads)
             self.reports = stack.enter_context(sinks(self.options, self.paths, self._selection))
-            self._events = stack.enter_context(self._replaying(list(self._tasks())))
+            tasks, jobs = list(self._tasks()), self.options.jobs or 1
+            if jobs == 1 and all(t.timeout is None for t in tasks):
+                self._events: Events = stack.enter_context(closing(serial(tasks)))
+            else:
+                self._events = stack.enter_context(processes.Pool(jobs)).replay(tasks)
             self._stack = stack.pop_all()
         return self
 
@@ -217,7 +215,7 @@ class Replay:
     def __iter__(self) -> Iterator[ReplayedDump]:
         """Yield the dumps; unread results of one are read when the next is requested."""
         events = chain(self._events, self._unmatched())
-        for (_, task), group in groupby(events, key=lambda pair: (id(pair[0]), pair[0])):
+        for task, group in groupby(events, key=itemgetter(0)):
             passed = True
             of_file = (event for _, event in group)
             for event in of_file:
@@ -271,15 +269,6 @@ class Replay:
             yield task, Opened(configuration.path, warnings=missed, missed=missed)
             yield task, Closed()
 
-    def _replaying(self, tasks: Sequence[Task]) -> AbstractContextManager[Events]:
-        """Open the replayer of the files."""
-        options = self.options
-        limited = options.timeout is not None or any(t.timeout for t in tasks)
-        if (options.jobs or 1) == 1 and not limited:
-            return closing(serial(tasks))  # type: ignore[type-var]
-
-        return processes.Pool(options.jobs or 1, options.timeout, len(tasks)).replaying(tasks)
-
     def _tasks(self) -> Iterator[Task]:
         """Yield the task of each file."""
         options = self.options
@@ -299,7 +288,7 @@ class Replay:
             yield Task(
                 path,
                 **{**common, **special},
-                timeout=rule.timeout,
+                timeout=options.timeout if rule.timeout is None else rule.timeout,
                 facts=options.reported,
                 pictures=options.html is not None,
                 feeds=looked and i == 0,

@@ -18,7 +18,6 @@ from ..base import __version__
 from ..base.errors import UsageError
 from ..base.registry import late
 from ..base.writing import FileNames, check_targets, growing, replacing, text_file
-from ..compare.impostors import ImpostorWatch
 from ..compare.results import Result, Verdict
 from ..graph.dtypes import Array
 from ..runner import FileResult
@@ -48,7 +47,7 @@ class Task(ReplayOptions):
         facts: whether digests and environment of the file are requested.
         pictures: whether failing outputs are drawn.
         feeds: whether results come with what was fed.
-        timeout: seconds that the file may take, None for those of the run.
+        timeout: seconds that the file may take, None for no limit.
     """
 
     path: str
@@ -56,21 +55,6 @@ class Task(ReplayOptions):
     pictures: bool = field(default=False, kw_only=True)
     feeds: bool = field(default=False, kw_only=True)
     timeout: float | None = field(default=None, kw_only=True)
-
-
-@dataclass(eq=False)
-class TaskPart:
-    """A part of a task: testcases of its only dump, or everything.
-
-    Attributes:
-        task: whose part it is.
-        start: the first testcase.
-        most: how many testcases at most where the file can be divided, None for all.
-    """
-
-    task: Task
-    start: int = 0
-    most: int | None = None
 
 
 @dataclass(eq=False)
@@ -87,7 +71,6 @@ class Opened:
         packed: who packed the file, and what another runtime computed then, to be said if all digests agree.
         load_seconds: how long reading took.
         facts: digest of the model, its inputs, the size of the file.
-        rest: the first testcase that this part leaves to others, None when it leaves none.
     """
 
     name: str
@@ -99,7 +82,6 @@ class Opened:
     packed: tuple[str, ...] = ()
     load_seconds: float = 0.0
     facts: Mapping[str, Any] = field(default_factory=dict)
-    rest: int | None = None
 
 
 @dataclass(eq=False)
@@ -138,7 +120,7 @@ class Warned:
 
 @dataclass(eq=False)
 class Explained:
-    """Where the first testcase of this part that fails begins to differ.
+    """Where the first testcase that fails begins to differ.
 
     Attributes:
         lines: what is said of it.
@@ -151,7 +133,7 @@ class Explained:
 
 @dataclass
 class Closed:
-    """The dump (or this part of it) came to its end.
+    """The dump came to its end.
 
     Attributes:
         message: why it ended early.
@@ -159,7 +141,6 @@ class Closed:
         ended: the verdict of a process that ended early: timeout or crash.
         timings: further runs that were timed, by testcase.
         turns: seconds of such runs by engine, where several run side by side.
-        watch: what the expected values of a part showed.
     """
 
     message: str | None = None
@@ -167,7 +148,6 @@ class Closed:
     ended: Verdict | None = None
     timings: tuple[Timing, ...] = ()
     turns: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    watch: ImpostorWatch | None = None
 
 
 Event = Opened | Replayed | Warned | Explained | Closed
@@ -314,12 +294,9 @@ def _lines(target: str, about: Mapping[str, Any]) -> Iterator[json_report.LineWr
         try:
             yield writer
         except BaseException as e:
-            writer.interrupted("the run was ended by a signal" if _ended(e) else f"{type(e).__name__}: {e}")
+            ended = isinstance(e, (KeyboardInterrupt, SystemExit, GeneratorExit))
+            writer.interrupted("the run was ended by a signal" if ended else f"{type(e).__name__}: {e}")
             raise
-
-
-def _ended(e: BaseException) -> bool:
-    return isinstance(e, (KeyboardInterrupt, SystemExit, GeneratorExit))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What a worker process does: parts come in on standard input, events go out where standard output was."""
+"""What a worker process does: files come in on standard input, events go out where standard output was."""
 
 import os
 import queue
@@ -7,24 +7,21 @@ from typing import IO
 
 from ..base.pipes import receive, send, serve
 from ..compare.results import Verdict
-from .parts import PartReplayer
-from .reporting import Closed, TaskPart
-
-READY = "ready"
-"""The first message: all is imported, from here on time counts."""
+from .reporting import Closed, Task
+from .serial import Replayer
 
 
 def main() -> None:
-    """Replay parts until the parent closes the pipe, or is gone."""
+    """Replay files until the parent closes the pipe, or is gone; None stands before and after the events of each."""
     source, events = serve()
-    parts: queue.Queue[TaskPart] = queue.Queue()
-    threading.Thread(target=_listen, args=(source, parts), daemon=True).start()
-    replayer = PartReplayer()
-    send(events, READY)
+    tasks: queue.Queue[Task] = queue.Queue()
+    threading.Thread(target=_listen, args=(source, tasks), daemon=True).start()
+    replayer = Replayer()
     while True:
-        part = parts.get()
+        task = tasks.get()
+        send(events, None)
         try:
-            for event in replayer.events(part):
+            for event in replayer.events(task):
                 send(events, event)
         except BrokenPipeError:
             raise
@@ -34,11 +31,11 @@ def main() -> None:
         send(events, None)
 
 
-def _listen(pipe: IO[bytes], parts: queue.Queue[TaskPart]) -> None:
-    """Read parts; the end of the pipe is the end of the process, whatever it is doing."""
+def _listen(pipe: IO[bytes], tasks: queue.Queue[Task]) -> None:
+    """Read tasks; the end of the pipe is the end of the process, whatever it is doing."""
     while True:
         try:
-            part, _ = receive(pipe)
+            task, _ = receive(pipe)
         except EOFError:
             os._exit(0)
-        parts.put(part)
+        tasks.put(task)

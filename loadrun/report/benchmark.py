@@ -10,7 +10,7 @@ from ..verify.bench.environment import environment
 from ..verify.bench.files import VERSION
 from ..verify.bench.timing import Measurement, Ratio, Subject, Timing, needed, paired_ratio
 from .html import pairs
-from .page import FOOT, HEAD, Series, times
+from .page import FOOT, HEAD, Series, table_head, times
 from .profile import bytes_text
 from .text import table
 
@@ -153,18 +153,12 @@ def benchmark_html(measurements: Sequence[Measurement], more: Sequence[str] = ()
     """
     out = [HEAD]
     shown = rows(measurements)
-    head = "".join(f"<th scope=col>{escape(c)}</th>" for c in columns())
     body = "".join(f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>\n" for row in shown)
-    out.append(f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>\n")
+    out.append(f"<table>{table_head(columns())}<tbody>\n{body}</tbody></table>\n")
     out += [f"<p>{escape(clean(line, 300))}</p>\n" for line in (*comparisons(measurements), *more)]
     for row, measured in zip(shown, measurements, strict=True):
-        series = Series()
-        for seconds in measured.wall:
-            series.add(seconds)
-        label = escape(str(row[0]))
-        out.append(
-            f"<h2>{label}</h2><div class=plots>{times(series, 'runs of a testcase, means of passes')}</div>\n"
-        )
+        drawn = times(Series(measured.wall), "runs of a testcase, means of passes")
+        out.append(f"<h2>{escape(str(row[0]))}</h2><div class=plots>{drawn}</div>\n")
     if graph:
         out.append(f"<h2>Operators of {escape(str(shown[0][0]))}, by time</h2>{graph}")
     out.append(f"<h2>Environment</h2>{pairs(environment())}")

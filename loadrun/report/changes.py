@@ -145,8 +145,7 @@ def compare_reports(
     if any(kinds):
         if not all(kinds):
             raise FormatError("one report is of `loadrun bench`, the other of `loadrun --json`")
-        told = benchmark_changes(before, now, 1 + (0.1 if slowdown is None else slowdown))
-        return ReportChanges([*told], common_subjects(before, now), "measurements")
+        return benchmark_changes(before, now, 1 + (0.1 if slowdown is None else slowdown))
     was, is_now = _Report(before, os.fspath(old)), _Report(now, os.fspath(new))
     deltas = [*_cut(was, is_now), *_verdicts(was, is_now), *_asked(was, is_now)]
     # A testcase must take 10 ms longer at least, since it is a single run.
@@ -310,7 +309,7 @@ def _spread(before: _Report, now: _Report) -> float:
     return math.exp(3 * 1.4826 * median(abs(r - middle) for r in ratios))
 
 
-def benchmark_changes(old: object, new: object, slower: float) -> Iterator[Change]:
+def benchmark_changes(old: object, new: object, slower: float) -> ReportChanges:
     """Compare two reports that `loadrun bench --json` wrote.
 
     A model is slower or faster when the ratio of the medians exceeds `slower`, its 95 % interval leaves no doubt, and
@@ -321,7 +320,7 @@ def benchmark_changes(old: object, new: object, slower: float) -> Iterator[Chang
         old, new: the parsed reports.
         slower: how many times longer a run must take.
 
-    Yields:
+    Returns:
         changes with engine, threads and batch in place of an output.
 
     Raises:
@@ -330,58 +329,55 @@ def benchmark_changes(old: object, new: object, slower: float) -> Iterator[Chang
     >>> def report(seconds):
     ...     key = {"file": "m.mge", "engine": "reference", "threads": None, "batch": None}
     ...     return {"benchmark": 2, "subjects": [{**key, "wall_seconds": seconds}]}
-    >>> (slow,) = benchmark_changes(report([1.0, 1.1, 0.9] * 9), report([2.0, 2.1, 1.9] * 9), 1.1)
+    >>> (slow,) = benchmark_changes(report([1.0, 1.1, 0.9] * 9), report([2.0, 2.1, 1.9] * 9), 1.1).changes
     >>> slow.kind, slow.output, slow.before, slow.now
     ('slowdown', 'reference', '1000.000 ms', '2000.000 ms')
-    >>> list(benchmark_changes(report([1.0, 1.9, 0.5] * 9), report([1.2, 1.9, 0.5] * 9), 1.1))
+    >>> benchmark_changes(report([1.0, 1.9, 0.5] * 9), report([1.2, 1.9, 0.5] * 9), 1.1).changes
     []
     """
-    before, now = _subjects(old, "the old report"), _subjects(new, "the new report")
-    pairs = list(zip(before, counterparts(before, now), strict=True))
-    was_on, is_on = (_processor(x) for x in (old, new))
+    was, now = _benchmark(old, "the old report"), _benchmark(new, "the new report")
+    before, after = was["subjects"], now["subjects"]
+    others = counterparts(before, after)
+    changes: list[Change] = []
+    was_on, is_on = (report.get("environment", {}).get("processor") for report in (was, now))
     if was_on != is_on:
-        yield Change("other processor", "", "", "", str(was_on), str(is_on))
-    for key, (was, current) in zip(subject_keys(before), pairs, strict=True):
-        where = key[0], "", _label(key)
-        if current is None:
-            yield Change("missing", *where, _ms(timing_of(was)), "-")
-            continue
-        bad = current.get("verdict") in ("fail", "error") and was.get("verdict") not in ("fail", "error")
-        if bad:
-            yield Change("newly failing", *where, str(was.get("verdict", "-")), str(current["verdict"]))
-        a, b = timing_of(was), timing_of(current)
-        speed = change(a, b)
-        if speed.share is not None:
-            a, b = a.cpu, b.cpu
-        of = "" if speed.share is None else " of the processor"
-        told = speed.told and abs(a.median - b.median) > max(a.deviation, b.deviation)
-        if told and b.median > slower * a.median:
-            yield Change("slowdown", *where, f"{_ms(a)}{of}", f"{_ms(b)}{of}")
-        elif told and a.median > slower * b.median:
-            yield Change("speedup", *where, f"{_ms(a)}{of}", f"{_ms(b)}{of}")
-    kept = {id(current) for _, current in pairs}
-    for key, current in zip(subject_keys(now), now, strict=True):
-        if id(current) not in kept:
-            yield Change("new", key[0], "", _label(key), "-", _ms(timing_of(current)))
+        changes.append(Change("other processor", "", "", "", str(was_on), str(is_on)))
+    for key, subject, other in zip(subject_keys(before), before, others, strict=True):
+        changes += _subject_changes((key[0], "", _label(key)), subject, other, slower)
+    kept = {id(other) for other in others}
+    for key, subject in zip(subject_keys(after), after, strict=True):
+        if id(subject) not in kept:
+            changes.append(Change("new", key[0], "", _label(key), "-", _ms(timing_of(subject))))
+    return ReportChanges(changes, sum(other is not None for other in others), "measurements")
 
 
-def common_subjects(old: object, new: object) -> int:
-    """Return how many subjects both reports measured."""
-    before, now = _subjects(old, "the old report"), _subjects(new, "the new report")
-    return sum(other is not None for other in counterparts(before, now))
+def _subject_changes(
+    where: Key, was: Mapping[str, Any], current: Mapping[str, Any] | None, slower: float
+) -> Iterator[Change]:
+    """Compare a subject with the same one of the new report."""
+    if current is None:
+        yield Change("missing", *where, _ms(timing_of(was)), "-")
+        return
+    if current.get("verdict") in ("fail", "error") and was.get("verdict") not in ("fail", "error"):
+        yield Change("newly failing", *where, str(was.get("verdict", "-")), str(current["verdict"]))
+    a, b = timing_of(was), timing_of(current)
+    speed = change(a, b)
+    if speed.share is not None:
+        a, b = a.cpu, b.cpu
+    of = "" if speed.share is None else " of the processor"
+    told = speed.told and abs(a.median - b.median) > max(a.deviation, b.deviation)
+    if told and b.median > slower * a.median:
+        yield Change("slowdown", *where, f"{_ms(a)}{of}", f"{_ms(b)}{of}")
+    elif told and a.median > slower * b.median:
+        yield Change("speedup", *where, f"{_ms(a)}{of}", f"{_ms(b)}{of}")
 
 
-def _subjects(report: object, name: str) -> list[Mapping[str, Any]]:
-    data = BASELINE(report, name)
+def _benchmark(report: object, name: str) -> Mapping[str, Any]:
+    """Check what of a report of `loadrun bench --json` is looked at."""
+    data: Mapping[str, Any] = BASELINE(report, name)
     if data["benchmark"] != VERSION:
         raise FormatError(f"{name} is of version {data['benchmark']} of `loadrun bench`, expected {VERSION}")
-    subjects: list[Mapping[str, Any]] = data["subjects"]
-    return subjects
-
-
-def _processor(report: object) -> object:
-    environment: Mapping[str, Any] = BASELINE(report, "a report").get("environment", {})
-    return environment.get("processor")
+    return data
 
 
 def _label(key: tuple[Any, ...]) -> str:

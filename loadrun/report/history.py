@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from ..base.errors import clean
-from .page import FOOT, HEAD, bars, history_line
+from .page import FOOT, HEAD, bars, history_line, table_head
 from .reading import run_report
 from .text import table
 
@@ -183,9 +183,8 @@ def _rate(run: PastRun) -> tuple[int, str, str]:
 
 def history_html(history: History) -> str:
     """Return one page: pass rates, and for each file its verdicts, errors and times as lines over the runs."""
-    out = [HEAD, "<h2>Runs</h2><div class=wide><table><thead><tr>"]
-    heads = ("run", "started", "report", "loadrun", "files", "passed", "rate", "s")
-    out.append("".join(f"<th scope=col>{h}</th>" for h in heads) + "</tr></thead><tbody>\n")
+    heads = table_head(("run", "started", "report", "loadrun", "files", "passed", "rate", "s"))
+    out = [HEAD, f"<h2>Runs</h2><div class=wide><table>{heads}<tbody>\n"]
     for i, run in enumerate(history.runs):
         path = f"{run.path}: {run.cut}" if run.cut else run.path
         cells = (i + 1, run.started, path, run.version, len(run.files), *_rate(run))
@@ -193,11 +192,8 @@ def history_html(history: History) -> str:
     rates = [100 * run.passed / len(run.files) if run.files else None for run in history.runs]
     out.append(f"</tbody></table></div>{history_line(rates, 'share of the files that passed', ' %')}")
     out.append(f"{_speeds(history)}\n<h2>Files</h2>\n")
-    out.append(
-        "<div class=wide><table class=overview><thead><tr><th scope=col>last</th><th scope=col>file</th>"
-        "<th scope=col>verdicts</th>"
-    )
-    out.append("<th scope=col>error / tolerance</th><th scope=col>s</th></tr></thead><tbody>\n")
+    heads = table_head(("last", "file", "verdicts", "error / tolerance", "s"))
+    out.append(f"<div class=wide><table class=overview>{heads}<tbody>\n")
     out += [_file_row(name, history.of(name)) for name in _failing_first(history, history.names)]
     return "".join([*out, "</tbody></table></div>\n", FOOT])
 

@@ -15,7 +15,7 @@ from ..runner import FileResult, OutputResult, Result, Verdict
 from ..verify.bench import Timing
 from ..verify.pictures import Picture
 from .engines import entrants_lines
-from .page import FOOT, HEAD, Series, bars, error_map, histogram, times
+from .page import FOOT, HEAD, Series, bars, error_map, histogram, table_head, times
 from .text import engine, shape_text, summary, timing_line, verdict_text
 
 _ROWS = 100
@@ -145,27 +145,24 @@ class HtmlWriter:
         """Return the table of the engines: a row for each testcase and output, a column for each engine."""
         if len(self._engines) < 2:
             return ""
-        heads = "".join(f"<th scope=col>{escape(clean(name, 60))}</th>" for name in self._engines)
         rows = (
             f"<tr><td>{case}</td><td>{escape(clean(name))}</td>"
             + "".join(cells.get(engine, "<td></td>") for engine in self._engines)
             + "</tr>"
             for (case, name), cells in self._beside.items()
         )
-        head = f"<tr><th scope=col>testcase</th><th scope=col>output</th>{heads}</tr>"
-        table = f"<thead>{head}</thead><tbody>{''.join(rows)}</tbody>"
-        return f"<h4>engines, by their errors</h4><table class=engines>{table}</table>"
+        head = table_head(("testcase", "output", *self._engines))
+        return f"<h4>engines, by their errors</h4><table class=engines>{head}<tbody>{''.join(rows)}</tbody></table>"
 
     def _row(self, verdict: Verdict, cells: Sequence[str], said: str) -> None:
         most = _ROWS if verdict is Verdict.PASS else 10 * _ROWS
-        if sum(1 for _ in self._rows) >= most:
+        if len(self._rows) >= most:
             self._left[verdict] = self._left.get(verdict, 0) + 1
             return
         inside = "".join(f"<td>{escape(c)}</td>" for c in cells)
         row = f"<tr class={_class(verdict)}>{inside}</tr>"
         if said:
-            lines = "\n".join(clean(line, 2000) for line in said.splitlines())
-            row += f'<tr class=said><td></td><td colspan="7"><pre>{escape(lines)}</pre></td></tr>'
+            row += f'<tr class=said><td></td><td colspan="7"><pre>{_lines(said)}</pre></td></tr>'
         self._rows.append(row)
 
     def end(self, file: FileResult, timings: Sequence[Timing] = (), explanation: Sequence[str] = ()) -> None:
@@ -179,8 +176,7 @@ class HtmlWriter:
         badge = f"<span class='badge {_class(verdict)}'>{verdict.value}</span>"
         out.write(f'<details id="f{number}"{open_}><summary>{badge} <b>{name}</b></summary>\n')
         if file.message:
-            lines = "\n".join(clean(line, 2000) for line in file.message.splitlines())
-            out.write(f"<pre class=message>{escape(lines)}</pre>\n")
+            out.write(f"<pre class=message>{_lines(file.message)}</pre>\n")
         for w in file.warnings:
             out.write(f"<p class=warning>warning: {escape(clean(w, 500))}</p>\n")
         for line in [*entrants_lines(list(file.entrants.values())), engine(file)]:
@@ -190,28 +186,21 @@ class HtmlWriter:
         out.write(self._side_by_side())
         if self._rows:
             heads = ("testcase", "output", "shape", "dtype", "max error", "tolerance", "verdict", "ms")
-            out.write(
-                "<table class=outputs><thead><tr>"
-                + "".join(f"<th scope=col>{h}</th>" for h in heads)
-                + "</tr></thead><tbody>\n"
-            )
+            out.write(f"<table class=outputs>{table_head(heads)}<tbody>\n")
             out.write("\n".join(self._rows))
             out.write("</tbody></table>\n")
         for kind, n in self._left.items():
             out.write(f"<p class=more>... and {n} more rows: {kind.value}</p>\n")
         if explanation:
-            lines = "\n".join(clean(line, 500) for line in explanation)
-            out.write(f"<h4>where it diverged</h4><pre>{escape(lines)}</pre>\n")
+            out.write(f"<h4>where it diverged</h4><pre>{_lines(explanation, 500)}</pre>\n")
         if verdict in _BAD and not file.excused:
             self._blame(number, file, _cause(file, explanation, self._failed))
         out.write("".join(self._figures))
         if self._times.count > 1:
             out.write(f"<div class=plots>{times(self._times)}</div>\n")
         for timing in timings:
-            series = Series()
-            for sample in timing.samples:
-                series.add(sample)
-            out.write(f"<p>{escape(timing_line(timing))}</p><div class=plots>{times(series)}</div>\n")
+            drawn = times(Series(timing.samples))
+            out.write(f"<p>{escape(timing_line(timing))}</p><div class=plots>{drawn}</div>\n")
         out.write("</details>\n")
         self._index.append((_ORDER.index(verdict), self._overview(number, name, file)))
 
@@ -256,12 +245,8 @@ class HtmlWriter:
         good = exit_code == 0 and any(f.passed for f in self._files)
         out.write(f"<p class='total {'pass' if good else 'fail'}'>{escape(summary(self._files))}</p>\n")
         out.write(self._what_broke() + self._chart(exit_code))
-        out.write(
-            "<div class=wide><table class='overview files'><thead><tr><th scope=col>verdict</th><th scope=col>file</th>"
-            "<th scope=col>testcases</th>"
-            "<th scope=col>checks</th>"
-            "<th scope=col>error / tolerance</th><th scope=col>ms</th></tr></thead><tbody>\n"
-        )
+        heads = table_head(("verdict", "file", "testcases", "checks", "error / tolerance", "ms"))
+        out.write(f"<div class=wide><table class='overview files'>{heads}<tbody>\n")
         rows = [row for _, row in sorted(self._index, key=lambda pair: pair[0])]
         for path, why in self._skipped.items():
             said = f"{escape(clean(path, 300))}<br>{escape(clean(why, 300))}"
@@ -283,10 +268,9 @@ class HtmlWriter:
                 f"<tr><td>{len(files)}</td><td>{escape(clean(folder or '.', 200))}</td>"
                 f"<td>{escape(clean(files[0][2], 300))}<ul>{'</li>'.join(links)}</li></ul></td></tr>\n"
             )
-        heads = "".join(f"<th scope=col>{h}</th>" for h in ("files", "folder", "cause"))
         return (
-            f"<section aria-labelledby=broke><h2 id=broke>What broke</h2><table class=broke><thead><tr>{heads}</tr>"
-            f"</thead><tbody>\n{''.join(rows)}</tbody></table></section>\n"
+            "<section aria-labelledby=broke><h2 id=broke>What broke</h2><table class=broke>"
+            f"{table_head(('files', 'folder', 'cause'))}<tbody>\n{''.join(rows)}</tbody></table></section>\n"
         )
 
     def _chart(self, exit_code: int) -> str:
@@ -324,6 +308,13 @@ def _alike(cause: str) -> str:
     True
     """
     return re.sub(r"\d[\d.e+-]*", "0", cause)
+
+
+def _lines(text: str | Sequence[str], most: int = 2000) -> str:
+    """Return lines as they stand in a page, each cut to some characters."""
+    return escape(
+        "\n".join(clean(line, most) for line in (text.splitlines() if isinstance(text, str) else text))
+    )
 
 
 def _class(verdict: Verdict) -> str:

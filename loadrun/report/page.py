@@ -1,11 +1,10 @@
 """The frame of every HTML report, and its plots as inline SVG."""
 
-import base64
 import math
 import struct
 import zlib
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from html import escape
 from pathlib import Path
@@ -188,6 +187,16 @@ def page(title: str, inside: str) -> str:
     return f"{HEAD.replace('loadrun report', escape(clean(title, 200)))}{inside}{FOOT}"
 
 
+def table_head(names: Iterable[str]) -> str:
+    """Return the head of a table.
+
+    >>> table_head(["file", "ms"])
+    '<thead><tr><th scope=col>file</th><th scope=col>ms</th></tr></thead>'
+    """
+    heads = (f"<th scope=col>{escape(clean(name, 60))}</th>" for name in names)
+    return f"<thead><tr>{''.join(heads)}</tr></thead>"
+
+
 _WIDE, _HIGH = 360, 120
 _LEFT, _BOTTOM, _TOP = 44, 18, 8
 
@@ -195,19 +204,19 @@ _LEFT, _BOTTOM, _TOP = 44, 18, 8
 class Series:
     """Numbers in order, of which a bounded number is kept: the largest of neighbours that share a position.
 
-    >>> series = Series(4)
-    >>> for i in range(9):
-    ...     series.add(float(i))
+    >>> series = Series(map(float, range(9)), most=4)
     >>> series.values, series.stride, series.count
     ([3.0, 7.0, 8.0], 4, 9)
     """
 
-    def __init__(self, most: int = 600) -> None:
+    def __init__(self, values: Iterable[float] = (), most: int = 600) -> None:
         self.values: list[float] = []
         self.stride = 1
         self.count = 0
         self._most = most
         self._filled = 0
+        for value in values:
+            self.add(value)
 
     def add(self, value: float) -> None:
         """Add the next number."""
@@ -309,7 +318,7 @@ def error_map(picture: Picture) -> str:
     shape = "x".join(map(str, picture.shape)) or "scalar"
     lines = f"{rows} row{'s' * (rows != 1)} of {columns} cells"
     caption = f"where the errors are: {shape} shown as {lines}, the worst one framed"
-    data = base64.b64encode(_png(pixels)).decode()
+    data = b64encode(_png(pixels)).decode()
     return (
         f'<figure><svg viewBox="-1 -1 {wide + 2} {high_px + 2}" width="{wide + 2}" height="{high_px + 2}" role="img" '
         f'aria-label="{escape(caption)}"><image class="map" href="data:image/png;base64,{data}" width="{wide}" '

@@ -11,13 +11,14 @@ import numpy as np
 
 from ..base.about import About
 from ..base.errors import EngineError, FormatError, UsageError
+from ..base.pipes import ending
 from ..base.writing import replacing
 from ..engines import Engine, Setup
 from ..graph import Graph, Var
 from ..graph.dtypes import Array
 from ..ops.numeric.parallel import threads
 from ..verify.diff.stored import read_binary_dump
-from .whole import WholeDump, clipped, run_tool, signal_name
+from .whole import WholeDump, clipped, run_tool
 
 _VERSION = re.compile(r"using MegBrain (\d[\w.]*)")
 _WHY = re.compile(r"(?:what\(\):\s*|\b(?=mgb::\w+Error)|^(?=ERROR: ))(.+)", re.M)
@@ -98,7 +99,8 @@ class LoadAndRun:
         version = _VERSION.search(said)
         self._version = version.group(1) if version else self._version
         if code:
-            raise EngineError(f"load_and_run {_ending(code)}: {_why(said)}")
+            # A shell in between reports a signal as 128 and its number.
+            raise EngineError(f"load_and_run {ending(code if code <= 128 else 128 - code)}: {_why(said)}")
         return self._read(out, said)
 
     def _read(self, out: Path, said: str) -> list[Array]:
@@ -116,12 +118,6 @@ class LoadAndRun:
             var = self._whole.computed[int(lost[0][3:])]
             raise EngineError(f"load_and_run wrote no value of {var.label!r}; it said: {_why(said)}")
         return [outputs[n] for n in dtypes]
-
-
-def _ending(code: int) -> str:
-    # A shell in between reports a signal as 128 and its number.
-    number = -code if code < 0 else code - 128
-    return f"was killed by {signal_name(number)}" if number > 0 else f"ended with exit code {code}"
 
 
 def _why(said: str) -> str:

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ import numpy as np
 
 from ..base.about import About
 from ..base.errors import EngineError, InputError, UsageError
+from ..base.pipes import ending
 from ..base.proving import proving
 from ..dump import save
 from ..engines.protocol import checked_feeds, fed_value, graph_inputs
@@ -225,8 +225,7 @@ class MessageProcess:
         self._said.seek(0)
         said = clipped(self._said.read().decode(errors="replace"), last=True)
         self.close()
-        how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
-        return f"{self.what} {how}" + (f": {said}" if said else "")
+        return f"{self.what} {ending(code)}" + (f": {said}" if said else "")
 
     def close(self) -> None:
         """End the process."""
@@ -269,18 +268,6 @@ def run_tool(command: Sequence[str]) -> tuple[int, str]:
     except OSError as e:
         raise UsageError(f"load_and_run cannot be started: {command[0]}: {e.strerror or e}") from e
     return ended.returncode, ended.stdout.decode(errors="replace")
-
-
-def signal_name(number: int) -> str:
-    """Name a signal.
-
-    >>> signal_name(11)
-    'SIGSEGV'
-    """
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def clipped(text: str, *, last: bool = False) -> str:

@@ -36,7 +36,6 @@ with late(__name__):
     from .. import dump as dumps, engines, runner as runners, testcase
     from ..base import archives, configuration as configurations, errors, limits
     from ..compare import policy
-    from . import snapshots
 
 if TYPE_CHECKING:
     from _pytest._code.code import TerminalRepr
@@ -81,14 +80,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=_seconds,
         help="time limit for a testcase of a model, in seconds",
     )
-    group.addoption(
-        "--loadrun-update",
-        action="store_true",
-        help="store the arrays that tests with loadrun_snapshot compute now; refused where CI is set",
-    )
-    group.addoption(
-        "--loadrun-reason", metavar="TEXT", default="", help="why they are right, for the record beside them"
-    )
     parser.addini("loadrun_engine", "engine that runs models", default="reference")
     parser.addini("loadrun_seed", "seed for random operators", default="0")
     parser.addini("loadrun_models", "patterns of model files to collect as tests", "linelist")
@@ -101,28 +92,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse patterns of models that are not there, and to store arrays in continuous integration.
+    """Refuse patterns of models that are not there.
 
     Raises:
-        UsageError: a pattern of `loadrun_models` matches no file, or arrays are to be stored there.
+        UsageError: a pattern of `loadrun_models` matches no file.
     """
     if (patterns := _patterns(config)) and not hasattr(config, "workerinput"):
         absent = configurations.unmatched(str(config.rootpath), patterns)
         if absent:
             raise pytest.UsageError(f"loadrun_models: {', '.join(map(repr, absent))} matches no file")
-    if not config.getoption("--loadrun-update"):
-        return
-    if snapshots.is_ci(os.environ):
-        raise pytest.UsageError("--loadrun-update is refused in continuous integration (CI is set)")
-
-
-@pytest.fixture
-def loadrun_snapshot(request: pytest.FixtureRequest) -> snapshots.Snapshots:
-    """Compare arrays with those that the test computed before: ``loadrun_snapshot(array, check="rtol=1e-3")``."""
-    name = request.node.nodeid.partition("::")[2]
-    options = request.config
-    reason = options.getoption("--loadrun-reason") if options.getoption("--loadrun-update") else None
-    return snapshots.Snapshots(request.path, name, reason)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -99,7 +100,7 @@ class _Asked:
 def _result(
     index: int,
     case: Testcase,
-    call: Callable[[Mapping[str, Array]], dict[str, Array]],
+    call: _Call,
     asked: Sequence[_Asked],
     names: list[str],
 ) -> Result:
@@ -162,19 +163,14 @@ def _caller(
     keywords = _keywords(function.forward if module else function, inputs)
 
     def call(feeds: Mapping[str, Array]) -> dict[str, Array]:
-        values: list[Any] = [np.array(feeds[n]) for n in inputs]
-        if module:
-            assert torch is not None
-            values = [torch.from_numpy(v) for v in values]
-            with torch.no_grad():
-                return _by_output_name(_applied(function, inputs, values, keywords), outputs)
-        return _by_output_name(_applied(function, inputs, values, keywords), outputs)
+        values: dict[str, Any] = {n: np.array(feeds[n]) for n in inputs}
+        with ExitStack() as stack:
+            if torch is not None and module:
+                values = {n: torch.from_numpy(v) for n, v in values.items()}
+                stack.enter_context(torch.no_grad())
+            return _by_output_name(function(**values) if keywords else function(*values.values()), outputs)
 
     return call
-
-
-def _applied(function: Callable[..., object], names: list[str], values: list[Any], keywords: bool) -> object:
-    return function(**dict(zip(names, values, strict=True))) if keywords else function(*values)
 
 
 def _keywords(function: Callable[..., object], names: list[str]) -> bool:

@@ -157,7 +157,7 @@ def audit(
         mutants: how many weight elements, and testcases at most.
         seed: seed of the draw and of random operators.
         engine: name of the engine.
-        timeout: seconds after which no further mutant is tried.
+        budget: seconds after which no further mutant is tried.
 
     Returns:
         the score of the file and of every output, and what lowers it.

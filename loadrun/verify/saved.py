@@ -23,7 +23,6 @@ from ..inputs.files import members
 from .pack.capture import limits_of
 
 _FORMAT = "loadrun results 1"
-"""Exceptions of an archive that is damaged, encrypted, or packed in a way that nobody knows."""
 
 
 class ResultWriter:

@@ -11,7 +11,7 @@ import loadrun
 from loadrun.cli import main
 from loadrun.ops.numeric.parallel import threads
 from loadrun.passes.options import LAYOUTS
-from loadrun.replay.parts import prepared
+from loadrun.replay.serial import prepared
 from loadrun.testcase import Bundle
 from loadrun.testing import GraphBuilder
 

@@ -668,46 +668,6 @@ CASES = {
         stored=(1, 2, 3, 8, 9, 10, 11),
         outputs=(0, 1, 2),
     ),
-    **{
-        f"experts_{act}": Case(
-            "MoE",
-            [f(2, 3, 8), f(6, 4), f(4, n * 6, 8), f(4, n * 6), f(4, 8, 6), f(4, 8)],
-            {"activation_type": act, "k": k, "normalize_routing_weights": k % 2, **more},
-            atol=2e-5,
-        )
-        for act, n, k, more in (
-            ("relu", 1, 1, {}),
-            ("gelu", 1, 2, {}),
-            ("silu", 1, 3, {}),
-            ("identity", 1, 4, {}),
-            (
-                "swiglu",
-                2,
-                2,
-                {"swiglu_fusion": 1, "swiglu_limit": 0.5, "activation_alpha": 1.7, "activation_beta": 1.0},
-            ),
-        )
-    },
-    **{
-        f"experts_of_{bits}_bits_{block}": Case(
-            "QMoE",
-            [
-                *(f(3, 32), f(3, 4)),
-                *(u8(4, 64, 32 * bits // 8), np.abs(f(4, 64, *scales)) / 20, f(4, 64)),
-                *(u8(4, 32, 32 * bits // 8), np.abs(f(4, 32, *scales)) / 20, f(4, 32)),
-                *(None, None, None, *(u8(4, *p) if p else None for p in points)),
-            ],
-            {"expert_weight_bits": bits, "k": 2, "activation_type": "swiglu", "swiglu_fusion": 1, **more},
-            stored=(2, 3, 4, 5, 6, 7, 11, 12),
-            atol=1e-2,  # of sums up to 4e4
-        )
-        for bits, block, scales, points, more in (
-            (4, 0, (), ((32,), (16,)), {}),
-            (8, 0, (), ((64,), (32,)), {"normalize_routing_weights": 1}),
-            (4, 16, (2,), ((64, 1), (32, 1)), {"block_size": 16}),
-            (2, 16, (2,), (), {"block_size": 16}),
-        )
-    },
     # Queries that see no key.
     **{
         f"unseen_{op}": Case(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import numpy as np
 import pytest
 
 import loadrun
+from loadrun.base import pipes
 from loadrun.base.errors import EngineError
 from loadrun.cli import main
 from loadrun.onnx import truth
@@ -89,11 +88,8 @@ def test_a_model_is_proven_in_a_process_of_its_own(tmp_path: Path, monkeypatch: 
 
 
 def test_a_runtime_that_crashes_does_not_end_pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def crashing(module: str, environment: object) -> subprocess.Popen[bytes]:
-        code = "import os, sys; sys.stdin.buffer.read(1); os.abort()"
-        return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
     monkeypatch.setattr(truth, "installed", lambda package: True)
-    monkeypatch.setattr(truth, "start", crashing)
+    monkeypatch.setattr(truth, "_shared", [])
+    monkeypatch.setattr(pipes, "_BOOT", "import os, sys; sys.stdin.buffer.read(1); os.abort()")
     out = packed(tmp_path)
     assert main([out, "-v"]) == 0

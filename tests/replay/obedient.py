@@ -10,24 +10,24 @@ from collections.abc import Iterator
 from loadrun.compare.results import Result, Verdict
 from loadrun.ops.numeric.parallel import threads
 from loadrun.replay import worker
-from loadrun.replay.parts import PartReplayer
-from loadrun.replay.reporting import Closed, Event, Opened, Replayed, TaskPart
+from loadrun.replay.reporting import Closed, Event, Opened, Replayed, Task
+from loadrun.replay.serial import Replayer
 
 
-class Obedient(PartReplayer):
+class Obedient(Replayer):
     """Does what the path says: ``order:argument``."""
 
-    def events(self, part: TaskPart) -> Iterator[Event]:
+    def events(self, task: Task) -> Iterator[Event]:
         """What was ordered."""
-        order, _, argument = part.task.path.partition(":")
+        order, _, argument = task.path.partition(":")
         if order == "unreadable":
             os.kill(os.getpid(), signal.SIGKILL)
-        if order == "parts":
-            yield from self._part(part, int(argument))
-            return
-        yield Opened(part.task.path, total=1)
+        yield Opened(task.path, total=1)
         if order == "sleep":
             time.sleep(float(argument))
+        elif order == "half":
+            yield from (Replayed(Result(i, (), Verdict.PASS)) for i in range(int(argument)))
+            os.kill(os.getpid(), signal.SIGSEGV)
         elif order == "die":
             os.kill(os.getpid(), int(argument))
         elif order == "exit":
@@ -42,19 +42,8 @@ class Obedient(PartReplayer):
         yield Replayed(Result(0, (), Verdict.PASS, message=said))
         yield Closed()
 
-    def _part(self, part: TaskPart, total: int) -> Iterator[Event]:
-        """As many testcases as are left; the one with the number 7 of 77 kills its process."""
-        stop = min(total, part.start + (part.most or total))
-        yield Opened(part.task.path, total=total, rest=stop if stop < total else None)
-        for i in range(part.start, stop):
-            if (i, total) == (7, 77):
-                os.kill(os.getpid(), signal.SIGSEGV)
-            time.sleep(0.01)
-            yield Replayed(Result(i, (), Verdict.PASS, message=str(os.getpid())))
-        yield Closed()
-
 
 def main() -> None:
     """The worker's main function with this replayer."""
-    worker.PartReplayer = Obedient  # type: ignore[misc]
+    worker.Replayer = Obedient  # type: ignore[misc]
     worker.main()

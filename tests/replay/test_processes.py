@@ -1,4 +1,4 @@
-"""Worker processes: order, division, death, time limits, and that none outlives its parent."""
+"""Worker processes: order, death, time limits, and that none outlives its parent."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import pytest
 from loadrun.compare.results import Verdict
 from loadrun.ops.numeric.parallel import threads
 from loadrun.replay import processes
-from loadrun.replay.parts import serial
 from loadrun.replay.processes import Pool
 from loadrun.replay.reporting import Closed, Event, Opened, Replayed, Task
+from loadrun.replay.serial import serial
 from loadrun.testcase import Bundle
 from loadrun.verify.pack.options import PackOptions
 from loadrun.verify.pack.packing import Packer
@@ -46,8 +46,8 @@ def obedient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ordered(paths: list[str], count: int = 2, timeout: float | None = None) -> list[tuple[str, Event]]:
-    with Pool(count, timeout, files=len(paths)) as pool:
-        return [(task.path, event) for task, event in pool.replay([Task(p) for p in paths])]
+    with Pool(count) as pool:
+        return [(task.path, event) for task, event in pool.replay([Task(p, timeout=timeout) for p in paths])]
 
 
 def test_the_same_events_as_in_one_process(tmp_path: Path) -> None:
@@ -62,24 +62,15 @@ def test_the_same_events_as_in_one_process(tmp_path: Path) -> None:
     tasks = [Task(str(p), facts=True, pictures=True) for p in paths]
     # What a picture or a comparison holds of NaN is equal to nothing, its text is.
     alone = [(t.path, repr(timeless(e))) for t, e in serial(tasks)]
-    with Pool(3, files=len(tasks)) as pool:
+    with Pool(3) as pool:
         shared = [(t.path, repr(timeless(e))) for t, e in pool.replay(tasks)]
-    without = [(p, e.replace("rest=64", "rest=None")) for p, e in shared]
-    assert without == alone
+    assert shared == alone
     assert sum("would pass as well" in e for _, e in alone) == 1
-
-
-def test_a_large_file_is_shared(obedient: None) -> None:
-    found = ordered(["parts:100"])
-    results = [e.result for _, e in found if isinstance(e, Replayed)]
-    assert [r.index for r in results] == list(range(100))
-    assert len({r.message for r in results}) == 2, "both workers had a part"
-    assert [type(e) for _, e in found].count(Closed) == 1
 
 
 @posix
 def test_a_dead_worker_is_an_error_of_its_file_alone(obedient: None) -> None:
-    paths = ["one:", "die:9", "two:", "exit:3", "unreadable:", "parts:77", "three:"]
+    paths = ["one:", "die:9", "two:", "exit:3", "unreadable:", "half:7", "three:"]
     found = ordered(paths)
     closed = {path: event for path, event in found if isinstance(event, Closed)}
     assert list(dict.fromkeys(path for path, _ in found)) == paths
@@ -87,17 +78,17 @@ def test_a_dead_worker_is_an_error_of_its_file_alone(obedient: None) -> None:
         "die:9",
         "exit:3",
         "unreadable:",
-        "parts:77",
+        "half:7",
     }
     assert closed["die:9"].message == (
         "the process that ran it was killed by SIGKILL, as happens when memory runs out"
     )
     assert closed["exit:3"].message == "the process that ran it ended with exit code 3"
-    assert closed["parts:77"].message == "the process that ran it was killed by SIGSEGV"
+    assert closed["half:7"].message == "the process that ran it was killed by SIGSEGV"
     assert closed["three:"] == Closed()
     kinds = [type(e).__name__ for p, e in found if p == "unreadable:"]
     assert kinds == ["Opened", "Closed"], "a file of which nothing came has a beginning as well"
-    shown = [e.result.index for p, e in found if p == "parts:77" and isinstance(e, Replayed)]
+    shown = [e.result.index for p, e in found if p == "half:7" and isinstance(e, Replayed)]
     assert shown == list(range(7))
 
 
@@ -115,18 +106,28 @@ def test_what_waits_for_its_turn_is_bounded(obedient: None, monkeypatch: pytest.
     """The second file floods while the first one sleeps; the third passes it by."""
     monkeypatch.setattr(processes, "_HELD", 100_000)
     most = 0
-    with Pool(2, files=3) as pool:
+    with Pool(2) as pool:
         for _, event in pool.replay([Task("sleep:1.5"), Task("flood:20000"), Task("last:")]):
-            most = max(most, *(len(run.events) for state in pool._files for run in state.runs), 0)
+            most = max(most, *(len(run.events) for run in pool._files), 0)
             assert isinstance(event, (Opened, Replayed, Closed))
     assert 0 < most < 300
 
 
-def test_threads_are_divided(obedient: None) -> None:
-    found = ordered(["a:"], count=max(1, threads()))
-    (said,) = [e.result.message for _, e in found if isinstance(e, Replayed)]
-    assert said is not None
-    assert said.split()[1:] == ["1", "1"]
+def test_a_process_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*args: object, **how: object) -> None:
+        raise BlockingIOError("no more processes")
+
+    monkeypatch.setattr(subprocess, "Popen", refused)
+    with pytest.raises(BlockingIOError, match="no more processes"):
+        ordered(["a:", "b:", "c:"])
+
+
+@pytest.mark.parametrize("files", [1, 2])
+def test_threads_are_divided_among_as_many_processes_as_there_are_files(obedient: None, files: int) -> None:
+    found = ordered(["a:", "b:"][:files], count=2)
+    each = str(max(1, threads() // files))
+    said = [(e.result.message or "").split() for _, e in found if isinstance(e, Replayed)]
+    assert [words[1:] for words in said] == [[each, each]] * files
 
 
 def test_what_a_worker_prints_is_no_message(obedient: None, capfd: pytest.CaptureFixture[str]) -> None:
@@ -154,7 +155,8 @@ def command(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def children(pid: int) -> list[int]:
-    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    lists = Path(f"/proc/{pid}/task").glob("*/children")  # each thread has its own
+    return [int(p) for found in lists for p in found.read_text().split()]
 
 
 def gone(pid: int) -> bool:

@@ -12,8 +12,8 @@ import pytest
 import loadrun
 from loadrun.base.errors import FormatError
 from loadrun.dump import container, load_all
-from loadrun.replay.parts import PartReplayer
-from loadrun.replay.reporting import Closed, Event, Replayed, Task, TaskPart
+from loadrun.replay.reporting import Closed, Event, Replayed, Task
+from loadrun.replay.serial import Replayer
 
 MLP = Path("fixtures/nets/mlp.mge")
 
@@ -43,8 +43,8 @@ def test_each_file_is_judged_by_its_own_testcases(folder: Path, monkeypatch: pyt
     graphs = []
     finish = container._finish
     monkeypatch.setattr(container, "_finish", lambda bundle: graphs.append(bundle.graph) or finish(bundle))
-    replayer = PartReplayer()
-    found = {n: verdicts([*replayer.events(TaskPart(Task(str(folder / f"{n}.mge"))))]) for n in "abcda"}
+    replayer = Replayer()
+    found = {n: verdicts([*replayer.events(Task(str(folder / f"{n}.mge")))]) for n in "abcda"}
     assert found["a"] == found["c"] == ["pass"] * 3
     assert found["b"] == ["pass", "fail", "pass"]
     assert found["d"] == ["fail"] * 3
@@ -53,8 +53,8 @@ def test_each_file_is_judged_by_its_own_testcases(folder: Path, monkeypatch: pyt
 
 
 def test_policies_of_a_run_hold(folder: Path) -> None:
-    replayer = PartReplayer()
-    assert verdicts([*replayer.events(TaskPart(Task(str(folder / "a.mge"))))]) == ["pass"] * 3
+    replayer = Replayer()
+    assert verdicts([*replayer.events(Task(str(folder / "a.mge")))]) == ["pass"] * 3
     strict = loadrun.Runner(load_all(folder / "c.mge", like=loadrun.load(folder / "a.mge"))[0])
     assert [r.verdict.value for r in strict.replay()] == ["pass"] * 3
 
@@ -82,17 +82,17 @@ def test_a_shared_model_is_watched(folder: Path) -> None:
 def test_a_broken_file_behind_the_same_model(folder: Path) -> None:
     data = (folder / "a.mge").read_bytes()
     (folder / "e.mge").write_bytes(data[:-100])
-    replayer = PartReplayer()
-    list(replayer.events(TaskPart(Task(str(folder / "a.mge")))))
-    last = list(replayer.events(TaskPart(Task(str(folder / "e.mge")))))[-1]
+    replayer = Replayer()
+    list(replayer.events(Task(str(folder / "a.mge"))))
+    last = list(replayer.events(Task(str(folder / "e.mge"))))[-1]
     assert isinstance(last, Closed)
     assert "truncated" in str(last.message)
 
 
 def test_the_first_of_them_may_be_removed(folder: Path) -> None:
-    replayer = PartReplayer()
-    list(replayer.events(TaskPart(Task(str(folder / "a.mge")))))
+    replayer = Replayer()
+    list(replayer.events(Task(str(folder / "a.mge"))))
     (folder / "a.mge").unlink()
-    assert verdicts([*replayer.events(TaskPart(Task(str(folder / "c.mge"))))]) == ["pass"] * 3
+    assert verdicts([*replayer.events(Task(str(folder / "c.mge")))]) == ["pass"] * 3
     shutil.copy(folder / "d.mge", folder / "a.mge")
-    assert verdicts([*replayer.events(TaskPart(Task(str(folder / "c.mge"))))]) == ["pass"] * 3
+    assert verdicts([*replayer.events(Task(str(folder / "c.mge")))]) == ["pass"] * 3

@@ -507,7 +507,7 @@ def test_saved_results_are_judged_again(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_a_changed_graph_is_not_the_file() -> None:
-    from loadrun.replay.parts import prepared
+    from loadrun.replay.serial import prepared
 
     bundle = loadrun.load(ONNX / "convnet" / "model.onnx")
     assert loadrun.Runner(bundle, "onnxruntime").about.way == "native"

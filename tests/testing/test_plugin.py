@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -10,16 +9,13 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import loadrun
 from loadrun.base.configuration import matches
-from loadrun.base.errors import LoadRunError
 from loadrun.testcase import Bundle
-from loadrun.testing.snapshots import Snapshots, _difference
 from loadrun.verify.pack.options import PackOptions
 from loadrun.verify.pack.packing import Packer
 from tests.support.forks import python as forked
@@ -263,109 +259,6 @@ def test_a_seed_that_is_none_is_refused(tmp_path: Path, value: str) -> None:
     assert "Traceback" not in out
 
 
-CI = ("CI", "GITHUB_ACTIONS", "GITLAB_CI", "JENKINS_URL", "TF_BUILD")
-SNAPSHOT = """
-import numpy as np
-
-def test_a(loadrun_snapshot):
-    loadrun_snapshot(np.array({value}, "{dtype}"), check="{check}")
-"""
-
-
-@pytest.fixture(scope="module")
-def snapshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A test and its snapshot, which a run with the option wrote, and one without did not."""
-    made = tmp_path_factory.mktemp("snapshots")
-    (made / "test_it.py").write_text(SNAPSHOT.format(value="[1, 2]", dtype="f4", check=""))
-    with pytest.MonkeyPatch.context() as patch:
-        for name in CI:
-            patch.delenv(name, raising=False)
-        code, said = run(made, "test_it.py")
-        assert code == 1
-        assert "there was none, so it was written; look at it, and run the test again" in said
-        assert run(made, "test_it.py")[0] == 0
-    assert np.load(made / "snapshots" / "test_it" / "test_a.npy").tolist() == [1, 2]
-    return made
-
-
-@pytest.mark.parametrize(
-    ("check", "changed", "dtype", "code"),
-    [
-        ("", "[1, 2.00001]", "f4", 0),
-        ("", "[1, 2.01]", "f4", 1),
-        ("exact", "[1, 2.00001]", "f4", 1),
-        ("rtol=1e-2", "[1, 2.01]", "f4", 0),
-        ("", "[[1, 2]]", "f4", 1),
-        ("", "[1, 2]", "f8", 1),
-        ("", "[1, np.nan]", "f4", 1),
-        ("maxerr=nan", "[1, 2]", "f4", 1),
-    ],
-)
-def test_snapshots(check: str, changed: str, dtype: str, code: int, snapshots: Path, tmp_path: Path) -> None:
-    shutil.copytree(snapshots / "snapshots", tmp_path / "snapshots")
-    (tmp_path / "test_it.py").write_text(SNAPSHOT.format(value=changed, dtype=dtype, check=check))
-    assert run(tmp_path, "test_it.py")[0] == code
-
-
-def test_a_snapshot_that_differs_shows_its_rows_and_no_source(snapshots: Path, tmp_path: Path) -> None:
-    shutil.copytree(snapshots / "snapshots", tmp_path / "snapshots")
-    (tmp_path / "test_it.py").write_text(SNAPSHOT.format(value="[1, 2.5]", dtype="f4", check=""))
-    code, said = run(tmp_path, "test_it.py")
-    assert code == 1
-    rows = [line.removeprefix("E").split() for line in said.splitlines()]
-    assert ["index", "expected", "obtained", "difference"] in rows
-    assert ["[1]", "2.0", "2.5", "0.5"] in rows
-    assert "snapshots.py" not in said
-    assert "def check" not in said
-
-
-def test_mappings_and_numbers_are_snapshots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in CI:
-        monkeypatch.delenv(name, raising=False)
-    values = {"box": np.float32([1, 2]), "score": 0.5, "by_class": {"cat": 3}}
-    (tmp_path / "test_it.py").touch()
-    first = Snapshots(tmp_path / "test_it.py", "test_a", None)
-    with pytest.raises(AssertionError, match="it was written") as told:
-        first.check(values)
-    assert str(told.value).count("it was written") == 3
-    Snapshots(tmp_path / "test_it.py", "test_a", None).check(values)
-    with pytest.raises(AssertionError) as told:
-        Snapshots(tmp_path / "test_it.py", "test_a", None).check(
-            {**values, "score": 0.75, "by_class": {"cat": 4}}
-        )
-    assert "test_a.score.npy" in str(told.value)
-    assert "test_a.by_class.cat.npy" in str(told.value)
-    assert "box" not in str(told.value)
-
-
-def test_zeros_are_no_small_numbers() -> None:
-    small, zeros = np.full(3, 1e-4, "f4"), np.zeros(3, "f4")
-    assert _difference(small, zeros, "y", "")
-    assert not _difference(small, small * np.float32(1 + 1e-6), "y", "")
-    assert not _difference(small, zeros, "y", "maxerr=1e-4")
-
-
-def test_snapshots_are_not_updated_in_continuous_integration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "test_it.py").write_text(SNAPSHOT.format(value="[1, 2]", dtype="f4", check=""))
-    monkeypatch.setenv("CI", "true")
-    code, out = run(tmp_path, "test_it.py", "--loadrun-update")
-    assert (code, (tmp_path / "snapshots").exists()) == (4, False)
-    assert "refused in continuous integration" in out
-    monkeypatch.setenv("CI", "")
-    for name in CI[1:]:
-        monkeypatch.delenv(name, raising=False)
-    assert run(tmp_path, "test_it.py", "--loadrun-update", "--loadrun-reason", "first")[0] == 0
-    (tmp_path / "test_it.py").write_text(SNAPSHOT.format(value="[1, 3]", dtype="f4", check=""))
-    assert run(tmp_path, "test_it.py", "--loadrun-update", "--loadrun-reason", "wanted")[0] == 0
-    lines = (tmp_path / "snapshots" / "test_it" / "accepted.jsonl").read_text().splitlines()
-    first, second = map(json.loads, lines)
-    assert [first["reason"], second["reason"]] == ["first", "wanted"]
-    assert first["before"] is None
-    assert second["before"] == first["after"] != second["after"]
-
-
 def test_a_damaged_program_is_not_passed_over(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="reads a file of torch")
     (tmp_path / "net.pt2").write_bytes(b"PK\x03\x04 and nothing of an archive")
@@ -373,21 +266,3 @@ def test_a_damaged_program_is_not_passed_over(tmp_path: Path) -> None:
     assert code == 2, said
     assert "net.pt2: the archive is damaged or not complete" in said
     assert "Traceback" not in said
-
-
-@pytest.mark.parametrize(
-    ("args", "why"),
-    [
-        (([[1], [1, 2]],), "the value of a snapshot is not an array"),
-        ((1.0, 5), "the name of a snapshot must be a text, found int"),
-        ((1.0, "", 5), "the check of a snapshot must be a text, found int"),
-        ((1.0, "stored"), "not a .npy file: Unable to allocate"),
-    ],
-)
-def test_snapshots_of_nonsense(args: tuple[Any, ...], why: str, tmp_path: Path) -> None:
-    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000000,), }\n"
-    (tmp_path / "snapshots" / "test_it").mkdir(parents=True)
-    stored = tmp_path / "snapshots" / "test_it" / "test_a.stored.npy"
-    stored.write_bytes(b"\x93NUMPY\x01\x00" + bytes([len(header), 0]) + header)
-    with pytest.raises(LoadRunError, match=why):
-        Snapshots(tmp_path / "test_it.py", "test_a", None).check(*args)

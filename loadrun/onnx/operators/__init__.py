@@ -71,7 +71,7 @@ _FAMILIES = {
     ("contrib", "com.microsoft"): """
     GridSample Pad GatherND Trilu Range ExpandDims Unique UnfoldTensor CDist NGramRepeatBlock
     CropAndResize GroupNorm SkipGroupNorm BiasAdd BiasSplitGelu BiasSoftmax GemmFastGelu BiasDropout
-    ComplexMul ComplexMulConj IsAllFinite MoE QMoE
+    ComplexMul ComplexMulConj IsAllFinite
     """,
     ("sampling", ""): "AffineGrid GridSample MaxRoiPool RoiAlign NonMaxSuppression",
     ("signal", ""): "DFT STFT HannWindow HammingWindow BlackmanWindow MelWeightMatrix",

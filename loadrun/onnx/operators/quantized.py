@@ -345,7 +345,7 @@ def _codes(bits: int) -> Array:
     return table
 
 
-def unpacked(raw: Array, bits: int, dtype: type[np.generic] = np.uint8, middle: int = 0) -> Array:
+def _unpacked(raw: Array, bits: int, dtype: type[np.generic] = np.uint8, middle: int = 0) -> Array:
     """Return the numbers in bytes, along the last axis, less a middle one."""
     table = (_codes(bits) - middle).astype(dtype)
     return np.take(table, raw, 0).reshape(*raw.shape[:-1], raw.shape[-1] * (8 // bits))
@@ -383,11 +383,11 @@ def matmul_nbits(
     )
     blocks = -(-K // block_size)
     middle = 1 << (bits - 1) if zero_points is None else 0
-    values = unpacked(weight.reshape(N, blocks, -1), bits, x.dtype, middle)[:, :, :block_size]
+    values = _unpacked(weight.reshape(N, blocks, -1), bits, x.dtype, middle)[:, :, :block_size]
     scales = scales.reshape(N, blocks).astype(x.dtype)
     if zero_points is not None:
         packed = zero_points.dtype == np.uint8
-        zero = unpacked(zero_points.reshape(N, -1), bits)[:, :blocks] if packed else zero_points
+        zero = _unpacked(zero_points.reshape(N, -1), bits)[:, :blocks] if packed else zero_points
         values = values - zero.reshape(N, blocks, 1).astype(x.dtype)
     if group is None:
         matrix = (values * scales[:, :, None]).reshape(N, -1)[:, :K]
@@ -443,8 +443,8 @@ def gather_block_quantized(
     zero: Any = scales.dtype.type(1 << (bits - 1) if types.inputs[0] == plain("Uint8") else 0)
     if zero_points is not None:
         zero = np.take(zero_points, at, axis)
-        zero = (unpacked(zero, bits)[..., : scales.shape[-1]] if packed else zero).astype(scales.dtype)
-    data = unpacked(data, bits) if packed else data
+        zero = (_unpacked(zero, bits)[..., : scales.shape[-1]] if packed else zero).astype(scales.dtype)
+    data = _unpacked(data, bits) if packed else data
     n = data.shape[along]
     scale, zero = (
         np.repeat(np.broadcast_to(v, scales.shape), block_size, along)[(slice(None),) * along + (slice(n),)]

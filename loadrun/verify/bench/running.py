@@ -7,7 +7,6 @@ runtimes have processes of their own, rounds take turns, and a round ends when t
 
 from __future__ import annotations
 
-import gc
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,10 +14,8 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, NamedTuple, cast
 
-import numpy as np
-
 from ...base.errors import EngineError, LoadRunError, UsageError
-from ...base.pipes import receive, send, serve, start
+from ...base.pipes import Child, receive, send, serve
 from ...base.stages import tell
 from ...dump import load
 from ...engines import runs_file
@@ -26,12 +23,12 @@ from ...engines.liveness import PeakMeter
 from ...engines.reference import ReferenceEngine
 from ...engines.registry import known_elsewhere
 from ...graph.dtypes import Array, nbytes
-from ...inputs.feeds import random_inputs
+from ...inputs.feeds import random_inputs, repeated_to
 from ...ops.infer import infer_dtypes, infer_shapes
 from ...ops.numeric.parallel import set_threads, thread_environment, threads
 from ...runner import Runner, Verdict
 from ...testcase import Bundle, Testcase
-from .timing import Measurement, Subject
+from .timing import Measurement, Subject, uncollected
 
 _QUIET, _AWAKE = 0.005, 0.1
 _LONGEST = 1.0
@@ -118,21 +115,13 @@ class ReadySubject:
         if seconds > self.measured.first:
             # The first pass after a pause finds cold caches and sleeping threads.
             self._pass()
-        enabled = gc.isenabled()
-        gc.disable()
-        try:
-            return self._timed(seconds)
-        finally:
-            if enabled:
-                gc.enable()
-
-    def _timed(self, seconds: float) -> Round:
         each: list[list[float]] = []
-        processor, began = time.process_time_ns(), time.perf_counter()
-        while not each or time.perf_counter() - began < seconds:
-            each.append(self._pass())
-        span = time.perf_counter() - began
-        return Round.of(each, (time.process_time_ns() - processor) * 1e-9, span)
+        with uncollected():
+            processor, began = time.process_time_ns(), time.perf_counter()
+            while not each or time.perf_counter() - began < seconds:
+                each.append(self._pass())
+            span = time.perf_counter() - began
+            return Round.of(each, (time.process_time_ns() - processor) * 1e-9, span)
 
     def settle(self) -> None:
         """Wait until the engine's threads sleep: those of a runtime spin for some time after its last run."""
@@ -155,16 +144,12 @@ def _cases(bundle: Bundle, subject: Subject, plan: Preparation) -> tuple[list[Te
     cases = [bundle.testcases[i] for i in chosen] or [Testcase(random_inputs(bundle, plan.seed))]
     if subject.batch is not None:
         # One batch is one testcase: others would be the same shape once more.
-        inputs = {n: _resized(a, subject.batch) for n, a in cases[0].inputs.items()}
+        inputs = {n: repeated_to(a, subject.batch) for n, a in cases[0].inputs.items()}
         return [Testcase(inputs)], Verdict.NOT_COMPARED
     if not count:
         return cases, Verdict.NOT_COMPARED
     fresh = Runner(bundle, subject.engine, seed=plan.seed)
     return cases, Verdict.worst(fresh.replay_one(i).verdict for i in chosen)
-
-
-def _resized(array: Array, size: int) -> Array:
-    return array[np.arange(size) % len(array)] if array.ndim and len(array) else array
 
 
 def _costs(bundle: Bundle, feeds: Iterable[Mapping[str, Array]]) -> tuple[int | None, int]:
@@ -218,26 +203,18 @@ class SubjectProcess:
 
     def __init__(self, subject: Subject, plan: Preparation) -> None:
         self._name = f"{subject.path} on {subject.engine}"
-        self._process = start(__name__, thread_environment(plan.threads))
+        self._child = Child(__name__, thread_environment(plan.threads))
         try:
             self.measured = cast("Measurement", self._ask((subject, plan)))
         except BaseException:
-            self.close()
+            self._child.end()
             raise
 
     def __enter__(self) -> SubjectProcess:
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the process."""
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            pipe.close()
+        self._child.end()
 
     def round(self, seconds: float) -> Round:
         """Make passes for some time; see `ReadySubject.round`. Its threads sleep again when this returns."""
@@ -247,21 +224,14 @@ class SubjectProcess:
         """Do nothing: the process answers when its threads sleep."""
 
     def _ask(self, message: object) -> object:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         try:
-            send(self._process.stdin, message)
-            answer, _ = receive(self._process.stdout)
+            self._child.send(message)
+            answer, _ = self._child.receive()
         except (EOFError, OSError):
-            raise EngineError(f"{self._name}: {_ended(self._process.wait())}") from None
+            raise EngineError(f"{self._name}: {self._child.died_of()}") from None
         if isinstance(answer, (LoadRunError, OSError)):
             raise answer
         return answer
-
-
-def _ended(code: int) -> str:
-    how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-    return f"the process that ran it {how}"
 
 
 def main() -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import gc
-import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
@@ -75,7 +75,7 @@ class Timing:
     @property
     def median(self) -> float:
         """The middle sample, or the mean of the two middle ones."""
-        return _middle(self.samples)
+        return median(self.samples)
 
     @property
     def best(self) -> float:
@@ -85,13 +85,13 @@ class Timing:
     @property
     def mean(self) -> float:
         """The arithmetic mean."""
-        return math.fsum(self.samples) / len(self.samples)
+        return fmean(self.samples)
 
     @property
     def deviation(self) -> float:
         """The median of the absolute distances from the median."""
         middle = self.median
-        return _middle([abs(s - middle) for s in self.samples])
+        return median([abs(s - middle) for s in self.samples])
 
     def percentile(self, p: float) -> float | None:
         """Return the p-th percentile (0 < p < 100), or None if the samples are too few (see `needed`)."""
@@ -103,10 +103,16 @@ class Timing:
         return ordered[min(len(ordered) - 1, int(len(ordered) * p / 100))]
 
 
-def _middle(samples: Sequence[float]) -> float:
-    ordered = sorted(samples)
-    half, odd = divmod(len(ordered), 2)
-    return ordered[half] if odd else (ordered[half - 1] + ordered[half]) / 2
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Keep garbage from being collected meanwhile, which would count as time of a run."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def measure(run: Callable[[], object], iterations: int, warmup: int = 1) -> Timing:
@@ -121,17 +127,12 @@ def measure(run: Callable[[], object], iterations: int, warmup: int = 1) -> Timi
         run()
     samples: list[float] = []
     processor: list[float] = []
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
+    with uncollected():
         for _ in range(iterations):
             used, start = time.process_time_ns(), time.perf_counter_ns()
             run()
             samples.append((time.perf_counter_ns() - start) * 1e-9)
             processor.append((time.process_time_ns() - used) * 1e-9)
-    finally:
-        if enabled:
-            gc.enable()
     return Timing(tuple(samples), warmup, tuple(processor))
 
 

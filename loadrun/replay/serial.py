@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -21,9 +21,10 @@ from ..dump import load_all
 from ..dump.record import graph_digest, mismatches, tensor_digest
 from ..engines import check_engine, runs_file
 from ..graph.dtypes import Array, array_dtype
+from ..inputs.feeds import repeated_to
 from ..runner import Result, Runner, Verdict, check_errors, random_inputs
 from ..testcase import EXPECT, Bundle, LazyTestcases, Testcase, spread
-from .reporting import Closed, Event, Opened, Replayed, Task, TaskPart, Warned
+from .reporting import Closed, Event, Opened, Replayed, Task, Warned
 
 with late(__name__):
     import hashlib
@@ -64,9 +65,7 @@ def prepared(bundle: Bundle, flags: Sequence[str] = (), batch: int | None = None
 
         def read(number: int) -> Testcase:
             case = cases[number]
-            arrays = {
-                n: a[np.arange(size) % len(a)] if a.ndim and len(a) else a for n, a in case.arrays.items()
-            }
+            arrays = {n: repeated_to(a, size) for n, a in case.arrays.items()}
             rows = max((len(a) for n, a in case.arrays.items() if n.endswith(EXPECT) and a.ndim), default=0)
             cut = f"the first {size} of {rows} expected rows were run (--batch-size {size})"
             return replace(case, arrays=arrays, left_out=cut if rows > size else "")
@@ -97,16 +96,16 @@ def _optimizing(flags: Sequence[str]) -> Callable[[Bundle], Bundle]:
 
 
 _PICTURES = 20
-"""Maximum failing outputs of a part that are plotted."""
+"""Maximum failing outputs of a file that are plotted."""
 
 _FAILING = (Verdict.FAIL, Verdict.ERROR)
 
 
-class PartReplayer:
-    """Replays tasks one after another; the file of the last one stays open for its further parts.
+class Replayer:
+    """Replays tasks one after another.
 
-    >>> from loadrun.replay.reporting import TaskPart, Task
-    >>> events = list(PartReplayer().events(TaskPart(Task("fixtures/nets/mlp.mge"))))
+    >>> from loadrun.replay.reporting import Task
+    >>> events = list(Replayer().events(Task("fixtures/nets/mlp.mge")))
     >>> [type(e).__name__ for e in events]
     ['Opened', 'Replayed', 'Replayed', 'Replayed', 'Closed']
     >>> [e.result.verdict.value for e in events[1:-1]]
@@ -114,40 +113,40 @@ class PartReplayer:
     """
 
     def __init__(self) -> None:
-        self._task: Task | None = None
-        self._bundles: list[Bundle] = []
-        self._read: list[Bundle] = []
-        self._runner: Runner | None = None
         self._like: tuple[Bundle, Runner] | None = None
-        self._beside: side_by_side.EngineComparison | None = None
-        self._seconds = 0.0
         self._drawn = 0
-        self._first: dict[str, Array] = {}
 
-    def events(self, part: TaskPart) -> Iterator[Event]:
+    def events(self, task: Task) -> Iterator[Event]:
         """Yield events; the last event of every dump is `Closed`."""
-        task = part.task
         self._drawn = 0
+        start = time.perf_counter()
         try:
-            self._open(task)
+            bundles = self._open(task)
         except Exception as e:
             error = failure(e)
             yield Opened(task.path)
             yield Closed(nothing_there(task.path) or error.message, error.fault)
             return
-        for i, (read, bundle) in enumerate(zip(self._read, self._bundles, strict=True)):
-            name = task.path if i == 0 else f"{task.path} (dump {i + 1})"
+        seconds = time.perf_counter() - start
+        for i, (read, bundle) in enumerate(bundles):
+            unopened = Opened(task.path if i == 0 else f"{task.path} (dump {i + 1})", i, load_seconds=seconds)
             if "damage" in task.strict and bundle.defects:
-                yield Opened(name, i, load_seconds=self._seconds)
+                yield unopened
                 yield Closed("; ".join(bundle.defects))
                 continue
-            yield from self._dump(part, read, bundle, name, i)
+            is_open = False
+            try:
+                for event in self._dump(task, read, bundle, unopened):
+                    is_open = True
+                    yield event
+            except Exception as e:
+                error = failure(e, named=True)
+                if not is_open:
+                    yield unopened
+                yield Closed(error.message, error.fault)
 
-    def _open(self, task: Task) -> None:
-        if task == self._task:
-            return
-        self._task, self._runner, self._beside, self._bundles = None, None, None, []
-        start = time.perf_counter()
+    def _open(self, task: Task) -> list[tuple[Bundle, Bundle]]:
+        """Return the dumps of a file, each as it was read, and prepared."""
         native = any(runs_file(e) for e in task.engines)
         like = self._like[0] if self._like is not None else None
         bundles = load_all(task.path, native=native, like=like, **task.read)
@@ -155,162 +154,66 @@ class PartReplayer:
             self._like = None
         # If the input data determine the graph, it is not known yet.
         later = task.input_data is not None
-        self._bundles = [
-            b if b.source.sized and later else prepared(b, task.optimize, task.batch_size) for b in bundles
+        return [
+            (b, b if b.source.sized and later else prepared(b, task.optimize, task.batch_size))
+            for b in bundles
         ]
-        self._seconds = time.perf_counter() - start
-        self._read = bundles
-        self._task = task
 
-    def _dump(self, part: TaskPart, read: Bundle, bundle: Bundle, name: str, number: int) -> Iterator[Event]:
-        task = part.task
+    def _dump(self, task: Task, read: Bundle, bundle: Bundle, unopened: Opened) -> Iterator[Event]:
         total = len(bundle.testcases)
-        stop = total
-        if part.most is not None and len(self._bundles) == 1 and task.input_data is None:
-            stop = min(total, part.start + part.most)
+        _require_testcases(task, total)
+        bundle = _for_sizes(bundle, task)
+        many = total if task.input_data is None else lists.count_cases(task.input_data)
+        yield replace(
+            unopened,
+            total=many or 1,
+            warnings=tuple(_warnings(bundle, task)),
+            damage=tuple(bundle.defects),
+            missed=tuple(bundle.facts.missed),
+            packed=tuple(_packing(read)),
+            facts=_facts(bundle, task) if task.facts else {},
+        )
+        yield from _altered(read, testcases=task.input_data is None)
+        runner, beside = self._runners(bundle, task)
+        watch = ImpostorWatch({}, runner.policies, check_errors(bundle))
         said: list[str] = []
-        watch: ImpostorWatch | None = None
-        closed = Closed()
         failing: tuple[Result, dict[str, Array]] | None = None
-        opened = False
-        try:
-            _require_testcases(task, total)
-            bundle = self._for_sizes(bundle, task)
-            facts = _facts(bundle, task) if task.facts and part.start == 0 else {}
-            many = total if task.input_data is None else lists.count_cases(task.input_data)
-            packed = _packing(read) if part.start == 0 else []
-            yield Opened(
-                name,
-                number,
-                many or 1,
-                tuple(_warnings(bundle, task)),
-                tuple(bundle.defects),
-                tuple(bundle.facts.missed),
-                tuple(packed),
-                self._seconds,
-                facts,
-                stop if stop < total else None,
-            )
-            opened = True
-            yield from _altered(read, part.start, stop if task.input_data is None else 0)
-            runner = self._runner_of(bundle, task)
-            watch = ImpostorWatch({}, runner.policies, check_errors(bundle))
-            if part.start:
-                watch.before(bundle.testcases[part.start - 1].expects)
-            for results, feeds in self._results(runner, part, stop, said):
-                yield from (Warned(text) for text in said)
-                said.clear()
-                watch.results(results[0])
-                if failing is None:
-                    failing = next(((r, feeds) for r in results if r.verdict in _FAILING), None)
-                digests = _digests(feeds) if task.facts else {}
-                for result in results:
-                    yield self._replayed(result, feeds, digests, task)
-            if part.start == 0 and stop == total:
-                yield from (Warned(text) for text in said)
-                yield from (Warned(text, weak=True) for text in watch.warnings())
-                watch = None
-            if failing is not None:
-                yield from self._about_failure(bundle, *failing, task)
-            if task.iter:
-                timed = self._timed(bundle, task)
-                if self._beside is not None:
-                    first = next(iter(timed.values()))
-                    closed = Closed(turns=self._beside.time(first, task.iter, 1))
-                else:
-                    closed = Closed(timings=tuple(_timing(runner, i, c, task) for i, c in timed.items()))
-        except Exception as e:
-            error = failure(e, named=True)
-            if not opened:
-                yield Opened(name, number, load_seconds=self._seconds)
-            yield Closed(error.message, error.fault)
-            return
-        yield replace(closed, watch=watch.sent() if watch is not None else None)
+        first: dict[str, Array] = {}
+        for results, feeds in _results(runner, beside, task, said):
+            yield from (Warned(text) for text in said)
+            said.clear()
+            watch.results(results[0])
+            if failing is None:
+                failing = next(((r, feeds) for r in results if r.verdict in _FAILING), None)
+            if task.iter and not first:
+                first = feeds
+            digests = _digests(feeds) if task.facts else {}
+            for result in results:
+                yield self._replayed(result, feeds, digests, task)
+        yield from (Warned(text) for text in said)
+        yield from (Warned(text, weak=True) for text in watch.warnings())
+        if failing is not None:
+            yield from _about_failure(bundle, *failing, task)
+        yield _timed(runner, beside, task, first) if task.iter else Closed()
 
-    def _about_failure(
-        self, bundle: Bundle, result: Result, feeds: dict[str, Array], task: Task
-    ) -> Iterator[Event]:
-        """Say what makes results differ without any fault, and explain the failure where that is asked for."""
-        yield from (Warned(text) for text in cautions.cautions(bundle.graph.needed(bundle.outputs.values())))
-        if task.explain:
-            yield explaining.explained(bundle, result, feeds, engine=task.engines[0], seed=task.seed)
-
-    def _for_sizes(self, bundle: Bundle, task: Task) -> Bundle:
-        """Return the bundle for the sizes of the first data passed."""
-        if bundle.source.sized is None or task.input_data is None:
-            return bundle
-        if self._runner is not None:
-            return self._runner.bundle
-        first = next(task.cases(bundle, lambda _: None), None)
-        return prepared(bundle if first is None else bundle.for_data(first), task.optimize, task.batch_size)
-
-    def _runner_of(self, bundle: Bundle, task: Task) -> Runner:
-        """Return a runner of the dump, reusing the last one for a further part."""
-        if self._runner is not None and self._runner.bundle is bundle:
-            return self._runner
+    def _runners(self, bundle: Bundle, task: Task) -> tuple[Runner, side_by_side.EngineComparison | None]:
+        """Return what runs a dump, and what compares engines where there are several."""
         unread = bundle.source.file if bundle.source.refusal is not None else None
         outputs = list(bundle.outputs if unread is None else unread.outputs)
         compared = _compared(bundle) if task.input_data is None and len(bundle.testcases) else []
         # With several engines, outputs without a check are compared with the first engine's.
         several = len(task.engines) > 1
         require_compared(task.policies, outputs, outputs if several else compared)
-        self._runner = Runner(bundle, task.engines[0], seed=task.seed, policies=task.policies)
+        runner = Runner(bundle, task.engines[0], seed=task.seed, policies=task.policies)
         if self._like is not None:
             # Files often have the same model with other testcases.
-            self._runner.take_engines(self._like[1])
+            runner.take_engines(self._like[1])
         elif bundle.facts.model is not None:
-            self._like = bundle, self._runner
-        if several:
-            engines = [check_engine(e) for e in task.engines]
-            self._beside = side_by_side.EngineComparison(
-                bundle, engines, seed=task.seed, policies=task.policies
-            )
-        return self._runner
-
-    def _results(
-        self, runner: Runner, part: TaskPart, stop: int, said: list[str]
-    ) -> Iterator[tuple[tuple[Result, ...], dict[str, Array]]]:
-        """Yield the results of the testcases, of the data passed, or of random data, with what was fed.
-
-        There is one of each engine.
-        """
-        task, bundle, beside = part.task, runner.bundle, self._beside
-        if task.input_data is not None:
-            many = lists.count_cases(task.input_data) > 1
-            for i, feeds in enumerate(task.cases(bundle, said.append)):
-                if i == 0 and task.iter:
-                    self._first = feeds
-                index = i if many else None
-                if beside is not None:
-                    yield beside.run(feeds, index), feeds
-                else:
-                    yield (replace(runner.run(feeds), index=index),), feeds
-        elif not len(bundle.testcases):
-            feeds = random_inputs(bundle, task.seed)
-            yield (runner.run(feeds),) if beside is None else beside.run(feeds, None), feeds
-        else:
-            for i in range(part.start, stop):
-                if task.testcases is not None and i not in task.testcases:
-                    continue
-                arrays: dict[str, Array] = {}
-                try:
-                    case = bundle.testcases[i]
-                    arrays = _arrays(case, bundle)
-                    results = (runner.check(case, i),) if beside is None else beside.check(case, i)
-                except UsageError:
-                    # An engine that is not installed is not the testcase's fault.
-                    raise
-                except LoadRunError as e:
-                    results = (Result(i, (), Verdict.ERROR, message=str(e)),)
-                yield results, arrays
-
-    def _timed(self, bundle: Bundle, task: Task) -> dict[int | None, Testcase]:
-        """Return the inputs for timed runs: the testcases by number, or the first input data."""
-        if task.input_data is not None:
-            return {None: Testcase(self._first)}
-        chosen = range(len(bundle.testcases)) if task.testcases is None else task.testcases
-        cases: dict[int | None, Testcase] = {i: bundle.testcases[i] for i in chosen}
-        return cases or {None: Testcase(random_inputs(bundle, task.seed))}
+            self._like = bundle, runner
+        if not several:
+            return runner, None
+        engines = [check_engine(e) for e in task.engines]
+        return runner, side_by_side.EngineComparison(bundle, engines, seed=task.seed, policies=task.policies)
 
     def _replayed(
         self, result: Result, feeds: dict[str, Array], digests: Mapping[str, str], task: Task
@@ -328,6 +231,57 @@ class PartReplayer:
                 result, outputs=tuple(replace(o, value=None, expect=None) for o in result.outputs)
             )
         return Replayed(result, shapes, digests, pictures, feeds if task.feeds else None)
+
+
+def _results(
+    runner: Runner, beside: side_by_side.EngineComparison | None, task: Task, said: list[str]
+) -> Iterator[tuple[tuple[Result, ...], dict[str, Array]]]:
+    """Yield the results of the testcases, of the data passed, or of random data, with what was fed.
+
+    There is one of each engine.
+    """
+    bundle = runner.bundle
+    if task.input_data is not None:
+        many = lists.count_cases(task.input_data) > 1
+        for i, feeds in enumerate(task.cases(bundle, said.append)):
+            index = i if many else None
+            if beside is not None:
+                yield beside.run(feeds, index), feeds
+            else:
+                yield (replace(runner.run(feeds), index=index),), feeds
+    elif not len(bundle.testcases):
+        feeds = random_inputs(bundle, task.seed)
+        yield (runner.run(feeds),) if beside is None else beside.run(feeds, None), feeds
+    else:
+        for i in range(len(bundle.testcases)):
+            if task.testcases is not None and i not in task.testcases:
+                continue
+            arrays: dict[str, Array] = {}
+            try:
+                case = bundle.testcases[i]
+                arrays = _arrays(case, bundle)
+                results = (runner.check(case, i),) if beside is None else beside.check(case, i)
+            except UsageError:
+                # An engine that is not installed is not the testcase's fault.
+                raise
+            except LoadRunError as e:
+                results = (Result(i, (), Verdict.ERROR, message=str(e)),)
+            yield results, arrays
+
+
+def _about_failure(bundle: Bundle, result: Result, feeds: dict[str, Array], task: Task) -> Iterator[Event]:
+    """Say what makes results differ without any fault, and explain the failure where that is asked for."""
+    yield from (Warned(text) for text in cautions.cautions(bundle.graph.needed(bundle.outputs.values())))
+    if task.explain:
+        yield explaining.explained(bundle, result, feeds, engine=task.engines[0], seed=task.seed)
+
+
+def _for_sizes(bundle: Bundle, task: Task) -> Bundle:
+    """Return the bundle for the sizes of the first data passed."""
+    if bundle.source.sized is None or task.input_data is None:
+        return bundle
+    first = next(task.cases(bundle, lambda _: None), None)
+    return prepared(bundle if first is None else bundle.for_data(first), task.optimize, task.batch_size)
 
 
 def _require_testcases(task: Task, total: int) -> None:
@@ -350,6 +304,19 @@ def _arrays(case: Testcase, bundle: Bundle) -> dict[str, Array]:
     if bundle.source.refusal is None or case.file_values is None:
         return case.arrays
     return {n: v for n, v in case.file_values.items() if isinstance(v, np.ndarray) and v.dtype.kind in "biuf"}
+
+
+def _timed(
+    runner: Runner, beside: side_by_side.EngineComparison | None, task: Task, first: dict[str, Array]
+) -> Closed:
+    """Time further runs: of the testcases, or of the first data that the model ran on."""
+    cases = runner.bundle.testcases
+    chosen = range(len(cases)) if task.testcases is None else task.testcases
+    timed: dict[int | None, Testcase] = {i: cases[i] for i in chosen if task.input_data is None}
+    timed = timed or {None: Testcase(first)}
+    if beside is not None:
+        return Closed(turns=beside.time(next(iter(timed.values())), task.iter, 1))
+    return Closed(timings=tuple(_timing(runner, i, c, task) for i, c in timed.items()))
 
 
 def _timing(runner: Runner, number: int | None, case: Testcase, task: Task) -> bench.Timing:
@@ -383,11 +350,11 @@ def _packing(bundle: Bundle) -> list[str]:
     return [f"all digests agree ({by})" if by else "all digests agree"]
 
 
-def _altered(bundle: Bundle, start: int, stop: int) -> Iterator[Warned]:
+def _altered(bundle: Bundle, testcases: bool) -> Iterator[Warned]:
     """Yield what differs from the digests that a file carries."""
     # An ONNX model may have the testcases and the record of a dump.
     if isinstance(bundle.record, memoryview) and bundle.facts.model is not None:
-        for text in mismatches(bundle, start, stop):
+        for text in mismatches(bundle, testcases=testcases):
             yield Warned(text, altered=True)
 
 
@@ -422,9 +389,9 @@ def _digests(feeds: dict[str, Array]) -> dict[str, str]:
     return {"data_digest": whole.hexdigest(), "input_digest": inputs.hexdigest()}
 
 
-def serial(tasks: Iterable[Task]) -> Iterator[tuple[Task, Event]]:
+def serial(tasks: Iterable[Task]) -> Generator[tuple[Task, Event], None, None]:
     """Yield the events of tasks, in order."""
-    replayer = PartReplayer()
+    replayer = Replayer()
     for task in tasks:
-        for event in replayer.events(TaskPart(task)):
+        for event in replayer.events(task):
             yield task, event
