@@ -379,16 +379,16 @@ def test_what_nobody_foresaw(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is a verdict of its file, and the next file is still run."""
-    from loadrun.replay import parts
+    from loadrun.replay import serial
 
-    real = parts.Runner
+    real = serial.Runner
 
     def broken(bundle: loadrun.Bundle, *args: object, **named: object) -> loadrun.Runner:
         if "mlp" in bundle.path:
             raise KeyError("an impossible key")
         return real(bundle, *args, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(parts, "Runner", broken)
+    monkeypatch.setattr(serial, "Runner", broken)
     assert main([MLP, "fixtures/nets/scalars.mge", "--json", str(tmp_path / "r.json")]) == 70
     said = capsys.readouterr().out
     assert "error: this is a bug in loadrun; please report it: KeyError at test_file_attacks.py:" in said

@@ -71,7 +71,7 @@ def test_the_command_ends_with_a_sentence_where_weights_are_cut(tmp_path: Path) 
         "import os, loadrun, sys; from loadrun.cli import main; from loadrun import runner; "
         "usual = runner.random_inputs; "
         f"runner.random_inputs = lambda *a: (os.truncate({str(weights)!r}, 16), usual(*a))[1]; "
-        "from loadrun.replay import parts; parts.random_inputs = runner.random_inputs; sys.exit(main(sys.argv[1:]))"
+        "from loadrun.replay import serial; serial.random_inputs = runner.random_inputs; sys.exit(main(sys.argv[1:]))"
     )
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2, done
