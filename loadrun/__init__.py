@@ -1,11 +1,15 @@
 """loadrun: replay, verify, benchmark and explain models with embedded testcases."""
 
-from typing import TYPE_CHECKING
-
 from .base import __version__
-from .base.registry import lazy
+from .base.registry import exported
 
-if TYPE_CHECKING:  # `as` tells type checkers that a name is exported
+_PACKAGES = """
+arrays base compare dump engines graph inputs inputspec jit layers megengine onnx ops passes replay report runner
+runtimes tensors testcase testing torch tracing verify
+"""
+
+# On first use, so that pytest's start and worker processes pay for what they use alone.
+with exported(__name__, _PACKAGES) as _exported:  # `as` tells type checkers that a name is exported
     from .base.errors import (
         EngineError as EngineError,
         FormatError as FormatError,
@@ -56,55 +60,5 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is exported
     from .verify.saved import judge_results as judge_results
     from .verify.share import share_file as share_file
 
-_NAMES = """
-base.errors: EngineError FormatError InputError LoadRunError SpecError UnsupportedError
-compare.policy: JudgeOptions
-dump: load load_all loads save
-dump.options: DumpOptions
-engines: register_engine
-graph: Graph
-inputs.feeds: ModelOptions
-onnx.converting: ConvertOptions convert_file
-replay.options: ProfileOptions RunOptions
-replay.profiling: profile_file
-replay.replaying: Replay replay_files
-report.changes: CompareOptions compare_reports
-report.history: report_history
-runner: Result Runner Verdict random_inputs run
-tensors: Parameter Tensor tensor
-testcase: Bundle Testcase
-tracing: trace trace_module
-verify.accepting: AcceptOptions accept_files
-verify.against: check
-verify.audit: AuditOptions audit_files
-verify.bench.files: BenchOptions bench_files
-verify.blame_pass: BlamePassOptions blame_pass
-verify.describe: describe_engine describe_files
-verify.diff.files: diff_files
-verify.diff.runs: DiffOptions
-verify.pack.files: pack_file
-verify.pack.options: PackOptions
-verify.pack.packing: Packer
-verify.pack.unpacking: UnpackOptions unpack_file
-verify.reduce: FailureOptions ReduceOptions reduce_file
-verify.saved: judge_results
-verify.share: share_file
-"""
-"""Where the names live; they are imported on first use, so that pytest's start and worker processes
-pay for what they use alone."""
-_PACKAGES = """
-arrays base compare dump engines graph inputs inputspec jit layers megengine onnx ops passes replay report runner
-runtimes tensors testcase testing torch tracing verify
-"""
-_HOMES = {
-    name: f".{home}"
-    for home, names in (line.split(": ") for line in _NAMES.strip().splitlines())
-    for name in names.split()
-}
-__all__ = ["__version__", *_HOMES]
-__getattr__ = lazy(__name__, _HOMES | dict.fromkeys(_PACKAGES.split(), "."))
-
-
-def __dir__() -> list[str]:
-    """List the names that are there, those included that are loaded on first use."""
-    return sorted({*globals(), *_PACKAGES.split(), *_HOMES} - {"lazy", "TYPE_CHECKING"})
+__all__ = ["__version__", *_exported]
+__getattr__, __dir__ = _exported.find, _exported.listed

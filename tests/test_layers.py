@@ -38,7 +38,7 @@ class Import(NamedTuple):
         line: its line.
         target: the module's full name.
         inside: whether it stands inside a function.
-        typing: whether it stands under ``if TYPE_CHECKING``.
+        typing: whether it stands under ``if TYPE_CHECKING``, or is of a name that a package exports.
         named: whether it is a text, ``"module:attribute"``, which `loadrun.base.registry` resolves when it is needed.
     """
 
@@ -87,6 +87,7 @@ def imports(source: str, file: str, module: str, modules: frozenset[str]) -> Ite
                 yield Import(file, getattr(child, "lineno", 0), target, inside, typing, named)
             function = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
             for_types = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
+            for_types |= isinstance(child, ast.With) and "exported(" in ast.unparse(child.items[0])
             yield from visit(child, inside or function, typing or for_types)
 
     def targets(node: ast.AST) -> Iterator[str]:

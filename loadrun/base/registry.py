@@ -35,28 +35,6 @@ def resolve(path: str) -> Any:  # noqa: ANN401 - anything can be named
     return getattr(imported, attribute) if attribute else imported
 
 
-def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a package's ``__getattr__``, by which its names are imported on first use.
-
-    Args:
-        package: the package's ``__name__``.
-        homes: the module of every name, relative to the package; "." for a name that is a module of the package itself.
-
-    >>> find = lazy("loadrun.base", {"clean": ".errors", "files": "."})
-    >>> find("clean").__module__, find("files").__name__
-    ('loadrun.base.errors', 'loadrun.base.files')
-    """
-
-    def find(name: str) -> object:
-        if name not in homes:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        if homes[name] == ".":
-            return import_module(f".{name}", package)
-        return getattr(import_module(homes[name], package), name)
-
-    return find
-
-
 class late:
     """The modules that a ``with`` block imports are loaded when something of them is first used.
 
@@ -77,10 +55,11 @@ class late:
         self._module = module
         self._import = builtins.__import__
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> late:
         self._lock.acquire()
         self._import = builtins.__import__
         builtins.__import__ = self._find
+        return self
 
     def __exit__(self, *_: object) -> None:
         builtins.__import__ = self._import
@@ -108,6 +87,57 @@ class late:
         found = ModuleType(path)
         vars(found).update((n, _later(f"{path}.{n}")) for n in fromlist)
         return found
+
+
+class exported(late):
+    """The names that a ``with`` block imports are a package's; each is imported when it is first asked for.
+
+    Args:
+        package: the package's ``__name__``.
+        others: modules of the package, and names as in ``module.name``, that are imported likewise.
+
+    >>> with exported(__name__, "errors files.contents") as names:
+    ...     from textwrap import dedent as dedent
+    >>> [*names], names.find("dedent")(" a"), "dedent" in globals()
+    (['contents', 'dedent', 'errors'], 'a', False)
+    """
+
+    def __init__(self, package: str, others: str = "") -> None:
+        super().__init__(package)
+        self._homes = {path.rpartition(".")[2]: f"{package}.{path}" for path in others.split()}
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names in order."""
+        return iter(sorted(self._homes))
+
+    def __enter__(self) -> exported:
+        super().__enter__()
+        self._before = vars(sys.modules[self._module]).copy()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
+        package = vars(sys.modules[self._module])
+        for name, thing in [*package.items()]:
+            if name not in self._before and isinstance(thing, ModuleType):
+                self._homes[name] = package.pop(name).__name__
+
+    def find(self, name: str) -> Any:  # noqa: ANN401 - a module holds anything
+        """Return what has a name; the package's ``__getattr__``.
+
+        Raises:
+            AttributeError: nothing has.
+        """
+        if name not in self._homes:
+            raise AttributeError(f"module {self._module!r} has no attribute {name!r}")
+        module, _, attribute = self._homes[name].rpartition(".")
+        if module == self._module:
+            return import_module(self._homes[name])
+        return getattr(import_module(module), attribute)
+
+    def listed(self) -> list[str]:
+        """List the names that are there, those included that are imported when asked for; the package's ``__dir__``."""
+        return sorted({*vars(sys.modules[self._module]), *self._homes})
 
 
 class _Later(ModuleType):

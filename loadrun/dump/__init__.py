@@ -1,15 +1,11 @@
 """Reading and writing .mge files: the only package that handles raw bytes."""
 
-from typing import TYPE_CHECKING
-
-from ..base.registry import lazy
-from ..testcase import Bundle
-from .container import load, load_all, loads
-
-if TYPE_CHECKING:
-    from .store import save
-
-__all__ = ["Bundle", "load", "load_all", "loads", "save"]
+from ..base.registry import exported
+from ..testcase import Bundle as Bundle
+from .container import load as load, load_all as load_all, loads as loads
 
 # Replays write nothing.
-__getattr__ = lazy(__name__, {"save": ".store"})
+with exported(__name__) as _exported:
+    from .store import save as save
+
+__getattr__ = _exported.find

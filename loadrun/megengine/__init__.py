@@ -4,16 +4,8 @@
 Nothing else of loadrun needs this package.
 """
 
-from typing import TYPE_CHECKING
-
-from ..base.registry import lazy
+from ..base.registry import exported
 from . import absent  # noqa: F401 - modules that went are found from now on
-
-if TYPE_CHECKING:
-    from ..tensors import Parameter, Tensor, tensor
-    from .serialization import load, save
-
-__all__ = ["Parameter", "Tensor", "load", "save", "tensor"]
 
 __version__ = "1.13.0"
 """The MegEngine whose API this is."""
@@ -26,21 +18,16 @@ get_cuda_version get_cudnn_version get_max_allocated_memory get_max_reserved_mem
 get_reserved_memory get_tensorrt_version is_atlas_available is_cambricon_available is_rocm_available
 reset_max_memory_stats set_prealloc_config
 """
-# Where the names live; they are imported on first use.
-_LATER = {
-    "Parameter": ".tensor",
-    "Tensor": ".tensor",
-    "tensor": ".tensor",
-    "load": ".serialization",
-    "save": ".serialization",
-    **dict.fromkeys(("enable_debug_log", "get_logger", "set_log_file", "set_log_level"), ".logger"),
-    **dict.fromkeys(_DEVICE.split(), ".device"),
-}
 _MODULES = """
 amp autodiff config core data device distributed dtr functional hub jit logger module optimizer quantization random
 serialization tools traced_module utils
 """
-__getattr__ = lazy(__name__, _LATER | dict.fromkeys(_MODULES.split(), "."))
+_LOGGER = "logger.enable_debug_log logger.get_logger logger.set_log_file logger.set_log_level"
+with exported(__name__, " device.".join((_MODULES + _LOGGER, *_DEVICE.split()))) as _exported:
+    from .serialization import load as load, save as save
+    from .tensor import Parameter as Parameter, Tensor as Tensor, tensor as tensor
+
+__getattr__, __dir__ = _exported.find, _exported.listed
 
 
 def _sync() -> None:
@@ -48,8 +35,3 @@ def _sync() -> None:
 
 
 _full_sync = _sync
-
-
-def __dir__() -> list[str]:
-    """List the names that are there, those included that are loaded on first use."""
-    return sorted({*globals(), *_MODULES.split(), *_LATER} - {"lazy", "TYPE_CHECKING"})

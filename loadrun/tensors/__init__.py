@@ -1,8 +1,6 @@
 """Values in Python code: tensors that are computed at once or recorded by a trace."""
 
-from typing import TYPE_CHECKING
-
-from ..base.registry import lazy
+from ..base.registry import exported
 from .applying import apply as apply, apply1 as apply1, type_cvt as type_cvt
 from .convert import (
     Shape as Shape,
@@ -26,8 +24,8 @@ from .symbolic import (
 )
 from .value import Parameter as Parameter, Tensor as Tensor, tensor as tensor
 
-if TYPE_CHECKING:
+# For start-up.
+with exported(__name__) as _exported:
     from .promotion import elemwise as elemwise
 
-# For start-up.
-__getattr__ = lazy(__name__, {"elemwise": ".promotion"})
+__getattr__ = _exported.find

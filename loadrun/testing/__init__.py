@@ -4,24 +4,16 @@
 a module of its own because it needs the package hypothesis. `loadrun.testing.plugin` is the plugin for pytest.
 """
 
-from typing import TYPE_CHECKING
-
-from ..base.registry import lazy
-
-if TYPE_CHECKING:
-    from .builder import GraphBuilder, operator_graph, random_feeds, run_operator
-    from .closeness import assert_close
-
-__all__ = ["GraphBuilder", "assert_close", "operator_graph", "random_feeds", "run_operator"]
+from ..base.registry import exported
 
 # For start-up: pytest imports this package in every run.
-__getattr__ = lazy(
-    __name__,
-    {
-        "GraphBuilder": ".builder",
-        "assert_close": ".closeness",
-        "operator_graph": ".builder",
-        "random_feeds": ".builder",
-        "run_operator": ".builder",
-    },
-)
+with exported(__name__) as _exported:
+    from .builder import (
+        GraphBuilder as GraphBuilder,
+        operator_graph as operator_graph,
+        random_feeds as random_feeds,
+        run_operator as run_operator,
+    )
+    from .closeness import assert_close as assert_close
+
+__getattr__ = _exported.find

@@ -1,10 +1,9 @@
 """Tracing: from a Python function to a compiled graph and a self-verifying dump."""
 
-from typing import TYPE_CHECKING
+from ..base.registry import exported
 
-from ..base.registry import lazy
-
-if TYPE_CHECKING:
+# ONNX models are read under a recorder, which needs none of these.
+with exported(__name__) as _exported:
     from ..base.errors import TraceError as TraceError
     from ..engines.recompute import (
         DTRConfig as DTRConfig,
@@ -23,14 +22,4 @@ if TYPE_CHECKING:
         trace as trace,
     )
 
-# ONNX models are read under a recorder, which needs none of these.
-__getattr__ = lazy(
-    __name__,
-    {
-        **dict.fromkeys(("DTRConfig", "SublinearMemoryConfig"), "..engines.recompute"),
-        "GraphOptimizationConfig": ".config",
-        **dict.fromkeys(("TracedModule", "partial_trace", "trace_module"), ".modules"),
-        "TraceError": "..base.errors",
-        **dict.fromkeys(("Traced", "exclude_from_trace", "is_tracing", "trace"), ".traced"),
-    },
-)
+__getattr__ = _exported.find
