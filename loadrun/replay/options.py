@@ -236,7 +236,9 @@ def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
         if not files and not failed:
             raise InputError(f"{os.fspath(options.last_failed)} has no file that did not pass")
     if named and not files:
-        raise InputError(f"none of the {named} file{'s' * (named > 1)} is selected by {_choices(options)}")
+        said = {"-k": options.keyword, "--last-failed": options.last_failed}
+        by = ", ".join(f"{name} {os.fspath(value)}" for name, value in said.items() if value is not None)
+        raise InputError(f"none of the {named} file{'s' * (named > 1)} is selected by {by}")
     chosen = ChosenFiles(missed=missed)
     for path in files:
         rule = FileRule() if options.configuration is None else options.configuration.of(path)
@@ -246,11 +248,6 @@ def selected(paths: Iterable[str], options: RunOptions) -> ChosenFiles:
             chosen.paths.append(path)
             chosen.rules[path] = rule
     return chosen
-
-
-def _choices(options: RunOptions) -> str:
-    said = {"-k": options.keyword, "--last-failed": options.last_failed}
-    return ", ".join(f"{name} {os.fspath(value)}" for name, value in said.items() if value is not None)
 
 
 def matches_words(text: str, name: str) -> bool:

@@ -61,10 +61,9 @@ class Worker(Child):
                     return
                 yield event, size
         except (EOFError, OSError, ValueError):
+            closed = Closed(self.died_of(), ended=Verdict.CRASH)
             if self._late:
                 closed = Closed(f"it took longer than {task.timeout:g} s (--timeout)", ended=Verdict.TIMEOUT)
-            else:
-                closed = Closed(self.died_of(), ended=Verdict.CRASH)
             yield closed, 0
 
     def _next(self, limit: float | None) -> tuple[Event | None, int]:

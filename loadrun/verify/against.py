@@ -92,10 +92,6 @@ class _Asked:
         before = check.maxerr if limit > check.maxerr else loosened
         self.limit, self.policy, self.loosened = limit, policy, before
 
-    def criteria(self, dtype: DType) -> Criteria:
-        """Return the criteria for a value of a dtype."""
-        return Criteria(self.name, dtype, self.limit, policy=self.policy, loosened=self.loosened)
-
 
 def _result(
     index: int,
@@ -128,7 +124,8 @@ def _result(
         dtype = case.dtypes.get(a.source) or dtype_of(stored)
         got = values[a.name]
         expect = dequantized(stored, dtype, np.float32) if got.dtype.kind == "f" else stored
-        outs.append(judge(a.criteria(dtype_of(got)), expect, got))
+        criteria = Criteria(a.name, dtype_of(got), a.limit, policy=a.policy, loosened=a.loosened)
+        outs.append(judge(criteria, expect, got))
     checked = {a.name for a in asked}
     for name in names:
         if name in values and name not in checked:

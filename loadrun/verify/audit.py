@@ -209,8 +209,8 @@ class _Trial:
         for score in (*self.result.scores, self.result.whole):
             score.elements = sum(w.size for w in tensors if not score.output or score.output in w.outputs)
         # Half of the time is reserved for the weights.
-        for changed in self._timely(case_mutants(self.cases, rng), 0.5):
-            self._testcase(changed.kind, changed.index, changed.case)
+        for kind, index, case in self._timely(case_mutants(self.cases, rng), 0.5):
+            self._testcase(kind, index, case)
         tried = []
         for weight, element in self._timely(drawn(tensors, mutants, rng), 1.0):
             graph = mutant(self.bundle.graph, weight, element)

@@ -144,25 +144,14 @@ def _moved(value: Array, element: int, dtype: DType | None) -> bool:
     return bool(flat[element] != old)
 
 
-@dataclass(frozen=True)
-class CaseMutant:
-    """A testcase that a check must reject.
-
-    Attributes:
-        kind: what was done to it.
-        index: which testcase it was.
-        case: the testcase as it is fed; None if it says nothing that another one does not say.
-    """
-
-    kind: str
-    index: int
-    case: Testcase | None
-
-
-def case_mutants(cases: Sequence[Testcase], rng: np.random.Generator) -> Iterator[CaseMutant]:
+def case_mutants(
+    cases: Sequence[Testcase], rng: np.random.Generator
+) -> Iterator[tuple[str, int, Testcase | None]]:
     """Yield mutants of each testcase: an element of every expected value wrong, an input moved, another one's inputs.
 
-    A testcase whose inputs an earlier one has is no mutant of it: the two say the same.
+    Yields:
+        what was done, to which testcase, and what is fed instead, which a check must reject; None where an earlier
+        testcase has the same inputs, so that the two say the same.
     """
     for i, case in enumerate(cases):
         wrong = dict(case.arrays)
@@ -170,13 +159,13 @@ def case_mutants(cases: Sequence[Testcase], rng: np.random.Generator) -> Iterato
             if wrong[name].size and wrong[name].dtype.kind in "iubf":
                 wrong[name] = wrong[name].copy()
                 _moved(wrong[name], int(rng.integers(wrong[name].size)), case.dtypes.get(name))
-        yield CaseMutant(EXPECTED, i, Testcase(wrong, case.dtypes))
+        yield EXPECTED, i, Testcase(wrong, case.dtypes)
         for name, value in case.inputs.items():
-            yield CaseMutant(MOVED, i, _with(case, {name: _by_one(value, rng)}))
+            yield MOVED, i, _with(case, {name: _by_one(value, rng)})
         if any(_same(case.inputs, other.inputs) for other in cases[:i]):
-            yield CaseMutant(SWAPPED, i, None)
+            yield SWAPPED, i, None
         elif other := next((c for c in [*cases[i + 1 :], *cases[:i]] if _fits(case, c)), None):
-            yield CaseMutant(SWAPPED, i, _with(case, other.inputs))
+            yield SWAPPED, i, _with(case, other.inputs)
 
 
 def _with(case: Testcase, inputs: Mapping[str, Array]) -> Testcase:

@@ -3,9 +3,9 @@
 import json
 import os
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import IO, Any
 
 import numpy as np
@@ -99,41 +99,34 @@ def _described(out: OutputResult) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True, eq=False)
 class SavedFile:
     """The results of one file in an archive.
 
     Attributes:
         path: the file that was run.
+        entries: what is known of each result.
         missed: what the file held to be compared that was not run.
+        number: of the file in the archive.
+        values: what reads the values of all files, by their names.
     """
 
-    def __init__(
-        self,
-        path: str,
-        entries: list[dict[str, Any]],
-        values: Mapping[str, Any],
-        number: int,
-        missed: Sequence[str] = (),
-    ) -> None:
-        self.path = path
-        self.missed = missed
-        self._entries = entries
-        self._values = values
-        self._number = number
-
-    def __len__(self) -> int:
-        return len(self._entries)
+    path: str
+    entries: Sequence[Mapping[str, Any]]
+    missed: Sequence[str]
+    number: int
+    values: Mapping[str, Callable[[], Any]]
 
     def outputs(self, i: int) -> Iterator[tuple[dict[str, Any], Array | None, Array | None]]:
         """Yield what is known of every output of a result, its expected and its computed value."""
-        for j, about in enumerate(self._entries[i]["outputs"]):
-            places = [f"{self._number}/{i}.{j}.{what}" for what in ("expected", "got")]
+        for j, about in enumerate(self.entries[i]["outputs"]):
+            places = [f"{self.number}/{i}.{j}.{what}" for what in ("expected", "got")]
             expect, got = (self._value(place, about) for place in places)
             yield about, expect, got
 
     def _value(self, place: str, about: Mapping[str, Any]) -> Array | None:
         """Return a value, of the type that the output has; None if it was not kept."""
-        read = self._values.get(place)
+        read = self.values.get(place)
         if read is None:
             return None
         value: Array = read()
@@ -142,10 +135,6 @@ class SavedFile:
         if value.dtype.kind not in {"O": "U", "c": "biufc"}.get(dtype.kind, "biuf"):
             raise FormatError(f"{place}.npy is {value.dtype}, expected the stored form of {about['dtype']}")
         return value
-
-    def about(self, i: int) -> dict[str, Any]:
-        """Return what is known of a result."""
-        return self._entries[i]
 
 
 def read_saved(path: str | os.PathLike[str]) -> list[SavedFile]:
@@ -180,7 +169,7 @@ def read_saved(path: str | os.PathLike[str]) -> list[SavedFile]:
                 said = schema.items(schema.text)(text(entry), f"{name}: {entry}") if entry in sizes else ()
                 entry = f"{number}/file.json"
                 path_run = schema.text(text(entry), f"{name}: {entry}")
-                files.append(SavedFile(path_run, entries, values, number, said))
+                files.append(SavedFile(path_run, entries, said, number, values))
     except DAMAGE as e:
         if isinstance(e, (FormatError, InputError)):
             raise
@@ -277,15 +266,14 @@ def judge_saved(
     Raises:
         UsageError: a name is that of no output.
     """
-    outputs = [out for i in range(len(saved)) for out in saved.about(i)["outputs"]]
+    outputs = [out for about in saved.entries for out in about["outputs"]]
     names = {out["name"] for out in outputs}
     for name in {*(maxerr or {}), *(policies or {})} - {""} - names:
         raise UsageError(
             f"{saved.path} has no output {name!r}; its outputs are {', '.join(sorted(names)) or 'none'}"
         )
     require_compared(policies or {}, names, sorted({out["name"] for out in outputs if out["compared"]}))
-    for i in range(len(saved)):
-        about = saved.about(i)
+    for i, about in enumerate(saved.entries):
         judged = tuple(
             _settled(out, _judged(out, expect, got, maxerr or {}, policies or {}))
             for out, expect, got in saved.outputs(i)

@@ -92,9 +92,11 @@ def test_a_dead_worker_is_an_error_of_its_file_alone(obedient: None) -> None:
     assert shown == list(range(7))
 
 
-def test_time_limit(obedient: None) -> None:
+@pytest.mark.parametrize("count", [1, 2])
+def test_time_limit(obedient: None, count: int) -> None:
+    """One worker has the files behind the one that takes too long, two divide them."""
     start = time.monotonic()
-    found = ordered(["sleep:600", "quick:", "sleep:0"], timeout=1.5)
+    found = ordered(["sleep:600", "quick:", "sleep:0"], count, timeout=1.5)
     assert time.monotonic() - start < 300
     closed = {path: event for path, event in found if isinstance(event, Closed)}
     assert closed["sleep:600"] == Closed("it took longer than 1.5 s (--timeout)", ended=Verdict.TIMEOUT)

@@ -181,7 +181,7 @@ class Ratio:
         return f"{name} is {numbers} {word} than {other}{how}"
 
 
-def paired_ratio(base: Sequence[float], other: Sequence[float], seed: int = 0) -> Ratio:
+def paired_ratio(base: Sequence[float], other: Sequence[float]) -> Ratio:
     """How many times as fast `other` is as `base`, from times taken in turns.
 
     Rounds are drawn, not single times: what slowed down a whole round slows down both, and leaves their ratio as it is.
@@ -189,13 +189,12 @@ def paired_ratio(base: Sequence[float], other: Sequence[float], seed: int = 0) -
     Args:
         base: seconds, one a round.
         other: seconds of the same rounds.
-        seed: seed of the bootstrap.
 
     >>> paired_ratio([2.0, 2.1, 1.9], [1.0, 1.05, 0.95]).value
     2.0
     """
     a, b = np.asarray(base, np.float64), np.asarray(other, np.float64)
-    drawn = np.random.default_rng(seed).integers(0, len(a), (_DRAWS, len(a)))
+    drawn = np.random.default_rng(0).integers(0, len(a), (_DRAWS, len(a)))
     return _ratio(np.median(a) / np.median(b), np.median(a[drawn], 1) / np.median(b[drawn], 1))
 
 

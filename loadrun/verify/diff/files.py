@@ -417,8 +417,8 @@ def _results(
     if testcase < len(bundle.testcases):
         expects = bundle.testcases[testcase].expects
     for file in saved:
-        for i in range(len(file)):
-            if file.about(i)["testcase"] not in (testcase, None):
+        for i, result in enumerate(file.entries):
+            if result["testcase"] not in (testcase, None):
                 continue
             values = []
             for about, expected, got in file.outputs(i):

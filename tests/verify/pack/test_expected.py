@@ -199,7 +199,7 @@ def test_saved_results_are_judged_again(tmp_path: Path, capsys: pytest.CaptureFi
     assert main([str(saved), "--maxerr", "0.5"]) == 0
     assert "LOOSENED: the tolerance was 1e-05" in capsys.readouterr().out
     files = read_saved(saved)
-    assert [(f.path, len(f)) for f in files] == [(MLP, 3), (MANY, 2)]
+    assert [(f.path, len(f.entries)) for f in files] == [(MLP, 3), (MANY, 2)]
     again = [o for r in judge_saved(files[0]) for o in r.outputs]
     ran = [o for r in loadrun.run(MLP) for o in r.outputs]
     assert [(o.verdict, o.error, o.maxerr) for o in again] == [(o.verdict, o.error, o.maxerr) for o in ran]
