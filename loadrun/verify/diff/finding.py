@@ -129,6 +129,7 @@ def between(
 
     Raises:
         UsageError: nothing of the two can be matched.
+        EngineError: an engine gives no values and does not run the model.
 
     >>> import loadrun
     >>> from loadrun.passes.constants import bare
@@ -192,7 +193,7 @@ def between(
         if row.distance is not None and row.distance.absolute == 0 and actual.shape == expected.shape:
             equal.add(var.id)
     if not rows and not (isinstance(other, GraphSide) and (side.stops or other.stops)):
-        raise _unmatched(against, feeds)
+        raise _unmatched(against, other, feeds)
     matching.part_all(unlike)
     rows = sorted([*rows, *_stopped(side, other, matching)], key=lambda r: r.var.id)
     stops = (side.stops, other.stops if isinstance(other, GraphSide) else [])
@@ -297,12 +298,12 @@ def _bisected(halved: Bisected, differences: Differences) -> list[SuspectVar]:
     return [replace(first, changes=(_OPTIMIZED,))]
 
 
-def _unmatched(against: Graph | FileSide | str, feeds: Mapping[str, Array]) -> UsageError:
+def _unmatched(against: Graph | FileSide | str, other: DiffSide, feeds: Mapping[str, Array]) -> UsageError:
     """Say why nothing was compared."""
     if isinstance(against, Graph):
         return UsageError("the two models cannot be matched: neither names nor structure agree")
-    if isinstance(against, FileSide):
-        against.require_runs(feeds)
+    if isinstance(other, (EngineSide, FileSide)):
+        other.require_runs(feeds)
     return UsageError(f"{against} returns no intermediate values")
 
 

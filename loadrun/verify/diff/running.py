@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from ...base.errors import EngineError, InputError, OutOfMemoryError, UsageError
-from ...engines import Choice, check_engine, make_engine, make_file_engine
+from ...engines import check_engine, make_engine, make_file_engine
 from ...engines.reference import ReferenceEngine
 from ...engines.wide import WideEngine
 from ...graph import Graph, Opr, Var
@@ -148,9 +148,9 @@ class EngineSide:
         seed: seed of random operators.
     """
 
-    def __init__(self, graph: Graph, engine: str | Choice, seed: int = 0) -> None:
+    def __init__(self, graph: Graph, engine: str, seed: int = 0) -> None:
         self._graph = graph
-        self._choice = check_engine(engine)
+        self._engine = check_engine(engine)
         self._seed = seed
 
     def values(self, feeds: Mapping[str, Array]) -> Iterator[tuple[Var, Array]]:
@@ -163,6 +163,15 @@ class EngineSide:
         """Give the outputs of a run that is asked for nothing else, as users run it."""
         yield from self._some(self._graph.outputs, feeds)
 
+    def require_runs(self, feeds: Mapping[str, Array]) -> None:
+        """Run the graph as it is.
+
+        Raises:
+            EngineError: the engine does not take it, or fails.
+        """
+        engine = make_engine(self._engine, self._graph, self._graph.outputs, seed=self._seed)
+        engine.run(taken(engine.inputs, feeds))
+
     def value(self, var: Var, feeds: Mapping[str, Array]) -> Array | None:
         """One value beside the outputs, None if the engine cannot give it."""
         values = self._some([var], feeds, [v for v in self._graph.outputs if v.id != var.id])
@@ -172,7 +181,7 @@ class EngineSide:
         self, wanted: list[Var], feeds: Mapping[str, Array], others: Sequence[Var] = ()
     ) -> Iterator[tuple[Var, Array]]:
         try:
-            engine = make_engine(self._choice, self._graph, [*wanted, *others], seed=self._seed)
+            engine = make_engine(self._engine, self._graph, [*wanted, *others], seed=self._seed)
             values = engine.run(taken(engine.inputs, feeds))
         except (EngineError, InputError):
             # One that cannot be an output does not keep the others from it.
@@ -196,14 +205,14 @@ class FileSide:
         engine: name of the engine.
     """
 
-    def __init__(self, graph: Graph, source: SourceFile, engine: str | Choice) -> None:
+    def __init__(self, graph: Graph, source: SourceFile, engine: str) -> None:
         self._graph, self._source, self._engine = graph, source, engine
         known = {*source.tensors, *source.outputs}
         self.named = [v for v in computed(graph) if v.name in known]
         """The variables that can be asked for."""
 
     def __str__(self) -> str:
-        return str(self._engine)
+        return self._engine
 
     def values(self, feeds: Mapping[str, Array]) -> Iterator[tuple[Var, Array]]:
         """See `DiffSide`; values that the runtime cannot give are left out."""
@@ -321,7 +330,7 @@ class Bisected:
 
 def bisect(
     graph: Graph,
-    engine: str | Choice | FileSide,
+    engine: str | FileSide,
     feeds: Mapping[str, Array],
     *,
     tolerance: float | None,
@@ -341,7 +350,8 @@ def bisect(
         seed: seed of random operators.
 
     Raises:
-        UsageError: the engine gives none of the outputs.
+        EngineError: the engine does not run the model.
+        UsageError: it gives none of the outputs.
 
     >>> import loadrun
     >>> from loadrun.passes.constants import bare
@@ -376,6 +386,7 @@ def bisect(
             if not fine:
                 wrong[places[var.id]] = difference
     if not known:
+        side.require_runs(feeds)
         raise UsageError(f"{engine} returns none of the model's outputs")
     if not wrong:
         return Bisected(None, None, runs)
