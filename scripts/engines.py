@@ -39,7 +39,7 @@ the reasons: one quantum of a quantized value where rounding meets a half, one s
 elements, the last bit of means of integers, sums of float16.
 """
 
-_REFUSAL = re.compile(r"\w+ (?:cannot run [^:]*|rejects the translated model): (.*); run the model on")
+_REFUSAL = re.compile(r"\w+ (?:cannot run .*?|rejects the translated model): (.*); run the model on")
 
 
 @dataclass

@@ -22,7 +22,7 @@ from ..ops.numeric.parallel import blas_serial
 from ..ops.numeric.stream import OperatorStreams, RandomNumbers
 from ..ops.registry import Call, Shape, ShapeCall, UnknownShape, implementation
 from .program import ABSENT, Step, make_step, mark_dying, run_step
-from .protocol import ranked
+from .protocol import graph_inputs, ranked
 from .reference import ReferenceEngine
 
 # The wide engine: a model computed in float64, to see what rounding does to it, and where a dtype is too small.
@@ -83,7 +83,7 @@ class WideEngine:
         oprs = graph.needed(self.targets)
         infer_dtypes(oprs)
         branches = find_branches(oprs)
-        self._inputs = {o.outputs[0].name or "": o.outputs[0] for o in oprs if o.type == "Host2DeviceCopy"}
+        self._inputs = graph_inputs(oprs)
         self._steps = [make_step(o, (), branches) for o in oprs if o.type != "Host2DeviceCopy"]
         self._count = sum(not o.tensors for o in oprs)
         mark_dying(self._steps, {v.id for v in self.targets})
