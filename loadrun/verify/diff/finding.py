@@ -17,7 +17,18 @@ from .changes import ChangedConstant, changed_constants, changes
 from .lone import with_lone
 from .matching import Matching, extend, is_cast, is_constant, match
 from .patching import Sketched, explains, locate
-from .running import Bisected, DiffSide, EngineSide, FileSide, GraphSide, Stop, bisect, computed, pairs
+from .running import (
+    AskedSide,
+    Bisected,
+    DiffSide,
+    EngineSide,
+    FileSide,
+    GraphSide,
+    Stop,
+    bisect,
+    computed,
+    pairs,
+)
 from .stored import StoredValues, biases_behind
 from .watching import Finding, Finiteness, overflowed
 
@@ -215,7 +226,7 @@ def between(
     findings = [] if any(stops) else finiteness.findings(feeds, seed)
     parts = rows, constants, roots, matching.counts(), total, outputs, stops, lonely, matching, unjudged
     differences = Differences(*parts, findings, over)
-    if isinstance(other, (EngineSide, FileSide)) and not isinstance(against, Graph):
+    if isinstance(other, AskedSide) and not isinstance(against, Graph):
         halve = partial(bisect, graph, against, feeds, tolerance=tolerance, seed=seed)
         differences = _as_used(differences, other.untouched(feeds), sums, kept, tolerances, halve)
     return differences
@@ -302,7 +313,7 @@ def _unmatched(against: Graph | FileSide | str, other: DiffSide, feeds: Mapping[
     """Say why nothing was compared."""
     if isinstance(against, Graph):
         return UsageError("the two models cannot be matched: neither names nor structure agree")
-    if isinstance(other, (EngineSide, FileSide)):
+    if isinstance(other, AskedSide):
         other.require_runs(feeds)
     return UsageError(f"{against} returns no intermediate values")
 
