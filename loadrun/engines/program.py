@@ -116,6 +116,15 @@ def make_step(opr: Opr, constant: Collection[int], branches: Branches) -> Step:
     )
 
 
+def readers_of(steps: Sequence[Step]) -> dict[int, list[int]]:
+    """Return the numbers of the steps that read each variable."""
+    readers: dict[int, list[int]] = {}
+    for i, s in enumerate(steps):
+        for v in s.reads:
+            readers.setdefault(v, []).append(i)
+    return readers
+
+
 def mark_dying(steps: Sequence[Step], keep: Collection[int]) -> None:
     """Tell every step which variables it is the last to read (or nobody reads at all)."""
     last = {v: i for i, s in enumerate(steps) for v in (*s.needs, *s.writes)}

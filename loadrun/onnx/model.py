@@ -8,7 +8,7 @@ import numpy as np
 from ..base import __version__
 from ..base.errors import LoadRunError, UnsupportedError, UsageError
 from ..engines.reference import observed_shapes
-from ..graph import Graph, Opr, Var
+from ..graph import Graph, Opr, Var, readers_of
 from ..graph.dtypes import Array, DType
 from ..ops.catalog import select
 from ..ops.control import find_branches
@@ -281,10 +281,9 @@ class _Walk:
         self.operators: dict[str, int] = {}
         writer.described = self._doc
         writer.ends = {v.id for v in (*request.outputs.values(), *request.reads.values())}
+        writer.readers = readers_of(oprs)
         for opr in oprs:
             writer.decide(opr)
-            for var in opr.inputs:
-                writer.readers.setdefault(var.id, []).append(opr)
         writer.required = requirements(oprs, writer.readers, writer.ends)
         self.inside = {*branches.guard}.union(*writer.required.values())
 
