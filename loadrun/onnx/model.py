@@ -134,13 +134,15 @@ class NotWrittenError(UnsupportedError):
         refused: each with its place in the graph, and why.
     """
 
-    def __init__(self, refused: Sequence[tuple[str, str]]) -> None:
-        self.refused = refused
-        super().__init__(refused)
+    refused: Sequence[tuple[str, str]] = ()
 
-    def __str__(self) -> str:
-        count = f"{len(self.refused)} operator{'s' * (len(self.refused) > 1)}"
-        return f"{count} cannot be written as ONNX:\n" + "\n".join(f"  {o}: {why}" for o, why in self.refused)
+
+def _not_written(refused: Sequence[tuple[str, str]]) -> NotWrittenError:
+    count = f"{len(refused)} operator{'s' * (len(refused) > 1)}"
+    lines = "\n".join(f"  {operator}: {why}" for operator, why in refused)
+    error = NotWrittenError(f"{count} cannot be written as ONNX:\n{lines}")
+    error.refused = refused
+    return error
 
 
 def write(request: Request) -> WrittenModel:
@@ -169,7 +171,7 @@ def write(request: Request) -> WrittenModel:
         if opset is None and newer > version and all(r.opset for _, r in refused):
             version = newer
             continue
-        raise NotWrittenError(
+        raise _not_written(
             [(o.where if isinstance(o, InsertedNode) else describe(o), str(why)) for o, why in refused]
         )
     return walk.finish(plan)
@@ -378,7 +380,7 @@ class _Walk:
                 else:
                     w.ops("Identity", w.name(var), out=[claimed])
             except UnsupportedOprError as e:
-                raise NotWrittenError([(describe(var.owner), f"output {name!r}: {e}")]) from None
+                raise _not_written([(describe(var.owner), f"output {name!r}: {e}")]) from None
             sizes = () if name in request.scalars else self._output_shape(name, var)
             outputs.append(ValueMessage(claimed, elem_of(w.dtype(var)), sizes))
         inputs = []

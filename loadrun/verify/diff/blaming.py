@@ -388,4 +388,4 @@ def _ordered(graph: Graph, state: Mapping[int, SuspectVar], roots: list[SuspectV
 
 def _uncompared(opr: Opr, state: Mapping[int, SuspectVar]) -> tuple[Opr, ...]:
     """List the operators without counterpart between an operator and the compared values before it."""
-    return operators_before(opr, lambda v: v.id not in state and bool(v.owner.inputs))
+    return operators_before([opr], lambda v: v.id not in state and bool(v.owner.inputs))

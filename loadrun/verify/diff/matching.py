@@ -212,10 +212,10 @@ def is_constant(var: Var) -> bool:
     return bool(var.owner.tensors) and var.owner.type != "Host2DeviceCopy"
 
 
-def operators_before(opr: Opr, passes: Callable[[Var], bool]) -> tuple[Opr, ...]:
-    """List the operators that another one is computed from, in order, as far back as the values between them pass."""
+def operators_before(oprs: Iterable[Opr], passes: Callable[[Var], bool]) -> tuple[Opr, ...]:
+    """List the operators that others are computed from, in order, as far back as the values between them pass."""
     passed: dict[int, Opr] = {}
-    todo = [opr]
+    todo = [*oprs]
     while todo:
         for var in todo.pop().inputs:
             if passes(var) and var.owner.id not in passed:

@@ -226,7 +226,7 @@ class _Search:
         values = self._mine.values({v.id for v, _ in candidates})
         for var, partner in candidates:
             if self.is_taken_over(partner, var, values[var.id]):
-                return Located(var, partner, operators_before(var.owner, lambda v: v.id in mine))
+                return Located(var, partner, operators_before([var.owner], lambda v: v.id in mine))
         return None
 
     def _unknown(self, side: Sketched, ends: Sequence[Var], others: SketchIndex) -> dict[int, _Unknown]:
