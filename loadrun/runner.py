@@ -22,7 +22,6 @@ from .compare.policy import Policy
 from .compare.record import packed_policies
 from .compare.results import FileResult, OutputResult, Result, Verdict
 from .engines import (
-    Choice,
     Engine,
     check_engine,
     file_of,
@@ -68,10 +67,11 @@ class Runner:
 
     Args:
         bundle: what `loadrun.load` returned, or a path.
-        engine: name of the engine, with an argument after a colon where it takes one, or a `loadrun.engines.Choice`.
+        engine: name of the engine, with an argument after a colon where it takes one.
         seed: seed of the graph's random operators.
         policies: what outputs must fulfil besides, by name, all others under the empty name; default is what the file
             was packed with.
+        profile: let the runtime's own profiler watch the runs; see `executed`.
 
     Raises:
         UnsupportedError: the graph holds an operator that cannot be executed.
@@ -86,10 +86,11 @@ class Runner:
     def __init__(
         self,
         bundle: Bundle | str | os.PathLike[str],
-        engine: str | Choice = "reference",
+        engine: str = "reference",
         *,
         seed: int = 0,
         policies: Mapping[str, Policy] | None = None,
+        profile: bool = False,
     ) -> None:
         require_seed(seed)
         self.engine = check_engine(engine)
@@ -99,7 +100,7 @@ class Runner:
         )
         if not runs_composites(self.engine) and file_of(self.bundle, self.engine) is None:
             self.bundle = self.bundle.lowered()
-        self.seed = seed
+        self.seed, self._profile = seed, profile
         self.packed, self.loosened = packed_policies(self.bundle.record)
         self.policies = {**self.packed, **(policies or {})}
         self._settings = Settings(seed, self.policies, self.loosened)
@@ -113,12 +114,11 @@ class Runner:
         source = file_of(self.bundle, self.engine)
         if source is not None:
             self.bundle.require_unchanged()
-            return file_replay.FileReplay(
-                source, make_file_engine(self.engine, source), self.policies, self.loosened
-            )
+            runtime = make_file_engine(self.engine, source, profile=self._profile)
+            return file_replay.FileReplay(source, runtime, self.policies, self.loosened)
         source = self.bundle.file
         if source is not None and runs_composites(self.engine) and self.bundle.holds_objects:
-            engine = file_replay.GraphFile(self.bundle.graph, str(self.engine), self.seed)
+            engine = file_replay.GraphFile(self.bundle.graph, self.engine, self.seed)
             return file_replay.FileReplay(source, engine, self.policies, self.loosened)
         if self.bundle.source.refusal is not None:
             raise UnsupportedError(f"not run by {self.engine}: {self.bundle.source.refusal}")
@@ -133,7 +133,7 @@ class Runner:
 
     @property
     def about(self) -> About:
-        """Describe what executes the model, and how; what the engine cannot run is known after the first run."""
+        """Describe what executes the model, and how."""
         if self._native is not None:
             return self._native.engine.about
         return self._last.about
@@ -216,16 +216,16 @@ class Runner:
         return self._others(bundle)
 
     def _specialized(self, bundle: Bundle) -> Specialization:
-        return Specialization(bundle, self._settings, self._make, self.engine.spec != "reference")
+        return Specialization(bundle, self._settings, self._make, self.engine != "reference")
 
     def _make(self, graph: Graph, targets: Sequence[Var]) -> Engine:
         """Return an engine for some variables of a graph."""
-        return make_engine(self.engine, graph, targets, seed=self.seed)
+        return make_engine(self.engine, graph, targets, seed=self.seed, profile=self._profile)
 
     def executed(self) -> list[profile.Executed] | None:
         """Return the time of operators in the last `run` from the engine's own profiler; None if it has none.
 
-        The engine must be a `loadrun.engines.Choice` with ``profile=True``.
+        The runner must have been made with ``profile=True``.
         """
         engine = self._native.engine if self._native is not None else self._last.model
         return engine.executed() if isinstance(engine, profile.Profiling) else None
@@ -243,7 +243,7 @@ class Runner:
 def run(
     bundle: Bundle | str | os.PathLike[str],
     inputs: Mapping[str, Array] | None = None,
-    engine: str | Choice = "reference",
+    engine: str = "reference",
     *,
     seed: int = 0,
 ) -> list[Result]:

@@ -9,6 +9,7 @@ An engine's packages must be installed. Takes a few minutes for each engine.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -38,6 +39,8 @@ the reasons: one quantum of a quantized value where rounding meets a half, one s
 elements, the last bit of means of integers, sums of float16.
 """
 
+_REFUSAL = re.compile(r"\w+ (?:cannot run .*?|rejects the translated model): (.*); run the model on")
+
 
 @dataclass
 class Folder:
@@ -46,6 +49,7 @@ class Folder:
     passed: int = 0
     failed: int = 0
     errors: int = 0
+    refused: int = 0
     apart: int = 0
 
 
@@ -55,9 +59,8 @@ class Found:
 
     about: About | None = None
     folders: dict[str, Folder] = field(default_factory=lambda: defaultdict(Folder))
-    islands: Counter[tuple[str, str]] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
     files: int = 0
-    with_islands: int = 0
 
 
 def measure(spec: str, files: Iterable[Path]) -> Found:
@@ -81,14 +84,13 @@ def measure(spec: str, files: Iterable[Path]) -> Found:
                 folder.passed += 1
             elif reference.replay_one(i).verdict is not Verdict.PASS:
                 folder.apart += 1
+            elif refusal := _REFUSAL.match(result.message or ""):
+                folder.refused += 1
+                found.refused[re.sub(r"'.*?'|\d+", "...", refusal[1])] += 1
             else:
                 folder.failed += result.verdict is Verdict.FAIL
                 folder.errors += result.verdict is not Verdict.FAIL
                 print(f"{spec}: {name}: {result.verdict.value}")
-        if runner._checked is not None:
-            islands = {(n.type, n.reason.split(":")[0].split("\n")[0]) for n in runner.about.islands}
-            found.islands.update(islands)
-            found.with_islands += bool(islands)
     return found
 
 
@@ -101,30 +103,27 @@ def section(spec: str, found: Found) -> str:
     folders = found.folders.values()
     passed, failed = sum(f.passed for f in folders), sum(f.failed for f in folders)
     errors, apart = sum(f.errors for f in folders), sum(f.apart for f in folders)
+    refused = sum(f.refused for f in folders)
     lines = [
         f"## {name}",
         "",
         f"{name} {about.version}{provider}, {about.arithmetic}: {passed} testcases of {found.files} files pass,",
-        f"{failed} differ, {errors} cannot be run; {apart} are apart.",
-        f"{found.with_islands} files have operators that the reference engine runs.",
+        f"{failed} differ, {errors} cannot be run, {refused} are refused; {apart} are apart.",
     ]
     different = {place: f.failed + f.errors for place, f in sorted(found.folders.items())}
     if any(different.values()):
         lines += ["", f"By folder: {', '.join(f'{place} {n}' for place, n in different.items() if n)}."]
-    reasons: dict[str, Counter[str]] = defaultdict(Counter)
-    for (kind, why), count in found.islands.items():
-        reasons[why][kind] += count
-    if reasons:
-        lines += ["", "Left to the reference engine:", ""]
-    for why, kinds in sorted(reasons.items(), key=lambda pair: (-pair[1].total(), pair[0])):
-        lines.append(f"- {', '.join(sorted(kinds))}: {why} ({kinds.total()})")
+    if found.refused:
+        lines += ["", "Refused:", ""]
+    for why, count in sorted(found.refused.items(), key=lambda pair: (-pair[1], pair[0])):
+        lines.append(f"- {why} ({count})")
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     """Replay, and write or print."""
     patterns = [a for a in sys.argv[1:] if "/" in a and ":" not in a]
-    specs = [check_engine(a).spec for a in sys.argv[1:] if a not in patterns] or [
+    specs = [check_engine(a) for a in sys.argv[1:] if a not in patterns] or [
         "onnxruntime",
         "openvino",
     ]

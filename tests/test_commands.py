@@ -34,7 +34,6 @@ RECORDS: dict[str, tuple[type, ...]] = {
 }
 SPELLED = {
     "engine": "engines",
-    "strict": "engine",
     "check": "policies",
     "input_shape": "input_shapes",
     "constant": "constants",
@@ -43,7 +42,7 @@ SPELLED = {
     "optimize_for_inference": "passes",
     "config": "configuration",
 }
-"""Options that stand in a record under another name; an engine of its own is a `Choice` there."""
+"""Options that stand in a record under another name."""
 CALLED = {"files", "model", "file", "reports", "source", "target", "against", "other", "output", "engine"}
 """What a call takes beside its record."""
 SHOWN = {"help", "quiet", "verbose"}
@@ -54,7 +53,7 @@ WRITTEN = {
     "reduce": {"anonymize"},
     "diff": {"json", "passes", "html", "graph"},
     "bench": {"json", "html"},
-    "info": {"json", "graph", "operators", "strict"},
+    "info": {"json", "graph", "operators"},
     "audit": {"json", "junit"},
 }
 """Files that are written from what the call gives, and options of another call."""

@@ -11,21 +11,6 @@ with late(__name__):
 
 
 @dataclass(frozen=True)
-class Island:
-    """An operator that an engine leaves to the reference engine, and why.
-
-    Attributes:
-        operator: the operator with its place in the file.
-        type: its type.
-        reason: why the engine cannot run it.
-    """
-
-    operator: str
-    type: str
-    reason: str
-
-
-@dataclass(frozen=True)
 class About:
     """The engine that ran, and how it computes.
 
@@ -34,9 +19,8 @@ class About:
         version: version of the runtime.
         arithmetic: in what it computes float32 operators, such as ``float32``, ``bfloat16``.
         provider: what of the runtime executes: an execution provider, a device, a program.
-        islands: operators that the reference engine executed instead; known after the first run.
         operators: how many operators the targets need.
-        way: ``native`` where the runtime got the model's own file, ``translated`` where it got models that loadrun
+        way: ``native`` where the runtime got the model's own file, ``translated`` where it got a model that loadrun
             wrote of its graph; empty for engines that execute graphs themselves.
         options: what else was chosen for the runtime, as it was written.
 
@@ -50,24 +34,20 @@ class About:
     version: str
     arithmetic: str
     provider: str = ""
-    islands: tuple[Island, ...] = ()
     operators: int = 0
     way: str = ""
     options: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
-        """One line, with the number of operators that ran elsewhere."""
+        """One line."""
         provider = f" ({self.provider})" if self.provider else ""
         parts = (f"{self.engine} {self.version}{provider}", self.arithmetic, self.way, *self.options)
-        line = ", ".join(p for p in parts if p)
-        if self.islands:
-            line += f"; {len(self.islands)} of {self.operators} operators on the reference engine"
-        return line
+        return ", ".join(p for p in parts if p)
 
 
 def about_data(about: About) -> dict[str, Any]:
-    """Describe the engine, its arithmetic, and what ran on the reference engine instead."""
+    """Describe the engine and its arithmetic."""
     return {
         "engine": about.engine,
         "version": about.version,
@@ -76,7 +56,6 @@ def about_data(about: About) -> dict[str, Any]:
         "way": about.way or None,
         "options": list(about.options),
         "operators": about.operators,
-        "islands": [{"operator": i.operator, "type": i.type, "reason": i.reason} for i in about.islands],
     }
 
 

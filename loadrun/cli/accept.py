@@ -3,12 +3,11 @@
 import sys
 
 from ..base.errors import clean
-from ..engines import Choice
 from ..report.text import error, table
 from ..verify.accepting import Acceptance, AcceptOptions, accept_files, accepted
 from .fields import add_limit_options, add_options
 from .groups import Parser, limited, model_files
-from .models import add_engine_options
+from .models import add_engine_option
 
 _SHOWN = 40
 """How many outputs are listed."""
@@ -27,7 +26,7 @@ def parser() -> Parser:
     )
     p.add_argument("files", nargs="+", metavar="MODEL", help="files, patterns and folders")
     add_options(p, AcceptOptions, "seed", reason={"metavar": "TEXT"}, by={"metavar": "NAME"})
-    add_engine_options(p)
+    add_engine_option(p)
     add_limit_options(p)
     return p
 
@@ -40,7 +39,7 @@ def main(argv: list[str]) -> int:
         p.error("cannot ask without a terminal; pass the reason with --reason TEXT")
     if args.reason is not None and not args.reason.strip():
         p.error("--reason is empty; say why the new values are right")
-    options = p.record(AcceptOptions, vars(args), engine=Choice(args.engine, "engine" in args.strict))
+    options = p.record(AcceptOptions, vars(args))
 
     def confirm(acceptance: Acceptance) -> str | None:
         _show(acceptance)

@@ -8,7 +8,6 @@ from ..base import __version__
 from ..base.errors import clean
 from ..base.writing import check_targets, text_file
 from ..compare.results import FileResult
-from ..engines import Choice
 from ..replay.options import RunOptions
 from ..report.json import dumps
 from ..report.junit import JUnitWriter
@@ -17,7 +16,7 @@ from ..verify.audit import NO_CHECK, Audit, AuditOptions, FileAudit, Score, audi
 from ..verify.audit_mutants import CASE_KINDS, ELEMENT
 from .fields import add_options
 from .groups import Parser, limited, model_files
-from .models import add_engine_options, add_model_options, model_options
+from .models import add_engine_option, add_model_options, model_options
 
 _HEADERS = ("file", "output", "mutants", "caught", "score", "not caught")
 
@@ -35,7 +34,7 @@ def parser() -> Parser:
     p.add_argument("files", nargs="+", metavar="MODEL", help="files, patterns and folders")
     add_options(p, AuditOptions, "mutants", "timeout", "seed", "jobs")
     add_options(p, RunOptions, "junit", json={"more": ""})
-    add_engine_options(p)
+    add_engine_option(p)
     add_model_options(p)
     add_options(p, RunOptions, "max_memory")
     return p
@@ -48,7 +47,6 @@ def main(argv: list[str]) -> int:
     options = p.record(
         AuditOptions,
         vars(args),
-        engine=Choice(args.engine, "engine" in args.strict),
         **model_options(args.input_shape, args.constant),
     )
     files = model_files(args.files, sys.stderr)

@@ -8,15 +8,14 @@ from ..base.errors import UsageError, clean, indented
 from ..base.registry import late
 from ..base.writing import check_targets, text_file
 from ..dump import load
-from ..engines import Choice
 from ..inputs.feeds import ModelOptions
 from ..report import json as json_report
-from ..report.engines import islands
+from ..report.engines import engine_lines
 from ..report.text import shape_text, table
 from ..verify.describe import Description, VarInfo, describe_engine, describe_files
 from .fields import add_limit_options
 from .groups import Parser, limited, model_files
-from .models import add_engine_options, add_model_options, model_options
+from .models import add_engine_option, add_model_options, model_options
 
 with late(__name__):
     from ..report import graph
@@ -53,7 +52,7 @@ def parser() -> Parser:
         "or FILE.json (for Model Explorer)",
     )
     p.add_argument("-q", "--quiet", action="store_true", help="omit the table of operators")
-    add_engine_options(p, default=None)
+    add_engine_option(p, default=None)
     add_model_options(p)
     add_limit_options(p, "stop a file that takes longer")
     return p
@@ -76,14 +75,15 @@ def main(argv: list[str]) -> int:
         with limited(args.max_memory, args.timeout, "drawing"):
             return _draw(files, args.graph, read)
     if args.engine is not None:
-        engine = Choice(args.engine, "engine" in args.strict)
-        ran = describe_engine(files, engine, read, timeout=args.timeout, max_memory=args.max_memory)
+        ran = describe_engine(files, args.engine, read, timeout=args.timeout, max_memory=args.max_memory)
         for _, why in ran.failures:
             print(f"loadrun: {indented(why.message)}", file=sys.stderr)
         if args.json:
             print(json_report.dumps([{"file": path, **about_data(a)} for path, a in ran.descriptions]))
         elif ran.descriptions:
-            print("\n\n".join("\n".join([clean(path, 200), *islands(a)]) for path, a in ran.descriptions))
+            print(
+                "\n\n".join("\n".join([clean(path, 200), *engine_lines(a)]) for path, a in ran.descriptions)
+            )
         return ran.exit_code
     result = describe_files(files, read, timeout=args.timeout, max_memory=args.max_memory)
     for _, why in result.failures:

@@ -3,7 +3,7 @@
 import argparse
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from ..base.errors import InputError, SpecError, UsageError, clean
 from ..base.registry import late
-from ..engines import Choice, check_engine, split_engines
+from ..engines import check_engine, split_engines
 from ..graph.dtypes import Array
 from ..inputs.feeds import ModelOptions
 from ..passes.options import LAYOUTS, OPTIMIZATIONS
@@ -104,45 +104,29 @@ def _no_image(pixels: Array, path: str) -> NoReturn:
     raise InputError(f"{path} is an image; a constant must be a .npy array or numbers")
 
 
-def add_engine_options(
-    p: argparse.ArgumentParser,
-    *,
-    several: bool = False,
-    default: str | None = "reference",
-    strict: Sequence[str] = ("engine",),
+def add_engine_option(
+    p: argparse.ArgumentParser, *, several: bool = False, default: str | None = "reference"
 ) -> None:
-    """Add ``--engine`` and ``--strict``.
+    """Add ``--engine``.
 
     Args:
         several: the option takes several names, see `all_chosen`.
-        strict: what ``--strict`` takes.
         default: the engine where none is named.
     """
     g = p.add_argument_group("engine")
-    text = documented(Choice)["spec"].split(". ")[0]
+    text = documented(ReplayOptions)["engines"].split(". ")[0]
     if several:
         text += "; several (separated by commas, or the option repeated) are compared"
         g.add_argument("--engine", metavar="NAME[,NAME...]", type=engine_list, action="append", help=text)
     else:
         g.add_argument("--engine", metavar="NAME", type=engine, default=default, help=text)
-    kinds = {"metavar": ",".join(strict), "type": partial(_kinds, strict), "default": (), "action": "store"}
-    add_options(g, Choice if strict == ("engine",) else ReplayOptions, strict=kinds)
 
 
-def _kinds(known: Iterable[str], text: str) -> tuple[str, ...]:
-    """Read words separated by commas."""
-    words = tuple(text.split(","))
-    if unknown := [w for w in words if w not in known]:
-        raise argparse.ArgumentTypeError(f"expected {', '.join(known)}, found {unknown[0]!r}")
-    return words
-
-
-def all_chosen(options: Sequence[Sequence[str]] | None, strict: bool) -> tuple[Choice, ...]:
+def all_chosen(options: Sequence[Sequence[str]] | None) -> tuple[str, ...]:
     """Return the selected engines, in order.
 
     Args:
         options: the names, one sequence for each ``--engine``.
-        strict: whether operators that an engine lacks are refused.
 
     Raises:
         UsageError: an engine is named twice.
@@ -151,13 +135,13 @@ def all_chosen(options: Sequence[Sequence[str]] | None, strict: bool) -> tuple[C
     doubled = sorted({n for n in specs if specs.count(n) > 1})
     if doubled:
         raise UsageError(f"the engine {doubled[0]} is named twice; a comparison needs different engines")
-    return tuple(Choice(name, strict) for name in specs)
+    return tuple(specs)
 
 
 def engine(text: str) -> str:
     """Read the name of an engine."""
     try:
-        return check_engine(text).spec
+        return check_engine(text)
     except UsageError as e:
         raise argparse.ArgumentTypeError(str(e)) from None
 

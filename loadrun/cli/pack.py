@@ -15,16 +15,15 @@ from ..base.stages import counted
 from ..compare.policy import parse_all
 from ..compare.results import EXIT_FAIL, EXIT_PASS
 from ..dump.options import DumpOptions
-from ..engines import Choice
 from ..graph.dtypes import Array, DType, dequantized
 from ..passes.options import FLAGS
 from ..report.text import shape_text, table
 from ..testcase import EXPECT, Testcase
 from ..verify.pack.files import FilePacker
 from ..verify.pack.options import PackOptions
-from .fields import add_options, documented
+from .fields import add_options
 from .groups import Parser, add_quiet_option, chosen_data, target, tolerances
-from .models import add_model_options, engine, model_options
+from .models import add_engine_option, add_model_options, model_options
 
 _AUTO = "auto"
 _SHOWN = 8
@@ -53,8 +52,7 @@ def parser() -> Parser:
         "--no-record", action="store_true", help="omit provenance, digests and the order of the inputs"
     )
     add_options(p, PackOptions, "seed")
-    spec = documented(Choice)["spec"].split(". ")[0]
-    p.add_argument("--engine", metavar="NAME", type=engine, default="reference", help=spec)
+    add_engine_option(p)
     add_options(p, PackOptions, "timeout")
     add_quiet_option(p)
     _optimization_options(p)

@@ -26,7 +26,7 @@ from ..runner import FileResult, Result, Verdict
 from .fields import add_options
 from .groups import Parser, add_quiet_option, chosen_data, model_files, target, tolerances
 from .models import (
-    add_engine_options,
+    add_engine_option,
     add_model_options,
     add_observing_options,
     all_chosen,
@@ -88,7 +88,12 @@ def parser() -> Parser:
     add_options(chosen, RunOptions, configuration={"flags": ("--config",), "dest": "config"})
     running = p.add_argument_group("execution")
     add_options(running, RunOptions, "jobs", "timeout", "max_memory", "fail_fast", "iter")
-    add_engine_options(p, several=True, strict=("weak", "damage", "engine"))
+    add_options(
+        running,
+        RunOptions,
+        strict={"metavar": "weak,damage", "type": _strict, "default": (), "action": "store"},
+    )
+    add_engine_option(p, several=True)
     add_model_options(p)
     reports = p.add_argument_group("reports")
     add_options(reports, RunOptions, "junit", "html", json={"action": "append"})
@@ -111,6 +116,14 @@ def _configuration(file: str | None, engines: bool) -> Configuration | None:
         return None
     configuration = find_configuration() if file is None else read_configuration(file)
     return configuration.without_engines() if configuration is not None and engines else configuration
+
+
+def _strict(text: str) -> tuple[str, ...]:
+    """Read what is rejected, separated by commas."""
+    words = tuple(text.split(","))
+    if unknown := [w for w in words if w not in ("weak", "damage")]:
+        raise argparse.ArgumentTypeError(f"expected weak or damage, found {unknown[0]!r}")
+    return words
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -153,7 +166,7 @@ def main(argv: list[str]) -> int:
         test_data=sets,
         json=json,
         json_lines=lines,
-        engines=all_chosen(args.engine, "engine" in args.strict),
+        engines=all_chosen(args.engine),
         policies=parse_all(args.check or ()),
         optimize=optimizations(vars(args)),
         command=shlex.join(["loadrun", *argv]),

@@ -3,11 +3,10 @@
 `reference` is numpy; runtimes that are extras are in `loadrun.runtimes`, imported only when used.
 """
 
-from ..base.about import About as About, Island as Island
+from ..base.about import About as About
 from .protocol import (
     NATIVE as NATIVE,
     TRANSLATED as TRANSLATED,
-    Choice as Choice,
     Engine as Engine,
     Factory as Factory,
     FileEngine as FileEngine,

@@ -26,7 +26,7 @@ from ..ops.numeric.parallel import replaced
 from ..ops.numeric.special import filled
 from ..ops.registry import Added, Bound, Call, Finish, InTurn, Limits, Shape, ShapeCall
 from .pairs import PAIR
-from .program import Step
+from .program import Step, readers_of
 
 with late(__name__):
     from ..ops.conv import convolution
@@ -161,10 +161,7 @@ def fuse(steps: Sequence[Step], known: Inference, keep: Collection[int]) -> list
         known: shapes of its variables.
         keep: ids of variables that the caller wants, which must stay.
     """
-    readers: dict[int, list[int]] = {}
-    for i, s in enumerate(steps):
-        for v in s.reads:
-            readers.setdefault(v, []).append(i)
+    readers = readers_of(steps)
     out: list[Step | None] = list(steps)
     taken: set[int] = set()
     fused: dict[int, tuple[Step, FusedKernel]] = {}

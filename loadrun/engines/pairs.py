@@ -15,7 +15,7 @@ from ..graph.composite import Composite, Definition, NodeTypes
 from ..graph.dtypes import Array, plain
 from ..ops.infer import Inference, kernel_of
 from ..ops.registry import Call
-from .program import Program, Step
+from .program import Program, Step, readers_of
 
 _RANGES = {"Uint4": (0, 15), "Int4": (-8, 7), "Uint2": (0, 3), "Int2": (-2, 1)}
 _INTEGERS = ("Uint8", "Int8", "Uint16", "Int16", *_RANGES)
@@ -54,11 +54,7 @@ def joined(program: Program, known: Inference, keep: Collection[int]) -> list[St
     quantized = {s.writes[0]: i for i, s in enumerate(steps) if s.call.opr.called == "QuantizeLinear"}
     if not quantized:
         return steps
-    readers: dict[int, list[int]] = {}
-    writers = {v: i for i, s in enumerate(steps) for v in s.writes}
-    for i, s in enumerate(steps):
-        for v in s.reads:
-            readers.setdefault(v, []).append(i)
+    readers, writers = readers_of(steps), {v: i for i, s in enumerate(steps) for v in s.writes}
     out: list[Step | None] = list(steps)
     filters = _Filters(program, known)
     for i, s in enumerate(steps):

@@ -1,7 +1,7 @@
 """Time and memory of every operator of a run, in the structure of MegEngine's graph profiler."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -88,7 +88,6 @@ class Profile:
         device: dict[str, Any] = {}
         host: dict[str, Any] = {}
         footprint: dict[str, Any] = {}
-        order: list[str] = []
         again: dict[int, int] = {}
         next_id = max((o.id for o in self._graph.oprs), default=-1) + 1
         for run in self._runs:
@@ -104,18 +103,8 @@ class Profile:
             times = {"start": run.start, "kern": run.start, "end": run.end}
             device[key] = {_node(run.opr): times}
             host[key] = {run.thread: dict(times)}
-            footprint[key] = {
-                "computation": run.flops or None,
-                "memory": run.memory,
-                "in_shapes": [list(s) for s in run.inputs],
-                "out_shapes": [list(s) for s in run.outputs],
-                "param": {},
-            }
-            order.append(key)
-        return {
-            "graph_exec": {"operator": oprs, "var": variables, "mem_chunk": {}, "comp_seq": order},
-            "profiler": {"device": device, "host": host, "opr_footprint": footprint, "opr_internal_pf": {}},
-        }
+            footprint[key] = _footprint(run.flops or None, run.memory, run.inputs, run.outputs)
+        return _document(oprs, variables, device, host, footprint)
 
 
 class _Timed:
@@ -205,6 +194,30 @@ def _node(opr: Opr) -> str:
 Shapes = Sequence[Sequence[int]]
 
 
+def _footprint(flops: int | None, nbytes: int, inputs: Shapes, outputs: Shapes) -> dict[str, Any]:
+    return {
+        "computation": flops,
+        "memory": nbytes,
+        "in_shapes": [list(s) for s in inputs],
+        "out_shapes": [list(s) for s in outputs],
+        "param": {},
+    }
+
+
+def _document(
+    oprs: dict[str, Any],
+    variables: dict[str, Any],
+    device: dict[str, Any],
+    host: dict[str, Any],
+    footprint: dict[str, Any],
+) -> dict[str, Any]:
+    """Return a profile, of operators in the order of their execution."""
+    return {
+        "graph_exec": {"operator": oprs, "var": variables, "mem_chunk": {}, "comp_seq": list(oprs)},
+        "profiler": {"device": device, "host": host, "opr_footprint": footprint, "opr_internal_pf": {}},
+    }
+
+
 class Executed(NamedTuple):
     """One execution of an operator.
 
@@ -259,37 +272,5 @@ def profile_data(executed: Sequence[Executed]) -> dict[str, Any]:
             "waiting_spec": {},
         }
         device[str(i)] = {e.lane: {"start": e.start, "kern": e.start, "end": e.start + e.seconds}}
-        footprint[str(i)] = {
-            "computation": e.flops,
-            "memory": e.nbytes,
-            "in_shapes": [list(s) for s in e.inputs],
-            "out_shapes": [list(s) for s in e.outputs],
-            "param": {},
-        }
-    return {
-        "graph_exec": {"operator": oprs, "var": {}, "mem_chunk": {}, "comp_seq": list(oprs)},
-        "profiler": {"device": device, "host": device, "opr_footprint": footprint, "opr_internal_pf": {}},
-    }
-
-
-def executed_of(profile: Mapping[str, Any]) -> list[Executed]:
-    """Return the executions of a profile of the reference engine, or of `profile_data`."""
-    executions = []
-    for key in profile["graph_exec"]["comp_seq"]:
-        opr, cost = profile["graph_exec"]["operator"][key], profile["profiler"]["opr_footprint"][key]
-        ((lane, time),) = profile["profiler"]["host"][key].items()
-        took = time["end"] - time["start"]
-        shapes = cost["in_shapes"], cost["out_shapes"]
-        executions.append(
-            Executed(
-                opr["name"],
-                opr["type"],
-                time["start"],
-                took,
-                lane,
-                *shapes,
-                cost["memory"],
-                cost["computation"],
-            )
-        )
-    return executions
+        footprint[str(i)] = _footprint(e.flops, e.nbytes, e.inputs, e.outputs)
+    return _document(oprs, {}, device, device, footprint)

@@ -94,22 +94,6 @@ class Program:
     steps: list[Step]
     constants: dict[int, Array]
 
-    def execute(
-        self,
-        values: dict[int, Array],
-        rng: RandomNumbers | None,
-        observe: Observer | None = None,
-        every: Observer | None = None,
-    ) -> None:
-        """Run the steps; `values` holds what is fed and the constants, and gains what the caller wants.
-
-        Args:
-            observe: called after each operator, once.
-            every: called after each execution, also where an operator is executed again.
-            rng: what random operators draw from; without it they begin with seed 0.
-        """
-        execute(self.steps, values, rng, observe, every)
-
 
 def make_step(opr: Opr, constant: Collection[int], branches: Branches) -> Step:
     """Make the step of an operator; `constant` holds the ids of variables that never change."""
@@ -130,6 +114,15 @@ def make_step(opr: Opr, constant: Collection[int], branches: Branches) -> Step:
         guard=None if guard is None else guard.id,
         merges=bool(predicates),
     )
+
+
+def readers_of(steps: Sequence[Step]) -> dict[int, list[int]]:
+    """Return the numbers of the steps that read each variable."""
+    readers: dict[int, list[int]] = {}
+    for i, s in enumerate(steps):
+        for v in s.reads:
+            readers.setdefault(v, []).append(i)
+    return readers
 
 
 def mark_dying(steps: Sequence[Step], keep: Collection[int]) -> None:
@@ -242,7 +235,15 @@ def execute(
     observe: Observer | None = None,
     every: Observer | None = None,
 ) -> None:
-    """Run steps in order; `values` gains what they write and loses what dies."""
+    """Run steps in order; `values` gains what they write and loses what dies.
+
+    Args:
+        steps: the steps.
+        values: what is fed, and constants.
+        rng: what random operators draw from; without it they begin with seed 0.
+        observe: called after each operator, once.
+        every: called after each execution, also where an operator is executed again.
+    """
     if observe is None and every is None:
         deque(walk(steps, values, rng), maxlen=0)
         return

@@ -16,7 +16,6 @@ Values are numpy arrays in storage dtype (`DType.np`): quantized ones are their 
 import signal
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -85,41 +84,17 @@ class FileEngine(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Choice:
-    """An engine's name and how it is to be made; functions that take an engine's name take this as well.
-
-    Attributes:
-        spec: reference, float64, onnxruntime, openvino, torch, megengine, load_and_run, or an engine from an installed
-            package. An argument follows a colon where the engine takes one.
-        strict: reject engine: models with operators that the engine leaves to the reference engine.
-        profile: let the runtime's own profiler watch the runs; see `loadrun.engines.profile.Profiling`.
-
-    >>> str(Choice("openvino:bf16", strict=True))
-    'openvino:bf16'
-    """
-
-    spec: str
-    strict: bool = False
-    profile: bool = False
-
-    def __str__(self) -> str:
-        return self.spec
-
-
 class Setup(NamedTuple):
     """The arguments of an engine's factory.
 
     Attributes:
         argument: what follows the colon in the engine's name: a provider, a precision, a program.
         seed: seed of the random operators.
-        strict: refuse what the engine cannot run, instead of leaving it to the reference engine.
         profile: let the runtime's own profiler watch the runs; an engine that has none need not look at it.
     """
 
     argument: str = ""
     seed: int = 0
-    strict: bool = False
     profile: bool = False
 
 

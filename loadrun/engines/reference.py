@@ -166,7 +166,7 @@ class ReferenceEngine:
                 memory.ignore(values.values())
             if self._profile is not None:
                 self._profile.start()
-            program.execute(values, rng or self._rng(), observe, memory)
+            execute(program.steps, values, rng or self._rng(), observe, memory)
         for v in self.targets:
             if v.id not in values:
                 raise EngineError(f"{v.label!r} has no value: it is in a branch that was not taken")
@@ -338,7 +338,7 @@ class ReferenceEngine:
 
 
 def observed_shapes(
-    graph: Graph, ends: Sequence[Var], known: Mapping[int, Shape], feeds: Mapping[str, Array], seed: int = 0
+    graph: Graph, ends: Sequence[Var], known: Mapping[int, Shape], feeds: Mapping[str, Array]
 ) -> dict[int, Shape]:
     """Return the shapes that are not known and follow from values alone, as one run gives them."""
     unknown = {v.id for o in graph.needed(ends) for v in o.outputs if v.id not in known}
@@ -348,7 +348,7 @@ def observed_shapes(
         observed.update((v.id, x.shape) for v, x in zip(opr.outputs, values, strict=True) if v.id in unknown)
 
     if unknown:
-        engine = ReferenceEngine(graph, ends, seed=seed)
+        engine = ReferenceEngine(graph, ends)
         # Values may be out of an operator's range; shapes observed before that are valid.
         with suppress(LoadRunError):
             engine.run({n: v for n, v in feeds.items() if n in engine.inputs}, see)

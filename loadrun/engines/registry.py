@@ -12,7 +12,6 @@ from ..graph.dtypes import Array
 from ..testcase import Bundle, SourceFile
 from .protocol import (
     TRANSLATED,
-    Choice,
     Engine,
     Factory,
     FileEngine,
@@ -123,22 +122,21 @@ def _entry_points() -> Iterable[metadata.EntryPoint]:
     return metadata.entry_points(group=GROUP)
 
 
-def check_engine(engine: str | Choice) -> Choice:
-    """Return an engine by its name, with or without an argument after a colon, if there is such an engine.
+def check_engine(engine: str) -> str:
+    """Return an engine's name, with or without an argument after a colon, if there is such an engine.
 
     Raises:
         UsageError: there is none.
     """
-    choice = Choice(engine) if isinstance(engine, str) else engine
-    if not isinstance(choice, Choice):
-        raise UsageError(f"an engine is given by its name or as a Choice, found {type(choice).__name__}")
-    name = choice.spec.partition(":")[0]
+    if not isinstance(engine, str):
+        raise UsageError(f"an engine is given by its name, found {type(engine).__name__}")
+    name = engine.partition(":")[0]
     if name not in NAMES and name not in _registered and name not in engine_names():
-        raise UsageError(f"engine {choice.spec!r} is unknown; expected one of {', '.join(engine_names())}")
-    return choice
+        raise UsageError(f"engine {engine!r} is unknown; expected one of {', '.join(engine_names())}")
+    return engine
 
 
-def check_argument(engine: str | Choice) -> None:
+def check_argument(engine: str) -> None:
     """Check what stands after the colon in an engine's name, where that is possible without a model.
 
     Raises:
@@ -149,7 +147,7 @@ def check_argument(engine: str | Choice) -> None:
     Traceback (most recent call last):
     loadrun.base.errors.UsageError: the engine reference takes nothing after a colon, found 'fast'
     """
-    name, _, argument = str(engine).partition(":")
+    name, _, argument = engine.partition(":")
     if argument and name in _TAKE_GRAPHS:
         _no_argument(name, argument)
     if argument and name in _CHECKS:
@@ -165,7 +163,7 @@ def split_engines(text: str) -> list[str]:
     >>> split_engines("reference,onnxruntime:CPUExecutionProvider")
     ['reference', 'onnxruntime:CPUExecutionProvider']
     """
-    return [check_engine(part.strip()).spec for part in text.split(",")]
+    return [check_engine(part.strip()) for part in text.split(",")]
 
 
 def baseline_for(engine: str) -> str:
@@ -179,14 +177,17 @@ def baseline_for(engine: str) -> str:
     return "float64" if engine == "reference" else engine
 
 
-def make_engine(engine: str | Choice, graph: Graph, targets: Sequence[Var], *, seed: int = 0) -> Engine:
+def make_engine(
+    engine: str, graph: Graph, targets: Sequence[Var], *, seed: int = 0, profile: bool = False
+) -> Engine:
     """Prepare a graph for execution by an engine.
 
     Args:
-        engine: the engine's name, with its argument after a colon where it takes one; or a `Choice`.
+        engine: the engine's name, with its argument after a colon where it takes one.
         graph: the graph.
         targets: the variables to compute.
         seed: seed of the random operators.
+        profile: let the runtime's own profiler watch the runs; see `loadrun.engines.profile.Profiling`.
 
     Raises:
         UsageError: no engine has that name, or its runtime is not installed.
@@ -200,50 +201,48 @@ def make_engine(engine: str | Choice, graph: Graph, targets: Sequence[Var], *, s
     >>> [v.tolist() for v in engine.run({"x": np.zeros(2, "f4")})]
     [[1.0, 1.0]]
     """
-    chosen = check_engine(engine)
-    name, _, argument = chosen.spec.partition(":")
-    factory, setup = _factory(name), Setup(argument, seed, chosen.strict, chosen.profile)
+    name, _, argument = check_engine(engine).partition(":")
+    factory, setup = _factory(name), Setup(argument, seed, profile)
     if name in NAMES:
         return factory(graph, targets, setup)
     with blamed(name, "to take the model"):
         return ForeignEngine(name, factory(graph, targets, setup), targets)
 
 
-def runs_file(engine: str | Choice, format: str | None = None) -> bool:
+def runs_file(engine: str, format: str | None = None) -> bool:
     """Return whether an engine runs files of a format (default: any) unchanged, instead of the graph built from them.
 
     >>> runs_file("onnxruntime"), runs_file("onnxruntime:translated"), runs_file("reference")
     (True, False, False)
     """
-    name, *options = str(engine).split(":")
+    name, *options = engine.split(":")
     return name in _FILES and format in (None, _FILES[name]) and TRANSLATED not in options
 
 
-def runs_composites(engine: str | Choice) -> bool:
+def runs_composites(engine: str) -> bool:
     """Return whether an engine runs composite operators: those of loadrun itself do.
 
     >>> runs_composites("float64"), runs_composites("openvino")
     (True, False)
     """
-    return str(engine) in _TAKE_GRAPHS
+    return engine in _TAKE_GRAPHS
 
 
-def file_of(bundle: Bundle, engine: str | Choice) -> SourceFile | None:
+def file_of(bundle: Bundle, engine: str) -> SourceFile | None:
     """Return the file that an engine runs in place of a bundle's graph, None if it runs the graph."""
     source = bundle.file
     return source if source is not None and runs_file(engine, source.format) else None
 
 
-def make_file_engine(engine: str | Choice, source: SourceFile) -> FileEngine:
+def make_file_engine(engine: str, source: SourceFile, *, profile: bool = False) -> FileEngine:
     """Load a model's own file into a runtime that `runs_file`.
 
     Raises:
         EngineError: the runtime does not take the file.
         UsageError: the runtime is not installed, or does not know an option.
     """
-    chosen = check_engine(engine)
-    name, _, argument = chosen.spec.partition(":")
-    return _FILE_ENGINES[name](source, Setup(argument, strict=chosen.strict, profile=chosen.profile))
+    name, _, argument = check_engine(engine).partition(":")
+    return _FILE_ENGINES[name](source, Setup(argument, profile=profile))
 
 
 def make_ready(engine: Engine, feeds: Mapping[str, Array]) -> None:

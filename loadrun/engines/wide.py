@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..base import __version__
-from ..base.about import About, Island
+from ..base.about import About
 from ..base.errors import EngineError, InputError, LoadRunError
 from ..graph import Graph, Opr, StoredTensor, Var, params as P
 from ..graph.composite import Composite
@@ -22,7 +22,7 @@ from ..ops.numeric.parallel import blas_serial
 from ..ops.numeric.stream import OperatorStreams, RandomNumbers
 from ..ops.registry import Call, Shape, ShapeCall, UnknownShape, implementation
 from .program import ABSENT, Step, make_step, mark_dying, run_step
-from .protocol import ranked
+from .protocol import graph_inputs, ranked
 from .reference import ReferenceEngine
 
 # The wide engine: a model computed in float64, to see what rounding does to it, and where a dtype is too small.
@@ -83,7 +83,7 @@ class WideEngine:
         oprs = graph.needed(self.targets)
         infer_dtypes(oprs)
         branches = find_branches(oprs)
-        self._inputs = {o.outputs[0].name or "": o.outputs[0] for o in oprs if o.type == "Host2DeviceCopy"}
+        self._inputs = graph_inputs(oprs)
         self._steps = [make_step(o, (), branches) for o in oprs if o.type != "Host2DeviceCopy"]
         self._count = sum(not o.tensors for o in oprs)
         mark_dying(self._steps, {v.id for v in self.targets})
@@ -235,7 +235,7 @@ def computed_alike(opr: Opr) -> bool:
 class Float64Engine(WideEngine):
     """A `WideEngine` whose results are rounded to the dtypes that the model gives.
 
-    Operators on float64 are the reference engine's; `about` lists them.
+    Operators on float64 are the reference engine's; `about` counts them.
 
     >>> import loadrun
     >>> loadrun.Runner("fixtures/nets/mlp.mge", "float64").replay_one(0).verdict.value
@@ -245,11 +245,11 @@ class Float64Engine(WideEngine):
     @property
     def about(self) -> About:
         """The executing engine, and how it computes."""
-        why = "it already computes in float64, with the same code, so only another engine can judge it"
-        alike = [s.call.opr for s in self._steps if computed_alike(s.call.opr)]
-        islands = tuple(Island(describe(o), o.title, why) for o in alike)
-        numpy = f"numpy {np.__version__}"
-        return About("float64", __version__, "float64", numpy, islands, operators=self._count)
+        alike = sum(computed_alike(s.call.opr) for s in self._steps)
+        arithmetic = "float64"
+        if alike:
+            arithmetic += f", with the reference engine's code for {alike} of {self._count} operators"
+        return About("float64", __version__, arithmetic, f"numpy {np.__version__}", operators=self._count)
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
         """Execute once; see `WideEngine.run`."""

@@ -110,6 +110,7 @@ def _constant(graph: Graph, var: Var, dtype: DType, value: Array) -> Var:
 
 def _copy(graph: Graph, opr: Opr, known: dict[int, Var], read: Collection[int]) -> None:
     fresh = copy(opr)
+    fresh.number = opr.id if opr.number is None else opr.number
     fresh.id, fresh.outputs = len(graph.oprs), []
     fresh.inputs = [known[v.id] for v in opr.inputs]
     first, outputs = graph.n_vars, opr.outputs

@@ -8,11 +8,11 @@ import numpy as np
 from ..base import __version__
 from ..base.errors import LoadRunError, UnsupportedError, UsageError
 from ..engines.reference import observed_shapes
-from ..graph import Graph, Opr, Var
+from ..graph import Graph, Opr, Var, readers_of
 from ..graph.dtypes import Array, DType
 from ..ops.catalog import select
 from ..ops.control import find_branches
-from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
+from ..ops.infer import describe, infer_dtypes, infer_shapes
 from ..ops.registry import Shape
 from .encode import ModelMessage, NodeMessage, TensorMessage, ValueMessage
 from .inserted import InsertedNode, ModuleParts, OpenSizes, domains, keep_names, merge_ends, number_names
@@ -127,11 +127,29 @@ class Request:
     scalars: Collection[str] = ()
 
 
+class NotWrittenError(UnsupportedError):
+    """Operators that ONNX does not have.
+
+    Attributes:
+        refused: each with its place in the graph, and why.
+    """
+
+    refused: Sequence[tuple[str, str]] = ()
+
+
+def _not_written(refused: Sequence[tuple[str, str]]) -> NotWrittenError:
+    count = f"{len(refused)} operator{'s' * (len(refused) > 1)}"
+    lines = "\n".join(f"  {operator}: {why}" for operator, why in refused)
+    error = NotWrittenError(f"{count} cannot be written as ONNX:\n{lines}")
+    error.refused = refused
+    return error
+
+
 def write(request: Request) -> WrittenModel:
     """Translate a graph.
 
     Raises:
-        UnsupportedError: operators that cannot be written, all of them.
+        NotWrittenError: operators that cannot be written, all of them.
         UsageError: an opset that does not exist, or sizes that do not fit.
     """
     opset = request.options.opset
@@ -153,33 +171,10 @@ def write(request: Request) -> WrittenModel:
         if opset is None and newer > version and all(r.opset for _, r in refused):
             version = newer
             continue
-        raise UnsupportedError(_listed(refused))
+        raise _not_written(
+            [(o.where if isinstance(o, InsertedNode) else describe(o), str(why)) for o, why in refused]
+        )
     return walk.finish(plan)
-
-
-def _listed(refused: Sequence[tuple[Opr | InsertedNode, UnsupportedOprError]]) -> str:
-    lines = [f"{o.where if isinstance(o, InsertedNode) else describe(o)}: {why}" for o, why in refused]
-    count = f"{len(lines)} operator{'s' * (len(lines) > 1)}"
-    return f"{count} cannot be written as ONNX:\n" + "\n".join(f"  {line}" for line in lines)
-
-
-def refusals(
-    oprs: Sequence[Opr], known: Inference, observed: Mapping[int, Shape], opset: int
-) -> list[tuple[Opr, str]]:
-    """List the operators of a graph that cannot be written, judging each by itself, not by what others lack.
-
-    Args:
-        oprs: operators in execution order, whose dtypes are inferred.
-        known: their shapes, and the values that are constants of the model.
-        observed: shapes that follow from values alone.
-        opset: version of ONNX's operators.
-
-    Returns:
-        the operators, and why.
-    """
-    w = OnnxWriter(opset, [known], dict(observed))
-    refused = _Walk(w, Request(Graph(), [], {}), list(oprs), []).run(alone=True)
-    return [(opr, str(why)) for opr, why in refused if isinstance(opr, Opr)]
 
 
 # Sizes
@@ -288,28 +283,20 @@ class _Walk:
         self.operators: dict[str, int] = {}
         writer.described = self._doc
         writer.ends = {v.id for v in (*request.outputs.values(), *request.reads.values())}
+        writer.readers = readers_of(oprs)
         for opr in oprs:
             writer.decide(opr)
-            for var in opr.inputs:
-                writer.readers.setdefault(var.id, []).append(opr)
         writer.required = requirements(oprs, writer.readers, writer.ends)
         self.inside = {*branches.guard}.union(*writer.required.values())
 
-    def run(self, *, alone: bool = False) -> list[tuple[Opr | InsertedNode, UnsupportedOprError]]:
-        """Write all operators; which ones cannot be, and why.
-
-        Args:
-            alone: judge each operator by itself: what others lack becomes an input.
-        """
+    def run(self) -> list[tuple[Opr | InsertedNode, UnsupportedOprError]]:
+        """Write all operators; which ones cannot be, and why."""
         refused: list[tuple[Opr | InsertedNode, UnsupportedOprError]] = []
         lost: set[int] = set()
         w = self.w
-        if not alone:
-            self._name_inputs(refused, lost)
+        self._name_inputs(refused, lost)
         for opr in self.oprs:
             self.operators[opr.title] = self.operators.get(opr.title, 0) + (opr.type not in _STORED)
-            if alone and opr.type == "Host2DeviceCopy":
-                w.names[opr.outputs[0].id] = w.fresh("in")
             written = all(w.value(v) is not None for v in opr.outputs) or all(
                 v.id in w.names for v in opr.outputs
             )
@@ -321,15 +308,10 @@ class _Walk:
                     continue
             w.doc = self._doc(opr)
             try:
-                for var in (*opr.inputs, *opr.outputs) if alone else ():
-                    elem_of(w.dtype(var))
                 w.translate(opr)
             except UnsupportedOprError as e:
                 refused.append((e.opr or opr, e))
-                if alone:
-                    w.names.update((v.id, w.fresh("cut")) for v in opr.outputs)
-                else:
-                    lost.update(v.id for v in opr.outputs)
+                lost.update(v.id for v in opr.outputs)
         return refused
 
     def _name_inputs(
@@ -398,7 +380,7 @@ class _Walk:
                 else:
                     w.ops("Identity", w.name(var), out=[claimed])
             except UnsupportedOprError as e:
-                raise UnsupportedError(f"output {name!r} cannot be written as ONNX: {e}") from None
+                raise _not_written([(describe(var.owner), f"output {name!r}: {e}")]) from None
             sizes = () if name in request.scalars else self._output_shape(name, var)
             outputs.append(ValueMessage(claimed, elem_of(w.dtype(var)), sizes))
         inputs = []

@@ -298,3 +298,17 @@ def types(traits: T) -> frozenset[str]:
     """
     wanted = traits.value  # as numbers, since every start makes a dozen of these sets
     return select(lambda op: bool(op.traits.value & wanted))
+
+
+def draws(opr: Opr) -> bool:
+    """Return whether an operator draws random numbers; dropout with the probability 0 does not.
+
+    >>> draws(Opr("Dropout", (P.Dropout(drop_prob=0.5),))), draws(Opr("Dropout")), draws(Opr("ReduceV2"))
+    (True, False, False)
+    """
+    if opr.type == "Dropout":
+        return opr.get(P.Dropout).drop_prob > 0
+    if opr.type == "MultiHeadAttn":
+        attention = opr.get(P.MultiHeadAttn)
+        return attention.training and (attention.attn_prob > 0 or attention.out_prob > 0)
+    return T.RANDOM in CATALOG[opr.type].traits

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from ..base.errors import failure
 from ..compare.metrics import passes
 from ..compare.results import Result, Verdict
-from ..engines import Choice, baseline_for, file_of
+from ..engines import baseline_for, file_of
 from ..graph import Graph
 from ..graph.dtypes import Array
 from ..passes.constants import bare
@@ -21,7 +21,7 @@ def explained(
     result: Result,
     feeds: Mapping[str, Array],
     *,
-    engine: str | Choice = "reference",
+    engine: str = "reference",
     seed: int = 0,
 ) -> Explained:
     """Return lines on where a failing testcase diverges, and a drawing of the operators to blame.
@@ -44,7 +44,7 @@ def explained(
         if bundle.source.refusal is not None:
             why = "it cannot be explained operator by operator: the reference engine does not run the model"
             return Explained((why,))
-        return _explained(bundle, result, feeds, result.choice or str(engine), seed)
+        return _explained(bundle, result, feeds, result.choice or engine, seed)
     except Exception as e:
         return Explained((f"it cannot be explained: {failure(e, named=True).message}",))
 

@@ -12,7 +12,6 @@ from ..base.errors import InputError, UsageError, clean
 from ..base.registry import late
 from ..compare.policy import Policy
 from ..compare.results import Verdict
-from ..engines import Choice
 from ..inputs.feeds import DataOptions, ModelOptions
 
 with late(__name__):
@@ -26,13 +25,14 @@ class ReplayOptions(ModelOptions, DataOptions):
     """Describe how a file is replayed; the options of `ModelOptions` and `DataOptions` are among these.
 
     Attributes:
-        engines: what executes the model; several run side by side and are compared with the first.
+        engines: reference, float64, onnxruntime, openvino, torch, megengine, load_and_run, or an engine from an
+            installed package. An argument follows a colon where the engine takes one. Several engines run side by side
+            and are compared with the first.
         policies: criteria for outputs besides the tolerance, such as "prob: cosine>=0.9999, top1=1", "ids: exact" or
             "x: rtol=1e-3, atol=1e-6", added to what the file requires; may be repeated. In Python, policies by name,
             those of all other outputs under the empty name.
         strict: reject weak: checks that cannot fail on the testcases, because zeros would pass as well (exit code 3);
-            damage: files with a damaged end; engine: models with operators that the engine leaves to the reference
-            engine. In Python, the last is a field of `loadrun.engines.Choice`.
+            damage: files with a damaged end.
         explain: find the operator where the first failing testcase diverges from float64, or a failing engine from the
             reference engine.
         iter: time N more runs of each testcase, after one that is not timed.
@@ -45,7 +45,7 @@ class ReplayOptions(ModelOptions, DataOptions):
             and tolerances a runtime of ONNX files replays.
     """
 
-    engines: tuple[str | Choice, ...] = ("reference",)
+    engines: tuple[str, ...] = ("reference",)
     policies: Mapping[str, Policy] = field(default_factory=dict)
     strict: tuple[str, ...] = ()
     explain: bool = False

@@ -4,7 +4,6 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TextIO
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from ..base.errors import LoadRunError, clean
 from ..base.writing import text_file
 from ..dump import load
-from ..engines import Choice, check_engine, runs_file
+from ..engines import runs_file
 from ..engines.profile import profile_data
 from ..engines.reference import ReferenceEngine
 from ..inputs.feeds import ModelOptions, random_inputs
@@ -34,7 +33,7 @@ def write_profiles(
     out: TextIO,
     *,
     seed: int = 0,
-    engine: str | Choice = "reference",
+    engine: str = "reference",
 ) -> None:
     """Run a model twice and write what its operators took the second time.
 
@@ -78,13 +77,12 @@ def write_profiles(
 
 
 def _measured(
-    bundle: Bundle, feeds: Mapping[str, FileValue], seed: int, engine: str | Choice
+    bundle: Bundle, feeds: Mapping[str, FileValue], seed: int, engine: str
 ) -> tuple[list[dict[str, Any]], str]:
     """Return profiles of several runs after the first, and what executed them."""
-    chosen = replace(check_engine(engine), profile=True)
     why = ""
-    if chosen.spec != "reference":
-        runner = Runner(bundle, chosen, seed=seed)
+    if engine != "reference":
+        runner = Runner(bundle, engine, seed=seed, profile=True)
         runner.run(feeds)
 
         def executed() -> dict[str, Any] | None:
@@ -95,7 +93,7 @@ def _measured(
         profiles = _repeated(executed)
         if profiles:
             return profiles, runner.about.text
-        why = f" ({clean(chosen.spec, 40)} has no profiler)"
+        why = f" ({clean(engine, 40)} has no profiler)"
     return _by_reference(bundle, feeds, seed)[1], f"the reference engine{why}"
 
 
@@ -146,7 +144,7 @@ def profile_file(
     testcase: int | None = None,
     seed: int = 0,
     read: ModelOptions | None = None,
-    engine: str | Choice = "reference",
+    engine: str = "reference",
 ) -> None:
     """Profile a model on one of its testcases, or on random data where it has none; see `write_profiles`.
 

@@ -19,7 +19,7 @@ from ..base.limits import memory_limited
 from ..base.registry import late
 from ..compare import results
 from ..compare.policy import parse_all
-from ..engines import Choice, baseline_for, check_argument, check_engine
+from ..engines import baseline_for, check_argument, check_engine
 from ..graph.dtypes import Array
 from ..ops.numeric.parallel import set_threads, threads
 from .options import ReplayOptions, RunOptions, selected
@@ -87,7 +87,7 @@ class ReplayedDump(results.CountedResults):
         """The command that finds the operator in which the first failing testcase diverges."""
         words = ["loadrun", "diff", clean(self.path, 500), "--testcase", str(self.file.first)]
         words += ["--dump", str(self._number + 1)] if self._number else []
-        other = baseline_for(self.file.first_choice or ",".join(map(str, self._run.options.engines)))
+        other = baseline_for(self.file.first_choice or ",".join(self._run.options.engines))
         other = "GOOD (another model, or float64)" if other == "float64" else shlex.quote(other)
         return f"{shlex.join(words)} --against {other}"
 
@@ -187,7 +187,7 @@ class Replay:
     def __enter__(self) -> Replay:
         # A wrong option of an engine is refused once, not for each file.
         rules = [self._selection.rules[path].engines or () for path in self.paths]
-        for spec in dict.fromkeys(str(e) for e in (*self.options.engines, *chain.from_iterable(rules))):
+        for spec in dict.fromkeys((*self.options.engines, *chain.from_iterable(rules))):
             check_argument(spec)
         with ExitStack() as stack:
             stack.enter_context(memory_limited(self.options.max_memory))
@@ -280,9 +280,7 @@ class Replay:
             rule = self._selection.rules[path]
             special: dict[str, Any] = {}
             if rule.engines:
-                first = options.engines[0]
-                like = first if isinstance(first, Choice) else Choice("reference")
-                special["engines"] = tuple(replace(like, spec=check_engine(e).spec) for e in rule.engines)
+                special["engines"] = tuple(map(check_engine, rule.engines))
             if rule.check:
                 special["policies"] = {**parse_all(rule.check), **options.policies}
             yield Task(

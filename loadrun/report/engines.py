@@ -7,20 +7,15 @@ from ..base.about import About
 from ..base.errors import clean
 from ..compare.results import EngineResults
 from ..engines import NATIVE
-from .text import table
 
 
-def islands(about: About) -> Iterator[str]:
-    """Yield the operators that an engine leaves to the reference engine."""
+def engine_lines(about: About) -> Iterator[str]:
+    """Yield what executed a model, and what it got."""
     yield f"engine: {clean(about.text, 300)}"
     if about.way == NATIVE:
         yield f"{about.engine} runs the file itself, with its {about.operators} operators"
-        return
-    if not about.islands:
+    else:
         yield f"all {about.operators} operators run on {about.engine}"
-        return
-    rows = [(clean(i.operator, 100), clean(i.reason, 200)) for i in about.islands]
-    yield table(rows, ("on the reference engine", "because"))
 
 
 def entrants_lines(entrants: Sequence[EngineResults]) -> Iterator[str]:

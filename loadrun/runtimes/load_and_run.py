@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from ..base.about import About
 from ..base.errors import EngineError, FormatError, UsageError
 from ..base.pipes import ending
 from ..base.writing import replacing
@@ -40,11 +39,11 @@ def _tool(named: str) -> str:
     return os.path.abspath(path)
 
 
-class LoadAndRun:
+class LoadAndRun(WholeDump):
     """A graph in load_and_run.
 
-    The graph goes there as a dump without testcases; data goes by ``--input`` and .npy files, outputs come back from
-    ``--bin_out_dump``. The graph goes there as a whole: what the tool cannot run is an error.
+    Data goes by ``--input`` and .npy files, outputs come back from ``--bin_out_dump``. The version is known after the
+    first run.
 
     Args:
         graph: the graph.
@@ -53,41 +52,21 @@ class LoadAndRun:
     """
 
     def __init__(self, graph: Graph, targets: Sequence[Var], tool: str) -> None:
-        self._whole = WholeDump(graph, targets)
-        self._tool = tool
-        self._version = ""
-
-    @property
-    def inputs(self) -> dict[str, Var]:
-        """The graph inputs that the targets depend on, by name."""
-        return dict(self._whole.inputs)
-
-    @property
-    def about(self) -> About:
-        """Describe what executes, and how it computes; the version is known after the first run."""
-        return self._whole.about("load_and_run", self._version or "?", self._tool)
+        super().__init__(graph, targets, "load_and_run", tool)
 
     def prepare(self, feeds: Mapping[str, Array]) -> None:
         """Write the dump."""
-        self._whole.path()
+        self.path()
 
-    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """Execute once; see `Engine.run`.
-
-        Raises:
-            EngineError: the tool ends with an error, or does not write an output.
-        """
-        inputs = self._whole.feeds(feeds)
-        outputs: list[Array] = []
-        if self._whole.computed:
-            with tempfile.TemporaryDirectory(prefix="run-", dir=self._whole.path().parent) as folder:
-                outputs = self._run(inputs, Path(folder))
-        return self._whole.results(outputs, feeds, "load_and_run")
+    def outputs(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """Run the tool."""
+        with tempfile.TemporaryDirectory(prefix="run-", dir=self.path().parent) as folder:
+            return self._run(inputs, Path(folder))
 
     def _run(self, feeds: Mapping[str, Array], folder: Path) -> list[Array]:
         out = folder / "out"
         out.mkdir()
-        command = [self._tool, str(self._whole.path()), "--iter", "1", "--warmup_iter", "0"]
+        command = [self.program, str(self.path()), "--iter", "1", "--warmup_iter", "0"]
         command += ["--cpu"] if threads() == 1 else ["--multithread", str(threads())]
         command += ["--bin_out_dump", str(out)]
         if feeds:
@@ -97,7 +76,7 @@ class LoadAndRun:
                 np.save(file, array, allow_pickle=False)
         code, said = run_tool(command)
         version = _VERSION.search(said)
-        self._version = version.group(1) if version else self._version
+        self.version = version.group(1) if version else self.version
         if code:
             # A shell in between reports a signal as 128 and its number.
             raise EngineError(f"load_and_run {ending(code if code <= 128 else 128 - code)}: {_why(said)}")
@@ -105,7 +84,7 @@ class LoadAndRun:
 
     def _read(self, out: Path, said: str) -> list[Array]:
         """Read the outputs by their names in the files' texts."""
-        dtypes = {f"out{i}": v.dtype for i, v in enumerate(self._whole.computed)}
+        dtypes = {f"out{i}": v.dtype for i, v in enumerate(self.computed)}
         outputs: dict[str, Array] = {}
         try:
             for path in sorted(out.glob("run0-var*")):
@@ -115,7 +94,7 @@ class LoadAndRun:
             raise EngineError(f"load_and_run wrote a file that cannot be read: {e}") from e
         lost = [n for n in dtypes if n not in outputs]
         if lost:
-            var = self._whole.computed[int(lost[0][3:])]
+            var = self.computed[int(lost[0][3:])]
             raise EngineError(f"load_and_run wrote no value of {var.label!r}; it said: {_why(said)}")
         return [outputs[n] for n in dtypes]
 

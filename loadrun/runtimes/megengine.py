@@ -10,7 +10,6 @@ from itertools import count
 from pathlib import Path
 from weakref import finalize
 
-from ..base.about import About
 from ..base.errors import EngineError, UsageError
 from ..engines import Engine, Setup
 from ..graph import Graph, Var
@@ -90,11 +89,8 @@ def _close() -> None:
     _workers.clear()
 
 
-class MegEngine:
-    """A graph in MegEngine.
-
-    The graph goes there as a whole: what MegEngine cannot run is an error. A crash ends its process alone; the next
-    run gets a new one.
+class MegEngine(WholeDump):
+    """A graph in MegEngine; a crash ends its process alone, and the next run gets a new one.
 
     Args:
         graph: the graph.
@@ -106,21 +102,11 @@ class MegEngine:
     """
 
     def __init__(self, graph: Graph, targets: Sequence[Var], python: str) -> None:
-        self._whole = WholeDump(graph, targets)
-        self._python = python
+        super().__init__(graph, targets, "megengine", python)
         self._model = f"m{next(_numbers)}"
         self._loaded: MessageProcess | None = None
         _worker(python)
-
-    @property
-    def inputs(self) -> dict[str, Var]:
-        """The graph inputs that the targets depend on, by name."""
-        return dict(self._whole.inputs)
-
-    @property
-    def about(self) -> About:
-        """Describe what executes, and how it computes."""
-        return self._whole.about("megengine", _versions.get(self._python, ""), self._python)
+        self.version = _versions[python]
 
     def prepare(self, feeds: Mapping[str, Array]) -> None:
         """Load the model.
@@ -128,22 +114,18 @@ class MegEngine:
         Raises:
             EngineError: MegEngine cannot load it.
         """
-        if self._whole.computed:
+        if self.computed:
             self._ready()
 
-    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """Execute once; see `Engine.run`."""
-        inputs = self._whole.feeds(feeds)
-        outputs: list[Array] = []
-        if self._whole.computed:
-            _, outputs = self._ready().ask({"do": "run", "model": self._model}, inputs)
-        return self._whole.results(outputs, feeds, "MegEngine")
+    def outputs(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """Let the process run the model."""
+        return self._ready().ask({"do": "run", "model": self._model}, inputs)[1]
 
     def _ready(self) -> MessageProcess:
         """Return the process, with the model loaded."""
-        worker = _worker(self._python)
+        worker = _worker(self.program)
         if self._loaded is not worker:
-            worker.ask({"do": "load", "model": self._model, "path": str(self._whole.path())})
+            worker.ask({"do": "load", "model": self._model, "path": str(self.path())})
             finalize(self, _drop, worker, self._model)
             self._loaded = worker
         return worker

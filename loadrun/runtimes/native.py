@@ -9,9 +9,20 @@ import numpy as np
 
 from ..base.about import About
 from ..base.errors import InputError, UsageError
+from ..base.extras import install
 from ..engines import NATIVE, TRANSLATED
 from ..graph.dtypes import Array
 from ..testcase import FileValue, SourceFile
+
+
+class NotTaken(Exception):
+    """A runtime does not take a model; the message is its own."""
+
+
+def missing(package: str, why: Exception) -> UsageError:
+    """Make the error for a runtime that is not installed."""
+    said = "" if isinstance(why, ModuleNotFoundError) else f" ({why})"
+    return UsageError(f"the engine {package} needs the package {package}: {install(package)}{said}")
 
 
 class Ports(NamedTuple):

@@ -22,8 +22,7 @@ from ..onnx.tensors import HELD, NAMES, ElemType
 from ..onnx.types import CODED, from_codes, to_codes
 from ..ops.numeric.parallel import threads
 from ..testcase import FileValue, SourceFile
-from .native import EngineOptions, Ports, choice, fitted, native_about, number, refused
-from .pieces import NotTaken, missing
+from .native import EngineOptions, NotTaken, Ports, choice, fitted, missing, native_about, number, refused
 from .translated import Translated
 
 if TYPE_CHECKING:
@@ -124,7 +123,7 @@ class OnnxRuntime:
         try:
             import onnxruntime  # optional
         except ImportError as e:
-            raise missing("onnxruntime", "onnxruntime", e) from None
+            raise missing("onnxruntime", e) from None
         self.options = EngineOptions.of(argument)
         self.providers = _providers(onnxruntime.get_available_providers(), self.options.words)
         self.provider = ", ".join(self.providers)

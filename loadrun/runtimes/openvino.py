@@ -16,8 +16,7 @@ from ..graph import Graph, Var
 from ..graph.dtypes import Array
 from ..ops.numeric.parallel import threads
 from ..testcase import FileValue, SourceFile
-from .native import EngineOptions, Ports, fitted, native_about, refused
-from .pieces import NotTaken, missing
+from .native import EngineOptions, NotTaken, Ports, fitted, missing, native_about, refused
 from .translated import Translated
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ class OpenVINO:
         try:
             import openvino  # optional
         except ImportError as e:
-            raise missing("openvino", "openvino", e) from None
+            raise missing("openvino", e) from None
         self.version = str(openvino.__version__).split("-")[0]
         self.arithmetic = _PRECISIONS[wanted]
         self._core: Any = openvino.Core()
@@ -158,13 +157,16 @@ class _OpenVINOSession(_Requested):
         self, compiled: openvino.CompiledModel, inputs: Sequence[str], outputs: Sequence[str]
     ) -> None:
         super().__init__(compiled)
-        self._inputs = [compiled.input(n) for n in inputs]
+        # What no output depends on is no input of a compiled model.
+        read = {name: port for port in compiled.inputs for name in port.get_names()}
+        self._inputs = [read.get(n) for n in inputs]
         self._outputs = [compiled.output(n) for n in outputs]
 
     def run(self, inputs: Sequence[Array]) -> Sequence[Array]:
         """Execute; inputs are not copied, outputs are."""
         try:
-            results = self._request.infer(dict(zip(self._inputs, inputs, strict=True)), share_inputs=True)
+            feeds = {p: a for p, a in zip(self._inputs, inputs, strict=True) if p is not None}
+            results = self._request.infer(feeds, share_inputs=True)
             return [np.asarray(results[o]) for o in self._outputs]
         except Exception as e:
             raise EngineError(f"openvino fails: {_short(e)}") from e
@@ -225,5 +227,6 @@ def _name(port: openvino.ConstOutput, known: Collection[str]) -> str:
 
 def _short(e: Exception) -> str:
     lines = [line.strip() for line in str(e).splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith(("Exception from", "Check '"))]
+    lacking = [line.removeprefix("-- ") for line in lines if line.startswith("-- No conversion rule found")]
+    told = lacking or [line for line in lines if not line.startswith(("Exception from", "Check '"))]
     return " ".join((told or lines or [type(e).__name__])[:2])[:500]

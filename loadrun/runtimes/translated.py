@@ -1,59 +1,98 @@
-"""An engine that gives a graph to a runtime of ONNX models, piece by piece.
+"""An engine that gives a graph to a runtime of ONNX models, as one model.
 
-For every set of input shapes the graph is divided again: shape arithmetic is done in advance, so that the runtime gets
-fixed sizes, and what it cannot run is left to the reference engine as islands. Random numbers are drawn there, too:
-so they are the same whatever executes the rest.
+For every set of input shapes a model is written: shape arithmetic is done in advance, so that the runtime gets fixed
+sizes. What cannot be written, what the runtime does not take, and graphs that draw random numbers are refused.
 """
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
-from ..base.about import About, Island
-from ..base.errors import EngineError, LoadRunError, UnsupportedError
+from ..base.about import About
+from ..base.errors import UnsupportedError
 from ..engines import TRANSLATED, Setup
-from ..engines.profile import Executed, Profiling, executed_of
+from ..engines.profile import Executed, Profiling
 from ..engines.protocol import checked_feeds, constant_ids, graph_inputs
-from ..engines.reference import ReferenceEngine, observed_shapes
-from ..graph import Graph, Opr, Var
+from ..engines.reference import ReferenceEngine
+from ..graph import Graph, Var
 from ..graph.dtypes import Array
 from ..graph.excerpts import excerpt
 from ..onnx.encode import encode
-from ..onnx.model import Request, WritingOptions, refusals, write
-from ..ops.catalog import CATALOG
-from ..ops.control import CONDITIONAL, find_branches
-from ..ops.infer import Inference, describe, infer_dtypes, infer_shapes
-from ..ops.numeric.stream import OperatorStreams, RandomNumbers
-from ..ops.registry import Shape, implementation
-from .pieces import NotTaken, Piece, Runtime, RuntimeSession, divide
+from ..onnx.model import NotWrittenError, Request, WritingOptions, write
+from ..ops.catalog import CATALOG, draws
+from ..ops.control import find_branches
+from ..ops.infer import describe, infer_dtypes, infer_shapes
+from ..ops.registry import Shape
+from .native import NotTaken
 
-T = TypeVar("T")
 _KEPT = 8
-"""How many sets of shapes keep what was made for them."""
-_RANDOM = "the reference engine draws random numbers, so that they are the same everywhere"
+"""For how many sets of shapes models are kept."""
+_NAMED = 3
+"""How many operators a refusal names."""
+_RANDOM = "every runtime draws other random numbers"
+_INSTEAD = "run the model on the reference engine or MegEngine"
 
 
-@dataclass(eq=False)
-class _LoadedPiece:
-    """A piece made ready: models by the shapes of its inputs, or the reference engine."""
+class RuntimeSession(Protocol):
+    """A model that was loaded."""
 
-    piece: Piece
-    sessions: dict[tuple[Shape, ...], RuntimeSession] = field(default_factory=dict)
-    engine: ReferenceEngine | None = None
+    def run(self, inputs: Sequence[Array]) -> Sequence[Array]:
+        """Execute: arrays in the order of the model's inputs, results in the order of its outputs.
+
+        Raises:
+            EngineError: the runtime failed.
+        """
+        ...
 
 
-@dataclass(eq=False)
+class Runtime(Protocol):
+    """Loads ONNX models.
+
+    Attributes:
+        name: the engine's name.
+        version: the runtime's version.
+        provider: what of it executes.
+        arithmetic: in what float32 operators are computed.
+        opset: version of ONNX's operators that models are written in.
+    """
+
+    name: str
+    version: str
+    provider: str
+    arithmetic: str
+    opset: int
+
+    def load(self, model: bytes, inputs: Sequence[str], outputs: Sequence[str]) -> RuntimeSession:
+        """Load a model.
+
+        Args:
+            model: a serialized ModelProto.
+            inputs, outputs: the names of its inputs and outputs.
+
+        Raises:
+            NotTaken: the runtime cannot run it.
+        """
+        ...
+
+
+@dataclass(frozen=True)
 class _Program:
-    """The steps for one set of input shapes."""
+    """What runs for one set of input shapes.
 
-    known: Inference
-    observed: dict[int, Shape]
-    parts: list[_LoadedPiece]
-    islands: tuple[Island, ...]
-    refused: dict[int, str]
+    Attributes:
+        known: what follows from the shapes and from constants, by variable id.
+        read: ids of the inputs that the model has.
+        computed: ids of the targets that it computes.
+        session: the model; None where nothing is left to compute.
+    """
+
+    known: Mapping[int, Array]
+    read: Sequence[int]
+    computed: Sequence[int]
+    session: RuntimeSession | None
 
 
 class Translated:
@@ -63,10 +102,10 @@ class Translated:
         runtime: the runtime.
         graph: the graph.
         targets: the variables to compute.
-        setup: seed, whether islands are refused.
+        setup: seed of what is computed in advance.
 
     Raises:
-        UnsupportedError: an operator has no implementation, here or in the runtime.
+        UnsupportedError: nothing is known of an operator.
         EngineError: dtypes that an operator cannot take.
     """
 
@@ -75,14 +114,9 @@ class Translated:
         self.targets = list(targets)
         self._oprs = graph.needed(self.targets)
         infer_dtypes(self._oprs)
-        self._branches = find_branches(self._oprs)
         self._inputs = graph_inputs(self._oprs)
-        self._stored = {v.id for o in self._oprs if o.tensors for v in o.outputs}
-        self._stored -= {v.id for v in self._inputs.values()}
-        self._folded: dict[int, Array] | None = None
         self._programs: dict[tuple[Shape, ...], _Program] = {}
-        self._islands: tuple[Island, ...] = ()
-        self._run: list[tuple[float, object]] = []
+        self._last: RuntimeSession | None = None
 
     @property
     def inputs(self) -> dict[str, Var]:
@@ -91,260 +125,110 @@ class Translated:
 
     @property
     def about(self) -> About:
-        """Describe what executes; islands are those of the last run."""
+        """Describe what executes, and how it computes."""
         r = self.runtime
-        count = len(self._executed())
-        return About(r.name, r.version, r.arithmetic, r.provider, self._islands, count, TRANSLATED)
+        count = sum(not o.tensors for o in self._oprs)
+        return About(r.name, r.version, r.arithmetic, r.provider, operators=count, way=TRANSLATED)
 
     def prepare(self, feeds: Mapping[str, Array]) -> None:
-        """Divide the graph for the shapes of these feeds, and load the pieces that read nothing but them.
+        """Load the model for the shapes of these feeds.
 
         Raises:
-            UnsupportedError: the runtime cannot run an operator, and islands are refused.
+            UnsupportedError: the runtime cannot run the graph.
         """
-        values = self._fed(feeds)
-        if self._key(values) not in self._programs:
-            self._with(values, self._load_first)
+        self._program(self._fed(feeds))
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
         """Execute once; see `Engine.run`.
 
         Raises:
-            UnsupportedError: the runtime cannot run an operator, and islands are refused.
+            UnsupportedError: the runtime cannot run the graph.
         """
-        return self._with(self._fed(feeds), self._execute)
-
-    def _with(self, values: dict[int, Array], act: Callable[[_Program, dict[int, Array]], T]) -> T:
-        """Do something with the program for these values; again whenever the runtime refuses operators of it."""
-        key = self._key(values)
-        program = self._programs.get(key)
-        refused: dict[int, str] = {}
-        while True:
-            if program is None:
-                program = self._divide(key, values, refused)
-            try:
-                return act(program, values)
-            except _Refusal as e:
-                refused = {**program.refused, **e.refused}
-                program = None
-                self._programs.pop(key)
-
-    def _key(self, values: Mapping[int, Array]) -> tuple[Shape, ...]:
-        return tuple(values[v.id].shape for v in self._inputs.values())
-
-    def _load_first(self, program: _Program, values: dict[int, Array]) -> None:
-        for part in program.parts:
-            if part.piece.native and all(v.id in values for v in part.piece.inputs):
-                self._session(part, program, [values[v.id] for v in part.piece.inputs])
+        values = self._fed(feeds)
+        program = self._program(values)
+        self._last = program.session
+        if program.session is not None:
+            outputs = program.session.run([values[i] for i in program.read])
+            values.update(zip(program.computed, outputs, strict=True))
+        return [self._value(v, values, program.known) for v in self.targets]
 
     def executed(self) -> list[Executed]:
-        """Return what operators took in the last run; those of islands by the reference engine."""
-        records: list[Executed] = []
-        for start, ran in self._run:
-            if isinstance(ran, ReferenceEngine):
-                on_reference = [e._replace(lane="reference engine") for e in executed_of(ran.get_profile())]
-            else:
-                on_reference = ran.executed() if isinstance(ran, Profiling) else []
-            records += [e._replace(start=e.start + start) for e in on_reference]
-        return records
-
-    # Values
+        """Return what operators took in the last run."""
+        return self._last.executed() if isinstance(self._last, Profiling) else []
 
     def _fed(self, feeds: Mapping[str, Array]) -> dict[int, Array]:
         values = checked_feeds(self._inputs, feeds)
         return {i: np.ascontiguousarray(array) for i, array in values.items()}
 
-    def _constants(self) -> dict[int, Array]:
-        """Compute what follows from constants alone, by variable id; once."""
-        if self._folded is None:
-            constant = constant_ids(self._oprs, self._branches.guard, lambda o: CATALOG[o.type].pure)
-            read = {v.id: v for o in self._oprs for v in o.inputs if o.outputs[0].id not in constant}
-            read.update((v.id, v) for v in self.targets)
-            wanted = [v for i, v in read.items() if i in constant and i not in self._stored]
-            folded = ReferenceEngine(self.graph, wanted, seed=self.setup.seed).run({}) if wanted else []
-            self._folded = dict(zip((v.id for v in wanted), folded, strict=True))
-        return self._folded
-
-    def _executed(self) -> list[Opr]:
-        """List the operators that are neither inputs nor stored."""
-        return [o for o in self._oprs if not o.tensors]
-
-    # Dividing
-
-    def _divide(
-        self, key: tuple[Shape, ...], values: Mapping[int, Array], refused: Mapping[int, str]
-    ) -> _Program:
-        """Divide the graph for these shapes."""
-        known = infer_shapes(self.graph, self._oprs, dict(zip(self._inputs, key, strict=True)))
-        known.values.update(self._constants())
-        known.shapes.update((i, a.shape) for i, a in self._constants().items())
-        # Shapes that follow from values alone are those of one run of the reference engine.
-        feeds = {n: values[v.id] for n, v in self._inputs.items()}
-        observed = observed_shapes(self.graph, self.targets, known.shapes, feeds, self.setup.seed)
-        known_ids = set(known.values)
-        todo = [o for o in self._executed() if not all(v.id in known_ids for v in o.outputs)]
-        reasons = dict(refused)
-        reasons.update((o.id, why) for o, why in refusals(self._oprs, known, observed, self.runtime.opset))
-        reasons.update((o.id, _RANDOM) for o in todo if implementation(o.type).random)
-        self._spread(todo, reasons)
-        islands = tuple(Island(describe(o), o.title, reasons[o.id]) for o in todo if o.id in reasons)
-        if islands and self.setup.strict:
-            raise UnsupportedError(_listed(self.runtime.name, islands))
-        parts = [_LoadedPiece(p) for p in divide(todo, self.targets, reasons, known_ids | self._stored)]
-        if len(self._programs) >= _KEPT:
-            self._programs.pop(next(iter(self._programs)))
-        program = self._programs[key] = _Program(known, observed, parts, islands, dict(refused))
-        return program
-
-    def _spread(self, todo: Sequence[Opr], reasons: dict[int, str]) -> None:
-        """Hand a graph with branches to one engine as a whole: values of a branch that is not taken do not exist."""
-        if not reasons or not any(o.type in CONDITIONAL for o in self._oprs):
-            return
-        first = next(o for o in self._oprs if o.id in reasons)
-        why = f"branches are not split between engines; {describe(first)}: {reasons[first.id]}"
-        for opr in todo:
-            reasons.setdefault(opr.id, why)
-
-    # Executing
-
-    def _execute(self, program: _Program, feeds: dict[int, Array]) -> list[Array]:
-        values = dict(feeds)
-        rng = OperatorStreams(self.setup.seed)
-        self._islands = program.islands
-        self._run, began = [], time.perf_counter()
-        for part in program.parts:
-            start = time.perf_counter() - began
-            read = [values[v.id] for v in part.piece.inputs]
-            if part.piece.native:
-                outputs = self._native(part, program, read)
-            else:
-                outputs = self._island(part, program, read, rng)
-            if self.setup.profile:
-                ran = self._session(part, program, read) if part.piece.native else part.engine
-                self._run.append((start, ran))
-            for var, array in zip(part.piece.outputs, outputs, strict=True):
-                values[var.id] = array
-        return [self._value(v, program, values) for v in self.targets]
-
-    def _value(self, var: Var, program: _Program, values: Mapping[int, Array]) -> Array:
-        """Return a target's value: computed, a constant of these shapes, or stored in the graph."""
+    def _value(self, var: Var, values: Mapping[int, Array], known: Mapping[int, Array]) -> Array:
+        """Return a target: fed or computed, known in advance, or stored in the graph."""
         if var.id in values:
             return values[var.id]
-        if var.id in program.known.values:
-            return program.known.values[var.id]
-        if var.owner.tensors:
-            return var.owner.tensors[var.index].value()
-        raise EngineError(f"{var.label!r} has no value: it is in a branch that was not taken")
+        return known[var.id] if var.id in known else var.owner.tensors[var.index].value()
 
-    def _part_graph(self, piece: Piece, program: _Program) -> Graph:
-        names = {v.id: _in(v) for v in piece.inputs}
-        part, _ = excerpt(self.graph, piece.outputs, names, program.known.values)
-        return part
+    @cached_property
+    def _constants(self) -> dict[int, Array]:
+        """What follows from constants alone, by variable id."""
+        guard = find_branches(self._oprs).guard
+        constant = constant_ids(self._oprs, guard, lambda o: CATALOG[o.type].pure)
+        read = {v.id: v for o in self._oprs for v in o.inputs if o.outputs[0].id not in constant}
+        read.update((v.id, v) for v in self.targets)
+        wanted = [v for i, v in read.items() if i in constant and not v.owner.tensors]
+        folded = ReferenceEngine(self.graph, wanted, seed=self.setup.seed).run({}) if wanted else []
+        return dict(zip((v.id for v in wanted), folded, strict=True))
 
-    def _island(
-        self, part: _LoadedPiece, program: _Program, arrays: Sequence[Array], rng: RandomNumbers
-    ) -> list[Array]:
-        if part.engine is None:
-            graph = self._part_graph(part.piece, program)
-            part.engine = ReferenceEngine(
-                graph, graph.outputs, seed=self.setup.seed, profile=self.setup.profile
-            )
-        feeds = {_in(v): a for v, a in zip(part.piece.inputs, arrays, strict=True)}
-        wanted = part.engine.inputs
-        return part.engine.run({n: a for n, a in feeds.items() if n in wanted}, rng=rng)
+    def _program(self, values: Mapping[int, Array]) -> _Program:
+        """Return what runs for the shapes of these values, made on first use."""
+        key = tuple(values[v.id].shape for v in self._inputs.values())
+        if key not in self._programs:
+            while len(self._programs) >= _KEPT:
+                self._programs.pop(next(iter(self._programs)))
+            self._programs[key] = self._made(values)
+        return self._programs[key]
 
-    def _native(self, part: _LoadedPiece, program: _Program, read: Sequence[Array]) -> Sequence[Array]:
-        try:
-            return self._session(part, program, read).run(read)
-        except NotTaken as e:
-            raise _Refusal(self._blamed(part.piece, program, str(e))) from e
-
-    def _session(self, part: _LoadedPiece, program: _Program, arrays: Sequence[Array]) -> RuntimeSession:
-        """Return the session of the piece's model for these shapes, made on first use.
-
-        Raises:
-            _Refusal: the runtime does not take it; with the operators that are to blame.
-        """
-        key = tuple(a.shape for a in arrays)
-        session = part.sessions.get(key)
-        if session is None:
-            piece = part.piece
+    def _made(self, values: Mapping[int, Array]) -> _Program:
+        shapes = {name: values[v.id].shape for name, v in self._inputs.items()}
+        known = {**infer_shapes(self.graph, self._oprs, shapes).values, **self._constants}
+        computed = {v.id: v for v in self.targets if v.id not in known and not v.owner.tensors}
+        names = {v.id: f"loadrun_in_{v.id}" for v in self._inputs.values()}
+        graph, _ = excerpt(self.graph, computed.values(), names, known)
+        inputs = graph_inputs(graph.oprs)
+        read = {i: name for i, name in names.items() if name in inputs}
+        outputs = {f"loadrun_out_{i}": v for i, v in zip(computed, graph.outputs, strict=True)}
+        session = None
+        if computed:
+            model = self._written(graph, {n: values[i] for i, n in read.items()}, outputs)
             try:
-                session = self._load(piece, program, arrays)
-            except (NotTaken, UnsupportedError) as e:
-                raise _Refusal(self._blamed(piece, program, str(e))) from e
-            while len(part.sessions) >= _KEPT:
-                part.sessions.pop(next(iter(part.sessions)))
-            part.sessions[key] = session
-        return session
+                session = self.runtime.load(model, list(read.values()), list(outputs))
+            except NotTaken as e:
+                raise UnsupportedError(
+                    f"{self.runtime.name} rejects the translated model: {e}; {_INSTEAD}"
+                ) from e
+        return _Program(known, list(read), list(computed), session)
 
-    def _load(self, piece: Piece, program: _Program, arrays: Sequence[Array]) -> RuntimeSession:
-        inputs, outputs = [_in(v) for v in piece.inputs], [_out(v) for v in piece.outputs]
-        return self.runtime.load(self._written(piece, program, arrays), inputs, outputs)
-
-    def _written(self, piece: Piece, program: _Program, arrays: Sequence[Array]) -> bytes:
-        """Write the ONNX model of a piece for these shapes.
+    def _written(self, graph: Graph, examples: Mapping[str, Array], outputs: Mapping[str, Var]) -> bytes:
+        """Write the ONNX model of a graph for the shapes of some examples.
 
         Raises:
-            UnsupportedError: an operator cannot be written.
+            UnsupportedError: operators cannot be written, or draw random numbers.
         """
-        graph = self._part_graph(piece, program)
-        examples = {_in(v): a for v, a in zip(piece.inputs, arrays, strict=True)}
-        inputs = [(n, n, v.dtype, examples[n].shape) for v in piece.inputs if (n := _in(v)) and v.dtype]
-        outputs = {_out(v): new for v, new in zip(piece.outputs, graph.outputs, strict=True)}
-        written = write(Request(graph, inputs, outputs, examples, WritingOptions(opset=self.runtime.opset)))
+        random = [(describe(o), _RANDOM) for o in graph.oprs if draws(o)]
+        if random:
+            raise self._refusal(random)
+        dtypes = {name: var.owner.tensors[0].dtype for name, var in graph_inputs(graph.oprs).items()}
+        inputs = [(n, n, dtypes[n], array.shape) for n, array in examples.items()]
+        options = WritingOptions(opset=self.runtime.opset)
+        try:
+            written = write(Request(graph, inputs, outputs, examples, options))
+        except NotWrittenError as e:
+            raise self._refusal(e.refused) from e
         return b"".join(encode(written.model))
 
-    def _blamed(self, piece: Piece, program: _Program, why: str) -> dict[int, str]:
-        """Find the operators that the runtime does not take each by itself; all of them where that says nothing."""
-        judged: dict[object, str] = {}
-        reasons: dict[int, str] = {}
-        for opr in piece.oprs:
-            kind = (opr.title, opr.params, *(v.dtype for v in opr.inputs))
-            if kind not in judged:
-                judged[kind] = self._judged(opr, program)
-            if judged[kind]:
-                reasons[opr.id] = judged[kind]
-        return reasons or {o.id: why for o in piece.oprs}
-
-    def _judged(self, opr: Opr, program: _Program) -> str:
-        """Why the runtime does not take an operator; empty if it does, or if that is unknown."""
-        shapes = {**program.observed, **program.known.shapes}
-        known_ids = {*program.known.values, *self._stored}
-        alone = divide([opr], opr.outputs, (), known_ids)
-        if not alone or any(v.id not in shapes for v in alone[0].inputs):
-            return ""
-        zeros = [np.zeros(shapes[v.id], v.dtype.np) for v in alone[0].inputs if v.dtype is not None]
-        try:
-            self._load(alone[0], program, zeros).run(zeros)
-        except (NotTaken, UnsupportedError) as e:
-            return str(e)
-        except LoadRunError:
-            return ""
-        return ""
-
-
-def _in(var: Var) -> str:
-    """Name a variable as an input of a model."""
-    return f"loadrun_in_{var.id}"
-
-
-def _out(var: Var) -> str:
-    """Name a variable as an output of a model."""
-    return f"loadrun_out_{var.id}"
-
-
-class _Refusal(Exception):
-    """The runtime does not take operators of a piece."""
-
-    def __init__(self, refused: Mapping[int, str]) -> None:
-        super().__init__()
-        self.refused = dict(refused)
-
-
-def _listed(name: str, islands: Sequence[Island]) -> str:
-    count = f"{len(islands)} operator{'s' * (len(islands) > 1)}"
-    lines = "\n".join(f"  {i.operator}: {i.reason}" for i in islands)
-    return (
-        f"{count} cannot be executed by {name} (the reference engine does, without --strict engine):\n{lines}"
-    )
+    def _refusal(self, refused: Sequence[tuple[str, str]]) -> UnsupportedError:
+        """Return the error for operators and the reasons why they cannot be run."""
+        names = ", ".join(name for name, _ in refused[:_NAMED])
+        more = len(refused) - _NAMED
+        if more > 0:
+            names += f" and {more} more operator{'s' * (more > 1)}"
+        why = "; ".join(dict.fromkeys(why for _, why in refused[:_NAMED]))
+        return UnsupportedError(f"{self.runtime.name} cannot run {names}: {why}; {_INSTEAD}")

@@ -1,4 +1,4 @@
-"""A graph that goes to a program of others as a whole: written as a dump, and the worker or tool that runs it."""
+"""A graph that goes to a program of MegEngine as a dump, and the worker or tool that runs it."""
 
 import json
 import os
@@ -31,20 +31,26 @@ _WIDE = tuple(map(np.dtype, ("f8", "i8", "u4", "u8")))
 
 
 class WholeDump:
-    """Writes the dump, and knows which targets it computes: those that are neither inputs nor stored.
+    """A graph in a program: a base of engines, which say how the program computes the dump's outputs.
 
     Inputs are called ``in0``, ``in1`` ... in the dump and outputs ``out0``, ``out1`` ...: names of models may hold
     what a command line or a file name cannot. Dtypes that MegEngine lacks are narrowed there, and results widened.
+    What the program cannot run is an error.
 
     Args:
         graph: the graph.
         targets: the variables to compute.
+        name: the engine's name.
+        program: its path.
 
     Attributes:
         arithmetic: in which dtypes MegEngine computes.
+        computed: the targets that the dump computes: those that are neither inputs nor stored.
+        version: the program's.
     """
 
-    def __init__(self, graph: Graph, targets: Sequence[Var]) -> None:
+    def __init__(self, graph: Graph, targets: Sequence[Var], name: str, program: str) -> None:
+        self.name, self.program, self.version = name, program, ""
         self._wanted = [v.dtype for v in targets]
         self.targets = list(targets)
         self.arithmetic = "float32"
@@ -55,18 +61,37 @@ class WholeDump:
             self.targets = [known[v.id] for v in targets]
         self.oprs = graph.needed(self.targets)
         infer_dtypes(self.oprs)
-        self.inputs = graph_inputs(self.oprs)
+        self._inputs = graph_inputs(self.oprs)
         self.computed = list({v.id: v for v in self.targets if not v.owner.tensors}.values())
         self._graph = graph
         needed = {o.id for o in graph.needed(self.computed)}
-        self._fed = [n for n, v in self.inputs.items() if v.owner.id in needed]
-        self.names = {n: f"in{i}" for i, n in enumerate(self._fed)}
+        fed = [n for n, v in self._inputs.items() if v.owner.id in needed]
+        self.names = {n: f"in{i}" for i, n in enumerate(fed)}
         self._path: Path | None = None
 
-    def about(self, name: str, version: str, program: str) -> About:
-        """Describe the engine that runs the dump."""
+    @property
+    def inputs(self) -> dict[str, Var]:
+        """The graph inputs that the targets depend on, by name."""
+        return dict(self._inputs)
+
+    @property
+    def about(self) -> About:
+        """Describe what executes, and how it computes; a version that is not known yet is ``?``."""
         operators = sum(not o.tensors for o in self.oprs)
-        return About(name, version, self.arithmetic, program, operators=operators)
+        return About(self.name, self.version or "?", self.arithmetic, self.program, operators=operators)
+
+    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """Execute once; see `Engine.run`.
+
+        Raises:
+            EngineError: the program ends with an error, or gives something else than the outputs.
+        """
+        inputs = self._feeds(feeds)
+        return self._results(self.outputs(inputs) if self.computed else [], feeds)
+
+    def outputs(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """Compute the dump's outputs from arrays by the names of its inputs."""
+        raise NotImplementedError
 
     def path(self) -> Path:
         """Return the dump, written once to a folder that lasts as long as this does.
@@ -86,22 +111,22 @@ class WholeDump:
         for i, var in enumerate(self.computed):
             known[var.id].name = f"out{i}"
         for name, new in self.names.items():
-            var = known[self.inputs[name].id]
+            var = known[self._inputs[name].id]
             var.name = var.owner.tensors[0].name = new
         # An engine's result is compared by whoever runs it.
         with proving("none"):
             save(graph, path)
 
-    def feeds(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def _feeds(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Arrays by the names of the dump's inputs.
 
         Raises:
             InputError: one is missing or of another dtype.
         """
-        values = checked_feeds(self.inputs, {n: self._narrow(n, a) for n, a in feeds.items()})
-        return {new: np.ascontiguousarray(values[self.inputs[name].id]) for name, new in self.names.items()}
+        values = checked_feeds(self._inputs, {n: self._narrow(n, a) for n, a in feeds.items()})
+        return {new: np.ascontiguousarray(values[self._inputs[name].id]) for name, new in self.names.items()}
 
-    def results(self, outputs: Sequence[Array], feeds: Mapping[str, Array], what: str) -> list[Array]:
+    def _results(self, outputs: Sequence[Array], feeds: Mapping[str, Array]) -> list[Array]:
         """Return the targets, from what the dump's outputs gave.
 
         Raises:
@@ -111,7 +136,9 @@ class WholeDump:
         for var, array in zip(self.computed, outputs, strict=True):
             want = array.dtype if var.dtype is None else var.dtype.np
             if array.dtype != want:
-                raise EngineError(f"{what} returned {array.dtype} for {var.label!r}, which is {var.dtype}")
+                raise EngineError(
+                    f"{self.name} returned {array.dtype} for {var.label!r}, which is {var.dtype}"
+                )
             values[var.id] = array
         outs = [values[v.id] if v.id in values else self._kept(v, feeds) for v in self.targets]
         return [
@@ -125,7 +152,7 @@ class WholeDump:
         Raises:
             InputError: an integer does not fit.
         """
-        var = self.inputs.get(name)
+        var = self._inputs.get(name)
         if var is None or array.dtype == var.owner.tensors[0].dtype.np or array.dtype not in _WIDE:
             return array
         converted = narrow_array(array, dtype_of(array))

@@ -11,13 +11,13 @@ from typing import Any, BinaryIO
 from ..base.errors import SpecError, TraceError
 from ..base.logger import get_logger
 from ..dump.options import DumpResult, information
-from ..graph import Graph, Metadata, Opr
+from ..graph import Graph, Metadata
 from ..graph.dtypes import Array
 from ..graph.params import BN, BNFwdMode
 from ..inputs.lists import items_of
 from ..inputspec import InputData
+from ..ops.catalog import draws
 from ..ops.numbering import upward
-from ..ops.registry import implementation
 from ..passes.cleanup import as_made
 from ..passes.constants import subgraph
 from ..passes.loadable import empty_at, make_loadable
@@ -276,16 +276,10 @@ def _check_inference(graph: Graph) -> None:
                 raise TraceError(
                     f"can not dump BatchNorm in training mode, maybe you forget to do model.eval()? ({opr.name})"
                 )
-    drawn = [o.name or o.type for o in graph.oprs if implementation(o.type).random and not _never_drops(o)]
+    drawn = [o.name or o.type for o in graph.oprs if draws(o)]
     if drawn:
         warnings.warn(
             f"the graph draws random numbers ({', '.join(drawn)}): every testcase draws those that the seeds in the "
             "file lead to (in MegEngine the first one does, later ones draw on); was .eval() forgotten?",
             stacklevel=4,
         )
-
-
-def _never_drops(opr: Opr) -> bool:
-    """Return whether an operator that drops values at random has the probability 0."""
-    probabilities = [v for p in opr.params for n, v in p.pairs() if n.endswith("_prob")]
-    return bool(probabilities) and not any(probabilities)

@@ -21,7 +21,7 @@ from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, OutputRes
 from ..dump import load_all, save
 from ..dump.options import DumpOptions
 from ..dump.record import graph_digest, provenances, tensor_digest
-from ..engines import Choice, runs_file
+from ..engines import runs_file
 from ..engines.file_replay import FileJudge
 from ..graph.dtypes import Array
 from ..runner import Runner
@@ -46,7 +46,7 @@ class AcceptOptions:
     reason: str | None = None
     by: str | None = None
     seed: int = 0
-    engine: str | Choice = "reference"
+    engine: str = "reference"
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from ..compare.record import packed_policies
 from ..compare.results import OutputResult, Result, Verdict
 from ..compare.tolerances import default_maxerr, magnitude
 from ..dump import load
-from ..engines import Choice, runs_file
+from ..engines import runs_file
 from ..graph import Var
 from ..graph.dtypes import Array, DType, dequantized, dtype_of
 from ..passes.checks import compared
@@ -216,7 +216,7 @@ class EngineComparison:
 
     >>> import loadrun
     >>> bundle = loadrun.load("fixtures/nets/mlp.mge")
-    >>> beside = EngineComparison(bundle, [Choice("reference"), Choice("float64")])
+    >>> beside = EngineComparison(bundle, ["reference", "float64"])
     >>> first, second = beside.check(bundle.testcases[0], 0)
     >>> first.verdict.value, second.verdict.value, second.choice
     ('pass', 'pass', 'float64')
@@ -227,7 +227,7 @@ class EngineComparison:
     def __init__(
         self,
         bundle: Bundle,
-        engines: Sequence[Choice],
+        engines: Sequence[str],
         *,
         seed: int = 0,
         policies: Mapping[str, Policy] | None = None,
@@ -253,7 +253,7 @@ class EngineComparison:
             the seconds of each run by engine, without those engines that failed before.
         """
         pairs = zip(self.engines, self._runners, strict=True)
-        alive = {c.spec: r for c, r in pairs if c.spec in self._ran}
+        alive = {c: r for c, r in pairs if c in self._ran}
         times: dict[str, list[float]] = {name: [] for name in alive}
         feeds = {name: runner.inputs_of(case) for name, runner in alive.items()}
         for i in range(warmup + iterations):
@@ -269,13 +269,13 @@ class EngineComparison:
         for choice, runner in zip(self.engines, self._runners, strict=True):
             try:
                 result = run(runner)
-                self._ran.add(choice.spec)
+                self._ran.add(choice)
             except (LoadRunError, OSError) as e:
                 # If only the file's own runtime can run it, that is not a fault of the other engines.
                 apart = self.bundle.source.refusal is not None and not runs_file(choice)
                 verdict = Verdict.NOT_COMPARED if apart else Verdict.ERROR
                 result = Result(index, (), verdict, message=str(e))
-            results.append(replace(result, choice=choice.spec))
+            results.append(replace(result, choice=choice))
         first = {o.name: o for o in results[0].outputs}
         return (replace(results[0], baseline=True), *(self._held(r, first) for r in results[1:]))
 

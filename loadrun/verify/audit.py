@@ -18,7 +18,6 @@ from ..base.pipes import mapped
 from ..base.stages import stage
 from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS, Result, Verdict
 from ..dump import load_all
-from ..engines import Choice
 from ..graph import Graph
 from ..graph.dtypes import Array
 from ..inputs.feeds import ModelOptions
@@ -143,7 +142,7 @@ def audit(
     *,
     mutants: int = 60,
     seed: int = 0,
-    engine: str | Choice = "reference",
+    engine: str = "reference",
     budget: float | None = None,
 ) -> FileAudit:
     """Try mutants of a file on its own checks.
@@ -185,7 +184,7 @@ class _Trial:
     """Runs mutants of one dump and counts their outcomes."""
 
     def __init__(
-        self, bundle: Bundle, cases: list[Testcase], engine: str | Choice, seed: int, budget: float | None
+        self, bundle: Bundle, cases: list[Testcase], engine: str, seed: int, budget: float | None
     ) -> None:
         self.bundle, self.cases, self.engine, self.seed = bundle, cases, engine, seed
         self.started = time.monotonic()
@@ -344,7 +343,7 @@ class AuditOptions(ModelOptions):
     mutants: int = 60
     timeout: float = 60.0
     seed: int = 0
-    engine: str | Choice = "reference"
+    engine: str = "reference"
     jobs: int = 1
 
 

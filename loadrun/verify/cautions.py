@@ -5,11 +5,7 @@ from collections.abc import Iterable
 from ..base.errors import clean
 from ..graph import Opr
 from ..graph.composite import Composite
-from ..graph.params import Dropout, MultiHeadAttn
-from ..ops.catalog import types
-from ..ops.op import Trait
-
-_RANDOM = types(Trait.RANDOM)
+from ..ops.catalog import draws
 
 
 def cautions(oprs: Iterable[Opr]) -> list[str]:
@@ -22,7 +18,8 @@ def cautions(oprs: Iterable[Opr]) -> list[str]:
     for opr in oprs:
         if _trains(opr):
             training.append(opr)
-        elif opr.type in _RANDOM and _draws(opr):
+        elif draws(opr) and (opr.called != "Dropout" or opr.type == "Dropout"):
+            # ONNX's own Dropout draws only in training mode.
             drawing.append(opr)
     said = []
     if training:
@@ -48,16 +45,6 @@ def _trains(opr: Opr) -> bool:
         return False
     stored = opr.inputs[-1].owner.tensors
     return bool(stored and stored[0].data is not None and stored[0].value().any())
-
-
-def _draws(opr: Opr) -> bool:
-    """Return whether a random operator draws; dropout of nothing, and ONNX's while no net is trained, does not."""
-    if opr.called == "Dropout":
-        return opr.type == "Dropout" and opr.get(Dropout).drop_prob > 0
-    if opr.type == "MultiHeadAttn":
-        params = opr.get(MultiHeadAttn)
-        return params.attn_prob > 0 or params.out_prob > 0
-    return True
 
 
 def _named(oprs: list[Opr]) -> str:

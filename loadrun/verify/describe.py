@@ -17,7 +17,7 @@ from ..compare.judging import policy_for
 from ..compare.record import header, packed_policies
 from ..dump import load_all
 from ..dump.history import release
-from ..engines import Choice, runs_file
+from ..engines import runs_file
 from ..graph import Opr, Var
 from ..graph.dtypes import dtype_of, nbytes
 from ..graph.params import IndexDescMaskDump, Record
@@ -356,13 +356,13 @@ def describe_files(
 
 def describe_engine(
     files: Iterable[str | os.PathLike[str]],
-    engine: str | Choice,
+    engine: str,
     read: ModelOptions | None = None,
     *,
     timeout: float | None = None,
     max_memory: int | None = None,
 ) -> Described[About]:
-    """Run the first testcase of files, or random data, and tell which operators an engine leaves to the reference.
+    """Run the first testcase of files, or random data, and describe what executed it.
 
     Args:
         files: names, patterns and folders.

@@ -11,7 +11,7 @@ from typing import IO, Any
 import numpy as np
 
 from ..base import schema
-from ..base.about import About, Island, about_data
+from ..base.about import About, about_data
 from ..base.archives import DAMAGE
 from ..base.errors import FormatError, InputError, UsageError, clean
 from ..compare.judging import ABSURD, NARROW, Criteria, judge, policy_for
@@ -209,11 +209,10 @@ def _policy(value: object, where: str) -> Policy:
 def _about(data: object, where: str) -> About:
     """Return an engine that `about_data` described."""
     fields = _ABOUT(data, where)
-    islands = tuple(Island(**i) for i in fields["islands"])
     words: dict[str, Any] = {
         n: fields[n] or "" for n in ("engine", "version", "provider", "arithmetic", "way")
     }
-    return About(**words, operators=fields["operators"], options=tuple(fields["options"]), islands=islands)
+    return About(**words, operators=fields["operators"], options=tuple(fields["options"]))
 
 
 _ABOUT = schema.record(
@@ -222,7 +221,6 @@ _ABOUT = schema.record(
         **dict.fromkeys(("provider", "arithmetic", "way"), schema.either(schema.text)),
         "options": schema.items(schema.text),
         "operators": schema.integer(0, 2**32),
-        "islands": schema.items(schema.record(dict.fromkeys(("operator", "type", "reason"), schema.text))),
     }
 )
 _OUTPUT = schema.record(

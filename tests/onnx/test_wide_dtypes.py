@@ -390,8 +390,7 @@ def test_double_precision_does_not_judge_what_is_float64_already(
     )
     about = loadrun.Runner(path, "float64").run({"x": x}).engine
     assert about is not None
-    assert [i.type for i in about.islands] == ["Exp", "Mul"]
-    assert about.text.endswith("2 of 3 operators on the reference engine")
+    assert about.arithmetic == "float64, with the reference engine's code for 2 of 3 operators"
     path.write_bytes(onnx(*nodes, x=x.astype("f4")))
     assert main(["diff", str(path), "--input", "x:[0.5,-2]"]) == 0
     assert "same code" not in capsys.readouterr().out
@@ -425,7 +424,9 @@ def test_what_is_chosen_by_a_mask_keeps_its_digits_in_onnx_runtime(
     pytest.importorskip("onnxruntime", reason="the graph is written for ONNX Runtime")
     x, other = np.array([first, second], kind), np.array([second, first], kind)
     data = onnx(node("Where", ["m", "x", "o"], ["y"]), x=x, m=np.array([True, False]), o=other)
-    for engine in ("reference", "onnxruntime:translated"):
+    # ONNX Runtime's Where does not take uint64.
+    engines = ("reference", "onnxruntime:translated") if kind != "u8" else ("reference",)
+    for engine in engines:
         result = loadrun.Runner(loadrun.loads(data), engine).run({"x": x})
         np.testing.assert_array_equal(result["y"], [first, first])
         assert result["y"].dtype == x.dtype

@@ -12,7 +12,7 @@ import loadrun
 from loadrun.base.about import About
 from loadrun.base.errors import UsageError
 from loadrun.cli import main
-from loadrun.engines import Choice, check_engine, make_engine, register_engine, registry
+from loadrun.engines import check_engine, make_engine, register_engine, registry
 from loadrun.testcase import Bundle
 from loadrun.testing import GraphBuilder
 from loadrun.verify.pack.options import PackOptions
@@ -38,7 +38,7 @@ def test_an_own_engine_is_judged_by_the_file(fixtures: Path) -> None:
 
 def test_what_an_own_engine_gives_is_packed(tmp_path: Path) -> None:
     file = tmp_path / "packed.mge"
-    Packer(Bundle(doubled()), PackOptions(engine=Choice("shifted:1")), warn=print).pack(
+    Packer(Bundle(doubled()), PackOptions(engine="shifted:1"), warn=print).pack(
         [{"x": np.array([1, 2, 3], "f4")}], str(file)
     )
     case = loadrun.load(file).testcases[0]

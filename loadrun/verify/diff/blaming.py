@@ -8,7 +8,7 @@ from ...ops.catalog import types
 from ...ops.op import Trait
 from ...passes.arithmetic.terms import is_step
 from .changes import ChangedConstant, changed_constants, changes
-from .matching import Matching, is_constant, kind_of
+from .matching import Matching, is_constant, kind_of, operators_before
 from .measuring import Distance
 from .patching import Located
 
@@ -388,12 +388,4 @@ def _ordered(graph: Graph, state: Mapping[int, SuspectVar], roots: list[SuspectV
 
 def _uncompared(opr: Opr, state: Mapping[int, SuspectVar]) -> tuple[Opr, ...]:
     """List the operators without counterpart between an operator and the compared values before it."""
-    passed: dict[int, Opr] = {}
-    todo = [opr]
-    while todo:
-        for var in todo.pop().inputs:
-            owner = var.owner
-            if var.id not in state and owner.inputs and owner.id not in passed:
-                passed[owner.id] = owner
-                todo.append(owner)
-    return tuple(passed[i] for i in sorted(passed))
+    return operators_before([opr], lambda v: v.id not in state and bool(v.owner.inputs))

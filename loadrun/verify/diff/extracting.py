@@ -23,7 +23,7 @@ from ...ops.infer import infer_dtypes
 from ...runner import Runner
 from ...testcase import Bundle, Testcase
 from ..pack.capture import embed
-from .matching import Matching, is_constant, match
+from .matching import Matching, is_constant, match, operators_before
 from .running import FileSide, GraphSide, taken
 
 
@@ -317,15 +317,8 @@ class _Search:
 
     def _closed(self, oprs: Sequence[Opr]) -> list[Opr]:
         """Add the operators before whose outputs the good run has no values."""
-        chosen = {o.id: o for o in oprs}
-        todo = list(oprs)
-        while todo:
-            for var in todo.pop().inputs:
-                owner = var.owner
-                if owner.inputs and var.id not in self.known and owner.id not in chosen:
-                    chosen[owner.id] = owner
-                    todo.append(owner)
-        return [chosen[i] for i in sorted(chosen)]
+        before = operators_before(oprs, lambda v: bool(v.owner.inputs) and v.id not in self.known)
+        return sorted({*oprs, *before}, key=lambda o: o.id)
 
     def reduce(self) -> None:
         """Cut from behind, cut from before, then leave out what is left piece by piece, then rows."""

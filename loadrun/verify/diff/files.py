@@ -23,7 +23,7 @@ from ..saved import SavedFile, read_saved
 from .changes import interface_changes, rank_changes
 from .extracting import extract, fails_alone
 from .finding import Differences, between
-from .running import Bisected, FileSide, bisect
+from .running import Bisected, EngineSide, FileSide, bisect
 from .runs import (
     DataRun,
     DiffOptions,
@@ -273,6 +273,11 @@ def _beside(
     whole = complete, len(refusals) <= (not complete)
     compare = partial(between, feeds=feeds, tolerance=options.tolerance, seed=seed, whole=whole)
     differences = compare(graph, other)
+    if isinstance(other, str) and not differences.outputs <= {r.var.id for r in differences.rows}:
+        try:
+            EngineSide(graph, other, seed).require_runs(feeds)
+        except EngineError as e:
+            warn(str(e))
     if isinstance(other, Graph) and (refusals or not differences.agree):
         # Which operator it is can be told best among operators of one format.
         differences, other = _in_one_format(graph, other, differences, refusals, feeds, compare)

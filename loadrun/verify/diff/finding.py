@@ -17,7 +17,18 @@ from .changes import ChangedConstant, changed_constants, changes
 from .lone import with_lone
 from .matching import Matching, extend, is_cast, is_constant, match
 from .patching import Sketched, explains, locate
-from .running import Bisected, DiffSide, EngineSide, FileSide, GraphSide, Stop, bisect, computed, pairs
+from .running import (
+    AskedSide,
+    Bisected,
+    DiffSide,
+    EngineSide,
+    FileSide,
+    GraphSide,
+    Stop,
+    bisect,
+    computed,
+    pairs,
+)
 from .stored import StoredValues, biases_behind
 from .watching import Finding, Finiteness, overflowed
 
@@ -129,6 +140,7 @@ def between(
 
     Raises:
         UsageError: nothing of the two can be matched.
+        EngineError: an engine gives no values and does not run the model.
 
     >>> import loadrun
     >>> from loadrun.passes.constants import bare
@@ -192,7 +204,7 @@ def between(
         if row.distance is not None and row.distance.absolute == 0 and actual.shape == expected.shape:
             equal.add(var.id)
     if not rows and not (isinstance(other, GraphSide) and (side.stops or other.stops)):
-        raise _unmatched(against, feeds)
+        raise _unmatched(against, other, feeds)
     matching.part_all(unlike)
     rows = sorted([*rows, *_stopped(side, other, matching)], key=lambda r: r.var.id)
     stops = (side.stops, other.stops if isinstance(other, GraphSide) else [])
@@ -214,7 +226,7 @@ def between(
     findings = [] if any(stops) else finiteness.findings(feeds, seed)
     parts = rows, constants, roots, matching.counts(), total, outputs, stops, lonely, matching, unjudged
     differences = Differences(*parts, findings, over)
-    if isinstance(other, (EngineSide, FileSide)) and not isinstance(against, Graph):
+    if isinstance(other, AskedSide) and not isinstance(against, Graph):
         halve = partial(bisect, graph, against, feeds, tolerance=tolerance, seed=seed)
         differences = _as_used(differences, other.untouched(feeds), sums, kept, tolerances, halve)
     return differences
@@ -297,12 +309,12 @@ def _bisected(halved: Bisected, differences: Differences) -> list[SuspectVar]:
     return [replace(first, changes=(_OPTIMIZED,))]
 
 
-def _unmatched(against: Graph | FileSide | str, feeds: Mapping[str, Array]) -> UsageError:
+def _unmatched(against: Graph | FileSide | str, other: DiffSide, feeds: Mapping[str, Array]) -> UsageError:
     """Say why nothing was compared."""
     if isinstance(against, Graph):
         return UsageError("the two models cannot be matched: neither names nor structure agree")
-    if isinstance(against, FileSide):
-        against.require_runs(feeds)
+    if isinstance(other, AskedSide):
+        other.require_runs(feeds)
     return UsageError(f"{against} returns no intermediate values")
 
 

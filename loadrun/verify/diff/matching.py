@@ -1,7 +1,7 @@
 """Which variables of two graphs stand for the same value."""
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -210,6 +210,18 @@ def _node_of(opr: Opr) -> str:
 def is_constant(var: Var) -> bool:
     """Return whether a variable is stored in the file."""
     return bool(var.owner.tensors) and var.owner.type != "Host2DeviceCopy"
+
+
+def operators_before(oprs: Iterable[Opr], passes: Callable[[Var], bool]) -> tuple[Opr, ...]:
+    """List the operators that others are computed from, in order, as far back as the values between them pass."""
+    passed: dict[int, Opr] = {}
+    todo = [*oprs]
+    while todo:
+        for var in todo.pop().inputs:
+            if passes(var) and var.owner.id not in passed:
+                passed[var.owner.id] = var.owner
+                todo.append(var.owner)
+    return tuple(passed[i] for i in sorted(passed))
 
 
 def _facts(opr: Opr) -> Hashable:

@@ -22,7 +22,7 @@ from ...graph.excerpts import excerpt, reached
 from ...ops.catalog import types
 from ...ops.op import Trait
 from .extracting import stored_as
-from .matching import Matching, is_constant
+from .matching import Matching, is_constant, operators_before
 from .measuring import Distance, Sketch, SketchIndex, are_in_order, distance, is_even, sketch
 from .running import GraphSide, taken
 
@@ -226,7 +226,7 @@ class _Search:
         values = self._mine.values({v.id for v, _ in candidates})
         for var, partner in candidates:
             if self.is_taken_over(partner, var, values[var.id]):
-                return Located(var, partner, _between(var, mine))
+                return Located(var, partner, operators_before([var.owner], lambda v: v.id in mine))
         return None
 
     def _unknown(self, side: Sketched, ends: Sequence[Var], others: SketchIndex) -> dict[int, _Unknown]:
@@ -340,15 +340,3 @@ class _Search:
 
     def _differs(self, x: Array, y: Array) -> bool:
         return self._are_apart(x.reshape(-1), y.reshape(-1))
-
-
-def _between(var: Var, unknown: Collection[int]) -> tuple[Opr, ...]:
-    """List the operators before a value, back to values that both graphs have."""
-    passed: dict[int, Opr] = {}
-    todo = [var.owner]
-    while todo:
-        for v in todo.pop().inputs:
-            if v.id in unknown and v.owner.id not in passed:
-                passed[v.owner.id] = v.owner
-                todo.append(v.owner)
-    return tuple(passed[i] for i in sorted(passed))

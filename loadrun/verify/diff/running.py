@@ -7,13 +7,13 @@ from typing import Protocol
 import numpy as np
 
 from ...base.errors import EngineError, InputError, OutOfMemoryError, UsageError
-from ...engines import Choice, check_engine, make_engine, make_file_engine
+from ...engines import check_engine, make_engine, make_file_engine
 from ...engines.reference import ReferenceEngine
 from ...engines.wide import WideEngine
 from ...graph import Graph, Opr, Var
 from ...graph.dtypes import Array, dequantized, dtype_of
 from ...ops.infer import infer_dtypes
-from ...testcase import SourceFile
+from ...testcase import FileValue, SourceFile
 from .measuring import Distance, Tolerances, agree, distance
 
 _MOST_STOPS = 16
@@ -139,41 +139,55 @@ def _ends(graph: Graph, left: Sequence[Opr], lost: set[int]) -> list[Var]:
     return [v for o in left for v in o.outputs[:1] if all(w.id not in read for w in o.outputs)]
 
 
-class EngineSide:
-    """A graph on an engine that gives no intermediate values unless they are outputs: it runs for a few at a time.
+class AskedSide:
+    """A side that gives no intermediate values unless they are outputs: it runs for a few at a time.
 
     Args:
-        graph: the graph.
-        engine: name of the engine.
-        seed: seed of random operators.
+        engine: the engine's name.
+        named: the variables that can be asked for.
+        outputs: the model's outputs.
     """
 
-    def __init__(self, graph: Graph, engine: str | Choice, seed: int = 0) -> None:
-        self._graph = graph
-        self._choice = check_engine(engine)
-        self._seed = seed
+    def __init__(self, engine: str, named: Sequence[Var], outputs: Sequence[Var]) -> None:
+        self._engine = check_engine(engine)
+        self.named, self._outputs = list(named), list(outputs)
+
+    def __str__(self) -> str:
+        return self._engine
 
     def values(self, feeds: Mapping[str, Array]) -> Iterator[tuple[Var, Array]]:
         """See `DiffSide`; values that the engine cannot give are left out."""
-        wanted = computed(self._graph)
-        for i in range(0, len(wanted), _AT_ONCE):
-            yield from self._some(wanted[i : i + _AT_ONCE], feeds)
+        for i in range(0, len(self.named), _AT_ONCE):
+            yield from self._some(self.named[i : i + _AT_ONCE], feeds)
 
     def untouched(self, feeds: Mapping[str, Array]) -> Iterator[tuple[Var, Array]]:
         """Give the outputs of a run that is asked for nothing else, as users run it."""
-        yield from self._some(self._graph.outputs, feeds)
+        yield from self._some(self._outputs, feeds)
 
     def value(self, var: Var, feeds: Mapping[str, Array]) -> Array | None:
         """One value beside the outputs, None if the engine cannot give it."""
-        values = self._some([var], feeds, [v for v in self._graph.outputs if v.id != var.id])
-        return next((value for _, value in values), None)
+        if all(var.id != v.id for v in self.named):
+            return None
+        others = [v for v in self._outputs if v.id != var.id]
+        return next((value for _, value in self._some([var], feeds, others)), None)
+
+    def require_runs(self, feeds: Mapping[str, Array]) -> None:
+        """Run the model as it is.
+
+        Raises:
+            EngineError: the engine does not take it, or fails.
+        """
+        self._given(self._outputs, feeds)
+
+    def _given(self, wanted: Sequence[Var], feeds: Mapping[str, Array]) -> Sequence[FileValue]:
+        """Run once for some variables, and for outputs."""
+        raise NotImplementedError
 
     def _some(
-        self, wanted: list[Var], feeds: Mapping[str, Array], others: Sequence[Var] = ()
+        self, wanted: Sequence[Var], feeds: Mapping[str, Array], others: Sequence[Var] = ()
     ) -> Iterator[tuple[Var, Array]]:
         try:
-            engine = make_engine(self._choice, self._graph, [*wanted, *others], seed=self._seed)
-            values = engine.run(taken(engine.inputs, feeds))
+            values = self._given([*wanted, *others], feeds)
         except (EngineError, InputError):
             # One that cannot be an output does not keep the others from it.
             half = len(wanted) // 2
@@ -182,13 +196,30 @@ class EngineSide:
                 yield from self._some(wanted[half:], feeds, others)
             return
         for var, value in zip(wanted, values, strict=False):
-            yield var, dequantized(value, var.dtype)
+            if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+                yield var, dequantized(value, var.dtype)
 
 
-class FileSide:
+class EngineSide(AskedSide):
+    """A graph on an engine.
+
+    Args:
+        graph: the graph.
+        engine: name of the engine.
+        seed: seed of random operators.
+    """
+
+    def __init__(self, graph: Graph, engine: str, seed: int = 0) -> None:
+        super().__init__(engine, computed(graph), graph.outputs)
+        self._graph, self._seed = graph, seed
+
+    def _given(self, wanted: Sequence[Var], feeds: Mapping[str, Array]) -> Sequence[FileValue]:
+        engine = make_engine(self._engine, self._graph, wanted, seed=self._seed)
+        return engine.run(taken(engine.inputs, feeds))
+
+
+class FileSide(AskedSide):
     """A model's own file on a runtime: values that the graph made of it names as the file does.
-
-    The file is asked for them as further outputs, a few at a time.
 
     Args:
         graph: the graph that was made of the file, without checks.
@@ -196,60 +227,17 @@ class FileSide:
         engine: name of the engine.
     """
 
-    def __init__(self, graph: Graph, source: SourceFile, engine: str | Choice) -> None:
-        self._graph, self._source, self._engine = graph, source, engine
+    def __init__(self, graph: Graph, source: SourceFile, engine: str) -> None:
         known = {*source.tensors, *source.outputs}
-        self.named = [v for v in computed(graph) if v.name in known]
-        """The variables that can be asked for."""
+        outputs = [v for v in graph.outputs if v.name in source.outputs]
+        super().__init__(engine, [v for v in computed(graph) if v.name in known], outputs)
+        self.source = source
 
-    def __str__(self) -> str:
-        return str(self._engine)
-
-    def values(self, feeds: Mapping[str, Array]) -> Iterator[tuple[Var, Array]]:
-        """See `DiffSide`; values that the runtime cannot give are left out."""
-        for i in range(0, len(self.named), _AT_ONCE):
-            yield from self._some(self.named[i : i + _AT_ONCE], feeds)
-
-    @property
-    def source(self) -> SourceFile:
-        """The file."""
-        return self._source
-
-    def untouched(self, feeds: Mapping[str, Array]) -> Iterator[tuple[Var, Array]]:
-        """Give the outputs of a run that is asked for nothing else, as users run it."""
-        yield from self._some([v for v in self._graph.outputs if v.name in self._source.outputs], feeds)
-
-    def require_runs(self, feeds: Mapping[str, Array]) -> None:
-        """Run the file as it is.
-
-        Raises:
-            EngineError: the runtime does not take it, or fails.
-        """
-        engine = make_file_engine(self._engine, self._source)
-        engine.run(engine.fitted(feeds))
-
-    def value(self, var: Var, feeds: Mapping[str, Array]) -> Array | None:
-        """One value beside the outputs, None if the runtime cannot give it."""
-        if all(var.id != v.id for v in self.named):
-            return None
-        return next((value for _, value in self._some([var], feeds)), None)
-
-    def _some(self, wanted: list[Var], feeds: Mapping[str, Array]) -> Iterator[tuple[Var, Array]]:
+    def _given(self, wanted: Sequence[Var], feeds: Mapping[str, Array]) -> Sequence[FileValue]:
         names = [v.name or "" for v in wanted]
-        try:
-            engine = make_file_engine(self._engine, self._source.asking(names))
-            outputs = engine.run(engine.fitted(feeds))
-        except EngineError:
-            # One that cannot be an output does not keep the others from it.
-            half = len(wanted) // 2
-            if half:
-                yield from self._some(wanted[:half], feeds)
-                yield from self._some(wanted[half:], feeds)
-            return
-        for var in wanted:
-            value = outputs.get(var.name or "")
-            if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
-                yield var, dequantized(value, var.dtype)
+        engine = make_file_engine(self._engine, self.source.asking(names))
+        outputs = engine.run(engine.fitted(feeds))
+        return [outputs.get(n) for n in names]
 
 
 def taken(inputs: Mapping[str, Var], feeds: Mapping[str, Array]) -> dict[str, Array]:
@@ -321,7 +309,7 @@ class Bisected:
 
 def bisect(
     graph: Graph,
-    engine: str | Choice | FileSide,
+    engine: str | FileSide,
     feeds: Mapping[str, Array],
     *,
     tolerance: float | None,
@@ -341,7 +329,8 @@ def bisect(
         seed: seed of random operators.
 
     Raises:
-        UsageError: the engine gives none of the outputs.
+        EngineError: the engine does not run the model.
+        UsageError: it gives none of the outputs.
 
     >>> import loadrun
     >>> from loadrun.passes.constants import bare
@@ -349,10 +338,9 @@ def bisect(
     >>> bisect(bare(bundle), "reference", bundle.testcases[0].inputs, tolerance=1e-4).var is None
     True
     """
-    order = engine.named if isinstance(engine, FileSide) else computed(graph)
-    places = {v.id: i for i, v in enumerate(order)}
-    right = GraphSide(graph, seed)
     side = engine if isinstance(engine, FileSide) else EngineSide(graph, engine, seed)
+    places = {v.id: i for i, v in enumerate(side.named)}
+    right = GraphSide(graph, seed)
     tolerances = Tolerances(tolerance, graph)
     runs = 0
 
@@ -376,13 +364,14 @@ def bisect(
             if not fine:
                 wrong[places[var.id]] = difference
     if not known:
+        side.require_runs(feeds)
         raise UsageError(f"{engine} returns none of the model's outputs")
     if not wrong:
         return Bisected(None, None, runs)
     last = min(wrong)
     # Only operators that the first wrong output depends on matter.
-    needed = {v.id for o in graph.needed([order[last]]) for v in o.outputs}
-    left = [v for v in order[: last + 1] if v.id in needed]
+    needed = {v.id for o in graph.needed([side.named[last]]) for v in o.outputs}
+    left = [v for v in side.named[: last + 1] if v.id in needed]
     low, high, difference = -1, len(left) - 1, wrong[last]
     while high - low > 1:
         middle = (low + high) // 2

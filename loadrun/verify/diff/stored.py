@@ -22,7 +22,7 @@ import numpy as np
 
 from ...base.errors import FormatError, InputError
 from ...base.files import contents
-from ...graph import Graph, Opr, Var
+from ...graph import Graph, Opr, Var, readers_of
 from ...graph.dtypes import Array, DType, decode, nbytes
 from ...inputs.files import members, read_array
 from .matching import is_constant
@@ -158,10 +158,7 @@ class StoredValues:
             stored values by the ids of variables.
         """
         last: dict[str, Var] = {}
-        readers: dict[int, list[Opr]] = defaultdict(list)
-        for opr in graph.oprs:
-            for var in opr.inputs:
-                readers[var.id].append(opr)
+        readers = readers_of(graph.oprs)
         read = {*readers, *(v.id for v in graph.outputs)}
         for opr in graph.oprs:
             if not opr.inputs or not opr.outputs:
@@ -171,11 +168,11 @@ class StoredValues:
             last.update((module, result) for module in _modules(result) if module in self._names)
         # The innermost of several modules that end alike.
         ends = {var.id: name for name, var in sorted(last.items(), key=lambda item: len(item[0]))}
-        biases = {number: biases_behind(readers[number]) for number in ends}
+        biases = {number: biases_behind(readers.get(number, ())) for number in ends}
         by_name = {name: number for number, name in ends.items()}
         for var in filter(is_constant, graph.vars()):
             for module in _modules(var):
-                outside = [o for o in readers[var.id] if module not in _modules(o.outputs[-1])]
+                outside = [o for o in readers.get(var.id, ()) if module not in _modules(o.outputs[-1])]
                 if module in by_name and any(map(_adds, outside)):
                     biases[by_name[module]].append(var)
         return {

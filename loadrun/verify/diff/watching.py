@@ -1,7 +1,7 @@
 """Operators that make NaN, infinity or numbers out of a range, while a model runs or beside another run."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -71,10 +71,7 @@ def watch(
     passed = {v.id for f in bad.values() for v in f.var.owner.inputs}
     read = {v.id for o in graph.oprs for v in o.inputs}
     ends = {v.id for v in graph.outputs}
-    return [
-        Finding(**{**vars(f), "hidden": i in read and i not in passed and i not in ends})
-        for i, f in bad.items()
-    ]
+    return [replace(f, hidden=i in read and i not in passed and i not in ends) for i, f in bad.items()]
 
 
 def beyond_range(var: Var, value: Array, known: Collection[int]) -> Finding | None:

@@ -12,7 +12,6 @@ import numpy as np
 from ...base import __version__
 from ...base.errors import EngineError, InputError, UsageError
 from ...compare.tolerances import COARSE, MAXERR, default_maxerr, magnitude
-from ...engines import Choice
 from ...graph import Graph, Var
 from ...graph.dtypes import Array, dtype_of
 from ...ops.infer import infer_dtypes, infer_shapes
@@ -37,7 +36,7 @@ def expect_input(check: Check) -> Var:
 
 
 def capture(
-    model: Graph | Bundle, inputs: Mapping[str, Array], engine: str | Choice = "reference", *, seed: int = 0
+    model: Graph | Bundle, inputs: Mapping[str, Array], engine: str = "reference", *, seed: int = 0
 ) -> Testcase:
     """Run a model and keep what it computes as ground truth.
 
@@ -118,10 +117,10 @@ class Recorder:
         seed: seed of the model's random operators.
     """
 
-    def __init__(self, model: Graph | Bundle, engine: str | Choice = "reference", *, seed: int = 0) -> None:
+    def __init__(self, model: Graph | Bundle, engine: str = "reference", *, seed: int = 0) -> None:
         self.bundle = _bundle(model)
         self.runner = Runner(self.bundle, engine, seed=seed)
-        self.provenance = provenance(str(engine), seed)
+        self.provenance = provenance(engine, seed)
 
     def capture(self, inputs: Mapping[str, Array]) -> Testcase:
         """Run the model on arrays by input name; see `capture`."""

@@ -20,7 +20,6 @@ from ...compare.results import OutputResult, Verdict
 from ...dump import load, load_all
 from ...dump.container import load_dump
 from ...dump.options import DumpResult
-from ...engines import Choice
 from ...graph import Graph
 from ...graph.dtypes import Array
 from ...inputs.lists import TextSource, count_cases
@@ -40,11 +39,11 @@ class TrialReplay:
     """The replay of a file that was just written, before it takes its place.
 
     Args:
-        engine: name of the engine, or a `loadrun.engines.Choice`.
+        engine: name of the engine.
         seed: seed of random operators, that of the ground truth.
     """
 
-    def __init__(self, engine: str | Choice = "reference", seed: int = 0) -> None:
+    def __init__(self, engine: str = "reference", seed: int = 0) -> None:
         self.engine, self.seed = engine, seed
         self.failed: list[str] = []
         """Outputs whose checks do not hold, or compare nothing."""

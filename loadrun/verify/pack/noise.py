@@ -14,7 +14,7 @@ from ...compare import errors
 from ...compare.judging import policy_for
 from ...compare.metrics import Formula
 from ...compare.tolerances import MAXERR, default_maxerr, magnitude
-from ...engines import Choice, make_engine
+from ...engines import make_engine
 from ...engines.reference import ReferenceEngine
 from ...engines.wide import WideEngine
 from ...graph import Graph
@@ -69,7 +69,7 @@ class Suggestion:
 
 
 def suggest(
-    bundle: Bundle, inputs: Mapping[str, Array], engine: str | Choice = "reference", *, seed: int = 0
+    bundle: Bundle, inputs: Mapping[str, Array], engine: str = "reference", *, seed: int = 0
 ) -> dict[str, Suggestion]:
     """Measure what rounding does to a model's outputs and suggest tolerances.
 
@@ -141,7 +141,7 @@ def suggest(
 
 
 def beyond(
-    bundle: Bundle, inputs: Mapping[str, Array], engine: str | Choice, *, seed: int = 0
+    bundle: Bundle, inputs: Mapping[str, Array], engine: str, *, seed: int = 0
 ) -> dict[str, Suggestion]:
     """Suggest tolerances for outputs that rounding alone brings near the usual one, by one run in double precision.
 

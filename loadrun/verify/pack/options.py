@@ -10,7 +10,6 @@ from ...base.proving import proving
 from ...base.stages import stage
 from ...compare.policy import Policy
 from ...dump.options import DumpOptions
-from ...engines import Choice
 from ...inputs.feeds import DataOptions, ModelOptions
 
 
@@ -61,7 +60,7 @@ class PackOptions(ModelOptions, DataOptions):
     no_assert: bool = False
     record: bool = True
     replay: bool = True
-    engine: str | Choice = "reference"
+    engine: str = "reference"
     passes: Mapping[str, object] | None = None
     file: DumpOptions = field(default_factory=DumpOptions)
     open_sizes: bool = False

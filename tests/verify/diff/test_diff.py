@@ -415,6 +415,23 @@ def test_the_optimization_of_onnxruntime_is_named(tmp_path: Path) -> None:
     assert [*optimized(side, feeds, None)] == []
 
 
+def test_an_engine_that_does_not_run_the_model_says_why(
+    fixtures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    why = "onnxruntime cannot run SVD (operator 2): ONNX has no singular value decomposition"
+    file = str(fixtures / "ops" / "linalg" / "svd_reduced_3x5_rebuilt.mge")
+    for options in ([], ["--bisect"]):
+        assert main(["diff", file, "--against", "onnxruntime", *options]) == 2
+        assert why in capsys.readouterr().err
+    flow = str(fixtures / "nets" / "optical_flow.mge")
+    # What comes before the operator is compared.
+    assert main(["diff", flow, "--against", "onnxruntime"]) == 3
+    shown = capsys.readouterr()
+    assert "onnxruntime cannot run CorrelationForward" in shown.err
+    assert "the model's outputs were not all compared" in shown.out
+
+
 def test_bisecting_needs_an_engine(slip: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diff", str(slip), "--against", str(slip), "--bisect"]) == 2
     assert "--bisect needs an engine" in capsys.readouterr().err
