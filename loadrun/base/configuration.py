@@ -120,27 +120,20 @@ class Configuration:
         >>> found.of("p/old/a.mge").skip, found.of("p/new/a.mge").skip
         ('no GPU', None)
         """
-        rule = _merged(FileRule(), self.data)
-        name = self._name(file)
-        for entry in self.data.get("files", ()):
-            if not any(matches(name, p) for p in entry["match"]):
+        rule, name = FileRule(), self._name(file)
+        for entry in (self.data, *self.data.get("files", ())):
+            if not any(matches(name, p) for p in entry.get("match", ["*"])):
                 continue
+            values = {k: entry[k] for k in (*_RULE, "skip", "xfail") if k in entry}
+            given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
             expires = entry.get("expires")
             if expires is not None and expires < self.today:
-                what = "skip" if "skip" in entry else "xfail"
-                said = (
-                    f"its entry in {os.path.basename(self.path)} expired on {expires}: {entry.get(what, '')}"
-                )
-                entry = {k: v for k, v in entry.items() if k not in ("skip", "xfail")}
-                rule = replace(rule, notes=(*rule.notes, said))
-            rule = _merged(rule, entry)
+                reason = given.pop("xfail", "")
+                reason = given.pop("skip", reason)
+                said = f"its entry in {os.path.basename(self.path)} expired on {expires}: {reason}"
+                given["notes"] = (*rule.notes, said)
+            rule = replace(rule, **given)
         return rule
-
-
-def _merged(rule: FileRule, entry: Mapping[str, Any]) -> FileRule:
-    lists: dict[str, Any] = {k: tuple(entry[k]) for k in ("engines", "check") if k in entry}
-    single = ("timeout", "skip", "xfail", "xfail_strict")
-    return replace(rule, **lists, **{k: entry[k] for k in single if k in entry})
 
 
 def find_configuration(start: str | os.PathLike[str] = ".") -> Configuration | None:
@@ -150,18 +143,16 @@ def find_configuration(start: str | os.PathLike[str] = ".") -> Configuration | N
         FormatError: it is wrong.
         UsageError: this Python cannot read TOML.
     """
-    folder = os.path.realpath(start)
-    while True:
+    folder, below = os.path.realpath(start), ""
+    while folder != below:
         for name in (_OWN, _SHARED):
             path = os.path.join(folder, name)
             if os.path.isfile(path) and (
                 name == _OWN or b"[tool.loadrun" in contents(path, "a configuration")
             ):
                 return read_configuration(path)
-        above = os.path.dirname(folder)
-        if above == folder:
-            return None
-        folder = above
+        folder, below = os.path.dirname(folder), folder
+    return None
 
 
 def read_configuration(path: str | os.PathLike[str]) -> Configuration:
@@ -176,18 +167,15 @@ def read_configuration(path: str | os.PathLike[str]) -> Configuration:
     text = contents(path, "a configuration")
     try:
         data: Any = loads(text.decode())
-    except ValueError as e:
-        raise FormatError(f"invalid TOML: {e}", path=name) from None
-    except RecursionError:
-        raise FormatError("its values are nested too deeply", path=name) from None
-    where = "the file"
-    if os.path.basename(name) == _SHARED:
-        tool = data.get("tool", {})
-        data, where = tool.get("loadrun", {}) if isinstance(tool, dict) else tool, "tool.loadrun"
-    try:
+        where = "the file"
+        if os.path.basename(name) == _SHARED:
+            tool = data.get("tool", {})
+            data, where = tool.get("loadrun", {}) if isinstance(tool, dict) else tool, "tool.loadrun"
         _ALL(data, where)
     except FormatError as e:
         raise FormatError(e.message, path=name) from None
+    except ValueError as e:
+        raise FormatError(f"invalid TOML: {e}", path=name) from None
     return Configuration(name, data, date.today())
 
 
@@ -220,7 +208,11 @@ def matches(name: str, pattern: str) -> bool:
 
 def unmatched(root: str, patterns: Iterable[str]) -> list[str]:
     """Return the patterns that `matches` none of the files below a folder."""
-    left = [p for p in patterns if not _is_seen(root, p)]
+
+    def is_seen(pattern: str) -> bool:  # without looking into all folders
+        return any(map(os.path.isfile, glob.iglob(os.path.join(glob.escape(root), pattern))))
+
+    left = [p for p in patterns if not is_seen(p)]
     for place, folders, names in os.walk(root, followlinks=True):
         if not left:
             break
@@ -229,12 +221,6 @@ def unmatched(root: str, patterns: Iterable[str]) -> list[str]:
         files = [n if lead == "." else f"{lead}/{n}" for n in names]
         left = [p for p in left if not any(matches(name, p) for name in files)]
     return left
-
-
-def _is_seen(root: str, pattern: str) -> bool:
-    """Return whether a pattern matches a file that can be found without looking into all folders."""
-    paths = [] if "\0" in pattern else glob.iglob(os.path.join(glob.escape(root), pattern))
-    return any(os.path.isfile(path) for path in paths)
 
 
 def _leads_back(folder: str) -> bool:

@@ -29,26 +29,6 @@ _FORM = 'expected {"name": {"shape": [...], "type": "float32", "raw": [...]}} wi
 )
 
 
-def json_arrays(text: str | bytes) -> dict[str, Array]:
-    """Return the arrays of a JSON text by name.
-
-    Integer types are rounded to nearest, halves away from zero, as load_and_run does.
-
-    Raises:
-        InputError: the text has another form, a raw list of the wrong length, or numbers beyond the type.
-
-    >>> json_arrays('{"x": {"shape": [2], "type": "int8", "raw": [1.5, -2]}}')["x"]
-    array([ 2, -2], dtype=int8)
-    """
-    try:
-        members = json.loads(text)
-    except (ValueError, RecursionError) as e:
-        raise InputError(f"{_FORM}: {type(e).__name__}: {str(e)[:100]}") from None
-    if not isinstance(members, dict):
-        raise InputError(f"{_FORM}: found a {type(members).__name__}")
-    return {name: _array(name, fields) for name, fields in members.items()}
-
-
 def _array(name: str, fields: object) -> Array:
     shape, kind, raw = (
         (fields.get(k) for k in ("shape", "type", "raw")) if isinstance(fields, dict) else (None,) * 3
@@ -278,9 +258,14 @@ def read_json(path: str) -> dict[str, Array]:
     with _opened(path) as f:
         raw = f.read()
     try:
-        return json_arrays(raw)
+        arrays = json.loads(raw)
+        if not isinstance(arrays, dict):
+            raise InputError(f"{_FORM}: found a {type(arrays).__name__}")
+        return {name: _array(name, fields) for name, fields in arrays.items()}
     except InputError as e:
         raise InputError(f"{path}: {e}") from None
+    except (ValueError, RecursionError) as e:
+        raise InputError(f"{path}: {_FORM}: {type(e).__name__}: {str(e)[:100]}") from None
 
 
 def image_loss(path: str) -> str:

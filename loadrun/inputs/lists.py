@@ -1,11 +1,13 @@
 """Specifications from arguments and list files, one after another, so that memory does not grow with their number."""
 
 import glob
+import io
 import os
 import select
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
@@ -40,6 +42,16 @@ class LocatedSpec:
     spec: inputspec.InputSpec
     where: str = ""
     folder: Path | str | None = None
+
+    @property
+    def text(self) -> str:
+        """The specification as it was given, or would be."""
+        return self.spec.text or str(self.spec)
+
+    def fault(self, message: str) -> SpecError:
+        """Make an error that says where the specification stands and shows it."""
+        message = pointing.point(message, self.text, 0)
+        return SpecError(f"{self.where}: {message}" if self.where else message)
 
     def path(self, path: str) -> str:
         """Return a path of the specification as the process can open it.
@@ -113,7 +125,7 @@ def _matching(case: LocatedSpec) -> Iterator[LocatedSpec]:
         yield case
         return
     if len(matches) > 1:
-        raise _fault(case, "a specification may have only one pattern or folder, found two")
+        raise case.fault("a specification may have only one pattern or folder, found two")
     at, files = matches[0]
     for file in files:
         parts = list(case.spec.parts)
@@ -248,8 +260,7 @@ class TextSource:
             self._begin()
         if index > self._at:
             case = next(islice(self._rest, index - self._at - 1, None))
-            text = case.spec.text or str(case.spec)
-            self._at, self._text = index, f"{case.where}: {text}" if case.where else text
+            self._at, self._text = index, f"{case.where}: {case.text}" if case.where else case.text
         return self._text
 
 
@@ -308,20 +319,19 @@ def _lines(
     """Yield the specifications of a list file; `above` are the list files that led here."""
     path = case.path(listed.path)
     if "\0" in path:
-        raise _fault(case, f"a path cannot contain a null character: {listed.path!r:.80}")
+        raise case.fault(f"a path cannot contain a null character: {listed.path!r:.80}")
     real = os.path.realpath(path)
     if real in above:
-        raise _fault(case, f"the list file {listed.path} includes itself")
+        raise case.fault(f"the list file {listed.path} includes itself")
     if len(above) >= _MAX_DEPTH:
-        raise _fault(case, f"list files are nested more than {_MAX_DEPTH} deep")
+        raise case.fault(f"list files are nested more than {_MAX_DEPTH} deep")
     empty = True
     folder = Path(path).parent
     try:
         with opened(path, "a list file") as f:
             if not unfolded.add(real, os.fstat(f.fileno()).st_size):
-                raise _fault(
-                    case,
-                    f"list files that include one another expand to more than {_MOST_TIMES} times their size",
+                raise case.fault(
+                    f"list files that include one another expand to more than {_MOST_TIMES} times their size"
                 )
             for number, line in _text_lines(f, path):
                 empty = False
@@ -335,47 +345,28 @@ def _lines(
             raise
         reason = (e.strerror or str(e)) if isinstance(e, OSError) else str(e)
         hint = "; a list file (@) is the whole specification" if listed.path.endswith(";") else ""
-        raise _fault(case, f"cannot read the list file {listed.path}: {reason}{hint}") from None
+        raise case.fault(f"cannot read the list file {listed.path}: {reason}{hint}") from None
     if empty:
-        raise _fault(case, f"the list file {listed.path} holds no specification")
-
-
-def _fault(case: LocatedSpec, message: str) -> SpecError:
-    message = pointing.point(message, case.spec.text, 0)
-    return SpecError(f"{case.where}: {message}" if case.where else message)
+        raise case.fault(f"the list file {listed.path} holds no specification")
 
 
 def _text_lines(file: BinaryIO, path: str) -> Iterator[tuple[int, str]]:
-    """Yield numbered lines without blank ones and comments."""
-    size = 0
-    for number, raw in enumerate(_raw_lines(file), 1):
-        size += len(raw)
-        if size > _MAX_PIPE and not file.seekable():
-            raise SpecError(f"{path}: this pipe gives more than {_MAX_PIPE} bytes")
-        if len(raw) > _MAX_LINE:
-            raise SpecError(f"{path}:{number}: this line is longer than {_MAX_LINE} bytes")
-        try:
-            line = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-        except UnicodeDecodeError as e:
-            raise SpecError(f"{path}:{number}: a list file must be UTF-8 text: {e}") from None
-        if line and not (line[0] == "#" and (len(line) == 1 or not line[1].isalpha())):
-            yield number, line
-
-
-def _raw_lines(file: BinaryIO) -> Iterator[bytes]:
-    """Yield lines that end with LF, CRLF or CR, cut off after `_MAX_LINE` bytes."""
-    rest = b""
-    while more := file.read(_MAX_LINE + 1):
-        # An LF may follow that belongs to a final CR.
-        more = rest + more + (file.read(1) if more.endswith(b"\r") else b"")
-        lines = more.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        rest = lines.pop()
-        yield from lines
-        if len(rest) > _MAX_LINE:
-            yield rest[: _MAX_LINE + 1]
-            return
-    if rest:
-        yield rest
+    """Yield numbered lines, which end with LF, CRLF or CR, without blank ones and comments."""
+    with io.TextIOWrapper(file, "utf-8-sig", "surrogateescape") as text:
+        size = 0
+        for number, line in enumerate(iter(partial(text.readline, _MAX_LINE + 1), ""), 1):
+            raw = line.encode("utf-8", "surrogateescape")
+            size += len(raw)
+            if size > _MAX_PIPE and not file.seekable():
+                raise SpecError(f"{path}: this pipe gives more than {_MAX_PIPE} bytes")
+            if len(raw) > _MAX_LINE:
+                raise SpecError(f"{path}:{number}: this line is longer than {_MAX_LINE} bytes")
+            try:
+                line = raw.decode().strip()
+            except UnicodeDecodeError as e:
+                raise SpecError(f"{path}:{number}: a list file must be UTF-8 text: {e}") from None
+            if line and not (line[0] == "#" and (len(line) == 1 or not line[1].isalpha())):
+                yield number, line
 
 
 def _line(line: str, where: str) -> inputspec.InputSpec:

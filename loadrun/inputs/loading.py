@@ -137,14 +137,10 @@ class Loader:
 
     def _require_use(self, case: LocatedSpec) -> None:
         """Refuse options that had no effect on any data so far."""
-        what = ""
         if self.resize and not self.images:
-            what = "resize_input: there is no image to resize"
-        elif self.transform is not None and not self.read:
-            what = "input_transform: generated data is not transformed"
-        if what:
-            shown = point(what, case.spec.text or str(case.spec), 0)
-            raise SpecError(f"{case.where}: {shown}" if case.where else shown)
+            raise case.fault("resize_input: there is no image to resize")
+        if self.transform is not None and not self.read:
+            raise case.fault("input_transform: generated data is not transformed")
 
     def load(self, case: LocatedSpec, index: int) -> dict[str, Array]:
         """Load the data of one testcase."""
@@ -155,43 +151,39 @@ class Loader:
                 raise
             raise type(e)(f"{case.where}: {e}") from None
         except MemoryError:
-            shown = point("this needs more memory than is available", case.spec.text or str(case.spec), 0)
-            raise InputError(f"{case.where}: {shown}" if case.where else shown) from None
+            raise InputError(str(case.fault("this needs more memory than is available"))) from None
         finally:
             self.archives.clear()
 
     def _load(self, case: LocatedSpec, index: int) -> dict[str, Array]:
         arrays: dict[str, Array] = {}
-        text = case.spec.text or str(case.spec)
-        for name, part, seed_index in self._assigned(case, text):
-            at = part.source_at
+        for name, part, seed_index in self._assigned(case):
             try:
                 data = self._source(part.source, name, case, (index, seed_index))
                 self.read += not data.generated
                 arrays[name] = self._finish(data, name)
             except (SpecError, InputError) as e:
-                shown = str(e) if "\n" in str(e) else point(f"input {_name(name)}: {e}", text, at)
+                at = part.source_at
+                shown = str(e) if "\n" in str(e) else point(f"input {_name(name)}: {e}", case.text, at)
                 raise type(e)(shown) from None
         return arrays
 
-    def _named_part(
-        self, part: InputPart, only: str | None, case: LocatedSpec, text: str
-    ) -> tuple[str, InputPart]:
+    def _named_part(self, part: InputPart, only: str | None, case: LocatedSpec) -> tuple[str, InputPart]:
         """Return the input that a part feeds, and the part; `only` is the input of a part without a name."""
         part = self._drive(part)
-        self._refuse_equals(part, case, text)
+        self._refuse_equals(part, case)
         if part.name is None and only is not None:
             return only, InputPart(only, part.source, part.at, part.source_at)
         if part.name is None:
-            self._fail(f"say which input this is for, as in NAME:{part}", text, part.at)
+            self._fail(f"say which input this is for, as in NAME:{part}", case, part.at)
         if part.name not in self.known:
             close = difflib.get_close_matches(part.name, [n for n in self.known if n], 1, 0.6)
             quoted = ', quoted as in "a:0":FILE' if close and any(c in close[0] for c in ":;") else ""
             hint = f"; did you mean {_name(close[0])}{quoted}?" if close else ""
-            self._fail(f"the model has no input {_name(part.name)}{hint}", text, part.at)
+            self._fail(f"the model has no input {_name(part.name)}{hint}", case, part.at)
         return part.name, part
 
-    def _assigned(self, case: LocatedSpec, text: str) -> list[tuple[str, InputPart, int]]:
+    def _assigned(self, case: LocatedSpec) -> list[tuple[str, InputPart, int]]:
         """Yield which part feeds which input, with the input's number."""
         parts = case.spec.parts
         numbers = {name: i for i, name in enumerate(self.known)}
@@ -203,12 +195,12 @@ class Loader:
             if isinstance(part.source, Generated):
                 return [(n, part, numbers[n]) for n in self.known]
             if _feeds_all(part.source):
-                return [(n, part, numbers[n]) for n in self._archived(part, case, wanted, text)]
+                return [(n, part, numbers[n]) for n in self._archived(part, case, wanted)]
         only = next(iter(self.known)) if len(parts) == len(self.known) == 1 else None
-        part_of = dict(self._named_part(p, only, case, text) for part in parts for p in self._each(part))
+        part_of = dict(self._named_part(p, only, case) for part in parts for p in self._each(part))
         for name in wanted:
             if name not in part_of:
-                self._fail(f"no data for the input {_name(name)}", text, len(text))
+                self._fail(f"no data for the input {_name(name)}", case, len(case.text))
         # With its own seed, data is the same for any input; the run's seed varies by input.
         return [
             (n, p, 0 if isinstance(p.source, Generated) and p.source.seed is not None else numbers[n])
@@ -221,20 +213,17 @@ class Loader:
         names = fnmatch.filter(self.known, name) if "*" in name and name not in self.known else []
         return [replace(part, name=n) for n in names] or [part]
 
-    def _archived(self, part: InputPart, case: LocatedSpec, wanted: list[str], text: str) -> list[str]:
+    def _archived(self, part: InputPart, case: LocatedSpec, wanted: list[str]) -> list[str]:
         """Return the inputs that an archive feeds by name: all that it holds, which must be all that need data."""
         assert isinstance(part.source, PathSource)
         try:
             members = self._members(case.path(part.source.path))
         except InputError as e:
-            raise InputError(point(str(e), text, part.source_at)) from None
+            raise InputError(point(str(e), case.text, part.source_at)) from None
         for name in wanted:
             if name not in members:
-                self._fail(
-                    f"{part.source.path} has no array {_name(name)}; its arrays are {_names(members)}",
-                    text,
-                    part.at,
-                )
+                said = f"{part.source.path} has no array {_name(name)}; its arrays are {_names(members)}"
+                self._fail(said, case, part.at)
         return [n for n in self.known if n in members]
 
     def _members(self, path: str) -> dict[str, Callable[[], Array]]:
@@ -251,7 +240,7 @@ class Loader:
             return part
         return InputPart(None, PathSource(f"{name}:{source.path}", source.member), part.at, part.at)
 
-    def _refuse_equals(self, part: InputPart, case: LocatedSpec, text: str) -> None:
+    def _refuse_equals(self, part: InputPart, case: LocatedSpec) -> None:
         """Refuse ``data=#ones``, which parses as a file name, unless there is such a file; say what was meant."""
         if part.name is None and isinstance(part.source, PathSource):
             name = part.source.path.split("=")[0].rstrip()
@@ -260,15 +249,14 @@ class Loader:
                 and name != part.source.path
                 and not os.path.exists(case.path(part.source.path))
             ):
-                self._fail(
-                    f"a name is followed by ':', not '=', as in {name}:SOURCE", text, part.at + len(name)
-                )
+                said = f"a name is followed by ':', not '=', as in {name}:SOURCE"
+                self._fail(said, case, part.at + len(name))
 
-    def _fail(self, message: str, text: str, at: int) -> NoReturn:
+    def _fail(self, message: str, case: LocatedSpec, at: int) -> NoReturn:
         shown = [f"{_name(n)} ({t.dtype} {_shape(t)})" for n, t in list(self.known.items())[:_SHOWN_INPUTS]]
         more = f" and {len(self.known) - len(shown)} more" if len(self.known) > len(shown) else ""
         what = "its input is" if len(self.known) == 1 else "its inputs are"
-        raise SpecError(point(f"{message}; {what} {', '.join(shown)}{more}", text, at))
+        raise SpecError(point(f"{message}; {what} {', '.join(shown)}{more}", case.text, at))
 
     def _source(self, source: Source, name: str, case: LocatedSpec, place: tuple[int, int]) -> _Given:
         tensor = self.known[name]
