@@ -96,10 +96,9 @@ class exported(late):
         package: the package's ``__name__``.
         others: modules of the package, and names as in ``module.name``, that are imported likewise.
 
-    >>> with exported(__name__, "errors files.contents") as names:
-    ...     from textwrap import dedent as dedent
-    >>> [*names], names.find("dedent")(" a"), "dedent" in globals()
-    (['contents', 'dedent', 'errors'], 'a', False)
+    >>> import loadrun
+    >>> "pack_file" in vars(loadrun), loadrun.pack_file.__module__
+    (False, 'loadrun.verify.pack.files')
     """
 
     def __init__(self, package: str, others: str = "") -> None:
