@@ -49,7 +49,7 @@ def test_dumps(sizes: tuple[int, ...], more: int, tmp_path: Path, capsys: pytest
     assert main([str(path)]) in (2, 3)
     out, err = capsys.readouterr()
     assert "bug" not in out + err
-    assert describe(loadrun.load(path)).operators
+    assert describe(loadrun.load(path)).model.operators
 
 
 def test_a_shape_of_three_axes_is_measured() -> None:
