@@ -13,7 +13,7 @@ from ..graph import Graph, Metadata, Opr, StoredTensor, TensorFormat, Var
 from ..graph.dtypes import Array, dtype_of, encode, nbytes
 from ..graph.params import Record
 from ..ops.catalog import CATALOG
-from ..ops.op import Op
+from ..ops.op import Op, unversioned
 from ..testcase import Testcase
 from .flat_builder import Fields, FlatBufferEmitter
 from .record import graph_digest
@@ -262,7 +262,7 @@ class _V2(_Common):
 
     def operator(self, e: FlatBufferEmitter, opr: Opr) -> int:
         op = CATALOG[opr.type]
-        version = 2 if op.v2 else 1
+        version = 1 if op.id_v2 is None else 2
         if opr.version == 1 and len(op.params) < 2:
             version = 1
         code, first, tags, members = self.params(e, op, opr)
@@ -275,7 +275,7 @@ class _V2(_Common):
         if opr.blobs and not (opr.tensors and op.category == "io"):
             vectors = [e.bytes_vector(b) for b in opr.blobs]
             blobs = e.offsets([e.table(1, [(0, "offset", v, 0)]) for v in vectors])
-        text = op.v2 if version == 2 else op.name
+        text = unversioned(op.name) if version == 2 else op.name
         fields: Fields = [
             (1, "ulong", op.id_v2 if version == 2 else op.id_mgbs, 0),
             (0, "offset", e.string(text), 0),
