@@ -250,7 +250,6 @@ LINES, FIELDS = 500, 12
 """What a file and a record may hold, so that one reader can."""
 LARGE_RECORDS = """
 Comparison Differences FileResult Graph Measurement Opr OutputResult ProgramFile
-Row
 """
 """Records with more fields; none is added."""
 
