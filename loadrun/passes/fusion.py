@@ -17,7 +17,7 @@ from .rewriter import Rewriter, each
 # MegEngine's FuseConvBiasNonlin: convolution, bias and activation as one ConvBias.
 
 M = P.ElemwiseMode
-_ALONE = {M[n.name]: n for n in P.NonlineMode if n != P.NonlineMode.IDENTITY}
+_ALONE = {P.ElemwiseMode[n.name]: n for n in P.NonlineMode if n != P.NonlineMode.IDENTITY}
 _WITH_BIAS = {
     M.ADD: P.NonlineMode.IDENTITY,
     **{mode: _ALONE[plain] for mode, plain in AFTER_SUM.items() if plain in _ALONE},

@@ -150,15 +150,15 @@ def describe(bundle: Bundle) -> Description:
     oprs = [o for o in graph.needed(bundle.outputs.values()) if not _is_expect(o)]
     known, problems = inferred(bundle, oprs)
     cases, damaged = _cases(bundle)
-    meta = graph.metadata
+    meta = graph.header.metadata
     policies, _ = packed_policies(bundle.record)
     taken = [bundle.source.taken] if bundle.source.taken and not len(bundle.testcases) else []
     return Description(
         file=FileInfo(
             path=bundle.path,
-            format="ONNX" if graph.magic.startswith("ONNX") else graph.format,
-            magic=graph.magic,
-            mge_version=release(graph.mge_version),
+            format="ONNX" if graph.header.magic.startswith("ONNX") else graph.header.format,
+            magic=graph.header.magic,
+            mge_version=release(graph.header.mge_version),
             size=bundle.facts.size,
         ),
         model=_model(bundle, oprs, known),
