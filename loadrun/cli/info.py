@@ -12,7 +12,7 @@ from ..inputs.feeds import ModelOptions
 from ..report import json as json_report
 from ..report.engines import engine_lines
 from ..report.text import shape_text, table
-from ..verify.describe import Description, VarInfo, describe_engine, describe_files
+from ..verify.describe import Description, ModelInfo, VarInfo, describe_engine, describe_files
 from .fields import add_limit_options
 from .groups import Parser, limited, model_files
 from .models import add_engine_option, add_model_options, model_options
@@ -89,7 +89,7 @@ def main(argv: list[str]) -> int:
     for _, why in result.failures:
         print(f"loadrun: {indented(why.message)}", file=sys.stderr)
     if args.json:
-        print(json_report.dumps([d for _, d in result.descriptions]))
+        print(json_report.dumps([d.data() for _, d in result.descriptions]))
     elif result.descriptions:
         print("\n\n".join(text(d, operators=not args.quiet) for _, d in result.descriptions))
     return result.exit_code
@@ -120,10 +120,13 @@ def _draw(files: Sequence[str], target: str, read: ModelOptions) -> int:
 
 def text(d: Description, *, operators: bool = True) -> str:
     """Return the description as text."""
-    kind = d.magic if d.format == "ONNX" else f"{d.format} ({d.magic}), MegEngine {d.mge_version}"
+    file, model = d.file, d.model
+    kind = (
+        file.magic if file.format == "ONNX" else f"{file.format} ({file.magic}), MegEngine {file.mge_version}"
+    )
     lines = [
-        f"{clean(d.path, 200)}: {clean(kind)}, {d.size} bytes",
-        f"parameters {d.parameters} ({d.parameter_bytes} bytes), {_flops(d)}, "
+        f"{clean(file.path, 200)}: {clean(kind)}, {file.size} bytes",
+        f"parameters {model.parameters} ({model.parameter_bytes} bytes), {_flops(model)}, "
         f"{d.testcases} testcase{'s' * (d.testcases != 1)}",
     ]
     lines += [f"warning: {clean(w, 300)}" for w in (*d.warnings, *d.problems)]
@@ -131,13 +134,13 @@ def text(d: Description, *, operators: bool = True) -> str:
         known = ", ".join(f"{k} {v}" for k, v in d.provenance.items())
         lines.append(f"packed with {clean(known, 300)}")
     lines += [clean(said, 500) for said in d.accepted]
-    rows = [("input", clean(v.name), shape_text(v.shape), v.dtype, "") for v in d.inputs]
+    rows = [("input", clean(v.name), shape_text(v.shape), v.dtype, "") for v in model.inputs]
     tolerances = {
         c.output: "; ".join(filter(None, (f"maxerr {c.maxerr:.4g}", clean(c.policy, 200)))) for c in d.checks
     }
     rows += [
         ("output", clean(v.name), shape_text(v.shape), v.dtype, tolerances.get(v.name, "no check"))
-        for v in d.outputs
+        for v in model.outputs
     ]
     lines += ["", table(rows, ["", "name", "shape", "dtype", "check"])]
     if operators:
@@ -151,7 +154,7 @@ def text(d: Description, *, operators: bool = True) -> str:
                 o.weights or "",
                 clean(o.parameters, 70),
             )
-            for o in d.operators
+            for o in model.operators
         ]
         headers = ["#", "operator", "inputs", "outputs", "FLOPs", "weights", "parameters"]
         lines += ["", table(body, headers, right=(0, 4, 5))]
@@ -179,6 +182,6 @@ def _meta(value: object) -> str:
     return "+".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
 
 
-def _flops(d: Description) -> str:
-    shown = f"{d.flops / 1e9:.3f} GFLOP" if d.flops >= 1e7 else f"{d.flops} FLOP"
-    return f"{shown} + {d.unknown} operators of unknown shape" if d.unknown else shown
+def _flops(model: ModelInfo) -> str:
+    shown = f"{model.flops / 1e9:.3f} GFLOP" if model.flops >= 1e7 else f"{model.flops} FLOP"
+    return f"{shown} + {model.unknown} operators of unknown shape" if model.unknown else shown

@@ -83,7 +83,7 @@ def _declared(op: Op) -> str:
     more = [_words(op.traits)] if op.traits else []
     if op.float32_inputs:
         more.append("float32 inputs " + ", ".join(map(str, op.float32_inputs)))
-    more += ["float64 formula"] * bool(op.wide) + ["after 1.13.0"] * bool(op.after_1_13_0)
+    more += ["float64 formula"] * bool(op.wide)
     return "; ".join(more)
 
 

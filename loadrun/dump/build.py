@@ -58,7 +58,7 @@ class GraphAssembler:
         """Read the metadata table, if there is one; the versions number two of its fields differently."""
         if t is not None:
             valid, modified = bool(t.scalar(0, "bool")), bool(t.scalar(1, "bool"))
-            self.graph.metadata = Metadata(
+            self.graph.header.metadata = Metadata(
                 valid, modified, t.integer(options, "ulong"), t.raw_string(user_info)
             )
 
@@ -72,7 +72,7 @@ class GraphAssembler:
                     f"output variable {number} does not exist, there are {len(self.vars)}", t.pos
                 )
         self.graph.outputs = [self.vars[n] for n, _ in pairs]
-        self.graph.original_ids = [o for _, o in pairs]
+        self.graph.header.original_ids = [o for _, o in pairs]
 
 
 def _check_arity(t: Table, op: Op, count: int) -> None:

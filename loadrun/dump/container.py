@@ -367,12 +367,13 @@ def _finish(bundle: Bundle) -> Bundle:
                 f"two graph inputs share the name {var.name!r}, so a testcase cannot tell them apart"
             )
         seen.add(var.name)
-    if graph.mge_version > _KNOWN_MGE_VERSION:
+    header = graph.header
+    if header.mge_version > _KNOWN_MGE_VERSION:
         bundle.warnings.append(
-            f"written by MegEngine {history.release(graph.mge_version)}, newer than any known release"
+            f"written by MegEngine {history.release(header.mge_version)}, newer than any known release"
         )
-    if graph.format == "FBS_V2" and graph.model_version > _KNOWN_MODEL_VERSION:
-        bundle.warnings.append(f"model version {graph.model_version} is newer than {_KNOWN_MODEL_VERSION}")
+    if header.format == "FBS_V2" and header.model_version > _KNOWN_MODEL_VERSION:
+        bundle.warnings.append(f"model version {header.model_version} is newer than {_KNOWN_MODEL_VERSION}")
     return bundle
 
 

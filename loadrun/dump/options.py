@@ -12,7 +12,7 @@ from ..base.errors import LoadRunError, UsageError
 from ..base.files import contents
 from ..base.registry import late
 from ..base.writing import replacing
-from ..graph import Graph, Metadata, Opr
+from ..graph import Graph, Header, Metadata, Opr
 from ..graph.params import Elemwise
 from ..ops.catalog import CATALOG, types
 from ..ops.infer import infer_dtypes
@@ -96,7 +96,7 @@ class DumpOptions:
 
     def format_of(self, graph: Graph) -> str:
         """Return the format in which a graph is written."""
-        return self.dump_format or ("FBS" if self.compat_older_version else graph.format)
+        return self.dump_format or ("FBS" if self.compat_older_version else graph.header.format)
 
     def apply(self, graph: Graph) -> Graph:
         """Return the graph as it is to be written: itself, or a copy that follows the options.
@@ -131,11 +131,11 @@ class DumpOptions:
                 kept = opr.priority or (_FIRST if opr.tensors else opr.id)
                 opr.priority = kept if self.keep_opr_priority else 0
         self._names(copy)
-        self._metadata(copy)
+        self._metadata(copy.header)
         if self.model_version is not None:
-            copy.model_version = self.model_version
+            copy.header.model_version = self.model_version
         if self.compat_older_version:
-            copy.magic = "MGBS"
+            copy.header.magic = "MGBS"
         return copy
 
     def _names(self, graph: Graph) -> None:
@@ -149,22 +149,22 @@ class DumpOptions:
                     var.name = None
             else:
                 var.name = var.label
-        graph.has_middle_tensors = self.keep_var_name > 0
-        if self.keep_var_name == 0:
-            # Without a format of its own the writer adds names that inputs have on their tensors anyway.
-            graph.format = "FBS_V2"
+        graph.header.has_middle_tensors = self.keep_var_name > 0
+        if self.keep_var_name == 0 and not old:
+            # Of version 1 the writer takes names that inputs have on their tensors anyway.
+            graph.header.magic = "mgv2"
 
-    def _metadata(self, graph: Graph) -> None:
+    def _metadata(self, header: Header) -> None:
         if self.enable_metadata is False:
-            graph.metadata = None
-        elif self.enable_metadata and graph.metadata is None:
-            graph.metadata = Metadata(is_valid=True)
+            header.metadata = None
+        elif self.enable_metadata and header.metadata is None:
+            header.metadata = Metadata(is_valid=True)
         if self.user_info is not None:
-            if graph.metadata is None and self.enable_metadata is False:
+            if header.metadata is None and self.enable_metadata is False:
                 raise UsageError("user_info is part of the metadata, which enable_metadata=False leaves out")
             raw = self.user_info
             data = raw if isinstance(raw, bytes) else information(raw)
-            graph.metadata = replace(graph.metadata or Metadata(), is_valid=True, user_info=data)
+            header.metadata = replace(header.metadata or Metadata(), is_valid=True, user_info=data)
 
 
 def information(value: object) -> bytes:

@@ -5,7 +5,7 @@ from struct import Struct, unpack_from
 import numpy as np
 
 from ..base.errors import FormatError
-from ..graph import Graph, Opr, StoredTensor, TensorFormat
+from ..graph import Graph, Header, Opr, StoredTensor, TensorFormat
 from ..graph.dtypes import Array, nbytes
 from .build import (
     GraphAssembler,
@@ -62,11 +62,9 @@ def read(data: memoryview, base: int) -> Graph:
     buf = Buffer(data[start : start + fbs], base + start, IDENTIFIER)
     root = buf.root()
     magic = bytes(data[:4]).decode()
-    graph = Graph(format="FBS", magic=magic, model_version=1, has_middle_tensors=False)
-    graph.mge_version = root.integer(0, "uint")
-    graph.content_hash = root.integer(1, "ulong")
-    graph.nr_shared_tensor = root.integer(2, "uint")
-    if graph.content_hash == 0:
+    said = Header(magic, root.integer(0, "uint"), 1, root.integer(1, "ulong"), has_middle_tensors=False)
+    graph = Graph(header=said)
+    if said.content_hash == 0:
         raise buf.error("the content hash is 0: the dump was never completed", root.pos)
     reader = _Reader(GraphAssembler(graph), np.frombuffer(data, np.uint8, area, header), magic)
     seen: set[int] = set()
@@ -92,7 +90,7 @@ class _Reader:
     def operator(self, t: Table) -> None:
         op = find_op(t, self.ids, t.integer(0, "ulong"))
         opr = Opr(op.name, name=t.text(12))
-        mge_version = self.builder.graph.mge_version
+        mge_version = self.builder.graph.header.mge_version
         records = read_params(t, t.integer(1, "ubyte"), t.table(2), t.unions(10, 11), mge_version)
         opr.params = check_params(t, op, records)
         opr.inputs = self.builder.link(t, op, t.numbers(3, "uint") or ())

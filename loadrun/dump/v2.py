@@ -3,7 +3,7 @@
 from struct import unpack_from
 
 from ..base.errors import FormatError
-from ..graph import Graph, Opr, StoredTensor, TensorFormat, Var
+from ..graph import Graph, Header, Opr, StoredTensor, TensorFormat, Var
 from ..graph.dtypes import nbytes
 from .build import (
     GraphAssembler,
@@ -43,10 +43,7 @@ def read(data: memoryview, base: int) -> Graph:
     """Read one FBS_V2 dump; `data` begins with its size prefix and may go on behind it."""
     buf = Buffer(data[4 : size(data, base)], base + 4, IDENTIFIER)
     model = buf.root()
-    graph = Graph(format="FBS_V2", magic="mgv2")
-    graph.mge_version = model.integer(0, "uint")
-    graph.model_version = model.integer(1, "uint")
-    graph.nr_shared_tensor = model.integer(6, "uint")
+    graph = Graph(header=Header("mgv2", model.integer(0, "uint"), model.integer(1, "uint")))
     builder = GraphAssembler(graph)
     seen: set[int] = set()
     for t in model.tables(2):
@@ -55,8 +52,8 @@ def read(data: memoryview, base: int) -> Graph:
         seen.add(t.pos)
         _operator(t, builder)
     builder.set_outputs(model, [(o.integer(0, "uint"), o.integer(1, "uint")) for o in model.tables(4)])
-    graph.has_middle_tensors = _middle_tensors(model, builder.vars)
-    graph.output_alias = [(a.integer(0, "uint"), a.text(1) or "") for a in model.tables(5)]
+    graph.header.has_middle_tensors = _middle_tensors(model, builder.vars)
+    graph.header.output_alias = [(a.integer(0, "uint"), a.text(1) or "") for a in model.tables(5)]
     _apply_alias(model, graph)
     builder.set_metadata(model.table(7), options=2, user_info=3)
     return graph
@@ -77,7 +74,7 @@ def _operator(t: Table, builder: GraphAssembler) -> None:
     op = find_op(t, "id_v2" if version == 2 else "id_mgbs", type_id, name)
     first, more = t.child(first_at), t.unions(5, 6) if tags_at or more_at else []
     dtype = t.child(dtype_at)
-    records = check_params(t, op, read_params(t, code, first, more, builder.graph.mge_version))
+    records = check_params(t, op, read_params(t, code, first, more, builder.graph.header.mge_version))
     opr = Opr(
         op.name,
         records,
@@ -176,11 +173,12 @@ def _middle_tensors(model: Table, variables: list[Var]) -> bool:
 
 
 def _apply_alias(model: Table, graph: Graph) -> None:
-    if not graph.output_alias:
+    alias = graph.header.output_alias
+    if not alias:
         return
-    by_id = dict(zip(graph.original_ids, graph.outputs, strict=True))
-    for original, name in graph.output_alias:
+    by_id = dict(zip(graph.header.original_ids, graph.outputs, strict=True))
+    for original, name in alias:
         if original not in by_id:
             raise model.buf.error(f"the output alias {name!r} names the unknown output {original}", model.pos)
-    graph.outputs = [by_id[original] for original, _ in graph.output_alias]
-    graph.original_ids = [original for original, _ in graph.output_alias]
+    graph.outputs = [by_id[original] for original, _ in alias]
+    graph.header.original_ids = [original for original, _ in alias]

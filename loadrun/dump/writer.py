@@ -1,6 +1,6 @@
 """The bytes of a dump: FBS_V2 and FBS v1, for `loadrun` and for real MegEngine. `store` makes files of them."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from struct import Struct, error, pack
 from typing import Any
@@ -9,11 +9,11 @@ import numpy as np
 
 from ..base.errors import FormatError, InputError
 from ..base.registry import late
-from ..graph import Graph, Metadata, Opr, StoredTensor, TensorFormat, Var
+from ..graph import Graph, Header, Metadata, Opr, StoredTensor, TensorFormat, Var
 from ..graph.dtypes import Array, dtype_of, encode, nbytes
 from ..graph.params import Record
-from ..ops.catalog import CATALOG
-from ..ops.op import Op
+from ..ops.catalog import CATALOG, select
+from ..ops.op import Op, unversioned
 from ..testcase import Testcase
 from .flat_builder import Fields, FlatBufferEmitter
 from .record import graph_digest
@@ -24,6 +24,8 @@ with late(__name__):
 MAX_BYTES = 2**31 - 1
 """The largest FlatBuffer that MegEngine's verifier accepts."""
 _OUTPUT = Struct("<II")
+_PARAMETERS = select(lambda op: op.category == "io" and not op.params) - {"ImmutableTensor"}
+"""What holds the tensors that a dump counts as shared parameters."""
 _V1_FORMAT_KIND = {1: 0, 2: 1, 3: 2}
 _EMPTY_USER_INFO = b"\x80\x04N."
 
@@ -45,7 +47,7 @@ def dump_bytes(graph: Graph, *, format: str | None = None) -> bytes:
 
 def content_hash(graph: Graph, digest: Callable[[], str]) -> int:
     """Return the stable number, never 0, that a dump of version 1 has for its operators and values."""
-    return graph.content_hash or int(digest()[:16], 16) or 1
+    return graph.header.content_hash or int(digest()[:16], 16) or 1
 
 
 def dump_pieces(
@@ -59,7 +61,7 @@ def dump_pieces(
         digest: gives `graph_digest`, which version 1 asks for when its constants were taken.
         end: further bytes of its FlatBuffer, which nothing in it points to.
     """
-    kind = format or graph.format
+    kind = format or graph.header.format
     if kind not in ("FBS_V2", "FBS"):
         raise FormatError(f"format {kind!r} is unknown; expected 'FBS_V2' or 'FBS'")
     try:
@@ -97,12 +99,10 @@ def testcase_graph(testcase: Testcase, names: Iterable[str]) -> Graph:
 
 def tensors_graph(tensors: Iterable[StoredTensor]) -> Graph:
     """Make the graph that stores the tensors of one testcase: a SharedDeviceTensor for each."""
-    graph = Graph(metadata=Metadata(user_info=b""))
+    graph = Graph(header=Header(has_middle_tensors=False, metadata=Metadata(user_info=b"")))
     for tensor in tensors:
         graph.outputs += graph.add("SharedDeviceTensor", tensors=[tensor], names=[None])
-    graph.original_ids = list(range(len(graph.outputs)))
-    graph.nr_shared_tensor = len(graph.outputs)
-    graph.has_middle_tensors = False
+    graph.header.original_ids = list(range(len(graph.outputs)))
     return graph
 
 
@@ -162,9 +162,9 @@ def _stored_name(var: Var) -> str | None:
     return opr.name if len(opr.outputs) == 1 else None
 
 
-def _original_ids(graph: Graph, numbers: Mapping[int, int]) -> list[int]:
-    if len(graph.original_ids) == len(graph.outputs):
-        return graph.original_ids
+def _original_ids(graph: Graph, numbers: Mapping[int, int]) -> Sequence[int]:
+    if len(graph.header.original_ids) == len(graph.outputs):
+        return graph.header.original_ids
     return [numbers[id(v)] for v in graph.outputs]
 
 
@@ -175,6 +175,7 @@ class _Common:
         self.graph = graph
         self.end = end
         self.numbers = _numbering(graph)
+        self.shared = sum(len(o.tensors) for o in graph.oprs if o.type in _PARAMETERS)
 
     def inputs(self, e: FlatBufferEmitter, opr: Opr) -> int | None:
         return e.numbers([self.numbers[id(v)] for v in opr.inputs]) if opr.inputs else None
@@ -203,7 +204,7 @@ class _Common:
 
     def metadata(self, e: FlatBufferEmitter, *, options: int, user_info: int) -> int | None:
         """Write the metadata table, if there is one; the versions number two of its fields differently."""
-        meta = self.graph.metadata
+        meta = self.graph.header.metadata
         if meta is None:
             return None
         # Python's loader unpickles the text of every valid metadata table, so it must not be missing there.
@@ -227,15 +228,15 @@ class _Common:
 
 class _V2(_Common):
     def pieces(self) -> list[bytes | memoryview]:
-        graph = self.graph
+        graph, header = self.graph, self.graph.header
         stored = graph.stored_bytes
         if stored > MAX_BYTES:
             raise FormatError(
                 f"the tensors take {stored} bytes, FBS_V2 allows {MAX_BYTES} in all; use format 'FBS'"
             )
-        e = FlatBufferEmitter(graph.mge_version)
+        e = FlatBufferEmitter(header.mge_version)
         oprs = e.offsets([self.operator(e, o) for o in graph.oprs])
-        named = graph.has_middle_tensors or (graph.format != "FBS_V2" and any(v.name for v in graph.vars()))
+        named = header.has_middle_tensors or (header.format != "FBS_V2" and any(v.name for v in graph.vars()))
         middle = e.offsets([self.middle(e, v) for v in graph.vars()]) if named else None
         pairs = zip(graph.outputs, _original_ids(graph, self.numbers), strict=True)
         outs = e.offsets(
@@ -244,25 +245,25 @@ class _V2(_Common):
         alias = e.offsets(
             [
                 e.table(2, [(0, "uint", n, 0), (1, "offset", s, 0)])
-                for n, s in [(n, e.string(text)) for n, text in graph.output_alias]
+                for n, s in [(n, e.string(text)) for n, text in header.output_alias]
             ]
         )
         meta = self.metadata(e, options=2, user_info=3)
         fields: Fields = [
-            (0, "uint", graph.mge_version, 0),
-            (1, "uint", max(graph.model_version, 2), 0),
+            (0, "uint", header.mge_version, 0),
+            (1, "uint", max(header.model_version, 2), 0),
             (2, "offset", oprs, 0),
             (3, "offset", middle, 0),
             (4, "offset", outs, 0),
             (5, "offset", alias, 0),
-            (6, "uint", graph.nr_shared_tensor, 0),
+            (6, "uint", self.shared, 0),
             (7, "offset", meta, 0),
         ]
         return self.checked(e.builder.pieces(e.table(8, fields), b"mgv2"))
 
     def operator(self, e: FlatBufferEmitter, opr: Opr) -> int:
         op = CATALOG[opr.type]
-        version = 2 if op.v2 else 1
+        version = 1 if op.id_v2 is None else 2
         if opr.version == 1 and len(op.params) < 2:
             version = 1
         code, first, tags, members = self.params(e, op, opr)
@@ -275,7 +276,7 @@ class _V2(_Common):
         if opr.blobs and not (opr.tensors and op.category == "io"):
             vectors = [e.bytes_vector(b) for b in opr.blobs]
             blobs = e.offsets([e.table(1, [(0, "offset", v, 0)]) for v in vectors])
-        text = op.v2 if version == 2 else op.name
+        text = unversioned(op.name) if version == 2 else op.name
         fields: Fields = [
             (1, "ulong", op.id_v2 if version == 2 else op.id_mgbs, 0),
             (0, "offset", e.string(text), 0),
@@ -340,12 +341,12 @@ class _V1(_Common):
     def __init__(self, graph: Graph, end: bytes, digest: Callable[[], str]) -> None:
         super().__init__(graph, end)
         self.area: list[Array] = []
-        self.legacy = graph.magic == "MGBS"
+        self.legacy = graph.header.magic == "MGBS"
         self.digest = digest
 
     def pieces(self) -> Iterator[bytes | memoryview]:
         graph = self.graph
-        e = FlatBufferEmitter(graph.mge_version)
+        e = FlatBufferEmitter(graph.header.mge_version)
         oprs = e.offsets([self.operator(e, o) for o in graph.oprs])
         pairs = zip(graph.outputs, _original_ids(graph, self.numbers), strict=True)
         outs = e.structs(_OUTPUT, [(self.numbers[id(v)], o) for v, o in pairs], 4)
@@ -356,8 +357,8 @@ class _V1(_Common):
         yield from area
         fields: Fields = [
             (1, "ulong", content_hash(graph, self.digest), 0),
-            (0, "uint", graph.mge_version, 0),
-            (2, "uint", graph.nr_shared_tensor, 0),
+            (0, "uint", graph.header.mge_version, 0),
+            (2, "uint", self.shared, 0),
             (3, "offset", oprs, 0),
             (4, "offset", outs, 0),
             (5, "offset", meta, 0),

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import copy
-from dataclasses import replace
 
 import numpy as np
 
@@ -56,11 +55,8 @@ def excerpt(
     """
     outputs = list(targets)
     fixed = constants or {}
-    part = replace(
-        graph, oprs=[], outputs=[], original_ids=[], output_alias=[], metadata=copy(graph.metadata)
-    )
+    part = graph.emptied()
     part.fixed_shapes, part.declared = {}, {}
-    part.content_hash = 0
     known: dict[int, Var] = {}
     oprs = reached(outputs, {*input_names, *fixed})
     ranked = holds_composites(graph)

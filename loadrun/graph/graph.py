@@ -7,8 +7,8 @@ Nothing here computes: kernels, shape and dtype rules live in `loadrun.ops`, byt
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import TypeVar
 
@@ -189,7 +189,7 @@ class Opr:
         return f"[{outs}] = {self.type}({ins}) {params}".rstrip()
 
 
-@dataclass
+@dataclass(frozen=True)
 class Metadata:
     """The metadata of a dump; `user_info` is the opaque bytes of the file (a pickle, never loaded)."""
 
@@ -199,6 +199,36 @@ class Metadata:
     user_info: bytes | None = None
 
 
+@dataclass
+class Header:
+    """What a dump says about itself.
+
+    Attributes:
+        magic: what begins the file; for a graph of a file of another kind, that kind and its version.
+        mge_version: the release that wrote it, as a number.
+        model_version: version of the layout within FBS_V2.
+        content_hash: the number that stands for the content in version 1, 0 where there is none yet.
+        has_middle_tensors: whether every variable is described.
+        original_ids: for each output the number it had in the dumping graph.
+        output_alias: pairs (original id, name) that replace the output list, usually empty.
+        metadata: the metadata table, None when the file has none.
+    """
+
+    magic: str = ""
+    mge_version: int = 101300
+    model_version: int = 2
+    content_hash: int = 0
+    has_middle_tensors: bool = True
+    original_ids: Sequence[int] = ()
+    output_alias: Sequence[tuple[int, str]] = ()
+    metadata: Metadata | None = None
+
+    @property
+    def format(self) -> str:
+        """FBS for the magics of version 1, else FBS_V2."""
+        return "FBS" if self.magic.startswith("MGB") else "FBS_V2"
+
+
 @dataclass(eq=False)
 class Graph:
     """Operators in execution order, the output variables and what the file says about itself.
@@ -206,10 +236,7 @@ class Graph:
     Attributes:
         oprs: operators, inputs before users.
         outputs: output variables in order.
-        original_ids: for each output the number it had in the dumping graph.
-        output_alias: pairs (original id, name) that replace the output list, usually empty.
-        metadata: the metadata table, None when the file has none.
-        format: "FBS_V2" or "FBS" (version 1).
+        header: what the file says about itself; the graph's own copy.
         input_order: names of inputs in the order of the function or file that the graph was made of.
         fixed_shapes: sizes for which alone the graph is right, by input and axis, None where any will do: those of a
             trace that took them for numbers.
@@ -223,21 +250,21 @@ class Graph:
 
     oprs: list[Opr] = field(default_factory=list)
     outputs: list[Var] = field(default_factory=list)
-    original_ids: list[int] = field(default_factory=list)
-    output_alias: list[tuple[int, str]] = field(default_factory=list)
-    metadata: Metadata | None = None
-    format: str = "FBS_V2"
-    magic: str = ""
-    mge_version: int = 101300
-    model_version: int = 2
-    content_hash: int = 0
-    nr_shared_tensor: int = 0
-    has_middle_tensors: bool = True
+    header: Header = field(default_factory=Header)
     input_order: tuple[str, ...] = ()
     fixed_shapes: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
     integers: tuple[str, ...] = ()
     declared: Mapping[str, tuple[int | str | None, ...]] = field(default_factory=dict)
     exact: bool = False
+
+    def __post_init__(self) -> None:
+        """Take a copy of the header, so that what is set in it is set in no other graph."""
+        self.header = replace(self.header)
+
+    def emptied(self) -> Graph:
+        """Return a graph without operators that says the same of the file, but for its hash and outputs."""
+        header = replace(self.header, content_hash=0, original_ids=(), output_alias=())
+        return replace(self, oprs=[], outputs=[], header=header)
 
     def add(
         self,

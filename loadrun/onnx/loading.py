@@ -12,7 +12,7 @@ import numpy as np
 
 from ..base.errors import EngineError, FormatError, InputError, UnsupportedError, UsageError
 from ..base.registry import late
-from ..graph import Graph, StoredTensor
+from ..graph import Graph, Header, StoredTensor
 from ..graph.composite import TensorAttribute
 from ..graph.dtypes import Array, DType, held_array, numpy_array, plain
 from ..graph.params import Host2DeviceCopy
@@ -136,7 +136,7 @@ class OnnxReader:
         for name in dict.fromkeys(n for n in self._expected if n in outputs and not objects):
             reader.check(name, self._expected[name], self._maxerr.get(name))
         opset = next((o.version for o in self._model.opsets if o.domain in ("", "ai.onnx")), 1)
-        graph.magic = f"ONNX opset {opset}"
+        graph.header.magic = f"ONNX opset {opset}"
         graph.input_order = tuple(i.name for i in self._infos)
         bundle = self._told(bundle)
         bundle.source.lower = self._lowering(
@@ -314,7 +314,7 @@ class OnnxReader:
 
     def _unread(self, why: str) -> Bundle:
         """Build the bundle of a model that cannot be expressed: inputs of the declared types, and data."""
-        graph = Graph(magic="ONNX", input_order=tuple(i.name for i in self._infos))
+        graph = Graph(header=Header("ONNX"), input_order=tuple(i.name for i in self._infos))
         scalars = set()
         for info in self._infos:
             dtype, shape = file_dtype(info.type), self._input_shapes.get(info.name)

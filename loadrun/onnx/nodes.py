@@ -14,9 +14,10 @@ from ..arrays.names import kernel
 from ..base.files import contents
 from ..base.registry import late
 from ..engines.reference import ReferenceEngine
-from ..graph import Graph, same_graph
+from ..graph import Graph
 from ..graph.composite import GraphAttribute
 from ..graph.dtypes import Array, DType, held_array
+from ..graph.graph import same_graph
 from ..ops.infer import infer_shapes
 from .messages import AttributeProto, GraphProto, NodeProto
 from .types import kind_of_dtype

@@ -79,7 +79,7 @@ class ExportOptions:
 
     def keeps_nodes(self, graph: Graph) -> bool:
         """Return whether the nodes of the file that a graph was made of are written as they are."""
-        return self.own_nodes and (self.opset is None or graph.magic == f"ONNX opset {self.opset}")
+        return self.own_nodes and (self.opset is None or graph.header.magic == f"ONNX opset {self.opset}")
 
     @property
     def fallback(self) -> bool:

@@ -216,7 +216,7 @@ def loaded(graph: Graph) -> Numbering:
     """Return numbers and names once MegEngine has read the file; dtypes must be inferred."""
     numbering = Numbering()
     limited = False
-    late = graph.format == "FBS" or all(
+    late = graph.header.format == "FBS" or all(
         v.name is None for o in graph.oprs if not o.tensors for v in o.outputs
     )
     for opr in graph.oprs:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Flag, auto
-from functools import cached_property
+from functools import cache, cached_property
 from struct import unpack_from
 
 from ..graph import Opr
@@ -64,13 +64,19 @@ def type_id(name: str) -> int:
     return xxh64(name.encode() + b"\0", SEED) or 1
 
 
+@cache
+def unversioned(name: str) -> str:
+    """Return a name less one trailing ``V<digit>``."""
+    return re.sub(r"V\d$", "", name)
+
+
 def unversioned_id(name: str) -> int:
-    """Return the id of a name less one trailing ``V<digit>``: MGBS files and opr_version 1.
+    """Return the id of a name less its version: MGBS files and opr_version 1.
 
     >>> unversioned_id("ReduceV2") == unversioned_id("Reduce")
     True
     """
-    return xxh64(re.sub(r"V\d$", "", name).encode(), SEED) or 1
+    return xxh64(unversioned(name).encode(), SEED) or 1
 
 
 class Trait(Flag):
@@ -103,6 +109,8 @@ class Trait(Flag):
         PACKED: MegEngine's layout passes convert it: data, filter, then bias and residual if there are any.
         COUNTED: its outputs are numbered in names even where there is one.
         GENERIC: its kernel computes in the dtype of its arrays, whichever that is.
+        VERSION_2: written with opr_version 2, and the name without its version.
+        LATER: MegEngine 1.13.0 does not know it yet.
     """
 
     NONE = 0
@@ -131,6 +139,8 @@ class Trait(Flag):
     PACKED = auto()
     COUNTED = auto()
     GENERIC = auto()
+    VERSION_2 = auto()
+    LATER = auto()
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,10 +155,7 @@ class Op:
         params: parameter records in file order.
         inputs: roles of the inputs (``?`` optional, ``...`` repeated).
         outputs: number of variables in a file, or what counts them.
-        v2: the name hashed for opr_version 2, "" for operators that are written with opr_version 1.
-        retired: names of releases before 1.8 that load as this operator.
-        after_1_13_0: whether MegEngine 1.13.0 does not know it yet.
-        cls: the name of MegEngine's C++ class, "" where that is the registered name.
+        cls: the name of MegEngine's C++ class, "" where that is the registered name without its version.
         traits: see `Trait`.
         wide: the float64 formula as "module.function" of `loadrun.ops.formulas`, "" where there is none.
         float32_inputs: inputs that stay float32 when a graph is converted to float16.
@@ -167,9 +174,6 @@ class Op:
     params: tuple[type[Record], ...] = ()
     inputs: str = ""
     outputs: int | Callable[[Opr], int] = 1
-    v2: str = ""
-    retired: tuple[str, ...] = ()
-    after_1_13_0: bool = False
     cls: str = ""
     traits: Trait = Trait.NONE
     wide: str = ""
@@ -184,7 +188,7 @@ class Op:
     @property
     def class_name(self) -> str:
         """The name of MegEngine's C++ class, which its messages and ``strip_info_file`` use."""
-        return self.cls or self.name
+        return self.cls or unversioned(self.name)
 
     @property
     def conditional(self) -> bool:
@@ -210,4 +214,4 @@ class Op:
     @cached_property
     def id_v2(self) -> int | None:
         """Type id of opr_version 2, None when the operator has only version 1."""
-        return type_id(self.v2) if self.v2 else None
+        return type_id(unversioned(self.name)) if Trait.VERSION_2 in self.traits else None

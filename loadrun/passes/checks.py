@@ -18,7 +18,7 @@ from ..graph import Graph, Opr, StoredTensor, Var
 from ..graph.dtypes import DType
 from ..graph.params import AssertEqual, Elemwise, ElemwiseMode, Host2DeviceCopy, Reduce, ReduceMode
 from ..ops.catalog import TypeParam, select, types
-from ..ops.elemwise.table import ROWS
+from ..ops.elemwise.table import ROWS, ModeTrait
 from ..ops.op import Trait
 from ..testcase import EXPECT, FORWARDING, Check
 from .constants import is_pure, number, subgraph
@@ -29,7 +29,7 @@ with late(__name__):
 _F32 = DType("Float32")
 _M = ElemwiseMode
 _LAYOUT = types(Trait.REARRANGES) | select(lambda op: op.family in ("typecvt", "relayout")) | {"Subtensor"}
-_QUOTIENTS = [mode for mode, row in ROWS.items() if row.of_same == 1]
+_QUOTIENTS = [mode for mode, row in ROWS.items() if row.neutral == 1 and ModeTrait.CANCELS in row.traits]
 _COMMUTATIVE = (_M.ADD, _M.MUL, _M.MAX, _M.MIN)
 _LARGEST_CONE = 256
 _CONES = 20_000

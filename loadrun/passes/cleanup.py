@@ -114,7 +114,7 @@ class _Folder:
 
 
 M = P.ElemwiseMode
-_LEFT_OUT, _CHAINS, _PRODUCTS = (modes(t) for t in (T.LEFT_OUT, T.ASSOCIATIVE, T.PRODUCT))
+_LEFT_OUT, _CHAINS, _CANCELS, _PRODUCTS = map(modes, (T.LEFT_OUT, T.ASSOCIATIVE, T.CANCELS, T.PRODUCT))
 _FOLDED, _CONSTANTS = types(Trait.FOLDED), types(Trait.CONSTANT)
 _SPREAD = "Broadcast"
 """The operator that stays where nothing computes with it."""
@@ -238,8 +238,7 @@ def _visit(r: Rewriter, opr: Opr) -> Var | None:
         for at in (0, 1) if mode in _CHAINS else (1,):
             if _is_number(r, operands[at], number):
                 return operands[1 - at]
-    number = ROWS[mode].of_same
-    if number is not None and operands[0] is operands[1]:
+    if mode in _CANCELS and number is not None and operands[0] is operands[1]:
         return _number_like(r, operands[0], number)
     if not dtype.is_float:
         return None

@@ -1,8 +1,6 @@
 """What passes know of a graph (inferred facts, variables that are the same in every run), and copies of its parts."""
 
 from collections.abc import Callable, Iterable, Mapping
-from copy import copy
-from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -206,9 +204,7 @@ def subgraph(
     (True, False)
     """
     outputs = list(outputs)
-    copied = replace(
-        graph, oprs=[], outputs=[], original_ids=[], output_alias=[], metadata=copy(graph.metadata)
-    )
+    copied = graph.emptied()
     known: dict[int, Var] = {}
     for opr in graph.oprs if everything else graph.needed(outputs):
         inputs = [known[v.id] for v in opr.inputs]
@@ -226,9 +222,8 @@ def subgraph(
         copied.oprs.append(fresh)
     copied.outputs = [known[v.id] for v in outputs]
     if [id(v) for v in outputs] == [id(v) for v in graph.outputs]:
-        copied.original_ids, copied.output_alias = list(graph.original_ids), list(graph.output_alias)
-    # A hash identifies the content that it was computed from.
-    copied.content_hash = 0
+        copied.header.original_ids = graph.header.original_ids
+        copied.header.output_alias = graph.header.output_alias
     return copied, known
 
 

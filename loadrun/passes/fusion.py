@@ -8,7 +8,7 @@ from ..base.errors import EngineError
 from ..graph import Graph, Opr, Var, params as P
 from ..graph.dtypes import DType
 from ..ops.catalog import TypeParam
-from ..ops.elemwise.table import ROWS
+from ..ops.elemwise.table import AFTER_SUM, ROWS
 from .arithmetic.identities import elemwise
 from .arithmetic.terms import mode_of
 from .layouts.layouts import shape_of
@@ -17,14 +17,10 @@ from .rewriter import Rewriter, each
 # MegEngine's FuseConvBiasNonlin: convolution, bias and activation as one ConvBias.
 
 M = P.ElemwiseMode
-_ALONE = {mode: row.nonline for mode, row in ROWS.items() if row.nonline is not None}
+_ALONE = {P.ElemwiseMode[n.name]: n for n in P.NonlineMode if n != P.NonlineMode.IDENTITY}
 _WITH_BIAS = {
     M.ADD: P.NonlineMode.IDENTITY,
-    **{
-        mode: _ALONE[row.after_add]
-        for mode, row in ROWS.items()
-        if row.after_add is not None and row.after_add in _ALONE
-    },
+    **{mode: _ALONE[plain] for mode, plain in AFTER_SUM.items() if plain in _ALONE},
 }
 _FLOATS = ("Float32", "Float16")
 

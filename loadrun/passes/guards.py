@@ -37,7 +37,7 @@ from ..graph import Graph, Opr, Var, params as P
 from ..graph.dtypes import DType
 from ..graph.params import ElemwiseMode as M
 from ..ops.catalog import select, types
-from ..ops.elemwise.table import ROWS, ModeTrait as ModeT, modes
+from ..ops.elemwise.table import ModeTrait as ModeT, modes
 from ..ops.infer import infer_dtypes, infer_shapes
 from ..ops.op import Trait as T
 from .arithmetic.terms import extreme_products, large_sums, mode_of, rounds, scalar_value
@@ -47,6 +47,7 @@ _INT = DType("Int32")
 _CLOSE = 1e-6
 _PRODUCTS, _MUL_ADDS, _STEPS = modes(ModeT.PRODUCT), modes(ModeT.MUL_ADD), modes(ModeT.STEPS)
 _SUMS, _FACTORS = modes(ModeT.SUM) | _MUL_ADDS, _PRODUCTS | _MUL_ADDS
+_CANCELS = modes(ModeT.CANCELS)
 _THROUGH = _SUMS | _PRODUCTS | {M.MAX, M.MIN}
 """Modes whose result shows the rounding of what goes in."""
 _FAMILIES = (_SUMS, _PRODUCTS, frozenset({M.MAX}), frozenset({M.MIN}))
@@ -343,8 +344,7 @@ def _watch_simplified(opr: Opr, change: _Change) -> None:
     elif mode == M.SUB and mode_of(opr.inputs[0].owner) == M.EXP and scalar_value(opr.inputs[1]) == 1:
         place = 0
     else:
-        same = mode is not None and ROWS[mode].of_same is not None and opr.inputs[0] is opr.inputs[1]
-        place = 1 if same else None
+        place = 1 if mode in _CANCELS and opr.inputs[0] is opr.inputs[1] else None
     if place is not None:
         change.between[place] = _self_equality
 

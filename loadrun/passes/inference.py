@@ -1,6 +1,7 @@
 """The passes of `optimize_for_inference` and of `simplify`, in MegEngine's order."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 
 from ..base.errors import UsageError
@@ -146,8 +147,8 @@ def optimize_for_inference(graph: Graph, **flags: object) -> tuple[Graph, int]:
     for one in inference_passes(options):
         graph = one(graph)
     graph = make_loadable(graph)
-    if graph.metadata is not None:
-        graph.metadata.optimize_options = options.bits
+    if graph.header.metadata is not None:
+        graph.header.metadata = replace(graph.header.metadata, optimize_options=options.bits)
     return graph, options.bits
 
 

@@ -6,8 +6,6 @@ MegEngine's graphs, except where operators are random or have effects.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from copy import copy
-from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -65,9 +63,7 @@ class Rewriter:
         self.oprs = graph.needed()
         if self._before is None:
             infer_dtypes(self.oprs)
-        self.new = replace(
-            graph, oprs=[], outputs=[], original_ids=[], output_alias=[], metadata=copy(graph.metadata)
-        )
+        self.new = graph.emptied()
         self.known = Inference()
         self._at: dict[int, Var] = {}
         self._guarded = find_branches(self.oprs).guard
@@ -327,7 +323,6 @@ class Rewriter:
             named[id(ends[i])] = old.name
         self.new.outputs = ends
         constants.renumber(self.new, self.known, named)
-        self.new.content_hash = 0
         return self.new
 
 

@@ -109,15 +109,14 @@ def graphs(draw: st.DrawFn) -> Graph:
     for name in draw(st.lists(st.sampled_from(dumped), max_size=8)):
         known += _operator(draw, graph, CATALOG[name], known)
     graph.outputs = draw(st.lists(st.sampled_from(known), min_size=1, max_size=3))
-    graph.original_ids = draw(
+    graph.header.original_ids = draw(
         st.lists(st.integers(0, 99), min_size=len(graph.outputs), max_size=len(graph.outputs))
     )
-    graph.metadata = draw(
+    graph.header.metadata = draw(
         st.none()
         | st.builds(Metadata, st.booleans(), st.booleans(), st.integers(0, 2**64 - 1), st.binary(max_size=9))
     )
-    graph.nr_shared_tensor = draw(st.integers(0, 2**32 - 1))
-    graph.has_middle_tensors = draw(st.booleans())
+    graph.header.has_middle_tensors = draw(st.booleans())
     return graph
 
 

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from ..base.errors import EngineError, FormatError, InputError, LoadRunError, TraceError, UsageError
 from ..base.writing import replacing, temporary
 from ..compare.tolerances import MAXERR, default_maxerr, error_between, magnitude
-from ..graph import Graph, StoredTensor
+from ..graph import Graph, Header, StoredTensor
 from ..graph.dtypes import Array, DType, array_dtype
 from ..graph.params import Host2DeviceCopy
 from ..inputs.kinds import shaken
@@ -387,7 +387,7 @@ def _read(
     traced.record(args, kwargs)
     signature = traced.signature
     graph = traced.graph(signature.input_names())
-    graph.magic = f"torch.export {torch.__version__}"
+    graph.header.magic = f"torch.export {torch.__version__}"
     examples = signature.inputs(signature.leaves(args, kwargs))
     fed = {n: part for name, value, _ in examples for n, part in _array_parts(name, value)}
     _add_inputs(graph, fed)
@@ -460,7 +460,7 @@ def _add_inputs(graph: Graph, examples: Mapping[str, Array]) -> None:
 
 def _unread(signature: Signature, cases: Sequence[dict[str, Array]], why: str) -> Bundle:
     """Build a bundle for a program that cannot be expressed: its inputs and its data."""
-    graph = Graph(magic=f"torch.export {torch.__version__}")
+    graph = Graph(header=Header(f"torch.export {torch.__version__}"))
     if cases:
         _add_inputs(graph, {n: cases[0][n] for n in signature.input_names() if n in cases[0]})
     bundle = Bundle(graph, source=ModelSource(refusal=why))

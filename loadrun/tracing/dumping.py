@@ -138,7 +138,7 @@ class Dumps(ABC):
         naming.name_outputs(graph, names)
         naming.order_operands(graph)
         naming.make_names_unique(graph)
-        graph.has_middle_tensors = True
+        graph.header.has_middle_tensors = True
         for capture in recording.captures:
             if not capture.fixed:
                 _freeze(graph, capture.var.name or "", capture.tensor)
@@ -191,9 +191,9 @@ class Dumps(ABC):
         if not arguments.keep_opr_priority:
             # As MegEngine writes them: what each output needs, one after the other. Priorities follow the calls.
             graph.oprs[:] = upward(v.owner for v in graph.outputs)
-        graph.metadata = None
+        graph.header.metadata = None
         if arguments.enable_metadata:
-            graph.metadata = Metadata(is_valid=True, user_info=information(arguments.user_info))
+            graph.header.metadata = Metadata(is_valid=True, user_info=information(arguments.user_info))
         recorder: Callable[[Bundle], Recorder] = self._truth
         if arguments.check and self.recording is not None:
             names = naming.input_names(self.recording, arguments.arg_names)

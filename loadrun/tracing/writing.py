@@ -227,10 +227,8 @@ def dump_graph(
 def _optimized(graph: Graph, passes: Mapping[str, object] | None) -> Graph:
     if passes is None:
         return graph
-    optimized, bits = optimize_for_inference(graph, **passes)
+    optimized, _ = optimize_for_inference(graph, **passes)
     rename_outputs(graph, optimized)
-    if optimized.metadata is not None:
-        optimized.metadata.optimize_options = bits
     return optimized
 
 

@@ -79,25 +79,27 @@ class CheckInfo:
 
 
 @dataclass(frozen=True)
-class Description:
-    """A model at a glance; see the fields' names.
-
-    Attributes:
-        parameters: elements of all constants that the outputs depend on.
-        parameter_bytes: what they take in the file.
-        flops: sum over operators, a multiply-add counts two; operators of unknown shape are left out.
-        unknown: operators whose shapes depend on data, and so have no FLOP count.
-        problems: why shapes or dtypes could not be followed, or a testcase not be read.
-        cases: the arrays of every testcase, expected values among them.
-        provenance: where the testcases come from: engine, seed, versions and time, as the file's record says.
-        accepted: who accepted new expected values, when and why, a sentence each.
-    """
+class FileInfo:
+    """What a file is: its kind, the release of MegEngine that wrote it, and how many bytes it has."""
 
     path: str
     format: str
     magic: str
     mge_version: str
     size: int
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What a graph holds.
+
+    Attributes:
+        parameters: elements of all constants that the outputs depend on.
+        parameter_bytes: what they take in the file.
+        flops: sum over operators, a multiply-add counts two; operators of unknown shape are left out.
+        unknown: operators whose shapes depend on data, and so have no FLOP count.
+    """
+
     inputs: tuple[VarInfo, ...]
     outputs: tuple[VarInfo, ...]
     operators: tuple[OprInfo, ...]
@@ -106,14 +108,34 @@ class Description:
     parameter_bytes: int
     flops: int
     unknown: int
+
+
+@dataclass(frozen=True)
+class Description:
+    """A file at a glance: what it is, the model and its testcases.
+
+    Attributes:
+        problems: why shapes or dtypes could not be followed, or a testcase not be read.
+        cases: the arrays of every testcase, expected values among them.
+        provenance: where the testcases come from: engine, seed, versions and time, as the file's record says.
+        accepted: who accepted new expected values, when and why, a sentence each.
+    """
+
+    file: FileInfo
+    model: ModelInfo
     testcases: int
     checks: tuple[CheckInfo, ...]
     metadata: Mapping[str, object] | None
-    warnings: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
-    cases: tuple[tuple[VarInfo, ...], ...] = ()
-    provenance: Mapping[str, object] | None = None
-    accepted: tuple[str, ...] = ()
+    warnings: tuple[str, ...]
+    problems: tuple[str, ...]
+    cases: tuple[tuple[VarInfo, ...], ...]
+    provenance: Mapping[str, object] | None
+    accepted: tuple[str, ...]
+
+    def data(self) -> dict[str, Any]:
+        """Return what JSON says of the file, all on one level."""
+        parts = dict(vars(self))
+        return {**vars(parts.pop("file")), **vars(parts.pop("model")), **parts}
 
 
 def describe(bundle: Bundle) -> Description:
@@ -121,34 +143,25 @@ def describe(bundle: Bundle) -> Description:
 
     >>> import loadrun
     >>> d = describe(loadrun.load("fixtures/nets/mlp.mge"))
-    >>> [v.name for v in d.inputs], d.testcases
+    >>> [v.name for v in d.model.inputs], d.testcases
     (['data'], 3)
     """
     graph = bundle.graph
-    outputs = bundle.outputs
-    oprs = [o for o in graph.needed(outputs.values()) if not _is_expect(o)]
+    oprs = [o for o in graph.needed(bundle.outputs.values()) if not _is_expect(o)]
     known, problems = inferred(bundle, oprs)
-    read = {v.id for o in oprs for v in o.inputs} | {v.id for v in outputs.values()}
-    infos = tuple(_opr(o, known, read) for o in oprs if CATALOG[o.type].category != "io")
     cases, damaged = _cases(bundle)
-    constants = [t for o in oprs if o.type != "Host2DeviceCopy" for t in o.tensors]
-    meta = graph.metadata
+    meta = graph.header.metadata
     policies, _ = packed_policies(bundle.record)
     taken = [bundle.source.taken] if bundle.source.taken and not len(bundle.testcases) else []
     return Description(
-        path=bundle.path,
-        format="ONNX" if graph.magic.startswith("ONNX") else graph.format,
-        magic=graph.magic,
-        mge_version=release(graph.mge_version),
-        size=bundle.facts.size,
-        inputs=tuple(_var(v, known) for v in bundle.inputs),
-        outputs=tuple(VarInfo(n, known.shapes.get(v.id, v.shape), _dtype(v)) for n, v in outputs.items()),
-        operators=infos,
-        counts=dict(Counter(o.type for o in oprs).most_common()),
-        parameters=sum(_elements(t.shape) for t in constants),
-        parameter_bytes=sum(nbytes(t.shape or (), t.dtype) for t in constants),
-        flops=sum(known.flops.values()),
-        unknown=sum(i.flops is None for i in infos),
+        file=FileInfo(
+            path=bundle.path,
+            format="ONNX" if graph.header.magic.startswith("ONNX") else graph.header.format,
+            magic=graph.header.magic,
+            mge_version=release(graph.header.mge_version),
+            size=bundle.facts.size,
+        ),
+        model=_model(bundle, oprs, known),
         testcases=len(bundle.testcases),
         checks=tuple(
             CheckInfo(c.name, c.maxerr, c.verbose, policy_for(policies, c.name).text) for c in bundle.checks
@@ -164,8 +177,25 @@ def describe(bundle: Bundle) -> Description:
         warnings=(*bundle.warnings, *cautions(oprs), *taken),
         problems=(*problems, *damaged),
         cases=tuple(cases),
-        provenance=_provenance(bundle),
+        provenance=_header(bundle).get("provenance"),
         accepted=tuple(_accepted(bundle)),
+    )
+
+
+def _model(bundle: Bundle, oprs: list[Opr], known: Inference) -> ModelInfo:
+    outputs = bundle.outputs
+    read = {v.id for o in oprs for v in o.inputs} | {v.id for v in outputs.values()}
+    infos = tuple(_opr(o, known, read) for o in oprs if CATALOG[o.type].category != "io")
+    constants = [t for o in oprs if o.type != "Host2DeviceCopy" for t in o.tensors]
+    return ModelInfo(
+        inputs=tuple(_var(v, known) for v in bundle.inputs),
+        outputs=tuple(VarInfo(n, known.shapes.get(v.id, v.shape), _dtype(v)) for n, v in outputs.items()),
+        operators=infos,
+        counts=dict(Counter(o.type for o in oprs).most_common()),
+        parameters=sum(_elements(t.shape) for t in constants),
+        parameter_bytes=sum(nbytes(t.shape or (), t.dtype) for t in constants),
+        flops=sum(known.flops.values()),
+        unknown=sum(i.flops is None for i in infos),
     )
 
 
@@ -258,11 +288,6 @@ def _header(bundle: Bundle) -> Mapping[str, Any]:
     return header(bundle.record) if isinstance(bundle.record, memoryview) else bundle.record or {}
 
 
-def _provenance(bundle: Bundle) -> Mapping[str, object] | None:
-    """Describe where the testcases come from, as far as the file's record tells."""
-    return _header(bundle).get("provenance")
-
-
 def _accepted(bundle: Bundle) -> Iterator[str]:
     """Yield who accepted new expected values, according to the file's record."""
     events = _header(bundle).get("accepted")
@@ -348,7 +373,7 @@ def describe_files(
         InputError: a file does not exist.
 
     >>> (name, about), = describe_files(["fixtures/nets/mlp.mge"]).descriptions
-    >>> name, about.parameters, about.testcases
+    >>> name, about.model.parameters, about.testcases
     ('fixtures/nets/mlp.mge', 2028, 3)
     """
     return _each(files, read, describe, timeout, max_memory)

@@ -62,9 +62,9 @@ class V2:
     ) -> int:
         """An operator with further fields."""
         op = CATALOG[kind]
-        version = 2 if op.v2 else 1
+        version, number = (1, op.id_mgbs) if op.id_v2 is None else (2, op.id_v2)
         fields: list[tuple[int, str, int | None, int]] = [
-            (1, "ulong", op.id_v2 if op.v2 else op.id_mgbs, 0),
+            (1, "ulong", number, 0),
             (12, "uint", version, 0),
         ]
         if param is not None:

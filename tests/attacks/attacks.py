@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from loadrun.dump.writer import dump_bytes
-from loadrun.graph import Graph, Metadata, StoredTensor
+from loadrun.graph import Graph, Header, Metadata, StoredTensor
 from loadrun.graph.params import AssertEqual, CondExecMerge, Elemwise, Empty, Host2DeviceCopy
 from tests.attacks.attack_files import F32, V2, constant, container, good, small
 
@@ -170,14 +170,14 @@ def a15_every_output_behind_a_long_chain() -> bytes:
     for _ in range(20_000):
         graph.add("Identity", inputs=graph.oprs[-1].outputs)
     graph.outputs = [graph.oprs[-1].outputs[0]] * 20_000
-    graph.has_middle_tensors = False
+    graph.header.has_middle_tensors = False
     return dump_bytes(graph)
 
 
 @attack("loaded", factor=300, seconds=20)
 def a16_checks_of_one_name() -> bytes:
     """10,000 checks of the same output: every one needs a name of its own."""
-    graph = Graph(has_middle_tensors=False)
+    graph = Graph(header=Header(has_middle_tensors=False))
     held = [constant(0.0)]
     (x,) = graph.add("SharedDeviceTensor", tensors=held)
     (e,) = graph.add("Identity", inputs=[x])
@@ -190,7 +190,7 @@ def a16_checks_of_one_name() -> bytes:
 @attack("refused", "two graph inputs share the name 'x'", factor=300, seconds=20)
 def a17_inputs_of_one_name() -> bytes:
     """30,000 inputs called x."""
-    graph = Graph(has_middle_tensors=False)
+    graph = Graph(header=Header(has_middle_tensors=False))
     for _ in range(30_000):
         graph.outputs = graph.add(
             "Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(F32, (1,), "x")]
@@ -218,7 +218,7 @@ def a19_newer_operator_version() -> bytes:
 def a20_newer_model_version() -> bytes:
     """MegEngine only warns of it."""
     graph = small()
-    graph.model_version = 3
+    graph.header.model_version = 3
     return dump_bytes(graph)
 
 
@@ -226,7 +226,7 @@ def a20_newer_model_version() -> bytes:
 def a21_newer_release() -> bytes:
     """MegEngine only warns of it."""
     graph = small()
-    graph.mge_version = 200000
+    graph.header.mge_version = 200000
     return dump_bytes(graph)
 
 
@@ -239,7 +239,7 @@ class _Touch:
 def a22_pickle_in_the_metadata() -> bytes:
     """user_info is a pickle by design; loading it would import a module that does not exist."""
     graph = small()
-    graph.metadata = Metadata(is_valid=True, user_info=pickle.dumps(_Touch()))
+    graph.header.metadata = Metadata(is_valid=True, user_info=pickle.dumps(_Touch()))
     return dump_bytes(graph)
 
 

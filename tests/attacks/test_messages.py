@@ -17,7 +17,7 @@ import pytest
 from loadrun.base.errors import FormatError
 from loadrun.dump import loads
 from loadrun.dump.writer import dump_bytes
-from loadrun.graph import Graph, StoredTensor
+from loadrun.graph import Graph, Header, StoredTensor
 from loadrun.graph.params import AxisAddRemove, CondExecMerge, Convolution, Elemwise, Host2DeviceCopy
 from tests.attacks.attack_files import F32, V1, V2, constant, container, good, small
 
@@ -331,7 +331,7 @@ def middle_tensor_without_name() -> bytes:
 @case
 def alias_of_nothing() -> bytes:
     graph = small()
-    graph.original_ids, graph.output_alias = [5], [(6, "other")]
+    graph.header.original_ids, graph.header.output_alias = [5], [(6, "other")]
     return dump_bytes(graph)
 
 
@@ -427,7 +427,7 @@ def v1_unknown_tensor_format() -> bytes:
 
 @case
 def equal_input_names() -> bytes:
-    graph = Graph(has_middle_tensors=False)
+    graph = Graph(header=Header(has_middle_tensors=False))
     for _ in range(2):
         graph.outputs += graph.add(
             "Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(F32, (1,), "x")]

@@ -11,7 +11,7 @@ import loadrun
 from loadrun.base.errors import EngineError, FormatError, SpecError
 from loadrun.cli import main
 from loadrun.dump.writer import dump_bytes
-from loadrun.graph import Graph, StoredTensor
+from loadrun.graph import Graph, Header, StoredTensor
 from loadrun.graph.dtypes import DType, encode
 from loadrun.graph.params import AxisAddRemove, AxisDesc, Empty, IndexDescMaskDump, IndexItem, OptionalAxisV1
 from loadrun.inputs.generation import fill_values, stream
@@ -23,7 +23,7 @@ from tests.onnx.wire_models import field, graph, node
 
 def measured(*sizes: int, more: int = 0) -> Graph:
     """A number repeated to a shape, with further axes, and what shape that has."""
-    made, int32 = Graph(has_middle_tensors=False), DType("Int32")
+    made, int32 = Graph(header=Header(has_middle_tensors=False)), DType("Int32")
     held = StoredTensor(int32, (len(sizes),), None, encode(np.array(sizes, np.int32), int32))
     (shape,) = made.add("ImmutableTensor", tensors=[held])
     (one,) = made.add("SharedDeviceTensor", tensors=[constant(1.0)])
@@ -49,7 +49,7 @@ def test_dumps(sizes: tuple[int, ...], more: int, tmp_path: Path, capsys: pytest
     assert main([str(path)]) in (2, 3)
     out, err = capsys.readouterr()
     assert "bug" not in out + err
-    assert describe(loadrun.load(path)).operators
+    assert describe(loadrun.load(path)).model.operators
 
 
 def test_a_shape_of_three_axes_is_measured() -> None:
@@ -78,7 +78,7 @@ def test_pictures(head: bytes, rest: bytes, tmp_path: Path, capsys: pytest.Captu
 
 
 def test_an_index_of_more_numbers_than_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made = Graph(has_middle_tensors=False)
+    made = Graph(header=Header(has_middle_tensors=False))
     (one,) = made.add("SharedDeviceTensor", tensors=[constant(1.0)])
     items = IndexDescMaskDump(items=(IndexItem(0, begin=True, end=True),))
     made.outputs = made.add("Subtensor", items, inputs=[one])

@@ -47,7 +47,7 @@ def test_what_tells_a_shape_is_bounded(name: str, tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         described = describe(loadrun.load(tmp_path / "m.onnx"))
-        assert [v.name for v in described.outputs] == ["y"]
+        assert [v.name for v in described.model.outputs] == ["y"]
         assert tracemalloc.get_traced_memory()[1] < 300_000_000
     finally:
         tracemalloc.stop()

@@ -40,7 +40,12 @@ def test_formats_mix(first: str, second: str) -> None:
     """MegEngine's Python writes testcases as FBS_V2 even behind an FBS graph."""
     data = container([dump_bytes(model(), format=first), case(X, second), case(2 * X, second)])
     bundle = loads(data)
-    assert (bundle.graph.format, bundle.facts.is_container, bundle.facts.size, bundle.facts.trailing) == (
+    assert (
+        bundle.graph.header.format,
+        bundle.facts.is_container,
+        bundle.facts.size,
+        bundle.facts.trailing,
+    ) == (
         first,
         True,
         len(data),
@@ -52,11 +57,11 @@ def test_formats_mix(first: str, second: str) -> None:
 
 def test_old_header_in_a_container() -> None:
     graph = model()
-    graph.magic = "MGBS"
+    graph.header.magic = "MGBS"
     old = dump_bytes(graph, format="FBS")
     assert old[:8] == b"MGBS\0\0\0\0"
     bundle = loads(container([old, case(X, "FBS")]))
-    assert bundle.graph.magic == "MGBS"
+    assert bundle.graph.header.magic == "MGBS"
     assert bundle.testcases[0].arrays["x"].tolist() == X.tolist()
 
 
@@ -73,7 +78,7 @@ def test_bundle_survives_saving(fmt: str, tmp_path: Path) -> None:
     size = save(source, tmp_path / "m.mge", format=fmt).tot_bytes
     assert size == (tmp_path / "m.mge").stat().st_size
     found = load(tmp_path / "m.mge")
-    assert (found.graph.format, found.facts.size, found.path) == (fmt, size, str(tmp_path / "m.mge"))
+    assert (found.graph.header.format, found.facts.size, found.path) == (fmt, size, str(tmp_path / "m.mge"))
     assert [t.inputs["x"].shape for t in found.testcases] == [(2, 3), (1, 3)]
     assert found.testcases[-1].arrays["x"].tolist() == X[:1].tolist()
     assert [t.arrays["x"].shape for t in found.testcases[1:]] == [(1, 3)]
@@ -160,39 +165,41 @@ class _Marker:
 def test_pickle_in_user_info_is_never_loaded(fmt: str, tmp_path: Path) -> None:
     marker = tmp_path / "executed"
     graph = model()
-    graph.metadata = Metadata(is_valid=True, user_info=pickle.dumps(_Marker(marker)), optimize_options=64)
+    graph.header.metadata = Metadata(
+        is_valid=True, user_info=pickle.dumps(_Marker(marker)), optimize_options=64
+    )
     bundle = loads(dump_bytes(graph, format=fmt))
-    assert bundle.graph.metadata == graph.metadata
+    assert bundle.graph.header.metadata == graph.header.metadata
     assert not marker.exists()
-    pickle.loads(graph.metadata.user_info or b"")
+    pickle.loads(graph.header.metadata.user_info or b"")
     assert marker.exists(), "the pickle would have left its mark"
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
 def test_metadata(fmt: str) -> None:
     graph = model()
-    assert loads(dump_bytes(graph, format=fmt)).graph.metadata is None
-    graph.metadata = Metadata(True, True, 2**63 + 5, b"\x80\0\xff")
-    assert loads(dump_bytes(graph, format=fmt)).graph.metadata == graph.metadata
-    graph.metadata = Metadata(is_valid=False)
-    assert loads(dump_bytes(graph, format=fmt)).graph.metadata == graph.metadata
+    assert loads(dump_bytes(graph, format=fmt)).graph.header.metadata is None
+    graph.header.metadata = Metadata(True, True, 2**63 + 5, b"\x80\0\xff")
+    assert loads(dump_bytes(graph, format=fmt)).graph.header.metadata == graph.header.metadata
+    graph.header.metadata = Metadata(is_valid=False)
+    assert loads(dump_bytes(graph, format=fmt)).graph.header.metadata == graph.header.metadata
 
 
 def test_output_alias_replaces_the_outputs() -> None:
     graph = model()
     graph.outputs = [graph.oprs[2].outputs[0], graph.oprs[3].outputs[0]]
-    graph.original_ids = [70, 71]
-    graph.output_alias = [(71, "result"), (70, "sum"), (71, "again")]
+    graph.header.original_ids = [70, 71]
+    graph.header.output_alias = [(71, "result"), (70, "sum"), (71, "again")]
     found = loads(dump_bytes(graph)).graph
     assert [v.name for v in found.outputs] == ["y", "s", "y"]
-    assert found.output_alias == graph.output_alias
-    assert loads(dump_bytes(found)).graph.output_alias == graph.output_alias
+    assert found.header.output_alias == graph.header.output_alias
+    assert loads(dump_bytes(found)).graph.header.output_alias == graph.header.output_alias
 
 
 def test_output_alias_of_nothing() -> None:
     graph = model()
-    graph.original_ids = [5]
-    graph.output_alias = [(6, "other")]
+    graph.header.original_ids = [5]
+    graph.header.output_alias = [(6, "other")]
     with pytest.raises(FormatError, match="the output alias 'other' names the unknown output 6"):
         loads(dump_bytes(graph))
 
@@ -232,7 +239,7 @@ def test_names_v1() -> None:
         v.name = None
     bare.oprs[2].name = "add"
     for fmt in FORMATS:
-        bare.has_middle_tensors = False
+        bare.header.has_middle_tensors = False
         assert [v.name for v in loads(dump_bytes(bare, format=fmt)).graph.vars()] == ["x", None, "add", None]
 
 
@@ -245,7 +252,7 @@ def test_names_survive_the_change_of_format() -> None:
 def test_unnamed_input_gets_a_name() -> None:
     graph = Graph()
     graph.outputs = graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(F32, (1,), None)])
-    graph.has_middle_tensors = False
+    graph.header.has_middle_tensors = False
     assert [v.name for v in loads(dump_bytes(graph)).inputs] == ["h2d[0]"]
 
 
@@ -256,7 +263,7 @@ def test_equal_input_names(fmt: str) -> None:
         graph.outputs += graph.add(
             "Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(F32, (1,), "x")]
         )
-    graph.has_middle_tensors = False
+    graph.header.has_middle_tensors = False
     with pytest.raises(FormatError, match="two graph inputs share the name 'x'"):
         loads(dump_bytes(graph, format=fmt))
 

@@ -15,7 +15,7 @@ import pytest
 from loadrun.base.errors import FormatError, LoadRunError
 from loadrun.dump import Bundle, load, loads, save, writer
 from loadrun.dump.writer import dump_bytes, testcase_graph
-from loadrun.graph import Graph, StoredTensor, TensorFormat, Var
+from loadrun.graph import Graph, Header, StoredTensor, TensorFormat, Var
 from loadrun.graph.dtypes import DType, encode
 from loadrun.graph.params import Convolution, Dimshuffle, Elemwise, Host2DeviceCopy, Images2Neibs, Pooling
 from loadrun.testcase import Testcase
@@ -98,7 +98,7 @@ def lone_surrogate() -> Graph:
 
 
 def old_release_without_the_field() -> Graph:
-    graph = Graph(format="FBS", magic="MGBS", mge_version=100200)
+    graph = Graph(header=Header("MGBS", 100200))
     (x,) = graph.add("Host2DeviceCopy", Host2DeviceCopy(), tensors=[StoredTensor(F32, (1, 1, 4, 4), "x")])
     graph.outputs = graph.add("Images2Neibs", Images2Neibs(dilate_h=2), inputs=[x])
     return graph
@@ -175,7 +175,7 @@ def test_saving_over_the_mapped_source(tmp_path: Path) -> None:
     save(stored(np.arange(8, dtype=np.uint8)), path)
     bundle = load(path)
     save(bundle, path, format="FBS")
-    assert load(path).graph.format == "FBS"
+    assert load(path).graph.header.format == "FBS"
     tensor = bundle.graph.oprs[0].tensors[0]
     assert tensor.data is not None
     assert tensor.data.tolist() == list(range(8)), "the old mapping still shows the old file"

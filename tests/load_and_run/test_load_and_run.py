@@ -162,7 +162,7 @@ def test_what_it_reads_are_the_testcases(format: str) -> None:
     assert [v.name for v in bundle.graph.inputs] == ["x", "y:expect"]
     for part, case in zip(parts[1:], bundle.testcases, strict=True):
         found = loadrun.loads(part)
-        assert (found.graph.format, found.facts.size) == (format, len(part))
+        assert (found.graph.header.format, found.facts.size) == (format, len(part))
         oprs = [v.owner for v in found.graph.outputs]
         assert [o.type for o in oprs] == ["SharedDeviceTensor"] * 2
         values = [o.tensors[0].value().tobytes() for o in oprs]
@@ -187,4 +187,4 @@ def test_testcases_have_the_format_of_the_model() -> None:
     stream = io.BytesIO()
     loadrun.save(loadrun.loads(theirs), stream)
     parts, _ = load_and_run(stream.getvalue(), forward=True)
-    assert [loadrun.loads(p).graph.format for p in parts] == [V1] * 4
+    assert [loadrun.loads(p).graph.header.format for p in parts] == [V1] * 4

@@ -55,7 +55,7 @@ def test_between_the_versions_of_mge(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["convert", MLP, str(old), "--format", "FBS"]) == 0
     assert main(["convert", str(old), str(new), "--format", "FBS_V2"]) == 0
     assert capsys.readouterr().out.count("3 testcases") == 2
-    assert [loadrun.load(p).graph.format for p in (old, new)] == ["FBS", "FBS_V2"]
+    assert [loadrun.load(p).graph.header.format for p in (old, new)] == ["FBS", "FBS_V2"]
     assert {r.verdict.value for r in loadrun.run(new)} == {"pass"}
 
 

@@ -90,8 +90,8 @@ def test_operators_are_those_of_megengine(name: str) -> None:
     theirs = loadrun.load(FIXTURES / "optimized" / f"{name}.mge").graph
     a, b = operators(optimized), operators(theirs)
     assert (by_type(b - a), by_type(a - b)) == DIFFERENT.get(name, ({}, {}))
-    assert theirs.metadata is not None
-    assert bits == theirs.metadata.optimize_options
+    assert theirs.header.metadata is not None
+    assert bits == theirs.header.metadata.optimize_options
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -149,8 +149,8 @@ def test_operators_behind_checks_are_those_of_megengine(kind: str, option: str) 
     optimized, bits = optimize_for_inference(graph, **OPTIONS[option])
     theirs = loadrun.load(path)
     assert operators(optimized) == operators(bare(theirs))
-    assert theirs.graph.metadata is not None
-    assert bits == theirs.graph.metadata.optimize_options
+    assert theirs.graph.header.metadata is not None
+    assert bits == theirs.graph.header.metadata.optimize_options
 
 
 LAYOUTS = ("nchw44", "nchw88", "hwcd4", "ioc16")
@@ -214,10 +214,10 @@ def test_unknown_options_and_two_layouts_are_refused() -> None:
 def test_metadata_tell_what_was_done() -> None:
     graph = plain("cnn")
     optimized, bits = optimize_for_inference(graph, enable_nchw44=True)
-    assert optimized.metadata is not None
-    assert graph.metadata is not None
-    assert (optimized.metadata.optimize_options, graph.metadata.optimize_options) == (bits, 0)
-    assert optimized.metadata.user_info == graph.metadata.user_info
+    assert optimized.header.metadata is not None
+    assert graph.header.metadata is not None
+    assert (optimized.header.metadata.optimize_options, graph.header.metadata.optimize_options) == (bits, 0)
+    assert optimized.header.metadata.user_info == graph.header.metadata.user_info
 
 
 @pytest.mark.parametrize(

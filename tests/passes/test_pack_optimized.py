@@ -39,8 +39,8 @@ def pack(target: Path, *options: str) -> loadrun.Bundle:
 def test_packed_models_are_optimized(options: list[str], bits: int, operator: str, tmp_path: Path) -> None:
     bundle = pack(tmp_path / "a.mge", *options)
     assert operator in {o.title for o in bundle.graph.oprs}
-    assert bundle.graph.metadata is not None
-    assert bundle.graph.metadata.optimize_options == bits
+    assert bundle.graph.header.metadata is not None
+    assert bundle.graph.header.metadata.optimize_options == bits
     (result,) = loadrun.Runner(bundle).replay()
     assert result.verdict is loadrun.Verdict.PASS
     assert [o.name for o in result.outputs] == ["classes", "map"]

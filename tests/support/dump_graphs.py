@@ -45,12 +45,17 @@ def plain(graph: Graph) -> dict[str, Any]:
             for o in graph.oprs
         ],
         "outputs": [index[id(v)] for v in graph.outputs],
-        "original_ids": graph.original_ids,
-        "output_alias": graph.output_alias,
-        "metadata": graph.metadata,
-        "about": (graph.format, graph.magic, graph.mge_version, graph.model_version, graph.content_hash),
-        "nr_shared_tensor": graph.nr_shared_tensor,
-        "has_middle_tensors": graph.has_middle_tensors,
+        "original_ids": graph.header.original_ids,
+        "output_alias": graph.header.output_alias,
+        "metadata": graph.header.metadata,
+        "about": (
+            graph.header.format,
+            graph.header.magic,
+            graph.header.mge_version,
+            graph.header.model_version,
+            graph.header.content_hash,
+        ),
+        "has_middle_tensors": graph.header.has_middle_tensors,
     }
 
 
@@ -67,7 +72,7 @@ def model(*, names: bool = True, shape: tuple[int, ...] | None = (2, 3)) -> Grap
     (s,) = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.ADD), inputs=[x, c], names=["s"])
     (y,) = graph.add("Elemwise", Elemwise(mode=ElemwiseMode.RELU), inputs=[s], names=["y"])
     graph.outputs = [y]
-    graph.has_middle_tensors = names
+    graph.header.has_middle_tensors = names
     return graph
 
 

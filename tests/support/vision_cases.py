@@ -60,7 +60,7 @@ class Case:
             for i, (d, a) in enumerate(self.inputs)
         ]
         g.outputs = g.add(self.type, self.param, inputs=ins, names=["out"], output_dtype=self.output_dtype)
-        g.original_ids = [g.outputs[0].id]
+        g.header.original_ids = [g.outputs[0].id]
         return g
 
 

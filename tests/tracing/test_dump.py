@@ -144,15 +144,15 @@ def test_append_puts_dumps_one_behind_another(tmp_path: Path) -> None:
 
 def test_user_info_and_metadata() -> None:
     info = {"trained": [1, 2], "by": "us"}
-    metadata = dumped(traced(), user_info=info).graph.metadata
+    metadata = dumped(traced(), user_info=info).graph.header.metadata
     assert metadata is not None
     assert metadata.user_info is not None
     assert pickle.loads(metadata.user_info) == info
-    assert dumped(traced(), enable_metadata=False).graph.metadata is None
+    assert dumped(traced(), enable_metadata=False).graph.header.metadata is None
 
 
 def test_tensors_in_user_info_are_megengines() -> None:
-    metadata = dumped(traced(), user_info={"mean": Tensor([1.0, 2.0])}).graph.metadata
+    metadata = dumped(traced(), user_info={"mean": Tensor([1.0, 2.0])}).graph.header.metadata
     assert metadata is not None
     assert b"megengine" in (metadata.user_info or b"")
     assert b"loadrun" not in (metadata.user_info or b"")
@@ -190,12 +190,12 @@ def test_strip_info(tmp_path: Path) -> None:
 
 def test_optimization_flags_change_the_graph_and_stand_in_the_metadata() -> None:
     bundle = dumped(traced(), arg_names=["x"], output_names=["y"], enable_ioc16=True)
-    assert bundle.graph.metadata is not None
-    assert bundle.graph.metadata.optimize_options & 2
+    assert bundle.graph.header.metadata is not None
+    assert bundle.graph.header.metadata.optimize_options & 2
     (value,) = outputs(bundle, x=[[1, 2, 3]]).values()
     assert value == [321]
     assert bundle.outputs["y"].owner.inputs[0].dtype is None or "16" in str(bundle.graph)
-    plain = dumped(traced(), optimize_for_inference=False, enable_ioc16=True).graph.metadata
+    plain = dumped(traced(), optimize_for_inference=False, enable_ioc16=True).graph.header.metadata
     assert plain is not None
     assert plain.optimize_options == 0
 
@@ -214,8 +214,8 @@ def test_ground_truth_is_what_was_traced_so_that_a_lossy_pass_shows() -> None:
 
 def test_versions_and_older_runtimes() -> None:
     t = traced(lambda x: x * 2)
-    assert dumped(t, model_version=3).graph.model_version == 3
-    assert dumped(t, dump_format="FBS", compat_older_version=" 8.14 ").graph.magic == "MGBS"
+    assert dumped(t, model_version=3).graph.header.model_version == 3
+    assert dumped(t, dump_format="FBS", compat_older_version=" 8.14 ").graph.header.magic == "MGBS"
     root = traced(lambda x: loadrun.megengine.functional.sqrt(x))
     kept = dumped(root, no_change_graph=True).graph
     assert any(o.title == "SQRT" for o in kept.oprs)

@@ -323,7 +323,7 @@ def recorded(
     if not ends:
         raise UnsupportedError("none of its outputs is a tensor of numbers, which is all that MegEngine has")
     # Of a part of a model, which is none of a file, all may be constant.
-    if fed and graph.magic and all(var.id in session.recording.static for var, _ in ends):
+    if fed and graph.header.magic and all(var.id in session.recording.static for var, _ in ends):
         raise UnsupportedError(
             "at these sizes none of its outputs depends on an input, so there is nothing to run"
         )
@@ -397,7 +397,7 @@ def _finish(
     for name, var in fed.items():
         if name not in left:
             graph.add("Host2DeviceCopy", *var.owner.params, names=[name], tensors=var.owner.tensors)
-    graph.magic, graph.input_order = source.magic, source.input_order
+    graph.header.magic, graph.input_order = source.header.magic, source.input_order
     graph.fixed_shapes = {
         name: tuple(var.owner.tensors[0].shape or ())
         for name, var in fed.items()

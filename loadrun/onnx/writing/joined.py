@@ -11,7 +11,7 @@ import numpy as np
 from ...graph import Opr, Var, params as P
 from ...graph.dtypes import Array, DType
 from ...graph.params import ElemwiseMode as M
-from ...ops.elemwise.table import ROWS
+from ...ops.elemwise.table import AFTER_SUM, ROWS
 from ...ops.shape import axis_of
 from ..tensors import ElemType
 from .elemwise_float import compose
@@ -27,7 +27,6 @@ _REACH = 8
 _REAL = ("Float32", "Float64")
 _TURN = {M.MAX: M.MIN, M.MIN: M.MAX}
 _Multi = P.ElemwiseMultiTypeMode
-_AFTER_SUM = {mode: row.after_add for mode, row in ROWS.items() if row.after_add is not None}
 
 
 def constant_sides(w: OnnxWriter, opr: Opr) -> Iterator[tuple[Var, Var, Array]]:
@@ -248,7 +247,7 @@ def _scaled(w: OnnxWriter, var: Var) -> tuple[Var, float]:
 # Products
 
 
-@joined("ADD", *(mode.name for mode in _AFTER_SUM))
+@joined("ADD", *(mode.name for mode in AFTER_SUM))
 def _sum(w: OnnxWriter, opr: Opr) -> str | None:
     """Write a convolution or a product of matrices with its bias, and two conditional moves of one mask as Where."""
     if opr.type != "Elemwise" or any(w.dtype(v) != w.dtype(opr.outputs[0]) for v in opr.inputs):
@@ -262,7 +261,7 @@ def _sum(w: OnnxWriter, opr: Opr) -> str | None:
         out = _elu(w, opr)
     if mode is M.ADD:
         return out or _where(w, opr)
-    return compose(w, _AFTER_SUM[mode], out) if out else None
+    return compose(w, AFTER_SUM[mode], out) if out else None
 
 
 def _biased(w: OnnxWriter, opr: Opr) -> str | None:

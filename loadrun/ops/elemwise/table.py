@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...graph.params import ElemwiseMode as M, NonlineMode
+from ...graph.params import ElemwiseMode as M
 from ..numeric.quant import round_away
 from ..numeric.special import erf, erfc, erfcinv, erfinv, gelu
 from . import floats as f, formulas as w, integers as i
@@ -46,6 +46,7 @@ class ModeTrait(Flag):
         MUL_ADD: a sum of products, fused.
         NATURAL: gives numbers that are not negative of such numbers, and whole ones of whole ones.
         LEFT_OUT: MegEngine leaves it out beside its neutral number while it makes the operator.
+        CANCELS: gives its neutral number of one variable twice.
     """
 
     NONE = 0
@@ -73,6 +74,7 @@ class ModeTrait(Flag):
     MUL_ADD = auto()
     NATURAL = auto()
     LEFT_OUT = auto()
+    CANCELS = auto()
 
 
 T = ModeTrait
@@ -92,10 +94,6 @@ class Row(NamedTuple):
         wide: its formula on float64 arrays, None if there is none.
         flops: operations per element.
         neutral: the second input that changes nothing.
-        of_same: what it gives of one variable twice, where that is a number.
-        inverse: the mode that undoes it by the second input.
-        after_add: the mode that is fused with a sum.
-        nonline: the nonlinearity of ConvBias that is this mode.
         onnx: the operator of ONNX that is this mode, "" where it takes several.
         traits: see `ModeTrait`.
     """
@@ -108,10 +106,6 @@ class Row(NamedTuple):
     wide: w.Formula | None = None
     flops: int = 1
     neutral: float | None = None
-    of_same: float | None = None
-    inverse: M | None = None
-    after_add: M | None = None
-    nonline: NonlineMode | None = None
     onnx: str = ""
     exact: Function | None = None
     narrow: Function | None = None
@@ -120,7 +114,7 @@ class Row(NamedTuple):
 
 # fmt: off
 _ROWS = (
-    Row(M.RELU, 1, f.relu, f.exact_relu, exact=f.exact_relu, narrow=f.exact_relu, wide=w.relu, nonline=NonlineMode.RELU, onnx="Relu", traits=T.REPEATS | T.FINITE | T.QUANTIZED | T.VECTOR | T.FROM_S32 | T.ON_GRID),
+    Row(M.RELU, 1, f.relu, f.exact_relu, exact=f.exact_relu, narrow=f.exact_relu, wide=w.relu, onnx="Relu", traits=T.REPEATS | T.FINITE | T.QUANTIZED | T.VECTOR | T.FROM_S32 | T.ON_GRID),
     Row(M.ABS, 1, f.Of(np.abs), f.Of(np.abs), wide=np.abs, onnx="Abs", traits=T.REPEATS | T.FINITE | T.ONE_PASS | T.VECTOR | T.ON_GRID),
     Row(M.ACOS, 1, f.Of(np.arccos), wide=np.arccos, onnx="Acos", traits=T.GIVES_FLOAT | T.ONE_PASS | T.LIBRARY),
     Row(M.ASIN, 1, f.Of(np.arcsin), wide=np.arcsin, onnx="Asin", traits=T.GIVES_FLOAT | T.ONE_PASS | T.LIBRARY),
@@ -132,22 +126,22 @@ _ROWS = (
     Row(M.LOG, 1, f.Of(np.log), wide=np.log, onnx="Log", traits=T.GIVES_FLOAT | T.ONE_PASS | T.LIBRARY),
     Row(M.LOG1P, 1, f.Of(np.log1p), wide=np.log1p, traits=T.GIVES_FLOAT | T.ONE_PASS | T.LIBRARY),
     Row(M.NEGATE, 1, f.Of(np.negative), f.Of(np.negative), wide=np.negative, onnx="Neg", traits=T.UNDOES | T.FINITE | T.QUANTIZED | T.ONE_PASS | T.COMPLEX | T.ON_GRID | T.SUM),
-    Row(M.SIGMOID, 1, f.sigmoid, exact=f.logistic, narrow=f.logistic, wide=w.sigmoid, nonline=NonlineMode.SIGMOID, onnx="Sigmoid", traits=T.FINITE | T.VECTOR),
+    Row(M.SIGMOID, 1, f.sigmoid, exact=f.logistic, narrow=f.logistic, wide=w.sigmoid, onnx="Sigmoid", traits=T.FINITE | T.VECTOR),
     Row(M.SIN, 1, f.Of(np.sin), wide=np.sin, onnx="Sin", traits=T.GIVES_FLOAT | T.ONE_PASS | T.LIBRARY),
     Row(M.TANH, 1, f.Of(np.tanh), wide=np.tanh, onnx="Tanh", traits=T.GIVES_FLOAT | T.FINITE | T.ONE_PASS | T.FALLBACK | T.LIBRARY),
     Row(M.ABS_GRAD, 2, f.abs_grad, f.abs_grad, wide=w.abs_grad, traits=T.ON_GRID),
-    Row(M.ADD, 2, f.Of(np.add), f.Of(np.add), wide=np.add, neutral=0, inverse=M.SUB, onnx="Add", traits=T.ASSOCIATIVE | T.FINITE | T.QUANTIZED | T.ONE_PASS | T.VECTOR | T.FROM_S32 | T.COMPLEX | T.ON_GRID | T.SUM | T.NATURAL | T.LEFT_OUT),
-    Row(M.FLOOR_DIV, 2, f.floor_div, f.Of(np.floor_divide), wide=w.floor_div, neutral=1, of_same=1, traits=T.STEPS | T.NATURAL),
+    Row(M.ADD, 2, f.Of(np.add), f.Of(np.add), wide=np.add, neutral=0, onnx="Add", traits=T.ASSOCIATIVE | T.FINITE | T.QUANTIZED | T.ONE_PASS | T.VECTOR | T.FROM_S32 | T.COMPLEX | T.ON_GRID | T.SUM | T.NATURAL | T.LEFT_OUT),
+    Row(M.FLOOR_DIV, 2, f.floor_div, f.Of(np.floor_divide), wide=w.floor_div, neutral=1, traits=T.STEPS | T.NATURAL | T.CANCELS),
     Row(M.MAX, 2, f.maximum, f.Of(np.maximum), exact=f.Of(np.maximum), narrow=f.maximum_narrow, wide=np.maximum, traits=T.SORTED | T.BY_PLACE | T.ASSOCIATIVE | T.SELECTS | T.FINITE | T.QUANTIZED | T.VECTOR | T.ON_GRID | T.NATURAL),
     Row(M.MIN, 2, f.minimum, f.Of(np.minimum), exact=f.Of(np.minimum), narrow=f.minimum_narrow, wide=np.minimum, traits=T.SORTED | T.BY_PLACE | T.ASSOCIATIVE | T.SELECTS | T.FINITE | T.QUANTIZED | T.VECTOR | T.ON_GRID | T.NATURAL),
     Row(M.MOD, 2, f.Of(np.fmod), f.Of(np.remainder), wide=np.fmod, traits=T.ONE_PASS | T.STEPS),
-    Row(M.MUL, 2, f.Of(np.multiply), i.product, exact=f.Of(np.multiply), wide=np.multiply, neutral=1, inverse=M.TRUE_DIV, onnx="Mul", traits=T.ASSOCIATIVE | T.FINITE | T.ONE_PASS | T.VECTOR | T.COMPLEX | T.ON_GRID | T.PRODUCT | T.NATURAL | T.LEFT_OUT),
+    Row(M.MUL, 2, f.Of(np.multiply), i.product, exact=f.Of(np.multiply), wide=np.multiply, neutral=1, onnx="Mul", traits=T.ASSOCIATIVE | T.FINITE | T.ONE_PASS | T.VECTOR | T.COMPLEX | T.ON_GRID | T.PRODUCT | T.NATURAL | T.LEFT_OUT),
     Row(M.POW, 2, f.Of(np.power), wide=np.power, neutral=1, onnx="Pow", traits=T.GIVES_FLOAT | T.ONE_PASS | T.LIBRARY | T.LEFT_OUT),
     Row(M.SIGMOID_GRAD, 2, f.sigmoid_grad, f.sigmoid_grad),
-    Row(M.SUB, 2, f.Of(np.subtract), f.Of(np.subtract), wide=np.subtract, neutral=0, of_same=0, onnx="Sub", traits=T.FINITE | T.QUANTIZED | T.ONE_PASS | T.VECTOR | T.COMPLEX | T.ON_GRID | T.SUM),
+    Row(M.SUB, 2, f.Of(np.subtract), f.Of(np.subtract), wide=np.subtract, neutral=0, onnx="Sub", traits=T.FINITE | T.QUANTIZED | T.ONE_PASS | T.VECTOR | T.COMPLEX | T.ON_GRID | T.SUM | T.CANCELS),
     Row(M.SWITCH_GT0, 2, f.switch_gt0, f.switch_gt0, wide=w.switch_gt0),
     Row(M.TANH_GRAD, 2, f.tanh_grad, f.tanh_grad),
-    Row(M.TRUE_DIV, 2, f.Of(np.divide), wide=np.divide, neutral=1, of_same=1, onnx="Div", traits=T.GIVES_FLOAT | T.ONE_PASS | T.FALLBACK | T.ON_GRID | T.PRODUCT),
+    Row(M.TRUE_DIV, 2, f.Of(np.divide), wide=np.divide, neutral=1, onnx="Div", traits=T.GIVES_FLOAT | T.ONE_PASS | T.FALLBACK | T.ON_GRID | T.PRODUCT | T.CANCELS),
     Row(M.LOG_SUM_EXP, 2, f.log_sum_exp, exact=f.Of(np.logaddexp), wide=np.logaddexp, traits=T.GIVES_FLOAT),
     Row(M.LT, 2, f.compared(np.less), f.compared(np.less), truth=f.compared(np.less), wide=np.less, traits=T.COMPARES | T.ONE_PASS | T.STEPS),
     Row(M.LEQ, 2, f.compared(np.less_equal), f.compared(np.less_equal), truth=f.compared(np.less_equal), wide=np.less_equal, traits=T.COMPARES | T.ONE_PASS | T.STEPS),
@@ -157,9 +151,9 @@ _ROWS = (
     Row(M.COND_LEQ_MOV, 3, f.cond_leq_mov, f.cond_leq_mov, wide=w.cond_leq_mov, traits=T.ON_GRID),
     Row(M.FUSE_MUL_ADD3, 3, f.fuse_mul_add3, i.fuse_mul_add3, exact=f.fuse_mul_add3, wide=w.fuse_mul_add3, flops=2, traits=T.FINITE | T.VECTOR | T.ON_GRID | T.MUL_ADD),
     Row(M.FUSE_MUL_ADD4, 4, f.fuse_mul_add4, f.fuse_mul_add4, wide=w.fuse_mul_add4, flops=3, traits=T.FINITE | T.ON_GRID | T.MUL_ADD),
-    Row(M.FUSE_ADD_RELU, 2, f.fuse_add_relu, i.fuse_add_relu, exact=f.exact_add_relu, narrow=f.exact_add_relu, wide=w.fuse_add_relu, flops=2, after_add=M.RELU, traits=T.SORTED | T.FINITE | T.VECTOR | T.FROM_S32),
-    Row(M.FUSE_ADD_SIGMOID, 2, f.fuse_add_sigmoid, wide=w.fuse_add_sigmoid, flops=2, after_add=M.SIGMOID, traits=T.FINITE | T.VECTOR),
-    Row(M.FUSE_ADD_TANH, 2, f.fuse_add_tanh, wide=w.fuse_add_tanh, flops=2, after_add=M.TANH, traits=T.FINITE | T.FALLBACK | T.LIBRARY),
+    Row(M.FUSE_ADD_RELU, 2, f.fuse_add_relu, i.fuse_add_relu, exact=f.exact_add_relu, narrow=f.exact_add_relu, wide=w.fuse_add_relu, flops=2, traits=T.SORTED | T.FINITE | T.VECTOR | T.FROM_S32),
+    Row(M.FUSE_ADD_SIGMOID, 2, f.fuse_add_sigmoid, wide=w.fuse_add_sigmoid, flops=2, traits=T.FINITE | T.VECTOR),
+    Row(M.FUSE_ADD_TANH, 2, f.fuse_add_tanh, wide=w.fuse_add_tanh, flops=2, traits=T.FINITE | T.FALLBACK | T.LIBRARY),
     Row(M.FAST_TANH, 1, f.fast_tanh, wide=w.fast_tanh, traits=T.FINITE | T.VECTOR),
     Row(M.FAST_TANH_GRAD, 2, f.fast_tanh_grad),
     Row(M.ROUND, 1, f.Of(round_away), wide=w.round_away, traits=T.REPEATS | T.INTEGRAL | T.FINITE | T.STEPS),
@@ -169,9 +163,9 @@ _ROWS = (
     Row(M.ERFINV, 1, f.copied(erfinv), wide=w.erfinv),
     Row(M.ERFC, 1, f.Of(erfc), wide=w.erfc),
     Row(M.ERFCINV, 1, f.copied(erfcinv), wide=w.erfcinv),
-    Row(M.H_SWISH, 1, f.h_swish, exact=f.exact_h_swish, wide=w.h_swish, nonline=NonlineMode.H_SWISH, traits=T.FINITE | T.VECTOR | T.FROM_S32),
+    Row(M.H_SWISH, 1, f.h_swish, exact=f.exact_h_swish, wide=w.h_swish, traits=T.FINITE | T.VECTOR | T.FROM_S32),
     Row(M.H_SWISH_GRAD, 2, f.h_swish_grad),
-    Row(M.FUSE_ADD_H_SWISH, 2, f.fuse_add_h_swish, exact=f.exact_add_h_swish, wide=w.fuse_add_h_swish, after_add=M.H_SWISH, traits=T.FINITE | T.VECTOR | T.FROM_S32),
+    Row(M.FUSE_ADD_H_SWISH, 2, f.fuse_add_h_swish, exact=f.exact_add_h_swish, wide=w.fuse_add_h_swish, traits=T.FINITE | T.VECTOR | T.FROM_S32),
     Row(M.NOT, 1, None, truth=f.Of(np.logical_not), onnx="Not", traits=T.UNDOES),
     Row(M.AND, 2, None, truth=f.Of(np.logical_and), onnx="And", traits=T.SELECTS),
     Row(M.OR, 2, None, truth=f.Of(np.logical_or), onnx="Or", traits=T.SELECTS),
@@ -220,6 +214,8 @@ MODES: dict[np.ufunc, M] = {
     if isinstance(row.wide, np.ufunc) and T.COMPARES not in row.traits and row.real is not None
 }
 """The modes that are one function of numpy."""
+AFTER_SUM: dict[M, M] = {m: M[m.name[9:]] for m in ROWS if m.name.startswith("FUSE_ADD_")}
+"""What each mode that is fused with a sum computes of the sum."""
 BOOL: dict[M, Function] = {row.mode: row.truth for row in _ROWS if row.truth is not None}
 
 

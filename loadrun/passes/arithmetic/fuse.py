@@ -8,7 +8,7 @@ import numpy as np
 from ...graph import Graph, Opr, Var, params as P
 from ...graph.dtypes import DType
 from ...ops.catalog import TypeParam
-from ...ops.elemwise.table import ROWS
+from ...ops.elemwise.table import AFTER_SUM
 from ...ops.registry import Shape
 from ..rewriter import Rewriter, each
 from .identities import elemwise
@@ -20,7 +20,7 @@ from .terms import ends_chain, is_large, leaves, mode_of, uniform
 # result, to within rounding.
 
 M = P.ElemwiseMode
-_ACTIVATIONS = {row.after_add: mode for mode, row in ROWS.items() if row.after_add is not None}
+_ACTIVATIONS = {plain: mode for mode, plain in AFTER_SUM.items()}
 
 
 def fuse_arithmetic(graph: Graph) -> Graph:

@@ -12,7 +12,7 @@ from ...graph.dtypes import DType
 from ...graph.params import Elemwise, ElemwiseMode, PowC
 from ...ops.catalog import select, types
 from ...ops.elemwise.modes import stored_scalar
-from ...ops.elemwise.table import ROWS, ModeTrait, modes
+from ...ops.elemwise.table import AFTER_SUM, ModeTrait, modes
 from ...ops.op import Trait
 from ..rewriter import Rewriter, each
 from .identities import elemwise
@@ -252,9 +252,14 @@ def leaves(r: Rewriter, end: Var, mode: ElemwiseMode) -> list[Var]:
 # quotients do not become products with a rounded inverse.
 
 M = ElemwiseMode
-_FUSED = {mode: row.after_add for mode, row in ROWS.items() if row.after_add is not None}
 _PLAIN_SUMS = modes(ModeTrait.SUM)
-_INVERSE = {mode: row.inverse for mode, row in ROWS.items() if row.inverse is not None}
+_INVERSE = {
+    mode: inverse
+    for chain in (modes(ModeTrait.SUM), modes(ModeTrait.PRODUCT))
+    for mode in chain & modes(ModeTrait.ASSOCIATIVE)
+    for inverse in chain & modes(ModeTrait.CANCELS)
+}
+"""The modes that undo sums and products by their second input."""
 _CHAINED = select(lambda op: op.family == "elemwise.modes")
 
 
@@ -271,7 +276,7 @@ def expand_fused(graph: Graph) -> Graph:
             return elemwise(r, M.ADD, elemwise(r, M.MUL, *operands[:2]), operands[2])
         if mode == M.FUSE_MUL_ADD4:
             return elemwise(r, M.ADD, elemwise(r, M.MUL, *operands[:2]), elemwise(r, M.MUL, *operands[2:]))
-        return elemwise(r, _FUSED[mode], elemwise(r, M.ADD, *operands)) if mode in _FUSED else None
+        return elemwise(r, AFTER_SUM[mode], elemwise(r, M.ADD, *operands)) if mode in AFTER_SUM else None
 
     return each(graph, visit, "Elemwise")
 

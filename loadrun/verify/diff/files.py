@@ -401,7 +401,7 @@ def expressible(bundle: Bundle, refusals: list[str], warn: Callable[[str], None]
     refusals.append(bundle.source.refusal)
     warn(f"{bundle.path} is compared as far as it could be translated: {bundle.source.refusal}")
     graph = bundle.source.expressible()
-    graph.magic = bundle.graph.magic
+    graph.header.magic = bundle.graph.header.magic
     return graph
 
 

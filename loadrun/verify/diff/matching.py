@@ -88,7 +88,7 @@ def match(a: Graph, b: Graph, *, ordered: bool = True) -> Matching:
     >>> len(found.pairs) == len([*graph.vars()]), found.pairs[graph.outputs[0].id] is graph.outputs[0]
     (True, True)
     """
-    m = Matching(alike=a.magic.startswith("ONNX") == b.magic.startswith("ONNX"))
+    m = Matching(alike=a.header.magic.startswith("ONNX") == b.header.magic.startswith("ONNX"))
     _inputs(m, a, b)
     _constants(m, a, b)
     m.named = _have_names_in_common(a, b)
@@ -122,7 +122,7 @@ def _have_names_in_common(a: Graph, b: Graph) -> bool:
     """
     one, other = _unique_names(a), _unique_names(b)
     # A model of another format has names in common only where it was made of this one; a broken one has few left.
-    share = 2 if (a.magic.startswith("ONNX") == b.magic.startswith("ONNX")) else 8
+    share = 2 if (a.header.magic.startswith("ONNX") == b.header.magic.startswith("ONNX")) else 8
     return share * len(one.keys() & other.keys()) > min(len(one), len(other))
 
 

@@ -150,7 +150,7 @@ _UNNAMED = "loadrun:"
 
 def is_onnx(graph: Graph) -> bool:
     """Return whether a graph was made of an ONNX model."""
-    return graph.magic.startswith("ONNX")
+    return graph.header.magic.startswith("ONNX")
 
 
 @dataclass(frozen=True)

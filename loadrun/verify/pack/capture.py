@@ -189,7 +189,7 @@ def checked(
         shape = shapes.get(var.id) or value.shape
         targets.append(add_check(graph, name, var, shape, maxerr=limits[name], verbose=not silent))
     graph.outputs = targets
-    graph.original_ids, graph.output_alias = [], []
+    graph.header.original_ids, graph.header.output_alias = [], []
     return graph
 
 

@@ -279,7 +279,7 @@ def _unpack(bundle: Bundle, folder: Path) -> None:
     bundle = bundle.lasting()
     model = bare(bundle)
     # In the file that it was, an output without a name of its own had that of its check.
-    model.has_middle_tensors = True
+    model.header.has_middle_tensors = True
     save(model, folder / "model.mge")
     _testcases(bundle, folder)
 

@@ -58,7 +58,7 @@ def test_measured() -> None:
     assert first.first > 0
     assert len(first.processor) == 3
     described = describe(loadrun.load(MLP))
-    assert first.weights >= described.parameter_bytes > 0
+    assert first.weights >= described.model.parameter_bytes > 0
 
 
 def test_operations_are_those_of_all_testcases(tmp_path: Path) -> None:

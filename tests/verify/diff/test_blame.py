@@ -529,7 +529,7 @@ def test_a_fault_is_located_by_its_effect(fault: str, title: str, number: int, s
     """The two have no names in common, other operators and their scales at other places."""
     feeds = {"x": np.random.default_rng(1).standard_normal((6, 4)).astype("f4")}
     bad, good = attention(scaled, fault), attention("queries")
-    good.magic = "ONNX"
+    good.header.magic = "ONNX"
     (root, *_) = between(bad, good, feeds).roots
     assert root.opr is [o for o in bad.oprs if o.title == title][number]
 
@@ -614,7 +614,7 @@ def test_other_numbers_with_the_same_moments_are_no_counterpart() -> None:
         graphs.append(
             b.done(y if multiplied else b.add("ReshapeV1", OptionalAxisV1(), inputs=[y, b.ints(5)], name="y"))
         )
-    graphs[1].magic = "ONNX"
+    graphs[1].header.magic = "ONNX"
     found = between(*graphs, {"x": x})
     assert found.roots[0].var.name == "first"
     assert [r.var.name for r in found.rows if r.how != "place"] == ["y"]

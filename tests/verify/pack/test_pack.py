@@ -113,11 +113,11 @@ def test_options_for_data_and_file(fmt: str, model: str, tmp_path: Path) -> None
     argv = ["--repeat", 2, "--input-transform", "data * 10", "--format", fmt, "--user-info", "hello"]
     assert pack(model, "-d", tmp_path / "x.npy", "-o", out, *argv, "--keep-var-name", 0) == 0
     bundle = loadrun.load(out)
-    assert bundle.graph.format == fmt
+    assert bundle.graph.header.format == fmt
     assert bundle.testcases[0].inputs["x"].tolist() == [[10, 20, 30]] * 2
     assert bundle.testcases[0].expects["y"].tolist() == [[-10, -20, -30]] * 2
-    assert bundle.graph.metadata is not None
-    assert pickle.loads(bundle.graph.metadata.user_info or b"") == "hello"
+    assert bundle.graph.header.metadata is not None
+    assert pickle.loads(bundle.graph.header.metadata.user_info or b"") == "hello"
     assert {v.name for v in bundle.graph.vars()} == {None, "x", "y:expect"}
     assert verdicts(out) == [Verdict.PASS]
 
@@ -304,7 +304,7 @@ def test_counts(tmp_path: Path) -> None:
     floats = 4 + 16 + 24 + 32 + 32 * 20 + 32 + 32 + 32 + 24 * 32 + 16 * 24 + 4 * 16 + 1
     assert result.tensor_value_bytes == 4 * floats + 4
     old = loadrun.save(loadrun.load(MLP), tmp_path / "o.mge", format="FBS")
-    assert old.content_hash == loadrun.load(tmp_path / "o.mge").graph.content_hash != 0
+    assert old.content_hash == loadrun.load(tmp_path / "o.mge").graph.header.content_hash != 0
 
 
 def reread(tmp_path: Path, **options: Any) -> Bundle:
@@ -327,23 +327,23 @@ def test_names_and_priorities(tmp_path: Path) -> None:
 
 def test_old_release(tmp_path: Path) -> None:
     bundle = reread(tmp_path, compat_older_version="8.14")
-    assert (bundle.graph.format, bundle.graph.magic) == ("FBS", "MGBS")
+    assert (bundle.graph.header.format, bundle.graph.header.magic) == ("FBS", "MGBS")
 
 
 def test_metadata(tmp_path: Path) -> None:
-    assert reread(tmp_path, enable_metadata=False).graph.metadata is None
+    assert reread(tmp_path, enable_metadata=False).graph.header.metadata is None
     found = reread(tmp_path, user_info=b"raw", model_version=3)
-    assert found.graph.metadata is not None
-    assert (found.graph.metadata.user_info, found.graph.model_version) == (b"raw", 3)
+    assert found.graph.header.metadata is not None
+    assert (found.graph.header.metadata.user_info, found.graph.header.model_version) == (b"raw", 3)
     found = reread(tmp_path, user_info={"a": [1, None]})
-    assert found.graph.metadata is not None
-    assert pickle.loads(found.graph.metadata.user_info or b"") == {"a": [1, None]}
+    assert found.graph.header.metadata is not None
+    assert pickle.loads(found.graph.header.metadata.user_info or b"") == {"a": [1, None]}
 
 
 def test_tensors_in_user_info_are_megengines(tmp_path: Path) -> None:
     found = reread(tmp_path, user_info={"w": loadrun.Tensor([1.5, 2.0])})
-    assert found.graph.metadata is not None
-    raw = found.graph.metadata.user_info or b""
+    assert found.graph.header.metadata is not None
+    raw = found.graph.header.metadata.user_info or b""
     # What MegEngine 1.13 pickles tensors by.
     assert b"megengine.tensor" in raw
     assert b"loadrun" not in raw
