@@ -92,7 +92,7 @@ def test_worst_element_is_reported() -> None:
     (out,) = result.outputs
     assert out.comparison is not None
     assert out.comparison.worst_index == (2,)
-    assert (out.comparison.expected, out.comparison.got) == (-4.0, -3.0)
+    assert (out.comparison.expected.worst, out.comparison.got.worst) == (-4.0, -3.0)
 
 
 @pytest.mark.parametrize(("x", "expect"), [(np.nan, 1.0), (1.0, np.nan), (np.nan, np.nan), (np.inf, -np.inf)])

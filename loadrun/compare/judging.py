@@ -119,7 +119,7 @@ def judge(
     looser = criteria.maxerr if tolerance > criteria.maxerr else criteria.loosened
     shown = OutputResult(
         criteria.name,
-        comparison.got_shape,
+        comparison.got.shape,
         criteria.dtype,
         Verdict.NOT_COMPARED,
         tolerance,
@@ -158,7 +158,7 @@ def judge(
     )
     if reason is not None:
         return replace(shown, error=error, reason=reason)
-    around = criteria.policy.nan_equal and (comparison.expected_nan or comparison.expected_inf)
+    around = criteria.policy.nan_equal and (comparison.expected.nan or comparison.expected.inf)
     if around or (shared and not passes(error, criteria.maxerr)):
         # MegEngine's check would fail there.
         shown = replace(shown, loosened=criteria.maxerr if looser is None else looser)
@@ -196,10 +196,9 @@ def _remarks(
     notes = [beyond] if beyond else []
     if comparison.partial:
         notes.append(f"NaN or infinities: measures other than the error are {comparison.partial}")
-    if comparison.off_by and not beyond:
-        notes.append(
-            f"off by {comparison.off_by}: the check's tolerance is relative, which lets integers drift"
-        )
+    off_by = comparison.measures.off_by
+    if off_by and not beyond:
+        notes.append(f"off by {off_by}: the check's tolerance is relative, which lets integers drift")
     return (*notes, *(criteria.policy.notes(expect, get) if comparison.same_shape else ()))
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from enum import Enum
+from typing import NamedTuple
 
 import numpy as np
 
@@ -113,6 +114,31 @@ def assert_equal_error(expect: Array, get: Array) -> np.float32:
     return np.float32(worst)
 
 
+class Measures(NamedTuple):
+    """Measures of two arrays beside MegEngine's error; None where one does not apply.
+
+    Attributes:
+        max_abs: largest ``|expected - got|``.
+        max_rel: largest ``|expected - got| / |expected|`` over elements whose expected value is not 0.
+        mean_abs: mean of ``|expected - got|``.
+        ulp: largest distance in units of the last place of the data type, for float16, bfloat16 and float32.
+        cosine: cosine of the angle between the arrays as vectors; 1 for two zero vectors, 0 for one.
+        snr_db: signal to noise ratio ``10 log10(sum expected^2 / sum (expected - got)^2)``; inf without noise.
+        top1: share of rows (along the last axis, of 2 or more real elements) whose largest element is at the
+            same place.
+        off_by: largest difference of integer (or bool) arrays, exact.
+    """
+
+    max_abs: float | None = None
+    max_rel: float | None = None
+    mean_abs: float | None = None
+    ulp: int | None = None
+    cosine: float | None = None
+    snr_db: float | None = None
+    top1: float | None = None
+    off_by: int | None = None
+
+
 class Totals:
     """Sums and maxima over the chunks seen so far."""
 
@@ -215,7 +241,15 @@ class Totals:
         """Return MegEngine's error: the worst one, NaN also where both values are the same infinity."""
         return math.nan if self.same_infinities else self.worst
 
-    def cosine(self) -> float:
+    def measures(self, top1: float | None) -> Measures:
+        """Return the measures of what was finite."""
+        if not self.finite:
+            return Measures(top1=top1)
+        mean = self.sum_abs / self.finite
+        cosine, snr = self._cosine(), self._snr()
+        return Measures(self.max_abs, self.max_rel, mean, self.ulp, cosine, snr, top1, self.off_by)
+
+    def _cosine(self) -> float:
         """Compute the cosine of the angle between the arrays."""
         if not (self.ee and self.gg):
             return 1.0 if self.ee == self.gg else 0.0
@@ -223,7 +257,7 @@ class Totals:
             return 1.0
         return max(-1.0, min(1.0, self.eg / (math.sqrt(self.ee) * math.sqrt(self.gg))))
 
-    def snr(self) -> float:
+    def _snr(self) -> float:
         """Compute the signal to noise ratio in dB."""
         if not self.noise:
             return math.inf

@@ -138,8 +138,8 @@ class Policy:
             that was requested.
         rtol, atol: ``|expected - got| <= atol + rtol * |expected|`` for every element; one alone has the other 0.
         nan_equal: NaN agrees with NaN, and an infinity with the same one.
-        most: upper bounds of metrics of `Comparison`, and of ``kl``.
-        least: lower bounds of its metrics, and of the share of rows with the same k largest elements.
+        most: upper bounds of `Measures`, and of ``kl``.
+        least: lower bounds of these, and of the share of rows with the same k largest elements.
         fraction: share of the elements that may be beyond the tolerances of single elements.
         near_tie: how much smaller than expected the elements may be that come to be among the k largest.
         loosens: whether it stands in place of the file's own check, which was asked for, not beside it.
@@ -237,11 +237,11 @@ class Policy:
                 broken.append(f"{limits} is violated by {outside} of {comparison.size} values")
         bounds = []
         for name, limit in self.most.items():
-            value = divergence(expect, get) if name == "kl" else getattr(comparison, name)
+            value = divergence(expect, get) if name == "kl" else getattr(comparison.measures, name)
             bounds += _bound(name, "<=", limit, value)
         for name, limit in self.least.items():
             top = self._top(name, expect, get)
-            metric = getattr(comparison, "snr_db" if name == "snr" else name, None)
+            metric = getattr(comparison.measures, "snr_db" if name == "snr" else name, None)
             bounds += _bound(name, ">=", limit, metric if top is None else top.share)
         whose = f" {comparison.partial}" if comparison.partial else ""
         return broken + [b + whose for b in bounds]

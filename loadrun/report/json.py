@@ -7,6 +7,7 @@ from typing import Any, TextIO
 
 from ..base.about import about_data
 from ..base.plain import plain
+from ..compare import Comparison
 from ..compare.results import EngineResults
 from ..runner import FileResult, OutputResult, Result
 from ..verify.bench import Timing
@@ -174,9 +175,7 @@ def result_data(r: Result) -> dict[str, Any]:
     """Describe a result."""
     beside: dict[str, Any] = {}
     if r.choice is not None:
-        measures = ("max_error", "max_abs", "cosine", "mismatches")
-        apart = {n: {m: getattr(c, m) for m in measures} for n, c in r.apart.items()}
-        beside = {"engine": r.choice, "apart": apart}
+        beside = {"engine": r.choice, "apart": {n: _apart(c) for n, c in r.apart.items()}}
     return {
         "testcase": r.index,
         "verdict": r.verdict.value,
@@ -201,5 +200,27 @@ def _output(o: OutputResult) -> dict[str, Any]:
         "notes": o.notes,
         "loosened": o.loosened,
         "policy": o.policy or None,
-        "comparison": o.comparison,
+        "comparison": None if o.comparison is None else _comparison(o.comparison),
+    }
+
+
+def _apart(c: Comparison) -> dict[str, Any]:
+    m = c.measures
+    return {"max_error": c.max_error, "max_abs": m.max_abs, "cosine": m.cosine, "mismatches": c.mismatches}
+
+
+def _comparison(c: Comparison) -> dict[str, Any]:
+    sides = {"expected": c.expected, "got": c.got}
+    return {
+        **{f"{who}_{what}": getattr(x, what) for what in ("shape", "dtype") for who, x in sides.items()},
+        "size": c.size,
+        "finite": c.finite,
+        "mismatches": c.mismatches,
+        "max_error": c.max_error,
+        "worst_index": c.worst_index,
+        **{who: x.worst for who, x in sides.items()},
+        **c.measures._asdict(),
+        **{f"{who}_{what}": getattr(x, what) for what in ("nan", "inf") for who, x in sides.items()},
+        "nonfinite_agree": c.nonfinite_agree,
+        **c.places._asdict(),
     }

@@ -254,7 +254,7 @@ def test_integers_are_shown_and_judged_before_their_conversion() -> None:
     assert same.outputs[0].dtype == I32
     assert (same.verdict, other.verdict) == (Verdict.PASS, Verdict.FAIL)
     assert other.outputs[0].comparison is not None
-    assert other.outputs[0].comparison.off_by == 1
+    assert other.outputs[0].comparison.measures.off_by == 1
 
 
 def test_halves_are_shown_and_judged_before_their_conversion() -> None:
@@ -266,7 +266,7 @@ def test_halves_are_shown_and_judged_before_their_conversion() -> None:
     assert output.dtype == DType("Float16")
     assert output.verdict is Verdict.FAIL
     assert output.comparison is not None
-    assert output.comparison.ulp == 1
+    assert output.comparison.measures.ulp == 1
 
 
 def test_drift_of_integers_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
