@@ -94,7 +94,7 @@ def test_results_come_with_their_values(jobs: int | None) -> None:
         for dump in run:
             for i, result in enumerate(dump):
                 np.testing.assert_allclose(result["out"], bundle.testcases[i].expects["out"], rtol=1e-5)
-    assert (run.exit_code, run.done, run.files[0].testcases) == (0, 1, 3)
+    assert (run.exit_code, run.done, run.files[0].counts.testcases) == (0, 1, 3)
 
 
 def test_what_is_not_read_is_counted_all_the_same(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_what_is_not_read_is_counted_all_the_same(tmp_path: Path) -> None:
         for dump in run:
             assert next(iter(dump)).outputs[0].value is None
     assert [c["testcase"] for c in json.loads(report.read_text())["files"][0]["testcases"]] == [0, 1, 2]
-    assert run.files[0].passed == 3
+    assert run.files[0].counts.passed == 3
 
 
 def interrupted(options: RunOptions) -> None:

@@ -113,6 +113,7 @@ class TraceError(LoadRunError, RuntimeError):
 
 EXIT_ERROR = 2
 EXIT_TIMEOUT = 4
+EXIT_CRASH = 5
 EXIT_FAULT = 70
 """The exit code of a bug in loadrun: EX_SOFTWARE of sysexits.h."""
 
@@ -158,16 +159,10 @@ def out_of_memory(e: Exception) -> str:
 
 @dataclass(frozen=True)
 class Failure:
-    """The reason why something could not be done, whether it is a bug in loadrun or took too long; the exit code."""
+    """The reason why something could not be done, and the exit code of a command that does nothing else."""
 
     message: str
-    fault: bool = False
-    late: bool = False
-
-    @property
-    def code(self) -> int:
-        """The exit code of a command that does nothing else."""
-        return EXIT_FAULT if self.fault else EXIT_TIMEOUT if self.late else EXIT_ERROR
+    code: int = EXIT_ERROR
 
 
 def failure(e: Exception, *, named: bool = False) -> Failure:
@@ -180,10 +175,10 @@ def failure(e: Exception, *, named: bool = False) -> Failure:
         named: for a line that does not name the file otherwise.
 
     >>> failure(FileNotFoundError(2, "No such file or directory", "a.mge"), named=True)
-    Failure(message='a.mge: No such file or directory', fault=False, late=False)
+    Failure(message='a.mge: No such file or directory', code=2)
     """
     if isinstance(e, (LoadRunError, OSError)):
-        return Failure(reason(e, named=named), late=isinstance(e, TimeLimitError))
+        return Failure(reason(e, named=named), EXIT_TIMEOUT if isinstance(e, TimeLimitError) else EXIT_ERROR)
     if isinstance(e, MemoryError) or any(text in str(e) for text in _NO_MEMORY):
         return Failure(out_of_memory(e))
     if isinstance(e, UnicodeEncodeError) and e.reason == "surrogates not allowed":
@@ -199,7 +194,7 @@ def failure(e: Exception, *, named: bool = False) -> Failure:
     place = traceback.extract_tb(e.__traceback__)[-1:]
     at = f" at {os.path.basename(place[0].filename)}:{place[0].lineno}" if place else ""
     return Failure(
-        f"this is a bug in loadrun; please report it: {type(e).__name__}{at}: {str(e)[:500]}", fault=True
+        f"this is a bug in loadrun; please report it: {type(e).__name__}{at}: {str(e)[:500]}", EXIT_FAULT
     )
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from errno import ENOENT
 
 from ..base import __version__
-from ..base.errors import UsageError, clean, reason
-from ..compare.results import EXIT_ERROR, EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
+from ..base.errors import EXIT_ERROR, UsageError, clean, reason
+from ..compare.results import EXIT_FAIL, EXIT_NOT_COMPARED, EXIT_PASS
 from ..load_and_run.flags import FLAGS, GROUPS, Flag, ParsedFlags, parse
 from ..load_and_run.saying import Log
 from ..load_and_run.session import LoadAndRunSession

@@ -273,27 +273,28 @@ class _RunDisplay:
                 print(f"  {line}", file=out or self.out)
         if out is not None and not self._many:
             print(file=out)
-        self._judge(file, spots)
+        self._judge(dump, spots)
 
     def _watched(self, dump: ReplayedDump, spots: list[str]) -> Iterator[Result]:
         """Yield the results; note failures and show progress."""
         for result in dump:
             _note(result, spots)
             yield result
-            self._progress.testcase(dump.file.testcases, dump.total)
+            self._progress.testcase(dump.file.counts.testcases, dump.total)
 
-    def _judge(self, file: FileResult, spots: list[str]) -> None:
-        """Note what the end of the output says about a file."""
-        told = [*file.damage, *file.altered[:_SHOWN], *(w for w in file.weak if w not in file.missed)]
+    def _judge(self, dump: ReplayedDump, spots: list[str]) -> None:
+        """Note what the end of the output says about a dump."""
+        file = dump.file
+        told = [*dump.damage, *file.altered[:_SHOWN], *dump.weak]
         if self.quiet and told:
             print(clean(file.path, 200), *map(text.warning, told), sep="\n", file=self.out)
         if file.good:
             return
         said = [*spots[:_LISTED], *([f"{len(spots) - _LISTED} more"] if len(spots) > _LISTED else [])]
-        if file.message:
-            said.append(clean(" ".join(line.strip() for line in file.message.splitlines()), 500))
+        if file.failure is not None:
+            said.append(clean(" ".join(line.strip() for line in file.failure.message.splitlines()), 500))
         said += [*file.altered[:_LISTED], *file.missed, *file.unrun, *filter(None, [file.surprise])]
-        if file.verdict is Verdict.NOT_COMPARED and not file.passed:
+        if file.verdict is Verdict.NOT_COMPARED and not file.counts.passed:
             said.append("nothing was compared")
         word = self.style.verdict(file.verdict, file.verdict.value)
         self._failing.append(f"  {clean(file.path, 200)}: {word}: {'; '.join(said)}")

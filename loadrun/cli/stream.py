@@ -46,8 +46,8 @@ def show(
     def tell(block: str = "") -> None:
         nonlocal said
         if out is None:
-            if file.message:
-                print(f"{clean(file.path, 200)}\n{text.error(file.message)}", file=sys.stderr)
+            if file.failure is not None:
+                print(f"{clean(file.path, 200)}\n{text.error(file.failure.message)}", file=sys.stderr)
             return
         clear_progress()
         new = [text.head(file)] if said is None else [text.warning(w) for w in file.warnings if w not in said]
@@ -59,14 +59,13 @@ def show(
         try:
             return rows.block(block)
         except Exception as e:
-            error = failure(e, named=True)
-            file.message, file.fault = error.message, error.fault
+            file.failure = failure(e, named=True)
             return ""
 
     for block in _blocks(results):
         if out is not None:
             tell(table(block))
-    last = [text.error(file.message) if file.message else "", *_engines(file)]
+    last = [text.error(file.failure.message) if file.failure else "", *_engines(file)]
     tell("\n".join(line for line in last if line))
 
 
@@ -100,9 +99,9 @@ def show_line(
         lines.append(text.Rows(style).block(failing))
     if more:
         lines.append(f"  ... and {more} more testcases that fail")
-    if file.message:
-        lines.append(text.error(file.message))
-    if failing or file.message:
+    if file.failure is not None:
+        lines.append(text.error(file.failure.message))
+    if failing or file.failure is not None:
         lines += filter(None, _engines(file))
     clear_progress()
     print("\n".join(lines), file=out, flush=True)

@@ -9,7 +9,8 @@ from enum import Enum
 import numpy as np
 
 from ..base.about import About
-from ..base.errors import EXIT_ERROR as EXIT_ERROR, EXIT_FAULT as EXIT_FAULT, failure
+from ..base.configuration import FileRule
+from ..base.errors import EXIT_CRASH, EXIT_ERROR, EXIT_FAULT, EXIT_TIMEOUT, Failure, Warnings, failure
 from ..graph.dtypes import Array, DType, dequantized
 from . import Comparison
 
@@ -239,76 +240,83 @@ class EngineResults:
 
 
 @dataclass(eq=False)
-class FileResult:
-    """The summary of one file's results; it grows with their number only where several engines are timed.
+class Counts:
+    """How many results of a file there were of which kind.
 
     Attributes:
-        path: the file.
-        message: why the file could not be read or executed, for the verdict error.
-        fault: whether that is a bug in loadrun.
-        ended: timeout or crash, where the process that ran it ended so.
-        warnings: what MegEngine would only warn of.
-        damage: those of them that tell of damage, which are said even where nothing else is.
-        missed: what the file holds to be compared and was not, besides what its results say.
-        altered: what differs from the digests that the file carries; it fails then.
-        free: whether it is wanted that nothing is compared.
-        load_seconds: time to read the file.
-        testcases: how many results are of testcases, not of a run on given inputs.
-        passed, failed: how many checks did.
-        between: how many outputs without expected value agree with what another engine gives.
-        errors: how many results have the verdict error.
-        first: number of the first testcase that failed.
-        first_choice: which of several engines failed it.
-        engine: what executed the last result.
-        entrants: the engines by name, where several run side by side.
-        expected: why a check of it is expected to fail, None if it is expected to pass.
-        strict: whether it fails where it is expected to and does not.
-        weak: of which checks nothing follows: they could not fail on the testcases.
-
-    >>> import loadrun
-    >>> found = FileResult("fixtures/nets/mlp.mge")
-    >>> for result in loadrun.run(found.path):
-    ...     found.add(result)
-    >>> found.verdict.value, found.testcases, found.passed, found.failed
-    ('pass', 3, 3, 0)
+        testcases: results of testcases, not of a run on given inputs.
+        passed, failed: checks that did.
+        between: outputs without expected value that agree with what another engine gives.
+        errors: results with the verdict error.
+        first: the first result of a testcase that failed.
     """
 
-    path: str
-    message: str | None = None
-    fault: bool = False
-    ended: Verdict | None = None
-    warnings: list[str] = field(default_factory=list)
-    damage: Sequence[str] = ()
-    missed: Sequence[str] = ()
-    altered: list[str] = field(default_factory=list)
-    free: bool = False
-    load_seconds: float = 0.0
     testcases: int = 0
     passed: int = 0
     failed: int = 0
     between: int = 0
     errors: int = 0
-    first: int | None = None
-    first_choice: str | None = None
-    engine: About | None = None
-    entrants: dict[str, EngineResults] = field(default_factory=dict)
-    expected: str | None = None
-    strict: bool = True
-    weak: list[str] = field(default_factory=list)
-    verdicts: set[Verdict] = field(default_factory=set, repr=False)
+    first: Result | None = None
 
-    def add(self, result: Result) -> None:
-        """Count a result."""
-        entrant = None
-        if result.choice is not None:
-            entrant = self.entrants.setdefault(result.choice, EngineResults(result.choice))
-            entrant.add(result)
-        # Engines side by side run the same testcases.
-        self.testcases += result.index is not None and entrant is next(iter(self.entrants.values()), None)
+    def add(self, result: Result, *, again: bool) -> None:
+        """Count a result; `again` if it is of a testcase that another engine ran before."""
+        self.testcases += result.index is not None and not again
         self.errors += result.verdict is Verdict.ERROR
         self.passed += sum(o.verdict is Verdict.PASS for o in result.outputs)
         self.failed += sum(o.verdict is Verdict.FAIL for o in result.outputs)
         self.between += sum(o.is_between for o in result.outputs)
+        if self.first is None and result.index is not None and result.verdict is Verdict.FAIL:
+            self.first = result
+
+
+@dataclass(eq=False)
+class FileResult:
+    """The summary of one file's results; it grows with their number only where several engines are timed.
+
+    Attributes:
+        path: the file.
+        failure: why the file could not be read or executed to its end.
+        warnings: what MegEngine would only warn of.
+        missed: what the file holds to be compared and was not, besides what its results say.
+        altered: what differs from the digests that the file carries; it fails then.
+        free: whether it is wanted that nothing is compared.
+        load_seconds: time to read the file.
+        counts: how many results there were of which kind.
+        rule: what is configured for it.
+        engine: what executed the last result.
+        entrants: the engines by name, where several run side by side.
+        verdicts: those of results and of outputs that count.
+
+    >>> import loadrun
+    >>> found = FileResult("fixtures/nets/mlp.mge")
+    >>> for result in loadrun.run(found.path):
+    ...     found.add(result)
+    >>> found.verdict.value, found.counts.testcases, found.counts.passed, found.counts.failed
+    ('pass', 3, 3, 0)
+    """
+
+    path: str
+    failure: Failure | None = None
+    warnings: Warnings = field(default_factory=Warnings)
+    missed: Sequence[str] = ()
+    altered: list[str] = field(default_factory=list)
+    free: bool = False
+    load_seconds: float = 0.0
+    counts: Counts = field(default_factory=Counts)
+    rule: FileRule = field(default_factory=FileRule)
+    engine: About | None = None
+    entrants: dict[str, EngineResults] = field(default_factory=dict)
+    verdicts: set[Verdict] = field(default_factory=set, repr=False)
+
+    def add(self, result: Result) -> None:
+        """Count a result."""
+        again = False
+        if result.choice is not None:
+            entrant = self.entrants.setdefault(result.choice, EngineResults(result.choice))
+            entrant.add(result)
+            # Engines side by side run the same testcases.
+            again = entrant is not next(iter(self.entrants.values()))
+        self.counts.add(result, again=again)
         free = result.baseline and result.outputs and all(o.is_free for o in result.outputs)
         if not free and not result.is_left_out:
             self.verdicts.add(result.verdict)
@@ -316,30 +324,28 @@ class FileResult:
                 # What a failure that is expected must not hide.
                 self.verdicts |= {o.verdict for o in result.outputs if not o.is_free}
         self.engine = result.engine or self.engine
-        if self.first is None and result.verdict is Verdict.FAIL:
-            self.first, self.first_choice = result.index, result.choice
 
     @property
     def complete(self) -> bool:
         """True if all of the file was read and executed; single results may be errors."""
-        return self.message is None and self.ended is None
+        return self.failure is None
 
     @property
     def verdict(self) -> Verdict:
         """The worst verdict of the results; fail if it was expected to and did not."""
-        return Verdict.FAIL if self.surprise and self.strict else self._worst(self.verdicts)
+        return Verdict.FAIL if self.surprise and self.rule.xfail_strict else self._worst(self.verdicts)
 
     @property
     def surprise(self) -> str:
         """A sentence on a pass of what was expected to fail, else empty."""
-        if self.expected is None or self._worst(self.verdicts) is not Verdict.PASS:
+        if self.rule.xfail is None or self._worst(self.verdicts) is not Verdict.PASS:
             return ""
-        return f"it passes, but was expected to fail: {self.expected}; remove its entry"
+        return f"it passes, but was expected to fail: {self.rule.xfail}; remove its entry"
 
     def _worst(self, verdicts: Iterable[Verdict]) -> Verdict:
         """Return the worst of some verdicts; not compared if something in the file was not."""
-        if self.ended or self.message:
-            return self.ended or Verdict.ERROR
+        if self.failure is not None:
+            return next((v for v, code in _CODES.items() if code == self.failure.code), Verdict.ERROR)
         worst = Verdict.worst([*verdicts, Verdict.FAIL] if self.altered else verdicts)
         return Verdict.worst([worst, Verdict.NOT_COMPARED]) if self.missed or self.unrun else worst
 
@@ -357,13 +363,14 @@ class FileResult:
     def outcome(self) -> Verdict:
         """The verdict as it counts for a run: a failed check that was expected is a pass, and nothing else is.
 
-        >>> fails = FileResult("net.mge", expected="rounds differently", verdicts={Verdict.FAIL}, failed=1)
-        >>> lost = FileResult("net.mge", message="no such file", expected="rounds differently")
-        >>> passes = FileResult("net.mge", verdicts={Verdict.PASS}, expected="rounds differently")
+        >>> rule = FileRule(xfail="rounds differently")
+        >>> fails = FileResult("net.mge", rule=rule, verdicts={Verdict.FAIL}, counts=Counts(failed=1))
+        >>> lost = FileResult("net.mge", rule=rule, failure=Failure("no such file"))
+        >>> passes = FileResult("net.mge", rule=rule, verdicts={Verdict.PASS})
         >>> [f.outcome.value for f in (fails, lost, passes)]
         ['pass', 'error', 'fail']
         """
-        if self.expected is None or not self.failed:
+        if self.rule.xfail is None or not self.counts.failed:
             return self.verdict
         return self._worst({Verdict.PASS if v is Verdict.FAIL else v for v in self.verdicts})
 
@@ -374,7 +381,6 @@ class FileResult:
 
 
 EXIT_PASS, EXIT_FAIL, EXIT_NOT_COMPARED = 0, 1, 3
-EXIT_TIMEOUT, EXIT_CRASH = 4, 5
 _CODES = {
     Verdict.CRASH: EXIT_CRASH,
     Verdict.TIMEOUT: EXIT_TIMEOUT,
@@ -410,12 +416,12 @@ def counted(file: FileResult, results: Iterable[Result]) -> Iterator[Result]:
     """Count results into a file and pass them on without the values of their outputs.
 
     Args:
-        file: what is known of the file; an error that ends the results becomes its message.
+        file: what is known of the file; an error that ends the results becomes its failure.
         results: one after another.
 
     >>> import loadrun
     >>> file = FileResult("fixtures/nets/mlp.mge")
-    >>> [r.outputs[0].value for r in counted(file, loadrun.run(file.path))], file.passed
+    >>> [r.outputs[0].value for r in counted(file, loadrun.run(file.path))], file.counts.passed
     ([None, None, None], 3)
     """
     source = iter(results)
@@ -423,8 +429,7 @@ def counted(file: FileResult, results: Iterable[Result]) -> Iterator[Result]:
         try:
             result = next(source, None)
         except Exception as e:
-            error = failure(e, named=True)
-            file.message, file.fault = error.message, error.fault
+            file.failure = failure(e, named=True)
             return
         if result is None:
             return
@@ -438,7 +443,7 @@ class CountedResults:
 
     Args:
         file: what is known of the file.
-        results: one after another; an error that ends them becomes the file's message.
+        results: one after another; an error that ends them becomes the file's failure.
 
     Attributes:
         file: what the results come to, so far.

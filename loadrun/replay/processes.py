@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 
+from ..base.errors import EXIT_CRASH, EXIT_TIMEOUT, Failure
 from ..base.pipes import Child
-from ..compare.results import Verdict
 from ..ops.numeric.parallel import thread_environment, threads
 from .reporting import Closed, Event, Opened, Task
 
@@ -61,10 +61,10 @@ class Worker(Child):
                     return
                 yield event, size
         except (EOFError, OSError, ValueError):
-            closed = Closed(self.died_of(), ended=Verdict.CRASH)
+            failure = Failure(self.died_of(), EXIT_CRASH)
             if self._late:
-                closed = Closed(f"it took longer than {task.timeout:g} s (--timeout)", ended=Verdict.TIMEOUT)
-            yield closed, 0
+                failure = Failure(f"it took longer than {task.timeout:g} s (--timeout)", EXIT_TIMEOUT)
+            yield Closed(failure), 0
 
     def _next(self, limit: float | None) -> tuple[Event | None, int]:
         """Wait for a message, and count the seconds that it takes.

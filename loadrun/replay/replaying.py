@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ..base.configuration import FileRule
-from ..base.errors import EXIT_ERROR, UsageError, Warnings, clean
+from ..base.errors import EXIT_ERROR, EXIT_FAULT, UsageError, Warnings, clean
 from ..base.files import files_of
 from ..base.limits import memory_limited
 from ..base.registry import late
@@ -45,6 +45,8 @@ class ReplayedDump(results.CountedResults):
         file: what its results come to, so far.
         total: how many results there will be.
         packed: who packed the file, and what another runtime computed then.
+        damage: the file's warnings that tell of damage, which are said even where nothing else is.
+        weak: those of checks that could not fail on the testcases, likewise.
         timings: the runs that were timed, by testcase, once all results were read.
         explanation: why the first testcase that fails does so, where that was requested.
         drawing: the operators to blame and those around them as SVG, likewise.
@@ -54,17 +56,16 @@ class ReplayedDump(results.CountedResults):
         self.path = path
         self.total = opened.total
         self.packed = opened.packed
+        self.damage = opened.damage
+        self.weak: list[str] = []
         rule = run.rule(path)
-        warnings = Warnings([*opened.warnings, *rule.notes])
         file = results.FileResult(
             opened.name,
-            warnings=warnings,
-            damage=opened.damage,
+            warnings=Warnings([*opened.warnings, *rule.notes]),
             missed=opened.missed,
             free=run.options.allow_uncompared,
             load_seconds=opened.load_seconds,
-            expected=rule.xfail,
-            strict=rule.xfail_strict,
+            rule=rule,
         )
         super().__init__(file, self._raw())
         self.timings: Sequence[Timing] = ()
@@ -85,24 +86,25 @@ class ReplayedDump(results.CountedResults):
     @property
     def command(self) -> str:
         """The command that finds the operator in which the first failing testcase diverges."""
-        words = ["loadrun", "diff", clean(self.path, 500), "--testcase", str(self.file.first)]
+        first = self.file.counts.first
+        assert first is not None
+        words = ["loadrun", "diff", clean(self.path, 500), "--testcase", str(first.index)]
         words += ["--dump", str(self._number + 1)] if self._number else []
-        other = baseline_for(self.file.first_choice or ",".join(self._run.options.engines))
+        other = baseline_for(first.choice or ",".join(self._run.options.engines))
         other = "GOOD (another model, or float64)" if other == "float64" else shlex.quote(other)
         return f"{shlex.join(words)} --against {other}"
 
     @property
     def reason(self) -> tuple[str, ...]:
         """The report's lines on the first failing testcase: why it fails, or how to find out."""
-        if self.file.first is None:
+        if self.file.counts.first is None:
             return self.explanation
         return self.explanation or (f"where it diverged: {self.command}",)
 
     def _expect(self) -> None:
         """Warn if the file did not do what was expected of it."""
-        assert isinstance(self.file.warnings, Warnings)
         if self.file.excused:
-            self.file.warnings.add(f"expected to fail: {self.file.expected}")
+            self.file.warnings.add(f"expected to fail: {self.file.rule.xfail}")
         elif self.file.surprise:
             self.file.warnings.add(self.file.surprise)
 
@@ -110,15 +112,14 @@ class ReplayedDump(results.CountedResults):
         """Yield its results, and note everything else."""
         for event in self._events:
             if isinstance(event, Warned):
-                assert isinstance(self.file.warnings, Warnings)
                 if event.altered:
                     self.file.altered.append(event.text)
-                if event.weak:
-                    self.file.weak.append(event.text)
                 if event.weak and "weak" in self._run.options.strict:
                     self.file.missed = (*self.file.missed, event.text)
-                else:
-                    self.file.warnings.add(event.text)
+                    continue
+                self.file.warnings.add(event.text)
+                if event.weak:
+                    self.weak.append(event.text)
             elif isinstance(event, Replayed):
                 if event.feeds is not None and len(self._run.files) == 1:
                     self._run.fed.append(event.feeds)
@@ -127,8 +128,7 @@ class ReplayedDump(results.CountedResults):
             elif isinstance(event, Explained):
                 self.explanation, self.drawing = event.lines, event.drawing
             elif isinstance(event, Closed):
-                self.file.message, self.file.fault = event.message, event.fault
-                self.file.ended, self.timings = event.ended, event.timings
+                self.file.failure, self.timings = event.failure, event.timings
                 self._expect()
                 for name, seconds in event.turns.items():
                     self.file.entrants[name].seconds[:] = seconds
@@ -241,7 +241,7 @@ class Replay:
         """The exit code of `loadrun`: 0 if there was at least one check and all passed."""
         if not self.files and not self.skipped:
             return EXIT_ERROR
-        fault = any(f.fault for f in self.files)
+        fault = any(f.failure is not None and f.failure.code == EXIT_FAULT for f in self.files)
         code = results.exit_code(
             (f.outcome for f in self.files), allow_uncompared=self.options.allow_uncompared, fault=fault
         )
@@ -312,7 +312,7 @@ def replay_files(
         UsageError: options exclude each other, an engine is not installed.
 
     >>> run = replay_files(["fixtures/nets/mlp.mge", "fixtures/nets/lstm_2_both.mge"], RunOptions(jobs=2))
-    >>> [(f.path, f.verdict.value, f.testcases) for f in run.files]
+    >>> [(f.path, f.verdict.value, f.counts.testcases) for f in run.files]
     [('fixtures/nets/mlp.mge', 'pass', 3), ('fixtures/nets/lstm_2_both.mge', 'pass', 2)]
     >>> run.exit_code
     0

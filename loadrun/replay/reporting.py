@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..base import __version__
-from ..base.errors import UsageError
+from ..base.errors import Failure, UsageError
 from ..base.registry import late
 from ..base.writing import FileNames, check_targets, growing, replacing, text_file
-from ..compare.results import Result, Verdict
+from ..compare.results import Result
 from ..graph.dtypes import Array
 from ..runner import FileResult
 from .options import ChosenFiles, PathName, ReplayOptions, RunOptions
@@ -136,16 +136,12 @@ class Closed:
     """The dump came to its end.
 
     Attributes:
-        message: why it ended early.
-        fault: whether that is a bug in loadrun.
-        ended: the verdict of a process that ended early: timeout or crash.
+        failure: why it ended early.
         timings: further runs that were timed, by testcase.
         turns: seconds of such runs by engine, where several run side by side.
     """
 
-    message: str | None = None
-    fault: bool = False
-    ended: Verdict | None = None
+    failure: Failure | None = None
     timings: tuple[Timing, ...] = ()
     turns: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 

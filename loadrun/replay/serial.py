@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.errors import LoadRunError, UsageError, failure
+from ..base.errors import Failure, LoadRunError, UsageError, failure
 from ..base.files import contents, nothing_there
 from ..base.registry import late
 from ..compare.impostors import ImpostorWatch
@@ -125,14 +125,14 @@ class Replayer:
         except Exception as e:
             error = failure(e)
             yield Opened(task.path)
-            yield Closed(nothing_there(task.path) or error.message, error.fault)
+            yield Closed(replace(error, message=nothing_there(task.path) or error.message))
             return
         seconds = time.perf_counter() - start
         for i, (read, bundle) in enumerate(bundles):
             unopened = Opened(task.path if i == 0 else f"{task.path} (dump {i + 1})", i, load_seconds=seconds)
             if "damage" in task.strict and bundle.defects:
                 yield unopened
-                yield Closed("; ".join(bundle.defects))
+                yield Closed(Failure("; ".join(bundle.defects)))
                 continue
             is_open = False
             try:
@@ -140,10 +140,9 @@ class Replayer:
                     is_open = True
                     yield event
             except Exception as e:
-                error = failure(e, named=True)
                 if not is_open:
                     yield unopened
-                yield Closed(error.message, error.fault)
+                yield Closed(failure(e, named=True))
 
     def _open(self, task: Task) -> list[tuple[Bundle, Bundle]]:
         """Return the dumps of a file, each as it was read, and prepared."""

@@ -5,8 +5,8 @@ import queue
 import threading
 from typing import IO
 
+from ..base.errors import EXIT_CRASH, Failure
 from ..base.pipes import receive, send, serve
-from ..compare.results import Verdict
 from .reporting import Closed, Task
 from .serial import Replayer
 
@@ -27,7 +27,7 @@ def main() -> None:
             raise
         except BaseException as e:
             # Signals raise nothing here, so this is what the code of an engine or of a library raised.
-            send(events, Closed(f"its worker raised {type(e).__name__}", ended=Verdict.CRASH))
+            send(events, Closed(Failure(f"its worker raised {type(e).__name__}", EXIT_CRASH)))
         send(events, None)
 
 

@@ -175,8 +175,8 @@ class HtmlWriter:
         out = self._sections
         badge = f"<span class='badge {_class(verdict)}'>{verdict.value}</span>"
         out.write(f'<details id="f{number}"{open_}><summary>{badge} <b>{name}</b></summary>\n')
-        if file.message:
-            out.write(f"<pre class=message>{_lines(file.message)}</pre>\n")
+        if file.failure is not None:
+            out.write(f"<pre class=message>{_lines(file.failure.message)}</pre>\n")
         for w in file.warnings:
             out.write(f"<p class=warning>warning: {escape(clean(w, 500))}</p>\n")
         for line in [*entrants_lines(list(file.entrants.values())), engine(file)]:
@@ -216,21 +216,15 @@ class HtmlWriter:
 
     def _overview(self, number: int, name: str, file: FileResult) -> str:
         word = "xfail" if file.excused else file.verdict.value
-        checks = f"{file.passed} passed" if file.passed else ""
-        if file.failed:
-            checks = f"{file.failed} of {file.passed + file.failed} failed"
+        n, seconds = file.counts, file.load_seconds + self._seconds
+        checks = f"{n.passed} passed" if n.passed else ""
+        if n.failed:
+            checks = f"{n.failed} of {n.passed + n.failed} failed"
         used = f"{100 * self._worst:.3g} %" if self._worst <= 1 else f"{self._worst:.4g}×"
-        cells = [word, f'<a href="#f{number}">{name}</a>', str(file.testcases), checks]
-        cells.append(used if file.passed + file.failed else "")
-        cells.append(f"{(file.load_seconds + self._seconds) * 1e3:.1f}")
-        values = (
-            "",
-            "",
-            file.testcases,
-            file.failed or -file.passed,
-            self._worst,
-            file.load_seconds + self._seconds,
-        )
+        cells = [word, f'<a href="#f{number}">{name}</a>', str(n.testcases), checks]
+        cells.append(used if n.passed + n.failed else "")
+        cells.append(f"{seconds * 1e3:.1f}")
+        values = ("", "", n.testcases, n.failed or -n.passed, self._worst, seconds)
         inside = "".join(
             f'<td data-value="{v}">{c}</td>' if v != "" else f"<td>{c}</td>"
             for c, v in zip(cells, values, strict=True)
@@ -242,7 +236,7 @@ class HtmlWriter:
         out = self.file
         out.write(HEAD)
         # Where nothing was compared, a run that was allowed not to compare is no success either.
-        good = exit_code == 0 and any(f.passed for f in self._files)
+        good = exit_code == 0 and any(f.counts.passed for f in self._files)
         out.write(f"<p class='total {'pass' if good else 'fail'}'>{escape(summary(self._files))}</p>\n")
         out.write(self._what_broke() + self._chart(exit_code))
         heads = table_head(("verdict", "file", "testcases", "checks", "error / tolerance", "ms"))
@@ -298,7 +292,7 @@ def _cause(file: FileResult, explanation: Sequence[str], failed: str) -> str:
     """Return why a file does not pass: the operator to blame, what stopped it, or its first failing output."""
     blamed = (line.strip() for line in explanation)
     first = next((line for line in blamed if line.startswith("to blame: ")), "")
-    return first or next(iter((file.message or "").splitlines()), "") or failed
+    return first or ("" if file.failure is None else file.failure.message.partition("\n")[0]) or failed
 
 
 def _alike(cause: str) -> str:

@@ -126,7 +126,7 @@ def file_end(file: FileResult, timings: Sequence[Timing], explanation: Sequence[
     """Sum up the results of a file."""
     rest: dict[str, Any] = {
         "verdict": file.verdict.value,
-        "message": file.message,
+        "message": None if file.failure is None else file.failure.message,
         "warnings": file.warnings,
         "load_seconds": file.load_seconds,
         "engine": None if file.engine is None else about_data(file.engine),
@@ -136,7 +136,7 @@ def file_end(file: FileResult, timings: Sequence[Timing], explanation: Sequence[
         rest["engine"] = None
         rest["engines"] = [_entrant(e) for e in file.entrants.values()]
     if file.excused:
-        rest["expected_failure"] = file.expected
+        rest["expected_failure"] = file.rule.xfail
     if explanation:
         rest["explanation"] = list(explanation)
     if timings:

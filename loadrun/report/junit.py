@@ -61,7 +61,7 @@ class JUnitWriter:
         )
         # CI servers must count the same failures as exit codes.
         self._silent = "skipped" if file.free else "failure"
-        self._expected = file.expected
+        self._expected = file.rule.xfail
         self._facts = dict(facts or {})
 
     def add(self, result: Result, extra: Mapping[str, Any] | None = None) -> None:
@@ -97,9 +97,9 @@ class JUnitWriter:
 
     def end(self, file: FileResult, timings: Sequence[Timing] = (), explanation: Sequence[str] = ()) -> None:
         """End a file with the summary of its results."""
-        if file.message:
-            self._case(file.verdict.value, 0.0, "error", file.message.splitlines()[0], file.message)
-        if file.surprise and file.strict:
+        if file.failure is not None:
+            self.case(file.verdict.value, "error", file.failure.message)
+        if file.surprise and file.rule.xfail_strict:
             self.case("xfail", "failure", file.surprise)
         if file.altered:
             self.case("digests", "failure", "\n".join(file.altered))

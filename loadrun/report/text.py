@@ -298,14 +298,12 @@ def file_line(file: FileResult, seconds: float, style: Style = PLAIN) -> str:
     word = verdict.value if verdict in (Verdict.PASS, Verdict.NOT_COMPARED) else verdict.value.upper()
     if file.excused:
         word = "xfail"
-    parts = [f"{file.failed} of {_count(file.passed + file.failed, 'check')} failed"] if file.failed else []
+    n = file.counts
+    parts = [f"{n.failed} of {_count(n.passed + n.failed, 'check')} failed"] if n.failed else []
     if not parts:
-        parts = [
-            _count(file.passed, "check"),
-            *([_count(file.testcases, "testcase")] if file.testcases else []),
-        ]
-    if file.errors:
-        parts.append(_count(file.errors, "error"))
+        parts = [_count(n.passed, "check"), *([_count(n.testcases, "testcase")] if n.testcases else [])]
+    if n.errors:
+        parts.append(_count(n.errors, "error"))
     return f"{style.verdict(verdict, f'{word:12}')}  {clean(file.path, 200)}  {', '.join(parts)}, {seconds:.2f} s"
 
 
@@ -332,18 +330,18 @@ def timing_line(timing: Timing) -> str:
 
 def summary(files: Sequence[FileResult]) -> str:
     """Return the summary line of all files."""
-    passed, failed = sum(f.passed for f in files), sum(f.failed for f in files)
-    errors = sum(f.errors + bool(f.message and f.ended is None) for f in files)
-    silent = [f for f in files if f.verdict is Verdict.NOT_COMPARED]
-    part = sum(f.passed > 0 for f in silent)
-    between = sum(f.between > 0 and not f.passed for f in silent)
-    runs = sum(f.testcases for f in files)
+    passed, failed = sum(f.counts.passed for f in files), sum(f.counts.failed for f in files)
+    errors = sum(f.counts.errors + (not f.complete and f.verdict is Verdict.ERROR) for f in files)
+    silent = [f.counts for f in files if f.verdict is Verdict.NOT_COMPARED]
+    part = sum(n.passed > 0 for n in silent)
+    between = sum(n.between > 0 and not n.passed for n in silent)
+    runs = sum(f.counts.testcases for f in files)
     parts = [_count(len(files), "file"), _count(runs, "testcase"), _count(passed + failed, "check")]
     parts[-1] += f": {passed} passed, {failed} failed"
     if errors:
         parts.append(_count(errors, "error"))
     for verdict, word in ((Verdict.TIMEOUT, "timeout"), (Verdict.CRASH, "crash")):
-        if n := sum(f.ended is verdict for f in files):
+        if n := sum(f.verdict is verdict for f in files):
             parts.append(f"{n} {word if n == 1 else {'timeout': 'timeouts', 'crash': 'crashes'}[word]}")
     if len(silent) > part + between:
         parts.append(f"{_count(len(silent) - part - between, 'file')} with nothing compared")

@@ -13,7 +13,7 @@ import numpy as np
 from ..base import schema
 from ..base.about import About, about_data
 from ..base.archives import DAMAGE
-from ..base.errors import FormatError, InputError, UsageError, clean
+from ..base.errors import FormatError, InputError, UsageError, Warnings, clean
 from ..compare.judging import ABSURD, NARROW, Criteria, judge, policy_for
 from ..compare.metrics import Formula
 from ..compare.policy import JudgeOptions, Policy, parse, require_compared
@@ -310,7 +310,7 @@ def judge_results(
     options = options or JudgeOptions()
     limits = limits_of(options.maxerr, ())
     for saved in read_saved(path):
-        file = FileResult(saved.path, warnings=list(saved.missed), missed=saved.missed)
+        file = FileResult(saved.path, warnings=Warnings(saved.missed), missed=saved.missed)
         yield CountedResults(file, judge_saved(saved, limits, options.policies))
 
 

@@ -139,15 +139,10 @@ def test_counts() -> None:
     assert found.verdict is Verdict.NOT_COMPARED
     for result in loadrun.run(MLP):
         found.add(result)
-    assert (found.testcases, found.passed, found.failed, found.errors, found.verdict.value) == (
-        3,
-        3,
-        0,
-        0,
-        "pass",
-    )
+    n = found.counts
+    assert (n.testcases, n.passed, n.failed, n.errors, found.verdict.value) == (3, 3, 0, 0, "pass")
     found.add(Result(3, (), Verdict.ERROR, message="no"))
-    assert (found.errors, found.verdict) == (1, Verdict.ERROR)
+    assert (n.errors, found.verdict) == (1, Verdict.ERROR)
 
 
 def test_warnings_have_an_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loadrun.compare.results import Verdict
+from loadrun.base.errors import EXIT_CRASH, EXIT_TIMEOUT, Failure
 from loadrun.ops.numeric.parallel import threads
 from loadrun.replay import processes
 from loadrun.replay.processes import Pool
@@ -73,18 +73,16 @@ def test_a_dead_worker_is_an_error_of_its_file_alone(obedient: None) -> None:
     paths = ["one:", "die:9", "two:", "exit:3", "unreadable:", "half:7", "three:"]
     found = ordered(paths)
     closed = {path: event for path, event in found if isinstance(event, Closed)}
+    failed = {path: event.failure for path, event in closed.items() if event.failure is not None}
     assert list(dict.fromkeys(path for path, _ in found)) == paths
-    assert {p for p, e in closed.items() if e.ended is Verdict.CRASH} == {
-        "die:9",
-        "exit:3",
-        "unreadable:",
-        "half:7",
-    }
-    assert closed["die:9"].message == (
+    assert {p: f.code for p, f in failed.items()} == dict.fromkeys(
+        ("die:9", "exit:3", "unreadable:", "half:7"), EXIT_CRASH
+    )
+    assert failed["die:9"].message == (
         "the process that ran it was killed by SIGKILL, as happens when memory runs out"
     )
-    assert closed["exit:3"].message == "the process that ran it ended with exit code 3"
-    assert closed["half:7"].message == "the process that ran it was killed by SIGSEGV"
+    assert failed["exit:3"].message == "the process that ran it ended with exit code 3"
+    assert failed["half:7"].message == "the process that ran it was killed by SIGSEGV"
     assert closed["three:"] == Closed()
     kinds = [type(e).__name__ for p, e in found if p == "unreadable:"]
     assert kinds == ["Opened", "Closed"], "a file of which nothing came has a beginning as well"
@@ -99,7 +97,7 @@ def test_time_limit(obedient: None, count: int) -> None:
     found = ordered(["sleep:600", "quick:", "sleep:0"], count, timeout=1.5)
     assert time.monotonic() - start < 300
     closed = {path: event for path, event in found if isinstance(event, Closed)}
-    assert closed["sleep:600"] == Closed("it took longer than 1.5 s (--timeout)", ended=Verdict.TIMEOUT)
+    assert closed["sleep:600"] == Closed(Failure("it took longer than 1.5 s (--timeout)", EXIT_TIMEOUT))
     assert (closed["quick:"], closed["sleep:0"]) == (Closed(), Closed())
 
 
@@ -203,4 +201,4 @@ def test_the_package_is_the_same_in_workers(tmp_path: Path, monkeypatch: pytest.
     with Pool(1) as pool:
         found = [e for _, e in pool.replay([Task(str(mlp))])]
     assert isinstance(found[-1], Closed)
-    assert found[-1].message is None
+    assert found[-1].failure is None

@@ -86,7 +86,8 @@ def test_a_broken_file_behind_the_same_model(folder: Path) -> None:
     list(replayer.events(Task(str(folder / "a.mge"))))
     last = list(replayer.events(Task(str(folder / "e.mge"))))[-1]
     assert isinstance(last, Closed)
-    assert "truncated" in str(last.message)
+    assert last.failure is not None
+    assert "truncated" in last.failure.message
 
 
 def test_the_first_of_them_may_be_removed(folder: Path) -> None:

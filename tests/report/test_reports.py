@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from loadrun.base.errors import Failure, Warnings
 from loadrun.cli import main
 from loadrun.compare.results import FileResult, OutputResult, Result, Verdict
 from loadrun.graph.dtypes import DType
@@ -299,7 +300,7 @@ def test_nothing_gets_out_of_its_place() -> None:
     for name, made_by in (("xml", JUnitWriter), ("html", HtmlWriter)):
         writers[name] = made_by(io.StringIO(), {EVIL: EVIL})
     for name, w in writers.items():
-        file = FileResult(EVIL, message=EVIL, warnings=[EVIL])
+        file = FileResult(EVIL, Failure(EVIL), Warnings([EVIL]))
         w.begin(file, {"inputs": [{"name": EVIL, "shape": [1]}], EVIL: {EVIL: [EVIL]}})
         for index, verdict in ((0, Verdict.FAIL), (1, Verdict.ERROR)):
             outputs = (out,) if verdict is Verdict.FAIL else ()

@@ -57,7 +57,9 @@ def test_errors_between_engines() -> None:
         assert found[1].apart["out"].max_error == pytest.approx(0.5, rel=1e-5)
         for result in found:
             file.add(result)
-    assert (file.testcases, file.passed, file.failed, file.first_choice) == (3, 3, 3, "shifted:0.5")
+    assert (file.counts.testcases, file.counts.passed, file.counts.failed) == (3, 3, 3)
+    assert file.counts.first is not None
+    assert file.counts.first.choice == "shifted:0.5"
     assert file.entrants["shifted:0.5"].error["out"] == pytest.approx(0.5, rel=1e-5)
 
 

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -287,7 +287,7 @@ def bench_files(
     def failed(subject: Subject, error: LoadRunError | OSError) -> None:
         said = failure(error, named=True)
         where = "" if subject.path in said.message else f"{subject.path}: "
-        one = Failure(f"{where}{said.message}", said.fault, said.late)
+        one = replace(said, message=f"{where}{said.message}")
         if one not in failures:
             failures.append(one)
 
