@@ -45,7 +45,9 @@ def explain(results: list[loadrun.Result]) -> str:
     for r in results:
         for o in r.outputs:
             if o.verdict is Verdict.FAIL:
-                lines.append(f"testcase {r.index} {o.name}: error {o.error} > {o.maxerr}: {o.comparison}")
+                lines.append(
+                    f"testcase {r.index} {o.name}: error {o.error} > {o.tolerance.maxerr}: {o.comparison}"
+                )
     return "\n".join(lines)
 
 
@@ -115,9 +117,10 @@ def compare_values(result: loadrun.Result) -> None:
         if out.expect.dtype.kind in "iub":
             np.testing.assert_array_equal(out.value, out.expect, err_msg=out.name)
         else:
-            assert out.maxerr is not None
+            maxerr = out.tolerance.maxerr
+            assert maxerr is not None
             np.testing.assert_allclose(
-                out.value, out.expect, rtol=out.maxerr, atol=out.maxerr * 1.001, err_msg=out.name
+                out.value, out.expect, rtol=maxerr, atol=maxerr * 1.001, err_msg=out.name
             )
 
 

@@ -330,7 +330,8 @@ def _note(result: Result, spots: list[str]) -> None:
     for out in result.outputs:
         if out.verdict is Verdict.FAIL:
             error = "" if out.error is None else f" error {out.error:.4g}"
-            error += "" if out.maxerr is None else f", tolerance {out.maxerr:.4g}"
+            maxerr = out.tolerance.maxerr
+            error += "" if maxerr is None else f", tolerance {maxerr:.4g}"
             error += f": {clean(out.notes[0], 200)}" if out.notes else ""
             spots.append(f"{case} output {clean(out.name)}{error}".lstrip())
         elif out.verdict is Verdict.NOT_COMPARED and out.reason:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 import numpy as np
 
 from ..graph.dtypes import Array, DType, array_dtype
 from . import assert_equal_error, passes
 from .judging import Criteria, accepts, policy_for
-from .policy import Policy, parse
+from .policy import Policy
 from .results import Result, Verdict
 
 _SAMPLE = 64
@@ -56,10 +55,10 @@ class ImpostorWatch:
         """Add the values that a replay compared."""
         for out in result.outputs:
             name = out.name
-            if out.in_place:
-                self.policies[name] = replace(parse(out.policy), loosens=True)
+            if out.tolerance.policy.loosens:
+                self.policies[name] = out.tolerance.policy
             if out.verdict is Verdict.PASS and out.expect is not None and self._left.get(name) != set():
-                self.maxerr.setdefault(name, out.maxerr or 0.0)
+                self.maxerr.setdefault(name, out.tolerance.maxerr or 0.0)
                 self._dtypes.setdefault(name, out.dtype)
                 self.add(name, out.expect)
 

@@ -15,7 +15,7 @@ from . import Comparison, assert_equal_error, compare, errors, passes
 from .comparison import with_places
 from .metrics import Formula
 from .policy import Policy, sequence_of
-from .results import OutputResult, Verdict
+from .results import OutputResult, Tolerance, Verdict
 
 ABSURD = "its tolerance"
 """Prefix of reasons about a tolerance rather than the file's check itself."""
@@ -117,35 +117,24 @@ def judge(
         criteria, check_error, seen = criteria.in_place(), None, lambda: None
     tolerance = criteria.tolerance
     looser = criteria.maxerr if tolerance > criteria.maxerr else criteria.loosened
+    by_file = check_error is not None and criteria.formula in (Formula.NARROW, Formula.OTHER)
+    held_to, shape = Tolerance(tolerance, file, looser, by_file, criteria.policy), comparison.got.shape
     shown = OutputResult(
-        criteria.name,
-        comparison.got.shape,
-        criteria.dtype,
-        Verdict.NOT_COMPARED,
-        tolerance,
-        None,
-        comparison,
-        get,
-        expect,
-        loosened=looser,
-        by_file=check_error is not None and criteria.formula in (Formula.NARROW, Formula.OTHER),
-        file_maxerr=file if tolerance != file else None,
-        policy=criteria.policy.text,
-        in_place=criteria.policy.loosens,
+        criteria.name, shape, criteria.dtype, Verdict.NOT_COMPARED, held_to, None, comparison, get, expect
     )
     if check_error is not None and check_error.size != 1:
-        shape = "x".join(map(str, check_error.shape))
-        return replace(shown, reason=f"its error has shape {shape}, but MegEngine requires a single number")
+        sizes = "x".join(map(str, check_error.shape))
+        return replace(shown, reason=f"its error has shape {sizes}, but MegEngine requires a single number")
     related = criteria.formula is Formula.OTHER and check_error is not None and expect.size == get.size
     if expect.shape != get.shape and not related:
         return replace(shown, verdict=Verdict.FAIL, error=math.nan)
     if not get.size:
         return _without_elements(criteria, shown, check_error)
-    error = _judged_error(criteria, comparison, expect, get, check_error)
-    shared, beyond = _shared(criteria, shown.by_file, comparison, expect, get)
-    if not passes(error, tolerance) and (shared is None or shown.by_file):
+    error = _judged_error(criteria, comparison, expect, get, check_error if by_file else None)
+    shared, beyond = _shared(criteria, by_file, comparison, expect, get)
+    if not passes(error, tolerance) and (shared is None or by_file):
         notes = _wrapped(criteria, check_error, tolerance)
-        if not shown.by_file:
+        if not by_file:
             shown = replace(shown, comparison=with_places(comparison, expect, get, tolerance))
         return replace(shown, verdict=Verdict.FAIL, error=error, notes=notes)
     notes = tuple(criteria.policy.violations(comparison, expect, get) if expect.shape == get.shape else ())
@@ -153,15 +142,16 @@ def judge(
         notes = (beyond, *notes)
     if notes:
         return replace(shown, verdict=Verdict.FAIL, error=error, notes=notes)
-    reason = _uncompared(criteria, shown.by_file, comparison, expect, seen) or (
-        _contradicted(criteria, error, comparison, expect, get) if shown.by_file else None
+    reason = _uncompared(criteria, by_file, comparison, expect, seen) or (
+        _contradicted(criteria, error, comparison, expect, get) if by_file else None
     )
     if reason is not None:
         return replace(shown, error=error, reason=reason)
     around = criteria.policy.nan_equal and (comparison.expected.nan or comparison.expected.inf)
     if around or (shared and not passes(error, criteria.maxerr)):
         # MegEngine's check would fail there.
-        shown = replace(shown, loosened=criteria.maxerr if looser is None else looser)
+        looser = criteria.maxerr if looser is None else looser
+        shown = replace(shown, tolerance=held_to._replace(loosened=looser))
     return replace(
         shown, verdict=Verdict.PASS, error=error, notes=_remarks(criteria, beyond, comparison, expect, get)
     )
@@ -252,12 +242,12 @@ def accepts(criteria: Criteria, by_file: bool, expect: Array, get: Array) -> boo
 def _judged_error(
     criteria: Criteria, comparison: Comparison, expect: Array, get: Array, check_error: Array | None
 ) -> float:
-    """Return the error that is compared with the tolerance."""
+    """Return the error that is compared with the tolerance: `check_error` where it is the file's to judge."""
     try:
         if criteria.policy.nan_equal and comparison.same_shape and comparison.nonfinite_agree:
             finite = np.isfinite(expect) if expect.dtype.kind == "f" else np.ones(expect.shape, bool)
             return float(assert_equal_error(expect[finite], get[finite]))
-        if check_error is not None and criteria.formula in (Formula.NARROW, Formula.OTHER):
+        if check_error is not None:
             return float(check_error.reshape(-1)[0])
         return float(assert_equal_error(expect, get))
     except TypeError as e:

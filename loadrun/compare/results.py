@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from ..base.configuration import FileRule
 from ..base.errors import EXIT_CRASH, EXIT_ERROR, EXIT_FAULT, EXIT_TIMEOUT, Failure, Warnings, failure
 from ..graph.dtypes import Array, DType, dequantized
 from . import Comparison
+from .policy import Policy
 
 _SHOWN = 8
 """Maximum outputs in the text of a result."""
@@ -58,6 +60,24 @@ class Verdict(str, Enum):
         return Verdict.worst(o.verdict for o in outputs if not o.is_free)
 
 
+class Tolerance(NamedTuple):
+    """What an output was held to.
+
+    Attributes:
+        maxerr: the largest error that passes, None without a check.
+        file: that of the file's own check.
+        loosened: the file's own where a greater one was requested.
+        by_file: whether the error is what the file's own operators measured.
+        policy: what had to hold besides, or in place of the file's own check.
+    """
+
+    maxerr: float | None = None
+    file: float | None = None
+    loosened: float | None = None
+    by_file: bool = False
+    policy: Policy = Policy()
+
+
 # Frozen classes of as many fields take five times as long to make, which a run of a small model would notice.
 @dataclass(slots=True, eq=False)
 class OutputResult:
@@ -68,38 +88,28 @@ class OutputResult:
         shape: shape of the value that was computed.
         dtype: its data type.
         verdict: pass or fail for checked outputs, else not compared.
-        maxerr: the check's tolerance, None without a check.
+        tolerance: what it was held to.
         error: MegEngine's error measure, None without a check.
         comparison: all other metrics of expected against computed value.
         value: the computed value (in storage dtype).
         expect: the expected value that it was compared with, None without a check.
         reason: why a check compared nothing, where there is one that did not.
         notes: what deserves a look beside the verdict: why a policy failed, integers that drifted within a tolerance.
-        policy: the terms that had to hold besides, empty if there were none.
-        loosened: the file's own tolerance where a greater one was requested.
-        by_file: whether `error` is what the file's own operators measured.
-        file_maxerr: the tolerance of the file's check where the error was compared with another one.
         fault: why it fails whatever is computed, such as an expected value of another dtype.
-        in_place: whether its policy stood in place of the file's own check, which was asked for.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: DType
     verdict: Verdict
-    maxerr: float | None = None
+    tolerance: Tolerance = field(default_factory=Tolerance)
     error: float | None = None
     comparison: Comparison | None = None
     value: Array | None = None
     expect: Array | None = None
     reason: str | None = None
     notes: tuple[str, ...] = ()
-    loosened: float | None = None
-    by_file: bool = False
-    file_maxerr: float | None = None
-    policy: str = ""
     fault: str | None = None
-    in_place: bool = False
 
     def failing(self, fault: str) -> OutputResult:
         """Return the output as one that fails whatever was computed."""
@@ -112,8 +122,9 @@ class OutputResult:
         >>> loadrun.run("fixtures/nets/mlp.mge")[0].outputs[0]
         OutputResult('out', float32 [1, 4], pass, error 2.98e-08 of 1e-05)
         """
+        maxerr = self.tolerance.maxerr
         error = "" if self.error is None else f", error {self.error:.3g}"
-        error += "" if self.maxerr is None or self.error is None else f" of {self.maxerr:g}"
+        error += "" if maxerr is None or self.error is None else f" of {maxerr:g}"
         why = "" if self.reason is None else f": {self.reason}"
         return f"OutputResult({self.name!r}, {self.dtype.text} {list(self.shape)}, {self.verdict.value}{why}{error})"
 

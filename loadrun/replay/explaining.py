@@ -71,10 +71,10 @@ def _explained(
 
 def _other_cause(result: Result) -> str:
     """Say what else than an operator makes a testcase fail."""
-    failed = [o for o in result.outputs if o.verdict is Verdict.FAIL]
+    failed = [(o, o.tolerance.maxerr) for o in result.outputs if o.verdict is Verdict.FAIL]
     if failed and all(
-        o.fault is None and o.error is not None and o.maxerr is not None and passes(o.error, o.maxerr)
-        for o in failed
+        o.fault is None and o.error is not None and maxerr is not None and passes(o.error, maxerr)
+        for o, maxerr in failed
     ):
         return "all outputs are within their tolerances: the other criteria ask for more than rounding leaves"
     return (

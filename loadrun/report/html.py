@@ -88,14 +88,15 @@ class HtmlWriter:
             self._compare(result)
         self._times.add(result.seconds)
         self._seconds += result.seconds
-        self._limits = {o.name: o.maxerr for o in result.outputs}
+        self._limits = {o.name: o.tolerance.maxerr for o in result.outputs}
         if result.verdict is Verdict.ERROR:
             self._failed = self._failed or (result.message or "").partition("\n")[0]
             self._row(Verdict.ERROR, [self._case, "", "", "", "", "", "error", ""], result.message or "")
         for i, out in enumerate(result.outputs):
-            if out.error is not None and out.maxerr:
-                self._worst = max(self._worst, out.error / out.maxerr)
-                self._decades[_decade(out.error / out.maxerr)] += 1
+            maxerr = out.tolerance.maxerr
+            if out.error is not None and maxerr:
+                self._worst = max(self._worst, out.error / maxerr)
+                self._decades[_decade(out.error / maxerr)] += 1
             if out.verdict is Verdict.FAIL and not self._failed:
                 self._failed = f"output {out.name}: {(_details(out) or 'the check failed').splitlines()[0]}"
             cells = [
@@ -104,8 +105,8 @@ class HtmlWriter:
                 shape_text(out.shape),
                 out.dtype.text,
                 "" if out.error is None else f"{out.error:.4g}",
-                "" if out.maxerr is None else f"{out.maxerr:.4g}",
-                verdict_text(out, result) + (" LOOSENED" if out.loosened is not None else ""),
+                "" if maxerr is None else f"{maxerr:.4g}",
+                verdict_text(out, result) + (" LOOSENED" if out.tolerance.loosened is not None else ""),
                 f"{result.seconds * 1e3:.2f}" if i == 0 else "",
             ]
             self._row(out.verdict, cells, _details(out))

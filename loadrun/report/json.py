@@ -195,11 +195,11 @@ def _output(o: OutputResult) -> dict[str, Any]:
         "zero_point": o.dtype.zero_point if o.dtype.is_asymmetric else None,
         "verdict": o.verdict.value,
         "max_error": o.error,
-        "maxerr": o.maxerr,
+        "maxerr": o.tolerance.maxerr,
         "reason": o.reason,
         "notes": o.notes,
-        "loosened": o.loosened,
-        "policy": o.policy or None,
+        "loosened": o.tolerance.loosened,
+        "policy": o.tolerance.policy.text or None,
         "comparison": None if o.comparison is None else _comparison(o.comparison),
     }
 

@@ -172,7 +172,8 @@ def _class(path: str) -> str:
 
 
 def _short(out: OutputResult) -> str:
-    error = "" if out.error is None or out.maxerr is None else f"error {out.error:.4g} > {out.maxerr:.4g}"
+    maxerr = out.tolerance.maxerr
+    error = "" if out.error is None or maxerr is None else f"error {out.error:.4g} > {maxerr:.4g}"
     return "; ".join(x for x in (error, *out.notes) if x) or "the check failed"
 
 

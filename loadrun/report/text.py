@@ -254,7 +254,7 @@ def verdict_text(out: OutputResult, result: Result) -> str:
 def _cells(case: str, out: OutputResult, result: Result, ms: str) -> dict[str, str]:
     """Return what is in the row of an output, by column."""
     verdict = "FAIL" if out.verdict is Verdict.FAIL else verdict_text(out, result)
-    if out.loosened is not None:
+    if out.tolerance.loosened is not None:
         verdict += " LOOSENED"
     apart = result.apart.get(out.name)
     return {
@@ -264,7 +264,7 @@ def _cells(case: str, out: OutputResult, result: Result, ms: str) -> dict[str, s
         "shape": shape_text(out.shape),
         "dtype": out.dtype.text,
         "max error": _error_text(out.error),
-        "tolerance": _error_text(out.maxerr),
+        "tolerance": _error_text(out.tolerance.maxerr),
         "max abs": "-" if out.comparison is None else _error_text(out.comparison.measures.max_abs),
         "abs from first": "" if apart is None else _error_text(apart.measures.max_abs),
         "from first": "" if apart is None else _error_text(apart.max_error),
@@ -286,9 +286,10 @@ def _failure(where: str, out: OutputResult) -> list[str]:
 def _notes(where: str, out: OutputResult) -> list[str]:
     """Return lines on why nothing was compared, and notes on a verdict."""
     said = [*([f"not compared: {out.reason}"] if out.reason else []), *out.notes]
-    if out.loosened is not None:
-        replaced = f"LOOSENED: {out.policy} in place of the file's own check"
-        said.append(replaced if out.in_place else f"LOOSENED: the tolerance was {out.loosened:g}")
+    loosened, policy = out.tolerance.loosened, out.tolerance.policy
+    if loosened is not None:
+        replaced = f"LOOSENED: {policy.text} in place of the file's own check"
+        said.append(replaced if policy.loosens else f"LOOSENED: the tolerance was {loosened:g}")
     return [f"  {where}, output {clean(out.name)}: {clean(line, 400)}" for line in said]
 
 

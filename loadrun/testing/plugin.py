@@ -409,9 +409,8 @@ class ModelOutput(ModelTest):
         """Why it fails, as an assertion would."""
         assert isinstance(self.parent, ModelCase)
         error = "-" if out.error is None else f"{out.error:.6g}"
-        lines = [
-            f"assert error <= tolerance: {error} <= {out.maxerr:g}" if out.maxerr is not None else "failed"
-        ]
+        maxerr = out.tolerance.maxerr
+        lines = ["failed" if maxerr is None else f"assert error <= tolerance: {error} <= {maxerr:g}"]
         if out.comparison is not None:
             lines += out.comparison.explain().splitlines()
         lines += [errors.clean(note, 400) for note in out.notes]

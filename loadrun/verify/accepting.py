@@ -238,7 +238,7 @@ def _source_values(bundle: Bundle, source: SourceFile, options: AcceptOptions) -
                 name,
                 float(np.max([math.nan if o.error is None else o.error for o in parts])),
                 max(o.error or 0.0 for o in later),
-                parts[0].maxerr or source.maxerr(name),
+                parts[0].tolerance.maxerr or source.maxerr(name),
                 _digest(before),
                 _digest(new),
                 new,
@@ -312,7 +312,8 @@ def _new_value(
     place = expect_input(check).name or ""
     digests = [tensor_digest(c.arrays[place], c.dtypes.get(place)) for c in (before, after)]
     errors = [float("nan") if o.error is None else o.error for o in (old, new)]
-    return NewValue(number, index, old.name, errors[0], errors[1], old.maxerr or 0.0, digests[0], digests[1])
+    maxerr = old.tolerance.maxerr or 0.0
+    return NewValue(number, index, old.name, errors[0], errors[1], maxerr, digests[0], digests[1])
 
 
 def _require_pass(index: int, name: str, new: OutputResult) -> None:

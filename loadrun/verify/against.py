@@ -16,7 +16,7 @@ from ..compare import Comparison, compare
 from ..compare.judging import Criteria, judge, policy_for
 from ..compare.policy import Policy, require_compared
 from ..compare.record import packed_policies
-from ..compare.results import OutputResult, Result, Verdict
+from ..compare.results import OutputResult, Result, Tolerance, Verdict
 from ..compare.tolerances import default_maxerr, magnitude
 from ..dump import load
 from ..engines import runs_file
@@ -116,7 +116,9 @@ def _result(
                 else "the testcase has no expected value for it"
             )
             verdict = Verdict.FAIL if stored is not None else Verdict.NOT_COMPARED
-            outs.append(OutputResult(a.name, (), DType("Float32"), verdict, a.limit, notes=(what,)))
+            outs.append(
+                OutputResult(a.name, (), DType("Float32"), verdict, Tolerance(a.limit), notes=(what,))
+            )
             continue
         dtype = case.dtypes.get(a.source) or dtype_of(stored)
         got = values[a.name]
@@ -285,9 +287,7 @@ class EngineComparison:
         return replace(result, outputs=outs, verdict=verdict, apart=_apart(result, first))
 
     def _judged(self, out: OutputResult, first: OutputResult | None) -> OutputResult:
-        unchecked = (
-            out.maxerr is None and out.reason is None and not out.in_place and out.dtype.name != "String"
-        )
+        unchecked = out.tolerance.maxerr is None and out.reason is None and out.dtype.name != "String"
         if not unchecked or first is None or first.value is None or out.value is None:
             return out
         exact = not out.dtype.is_quantized and out.dtype.np.kind in "iub"

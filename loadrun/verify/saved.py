@@ -88,13 +88,13 @@ def _described(out: OutputResult) -> dict[str, Any]:
         "scale": out.dtype.scale,
         "zero_point": out.dtype.zero_point,
         "compared": out.expect is not None,
-        "maxerr": out.maxerr if out.file_maxerr is None else out.file_maxerr,
+        "maxerr": out.tolerance.file,
         "error": None if out.error is None else repr(out.error),
-        "by_file": out.by_file,
+        "by_file": out.tolerance.by_file,
         "reason": out.reason,
-        "loosened": out.loosened,
-        "policy": out.policy,
-        "in_place": out.in_place,
+        "loosened": out.tolerance.loosened,
+        "policy": out.tolerance.policy.text,
+        "in_place": out.tolerance.policy.loosens,
         "fault": out.fault,
     }
 

@@ -19,7 +19,7 @@ import pytest
 
 from loadrun.base.errors import Failure, Warnings
 from loadrun.cli import main
-from loadrun.compare.results import FileResult, OutputResult, Result, Verdict
+from loadrun.compare.results import FileResult, OutputResult, Result, Tolerance, Verdict
 from loadrun.graph.dtypes import DType
 from loadrun.report.changes import compare_reports
 from loadrun.report.html import HtmlWriter
@@ -262,7 +262,7 @@ def test_causes_stand_on_top_and_large_runs_stay_small() -> None:
     """501 models, of which 200 fail for one reason in one folder, and one for another."""
     text = io.StringIO()
     writer = HtmlWriter(text)
-    out = OutputResult("y", (2,), DType("Float32"), Verdict.FAIL, 0.1, 0.2)
+    out = OutputResult("y", (2,), DType("Float32"), Verdict.FAIL, Tolerance(0.1), 0.2)
     shown = picture(np.zeros((40, 40)), np.ones((40, 40)))
     for i in range(501):
         verdict = Verdict.FAIL if i < 201 else Verdict.PASS
@@ -292,7 +292,8 @@ def test_nothing_gets_out_of_its_place() -> None:
     """Names, messages and warnings of a hostile file are text in every report."""
     bad = np.array([np.nan, 1.0], np.float32)
     good = np.array([0.0, 1.0], np.float32)
-    out = OutputResult(EVIL, (2,), DType("Float32"), Verdict.FAIL, 0.1, math.nan, notes=(EVIL,), reason=EVIL)
+    held_to, said = Tolerance(0.1), (EVIL,)
+    out = OutputResult(EVIL, (2,), DType("Float32"), Verdict.FAIL, held_to, math.nan, notes=said, reason=EVIL)
     made: dict[str, str] = {}
     writers: dict[str, Any] = {}
     for name, kind in (("json", JsonWriter), ("jsonl", LineWriter)):

@@ -108,7 +108,7 @@ def test_what_a_dump_asked_holds_for_the_file_as_it_is(
     loadrun.convert_file("fixtures/nets/mlp.mge", path)
     good = replay(path)
     assert good.verdict.value == "pass"
-    assert good.outputs[0].maxerr == np.float32(1e-5)
+    assert good.outputs[0].tolerance.maxerr == np.float32(1e-5)
     # Cut rows do not pass, nor does a value that ONNX's own tolerance of a thousandth would let through.
     assert main([str(path), "--engine", "onnxruntime", "--batch-size", "1"]) == 3
     assert "the first 1 of 5 expected rows were run" in capsys.readouterr().out

@@ -182,7 +182,7 @@ def test_further_cases_sizes_and_tolerances(tmp_path: Path) -> None:
         results = list(loadrun.Runner(path, engine).replay())
         assert [r.verdict.value for r in results] == ["pass", "pass"]
         assert [r.outputs[0].shape for r in results] == [(2, 2), (5, 2)]
-        assert {r.outputs[0].maxerr for r in results} == {0.25}
+        assert {r.outputs[0].tolerance.maxerr for r in results} == {0.25}
     assert loadrun.Runner(path, "torch").run({"input": np.full((3, 2), 4, "f4")})["output"].sum() == 24
     with pytest.raises(InputError, match="the input 'input' is missing"):
         loadrun.Runner(path, "torch").run({})

@@ -247,7 +247,7 @@ def test_tolerances_follow_the_rounding_of_what_is_moved(tmp_path):
 
     loadrun.torch.save(function, tmp_path / "m.mge", (REAL,))
     result = loadrun.run(tmp_path / "m.mge")[0]
-    limits = [o.maxerr for o in result.outputs]
+    limits = [o.tolerance.maxerr for o in result.outputs]
     # Eight bits; plain float32; at least ten times the rounding, where numbers are rounding alone.
     assert limits[:2] == pytest.approx([3e-2, 1e-4])
     assert result.verdict.value == "pass"

@@ -121,7 +121,7 @@ def test_any_function_is_judged() -> None:
     found = loadrun.check(wrong, MLP)
     assert [r.verdict for r in found] == [Verdict.FAIL] * 3
     assert found[0].outputs[0].error == pytest.approx(0.01, rel=1e-3)
-    assert [o.loosened for r in loadrun.check(wrong, MLP, maxerr=0.1) for o in r.outputs] == [
+    assert [o.tolerance.loosened for r in loadrun.check(wrong, MLP, maxerr=0.1) for o in r.outputs] == [
         pytest.approx(1e-5)
     ] * 3
 
@@ -202,7 +202,9 @@ def test_saved_results_are_judged_again(tmp_path: Path, capsys: pytest.CaptureFi
     assert [(f.path, len(f.entries)) for f in files] == [(MLP, 3), (MANY, 2)]
     again = [o for r in judge_saved(files[0]) for o in r.outputs]
     ran = [o for r in loadrun.run(MLP) for o in r.outputs]
-    assert [(o.verdict, o.error, o.maxerr) for o in again] == [(o.verdict, o.error, o.maxerr) for o in ran]
+    assert [(o.verdict, o.error, o.tolerance.maxerr) for o in again] == [
+        (o.verdict, o.error, o.tolerance.maxerr) for o in ran
+    ]
 
 
 def test_what_is_no_archive_of_results(tmp_path: Path) -> None:
