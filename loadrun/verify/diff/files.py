@@ -39,8 +39,6 @@ from .stored import StoredValues, read_values
 from .watching import Finding, watch
 
 _MOST_TRIED = 8
-_NOT_REACHED = -1
-"""Represents outputs without a variable."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,7 +282,7 @@ def _beside(
         differences = _with_reshaped(differences, refusals)
     if refusals:
         # The model's own outputs lie behind what cannot be expressed.
-        differences = replace(differences, outputs=differences.outputs | {_NOT_REACHED})
+        differences = replace(differences, complete=False)
     return differences, None, other
 
 
